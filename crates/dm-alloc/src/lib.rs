@@ -1,0 +1,1 @@
+//! Superblock and two-stage allocation over memory nodes

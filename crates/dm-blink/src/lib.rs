@@ -1,0 +1,1 @@
+//! B-link inner levels: fences, siblings, root growth, split propagation

@@ -1,0 +1,1 @@
+//! Index caches of a compute node: level-1 cache, pinned top levels, exact byte accounting

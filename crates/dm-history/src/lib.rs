@@ -1,0 +1,1 @@
+//! Histories, linearizability checking and stamped values for tests of concurrent indexes

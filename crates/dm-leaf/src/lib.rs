@@ -1,0 +1,1 @@
+//! Leaf nodes: unsorted two-level leaf, sorted checksummed leaf

@@ -1,0 +1,1 @@
+//! Operation scripts, reference model and the conformance macro

@@ -1,0 +1,1 @@
+//! The seam: one-sided RDMA verbs, chains, tickets, capabilities, errors, environment, meter

@@ -1,0 +1,1 @@
+//! Workloads: YCSB mixes, exact Zipf, uniform, latest, stamped values

@@ -1,0 +1,2 @@
+//! The `dmkit` command.
+fn main() {}

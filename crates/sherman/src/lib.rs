@@ -1,0 +1,1 @@
+//! Sherman: a write-optimised B-link tree on disaggregated memory (SIGMOD 2022)

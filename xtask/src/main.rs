@@ -1,0 +1,2 @@
+//! The workspace's own checks and benches.
+fn main() {}
