@@ -1,1 +1,71 @@
-//! The seam: one-sided RDMA verbs, chains, tickets, capabilities, errors, environment, meter
+//! The seam: everything that index code may do to shared remote memory, and to the world around it.
+//!
+//! A *world* (in-process memory, a simulated NIC, an explorer, libibverbs) implements the small, poll-level traits
+//! [`Verbs`], [`Env`] and [`Control`]. Index code sees what is written once over them: [`Chain`]s of requests to
+//! one memory node behind one doorbell, [`Ticket`]s that separate posting from waiting, bounded [`Retry`] loops,
+//! typed errors that say whether a failed verb had an [`Effect`], and a [`Meter`] that counts verbs, bytes,
+//! doorbells and round trips the same way in every world.
+//!
+//! ```text
+//!  index code      v.chain(n).cas(lock, 0, me).read(leaf, 1024).post()      async, generic, statically dispatched
+//!  ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+//!  dm-verbs        Chain → Ticket → Result<(Old, Lease), VerbError>           futures, meter, rules as types
+//!  ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+//!  a world         open · push · ring · poll_chain · take · close             one queue pair per (client, node)
+//! ```
+//!
+//! # Invariants
+//! * **I1** A rung chain progresses whether or not its poster polls again, and its effects are those of its
+//!   requests executed in posting order.
+//! * **I2** Payloads are copied at `push`; a READ's buffer belongs to the transport until its lease is dropped.
+//!   Dropping any future or ticket is safe at any await.
+//! * **I3** Later requests of a chain run even when an earlier CAS fails. So after a CAS whose success matters only
+//!   READs may follow, and [`Chain`]'s type says so ([`Gated`]).
+//! * **I4** An error of a ticket that was dropped is not lost: it fails that client's next [`Verbs::operation`].
+//!
+//! # Example
+//! Index code, generic over the world:
+//! ```
+//! use dm_verbs::{RemotePtr, Verbs, VerbError};
+//!
+//! /// Adds one to a counter word, two round trips, and tells whether nobody came between.
+//! async fn add_one<V: Verbs>(v: &V, at: RemotePtr) -> Result<bool, VerbError> {
+//!     let old = v.word(at).await?;
+//!     Ok(v.cas(at, old, old + 1).await? == old)
+//! }
+//! ```
+#![forbid(unsafe_code)]
+
+mod addr;
+mod caps;
+mod chain;
+mod control;
+mod env;
+mod error;
+mod masked;
+mod meter;
+mod outputs;
+mod retry;
+mod ticket;
+mod verbs;
+mod wqe;
+
+pub use addr::{ChipPtr, LINE, NodeId, Place, RemotePtr, Space};
+pub use caps::{AtomicUnit, AtomicVsWrite, Capability, Caps, CasThenRead, FailedCas, LineOrder, Refused};
+pub use chain::{Chain, Gated, Open};
+pub use control::{
+    Control, ControlCall, ControlError, ControlReply, ControlRequest, Membership, RESERVED_BYTES, Region,
+};
+pub use env::{Charge, ClientId, Env, LocalStep, Nanos, Pause, Step};
+pub use error::{Effect, VerbError, VerbErrorKind};
+pub use masked::{MaskedCas, MaskedCasError, masked_cas};
+pub use meter::{Counters, Event, Housekeeping, Meter};
+pub use outputs::{Bytes, Many, Marker, Old, Outcomes, Outputs, Then};
+pub use retry::{Exhausted, Retry, Why};
+pub use ticket::Ticket;
+pub use verbs::{Operation, Verbs};
+pub use wqe::{Op, Outcome, Posted, Slot, Wqe};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

@@ -1,0 +1,183 @@
+//! Addresses of remote memory: host and on-chip memory are different types, so that they can't be mixed.
+
+use core::fmt;
+
+/// Bytes of a cache line, the unit in which memory nodes are written about everywhere.
+pub const LINE: usize = 64;
+
+const OFFSET_BITS: u32 = 48;
+const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
+
+/// A memory node, numbered from 0 in the order of the control plane's list.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct NodeId(pub u16);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mn{}", self.0)
+    }
+}
+
+macro_rules! pointer {
+    ($(#[$doc:meta])* $name:ident, $space:expr, $tag:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(u64);
+
+        impl $name {
+            /// The pointer that points nowhere: node 0, offset 0 (a reserved page, see [`crate::RESERVED_BYTES`]).
+            pub const NULL: Self = Self(0);
+
+            /// `offset` bytes into `node`'s memory; `None` from 2^48 on.
+            #[inline]
+            pub const fn new(node: NodeId, offset: u64) -> Option<Self> {
+                if offset > OFFSET_MASK { None } else { Some(Self((node.0 as u64) << OFFSET_BITS | offset)) }
+            }
+            /// From its 64-bit form: 16-bit node id above a 48-bit offset (Sherman §4.2.1). Every word is one.
+            #[inline]
+            pub const fn from_raw(raw: u64) -> Self {
+                Self(raw)
+            }
+            /// The 64-bit form.
+            #[inline]
+            pub const fn raw(self) -> u64 {
+                self.0
+            }
+            /// The memory node.
+            #[inline]
+            pub const fn node(self) -> NodeId {
+                NodeId((self.0 >> OFFSET_BITS) as u16)
+            }
+            /// Bytes from the start of that memory.
+            #[inline]
+            pub const fn offset(self) -> u64 {
+                self.0 & OFFSET_MASK
+            }
+            /// `bytes` further on the same node; wraps within 48 bits (a world then refuses it as out of bounds).
+            #[inline]
+            #[must_use]
+            pub const fn add(self, bytes: u64) -> Self {
+                Self(self.0 & !OFFSET_MASK | (self.0.wrapping_add(bytes)) & OFFSET_MASK)
+            }
+            /// Whether it is [`Self::NULL`].
+            #[inline]
+            pub const fn is_null(self) -> bool {
+                self.0 == 0
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!("{}", $tag, "{:#x}"), self.node(), self.offset())
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(self, f)
+            }
+        }
+        impl From<$name> for Place {
+            #[inline]
+            fn from(p: $name) -> Place {
+                Place { raw: p.0, space: $space }
+            }
+        }
+    };
+}
+
+pointer!(
+    /// A place in a memory node's host memory: 16-bit node id, 48-bit byte offset.
+    RemotePtr, Space::Host, "+"
+);
+pointer!(
+    /// A place in a memory node's on-chip ("device") memory: 16-bit node id, 48-bit byte offset.
+    ChipPtr, Space::Chip, "@chip+"
+);
+
+/// Which memory of a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Space {
+    /// Host DRAM behind PCIe.
+    Host,
+    /// The NIC's own memory: small, and atomics there need no PCIe transaction.
+    Chip,
+}
+
+/// Where a verb goes: either kind of pointer, told apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    raw: u64,
+    space: Space,
+}
+
+impl Place {
+    /// The memory node.
+    #[inline]
+    pub const fn node(self) -> NodeId {
+        NodeId((self.raw >> OFFSET_BITS) as u16)
+    }
+    /// Bytes from the start of that memory.
+    #[inline]
+    pub const fn offset(self) -> u64 {
+        self.raw & OFFSET_MASK
+    }
+    /// Host or on-chip.
+    #[inline]
+    pub const fn space(self) -> Space {
+        self.space
+    }
+    /// The 64-bit form of the pointer, without its space.
+    #[inline]
+    pub const fn raw(self) -> u64 {
+        self.raw
+    }
+    /// `bytes` further in the same memory.
+    #[inline]
+    #[must_use]
+    pub const fn add(self, bytes: u64) -> Self {
+        Self {
+            raw: self.raw & !OFFSET_MASK | self.raw.wrapping_add(bytes) & OFFSET_MASK,
+            space: self.space,
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.space {
+            Space::Host => RemotePtr(self.raw).fmt(f),
+            Space::Chip => ChipPtr(self.raw).fmt(f),
+        }
+    }
+}
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packs_sixteen_and_forty_eight_bits() {
+        let p = RemotePtr::new(NodeId(0xABCD), OFFSET_MASK).unwrap();
+        assert_eq!((p.node(), p.offset()), (NodeId(0xABCD), OFFSET_MASK));
+        assert_eq!(RemotePtr::from_raw(p.raw()), p);
+        assert_eq!(RemotePtr::new(NodeId(1), OFFSET_MASK + 1), None);
+        assert_eq!(
+            p.add(1).node(),
+            NodeId(0xABCD),
+            "an overflow never changes the node"
+        );
+        assert_eq!(
+            format!(
+                "{} {}",
+                RemotePtr::new(NodeId(3), 64).unwrap(),
+                ChipPtr::new(NodeId(3), 8).unwrap()
+            ),
+            "mn3+0x40 mn3@chip+0x8"
+        );
+    }
+}

@@ -1,0 +1,198 @@
+//! What a world promises: queried, never assumed. Each item is a line of the RNIC contract, or a size.
+
+use core::fmt;
+
+/// In which order the lines of one READ or WRITE are served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LineOrder {
+    /// Any.
+    Any,
+    /// By increasing address.
+    Increasing,
+}
+
+/// The largest aligned unit that is never seen torn.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum AtomicUnit {
+    /// An aligned 8-byte word.
+    Word,
+    /// An aligned 64-byte line.
+    Line,
+}
+
+/// How a READ behind a CAS in one chain relates to it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum CasThenRead {
+    /// Any line of the READ may be served before the CAS.
+    AnyLineFirst,
+    /// The READ as a whole may be served before the CAS.
+    WholeReadFirst,
+    /// The CAS takes effect before any line of the READ is served.
+    InOrder,
+}
+
+/// Whether atomics and plain WRITEs to one word exclude each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum AtomicVsWrite {
+    /// A WRITE between an atomic's read and its write-back may be lost.
+    Racy,
+    /// Serialised.
+    Serialised,
+}
+
+/// What a CAS that fails does to memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailedCas {
+    /// It writes the old value back.
+    WritesBack,
+    /// Nothing.
+    LeavesAlone,
+}
+
+/// Something that a protocol may need of a world, by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Capability {
+    /// Masked compare-and-swap.
+    MaskedAtomics,
+    /// On-chip memory.
+    ChipMemory,
+    /// 64-byte lines are never torn.
+    LineAtomicity,
+    /// CAS→READ in one chain executes in order.
+    CasThenReadInOrder,
+    /// Atomics and WRITEs to one word are serialised.
+    AtomicVsWriteSerialised,
+    /// A WRITE to host memory is visible before a later WRITE to on-chip memory of that node.
+    HostBeforeChip,
+    /// The lines of one WRITE land by increasing address.
+    WriteLinesIncreasing,
+    /// The control plane can write an image directly.
+    DirectLoad,
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MaskedAtomics => "masked atomics",
+            Self::ChipMemory => "on-chip memory",
+            Self::LineAtomicity => "64-byte line atomicity",
+            Self::CasThenReadInOrder => "CAS→READ in order in one chain",
+            Self::AtomicVsWriteSerialised => "atomics serialised with WRITEs to the same word",
+            Self::HostBeforeChip => "host WRITEs visible before later on-chip WRITEs",
+            Self::WriteLinesIncreasing => "lines of a WRITE landing in increasing order",
+            Self::DirectLoad => "direct loading of an image",
+        })
+    }
+}
+
+/// What one memory node's connection promises.
+///
+/// The default is the weak side of every item, without on-chip memory, masked atomics or inlining.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caps {
+    /// Bytes of host memory that verbs reach.
+    pub host_bytes: u64,
+    /// Bytes of on-chip memory; 0 where there is none.
+    pub chip_bytes: u64,
+    /// Masked CAS in hardware.
+    pub masked_atomics: bool,
+    /// Largest payload that travels inside its work request, bytes.
+    pub inline_bytes: u32,
+    /// Never-torn unit.
+    pub atomic_unit: AtomicUnit,
+    /// Order of a READ's lines.
+    pub read_lines: LineOrder,
+    /// Order of a WRITE's lines.
+    pub write_lines: LineOrder,
+    /// CAS→READ in one chain.
+    pub cas_then_read: CasThenRead,
+    /// Atomics against WRITEs.
+    pub atomic_vs_write: AtomicVsWrite,
+    /// What a failed CAS does.
+    pub failed_cas: FailedCas,
+    /// Whether host WRITEs are visible before later on-chip WRITEs of one chain.
+    pub host_before_chip: bool,
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self {
+            host_bytes: 0,
+            chip_bytes: 0,
+            masked_atomics: false,
+            inline_bytes: 0,
+            atomic_unit: AtomicUnit::Word,
+            read_lines: LineOrder::Any,
+            write_lines: LineOrder::Any,
+            cas_then_read: CasThenRead::AnyLineFirst,
+            atomic_vs_write: AtomicVsWrite::Racy,
+            failed_cas: FailedCas::WritesBack,
+            host_before_chip: false,
+        }
+    }
+}
+
+impl Caps {
+    /// Whether the world promises `c`.
+    pub fn has(&self, c: Capability) -> bool {
+        match c {
+            Capability::MaskedAtomics => self.masked_atomics,
+            Capability::ChipMemory => self.chip_bytes > 0,
+            Capability::LineAtomicity => self.atomic_unit == AtomicUnit::Line,
+            Capability::CasThenReadInOrder => self.cas_then_read == CasThenRead::InOrder,
+            Capability::AtomicVsWriteSerialised => self.atomic_vs_write == AtomicVsWrite::Serialised,
+            Capability::HostBeforeChip => self.host_before_chip,
+            Capability::WriteLinesIncreasing => self.write_lines == LineOrder::Increasing,
+            Capability::DirectLoad => false,
+        }
+    }
+
+    /// Refuses `protocol` by name when one of `needs` is missing.
+    ///
+    /// # Errors
+    /// [`Refused`], naming the first that is missing.
+    pub fn require(&self, protocol: &'static str, needs: &[Capability]) -> Result<(), Refused> {
+        match needs.iter().find(|c| !self.has(**c)) {
+            None => Ok(()),
+            Some(&missing) => Err(Refused { protocol, missing }),
+        }
+    }
+
+    /// The same, with `c` declared on somebody's word; worlds print what was assumed so.
+    #[must_use]
+    pub fn assume(mut self, c: Capability) -> Self {
+        match c {
+            Capability::MaskedAtomics => self.masked_atomics = true,
+            Capability::LineAtomicity => self.atomic_unit = AtomicUnit::Line,
+            Capability::CasThenReadInOrder => self.cas_then_read = CasThenRead::InOrder,
+            Capability::AtomicVsWriteSerialised => self.atomic_vs_write = AtomicVsWrite::Serialised,
+            Capability::HostBeforeChip => self.host_before_chip = true,
+            Capability::WriteLinesIncreasing => self.write_lines = LineOrder::Increasing,
+            // A memory or a loader does not come into being by assuming it.
+            Capability::ChipMemory | Capability::DirectLoad => {}
+        }
+        self
+    }
+}
+
+/// A protocol can't run in this world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// The protocol that was asked for.
+    pub protocol: &'static str,
+    /// What it misses.
+    pub missing: Capability,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} needs {}, which this world does not promise",
+            self.protocol, self.missing
+        )
+    }
+}
+
+impl core::error::Error for Refused {}

@@ -1,0 +1,184 @@
+//! The world around a client: time, randomness, CPU, pauses, steps on state that a compute node's threads share.
+
+use core::fmt;
+use core::future::Future;
+use core::ops::{Add, Sub};
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use crate::Meter;
+
+/// A time or a duration in nanoseconds; the origin is the world's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// From microseconds.
+    pub const fn from_micros(us: u64) -> Self {
+        Self(us * 1_000)
+    }
+    /// From milliseconds.
+    pub const fn from_millis(ms: u64) -> Self {
+        Self(ms * 1_000_000)
+    }
+}
+
+impl Add for Nanos {
+    type Output = Self;
+    fn add(self, o: Self) -> Self {
+        Self(self.0.saturating_add(o.0))
+    }
+}
+impl Sub for Nanos {
+    type Output = Self;
+    /// Saturates at zero.
+    fn sub(self, o: Self) -> Self {
+        Self(self.0.saturating_sub(o.0))
+    }
+}
+
+/// A client: one coroutine with its own queue pairs, unique in the whole cluster. What lock words name as owner.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientId(pub u16);
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client {}", self.0)
+    }
+}
+
+/// A section on state that the threads of one compute node share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LocalStep {
+    /// About to enter a section (a queue, a table, a cache).
+    Section,
+    /// Woken by another thread that handed something over: the hand-off between cores is paid here.
+    HandOff,
+}
+
+/// What protocol code may ask of its surroundings.
+pub trait Env {
+    /// This client.
+    fn client(&self) -> ClientId;
+    /// The compute node that it runs on.
+    fn compute_node(&self) -> u16;
+    /// The clock, for measuring only. Protocol code asks [`Env::elapsed`].
+    fn now(&self) -> Nanos;
+    /// Whether at least `limit` has passed since `since`. All that protocol code asks of time: an explorer answers
+    /// freely.
+    fn elapsed(&self, since: Nanos, limit: Nanos) -> bool {
+        self.now() - since >= limit
+    }
+    /// The next number of this client's random stream `stream`.
+    fn rng(&self, stream: u32) -> u64;
+    /// This client's meter.
+    fn meter(&self) -> &Meter;
+
+    /// Gives way until something that this client has read may have changed. The only legal body of a retry loop.
+    fn pause(&self) -> Pause<'_, Self>
+    where
+        Self: Sized,
+    {
+        Pause { env: self, state: 0 }
+    }
+    /// Charges `work` of client CPU; free outside a simulator.
+    fn charge(&self, work: Nanos) -> Charge<'_, Self>
+    where
+        Self: Sized,
+    {
+        Charge {
+            env: self,
+            work,
+            until: None,
+        }
+    }
+    /// To be awaited before each section on state that the threads of a compute node share.
+    fn local(&self, step: LocalStep) -> Step<'_, Self>
+    where
+        Self: Sized,
+    {
+        Step {
+            env: self,
+            step,
+            state: 0,
+        }
+    }
+
+    /// World's part of [`Env::pause`]; `state` is 0 at the first poll and the world's own afterwards.
+    fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()>;
+    /// World's part of [`Env::local`]; `state` is 0 at the first poll.
+    fn poll_local(&self, _step: LocalStep, _state: &mut u64, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+    /// Takes `work` of this client's hardware thread; answers when it will be done.
+    fn reserve_cpu(&self, _work: Nanos) -> Nanos {
+        Nanos(0)
+    }
+    /// Ready from time `at` on.
+    fn poll_until(&self, _at: Nanos, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+    /// Explorer only: the start of a retry loop whose failed attempts leave no trace in the client's state.
+    fn mark(&self) -> u64 {
+        0
+    }
+    /// Explorer only: an attempt failed and the client is as it was at `mark`. **Soundness-relevant**: used by
+    /// [`crate::Retry`] alone.
+    fn rewind(&self, _mark: u64) {}
+    /// How many attempts a loop may make whose budget is `attempts`; an explorer, which rewinds, answers more.
+    fn budget(&self, attempts: u32) -> u32 {
+        attempts
+    }
+}
+
+/// See [`Env::pause`].
+#[derive(Debug)]
+#[must_use = "a pause does nothing unless awaited"]
+pub struct Pause<'e, E> {
+    env: &'e E,
+    state: u64,
+}
+
+impl<E: Env> Future for Pause<'_, E> {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        this.env.poll_pause(&mut this.state, cx)
+    }
+}
+
+/// See [`Env::charge`].
+#[derive(Debug)]
+#[must_use = "CPU is charged only when this is awaited"]
+pub struct Charge<'e, E> {
+    env: &'e E,
+    work: Nanos,
+    until: Option<Nanos>,
+}
+
+impl<E: Env> Future for Charge<'_, E> {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let env = this.env;
+        let at = *this.until.get_or_insert_with(|| env.reserve_cpu(this.work));
+        env.poll_until(at, cx)
+    }
+}
+
+/// See [`Env::local`].
+#[derive(Debug)]
+#[must_use = "a step is taken only when awaited"]
+pub struct Step<'e, E> {
+    env: &'e E,
+    step: LocalStep,
+    state: u64,
+}
+
+impl<E: Env> Future for Step<'_, E> {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        this.env.poll_local(this.step, &mut this.state, cx)
+    }
+}

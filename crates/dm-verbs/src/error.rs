@@ -1,0 +1,117 @@
+//! Errors of verbs: what failed, where, and whether it had an effect.
+
+use core::fmt;
+
+use crate::{Capability, Place};
+
+/// Whether a failed request changed remote memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// It certainly had none.
+    None,
+    /// It may have had one, now or later (a lost acknowledgement, a timed-out CAS).
+    Unknown,
+    /// It certainly had its effect; only the answer is lost.
+    Done,
+}
+
+/// A chain failed. Requests before `index` had their effect, `index` has `effect`, later ones have `rest`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VerbError {
+    /// Why.
+    pub kind: VerbErrorKind,
+    /// The address of the request that failed.
+    pub at: Place,
+    /// Its number in the chain, from 0.
+    pub index: u16,
+    /// Its effect.
+    pub effect: Effect,
+    /// The effect of the requests behind it.
+    pub rest: Effect,
+}
+
+/// Why a verb failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum VerbErrorKind {
+    /// No such memory node.
+    NoSuchNode,
+    /// The memory node does not answer.
+    Unreachable,
+    /// The connection was lost while the chain was in flight.
+    ConnectionLost,
+    /// Beyond the memory of the node: its size in bytes is given.
+    OutOfBounds {
+        /// Bytes that this memory has.
+        size: u64,
+    },
+    /// An atomic or a word READ whose address is no multiple of 8.
+    Misaligned,
+    /// A READ of no bytes, or longer than the world allows.
+    BadLength {
+        /// The length that was asked for.
+        len: u64,
+    },
+    /// The world lacks what the request needs.
+    Unsupported(Capability),
+    /// This client was fenced off by the control plane.
+    Fenced,
+    /// Too many chains or buffers of this client in flight.
+    QueueFull,
+    /// A line of a shared region is locked by a process that died while it wrote there.
+    DeadWriter {
+        /// The process id.
+        process: u32,
+    },
+}
+
+impl VerbError {
+    /// A request that was refused before anything of its chain was sent.
+    pub const fn refused(kind: VerbErrorKind, at: Place) -> Self {
+        Self {
+            kind,
+            at,
+            index: 0,
+            effect: Effect::None,
+            rest: Effect::None,
+        }
+    }
+    /// The effect of the chain as a whole: `None` or `Done` when that holds for every request of it.
+    pub fn overall(&self) -> Effect {
+        match (self.index, self.effect, self.rest) {
+            (0, Effect::None, Effect::None) => Effect::None,
+            (_, Effect::Done, Effect::Done) => Effect::Done,
+            _ => Effect::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for VerbErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchNode => f.write_str("no such memory node"),
+            Self::Unreachable => f.write_str("memory node unreachable"),
+            Self::ConnectionLost => f.write_str("connection lost in flight"),
+            Self::OutOfBounds { size } => write!(f, "beyond the node's {size} bytes"),
+            Self::Misaligned => f.write_str("address is no multiple of 8"),
+            Self::BadLength { len } => write!(f, "bad length {len}"),
+            Self::Unsupported(c) => write!(f, "needs {c}, which this world lacks"),
+            Self::Fenced => f.write_str("this client was fenced off"),
+            Self::QueueFull => f.write_str("too many chains in flight"),
+            Self::DeadWriter { process } => write!(f, "line left locked by dead process {process}"),
+        }
+    }
+}
+
+impl fmt::Display for VerbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let effect = match self.effect {
+            Effect::None => "without effect",
+            Effect::Unknown => "effect unknown",
+            Effect::Done => "but it took effect",
+        };
+        write!(f, "verb {} at {}: {} ({effect})", self.index, self.at, self.kind)
+    }
+}
+
+impl core::error::Error for VerbError {}

@@ -1,0 +1,111 @@
+//! Masked compare-and-swap, and how to do without it.
+
+use crate::{Exhausted, Place, VerbError, Verbs, Why};
+
+/// Operands of a masked CAS: if `(old & compare_mask) == (compare & compare_mask)`, the word becomes
+/// `(old & !swap_mask) | (swap & swap_mask)`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MaskedCas {
+    /// Expected bits.
+    pub compare: u64,
+    /// Which bits are compared.
+    pub compare_mask: u64,
+    /// New bits.
+    pub swap: u64,
+    /// Which bits are replaced.
+    pub swap_mask: u64,
+}
+
+impl MaskedCas {
+    /// Whether `old` passes the comparison.
+    #[inline]
+    pub const fn matches(&self, old: u64) -> bool {
+        (old ^ self.compare) & self.compare_mask == 0
+    }
+    /// What `old` becomes when it does.
+    #[inline]
+    pub const fn apply(&self, old: u64) -> u64 {
+        old & !self.swap_mask | self.swap & self.swap_mask
+    }
+}
+
+/// What a stand-alone masked CAS may fail with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MaskedCasError {
+    /// A verb failed.
+    Verb(VerbError),
+    /// Emulated, and other bits of the word changed before every attempt.
+    Exhausted(Exhausted),
+}
+
+impl From<VerbError> for MaskedCasError {
+    fn from(e: VerbError) -> Self {
+        Self::Verb(e)
+    }
+}
+impl core::fmt::Display for MaskedCasError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Verb(e) => e.fmt(f),
+            Self::Exhausted(e) => e.fmt(f),
+        }
+    }
+}
+impl core::error::Error for MaskedCasError {}
+
+/// Masked CAS at `at`, answering the old value: one verb where the hardware has it, else plain CASes, each
+/// expecting what the one before it saw. `guess` is the first expectation of the emulation (what the whole word
+/// probably is); every CAS of it is metered as what it is.
+///
+/// # Errors
+/// [`MaskedCasError`]; the emulation gives up after `budget` lost races.
+pub async fn masked_cas<V: Verbs>(
+    v: &V,
+    at: impl Into<Place>,
+    m: MaskedCas,
+    guess: u64,
+    budget: u32,
+) -> Result<u64, MaskedCasError> {
+    let at = at.into();
+    if v.caps(at.node()).masked_atomics {
+        return Ok(v.chain(at.node()).masked_cas(at, m).post().await?);
+    }
+    // An expectation that fails the comparison could only be stored back unchanged: look first then.
+    let mut expect = if m.matches(guess) {
+        guess
+    } else {
+        v.word(at).await?
+    };
+    let mut retry = v.retry(budget);
+    loop {
+        if !m.matches(expect) {
+            return Ok(expect);
+        }
+        let old = v.cas(at, expect, m.apply(expect)).await?;
+        if old == expect {
+            return Ok(old);
+        }
+        expect = old;
+        retry
+            .again(at, Why::Raced)
+            .await
+            .map_err(MaskedCasError::Exhausted)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MaskedCas;
+
+    #[test]
+    fn compares_and_swaps_only_masked_bits() {
+        let m = MaskedCas {
+            compare: 0,
+            compare_mask: 1,
+            swap: 0xF1,
+            swap_mask: 0xFF,
+        };
+        assert!(m.matches(0xAB00) && !m.matches(0xAB01));
+        assert_eq!(m.apply(0xAB00), 0xABF1);
+    }
+}

@@ -1,0 +1,215 @@
+//! The meter: what a client's operations cost, counted once for all worlds.
+
+use core::cell::Cell;
+use core::ops::{Add, AddAssign, Sub};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counts of one client; differences of two snapshots are the cost of what ran between.
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+        pub struct Counters { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Add for Counters {
+            type Output = Self;
+            fn add(self, o: Self) -> Self { Self { $($name: self.$name + o.$name,)* } }
+        }
+        impl AddAssign for Counters {
+            fn add_assign(&mut self, o: Self) { *self = *self + o; }
+        }
+        impl Sub for Counters {
+            type Output = Self;
+            fn sub(self, o: Self) -> Self { Self { $($name: self.$name - o.$name,)* } }
+        }
+        impl Counters {
+            /// Every counter with its name.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+        #[derive(Debug, Default)]
+        struct Cells { $($name: Cell<u64>,)* }
+        impl Cells {
+            fn get(&self) -> Counters { Counters { $($name: self.$name.get(),)* } }
+        }
+    };
+}
+
+counters! {
+    /// READs, word READs included.
+    reads,
+    /// WRITEs.
+    writes,
+    /// Compare-and-swaps.
+    cas,
+    /// Masked compare-and-swaps.
+    masked_cas,
+    /// Fetch-and-adds.
+    faa,
+    /// Payload bytes of READs.
+    bytes_read,
+    /// Payload bytes of WRITEs.
+    bytes_written,
+    /// Chains rung.
+    doorbells,
+    /// Dependent waits: completions awaited that were posted after the wait before them ended.
+    round_trips,
+    /// Attempts at a remote lock that found it held.
+    lock_retries,
+    /// READs thrown away because they mixed two states.
+    torn_reads,
+    /// Attempts repeated because a cached address or fence was out of date.
+    stale_reads,
+    /// Locks received from a thread of the same compute node.
+    handovers,
+    /// Index cache hits.
+    cache_hits,
+    /// Index cache misses.
+    cache_misses,
+    /// Nodes split.
+    splits,
+    /// Nodes merged.
+    merges,
+    /// Verbs posted as housekeeping (announcements, leases, loading); in no other count.
+    housekeeping_verbs,
+    /// Their payload bytes, and those of directly loaded images.
+    housekeeping_bytes,
+}
+
+impl Counters {
+    /// All verbs but housekeeping.
+    pub fn verbs(&self) -> u64 {
+        self.reads + self.writes + self.cas + self.masked_cas + self.faa
+    }
+}
+
+/// What index code reports itself; verbs are counted without its help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A remote lock was found held.
+    LockRetry,
+    /// A READ mixed two states.
+    TornRead,
+    /// A cached address or fence was out of date.
+    StaleRead,
+    /// A lock came by handover.
+    Handover,
+    /// The index cache had the answer.
+    CacheHit,
+    /// The index cache had none.
+    CacheMiss,
+    /// A node was split.
+    Split,
+    /// Two nodes were merged.
+    Merge,
+}
+
+/// One client's meter. A world keeps one in each of its endpoints; dm-verbs counts into it.
+#[derive(Debug, Default)]
+pub struct Meter {
+    cells: Cells,
+    /// Waits ended so far; a completion counts as a round trip only if none ended since it was posted.
+    waits: Cell<u32>,
+    housekeeping: Cell<bool>,
+}
+
+#[inline]
+fn bump(c: &Cell<u64>, by: u64) {
+    c.set(c.get() + by);
+}
+
+impl Meter {
+    /// The counts so far.
+    pub fn counters(&self) -> Counters {
+        self.cells.get()
+    }
+
+    /// Notes something that only index code knows.
+    #[inline]
+    pub fn note(&self, e: Event) {
+        let c = &self.cells;
+        bump(
+            match e {
+                Event::LockRetry => &c.lock_retries,
+                Event::TornRead => &c.torn_reads,
+                Event::StaleRead => &c.stale_reads,
+                Event::Handover => &c.handovers,
+                Event::CacheHit => &c.cache_hits,
+                Event::CacheMiss => &c.cache_misses,
+                Event::Split => &c.splits,
+                Event::Merge => &c.merges,
+            },
+            1,
+        );
+    }
+
+    /// Until the guard is dropped, this client's verbs count as housekeeping.
+    pub fn housekeeping(&self) -> Housekeeping<'_> {
+        Housekeeping {
+            meter: self,
+            before: self.housekeeping.replace(true),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn verb(&self, op: &crate::Op<'_>) {
+        use crate::Op;
+        let c = &self.cells;
+        if self.housekeeping.get() {
+            bump(&c.housekeeping_verbs, 1);
+            bump(&c.housekeeping_bytes, op.len() as u64);
+            return;
+        }
+        match op {
+            Op::Read { len, .. } => {
+                bump(&c.reads, 1);
+                bump(&c.bytes_read, u64::from(*len));
+            }
+            Op::Word { .. } => {
+                bump(&c.reads, 1);
+                bump(&c.bytes_read, 8);
+            }
+            Op::Write { bytes, .. } => {
+                bump(&c.writes, 1);
+                bump(&c.bytes_written, bytes.len() as u64);
+            }
+            Op::Cas { .. } => bump(&c.cas, 1),
+            Op::MaskedCas { .. } => bump(&c.masked_cas, 1),
+            Op::Faa { .. } => bump(&c.faa, 1),
+        }
+    }
+
+    pub(crate) fn loaded(&self, bytes: usize) {
+        bump(&self.cells.housekeeping_bytes, bytes as u64);
+    }
+
+    #[inline]
+    pub(crate) fn doorbell(&self) -> u32 {
+        if !self.housekeeping.get() {
+            bump(&self.cells.doorbells, 1);
+        }
+        self.waits.get()
+    }
+
+    /// A completion that was posted at wait number `posted_at` was awaited.
+    #[inline]
+    pub(crate) fn waited(&self, posted_at: u32) {
+        if posted_at == self.waits.get() && !self.housekeeping.get() {
+            bump(&self.cells.round_trips, 1);
+            self.waits.set(posted_at.wrapping_add(1));
+        }
+    }
+}
+
+/// See [`Meter::housekeeping`].
+#[derive(Debug)]
+#[must_use = "housekeeping ends when this is dropped"]
+pub struct Housekeeping<'m> {
+    meter: &'m Meter,
+    before: bool,
+}
+
+impl Drop for Housekeeping<'_> {
+    fn drop(&mut self) {
+        self.meter.housekeeping.set(self.before);
+    }
+}

@@ -1,0 +1,174 @@
+//! Results of a chain as types: a tuple of markers grows with every request that answers.
+
+use core::marker::PhantomData;
+
+use crate::{Outcome, Slot, Verbs};
+
+/// Marker: the old value of an atomic, or a word READ. Becomes a `u64`.
+#[derive(Debug)]
+pub enum Old {}
+/// Marker: the bytes of a READ. Becomes the world's lease.
+#[derive(Debug)]
+pub enum Bytes {}
+/// Marker: a number of results known only at run time. See [`crate::Chain::many`].
+#[derive(Debug)]
+pub enum Many {}
+
+/// One result.
+pub trait Marker<L> {
+    /// What it becomes.
+    type Value;
+    /// Takes it out of the outcome.
+    fn unwrap(o: Outcome<L>) -> Self::Value;
+}
+
+impl<L> Marker<L> for Old {
+    type Value = u64;
+    #[inline]
+    fn unwrap(o: Outcome<L>) -> u64 {
+        match o {
+            Outcome::Old(v) => v,
+            _ => unreachable!("the world answered an atomic with something that is no word"),
+        }
+    }
+}
+
+impl<L> Marker<L> for Bytes {
+    type Value = L;
+    #[inline]
+    fn unwrap(o: Outcome<L>) -> L {
+        match o {
+            Outcome::Lease(l) => l,
+            _ => unreachable!("the world answered a READ without bytes"),
+        }
+    }
+}
+
+/// What a chain with results `Self` gives: `()` for none, the bare value for one, a tuple for two to six,
+/// [`Outcomes`] for [`Many`].
+pub trait Outputs<'v, V: Verbs + 'v>: Sized {
+    /// The type.
+    type Out;
+    /// Collects them from a completed slot, and closes it or keeps it.
+    fn collect(v: &'v V, slot: Slot) -> Self::Out;
+    /// Collects the single result of a request that completed at once.
+    fn single(v: &'v V, o: Outcome<V::Lease>) -> Self::Out;
+}
+
+/// Results `Self` followed by one `M`.
+#[diagnostic::on_unimplemented(message = "a chain gives at most six typed results; use `.many()` for more")]
+pub trait Then<M> {
+    /// The longer list.
+    type Next;
+}
+
+impl<M> Then<M> for Many {
+    type Next = Many;
+}
+
+impl<'v, V: Verbs + 'v> Outputs<'v, V> for () {
+    type Out = ();
+    #[inline]
+    fn collect(v: &'v V, slot: Slot) {
+        v.close(slot);
+    }
+    #[inline]
+    fn single(_: &'v V, _: Outcome<V::Lease>) {}
+}
+
+impl<'v, V: Verbs + 'v, A: Marker<V::Lease>> Outputs<'v, V> for (A,) {
+    type Out = A::Value;
+    #[inline]
+    fn collect(v: &'v V, slot: Slot) -> A::Value {
+        let a = A::unwrap(v.take(&slot, 0));
+        v.close(slot);
+        a
+    }
+    #[inline]
+    fn single(_: &'v V, o: Outcome<V::Lease>) -> A::Value {
+        A::unwrap(o)
+    }
+}
+
+macro_rules! outputs {
+    ($($name:ident $i:literal),+) => {
+        impl<'v, V: Verbs + 'v, $($name: Marker<V::Lease>),+> Outputs<'v, V> for ($($name,)+) {
+            type Out = ($($name::Value,)+);
+            #[inline]
+            fn collect(v: &'v V, slot: Slot) -> Self::Out {
+                let out = ($($name::unwrap(v.take(&slot, $i)),)+);
+                v.close(slot);
+                out
+            }
+            fn single(_: &'v V, _: Outcome<V::Lease>) -> Self::Out {
+                unreachable!("several results never come from one request")
+            }
+        }
+    };
+}
+outputs!(A 0, B 1);
+outputs!(A 0, B 1, C 2);
+outputs!(A 0, B 1, C 2, D 3);
+outputs!(A 0, B 1, C 2, D 3, E 4);
+outputs!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+macro_rules! then {
+    ($($name:ident),*) => {
+        impl<$($name,)* M> Then<M> for ($($name,)*) {
+            type Next = ($($name,)* M,);
+        }
+    };
+}
+then!();
+then!(A);
+then!(A, B);
+then!(A, B, C);
+then!(A, B, C, D);
+then!(A, B, C, D, E);
+
+/// Results of a completed chain, taken by number. Dropping it recycles what was not taken.
+#[derive(Debug)]
+pub struct Outcomes<'v, V: Verbs> {
+    v: &'v V,
+    slot: Option<Slot>,
+    _not_shared: PhantomData<core::cell::Cell<()>>,
+}
+
+impl<V: Verbs> Outcomes<'_, V> {
+    /// The `i`-th result, an old value or a word. Each result can be taken once.
+    pub fn old(&self, i: u16) -> u64 {
+        Old::unwrap(self.take(i))
+    }
+    /// The `i`-th result, the bytes of a READ. Each result can be taken once.
+    pub fn lease(&self, i: u16) -> V::Lease {
+        Bytes::unwrap(self.take(i))
+    }
+    fn take(&self, i: u16) -> Outcome<V::Lease> {
+        match &self.slot {
+            Some(slot) => self.v.take(slot, i),
+            None => Outcome::None,
+        }
+    }
+}
+
+impl<V: Verbs> Drop for Outcomes<'_, V> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.v.close(slot);
+        }
+    }
+}
+
+impl<'v, V: Verbs + 'v> Outputs<'v, V> for Many {
+    type Out = Outcomes<'v, V>;
+    fn collect(v: &'v V, slot: Slot) -> Self::Out {
+        Outcomes {
+            v,
+            slot: Some(slot),
+            _not_shared: PhantomData,
+        }
+    }
+    fn single(_: &'v V, _: Outcome<V::Lease>) -> Self::Out {
+        unreachable!("a chain of run-time length is never posted as a single request")
+    }
+}

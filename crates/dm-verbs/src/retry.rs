@@ -1,0 +1,101 @@
+//! The only retry loop: bounded, paused, metered, and ending in a typed error.
+
+use core::fmt;
+
+use crate::{Env, Event, Place};
+
+/// Why an attempt is repeated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// A remote lock is held.
+    LockHeld {
+        /// The lock word as last seen.
+        word: u64,
+    },
+    /// A READ mixed two states.
+    Torn,
+    /// A cached address or fence was out of date.
+    Stale,
+    /// A CAS lost its race.
+    Raced,
+    /// A node is being split or merged.
+    Changing,
+}
+
+/// The budget of a retry loop is used up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exhausted {
+    /// What the last attempt was at.
+    pub at: Place,
+    /// Why it failed.
+    pub why: Why,
+    /// How many attempts were made.
+    pub attempts: u32,
+}
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gave up at {} after {} attempts: ", self.at, self.attempts)?;
+        match self.why {
+            Why::LockHeld { word } => write!(f, "lock held (word {word:#018x})"),
+            Why::Torn => f.write_str("every READ was torn"),
+            Why::Stale => f.write_str("addresses kept being out of date"),
+            Why::Raced => f.write_str("every CAS lost its race"),
+            Why::Changing => f.write_str("the node kept changing"),
+        }
+    }
+}
+
+impl core::error::Error for Exhausted {}
+
+/// A bounded retry loop. See [`crate::Verbs::retry`].
+///
+/// An attempt that fails must leave nothing behind in the caller's state (an explorer then merges the attempts).
+#[derive(Debug)]
+pub struct Retry<'e, E> {
+    env: &'e E,
+    mark: u64,
+    made: u32,
+    budget: u32,
+}
+
+impl<'e, E: Env> Retry<'e, E> {
+    pub(crate) fn new(env: &'e E, budget: u32) -> Self {
+        Self {
+            env,
+            mark: env.mark(),
+            made: 0,
+            budget: env.budget(budget),
+        }
+    }
+
+    /// Notes that an attempt at `at` failed, and pauses before the next.
+    ///
+    /// # Errors
+    /// [`Exhausted`] when the budget is used up.
+    pub async fn again(&mut self, at: impl Into<Place>, why: Why) -> Result<(), Exhausted> {
+        let meter = self.env.meter();
+        match why {
+            Why::LockHeld { .. } => meter.note(Event::LockRetry),
+            Why::Torn => meter.note(Event::TornRead),
+            Why::Stale => meter.note(Event::StaleRead),
+            Why::Raced | Why::Changing => {}
+        }
+        self.made += 1;
+        if self.made >= self.budget {
+            return Err(Exhausted {
+                at: at.into(),
+                why,
+                attempts: self.made,
+            });
+        }
+        self.env.rewind(self.mark);
+        self.env.pause().await;
+        Ok(())
+    }
+
+    /// Attempts that failed so far.
+    pub fn failed(&self) -> u32 {
+        self.made
+    }
+}

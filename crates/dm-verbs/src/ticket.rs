@@ -1,0 +1,98 @@
+//! Tickets: a posted chain that may be waited for.
+
+use core::future::Future;
+use core::marker::PhantomData;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use crate::{Outcome, Outputs, Slot, VerbError, Verbs};
+
+/// A chain in flight. It is posted already, so several are in flight at once by posting all and awaiting one after
+/// another. Dropping it makes it an unsignalled post: it runs on, and its error fails the next
+/// [`Verbs::operation`].
+#[must_use = "await it, or `.detach()` to post unsignalled"]
+#[derive(Debug)]
+pub struct Ticket<'v, V: Verbs, S> {
+    v: &'v V,
+    state: State<V::Lease>,
+    /// The client's wait number at posting, for counting round trips.
+    posted_at: u32,
+    _results: PhantomData<fn() -> S>,
+}
+
+#[derive(Debug)]
+enum State<L> {
+    Flying(Slot),
+    /// Completed at posting; the outcome waits here.
+    Ready(Option<Outcome<L>>),
+    Taken,
+}
+
+// The state is moved out by value on completion; nothing points into a ticket.
+impl<V: Verbs, S> Unpin for Ticket<'_, V, S> {}
+
+impl<'v, V: Verbs, S> Ticket<'v, V, S> {
+    #[inline]
+    pub(crate) fn flying(v: &'v V, slot: Slot, posted_at: u32) -> Self {
+        Ticket {
+            v,
+            state: State::Flying(slot),
+            posted_at,
+            _results: PhantomData,
+        }
+    }
+    #[inline]
+    pub(crate) fn ready(v: &'v V, o: Outcome<V::Lease>, posted_at: u32) -> Self {
+        Ticket {
+            v,
+            state: State::Ready(Some(o)),
+            posted_at,
+            _results: PhantomData,
+        }
+    }
+
+    /// Lets it run unsignalled.
+    pub fn detach(self) {
+        drop(self);
+    }
+}
+
+impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
+    type Output = Result<S::Out, VerbError>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        match &mut this.state {
+            State::Ready(o) => {
+                let o = o.take().expect("a ticket is polled no more once it was ready");
+                this.v.meter().waited(this.posted_at);
+                Poll::Ready(Ok(S::single(this.v, o)))
+            }
+            State::Flying(slot) => {
+                let result = core::task::ready!(this.v.poll_chain(slot, cx));
+                this.v.meter().waited(this.posted_at);
+                let State::Flying(slot) = core::mem::replace(&mut this.state, State::Taken) else {
+                    unreachable!("matched above")
+                };
+                match result {
+                    Ok(()) => Poll::Ready(Ok(S::collect(this.v, slot))),
+                    Err(e) => {
+                        this.v.close(slot);
+                        Poll::Ready(Err(e))
+                    }
+                }
+            }
+            State::Taken => unreachable!("a ticket is polled no more once it was ready"),
+        }
+    }
+}
+
+impl<V: Verbs, S> Drop for Ticket<'_, V, S> {
+    #[inline]
+    fn drop(&mut self) {
+        if let State::Flying(slot) = core::mem::replace(&mut self.state, State::Taken) {
+            self.v.close(slot);
+        }
+    }
+}
