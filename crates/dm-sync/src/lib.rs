@@ -1,1 +1,57 @@
-//! The only place in dmkit that names atomics, cells and threads: std, or loom under cfg(dm_loom)
+//! The only place in dmkit that names atomics, cells and threads: std, or loom under `--cfg dm_loom`.
+//!
+//! Every structure that threads of one compute node share is built on this crate, so that the same source
+//! runs in production, under loom (as the memory-order oracle) and under the explorer (as the protocol
+//! oracle), `DESIGN` §1 and §4.5.
+//!
+//! | item | std | loom | explorer |
+//! |---|---|---|---|
+//! | [`atomic`], [`cell`], [`thread`], [`Arc`] | std | loom | std |
+//! | [`Mutex::with`] | one lock | one lock | one atomic step; [`local_sections`] tells that it happened |
+//! | [`Fingerprint`] | – | – | part of the state's hash |
+//! | [`region`] | std | std (remote memory is not loom's matter) | – |
+//!
+//! # Example
+//! ```
+//! use dm_sync::{Arc, Mutex, thread};
+//! let total = Arc::new(Mutex::new(0u64));
+//! let worker = thread::spawn({
+//!     let total = Arc::clone(&total);
+//!     move || total.with(|t| *t += 2)
+//! });
+//! total.with(|t| *t += 1);
+//! worker.join().expect("the worker does not panic");
+//! assert_eq!(total.with(|t| *t), 3);
+//! ```
+//!
+//! # Unsafe
+//! [`region`] maps memory and views it as atomic words, and [`process_alive`] calls `kill` with signal 0; users of
+//! [`cell`] follow raw pointers. Nothing else is unsafe.
+//!
+//! # Limits
+//! loom models at most five threads, treats SeqCst accesses as AcqRel, and sees nothing of [`region`] or of
+//! foreign crates' atomics. A model that ends by its time or branch limit returns success: compare counts.
+
+pub mod atomic;
+pub mod cell;
+mod fingerprint;
+mod mutex;
+mod process;
+pub mod region;
+mod scale;
+pub mod thread;
+
+#[cfg(dm_loom)]
+pub use loom::sync::Arc;
+#[cfg(not(dm_loom))]
+pub use std::sync::Arc;
+
+pub use crossbeam_utils::CachePadded;
+pub use fingerprint::{Fingerprint, FingerprintHasher, fingerprint_of, fingerprint_unordered};
+pub use mutex::{Mutex, local_sections};
+pub use process::process_alive;
+pub use scale::{SMALL_WORLD, scaled};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

@@ -1,0 +1,94 @@
+//! A mutex without a guard: sections are closures, and they are counted.
+
+use core::cell::Cell;
+
+#[cfg(dm_loom)]
+use loom::sync::Mutex as Inner;
+#[cfg(not(dm_loom))]
+use std::sync::Mutex as Inner;
+
+// std's even under loom: the counter belongs to the checker, not to the checked.
+std::thread_local! {
+    static SECTIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many [`Mutex`] sections this thread has entered so far.
+///
+/// A checker that polls a client compares the count before and after: a poll that entered a section touched
+/// state that its compute node shares, and is folded into the node's history.
+#[inline]
+pub fn local_sections() -> u64 {
+    SECTIONS.with(Cell::get)
+}
+
+/// Mutual exclusion whose critical section is a closure.
+///
+/// There is no guard type, so a section can't span an await: it is one atomic step of the explorer. A section
+/// that panicked leaves its state as it was at the panic, and later sections go on with it. A section must not
+/// enter the same mutex again (it would wait for itself).
+#[derive(Debug, Default)]
+pub struct Mutex<T> {
+    inner: Inner<T>,
+}
+
+impl<T> Mutex<T> {
+    /// A mutex around `value`.
+    pub fn new(value: T) -> Self {
+        Self {
+            inner: Inner::new(value),
+        }
+    }
+
+    /// Runs `section` alone on the content, and counts it in [`local_sections`].
+    #[inline]
+    pub fn with<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
+        SECTIONS.with(|count| count.set(count.get().wrapping_add(1)));
+        self.peek(section)
+    }
+
+    /// The content, by value.
+    pub fn into_inner(self) -> T {
+        self.inner
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// As [`Mutex::with`], but uncounted: for looking at the state from outside of the program under check.
+    pub(crate) fn peek<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
+        let mut guard = self
+            .inner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        section(&mut guard)
+    }
+}
+
+#[cfg(all(test, not(dm_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_is_counted_once_and_per_thread() {
+        let mutex = Mutex::new(1u32);
+        let before = local_sections();
+        assert_eq!(mutex.with(|n| core::mem::replace(n, 2)), 1);
+        assert_eq!(mutex.with(|n| *n), 2);
+        assert_eq!(local_sections() - before, 2);
+        let elsewhere = std::thread::spawn(local_sections).join().expect("no panic");
+        assert_eq!(elsewhere, 0);
+        assert_eq!(mutex.into_inner(), 2);
+    }
+
+    #[test]
+    fn a_panicked_section_does_not_stop_the_next() {
+        let mutex = Mutex::new(0u32);
+        let outcome = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+            mutex.with(|n| {
+                *n = 5;
+                panic!("on purpose");
+            })
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(mutex.with(|n| *n), 5);
+    }
+}

@@ -1,0 +1,102 @@
+//! What can go wrong with a region.
+
+use core::fmt;
+
+/// Why a region could not be made or an access not be done. An access that failed had no effect, unless the
+/// variant says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// The access reaches past the region's end. Nothing was touched.
+    OutOfBounds {
+        /// First byte of the access.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// Bytes in the region.
+        size: u64,
+    },
+    /// An atomic's word does not lie on a multiple of eight bytes. Nothing was touched.
+    Unaligned {
+        /// Offset of the word.
+        offset: u64,
+    },
+    /// The process that locked the line died in its write: the line may be half written. Lines before it are done.
+    HolderDead {
+        /// First byte of the line.
+        offset: u64,
+        /// The dead process.
+        pid: u32,
+    },
+    /// The line stayed locked by a living process for the whole patience (a stopped process, most likely).
+    /// Lines before it are done.
+    Busy {
+        /// First byte of the line.
+        offset: u64,
+        /// The process that holds the line.
+        pid: u32,
+    },
+    /// The operating system refused the mapping.
+    Map {
+        /// Bytes asked for.
+        bytes: u64,
+        /// The system's error number.
+        errno: i32,
+    },
+    /// The file ends before the region does.
+    FileTooShort {
+        /// Bytes that the region needs, from the file's start.
+        needed: u64,
+        /// Bytes that the file has.
+        found: u64,
+    },
+    /// The region's place in the file is not a multiple of [`FILE_ALIGN`](super::FILE_ALIGN).
+    FileUnaligned {
+        /// The place asked for.
+        at: u64,
+    },
+    /// This process's id does not fit a line lock (22 bits, Linux's own limit).
+    PidTooBig {
+        /// The process id.
+        pid: u32,
+    },
+}
+
+impl fmt::Display for RegionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::OutOfBounds { offset, len, size } => {
+                write!(
+                    f,
+                    "{len} bytes at offset {offset:#x} reach past the region's {size} bytes"
+                )
+            }
+            Self::Unaligned { offset } => write!(f, "atomic at offset {offset:#x} is not 8-byte aligned"),
+            Self::HolderDead { offset, pid } => {
+                write!(
+                    f,
+                    "process {pid} died while it wrote the line at offset {offset:#x}"
+                )
+            }
+            Self::Busy { offset, pid } => {
+                write!(f, "the line at offset {offset:#x} stayed locked by process {pid}")
+            }
+            Self::Map { bytes, errno } => {
+                let reason = std::io::Error::from_raw_os_error(errno);
+                write!(f, "can't map {bytes} bytes: {reason}")
+            }
+            Self::FileTooShort { needed, found } => {
+                write!(f, "the file has {found} bytes, the region ends at {needed}")
+            }
+            Self::FileUnaligned { at } => {
+                write!(
+                    f,
+                    "a region can't begin at file offset {at:#x}: not a multiple of the page size"
+                )
+            }
+            Self::PidTooBig { pid } => write!(f, "process id {pid} does not fit a line lock"),
+        }
+    }
+}
+
+impl core::error::Error for RegionError {}

@@ -1,0 +1,208 @@
+//! One 64-byte line: eight atomic words, and the sequence lock beside it.
+
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
+
+use super::{LINE_BYTES, WORD_BYTES, WORDS_PER_LINE};
+
+/// Eight words. Byte `k` of the line is bits `8k..8k+8` (little-endian) of its word, on every host.
+#[repr(C, align(64))]
+pub(super) struct Line(pub(super) [AtomicU64; WORDS_PER_LINE]);
+
+impl Line {
+    /// Copies the bytes from `first` on into `out`, word by word; whoever needs the line whole checks its lock.
+    #[inline]
+    pub(super) fn copy_out(&self, first: usize, out: &mut [u8]) {
+        // Relaxed: the caller orders the copy by its lock's fences.
+        self.copy_words_out(first, out, |word| word.load(Relaxed));
+    }
+
+    /// As [`Line::copy_out`], each word read with `load`, in increasing order.
+    #[inline]
+    pub(super) fn copy_words_out(&self, first: usize, out: &mut [u8], load: impl Fn(&AtomicU64) -> u64) {
+        if let Ok(out) = <&mut [u8; LINE_BYTES]>::try_from(&mut *out) {
+            for (word, out) in self.0.iter().zip(out.as_chunks_mut::<WORD_BYTES>().0) {
+                *out = load(word).to_le_bytes();
+            }
+            return;
+        }
+        let mut image = [0; LINE_BYTES];
+        let last = first + out.len();
+        let words = first / WORD_BYTES..last.div_ceil(WORD_BYTES);
+        for (word, image) in self.0[words.clone()]
+            .iter()
+            .zip(&mut image.as_chunks_mut::<WORD_BYTES>().0[words])
+        {
+            *image = load(word).to_le_bytes();
+        }
+        out.copy_from_slice(&image[first..last]);
+    }
+
+    /// Writes `bytes` from `first` on, with the line locked: nobody else writes, readers check the lock.
+    #[inline]
+    pub(super) fn copy_in_locked(&self, first: usize, bytes: &[u8]) {
+        self.for_each_word(first, bytes, |word, image, mask| {
+            if mask == u64::MAX {
+                word.store(image, Relaxed);
+            } else {
+                // Load and store are one step to everybody else: the line is locked.
+                word.store(word.load(Relaxed) & !mask | image, Relaxed);
+            }
+        });
+    }
+
+    /// Writes `bytes` from `first` on without a lock: each word at once, its other bytes untouched.
+    pub(super) fn copy_in_words(&self, first: usize, bytes: &[u8]) {
+        self.for_each_word(first, bytes, |word, image, mask| {
+            // Release: whoever sees this word also sees the words and lines written before it.
+            if mask == u64::MAX {
+                word.store(image, Release);
+            } else {
+                let merged = |old: u64| Some(old & !mask | image);
+                // The closure always gives a value, so the update always succeeds.
+                let _ = word.fetch_update(Release, Relaxed, merged);
+            }
+        });
+    }
+
+    /// Splits `bytes` into (word, its new bits, mask of the new bits), in increasing order.
+    #[inline]
+    fn for_each_word(&self, first: usize, bytes: &[u8], mut put: impl FnMut(&AtomicU64, u64, u64)) {
+        if let Ok(bytes) = <&[u8; LINE_BYTES]>::try_from(bytes) {
+            for (word, image) in self.0.iter().zip(bytes.as_chunks::<WORD_BYTES>().0) {
+                put(word, u64::from_le_bytes(*image), u64::MAX);
+            }
+            return;
+        }
+        let mut at = first;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let begin = at % WORD_BYTES;
+            let take = rest.len().min(WORD_BYTES - begin);
+            let (now, later) = rest.split_at(take);
+            let mut image = [0; WORD_BYTES];
+            let mut mask = [0; WORD_BYTES];
+            image[begin..begin + take].copy_from_slice(now);
+            mask[begin..begin + take].fill(0xFF);
+            put(
+                &self.0[at / WORD_BYTES],
+                u64::from_le_bytes(image),
+                u64::from_le_bytes(mask),
+            );
+            at += take;
+            rest = later;
+        }
+    }
+}
+
+/// A sequence lock in one word: `sequence << 22 | process id of the holder`, the id 0 while nobody writes.
+///
+/// The sequence has 42 bits: a reader is fooled only if one line is written 2^42 times during its copy.
+#[repr(transparent)]
+pub(super) struct LineLock(AtomicU64);
+
+/// Bits of a process id (Linux: at most 2^22).
+pub(super) const HOLDER_BITS: u32 = 22;
+const HOLDER_MASK: u64 = (1 << HOLDER_BITS) - 1;
+
+/// An unlocked lock word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp(u64);
+
+/// Why a line could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stuck {
+    /// The holder's process is gone.
+    Dead(u32),
+    /// The holder lives and keeps the line.
+    Busy(u32),
+}
+
+/// Spins before a waiter gives up its processor: a line is held for tens of nanoseconds.
+const SPINS: u32 = crate::scaled(128, 2) as u32;
+/// Yields before a waiter gives up (seconds on an idle machine), and how many lie between two looks at the holder.
+const YIELDS: u32 = crate::scaled(1 << 22, 1 << 10) as u32;
+const YIELDS_PER_LOOK: u32 = 256;
+
+impl LineLock {
+    /// Waits until nobody writes, and begins a read.
+    #[inline]
+    pub(super) fn begin(&self) -> Result<Stamp, Stuck> {
+        // Acquire: pairs with the Release in `unlock`; the copy sees everything that the last writer wrote.
+        let word = self.0.load(Acquire);
+        if word & HOLDER_MASK == 0 {
+            Ok(Stamp(word))
+        } else {
+            self.wait()
+        }
+    }
+
+    /// Whether no writer came since `begin`: the copy in between is whole.
+    #[inline]
+    pub(super) fn unchanged(&self, stamp: Stamp) -> bool {
+        // Acquire fence, then Relaxed load: a copy that saw a later writer's word synchronises with the Release
+        // fence in `try_lock` of that writer, so that this load sees its lock, or something newer.
+        fence(Acquire);
+        self.0.load(Relaxed) == stamp.0
+    }
+
+    /// Locks for `holder` if nothing changed since `stamp`.
+    #[inline]
+    pub(super) fn try_lock(&self, stamp: Stamp, holder: u32) -> bool {
+        // Acquire: the new holder sees the last one's words. Relaxed on failure: nothing is read then.
+        let locked = self
+            .0
+            .compare_exchange(stamp.0, stamp.0 | u64::from(holder), Acquire, Relaxed)
+            .is_ok();
+        // Release fence: orders the lock before the Relaxed word stores that follow; pairs with `unchanged`.
+        fence(Release);
+        locked
+    }
+
+    /// Waits for the line and locks it.
+    #[inline]
+    pub(super) fn lock(&self, holder: u32) -> Result<Stamp, Stuck> {
+        loop {
+            let stamp = self.begin()?;
+            if self.try_lock(stamp, holder) {
+                return Ok(stamp);
+            }
+        }
+    }
+
+    /// Ends the write that began at `stamp`.
+    #[inline]
+    pub(super) fn unlock(&self, stamp: Stamp) {
+        // Release: pairs with the Acquire in `begin` and `try_lock`.
+        self.0.store(stamp.0.wrapping_add(1 << HOLDER_BITS), Release);
+    }
+
+    #[cold]
+    fn wait(&self) -> Result<Stamp, Stuck> {
+        for _ in 0..SPINS {
+            core::hint::spin_loop();
+            let word = self.0.load(Acquire); // as in `begin`
+            if word & HOLDER_MASK == 0 {
+                return Ok(Stamp(word));
+            }
+        }
+        for yields in 0..YIELDS {
+            std::thread::yield_now();
+            let word = self.0.load(Acquire); // as in `begin`
+            let holder = (word & HOLDER_MASK) as u32;
+            if holder == 0 {
+                return Ok(Stamp(word));
+            }
+            // A holder that unlocked before it died has changed the word: look again after looking at the process.
+            if yields % YIELDS_PER_LOOK == 0 && !crate::process_alive(holder) && self.0.load(Acquire) == word
+            {
+                return Err(Stuck::Dead(holder));
+            }
+        }
+        let holder = (self.0.load(Relaxed) & HOLDER_MASK) as u32; // Relaxed: only named in the error
+        Err(Stuck::Busy(holder))
+    }
+}

@@ -1,0 +1,386 @@
+//! Bytes that threads and processes share the way clients of an RNIC share a memory node's memory.
+//!
+//! ```text
+//! line   0 ┌────────┬────────┬─ … ─┬────────┐      lock  0  sequence:42 │ holder's process id:22
+//!          │ word 0 │ word 1 │     │ word 7 │
+//! line   1 ├────────┼────────┼─ … ─┼────────┤      lock  1
+//! ```
+//!
+//! * **I1** In [`AtomicUnit::Line`] a read copies each 64-byte line as some single write left it.
+//! * **I2** A write changes its own bytes only, at any alignment.
+//! * **I3** [`Region::cas`], [`Region::masked_cas`] and [`Region::faa`] are atomic with each other and with all
+//!   reads and writes of their word (in line mode: of their line).
+//! * **I4** Whoever reads a write's bytes also reads all that its writer wrote before.
+//! * **I5** No access hangs for ever: a line whose holder died gives [`RegionError::HolderDead`], a line that
+//!   stays locked [`RegionError::Busy`].
+//!
+//! Different lines of one access are not atomic together, and may be served in any order ([`LineOrder`]).
+//! A write followed by a read of *other* bytes needs [`fence`] in between, if others must not be able to do the
+//! mirror image and both read the old bytes.
+//!
+//! There is no race in the terms of the language: all bytes are atomic words. Regions are std even under loom.
+
+mod error;
+mod line;
+mod mapping;
+mod order;
+#[cfg(all(test, not(dm_loom)))]
+mod tests;
+
+use core::fmt;
+use core::sync::atomic::{
+    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+    fence as atomic_fence,
+};
+use std::fs::File;
+
+pub use error::RegionError;
+pub use order::LineOrder;
+
+use line::{HOLDER_BITS, Line, LineLock, Stuck};
+use mapping::Mapping;
+
+/// Bytes of a line: what one access copies at once.
+pub const LINE_BYTES: usize = 64;
+/// Bytes of a word: what an atomic changes.
+pub const WORD_BYTES: usize = 8;
+/// Words in a line.
+pub const WORDS_PER_LINE: usize = LINE_BYTES / WORD_BYTES;
+/// A region in a file begins and ends at multiples of this many bytes.
+pub const FILE_ALIGN: u64 = 4096;
+
+/// What a read can't see half of (`DESIGN` §3, "atomic unit").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtomicUnit {
+    /// A 64-byte aligned line, as x86 hosts are seen to do.
+    #[default]
+    Line,
+    /// An 8-byte aligned word: all that the specification promises. No line locks are used.
+    Word,
+}
+
+/// Orders this thread's writes before its later reads, among all threads that do the same.
+///
+/// Without it two threads that each write one line and then read the other's may both miss the other's write.
+#[inline]
+pub fn fence() {
+    // SeqCst: only a sequentially consistent fence orders a store before a later load.
+    atomic_fence(SeqCst);
+}
+
+/// A run of bytes, zero at first, seen as atomic 64-bit words in 64-byte lines.
+///
+/// Word values are numbers: byte `k` of a word is its bits `8k..8k+8`. Lengths are rounded up to whole lines.
+/// `Send + Sync`; every method takes `&self`. An access of no bytes succeeds anywhere up to the end.
+///
+/// ```
+/// use dm_sync::region::{AtomicUnit, Region, RegionError};
+/// let region = Region::anonymous(1 << 20, AtomicUnit::Line)?;
+/// region.write(62, &[1, 2, 3, 4])?; // across two lines
+/// let mut bytes = [0; 2];
+/// region.read(64, &mut bytes)?;
+/// assert_eq!(bytes, [3, 4]);
+/// assert_eq!(region.masked_cas(64, 0x0003, 0x00FF, 0x0009, 0x00FF)?, 0x0403);
+/// assert_eq!(region.read_word(64)?, 0x0409);
+/// assert!(matches!(region.cas(3, 0, 1), Err(RegionError::Unaligned { offset: 3 })));
+/// # Ok::<(), RegionError>(())
+/// ```
+pub struct Region {
+    mapping: Mapping,
+    size: u64,
+    unit: AtomicUnit,
+    holder: u32,
+}
+
+impl Region {
+    /// `bytes` bytes of this process's memory. Pages cost nothing before they are touched.
+    ///
+    /// # Errors
+    /// [`RegionError::Map`] if the system has no room for them.
+    pub fn anonymous(bytes: u64, unit: AtomicUnit) -> Result<Self, RegionError> {
+        let lines = bytes.div_ceil(LINE_BYTES as u64);
+        Self::over(Mapping::anonymous(lines)?, lines, unit)
+    }
+
+    /// `bytes` bytes of `file`, from byte `at` on, shared with every process that maps the same place.
+    ///
+    /// The region takes [`Region::file_bytes`] bytes of the file: its line locks lie there too. All processes must
+    /// say the same `bytes` and `unit`. A new file's zeroes are a valid region. A file that is shortened while it
+    /// is mapped ends the process by a signal.
+    ///
+    /// # Errors
+    /// [`RegionError::FileUnaligned`], [`RegionError::FileTooShort`], [`RegionError::Map`],
+    /// [`RegionError::PidTooBig`].
+    pub fn in_file(file: &File, at: u64, bytes: u64, unit: AtomicUnit) -> Result<Self, RegionError> {
+        let lines = bytes.div_ceil(LINE_BYTES as u64);
+        Self::over(Mapping::in_file(file, at, lines)?, lines, unit)
+    }
+
+    /// Bytes of a file that a region of `bytes` bytes takes, locks included: a multiple of [`FILE_ALIGN`].
+    /// `None` if that is more than 2^64.
+    pub fn file_bytes(bytes: u64) -> Option<u64> {
+        mapping::total_bytes(bytes.div_ceil(LINE_BYTES as u64))
+    }
+
+    fn over(mapping: Mapping, lines: u64, unit: AtomicUnit) -> Result<Self, RegionError> {
+        let holder = std::process::id();
+        if holder >> HOLDER_BITS != 0 || holder == 0 {
+            return Err(RegionError::PidTooBig { pid: holder });
+        }
+        Ok(Self {
+            mapping,
+            size: lines * LINE_BYTES as u64,
+            unit,
+            holder,
+        })
+    }
+
+    /// Bytes in the region, a multiple of 64.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What a read can't see half of.
+    pub fn unit(&self) -> AtomicUnit {
+        self.unit
+    }
+
+    /// Copies the bytes at `offset` to `out`, lines in increasing order.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`], [`RegionError::HolderDead`], [`RegionError::Busy`]; `out` is then undefined
+    /// in parts.
+    #[inline]
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), RegionError> {
+        let begin = self.check(offset, out.len())?;
+        let mut at = begin;
+        let mut rest = out;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at_mut(piece(at, rest.len()));
+            self.read_piece(at, now)?;
+            at += now.len();
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// As [`Region::read`], with the lines served in `order`.
+    ///
+    /// # Errors
+    /// As [`Region::read`].
+    pub fn read_ordered(&self, offset: u64, out: &mut [u8], order: LineOrder) -> Result<(), RegionError> {
+        if order == LineOrder::Increasing {
+            return self.read(offset, out);
+        }
+        let begin = self.check(offset, out.len())?;
+        let end = begin + out.len();
+        let first_line = begin / LINE_BYTES;
+        let lines = if out.is_empty() {
+            0
+        } else {
+            end.div_ceil(LINE_BYTES) - first_line
+        };
+        order.try_for_each(lines, |line| {
+            let at = ((first_line + line) * LINE_BYTES).max(begin);
+            let until = (at + piece(at, end - at)).min(end);
+            self.read_piece(at, &mut out[at - begin..until - begin])
+        })
+    }
+
+    /// The word at `offset`, a multiple of eight.
+    ///
+    /// # Errors
+    /// [`RegionError::Unaligned`], and those of [`Region::read`].
+    #[inline]
+    pub fn read_word(&self, offset: u64) -> Result<u64, RegionError> {
+        let (line, lock, word) = self.word(offset)?;
+        let word = &line.0[word];
+        if self.unit == AtomicUnit::Word {
+            // Acquire: I4, pairs with the Release of word writes.
+            return Ok(word.load(Acquire));
+        }
+        loop {
+            let stamp = lock.begin().map_err(|s| stuck(s, offset))?;
+            let value = word.load(Relaxed); // ordered by the fences of `begin` and `unchanged`
+            if lock.unchanged(stamp) {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Writes `bytes` at `offset`, lines in increasing order; neighbouring bytes keep their values.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`], with no effect; [`RegionError::HolderDead`] and [`RegionError::Busy`], with
+    /// the lines before the named one written.
+    #[inline]
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
+        let mut at = self.check(offset, bytes.len())?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(piece(at, rest.len()));
+            self.write_piece(at, now)?;
+            at += now.len();
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Puts `new` into the word at `offset` if it holds `old`; gives what it held.
+    ///
+    /// # Errors
+    /// [`RegionError::Unaligned`], [`RegionError::OutOfBounds`], [`RegionError::HolderDead`],
+    /// [`RegionError::Busy`]; none has an effect.
+    #[inline]
+    pub fn cas(&self, offset: u64, old: u64, new: u64) -> Result<u64, RegionError> {
+        self.update(offset, |found| (found == old).then_some(new))
+    }
+
+    /// Where the word at `offset` agrees with `compare` in the bits of `compare_mask`, puts the bits of `swap`
+    /// that `swap_mask` names; gives what the word held.
+    ///
+    /// # Errors
+    /// As [`Region::cas`].
+    #[inline]
+    pub fn masked_cas(
+        &self,
+        offset: u64,
+        compare: u64,
+        compare_mask: u64,
+        swap: u64,
+        swap_mask: u64,
+    ) -> Result<u64, RegionError> {
+        self.update(offset, |found| {
+            ((found ^ compare) & compare_mask == 0).then_some(found & !swap_mask | swap & swap_mask)
+        })
+    }
+
+    /// Adds `add` (wrapping) to the word at `offset`; gives what it held.
+    ///
+    /// # Errors
+    /// As [`Region::cas`].
+    #[inline]
+    pub fn faa(&self, offset: u64, add: u64) -> Result<u64, RegionError> {
+        self.update(offset, |found| Some(found.wrapping_add(add)))
+    }
+
+    /// Replaces the word at `offset` by what `change` makes of it, if anything, as one atomic step; gives what it
+    /// held. `change` may be called several times.
+    ///
+    /// # Errors
+    /// As [`Region::cas`].
+    #[inline]
+    pub fn update(&self, offset: u64, change: impl Fn(u64) -> Option<u64>) -> Result<u64, RegionError> {
+        let (line, lock, word) = self.word(offset)?;
+        let word = &line.0[word];
+        if self.unit == AtomicUnit::Word {
+            // AcqRel and Acquire: I4 both ways, pairs with word reads and writes.
+            return Ok(match word.fetch_update(AcqRel, Acquire, change) {
+                Ok(found) | Err(found) => found,
+            });
+        }
+        loop {
+            let stamp = lock.begin().map_err(|s| stuck(s, offset))?;
+            let found = word.load(Relaxed); // ordered by `begin`; counts only if nobody wrote since
+            match change(found) {
+                None if lock.unchanged(stamp) => return Ok(found),
+                Some(new) if lock.try_lock(stamp, self.holder) => {
+                    word.store(new, Relaxed); // published by the Release of `unlock`
+                    lock.unlock(stamp);
+                    return Ok(found);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The access as an index, if it lies inside.
+    #[inline]
+    fn check(&self, offset: u64, len: usize) -> Result<usize, RegionError> {
+        let len = len as u64;
+        if len <= self.size && offset <= self.size - len {
+            return Ok(offset as usize); // at most the mapped length, a usize
+        }
+        Err(RegionError::OutOfBounds {
+            offset,
+            len,
+            size: self.size,
+        })
+    }
+
+    #[inline]
+    fn word(&self, offset: u64) -> Result<(&Line, &LineLock, usize), RegionError> {
+        let at = self.check(offset, WORD_BYTES)?;
+        if at % WORD_BYTES != 0 {
+            return Err(RegionError::Unaligned { offset });
+        }
+        let (line, lock) = self.line(at);
+        Ok((line, lock, at % LINE_BYTES / WORD_BYTES))
+    }
+
+    #[inline]
+    fn line(&self, at: usize) -> (&Line, &LineLock) {
+        (
+            &self.mapping.lines()[at / LINE_BYTES],
+            &self.mapping.locks()[at / LINE_BYTES],
+        )
+    }
+
+    /// `out` lies in one line.
+    #[inline]
+    fn read_piece(&self, at: usize, out: &mut [u8]) -> Result<(), RegionError> {
+        let (line, lock) = self.line(at);
+        let first = at % LINE_BYTES;
+        if self.unit == AtomicUnit::Word {
+            // Acquire: I4, pairs with the Release of word writes.
+            line.copy_words_out(first, out, |word| word.load(Acquire));
+            return Ok(());
+        }
+        loop {
+            let stamp = lock.begin().map_err(|s| stuck(s, at as u64))?;
+            line.copy_out(first, out);
+            if lock.unchanged(stamp) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// `bytes` lie in one line.
+    #[inline]
+    fn write_piece(&self, at: usize, bytes: &[u8]) -> Result<(), RegionError> {
+        let (line, lock) = self.line(at);
+        let first = at % LINE_BYTES;
+        if self.unit == AtomicUnit::Word {
+            line.copy_in_words(first, bytes);
+            return Ok(());
+        }
+        let stamp = lock.lock(self.holder).map_err(|s| stuck(s, at as u64))?;
+        line.copy_in_locked(first, bytes);
+        lock.unlock(stamp);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("size", &self.size)
+            .field("unit", &self.unit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes of an access of `len` bytes at `at` that lie in its first line.
+#[inline]
+fn piece(at: usize, len: usize) -> usize {
+    len.min(LINE_BYTES - at % LINE_BYTES)
+}
+
+#[cold]
+fn stuck(stuck: Stuck, at: u64) -> RegionError {
+    let offset = at - at % LINE_BYTES as u64;
+    match stuck {
+        Stuck::Dead(pid) => RegionError::HolderDead { offset, pid },
+        Stuck::Busy(pid) => RegionError::Busy { offset, pid },
+    }
+}

@@ -1,0 +1,103 @@
+//! In which order the lines of one READ are served.
+
+/// The order of a READ's lines (`DESIGN` §3: an RNIC promises none).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LineOrder {
+    /// From the lowest address up.
+    #[default]
+    Increasing,
+    /// Some permutation, drawn from this seed: equal seeds and lengths give equal orders.
+    ///
+    /// All permutations of up to 256 lines can come; a longer READ is served in such pieces of 256.
+    Seeded(u64),
+}
+
+/// Lines permuted at once: 16 KiB.
+const PIECE_LINES: usize = 256;
+
+impl LineOrder {
+    /// Calls `serve` once for each of `0..lines`.
+    #[inline]
+    pub(super) fn try_for_each<E>(
+        self,
+        lines: usize,
+        mut serve: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self {
+            Self::Increasing => (0..lines).try_for_each(serve),
+            Self::Seeded(seed) => {
+                let mut rng = SplitMix(seed);
+                for begin in (0..lines).step_by(PIECE_LINES) {
+                    shuffled(PIECE_LINES.min(lines - begin), &mut rng, |i| serve(begin + i))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Fisher-Yates over the indices below `count`, served while they are drawn.
+fn shuffled<E>(
+    count: usize,
+    rng: &mut SplitMix,
+    mut serve: impl FnMut(usize) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut indices = [0u8; PIECE_LINES];
+    for (i, slot) in indices.iter_mut().enumerate() {
+        *slot = i as u8; // i < 256
+    }
+    for left in (1..=count).rev() {
+        let pick = rng.below(left);
+        serve(usize::from(indices[pick]))?;
+        indices.swap(pick, left - 1);
+    }
+    Ok(())
+}
+
+/// The splitmix64 generator (Steele, Lea and Flood, OOPSLA 2014): enough to shuffle with.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^= z >> 31;
+        // The high half of the product: below `bound`, and near enough to uniform for a shuffle.
+        ((u128::from(z) * bound as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(order: LineOrder, lines: usize) -> Vec<usize> {
+        let mut seen = Vec::new();
+        let all: Result<(), ()> = order.try_for_each(lines, |i| {
+            seen.push(i);
+            Ok(())
+        });
+        assert_eq!(all, Ok(()));
+        seen
+    }
+
+    #[test]
+    fn every_line_is_served_once_in_the_seed_s_order() {
+        for lines in [0, 1, 2, 16, 256, 257, 600] {
+            let one = served(LineOrder::Seeded(7), lines);
+            assert_eq!(one, served(LineOrder::Seeded(7), lines));
+            let mut sorted = one.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..lines).collect::<Vec<_>>());
+        }
+        assert_ne!(served(LineOrder::Seeded(7), 16), served(LineOrder::Seeded(8), 16));
+    }
+
+    #[test]
+    fn all_permutations_of_three_come() {
+        let seen: std::collections::HashSet<_> = (0..200).map(|s| served(LineOrder::Seeded(s), 3)).collect();
+        assert_eq!(seen.len(), 6);
+    }
+}

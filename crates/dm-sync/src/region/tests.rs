@@ -1,0 +1,326 @@
+//! Regions alone, under threads, and under other processes.
+
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn both_units() -> [Region; 2] {
+    [AtomicUnit::Line, AtomicUnit::Word].map(|unit| Region::anonymous(4096, unit).expect("4 KiB"))
+}
+
+fn bytes_at(region: &Region, offset: u64, len: usize) -> Vec<u8> {
+    let mut out = vec![0xEE; len];
+    region.read(offset, &mut out).expect("in bounds, nobody died");
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: crate::scaled(300, 4) as u32, failure_persistence: None, ..ProptestConfig::default()
+    })]
+    #[test]
+    fn writes_and_reads_are_those_of_a_vec(
+        script in prop::collection::vec((0u64..500, prop::collection::vec(any::<u8>(), 0..200)), 1..12),
+        seed in any::<u64>(), word_unit in any::<bool>(),
+    ) {
+        let unit = if word_unit { AtomicUnit::Word } else { AtomicUnit::Line };
+        let region = Region::anonymous(512, unit).expect("512 B");
+        let mut model = vec![0u8; 512];
+        for (offset, bytes) in script {
+            let inside = offset as usize + bytes.len() <= model.len();
+            prop_assert_eq!(region.write(offset, &bytes).is_ok(), inside);
+            if inside {
+                model[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+                let mut out = vec![0; bytes.len() + 1];
+                if region.read_ordered(offset, &mut out, LineOrder::Seeded(seed)).is_ok() {
+                    prop_assert_eq!(&out, &model[offset as usize..][..bytes.len() + 1]);
+                }
+            }
+            prop_assert_eq!(&bytes_at(&region, 0, 512), &model);
+        }
+    }
+}
+
+#[test]
+fn bounds_and_alignment_are_errors() {
+    for region in both_units() {
+        let size = region.size();
+        let past = |offset, len| RegionError::OutOfBounds { offset, len, size };
+        assert_eq!(region.write(size - 3, &[1; 4]), Err(past(size - 3, 4)));
+        assert_eq!(region.read(u64::MAX, &mut [0; 2]), Err(past(u64::MAX, 2)));
+        assert_eq!(region.read(size, &mut []), Ok(()));
+        assert_eq!(region.faa(size, 1), Err(past(size, 8)));
+        assert_eq!(region.read_word(12), Err(RegionError::Unaligned { offset: 12 }));
+        assert!(
+            bytes_at(&region, 0, 4096).iter().all(|&byte| byte == 0),
+            "a refused write wrote"
+        );
+    }
+    let none = Region::anonymous(0, AtomicUnit::Line).expect("no bytes are allowed");
+    assert_eq!(
+        none.read_word(0),
+        Err(RegionError::OutOfBounds {
+            offset: 0,
+            len: 8,
+            size: 0
+        })
+    );
+    assert!(matches!(
+        Region::anonymous(u64::MAX, AtomicUnit::Line),
+        Err(RegionError::Map { .. })
+    ));
+}
+
+#[test]
+fn atomics_answer_with_the_old_word() {
+    for region in both_units() {
+        assert_eq!(region.cas(8, 0, 5), Ok(0));
+        assert_eq!(region.cas(8, 0, 6), Ok(5));
+        assert_eq!(region.faa(8, u64::MAX), Ok(5));
+        assert_eq!(region.read_word(8), Ok(4));
+        // Bits 0..8 must be 4; bits 8..16 are set; the rest stays.
+        assert_eq!(region.masked_cas(8, 0x9904, 0xFF, 0xAB00, 0xFF00), Ok(4));
+        assert_eq!(region.masked_cas(8, 0, 0xFF, 0, u64::MAX), Ok(0xAB04));
+        assert_eq!(bytes_at(&region, 8, 3), [0x04, 0xAB, 0x00]);
+    }
+}
+
+/// Writers store lines of one repeated byte; no reader may see a mixed line, in any order of lines.
+#[test]
+fn a_line_is_never_torn() {
+    const LINES: usize = 4;
+    let region = Region::anonymous((LINES * LINE_BYTES) as u64, AtomicUnit::Line).expect("four lines");
+    let rounds = crate::scaled(40_000, 20);
+    std::thread::scope(|scope| {
+        for writer in 0..2u8 {
+            let region = &region;
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let byte = (round as u8).wrapping_mul(2).wrapping_add(writer);
+                    region.write(0, &[byte; LINES * LINE_BYTES]).expect("in bounds");
+                }
+            });
+        }
+        for seed in 0..rounds as u64 {
+            let mut out = [0; LINES * LINE_BYTES];
+            region
+                .read_ordered(0, &mut out, LineOrder::Seeded(seed))
+                .expect("in bounds");
+            for line in out.chunks(LINE_BYTES) {
+                assert!(line.iter().all(|byte| *byte == line[0]), "torn line {line:?}");
+            }
+        }
+    });
+}
+
+/// The broken twin of the above: without line locks torn lines must be seen, or the test above shows nothing.
+#[test]
+#[cfg_attr(miri, ignore = "needs many racing rounds")]
+fn a_line_is_torn_in_word_mode() {
+    let region = Region::anonymous(LINE_BYTES as u64, AtomicUnit::Word).expect("one line");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let torn = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut byte = 0u8;
+            // Relaxed: a flag to stop by.
+            while !done.load(Relaxed) {
+                byte = byte.wrapping_add(1);
+                region.write(0, &[byte; LINE_BYTES]).expect("in bounds");
+            }
+        });
+        let torn = (0..50_000_000u64).any(|_| {
+            let mut out = [0; LINE_BYTES];
+            region.read(0, &mut out).expect("in bounds");
+            out.as_chunks::<WORD_BYTES>()
+                .0
+                .iter()
+                .for_each(|word| assert_eq!(*word, [word[0]; 8]));
+            out.iter().any(|byte| *byte != out[0])
+        });
+        done.store(true, Relaxed);
+        torn
+    });
+    assert!(torn, "50 M reads of a line under writing, and none torn");
+}
+
+/// Bytes of one word belong to different writers, the next word to atomics: nobody loses anything.
+#[test]
+fn neighbours_keep_their_bytes() {
+    for region in both_units() {
+        let rounds = crate::scaled(20_000, 20) as u64;
+        std::thread::scope(|scope| {
+            for lane in 0..3u64 {
+                let region = &region;
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        region
+                            .write(2 * lane, &(round as u16).to_le_bytes())
+                            .expect("in bounds");
+                        let mut seen = [0; 2];
+                        region.read(2 * lane, &mut seen).expect("in bounds");
+                        assert_eq!(u16::from_le_bytes(seen), round as u16);
+                        region.faa(8, 1 + (1 << 32)).expect("in bounds");
+                        let old = region.read_word(16).expect("in bounds");
+                        region.cas(16, old, old + 1).expect("in bounds");
+                    }
+                });
+            }
+        });
+        assert_eq!(region.read_word(8), Ok(3 * rounds * (1 + (1 << 32))));
+        let swapped = region.read_word(16).expect("in bounds");
+        assert!(
+            (rounds..=3 * rounds).contains(&swapped),
+            "{swapped} of {rounds} to {}",
+            3 * rounds
+        );
+    }
+}
+
+/// Two threads write one line each, fence, and read the other's: one of them at least must see the other.
+#[test]
+#[cfg_attr(miri, ignore = "needs many racing rounds")]
+fn a_fence_orders_write_before_read() {
+    let region = Region::anonymous(4096, AtomicUnit::Line).expect("4 KiB");
+    let barrier = std::sync::Barrier::new(2);
+    let run = |mine: u64, other: u64| {
+        let mut seen = Vec::new();
+        for round in 1..2_000u64 {
+            barrier.wait();
+            region.write(mine, &round.to_le_bytes()).expect("in bounds");
+            fence();
+            seen.push(region.read_word(other).expect("in bounds"));
+            barrier.wait();
+        }
+        seen
+    };
+    let (left, right) = std::thread::scope(|scope| {
+        let left = scope.spawn(|| run(0, 1024));
+        let right = run(1024, 0);
+        (left.join().expect("no panic"), right)
+    });
+    for (round, (left, right)) in (1..).zip(left.iter().zip(&right)) {
+        assert!(
+            *left == round || *right == round,
+            "round {round}: both saw the old word"
+        );
+    }
+}
+
+const ROLE: &str = "DM_SYNC_REGION_TEST_ROLE";
+const FILE: &str = "DM_SYNC_REGION_TEST_FILE";
+
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn new(name: &str, bytes: u64) -> (Self, File) {
+        let path = std::env::temp_dir().join(format!("dm-sync-{name}-{}", std::process::id()));
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .expect("temp file");
+        file.set_len(bytes).expect("room for a few pages");
+        (Self(path), file)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn child(role: &str, path: &std::path::Path) -> Child {
+    Command::new(std::env::current_exe().expect("this test's binary"))
+        .args(["--exact", "region::tests::child_process", "--nocapture"])
+        .env(ROLE, role)
+        .env(FILE, path)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("a second process")
+}
+
+/// Not a test of its own: what the second process runs when one of the tests below starts it.
+#[test]
+fn child_process() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(std::env::var(FILE).expect("set with the role"));
+    let region = Region::in_file(
+        &file.expect("the parent made it"),
+        FILE_ALIGN,
+        4096,
+        AtomicUnit::Line,
+    );
+    let region = region.expect("the parent mapped it too");
+    match role.as_str() {
+        "add" => add(&region),
+        "die" => {
+            region.line(128).1.lock(region.holder).expect("nobody else");
+            std::process::exit(0);
+        }
+        other => panic!("unknown role {other}"),
+    }
+}
+
+fn add(region: &Region) {
+    for round in 0..20_000u64 {
+        region.faa(0, 1).expect("the other process lives");
+        region
+            .write(64, &[round as u8; 64])
+            .expect("the other process lives");
+        let line = bytes_at(region, 64, 64);
+        assert!(line.iter().all(|byte| *byte == line[0]), "torn line {line:?}");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "no processes")]
+fn two_processes_share_a_file() {
+    let (path, file) = TempFile::new("share", FILE_ALIGN + Region::file_bytes(4096).expect("small"));
+    let region = Region::in_file(&file, FILE_ALIGN, 4096, AtomicUnit::Line).expect("mapped");
+    let mut other = child("add", &path.0);
+    add(&region);
+    assert!(other.wait().expect("a child to wait for").success());
+    assert_eq!(region.read_word(0), Ok(40_000));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "no processes")]
+fn a_dead_holder_is_named() {
+    let (path, file) = TempFile::new("dead", FILE_ALIGN + Region::file_bytes(4096).expect("small"));
+    let region = Region::in_file(&file, FILE_ALIGN, 4096, AtomicUnit::Line).expect("mapped");
+    let mut other = child("die", &path.0);
+    let pid = other.id();
+    // Not waited for yet: a zombie counts as dead. Until the child has the line, reads simply work.
+    let dead = Err(RegionError::HolderDead { offset: 128, pid });
+    let mut out = [0; 200];
+    while region.read(0, &mut out) != dead {
+        std::thread::yield_now();
+    }
+    assert!(other.wait().expect("a child to wait for").success());
+    assert_eq!(region.write(190, &[1; 2]), dead, "also once its id is free");
+    assert_eq!(
+        region.faa(136, 1),
+        Err(RegionError::HolderDead { offset: 128, pid })
+    );
+    assert_eq!(region.write(192, &[1; 2]), Ok(()), "other lines go on");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "no files")]
+fn a_file_that_does_not_fit_is_refused() {
+    let (_path, file) = TempFile::new("short", 8192);
+    let needed = Region::file_bytes(1 << 20).expect("small");
+    let short = Region::in_file(&file, 0, 1 << 20, AtomicUnit::Line).err();
+    assert_eq!(short, Some(RegionError::FileTooShort { needed, found: 8192 }));
+    let crooked = Region::in_file(&file, 64, 64, AtomicUnit::Line).err();
+    assert_eq!(crooked, Some(RegionError::FileUnaligned { at: 64 }));
+}

@@ -1,0 +1,14 @@
+//! Constants that shrink where every step is expensive.
+
+/// Whether this build runs under loom, Miri or a fuzzer, where hot constants are small so that edges come soon.
+pub const SMALL_WORLD: bool = cfg!(any(dm_loom, miri, fuzzing));
+
+/// `normal`, or `small` in a [`SMALL_WORLD`].
+///
+/// ```
+/// const SHARDS: usize = dm_sync::scaled(64, 2);
+/// assert!(SHARDS == 64 || dm_sync::SMALL_WORLD);
+/// ```
+pub const fn scaled(normal: usize, small: usize) -> usize {
+    if SMALL_WORLD { small } else { normal }
+}
