@@ -1,2 +1,110 @@
-//! The workspace's own checks and benches.
-fn main() {}
+//! The workspace's own checks and benches: `cargo xtask <command>`; each command's `--help` says how long it takes.
+//!
+//! What CI runs is written here, in Rust, and nowhere else: the CI entry is one call of `cargo xtask test`.
+
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command's output is its purpose"
+)]
+
+mod bench;
+mod steps;
+mod tidy;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// What every command here returns: a failure is shown to a person and ends the process, nothing matches on it.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Checks and benches of the dmkit workspace.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Everything that must hold before a change is kept: formatting, tidy, every test and doc test.
+    ///
+    /// Takes about 10 minutes on 2 cores from nothing, mostly compiling; 1 to 4 minutes when little changed.
+    /// All steps run even when an early one fails; the tests come last, so that their closing lines end the output.
+    Test {
+        /// Also run clippy with warnings as errors. On by itself where the environment says CI=true.
+        #[arg(long)]
+        strict: bool,
+    },
+    /// `test --strict`, then the documentation build with warnings as errors, then a compile check of the fuzz targets.
+    ///
+    /// Takes about 15 minutes on 2 cores from nothing; 2 to 6 minutes when little changed.
+    Ci,
+    /// The rules that no compiler checks: crate floors, banned paths, dead files, doc comments, the top-level listing.
+    ///
+    /// Takes under 1 second (plus the build of this program). Warnings are printed and do not fail.
+    Tidy,
+    /// Measurements that need a release build.
+    #[command(subcommand)]
+    Bench(bench::Bench),
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    let root = workspace::root()?;
+    match command {
+        Command::Test { strict } => steps::test(&root, strict || steps::in_ci()),
+        Command::Ci => steps::ci(&root),
+        Command::Tidy => tidy::run(&root),
+        Command::Bench(bench) => bench::run(&root, &bench),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_how_long_it_takes() {
+        fn leaves<'a>(command: &'a clap::Command, found: &mut Vec<&'a clap::Command>) {
+            if command.has_subcommands() {
+                command.get_subcommands().for_each(|inner| leaves(inner, found));
+            } else {
+                found.push(command);
+            }
+        }
+        let top = Args::command();
+        let mut found = Vec::new();
+        leaves(&top, &mut found);
+        assert!(found.len() >= 4, "the walk found only {} commands", found.len());
+        for command in found {
+            let help = command
+                .get_long_about()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(
+                help.contains("Takes "),
+                "`{}` does not say how long it takes",
+                command.get_name()
+            );
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Measurements that need a release build: the simulator's pace, and a client's instructions per operation.
+
+mod callgrind;
+mod client;
+mod split;
+
+use crate::Result;
+use clap::Subcommand;
+use std::path::Path;
+use xshell::{Shell, cmd};
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// How fast the simulated testbed runs on this machine: events and simulated operations per real second.
+    ///
+    /// Takes 1 to 2 minutes to build and about 1 minute to run.
+    Sim {
+        /// Passed on to the example `bench` of dm-sim.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Instructions that one client's operation costs its own CPU, counted by callgrind and split by crate.
+    ///
+    /// Takes 1 to 2 minutes to build and under 1 minute an operation. Needs valgrind. The same build gives the same
+    /// counts on every run, whatever else the machine does. What the world spends on moving bytes, a network card's
+    /// work on a real testbed, stands apart from the client's own.
+    Client(client::Options),
+}
+
+/// Runs one measurement.
+pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
+    match bench {
+        Bench::Sim { args } => {
+            let shell = Shell::new()?;
+            shell.change_dir(root);
+            Ok(cmd!(
+                shell,
+                "cargo run --release -p dm-sim --example bench -- {args...}"
+            )
+            .run()?)
+        }
+        Bench::Client(options) => client::run(root, options),
+    }
+}

@@ -1,0 +1,272 @@
+//! Reads what callgrind writes: instructions by function and source file, and who called whom.
+//!
+//! The format is the one of Valgrind's manual, "Callgrind Format Specification": `fl=`/`fi=`/`fe=` name the source
+//! file (the latter two while inlined code runs), `fn=` the function, a line of numbers is a position and a cost,
+//! `calls=` announces that the next line's cost is that of a call to `cfn=`, callees included. Names are written once
+//! and then stand as a number in brackets.
+
+use crate::Result;
+use std::collections::{BTreeMap, HashMap};
+
+/// Code of one function that came from one source file: inlined code keeps the file it was written in.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Site {
+    /// The function as the linker knows it, demangled.
+    pub(super) function: String,
+    /// The source file, or "???".
+    pub(super) file: String,
+}
+
+/// One run's counts; a difference of two runs' counts may hold negative ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Profile {
+    /// Instructions of each site itself, callees not included.
+    pub(super) own: BTreeMap<Site, i64>,
+    /// Instructions below each call, from a site to a function, callees included.
+    pub(super) calls: BTreeMap<(Site, String), i64>,
+    /// The file that each function itself was written in, whatever was inlined into it.
+    pub(super) homes: BTreeMap<String, String>,
+}
+
+impl Profile {
+    /// Reads one callgrind output file.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let mut reader = Reader::default();
+        for (index, line) in text.lines().enumerate() {
+            reader
+                .line(line)
+                .map_err(|error| format!("callgrind output, line {}: {error}", index + 1))?;
+        }
+        reader.check()?;
+        Ok(reader.profile)
+    }
+
+    /// The sum of all sites.
+    pub(super) fn total(&self) -> i64 {
+        self.own.values().sum()
+    }
+
+    /// What `self` did more than `less`.
+    pub(super) fn minus(&self, less: &Self) -> Self {
+        Self {
+            own: difference(&self.own, &less.own),
+            calls: difference(&self.calls, &less.calls),
+            homes: self.homes.clone(),
+        }
+    }
+}
+
+fn difference<K: Ord + Clone>(more: &BTreeMap<K, i64>, less: &BTreeMap<K, i64>) -> BTreeMap<K, i64> {
+    let mut result = more.clone();
+    for (key, count) in less {
+        *result.entry(key.clone()).or_default() -= count;
+    }
+    result.retain(|_, count| *count != 0);
+    result
+}
+
+#[derive(Debug, Default)]
+struct Reader {
+    profile: Profile,
+    files: HashMap<String, String>,
+    functions: HashMap<String, String>,
+    function: String,
+    file: String,
+    callee: String,
+    /// Set between a `calls=` line and the line with its cost.
+    in_call: bool,
+    /// How many numbers of a cost line are positions.
+    positions: usize,
+    /// Which of the numbers after the positions counts instructions.
+    event: usize,
+    /// What callgrind itself says the sum is.
+    summary: Option<i64>,
+}
+
+impl Reader {
+    fn line(&mut self, line: &str) -> Result<()> {
+        let first = line.as_bytes().first().copied().unwrap_or(b'#');
+        if first.is_ascii_digit() || matches!(first, b'+' | b'-' | b'*') {
+            return self.cost(line);
+        }
+        if let Some((key, value)) = line.split_once('=') {
+            match key {
+                "fl" | "fi" | "fe" => self.file = named(&mut self.files, value)?,
+                "fn" => {
+                    self.function = named(&mut self.functions, value)?;
+                    self.profile
+                        .homes
+                        .insert(self.function.clone(), self.file.clone());
+                }
+                "cfn" => self.callee = named(&mut self.functions, value)?,
+                // The callee's file is not needed, but its name may be written here for the first time.
+                "cfl" | "cfi" => drop(named(&mut self.files, value)?),
+                "calls" => self.in_call = true,
+                // Objects, jumps: the functions say enough.
+                _ => {}
+            }
+            return Ok(());
+        }
+        if let Some((key, value)) = line.split_once(':') {
+            match key {
+                "positions" => self.positions = value.split_whitespace().count(),
+                "events" => {
+                    let at = value.split_whitespace().position(|event| event == "Ir");
+                    self.event = at.ok_or("no instruction counts (event Ir) in this file")?;
+                }
+                "summary" | "totals" => {
+                    let count = value.split_whitespace().nth(self.event).ok_or("an empty sum")?;
+                    self.summary = Some(count.parse()?);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn cost(&mut self, line: &str) -> Result<()> {
+        let positions = self.positions.max(1);
+        // Events that did not happen are left out from the right.
+        let count = line
+            .split_whitespace()
+            .nth(positions + self.event)
+            .map_or(Ok(0), str::parse::<i64>)?;
+        let site = Site {
+            function: self.function.clone(),
+            file: self.file.clone(),
+        };
+        if std::mem::take(&mut self.in_call) {
+            *self.profile.calls.entry((site, self.callee.clone())).or_default() += count;
+        } else {
+            *self.profile.own.entry(site).or_default() += count;
+        }
+        Ok(())
+    }
+
+    /// A file cut short, or one this reader misunderstands, has another sum than it says.
+    fn check(&self) -> Result<()> {
+        let total = self.profile.total();
+        match self.summary {
+            None => Err("callgrind output without a sum: the run was cut short".into()),
+            Some(summary) if summary != total => Err(format!(
+                "callgrind output says {summary} instructions, its lines add up to {total}"
+            )
+            .into()),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// `(7) name` defines number 7, `(7)` uses it, a bare name is itself.
+fn named(names: &mut HashMap<String, String>, value: &str) -> Result<String> {
+    let value = value.trim();
+    let Some((number, name)) = value.strip_prefix('(').and_then(|rest| rest.split_once(')')) else {
+        return Ok(value.to_owned());
+    };
+    let name = name.trim();
+    // A function's own name may start with a bracket: only digits are a number.
+    if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(value.to_owned());
+    }
+    if name.is_empty() {
+        return names
+            .get(number)
+            .cloned()
+            .ok_or_else(|| format!("name ({number}) is used before it is defined").into());
+    }
+    names.insert(number.to_owned(), name.to_owned());
+    Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: &str = "# callgrind format
+version: 1
+positions: line
+events: Ir
+summary: 1150
+
+ob=(1) /bin/x
+fl=(1) crates/sherman/src/tree.rs
+fn=(1) sherman::get
+10 100
++2 20
+fi=(2) crates/dm-sync/src/region.rs
+5 30
+cfn=(2) memcpy
+calls=3 0
+6 900
+fe=(1)
+12 100
+
+fl=(3) ???
+fn=(2)
+0 900
+totals: 1150
+";
+
+    fn site(function: &str, file: &str) -> Site {
+        Site {
+            function: function.to_owned(),
+            file: file.to_owned(),
+        }
+    }
+
+    #[test]
+    fn own_cost_and_calls_stand_apart_and_inlined_code_keeps_its_file() {
+        let profile = Profile::parse(RUN).unwrap();
+        let tree = site("sherman::get", "crates/sherman/src/tree.rs");
+        let region = site("sherman::get", "crates/dm-sync/src/region.rs");
+        assert_eq!(
+            profile.own,
+            BTreeMap::from([(tree, 220), (region.clone(), 30), (site("memcpy", "???"), 900)])
+        );
+        assert_eq!(
+            profile.calls,
+            BTreeMap::from([((region, "memcpy".to_owned()), 900)])
+        );
+    }
+
+    #[test]
+    fn a_file_cut_short_is_refused() {
+        let cut = RUN.replace("fn=(2)\n0 900\n", "");
+        assert!(
+            Profile::parse(&cut)
+                .unwrap_err()
+                .to_string()
+                .contains("add up to 250")
+        );
+        assert!(
+            Profile::parse("events: Ir\nfn=(1) a\n1 1\n")
+                .unwrap_err()
+                .to_string()
+                .contains("cut short")
+        );
+        assert!(
+            Profile::parse("events: Ir\nfn=(1)\n")
+                .unwrap_err()
+                .to_string()
+                .contains("line 2")
+        );
+    }
+
+    #[test]
+    fn the_instruction_count_is_found_among_other_events() {
+        let profile =
+            Profile::parse("positions: instr line\nevents: Dr Ir\nfn=a\n0x0 1\n0 1 7 9\ntotals: 7 9\n")
+                .unwrap();
+        assert_eq!(profile.total(), 9);
+    }
+
+    #[test]
+    fn a_difference_keeps_only_what_changed() {
+        let profile = Profile::parse(RUN).unwrap();
+        let nothing = profile.minus(&profile);
+        assert!(nothing.own.is_empty() && nothing.calls.is_empty());
+        let more = Profile::parse(&RUN.replace("10 100", "10 140").replace("1150", "1190")).unwrap();
+        let difference = more.minus(&profile);
+        assert_eq!((difference.total(), difference.own.len()), (40, 1));
+    }
+}

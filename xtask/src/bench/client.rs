@@ -1,0 +1,316 @@
+//! `bench client`: instructions per operation of one client, from two callgrind runs that differ in their op count.
+//!
+//! Both runs load the same keys and warm the same caches; one runs `--low` operations, the other `--high`. What the
+//! second did more, divided by the operations it did more, is the cost of one: start, load and warm-up cancel out
+//! exactly. The measured program is an example that takes `--op <name> --ops <n>` (and what stands after `--`) and
+//! prints a line `ops <n>`: how many operations it completed.
+
+use super::{
+    callgrind::Profile,
+    split::{Part, split},
+};
+use crate::{Result, workspace};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+use xshell::{Shell, cmd};
+
+/// What to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The package whose example is measured.
+    #[arg(long, default_value = "sherman")]
+    package: String,
+    /// The example.
+    #[arg(long, default_value = "client")]
+    example: String,
+    /// The operations, one measurement each; the example knows their names.
+    #[arg(long = "op", default_values = ["get", "update", "insert", "scan"])]
+    ops: Vec<String>,
+    /// Operations of the shorter run.
+    #[arg(long, default_value_t = 2_000)]
+    low: u64,
+    /// Operations of the longer run.
+    #[arg(long, default_value_t = 12_000)]
+    high: u64,
+    /// Functions to list an operation, the most expensive first; 0 lists none.
+    #[arg(long, default_value_t = 12)]
+    top: usize,
+    /// One JSON object an operation on a line of its own, in place of tables.
+    #[arg(long)]
+    json: bool,
+    /// Passed on to the example.
+    #[arg(last = true)]
+    args: Vec<String>,
+}
+
+/// One operation's measurement.
+#[derive(Debug)]
+struct Measured {
+    op: String,
+    operations: u64,
+    more: Profile,
+}
+
+/// Measures every operation asked for.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
+    if options.low >= options.high {
+        return Err(format!("--low {} must be below --high {}", options.low, options.high).into());
+    }
+    let shell = Shell::new()?;
+    shell.change_dir(root);
+    if cmd!(shell, "valgrind --version")
+        .quiet()
+        .ignore_stderr()
+        .read()
+        .is_err()
+    {
+        return Err("valgrind is not installed; on Debian: apt-get install valgrind".into());
+    }
+    let program = build(&shell, options)?;
+    let crates: Vec<_> = workspace::packages(root)?
+        .into_iter()
+        .map(|package| package.name)
+        .collect();
+    for op in &options.ops {
+        let measured = measure(&shell, &program, op, options)?;
+        let parts = split(&measured.more, &crates);
+        if options.json {
+            println!("{}", json(&measured, &parts));
+        } else {
+            print!("{}", table(&measured, &parts, options.top));
+        }
+    }
+    Ok(())
+}
+
+/// Two runs of one operation, and their difference.
+fn measure(shell: &Shell, program: &Path, op: &str, options: &Options) -> Result<Measured> {
+    let dir = shell.create_temp_dir()?;
+    let (few, low) = profile(shell, program, dir.path(), op, options.low, &options.args)?;
+    let (many, high) = profile(shell, program, dir.path(), op, options.high, &options.args)?;
+    let operations = many.checked_sub(few).filter(|more| *more > 0).ok_or_else(|| {
+        format!("{op}: the longer run completed {many} operations, the shorter {few}: nothing to divide by")
+    })?;
+    Ok(Measured {
+        op: op.to_owned(),
+        operations,
+        more: high.minus(&low),
+    })
+}
+
+/// Builds the example and answers where it is.
+fn build(shell: &Shell, options: &Options) -> Result<PathBuf> {
+    let Options { package, example, .. } = options;
+    let messages = cmd!(
+        shell,
+        "cargo build --release -p {package} --example {example} --message-format=json-render-diagnostics"
+    )
+    .read()?;
+    executable(&messages, example)
+        .ok_or_else(|| format!("cargo names no executable for example `{example}`").into())
+}
+
+fn executable(messages: &str, example: &str) -> Option<PathBuf> {
+    messages.lines().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let is_it = message["target"]["name"] == example && message["target"]["kind"][0] == "example";
+        is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
+    })
+}
+
+/// One run under callgrind: the operations it completed, and its counts.
+fn profile(
+    shell: &Shell,
+    program: &Path,
+    dir: &Path,
+    op: &str,
+    count: u64,
+    args: &[String],
+) -> Result<(u64, Profile)> {
+    let file = dir.join(format!("{op}-{count}.callgrind"));
+    let count = count.to_string();
+    // --dump-line is on by default and is what tells inlined code apart; --dump-instr=no keeps the file small.
+    let output = cmd!(
+        shell,
+        "valgrind --quiet --tool=callgrind --dump-instr=no --callgrind-out-file={file} {program} --op {op} --ops {count} {args...}"
+    )
+    .read()?;
+    let completed = completed(&output).ok_or_else(|| {
+        format!(
+            "{} printed no line `ops <n>`; it printed:\n{output}",
+            program.display()
+        )
+    })?;
+    Ok((completed, Profile::parse(&fs::read_to_string(file)?)?))
+}
+
+fn completed(output: &str) -> Option<u64> {
+    output
+        .lines()
+        .find_map(|line| line.strip_prefix("ops ")?.trim().parse().ok())
+}
+
+fn groups(parts: &BTreeMap<Part, f64>) -> BTreeMap<&'static str, f64> {
+    let mut groups = BTreeMap::new();
+    for (part, count) in parts {
+        *groups.entry(part.group()).or_default() += count;
+    }
+    groups
+}
+
+fn json(measured: &Measured, parts: &BTreeMap<Part, f64>) -> serde_json::Value {
+    let each = |count: &f64| count / measured.operations as f64;
+    let parts: Vec<_> = parts
+        .iter()
+        .map(|(part, count)| {
+            serde_json::json!({ "group": part.group(), "crate": part.name(), "instructions_per_op": each(count) })
+        })
+        .collect();
+    serde_json::json!({
+        "op": measured.op,
+        "operations": measured.operations,
+        "instructions_per_op": measured.more.total() as f64 / measured.operations as f64,
+        "parts": parts,
+    })
+}
+
+fn table(measured: &Measured, parts: &BTreeMap<Part, f64>, top: usize) -> String {
+    let each = |count: f64| count / measured.operations as f64;
+    let mut lines = vec![format!(
+        "{}: instructions per operation, over {} operations",
+        measured.op, measured.operations
+    )];
+    for (group, sum) in groups(parts) {
+        lines.push(format!("  {:<34}{:>10.1}", group, each(sum)));
+        let inner = parts
+            .iter()
+            .filter(|(part, _)| part.group() == group && !part.name().is_empty());
+        lines.extend(inner.map(|(part, count)| format!("    {:<32}{:>10.1}", part.name(), each(*count))));
+    }
+    lines.push(format!(
+        "  {:<34}{:>10.1}",
+        "total",
+        each(measured.more.total() as f64)
+    ));
+    if top > 0 {
+        lines.push("  by function, callees not included:".to_owned());
+        let mut functions: BTreeMap<&str, i64> = BTreeMap::new();
+        for (site, count) in &measured.more.own {
+            *functions.entry(&site.function).or_default() += count;
+        }
+        let mut functions: Vec<_> = functions.into_iter().collect();
+        functions.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
+        let shown = functions.iter().take(top);
+        lines.extend(shown.map(|(name, count)| format!("    {:>10.1}  {name}", each(*count as f64))));
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::callgrind::Site, *};
+
+    fn measured() -> (Measured, BTreeMap<Part, f64>) {
+        let site = |function: &str| Site {
+            function: function.to_owned(),
+            file: "???".to_owned(),
+        };
+        let more = Profile {
+            own: BTreeMap::from([(site("a"), 50), (site("b"), 250)]),
+            ..Profile::default()
+        };
+        let parts = BTreeMap::from([
+            (Part::Client("sherman".to_owned()), 120.0),
+            (Part::Client("dm-leaf".to_owned()), 30.0),
+            (Part::World("dm-loopback".to_owned()), 150.0),
+        ]);
+        (
+            Measured {
+                op: "get".to_owned(),
+                operations: 10,
+                more,
+            },
+            parts,
+        )
+    }
+
+    #[test]
+    fn the_table_sums_groups_and_lists_the_dearest_function_first() {
+        let (measured, parts) = measured();
+        let table = table(&measured, &parts, 1);
+        let fields: Vec<Vec<&str>> = table
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(
+            fields[1..4],
+            [
+                vec!["client", "15.0"],
+                vec!["dm-leaf", "3.0"],
+                vec!["sherman", "12.0"]
+            ]
+        );
+        assert_eq!(fields[6], ["total", "30.0"]);
+        assert_eq!(fields.last().unwrap(), &["25.0", "b"]);
+    }
+
+    #[test]
+    fn json_holds_every_part_per_operation() {
+        let (measured, parts) = measured();
+        let object = json(&measured, &parts);
+        assert_eq!(object["instructions_per_op"], 30.0);
+        assert_eq!(object["parts"][2]["group"], "world");
+        assert_eq!(object["parts"][2]["instructions_per_op"], 15.0);
+    }
+
+    #[test]
+    fn the_completed_count_is_the_programs_own() {
+        assert_eq!(completed("loading\nops 120\n"), Some(120));
+        assert_eq!(completed("operations 120\nops many\n"), None);
+    }
+
+    #[test]
+    fn the_example_is_found_among_cargos_messages() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"client","kind":["bin"]},"executable":"/t/bin"}
+{"reason":"compiler-artifact","target":{"name":"client","kind":["example"]},"executable":"/t/examples/client"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(
+            executable(messages, "client"),
+            Some(PathBuf::from("/t/examples/client"))
+        );
+        assert_eq!(executable(messages, "other"), None);
+    }
+
+    #[test]
+    #[ignore = "needs valgrind and a release build: cargo test -p xtask -- --ignored"]
+    fn a_program_of_known_cost_costs_that_and_the_same_every_time() {
+        let shell = Shell::new().unwrap();
+        shell.change_dir(workspace::root().unwrap());
+        let options = Options {
+            package: "xtask".to_owned(),
+            example: "toy".to_owned(),
+            ops: Vec::new(),
+            low: 100,
+            high: 1_100,
+            top: 0,
+            json: false,
+            args: Vec::new(),
+        };
+        let program = build(&shell, &options).unwrap();
+        let once = measure(&shell, &program, "any", &options).unwrap();
+        let again = measure(&shell, &program, "any", &options).unwrap();
+        assert_eq!(once.operations, 1_000);
+        assert_eq!(once.more, again.more);
+        let parts = split(&once.more, &["xtask".to_owned()]);
+        let each: BTreeMap<_, _> = groups(&parts)
+            .into_iter()
+            .map(|(group, sum)| (group, sum / 1_000.0))
+            .collect();
+        // 100 numbers at 2 to 8 instructions; 4 KiB at 16 to 64 bytes an instruction, counted for their caller.
+        assert!((264.0..=1_100.0).contains(&each["harness"]), "{each:?}");
+        assert!(each.get("rest").is_none_or(|rest| rest.abs() < 1.0), "{each:?}");
+    }
+}

@@ -1,0 +1,353 @@
+//! Says whose work each instruction was: the client's, the world's that carries its bytes, or the bench's own.
+//!
+//! 1. Code written in a crate of ours counts for that crate, wherever the compiler inlined it: the source file says so.
+//! 2. Code of the standard library or of a foreign crate counts for the crate whose function it was inlined into: the
+//!    crate of the file that this function was written in, else the crate that its name mentions first.
+//! 3. A foreign function that was really called (`memcpy`, a hash) counts for its callers, in proportion to what their
+//!    calls cost; through several foreign functions if need be.
+//! 4. Allocation stands apart: an operation in its steady state should do none.
+
+use super::callgrind::{Profile, Site};
+use std::collections::BTreeMap;
+
+/// Who did the work.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// Index code and what it stands on, by crate: what a client's CPU does on any testbed.
+    Client(String),
+    /// The world that carries bytes, by crate: a network card's and a memory node's work on a real testbed.
+    World(String),
+    /// Drawing keys, checking values, the bench program itself.
+    Harness(String),
+    /// malloc and its kin, whoever called.
+    Allocator,
+    /// Foreign code that no crate of ours was seen to call.
+    Rest,
+}
+
+impl Part {
+    /// The heading it is summed under.
+    pub(super) fn group(&self) -> &'static str {
+        match self {
+            Self::Client(_) => "client",
+            Self::World(_) => "world",
+            Self::Harness(_) => "harness",
+            Self::Allocator => "allocator",
+            Self::Rest => "rest",
+        }
+    }
+
+    /// The crate, where one is known.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Client(name) | Self::World(name) | Self::Harness(name) => name,
+            Self::Allocator | Self::Rest => "",
+        }
+    }
+}
+
+/// Crates that carry bytes between clients and memory nodes.
+const WORLDS: &[&str] = &["dm-loopback", "dm-sim", "dm-ib"];
+
+/// The part of dm-sync that is the memory nodes' memory: a world's matter, unlike the rest of that crate.
+const REMOTE_MEMORY: &str = "crates/dm-sync/src/region";
+
+/// Crates that drive and check.
+const HARNESS: &[&str] = &["dm-workload", "dm-history", "dm-testkit", "xtask"];
+
+/// Functions of the allocator, as glibc and Rust name them.
+const ALLOCATOR: &[&str] = &[
+    "malloc",
+    "free",
+    "calloc",
+    "realloc",
+    "aligned_alloc",
+    "posix_memalign",
+    "memalign",
+];
+
+/// How many foreign functions may stand between an instruction and the crate it is counted for.
+const HOPS_MAX: usize = 32;
+
+/// Instructions by part. The names of our crates tell ours from foreign code.
+pub(super) fn split(profile: &Profile, crates: &[String]) -> BTreeMap<Part, f64> {
+    let part_of = |site: &Site| {
+        part_of(
+            site,
+            profile.homes.get(&site.function).map_or("", String::as_str),
+            crates,
+        )
+    };
+    let mut parts: BTreeMap<Part, f64> = BTreeMap::new();
+    let mut foreign: BTreeMap<&str, f64> = BTreeMap::new();
+    for (site, count) in &profile.own {
+        match part_of(site) {
+            Some(part) => *parts.entry(part).or_default() += *count as f64,
+            None => *foreign.entry(&site.function).or_default() += *count as f64,
+        }
+    }
+    let mut callers: BTreeMap<&str, Vec<(&Site, f64)>> = BTreeMap::new();
+    for ((site, callee), count) in profile.calls.iter().filter(|(_, count)| **count > 0) {
+        if site.function != *callee {
+            callers.entry(callee).or_default().push((site, *count as f64));
+        }
+    }
+    for _ in 0..HOPS_MAX {
+        if foreign.is_empty() {
+            break;
+        }
+        for (function, count) in std::mem::take(&mut foreign) {
+            let from = callers.get(function).map_or(&[][..], Vec::as_slice);
+            if from.is_empty() {
+                *parts.entry(Part::Rest).or_default() += count;
+            }
+            let whole: f64 = from.iter().map(|(_, weight)| weight).sum();
+            for (site, weight) in from {
+                let share = count * weight / whole;
+                match part_of(site) {
+                    Some(part) => *parts.entry(part).or_default() += share,
+                    None => *foreign.entry(&site.function).or_default() += share,
+                }
+            }
+        }
+    }
+    // What still circles among foreign functions.
+    if !foreign.is_empty() {
+        *parts.entry(Part::Rest).or_default() += foreign.values().sum::<f64>();
+    }
+    parts
+}
+
+/// `None` for foreign code, which counts for its callers.
+fn part_of(site: &Site, home: &str, crates: &[String]) -> Option<Part> {
+    if is_allocator(&site.function) {
+        return Some(Part::Allocator);
+    }
+    if let Some(path) = own_path(&site.file, crates).or_else(|| own_path(home, crates)) {
+        return Some(part_of_path(path));
+    }
+    crate_in(&site.function, crates).map(|name| {
+        let in_region = name == "dm-sync" && site.function.contains("dm_sync::region");
+        if in_region {
+            remote_memory()
+        } else {
+            part_of_crate(name)
+        }
+    })
+}
+
+fn part_of_path(path: &str) -> Part {
+    let name = path
+        .trim_start_matches("crates/")
+        .split('/')
+        .next()
+        .unwrap_or_default();
+    if path.starts_with(REMOTE_MEMORY) {
+        remote_memory()
+    } else if path.contains("/examples/") {
+        Part::Harness(format!("{name} example"))
+    } else {
+        part_of_crate(name)
+    }
+}
+
+fn remote_memory() -> Part {
+    Part::World("dm-sync region".to_owned())
+}
+
+fn part_of_crate(name: &str) -> Part {
+    if WORLDS.contains(&name) {
+        Part::World(name.to_owned())
+    } else if HARNESS.contains(&name) {
+        Part::Harness(name.to_owned())
+    } else {
+        Part::Client(name.to_owned())
+    }
+}
+
+fn is_allocator(function: &str) -> bool {
+    let name = function.split('\'').next().unwrap_or(function);
+    ALLOCATOR.contains(&name)
+        || name.starts_with("_int_")
+        || name.starts_with("malloc_consolidate")
+        || name.starts_with("unlink_chunk")
+        || [
+            "__rust_alloc",
+            "__rust_dealloc",
+            "__rust_realloc",
+            "__rdl_",
+            "alloc::alloc::",
+        ]
+        .iter()
+        .any(|part| name.contains(part))
+}
+
+/// The path from `crates/` or `xtask/` on, if the file is one of ours.
+fn own_path<'a>(file: &'a str, crates: &[String]) -> Option<&'a str> {
+    if file.contains("/registry/") || file.contains("/rustc/") {
+        return None;
+    }
+    let starts = file.match_indices("crates/").map(|(at, _)| &file[at..]);
+    let ours = |path: &&str| {
+        crates
+            .iter()
+            .any(|name| path["crates/".len()..].starts_with(&format!("{name}/")))
+    };
+    starts
+        .into_iter()
+        .find(ours)
+        .or_else(|| file.find("xtask/").map(|at| &file[at..]))
+}
+
+/// The first of our crates that a demangled name mentions: `<sherman::Tree as core::future::Future>::poll`.
+fn crate_in<'a>(function: &str, crates: &'a [String]) -> Option<&'a str> {
+    let mentions = |name: &&'a String| {
+        let prefix = format!("{}::", name.replace('-', "_"));
+        function.match_indices(&prefix).map(|(at, _)| at).find(|at| {
+            let before = function[..*at].chars().next_back();
+            before.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != ':')
+        })
+    };
+    crates
+        .iter()
+        .filter_map(|name| Some((mentions(&name)?, name.as_str())))
+        .min()
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crates() -> Vec<String> {
+        ["sherman", "dm-leaf", "dm-sync", "dm-loopback", "dm-workload"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    fn site(function: &str, file: &str) -> Site {
+        Site {
+            function: function.to_owned(),
+            file: file.to_owned(),
+        }
+    }
+
+    fn profile(own: &[(Site, i64)], calls: &[(Site, &str, i64)]) -> Profile {
+        Profile {
+            own: own.iter().cloned().collect(),
+            calls: calls
+                .iter()
+                .map(|(site, callee, n)| ((site.clone(), (*callee).to_owned()), *n))
+                .collect(),
+            homes: BTreeMap::new(),
+        }
+    }
+
+    const STD: &str = "/rustc/abc/library/core/src/slice/mod.rs";
+
+    #[test]
+    fn inlined_code_counts_for_the_crate_it_was_written_in() {
+        let own = [
+            (
+                site(
+                    "<sherman::Get as core::future::Future>::poll",
+                    "crates/sherman/src/tree.rs",
+                ),
+                10,
+            ),
+            (
+                site(
+                    "<sherman::Get as core::future::Future>::poll",
+                    "/x/crates/dm-leaf/src/leaf.rs",
+                ),
+                20,
+            ),
+            (site("<sherman::Get as core::future::Future>::poll", STD), 30),
+            (site("sherman::get", "crates/dm-sync/src/region/bytes.rs"), 40),
+            (site("client::main", "crates/sherman/examples/client.rs"), 50),
+            (site("dm_workload::zipf", STD), 60),
+        ];
+        let parts = split(&profile(&own, &[]), &crates());
+        let expected = [
+            (Part::Client("dm-leaf".to_owned()), 20.0),
+            (Part::Client("sherman".to_owned()), 40.0),
+            (Part::World("dm-sync region".to_owned()), 40.0),
+            (Part::Harness("dm-workload".to_owned()), 60.0),
+            (Part::Harness("sherman example".to_owned()), 50.0),
+        ];
+        assert_eq!(parts, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn code_inlined_from_std_counts_for_the_home_of_its_function() {
+        let mut profile = profile(&[(site("client::main", STD), 10)], &[]);
+        assert_eq!(split(&profile, &crates()), BTreeMap::from([(Part::Rest, 10.0)]));
+        profile.homes.insert(
+            "client::main".to_owned(),
+            "/x/crates/sherman/examples/client.rs".to_owned(),
+        );
+        let harness = Part::Harness("sherman example".to_owned());
+        assert_eq!(split(&profile, &crates()), BTreeMap::from([(harness, 10.0)]));
+    }
+
+    #[test]
+    fn a_called_foreign_function_counts_for_its_callers_by_what_they_spent() {
+        let leaf = site("dm_leaf::scan", "crates/dm-leaf/src/leaf.rs");
+        let region = site("dm_loopback::serve", "crates/dm-sync/src/region.rs");
+        let wrapper = site("core::wrapper", STD);
+        let own = [(site("memcpy", "???"), 100), (site("orphan", "???"), 7)];
+        let calls = [
+            (leaf, "memcpy", 30),
+            (wrapper, "memcpy", 90),
+            (region, "core::wrapper", 90),
+        ];
+        let parts = split(&profile(&own, &calls), &crates());
+        let expected = [
+            (Part::Client("dm-leaf".to_owned()), 25.0),
+            (Part::World("dm-sync region".to_owned()), 75.0),
+            (Part::Rest, 7.0),
+        ];
+        assert_eq!(parts, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn nothing_is_lost_in_a_circle_of_foreign_calls() {
+        let own = [(site("a", "???"), 8), (site("b", "???"), 4)];
+        let calls = [(site("a", "???"), "b", 4), (site("b", "???"), "a", 8)];
+        let parts = split(&profile(&own, &calls), &crates());
+        assert_eq!(parts.values().sum::<f64>(), 12.0);
+    }
+
+    #[test]
+    fn allocation_stands_apart_whoever_called() {
+        let own = [
+            (site("malloc", "???"), 5),
+            (site("_int_free", "malloc.c"), 6),
+            (site("__rdl_alloc", STD), 1),
+        ];
+        let calls = [(site("sherman::get", "crates/sherman/src/tree.rs"), "malloc", 11)];
+        assert_eq!(
+            split(&profile(&own, &calls), &crates()),
+            BTreeMap::from([(Part::Allocator, 12.0)])
+        );
+    }
+
+    #[test]
+    fn a_crate_is_known_by_its_whole_name() {
+        assert_eq!(
+            crate_in("core::ptr::drop_in_place<dm_leaf::Leaf<sherman::X>>", &crates()),
+            Some("dm-leaf")
+        );
+        assert_eq!(crate_in("not_sherman::get", &crates()), None);
+        assert_eq!(crate_in("other::sherman::get", &crates()), None);
+    }
+
+    #[test]
+    fn foreign_sources_are_not_ours_for_a_directory_name() {
+        assert_eq!(
+            own_path("/c/registry/src/x/crates/dm-sync/src/lib.rs", &crates()),
+            None
+        );
+        assert_eq!(own_path("/other/crates/matcher/src/lib.rs", &crates()), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! The steps of `test` and `ci`: all run, each is timed, the failed ones are named at the end.
+
+use crate::{Result, tidy};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+use xshell::{Shell, cmd};
+
+/// Whether this machine says that it is a continuous-integration one, where warnings are errors.
+pub(crate) fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}
+
+/// Formatting, tidy, clippy if `strict`, then every test.
+pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
+    let shell = shell_in(root)?;
+    let mut steps = Steps::default();
+    check_and_test(&mut steps, &shell, root, strict);
+    steps.verdict()
+}
+
+/// What CI promises: the strict test, the documentation, the fuzz targets.
+pub(crate) fn ci(root: &Path) -> Result<()> {
+    let shell = shell_in(root)?;
+    let mut steps = Steps::default();
+    check_and_test(&mut steps, &shell, root, true);
+    steps.run("docs", || {
+        Ok(cmd!(shell, "cargo doc --workspace --no-deps")
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .run()?)
+    });
+    if root.join("fuzz/Cargo.toml").is_file() {
+        steps.run("fuzz targets compile", || {
+            Ok(cmd!(shell, "cargo check --manifest-path fuzz/Cargo.toml").run()?)
+        });
+    }
+    steps.verdict()
+}
+
+fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
+    steps.run("formatting", || Ok(cmd!(shell, "cargo fmt --all --check").run()?));
+    steps.run("tidy", || tidy::run(root));
+    if strict {
+        steps.run("clippy", || {
+            Ok(cmd!(
+                shell,
+                "cargo clippy --workspace --all-targets --quiet -- -D warnings"
+            )
+            .run()?)
+        });
+    }
+    // Last, so that what cargo says of the tests is what the reader sees last. Doc tests are part of it, and the
+    // README's: tidy demands that every Rust block of a Markdown file is included by some crate.
+    steps.run("tests", || {
+        Ok(cmd!(shell, "cargo test --workspace --no-fail-fast").run()?)
+    });
+}
+
+fn shell_in(root: &Path) -> Result<Shell> {
+    let shell = Shell::new()?;
+    shell.change_dir(root);
+    Ok(shell)
+}
+
+#[derive(Debug, Default)]
+struct Steps {
+    done: Vec<Done>,
+}
+
+#[derive(Debug)]
+struct Done {
+    name: &'static str,
+    took: Duration,
+    error: Option<String>,
+}
+
+impl Steps {
+    fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<()>) {
+        eprintln!("== {name}");
+        let start = Instant::now();
+        let error = step().err().map(|error| error.to_string());
+        if let Some(error) = &error {
+            eprintln!("== {name} FAILED: {error}");
+        }
+        self.done.push(Done {
+            name,
+            took: start.elapsed(),
+            error,
+        });
+    }
+
+    /// Names every step with its time; an error if one of them failed.
+    fn verdict(&self) -> Result<()> {
+        let times: Vec<_> = self
+            .done
+            .iter()
+            .map(|step| format!("{} {:.1} s", step.name, step.took.as_secs_f64()))
+            .collect();
+        eprintln!("== {}", times.join(", "));
+        let failed: Vec<_> = self
+            .done
+            .iter()
+            .filter(|step| step.error.is_some())
+            .map(|step| step.name)
+            .collect();
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("failed: {}", failed.join(", ")).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_step_does_not_stop_the_next_and_fails_the_whole() {
+        let mut steps = Steps::default();
+        let mut second_ran = false;
+        steps.run("first", || Err("broken".into()));
+        steps.run("second", || {
+            second_ran = true;
+            Ok(())
+        });
+        assert!(second_ran);
+        assert_eq!(steps.verdict().unwrap_err().to_string(), "failed: first");
+    }
+
+    #[test]
+    fn no_failed_step_is_a_pass() {
+        let mut steps = Steps::default();
+        steps.run("only", || Ok(()));
+        steps.verdict().unwrap();
+    }
+}

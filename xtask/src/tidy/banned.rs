@@ -1,0 +1,155 @@
+//! Rules `atomics` and `time`: paths that only some crates may name.
+//!
+//! A lint can't hold these: a re-exported atomic is the same type, so that `disallowed-types` flags its legal user too.
+
+use super::{
+    Finding,
+    source::Source,
+    tree::{Place, RustFile, Tree},
+};
+
+/// What goes through dm-sync everywhere, tests too: a second spelling would escape the loom build.
+const ATOMICS: &[&str] = &["std::sync::atomic", "core::sync::atomic"];
+
+/// What library code takes from dm-sync; tests, examples and programs may use std's.
+const THREADS: &[&str] = &["std::sync", "alloc::sync", "core::sync", "std::thread"];
+
+/// What reads the machine's clock.
+const CLOCKS: &[&str] = &["Instant::now", "SystemTime::now"];
+
+/// Crates whose matter is the machine's time: a world of real threads and the programs.
+const HAVE_CLOCKS: &[&str] = &["dm-loopback", "dm-ib", "dmkit", "xtask"];
+
+pub(super) fn atomics_and_threads(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for file in tree.rust_files().filter(|file| file.package != "dm-sync") {
+        for (line, path) in Source::paths(&file.source.code) {
+            if ATOMICS.iter().any(|banned| starts_with_path(&path, banned)) {
+                found.push(Finding::error(
+                    file.path,
+                    line,
+                    format!("`{path}`: atomics come from dm-sync"),
+                ));
+            }
+        }
+        let is_library = file.place == Place::Src && !matches!(file.package, "dmkit" | "xtask");
+        if !is_library {
+            continue;
+        }
+        for (line, path) in Source::paths(&file.source.shipped) {
+            if ATOMICS.iter().any(|atomic| starts_with_path(&path, atomic)) {
+                continue;
+            }
+            if THREADS.iter().any(|banned| starts_with_path(&path, banned)) {
+                let message =
+                    format!("`{path}`: library code takes threads, locks and shared pointers from dm-sync");
+                found.push(Finding::error(file.path, line, message));
+            }
+        }
+    }
+    found
+}
+
+pub(super) fn clocks(tree: &Tree) -> Vec<Finding> {
+    let library = |file: &RustFile<'_>| file.place == Place::Src && !HAVE_CLOCKS.contains(&file.package);
+    let mut found = Vec::new();
+    for file in tree.rust_files().filter(library) {
+        for (line, path) in Source::paths(&file.source.shipped) {
+            if CLOCKS
+                .iter()
+                .any(|clock| path == *clock || path.ends_with(&format!("::{clock}")))
+            {
+                found.push(Finding::error(
+                    file.path,
+                    line,
+                    format!("`{path}`: time comes from the world's `Env`"),
+                ));
+            }
+        }
+    }
+    found
+}
+
+fn starts_with_path(path: &str, prefix: &str) -> bool {
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tree::sample, *};
+
+    fn lines(findings: Vec<Finding>) -> Vec<(String, usize)> {
+        findings
+            .into_iter()
+            .map(|finding| (finding.path, finding.line))
+            .collect()
+    }
+
+    #[test]
+    fn atomics_outside_dm_sync_are_found_in_tests_too() {
+        let tree = sample([
+            (
+                "crates/dm-sync/src/lib.rs",
+                "pub use std::sync::atomic::AtomicU64;",
+            ),
+            (
+                "crates/dm-lock/src/lib.rs",
+                "//! Doc.\nuse core::sync::{atomic::AtomicU64};",
+            ),
+            (
+                "crates/dm-lock/tests/t.rs",
+                "fn f() { std::sync::atomic::fence(o) }",
+            ),
+            (
+                "crates/dm-lock/src/ok.rs",
+                "use dm_sync::atomic::AtomicU64; // not std::sync::atomic",
+            ),
+        ]);
+        let found = lines(atomics_and_threads(&tree));
+        assert_eq!(
+            found,
+            [
+                ("crates/dm-lock/src/lib.rs".to_owned(), 2),
+                ("crates/dm-lock/tests/t.rs".to_owned(), 1)
+            ]
+        );
+    }
+
+    #[test]
+    fn library_code_takes_no_threads_or_locks_of_std() {
+        let tree = sample([
+            (
+                "crates/dm-a/src/lib.rs",
+                "use std::{fmt, sync::Arc};\nfn f() { std::thread::yield_now() }",
+            ),
+            (
+                "crates/dm-a/src/ok.rs",
+                "#[cfg(test)]\nmod tests { use std::sync::Arc; }",
+            ),
+            ("crates/dm-a/src/b/tests.rs", "use std::thread;"),
+            ("crates/dm-a/examples/e.rs", "use std::thread;"),
+            ("crates/dmkit/src/main.rs", "use std::sync::Arc;"),
+        ]);
+        let lib = "crates/dm-a/src/lib.rs".to_owned();
+        assert_eq!(lines(atomics_and_threads(&tree)), [(lib.clone(), 1), (lib, 2)]);
+    }
+
+    #[test]
+    fn a_clock_in_library_code_is_found() {
+        let read = "fn f() { let t = std::time::Instant::now(); }";
+        let tree = sample([
+            ("crates/dm-lock/src/lib.rs", read),
+            ("crates/dm-lock/src/short.rs", "fn f() {\n SystemTime::now() }"),
+            ("crates/dm-lock/tests/t.rs", read),
+            ("crates/dm-loopback/src/lib.rs", read),
+        ]);
+        assert_eq!(
+            lines(clocks(&tree)),
+            [
+                ("crates/dm-lock/src/lib.rs".to_owned(), 1),
+                ("crates/dm-lock/src/short.rs".to_owned(), 2)
+            ]
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! Rules `doc-code` and `links`: documentation that is compiled and that leads somewhere.
+
+use super::{Finding, tree::Tree};
+use std::collections::BTreeSet;
+
+pub(super) fn code(tree: &Tree) -> Vec<Finding> {
+    let compiled = included(tree);
+    let mut found = Vec::new();
+    for (path, text) in tree.files().filter(|(path, _)| path.ends_with(".md")) {
+        for fence in fences(text, "") {
+            found.extend(ignored(path, &fence));
+            let is_rust = fence.tags.first().is_some_and(|tag| tag == "rust");
+            if is_rust && !compiled.contains(path) {
+                let message =
+                    "a Rust block that nothing compiles: include this file under `cfg(doctest)` in a lib.rs";
+                found.push(Finding::error(path, fence.line, message));
+            }
+        }
+    }
+    for file in tree.rust_files() {
+        for marker in ["///", "//!"] {
+            for fence in fences(&file.source.comments, marker) {
+                found.extend(ignored(file.path, &fence));
+            }
+        }
+    }
+    found
+}
+
+pub(super) fn links(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (path, text) in tree.files().filter(|(path, _)| path.ends_with(".md")) {
+        let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+        for (index, line) in text.lines().enumerate() {
+            for target in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                let file = target.split('#').next().unwrap_or_default();
+                if file.is_empty() || file.contains("://") || file.starts_with("mailto:") {
+                    continue;
+                }
+                if !resolve(dir, file).is_some_and(|file| tree.exists(&file)) {
+                    found.push(Finding::error(
+                        path,
+                        index + 1,
+                        format!("`{target}` leads nowhere"),
+                    ));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A fenced block's opening line.
+struct Fence {
+    line: usize,
+    tags: Vec<String>,
+}
+
+/// The fenced blocks of `text`; with a marker, those whose lines start with it.
+fn fences(text: &str, marker: &str) -> Vec<Fence> {
+    let mut open = false;
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let Some(line) = line.trim_start().strip_prefix(marker) else {
+            // The comment that held the block is over.
+            open = false;
+            continue;
+        };
+        let Some(info) = line.trim_start().strip_prefix("```") else {
+            continue;
+        };
+        open = !open;
+        if open {
+            let tags = info
+                .split([',', ' '])
+                .map(str::trim)
+                .filter(|tag| !tag.is_empty())
+                .map(str::to_owned);
+            found.push(Fence {
+                line: index + 1,
+                tags: tags.collect(),
+            });
+        }
+    }
+    found
+}
+
+fn ignored(path: &str, fence: &Fence) -> Option<Finding> {
+    let ignores = fence
+        .tags
+        .iter()
+        .any(|tag| tag == "ignore" || tag.starts_with("ignore-"));
+    ignores.then(|| {
+        Finding::error(
+            path,
+            fence.line,
+            "an ignored block rots: compile it, or use `text`",
+        )
+    })
+}
+
+/// Every file that some source includes as text.
+fn included(tree: &Tree) -> BTreeSet<String> {
+    tree.rust_files()
+        .flat_map(|file| {
+            let dir = file.path.rsplit_once('/').map_or("", |(dir, _)| dir);
+            file.source
+                .included_texts()
+                .into_iter()
+                .filter_map(move |target| resolve(dir, target))
+        })
+        .collect()
+}
+
+/// `target` seen from `dir`; `None` if it leaves the tree.
+fn resolve(dir: &str, target: &str) -> Option<String> {
+    let mut parts: Vec<_> = dir.split('/').filter(|part| !part.is_empty()).collect();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tree::sample, *};
+
+    fn lines(findings: Vec<Finding>) -> Vec<(String, usize)> {
+        findings
+            .into_iter()
+            .map(|finding| (finding.path, finding.line))
+            .collect()
+    }
+
+    #[test]
+    fn ignored_blocks_are_found_in_prose_and_in_doc_comments() {
+        let tree = sample([
+            ("docs/a.md", "```text\nok\n```\n```ignore\n```\n"),
+            (
+                "crates/dm-a/src/lib.rs",
+                "//! A.\n//! ```rust,ignore\n//! ```\n\n/// ```\n/// ok\n/// ```\nfn a() {}",
+            ),
+            ("crates/dm-a/src/ok.rs", "const S: &str = \"/// ```ignore\";"),
+        ]);
+        assert_eq!(
+            lines(code(&tree)),
+            [
+                ("docs/a.md".to_owned(), 4),
+                ("crates/dm-a/src/lib.rs".to_owned(), 2)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_rust_block_that_nothing_includes_is_found() {
+        let block = "Text.\n\n```rust\nfn main() {}\n```\n";
+        let tree = sample([
+            ("README.md", block),
+            ("docs/a.md", block),
+            (
+                "crates/dm-a/src/lib.rs",
+                "#[doc = include_str!(\"../../../README.md\")]\n#[cfg(doctest)]\nstruct R;",
+            ),
+        ]);
+        assert_eq!(lines(code(&tree)), [("docs/a.md".to_owned(), 3)]);
+    }
+
+    #[test]
+    fn a_link_to_nothing_is_found() {
+        let tree = sample([
+            (
+                "docs/a.md",
+                "[b](b.md) [up](../README.md#x) [web](https://example.org) [here](#a)\n[gone](c.md)\n[out](../../x)",
+            ),
+            ("docs/b.md", "[dir](../docs)"),
+            ("README.md", ""),
+        ]);
+        assert_eq!(
+            lines(links(&tree)),
+            [("docs/a.md".to_owned(), 2), ("docs/a.md".to_owned(), 3)]
+        );
+    }
+}

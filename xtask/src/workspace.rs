@@ -1,0 +1,77 @@
+//! What cargo knows of the workspace: its root, its packages, their targets and their dependencies.
+
+use crate::Result;
+use serde::Deserialize;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// One member of the workspace, as `cargo metadata --no-deps` tells it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Package {
+    /// The package's name.
+    pub(crate) name: String,
+    /// The absolute path of its Cargo.toml.
+    pub(crate) manifest_path: PathBuf,
+    /// Everything it depends on, foreign crates too.
+    pub(crate) dependencies: Vec<Dependency>,
+    /// Its library, binaries, examples and tests.
+    pub(crate) targets: Vec<Target>,
+}
+
+/// One line of a package's dependency tables.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Dependency {
+    /// The package depended on (not the name it is renamed to).
+    pub(crate) name: String,
+    /// `None` for a normal dependency, else "dev" or "build".
+    pub(crate) kind: Option<String>,
+    /// Where it lies, when it is a path dependency: one of ours.
+    pub(crate) path: Option<PathBuf>,
+}
+
+/// One thing cargo builds of a package.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Target {
+    /// "lib", "bin", "example", "test", "bench", "custom-build" …
+    pub(crate) kind: Vec<String>,
+    /// The absolute path of its root source file.
+    pub(crate) src_path: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+/// The workspace's root directory: the parent of this crate's own.
+pub(crate) fn root() -> Result<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = own.parent().ok_or("xtask has no parent directory")?;
+    if !root.join("Cargo.toml").is_file() {
+        return Err(format!(
+            "{} holds no Cargo.toml: was the workspace moved? build xtask anew",
+            root.display()
+        )
+        .into());
+    }
+    Ok(root.to_path_buf())
+}
+
+/// The members of the workspace at `root`.
+pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(root)
+        .output()?;
+    if !output.status.success() {
+        return Err(format!(
+            "cargo metadata failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )
+        .into());
+    }
+    Ok(serde_json::from_slice::<Metadata>(&output.stdout)?.packages)
+}
