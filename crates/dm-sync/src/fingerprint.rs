@@ -2,7 +2,7 @@
 
 use core::hash::{Hash, Hasher};
 
-use crate::{Arc, Mutex};
+use crate::{Arc, Mutex, RwLock};
 
 /// A hash of a structure's state: equal states give equal fingerprints, in every run and process.
 ///
@@ -105,6 +105,13 @@ pub fn fingerprint_unordered<T: Hash>(values: impl IntoIterator<Item = T>) -> u6
 }
 
 impl<T: Fingerprint> Fingerprint for Mutex<T> {
+    /// The content's fingerprint. Not counted as a section: looking is not a step.
+    fn fingerprint(&self) -> u64 {
+        self.peek(|content| content.fingerprint())
+    }
+}
+
+impl<T: Fingerprint> Fingerprint for RwLock<T> {
     /// The content's fingerprint. Not counted as a section: looking is not a step.
     fn fingerprint(&self) -> u64 {
         self.peek(|content| content.fingerprint())

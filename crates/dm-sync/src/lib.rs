@@ -7,7 +7,7 @@
 //! | item | std | loom | explorer |
 //! |---|---|---|---|
 //! | [`atomic`], [`cell`], [`thread`], [`Arc`] | std | loom | std |
-//! | [`Mutex::with`] | one lock | one lock | one atomic step; [`local_sections`] tells that it happened |
+//! | [`Mutex::with`], [`RwLock::with_read`] | one lock | one lock | one atomic step; [`local_sections`] tells that it happened |
 //! | [`Fingerprint`] | – | – | part of the state's hash |
 //! | [`region`] | std | std (remote memory is not loom's matter) | – |
 //!
@@ -38,6 +38,7 @@ mod fingerprint;
 mod mutex;
 mod process;
 pub mod region;
+mod rwlock;
 mod scale;
 pub mod thread;
 
@@ -49,6 +50,7 @@ pub use std::sync::Arc;
 pub use crossbeam_utils::CachePadded;
 pub use fingerprint::{Fingerprint, FingerprintHasher, fingerprint_of, fingerprint_unordered};
 pub use mutex::{Mutex, local_sections};
+pub use rwlock::RwLock;
 pub use process::process_alive;
 pub use scale::{SMALL_WORLD, scaled};
 

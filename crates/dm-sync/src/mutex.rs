@@ -12,13 +12,19 @@ std::thread_local! {
     static SECTIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How many [`Mutex`] sections this thread has entered so far.
+/// How many [`Mutex`] and [`crate::RwLock`] sections this thread has entered so far.
 ///
 /// A checker that polls a client compares the count before and after: a poll that entered a section touched
 /// state that its compute node shares, and is folded into the node's history.
 #[inline]
 pub fn local_sections() -> u64 {
     SECTIONS.with(Cell::get)
+}
+
+/// Notes that this thread enters a section on shared state.
+#[inline]
+pub(crate) fn count_section() {
+    SECTIONS.with(|count| count.set(count.get().wrapping_add(1)));
 }
 
 /// Mutual exclusion whose critical section is a closure.
@@ -42,7 +48,7 @@ impl<T> Mutex<T> {
     /// Runs `section` alone on the content, and counts it in [`local_sections`].
     #[inline]
     pub fn with<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
-        SECTIONS.with(|count| count.set(count.get().wrapping_add(1)));
+        count_section();
         self.peek(section)
     }
 

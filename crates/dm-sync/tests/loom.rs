@@ -2,7 +2,7 @@
 #![cfg(dm_loom)]
 
 use dm_sync::atomic::{AtomicU64, Ordering};
-use dm_sync::{Arc, Mutex, thread};
+use dm_sync::{Arc, Mutex, RwLock, thread};
 use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
 
 /// Two threads add one each through a mutex; loom must visit more than one interleaving.
@@ -43,4 +43,43 @@ fn load_then_store_loses_an_update() {
         other.join().expect("no panic");
         assert_eq!(total.load(Ordering::Relaxed), 2, "lost update");
     });
+}
+
+/// Two cells that a writer changes together, and a reader that looks at both; `sections` is how many it takes for that.
+fn pair_stays_equal(sections: u32) -> usize {
+    let runs = std::sync::Arc::new(AtomicUsize::new(0));
+    let counter = std::sync::Arc::clone(&runs);
+    loom::model(move || {
+        // Relaxed: a counter of runs, read after the model ended.
+        counter.fetch_add(1, StdOrdering::Relaxed);
+        let pair = Arc::new(RwLock::new((0u64, 0u64)));
+        let reader = thread::spawn({
+            let pair = Arc::clone(&pair);
+            move || match sections {
+                1 => pair.with_read(|p| assert_eq!(p.0, p.1, "torn pair")),
+                _ => {
+                    let first = pair.with_read(|p| p.0);
+                    assert_eq!(first, pair.with_read(|p| p.1), "torn pair");
+                }
+            }
+        });
+        pair.with_write(|p| {
+            p.0 += 1;
+            p.1 += 1;
+        });
+        reader.join().expect("no panic");
+    });
+    runs.load(StdOrdering::Relaxed)
+}
+
+#[test]
+fn a_read_section_sees_no_half_write() {
+    assert!(pair_stays_equal(1) >= 2, "loom explored nothing");
+}
+
+/// The mutant: a reader that leaves the section between its two looks.
+#[test]
+#[should_panic(expected = "torn pair")]
+fn two_read_sections_see_two_states() {
+    pair_stays_equal(2);
 }
