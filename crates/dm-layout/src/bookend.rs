@@ -1,0 +1,309 @@
+//! The bookend two-level node, as Sherman published it (SIGMOD'22 §4.4, figure 8): for study.
+
+use core::marker::PhantomData;
+use core::ops::Range;
+
+use crate::LINE_BYTES;
+use crate::error::{CheckFailure, GeometryError, Reason};
+use crate::format::{Lookup, NodeFormat, Part, Place, Slot, Stale};
+use crate::header::{Header, HeaderPlace, LowPlace, NodeInit, NodeState, header_bytes};
+use crate::key::{KeyBytes, sealed};
+use crate::value::ValueRef;
+
+/// The kind byte of a bookend node.
+const KIND: u8 = 0xb2;
+const NODE_BYTES_MAX: usize = 65_536;
+/// An entry's front byte: version in the low nibble, this bit for "present". Unlike the published layout no value
+/// means "absent"; the sizes are the published ones.
+const PRESENT: u8 = 0x80;
+const ENTRY_VERSION: u8 = 0x0f;
+
+/// The bookend format: a node version at both ends of the node, an entry version at both ends of each entry,
+/// entries packed across lines.
+///
+/// Its acceptance rule, *front equals rear*, is **unsound** under the freedoms of an RNIC, even where READs and
+/// WRITEs go in increasing order: a READ that overtakes a WRITE in the middle sees the old front and the old rear
+/// around new bytes. And the published reader takes a torn entry for an absent key; here that is
+/// [`CheckFailure::Torn`] with [`TornPart::Entry`](crate::TornPart::Entry), and the caller decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bookend<K> {
+    node_bytes: usize,
+    value_len: usize,
+    capacity: usize,
+    place: HeaderPlace,
+    entry_version_mask: u8,
+    key: PhantomData<fn() -> K>,
+}
+
+impl<K: KeyBytes> Bookend<K> {
+    const ENTRIES_AT: usize = header_bytes(K::LEN) + K::LEN;
+
+    /// As many entries as fit into `node_bytes`, with values of `value_len` bytes and 4-bit versions.
+    ///
+    /// # Errors
+    /// [`GeometryError`] names what does not fit.
+    pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
+        if !node_bytes.is_multiple_of(LINE_BYTES)
+            || node_bytes < 2 * LINE_BYTES
+            || node_bytes > NODE_BYTES_MAX
+        {
+            return Err(GeometryError::NodeBytes(node_bytes));
+        }
+        let capacity = (node_bytes - 1 - Self::ENTRIES_AT) / (2 + K::LEN + value_len);
+        if capacity < 2 {
+            return Err(GeometryError::TooFewEntries { capacity });
+        }
+        let low = LowPlace::whole(header_bytes(K::LEN), K::LEN);
+        let place = HeaderPlace { base: 0, kind: KIND, low, version_bits: 4 };
+        Ok(Self {
+            node_bytes,
+            value_len,
+            capacity,
+            place,
+            entry_version_mask: ENTRY_VERSION,
+            key: PhantomData,
+        })
+    }
+
+    /// The smallest node of exactly `span` entries.
+    ///
+    /// # Errors
+    /// [`GeometryError::Span`] if there is none.
+    pub const fn with_span(span: usize, value_len: usize) -> Result<Self, GeometryError> {
+        if span < 2 || span > NODE_BYTES_MAX {
+            return Err(GeometryError::Span(span));
+        }
+        let bytes = Self::ENTRIES_AT + span * (2 + K::LEN + value_len) + 1;
+        match Self::with_node_bytes(bytes.next_multiple_of(LINE_BYTES), value_len) {
+            Ok(mut format) => {
+                format.capacity = span;
+                Ok(format)
+            }
+            Err(_) => Err(GeometryError::Span(span)),
+        }
+    }
+
+    /// This, with node and entry versions of `bits` bits (2 to 4).
+    ///
+    /// # Errors
+    /// [`GeometryError::VersionBits`] otherwise.
+    pub const fn with_version_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
+        if bits < 2 || bits > 4 {
+            return Err(GeometryError::VersionBits(bits));
+        }
+        self.place.version_bits = bits;
+        self.entry_version_mask = self.place.version_mask();
+        Ok(self)
+    }
+
+    /// Bytes of an entry with its two versions.
+    #[must_use]
+    pub const fn entry_bytes(&self) -> usize {
+        2 + K::LEN + self.value_len
+    }
+
+    /// Offset of the `index`-th entry's front version. Panics if there are not so many.
+    #[must_use]
+    pub const fn slot_offset(&self, index: usize) -> usize {
+        assert!(index < self.capacity, "slot index within the capacity");
+        Self::ENTRIES_AT + index * self.entry_bytes()
+    }
+
+    fn length(&self, bytes: &[u8]) -> Result<(), CheckFailure> {
+        if bytes.len() != self.node_bytes {
+            return Err(CheckFailure::corrupt(bytes.len(), Reason::Length));
+        }
+        Ok(())
+    }
+
+    fn rear_at(&self, slot: Slot) -> usize {
+        slot.offset() + self.entry_bytes() - 1
+    }
+
+    fn is_torn(&self, bytes: &[u8], slot: Slot) -> bool {
+        (bytes[slot.offset()] ^ bytes[self.rear_at(slot)]) & ENTRY_VERSION != 0
+    }
+
+    /// The key's slot among sound entries, else the first torn entry as an error.
+    fn search(&self, bytes: &[u8], key: &K) -> Result<Option<Slot>, CheckFailure> {
+        let probe = key.probe();
+        let mut torn = None;
+        for slot in self.slots(bytes) {
+            if self.is_torn(bytes, slot) {
+                torn = torn.or(Some(slot));
+            } else if bytes[slot.offset()] & PRESENT != 0 && K::probe_at(&bytes[slot.offset() + 1..]) == probe
+            {
+                return Ok(Some(slot));
+            }
+        }
+        match torn {
+            Some(slot) => Err(CheckFailure::entry_torn(slot.offset())),
+            None => Ok(None),
+        }
+    }
+
+    fn write(
+        &self,
+        image: &mut [u8],
+        slot: Slot,
+        entry: Option<(&K, ValueRef<'_>)>,
+        present: bool,
+    ) -> Range<usize> {
+        let (at, rear) = (slot.offset(), self.rear_at(slot));
+        let version = (image[at] & ENTRY_VERSION).wrapping_add(1) & self.entry_version_mask;
+        image[at] = version | if present { PRESENT } else { 0 };
+        image[rear] = version;
+        if let Some((key, value)) = entry {
+            assert_eq!(value.len(), self.value_len, "a value of the geometry's length");
+            key.write_to(&mut image[at + 1..]);
+            value.copy_to(&mut image[at + 1 + K::LEN..]);
+        }
+        at..rear + 1
+    }
+}
+
+impl<K> sealed::Sealed for Bookend<K> {}
+
+impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
+    const NAME: &'static str = "bookend";
+
+    fn node_bytes(&self) -> usize {
+        self.node_bytes
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn value_len(&self) -> usize {
+        self.value_len
+    }
+
+    fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
+        self.length(bytes)?;
+        Ok(self.place.decode_sound(bytes)?)
+    }
+
+    fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
+        self.length(bytes)?;
+        let header = self.place.decode::<K>(bytes)?;
+        let rear = self.node_bytes - 1;
+        if bytes[rear] & self.place.version_mask() != header.version {
+            return Err(CheckFailure::node_torn(rear));
+        }
+        Ok(self.place.decode_sound(bytes)?)
+    }
+
+    fn lookup<'a>(&self, bytes: &'a [u8], key: &K, level: u8) -> Result<Lookup<'a>, CheckFailure> {
+        let header = self.accept(bytes)?;
+        if let Some(answer) = beside(&header, key, level) {
+            return Ok(answer);
+        }
+        Ok(match self.search(bytes, key)? {
+            Some(slot) => {
+                let from = slot.offset() + 1 + K::LEN;
+                Lookup::Found { slot, value: ValueRef::from(&bytes[from..from + self.value_len]) }
+            }
+            None => Lookup::Absent,
+        })
+    }
+
+    fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
+        self.length(bytes)?;
+        if let Some(slot) = self.search(bytes, key)? {
+            return Ok(Place::Present(slot));
+        }
+        let free = self.slots(bytes).find(|slot| bytes[slot.offset()] & PRESENT == 0);
+        Ok(free.map_or(Place::Full, Place::Free))
+    }
+
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
+        let count = if bytes.len() == self.node_bytes { self.capacity } else { 0 };
+        let stride = self.entry_bytes();
+        (0..count).map(move |index| Slot::at(Self::ENTRIES_AT + index * stride))
+    }
+
+    fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {
+        self.length(bytes)?;
+        let at = slot.offset();
+        if self.is_torn(bytes, slot) {
+            return Err(CheckFailure::entry_torn(at));
+        }
+        let from = at + 1 + K::LEN;
+        let present = bytes[at] & PRESENT != 0;
+        Ok(present.then(|| (K::read_from(&bytes[at + 1..]), (&bytes[from..from + self.value_len]).into())))
+    }
+
+    fn build<'v>(
+        &self,
+        image: &mut [u8],
+        init: &NodeInit<K>,
+        entries: impl IntoIterator<Item = (K, ValueRef<'v>)>,
+    ) {
+        assert_eq!(image.len(), self.node_bytes, "an image of one node");
+        image.fill(0);
+        let mut slots = self.slots(image);
+        for (key, value) in entries {
+            let Some(slot) = slots.next() else { panic!("{} entries at most", self.capacity) };
+            self.write(image, slot, Some((&key, value)), true);
+        }
+        self.seal_head(image, &init.header());
+    }
+
+    fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize> {
+        self.write(image, slot, Some((key, value)), true)
+    }
+
+    fn update(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
+        let key = K::read_from(&image[slot.offset() + 1..]);
+        self.write(image, slot, Some((&key, value)), true)
+    }
+
+    fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
+        self.write(image, slot, None, false)
+    }
+
+    fn version_after(&self, version: u8, steps: u8) -> u8 {
+        self.place.version_after(version, steps)
+    }
+
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Head => 0..self.node_bytes,
+            Part::Rest => self.node_bytes..self.node_bytes,
+        }
+    }
+
+    fn evict(&self, image: &mut [u8], from: &K, part: Part) {
+        if part == Part::Rest {
+            return;
+        }
+        for slot in self.slots(image) {
+            let at = slot.offset();
+            if image[at] & PRESENT != 0 && K::read_from(&image[at + 1..]) >= *from {
+                self.write(image, slot, None, false);
+            }
+        }
+    }
+
+    fn seal_head(&self, image: &mut [u8], header: &Header<K>) {
+        self.place.encode(header, image);
+        image[self.node_bytes - 1] = header.version & self.place.version_mask();
+    }
+
+    fn seal_rest(&self, _image: &mut [u8], _version: u8) {}
+}
+
+/// What the header alone says about a key, if it settles the matter.
+pub(crate) fn beside<'a, K: KeyBytes>(header: &Header<K>, key: &K, level: u8) -> Option<Lookup<'a>> {
+    if header.state == NodeState::Dead {
+        return Some(Lookup::Stale(Stale::Dead { forward: header.sibling }));
+    }
+    if header.level != level {
+        return Some(Lookup::Stale(Stale::Level(header.level)));
+    }
+    if header.fences.is_below(key) {
+        return Some(Lookup::GoRight { sibling: header.sibling });
+    }
+    (*key < header.fences.low).then_some(Lookup::Stale(Stale::Below))
+}

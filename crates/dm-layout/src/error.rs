@@ -1,0 +1,147 @@
+//! What a reader may find instead of a node.
+
+use core::fmt;
+
+/// Bytes that no writer of this layout can have left: another object, a wrong pointer, broken memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Corrupt {
+    /// Byte of the node where the contradiction lies.
+    pub offset: usize,
+    /// What contradicts.
+    pub reason: Reason,
+}
+
+/// Why bytes are [`Corrupt`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The buffer is not as long as a node of this geometry.
+    Length,
+    /// The kind byte is not this format's.
+    Kind,
+    /// The state byte names no state or carries unknown flags.
+    State,
+    /// The low fence is not below the high fence.
+    Fences,
+    /// An entry's presence byte is neither empty nor present.
+    Presence,
+    /// A count exceeds the capacity.
+    Count,
+    /// Entries that must ascend do not, or a key lies outside the fences.
+    Order,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Length => "not the length of a node",
+            Self::Kind => "kind byte of another format",
+            Self::State => "no such node state",
+            Self::Fences => "low fence not below high fence",
+            Self::Presence => "presence byte neither empty nor present",
+            Self::Count => "more entries than the node holds",
+            Self::Order => "entries out of order or outside the fences",
+        })
+    }
+}
+
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "corrupt node at byte {}: {}", self.offset, self.reason)
+    }
+}
+
+impl core::error::Error for Corrupt {}
+
+/// Which guard caught a mixture of two writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TornPart {
+    /// The node's own guard: lines, bookends or checksum disagree.
+    Node,
+    /// One entry's guard: its versions disagree, the node is consistent.
+    Entry,
+}
+
+/// Why a node's bytes were not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CheckFailure {
+    /// A write was under way: read again (within the caller's budget).
+    Torn {
+        /// Byte at which the guard mismatched.
+        offset: usize,
+        /// The guard that caught it.
+        part: TornPart,
+    },
+    /// No read will help: see [`Corrupt`].
+    Corrupt(Corrupt),
+}
+
+impl CheckFailure {
+    pub(crate) const fn node_torn(offset: usize) -> Self {
+        Self::Torn { offset, part: TornPart::Node }
+    }
+
+    pub(crate) const fn entry_torn(offset: usize) -> Self {
+        Self::Torn { offset, part: TornPart::Entry }
+    }
+
+    pub(crate) const fn corrupt(offset: usize, reason: Reason) -> Self {
+        Self::Corrupt(Corrupt { offset, reason })
+    }
+
+    /// True if reading again may succeed.
+    #[must_use]
+    pub const fn is_torn(&self) -> bool {
+        matches!(self, Self::Torn { .. })
+    }
+}
+
+impl From<Corrupt> for CheckFailure {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::Corrupt(corrupt)
+    }
+}
+
+impl fmt::Display for CheckFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Torn { offset, part: TornPart::Node } => write!(f, "torn node at byte {offset}"),
+            Self::Torn { offset, part: TornPart::Entry } => write!(f, "torn entry at byte {offset}"),
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for CheckFailure {}
+
+/// Why a geometry was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GeometryError {
+    /// A node is a whole number of 64-byte lines and has at least two, at most 65,536 bytes.
+    NodeBytes(usize),
+    /// Fewer than two entries fit: such a node cannot split.
+    TooFewEntries {
+        /// How many fit.
+        capacity: usize,
+    },
+    /// More entries were asked for than any node of at most 65,536 bytes holds, or fewer than two.
+    Span(usize),
+    /// A version has 2 to 8 bits (2 to 4 where entries span lines).
+    VersionBits(u8),
+}
+
+impl fmt::Display for GeometryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeBytes(bytes) => {
+                write!(f, "a node of {bytes} bytes: want a multiple of 64 from 128 to 65536")
+            }
+            Self::TooFewEntries { capacity } => write!(f, "a node of {capacity} entries cannot split"),
+            Self::Span(span) => write!(f, "no node of at most 65536 bytes holds {span} entries and can split"),
+            Self::VersionBits(bits) => write!(f, "a version of {bits} bits does not fit this geometry"),
+        }
+    }
+}
+
+impl core::error::Error for GeometryError {}

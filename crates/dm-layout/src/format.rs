@@ -1,0 +1,531 @@
+//! What every node format offers, so that a leaf or an inner level takes its format as a type.
+
+use core::fmt::Debug;
+use core::ops::Range;
+
+use alloc::vec::Vec;
+
+use crate::error::{CheckFailure, Reason};
+use crate::header::{Header, LineLag, NodeInit, NodeState};
+use crate::key::{FenceKeys, KeyBytes, sealed};
+use crate::value::ValueRef;
+
+/// A place for one entry: its first byte's offset in the node. Meaningful for the format that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(u32);
+
+impl Slot {
+    #[inline]
+    pub(crate) const fn at(offset: usize) -> Self {
+        // A node has at most 65,536 bytes.
+        Self(offset as u32)
+    }
+
+    /// Offset of the slot's first byte (its presence or front-version byte) from the node's start.
+    #[inline]
+    #[must_use]
+    pub const fn offset(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What one READ of a node says about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup<'a> {
+    /// The key is here.
+    Found {
+        /// Its place.
+        slot: Slot,
+        /// Its value.
+        value: ValueRef<'a>,
+    },
+    /// The node answers for the key and does not hold it.
+    Absent,
+    /// The key lies at or above the high fence: go on to the sibling (a packed remote pointer).
+    GoRight {
+        /// The next node.
+        sibling: u64,
+    },
+    /// Whoever led here was out of date.
+    Stale(Stale),
+}
+
+/// Why a node is not the one that was looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stale {
+    /// The key lies below the low fence.
+    Below,
+    /// The node is of another level.
+    Level(u8),
+    /// The node is dead; its keys went here (a packed remote pointer, 0 for unknown).
+    Dead {
+        /// Where to go on.
+        forward: u64,
+    },
+}
+
+/// Where a writer puts a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The key is in this slot.
+    Present(Slot),
+    /// The key is absent; a new entry goes here.
+    Free(Slot),
+    /// The key is absent and nothing is free: split.
+    Full,
+}
+
+/// Where a split cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum SplitBias {
+    /// Half of the entries to each side.
+    #[default]
+    Median,
+    /// If the new key is above all present ones, it alone goes right, and ascending inserts fill nodes wholly;
+    /// otherwise as [`Median`](Self::Median).
+    Ascending,
+}
+
+/// What a split is asked to do.
+#[derive(Clone, Copy, Debug)]
+pub struct SplitRequest<'v, K> {
+    /// Where the right node will lie, as a packed remote pointer.
+    pub right_address: u64,
+    /// Incarnation of the right node (see [`NodeInit::incarnation`]).
+    pub right_incarnation: u32,
+    /// Version of the right node (see [`NodeInit::version`]).
+    pub right_version: u8,
+    /// Who splits.
+    pub owner: u32,
+    /// The absent key that found no room, with its value.
+    pub new: Option<(K, ValueRef<'v>)>,
+    /// Where to cut.
+    pub bias: SplitBias,
+}
+
+/// A split that [`NodeFormat::prepare_split`] has decided.
+#[derive(Clone, Copy, Debug)]
+pub struct SplitPlan<'v, K> {
+    /// The right node's low fence and the left node's new high fence.
+    pub separator: K,
+    /// Where the right node lies.
+    pub right_address: u64,
+    /// Who splits.
+    pub owner: u32,
+    /// The new entry, if it goes left.
+    pub new_left: Option<(K, ValueRef<'v>)>,
+}
+
+/// Which part of a node a step edits: the line of the header, or all other lines. Formats that write whole
+/// nodes have everything in the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The header and what shares its line.
+    Head,
+    /// The rest.
+    Rest,
+}
+
+/// A node format: pure functions over a node's bytes.
+///
+/// **Readers** pass any bytes; a failure is typed, nothing panics. **Writers** hold the node's lock, have
+/// accepted an image of it, edit that image in place, and WRITE the byte range that each edit returns
+/// (`image[range]` to the node's address plus `range.start`). Edits panic on misuse only: a wrong value length,
+/// an image that is not as long as a node, a slot of another format.
+///
+/// Structural changes are steps, each one WRITE; a crash between any two leaves a node that readers still read
+/// rightly and whose header names what was going on:
+///
+/// | split of L into L and R | merge of R into L |
+/// |---|---|
+/// | [`prepare_split`](Self::prepare_split): WRITE R (Splitting), **await** | [`freeze`](Self::freeze) R, **await** |
+/// | [`announce_split`](Self::announce_split): WRITE L's head (Splitting, new fence and sibling) | [`announce_merge`](Self::announce_merge): WRITE L's head (Frozen, lines may run ahead) |
+/// | [`clear_split`](Self::clear_split): WRITE L's rest | [`copy_merge`](Self::copy_merge): WRITE L's rest |
+/// | [`finish_split`](Self::finish_split): WRITE L's head (Live), **await** | [`finish_merge`](Self::finish_merge): WRITE L's head (Live, R's fence and sibling), **await** |
+/// | [`open`](Self::open) R, **await**; unlock L | [`bury`](Self::bury) R, **await**; unlock both |
+///
+/// L's three WRITEs may share a chain: one queue pair places WRITEs in order, and readers accept every mixture
+/// that any prefix of lines leaves.
+///
+/// Sealed.
+pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed::Sealed {
+    /// The format's name, as in tables.
+    const NAME: &'static str;
+
+    /// Bytes of a node: a multiple of 64.
+    fn node_bytes(&self) -> usize;
+    /// Entries that fit.
+    fn capacity(&self) -> usize;
+    /// Bytes of a value.
+    fn value_len(&self) -> usize;
+
+    // ---- reading ----
+
+    /// Decodes the header alone. Under the node's lock, or as a hint; it says nothing of the other bytes.
+    ///
+    /// # Errors
+    /// [`CheckFailure::Corrupt`] if this is no header.
+    fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure>;
+
+    /// The format's acceptance rule over the whole node: what a scan needs, and a writer before it edits.
+    ///
+    /// # Errors
+    /// [`CheckFailure::Torn`] if the bytes mix two writes; [`CheckFailure::Corrupt`] if they are no node.
+    fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure>;
+
+    /// What these bytes, fresh from one READ, say about `key` in a node of `level`: acceptance and search in
+    /// one pass, judging only the bytes that the answer rests on.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept), and [`CheckFailure::Torn`] if an entry's own guard fails.
+    fn lookup<'a>(&self, bytes: &'a [u8], key: &K, level: u8) -> Result<Lookup<'a>, CheckFailure>;
+
+    /// Where to write `key`, in an accepted image of a node whose fences contain it.
+    ///
+    /// # Errors
+    /// [`CheckFailure::Torn`] if an entry's own guard fails.
+    fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure>;
+
+    /// The slots that may hold an entry, in byte order. No slots if `bytes` is no node of this format's length.
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<Self, K>;
+
+    /// The entry in `slot`, if there is one, in an accepted image.
+    ///
+    /// # Errors
+    /// [`CheckFailure::Torn`] if the entry's own guard fails, [`CheckFailure::Corrupt`] if its presence byte
+    /// is none.
+    fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure>;
+
+    /// The slot of `key`, in an accepted image.
+    ///
+    /// # Errors
+    /// [`CheckFailure::Torn`] if an entry's own guard fails.
+    fn find(&self, bytes: &[u8], key: &K) -> Result<Option<Slot>, CheckFailure> {
+        Ok(match self.place(bytes, key)? {
+            Place::Present(slot) => Some(slot),
+            Place::Free(_) | Place::Full => None,
+        })
+    }
+
+    /// The entry with the greatest key not above `key`: an inner node's way down. In an accepted image.
+    ///
+    /// # Errors
+    /// As [`entry`](Self::entry).
+    fn floor<'a>(
+        &self,
+        bytes: &'a [u8],
+        key: &K,
+    ) -> Result<Option<(Slot, K, ValueRef<'a>)>, CheckFailure> {
+        let mut best: Option<(Slot, K, ValueRef<'a>)> = None;
+        for slot in self.slots(bytes) {
+            if let Some((k, value)) = self.entry(bytes, slot)?
+                && k <= *key
+                && best.is_none_or(|(_, b, _)| b < k)
+            {
+                best = Some((slot, k, value));
+            }
+        }
+        Ok(best)
+    }
+
+    /// Entries in an accepted image.
+    ///
+    /// # Errors
+    /// As [`entry`](Self::entry).
+    fn len(&self, bytes: &[u8]) -> Result<usize, CheckFailure> {
+        let mut count = 0;
+        for slot in self.slots(bytes) {
+            count += usize::from(self.entry(bytes, slot)?.is_some());
+        }
+        Ok(count)
+    }
+
+    /// Puts the entries of an accepted image that belong to it (key inside the fences: a node that splits may
+    /// still show moved ones) into `out`, by key ascending. `out` is cleared first.
+    ///
+    /// # Errors
+    /// As [`entry`](Self::entry).
+    fn gather<'a>(
+        &self,
+        bytes: &'a [u8],
+        fences: &FenceKeys<K>,
+        out: &mut Vec<(K, ValueRef<'a>)>,
+    ) -> Result<(), CheckFailure> {
+        out.clear();
+        for slot in self.slots(bytes) {
+            if let Some(entry) = self.entry(bytes, slot)?
+                && fences.contains(&entry.0)
+            {
+                out.push(entry);
+            }
+        }
+        out.sort_unstable_by_key(|entry| entry.0);
+        Ok(())
+    }
+
+    /// Everything that can be said of a node at rest: acceptance, every entry's guard and presence byte, keys
+    /// inside the fences and none twice. For a checker of whole pools, not for the read path.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept) and [`entry`](Self::entry); [`Reason::Order`] for a key outside or twice.
+    fn audit(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
+        let header = self.accept(bytes)?;
+        let mut seen = Vec::with_capacity(self.capacity());
+        for slot in self.slots(bytes) {
+            if let Some((key, _)) = self.entry(bytes, slot)? {
+                if !header.fences.contains(&key) && header.lag == LineLag::Equal {
+                    return Err(CheckFailure::corrupt(slot.offset(), Reason::Order));
+                }
+                seen.push((key, slot));
+            }
+        }
+        seen.sort_unstable();
+        for pair in seen.windows(2) {
+            if pair[0].0 == pair[1].0 {
+                return Err(CheckFailure::corrupt(pair[1].1.offset(), Reason::Order));
+            }
+        }
+        Ok(header)
+    }
+
+    // ---- editing an image ----
+
+    /// Overwrites `image` with a new node. `entries` ascend or not, as the format needs no order of its caller.
+    /// Panics on more entries than fit.
+    fn build<'v>(
+        &self,
+        image: &mut [u8],
+        init: &NodeInit<K>,
+        entries: impl IntoIterator<Item = (K, ValueRef<'v>)>,
+    );
+
+    /// Puts a new entry into the slot that [`place`](Self::place) called free.
+    fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize>;
+
+    /// Gives the entry in `slot` a new value.
+    fn update(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize>;
+
+    /// Removes the entry in `slot`.
+    fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize>;
+
+    /// The node version `steps` after `version`; wraps at the format's width.
+    fn version_after(&self, version: u8, steps: u8) -> u8;
+
+    /// The bytes that a step over `part` writes: one line of header and the rest, or all and nothing.
+    fn range(&self, part: Part) -> Range<usize>;
+
+    /// Removes the entries of `part` whose keys are not below `from`. Guards are set by the step's
+    /// [`seal_head`](Self::seal_head) or [`seal_rest`](Self::seal_rest).
+    fn evict(&self, image: &mut [u8], from: &K, part: Part);
+
+    /// Writes the header and the guard that covers it.
+    fn seal_head(&self, image: &mut [u8], header: &Header<K>);
+
+    /// Writes the guards of the other lines, for a header of `version`.
+    fn seal_rest(&self, image: &mut [u8], version: u8);
+
+    // ---- structural steps: defaults over the primitives above ----
+
+    /// Decides a split of the accepted `left` and builds the right node into `right`: WRITE it whole, and await
+    /// it, before anything leads there. `None` if there are fewer than two keys, the new one included.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept) and [`entry`](Self::entry).
+    fn prepare_split<'v>(
+        &self,
+        left: &[u8],
+        right: &mut [u8],
+        request: &SplitRequest<'v, K>,
+    ) -> Result<Option<SplitPlan<'v, K>>, CheckFailure> {
+        let header = self.accept(left)?;
+        let mut all = Vec::with_capacity(self.capacity() + 1);
+        self.gather(left, &header.fences, &mut all)?;
+        let mut cut = all.len() / 2;
+        if let Some((key, value)) = request.new {
+            let at = all.partition_point(|entry| entry.0 < key);
+            all.insert(at, (key, value));
+            let last = at + 1 == all.len();
+            cut = if request.bias == SplitBias::Ascending && last { at } else { all.len() / 2 };
+        }
+        if cut == 0 {
+            return Ok(None);
+        }
+        let separator = all[cut].0;
+        let init = NodeInit {
+            level: header.level,
+            incarnation: request.right_incarnation,
+            version: request.right_version,
+            state: NodeState::Splitting,
+            owner: request.owner,
+            fences: FenceKeys::new(separator, header.fences.high),
+            sibling: header.sibling,
+        };
+        self.build(right, &init, all[cut..].iter().copied());
+        Ok(Some(SplitPlan {
+            separator,
+            right_address: request.right_address,
+            owner: request.owner,
+            new_left: request.new.filter(|(key, _)| *key < separator),
+        }))
+    }
+
+    /// Links the right node: version + 1, Splitting, new high fence and sibling.
+    ///
+    /// # Errors
+    /// As [`header`](Self::header).
+    fn announce_split(
+        &self,
+        left: &mut [u8],
+        plan: &SplitPlan<'_, K>,
+    ) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(left)?;
+        header.version = self.version_after(header.version, 1);
+        header.state = NodeState::Splitting;
+        header.lag = LineLag::Behind;
+        header.owner = plan.owner;
+        header.sibling = plan.right_address;
+        header.fences.high = Some(plan.separator);
+        self.evict(left, &plan.separator, Part::Head);
+        self.seal_head(left, &header);
+        Ok(self.range(Part::Head))
+    }
+
+    /// Clears the moved entries (survivors stay where they are) and places the new entry if it goes left.
+    ///
+    /// # Errors
+    /// As [`header`](Self::header) and [`place`](Self::place).
+    fn clear_split(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
+        let header = self.header(left)?;
+        self.evict(left, &plan.separator, Part::Rest);
+        if let Some((key, value)) = plan.new_left
+            && let Place::Free(slot) = self.place(left, &key)?
+        {
+            self.put(left, slot, &key, value);
+        }
+        self.seal_rest(left, header.version);
+        Ok(self.range(Part::Rest))
+    }
+
+    /// Ends the split on the left node: Live, no owner. The head line may carry the new entry.
+    ///
+    /// # Errors
+    /// As [`header`](Self::header).
+    fn finish_split(&self, left: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(left)?;
+        header.state = NodeState::Live;
+        header.lag = LineLag::Equal;
+        header.owner = 0;
+        self.seal_head(left, &header);
+        Ok(self.range(Part::Head))
+    }
+
+    /// The left node's whole split as one WRITE of the whole node, as the papers do it. Readers are as safe; a
+    /// writer that dies inside leaves a node that no one can read or repair.
+    ///
+    /// # Errors
+    /// As the three steps.
+    fn split_at_once(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
+        self.announce_split(left, plan)?;
+        self.clear_split(left, plan)?;
+        self.finish_split(left)?;
+        Ok(0..self.node_bytes())
+    }
+
+    /// Makes a node Live and ownerless: the right node of a finished split.
+    ///
+    /// # Errors
+    /// As [`header`](Self::header).
+    fn open(&self, image: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
+        self.finish_split(image)
+    }
+
+    /// Marks a node as taking part in `owner`'s merge; its keys stay readable.
+    ///
+    /// # Errors
+    /// As [`header`](Self::header).
+    fn freeze(&self, image: &mut [u8], owner: u32) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(image)?;
+        header.state = NodeState::Frozen;
+        header.owner = owner;
+        self.seal_head(image, &header);
+        Ok(self.range(Part::Head))
+    }
+
+    /// True if the entries of both accepted nodes fit into one.
+    ///
+    /// # Errors
+    /// As [`entry`](Self::entry).
+    fn merge_fits(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
+        Ok(self.len(left)? + self.len(right)? <= self.capacity())
+    }
+
+    /// Announces on the left node that its lines will run ahead of its header.
+    ///
+    /// # Errors
+    /// As [`header`](Self::header).
+    fn announce_merge(&self, left: &mut [u8], owner: u32) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(left)?;
+        header.state = NodeState::Frozen;
+        header.lag = LineLag::Ahead;
+        header.owner = owner;
+        self.seal_head(left, &header);
+        Ok(self.range(Part::Head))
+    }
+
+    /// Copies the entries of the frozen, accepted `right` into free slots of `left` (idempotent). Panics if they
+    /// don't fit: ask [`merge_fits`](Self::merge_fits) first.
+    ///
+    /// # Errors
+    /// As [`header`](Self::header) and [`entry`](Self::entry).
+    fn copy_merge(&self, left: &mut [u8], right: &[u8]) -> Result<Range<usize>, CheckFailure> {
+        let header = self.header(left)?;
+        for slot in self.slots(right) {
+            if let Some((key, value)) = self.entry(right, slot)? {
+                match self.place(left, &key)? {
+                    Place::Free(free) => {
+                        self.put(left, free, &key, value);
+                    }
+                    Place::Present(_) => {}
+                    Place::Full => panic!("a merge needs room for all of the right node's entries"),
+                }
+            }
+        }
+        self.seal_rest(left, self.version_after(header.version, 1));
+        Ok(self.range(Part::Rest))
+    }
+
+    /// Takes over the right node's keys: version + 1, its high fence and sibling, Live.
+    ///
+    /// # Errors
+    /// As [`header`](Self::header).
+    fn finish_merge(&self, left: &mut [u8], right: &Header<K>) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(left)?;
+        header.version = self.version_after(header.version, 1);
+        header.state = NodeState::Live;
+        header.lag = LineLag::Equal;
+        header.owner = 0;
+        header.sibling = right.sibling;
+        header.fences.high = right.fences.high;
+        self.seal_head(left, &header);
+        Ok(self.range(Part::Head))
+    }
+
+    /// Ends a node's life: version + 1 on every line, no entries, Dead, forwarding to `forward`. One WRITE of the
+    /// whole node; only when it is awaited may the memory be retired.
+    ///
+    /// # Errors
+    /// As [`header`](Self::header).
+    fn bury(&self, image: &mut [u8], forward: u64) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(image)?;
+        header.version = self.version_after(header.version, 1);
+        header.state = NodeState::Dead;
+        header.lag = LineLag::Equal;
+        header.owner = 0;
+        header.sibling = forward;
+        self.evict(image, &K::MIN, Part::Head);
+        self.evict(image, &K::MIN, Part::Rest);
+        self.seal_rest(image, header.version);
+        self.seal_head(image, &header);
+        Ok(0..self.node_bytes())
+    }
+}

@@ -1,0 +1,158 @@
+//! Consistency guards alone, over any buffer: for objects that are no nodes.
+
+use twox_hash::XxHash3_64;
+
+use crate::error::{CheckFailure, Reason};
+use crate::key::sealed;
+use crate::{LINE_BYTES, LINE_PAYLOAD};
+
+/// The 64-bit XXH3 of `bytes`: what [`Checksum`] and the checksummed node store.
+#[must_use]
+pub fn checksum_of(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
+/// A way to tell from the bytes of one READ that they stem from one write. Sealed.
+///
+/// A buffer is what lies in remote memory; the payload is what the user put in. Writers exclude each other.
+pub trait Guard: sealed::Sealed {
+    /// The guard's name, as in tables.
+    const NAME: &'static str;
+
+    /// Payload bytes that a buffer of `buffer_bytes` carries.
+    fn payload_bytes(buffer_bytes: usize) -> usize;
+
+    /// Lays `payload` into `buffer` under the guard. `version` is one more than the last write's, wrapping.
+    /// Panics if the payload is longer than [`payload_bytes`](Self::payload_bytes).
+    fn seal(buffer: &mut [u8], payload: &[u8], version: u8);
+
+    /// Takes the start of the payload out, as much as `payload` is long, and returns the version that it was
+    /// sealed with. Panics if `payload` is longer than the buffer's.
+    ///
+    /// # Errors
+    /// [`CheckFailure::Torn`] if the bytes are a mixture, as far as this guard can tell; `payload` then holds
+    /// arbitrary bytes. [`CheckFailure::Corrupt`] if the buffer is too short to be guarded.
+    fn open(buffer: &[u8], payload: &mut [u8]) -> Result<u8, CheckFailure>;
+}
+
+/// A version byte before the 63 payload bytes of every 64-byte line. Sound while lines are atomic, in any order,
+/// for fewer than 256 writes during one READ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineVersions;
+
+/// A version byte before and after the payload. Unsound: a READ that overtakes a WRITE in the middle passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bookends;
+
+/// A version byte and a 64-bit XXH3 over it and the payload. Sound up to collisions, with lines torn or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checksum;
+
+fn fits<G: Guard>(buffer: &[u8], payload: &[u8]) {
+    let room = G::payload_bytes(buffer.len());
+    assert!(payload.len() <= room, "a payload of {} bytes where {room} fit", payload.len());
+}
+
+impl sealed::Sealed for LineVersions {}
+impl sealed::Sealed for Bookends {}
+impl sealed::Sealed for Checksum {}
+
+impl Guard for LineVersions {
+    const NAME: &'static str = "line versions";
+
+    fn payload_bytes(buffer_bytes: usize) -> usize {
+        buffer_bytes / LINE_BYTES * LINE_PAYLOAD
+    }
+
+    fn seal(buffer: &mut [u8], payload: &[u8], version: u8) {
+        fits::<Self>(buffer, payload);
+        let mut pieces = payload.chunks(LINE_PAYLOAD);
+        for line in buffer.as_chunks_mut::<LINE_BYTES>().0 {
+            let piece = pieces.next().unwrap_or(&[]);
+            line[0] = version;
+            line[1..1 + piece.len()].copy_from_slice(piece);
+            line[1 + piece.len()..].fill(0);
+        }
+    }
+
+    fn open(buffer: &[u8], payload: &mut [u8]) -> Result<u8, CheckFailure> {
+        let (lines, rest) = buffer.as_chunks::<LINE_BYTES>();
+        let Some((first, others)) = lines.split_first().filter(|_| rest.is_empty()) else {
+            return Err(CheckFailure::corrupt(buffer.len(), Reason::Length));
+        };
+        fits::<Self>(buffer, payload);
+        if let Some(line) = others.iter().position(|line| line[0] != first[0]) {
+            return Err(CheckFailure::node_torn((line + 1) * LINE_BYTES));
+        }
+        for (piece, line) in payload.chunks_mut(LINE_PAYLOAD).zip(lines) {
+            piece.copy_from_slice(&line[1..1 + piece.len()]);
+        }
+        Ok(first[0])
+    }
+}
+
+impl Guard for Bookends {
+    const NAME: &'static str = "bookends";
+
+    fn payload_bytes(buffer_bytes: usize) -> usize {
+        buffer_bytes.saturating_sub(2)
+    }
+
+    fn seal(buffer: &mut [u8], payload: &[u8], version: u8) {
+        fits::<Self>(buffer, payload);
+        let [front, middle @ .., rear] = buffer else { panic!("bookends take two bytes") };
+        (*front, *rear) = (version, version);
+        middle[..payload.len()].copy_from_slice(payload);
+        middle[payload.len()..].fill(0);
+    }
+
+    fn open(buffer: &[u8], payload: &mut [u8]) -> Result<u8, CheckFailure> {
+        let [front, middle @ .., rear] = buffer else {
+            return Err(CheckFailure::corrupt(buffer.len(), Reason::Length));
+        };
+        fits::<Self>(buffer, payload);
+        if front != rear {
+            return Err(CheckFailure::node_torn(buffer.len() - 1));
+        }
+        payload.copy_from_slice(&middle[..payload.len()]);
+        Ok(*front)
+    }
+}
+
+/// Checksum, then version.
+const SEAL_BYTES: usize = 9;
+
+impl Guard for Checksum {
+    const NAME: &'static str = "checksum";
+
+    fn payload_bytes(buffer_bytes: usize) -> usize {
+        buffer_bytes.saturating_sub(SEAL_BYTES)
+    }
+
+    fn seal(buffer: &mut [u8], payload: &[u8], version: u8) {
+        fits::<Self>(buffer, payload);
+        let Some((checksum, sealed)) = buffer.split_first_chunk_mut::<8>() else {
+            panic!("a checksum takes eight bytes");
+        };
+        let [at, middle @ ..] = sealed else { panic!("a version takes a byte") };
+        *at = version;
+        middle[..payload.len()].copy_from_slice(payload);
+        middle[payload.len()..].fill(0);
+        *checksum = checksum_of(sealed).to_le_bytes();
+    }
+
+    fn open(buffer: &[u8], payload: &mut [u8]) -> Result<u8, CheckFailure> {
+        let Some((checksum, sealed)) = buffer.split_first_chunk::<8>() else {
+            return Err(CheckFailure::corrupt(buffer.len(), Reason::Length));
+        };
+        let [version, middle @ ..] = sealed else {
+            return Err(CheckFailure::corrupt(buffer.len(), Reason::Length));
+        };
+        fits::<Self>(buffer, payload);
+        if u64::from_le_bytes(*checksum) != checksum_of(sealed) {
+            return Err(CheckFailure::node_torn(0));
+        }
+        payload.copy_from_slice(&middle[..payload.len()]);
+        Ok(*version)
+    }
+}

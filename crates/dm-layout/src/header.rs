@@ -1,0 +1,285 @@
+//! The node header, common to every format: one line holds all of it that ever changes.
+
+use core::mem::offset_of;
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{Corrupt, Reason};
+use crate::key::{FenceKeys, KeyBytes};
+
+/// Where a node stands in its life. Every change of state is a one-line WRITE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum NodeState {
+    /// In service: readers read it, writers lock and write it.
+    Live = 1,
+    /// Half of a split that is not finished. Readers read it. A writer that finds it under its own lock, and is
+    /// not the owner, releases and pauses.
+    Splitting = 2,
+    /// Part of a merge that is not finished: as [`Splitting`](Self::Splitting), readers read and writers pause.
+    Frozen = 3,
+    /// Out of the index: holds no keys; its sibling pointer leads to the node that took them over.
+    Dead = 4,
+}
+
+/// How the line versions of a node relate to its header's while a split or a merge is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LineLag {
+    /// Every line carries the header's version.
+    Equal,
+    /// A split: lines may still carry the version before the header's.
+    Behind,
+    /// A merge: lines may already carry the version after the header's.
+    Ahead,
+}
+
+/// A node's header, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Header<K> {
+    /// Node version: counts structural changes, modulo 2 to the format's version bits.
+    pub version: u8,
+    /// 0 for a leaf.
+    pub level: u8,
+    /// Where the node stands in its life.
+    pub state: NodeState,
+    /// What line versions a reader accepts.
+    pub lag: LineLag,
+    /// How often this memory has been a node: set when built, never changed in a life.
+    pub incarnation: u32,
+    /// The next node to the right as a packed remote pointer, 0 for none; in a dead node the node to go to.
+    pub sibling: u64,
+    /// Who is splitting or merging, in the lock's terms (client, epoch); 0 for nobody.
+    pub owner: u32,
+    /// The keys that the node answers for. `low` never changes in a life.
+    pub fences: FenceKeys<K>,
+}
+
+/// The header's fixed part; the high fence, the owner and (somewhere) the low fence follow.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct Prefix {
+    pub(crate) version: u8,
+    pub(crate) kind: u8,
+    pub(crate) level: u8,
+    pub(crate) state: u8,
+    pub(crate) incarnation: U32,
+    pub(crate) sibling: U64,
+}
+
+pub(crate) const PREFIX_BYTES: usize = size_of::<Prefix>();
+pub(crate) const OWNER_BYTES: usize = 4;
+pub(crate) const KIND_AT: usize = offset_of!(Prefix, kind);
+pub(crate) const STATE_AT: usize = offset_of!(Prefix, state);
+const _: () = assert!(PREFIX_BYTES == 16);
+
+/// Bytes of a header without the low fence.
+pub(crate) const fn header_bytes(key_len: usize) -> usize {
+    PREFIX_BYTES + key_len + OWNER_BYTES
+}
+
+pub(crate) const HAS_HIGH: u8 = 0x10;
+const BEHIND: u8 = 0x20;
+const AHEAD: u8 = 0x40;
+
+/// Where the low fence lies: in one piece, or in two where only the spare bytes of two lines hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LowPlace {
+    pub(crate) first_at: usize,
+    pub(crate) first_len: usize,
+    pub(crate) second_at: usize,
+}
+
+impl LowPlace {
+    pub(crate) const fn whole(at: usize, key_len: usize) -> Self {
+        Self { first_at: at, first_len: key_len, second_at: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn read<K: KeyBytes>(self, node: &[u8]) -> K {
+        if self.first_len == K::LEN {
+            return K::read_from(&node[self.first_at..]);
+        }
+        let mut key = [0; 64];
+        let second_len = K::LEN - self.first_len;
+        key[..self.first_len].copy_from_slice(&node[self.first_at..self.first_at + self.first_len]);
+        key[self.first_len..K::LEN].copy_from_slice(&node[self.second_at..self.second_at + second_len]);
+        K::read_from(&key)
+    }
+
+    fn write<K: KeyBytes>(self, low: &K, node: &mut [u8]) {
+        let mut key = [0; 64];
+        low.write_to(&mut key);
+        let second_len = K::LEN - self.first_len;
+        node[self.first_at..self.first_at + self.first_len].copy_from_slice(&key[..self.first_len]);
+        node[self.second_at..self.second_at + second_len].copy_from_slice(&key[self.first_len..K::LEN]);
+    }
+}
+
+/// Decodes a state byte, or nothing if it is none.
+#[inline]
+pub(crate) const fn unpack_state(byte: u8) -> Option<(NodeState, LineLag, bool)> {
+    let state = match byte & 0x0f {
+        1 => NodeState::Live,
+        2 => NodeState::Splitting,
+        3 => NodeState::Frozen,
+        4 => NodeState::Dead,
+        _ => return None,
+    };
+    let lag = match byte & !(0x0f | HAS_HIGH) {
+        0 => LineLag::Equal,
+        BEHIND => LineLag::Behind,
+        AHEAD => LineLag::Ahead,
+        _ => return None,
+    };
+    Some((state, lag, byte & HAS_HIGH != 0))
+}
+
+const fn pack_state(state: NodeState, lag: LineLag, has_high: bool) -> u8 {
+    let lag = match lag {
+        LineLag::Equal => 0,
+        LineLag::Behind => BEHIND,
+        LineLag::Ahead => AHEAD,
+    };
+    state as u8 | lag | if has_high { HAS_HIGH } else { 0 }
+}
+
+/// Where a format keeps its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HeaderPlace {
+    pub(crate) base: usize,
+    pub(crate) kind: u8,
+    pub(crate) low: LowPlace,
+    pub(crate) version_bits: u8,
+}
+
+impl HeaderPlace {
+    #[inline]
+    pub(crate) const fn version_mask(&self) -> u8 {
+        (0xff_u16 >> (8 - self.version_bits)) as u8
+    }
+
+    /// The node version `steps` after `version`; wraps.
+    #[inline]
+    pub(crate) const fn version_after(&self, version: u8, steps: u8) -> u8 {
+        version.wrapping_add(steps) & self.version_mask()
+    }
+
+    /// `node` has been found long enough for a header of this format.
+    pub(crate) fn decode<K: KeyBytes>(&self, node: &[u8]) -> Result<Header<K>, Corrupt> {
+        let at = self.base;
+        let Ok((prefix, _)) = Prefix::ref_from_prefix(&node[at..]) else {
+            return Err(Corrupt { offset: at, reason: Reason::Length });
+        };
+        if prefix.kind != self.kind {
+            return Err(Corrupt { offset: at + KIND_AT, reason: Reason::Kind });
+        }
+        let Some((state, lag, has_high)) = unpack_state(prefix.state) else {
+            return Err(Corrupt { offset: at + STATE_AT, reason: Reason::State });
+        };
+        let high_at = at + PREFIX_BYTES;
+        let mut owner = [0; OWNER_BYTES];
+        owner.copy_from_slice(&node[high_at + K::LEN..high_at + K::LEN + OWNER_BYTES]);
+        let high = has_high.then(|| K::read_from(&node[high_at..]));
+        Ok(Header {
+            version: prefix.version & self.version_mask(),
+            level: prefix.level,
+            state,
+            lag,
+            incarnation: prefix.incarnation.get(),
+            sibling: prefix.sibling.get(),
+            owner: u32::from_le_bytes(owner),
+            fences: FenceKeys::new(self.low.read(node), high),
+        })
+    }
+
+    /// Decodes, and refuses fences that enclose nothing (unless the node is dead).
+    pub(crate) fn decode_sound<K: KeyBytes>(&self, node: &[u8]) -> Result<Header<K>, Corrupt> {
+        let header = self.decode::<K>(node)?;
+        if !header.fences.is_sound() {
+            return Err(Corrupt { offset: self.base + PREFIX_BYTES, reason: Reason::Fences });
+        }
+        Ok(header)
+    }
+
+    /// Writes the whole header. The bits of the version byte above the version stay as they are.
+    pub(crate) fn encode<K: KeyBytes>(&self, header: &Header<K>, node: &mut [u8]) {
+        let at = self.base;
+        let high_at = at + PREFIX_BYTES;
+        let mask = self.version_mask();
+        let prefix = Prefix {
+            version: (node[at] & !mask) | (header.version & mask),
+            kind: self.kind,
+            level: header.level,
+            state: pack_state(header.state, header.lag, header.fences.high.is_some()),
+            incarnation: U32::new(header.incarnation),
+            sibling: U64::new(header.sibling),
+        };
+        node[at..high_at].copy_from_slice(prefix.as_bytes());
+        // Without a high fence its bytes are zero, so that equal headers are equal bytes.
+        header.fences.high.unwrap_or(K::MIN).write_to(&mut node[high_at..]);
+        let owner_at = high_at + K::LEN;
+        node[owner_at..owner_at + OWNER_BYTES].copy_from_slice(&header.owner.to_le_bytes());
+        self.low.write(&header.fences.low, node);
+    }
+}
+
+/// What a new node is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeInit<K> {
+    /// 0 for a leaf.
+    pub level: u8,
+    /// One more than this memory's last incarnation.
+    pub incarnation: u32,
+    /// One more than the version that this memory's last node died with; [`FIRST_VERSION`] in fresh, zeroed
+    /// memory. Lines of old and new life then never agree.
+    pub version: u8,
+    /// [`NodeState::Live`], or [`NodeState::Splitting`] for a sibling that is not yet linked.
+    pub state: NodeState,
+    /// Who splits; 0 for a live node.
+    pub owner: u32,
+    /// The keys that the node answers for.
+    pub fences: FenceKeys<K>,
+    /// The next node to the right, 0 for none.
+    pub sibling: u64,
+}
+
+/// The version of the first node in zeroed memory: zeroed lines don't pass as its lines.
+pub const FIRST_VERSION: u8 = 1;
+
+impl<K: KeyBytes> NodeInit<K> {
+    /// A live leaf or inner node in fresh memory, without sibling.
+    #[must_use]
+    pub const fn live(level: u8, fences: FenceKeys<K>) -> Self {
+        Self {
+            level,
+            incarnation: 1,
+            version: FIRST_VERSION,
+            state: NodeState::Live,
+            owner: 0,
+            fences,
+            sibling: 0,
+        }
+    }
+
+    /// This, for memory whose last node was `dead` (its header as last seen, or its last version and incarnation).
+    #[must_use]
+    pub const fn reusing(mut self, dead_version: u8, dead_incarnation: u32) -> Self {
+        self.version = dead_version.wrapping_add(1);
+        self.incarnation = dead_incarnation.wrapping_add(1);
+        self
+    }
+
+    pub(crate) fn header(&self) -> Header<K> {
+        Header {
+            version: self.version,
+            level: self.level,
+            state: self.state,
+            lag: LineLag::Equal,
+            incarnation: self.incarnation,
+            sibling: self.sibling,
+            owner: self.owner,
+            fences: self.fences,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Fixed-size keys as byte strings, and the fences between nodes.
+
+use core::fmt::Debug;
+use core::hash::Hash;
+
+pub(crate) mod sealed {
+    /// Keeps layout traits closed: a new implementation is a new format, with its own pictures and tests.
+    #[expect(unnameable_types, reason = "that is how a sealed trait is sealed")]
+    pub trait Sealed {}
+}
+
+/// A key of fixed size: a byte string, ordered lexicographically. Every value is an ordinary key.
+///
+/// Sealed: [`Key8`] and [`Key32`].
+pub trait KeyBytes: Copy + Ord + Debug + Hash + Send + Sync + 'static + sealed::Sealed {
+    /// Bytes of a key.
+    const LEN: usize;
+    /// The smallest key (all zero bytes): an ordinary key, and the low fence of a leftmost node.
+    const MIN: Self;
+    /// What a search compares for equality: the stored bytes in whatever form compares fastest.
+    type Probe: Copy + Eq + Debug;
+
+    /// Reads the key at the start of `bytes`. Panics if `bytes` is shorter than `LEN` (a programmer's error).
+    fn read_from(bytes: &[u8]) -> Self;
+    /// Writes the key at the start of `bytes`. Panics if `bytes` is shorter than `LEN`.
+    fn write_to(&self, bytes: &mut [u8]);
+    /// This key in its stored form.
+    fn probe(&self) -> Self::Probe;
+    /// The stored form at the start of `bytes`, unconverted. Panics if `bytes` is shorter than `LEN`.
+    fn probe_at(bytes: &[u8]) -> Self::Probe;
+}
+
+/// An 8-byte key. Stored big-endian, so that comparing numbers is comparing byte strings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key8(pub u64);
+
+/// A 32-byte key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key32(pub [u8; 32]);
+
+fn first<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+    match bytes.first_chunk::<N>() {
+        Some(chunk) => chunk,
+        None => panic!("a buffer of {} bytes holds no {N}-byte key", bytes.len()),
+    }
+}
+
+impl sealed::Sealed for Key8 {}
+impl sealed::Sealed for Key32 {}
+
+impl KeyBytes for Key8 {
+    const LEN: usize = 8;
+    const MIN: Self = Self(0);
+    type Probe = u64;
+
+    #[inline]
+    fn read_from(bytes: &[u8]) -> Self {
+        Self(u64::from_be_bytes(*first(bytes)))
+    }
+
+    #[inline]
+    fn write_to(&self, bytes: &mut [u8]) {
+        bytes[..8].copy_from_slice(&self.0.to_be_bytes());
+    }
+
+    #[inline]
+    fn probe(&self) -> u64 {
+        // Read back little-endian, as `probe_at` does: one swap per search instead of one per entry.
+        u64::from_le_bytes(self.0.to_be_bytes())
+    }
+
+    #[inline]
+    fn probe_at(bytes: &[u8]) -> u64 {
+        u64::from_le_bytes(*first(bytes))
+    }
+}
+
+impl KeyBytes for Key32 {
+    const LEN: usize = 32;
+    const MIN: Self = Self([0; 32]);
+    type Probe = [u8; 32];
+
+    #[inline]
+    fn read_from(bytes: &[u8]) -> Self {
+        Self(*first(bytes))
+    }
+
+    #[inline]
+    fn write_to(&self, bytes: &mut [u8]) {
+        bytes[..32].copy_from_slice(&self.0);
+    }
+
+    #[inline]
+    fn probe(&self) -> [u8; 32] {
+        self.0
+    }
+
+    #[inline]
+    fn probe_at(bytes: &[u8]) -> [u8; 32] {
+        *first(bytes)
+    }
+}
+
+impl From<u64> for Key8 {
+    fn from(key: u64) -> Self {
+        Self(key)
+    }
+}
+
+impl From<[u8; 32]> for Key32 {
+    fn from(key: [u8; 32]) -> Self {
+        Self(key)
+    }
+}
+
+/// The keys that a node answers for: `low` inclusive to `high` exclusive; no `high` is +infinity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FenceKeys<K> {
+    /// Smallest key that may be in the node.
+    pub low: K,
+    /// Smallest key that may not; `None` for the rightmost node of a level.
+    pub high: Option<K>,
+}
+
+impl<K: KeyBytes> FenceKeys<K> {
+    /// All keys.
+    pub const ALL: Self = Self { low: K::MIN, high: None };
+
+    /// Fences from `low` to `high`.
+    #[must_use]
+    pub const fn new(low: K, high: Option<K>) -> Self {
+        Self { low, high }
+    }
+
+    /// True if `key` belongs here.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, key: &K) -> bool {
+        *key >= self.low && !self.is_below(key)
+    }
+
+    /// True if the whole range lies below `key`: a reader goes on to the sibling.
+    #[inline]
+    #[must_use]
+    pub fn is_below(&self, key: &K) -> bool {
+        self.high.is_some_and(|high| *key >= high)
+    }
+
+    /// True if some key could be inside.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.high.is_none_or(|high| self.low < high)
+    }
+}

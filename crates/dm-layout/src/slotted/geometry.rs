@@ -1,0 +1,210 @@
+//! Where everything lies in a slotted node: computed once, from three numbers.
+
+use core::fmt;
+
+use crate::error::GeometryError;
+use crate::header::{HeaderPlace, LowPlace, header_bytes};
+use crate::{LINE_BYTES, LINE_PAYLOAD};
+
+/// The kind byte of a slotted node.
+pub(crate) const KIND: u8 = 0xd1;
+const NODE_BYTES_MAX: usize = 65_536;
+
+/// The geometry of a slotted, line-versioned node: a runtime value, checked when made.
+///
+/// Every line begins with its version byte and carries 63 bytes of payload. Line 0 holds the header and the
+/// entries that still fit; the low fence lies in spare bytes. An entry is a presence byte, the key, the value; if
+/// it fits into a line it never crosses one, else it has whole lines of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SlotGeometry {
+    pub(crate) node_bytes: usize,
+    pub(crate) key_len: usize,
+    pub(crate) value_len: usize,
+    pub(crate) entry_bytes: usize,
+    /// Lines of one entry: 1 if it is in-line.
+    pub(crate) entry_lines: usize,
+    pub(crate) head_slots: usize,
+    /// Entries per line: 0 if an entry is larger.
+    pub(crate) per_line: usize,
+    /// The first line that holds entries only (and perhaps the low fence in its spare bytes).
+    pub(crate) first_line: usize,
+    pub(crate) capacity: usize,
+    pub(crate) place: HeaderPlace,
+}
+
+impl SlotGeometry {
+    /// As many entries as fit into a node of `node_bytes`.
+    ///
+    /// # Errors
+    /// [`GeometryError`] names what does not fit.
+    pub const fn with_node_bytes(
+        node_bytes: usize,
+        key_len: usize,
+        value_len: usize,
+    ) -> Result<Self, GeometryError> {
+        if !node_bytes.is_multiple_of(LINE_BYTES)
+            || node_bytes < 2 * LINE_BYTES
+            || node_bytes > NODE_BYTES_MAX
+        {
+            return Err(GeometryError::NodeBytes(node_bytes));
+        }
+        let geometry = Self::fill(node_bytes, key_len, value_len);
+        if geometry.capacity < 2 {
+            return Err(GeometryError::TooFewEntries { capacity: geometry.capacity });
+        }
+        Ok(geometry)
+    }
+
+    /// The smallest node that holds `span` entries, and exactly so many.
+    ///
+    /// # Errors
+    /// [`GeometryError::Span`] if there is none.
+    pub const fn with_span(span: usize, key_len: usize, value_len: usize) -> Result<Self, GeometryError> {
+        let mut node_bytes = 2 * LINE_BYTES;
+        while span >= 2 && node_bytes <= NODE_BYTES_MAX {
+            let mut geometry = Self::fill(node_bytes, key_len, value_len);
+            if geometry.capacity >= span {
+                geometry.capacity = span;
+                return Ok(geometry);
+            }
+            node_bytes += LINE_BYTES;
+        }
+        Err(GeometryError::Span(span))
+    }
+
+    /// This, with node versions (and entry versions, if entries have them) of `bits` bits: narrow ones let a
+    /// checker find what wraps. The default is 8, or 4 where line and entry versions share a byte.
+    ///
+    /// # Errors
+    /// [`GeometryError::VersionBits`] below 2 or above the default.
+    pub const fn with_version_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
+        if bits < 2 || bits > Self::widest(self.entry_lines) {
+            return Err(GeometryError::VersionBits(bits));
+        }
+        self.place.version_bits = bits;
+        Ok(self)
+    }
+
+    const fn widest(entry_lines: usize) -> u8 {
+        if entry_lines > 1 { 4 } else { 8 }
+    }
+
+    const fn fill(node_bytes: usize, key_len: usize, value_len: usize) -> Self {
+        let lines = node_bytes / LINE_BYTES;
+        let entry_bytes = 1 + key_len + value_len;
+        let entry_lines = entry_bytes.div_ceil(LINE_PAYLOAD);
+        let per_line = LINE_PAYLOAD / entry_bytes;
+        let head_end = header_bytes(key_len);
+        assert!(head_end <= LINE_BYTES, "the header, without the low fence, is one line");
+        let line_spare = if per_line > 0 { LINE_PAYLOAD - per_line * entry_bytes } else { 0 };
+        let mut head_slots = (LINE_BYTES - head_end) / entry_bytes;
+        let mut first_line = 1;
+        // The low fence goes where it costs nothing; at worst it takes a head slot, or line 1.
+        let low = loop {
+            let slots_end = head_end + head_slots * entry_bytes;
+            let head_spare = LINE_BYTES - slots_end;
+            let line_low = 2 * LINE_BYTES - line_spare;
+            if key_len <= head_spare {
+                break LowPlace::whole(slots_end, key_len);
+            } else if key_len <= line_spare {
+                break LowPlace::whole(line_low, key_len);
+            } else if key_len <= head_spare + line_spare {
+                break LowPlace { first_at: slots_end, first_len: head_spare, second_at: line_low };
+            } else if head_slots == 0 {
+                first_line = 2;
+                break LowPlace::whole(LINE_BYTES + 1, key_len);
+            }
+            head_slots -= 1;
+        };
+        let in_lines = if per_line > 0 {
+            (lines - first_line) * per_line
+        } else {
+            (lines - first_line) / entry_lines
+        };
+        Self {
+            node_bytes,
+            key_len,
+            value_len,
+            entry_bytes,
+            entry_lines,
+            head_slots,
+            per_line,
+            first_line,
+            capacity: head_slots + in_lines,
+            place: HeaderPlace { base: 0, kind: KIND, low, version_bits: Self::widest(entry_lines) },
+        }
+    }
+
+    /// Bytes of a node.
+    #[must_use]
+    pub const fn node_bytes(&self) -> usize {
+        self.node_bytes
+    }
+
+    /// Bytes of a key.
+    #[must_use]
+    pub const fn key_len(&self) -> usize {
+        self.key_len
+    }
+
+    /// Bytes of a value.
+    #[must_use]
+    pub const fn value_len(&self) -> usize {
+        self.value_len
+    }
+
+    /// Bytes of an entry: presence byte, key, value; line versions not counted.
+    #[must_use]
+    pub const fn entry_bytes(&self) -> usize {
+        self.entry_bytes
+    }
+
+    /// True if an entry fits into one line: then it has no version of its own.
+    #[must_use]
+    pub const fn is_in_line(&self) -> bool {
+        self.entry_lines == 1
+    }
+
+    /// Entries that fit.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Bits of a node version: a READ during which a node changes its structure 2^bits times may pass unnoticed.
+    #[must_use]
+    pub const fn version_bits(&self) -> u8 {
+        self.place.version_bits
+    }
+
+    /// Bits of an entry version; `None` for in-line entries, which need none.
+    #[must_use]
+    pub const fn entry_version_bits(&self) -> Option<u8> {
+        if self.is_in_line() { None } else { Some(self.place.version_bits) }
+    }
+
+    /// Offset of the `index`-th slot's presence byte. Panics if there are not so many.
+    #[must_use]
+    pub const fn slot_offset(&self, index: usize) -> usize {
+        assert!(index < self.capacity, "slot index within the capacity");
+        if index < self.head_slots {
+            return header_bytes(self.key_len) + index * self.entry_bytes;
+        }
+        let index = index - self.head_slots;
+        if self.per_line == 0 {
+            return (self.first_line + index * self.entry_lines) * LINE_BYTES + 1;
+        }
+        let line = self.first_line + index / self.per_line;
+        line * LINE_BYTES + 1 + index % self.per_line * self.entry_bytes
+    }
+}
+
+impl fmt::Debug for SlotGeometry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "SlotGeometry({} B, {}+{}, {} slots)",
+            self.node_bytes, self.key_len, self.value_len, self.capacity
+        )
+    }
+}

@@ -1,0 +1,220 @@
+//! The slotted, line-versioned node: leaves and inner nodes alike (an inner node's values are child pointers).
+
+mod geometry;
+mod read;
+mod write;
+
+use core::marker::PhantomData;
+use core::ops::Range;
+
+pub use self::geometry::SlotGeometry;
+pub(crate) use self::geometry::KIND;
+
+use crate::error::{CheckFailure, GeometryError, Reason};
+use crate::format::{Lookup, NodeFormat, Part, Place, Slot};
+use crate::header::{Header, NodeInit};
+use crate::key::{KeyBytes, sealed};
+use crate::value::ValueRef;
+use crate::{LINE_BYTES, Line};
+
+pub(crate) const EMPTY: u8 = 0;
+pub(crate) const PRESENT: u8 = 1;
+
+/// The slotted, line-versioned format for keys `K`: a [`SlotGeometry`] that knows its key type.
+///
+/// The acceptance rule (*node cut*): the version of every line that an answer rests on equals the header's; while
+/// the header says that its lines lag [`Behind`](crate::LineLag::Behind) (a split) it may also be the one before,
+/// and while they run [`Ahead`](crate::LineLag::Ahead) (a merge) the one after. Lines may be read and written in
+/// any order; a line is atomic. The rule holds while a node changes its structure fewer than
+/// 2<sup>version bits</sup> − 1 times during one READ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slotted<K> {
+    geometry: SlotGeometry,
+    key: PhantomData<fn() -> K>,
+}
+
+impl<K: KeyBytes> Slotted<K> {
+    /// As many entries as fit into `node_bytes`, with values of `value_len` bytes.
+    ///
+    /// # Errors
+    /// [`GeometryError`] names what does not fit.
+    pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
+        match SlotGeometry::with_node_bytes(node_bytes, K::LEN, value_len) {
+            Ok(geometry) => Ok(Self { geometry, key: PhantomData }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The smallest node of exactly `span` entries.
+    ///
+    /// # Errors
+    /// [`GeometryError::Span`] if there is none.
+    pub const fn with_span(span: usize, value_len: usize) -> Result<Self, GeometryError> {
+        match SlotGeometry::with_span(span, K::LEN, value_len) {
+            Ok(geometry) => Ok(Self { geometry, key: PhantomData }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// This, with narrower versions: see [`SlotGeometry::with_version_bits`].
+    ///
+    /// # Errors
+    /// [`GeometryError::VersionBits`] if they don't fit.
+    pub const fn with_version_bits(self, bits: u8) -> Result<Self, GeometryError> {
+        match self.geometry.with_version_bits(bits) {
+            Ok(geometry) => Ok(Self { geometry, key: PhantomData }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The geometry for models: 2 lines, 3 entries, two of them beside the header.
+    ///
+    /// # Errors
+    /// [`GeometryError::Span`] if values of `value_len` bytes leave no room for two entries.
+    pub const fn tiny(value_len: usize) -> Result<Self, GeometryError> {
+        Self::with_span(3, value_len)
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub const fn geometry(&self) -> &SlotGeometry {
+        &self.geometry
+    }
+
+    /// The bytes that [`put`](NodeFormat::put) would write for an in-line entry, without an image: presence
+    /// byte, key, value, to be written at the slot's offset. Returns how many bytes of `out` it filled.
+    ///
+    /// Panics if entries are not in-line, or `out` is shorter than an entry.
+    #[inline]
+    pub fn encode_entry(&self, key: &K, value: &[u8], out: &mut [u8]) -> usize {
+        assert!(self.geometry.is_in_line(), "an entry larger than a line carries versions: edit an image");
+        assert_eq!(value.len(), self.geometry.value_len, "a value of the geometry's length");
+        out[0] = PRESENT;
+        key.write_to(&mut out[1..]);
+        out[1 + K::LEN..self.geometry.entry_bytes].copy_from_slice(value);
+        self.geometry.entry_bytes
+    }
+
+    /// Where the value of an in-line entry begins: an update WRITEs the value alone, to this offset. `None` if
+    /// entries are larger than a line.
+    #[inline]
+    #[must_use]
+    pub const fn value_offset(&self, slot: Slot) -> Option<usize> {
+        if self.geometry.is_in_line() { Some(slot.offset() + 1 + K::LEN) } else { None }
+    }
+
+    /// The node as lines, if it is of the right length.
+    #[inline]
+    fn lines<'a>(&self, bytes: &'a [u8]) -> Result<&'a [Line], CheckFailure> {
+        if bytes.len() != self.geometry.node_bytes {
+            return Err(CheckFailure::corrupt(bytes.len(), Reason::Length));
+        }
+        Ok(bytes.as_chunks::<LINE_BYTES>().0)
+    }
+}
+
+impl<K> sealed::Sealed for Slotted<K> {}
+
+impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
+    const NAME: &'static str = "slotted";
+
+    fn node_bytes(&self) -> usize {
+        self.geometry.node_bytes
+    }
+
+    fn capacity(&self) -> usize {
+        self.geometry.capacity
+    }
+
+    fn value_len(&self) -> usize {
+        self.geometry.value_len
+    }
+
+    fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
+        self.lines(bytes)?;
+        Ok(self.geometry.place.decode_sound(bytes)?)
+    }
+
+    fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
+        self.accept_node(bytes)
+    }
+
+    #[inline]
+    fn lookup<'a>(&self, bytes: &'a [u8], key: &K, level: u8) -> Result<Lookup<'a>, CheckFailure> {
+        self.lookup_node(bytes, key, level)
+    }
+
+    fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
+        self.place_key(bytes, key)
+    }
+
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
+        let geometry = self.geometry;
+        let count = if bytes.len() == geometry.node_bytes { geometry.capacity } else { 0 };
+        (0..count).map(move |index| Slot::at(geometry.slot_offset(index)))
+    }
+
+    fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {
+        self.entry_at(bytes, slot)
+    }
+
+    fn build<'v>(
+        &self,
+        image: &mut [u8],
+        init: &NodeInit<K>,
+        entries: impl IntoIterator<Item = (K, ValueRef<'v>)>,
+    ) {
+        assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
+        image.fill(0);
+        let mut slots = self.slots(image);
+        for (key, value) in entries {
+            let Some(slot) = slots.next() else { panic!("{} entries at most", self.geometry.capacity) };
+            self.put_entry(image, slot, &key, value);
+        }
+        self.stamp_lines(image, init.version);
+        self.geometry.place.encode(&init.header(), image);
+    }
+
+    fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize> {
+        self.put_entry(image, slot, key, value)
+    }
+
+    fn update(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
+        self.update_value(image, slot, value)
+    }
+
+    fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
+        // One byte in one line: a reader sees the entry or does not, even where its value has more lines.
+        image[slot.offset()] = EMPTY;
+        slot.offset()..slot.offset() + 1
+    }
+
+    fn version_after(&self, version: u8, steps: u8) -> u8 {
+        self.geometry.place.version_after(version, steps)
+    }
+
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Head => 0..LINE_BYTES,
+            Part::Rest => LINE_BYTES..self.geometry.node_bytes,
+        }
+    }
+
+    fn evict(&self, image: &mut [u8], from: &K, part: Part) {
+        let part = self.range(part);
+        for slot in self.slots(image).filter(|slot| part.contains(&slot.offset())) {
+            let at = slot.offset();
+            if image[at] != EMPTY && K::read_from(&image[at + 1..]) >= *from {
+                image[at] = EMPTY;
+            }
+        }
+    }
+
+    fn seal_head(&self, image: &mut [u8], header: &Header<K>) {
+        self.geometry.place.encode(header, image);
+    }
+
+    fn seal_rest(&self, image: &mut [u8], version: u8) {
+        self.stamp_lines(image, version);
+    }
+}

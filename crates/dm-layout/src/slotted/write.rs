@@ -1,0 +1,77 @@
+//! Edits of an image, each returning the bytes to WRITE.
+
+use core::ops::Range;
+
+use super::{PRESENT, Slotted};
+use crate::format::Slot;
+use crate::key::KeyBytes;
+use crate::value::ValueRef;
+use crate::{LINE_BYTES, LINE_PAYLOAD};
+
+impl<K: KeyBytes> Slotted<K> {
+    /// An in-line entry is written without its line's version byte: its line is the unit that a reader checks.
+    pub(super) fn put_entry(
+        &self,
+        image: &mut [u8],
+        slot: Slot,
+        key: &K,
+        value: ValueRef<'_>,
+    ) -> Range<usize> {
+        assert_eq!(value.len(), self.geometry.value_len, "a value of the geometry's length");
+        let at = slot.offset();
+        image[at] = PRESENT;
+        key.write_to(&mut image[at + 1..]);
+        if self.geometry.is_in_line() {
+            value.copy_to(&mut image[at + 1 + K::LEN..]);
+            return at..at + self.geometry.entry_bytes;
+        }
+        self.put_striped(image, slot, value)
+    }
+
+    pub(super) fn update_value(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
+        assert_eq!(value.len(), self.geometry.value_len, "a value of the geometry's length");
+        let from = slot.offset() + 1 + K::LEN;
+        if self.geometry.is_in_line() {
+            value.copy_to(&mut image[from..]);
+            return from..from + value.len();
+        }
+        self.put_striped(image, slot, value)
+    }
+
+    /// A value over several lines: all of them get the next entry version, in one WRITE from the first line's
+    /// version byte to the value's last byte.
+    fn put_striped(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
+        let first = slot.offset() / LINE_BYTES;
+        let entry_version = (image[first * LINE_BYTES] >> 4).wrapping_add(1) & self.geometry.place.version_mask();
+        // Into the payload of the lines, around their version bytes.
+        let mut line = first;
+        let mut at = slot.offset() + 1 + K::LEN;
+        for mut piece in value.pieces() {
+            while !piece.is_empty() {
+                if at == (line + 1) * LINE_BYTES {
+                    line += 1;
+                    at = line * LINE_BYTES + 1;
+                }
+                let take = piece.len().min((line + 1) * LINE_BYTES - at);
+                image[at..at + take].copy_from_slice(&piece[..take]);
+                at += take;
+                piece = &piece[take..];
+            }
+        }
+        for line in first..first + self.geometry.entry_lines {
+            let version = &mut image[line * LINE_BYTES];
+            *version = (*version & 0x0f) | (entry_version << 4);
+        }
+        let tail = self.geometry.entry_bytes - (self.geometry.entry_lines - 1) * LINE_PAYLOAD;
+        let last = first + self.geometry.entry_lines - 1;
+        first * LINE_BYTES..last * LINE_BYTES + 1 + tail
+    }
+
+    /// Sets the node version of every line but the header's; entry versions stay.
+    pub(super) fn stamp_lines(&self, image: &mut [u8], version: u8) {
+        let mask = self.geometry.place.version_mask();
+        for line in image.as_chunks_mut::<LINE_BYTES>().0.iter_mut().skip(1) {
+            line[0] = (line[0] & !mask) | (version & mask);
+        }
+    }
+}

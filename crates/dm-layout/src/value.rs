@@ -1,0 +1,115 @@
+//! A value inside a node's bytes, perhaps striped over lines.
+
+use alloc::vec::Vec;
+
+use crate::{LINE_BYTES, LINE_PAYLOAD};
+
+/// A value as it lies in a node: contiguous, or striped around line versions. Borrowed from the node's bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct ValueRef<'a> {
+    head: &'a [u8],
+    /// Whole lines (version byte first) that hold the rest; empty for a contiguous value.
+    lines: &'a [[u8; LINE_BYTES]],
+    len: usize,
+}
+
+impl<'a> ValueRef<'a> {
+    pub(crate) const fn striped(head: &'a [u8], lines: &'a [[u8; LINE_BYTES]], len: usize) -> Self {
+        Self { head, lines, len }
+    }
+
+    /// Bytes of the value.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True for a value of no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The value without copying, if it is contiguous.
+    #[inline]
+    #[must_use]
+    pub const fn as_contiguous(&self) -> Option<&'a [u8]> {
+        if self.lines.is_empty() { Some(self.head) } else { None }
+    }
+
+    /// The pieces in order; together they are [`len`](Self::len) bytes.
+    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut left = self.len - self.head.len();
+        core::iter::once(self.head).chain(self.lines.iter().map(move |line| {
+            let piece = left.min(LINE_PAYLOAD);
+            left -= piece;
+            &line[1..1 + piece]
+        }))
+    }
+
+    /// Copies the value to the start of `out`. Panics if `out` is shorter than the value.
+    #[inline]
+    pub fn copy_to(&self, out: &mut [u8]) {
+        if let Some(value) = self.as_contiguous() {
+            out[..value.len()].copy_from_slice(value);
+            return;
+        }
+        let mut at = 0;
+        for piece in self.pieces() {
+            out[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+    }
+
+    /// The value as a vector.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut out = alloc::vec![0; self.len];
+        self.copy_to(&mut out);
+        out
+    }
+
+    /// The first 8 bytes as a little-endian number: a child pointer, or an 8-byte value. Shorter values are
+    /// extended with zeros.
+    #[inline]
+    #[must_use]
+    pub fn as_u64(&self) -> u64 {
+        if let Some(bytes) = self.head.first_chunk::<8>() {
+            return u64::from_le_bytes(*bytes);
+        }
+        let mut bytes = [0; 8];
+        let mut at = 0;
+        for piece in self.pieces() {
+            let take = piece.len().min(8 - at);
+            bytes[at..at + take].copy_from_slice(&piece[..take]);
+            at += take;
+        }
+        u64::from_le_bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a [u8]> for ValueRef<'a> {
+    fn from(value: &'a [u8]) -> Self {
+        Self { head: value, lines: &[], len: value.len() }
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for ValueRef<'a> {
+    fn from(value: &'a [u8; N]) -> Self {
+        Self::from(value.as_slice())
+    }
+}
+
+impl PartialEq for ValueRef<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.pieces().flatten().eq(other.pieces().flatten())
+    }
+}
+
+impl Eq for ValueRef<'_> {}
+
+impl PartialEq<[u8]> for ValueRef<'_> {
+    fn eq(&self, other: &[u8]) -> bool {
+        *self == ValueRef::from(other)
+    }
+}
