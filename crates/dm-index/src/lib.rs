@@ -1,1 +1,42 @@
-//! Range index traits, key and value types, and the joint between an inner structure and a leaf
+//! What a range index is, and the joint between its parts.
+//!
+//! An index on disaggregated memory is a composition: an **inner structure** that finds the leaf of a key
+//! ([`Inner`]), and **nodes** that hold entries and are locked, read and split one by one ([`NodeStore`]).
+//! [`Composed`] drives any pair of them and is a [`RangeIndex`].
+//!
+//! ```text
+//!             locate(key) ──────────────► leaf address + proof
+//!  Composed                                     │
+//!             node.write(leaf, key, …) ◄────────┘
+//!                 │
+//!                 ├─ Done(what happened)
+//!                 ├─ Split(what happened, new leaf) ──► inner.install(new leaf)
+//!                 └─ Stale(go right | elsewhere) ─────► inner.stale(proof), and again
+//! ```
+//!
+//! # Invariants
+//! * **I1** A node answers only for keys between its fences; otherwise it answers `Stale`. So a cached address is
+//!   never trusted, only tried.
+//! * **I2** A node's entries change only under its lock. What moved to a sibling can be reached over the sibling
+//!   pointer before the parent knows of it.
+//! * **I3** No key and no value is reserved.
+//! * **I4** An operation returns only after the last chain that it depends on has completed.
+#![forbid(unsafe_code)]
+
+mod composed;
+mod error;
+mod joint;
+mod range_index;
+mod scan;
+
+pub use composed::{Composed, Flaws, SCAN_BATCH};
+pub use error::IndexError;
+pub use joint::{Answer, Inner, Located, NodeCopy, NodeStore, Split, Stale, Write};
+pub use range_index::{Applied, RangeIndex};
+pub use scan::Scan;
+
+pub use dm_layout::{FenceKeys, Key8, Key32, KeyBytes};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

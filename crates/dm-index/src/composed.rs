@@ -1,0 +1,333 @@
+//! An index of an inner structure and leaves.
+
+use core::cell::RefCell;
+
+use dm_layout::{FenceKeys, KeyBytes};
+use dm_verbs::{RemotePtr, Verbs, Why};
+
+use crate::{
+    Answer, Applied, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex, Scan, Stale, Write,
+};
+
+/// Leaves that a scan reads at once.
+pub const SCAN_BATCH: usize = 32;
+
+/// Published flaws of the operation text, off by default. For study: each has its counterexample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flaws {
+    /// T-S5: who loses the race for the first leaf or a new root has no path to go on with, and gives up.
+    pub root_race_fatal: bool,
+}
+
+/// One client of an index made of `I` and `L`.
+///
+/// `I` and `L` are shared by all clients of a compute node; this holds the client's connection and buffers.
+#[derive(Debug)]
+pub struct Composed<'h, V, K, I, L> {
+    v: &'h V,
+    inner: &'h I,
+    leaves: &'h L,
+    attempts: u32,
+    flaws: Flaws,
+    buffers: RefCell<Buffers<K>>,
+}
+
+#[derive(Debug)]
+struct Buffers<K> {
+    run: Vec<RemotePtr>,
+    copy: NodeCopy<K>,
+}
+
+impl<K: KeyBytes> Default for Buffers<K> {
+    fn default() -> Self {
+        Self {
+            run: Vec::new(),
+            copy: NodeCopy::new(),
+        }
+    }
+}
+
+impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h, V, K, I, L> {
+    /// A client over `v`. A loop of an operation gives up after `attempts`.
+    pub fn new(v: &'h V, inner: &'h I, leaves: &'h L, attempts: u32, flaws: Flaws) -> Self {
+        Self {
+            v,
+            inner,
+            leaves,
+            attempts,
+            flaws,
+            buffers: RefCell::default(),
+        }
+    }
+
+    /// The client's connection.
+    pub fn verbs(&self) -> &'h V {
+        self.v
+    }
+
+    /// Finds `key`'s leaf, planting the first one in an empty index.
+    async fn locate(&self, key: &K) -> Result<Located<I::Proof>, IndexError> {
+        loop {
+            if let Some(located) = self.inner.locate(self.v, key).await? {
+                return Ok(located);
+            }
+            let leaf = self.leaves.create(self.v, 0, FenceKeys::ALL, &[]).await?;
+            if !self.inner.plant(self.v, leaf).await? {
+                // Another client's leaf is the first one: nothing ever pointed to this.
+                self.leaves.forget(leaf);
+                if self.flaws.root_race_fatal {
+                    return Err(IndexError::BadInput {
+                        why: "published flaw T-S5: lost the race for the root",
+                    });
+                }
+            }
+        }
+    }
+
+    async fn apply(&self, key: &K, write: Write<'_>) -> Result<Applied, IndexError> {
+        let expected = self.leaves.value_bytes();
+        if let Some(found) = write.value().map(<[u8]>::len).filter(|&n| n != expected) {
+            return Err(IndexError::ValueLength { found, expected });
+        }
+        let _begun = self.v.operation()?;
+        let mut retry = self.v.retry(self.attempts);
+        let mut located = self.locate(key).await?;
+        loop {
+            match self
+                .leaves
+                .write(self.v, located.leaf, 0, key, write, None)
+                .await?
+            {
+                Answer::Done(applied) => return Ok(applied),
+                Answer::Split(applied, split) => {
+                    self.inner.install(self.v, split).await?;
+                    return Ok(applied);
+                }
+                Answer::Stale(stale) => located = self.follow(key, located, stale, &mut retry).await?,
+            }
+        }
+    }
+
+    /// Where to try next when a leaf did not answer for `key`.
+    async fn follow(
+        &self,
+        key: &K,
+        located: Located<I::Proof>,
+        stale: Stale,
+        retry: &mut dm_verbs::Retry<'_, V>,
+    ) -> Result<Located<I::Proof>, IndexError> {
+        self.inner.stale(self.v, located.proof);
+        match stale {
+            Stale::Right(right) => Ok(Located {
+                leaf: right,
+                proof: located.proof,
+            }),
+            Stale::Elsewhere => {
+                retry.again(located.leaf, Why::Stale).await?;
+                self.locate(key).await
+            }
+        }
+    }
+
+    /// Takes entries from the leaves of `run`, as long as each follows on the one before it.
+    async fn scan_run(
+        &self,
+        run: &[RemotePtr],
+        mut expect: K,
+        limit: usize,
+        copy: &mut NodeCopy<K>,
+        out: &mut Scan<K>,
+    ) -> Result<Progress<K>, IndexError> {
+        let mut progress = Progress::Lost;
+        self.leaves
+            .copies(self.v, run, copy, |copy| {
+                if copy.level != 0 || !copy.fences.contains(&expect) {
+                    return false;
+                }
+                for (key, value) in copy.iter().filter(|(k, _)| *k >= expect) {
+                    if out.len() == limit {
+                        break;
+                    }
+                    out.push(key, value);
+                }
+                let Some(high) = copy.fences.high else {
+                    progress = Progress::End;
+                    return false;
+                };
+                // Every key below `high` was seen: the next leaf must answer for `high` itself, whatever was split
+                // meanwhile.
+                expect = high;
+                progress = Progress::UpTo(high);
+                out.len() < limit
+            })
+            .await?;
+        Ok(progress)
+    }
+
+    /// The loop of a scan; `run` and `copy` are the client's buffers.
+    async fn scan_into(
+        &self,
+        from: &K,
+        limit: usize,
+        buffers: &mut Buffers<K>,
+        out: &mut Scan<K>,
+    ) -> Result<(), IndexError> {
+        let Buffers { run, copy } = buffers;
+        let mut expect = *from;
+        let mut retry = self.v.retry(self.attempts);
+        // Where to read next when the inner structure need not be asked.
+        let mut sibling = None;
+        while out.len() < limit {
+            run.clear();
+            match sibling.take() {
+                Some(at) => run.push(at),
+                None => {
+                    // Leaves are at least half full but for removes: a wrong guess costs one more batch.
+                    let want = (limit - out.len()).div_ceil(self.leaves.capacity().div_ceil(2)) + 1;
+                    self.inner
+                        .locate_run(self.v, &expect, want.min(SCAN_BATCH), run)
+                        .await?;
+                }
+            }
+            let Some(&first) = run.first() else { return Ok(()) };
+            match self.scan_run(run, expect, limit, copy, out).await? {
+                Progress::End => return Ok(()),
+                Progress::UpTo(next) => expect = next,
+                Progress::Lost => {
+                    // The first leaf was torn, split, or is not where the cache says: look at it like a reader.
+                    let alive = self.leaves.copy(self.v, first, copy).await?;
+                    if let Some(located) = self.inner.locate(self.v, &expect).await? {
+                        self.inner.stale(self.v, located.proof);
+                    }
+                    retry.again(first, Why::Stale).await?;
+                    let right = alive && copy.level == 0 && copy.fences.is_below(&expect);
+                    sibling = (right && !copy.sibling.is_null()).then_some(copy.sibling);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How far a batch of a scan came.
+enum Progress<K> {
+    /// Not even the first leaf held the expected key.
+    Lost,
+    /// All below this key was seen.
+    UpTo(K),
+    /// The last leaf of the index was seen.
+    End,
+}
+
+impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for Composed<'_, V, K, I, L> {
+    type Key = K;
+
+    fn value_bytes(&self) -> usize {
+        self.leaves.value_bytes()
+    }
+
+    async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
+        let _begun = self.v.operation()?;
+        value.clear();
+        let Some(mut located) = self.inner.locate(self.v, key).await? else {
+            return Ok(false);
+        };
+        let mut retry = self.v.retry(self.attempts);
+        loop {
+            match self.leaves.get(self.v, located.leaf, 0, key, value).await? {
+                Answer::Done(found) | Answer::Split(found, _) => return Ok(found),
+                Answer::Stale(stale) => located = self.follow(key, located, stale, &mut retry).await?,
+            }
+        }
+    }
+
+    async fn insert(&self, key: &K, value: &[u8]) -> Result<Applied, IndexError> {
+        self.apply(key, Write::Insert(value)).await
+    }
+    async fn update(&self, key: &K, value: &[u8]) -> Result<Applied, IndexError> {
+        self.apply(key, Write::Update(value)).await
+    }
+    async fn upsert(&self, key: &K, value: &[u8]) -> Result<Applied, IndexError> {
+        self.apply(key, Write::Upsert(value)).await
+    }
+    async fn remove(&self, key: &K) -> Result<Applied, IndexError> {
+        self.apply(key, Write::Remove).await
+    }
+
+    async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
+        let _begun = self.v.operation()?;
+        out.reset(self.leaves.value_bytes());
+        // Taken for the time of the scan; a scan that is dropped midway costs the next one an allocation.
+        let mut buffers = self.buffers.take();
+        let result = self.scan_into(from, limit, &mut buffers, out).await;
+        self.buffers.replace(buffers);
+        result
+    }
+
+    async fn bulk_load(
+        &self,
+        fill: f64,
+        mut next: impl FnMut(&mut Vec<u8>) -> Option<K>,
+    ) -> Result<u64, IndexError> {
+        if !(fill > 0.0 && fill <= 1.0) {
+            return Err(IndexError::BadInput {
+                why: "a fill lies above 0 and at most at 1",
+            });
+        }
+        if let Some(located) = self.inner.locate(self.v, &K::MIN).await? {
+            return Err(IndexError::NotEmpty { root: located.leaf });
+        }
+        let value_bytes = self.leaves.value_bytes();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a small positive number"
+        )]
+        let per_leaf = ((self.leaves.capacity() as f64 * fill) as usize).max(1);
+        let mut leaves: Vec<(K, RemotePtr)> = Vec::new();
+        let mut value = Vec::with_capacity(value_bytes);
+        let mut total = 0;
+        // The leaf being filled; its high fence and sibling are known only when the next one begins.
+        let mut copy = NodeCopy::new();
+        copy.value_bytes = value_bytes;
+        copy.incarnation = 1;
+        copy.at = self.leaves.reserve(self.v).await?;
+        leaves.push((K::MIN, copy.at));
+        let mut last: Option<K> = None;
+        loop {
+            value.clear();
+            let Some(key) = next(&mut value) else { break };
+            if value.len() != value_bytes {
+                return Err(IndexError::ValueLength {
+                    found: value.len(),
+                    expected: value_bytes,
+                });
+            }
+            if last.is_some_and(|l| l >= key) {
+                return Err(IndexError::BadInput {
+                    why: "a bulk load's keys must ascend strictly",
+                });
+            }
+            last = Some(key);
+            if copy.entries.len() == per_leaf {
+                let at = self.leaves.reserve(self.v).await?;
+                copy.fences.high = Some(key);
+                copy.sibling = at;
+                self.leaves.load(self.v, &copy).await?;
+                leaves.push((key, at));
+                copy.at = at;
+                copy.fences = FenceKeys::new(key, None);
+                copy.sibling = RemotePtr::NULL;
+                copy.entries.clear();
+                copy.values.clear();
+            }
+            let at = u32::try_from(copy.values.len()).expect("a node has less than 4 GiB");
+            copy.entries.push((key, at));
+            copy.values.extend_from_slice(&value);
+            total += 1;
+        }
+        self.leaves.load(self.v, &copy).await?;
+        self.inner.build(self.v, &leaves, fill).await?;
+        Ok(total)
+    }
+}

@@ -1,0 +1,242 @@
+//! The joint: what an inner structure and a node say to each other.
+
+use core::future::Future;
+
+use dm_layout::FenceKeys;
+use dm_verbs::{RemotePtr, Verbs};
+
+use crate::{Applied, IndexError};
+
+/// Where a key's leaf probably is, and what to blame if it is not there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Located<P> {
+    /// The leaf to try.
+    pub leaf: RemotePtr,
+    /// What the address was taken from; goes back to [`Inner::stale`].
+    pub proof: P,
+}
+
+/// A node does not answer for the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stale {
+    /// The key lies at or above the high fence: the sibling is next.
+    Right(RemotePtr),
+    /// The key lies below the low fence, or this is no live node any more: find it anew.
+    Elsewhere,
+}
+
+/// A node was split: `right` took over the keys from `separator` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Split<K> {
+    /// Level of the two nodes, 0 for leaves.
+    pub level: u8,
+    /// First key of the right node.
+    pub separator: K,
+    /// The new node.
+    pub right: RemotePtr,
+}
+
+/// What a node answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer<K, T> {
+    /// Done.
+    Done(T),
+    /// Done, and the node was split; the inner structure has to learn of the new one.
+    Split(T, Split<K>),
+    /// Not this node.
+    Stale(Stale),
+}
+
+/// A write to one key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Write<'a> {
+    /// Add, unless present.
+    Insert(&'a [u8]),
+    /// Replace, if present.
+    Update(&'a [u8]),
+    /// Add or replace.
+    Upsert(&'a [u8]),
+    /// Remove.
+    Remove,
+}
+
+impl<'a> Write<'a> {
+    /// The value that it brings.
+    pub fn value(&self) -> Option<&'a [u8]> {
+        match *self {
+            Self::Insert(v) | Self::Update(v) | Self::Upsert(v) => Some(v),
+            Self::Remove => None,
+        }
+    }
+}
+
+/// One node as it was at one moment: fences and sorted entries. A buffer, used again.
+#[derive(Clone, Debug)]
+pub struct NodeCopy<K> {
+    /// Where it lies.
+    pub at: RemotePtr,
+    /// 0 for a leaf.
+    pub level: u8,
+    /// How often this memory was a node.
+    pub incarnation: u32,
+    /// The keys that it answers for.
+    pub fences: FenceKeys<K>,
+    /// The next node of its level.
+    pub sibling: RemotePtr,
+    /// Entries by ascending key: key, and where its value lies in `values`.
+    pub entries: Vec<(K, u32)>,
+    /// Value bytes.
+    pub values: Vec<u8>,
+    /// Bytes of one value.
+    pub value_bytes: usize,
+}
+
+impl<K: crate::KeyBytes> NodeCopy<K> {
+    /// An empty buffer.
+    pub const fn new() -> Self {
+        Self {
+            at: RemotePtr::NULL,
+            level: 0,
+            incarnation: 0,
+            fences: FenceKeys::ALL,
+            sibling: RemotePtr::NULL,
+            entries: Vec::new(),
+            values: Vec::new(),
+            value_bytes: 0,
+        }
+    }
+    /// The entries.
+    pub fn iter(&self) -> impl Iterator<Item = (K, &[u8])> {
+        self.entries
+            .iter()
+            .map(|&(k, at)| (k, &self.values[at as usize..at as usize + self.value_bytes]))
+    }
+    /// The entries of an inner node: separators and children.
+    pub fn children(&self) -> impl Iterator<Item = (K, RemotePtr)> {
+        self.iter().map(|(k, v)| (k, child_of(v)))
+    }
+}
+
+impl<K: crate::KeyBytes> Default for NodeCopy<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn child_of(value: &[u8]) -> RemotePtr {
+    let mut word = [0; 8];
+    let n = value.len().min(8);
+    word[..n].copy_from_slice(&value[..n]);
+    RemotePtr::from_raw(u64::from_le_bytes(word))
+}
+
+/// Nodes that hold entries: how one node is read, written under its lock, split, and made.
+///
+/// The same store serves leaves and the inner nodes of a B-link tree (whose values are 8-byte child pointers).
+pub trait NodeStore<V: Verbs, K> {
+    /// Bytes of one value.
+    fn value_bytes(&self) -> usize;
+    /// Entries that fit into one node.
+    fn capacity(&self) -> usize;
+
+    /// Reads the value of `key` from the node at `at`, which should be of `level`.
+    fn get(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        level: u8,
+        key: &K,
+        value: &mut Vec<u8>,
+    ) -> impl Future<Output = Result<Answer<K, bool>, IndexError>>;
+
+    /// Writes one key under the node's lock, splitting the node if it is full. `after`, if given, receives the node
+    /// as this write left it (its left half, after a split).
+    fn write(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        level: u8,
+        key: &K,
+        write: Write<'_>,
+        after: Option<&mut NodeCopy<K>>,
+    ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>>;
+
+    /// Reads all of the node at `at`; `false` if it is dead.
+    fn copy(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        copy: &mut NodeCopy<K>,
+    ) -> impl Future<Output = Result<bool, IndexError>>;
+
+    /// Reads several nodes at once, in one round trip, and shows each in the order of `at` to `each` in `copy`;
+    /// stops when `each` answers `false`, or at the first node whose READ was torn or found no living node.
+    fn copies(
+        &self,
+        v: &V,
+        at: &[RemotePtr],
+        copy: &mut NodeCopy<K>,
+        each: impl FnMut(&NodeCopy<K>) -> bool,
+    ) -> impl Future<Output = Result<(), IndexError>>;
+
+    /// Makes a live node that nothing points to yet, by WRITE.
+    fn create(
+        &self,
+        v: &V,
+        level: u8,
+        fences: FenceKeys<K>,
+        entries: &[(K, &[u8])],
+    ) -> impl Future<Output = Result<RemotePtr, IndexError>>;
+
+    /// Room for a node, for [`NodeStore::load`].
+    fn reserve(&self, v: &V) -> impl Future<Output = Result<RemotePtr, IndexError>>;
+
+    /// Makes the node of `copy` at `copy.at` directly, outside the cost model, or by a WRITE where there is no such
+    /// way.
+    fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>>;
+
+    /// Gives back a node that was never pointed to.
+    fn forget(&self, at: RemotePtr);
+}
+
+/// An inner structure: from a key to its leaf.
+pub trait Inner<V: Verbs, K> {
+    /// What an address was taken from.
+    type Proof: Copy;
+
+    /// Where `key`'s leaf probably is; `None` while the index has no leaf at all.
+    fn locate(
+        &self,
+        v: &V,
+        key: &K,
+    ) -> impl Future<Output = Result<Option<Located<Self::Proof>>, IndexError>>;
+
+    /// Up to `max` consecutive leaves from `key`'s on, as far as they are known without reading more than
+    /// [`Inner::locate`] would; at least one unless the index has no leaf.
+    fn locate_run(
+        &self,
+        v: &V,
+        key: &K,
+        max: usize,
+        run: &mut Vec<RemotePtr>,
+    ) -> impl Future<Output = Result<(), IndexError>>;
+
+    /// The address that `proof` gave was wrong.
+    fn stale(&self, v: &V, proof: Self::Proof);
+
+    /// Makes `leaf` (which answers for all keys) the first leaf, if there is none yet; `false` if another was
+    /// quicker.
+    fn plant(&self, v: &V, leaf: RemotePtr) -> impl Future<Output = Result<bool, IndexError>>;
+
+    /// Enters a split leaf.
+    fn install(&self, v: &V, split: Split<K>) -> impl Future<Output = Result<(), IndexError>>;
+
+    /// Enters the leaves of a bulk load (first keys, ascending, the first one the smallest key; and addresses) into
+    /// an empty structure.
+    fn build(
+        &self,
+        v: &V,
+        leaves: &[(K, RemotePtr)],
+        fill: f64,
+    ) -> impl Future<Output = Result<(), IndexError>>;
+}

@@ -1,0 +1,67 @@
+//! The operations of a range index, as one client sees them.
+
+use core::future::Future;
+
+use crate::{IndexError, KeyBytes, Scan};
+
+/// What a write did.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Applied {
+    /// The key was absent and is present now.
+    Inserted,
+    /// The key was present and has the new value now.
+    Replaced,
+    /// The key was present and is absent now.
+    Removed,
+    /// Nothing: an insert found the key present.
+    Present,
+    /// Nothing: an update or a remove found the key absent.
+    Absent,
+}
+
+/// A range index, seen by one client (a coroutine). Values have a fixed length that the index was opened with.
+///
+/// Every operation is linearizable on its own. Futures need not be `Send`. Dropping a future before it is done
+/// leaves no lock held; its effect may or may not have happened.
+///
+/// # Errors
+/// Every operation answers [`IndexError`], which names the place; a write that answers an error may have happened
+/// (see the verb error's effect), one that answers `Ok` has.
+pub trait RangeIndex {
+    /// The key type.
+    type Key: KeyBytes;
+
+    /// Bytes of every value.
+    fn value_bytes(&self) -> usize;
+
+    /// Reads the value of `key` into `value` (cleared first); `false` if absent.
+    fn get(&self, key: &Self::Key, value: &mut Vec<u8>) -> impl Future<Output = Result<bool, IndexError>>;
+    /// Adds `key`, unless present: [`Applied::Inserted`] or [`Applied::Present`].
+    fn insert(&self, key: &Self::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>>;
+    /// Replaces the value of `key`: [`Applied::Replaced`] or [`Applied::Absent`].
+    fn update(&self, key: &Self::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>>;
+    /// Adds or replaces: [`Applied::Inserted`] or [`Applied::Replaced`].
+    fn upsert(&self, key: &Self::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>>;
+    /// Removes `key`: [`Applied::Removed`] or [`Applied::Absent`].
+    fn remove(&self, key: &Self::Key) -> impl Future<Output = Result<Applied, IndexError>>;
+
+    /// The first `limit` entries from `from` (inclusive) on, in key order, into `out` (cleared first). Fewer only at
+    /// the end of the index. Not a snapshot: each node is seen at one moment, later nodes at later moments; a key
+    /// that is present throughout is found exactly once.
+    fn scan(
+        &self,
+        from: &Self::Key,
+        limit: usize,
+        out: &mut Scan<Self::Key>,
+    ) -> impl Future<Output = Result<(), IndexError>>;
+
+    /// Fills an empty index with keys in strictly ascending order, each leaf to `fill` (0 < fill ≤ 1) of its
+    /// capacity. `next` writes a value into its (empty) argument and answers the key, or `None` at the end. Images
+    /// are written directly where the world allows it and count as housekeeping. Answers how many entries there
+    /// are.
+    fn bulk_load(
+        &self,
+        fill: f64,
+        next: impl FnMut(&mut Vec<u8>) -> Option<Self::Key>,
+    ) -> impl Future<Output = Result<u64, IndexError>>;
+}
