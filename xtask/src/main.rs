@@ -35,7 +35,7 @@ enum Command {
     /// Takes about 10 minutes on 2 cores from nothing, mostly compiling; 1 to 4 minutes when little changed.
     /// All steps run even when an early one fails; the tests come last, so that their closing lines end the output.
     Test {
-        /// Also run clippy with warnings as errors. On by itself where the environment says CI=true.
+        /// Also run clippy with warnings as errors, and the loom models. On by itself where the environment says CI=true.
         #[arg(long)]
         strict: bool,
     },
@@ -47,6 +47,14 @@ enum Command {
     ///
     /// Takes under 1 second (plus the build of this program). Warnings are printed and do not fail.
     Tidy,
+    /// Model-checks what threads of one compute node share: every crate's `tests/loom.rs`, built with `--cfg dm_loom`.
+    ///
+    /// Takes about 1 minute to build from nothing, then seconds to minutes a model. The build has a target directory of
+    /// its own, `target/loom`, so that it does not evict the plain one.
+    Loom {
+        /// Only tests whose name contains this.
+        filter: Option<String>,
+    },
     /// Measurements that need a release build.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -68,6 +76,7 @@ fn run(command: Command) -> Result<()> {
         Command::Test { strict } => steps::test(&root, strict || steps::in_ci()),
         Command::Ci => steps::ci(&root),
         Command::Tidy => tidy::run(&root),
+        Command::Loom { filter } => steps::loom(&root, filter.as_deref()),
         Command::Bench(bench) => bench::run(&root, &bench),
     }
 }

@@ -1,6 +1,6 @@
 //! The steps of `test` and `ci`: all run, each is timed, the failed ones are named at the end.
 
-use crate::{Result, tidy};
+use crate::{Result, tidy, workspace};
 use std::{
     path::Path,
     time::{Duration, Instant},
@@ -12,7 +12,7 @@ pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Formatting, tidy, clippy if `strict`, then every test.
+/// Formatting, tidy, clippy and loom if `strict`, then every test.
 pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
     let shell = shell_in(root)?;
     let mut steps = Steps::default();
@@ -49,12 +49,41 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
             )
             .run()?)
         });
+        steps.run("loom", || loom(root, None));
     }
     // Last, so that what cargo says of the tests is what the reader sees last. Doc tests are part of it, and the
     // README's: tidy demands that every Rust block of a Markdown file is included by some crate.
     steps.run("tests", || {
         Ok(cmd!(shell, "cargo test --workspace --no-fail-fast").run()?)
     });
+}
+
+/// Every crate's loom models, by cargo's own list of test targets.
+pub(crate) fn loom(root: &Path, filter: Option<&str>) -> Result<()> {
+    let members = workspace::packages(root)?;
+    let crates = loom_crates(&members);
+    if crates.is_empty() {
+        return Err("no crate has a tests/loom.rs".into());
+    }
+    let shell = shell_in(root)?;
+    let packages = crates.iter().flat_map(|name| ["--package", name]);
+    let flags = format!("{} --cfg dm_loom", std::env::var("RUSTFLAGS").unwrap_or_default());
+    Ok(cmd!(
+        shell,
+        "cargo test {packages...} --test loom --target-dir target/loom --no-fail-fast -- {filter...}"
+    )
+    .env("RUSTFLAGS", flags.trim())
+    .run()?)
+}
+
+fn loom_crates(packages: &[workspace::Package]) -> Vec<&str> {
+    let has_models =
+        |target: &workspace::Target| target.name == "loom" && target.kind.iter().any(|kind| kind == "test");
+    packages
+        .iter()
+        .filter(|package| package.targets.iter().any(has_models))
+        .map(|package| package.name.as_str())
+        .collect()
 }
 
 fn shell_in(root: &Path) -> Result<Shell> {
@@ -134,5 +163,25 @@ mod tests {
         let mut steps = Steps::default();
         steps.run("only", || Ok(()));
         steps.verdict().unwrap();
+    }
+
+    #[test]
+    fn a_crate_with_loom_models_is_not_left_out() {
+        let package = |name: &str, target: &str, kind: &str| workspace::Package {
+            name: name.to_owned(),
+            manifest_path: "/sample/Cargo.toml".into(),
+            dependencies: Vec::new(),
+            targets: vec![workspace::Target {
+                name: target.to_owned(),
+                kind: vec![kind.to_owned()],
+                src_path: "/sample/x.rs".into(),
+            }],
+        };
+        let packages = [
+            package("dm-a", "loom", "test"),
+            package("dm-b", "swarm", "test"),
+            package("loom", "loom", "lib"),
+        ];
+        assert_eq!(loom_crates(&packages), ["dm-a"]);
     }
 }

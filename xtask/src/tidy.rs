@@ -6,12 +6,14 @@
 //! | `floors` | a crate uses only crates of a lower floor; every crate has a floor; directory name = package name |
 //! | `atomics` | atomics are named by dm-sync alone; threads and locks of std are not named in library code |
 //! | `time` | no wall clock outside the worlds that have one, and tests |
+//! | `orderings` | (warning) a memory ordering has a comment beside it |
 //! | `dead-files` | every source file is reached by a `mod` |
 //! | `file-docs` | line 1 of every source file is a `//!` sentence |
 //! | `unsafe` | a crate forbids unsafe code, or says in a `# Unsafe` section why it can't |
 //! | `unfinished` | no placeholders and no notes to self |
 //! | `doc-code` | code in docs compiles: none ignored, every Markdown block included by a crate |
 //! | `links` | relative links in Markdown lead to a file |
+//! | `mentions` | a Markdown file that prose or a comment names exists |
 //! | `words` | no word of `xtask/forbidden-words.txt` |
 //! | `size` | (warning) files over 600 lines without tests, functions over 90 |
 
@@ -19,6 +21,7 @@ mod banned;
 mod docs;
 mod floors;
 mod modules;
+mod orderings;
 mod shape;
 mod source;
 mod top_level;
@@ -38,12 +41,14 @@ const RULES: &[(&str, Rule)] = &[
     ("floors", floors::check),
     ("atomics", banned::atomics_and_threads),
     ("time", banned::clocks),
+    ("orderings", orderings::check),
     ("dead-files", modules::dead_files),
     ("file-docs", shape::file_docs),
     ("unsafe", shape::unsafe_policy),
     ("unfinished", words::unfinished),
     ("doc-code", docs::code),
     ("links", docs::links),
+    ("mentions", docs::mentions),
     ("words", words::forbidden),
     ("size", shape::sizes),
 ];

@@ -34,6 +34,8 @@ pub(crate) struct Dependency {
 /// One thing cargo builds of a package.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Target {
+    /// Its name; a test's is that of its file.
+    pub(crate) name: String,
     /// "lib", "bin", "example", "test", "bench", "custom-build" …
     pub(crate) kind: Vec<String>,
     /// The absolute path of its root source file.

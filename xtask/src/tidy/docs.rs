@@ -1,4 +1,4 @@
-//! Rules `doc-code` and `links`: documentation that is compiled and that leads somewhere.
+//! Rules `doc-code`, `links` and `mentions`: documentation that is compiled and that leads somewhere.
 
 use super::{Finding, tree::Tree};
 use std::collections::BTreeSet;
@@ -42,6 +42,43 @@ pub(super) fn links(tree: &Tree) -> Vec<Finding> {
                         path,
                         index + 1,
                         format!("`{target}` leads nowhere"),
+                    ));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Files named in passing, such as `docs/TESTING.md`: from the root, from the file's own place, or by name alone.
+pub(super) fn mentions(tree: &Tree) -> Vec<Finding> {
+    let names: BTreeSet<_> = tree
+        .files()
+        .filter_map(|(path, _)| path.rsplit('/').next())
+        .collect();
+    let prose = tree.files().filter(|(path, _)| path.ends_with(".md"));
+    let comments = tree
+        .rust_files()
+        .filter(|file| file.package != "xtask")
+        .map(|file| (file.path, file.source.comments.as_str()));
+    let mut found = Vec::new();
+    for (path, text) in prose.chain(comments) {
+        let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+        for (index, line) in text.lines().enumerate() {
+            let parts = line.split(|c: char| !(c.is_ascii_alphanumeric() || "_-./*<>:".contains(c)));
+            let parts = parts.map(|part| part.trim_end_matches(['.', ':']));
+            for mention in parts.filter(|part| part.ends_with(".md") && *part != ".md") {
+                if mention.contains(['*', '<', ':']) {
+                    continue;
+                }
+                let known = names.contains(mention)
+                    || tree.exists(mention)
+                    || resolve(dir, mention).is_some_and(|file| tree.exists(&file));
+                if !known {
+                    found.push(Finding::error(
+                        path,
+                        index + 1,
+                        format!("`{mention}` is no file of this tree"),
                     ));
                 }
             }
@@ -185,5 +222,22 @@ mod tests {
             lines(links(&tree)),
             [("docs/a.md".to_owned(), 2), ("docs/a.md".to_owned(), 3)]
         );
+    }
+
+    #[test]
+    fn a_mention_of_no_file_is_found() {
+        let tree = sample([
+            (
+                "docs/a.md",
+                "See GONE.md, docs/b.md, b.md and `docs/layout/*.md`.\n",
+            ),
+            ("docs/b.md", "https://example.org/x.md"),
+            (
+                "crates/dm-a/src/lib.rs",
+                "//! By `docs/b.md`, not\n//! (docs/c.md).\nconst S: &str = \"d.md\";",
+            ),
+        ]);
+        let lib = "crates/dm-a/src/lib.rs".to_owned();
+        assert_eq!(lines(mentions(&tree)), [("docs/a.md".to_owned(), 1), (lib, 2)]);
     }
 }

@@ -61,6 +61,7 @@ mod tests {
             manifest_path: "/sample/crates/dm-a/Cargo.toml".into(),
             dependencies: Vec::new(),
             targets: vec![Target {
+                name: "dm-a".to_owned(),
                 kind: vec!["lib".to_owned()],
                 src_path: "/sample/crates/dm-a/src/lib.rs".into(),
             }],

@@ -98,6 +98,7 @@ mod tests {
     #[test]
     fn a_crate_that_says_nothing_of_unsafe_is_found() {
         let target = |kind: &str, path: &str| Target {
+            name: "dm-a".to_owned(),
             kind: vec![kind.to_owned()],
             src_path: path.into(),
         };
