@@ -1,0 +1,202 @@
+//! The allocator that the clients of one compute node share.
+
+use core::future::poll_fn;
+use core::task::Poll;
+
+use dm_sync::atomic::{AtomicU32, Ordering};
+use dm_sync::{CachePadded, Fingerprint, Mutex, fingerprint_of};
+use dm_verbs::{Control, ControlError, LINE, LocalStep, NodeId, RemotePtr, Verbs};
+
+use crate::AllocError;
+use crate::pool::{Found, NodePool};
+use crate::superblock::PAGE;
+
+/// Bytes of a chunk unless asked otherwise (Sherman §4.2.4).
+pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
+
+/// Bytes that an [`Allocator`] has to do with, over all memory nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AllocStats {
+    /// Chunks got from memory nodes.
+    pub fetched_bytes: u64,
+    /// Blocks in use.
+    pub in_use_bytes: u64,
+    /// Blocks that came back and wait in free lists.
+    pub free_bytes: u64,
+    /// Remainders of chunks given up: no block will come from them.
+    pub wasted_bytes: u64,
+}
+
+/// Two-stage allocation (Sherman §4.2.4): chunks from the memory nodes' control plane, blocks out of chunks without
+/// any communication. One per compute node, shared by its clients.
+///
+/// Blocks are 64-byte aligned and type-stable: a freed block goes to requests of its own size only (rounded up to
+/// 64 bytes). A block is zero the first time it is handed out; one that came back holds whatever was in it.
+#[derive(Debug)]
+pub struct Allocator {
+    pools: Box<[CachePadded<Mutex<NodePool>>]>,
+    next: AtomicU32,
+    chunk_bytes: u64,
+}
+
+impl Allocator {
+    /// Over memory nodes `0..memory_nodes`, with chunks of [`DEFAULT_CHUNK_BYTES`]. `compute_node` decides with
+    /// which memory node the round robin starts, so that compute nodes do not all start with the same.
+    pub fn new(memory_nodes: u16, compute_node: u16) -> Self {
+        Self {
+            pools: (0..memory_nodes).map(|_| CachePadded::new(Mutex::new(NodePool::default()))).collect(),
+            next: AtomicU32::new(u32::from(compute_node)),
+            chunk_bytes: DEFAULT_CHUNK_BYTES,
+        }
+    }
+
+    /// With chunks of `bytes`, rounded up to whole pages.
+    #[must_use]
+    pub fn chunk_bytes(mut self, bytes: u64) -> Self {
+        self.chunk_bytes = bytes.max(1).next_multiple_of(PAGE);
+        self
+    }
+
+    /// Memory nodes that it takes from.
+    pub fn memory_nodes(&self) -> u16 {
+        self.pools.len() as u16
+    }
+
+    /// A block of at least `size` bytes. With `near`, on that address' memory node if there is room; else, or
+    /// without, round robin over the nodes.
+    ///
+    /// Clients of a compute node that need a chunk of one node at once share one request. Dropped at any await it
+    /// hands out nothing; a chunk request under way may be lost with it, as [`Control::call`] says.
+    ///
+    /// # Errors
+    /// [`AllocError::Exhausted`] when every node is full, [`AllocError::BadSize`], [`AllocError::NoMemoryNodes`], or
+    /// the control plane's own error when no node gave a block and one could not be asked.
+    pub async fn alloc<V: Verbs + Control>(
+        &self,
+        v: &V,
+        size: u32,
+        near: Option<RemotePtr>,
+    ) -> Result<RemotePtr, AllocError> {
+        let bytes = block_bytes(size);
+        if size == 0 || bytes > self.chunk_bytes {
+            return Err(AllocError::BadSize { wanted: size, most: self.chunk_bytes });
+        }
+        let nodes = self.memory_nodes();
+        if nodes == 0 {
+            return Err(AllocError::NoMemoryNodes);
+        }
+        let near = near.map(|p| p.node()).filter(|n| n.0 < nodes);
+        let mut failed = None;
+        if let Some(node) = near
+            && let Some(block) = self.from_node(v, node, bytes, &mut failed).await?
+        {
+            return Ok(block);
+        }
+        // Relaxed: a hint for balance, it orders nothing.
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        for i in 0..u32::from(nodes) {
+            let node = NodeId((first.wrapping_add(i) % u32::from(nodes)) as u16);
+            if near != Some(node)
+                && let Some(block) = self.from_node(v, node, bytes, &mut failed).await?
+            {
+                return Ok(block);
+            }
+        }
+        Err(failed.map_or(AllocError::Exhausted { wanted: size, nodes_tried: nodes }, AllocError::Control))
+    }
+
+    /// Takes back a block of `size` bytes (as asked for) that no other client has ever been able to reach: it may be
+    /// handed out again at once.
+    pub fn free_unpublished(&self, block: RemotePtr, size: u32) {
+        let bytes = block_bytes(size);
+        assert!(
+            block.offset().is_multiple_of(LINE as u64) && block.node().0 < self.memory_nodes(),
+            "{block} is no block of this allocator"
+        );
+        self.pools[usize::from(block.node().0)].with(|pool| pool.put(block, bytes));
+    }
+
+    /// What it holds.
+    pub fn stats(&self) -> AllocStats {
+        let mut stats = AllocStats::default();
+        for pool in &self.pools {
+            let [fetched, in_use, free, wasted] = pool.with(|p| p.bytes());
+            stats.fetched_bytes += fetched;
+            stats.in_use_bytes += in_use;
+            stats.free_bytes += free;
+            stats.wasted_bytes += wasted;
+        }
+        stats
+    }
+
+    /// `None` when the node is full or could not be asked (`failed` says why then).
+    async fn from_node<V: Verbs + Control>(
+        &self,
+        v: &V,
+        node: NodeId,
+        bytes: u64,
+        failed: &mut Option<ControlError>,
+    ) -> Result<Option<RemotePtr>, AllocError> {
+        let pool = &self.pools[usize::from(node.0)];
+        // Every round either ends, or waits for a chunk, or learns that the node has less left than it said before.
+        loop {
+            v.local(LocalStep::Section).await;
+            let wanted = match pool.with(|p| p.take(bytes, self.chunk_bytes)) {
+                Found::Block(block) => return Ok(Some(block)),
+                Found::Full => return Ok(None),
+                Found::Fetching => {
+                    poll_fn(|cx| match pool.with(|p| p.wait(cx.waker())) {
+                        true => Poll::Pending,
+                        false => Poll::Ready(()),
+                    })
+                    .await;
+                    continue;
+                }
+                Found::Fetch(wanted) => wanted,
+            };
+            let fetch = Fetch { pool };
+            let answer = v.chunk(node, wanted).await;
+            match answer {
+                Ok(start) => pool.with(|p| p.add(start, wanted)),
+                Err(ControlError::OutOfMemory { left, .. }) => pool.with(|p| p.refused(left.min(wanted - 1))),
+                Err(e @ ControlError::Fenced) => return Err(e.into()),
+                Err(e) => {
+                    *failed = Some(e);
+                    return Ok(None);
+                }
+            }
+            drop(fetch);
+        }
+    }
+}
+
+impl Fingerprint for Allocator {
+    fn fingerprint(&self) -> u64 {
+        let pools: Vec<u64> = self.pools.iter().map(|pool| (**pool).fingerprint()).collect();
+        // Relaxed: looked at between steps.
+        fingerprint_of(&(self.next.load(Ordering::Relaxed) % self.pools.len().max(1) as u32, pools))
+    }
+}
+
+impl Fingerprint for NodePool {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(&self.state())
+    }
+}
+
+/// A chunk request under way: whatever becomes of it, the waiters go on.
+struct Fetch<'a> {
+    pool: &'a Mutex<NodePool>,
+}
+
+impl Drop for Fetch<'_> {
+    fn drop(&mut self) {
+        for waker in self.pool.with(NodePool::fetched) {
+            waker.wake();
+        }
+    }
+}
+
+fn block_bytes(size: u32) -> u64 {
+    u64::from(size).next_multiple_of(LINE as u64)
+}

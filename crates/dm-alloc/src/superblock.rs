@@ -1,0 +1,254 @@
+//! The superblock: created once by one of many, opened by all.
+
+use dm_verbs::{ChipPtr, Control, NodeId, Place, RemotePtr, Verbs, Why};
+
+use crate::page::{self, MEMORY_NODES_MAX, PAGE_BYTES, ROOT_AT, STATE_AT, State};
+use crate::AllocError;
+
+/// Locks per memory node unless asked otherwise: 8-byte words that fill 256 KiB of on-chip memory.
+pub const DEFAULT_LOCKS_PER_NODE: u32 = 32_768;
+/// How often the state word is looked at before [`AllocError::CreationStuck`].
+pub const CREATE_BUDGET: u32 = 1 << 20;
+/// Chunks of host memory come in multiples of this.
+pub(crate) const PAGE: u64 = 4096;
+
+/// In which memory a pool's lock tables are to lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LockHome {
+    /// On chip; refused where a node lacks the room.
+    Chip,
+    /// On chip where a node has on-chip memory (too little of it is refused), else in host memory.
+    #[default]
+    ChipIfAny,
+    /// In host memory.
+    Host,
+}
+
+/// How many locks a new pool gets, and where. Who opens a pool takes what is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockPlan {
+    /// In which memory.
+    pub home: LockHome,
+    /// Lock words (8 bytes each) per memory node, at least 1.
+    pub per_node: u32,
+}
+
+impl Default for LockPlan {
+    fn default() -> Self {
+        Self { home: LockHome::default(), per_node: DEFAULT_LOCKS_PER_NODE }
+    }
+}
+
+/// What a pool is created as, and must be to be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Descriptor {
+    /// Kind of index, for instance four letters.
+    pub kind: u32,
+    /// The index's own description of itself (geometry, key and value bytes, flaws that change the layout). Must be
+    /// equal to open.
+    pub bytes: [u8; 64],
+    /// Locks of a new pool. Not compared.
+    pub locks: LockPlan,
+}
+
+/// A pool's fixed facts, from the reserved page of memory node 0.
+///
+/// `create_or_open` may run on any number of clients of any number of compute nodes at once: one creates, the others
+/// wait for it. The state word goes EMPTY → CREATING → READY by CAS alone; everything else of the page is written
+/// and awaited before READY, and never changes after it but for the root word, which is the index's to CAS.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// The word that holds the index's root pointer: on node 0, 8-byte aligned, alone in its line, 0 at first.
+    pub root_word: RemotePtr,
+    /// Where each memory node's lock table starts, by node number. On the node itself; zeroed at creation.
+    pub lock_tables: Box<[Place]>,
+    /// Lock words of 8 bytes in each table.
+    pub locks_per_node: u32,
+    /// Kind of index.
+    pub kind: u32,
+    /// The index's description of itself.
+    pub descriptor: [u8; 64],
+    /// Whether this very call created the pool.
+    pub created: bool,
+}
+
+impl Superblock {
+    /// Memory nodes that the pool spans.
+    pub fn memory_nodes(&self) -> u16 {
+        // At most MEMORY_NODES_MAX, by construction.
+        self.lock_tables.len() as u16
+    }
+
+    /// Creates the pool, or opens what is there, or waits for whoever creates it and opens then.
+    ///
+    /// On-chip memory is expected to be zero when a pool is created (a memory node starts so); a host table is a
+    /// chunk, which is. A creation that fails or is dropped sets the state back to EMPTY.
+    ///
+    /// # Errors
+    /// Everything but the allocation errors of [`AllocError`]; [`AllocError::CreationStuck`] names the place of
+    /// the state word and the client that does not finish.
+    pub async fn create_or_open<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Self, AllocError> {
+        Self::create_or_open_within(v, wanted, CREATE_BUDGET).await
+    }
+
+    /// As [`Superblock::create_or_open`], looking at most `budget` times at the state word.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn create_or_open_within<V: Verbs + Control>(
+        v: &V,
+        wanted: &Descriptor,
+        budget: u32,
+    ) -> Result<Self, AllocError> {
+        let state_at = page::at(STATE_AT);
+        node_count(v)?;
+        let mut retry = v.retry(budget);
+        loop {
+            let (why, creator) = match State::unpack(v.word(state_at).await?) {
+                State::Ready => return open_ready(v, wanted).await,
+                State::Empty => match Creation::begin(v).await? {
+                    Some(creation) => return creation.run(wanted).await,
+                    None => (Why::Raced, None),
+                },
+                State::Creating { creator } => (Why::Changing, Some(creator)),
+                State::Foreign(word) => return Err(AllocError::NotFormatted { at: state_at, word }),
+            };
+            if let Err(e) = retry.again(state_at, why).await {
+                return Err(match creator {
+                    Some(creator) => AllocError::CreationStuck { at: state_at, creator, attempts: e.attempts },
+                    None => AllocError::Contended(e),
+                });
+            }
+        }
+    }
+
+    /// Opens a pool that exists.
+    ///
+    /// # Errors
+    /// [`AllocError::NotFormatted`] where none does (or is not finished yet), and as
+    /// [`Superblock::create_or_open`].
+    pub async fn open<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Self, AllocError> {
+        ready(v).await?;
+        open_ready(v, wanted).await
+    }
+
+    /// What lies here, of whatever kind and geometry.
+    ///
+    /// # Errors
+    /// As [`Superblock::open`], but for [`AllocError::OtherKind`] and [`AllocError::OtherDescriptor`].
+    pub async fn inspect<V: Verbs + Control>(v: &V) -> Result<Self, AllocError> {
+        ready(v).await?;
+        read_page(v).await
+    }
+}
+
+fn node_count<C: Control>(c: &C) -> Result<u16, AllocError> {
+    match c.memory_nodes() {
+        0 => Err(AllocError::NoMemoryNodes),
+        listed if listed > MEMORY_NODES_MAX => Err(AllocError::TooManyNodes { listed, most: MEMORY_NODES_MAX }),
+        listed => Ok(listed),
+    }
+}
+
+async fn ready<V: Verbs + Control>(v: &V) -> Result<(), AllocError> {
+    node_count(v)?;
+    let at = page::at(STATE_AT);
+    match v.word(at).await? {
+        word if State::unpack(word) == State::Ready => Ok(()),
+        word => Err(AllocError::NotFormatted { at, word }),
+    }
+}
+
+async fn read_page<V: Verbs + Control>(v: &V) -> Result<Superblock, AllocError> {
+    // Behind the READY that was seen nothing of this changes but the root word, which is not decoded.
+    let sb = page::decode(&v.read(page::at(0), PAGE_BYTES as u32).await?)?;
+    let listed = node_count(v)?;
+    if sb.memory_nodes() > listed {
+        return Err(AllocError::NodesMissing { created_with: sb.memory_nodes(), listed });
+    }
+    Ok(sb)
+}
+
+async fn open_ready<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Superblock, AllocError> {
+    let sb = read_page(v).await?;
+    if sb.kind != wanted.kind {
+        return Err(AllocError::OtherKind { found: sb.kind, wanted: wanted.kind });
+    }
+    if sb.descriptor != wanted.bytes {
+        return Err(AllocError::OtherDescriptor { found: sb.descriptor, wanted: wanted.bytes });
+    }
+    Ok(sb)
+}
+
+/// The right to create, from EMPTY → CREATING on. Dropped before READY it sets the state back.
+struct Creation<'v, V: Verbs> {
+    v: &'v V,
+    armed: bool,
+}
+
+impl<'v, V: Verbs + Control> Creation<'v, V> {
+    /// `None` when another client was faster.
+    async fn begin(v: &'v V) -> Result<Option<Self>, AllocError> {
+        // Armed before the CAS is awaited: the undo names this client, so it does nothing if the CAS failed, and it
+        // runs behind the CAS on the same queue pair if the future is dropped in between.
+        let mut creation = Self { v, armed: true };
+        let old = v.cas(page::at(STATE_AT), State::Empty.pack(), creation.mine()).await?;
+        creation.armed = old == State::Empty.pack();
+        Ok(creation.armed.then_some(creation))
+    }
+
+    fn mine(&self) -> u64 {
+        State::Creating { creator: self.v.client().0 }.pack()
+    }
+
+    async fn run(mut self, wanted: &Descriptor) -> Result<Superblock, AllocError> {
+        let v = self.v;
+        let nodes = node_count(v)?;
+        let mut lock_tables = Vec::with_capacity(usize::from(nodes));
+        for node in 0..nodes {
+            lock_tables.push(place_table(v, NodeId(node), wanted.locks).await?);
+        }
+        let sb = Superblock {
+            root_word: page::at(ROOT_AT),
+            lock_tables: lock_tables.into(),
+            locks_per_node: wanted.locks.per_node,
+            kind: wanted.kind,
+            descriptor: wanted.bytes,
+            created: true,
+        };
+        let bytes = page::encode(&sb);
+        let head = page::HEAD_AT as usize;
+        // Awaited before READY: whoever sees READY, on any queue pair, sees all of it.
+        v.write(page::at(page::HEAD_AT), &bytes[head..]).await?;
+        // Behind an error of this CAS the state is READY or will be set back; either is consistent.
+        v.cas(page::at(STATE_AT), self.mine(), State::Ready.pack()).await?;
+        self.armed = false;
+        Ok(sb)
+    }
+}
+
+impl<V: Verbs> Drop for Creation<'_, V> {
+    fn drop(&mut self) {
+        if self.armed {
+            let mine = State::Creating { creator: self.v.client().0 }.pack();
+            self.v.cas(page::at(STATE_AT), mine, State::Empty.pack()).detach();
+        }
+    }
+}
+
+async fn place_table<V: Verbs + Control>(v: &V, node: NodeId, plan: LockPlan) -> Result<Place, AllocError> {
+    let wanted = 8 * u64::from(plan.per_node.max(1));
+    let has = v.caps(node).chip_bytes;
+    let on_chip = match plan.home {
+        LockHome::Chip => true,
+        LockHome::ChipIfAny => has > 0,
+        LockHome::Host => false,
+    };
+    if !on_chip {
+        return Ok(v.chunk(node, wanted.next_multiple_of(PAGE)).await?.into());
+    }
+    match ChipPtr::new(node, 0) {
+        Some(table) if wanted <= has => Ok(table.into()),
+        _ => Err(AllocError::ChipTooSmall { node, wanted, has }),
+    }
+}
