@@ -1,0 +1,181 @@
+//! The check of a whole history, key by key.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::counterexample::{Counterexample, cut_down};
+use crate::history::History;
+use crate::search::{Budget, Item, OutOfSteps, explains};
+use crate::spec::{Effect, Spec};
+
+/// How much searching a check may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Steps (operations tried) per key. A step costs some tens of nanoseconds.
+    pub steps_per_key: u64,
+}
+
+impl Limits {
+    /// What [`Limits::default`] allows per key.
+    pub const DEFAULT_STEPS_PER_KEY: u64 = 20_000_000;
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            steps_per_key: Self::DEFAULT_STEPS_PER_KEY,
+        }
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug)]
+#[must_use = "only `Linearizable` is a pass"]
+pub enum Verdict<Key, State> {
+    /// An order exists that explains every result.
+    Linearizable(Passed),
+    /// No order exists; a small piece of the history shows it.
+    Counterexample(Box<Counterexample<Key, State>>),
+    /// The steps ran out for a key and no other key failed: nothing is known, so this is no pass.
+    TooLarge(TooLarge<Key>),
+}
+
+/// How much was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// Operations, pending ones included.
+    pub operations: usize,
+    /// Keys, each checked by itself.
+    pub keys: usize,
+    /// Steps of search.
+    pub steps: u64,
+}
+
+/// Which key the steps did not suffice for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooLarge<Key> {
+    /// The key.
+    pub key: Key,
+    /// Its operations.
+    pub operations: usize,
+    /// The steps that were spent on it.
+    pub steps: u64,
+}
+
+impl<Key, State> Verdict<Key, State> {
+    /// Whether the history passed.
+    #[must_use]
+    pub fn is_linearizable(&self) -> bool {
+        matches!(self, Self::Linearizable(_))
+    }
+}
+
+impl<Key: fmt::Debug, State: fmt::Debug> Verdict<Key, State> {
+    /// For tests: how much was checked.
+    ///
+    /// # Panics
+    /// With the verdict's text unless the history is linearizable.
+    #[track_caller]
+    pub fn expect_linearizable(self) -> Passed {
+        match self {
+            Self::Linearizable(passed) => passed,
+            other => panic!("{other}"),
+        }
+    }
+}
+
+impl<Key: fmt::Debug, State: fmt::Debug> fmt::Display for Verdict<Key, State> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Linearizable(Passed {
+                operations,
+                keys,
+                steps,
+            }) => {
+                write!(
+                    f,
+                    "linearizable: {operations} operations on {keys} keys, {steps} steps"
+                )
+            }
+            Self::Counterexample(found) => found.fmt(f),
+            Self::TooLarge(TooLarge {
+                key,
+                operations,
+                steps,
+            }) => write!(
+                f,
+                "undecided: {steps} steps did not suffice for the {operations} operations on key {key:?}"
+            ),
+        }
+    }
+}
+
+/// Is there, for each key, one sequential order of its operations that `spec` allows, that every result agrees with
+/// and that keeps apart what was apart in time? Pending operations may be in it or not.
+///
+/// ```
+/// use dm_history::{History, KvMap, KvOp, KvRet, Limits, check};
+/// let mut history = History::new();
+/// let remove = history.invoke(0, KvOp::Remove(1), 10); // crashed: never returns
+/// let first = history.invoke(1, KvOp::Get(1), 20);
+/// history.respond(first, KvRet::Found('a'), 30);
+/// let second = history.invoke(1, KvOp::Get(1), 40);
+/// history.respond(second, KvRet::Absent, 50); // the remove took effect after all
+/// # let _ = remove;
+/// let passed = check(&KvMap::loaded([(1, 'a')]), &history, Limits::default()).expect_linearizable();
+/// assert_eq!((passed.operations, passed.keys), (3, 1));
+/// ```
+pub fn check<S: Spec>(
+    spec: &S,
+    history: &History<S::Op, S::Ret>,
+    limits: Limits,
+) -> Verdict<S::Key, S::State> {
+    let mut passed = Passed {
+        operations: 0,
+        keys: 0,
+        steps: 0,
+    };
+    let mut undecided = None;
+    for (key, items) in by_key(spec, history) {
+        let mut budget = Budget::new(limits.steps_per_key);
+        match explains(spec, &items, spec.initial(&key), &mut budget) {
+            Ok(true) => {}
+            Ok(false) => return Verdict::Counterexample(Box::new(cut_down(spec, key, &items, limits))),
+            Err(OutOfSteps) => {
+                let steps = limits.steps_per_key;
+                undecided.get_or_insert(TooLarge {
+                    key,
+                    operations: items.len(),
+                    steps,
+                });
+            }
+        }
+        passed.keys += 1;
+        passed.steps += limits.steps_per_key - budget.left();
+    }
+    passed.operations = history.operation_count();
+    undecided.map_or(Verdict::Linearizable(passed), Verdict::TooLarge)
+}
+
+/// Each key's operations by invocation, keys in order of appearance. A pending operation that can't change
+/// anything is left out.
+fn by_key<'a, S: Spec>(spec: &S, history: &'a History<S::Op, S::Ret>) -> Vec<(S::Key, Vec<Item<'a, S>>)> {
+    let mut places: HashMap<S::Key, usize> = HashMap::new();
+    let mut keys: Vec<(S::Key, Vec<Item<'a, S>>)> = Vec::new();
+    for (position, operation) in history.operations().enumerate() {
+        let item = Item::new(position, operation);
+        if item.ret.is_none() && item.effect(spec) == Effect::Pure {
+            continue;
+        }
+        let key = spec.key(&operation.op);
+        let place = *places.entry(key.clone()).or_insert(keys.len());
+        if place == keys.len() {
+            keys.push((key, Vec::new()));
+        }
+        keys[place].1.push(item);
+    }
+    for (_, items) in &mut keys {
+        items.sort_by_key(|item| item.source.invoked); // stable: ties stay as recorded
+    }
+    keys
+}

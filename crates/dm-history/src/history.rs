@@ -1,0 +1,174 @@
+//! Recording: who asked what, when it began, when and how it ended.
+
+/// One operation of a history: its interval and, if it ended, its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation<Op, Ret> {
+    /// The client that ran it. Operations of one client that follow each other keep their order even when the
+    /// clock is too coarse to tell them apart.
+    pub client: u32,
+    /// What was asked.
+    pub op: Op,
+    /// When it was invoked.
+    pub invoked: u64,
+    /// When it returned, and what. `None`: pending, it may take effect at any later time or never.
+    pub returned: Option<(u64, Ret)>,
+}
+
+/// Names an invocation until its response is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "an invocation without a response stays pending for ever"]
+pub struct CallId(usize);
+
+/// Invocations and responses of all clients.
+///
+/// Times are the caller's: any clock that is monotone across clients (a simulator's virtual time, a shared
+/// counter, a monotone host clock). `a` comes before `b` if `a` returned at an earlier time than `b` was invoked,
+/// or at the same time if both are of one client and `a` was recorded first. Everything else is concurrent, so a coarse clock weakens the
+/// check and never raises a false alarm.
+///
+/// ```
+/// use dm_history::{History, KvOp, KvRet};
+/// let mut history: History<KvOp<u64, u64>, KvRet<u64>> = History::new();
+/// let put = history.invoke(3, KvOp::Upsert(1, 5), 100);
+/// let lost = history.invoke(4, KvOp::Remove(1), 110); // its client dies: pending
+/// history.respond(put, KvRet::Inserted, 120);
+/// let _ = lost;
+/// assert_eq!(history.pending_count(), 1);
+/// ```
+#[derive(Clone, Debug)]
+pub struct History<Op, Ret> {
+    /// `None` where an invocation was withdrawn.
+    slots: Vec<Option<Operation<Op, Ret>>>,
+}
+
+impl<Op, Ret> Default for History<Op, Ret> {
+    fn default() -> Self {
+        Self { slots: Vec::new() }
+    }
+}
+
+impl<Op, Ret> History<Op, Ret> {
+    /// An empty history.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Records that `client` began `op` at time `at`.
+    pub fn invoke(&mut self, client: u32, op: Op, at: u64) -> CallId {
+        self.slots.push(Some(Operation {
+            client,
+            op,
+            invoked: at,
+            returned: None,
+        }));
+        CallId(self.slots.len() - 1)
+    }
+
+    /// Records the result of `call`.
+    ///
+    /// # Panics
+    /// If the call was answered or withdrawn before, is of another history, or returns before it was invoked:
+    /// the recording itself is wrong then, and no verdict on it would mean anything.
+    pub fn respond(&mut self, call: CallId, ret: Ret, at: u64) {
+        let slot = self.slots.get_mut(call.0).and_then(Option::as_mut);
+        let operation = slot.expect("the call belongs to this history and was not withdrawn");
+        assert!(operation.returned.is_none(), "a call returns once");
+        assert!(
+            operation.invoked <= at,
+            "a call returns at or after its invocation"
+        );
+        operation.returned = Some((at, ret));
+    }
+
+    /// Takes back an invocation that is known to have had no effect (a verb refused before it was posted, say).
+    /// Where that is not known, leave it pending.
+    pub fn withdraw(&mut self, call: CallId) {
+        if let Some(slot) = self.slots.get_mut(call.0) {
+            *slot = None;
+        }
+    }
+
+    /// Adds a whole operation.
+    ///
+    /// # Panics
+    /// If it returns before it was invoked.
+    pub fn push(&mut self, operation: Operation<Op, Ret>) {
+        if let Some((at, _)) = &operation.returned {
+            assert!(
+                operation.invoked <= *at,
+                "a call returns at or after its invocation"
+            );
+        }
+        self.slots.push(Some(operation));
+    }
+
+    /// Appends another client's recording; both must be by one clock.
+    pub fn append(&mut self, other: Self) {
+        self.slots.extend(other.slots);
+    }
+
+    /// The operations, in the order in which they were recorded.
+    pub fn operations(&self) -> impl Iterator<Item = &Operation<Op, Ret>> {
+        self.slots.iter().flatten()
+    }
+
+    /// How many operations there are, pending ones included.
+    #[must_use]
+    pub fn operation_count(&self) -> usize {
+        self.operations().count()
+    }
+
+    /// How many have no result.
+    #[must_use]
+    pub fn pending_count(&self) -> usize {
+        self.operations()
+            .filter(|operation| operation.returned.is_none())
+            .count()
+    }
+}
+
+impl<Op, Ret> Extend<Operation<Op, Ret>> for History<Op, Ret> {
+    fn extend<I: IntoIterator<Item = Operation<Op, Ret>>>(&mut self, operations: I) {
+        for operation in operations {
+            self.push(operation);
+        }
+    }
+}
+
+impl<Op, Ret> FromIterator<Operation<Op, Ret>> for History<Op, Ret> {
+    fn from_iter<I: IntoIterator<Item = Operation<Op, Ret>>>(operations: I) -> Self {
+        let mut history = Self::new();
+        history.extend(operations);
+        history
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn withdrawn_calls_are_gone_and_unanswered_ones_pending() {
+        let mut history: History<&str, ()> = History::new();
+        let refused = history.invoke(0, "refused", 1);
+        let answered = history.invoke(1, "answered", 2);
+        let _crashed = history.invoke(2, "crashed", 3);
+        history.withdraw(refused);
+        history.respond(answered, (), 5);
+        assert_eq!(
+            history.operations().map(|o| o.op).collect::<Vec<_>>(),
+            ["answered", "crashed"]
+        );
+        assert_eq!((history.operation_count(), history.pending_count()), (2, 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "a call returns once")]
+    fn a_second_answer_is_refused() {
+        let mut history: History<(), ()> = History::new();
+        let call = history.invoke(0, (), 1);
+        history.respond(call, (), 2);
+        history.respond(call, (), 3);
+    }
+}

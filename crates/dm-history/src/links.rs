@@ -1,0 +1,74 @@
+//! A list over `0..n` that gives elements back in the reverse order of taking them (Knuth's dancing links).
+
+/// Doubly linked indices; position `n` is the sentinel.
+#[derive(Debug)]
+pub(crate) struct Links {
+    next: Vec<u32>,
+    prev: Vec<u32>,
+}
+
+impl Links {
+    /// Links `order`, whose elements are below `n`, in that order.
+    pub(crate) fn new(n: u32, order: impl Iterator<Item = u32>) -> Self {
+        let mut links = Self {
+            next: vec![n; n as usize + 1],
+            prev: vec![n; n as usize + 1],
+        };
+        let mut last = n;
+        for at in order {
+            links.next[last as usize] = at;
+            links.prev[at as usize] = last;
+            last = at;
+        }
+        links.next[last as usize] = n;
+        links.prev[n as usize] = last;
+        links
+    }
+
+    /// The first element, or the sentinel.
+    pub(crate) fn first(&self) -> u32 {
+        self.next[self.next.len() - 1]
+    }
+
+    /// The element after `at`, or the sentinel. Still valid for an element just taken out.
+    pub(crate) fn after(&self, at: u32) -> u32 {
+        self.next[at as usize]
+    }
+
+    /// Takes `at` out.
+    pub(crate) fn take(&mut self, at: u32) {
+        let (before, after) = (self.prev[at as usize], self.next[at as usize]);
+        self.next[before as usize] = after;
+        self.prev[after as usize] = before;
+    }
+
+    /// Puts `at` back; it must be the element taken last of those that are out.
+    pub(crate) fn put_back(&mut self, at: u32) {
+        let (before, after) = (self.prev[at as usize], self.next[at as usize]);
+        self.next[before as usize] = at;
+        self.prev[after as usize] = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(links: &Links, end: u32) -> Vec<u32> {
+        std::iter::successors(Some(links.first()), |&at| Some(links.after(at)))
+            .take_while(|&at| at != end)
+            .collect()
+    }
+
+    #[test]
+    fn what_is_taken_last_comes_back_first() {
+        let mut links = Links::new(5, [3, 0, 4].into_iter());
+        assert_eq!(listed(&links, 5), [3, 0, 4]);
+        links.take(0);
+        links.take(3);
+        assert_eq!(listed(&links, 5), [4]);
+        links.put_back(3);
+        links.put_back(0);
+        assert_eq!(listed(&links, 5), [3, 0, 4]);
+    }
+}
