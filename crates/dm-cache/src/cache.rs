@@ -1,0 +1,157 @@
+//! The cache itself: one lock around the state, and the promises of its sections.
+
+use core::fmt;
+use core::mem::size_of;
+
+use dm_sync::{Fingerprint, RwLock};
+use dm_verbs::RemotePtr;
+
+use crate::state::{State, prepare};
+use crate::types::{Admitted, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin};
+
+/// Inner nodes of one tree, as one compute node's threads have last read them (Sherman §4.2.3).
+///
+/// Level 1 (the parents of leaves) is cached up to a budget of bytes; the levels above are pinned: counted, never
+/// refused. Every answer is a hint: leaves are always read, and prove by their own fences that the hint was right. A
+/// hint that was wrong is taken back with [`IndexCache::invalidate`].
+///
+/// Shared by reference among threads. Looking up is a reading section, admitting and invalidating are writing ones; no
+/// section allocates for a lookup, and none awaits.
+pub struct IndexCache<K> {
+    state: RwLock<State<K>>,
+    /// Beside the lock, so that a lookup knows before it enters.
+    flaws: CacheFlaws,
+}
+
+impl<K: CacheKey> IndexCache<K> {
+    /// An empty cache that admits level-1 nodes while [`IndexCache::bytes`] stays within `budget_bytes`; `u64::MAX` is
+    /// no limit. The pinned levels take from the same budget, but are admitted beyond it too.
+    ///
+    /// Nothing is evicted: a full cache admits nothing new, until stale images are invalidated or [`IndexCache::clear`]
+    /// is called.
+    pub fn new(budget_bytes: u64) -> Self {
+        Self {
+            state: RwLock::new(State::new(budget_bytes)),
+            flaws: CacheFlaws::default(),
+        }
+    }
+
+    /// The same cache with published mistakes switched on, for study.
+    #[must_use]
+    pub fn with_flaws(mut self, flaws: CacheFlaws) -> Self {
+        self.flaws = flaws;
+        self.state.with_write(|state| state.flaws = flaws);
+        self
+    }
+
+    /// The child for `key` in the deepest cached node that covers it: level 1 first, then 2, and so on.
+    #[inline]
+    pub fn lookup(&self, key: &K) -> Option<Hit<K>> {
+        if self.flaws.recycled_slot {
+            // T-S7: located and read in two sections, as in the published code, and not checked in between.
+            return self.read(&self.find(key)?, key);
+        }
+        self.state.with_read(|state| state.lookup(key))
+    }
+
+    /// The child for `key` in the cached node of exactly this level; the way to a parent after a split.
+    pub fn lookup_at(&self, level: u8, key: &K) -> Option<Hit<K>> {
+        self.state.with_read(|state| state.lookup_at(level, key))
+    }
+
+    /// Locates the deepest cached node that covers `key`, to be read later: the first half of a lookup by someone who
+    /// may be held up in between.
+    pub fn find(&self, key: &K) -> Option<Origin<K>> {
+        self.state.with_read(|state| state.find(key))
+    }
+
+    /// The child for `key` in the very image that `origin` names, if it is still cached and covers `key`. A slot that
+    /// has been used for another image since is recognised (T-S7); then `None`, and a lookup starts anew.
+    pub fn read(&self, origin: &Origin<K>, key: &K) -> Option<Hit<K>> {
+        self.state.with_read(|state| state.read(origin, key))
+    }
+
+    /// Appends to `out` up to `max` consecutive children of level-1 nodes, from the one that covers `key` on, and tells
+    /// how many. Each begins where the one before ends: it stops where the cache has a gap, so fewer than `max` means
+    /// that nothing is known of the key in the last one's `high` (or that this is `None`, the end of the tree).
+    pub fn run(&self, key: &K, max: usize, out: &mut Vec<Hit<K>>) -> usize {
+        self.state.with_read(|state| state.run(key, max, out))
+    }
+
+    /// Caches a node that has just been read.
+    ///
+    /// The newest image of a range is believed. An older image of the same node goes; an image of another node that
+    /// starts below keeps what lies below; one that starts within the newcomer's range goes. So cached nodes of one
+    /// level never overlap, and a run has no duplicates (S9). An image that is [`Admitted::Full`] or
+    /// [`Admitted::Malformed`] changes nothing. Only level 1 can be full.
+    pub fn admit<I>(&self, image: NodeImage<K, I>) -> Admitted
+    where
+        I: Iterator<Item = (K, RemotePtr)> + Clone,
+    {
+        let Some(image) = prepare(image) else {
+            return Admitted::Malformed;
+        };
+        match self.state.with_write(|state| state.admit(image)) {
+            Ok(admitted) => admitted,
+            // The refused image is freed here, outside of the section.
+            Err((refused, _)) => refused,
+        }
+    }
+
+    /// Removes the image that proved stale, and tells whether it was still there. A fresher image of the same node or
+    /// range stays (S11), whatever slot it is in.
+    pub fn invalidate(&self, origin: Origin<K>) -> bool {
+        // Most that find an image stale come after the first: they look, and needn't write.
+        self.state.with_read(|state| state.named(&origin).is_some())
+            && self.state.with_write(|state| state.remove(&origin))
+    }
+
+    /// Bytes of the whole cache: this struct, and every allocation below it with its slack. Bytes that the allocator
+    /// itself adds are not in it.
+    pub fn bytes(&self) -> u64 {
+        size_of::<Self>() as u64 + self.state.with_read(State::heap)
+    }
+
+    /// How many nodes are cached.
+    pub fn len(&self) -> usize {
+        self.state.with_read(State::len)
+    }
+
+    /// How many nodes of this level are cached.
+    pub fn len_at(&self, level: u8) -> usize {
+        self.state.with_read(|state| state.len_at(level))
+    }
+
+    /// Whether no node is cached.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets everything and gives its memory back. Origins from before are recognised as gone.
+    pub fn clear(&self) {
+        self.state.with_write(State::clear);
+    }
+
+    /// Copies of all cached nodes, by level and then by key.
+    pub fn snapshot(&self) -> Vec<CachedNode<K>> {
+        self.state.with_read(State::snapshot)
+    }
+}
+
+impl<K: CacheKey> Fingerprint for IndexCache<K> {
+    /// Equal for caches that hold the same images, in whatever order these came. With a budget, the room that is left
+    /// is part of it (it decides what is admitted next); with [`CacheFlaws::recycled_slot`], the slots are.
+    fn fingerprint(&self) -> u64 {
+        self.state.fingerprint()
+    }
+}
+
+impl<K: CacheKey> fmt::Debug for IndexCache<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IndexCache")
+            .field("nodes", &self.len())
+            .field("bytes", &self.bytes())
+            .field("flaws", &self.flaws)
+            .finish_non_exhaustive()
+    }
+}

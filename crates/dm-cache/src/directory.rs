@@ -1,0 +1,273 @@
+//! Which slot holds the image that starts at or below a key: an ordered map of our own, so that its bytes are known.
+//!
+//! ```text
+//!  firsts   [ a        m          t       ]        the first low of each page
+//!  pages    [ a b f k  m n p      t z     ]        lows, and beside them the slots
+//! ```
+//! Two binary searches over packed keys, 2 × log2 of about 100 steps for 10 000 images; inserting moves at most a page.
+
+use core::mem::size_of;
+
+use crate::slab::{grown_spine, reserve_one};
+
+/// Entries of a full page.
+const PAGE: usize = dm_sync::scaled(128, 4);
+/// Entries of the smallest page's allocation.
+const FIRST: usize = dm_sync::scaled(8, 2);
+
+#[derive(Debug)]
+struct Page<K> {
+    lows: Vec<K>,
+    slots: Vec<u32>,
+}
+
+impl<K> Page<K> {
+    fn with_capacity(capacity: usize) -> Self {
+        Self {
+            lows: Vec::with_capacity(capacity),
+            slots: Vec::with_capacity(capacity),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.lows.capacity() * size_of::<K>() + self.slots.capacity() * size_of::<u32>()) as u64
+    }
+
+    /// Makes the allocation `capacity` entries long, if it is shorter.
+    fn widen(&mut self, capacity: usize) {
+        let more = capacity.saturating_sub(self.lows.len());
+        self.lows.reserve_exact(more);
+        self.slots.reserve_exact(more);
+    }
+}
+
+/// Where an entry is: page, and place in it. Valid until the directory changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cursor {
+    page: usize,
+    at: usize,
+}
+
+/// What [`Directory::insert`] has to do for one more entry.
+enum Room {
+    /// The page has room.
+    Fits(Cursor),
+    /// The page is reallocated for so many entries.
+    Widen(Cursor, usize),
+    /// A new page behind the last one (keys that come in order fill pages whole).
+    Append,
+    /// A full page gives its upper half to a new one.
+    Split(Cursor),
+}
+
+/// The images of one level by their lows.
+#[derive(Debug)]
+pub(crate) struct Directory<K> {
+    firsts: Vec<K>,
+    pages: Vec<Page<K>>,
+    /// Bytes allocated by the pages.
+    heap: u64,
+}
+
+impl<K: Copy + Ord> Directory<K> {
+    pub(crate) fn new() -> Self {
+        Self {
+            firsts: Vec::new(),
+            pages: Vec::new(),
+            heap: 0,
+        }
+    }
+
+    /// Bytes allocated: pages and the lists of them, with their slack.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.heap + Self::spine(self.firsts.capacity(), self.pages.capacity())
+    }
+
+    fn spine(firsts: usize, pages: usize) -> u64 {
+        (firsts * size_of::<K>() + pages * size_of::<Page<K>>()) as u64
+    }
+
+    /// The last entry whose low is not above `key`.
+    #[inline]
+    pub(crate) fn floor(&self, key: &K) -> Option<Cursor> {
+        let page = self.firsts.partition_point(|first| first <= key).checked_sub(1)?;
+        let at = self.pages.get(page)?.lows.partition_point(|low| low <= key).checked_sub(1)?;
+        Some(Cursor { page, at })
+    }
+
+    /// The entry whose low is `key`.
+    pub(crate) fn exactly(&self, key: &K) -> Option<Cursor> {
+        self.floor(key).filter(|cursor| self.low(*cursor) == Some(*key))
+    }
+
+    /// The first entry at or behind `cursor` (which may point one past a page's end).
+    pub(crate) fn settle(&self, cursor: Cursor) -> Option<Cursor> {
+        if cursor.at < self.pages.get(cursor.page)?.lows.len() {
+            return Some(cursor);
+        }
+        let page = cursor.page + 1;
+        (page < self.pages.len()).then_some(Cursor { page, at: 0 })
+    }
+
+    /// The next entry.
+    pub(crate) fn next(&self, cursor: Cursor) -> Option<Cursor> {
+        self.settle(Cursor {
+            at: cursor.at + 1,
+            ..cursor
+        })
+    }
+
+    /// The first entry of all.
+    pub(crate) fn first(&self) -> Option<Cursor> {
+        self.settle(Cursor { page: 0, at: 0 })
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, cursor: Cursor) -> Option<u32> {
+        self.pages.get(cursor.page)?.slots.get(cursor.at).copied()
+    }
+
+    pub(crate) fn low(&self, cursor: Cursor) -> Option<K> {
+        self.pages.get(cursor.page)?.lows.get(cursor.at).copied()
+    }
+
+    /// Every slot in the order of lows.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = u32> {
+        self.pages.iter().flat_map(|page| page.slots.iter().copied())
+    }
+
+    fn room(&self, low: &K) -> Room {
+        let Some(last) = self.pages.len().checked_sub(1) else {
+            return Room::Append;
+        };
+        let number = self.firsts.partition_point(|first| first <= low).saturating_sub(1);
+        let page = &self.pages[number];
+        let at = page.lows.partition_point(|other| other <= low);
+        let cursor = Cursor { page: number, at };
+        let (len, capacity) = (page.lows.len(), page.lows.capacity());
+        if len < capacity {
+            Room::Fits(cursor)
+        } else if len < PAGE {
+            Room::Widen(cursor, (2 * len).clamp(FIRST, PAGE))
+        } else if number == last && at == len {
+            Room::Append
+        } else {
+            Room::Split(cursor)
+        }
+    }
+
+    /// Bytes that [`Directory::insert`] of this low allocates.
+    pub(crate) fn cost_of(&self, low: &K) -> u64 {
+        let entry = (size_of::<K>() + size_of::<u32>()) as u64;
+        let one_more_page = Self::spine(
+            grown_spine(self.firsts.len(), self.firsts.capacity()),
+            grown_spine(self.pages.len(), self.pages.capacity()),
+        ) - Self::spine(self.firsts.capacity(), self.pages.capacity());
+        match self.room(low) {
+            Room::Fits(_) => 0,
+            Room::Widen(cursor, to) => (to - self.pages[cursor.page].lows.capacity()) as u64 * entry,
+            Room::Append => FIRST as u64 * entry + one_more_page,
+            Room::Split(_) => PAGE as u64 * entry + one_more_page,
+        }
+    }
+
+    /// Points `low` at `slot`: a new entry, or another slot for the one that is there.
+    pub(crate) fn insert(&mut self, low: K, slot: u32) {
+        if let Some(cursor) = self.exactly(&low) {
+            self.pages[cursor.page].slots[cursor.at] = slot;
+            return;
+        }
+        let cursor = match self.room(&low) {
+            Room::Fits(cursor) => cursor,
+            Room::Widen(cursor, to) => {
+                self.change(cursor.page, |page| page.widen(to));
+                cursor
+            }
+            Room::Append => {
+                self.push_page(self.pages.len(), low, Page::with_capacity(FIRST));
+                Cursor {
+                    page: self.pages.len() - 1,
+                    at: 0,
+                }
+            }
+            Room::Split(cursor) => self.split(cursor),
+        };
+        let page = &mut self.pages[cursor.page];
+        page.lows.insert(cursor.at, low);
+        page.slots.insert(cursor.at, slot);
+        self.firsts[cursor.page] = page.lows[0];
+    }
+
+    /// Removes the entry whose low is `low`, if it points at `slot`.
+    pub(crate) fn remove(&mut self, low: &K, slot: u32) {
+        let Some(Cursor { page: number, at }) = self.exactly(low) else { return };
+        let page = &mut self.pages[number];
+        if page.slots[at] != slot {
+            return;
+        }
+        page.lows.remove(at);
+        page.slots.remove(at);
+        match page.lows.first() {
+            Some(first) => {
+                self.firsts[number] = *first;
+                self.absorb_next(number);
+            }
+            None => self.drop_page(number),
+        }
+    }
+
+    /// Moves the next page's entries here if both fill half a page at most. Never allocates more than it frees.
+    fn absorb_next(&mut self, number: usize) {
+        let Some([page, next]) = self.pages.get(number..number + 2) else { return };
+        let both = page.lows.len() + next.lows.len();
+        if both > PAGE / 2 {
+            return;
+        }
+        self.firsts.remove(number + 1);
+        let next = self.pages.remove(number + 1);
+        self.heap -= next.bytes();
+        self.change(number, |page| {
+            page.widen(both);
+            page.lows.extend(next.lows);
+            page.slots.extend(next.slots);
+        });
+    }
+
+    fn split(&mut self, cursor: Cursor) -> Cursor {
+        let mut right = Page::with_capacity(PAGE);
+        let left = &mut self.pages[cursor.page];
+        let half = left.lows.len() / 2;
+        right.lows.extend(left.lows.drain(half..));
+        right.slots.extend(left.slots.drain(half..));
+        let first = right.lows[0];
+        self.push_page(cursor.page + 1, first, right);
+        if cursor.at <= half {
+            cursor
+        } else {
+            Cursor {
+                page: cursor.page + 1,
+                at: cursor.at - half,
+            }
+        }
+    }
+
+    fn push_page(&mut self, number: usize, first: K, page: Page<K>) {
+        reserve_one(&mut self.firsts);
+        reserve_one(&mut self.pages);
+        self.heap += page.bytes();
+        self.firsts.insert(number, first);
+        self.pages.insert(number, page);
+    }
+
+    fn drop_page(&mut self, number: usize) {
+        self.firsts.remove(number);
+        self.heap -= self.pages.remove(number).bytes();
+    }
+
+    fn change(&mut self, number: usize, by: impl FnOnce(&mut Page<K>)) {
+        let page = &mut self.pages[number];
+        let before = page.bytes();
+        by(page);
+        self.heap = self.heap - before + page.bytes();
+    }
+}

@@ -1,0 +1,156 @@
+//! Slots for images: type-stable places that are used again, never freed one by one.
+
+use core::mem::size_of;
+
+use crate::image::Image;
+
+/// Slots that are allocated together.
+const CHUNK: usize = dm_sync::scaled(64, 2);
+/// The end of the list of free slots.
+const END: u32 = u32::MAX;
+
+#[derive(Debug)]
+enum Slot<K> {
+    Full(Image<K>),
+    Free { next: u32 },
+}
+
+/// Images by slot number. Freed slots are used again first, the last freed one before the others.
+#[derive(Debug)]
+pub(crate) struct Slab<K> {
+    chunks: Vec<Box<[Slot<K>; CHUNK]>>,
+    free: u32,
+    len: usize,
+    /// Bytes allocated by the images.
+    heap: u64,
+}
+
+impl<K: crate::CacheKey> Slab<K> {
+    pub(crate) fn new() -> Self {
+        Self {
+            chunks: Vec::new(),
+            free: END,
+            len: 0,
+            heap: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes allocated: chunks with their slack, their list, the images' own.
+    pub(crate) fn bytes(&self) -> u64 {
+        let chunks = self.chunks.len() * size_of::<[Slot<K>; CHUNK]>();
+        let spine = self.chunks.capacity() * size_of::<Box<[Slot<K>; CHUNK]>>();
+        (chunks + spine) as u64 + self.heap
+    }
+
+    /// Bytes that the next [`Slab::insert`] allocates, apart from the image's own.
+    pub(crate) fn cost_of_one_more(&self) -> u64 {
+        if self.free != END {
+            return 0;
+        }
+        let grown = grown_spine(self.chunks.len(), self.chunks.capacity()) - self.chunks.capacity();
+        (size_of::<[Slot<K>; CHUNK]>() + grown * size_of::<Box<[Slot<K>; CHUNK]>>()) as u64
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, slot: u32) -> Option<&Image<K>> {
+        let slot = slot as usize;
+        match &self.chunks.get(slot / CHUNK)?[slot % CHUNK] {
+            Slot::Full(image) => Some(image),
+            Slot::Free { .. } => None,
+        }
+    }
+
+    /// Puts `image` into a free slot and tells which. `None` after 2^32 - 1 slots: the image is dropped.
+    pub(crate) fn insert(&mut self, image: Image<K>) -> Option<u32> {
+        if self.free == END {
+            self.add_chunk()?;
+        }
+        let slot = self.free;
+        let place = self.place(slot)?;
+        let Slot::Free { next } = *place else { return None };
+        let heap = image.heap();
+        *place = Slot::Full(image);
+        self.free = next;
+        self.heap += heap;
+        self.len += 1;
+        Some(slot)
+    }
+
+    /// Frees a slot; what was in it is dropped.
+    pub(crate) fn remove(&mut self, slot: u32) {
+        let next = self.free;
+        let Some(place) = self.place(slot) else { return };
+        let Slot::Full(image) = core::mem::replace(place, Slot::Free { next }) else {
+            unreachable!("slot {slot} is freed twice: a directory named it after its removal");
+        };
+        self.free = slot;
+        self.heap -= image.heap();
+        self.len -= 1;
+    }
+
+    /// Drops what an image says from `cut` on.
+    pub(crate) fn trim(&mut self, slot: u32, cut: K) {
+        let Some(Slot::Full(image)) = self.place(slot) else { return };
+        let before = image.heap();
+        image.trim(cut);
+        let dropped = before - image.heap();
+        self.heap -= dropped;
+    }
+
+    /// Every image with its slot, in the order of slots.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Image<K>)> {
+        let slots = self.chunks.iter().flat_map(|chunk| chunk.iter());
+        slots.zip(0..).filter_map(|(slot, number)| match slot {
+            Slot::Full(image) => Some((number, image)),
+            Slot::Free { .. } => None,
+        })
+    }
+
+    /// The free slots in the order in which they will be used.
+    pub(crate) fn free_slots(&self) -> impl Iterator<Item = u32> {
+        core::iter::successors(Some(self.free), |slot| {
+            match &self.chunks.get(*slot as usize / CHUNK)?[*slot as usize % CHUNK] {
+                Slot::Free { next } => Some(*next),
+                Slot::Full(_) => None,
+            }
+        })
+        .take_while(|slot| *slot != END)
+    }
+
+    fn place(&mut self, slot: u32) -> Option<&mut Slot<K>> {
+        let slot = slot as usize;
+        Some(&mut self.chunks.get_mut(slot / CHUNK)?[slot % CHUNK])
+    }
+
+    fn add_chunk(&mut self) -> Option<()> {
+        let first = u32::try_from(self.chunks.len() * CHUNK).ok()?;
+        let end = first.checked_add(CHUNK as u32).filter(|end| *end != END)?;
+        reserve_one(&mut self.chunks);
+        let mut next = first;
+        self.chunks.push(Box::new(core::array::from_fn(|_| {
+            next += 1;
+            Slot::Free {
+                next: if next == end { END } else { next },
+            }
+        })));
+        self.free = first;
+        Some(())
+    }
+}
+
+/// The capacity of a list of pages or chunks when one more is pushed: doubled when it is full.
+pub(crate) fn grown_spine(len: usize, capacity: usize) -> usize {
+    if len < capacity { capacity } else { (2 * len).max(4) }
+}
+
+/// Makes room for one more, as [`grown_spine`] foretells.
+pub(crate) fn reserve_one<T>(list: &mut Vec<T>) {
+    let (len, capacity) = (list.len(), list.capacity());
+    if len == capacity {
+        list.reserve_exact(grown_spine(len, capacity) - len);
+    }
+}

@@ -1,0 +1,277 @@
+//! What the lock of an [`crate::IndexCache`] guards: slots, a directory per level, and the budget.
+
+use core::mem::size_of;
+
+use dm_sync::{Fingerprint, fingerprint_of, fingerprint_unordered};
+use dm_verbs::RemotePtr;
+
+use crate::directory::Directory;
+use crate::image::{Image, Shape};
+use crate::slab::Slab;
+use crate::types::{Admitted, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin};
+
+/// The highest level that is believed: a tree of it has more nodes than there are addresses.
+pub(crate) const MAX_LEVEL: u8 = 48;
+
+/// INVARIANT: each full slot is named by exactly one directory entry, of its image's level and low, and each entry
+/// names a full slot. Images of one level don't overlap.
+#[derive(Debug)]
+pub(crate) struct State<K> {
+    slab: Slab<K>,
+    /// Level 1 first.
+    levels: Vec<Directory<K>>,
+    budget: u64,
+    pub(crate) flaws: CacheFlaws,
+}
+
+/// What becomes of the images in the way of a newcomer.
+struct InTheWay<K> {
+    /// The image that starts below the newcomer and reaches into its range keeps its part below.
+    trimmed: Option<(u32, K)>,
+    /// The others go.
+    removed: Vec<(u32, K)>,
+    /// Bytes that this frees, directories not counted.
+    freed: u64,
+    /// One of them is an older image of the newcomer's node.
+    same_node: bool,
+}
+
+impl<K: CacheKey> State<K> {
+    pub(crate) fn new(budget: u64) -> Self {
+        Self {
+            slab: Slab::new(),
+            levels: Vec::new(),
+            budget,
+            flaws: CacheFlaws::default(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    pub(crate) fn len_at(&self, level: u8) -> usize {
+        self.directory(level).map_or(0, |directory| directory.slots().count())
+    }
+
+    /// Bytes allocated by all that the state holds; its own inline bytes not counted.
+    pub(crate) fn heap(&self) -> u64 {
+        let directories: u64 = self.levels.iter().map(Directory::bytes).sum();
+        self.slab.bytes() + directories + (self.levels.capacity() * size_of::<Directory<K>>()) as u64
+    }
+
+    fn directory(&self, level: u8) -> Option<&Directory<K>> {
+        self.levels.get(usize::from(level).checked_sub(1)?)
+    }
+
+    /// The image of this directory that covers `key`.
+    #[inline]
+    fn covering(&self, directory: &Directory<K>, key: &K) -> Option<(u32, &Image<K>)> {
+        let slot = directory.slot(directory.floor(key)?)?;
+        let image = self.slab.get(slot)?;
+        image.reaches(key).then_some((slot, image))
+    }
+
+    #[inline]
+    pub(crate) fn lookup(&self, key: &K) -> Option<Hit<K>> {
+        let (slot, image) = self.deepest(key)?;
+        image.hit(image.position(key), slot)
+    }
+
+    pub(crate) fn lookup_at(&self, level: u8, key: &K) -> Option<Hit<K>> {
+        let (slot, image) = self.covering(self.directory(level)?, key)?;
+        image.hit(image.position(key), slot)
+    }
+
+    pub(crate) fn find(&self, key: &K) -> Option<Origin<K>> {
+        let (slot, image) = self.deepest(key)?;
+        Some(image.origin(slot))
+    }
+
+    #[inline]
+    fn deepest(&self, key: &K) -> Option<(u32, &Image<K>)> {
+        self.levels.iter().find_map(|directory| self.covering(directory, key))
+    }
+
+    pub(crate) fn read(&self, origin: &Origin<K>, key: &K) -> Option<Hit<K>> {
+        if self.flaws.recycled_slot {
+            // T-S7: whatever is in the slot now is taken for what was found there.
+            let image = self.slab.get(origin.slot)?;
+            return image.hit(image.position(key), origin.slot);
+        }
+        let (slot, image) = self.named(origin)?;
+        (image.low() <= *key && image.reaches(key)).then(|| image.hit(image.position(key), slot))?
+    }
+
+    /// The image that `origin` names, if it is still cached: in its slot, or where it was admitted again.
+    pub(crate) fn named(&self, origin: &Origin<K>) -> Option<(u32, &Image<K>)> {
+        if let Some(image) = self.slab.get(origin.slot).filter(|image| image.is(origin)) {
+            return Some((origin.slot, image));
+        }
+        let directory = self.directory(origin.level)?;
+        let slot = directory.slot(directory.exactly(&origin.low)?)?;
+        let image = self.slab.get(slot).filter(|image| image.is(origin))?;
+        Some((slot, image))
+    }
+
+    pub(crate) fn run(&self, key: &K, max: usize, out: &mut Vec<Hit<K>>) -> usize {
+        let start = out.len();
+        let Some(directory) = self.directory(1) else { return 0 };
+        let mut next = directory.floor(key);
+        let mut from = *key;
+        while let Some(cursor) = next {
+            let Some(slot) = directory.slot(cursor) else { break };
+            let Some(image) = self.slab.get(slot) else { break };
+            if image.low() > from || !image.reaches(&from) {
+                break;
+            }
+            let mut i = image.position(&from);
+            while let Some(hit) = image.hit(i, slot) {
+                if out.len() - start == max {
+                    return max;
+                }
+                out.push(hit);
+                i += 1;
+            }
+            let Some(high) = image.high else { break };
+            from = high;
+            next = directory.next(cursor);
+        }
+        out.len() - start
+    }
+
+    /// Caches `image`, which has been checked and packed, or gives it back with the reason.
+    pub(crate) fn admit(&mut self, image: Image<K>) -> Result<Admitted, (Admitted, Image<K>)> {
+        let way = self.in_the_way(&image);
+        if image.level == 1 && self.heap_with(&image, &way) + size_of::<crate::IndexCache<K>>() as u64 > self.budget {
+            return Err((Admitted::Full, image));
+        }
+        let (low, number) = (image.low(), usize::from(image.level) - 1);
+        if let Some((slot, cut)) = way.trimmed {
+            self.slab.trim(slot, cut);
+        }
+        // Slots first, so that one of theirs is used again; entries last, so that what `heap_with` foretold is so.
+        for (slot, _) in &way.removed {
+            self.slab.remove(*slot);
+        }
+        if self.levels.len() <= number {
+            self.levels.reserve_exact(number + 1 - self.levels.len());
+            self.levels.resize_with(number + 1, Directory::new);
+        }
+        let slot = self.slab.insert(image);
+        if let Some(slot) = slot {
+            self.levels[number].insert(low, slot);
+        }
+        for (gone, at) in way.removed {
+            // The entry at the newcomer's own low now names the newcomer.
+            if slot.is_none() || at != low {
+                self.levels[number].remove(&at, gone);
+            }
+        }
+        debug_assert!(slot.is_some(), "four billion cached nodes");
+        Ok(match (slot, way.same_node) {
+            (None, _) => Admitted::Full,
+            (Some(_), true) => Admitted::Replaced,
+            (Some(_), false) => Admitted::New,
+        })
+    }
+
+    /// Images of the newcomer's level that overlap its range. The newest image of a range is believed: a node keeps
+    /// its low when it splits, so what an older image says from the newcomer's low on has been moved or merged away,
+    /// and what it says below still holds.
+    fn in_the_way(&self, newcomer: &Image<K>) -> InTheWay<K> {
+        let mut way = InTheWay {
+            trimmed: None,
+            removed: Vec::new(),
+            freed: 0,
+            same_node: false,
+        };
+        let Some(directory) = self.directory(newcomer.level) else { return way };
+        let low = newcomer.low();
+        let mut next = directory.floor(&low).or_else(|| directory.first());
+        while let Some(cursor) = next {
+            next = directory.next(cursor);
+            let Some(slot) = directory.slot(cursor) else { break };
+            let Some(image) = self.slab.get(slot) else { break };
+            if newcomer.high.is_some_and(|high| image.low() >= high) {
+                break;
+            }
+            if !image.reaches(&low) {
+                continue;
+            }
+            if image.at != newcomer.at && image.low() < low {
+                way.trimmed = Some((slot, low));
+                way.freed += image.heap() - image.heap_below(&low);
+            } else {
+                way.same_node |= image.at == newcomer.at;
+                way.removed.push((slot, image.low()));
+                way.freed += image.heap();
+            }
+        }
+        way
+    }
+
+    /// At most these bytes will be allocated when `image` is cached.
+    fn heap_with(&self, image: &Image<K>, way: &InTheWay<K>) -> u64 {
+        let slot = if way.removed.is_empty() { self.slab.cost_of_one_more() } else { 0 };
+        let missing = usize::from(image.level).saturating_sub(self.levels.len());
+        let entry = match self.directory(image.level) {
+            Some(directory) if directory.exactly(&image.low()).is_some() => 0,
+            Some(directory) => directory.cost_of(&image.low()),
+            None => Directory::<K>::new().cost_of(&image.low()) + (missing * size_of::<Directory<K>>()) as u64,
+        };
+        self.heap() - way.freed + image.heap() + slot + entry
+    }
+
+    /// Removes the image that `origin` names; tells whether it was there.
+    pub(crate) fn remove(&mut self, origin: &Origin<K>) -> bool {
+        let Some((slot, image)) = self.named(origin) else { return false };
+        let (low, number) = (image.low(), usize::from(image.level) - 1);
+        self.slab.remove(slot);
+        self.levels[number].remove(&low, slot);
+        true
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.slab = Slab::new();
+        self.levels = Vec::new();
+    }
+
+    pub(crate) fn snapshot(&self) -> Vec<CachedNode<K>> {
+        self.levels
+            .iter()
+            .flat_map(Directory::slots)
+            .filter_map(|slot| self.slab.get(slot).map(Image::unpack))
+            .collect()
+    }
+}
+
+impl<K: CacheKey> Fingerprint for State<K> {
+    fn fingerprint(&self) -> u64 {
+        // A stamp is a hash of all that its image says, so the images' identities are the content.
+        let images = fingerprint_unordered(
+            self.slab.iter().map(|(_, image)| (image.at, image.level, image.low(), image.stamp)),
+        );
+        // What will still be admitted depends on the slack; with no budget to speak of, nothing does.
+        let room = (self.budget != u64::MAX).then(|| self.budget.saturating_sub(self.heap()));
+        // Only the flawed reader can tell which slot an image is in.
+        let slots = self.flaws.recycled_slot.then(|| {
+            let full: Vec<_> = self.slab.iter().map(|(slot, image)| (slot, image.stamp)).collect();
+            fingerprint_of(&(full, self.slab.free_slots().collect::<Vec<_>>()))
+        });
+        fingerprint_of(&(images, room, slots))
+    }
+}
+
+/// Checks an offered image and packs it. Needs no lock.
+pub(crate) fn prepare<K, I>(image: NodeImage<K, I>) -> Option<Image<K>>
+where
+    K: CacheKey,
+    I: Iterator<Item = (K, RemotePtr)> + Clone,
+{
+    if !(1..=MAX_LEVEL).contains(&image.level) {
+        return None;
+    }
+    let shape = Shape::of(&image)?;
+    Some(Image::pack(image, shape))
+}

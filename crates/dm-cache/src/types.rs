@@ -1,0 +1,104 @@
+//! What goes into an index cache and what comes out: node images, hits, origins.
+
+use core::fmt::Debug;
+use core::hash::Hash;
+
+use dm_verbs::RemotePtr;
+
+/// What the cache asks of a key: plain, ordered, hashable bytes. Everything that fits is one.
+pub trait CacheKey: Copy + Ord + Debug + Hash + Send + Sync + 'static {}
+
+impl<K: Copy + Ord + Debug + Hash + Send + Sync + 'static> CacheKey for K {}
+
+/// An inner node as just read from remote memory, offered to [`crate::IndexCache::admit`].
+///
+/// It covers the keys in `[low, high)`. Bytes from the network are not trusted: an image whose entries contradict
+/// its bounds is refused as [`Admitted::Malformed`].
+#[derive(Clone, Debug)]
+pub struct NodeImage<K, I> {
+    /// Where the node lies.
+    pub at: RemotePtr,
+    /// Its level: leaves are 0, so an inner node is 1 or more.
+    pub level: u8,
+    /// The smallest key it covers (its lower fence).
+    pub low: K,
+    /// The first key that it doesn't cover (its upper fence); `None` is plus infinity.
+    pub high: Option<K>,
+    /// The incarnation that the node proved when it was read.
+    pub incarnation: u32,
+    /// `(separator, child)` in strictly ascending order; the first separator is `low`, all are below `high`. The
+    /// iterator is walked twice, so it is cheap to clone (one over a leased buffer is).
+    pub entries: I,
+}
+
+/// What became of an offered image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Admitted {
+    /// Cached; no image of this node was in its range.
+    New,
+    /// Cached in place of an older image of the same node.
+    Replaced,
+    /// Not cached: it doesn't fit the budget, not even in place of what it would replace. Nothing changed.
+    Full,
+    /// Not cached: level 0, no entries, or entries that contradict the bounds. Nothing changed.
+    Malformed,
+}
+
+/// A child pointer found in the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hit<K> {
+    /// Where the child lies. Only a hint: the child itself must prove that it covers the key (Sherman §4.2.3).
+    pub child: RemotePtr,
+    /// The child's level; 0 is a leaf.
+    pub child_level: u8,
+    /// The smallest key that the child covered when its parent was read.
+    pub low: K,
+    /// The first key that it didn't cover; `None` is plus infinity.
+    pub high: Option<K>,
+    /// The image that said so, for [`crate::IndexCache::invalidate`] when the child proves it wrong.
+    pub origin: Origin<K>,
+}
+
+/// Names one cached image, and no other: where a [`Hit`] came from.
+///
+/// `node`, `level`, `low` and `stamp` are the image's identity. The slot is a shortcut to it: a slot is used again for
+/// other images, and the identity tells.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Origin<K> {
+    /// The cached node's address.
+    pub node: RemotePtr,
+    /// The cached node's level (1 or more).
+    pub level: u8,
+    /// The smallest key that the image covers.
+    pub low: K,
+    /// A hash of all that the image says. Images of one node that say the same are the same image.
+    pub stamp: u64,
+    pub(crate) slot: u32,
+}
+
+/// A copy of a cached image, for dumps and checkers ([`crate::IndexCache::snapshot`]).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CachedNode<K> {
+    /// Where the node lies.
+    pub at: RemotePtr,
+    /// Its level, 1 or more.
+    pub level: u8,
+    /// The smallest key that the image covers.
+    pub low: K,
+    /// The first key that it doesn't cover; `None` is plus infinity.
+    pub high: Option<K>,
+    /// The incarnation of the node when it was read.
+    pub incarnation: u32,
+    /// `(separator, child)`, ascending; the first separator is `low`.
+    pub entries: Vec<(K, RemotePtr)>,
+}
+
+/// Published mistakes that can be switched on, each alone, for study. The default has none.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CacheFlaws {
+    /// T-S7: a reader that located an image, and was then held up, reads whatever the slot holds now, without
+    /// checking that it is still the same image. (In the published code the slot's memory may even have been freed;
+    /// here it is only another node's.)
+    pub recycled_slot: bool,
+}
