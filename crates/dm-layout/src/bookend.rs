@@ -30,7 +30,7 @@ pub struct Bookend<K> {
     node_bytes: usize,
     value_len: usize,
     capacity: usize,
-    place: HeaderPlace,
+    pub(crate) place: HeaderPlace,
     entry_version_mask: u8,
     key: PhantomData<fn() -> K>,
 }
@@ -54,7 +54,12 @@ impl<K: KeyBytes> Bookend<K> {
             return Err(GeometryError::TooFewEntries { capacity });
         }
         let low = LowPlace::whole(header_bytes(K::LEN), K::LEN);
-        let place = HeaderPlace { base: 0, kind: KIND, low, version_bits: 4 };
+        let place = HeaderPlace {
+            base: 0,
+            kind: KIND,
+            low,
+            version_bits: 4,
+        };
         Ok(Self {
             node_bytes,
             value_len,
@@ -202,7 +207,10 @@ impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
         Ok(match self.search(bytes, key)? {
             Some(slot) => {
                 let from = slot.offset() + 1 + K::LEN;
-                Lookup::Found { slot, value: ValueRef::from(&bytes[from..from + self.value_len]) }
+                Lookup::Found {
+                    slot,
+                    value: ValueRef::from(&bytes[from..from + self.value_len]),
+                }
             }
             None => Lookup::Absent,
         })
@@ -218,7 +226,11 @@ impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
     }
 
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
-        let count = if bytes.len() == self.node_bytes { self.capacity } else { 0 };
+        let count = if bytes.len() == self.node_bytes {
+            self.capacity
+        } else {
+            0
+        };
         let stride = self.entry_bytes();
         (0..count).map(move |index| Slot::at(Self::ENTRIES_AT + index * stride))
     }
@@ -231,7 +243,12 @@ impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
         }
         let from = at + 1 + K::LEN;
         let present = bytes[at] & PRESENT != 0;
-        Ok(present.then(|| (K::read_from(&bytes[at + 1..]), (&bytes[from..from + self.value_len]).into())))
+        Ok(present.then(|| {
+            (
+                K::read_from(&bytes[at + 1..]),
+                (&bytes[from..from + self.value_len]).into(),
+            )
+        }))
     }
 
     fn build<'v>(
@@ -244,7 +261,9 @@ impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
         image.fill(0);
         let mut slots = self.slots(image);
         for (key, value) in entries {
-            let Some(slot) = slots.next() else { panic!("{} entries at most", self.capacity) };
+            let Some(slot) = slots.next() else {
+                panic!("{} entries at most", self.capacity)
+            };
             self.write(image, slot, Some((&key, value)), true);
         }
         self.seal_head(image, &init.header());
@@ -297,13 +316,17 @@ impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
 /// What the header alone says about a key, if it settles the matter.
 pub(crate) fn beside<'a, K: KeyBytes>(header: &Header<K>, key: &K, level: u8) -> Option<Lookup<'a>> {
     if header.state == NodeState::Dead {
-        return Some(Lookup::Stale(Stale::Dead { forward: header.sibling }));
+        return Some(Lookup::Stale(Stale::Dead {
+            forward: header.sibling,
+        }));
     }
     if header.level != level {
         return Some(Lookup::Stale(Stale::Level(header.level)));
     }
     if header.fences.is_below(key) {
-        return Some(Lookup::GoRight { sibling: header.sibling });
+        return Some(Lookup::GoRight {
+            sibling: header.sibling,
+        });
     }
     (*key < header.fences.low).then_some(Lookup::Stale(Stale::Below))
 }

@@ -27,8 +27,8 @@ struct Seal {
     count: U16,
 }
 
-const SEAL_BYTES: usize = size_of::<Seal>();
-const CHECKSUM_BYTES: usize = size_of::<U64>();
+pub(crate) const SEAL_BYTES: usize = size_of::<Seal>();
+pub(crate) const CHECKSUM_BYTES: usize = size_of::<U64>();
 const _: () = assert!(SEAL_BYTES == 10);
 
 /// The checksummed format: entries sorted and packed, a 64-bit XXH3 over everything behind it, every change a
@@ -40,7 +40,7 @@ pub struct Checksummed<K> {
     node_bytes: usize,
     value_len: usize,
     capacity: usize,
-    place: HeaderPlace,
+    pub(crate) place: HeaderPlace,
     key: PhantomData<fn() -> K>,
 }
 
@@ -63,8 +63,19 @@ impl<K: KeyBytes> Checksummed<K> {
             return Err(GeometryError::TooFewEntries { capacity });
         }
         let low = LowPlace::whole(SEAL_BYTES + header_bytes(K::LEN), K::LEN);
-        let place = HeaderPlace { base: SEAL_BYTES, kind: KIND, low, version_bits: 8 };
-        Ok(Self { node_bytes, value_len, capacity, place, key: PhantomData })
+        let place = HeaderPlace {
+            base: SEAL_BYTES,
+            kind: KIND,
+            low,
+            version_bits: 8,
+        };
+        Ok(Self {
+            node_bytes,
+            value_len,
+            capacity,
+            place,
+            key: PhantomData,
+        })
     }
 
     /// The smallest node of exactly `span` entries.
@@ -189,7 +200,10 @@ impl<K: KeyBytes> NodeFormat<K> for Checksummed<K> {
         }
         let (at, found) = self.seek(bytes, self.count(bytes)?, key);
         if found {
-            return Ok(Lookup::Found { slot: Slot::at(at), value: self.value_at(bytes, at) });
+            return Ok(Lookup::Found {
+                slot: Slot::at(at),
+                value: self.value_at(bytes, at),
+            });
         }
         Ok(Lookup::Absent)
     }

@@ -78,11 +78,17 @@ pub enum CheckFailure {
 
 impl CheckFailure {
     pub(crate) const fn node_torn(offset: usize) -> Self {
-        Self::Torn { offset, part: TornPart::Node }
+        Self::Torn {
+            offset,
+            part: TornPart::Node,
+        }
     }
 
     pub(crate) const fn entry_torn(offset: usize) -> Self {
-        Self::Torn { offset, part: TornPart::Entry }
+        Self::Torn {
+            offset,
+            part: TornPart::Entry,
+        }
     }
 
     pub(crate) const fn corrupt(offset: usize, reason: Reason) -> Self {
@@ -105,8 +111,14 @@ impl From<Corrupt> for CheckFailure {
 impl fmt::Display for CheckFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Torn { offset, part: TornPart::Node } => write!(f, "torn node at byte {offset}"),
-            Self::Torn { offset, part: TornPart::Entry } => write!(f, "torn entry at byte {offset}"),
+            Self::Torn {
+                offset,
+                part: TornPart::Node,
+            } => write!(f, "torn node at byte {offset}"),
+            Self::Torn {
+                offset,
+                part: TornPart::Entry,
+            } => write!(f, "torn entry at byte {offset}"),
             Self::Corrupt(corrupt) => corrupt.fmt(f),
         }
     }
@@ -135,10 +147,16 @@ impl fmt::Display for GeometryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NodeBytes(bytes) => {
-                write!(f, "a node of {bytes} bytes: want a multiple of 64 from 128 to 65536")
+                write!(
+                    f,
+                    "a node of {bytes} bytes: want a multiple of 64 from 128 to 65536"
+                )
             }
             Self::TooFewEntries { capacity } => write!(f, "a node of {capacity} entries cannot split"),
-            Self::Span(span) => write!(f, "no node of at most 65536 bytes holds {span} entries and can split"),
+            Self::Span(span) => write!(
+                f,
+                "no node of at most 65536 bytes holds {span} entries and can split"
+            ),
             Self::VersionBits(bits) => write!(f, "a version of {bits} bits does not fit this geometry"),
         }
     }

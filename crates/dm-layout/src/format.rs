@@ -211,11 +211,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     ///
     /// # Errors
     /// As [`entry`](Self::entry).
-    fn floor<'a>(
-        &self,
-        bytes: &'a [u8],
-        key: &K,
-    ) -> Result<Option<(Slot, K, ValueRef<'a>)>, CheckFailure> {
+    fn floor<'a>(&self, bytes: &'a [u8], key: &K) -> Result<Option<(Slot, K, ValueRef<'a>)>, CheckFailure> {
         let mut best: Option<(Slot, K, ValueRef<'a>)> = None;
         for slot in self.slots(bytes) {
             if let Some((k, value)) = self.entry(bytes, slot)?
@@ -345,7 +341,11 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
             let at = all.partition_point(|entry| entry.0 < key);
             all.insert(at, (key, value));
             let last = at + 1 == all.len();
-            cut = if request.bias == SplitBias::Ascending && last { at } else { all.len() / 2 };
+            cut = if request.bias == SplitBias::Ascending && last {
+                at
+            } else {
+                all.len() / 2
+            };
         }
         if cut == 0 {
             return Ok(None);
@@ -373,11 +373,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     ///
     /// # Errors
     /// As [`header`](Self::header).
-    fn announce_split(
-        &self,
-        left: &mut [u8],
-        plan: &SplitPlan<'_, K>,
-    ) -> Result<Range<usize>, CheckFailure> {
+    fn announce_split(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.version = self.version_after(header.version, 1);
         header.state = NodeState::Splitting;

@@ -50,7 +50,11 @@ pub struct Checksum;
 
 fn fits<G: Guard>(buffer: &[u8], payload: &[u8]) {
     let room = G::payload_bytes(buffer.len());
-    assert!(payload.len() <= room, "a payload of {} bytes where {room} fit", payload.len());
+    assert!(
+        payload.len() <= room,
+        "a payload of {} bytes where {room} fit",
+        payload.len()
+    );
 }
 
 impl sealed::Sealed for LineVersions {}
@@ -100,7 +104,9 @@ impl Guard for Bookends {
 
     fn seal(buffer: &mut [u8], payload: &[u8], version: u8) {
         fits::<Self>(buffer, payload);
-        let [front, middle @ .., rear] = buffer else { panic!("bookends take two bytes") };
+        let [front, middle @ .., rear] = buffer else {
+            panic!("bookends take two bytes")
+        };
         (*front, *rear) = (version, version);
         middle[..payload.len()].copy_from_slice(payload);
         middle[payload.len()..].fill(0);
@@ -134,7 +140,9 @@ impl Guard for Checksum {
         let Some((checksum, sealed)) = buffer.split_first_chunk_mut::<8>() else {
             panic!("a checksum takes eight bytes");
         };
-        let [at, middle @ ..] = sealed else { panic!("a version takes a byte") };
+        let [at, middle @ ..] = sealed else {
+            panic!("a version takes a byte")
+        };
         *at = version;
         middle[..payload.len()].copy_from_slice(payload);
         middle[payload.len()..].fill(0);

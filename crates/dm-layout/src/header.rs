@@ -92,7 +92,11 @@ pub(crate) struct LowPlace {
 
 impl LowPlace {
     pub(crate) const fn whole(at: usize, key_len: usize) -> Self {
-        Self { first_at: at, first_len: key_len, second_at: 0 }
+        Self {
+            first_at: at,
+            first_len: key_len,
+            second_at: 0,
+        }
     }
 
     #[inline]
@@ -169,13 +173,22 @@ impl HeaderPlace {
     pub(crate) fn decode<K: KeyBytes>(&self, node: &[u8]) -> Result<Header<K>, Corrupt> {
         let at = self.base;
         let Ok((prefix, _)) = Prefix::ref_from_prefix(&node[at..]) else {
-            return Err(Corrupt { offset: at, reason: Reason::Length });
+            return Err(Corrupt {
+                offset: at,
+                reason: Reason::Length,
+            });
         };
         if prefix.kind != self.kind {
-            return Err(Corrupt { offset: at + KIND_AT, reason: Reason::Kind });
+            return Err(Corrupt {
+                offset: at + KIND_AT,
+                reason: Reason::Kind,
+            });
         }
         let Some((state, lag, has_high)) = unpack_state(prefix.state) else {
-            return Err(Corrupt { offset: at + STATE_AT, reason: Reason::State });
+            return Err(Corrupt {
+                offset: at + STATE_AT,
+                reason: Reason::State,
+            });
         };
         let high_at = at + PREFIX_BYTES;
         let mut owner = [0; OWNER_BYTES];
@@ -197,7 +210,10 @@ impl HeaderPlace {
     pub(crate) fn decode_sound<K: KeyBytes>(&self, node: &[u8]) -> Result<Header<K>, Corrupt> {
         let header = self.decode::<K>(node)?;
         if !header.fences.is_sound() {
-            return Err(Corrupt { offset: self.base + PREFIX_BYTES, reason: Reason::Fences });
+            return Err(Corrupt {
+                offset: self.base + PREFIX_BYTES,
+                reason: Reason::Fences,
+            });
         }
         Ok(header)
     }
@@ -217,7 +233,11 @@ impl HeaderPlace {
         };
         node[at..high_at].copy_from_slice(prefix.as_bytes());
         // Without a high fence its bytes are zero, so that equal headers are equal bytes.
-        header.fences.high.unwrap_or(K::MIN).write_to(&mut node[high_at..]);
+        header
+            .fences
+            .high
+            .unwrap_or(K::MIN)
+            .write_to(&mut node[high_at..]);
         let owner_at = high_at + K::LEN;
         node[owner_at..owner_at + OWNER_BYTES].copy_from_slice(&header.owner.to_le_bytes());
         self.low.write(&header.fences.low, node);

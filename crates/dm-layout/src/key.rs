@@ -124,7 +124,10 @@ pub struct FenceKeys<K> {
 
 impl<K: KeyBytes> FenceKeys<K> {
     /// All keys.
-    pub const ALL: Self = Self { low: K::MIN, high: None };
+    pub const ALL: Self = Self {
+        low: K::MIN,
+        high: None,
+    };
 
     /// Fences from `low` to `high`.
     #[must_use]

@@ -13,7 +13,9 @@ mod format;
 mod guard;
 mod header;
 mod key;
+pub mod picture;
 mod slotted;
+pub mod testing;
 mod value;
 
 pub use bookend::Bookend;

@@ -34,7 +34,11 @@ impl<'a> ValueRef<'a> {
     #[inline]
     #[must_use]
     pub const fn as_contiguous(&self) -> Option<&'a [u8]> {
-        if self.lines.is_empty() { Some(self.head) } else { None }
+        if self.lines.is_empty() {
+            Some(self.head)
+        } else {
+            None
+        }
     }
 
     /// The pieces in order; together they are [`len`](Self::len) bytes.
@@ -90,7 +94,11 @@ impl<'a> ValueRef<'a> {
 
 impl<'a> From<&'a [u8]> for ValueRef<'a> {
     fn from(value: &'a [u8]) -> Self {
-        Self { head: value, lines: &[], len: value.len() }
+        Self {
+            head: value,
+            lines: &[],
+            len: value.len(),
+        }
     }
 }
 

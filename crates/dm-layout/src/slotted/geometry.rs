@@ -50,7 +50,9 @@ impl SlotGeometry {
         }
         let geometry = Self::fill(node_bytes, key_len, value_len);
         if geometry.capacity < 2 {
-            return Err(GeometryError::TooFewEntries { capacity: geometry.capacity });
+            return Err(GeometryError::TooFewEntries {
+                capacity: geometry.capacity,
+            });
         }
         Ok(geometry)
     }
@@ -95,8 +97,15 @@ impl SlotGeometry {
         let entry_lines = entry_bytes.div_ceil(LINE_PAYLOAD);
         let per_line = LINE_PAYLOAD / entry_bytes;
         let head_end = header_bytes(key_len);
-        assert!(head_end <= LINE_BYTES, "the header, without the low fence, is one line");
-        let line_spare = if per_line > 0 { LINE_PAYLOAD - per_line * entry_bytes } else { 0 };
+        assert!(
+            head_end <= LINE_BYTES,
+            "the header, without the low fence, is one line"
+        );
+        let line_spare = if per_line > 0 {
+            LINE_PAYLOAD - per_line * entry_bytes
+        } else {
+            0
+        };
         let mut head_slots = (LINE_BYTES - head_end) / entry_bytes;
         let mut first_line = 1;
         // The low fence goes where it costs nothing; at worst it takes a head slot, or line 1.
@@ -109,7 +118,11 @@ impl SlotGeometry {
             } else if key_len <= line_spare {
                 break LowPlace::whole(line_low, key_len);
             } else if key_len <= head_spare + line_spare {
-                break LowPlace { first_at: slots_end, first_len: head_spare, second_at: line_low };
+                break LowPlace {
+                    first_at: slots_end,
+                    first_len: head_spare,
+                    second_at: line_low,
+                };
             } else if head_slots == 0 {
                 first_line = 2;
                 break LowPlace::whole(LINE_BYTES + 1, key_len);
@@ -131,7 +144,12 @@ impl SlotGeometry {
             per_line,
             first_line,
             capacity: head_slots + in_lines,
-            place: HeaderPlace { base: 0, kind: KIND, low, version_bits: Self::widest(entry_lines) },
+            place: HeaderPlace {
+                base: 0,
+                kind: KIND,
+                low,
+                version_bits: Self::widest(entry_lines),
+            },
         }
     }
 
@@ -180,7 +198,11 @@ impl SlotGeometry {
     /// Bits of an entry version; `None` for in-line entries, which need none.
     #[must_use]
     pub const fn entry_version_bits(&self) -> Option<u8> {
-        if self.is_in_line() { None } else { Some(self.place.version_bits) }
+        if self.is_in_line() {
+            None
+        } else {
+            Some(self.place.version_bits)
+        }
     }
 
     /// Offset of the `index`-th slot's presence byte. Panics if there are not so many.

@@ -7,8 +7,8 @@ mod write;
 use core::marker::PhantomData;
 use core::ops::Range;
 
-pub use self::geometry::SlotGeometry;
 pub(crate) use self::geometry::KIND;
+pub use self::geometry::SlotGeometry;
 
 use crate::error::{CheckFailure, GeometryError, Reason};
 use crate::format::{Lookup, NodeFormat, Part, Place, Slot};
@@ -40,7 +40,10 @@ impl<K: KeyBytes> Slotted<K> {
     /// [`GeometryError`] names what does not fit.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
         match SlotGeometry::with_node_bytes(node_bytes, K::LEN, value_len) {
-            Ok(geometry) => Ok(Self { geometry, key: PhantomData }),
+            Ok(geometry) => Ok(Self {
+                geometry,
+                key: PhantomData,
+            }),
             Err(error) => Err(error),
         }
     }
@@ -51,7 +54,10 @@ impl<K: KeyBytes> Slotted<K> {
     /// [`GeometryError::Span`] if there is none.
     pub const fn with_span(span: usize, value_len: usize) -> Result<Self, GeometryError> {
         match SlotGeometry::with_span(span, K::LEN, value_len) {
-            Ok(geometry) => Ok(Self { geometry, key: PhantomData }),
+            Ok(geometry) => Ok(Self {
+                geometry,
+                key: PhantomData,
+            }),
             Err(error) => Err(error),
         }
     }
@@ -62,7 +68,10 @@ impl<K: KeyBytes> Slotted<K> {
     /// [`GeometryError::VersionBits`] if they don't fit.
     pub const fn with_version_bits(self, bits: u8) -> Result<Self, GeometryError> {
         match self.geometry.with_version_bits(bits) {
-            Ok(geometry) => Ok(Self { geometry, key: PhantomData }),
+            Ok(geometry) => Ok(Self {
+                geometry,
+                key: PhantomData,
+            }),
             Err(error) => Err(error),
         }
     }
@@ -87,8 +96,15 @@ impl<K: KeyBytes> Slotted<K> {
     /// Panics if entries are not in-line, or `out` is shorter than an entry.
     #[inline]
     pub fn encode_entry(&self, key: &K, value: &[u8], out: &mut [u8]) -> usize {
-        assert!(self.geometry.is_in_line(), "an entry larger than a line carries versions: edit an image");
-        assert_eq!(value.len(), self.geometry.value_len, "a value of the geometry's length");
+        assert!(
+            self.geometry.is_in_line(),
+            "an entry larger than a line carries versions: edit an image"
+        );
+        assert_eq!(
+            value.len(),
+            self.geometry.value_len,
+            "a value of the geometry's length"
+        );
         out[0] = PRESENT;
         key.write_to(&mut out[1..]);
         out[1 + K::LEN..self.geometry.entry_bytes].copy_from_slice(value);
@@ -100,7 +116,11 @@ impl<K: KeyBytes> Slotted<K> {
     #[inline]
     #[must_use]
     pub const fn value_offset(&self, slot: Slot) -> Option<usize> {
-        if self.geometry.is_in_line() { Some(slot.offset() + 1 + K::LEN) } else { None }
+        if self.geometry.is_in_line() {
+            Some(slot.offset() + 1 + K::LEN)
+        } else {
+            None
+        }
     }
 
     /// The node as lines, if it is of the right length.
@@ -150,7 +170,11 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
 
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
         let geometry = self.geometry;
-        let count = if bytes.len() == geometry.node_bytes { geometry.capacity } else { 0 };
+        let count = if bytes.len() == geometry.node_bytes {
+            geometry.capacity
+        } else {
+            0
+        };
         (0..count).map(move |index| Slot::at(geometry.slot_offset(index)))
     }
 
@@ -168,7 +192,9 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         image.fill(0);
         let mut slots = self.slots(image);
         for (key, value) in entries {
-            let Some(slot) = slots.next() else { panic!("{} entries at most", self.geometry.capacity) };
+            let Some(slot) = slots.next() else {
+                panic!("{} entries at most", self.geometry.capacity)
+            };
             self.put_entry(image, slot, &key, value);
         }
         self.stamp_lines(image, init.version);

@@ -93,7 +93,10 @@ impl<K: KeyBytes> Slotted<K> {
             _ => self.scan_any(bytes, lines, key, cut),
         }?;
         if let Some(slot) = hit {
-            return Ok(Lookup::Found { slot, value: self.value_at(bytes, slot) });
+            return Ok(Lookup::Found {
+                slot,
+                value: self.value_at(bytes, slot),
+            });
         }
         if *key < self.geometry.place.low.read::<K>(bytes) {
             return Ok(Lookup::Stale(Stale::Below));
@@ -154,10 +157,9 @@ impl<K: KeyBytes> Slotted<K> {
     ) -> Result<Option<Slot>, CheckFailure> {
         if let Some(slot) = self.search(bytes, key) {
             let first = slot.offset() / LINE_BYTES;
-            for index in first..first + self.geometry.entry_lines {
-                if !cut.accepts(&lines[index]) {
-                    return Err(CheckFailure::node_torn(index * LINE_BYTES));
-                }
+            let own = &lines[first..first + self.geometry.entry_lines];
+            if let Some(nth) = own.iter().position(|line| !cut.accepts(line)) {
+                return Err(CheckFailure::node_torn((first + nth) * LINE_BYTES));
             }
             self.check_entry(lines, slot)?;
             return Ok(Some(slot));
@@ -215,7 +217,10 @@ impl<K: KeyBytes> Slotted<K> {
         }
         let first = slot.offset() / LINE_BYTES;
         let version = lines[first][0] >> 4;
-        match lines[first..first + self.geometry.entry_lines].iter().all(|line| line[0] >> 4 == version) {
+        match lines[first..first + self.geometry.entry_lines]
+            .iter()
+            .all(|line| line[0] >> 4 == version)
+        {
             true => Ok(()),
             false => Err(CheckFailure::entry_torn(slot.offset())),
         }
@@ -231,6 +236,10 @@ impl<K: KeyBytes> Slotted<K> {
         let first_line = slot.offset() / LINE_BYTES;
         let head_end = (first_line + 1) * LINE_BYTES;
         let lines = bytes[head_end..].as_chunks::<LINE_BYTES>().0;
-        ValueRef::striped(&bytes[from..head_end], &lines[..self.geometry.entry_lines - 1], len)
+        ValueRef::striped(
+            &bytes[from..head_end],
+            &lines[..self.geometry.entry_lines - 1],
+            len,
+        )
     }
 }

@@ -17,7 +17,11 @@ impl<K: KeyBytes> Slotted<K> {
         key: &K,
         value: ValueRef<'_>,
     ) -> Range<usize> {
-        assert_eq!(value.len(), self.geometry.value_len, "a value of the geometry's length");
+        assert_eq!(
+            value.len(),
+            self.geometry.value_len,
+            "a value of the geometry's length"
+        );
         let at = slot.offset();
         image[at] = PRESENT;
         key.write_to(&mut image[at + 1..]);
@@ -29,7 +33,11 @@ impl<K: KeyBytes> Slotted<K> {
     }
 
     pub(super) fn update_value(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
-        assert_eq!(value.len(), self.geometry.value_len, "a value of the geometry's length");
+        assert_eq!(
+            value.len(),
+            self.geometry.value_len,
+            "a value of the geometry's length"
+        );
         let from = slot.offset() + 1 + K::LEN;
         if self.geometry.is_in_line() {
             value.copy_to(&mut image[from..]);
@@ -42,7 +50,8 @@ impl<K: KeyBytes> Slotted<K> {
     /// version byte to the value's last byte.
     fn put_striped(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         let first = slot.offset() / LINE_BYTES;
-        let entry_version = (image[first * LINE_BYTES] >> 4).wrapping_add(1) & self.geometry.place.version_mask();
+        let entry_version =
+            (image[first * LINE_BYTES] >> 4).wrapping_add(1) & self.geometry.place.version_mask();
         // Into the payload of the lines, around their version bytes.
         let mut line = first;
         let mut at = slot.offset() + 1 + K::LEN;

@@ -1,0 +1,394 @@
+//! Byte pictures of the shipped layouts, computed from the same constants and types as the code.
+
+use core::fmt::Write as _;
+use core::mem::offset_of;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use alloc::{format, vec};
+
+use crate::bookend::Bookend;
+use crate::checksum::{CHECKSUM_BYTES, Checksummed, SEAL_BYTES};
+use crate::format::NodeFormat;
+use crate::header::{HeaderPlace, OWNER_BYTES, PREFIX_BYTES, Prefix};
+use crate::key::{Key8, Key32, KeyBytes};
+use crate::slotted::{SlotGeometry, Slotted};
+use crate::{LINE_BYTES, error::GeometryError};
+
+/// A run of bytes of a node with one meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Field {
+    at: usize,
+    bytes: usize,
+    name: String,
+}
+
+fn field(at: usize, bytes: usize, name: &str) -> Field {
+    Field {
+        at,
+        bytes,
+        name: String::from(name),
+    }
+}
+
+fn header_fields(place: &HeaderPlace, key_len: usize) -> Vec<Field> {
+    let at = place.base;
+    let high_at = at + PREFIX_BYTES;
+    let low = place.low;
+    let mut fields = vec![
+        field(at + offset_of!(Prefix, version), 1, "node version"),
+        field(
+            at + offset_of!(Prefix, kind),
+            1,
+            &format!("kind, {:#04x}", place.kind),
+        ),
+        field(at + offset_of!(Prefix, level), 1, "level"),
+        field(
+            at + offset_of!(Prefix, state),
+            1,
+            "state (low nibble), flags: high fence, lines behind, ahead",
+        ),
+        field(at + offset_of!(Prefix, incarnation), 4, "incarnation"),
+        field(at + offset_of!(Prefix, sibling), 8, "sibling pointer"),
+        field(high_at, key_len, "high fence"),
+        field(high_at + key_len, OWNER_BYTES, "owner"),
+    ];
+    if low.first_len == key_len {
+        fields.push(field(low.first_at, key_len, "low fence"));
+    } else {
+        fields.push(field(low.first_at, low.first_len, "low fence, first part"));
+        fields.push(field(
+            low.second_at,
+            key_len - low.first_len,
+            "low fence, second part",
+        ));
+    }
+    fields
+}
+
+fn slotted_fields(geometry: &SlotGeometry) -> Vec<Field> {
+    let mut fields = header_fields(&geometry.place, geometry.key_len());
+    let version = if geometry.is_in_line() {
+        "line version"
+    } else {
+        "line version, entry version"
+    };
+    for line in 1..geometry.node_bytes() / LINE_BYTES {
+        fields.push(field(line * LINE_BYTES, 1, version));
+    }
+    for index in 0..geometry.capacity() {
+        let at = geometry.slot_offset(index);
+        if geometry.is_in_line() {
+            fields.push(field(at, geometry.entry_bytes(), "entry: presence 1, key, value"));
+            continue;
+        }
+        let mut left = geometry.entry_bytes();
+        let mut from = at;
+        while left > 0 {
+            let bytes = left.min(LINE_BYTES - from % LINE_BYTES);
+            fields.push(field(
+                from,
+                bytes,
+                if from == at {
+                    "entry: presence 1, key, value"
+                } else {
+                    "value, continued"
+                },
+            ));
+            left -= bytes;
+            from += bytes + 1;
+        }
+    }
+    fields
+}
+
+fn bookend_fields<K: KeyBytes>(format: &Bookend<K>) -> Vec<Field> {
+    let mut fields = header_fields(&format.place, K::LEN);
+    for index in 0..format.capacity() {
+        let (at, bytes) = (format.slot_offset(index), format.entry_bytes());
+        fields.push(field(
+            at,
+            bytes,
+            "entry: front version and presence 1, key, value, rear version 1",
+        ));
+    }
+    fields.push(field(format.node_bytes() - 1, 1, "rear node version"));
+    fields
+}
+
+fn checksummed_fields<K: KeyBytes>(format: &Checksummed<K>) -> Vec<Field> {
+    let mut fields = header_fields(&format.place, K::LEN);
+    fields.push(field(0, CHECKSUM_BYTES, "XXH3-64 of all that follows"));
+    fields.push(field(CHECKSUM_BYTES, SEAL_BYTES - CHECKSUM_BYTES, "count"));
+    for index in 0..format.capacity() {
+        fields.push(field(
+            format.slot_offset(index),
+            format.entry_bytes(),
+            "entry, ascending: key, value",
+        ));
+    }
+    fields
+}
+
+/// Sorts fields and names the gaps, so that they tile the node. Panics if two overlap.
+fn tile(mut fields: Vec<Field>, node_bytes: usize) -> Vec<Field> {
+    fields.sort_unstable_by_key(|field| field.at);
+    let mut tiled: Vec<Field> = Vec::new();
+    let mut at = 0;
+    for next in fields.into_iter().filter(|field| field.bytes > 0) {
+        assert!(
+            next.at >= at,
+            "`{}` at {} overlaps what ends at {at}",
+            next.name,
+            next.at
+        );
+        if next.at > at {
+            tiled.push(field(at, next.at - at, "spare"));
+        }
+        at = next.at + next.bytes;
+        tiled.push(next);
+    }
+    assert!(
+        at <= node_bytes,
+        "fields end at {at} in a node of {node_bytes} bytes"
+    );
+    if at < node_bytes {
+        tiled.push(field(at, node_bytes - at, "spare"));
+    }
+    tiled
+}
+
+fn row(out: &mut String, at: usize, bytes: usize, name: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "| {at} | {bytes} | {name} |");
+}
+
+const TABLE_HEAD: &str = "| offset | bytes | field |\n|---:|---:|---|\n";
+
+/// One table per line, equal lines once.
+fn by_lines(fields: &[Field], node_bytes: usize) -> String {
+    let lines = node_bytes / LINE_BYTES;
+    let shape = |line: usize| -> Vec<(usize, usize, &str)> {
+        let inside = |field: &&Field| field.at / LINE_BYTES == line;
+        fields
+            .iter()
+            .filter(inside)
+            .map(|f| (f.at - line * LINE_BYTES, f.bytes, f.name.as_str()))
+            .collect()
+    };
+    let mut out = String::new();
+    let mut line = 0;
+    while line < lines {
+        let alike = (line..lines)
+            .take_while(|next| shape(*next) == shape(line))
+            .count();
+        let last = line + alike - 1;
+        let _ = match alike {
+            1 => writeln!(out, "\nLine {line} (byte {} on)\n", line * LINE_BYTES),
+            _ => writeln!(
+                out,
+                "\nLines {line} to {last}, each (byte {} on)\n",
+                line * LINE_BYTES
+            ),
+        };
+        out.push_str(TABLE_HEAD);
+        for (at, bytes, name) in shape(line) {
+            row(&mut out, at, bytes, name);
+        }
+        line += alike;
+    }
+    out
+}
+
+/// One table, runs of equal fields once.
+fn by_fields(fields: &[Field]) -> String {
+    let mut out = format!("\n{TABLE_HEAD}");
+    for run in fields.chunk_by(|a, b| a.name == b.name && a.bytes == b.bytes) {
+        let first = &run[0];
+        if run.len() == 1 {
+            row(&mut out, first.at, first.bytes, &first.name);
+        } else {
+            row(
+                &mut out,
+                first.at,
+                run.len() * first.bytes,
+                &format!("{} × {}", run.len(), first.name),
+            );
+        }
+    }
+    out
+}
+
+/// What a picture's head says.
+struct Facts {
+    title: &'static str,
+    node_bytes: usize,
+    key_len: usize,
+    value_len: usize,
+    capacity: usize,
+    guard: String,
+}
+
+fn head(facts: &Facts) -> String {
+    let Facts {
+        title,
+        node_bytes,
+        key_len,
+        value_len,
+        capacity,
+        guard,
+    } = facts;
+    // Hundredths of a byte, in whole numbers: the same text on every machine.
+    let per_key = node_bytes * 100 / capacity;
+    // ln 2 ≈ 0.693: what splits at the median leave in a node after inserts in random order.
+    let random = node_bytes * 100_000 / (capacity * 693);
+    format!(
+        "# {title}\n\n{node_bytes} bytes, {key_len}-byte keys, {value_len}-byte values: **{capacity} entries**. \
+         {}.{:02} bytes per key in a full node, {}.{:02} at a fill of 69.3 % (median splits, random inserts).\n\
+         {guard}\n\nNumbers are little-endian, 8-byte keys big-endian.\n",
+        per_key / 100,
+        per_key % 100,
+        random / 100,
+        random % 100,
+    )
+}
+
+fn slotted<K: KeyBytes>(
+    title: &'static str,
+    format: Result<Slotted<K>, GeometryError>,
+) -> Result<String, GeometryError> {
+    let format = format?;
+    let geometry = format.geometry();
+    let entry = match geometry.entry_version_bits() {
+        Some(bits) => format!(" and {bits}-bit entry versions"),
+        None => String::new(),
+    };
+    let facts = Facts {
+        title,
+        node_bytes: geometry.node_bytes(),
+        key_len: geometry.key_len(),
+        value_len: geometry.value_len(),
+        capacity: geometry.capacity(),
+        guard: format!("Guard: {}-bit line versions{entry}.", geometry.version_bits()),
+    };
+    let fields = tile(slotted_fields(geometry), geometry.node_bytes());
+    Ok(head(&facts) + &by_lines(&fields, geometry.node_bytes()))
+}
+
+fn bookend() -> Result<String, GeometryError> {
+    let format = Bookend::<Key8>::with_node_bytes(1024, 8)?;
+    let facts = Facts {
+        title: "Bookend two-level node, 1 KB",
+        node_bytes: format.node_bytes(),
+        key_len: Key8::LEN,
+        value_len: format.value_len(),
+        capacity: format.capacity(),
+        guard: format!(
+            "Guard: {}-bit versions at both ends of node and entry (unsound).",
+            format.place.version_bits
+        ),
+    };
+    Ok(head(&facts) + &by_fields(&tile(bookend_fields(&format), format.node_bytes())))
+}
+
+fn checksummed() -> Result<String, GeometryError> {
+    let format = Checksummed::<Key8>::with_node_bytes(1024, 8)?;
+    let facts = Facts {
+        title: "Checksummed sorted node, 1 KB",
+        node_bytes: format.node_bytes(),
+        key_len: Key8::LEN,
+        value_len: format.value_len(),
+        capacity: format.capacity(),
+        guard: String::from("Guard: one 64-bit checksum."),
+    };
+    Ok(head(&facts) + &by_fields(&tile(checksummed_fields(&format), format.node_bytes())))
+}
+
+/// The picture of every shipped layout: a file stem and its markdown. What `cargo xtask layout` writes to
+/// `docs/layout/`.
+#[must_use]
+pub fn pictures() -> Vec<(&'static str, String)> {
+    let pictures = [
+        (
+            "slotted-1k",
+            slotted("Slotted node, 1 KB", Slotted::<Key8>::with_node_bytes(1024, 8)),
+        ),
+        (
+            "slotted-span32",
+            slotted("Slotted node, span 32", Slotted::<Key8>::with_span(32, 8)),
+        ),
+        (
+            "slotted-span64",
+            slotted("Slotted node, span 64", Slotted::<Key8>::with_span(64, 8)),
+        ),
+        (
+            "slotted-tiny",
+            slotted("Slotted node, tiny", Slotted::<Key8>::tiny(8)),
+        ),
+        (
+            "slotted-1k-key32",
+            slotted(
+                "Slotted node, 1 KB, 32-byte keys",
+                Slotted::<Key32>::with_node_bytes(1024, 8),
+            ),
+        ),
+        (
+            "slotted-1k-value64",
+            slotted(
+                "Slotted node, 1 KB, 64-byte values",
+                Slotted::<Key8>::with_node_bytes(1024, 64),
+            ),
+        ),
+        ("bookend-1k", bookend()),
+        ("checksummed-1k", checksummed()),
+    ];
+    let drawn = pictures.into_iter().map(|(stem, picture)| match picture {
+        Ok(picture) => (stem, picture),
+        Err(error) => panic!("the shipped geometry {stem} is sound: {error}"),
+    });
+    drawn.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any accepted geometry tiles its node: nothing overlaps, nothing sticks out.
+    #[test]
+    fn all_geometries_tile() {
+        for key_len in [8, 32] {
+            for value_len in 0..200 {
+                for node_bytes in [192, 256, 1024, 1088] {
+                    let Ok(geometry) = SlotGeometry::with_node_bytes(node_bytes, key_len, value_len) else {
+                        continue;
+                    };
+                    let fields = tile(slotted_fields(&geometry), node_bytes);
+                    let sum: usize = fields.iter().map(|field| field.bytes).sum();
+                    assert_eq!(sum, node_bytes, "{geometry:?}");
+                    let spanning = fields.iter().find(|f| f.at / 64 != (f.at + f.bytes - 1) / 64);
+                    assert_eq!(spanning, None, "{geometry:?}: no field crosses a line");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn overlaps_are_seen() {
+        let overlapping = vec![field(0, 3, "a"), field(2, 1, "b")];
+        assert!(std::panic::catch_unwind(|| tile(overlapping, 64)).is_err());
+    }
+
+    #[test]
+    fn pictures_show_the_capacities() {
+        let pictures = pictures();
+        let has = |stem, text: &str| {
+            pictures
+                .iter()
+                .any(|(s, picture)| *s == stem && picture.contains(text))
+        };
+        assert!(has("slotted-1k", "**47 entries**"));
+        assert!(has("slotted-1k-key32", "**15 entries**"));
+        assert!(has("bookend-1k", "**54 entries**"));
+        assert!(has("checksummed-1k", "**61 entries**"));
+    }
+}

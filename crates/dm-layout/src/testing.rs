@@ -1,0 +1,287 @@
+//! Node operations as data, run against a plain map: shared by property tests and fuzzing.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::format::{Lookup, NodeFormat, Place, SplitBias, SplitRequest, Stale};
+use crate::header::{FIRST_VERSION, NodeInit};
+use crate::key::{FenceKeys, KeyBytes};
+use crate::value::ValueRef;
+
+/// One operation on a leaf. Keys and values are small numbers, so that operations collide; see [`key_of`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeOp {
+    /// Insert or replace.
+    Upsert(u8, u8),
+    /// Remove.
+    Remove(u8),
+    /// Look up.
+    Get(u8),
+    /// Split at the median and carry on with the left node, or with the right one.
+    Split {
+        /// Carry on with the right node.
+        keep_right: bool,
+    },
+    /// Split, then merge the two again.
+    SplitAndMerge,
+}
+
+impl NodeOp {
+    /// Any three bytes as an operation: total, so that a fuzzer wastes none.
+    #[must_use]
+    pub const fn from_bytes([kind, key, value]: [u8; 3]) -> Self {
+        match kind % 16 {
+            0..=7 => Self::Upsert(key, value),
+            8..=11 => Self::Remove(key),
+            12 | 13 => Self::Get(key),
+            14 => Self::Split {
+                keep_right: value & 1 == 1,
+            },
+            _ => Self::SplitAndMerge,
+        }
+    }
+}
+
+/// The key that stands for a small number: order is kept, and both ends (all zeros, all ones) occur.
+#[must_use]
+pub fn key_of<K: KeyBytes>(small: u8) -> K {
+    K::read_from(&[small; 64])
+}
+
+/// The value that stands for a small number: every byte differs from its neighbours'.
+#[must_use]
+pub fn value_of(small: u8, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|at| small.wrapping_mul(31).wrapping_add(at as u8))
+        .collect()
+}
+
+/// A node's image, the bytes in remote memory that its writes made, and the map that both must equal.
+#[derive(Clone, Debug)]
+pub struct NodeModel<K, F> {
+    format: F,
+    image: Vec<u8>,
+    remote: Vec<u8>,
+    map: BTreeMap<K, Vec<u8>>,
+}
+
+impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
+    /// An empty leaf for all keys.
+    #[must_use]
+    pub fn new(format: F) -> Self {
+        let mut image = vec![0; format.node_bytes()];
+        format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
+        Self {
+            format,
+            remote: image.clone(),
+            image,
+            map: BTreeMap::new(),
+        }
+    }
+
+    /// Runs `op` on the node and the map, WRITEs what the edits say, and compares everything. Panics with the
+    /// first difference.
+    pub fn apply(&mut self, op: NodeOp) {
+        match op {
+            NodeOp::Upsert(key, value) => self.upsert(key_of(key), &value_of(value, self.format.value_len())),
+            NodeOp::Remove(key) => self.remove(&key_of(key)),
+            NodeOp::Get(key) => self.get(&key_of(key)),
+            NodeOp::Split { keep_right } => self.split(keep_right),
+            NodeOp::SplitAndMerge => self.split_and_merge(),
+        }
+        self.compare();
+    }
+
+    fn write(&mut self, range: core::ops::Range<usize>) {
+        self.remote[range.clone()].copy_from_slice(&self.image[range]);
+    }
+
+    fn fences(&self) -> FenceKeys<K> {
+        self.format.accept(&self.image).expect("an image at rest").fences
+    }
+
+    fn upsert(&mut self, key: K, value: &[u8]) {
+        if !self.fences().contains(&key) {
+            return;
+        }
+        let range = match self.format.place(&self.image, &key).expect("an image at rest") {
+            Place::Present(slot) => self.format.update(&mut self.image, slot, value.into()),
+            Place::Free(slot) => self.format.put(&mut self.image, slot, &key, value.into()),
+            Place::Full => {
+                assert_eq!(self.map.len(), self.format.capacity(), "full means full");
+                assert!(
+                    !self.map.contains_key(&key),
+                    "a present key is found in a full node"
+                );
+                return;
+            }
+        };
+        self.map.insert(key, value.to_vec());
+        self.write(range);
+    }
+
+    fn remove(&mut self, key: &K) {
+        let slot = self.format.find(&self.image, key).expect("an image at rest");
+        assert_eq!(slot.is_some(), self.map.remove(key).is_some(), "found is present");
+        if let Some(slot) = slot {
+            let range = self.format.remove(&mut self.image, slot);
+            self.write(range);
+        }
+    }
+
+    fn get(&self, key: &K) {
+        let fences = self.fences();
+        match self.format.lookup(&self.remote, key, 0).expect("a node at rest") {
+            Lookup::Found { slot, value } => {
+                assert_eq!(
+                    Some(value.to_vec()).as_ref(),
+                    self.map.get(key),
+                    "the value of {key:?}"
+                );
+                assert_eq!(
+                    self.format.find(&self.remote, key),
+                    Ok(Some(slot)),
+                    "one key, one slot"
+                );
+            }
+            Lookup::Absent => assert!(
+                fences.contains(key) && !self.map.contains_key(key),
+                "{key:?} absent"
+            ),
+            Lookup::GoRight { .. } => assert!(fences.is_below(key), "{key:?} lies right"),
+            Lookup::Stale(stale) => assert!(*key < fences.low && stale == Stale::Below, "{key:?}: {stale:?}"),
+        }
+        let floor = self.format.floor(&self.remote, key).expect("a node at rest");
+        let want = self.map.range(..=*key).next_back();
+        assert_eq!(
+            floor.map(|(_, k, v)| (k, v.to_vec())),
+            want.map(|(k, v)| (*k, v.clone())),
+            "floor"
+        );
+    }
+
+    fn request<'v>() -> SplitRequest<'v, K> {
+        SplitRequest {
+            right_address: 7,
+            right_incarnation: 1,
+            right_version: FIRST_VERSION,
+            owner: 9,
+            new: None,
+            bias: SplitBias::Median,
+        }
+    }
+
+    /// Splits, WRITEs each step, and returns the right node; `None` with fewer than two keys.
+    fn split_steps(&mut self) -> Option<(K, Vec<u8>)> {
+        let format = self.format.clone();
+        let mut right = vec![0xee; format.node_bytes()];
+        let plan = format
+            .prepare_split(&self.image, &mut right, &Self::request())
+            .expect("sound")?;
+        let range = format.announce_split(&mut self.image, &plan).expect("sound");
+        self.write(range);
+        let range = format.clear_split(&mut self.image, &plan).expect("sound");
+        self.write(range);
+        let range = format.finish_split(&mut self.image).expect("sound");
+        self.write(range);
+        format.open(&mut right).expect("sound");
+        Some((plan.separator, right))
+    }
+
+    fn split(&mut self, keep_right: bool) {
+        let Some((separator, right)) = self.split_steps() else {
+            assert!(self.map.len() < 2, "two keys can split");
+            return;
+        };
+        let moved = self.map.split_off(&separator);
+        assert!(
+            !moved.is_empty() && !self.map.is_empty(),
+            "both sides hold something"
+        );
+        if keep_right {
+            self.compare();
+            self.map = moved;
+            self.image.clone_from(&right);
+            self.remote = right;
+        }
+    }
+
+    fn split_and_merge(&mut self) {
+        let Some((_, mut right)) = self.split_steps() else {
+            return;
+        };
+        let format = self.format.clone();
+        format.freeze(&mut right, 9).expect("sound");
+        assert!(
+            format.merge_fits(&self.image, &right).expect("sound"),
+            "halves fit together"
+        );
+        let right_header = format.accept(&right).expect("sound");
+        let range = format.announce_merge(&mut self.image, 9).expect("sound");
+        self.write(range);
+        let range = format.copy_merge(&mut self.image, &right).expect("sound");
+        self.write(range);
+        let range = format
+            .finish_merge(&mut self.image, &right_header)
+            .expect("sound");
+        self.write(range);
+        format.bury(&mut right, 5).expect("sound");
+        let dead = format.lookup(&right, &K::MIN, 0);
+        assert_eq!(
+            dead,
+            Ok(Lookup::Stale(Stale::Dead { forward: 5 })),
+            "dead nodes forward"
+        );
+        assert_eq!(format.len(&right), Ok(0), "dead nodes hold nothing");
+    }
+
+    /// Remote bytes equal the image, and both equal the map.
+    fn compare(&self) {
+        assert_eq!(self.remote, self.image, "the ranges cover every change");
+        let header = self.format.audit(&self.remote).expect("a node at rest");
+        let mut entries: Vec<(K, ValueRef<'_>)> = Vec::new();
+        self.format
+            .gather(&self.remote, &header.fences, &mut entries)
+            .expect("a node at rest");
+        assert_eq!(
+            self.format.len(&self.remote),
+            Ok(entries.len()),
+            "no entry outside the fences"
+        );
+        let entries: Vec<_> = entries
+            .iter()
+            .map(|(key, value)| (*key, value.to_vec()))
+            .collect();
+        let want: Vec<_> = self
+            .map
+            .iter()
+            .map(|(key, value)| (*key, value.clone()))
+            .collect();
+        assert_eq!(entries, want, "the node against the map");
+    }
+}
+
+/// Every reading function on arbitrary bytes: whatever they return, they return. Bytes that are `accept`ed are
+/// read on, as a caller would.
+pub fn read_everything<K: KeyBytes, F: NodeFormat<K>>(format: &F, bytes: &[u8], key: &K) {
+    let _ = format.lookup(bytes, key, 0);
+    let _ = format.header(bytes);
+    let _ = format.place(bytes, key);
+    let _ = format.floor(bytes, key);
+    let _ = format.audit(bytes);
+    let header = format.accept(bytes);
+    let fences = header.map_or(FenceKeys::ALL, |header| header.fences);
+    let mut entries = Vec::new();
+    if format.gather(bytes, &fences, &mut entries).is_ok() {
+        for (_, value) in &entries {
+            assert_eq!(
+                value.to_vec().len(),
+                format.value_len(),
+                "a value of the format's length"
+            );
+        }
+    }
+    let mut right = vec![0; format.node_bytes()];
+    let _ = format.prepare_split(bytes, &mut right, &NodeModel::<K, F>::request());
+}

@@ -1,0 +1,361 @@
+//! Every READ that an RNIC could return while a node changes: each line from any moment of the timeline.
+//!
+//! A timeline is the node after each line that a WRITE placed. A READ may show line 0 as of one moment, line 1 as
+//! of another, and so on; small nodes let a test try all combinations.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::ops::Range;
+
+use dm_layout::{
+    Bookend, CheckFailure, Checksummed, FIRST_VERSION, FenceKeys, Key8, Key32, KeyBytes, LINE_BYTES, Lookup,
+    NodeFormat, NodeInit, Place, Slotted, SplitBias, SplitRequest,
+};
+
+/// In which order the lines of one WRITE land.
+#[derive(Clone, Copy, PartialEq)]
+enum Landing {
+    Increasing,
+    Decreasing,
+}
+
+struct Remote {
+    timeline: Vec<Vec<u8>>,
+    landing: Landing,
+}
+
+impl Remote {
+    fn new(image: &[u8], landing: Landing) -> Self {
+        Self {
+            timeline: vec![image.to_vec()],
+            landing,
+        }
+    }
+
+    /// WRITEs `image[range]`, one line after the other.
+    fn write(&mut self, image: &[u8], range: Range<usize>) {
+        let lines = range.start / LINE_BYTES..range.end.div_ceil(LINE_BYTES);
+        let mut lines: Vec<_> = lines.collect();
+        if self.landing == Landing::Decreasing {
+            lines.reverse();
+        }
+        for line in lines {
+            let from = range.start.max(line * LINE_BYTES);
+            let to = range.end.min((line + 1) * LINE_BYTES);
+            let mut next = self.timeline.last().unwrap().clone();
+            next[from..to].copy_from_slice(&image[from..to]);
+            if next != *self.timeline.last().unwrap() {
+                self.timeline.push(next);
+            }
+        }
+    }
+
+    /// Calls `judge` with every mixture of lines.
+    fn every_read(&self, mut judge: impl FnMut(&[u8])) {
+        let lines = self.timeline[0].len() / LINE_BYTES;
+        let mut moments = vec![0; lines];
+        let mut read = self.timeline[0].clone();
+        'reads: loop {
+            for (line, moment) in moments.iter().enumerate() {
+                let range = line * LINE_BYTES..(line + 1) * LINE_BYTES;
+                read[range.clone()].copy_from_slice(&self.timeline[*moment][range]);
+            }
+            judge(&read);
+            for moment in &mut moments {
+                *moment += 1;
+                if *moment < self.timeline.len() {
+                    continue 'reads;
+                }
+                *moment = 0;
+            }
+            return;
+        }
+    }
+}
+
+fn key<K: KeyBytes>(small: u8) -> K {
+    K::read_from(&[small; 32])
+}
+
+fn value(small: u8, len: usize) -> Vec<u8> {
+    vec![small; len]
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Verdict {
+    answers: u64,
+    torn: u64,
+    wrong: u64,
+}
+
+/// Whether every key in `keys` (present throughout, in this node or right of `separator`) is always found, sent
+/// right with reason, or refused as torn.
+fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
+    format: &F,
+    remote: &Remote,
+    keys: &[u8],
+    lowest_separator: u8,
+    values: impl Fn(u8) -> Vec<u8>,
+) -> Verdict {
+    let mut verdict = Verdict::default();
+    remote.every_read(|read| {
+        for small in keys {
+            let right = match format.lookup(read, &key(*small), 0) {
+                Err(CheckFailure::Torn { .. }) => {
+                    verdict.torn += 1;
+                    continue;
+                }
+                Ok(Lookup::Found { value: found, .. }) => {
+                    let found = found.to_vec();
+                    found.iter().all(|byte| *byte == found[0]) && values(*small).contains(&found[0])
+                }
+                Ok(Lookup::GoRight { .. }) => *small >= lowest_separator,
+                Ok(Lookup::Absent | Lookup::Stale(_)) | Err(_) => false,
+            };
+            verdict.answers += 1;
+            verdict.wrong += u64::from(!right);
+        }
+        // What a scan gathers from an accepted node: all keys below its own high fence.
+        if let Ok(header) = format.accept(read) {
+            let mut entries = Vec::new();
+            if format.gather(read, &header.fences, &mut entries).is_ok() {
+                let want = keys
+                    .iter()
+                    .map(|small| key(*small))
+                    .filter(|key| header.fences.contains(key));
+                let complete = want.clone().all(|key| entries.iter().any(|entry| entry.0 == key));
+                verdict.wrong += u64::from(!complete);
+            }
+        }
+    });
+    verdict
+}
+
+/// Splits and merges `rounds` times, with `keys`, in slots of this order, present throughout; returns the verdict
+/// over the left node.
+fn structural<K: KeyBytes, F: NodeFormat<K>>(
+    format: &F,
+    keys: &[u8],
+    new: Option<u8>,
+    rounds: usize,
+    merge: bool,
+    landing: Landing,
+) -> Verdict {
+    let values: Vec<_> = keys
+        .iter()
+        .chain(&new)
+        .map(|small| (*small, value(*small, format.value_len())))
+        .collect();
+    let mut left = vec![0; format.node_bytes()];
+    let entries = values.iter().filter(|(small, _)| keys.contains(small));
+    let entries = entries.map(|(small, value)| (key::<K>(*small), value.as_slice().into()));
+    format.build(&mut left, &NodeInit::live(0, FenceKeys::ALL), entries);
+    let mut remote = Remote::new(&left, landing);
+    let mut lowest = u8::MAX;
+    for round in 0..rounds {
+        let new = if round == 0 { new } else { None };
+        let request = SplitRequest {
+            right_address: 64,
+            right_incarnation: 1,
+            right_version: FIRST_VERSION,
+            owner: 3,
+            new: new.map(|small| {
+                (
+                    key::<K>(small),
+                    values.iter().find(|v| v.0 == small).unwrap().1.as_slice().into(),
+                )
+            }),
+            bias: SplitBias::Median,
+        };
+        let mut right = vec![0; format.node_bytes()];
+        let plan = format
+            .prepare_split(&left, &mut right, &request)
+            .unwrap()
+            .unwrap();
+        let mut probe = [0; 32];
+        plan.separator.write_to(&mut probe[..K::LEN]);
+        lowest = lowest.min(probe[0]);
+        let range = format.announce_split(&mut left, &plan).unwrap();
+        remote.write(&left, range);
+        let range = format.clear_split(&mut left, &plan).unwrap();
+        remote.write(&left, range);
+        let range = format.finish_split(&mut left).unwrap();
+        remote.write(&left, range);
+        // The right node has every key from the separator on.
+        format.open(&mut right).unwrap();
+        let moved = values
+            .iter()
+            .filter(|(small, _)| key::<K>(*small) >= plan.separator);
+        for (small, value) in moved {
+            let found = format.lookup(&right, &key(*small), 0).unwrap();
+            assert!(matches!(found, Lookup::Found { value: found, .. } if found.to_vec() == *value));
+        }
+        if let Some(small) = new.filter(|small| key::<K>(*small) < plan.separator) {
+            assert!(
+                format.find(&left, &key(small)).unwrap().is_some(),
+                "the new key is in the left node"
+            );
+        }
+        if merge {
+            let right_header = format.header(&right).unwrap();
+            let range = format.announce_merge(&mut left, 3).unwrap();
+            remote.write(&left, range);
+            let range = format.copy_merge(&mut left, &right).unwrap();
+            remote.write(&left, range);
+            let range = format.finish_merge(&mut left, &right_header).unwrap();
+            remote.write(&left, range);
+        }
+    }
+    assert_eq!(
+        *remote.timeline.last().unwrap(),
+        left,
+        "the steps' ranges cover every change"
+    );
+    judge_keys(format, &remote, keys, lowest, |small| value(small, 1))
+}
+
+fn all_sound<K: KeyBytes, F: NodeFormat<K>>(format: &F) {
+    let ascending: Vec<u8> = (1..=format.capacity() as u8).map(|small| small * 10).collect();
+    let descending: Vec<u8> = ascending.iter().rev().copied().collect();
+    // The last key second, so that both halves lie in the header's line.
+    let mut mixed = ascending.clone();
+    mixed[1..].rotate_right(1);
+    for (landing, full) in [
+        (Landing::Increasing, &ascending),
+        (Landing::Decreasing, &descending),
+        (Landing::Increasing, &mixed),
+    ] {
+        for new in [5, 25, 255] {
+            let verdict = structural(format, full, Some(new), 1, false, landing);
+            assert_eq!(verdict.wrong, 0, "split of {format:?} with {new}: {verdict:?}");
+            assert!(
+                verdict.answers > 0 && verdict.torn > 0,
+                "both happened: {verdict:?}"
+            );
+        }
+        let verdict = structural(format, full, None, 1, true, landing);
+        assert_eq!(verdict.wrong, 0, "split and merge of {format:?}: {verdict:?}");
+        assert!(
+            verdict.answers > 0 && verdict.torn > 0,
+            "both happened: {verdict:?}"
+        );
+    }
+}
+
+#[test]
+fn splits_and_merges_are_sound_in_any_order() {
+    all_sound::<Key8, _>(&Slotted::tiny(8).unwrap());
+    all_sound::<Key8, _>(&Slotted::with_node_bytes(256, 8).unwrap());
+    all_sound::<Key8, _>(&Slotted::with_node_bytes(256, 30).unwrap());
+    all_sound::<Key8, _>(&Slotted::with_node_bytes(320, 100).unwrap());
+    all_sound::<Key32, _>(&Slotted::with_node_bytes(256, 8).unwrap());
+    all_sound::<Key8, _>(&Checksummed::with_node_bytes(192, 8).unwrap());
+}
+
+#[test]
+fn one_write_split_is_sound_for_readers() {
+    let format = Slotted::<Key8>::with_node_bytes(256, 8).unwrap();
+    let keys: Vec<u8> = (1..=format.capacity() as u8).collect();
+    let values: Vec<_> = keys.iter().map(|small| value(*small, 8)).collect();
+    let mut left = vec![0; 256];
+    let entries = keys
+        .iter()
+        .zip(&values)
+        .map(|(small, value)| (key(*small), value.as_slice().into()));
+    format.build(&mut left, &NodeInit::live(0, FenceKeys::ALL), entries);
+    let mut remote = Remote::new(&left, Landing::Decreasing);
+    let request = SplitRequest {
+        right_address: 64,
+        right_incarnation: 1,
+        right_version: FIRST_VERSION,
+        owner: 3,
+        new: None,
+        bias: SplitBias::Median,
+    };
+    let mut right = vec![0; 256];
+    let plan = format
+        .prepare_split(&left, &mut right, &request)
+        .unwrap()
+        .unwrap();
+    let range = format.split_at_once(&mut left, &plan).unwrap();
+    remote.write(&left, range);
+    let verdict = judge_keys(&format, &remote, &keys, keys[keys.len() / 2], |small| vec![small]);
+    assert_eq!(verdict.wrong, 0, "{verdict:?}");
+}
+
+/// Versions of 2 bits: the stated bound holds, and beyond it the checker sees the wrap.
+#[test]
+fn versions_wrap_where_stated() {
+    // A merge brings 20 back to another line than it left.
+    let keys = [10, 30, 20];
+    let format = |bits| Slotted::<Key8>::tiny(8).unwrap().with_version_bits(bits).unwrap();
+    let two_changes = structural(&format(2), &keys, None, 1, true, Landing::Increasing);
+    assert_eq!(two_changes.wrong, 0, "{two_changes:?}");
+    let four_changes = structural(&format(2), &keys, None, 2, true, Landing::Increasing);
+    assert!(
+        four_changes.wrong > 0,
+        "a 2-bit version wraps after four changes: {four_changes:?}"
+    );
+    let wider = structural(&format(3), &keys, None, 2, true, Landing::Increasing);
+    assert_eq!(wider.wrong, 0, "{wider:?}");
+}
+
+/// Flaw T-S2a: bookends accept a mixture, and a present key is reported absent.
+#[test]
+fn bookends_accept_mixtures() {
+    let format = Bookend::<Key8>::with_node_bytes(192, 8).unwrap();
+    // What moves lies within lines; the entries across lines stay.
+    let keys = [8, 1, 5, 6, 7, 2, 3, 4];
+    let verdict = structural(&format, &keys, None, 1, true, Landing::Increasing);
+    assert!(verdict.wrong > 0, "{verdict:?}");
+}
+
+/// Updates in place of one key, next to a removal and an insert: each value read was written as a whole.
+fn in_place<F: NodeFormat<Key8>>(format: &F, landing: Landing) -> Verdict {
+    let len = format.value_len();
+    let first = [value(1, len), value(2, len)];
+    let entries = [
+        (key(10), first[0].as_slice().into()),
+        (key(20), first[1].as_slice().into()),
+    ];
+    let mut image = vec![0; format.node_bytes()];
+    format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), entries);
+    let mut remote = Remote::new(&image, landing);
+    for round in 3..5 {
+        let new = value(round, len);
+        let slot = format.find(&image, &key(20)).unwrap().unwrap();
+        let range = format.update(&mut image, slot, new.as_slice().into());
+        remote.write(&image, range);
+        let slot = format.find(&image, &key(10)).unwrap();
+        if let Some(slot) = slot {
+            let range = format.remove(&mut image, slot);
+            remote.write(&image, range);
+            let Place::Free(free) = format.place(&image, &key(15)).unwrap() else {
+                panic!("one is free")
+            };
+            let range = format.put(&mut image, free, &key(15), new.as_slice().into());
+            remote.write(&image, range);
+        }
+    }
+    judge_keys(format, &remote, &[20], u8::MAX, |_| vec![2, 3, 4])
+}
+
+#[test]
+fn values_over_lines_are_never_mixed() {
+    for landing in [Landing::Increasing, Landing::Decreasing] {
+        for value_len in [8, 54, 55, 100] {
+            let verdict = in_place(&Slotted::<Key8>::with_span(2, value_len).unwrap(), landing);
+            assert_eq!(verdict.wrong, 0, "{value_len}: {verdict:?}");
+            assert!(
+                verdict.answers > 0 && (verdict.torn > 0 || value_len < 55),
+                "{value_len}: {verdict:?}"
+            );
+        }
+        let verdict = in_place(&Checksummed::<Key8>::with_span(2, 60).unwrap(), landing);
+        assert_eq!(verdict.wrong, 0, "{verdict:?}");
+        let verdict = in_place(&Bookend::<Key8>::with_span(2, 120).unwrap(), landing);
+        assert!(
+            verdict.wrong > 0,
+            "bookends around an entry of three lines: {verdict:?}"
+        );
+    }
+}

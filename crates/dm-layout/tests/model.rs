@@ -1,0 +1,72 @@
+//! Every format against a plain map; remote bytes against the image; arbitrary bytes.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use dm_layout::testing::{NodeModel, NodeOp, key_of, read_everything};
+use dm_layout::{Bookend, Checksummed, Key8, Key32, NodeFormat, Slotted};
+use proptest::prelude::*;
+
+/// Runs a generic function on every shipped kind of format and entry.
+macro_rules! on_every_format {
+    ($run:ident ( $($argument:expr),* )) => {{
+        $run::<Key8, _>(&Slotted::with_node_bytes(1024, 8).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Slotted::tiny(8).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Slotted::with_span(8, 16).unwrap().with_version_bits(2).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Slotted::with_span(7, 13).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Slotted::with_span(5, 0).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Slotted::with_span(5, 200).unwrap(), $($argument),*);
+        $run::<Key32, _>(&Slotted::with_span(6, 8).unwrap(), $($argument),*);
+        $run::<Key32, _>(&Slotted::with_span(4, 64).unwrap().with_version_bits(3).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Bookend::with_span(8, 8).unwrap(), $($argument),*);
+        $run::<Key32, _>(&Bookend::with_span(5, 40).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Checksummed::with_span(8, 8).unwrap(), $($argument),*);
+        $run::<Key32, _>(&Checksummed::with_span(5, 40).unwrap(), $($argument),*);
+    }};
+}
+
+fn run_ops<K: dm_layout::KeyBytes, F: NodeFormat<K>>(format: &F, ops: &[[u8; 3]]) {
+    let mut model = NodeModel::new(format.clone());
+    for op in ops {
+        model.apply(NodeOp::from_bytes(*op));
+    }
+}
+
+fn read_any<K: dm_layout::KeyBytes, F: NodeFormat<K>>(format: &F, seed: &[u8], flips: &[(usize, u8)]) {
+    let key = key_of(seed[0]);
+    // Short, long, and of the right length.
+    read_everything(format, &seed[1..], &key);
+    let mut noise: Vec<u8> = seed.iter().copied().cycle().take(format.node_bytes()).collect();
+    read_everything(format, &noise, &key);
+    // A true node with a few bytes changed reaches further than noise.
+    let init = dm_layout::NodeInit::live(0, dm_layout::FenceKeys::ALL);
+    let value = vec![3; format.value_len()];
+    let entries = (0..format.capacity() as u8 - 1).map(|k| (key_of(k), value.as_slice().into()));
+    format.build(&mut noise, &init, entries);
+    for (at, byte) in flips {
+        noise[at % format.node_bytes()] = *byte;
+        read_everything(format, &noise, &key);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nodes_behave_as_maps(ops in prop::collection::vec(any::<[u8; 3]>(), 1..120)) {
+        // Few keys, so that operations meet: both ends and a dozen between.
+        let ops: Vec<_> = ops.iter().map(|[op, key, value]| [*op, key % 14 * 19 + key / 128 * 8, *value]).collect();
+        on_every_format!(run_ops(&ops));
+    }
+
+    #[test]
+    fn wide_key_spaces_fill_nodes(ops in prop::collection::vec(any::<[u8; 3]>(), 100..300)) {
+        run_ops::<Key8, _>(&Slotted::with_node_bytes(1024, 8).unwrap(), &ops);
+    }
+
+    #[test]
+    fn decoding_is_total(
+        seed in prop::collection::vec(any::<u8>(), 2..300),
+        flips in prop::collection::vec((any::<usize>(), any::<u8>()), 1..12),
+    ) {
+        on_every_format!(read_any(&seed, &flips));
+    }
+}
