@@ -2,6 +2,7 @@
 
 mod callgrind;
 mod client;
+mod inlined;
 mod split;
 
 use crate::Result;

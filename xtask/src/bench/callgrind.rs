@@ -3,18 +3,21 @@
 //! The format is the one of Valgrind's manual, "Callgrind Format Specification": `fl=`/`fi=`/`fe=` name the source
 //! file (the latter two while inlined code runs), `fn=` the function, a line of numbers is a position and a cost,
 //! `calls=` announces that the next line's cost is that of a call to `cfn=`, callees included. Names are written once
-//! and then stand as a number in brackets.
+//! and then stand as a number in brackets; positions may be told as a step from the line before.
 
 use crate::Result;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Code of one function that came from one source file: inlined code keeps the file it was written in.
+/// Code of one function that came from one source file: inlined code keeps the file it was written in. Before
+/// [`Profile::place`], one instruction of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Site {
     /// The function as the linker knows it, demangled.
     pub(super) function: String,
     /// The source file, or "???".
     pub(super) file: String,
+    /// The instruction's address in the measured program, as its symbol table counts; 0 elsewhere.
+    pub(super) address: u64,
 }
 
 /// One run's counts; a difference of two runs' counts may hold negative ones.
@@ -29,9 +32,12 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// Reads one callgrind output file.
-    pub(super) fn parse(text: &str) -> Result<Self> {
-        let mut reader = Reader::default();
+    /// Reads one callgrind output file. Addresses are kept for the object file named `program`.
+    pub(super) fn parse(text: &str, program: &str) -> Result<Self> {
+        let mut reader = Reader {
+            program: program.to_owned(),
+            ..Reader::default()
+        };
         for (index, line) in text.lines().enumerate() {
             reader
                 .line(line)
@@ -54,6 +60,35 @@ impl Profile {
             homes: self.homes.clone(),
         }
     }
+
+    /// Every address that counts or calls.
+    pub(super) fn addresses(&self) -> BTreeSet<u64> {
+        let sites = self.own.keys().chain(self.calls.keys().map(|(site, _)| site));
+        sites
+            .map(|site| site.address)
+            .filter(|address| *address != 0)
+            .collect()
+    }
+
+    /// Puts each address into the file that `files` names for it, if it names one, and forgets the addresses.
+    pub(super) fn place(&self, files: &BTreeMap<u64, String>) -> Self {
+        let place = |site: &Site| Site {
+            function: site.function.clone(),
+            file: files.get(&site.address).unwrap_or(&site.file).clone(),
+            address: 0,
+        };
+        let mut placed = Self {
+            homes: self.homes.clone(),
+            ..Self::default()
+        };
+        for (site, count) in &self.own {
+            *placed.own.entry(place(site)).or_default() += count;
+        }
+        for ((site, callee), count) in &self.calls {
+            *placed.calls.entry((place(site), callee.clone())).or_default() += count;
+        }
+        placed
+    }
 }
 
 fn difference<K: Ord + Clone>(more: &BTreeMap<K, i64>, less: &BTreeMap<K, i64>) -> BTreeMap<K, i64> {
@@ -70,6 +105,10 @@ struct Reader {
     profile: Profile,
     files: HashMap<String, String>,
     functions: HashMap<String, String>,
+    objects: HashMap<String, String>,
+    /// The file name of the measured program.
+    program: String,
+    object: String,
     function: String,
     file: String,
     callee: String,
@@ -77,6 +116,10 @@ struct Reader {
     in_call: bool,
     /// How many numbers of a cost line are positions.
     positions: usize,
+    /// Whether the first of them is an instruction's address.
+    has_addresses: bool,
+    /// The address of the last cost line.
+    address: u64,
     /// Which of the numbers after the positions counts instructions.
     event: usize,
     /// What callgrind itself says the sum is.
@@ -101,15 +144,20 @@ impl Reader {
                 "cfn" => self.callee = named(&mut self.functions, value)?,
                 // The callee's file is not needed, but its name may be written here for the first time.
                 "cfl" | "cfi" => drop(named(&mut self.files, value)?),
+                "ob" => self.object = named(&mut self.objects, value)?,
+                "cob" => drop(named(&mut self.objects, value)?),
                 "calls" => self.in_call = true,
-                // Objects, jumps: the functions say enough.
+                // Jumps: the functions say enough.
                 _ => {}
             }
             return Ok(());
         }
         if let Some((key, value)) = line.split_once(':') {
             match key {
-                "positions" => self.positions = value.split_whitespace().count(),
+                "positions" => {
+                    self.positions = value.split_whitespace().count();
+                    self.has_addresses = value.split_whitespace().next() == Some("instr");
+                }
                 "events" => {
                     let at = value.split_whitespace().position(|event| event == "Ir");
                     self.event = at.ok_or("no instruction counts (event Ir) in this file")?;
@@ -125,15 +173,19 @@ impl Reader {
     }
 
     fn cost(&mut self, line: &str) -> Result<()> {
-        let positions = self.positions.max(1);
+        let numbers: Vec<_> = line.split_whitespace().collect();
+        if self.has_addresses {
+            self.address = step(self.address, numbers[0])?;
+        }
         // Events that did not happen are left out from the right.
-        let count = line
-            .split_whitespace()
-            .nth(positions + self.event)
-            .map_or(Ok(0), str::parse::<i64>)?;
+        let count = numbers
+            .get(self.positions.max(1) + self.event)
+            .map_or(Ok(0), |count| count.parse::<i64>())?;
+        let in_program = self.object.rsplit('/').next() == Some(&self.program);
         let site = Site {
             function: self.function.clone(),
             file: self.file.clone(),
+            address: if in_program { self.address } else { 0 },
         };
         if std::mem::take(&mut self.in_call) {
             *self.profile.calls.entry((site, self.callee.clone())).or_default() += count;
@@ -155,6 +207,20 @@ impl Reader {
             Some(_) => Ok(()),
         }
     }
+}
+
+/// A position: a number, or `+n`, `-n` or `*` from the one before.
+fn step(from: u64, position: &str) -> Result<u64> {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    Ok(match position.split_at_checked(1) {
+        Some(("*", _)) => from,
+        Some(("+", by)) => from.wrapping_add(number(by)?),
+        Some(("-", by)) => from.wrapping_sub(number(by)?),
+        _ => number(position)?,
+    })
 }
 
 /// `(7) name` defines number 7, `(7)` uses it, a bare name is itself.
@@ -211,12 +277,13 @@ totals: 1150
         Site {
             function: function.to_owned(),
             file: file.to_owned(),
+            address: 0,
         }
     }
 
     #[test]
     fn own_cost_and_calls_stand_apart_and_inlined_code_keeps_its_file() {
-        let profile = Profile::parse(RUN).unwrap();
+        let profile = Profile::parse(RUN, "x").unwrap();
         let tree = site("sherman::get", "crates/sherman/src/tree.rs");
         let region = site("sherman::get", "crates/dm-sync/src/region.rs");
         assert_eq!(
@@ -233,19 +300,19 @@ totals: 1150
     fn a_file_cut_short_is_refused() {
         let cut = RUN.replace("fn=(2)\n0 900\n", "");
         assert!(
-            Profile::parse(&cut)
+            Profile::parse(&cut, "x")
                 .unwrap_err()
                 .to_string()
                 .contains("add up to 250")
         );
         assert!(
-            Profile::parse("events: Ir\nfn=(1) a\n1 1\n")
+            Profile::parse("events: Ir\nfn=(1) a\n1 1\n", "x")
                 .unwrap_err()
                 .to_string()
                 .contains("cut short")
         );
         assert!(
-            Profile::parse("events: Ir\nfn=(1)\n")
+            Profile::parse("events: Ir\nfn=(1)\n", "x")
                 .unwrap_err()
                 .to_string()
                 .contains("line 2")
@@ -254,18 +321,40 @@ totals: 1150
 
     #[test]
     fn the_instruction_count_is_found_among_other_events() {
-        let profile =
-            Profile::parse("positions: instr line\nevents: Dr Ir\nfn=a\n0x0 1\n0 1 7 9\ntotals: 7 9\n")
-                .unwrap();
+        let profile = Profile::parse(
+            "positions: instr line\nevents: Dr Ir\nfn=a\n0x0 1\n0 1 7 9\ntotals: 7 9\n",
+            "x",
+        )
+        .unwrap();
         assert_eq!(profile.total(), 9);
     }
 
     #[test]
+    fn addresses_of_the_program_tell_the_file_better_than_the_line_does() {
+        let run = "positions: instr line\nevents: Ir\ncob=(2) /lib/libc.so\nob=(1) /bin/x\nfl=core/atomic.rs\nfn=main\n\
+                   0x1000 4 5\n+0x10 +1 7\n* * 1\ncfn=memcpy\ncalls=1 0x9 0\n-8 * 90\nob=(2)\nfn=memcpy\n0x10 0 90\ntotals: 103\n";
+        let profile = Profile::parse(run, "x").unwrap();
+        assert_eq!(profile.addresses(), BTreeSet::from([0x1000, 0x1008, 0x1010]));
+        let files = BTreeMap::from([(0x1010, "region.rs".to_owned()), (0x1008, "leaf.rs".to_owned())]);
+        let placed = profile.place(&files);
+        let expected = [
+            (site("main", "core/atomic.rs"), 5),
+            (site("main", "region.rs"), 8),
+            (site("memcpy", "core/atomic.rs"), 90),
+        ];
+        assert_eq!(placed.own, BTreeMap::from(expected));
+        assert_eq!(
+            placed.calls,
+            BTreeMap::from([((site("main", "leaf.rs"), "memcpy".to_owned()), 90)])
+        );
+    }
+
+    #[test]
     fn a_difference_keeps_only_what_changed() {
-        let profile = Profile::parse(RUN).unwrap();
+        let profile = Profile::parse(RUN, "x").unwrap();
         let nothing = profile.minus(&profile);
         assert!(nothing.own.is_empty() && nothing.calls.is_empty());
-        let more = Profile::parse(&RUN.replace("10 100", "10 140").replace("1150", "1190")).unwrap();
+        let more = Profile::parse(&RUN.replace("10 100", "10 140").replace("1150", "1190"), "x").unwrap();
         let difference = more.minus(&profile);
         assert_eq!((difference.total(), difference.own.len()), (40, 1));
     }

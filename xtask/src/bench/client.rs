@@ -7,6 +7,7 @@
 
 use super::{
     callgrind::Profile,
+    inlined,
     split::{Part, split},
 };
 use crate::{Result, workspace};
@@ -75,7 +76,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         .map(|package| package.name)
         .collect();
     for op in &options.ops {
-        let measured = measure(&shell, &program, op, options)?;
+        let measured = measure(&shell, &program, op, options, &crates)?;
         let parts = split(&measured.more, &crates);
         if options.json {
             println!("{}", json(&measured, &parts));
@@ -87,17 +88,25 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
 }
 
 /// Two runs of one operation, and their difference.
-fn measure(shell: &Shell, program: &Path, op: &str, options: &Options) -> Result<Measured> {
+fn measure(
+    shell: &Shell,
+    program: &Path,
+    op: &str,
+    options: &Options,
+    crates: &[String],
+) -> Result<Measured> {
     let dir = shell.create_temp_dir()?;
     let (few, low) = profile(shell, program, dir.path(), op, options.low, &options.args)?;
     let (many, high) = profile(shell, program, dir.path(), op, options.high, &options.args)?;
     let operations = many.checked_sub(few).filter(|more| *more > 0).ok_or_else(|| {
         format!("{op}: the longer run completed {many} operations, the shorter {few}: nothing to divide by")
     })?;
+    let more = high.minus(&low);
+    let files = inlined::own_files(shell, program, &more.addresses(), crates)?;
     Ok(Measured {
         op: op.to_owned(),
         operations,
-        more: high.minus(&low),
+        more: more.place(&files),
     })
 }
 
@@ -132,10 +141,11 @@ fn profile(
 ) -> Result<(u64, Profile)> {
     let file = dir.join(format!("{op}-{count}.callgrind"));
     let count = count.to_string();
-    // --dump-line is on by default and is what tells inlined code apart; --dump-instr=no keeps the file small.
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    // Addresses (--dump-instr) are what tells inlined code apart.
     let output = cmd!(
         shell,
-        "valgrind --quiet --tool=callgrind --dump-instr=no --callgrind-out-file={file} {program} --op {op} --ops {count} {args...}"
+        "valgrind --quiet --tool=callgrind --dump-instr=yes --callgrind-out-file={file} {program} --op {op} --ops {count} {args...}"
     )
     .read()?;
     let completed = completed(&output).ok_or_else(|| {
@@ -144,7 +154,7 @@ fn profile(
             program.display()
         )
     })?;
-    Ok((completed, Profile::parse(&fs::read_to_string(file)?)?))
+    Ok((completed, Profile::parse(&fs::read_to_string(file)?, &name)?))
 }
 
 fn completed(output: &str) -> Option<u64> {
@@ -183,11 +193,13 @@ fn table(measured: &Measured, parts: &BTreeMap<Part, f64>, top: usize) -> String
         "{}: instructions per operation, over {} operations",
         measured.op, measured.operations
     )];
-    for (group, sum) in groups(parts) {
+    // What two runs differ by besides their operations, such as printing a longer number, is not worth a line.
+    let counts = |count: f64| each(count).abs() >= 0.05;
+    for (group, sum) in groups(parts).into_iter().filter(|(_, sum)| counts(*sum)) {
         lines.push(format!("  {:<34}{:>10.1}", group, each(sum)));
         let inner = parts
             .iter()
-            .filter(|(part, _)| part.group() == group && !part.name().is_empty());
+            .filter(|(part, count)| part.group() == group && !part.name().is_empty() && counts(**count));
         lines.extend(inner.map(|(part, count)| format!("    {:<32}{:>10.1}", part.name(), each(*count))));
     }
     lines.push(format!(
@@ -203,7 +215,10 @@ fn table(measured: &Measured, parts: &BTreeMap<Part, f64>, top: usize) -> String
         }
         let mut functions: Vec<_> = functions.into_iter().collect();
         functions.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
-        let shown = functions.iter().take(top);
+        let shown = functions
+            .iter()
+            .take(top)
+            .filter(|(_, count)| counts(*count as f64));
         lines.extend(shown.map(|(name, count)| format!("    {:>10.1}  {name}", each(*count as f64))));
     }
     lines.join("\n") + "\n"
@@ -217,6 +232,7 @@ mod tests {
         let site = |function: &str| Site {
             function: function.to_owned(),
             file: "???".to_owned(),
+            address: 0,
         };
         let more = Profile {
             own: BTreeMap::from([(site("a"), 50), (site("b"), 250)]),
@@ -300,11 +316,12 @@ mod tests {
             args: Vec::new(),
         };
         let program = build(&shell, &options).unwrap();
-        let once = measure(&shell, &program, "any", &options).unwrap();
-        let again = measure(&shell, &program, "any", &options).unwrap();
+        let crates = ["xtask".to_owned()];
+        let once = measure(&shell, &program, "any", &options, &crates).unwrap();
+        let again = measure(&shell, &program, "any", &options, &crates).unwrap();
         assert_eq!(once.operations, 1_000);
         assert_eq!(once.more, again.more);
-        let parts = split(&once.more, &["xtask".to_owned()]);
+        let parts = split(&once.more, &crates);
         let each: BTreeMap<_, _> = groups(&parts)
             .into_iter()
             .map(|(group, sum)| (group, sum / 1_000.0))

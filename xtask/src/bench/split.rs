@@ -1,8 +1,9 @@
 //! Says whose work each instruction was: the client's, the world's that carries its bytes, or the bench's own.
 //!
-//! 1. Code written in a crate of ours counts for that crate, wherever the compiler inlined it: the source file says so.
-//! 2. Code of the standard library or of a foreign crate counts for the crate whose function it was inlined into: the
-//!    crate of the file that this function was written in, else the crate that its name mentions first.
+//! 1. Code written in a crate of ours counts for that crate, wherever the compiler inlined it.
+//! 2. Code of the standard library or of a foreign crate counts for the code of ours that it was inlined into, by the
+//!    program's inlining tables; without those, for the file its function was written in, else for the crate that the
+//!    function's name mentions first.
 //! 3. A foreign function that was really called (`memcpy`, a hash) counts for its callers, in proportion to what their
 //!    calls cost; through several foreign functions if need be.
 //! 4. Allocation stands apart: an operation in its steady state should do none.
@@ -183,7 +184,7 @@ fn is_allocator(function: &str) -> bool {
 }
 
 /// The path from `crates/` or `xtask/` on, if the file is one of ours.
-fn own_path<'a>(file: &'a str, crates: &[String]) -> Option<&'a str> {
+pub(super) fn own_path<'a>(file: &'a str, crates: &[String]) -> Option<&'a str> {
     if file.contains("/registry/") || file.contains("/rustc/") {
         return None;
     }
@@ -229,6 +230,7 @@ mod tests {
         Site {
             function: function.to_owned(),
             file: file.to_owned(),
+            address: 0,
         }
     }
 
