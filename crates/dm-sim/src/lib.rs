@@ -1,1 +1,77 @@
-//! Deterministic simulated NIC: a virtual-time model of an RDMA testbed behind the verbs seam
+//! A deterministic simulated testbed: hundreds of clients, RDMA cards and memory nodes on a virtual clock, behind the
+//! verbs seam.
+//!
+//! One thread, virtual time in picoseconds, one seed = one run. The cost model is that of `CostModel`'s presets: a
+//! **model** of ConnectX cards, calibrated on the micro-benchmarks of the Sherman, SMART and CHIME papers; README.md
+//! says what it reproduces and what it does not.
+//!
+//! ```text
+//!  client task ── CPU, doorbell ──▶ requester ──▶ link ──▶ responder ──▶ atomic bucket ──▶ PCIe ──▶ memory
+//!   (one of a       thread shared     16.7 ns               20–150 ns     a busy one stops          changes here,
+//!    thread's)      by coroutines     a message             a request     the whole responder       and only here
+//! ```
+//!
+//! # Fault model
+//! What may tear: a READ or WRITE of several 64-byte lines moves in two steps (words instead of lines, and in any
+//! order, where [`CostModel::caps`] says so). What may reorder: only what `caps` leaves open; requests of different
+//! queue pairs in any way. What a cut-off node loses: requests that arrive, answers to what has arrived. What a
+//! crashed client leaves behind: everything that it has rung.
+//!
+//! # Invariants
+//! * **I1** Memory changes at a request's own event, in true arrival order; never when it is posted.
+//! * **I2** Same code, model and seed: same [`Sim::digest`], on any machine and with either [`QueueKind`].
+//! * **I3** A rung chain completes whether or not anybody polls it; a dropped task leaves nothing that writes into
+//!   freed memory (buffers belong to the simulation).
+//! * **I4** No allocation per verb once the pools have grown to what is in flight.
+//!
+//! # Example
+//! ```
+//! use dm_sim::{CostModel, RunEnd, Sim};
+//! use dm_verbs::{NodeId, RemotePtr, Verbs, Env, Nanos};
+//!
+//! let sim = Sim::builder(CostModel::cx5_ib()).compute_nodes(2).seed(7).build()?;
+//! for cn in 0..2 {
+//!     sim.spawn(cn, 0, |v| async move {
+//!         let word = RemotePtr::new(NodeId(0), 4096).expect("in range");
+//!         let before = v.now();
+//!         v.faa(word, 1).await.expect("the node is up");
+//!         assert!(v.now() - before > Nanos(2_000), "a round trip of some 2 µs");
+//!     });
+//! }
+//! assert_eq!(sim.run(), RunEnd::Finished);
+//! assert_eq!(sim.memory_nic(NodeId(0)).atomics, 2);
+//! # Ok::<(), dm_sim::BuildError>(())
+//! ```
+//!
+//! # Unsafe
+//! One prefetch instruction, in `prefetch`. Memory is plain bytes: the simulation is single-threaded, and `Sim` and
+//! `Endpoint` are not `Send`.
+#![deny(unsafe_code)]
+
+mod bound;
+mod chain;
+mod control;
+mod endpoint;
+mod engine;
+mod lease;
+mod memory;
+mod model;
+mod nic;
+#[expect(unsafe_code, reason = "the cache hint has no safe form")]
+mod prefetch;
+mod queue;
+mod rng;
+mod server;
+mod sim;
+
+pub use bound::{Bound, Demand, MixDemand, Resource, Side, Testbed, VerbKind};
+pub use endpoint::Endpoint;
+pub use lease::Lease;
+pub use model::{CostModel, Parameter, Provenance, Tearing};
+pub use nic::NicCounters;
+pub use queue::QueueKind;
+pub use sim::{BuildError, DEFAULT_MEMORY_BYTES, RunEnd, Sim, SimBuilder, TaskId};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

@@ -1,0 +1,208 @@
+//! Chains and their requests as the engine stores them: slots that are used again.
+
+use dm_verbs::{MaskedCas, Op, Place, Space, Wqe};
+use smallvec::SmallVec;
+
+use crate::lease::{Lease, Pool};
+use std::rc::Rc;
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Read,
+    Word,
+    Write,
+    Cas,
+    MaskedCas,
+    Faa,
+}
+
+impl Kind {
+    #[inline]
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, Kind::Cas | Kind::MaskedCas | Kind::Faa)
+    }
+    #[inline]
+    pub(crate) fn answers(self) -> bool {
+        self != Kind::Write
+    }
+    #[inline]
+    pub(crate) fn mutates(self) -> bool {
+        !matches!(self, Kind::Read | Kind::Word)
+    }
+}
+
+/// Payload bytes that fit a request's first three words.
+const SMALL: usize = 24;
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) at: Place,
+    pub(crate) len: u32,
+    pub(crate) kind: Kind,
+    pub(crate) fence: bool,
+    /// 1, or 2 where a transfer's lines do not move at one instant.
+    pub(crate) parts: u8,
+    /// Atomics: compare, swap and their masks, then the old value in the first. WRITEs of up to 24 bytes: the
+    /// payload. Fourth word of a READ or WRITE in two parts: which bytes or lines the first part holds.
+    pub(crate) words: [u64; 4],
+    /// A READ's result or a longer WRITE's payload.
+    pub(crate) buffer: Option<Lease>,
+}
+
+impl Request {
+    #[inline]
+    pub(crate) fn new(wqe: Wqe<'_>, pool: &Rc<Pool>) -> Self {
+        let mut r = Request {
+            at: wqe.op.at(),
+            len: wqe.op.len() as u32,
+            kind: Kind::Word,
+            fence: wqe.fence,
+            parts: 1,
+            words: [0; 4],
+            buffer: None,
+        };
+        match wqe.op {
+            Op::Read { len, .. } => {
+                r.kind = Kind::Read;
+                r.buffer = Some(pool.take(len as usize));
+            }
+            Op::Word { .. } => {}
+            Op::Write { bytes, .. } => {
+                r.kind = Kind::Write;
+                if bytes.len() <= SMALL {
+                    for (word, part) in r.words.iter_mut().zip(bytes.chunks(8)) {
+                        let mut w = [0; 8];
+                        w[..part.len()].copy_from_slice(part);
+                        *word = u64::from_le_bytes(w);
+                    }
+                } else {
+                    let mut b = pool.take(bytes.len());
+                    b.copy_from_slice(bytes);
+                    r.buffer = Some(b);
+                }
+            }
+            Op::Cas { compare, swap, .. } => {
+                r.kind = Kind::Cas;
+                r.words = [compare, swap, 0, 0];
+            }
+            Op::MaskedCas { masked: m, .. } => {
+                r.kind = Kind::MaskedCas;
+                r.words = [m.compare, m.swap, m.compare_mask, m.swap_mask];
+            }
+            Op::Faa { add, .. } => {
+                r.kind = Kind::Faa;
+                r.words = [add, 0, 0, 0];
+            }
+        }
+        r
+    }
+
+    #[inline]
+    pub(crate) fn space(&self) -> Space {
+        self.at.space()
+    }
+
+    #[inline]
+    pub(crate) fn offset(&self) -> usize {
+        self.at.offset() as usize
+    }
+
+    /// Units of `size` bytes (a power of two) that it touches.
+    #[inline]
+    pub(crate) fn units(&self, size: u64) -> u64 {
+        let from = self.at.offset();
+        let last = from + u64::from(self.len.max(1)) - 1;
+        (last / size) - (from / size) + 1
+    }
+
+    /// What an atomic makes of `old`: `None` where it fails.
+    #[inline]
+    pub(crate) fn apply(&self, old: u64) -> Option<u64> {
+        let [a, b, c, d] = self.words;
+        match self.kind {
+            Kind::Cas => (old == a).then_some(b),
+            Kind::MaskedCas => {
+                let m = MaskedCas { compare: a, swap: b, compare_mask: c, swap_mask: d };
+                m.matches(old).then(|| m.apply(old))
+            }
+            Kind::Faa => Some(old.wrapping_add(a)),
+            Kind::Read | Kind::Word | Kind::Write => None,
+        }
+    }
+
+    /// Copies `range` of its bytes between itself and `memory`, its node's memory of its space.
+    #[inline]
+    pub(crate) fn transfer(&mut self, memory: &mut [u8], range: core::ops::Range<usize>) {
+        let base = self.offset();
+        let remote = base + range.start..base + range.end;
+        match (self.kind, &mut self.buffer) {
+            (Kind::Read, Some(buffer)) => buffer[range].copy_from_slice(&memory[remote]),
+            (Kind::Write, Some(buffer)) => memory[remote].copy_from_slice(&buffer[range]),
+            (Kind::Write, None) => {
+                let mut bytes = [0; SMALL];
+                for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.words) {
+                    chunk.copy_from_slice(&word.to_le_bytes());
+                }
+                memory[remote].copy_from_slice(&bytes[range]);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Where a chain stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Free,
+    Building,
+    Flying,
+    Done,
+}
+
+/// Nobody waits for the chain.
+pub(crate) const NOBODY: u32 = u32::MAX;
+/// Who waits gave a waker that is not a task's own.
+pub(crate) const FOREIGN: u32 = u32::MAX - 1;
+
+/// Requests to one memory node behind one doorbell.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    pub(crate) requests: SmallVec<[Request; 1]>,
+    /// When the card has the first request.
+    pub(crate) bell: u64,
+    /// When the last completion known so far is found.
+    pub(crate) done_at: u64,
+    pub(crate) qp: u32,
+    pub(crate) generation: u32,
+    /// The task that waits.
+    pub(crate) owner: u32,
+    /// Requests whose completion time is not known yet.
+    pub(crate) unanswered: u16,
+    /// Requests whose memory effect is still to come.
+    pub(crate) unexecuted: u16,
+    pub(crate) state: State,
+    /// Its owner gave it back.
+    pub(crate) closed: bool,
+    /// An error of it is kept in the engine's list.
+    pub(crate) failed: bool,
+}
+
+impl Chain {
+    pub(crate) fn new() -> Self {
+        Self {
+            requests: SmallVec::new(),
+            bell: 0,
+            done_at: 0,
+            qp: 0,
+            generation: 0,
+            owner: NOBODY,
+            unanswered: 0,
+            unexecuted: 0,
+            state: State::Free,
+            closed: false,
+            failed: false,
+        }
+    }
+}

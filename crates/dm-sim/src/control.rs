@@ -1,0 +1,125 @@
+//! The control plane: one weak core per memory node, served first come, first served, over RPCs.
+
+use std::task::{Poll, Waker};
+
+use dm_verbs::{
+    ControlError, ControlReply, ControlRequest, Membership, Nanos, NodeId, RESERVED_BYTES, Region, RemotePtr,
+};
+
+use crate::engine::Engine;
+use crate::server::Server;
+
+/// Chunks start at multiples of this.
+const CHUNK_ALIGN: u64 = 4096;
+
+#[derive(Debug)]
+struct Core {
+    server: Server,
+    bytes: u64,
+    used: u64,
+}
+
+type Answer = Result<ControlReply, ControlError>;
+
+/// The memory nodes' weak cores, and calls in flight.
+#[derive(Debug)]
+pub(crate) struct ControlPlane {
+    cores: Vec<Core>,
+    calls: Vec<Option<(u64, Answer)>>,
+    free: Vec<usize>,
+}
+
+impl ControlPlane {
+    pub(crate) fn new(host_bytes: impl Iterator<Item = u64>) -> Self {
+        let core = |bytes| Core { server: Server::default(), bytes, used: RESERVED_BYTES.min(bytes) };
+        Self { cores: host_bytes.map(core).collect(), calls: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl Engine {
+    /// See `Control::poll_control`; `state` is 0, or one more than the number of the call.
+    pub(crate) fn poll_control(
+        &mut self,
+        client: u16,
+        request: &ControlRequest,
+        state: &mut u64,
+        waker: &Waker,
+    ) -> Poll<Answer> {
+        if *state == 0 {
+            let call = self.call(client, request);
+            let slot = self.control.free.pop().unwrap_or_else(|| {
+                self.control.calls.push(None);
+                self.control.calls.len() - 1
+            });
+            self.control.calls[slot] = Some(call);
+            *state = slot as u64 + 1;
+        }
+        let slot = (*state - 1) as usize;
+        let (at, answer) = self.control.calls[slot].expect("a control call is polled no more once it was ready");
+        if self.now < at {
+            self.wake_at(at, waker);
+            return Poll::Pending;
+        }
+        self.control.calls[slot] = None;
+        self.control.free.push(slot);
+        Poll::Ready(answer)
+    }
+
+    /// Carries out `request`; the answer, and when it is back.
+    fn call(&mut self, client: u16, request: &ControlRequest) -> (u64, Answer) {
+        // Membership and fencing are node 0's business.
+        let node = match *request {
+            ControlRequest::Chunk { node, .. } | ControlRequest::Describe { node } => node,
+            _ => NodeId(0),
+        };
+        let Some(n) = self.nodes.get(usize::from(node.0)) else {
+            return (self.now + self.t.pause, Err(ControlError::NoSuchNode { node }));
+        };
+        if n.down {
+            return (self.now + self.t.timeout, Err(ControlError::Unreachable { node }));
+        }
+        let posted = self.reserve_cpu(client, self.t.post);
+        let there = posted + self.t.doorbell + self.t.wire;
+        let core = &mut self.control.cores[usize::from(node.0)];
+        let mut served = core.server.booked(self.now, there, self.t.rpc_service);
+        let answer = if self.clients[usize::from(client)].fenced {
+            Err(ControlError::Fenced)
+        } else {
+            match *request {
+                ControlRequest::Chunk { node, bytes } => core.chunk(node, bytes),
+                ControlRequest::Describe { .. } => {
+                    Ok(ControlReply::Region(Region { bytes: core.bytes, used: core.used }))
+                }
+                ControlRequest::Join => Ok(ControlReply::Joined(Membership {
+                    // A client id is given out once per simulation.
+                    epoch: 1,
+                    lease: Nanos(self.t.lease / 1000),
+                })),
+                ControlRequest::Leave => Ok(ControlReply::Done),
+                ControlRequest::Fence { client } => match usize::from(client.0).checked_sub(1) {
+                    Some(c) if c < self.clients.len() => {
+                        served = served.max(self.fence(c));
+                        Ok(ControlReply::Done)
+                    }
+                    _ => Err(ControlError::NoSuchClient { client }),
+                },
+                _ => Err(ControlError::Unreachable { node }),
+            }
+        };
+        (served + self.t.wire + self.t.completion, answer)
+    }
+}
+
+impl Core {
+    fn chunk(&mut self, node: NodeId, bytes: u64) -> Answer {
+        let at = self.used.next_multiple_of(CHUNK_ALIGN);
+        let left = self.bytes.saturating_sub(at);
+        match RemotePtr::new(node, at) {
+            Some(p) if bytes <= left => {
+                self.used = at + bytes;
+                Ok(ControlReply::Chunk(p))
+            }
+            _ => Err(ControlError::OutOfMemory { node, wanted: bytes, left }),
+        }
+    }
+}

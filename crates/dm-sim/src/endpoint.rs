@@ -1,0 +1,213 @@
+//! A client of the simulation: the seam's traits over the engine.
+
+use core::cell::RefCell;
+use core::fmt;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use dm_verbs::{
+    Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter, Nanos,
+    NodeId, Outcome, Place, Posted, Slot, Space, VerbError, VerbErrorKind, Verbs, Wqe,
+};
+
+use crate::engine::Engine;
+use crate::lease::Lease;
+use crate::rng::Rng;
+
+/// What endpoints and the executor share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) engine: RefCell<Engine>,
+    pub(crate) seed: u64,
+}
+
+/// One simulated client coroutine: its queue pairs, its hardware thread, its meter.
+///
+/// Implements [`Verbs`], [`Env`] and [`Control`]. Client ids start at 1. Single-threaded: not `Send`.
+pub struct Endpoint {
+    shared: Rc<Shared>,
+    /// The engine's number, from 0.
+    client: u16,
+    compute_node: u16,
+    thread: u16,
+    meter: Rc<Meter>,
+    streams: RefCell<Vec<(u32, Rng)>>,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("client", &self.client())
+            .field("compute_node", &self.compute_node)
+            .field("thread", &self.thread)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(shared: Rc<Shared>, client: u16, compute_node: u16, thread: u16, meter: Rc<Meter>) -> Self {
+        Self { shared, client, compute_node, thread, meter, streams: RefCell::default() }
+    }
+
+    /// The hardware thread that it shares with other clients of the same number on its compute node.
+    pub fn thread(&self) -> u16 {
+        self.thread
+    }
+
+    #[inline]
+    fn engine(&self) -> core::cell::RefMut<'_, Engine> {
+        self.shared.engine.borrow_mut()
+    }
+}
+
+impl Env for Endpoint {
+    fn client(&self) -> ClientId {
+        ClientId(self.client + 1)
+    }
+    fn compute_node(&self) -> u16 {
+        self.compute_node
+    }
+    #[inline]
+    fn now(&self) -> Nanos {
+        Nanos(self.shared.engine.borrow().now / 1000)
+    }
+    fn rng(&self, stream: u32) -> u64 {
+        let mut streams = self.streams.borrow_mut();
+        if let Some((_, rng)) = streams.iter_mut().find(|(s, _)| *s == stream) {
+            return rng.next();
+        }
+        let mut rng = Rng::stream(self.shared.seed, self.client, stream);
+        let first = rng.next();
+        streams.push((stream, rng));
+        first
+    }
+    #[inline]
+    fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
+        let mut e = self.engine();
+        let pause = e.t.pause;
+        wait(&mut e, pause, state, cx)
+    }
+    /// The hand-off between cores is paid when a thread was woken by another; entering a section is free.
+    fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
+        match step {
+            LocalStep::Section => Poll::Ready(()),
+            LocalStep::HandOff => {
+                let mut e = self.engine();
+                let hand_off = e.t.hand_off;
+                wait(&mut e, hand_off, state, cx)
+            }
+        }
+    }
+    fn reserve_cpu(&self, work: Nanos) -> Nanos {
+        // Rounded up: work that was charged is never found done too early.
+        Nanos(self.engine().reserve_cpu(self.client, work.0 * 1000).div_ceil(1000))
+    }
+    fn poll_until(&self, at: Nanos, cx: &mut Context<'_>) -> Poll<()> {
+        let mut e = self.engine();
+        let at = at.0 * 1000;
+        if e.now >= at {
+            return Poll::Ready(());
+        }
+        e.wake_at(at, cx.waker());
+        Poll::Pending
+    }
+}
+
+/// Waits `time` from the first poll on; `state` keeps the end.
+fn wait(e: &mut Engine, time: u64, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
+    if *state == 0 {
+        *state = e.now + time;
+    }
+    if e.now >= *state {
+        return Poll::Ready(());
+    }
+    e.wake_at(*state, cx.waker());
+    Poll::Pending
+}
+
+impl Verbs for Endpoint {
+    type Lease = Lease;
+
+    fn caps(&self, node: NodeId) -> Caps {
+        self.shared.engine.borrow().nodes.get(usize::from(node.0)).map_or_else(Caps::default, |n| n.caps)
+    }
+
+    #[inline]
+    fn open(&self, node: NodeId) -> Slot {
+        let mut e = self.engine();
+        let pair = e.pair(self.client, node);
+        let (index, generation) = e.open(pair, node);
+        Slot { index, generation }
+    }
+    #[inline]
+    fn push(&self, slot: &Slot, wqe: Wqe<'_>) {
+        self.engine().push(slot.index, wqe);
+    }
+    #[inline]
+    fn ring(&self, slot: &Slot) {
+        self.engine().ring(slot.index);
+    }
+    #[inline]
+    fn post_one(&self, wqe: Wqe<'_>) -> Posted<Lease> {
+        let node = wqe.op.at().node();
+        let mut e = self.engine();
+        let pair = e.pair(self.client, node);
+        let (index, generation) = e.open(pair, node);
+        e.push(index, wqe);
+        e.ring(index);
+        Posted::Flying(Slot { index, generation })
+    }
+    #[inline]
+    fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
+        self.engine().poll_chain(slot.index, slot.generation, cx.waker())
+    }
+    #[inline]
+    fn take(&self, slot: &Slot, i: u16) -> Outcome<Lease> {
+        self.engine().take(slot.index, i)
+    }
+    #[inline]
+    fn close(&self, slot: Slot) {
+        self.engine().close(slot.index, slot.generation);
+    }
+    fn take_deferred(&self) -> Option<VerbError> {
+        self.engine().clients[usize::from(self.client)].deferred.take()
+    }
+    fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError> {
+        let mut e = self.engine();
+        let Some(node) = e.nodes.get_mut(usize::from(at.node().0)) else {
+            return Err(VerbError::refused(VerbErrorKind::NoSuchNode, at));
+        };
+        let size = match at.space() {
+            Space::Host => node.caps.host_bytes,
+            Space::Chip => node.caps.chip_bytes,
+        };
+        let from = at.offset() as usize;
+        let fits = from.checked_add(bytes.len()).is_some_and(|end| end as u64 <= size);
+        match node.memory.bytes_mut(at.space()).get_mut(from..from + bytes.len()) {
+            Some(place) if fits => {
+                place.copy_from_slice(bytes);
+                Ok(())
+            }
+            _ => Err(VerbError::refused(VerbErrorKind::OutOfBounds { size }, at)),
+        }
+    }
+}
+
+impl Control for Endpoint {
+    fn memory_nodes(&self) -> u16 {
+        self.shared.engine.borrow().nodes.len() as u16
+    }
+    fn poll_control(
+        &self,
+        request: &ControlRequest,
+        state: &mut u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ControlReply, ControlError>> {
+        self.engine().poll_control(self.client, request, state, cx.waker())
+    }
+}
+

@@ -1,0 +1,499 @@
+//! The engine: events in virtual time, and the state that they act on.
+//!
+//! ```text
+//!  ring ── CPU · doorbell · requester · link out ──▶ ARRIVE ── link in · responder · bucket · PCIe ──▶ EXEC
+//!                                                                                  (a WRITE answers here)  │
+//!  task polled ◀── DONE ◀── completion · link in ◀── link out of the memory node ◀────────── READ, atomic ─┘
+//! ```
+//! Memory changes at EXEC alone, in true arrival order; never at post. A transfer of several lines has two EXECs.
+
+mod arrive;
+mod execute;
+mod fault;
+mod issue;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::task::Waker;
+
+use dm_verbs::{Caps, Space, VerbError, VerbErrorKind, Wqe};
+
+use crate::chain::{Chain, FOREIGN, NOBODY, Request, State};
+use crate::control::ControlPlane;
+use crate::lease::{LONGEST, Pool};
+use crate::memory::Memory;
+use crate::model::Ticks;
+use crate::nic::Nic;
+use crate::queue::{Queue, QueueKind};
+use crate::rng::Rng;
+
+/// What an event is about. Packed into 64 bits: 4 bits of kind, 16 of request number, 32 of index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// A request has wholly arrived at its memory node.
+    Arrive { chain: u32, request: u16 },
+    /// A request acts on memory: all of it, or its first part.
+    Execute { chain: u32, request: u16 },
+    /// The second part of a transfer.
+    ExecuteRest { chain: u32, request: u16 },
+    /// A chain's completion is found by a poll.
+    Done { chain: u32 },
+    /// A task asked to be polled now.
+    Wake { task: u32 },
+    /// A timer of a foreign waker.
+    Timer { timer: u32 },
+    /// A memory node is cut off.
+    Cut { node: u32 },
+    /// A memory node is reachable again.
+    Restore { node: u32 },
+}
+
+impl What {
+    #[inline]
+    fn pack(self) -> u64 {
+        let of = |kind: u64, request: u16, index: u32| kind << 60 | u64::from(request) << 32 | u64::from(index);
+        match self {
+            What::Arrive { chain, request } => of(0, request, chain),
+            What::Execute { chain, request } => of(1, request, chain),
+            What::ExecuteRest { chain, request } => of(2, request, chain),
+            What::Done { chain } => of(3, 0, chain),
+            What::Wake { task } => of(4, 0, task),
+            What::Timer { timer } => of(5, 0, timer),
+            What::Cut { node } => of(6, 0, node),
+            What::Restore { node } => of(7, 0, node),
+        }
+    }
+
+    #[inline]
+    fn unpack(bits: u64) -> Self {
+        let (request, index) = ((bits >> 32) as u16, bits as u32);
+        match bits >> 60 {
+            0 => What::Arrive { chain: index, request },
+            1 => What::Execute { chain: index, request },
+            2 => What::ExecuteRest { chain: index, request },
+            3 => What::Done { chain: index },
+            4 => What::Wake { task: index },
+            5 => What::Timer { timer: index },
+            6 => What::Cut { node: index },
+            _ => What::Restore { node: index },
+        }
+    }
+}
+
+/// What the executor must do next.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// Poll this task.
+    Poll(u32),
+    /// Wake this foreign waker.
+    Wake(Waker),
+    /// No event up to the limit is left.
+    Idle,
+}
+
+/// One memory node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) memory: Memory,
+    pub(crate) nic: usize,
+    pub(crate) caps: Caps,
+    /// Until when each atomic bucket is taken.
+    host_buckets: Box<[u64]>,
+    chip_buckets: Box<[u64]>,
+    pub(crate) down: bool,
+}
+
+/// One client, as the engine sees it.
+#[derive(Debug)]
+pub(crate) struct ClientState {
+    thread: usize,
+    nic: usize,
+    pub(crate) fenced: bool,
+    pub(crate) crashed: bool,
+    pub(crate) deferred: Option<VerbError>,
+}
+
+/// A reliable connection of one client to one memory node.
+#[derive(Clone, Copy, Debug, Default)]
+struct QueuePair {
+    client: u32,
+    node: u32,
+    /// When the requester had the last request.
+    sent: u64,
+    /// When the last request arrives.
+    arrived: u64,
+    /// From when on the next request may act on memory, by space of the requests so far: order within the pair.
+    order: [u64; 2],
+    /// When the last atomic acts, for the promise CAS→READ.
+    atomic_at: u64,
+    /// The last completion.
+    done: u64,
+    /// READs and atomics whose answer is still to come, and when the last known one does.
+    unanswered: u32,
+    answered: u64,
+    /// A request was lost, and its error has not been reported yet.
+    broken: bool,
+    /// Chains wait behind a fenced request.
+    parked: bool,
+}
+
+/// The waker that the executor hands to the task it is polling: recognised without cloning it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Current {
+    pub(crate) task: u32,
+    pub(crate) data: usize,
+    pub(crate) vtable: usize,
+}
+
+/// What goes into a new engine.
+pub(crate) struct Setup {
+    pub(crate) ticks: Ticks,
+    pub(crate) caps: Caps,
+    pub(crate) nics: usize,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) seed: u64,
+    pub(crate) queue: QueueKind,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) now: u64,
+    pub(crate) t: Ticks,
+    pub(crate) caps: Caps,
+    pub(crate) queue: Queue,
+    pub(crate) nics: Vec<Nic>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) clients: Vec<ClientState>,
+    pub(crate) control: ControlPlane,
+    pub(crate) current: Option<Current>,
+    pub(crate) digest: u64,
+    pub(crate) verbs_done: u64,
+    pool: Rc<Pool>,
+    threads: BTreeMap<(u16, u16), usize>,
+    thread_free: Vec<u64>,
+    pairs: Vec<QueuePair>,
+    chains: Vec<Chain>,
+    free_chains: Vec<u32>,
+    rng: Rng,
+    /// Errors of chains that nobody has polled yet.
+    errors: Vec<(u32, VerbError)>,
+    foreign: BTreeMap<u32, Waker>,
+    timers: Vec<Option<Waker>>,
+    free_timers: Vec<u32>,
+    parked: BTreeMap<u32, VecDeque<(u32, u16)>>,
+}
+
+impl Node {
+    pub(crate) fn new(memory: Memory, nic: usize, caps: Caps, buckets: usize) -> Self {
+        Self {
+            memory,
+            nic,
+            caps,
+            host_buckets: vec![0; buckets].into_boxed_slice(),
+            chip_buckets: vec![0; buckets].into_boxed_slice(),
+            down: false,
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(setup: Setup) -> Self {
+        let control = ControlPlane::new(setup.nodes.iter().map(|n| n.caps.host_bytes));
+        Self {
+            now: 0,
+            t: setup.ticks,
+            caps: setup.caps,
+            queue: Queue::new(setup.queue),
+            nics: (0..setup.nics).map(|_| Nic::default()).collect(),
+            nodes: setup.nodes,
+            clients: Vec::new(),
+            control,
+            current: None,
+            digest: 0x9E37_79B9_7F4A_7C15,
+            verbs_done: 0,
+            pool: Rc::new(Pool::default()),
+            threads: BTreeMap::new(),
+            thread_free: Vec::new(),
+            pairs: Vec::new(),
+            chains: Vec::new(),
+            free_chains: Vec::new(),
+            rng: Rng::new(setup.seed),
+            errors: Vec::new(),
+            foreign: BTreeMap::new(),
+            timers: Vec::new(),
+            free_timers: Vec::new(),
+            parked: BTreeMap::new(),
+        }
+    }
+
+    /// A new client on `thread` of compute node `cn`, whose card is `nic`.
+    pub(crate) fn add_client(&mut self, cn: u16, thread: u16, nic: usize) -> u16 {
+        let client = u16::try_from(self.clients.len()).expect("at most 65535 clients");
+        let fresh = self.thread_free.len();
+        let thread = *self.threads.entry((cn, thread)).or_insert(fresh);
+        if thread == fresh {
+            self.thread_free.push(0);
+        }
+        self.clients.push(ClientState { thread, nic, fenced: false, crashed: false, deferred: None });
+        for node in 0..self.nodes.len() {
+            self.pairs.push(QueuePair {
+                client: u32::from(client),
+                node: node as u32,
+                ..QueuePair::default()
+            });
+        }
+        client
+    }
+
+    #[inline]
+    pub(crate) fn schedule(&mut self, at: u64, what: What) {
+        self.queue.push(at, what.pack());
+    }
+
+    /// When a new task is polled first: within the next microsecond, so that tasks do not run in lockstep.
+    pub(crate) fn start_time(&mut self) -> u64 {
+        self.now + self.rng.below(1_000_000)
+    }
+
+    /// Runs events up to `limit` until something outside the engine is to be done.
+    pub(crate) fn advance(&mut self, limit: u64) -> Turn {
+        while let Some(event) = self.queue.pop(limit) {
+            debug_assert!(event.at >= self.now, "time never goes back");
+            self.now = event.at;
+            match What::unpack(event.what) {
+                What::Arrive { chain, request } => self.arrive(chain, request),
+                What::Execute { chain, request } => self.execute(chain, request),
+                What::ExecuteRest { chain, request } => self.execute_rest(chain, request),
+                What::Done { chain } => match self.done(chain) {
+                    Turn::Idle => {}
+                    turn => return turn,
+                },
+                What::Wake { task } => return Turn::Poll(task),
+                What::Timer { timer } => {
+                    let waker = self.timers.get_mut(timer as usize).and_then(Option::take);
+                    self.free_timers.push(timer);
+                    if let Some(waker) = waker {
+                        return Turn::Wake(waker);
+                    }
+                }
+                What::Cut { node } => self.set_down(node, true),
+                What::Restore { node } => self.set_down(node, false),
+            }
+        }
+        Turn::Idle
+    }
+
+    fn set_down(&mut self, node: u32, down: bool) {
+        if let Some(n) = self.nodes.get_mut(node as usize) {
+            n.down = down;
+        }
+    }
+
+    // ---- chains, for the endpoint ---------------------------------------------------------------------------
+
+    /// A chain on queue pair `qp`, or one that fails with `NoSuchNode`.
+    #[inline]
+    pub(crate) fn open(&mut self, qp: Option<usize>, at: dm_verbs::NodeId) -> (u32, u32) {
+        let index = match self.free_chains.pop() {
+            Some(i) => i,
+            None => {
+                self.chains.push(Chain::new());
+                (self.chains.len() - 1) as u32
+            }
+        };
+        let chain = &mut self.chains[index as usize];
+        debug_assert!(chain.state == State::Free && chain.requests.is_empty());
+        chain.state = State::Building;
+        chain.qp = qp.unwrap_or(0) as u32;
+        let generation = chain.generation;
+        if qp.is_none() {
+            let place = dm_verbs::RemotePtr::new(at, 0).unwrap_or_default().into();
+            self.fail(index, VerbError::refused(VerbErrorKind::NoSuchNode, place));
+        }
+        (index, generation)
+    }
+
+    /// The queue pair of `client` to `node`.
+    #[inline]
+    pub(crate) fn pair(&self, client: u16, node: dm_verbs::NodeId) -> Option<usize> {
+        let nodes = self.nodes.len();
+        (usize::from(node.0) < nodes).then(|| usize::from(client) * nodes + usize::from(node.0))
+    }
+
+    /// Appends a request, or fails the chain when it is not allowed.
+    #[inline]
+    pub(crate) fn push(&mut self, chain: u32, wqe: Wqe<'_>) {
+        if self.chains[chain as usize].failed {
+            return;
+        }
+        if let Err(e) = self.check(chain, &wqe) {
+            self.fail(chain, e);
+            return;
+        }
+        let request = Request::new(wqe, &self.pool);
+        self.chains[chain as usize].requests.push(request);
+    }
+
+    #[inline]
+    fn check(&self, chain: u32, wqe: &Wqe<'_>) -> Result<(), VerbError> {
+        let at = wqe.op.at();
+        let pair = &self.pairs[self.chains[chain as usize].qp as usize];
+        let node = &self.nodes[pair.node as usize];
+        let size = match at.space() {
+            Space::Host => node.caps.host_bytes,
+            Space::Chip => node.caps.chip_bytes,
+        };
+        let len = wqe.op.len() as u64;
+        let fits = at.offset().checked_add(len).is_some_and(|end| end <= size);
+        let word = wqe.op.is_atomic() || matches!(wqe.op, dm_verbs::Op::Word { .. });
+        let kind = if len > LONGEST as u64 || (len == 0 && wqe.op.has_result()) {
+            VerbErrorKind::BadLength { len }
+        } else if !fits {
+            VerbErrorKind::OutOfBounds { size }
+        } else if word && !at.offset().is_multiple_of(8) {
+            VerbErrorKind::Misaligned
+        } else if matches!(wqe.op, dm_verbs::Op::MaskedCas { .. }) && !node.caps.masked_atomics {
+            VerbErrorKind::Unsupported(dm_verbs::Capability::MaskedAtomics)
+        } else {
+            return Ok(());
+        };
+        Err(VerbError::refused(kind, at))
+    }
+
+    /// Whether `chain` has completed; if not, who asks is polled when it has.
+    #[inline]
+    pub(crate) fn poll_chain(
+        &mut self,
+        chain: u32,
+        generation: u32,
+        waker: &Waker,
+    ) -> std::task::Poll<Result<(), VerbError>> {
+        let c = &mut self.chains[chain as usize];
+        assert_eq!(c.generation, generation, "a closed chain is not polled");
+        if c.state == State::Done {
+            let failed = core::mem::take(&mut c.failed);
+            return std::task::Poll::Ready(if failed { Err(self.take_error(chain)) } else { Ok(()) });
+        }
+        match self.current {
+            Some(current) if current.is(waker) => c.owner = current.task,
+            _ => {
+                c.owner = FOREIGN;
+                self.foreign.insert(chain, waker.clone());
+            }
+        }
+        std::task::Poll::Pending
+    }
+
+    /// The `i`-th answer of a completed chain.
+    #[inline]
+    pub(crate) fn take(&mut self, chain: u32, i: u16) -> dm_verbs::Outcome<crate::Lease> {
+        let requests = &mut self.chains[chain as usize].requests;
+        match requests.iter_mut().filter(|r| r.kind.answers()).nth(usize::from(i)) {
+            None => dm_verbs::Outcome::None,
+            Some(r) => match r.buffer.take() {
+                Some(lease) => dm_verbs::Outcome::Lease(lease),
+                None => dm_verbs::Outcome::Old(r.words[0]),
+            },
+        }
+    }
+
+    /// The owner gives the chain back, in whatever state.
+    #[inline]
+    pub(crate) fn close(&mut self, chain: u32, generation: u32) {
+        let c = &mut self.chains[chain as usize];
+        assert_eq!(c.generation, generation, "a chain is closed once");
+        c.closed = true;
+        match c.state {
+            State::Flying => c.owner = NOBODY,
+            State::Done => self.defer_error(chain),
+            // Never rung: whatever is wrong with it did not happen.
+            State::Building | State::Free => {
+                if core::mem::take(&mut c.failed) {
+                    let _ = self.take_error(chain);
+                }
+                self.chains[chain as usize].state = State::Done;
+            }
+        }
+        self.recycle(chain);
+    }
+
+    /// Frees a chain that is closed, completed, and has acted on memory.
+    #[inline]
+    fn recycle(&mut self, chain: u32) {
+        let c = &mut self.chains[chain as usize];
+        if c.closed && c.state == State::Done && c.unexecuted == 0 {
+            c.requests.clear();
+            c.generation = c.generation.wrapping_add(1);
+            c.state = State::Free;
+            c.closed = false;
+            c.owner = NOBODY;
+            c.done_at = 0;
+            self.free_chains.push(chain);
+        }
+    }
+
+    /// The completion of `chain` is found.
+    #[inline]
+    fn done(&mut self, chain: u32) -> Turn {
+        let c = &mut self.chains[chain as usize];
+        c.state = State::Done;
+        for r in &c.requests {
+            let address = r.at.raw() ^ (r.space() as u64) << 47;
+            self.digest = (self.digest ^ self.now).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ address;
+        }
+        self.verbs_done += c.requests.len() as u64;
+        let owner = core::mem::replace(&mut c.owner, NOBODY);
+        if c.failed {
+            self.pairs[c.qp as usize].broken = false;
+        }
+        if c.closed {
+            self.defer_error(chain);
+            self.recycle(chain);
+            return Turn::Idle;
+        }
+        match owner {
+            NOBODY => Turn::Idle,
+            FOREIGN => self.foreign.remove(&chain).map_or(Turn::Idle, Turn::Wake),
+            task => Turn::Poll(task),
+        }
+    }
+
+    // ---- time, for the endpoint -----------------------------------------------------------------------------
+
+    /// Polls whoever owns `waker` at `at`.
+    #[inline]
+    pub(crate) fn wake_at(&mut self, at: u64, waker: &Waker) {
+        match self.current {
+            Some(current) if current.is(waker) => self.schedule(at, What::Wake { task: current.task }),
+            _ => {
+                let timer = self.free_timers.pop().unwrap_or_else(|| {
+                    self.timers.push(None);
+                    (self.timers.len() - 1) as u32
+                });
+                self.timers[timer as usize] = Some(waker.clone());
+                self.schedule(at, What::Timer { timer });
+            }
+        }
+    }
+
+    /// Takes `work` of the client's hardware thread; answers when it is done.
+    #[inline]
+    pub(crate) fn reserve_cpu(&mut self, client: u16, work: u64) -> u64 {
+        let free = &mut self.thread_free[self.clients[usize::from(client)].thread];
+        *free = (*free).max(self.now) + work;
+        *free
+    }
+
+    #[inline]
+    fn jitter(&mut self) -> u64 {
+        self.rng.below(self.t.jitter)
+    }
+}
+
+impl Current {
+    #[inline]
+    fn is(&self, waker: &Waker) -> bool {
+        waker.data() as usize == self.data && core::ptr::from_ref(waker.vtable()) as usize == self.vtable
+    }
+}

@@ -1,0 +1,169 @@
+//! At the memory node: link, responder pipeline, atomic buckets, PCIe.
+
+use dm_verbs::{AtomicUnit, AtomicVsWrite, CasThenRead, LineOrder, Space};
+
+use super::issue::request_bytes;
+use super::{Engine, QueuePair, What};
+use crate::chain::{Kind, Request};
+use crate::model::{Ticks, Tearing};
+use crate::rng::Rng;
+
+/// Time in the responder's pipeline.
+#[inline]
+fn service(t: &Ticks, r: &Request) -> u64 {
+    let lines = r.units(64);
+    let (first, lines) = match (r.space(), r.kind) {
+        (Space::Chip, _) => (t.chip, lines - 1),
+        (Space::Host, Kind::Read | Kind::Word) => (t.read, lines),
+        (Space::Host, Kind::Write) => (t.write, lines - 1),
+        (Space::Host, Kind::Cas | Kind::MaskedCas | Kind::Faa) => (t.atomic, 0),
+    };
+    first + lines * t.line
+}
+
+/// How long an atomic keeps its bucket.
+#[inline]
+fn occupancy(t: &Ticks, r: &Request) -> u64 {
+    match (r.space(), r.kind) {
+        (Space::Chip, _) => t.bucket_chip,
+        (Space::Host, Kind::Faa) => t.bucket_faa,
+        (Space::Host, _) => t.bucket_cas,
+    }
+}
+
+/// Until when requests of `space` on this queue pair must wait for earlier ones.
+#[inline]
+fn earlier(pair: &QueuePair, space: Space, host_before_chip: bool) -> u64 {
+    if host_before_chip { pair.order[0].max(pair.order[1]) } else { pair.order[space as usize] }
+}
+
+impl Engine {
+    /// Request `i` of `chain` has arrived.
+    pub(super) fn arrive(&mut self, chain: u32, i: u16) {
+        let Engine { now, t, caps, queue, nics, nodes, clients, pairs, chains, rng, .. } = self;
+        let now = *now;
+        let c = &mut chains[chain as usize];
+        let r = &mut c.requests[usize::from(i)];
+        let pair = &mut pairs[c.qp as usize];
+        let node = &mut nodes[pair.node as usize];
+        let client = &clients[pair.client as usize];
+        if node.down || pair.broken || client.fenced {
+            let fenced = client.fenced;
+            self.lost_request(chain, i, fenced);
+            return;
+        }
+        if r.space() == Space::Host {
+            node.memory.prefetch(r.offset(), r.len as usize);
+        }
+        let nic = &mut nics[node.nic];
+        let bytes = request_bytes(t, r);
+        nic.tally.messages_in += 1;
+        nic.tally.bytes_in += bytes;
+        // Cut-through: the last byte is here now unless the link was busy.
+        let wire = bytes * t.link_byte;
+        let inside = nic.link_in.fifo(now.saturating_sub(wire), wire) + wire;
+
+        let service = service(t, r);
+        let mut start;
+        if r.kind.is_atomic() {
+            nic.tally.atomics += 1;
+            let b = (r.at.offset() & t.bucket_mask) as usize;
+            let bucket = match r.space() {
+                Space::Host => &mut node.host_buckets[b],
+                Space::Chip => &mut node.chip_buckets[b],
+            };
+            let turn = inside.max(nic.responder.free_at());
+            if t.stall {
+                start = nic.responder.fifo(turn.max(*bucket), service);
+                nic.tally.stalled += start - turn;
+            } else {
+                start = nic.responder.fifo(turn, service).max(*bucket);
+            }
+            *bucket = start + occupancy(t, r);
+        } else {
+            start = nic.responder.fifo(inside, service);
+        }
+        start += service;
+
+        // Equal offsets from pipeline to memory for all kinds: the pipeline's order is the memory's.
+        let dma = t.pcie_time(u64::from(r.len));
+        let mut act = match (r.space(), r.kind.mutates()) {
+            (Space::Chip, _) => start,
+            (Space::Host, false) => nic.from_host.booked(now, start, dma) - dma + t.pcie,
+            (Space::Host, true) => {
+                if r.kind.is_atomic() {
+                    nic.from_host.booked(now, start, dma);
+                }
+                nic.to_host.booked(now, start, dma) - dma + t.pcie
+            }
+        };
+        act = act.max(earlier(pair, r.space(), caps.host_before_chip));
+        let mut rest = act;
+        let racy = r.kind.is_atomic() && caps.atomic_vs_write == AtomicVsWrite::Racy;
+        if racy {
+            // The write-back comes while the bucket is still taken, so atomics exclude each other all the same.
+            r.parts = 2;
+            rest = act + occupancy(t, r) / 2;
+        } else if !r.kind.is_atomic() {
+            let unit = if caps.atomic_unit == AtomicUnit::Line { 64 } else { 8 };
+            let units = r.units(unit);
+            if units > 1 {
+                r.parts = 2;
+                nic.tally.torn_windows += 1;
+                rest = act + split(t, r, unit, units, (caps.read_lines, caps.write_lines), rng);
+            }
+        }
+        let o = &mut pair.order[r.space() as usize];
+        *o = (*o).max(if r.kind.mutates() { rest } else { act });
+        match r.kind {
+            Kind::Read | Kind::Word => {
+                nic.tally.reads += 1;
+                if caps.cas_then_read != CasThenRead::InOrder && pair.atomic_at > now {
+                    // The READ may be served before the atomic in front of it.
+                    let early = now + rng.below(act - now);
+                    if caps.cas_then_read == CasThenRead::WholeReadFirst {
+                        rest = early + (rest - act);
+                    }
+                    act = early;
+                }
+            }
+            Kind::Write => nic.tally.writes += 1,
+            Kind::Cas | Kind::MaskedCas | Kind::Faa => pair.atomic_at = act,
+        }
+        queue.push(act, What::Execute { chain, request: i }.pack());
+        if r.parts == 2 {
+            queue.push(rest, What::ExecuteRest { chain, request: i }.pack());
+        }
+        if r.kind == Kind::Write {
+            // The acknowledgement does not wait for memory.
+            self.respond(chain, start, 0);
+        }
+    }
+}
+
+/// Draws what the first part of a transfer of several units holds, and how long after it the second comes.
+fn split(
+    t: &Ticks,
+    r: &mut Request,
+    unit: u64,
+    units: u64,
+    (read_lines, write_lines): (LineOrder, LineOrder),
+    rng: &mut Rng,
+) -> u64 {
+    let order = if r.kind == Kind::Read { read_lines } else { write_lines };
+    r.words[3] = match order {
+        // Any subset of the units, by their number modulo 64.
+        LineOrder::Any => rng.next(),
+        // A prefix, in bytes.
+        LineOrder::Increasing => {
+            let first = unit - r.at.offset() % unit;
+            first + rng.below(units - 1) * unit
+        }
+    };
+    let lines = r.units(64);
+    match t.tearing {
+        Tearing::EqualSpeed => lines * t.torn_line * 3 / 2,
+        // 0.5 to 2.5 in steps of 1/1024.
+        Tearing::Random => (lines * t.torn_line * (512 + rng.below(2048))) >> 10,
+    }
+}

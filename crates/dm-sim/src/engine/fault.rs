@@ -1,0 +1,88 @@
+//! What fails, when the client learns of it, and what it may believe about the effect.
+
+use dm_verbs::{Effect, VerbError, VerbErrorKind};
+
+use super::{Engine, What};
+use crate::chain::Kind;
+
+impl Engine {
+    /// Notes the first error of `chain`.
+    #[cold]
+    pub(super) fn fail(&mut self, chain: u32, error: VerbError) {
+        let c = &mut self.chains[chain as usize];
+        if !c.failed {
+            c.failed = true;
+            self.errors.push((chain, error));
+        }
+    }
+
+    #[cold]
+    pub(super) fn take_error(&mut self, chain: u32) -> VerbError {
+        let i = self.errors.iter().position(|(c, _)| *c == chain).expect("a failed chain has its error");
+        self.errors.swap_remove(i).1
+    }
+
+    /// An error that nobody polled for fails the client's next operation.
+    #[inline]
+    pub(super) fn defer_error(&mut self, chain: u32) {
+        let c = &mut self.chains[chain as usize];
+        if core::mem::take(&mut c.failed) {
+            let client = self.pairs[c.qp as usize].client as usize;
+            let error = self.take_error(chain);
+            self.clients[client].deferred.get_or_insert(error);
+        }
+    }
+
+    /// Request `i` of `chain` reached nobody: the node is cut off, the connection broken, or the client fenced.
+    #[cold]
+    pub(super) fn lost_request(&mut self, chain: u32, i: u16, fenced: bool) {
+        self.chains[chain as usize].unexecuted -= 1;
+        let kind = if fenced { VerbErrorKind::Fenced } else { VerbErrorKind::Unreachable };
+        self.lost(chain, i, kind);
+    }
+
+    /// Request `i` of `chain` acted, but its answer reached nobody.
+    #[cold]
+    pub(super) fn lost_answer(&mut self, chain: u32, i: u16) {
+        self.lost(chain, i, VerbErrorKind::Unreachable);
+    }
+
+    fn lost(&mut self, chain: u32, i: u16, kind: VerbErrorKind) {
+        let fenced = kind == VerbErrorKind::Fenced;
+        // A fenced request is refused by the node; of a silent node the client can't tell what it did.
+        let effect = |mutates: bool| if mutates && !fenced { Effect::Unknown } else { Effect::None };
+        let c = &self.chains[chain as usize];
+        let (before, r) = (c.qp, &c.requests[usize::from(i)]);
+        let error = VerbError {
+            kind,
+            at: r.at,
+            index: i,
+            effect: effect(r.kind.mutates()),
+            rest: effect(c.requests.iter().skip(usize::from(i) + 1).any(|r| r.kind.mutates())),
+        };
+        let answers = r.kind != Kind::Write;
+        self.fail(chain, error);
+        let heard = self.now + if fenced { self.t.wire + self.t.completion } else { self.t.timeout };
+        let pair = &mut self.pairs[before as usize];
+        pair.broken |= !fenced;
+        pair.done = pair.done.max(heard);
+        let c = &mut self.chains[chain as usize];
+        c.done_at = c.done_at.max(pair.done);
+        c.unanswered -= 1;
+        if c.unanswered == 0 {
+            let at = c.done_at;
+            self.schedule(at, What::Done { chain });
+        }
+        if answers {
+            self.answered(before, heard);
+        }
+    }
+
+    /// From now on no request of `client` that arrives takes effect. Tells when the last that has arrived does.
+    pub(crate) fn fence(&mut self, client: usize) -> u64 {
+        let nodes = self.nodes.len();
+        self.clients[client].fenced = true;
+        let pairs = &self.pairs[client * nodes..(client + 1) * nodes];
+        pairs.iter().map(|p| p.order[0].max(p.order[1])).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,115 @@
+//! Buffers that the transport owns: one pointer wide, back in their pool when dropped.
+
+use core::cell::RefCell;
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use std::rc::{Rc, Weak};
+
+/// log2 of the smallest buffer.
+const SMALLEST: u32 = 6;
+/// Size classes: 64 B to 16 MiB.
+const CLASSES: usize = 19;
+/// The longest READ, bytes.
+pub(crate) const LONGEST: usize = 1 << (SMALLEST as usize + CLASSES - 1);
+
+#[derive(Debug)]
+struct Buffer {
+    bytes: Box<[u8]>,
+    len: usize,
+    home: Weak<Pool>,
+}
+
+/// Free buffers by size class. Allocates only while the number of buffers in use still grows.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    // A pool holds the very boxes that leases hand around: a buffer is never moved or reallocated.
+    #[expect(clippy::vec_box, reason = "a lease is the box; unboxing here would copy and reallocate per operation")]
+    free: RefCell<[Vec<Box<Buffer>>; CLASSES]>,
+}
+
+fn class(len: usize) -> usize {
+    (len.next_power_of_two().trailing_zeros().max(SMALLEST) - SMALLEST) as usize
+}
+
+impl Pool {
+    /// A buffer of `len <= LONGEST` bytes; its content is left over from earlier use.
+    #[inline]
+    pub(crate) fn take(self: &Rc<Self>, len: usize) -> Lease {
+        let class = class(len);
+        let free = self.free.borrow_mut()[class].pop();
+        let buffer = match free {
+            Some(mut b) => {
+                b.len = len;
+                b
+            }
+            None => Box::new(Buffer {
+                bytes: vec![0; 1 << (class as u32 + SMALLEST)].into_boxed_slice(),
+                len,
+                home: Rc::downgrade(self),
+            }),
+        };
+        Lease(Some(buffer))
+    }
+}
+
+/// Bytes of a READ. Owned, editable in place, one pointer wide; dropping it gives the buffer back to its
+/// simulation.
+pub struct Lease(Option<Box<Buffer>>);
+
+impl Deref for Lease {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |b| &b.bytes[..b.len])
+    }
+}
+impl DerefMut for Lease {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.0.as_mut().map_or(&mut [], |b| &mut b.bytes[..b.len])
+    }
+}
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lease({} bytes)", self.len())
+    }
+}
+impl Drop for Lease {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(buffer) = self.0.take()
+            && let Some(pool) = buffer.home.upgrade()
+        {
+            let class = buffer.bytes.len().trailing_zeros() - SMALLEST;
+            pool.free.borrow_mut()[class as usize].push(buffer);
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Lease>() == size_of::<usize>());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_lease_is_the_next_one() {
+        let pool = Rc::new(Pool::default());
+        let mut a = pool.take(100);
+        a[99] = 7;
+        let place = a.as_ptr();
+        drop(a);
+        let b = pool.take(128);
+        assert_eq!((b.as_ptr(), b.len(), b[99]), (place, 128, 7));
+        assert_ne!(pool.take(65).as_ptr(), place, "in use");
+        assert_eq!(pool.take(LONGEST).len(), LONGEST);
+    }
+
+    #[test]
+    fn a_lease_outlives_its_pool() {
+        let pool = Rc::new(Pool::default());
+        let lease = pool.take(8);
+        drop(pool);
+        assert_eq!(lease.len(), 8);
+    }
+}

@@ -1,0 +1,94 @@
+//! A network card: its pipelines, links and PCIe, and what it counts.
+
+use crate::server::Server;
+
+/// One card. A colocated compute and memory node share one.
+#[derive(Debug, Default)]
+pub(crate) struct Nic {
+    pub(crate) requester: Server,
+    pub(crate) responder: Server,
+    pub(crate) link_out: Server,
+    pub(crate) link_in: Server,
+    /// DMA reads: payloads, READ data, an atomic's first half.
+    pub(crate) from_host: Server,
+    /// DMA writes: WRITE data, READ data at the requester.
+    pub(crate) to_host: Server,
+    pub(crate) tally: Tally,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) messages_out: u64,
+    pub(crate) messages_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) atomics: u64,
+    pub(crate) cas_failed: u64,
+    pub(crate) stalled: u64,
+    pub(crate) torn_windows: u64,
+}
+
+/// What one card has counted since the simulation began. A regression gate on these does not depend on how fast the
+/// simulating machine is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct NicCounters {
+    /// Requests sent.
+    pub messages_out: u64,
+    /// Requests received.
+    pub messages_in: u64,
+    /// Bytes sent, headers and responses included.
+    pub bytes_out: u64,
+    /// Bytes received, headers and responses included.
+    pub bytes_in: u64,
+    /// READs served.
+    pub reads: u64,
+    /// WRITEs served.
+    pub writes: u64,
+    /// Atomics served, failed CASes included.
+    pub atomics: u64,
+    /// CASes that did not find what they expected.
+    pub cas_failed: u64,
+    /// Transfers of several lines, whose lines did not move at one instant.
+    pub torn_windows: u64,
+    /// Nanoseconds for which the responder stood still behind an atomic whose bucket was busy.
+    pub stall_ns: u64,
+    /// Nanoseconds of work of the requester pipeline.
+    pub requester_busy_ns: u64,
+    /// Nanoseconds of work of the responder pipeline, stalls apart.
+    pub responder_busy_ns: u64,
+    /// Nanoseconds of transmission.
+    pub link_out_busy_ns: u64,
+    /// Nanoseconds of reception.
+    pub link_in_busy_ns: u64,
+    /// Nanoseconds of PCIe transfers to host memory.
+    pub to_host_busy_ns: u64,
+    /// Nanoseconds of PCIe transfers from host memory.
+    pub from_host_busy_ns: u64,
+}
+
+impl Nic {
+    pub(crate) fn counters(&self) -> NicCounters {
+        let t = &self.tally;
+        NicCounters {
+            messages_out: t.messages_out,
+            messages_in: t.messages_in,
+            bytes_out: t.bytes_out,
+            bytes_in: t.bytes_in,
+            reads: t.reads,
+            writes: t.writes,
+            atomics: t.atomics,
+            cas_failed: t.cas_failed,
+            torn_windows: t.torn_windows,
+            stall_ns: t.stalled / 1000,
+            requester_busy_ns: self.requester.busy() / 1000,
+            responder_busy_ns: self.responder.busy() / 1000,
+            link_out_busy_ns: self.link_out.busy() / 1000,
+            link_in_busy_ns: self.link_in.busy() / 1000,
+            to_host_busy_ns: self.to_host.busy() / 1000,
+            from_host_busy_ns: self.from_host.busy() / 1000,
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Random numbers that depend on the seed alone: splitmix64 (Steele, Lea and Flood 2014).
+
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+#[inline]
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
+/// One stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(mix(seed ^ GOLDEN))
+    }
+
+    /// The stream of `client` with this number, unrelated to every other.
+    pub(crate) fn stream(seed: u64, client: u16, stream: u32) -> Self {
+        Self(mix(mix(seed ^ 0x5EED) ^ u64::from(client) << 32 ^ u64::from(stream)))
+    }
+
+    #[inline]
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(GOLDEN);
+        mix(self.0)
+    }
+
+    /// Uniform below `end` (which stays under 2^32 in use; the bias is negligible); 0 when `end` is 0.
+    #[inline]
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        ((self.next() >> 32) * end) >> 32
+    }
+}
