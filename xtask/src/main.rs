@@ -10,6 +10,7 @@
 )]
 
 mod bench;
+mod layout;
 mod steps;
 mod tidy;
 mod workspace;
@@ -30,7 +31,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Everything that must hold before a change is kept: formatting, tidy, every test and doc test.
+    /// Everything that must hold before a change is kept: formatting, tidy, byte pictures, every test and doc test.
     ///
     /// Takes about 10 minutes on 2 cores from nothing, mostly compiling; 1 to 4 minutes when little changed.
     /// All steps run even when an early one fails; the tests come last, so that their closing lines end the output.
@@ -47,6 +48,14 @@ enum Command {
     ///
     /// Takes under 1 second (plus the build of this program). Warnings are printed and do not fail.
     Tidy,
+    /// Draws the byte pictures of docs/layout anew from the types.
+    ///
+    /// Takes under 1 second (plus the build of this program).
+    Layout {
+        /// Change nothing; fail if a picture differs from its type.
+        #[arg(long)]
+        check: bool,
+    },
     /// Model-checks what threads of one compute node share: every crate's `tests/loom.rs`, built with `--cfg dm_loom`.
     ///
     /// Takes about 1 minute to build from nothing, then seconds to minutes a model. The build has a target directory of
@@ -76,6 +85,7 @@ fn run(command: Command) -> Result<()> {
         Command::Test { strict } => steps::test(&root, strict || steps::in_ci()),
         Command::Ci => steps::ci(&root),
         Command::Tidy => tidy::run(&root),
+        Command::Layout { check } => layout::run(&root, check),
         Command::Loom { filter } => steps::loom(&root, filter.as_deref()),
         Command::Bench(bench) => bench::run(&root, &bench),
     }

@@ -1,6 +1,6 @@
 //! The steps of `test` and `ci`: all run, each is timed, the failed ones are named at the end.
 
-use crate::{Result, tidy, workspace};
+use crate::{Result, layout, tidy, workspace};
 use std::{
     path::Path,
     time::{Duration, Instant},
@@ -12,7 +12,7 @@ pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Formatting, tidy, clippy and loom if `strict`, then every test.
+/// Formatting, tidy, byte pictures, clippy and loom if `strict`, then every test.
 pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
     let shell = shell_in(root)?;
     let mut steps = Steps::default();
@@ -41,6 +41,7 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
 fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
     steps.run("formatting", || Ok(cmd!(shell, "cargo fmt --all --check").run()?));
     steps.run("tidy", || tidy::run(root));
+    steps.run("layout", || layout::run(root, true));
     if strict {
         steps.run("clippy", || {
             Ok(cmd!(
