@@ -124,7 +124,7 @@ struct QueuePair {
     arrived: u64,
     /// From when on the next request may act on memory, by space of the requests so far: order within the pair.
     order: [u64; 2],
-    /// When the last atomic acts, for the promise CAS→READ.
+    /// When the last atomic acts, where a READ behind it need not wait; else 0.
     atomic_at: u64,
     /// The last completion.
     done: u64,

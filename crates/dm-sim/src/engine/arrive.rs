@@ -1,11 +1,11 @@
 //! At the memory node: link, responder pipeline, atomic buckets, PCIe.
 
-use dm_verbs::{AtomicUnit, AtomicVsWrite, CasThenRead, LineOrder, Space};
+use dm_verbs::{AtomicUnit, AtomicVsWrite, Caps, CasThenRead, LineOrder, Space};
 
 use super::issue::request_bytes;
 use super::{Engine, QueuePair, What};
 use crate::chain::{Kind, Request};
-use crate::model::{Ticks, Tearing};
+use crate::model::{Tearing, Ticks};
 use crate::rng::Rng;
 
 /// Time in the responder's pipeline.
@@ -31,10 +31,19 @@ fn occupancy(t: &Ticks, r: &Request) -> u64 {
     }
 }
 
-/// Until when requests of `space` on this queue pair must wait for earlier ones.
+/// Up to this long after its turn an atomic acts where a READ behind it may be served first: picoseconds, twice the
+/// distance at which a chain's second request follows the first.
+const LATE_ATOMIC: u64 = 500_000;
+
+/// Until when this request must wait for earlier ones of its queue pair.
 #[inline]
-fn earlier(pair: &QueuePair, space: Space, host_before_chip: bool) -> u64 {
-    if host_before_chip { pair.order[0].max(pair.order[1]) } else { pair.order[space as usize] }
+fn earlier(pair: &QueuePair, r: &Request, caps: &Caps) -> u64 {
+    let order = if caps.host_before_chip {
+        pair.order[0].max(pair.order[1])
+    } else {
+        pair.order[r.space() as usize]
+    };
+    if r.kind.mutates() { order.max(pair.atomic_at) } else { order }
 }
 
 impl Engine {
@@ -84,6 +93,17 @@ impl Engine {
             start = nic.responder.fifo(inside, service);
         }
         start += service;
+        let ordered = caps.cas_then_read == CasThenRead::InOrder;
+        if r.kind.is_atomic() && !ordered {
+            // Late, and its bucket taken until then: atomics keep excluding each other.
+            let late = rng.below(LATE_ATOMIC);
+            start += late;
+            let b = (r.at.offset() & t.bucket_mask) as usize;
+            match r.space() {
+                Space::Host => node.host_buckets[b] += late,
+                Space::Chip => node.chip_buckets[b] += late,
+            }
+        }
 
         // Equal offsets from pipeline to memory for all kinds: the pipeline's order is the memory's.
         let dma = t.pcie_time(u64::from(r.len));
@@ -97,7 +117,7 @@ impl Engine {
                 nic.to_host.booked(now, start, dma) - dma + t.pcie
             }
         };
-        act = act.max(earlier(pair, r.space(), caps.host_before_chip));
+        act = act.max(earlier(pair, r, caps));
         let mut rest = act;
         let racy = r.kind.is_atomic() && caps.atomic_vs_write == AtomicVsWrite::Racy;
         if racy {
@@ -113,22 +133,24 @@ impl Engine {
                 rest = act + split(t, r, unit, units, (caps.read_lines, caps.write_lines), rng);
             }
         }
-        let o = &mut pair.order[r.space() as usize];
-        *o = (*o).max(if r.kind.mutates() { rest } else { act });
+        if r.kind.is_atomic() && !ordered {
+            pair.atomic_at = pair.atomic_at.max(rest);
+        } else {
+            let o = &mut pair.order[r.space() as usize];
+            *o = (*o).max(if r.kind.mutates() { rest } else { act });
+        }
         match r.kind {
             Kind::Read | Kind::Word => {
                 nic.tally.reads += 1;
-                if caps.cas_then_read != CasThenRead::InOrder && pair.atomic_at > now {
-                    // The READ may be served before the atomic in front of it.
-                    let early = now + rng.below(act - now);
-                    if caps.cas_then_read == CasThenRead::WholeReadFirst {
-                        rest = early + (rest - act);
-                    }
-                    act = early;
+                // `atomic_at` stays 0 where CAS→READ is in order.
+                let between = act < pair.atomic_at && rest > pair.atomic_at;
+                if between && caps.cas_then_read == CasThenRead::WholeReadFirst {
+                    rest += pair.atomic_at - act;
+                    act = pair.atomic_at;
                 }
             }
             Kind::Write => nic.tally.writes += 1,
-            Kind::Cas | Kind::MaskedCas | Kind::Faa => pair.atomic_at = act,
+            Kind::Cas | Kind::MaskedCas | Kind::Faa => {}
         }
         queue.push(act, What::Execute { chain, request: i }.pack());
         if r.parts == 2 {

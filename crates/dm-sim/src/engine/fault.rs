@@ -83,6 +83,6 @@ impl Engine {
         let nodes = self.nodes.len();
         self.clients[client].fenced = true;
         let pairs = &self.pairs[client * nodes..(client + 1) * nodes];
-        pairs.iter().map(|p| p.order[0].max(p.order[1])).max().unwrap_or(0)
+        pairs.iter().map(|p| p.order[0].max(p.order[1]).max(p.atomic_at)).max().unwrap_or(0)
     }
 }

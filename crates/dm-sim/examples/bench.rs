@@ -1,0 +1,98 @@
+//! How many simulated verbs a second of CPU gives. Rates depend on the machine and its neighbours: gate on counters
+//! and digests, look at these.
+//!
+//! `cargo run --release -p dm-sim --example bench [verbs per row, in thousands]`
+
+use dm_sim::{CostModel, Endpoint, RunEnd, Sim};
+use dm_verbs::{ChipPtr, Env, NodeId, RemotePtr, Verbs};
+
+const REGION: u64 = 64 << 20;
+
+/// CPU seconds of this thread.
+fn cpu_seconds() -> f64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is a valid timespec that lives for the call; the clock id is one that Linux has.
+    let ok = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
+    assert_eq!(ok, 0, "this thread has a CPU clock");
+    t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
+}
+
+#[derive(Clone, Copy)]
+enum Mix {
+    Read64,
+    Cas,
+    Read1K,
+    /// Half READs, a third WRITEs, a fifth CASes, of 64 bytes or 1 KB.
+    Mixed(u32),
+    /// Sherman's verbs, half updates: READ of a leaf, or lock, READ, WRITE of an entry with the unlock.
+    Sherman,
+}
+
+async fn client(v: Endpoint, mix: Mix, verbs: u64) {
+    let place = |r: u64, len: u64| {
+        RemotePtr::new(NodeId(0), 4096 + ((r >> 16) % (REGION - 8192) & !(len.next_power_of_two() - 1))).expect("fits")
+    };
+    let mut done = 0;
+    while done < verbs {
+        let r = v.rng(0);
+        done += 1;
+        match mix {
+            Mix::Read64 => drop(v.read(place(r, 64), 64).await.expect("up")),
+            Mix::Read1K => drop(v.read(place(r, 1024), 1024).await.expect("up")),
+            Mix::Cas => drop(v.cas(place(r, 64), 0, 1).await.expect("up")),
+            Mix::Mixed(len) => match r % 10 {
+                0..5 => drop(v.read(place(r, len.into()), len).await.expect("up")),
+                5..8 => v.write(place(r, len.into()), &[3; 1024][..len as usize]).await.expect("up"),
+                _ => drop(v.cas(place(r, len.into()), 0, 1).await.expect("up")),
+            },
+            Mix::Sherman if r & 1 == 0 => drop(v.read(place(r, 1024), 1024).await.expect("up")),
+            Mix::Sherman => {
+                let lock = ChipPtr::new(NodeId(0), (r >> 20) % 32_768 * 8).expect("fits");
+                while v.cas(lock, 0, 1).await.expect("up") != 0 {
+                    done += 1;
+                }
+                let leaf = place(r, 1024);
+                drop(v.read(leaf, 1024).await.expect("up"));
+                v.chain(NodeId(0)).write(leaf.add(r & 0x3C0), &[1; 17]).write_word(lock, 0).await.expect("up");
+                done += 3;
+            }
+        }
+    }
+}
+
+fn row(name: &str, mix: Mix, clients: u16, verbs: u64) {
+    let sim = Sim::builder(CostModel::cx5_ib())
+        .compute_nodes(8)
+        .memory_bytes(REGION)
+        .seed(1)
+        .build()
+        .expect("64 MiB can be mapped");
+    // First touch of the memory is not what is measured.
+    sim.with_memory(NodeId(0), dm_verbs::Space::Host, |m| m.fill(0));
+    for c in 0..clients {
+        sim.spawn(c % 8, c / 8, move |v| client(v, mix, verbs / u64::from(clients)));
+    }
+    let start = cpu_seconds();
+    assert_eq!(sim.run(), RunEnd::Finished);
+    let seconds = cpu_seconds() - start;
+    let (n, virtual_s) = (sim.verbs() as f64, sim.now().0 as f64 * 1e-9);
+    println!(
+        "{name:>10} {clients:>5} clients  {:>6.2} M simulated verbs per CPU second   {:>4.2} events/verb   model {:>6.2} Mverbs/s",
+        n / seconds / 1e6,
+        sim.events() as f64 / n,
+        n / virtual_s / 1e6,
+    );
+}
+
+fn main() {
+    let thousands: u64 = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(2_000);
+    let verbs = thousands * 1000;
+    for clients in [64, 640, 1024] {
+        row("READ64", Mix::Read64, clients, verbs);
+        row("CAS", Mix::Cas, clients, verbs);
+        row("READ1K", Mix::Read1K, clients, verbs);
+        row("mixed 64", Mix::Mixed(64), clients, verbs);
+        row("mixed 1K", Mix::Mixed(1024), clients, verbs);
+        row("Sherman", Mix::Sherman, clients, verbs);
+    }
+}
