@@ -1,1 +1,71 @@
-//! Workloads: YCSB mixes, exact Zipf, uniform, latest, stamped values
+//! Workloads for range indexes: YCSB and free mixes, exact Zipf, uniform and latest, keys, stamped values.
+//!
+//! What a client does next is decided here and nowhere else, by a seed: the same [`Plan`] gives every client the
+//! same operations on every index and in every world. Nothing is allocated per operation.
+//!
+//! | type | what it decides |
+//! |---|---|
+//! | [`Mix`] | how often each kind of operation comes: YCSB A–F and LOAD (Cooper et al., SoCC 2010, §4), Sherman's mixes (SIGMOD 2022, §5.1.2), or `get:50,upsert:50` |
+//! | [`Distribution`] | which of the loaded keys: `uniform`, `zipf:0.99`, `latest` |
+//! | [`KeySpace`] | the bytes of the i-th key: a bijection, so no two are equal and none is reserved |
+//! | [`Values`] | the bytes of a value, stamped so that whoever reads it can tell that it is whole and its key's |
+//! | [`Plan`], [`OpStream`] | all of it together, split among clients |
+//!
+//! # Skew and scale
+//!
+//! The share of the hottest key under Zipf depends on the number of keys: θ = 0.99 gives it 4.24 % of the draws
+//! among 10⁹ keys and 6.50 % among 10⁶, which makes a small run half again as contended as a large one. So ranks
+//! are drawn over a *stated* count ([`Workload::ranks`]) and folded onto the loaded keys: the hottest ranks one to
+//! one onto a permutation of them, the ranks beyond by a salted hash. [`hottest_share`] says what a count means.
+//!
+//! # Invariants
+//! * I1: operations are a function of (workload, client).
+//! * I2: the clients' counts add up to the workload's, and no two clients insert the same key.
+//! * I3: keys of different indices differ, for any number of keys.
+//!
+//! # Example
+//!
+//! ```
+//! use dm_workload::{Distribution, KeySpace, Mix, OpKind, Workload};
+//!
+//! let plan = Workload::new("a".parse()?, 10_000, 1_000_000)
+//!     .distribution("zipf:0.99".parse()?)
+//!     .ranks(60_000_000) // as contended as the papers' 60 M keys
+//!     .clients(64)
+//!     .seed(7)
+//!     .plan()?;
+//! let keys = KeySpace::scrambled(7);
+//! let updates = (0..64).flat_map(|client| plan.client(client)).filter(|op| op.kind == OpKind::Update).count();
+//! assert!((495_000..505_000).contains(&updates)); // A is half reads, half updates
+//! let first = plan.client(0).next().unwrap();
+//! let _key: u64 = keys.number(first.key);
+//! # Ok::<(), dm_workload::WorkloadError>(())
+//! ```
+//!
+//! # Limits
+//!
+//! Zipf draws use `f64` powers, which can differ in the last bit between maths libraries: about one draw in 10¹⁴
+//! could then land on a neighbouring rank, and a run would not be the same run on another platform.
+
+#![forbid(unsafe_code)]
+
+mod distribution;
+mod error;
+mod keys;
+mod mix;
+mod permutation;
+mod stream;
+mod values;
+mod zipf;
+
+pub use distribution::Distribution;
+pub use error::WorkloadError;
+pub use keys::KeySpace;
+pub use mix::{Mix, OpKind};
+pub use stream::{Op, OpStream, Plan, ScanLength, Workload};
+pub use values::Values;
+pub use zipf::{Zipf, hottest_share};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

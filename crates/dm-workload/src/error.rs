@@ -1,0 +1,71 @@
+//! Why a workload can't be.
+
+use std::fmt;
+
+/// What is wrong with a workload's description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// Neither a preset nor a list of `kind:weight`.
+    Mix {
+        /// The part that is not understood.
+        part: String,
+    },
+    /// Neither `uniform` nor `zipf:THETA` nor `latest`, or a THETA that is negative or not a number.
+    Distribution {
+        /// The text.
+        text: String,
+    },
+    /// No client, or more than [`dm_history::CLIENT_LIMIT`] less the loader.
+    Clients {
+        /// How many were asked for.
+        count: u32,
+    },
+    /// The mix works on loaded keys, and none are loaded.
+    NoKeys,
+    /// Ranks are drawn over fewer keys than are loaded: the rest would never be touched.
+    Ranks {
+        /// The ranks.
+        ranks: u64,
+        /// The loaded keys.
+        loaded: u64,
+    },
+    /// Scans of nothing.
+    ScanLength,
+}
+
+impl fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mix { part } => write!(
+                f,
+                "mix: {part:?} is neither a preset ({}) nor kind:weight with a kind of {}",
+                crate::mix::preset_names(),
+                crate::mix::kind_names(),
+            ),
+            Self::Distribution { text } => {
+                write!(
+                    f,
+                    "distribution: {text:?} is none of uniform, zipf:THETA, latest, latest:THETA"
+                )
+            }
+            Self::Clients { count } => {
+                write!(
+                    f,
+                    "clients: {count} is not between 1 and {}",
+                    dm_history::CLIENT_LIMIT - 1
+                )
+            }
+            Self::NoKeys => write!(f, "keys: the mix works on loaded keys, and none are loaded"),
+            Self::Ranks { ranks, loaded } => {
+                write!(
+                    f,
+                    "ranks: {ranks} ranks leave some of {loaded} loaded keys untouched"
+                )
+            }
+            Self::ScanLength => write!(f, "scan length: a scan returns at least one item"),
+        }
+    }
+}
+
+impl std::error::Error for WorkloadError {}

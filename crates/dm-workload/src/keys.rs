@@ -1,0 +1,140 @@
+//! The bytes of the i-th key.
+
+use crate::permutation::{scramble, unscramble};
+
+/// A numbering of keys: a bijection between indices and 64-bit numbers, hence no collision, no hole, and no
+/// reserved key (0 and `u64::MAX` are somebody's key).
+///
+/// Byte forms are ordered as byte strings, that is big-endian.
+///
+/// ```
+/// use dm_workload::KeySpace;
+/// let keys = KeySpace::scrambled(1);
+/// assert_eq!(keys.index(keys.number(42)), 42);
+/// assert_eq!(keys.bytes::<8>(42), keys.number(42).to_be_bytes());
+/// assert_ne!(keys.bytes::<32>(42), keys.bytes::<32>(43));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySpace {
+    /// `None`: the index itself.
+    salt: Option<u64>,
+}
+
+/// Longer keys share one of so many first halves, as addresses and names do.
+const GROUP_COUNT: u64 = 256;
+
+impl KeySpace {
+    /// Keys in random order; another one per `seed`.
+    #[must_use]
+    pub fn scrambled(seed: u64) -> Self {
+        Self {
+            salt: Some(scramble(seed ^ 0x6b65_7973)),
+        }
+    }
+
+    /// The i-th key is the number i, as in published scan experiments, which enumerate integers.
+    #[must_use]
+    pub fn dense() -> Self {
+        Self { salt: None }
+    }
+
+    /// The i-th key as a number.
+    #[must_use]
+    #[inline]
+    pub fn number(&self, index: u64) -> u64 {
+        self.salt.map_or(index, |salt| scramble(index.wrapping_add(salt)))
+    }
+
+    /// Which key the number is: the inverse of [`KeySpace::number`].
+    #[must_use]
+    #[inline]
+    pub fn index(&self, number: u64) -> u64 {
+        self.salt
+            .map_or(number, |salt| unscramble(number).wrapping_sub(salt))
+    }
+
+    /// The i-th key in `N` bytes: 8, or from 16 on. Eight bytes are the number. Longer keys begin with eight bytes
+    /// that every 256th key shares (a comparison that looks at one word only is found out), then the number, then
+    /// filling that depends on it. Dense keys stay in order of their indices.
+    #[must_use]
+    #[inline]
+    pub fn bytes<const N: usize>(&self, index: u64) -> [u8; N] {
+        const { assert!(N == 8 || N >= 16, "a key has 8 bytes, or 16 and more") };
+        let number = self.number(index);
+        let group = if self.salt.is_some() {
+            scramble(number % GROUP_COUNT)
+        } else {
+            0
+        };
+        let mut key = [0; N];
+        let number_at = if N == 8 { 0 } else { 8 };
+        for (place, chunk) in (0_u64..).zip(key.chunks_mut(8)) {
+            let word = match place * 8 {
+                at if at == number_at => number,
+                0 => group,
+                _ => scramble(number ^ place),
+            };
+            chunk.copy_from_slice(&word.to_be_bytes()[..chunk.len()]);
+        }
+        key
+    }
+
+    /// Which key the bytes are, if they are one of this space: the inverse of [`KeySpace::bytes`].
+    #[must_use]
+    pub fn index_of<const N: usize>(&self, key: &[u8; N]) -> Option<u64> {
+        let number_at = if N == 8 { 0 } else { 8 };
+        let number = key.get(number_at..number_at + 8)?.try_into().ok()?;
+        let index = self.index(u64::from_be_bytes(number));
+        (self.bytes::<N>(index) == *key).then_some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_are_a_bijection(seed: u64, index: u64) {
+            for keys in [KeySpace::scrambled(seed), KeySpace::dense()] {
+                prop_assert_eq!(keys.index(keys.number(index)), index);
+                prop_assert_eq!(keys.number(keys.index(index)), index); // every number is a key, 0 and MAX too
+            }
+        }
+
+        #[test]
+        fn bytes_say_which_key_they_are(seed: u64, index: u64, at in 0..32_usize, flip in 1..=255_u8) {
+            for keys in [KeySpace::scrambled(seed), KeySpace::dense()] {
+                prop_assert_eq!(keys.index_of(&keys.bytes::<8>(index)), Some(index));
+                prop_assert_eq!(keys.index_of(&keys.bytes::<20>(index)), Some(index));
+                let mut key = keys.bytes::<32>(index);
+                prop_assert_eq!(keys.index_of(&key), Some(index));
+                key[at] ^= flip;
+                prop_assert_ne!(keys.index_of(&key), Some(index));
+            }
+        }
+
+        #[test]
+        fn dense_keys_keep_their_order(left: u64, right: u64) {
+            let keys = KeySpace::dense();
+            prop_assert_eq!(left.cmp(&right), keys.bytes::<8>(left).cmp(&keys.bytes::<8>(right)));
+            prop_assert_eq!(left.cmp(&right), keys.bytes::<32>(left).cmp(&keys.bytes::<32>(right)));
+        }
+    }
+
+    /// 32-byte keys need more than their first word to be told apart, and are all different.
+    #[test]
+    fn long_keys_share_first_halves() {
+        let keys = KeySpace::scrambled(5);
+        let all: Vec<[u8; 32]> = (0..10_000).map(|index| keys.bytes(index)).collect();
+        let distinct = |len: usize| {
+            all.iter()
+                .map(|key| &key[..len])
+                .collect::<std::collections::HashSet<_>>()
+                .len()
+        };
+        assert_eq!((distinct(8), distinct(16)), (256, 10_000));
+    }
+}

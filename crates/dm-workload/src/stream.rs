@@ -1,0 +1,430 @@
+//! The operations of each client.
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::distribution::{Chooser, Distribution, Drawn};
+use crate::error::WorkloadError;
+use crate::mix::{Mix, OpKind};
+use crate::permutation::scramble;
+
+/// How many keys a scan asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanLength {
+    /// Any number from 1 to this, each alike (YCSB E with 100).
+    UpTo(u32),
+    /// Always this many (Sherman, Dolphin).
+    Fixed(u32),
+}
+
+impl Default for ScanLength {
+    fn default() -> Self {
+        Self::UpTo(100)
+    }
+}
+
+/// A description of what clients do, to be checked by [`Workload::plan`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
+pub struct Workload {
+    mix: Mix,
+    distribution: Distribution,
+    scan_length: ScanLength,
+    loaded: u64,
+    ranks: Option<u64>,
+    operations: u64,
+    clients: u32,
+    seed: u64,
+}
+
+impl Workload {
+    /// `operations` of `mix` in all on `loaded` keys, which have the indices 0, 1 …; the mix's usual distribution,
+    /// one client, scans of up to 100, seed 0.
+    pub fn new(mix: Mix, loaded: u64, operations: u64) -> Self {
+        let distribution = mix.usual_distribution();
+        let scan_length = ScanLength::default();
+        Self {
+            mix,
+            distribution,
+            scan_length,
+            loaded,
+            ranks: None,
+            operations,
+            clients: 1,
+            seed: 0,
+        }
+    }
+
+    /// Which keys.
+    pub fn distribution(self, distribution: Distribution) -> Self {
+        Self { distribution, ..self }
+    }
+
+    /// Over how many keys the ranks of a Zipf law are drawn; default: as many as are loaded.
+    pub fn ranks(self, ranks: u64) -> Self {
+        Self {
+            ranks: Some(ranks),
+            ..self
+        }
+    }
+
+    /// How long scans are.
+    pub fn scan_length(self, scan_length: ScanLength) -> Self {
+        Self { scan_length, ..self }
+    }
+
+    /// Among how many clients the operations are split.
+    pub fn clients(self, clients: u32) -> Self {
+        Self { clients, ..self }
+    }
+
+    /// What the operations are drawn from.
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// Checks the description.
+    ///
+    /// # Errors
+    /// [`WorkloadError`], naming what is out of range.
+    pub fn plan(self) -> Result<Plan, WorkloadError> {
+        if self.clients == 0 || self.clients >= dm_history::CLIENT_LIMIT {
+            return Err(WorkloadError::Clients { count: self.clients });
+        }
+        if matches!(self.scan_length, ScanLength::UpTo(0) | ScanLength::Fixed(0)) {
+            return Err(WorkloadError::ScanLength);
+        }
+        if self.loaded == 0 && self.mix.needs_loaded_keys() {
+            return Err(WorkloadError::NoKeys);
+        }
+        let loaded = self.loaded.max(1); // a pure load never draws
+        let ranks = self.ranks.unwrap_or(loaded);
+        if ranks < loaded {
+            return Err(WorkloadError::Ranks { ranks, loaded });
+        }
+        let chooser = Chooser::new(self.distribution, loaded, ranks, self.seed).ok_or_else(|| {
+            WorkloadError::Distribution {
+                text: self.distribution.to_string(),
+            }
+        })?;
+        Ok(Plan {
+            workload: self,
+            ranks,
+            chooser,
+        })
+    }
+}
+
+/// A workload that holds together. Cheap to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    workload: Workload,
+    ranks: u64,
+    chooser: Chooser,
+}
+
+impl Plan {
+    /// The operations of client number `client`.
+    ///
+    /// # Panics
+    /// If there is no such client.
+    #[must_use]
+    pub fn client(&self, client: u32) -> OpStream {
+        let Workload {
+            operations,
+            clients,
+            seed,
+            mix,
+            scan_length,
+            loaded,
+            ..
+        } = self.workload;
+        assert!(
+            client < clients,
+            "the workload has {clients} clients, none of number {client}"
+        );
+        let (each, more) = (operations / u64::from(clients), operations % u64::from(clients));
+        let seed = scramble(scramble(seed).wrapping_add(u64::from(client)));
+        OpStream {
+            mix,
+            scan_length,
+            chooser: self.chooser,
+            loaded,
+            clients,
+            client,
+            left: each + u64::from(u64::from(client) < more),
+            inserted: 0,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+        }
+    }
+
+    /// The number of clients.
+    #[must_use]
+    pub fn clients(&self) -> u32 {
+        self.workload.clients
+    }
+
+    /// The number of keys that must be loaded, which have the indices from 0 on.
+    #[must_use]
+    pub fn loaded(&self) -> u64 {
+        self.workload.loaded
+    }
+
+    /// The number of operations of all clients.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.workload.operations
+    }
+
+    /// Over how many keys ranks are drawn.
+    #[must_use]
+    pub fn ranks(&self) -> u64 {
+        self.ranks
+    }
+
+    /// The mix.
+    #[must_use]
+    pub fn mix(&self) -> Mix {
+        self.workload.mix
+    }
+
+    /// The distribution.
+    #[must_use]
+    pub fn distribution(&self) -> Distribution {
+        self.workload.distribution
+    }
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Op {
+    /// What to do.
+    pub kind: OpKind,
+    /// The index of the key (see [`crate::KeySpace`]); of a scan, of its first.
+    pub key: u64,
+    /// How many keys a scan asks for; 0 otherwise.
+    pub scan_len: u32,
+}
+
+/// The operations of one client, in order. No allocation per operation.
+///
+/// The n-th key that a client inserts has the index `loaded + n · clients + client`, so that no two clients insert
+/// the same key, and a pure load fills `0..operations`.
+#[derive(Clone, Debug)]
+pub struct OpStream {
+    mix: Mix,
+    scan_length: ScanLength,
+    chooser: Chooser,
+    loaded: u64,
+    clients: u32,
+    client: u32,
+    left: u64,
+    inserted: u64,
+    rng: Xoshiro256PlusPlus,
+}
+
+impl OpStream {
+    /// Operations that are left.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// The next operation, where `inserted(client)` says how many of its inserts each client has completed: the
+    /// newest keys of all clients are what [`Distribution::Latest`] reads most. The iterator itself knows of this
+    /// client's inserts only, which is deterministic whatever the others' speed.
+    pub fn next_seeing(&mut self, inserted: impl Fn(u32) -> u64) -> Option<Op> {
+        self.left = self.left.checked_sub(1)?;
+        let kind = self.mix.draw(&mut self.rng);
+        let key = if kind == OpKind::Insert {
+            let nth = self.inserted;
+            self.inserted += 1;
+            self.inserted_key(self.client, nth)
+        } else {
+            match self.chooser.draw(&mut self.rng) {
+                Drawn::Index(index) => index,
+                Drawn::Age(age) => self.key_of_age(age, inserted),
+            }
+        };
+        let scan_len = if kind == OpKind::Scan {
+            self.draw_scan_length()
+        } else {
+            0
+        };
+        Some(Op { kind, key, scan_len })
+    }
+
+    fn inserted_key(&self, client: u32, nth: u64) -> u64 {
+        self.loaded
+            .wrapping_add(nth.wrapping_mul(u64::from(self.clients)))
+            .wrapping_add(u64::from(client))
+    }
+
+    /// Ages go round the clients, beginning with this one: its newest insert, the next one's newest …; where a
+    /// client has none that old, the loaded keys, from the last one down.
+    fn key_of_age(&self, age: u64, inserted: impl Fn(u32) -> u64) -> u64 {
+        let clients = u64::from(self.clients);
+        // Below the number of clients, which is a u32.
+        let client = ((u64::from(self.client) + age % clients) % clients) as u32;
+        match inserted(client).checked_sub(1 + age / clients) {
+            Some(nth) => self.inserted_key(client, nth),
+            None => self.loaded - 1 - age % self.loaded,
+        }
+    }
+
+    fn draw_scan_length(&mut self) -> u32 {
+        match self.scan_length {
+            ScanLength::UpTo(most) => self.rng.random_range(1..=most),
+            ScanLength::Fixed(count) => count,
+        }
+    }
+}
+
+impl Iterator for OpStream {
+    type Item = Op;
+
+    #[inline]
+    fn next(&mut self) -> Option<Op> {
+        let (me, mine) = (self.client, self.inserted);
+        self.next_seeing(|client| if client == me { mine } else { 0 })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = usize::try_from(self.left).ok();
+        (left.unwrap_or(usize::MAX), left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn plan(mix: &str, loaded: u64, operations: u64, clients: u32, seed: u64) -> Plan {
+        Workload::new(mix.parse().unwrap(), loaded, operations)
+            .clients(clients)
+            .seed(seed)
+            .plan()
+            .unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn counts_add_up_and_a_load_inserts_each_key_once(operations in 0..2000_u64, clients in 1..50_u32) {
+            let load = plan("load", 0, operations, clients, 1);
+            let mut keys: Vec<u64> = (0..clients).flat_map(|client| load.client(client)).map(|op| op.key).collect();
+            keys.sort_unstable();
+            prop_assert_eq!(keys, (0..operations).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn operations_are_a_function_of_workload_and_client(seed: u64, client in 0..8_u32, mix in "[a-f]") {
+            let plan = plan(&mix, 1000, 800, 8, seed);
+            let operations: Vec<_> = plan.client(client).collect();
+            prop_assert_eq!(operations.len(), 100);
+            prop_assert_eq!(&operations, &plan.client(client).collect::<Vec<_>>());
+            prop_assert_ne!(&operations, &plan.client((client + 1) % 8).collect::<Vec<_>>());
+            let other = Workload { seed: seed.wrapping_add(1), ..plan.workload }.plan().unwrap();
+            prop_assert_ne!(&operations, &other.client(client).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn inserts_are_new_and_everything_else_exists(seed: u64, mix in "[a-f]") {
+            let plan = plan(&mix, 100, 900, 3, seed);
+            let mut inserted = HashSet::new();
+            for client in 0..3 {
+                let mut mine = HashSet::new();
+                for op in plan.client(client) {
+                    if op.kind == OpKind::Insert {
+                        prop_assert!(op.key >= 100 && inserted.insert(op.key));
+                        mine.insert(op.key);
+                    } else {
+                        prop_assert!(op.key < 100 || mine.contains(&op.key));
+                    }
+                    prop_assert_eq!(op.scan_len > 0, op.kind == OpKind::Scan);
+                    prop_assert!(op.scan_len <= 100);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn latest_prefers_the_newest_of_all_clients_when_told_of_them() {
+        let plan = plan("d", 1_000, 40_000, 4, 1);
+        let count_new = |seen: bool| {
+            let mut stream = plan.client(0);
+            let mut new = [0_u32; 5]; // per client, and loaded ones
+            while let Some(op) = if seen {
+                stream.next_seeing(|_| 250)
+            } else {
+                stream.next()
+            } {
+                let from = if op.key < 1000 { 4 } else { (op.key - 1000) % 4 };
+                new[from as usize] += u32::from(op.kind == OpKind::Get);
+            }
+            new
+        };
+        let told = count_new(true);
+        assert!(told[..4].iter().all(|&reads| reads > 1000), "{told:?}");
+        assert_eq!(
+            told[4], 0,
+            "1000 inserted keys are all newer than the loaded ones: {told:?}"
+        );
+        let alone = count_new(false);
+        assert!(
+            alone[0] > 1000 && alone[1..4] == [0; 3] && alone[4] > 1000,
+            "{alone:?}"
+        );
+    }
+
+    #[test]
+    fn scans_are_as_long_as_asked_for() {
+        let lengths = |scan_length| {
+            let workload = Workload::new("e".parse().unwrap(), 10, 20_000).scan_length(scan_length);
+            let scans = workload
+                .plan()
+                .unwrap()
+                .client(0)
+                .filter(|op| op.kind == OpKind::Scan);
+            scans.map(|op| op.scan_len).collect::<HashSet<_>>()
+        };
+        assert_eq!(lengths(ScanLength::Fixed(1000)), HashSet::from([1000]));
+        assert_eq!(lengths(ScanLength::UpTo(100)), (1..=100).collect());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let a = || Workload::new("a".parse().unwrap(), 100, 10);
+        assert_eq!(
+            a().clients(0).plan().unwrap_err(),
+            WorkloadError::Clients { count: 0 }
+        );
+        assert_eq!(
+            a().clients(4096).plan().unwrap_err(),
+            WorkloadError::Clients { count: 4096 }
+        );
+        assert_eq!(
+            a().ranks(99).plan().unwrap_err(),
+            WorkloadError::Ranks {
+                ranks: 99,
+                loaded: 100
+            }
+        );
+        assert_eq!(
+            a().scan_length(ScanLength::UpTo(0)).plan().unwrap_err(),
+            WorkloadError::ScanLength
+        );
+        let empty = Workload::new("a".parse().unwrap(), 0, 10);
+        assert_eq!(empty.plan().unwrap_err(), WorkloadError::NoKeys);
+        let theta = a().distribution(Distribution::Zipf { theta: -1.0 }).plan();
+        assert_eq!(
+            theta.unwrap_err(),
+            WorkloadError::Distribution {
+                text: "zipf:-1".to_owned()
+            }
+        );
+    }
+}
