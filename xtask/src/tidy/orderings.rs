@@ -23,12 +23,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let mut in_use = false;
         for (number, line) in numbered(&file.source.shipped) {
             in_use |= words(line).take(3).any(|(_, word)| word == "use");
-            let named = words(line)
-                .map(|(_, word)| word)
-                .find(|word| ORDERINGS.contains(word));
+            let named =
+                words(line).find(|(at, word)| ORDERINGS.contains(word) && is_argument(line, *at, word));
             let imports = in_use;
             in_use &= !line.contains(';');
-            let Some(name) = named.filter(|_| !imports) else {
+            let Some((_, name)) = named.filter(|_| !imports) else {
                 continue;
             };
             if commented
@@ -47,6 +46,14 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
+/// `Acquire` may also be a type's name: an ordering stands between brackets and commas, or behind `Ordering::`.
+fn is_argument(line: &str, at: usize, word: &str) -> bool {
+    let before = line[..at].trim_end();
+    let after = line[at + word.len()..].trim_start();
+    before.ends_with("Ordering::")
+        || (before.is_empty() || before.ends_with(['(', ','])) && after.starts_with([')', ','])
+}
+
 fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line))
 }
@@ -61,7 +68,7 @@ mod tests {
         let code = format!(
             "//! Doc.\nuse dm_sync::atomic::{{\n    Ordering::{{Acquire, Relaxed}},\n}};\n{far}\
              fn f() {{\n    a.load(Acquire);\n}}\n{far}\
-             fn g() {{\n    // Relaxed: a counter.\n    a.load(Ordering::Relaxed);\n    b.load(Acquire); // pairs with h\n}}\n\
+             impl Drop for Acquire<'_, Acquire> {{}}\nfn g() {{\n    // Relaxed: a counter.\n    a.load(Ordering::Relaxed);\n    b.load(Acquire); // pairs with h\n}}\n\
              #[cfg(test)]\nmod tests {{\n{far}    fn t() {{ a.load(Acquire); }}\n}}\n"
         );
         let found = check(&sample([("crates/dm-a/src/lib.rs", &code)]));
