@@ -6,7 +6,7 @@ use core::ops::Range;
 use crate::LINE_BYTES;
 use crate::error::{CheckFailure, GeometryError, Reason};
 use crate::format::{Lookup, NodeFormat, Part, Place, Slot, Stale};
-use crate::header::{Header, HeaderPlace, LowPlace, NodeInit, NodeState, header_bytes};
+use crate::header::{Header, HeaderPlace, LowPlace, NodeInit, NodeState, header_bytes, mask_of};
 use crate::key::{KeyBytes, sealed};
 use crate::value::ValueRef;
 
@@ -58,7 +58,7 @@ impl<K: KeyBytes> Bookend<K> {
             base: 0,
             kind: KIND,
             low,
-            version_bits: 4,
+            version_mask: mask_of(4),
         };
         Ok(Self {
             node_bytes,
@@ -96,8 +96,8 @@ impl<K: KeyBytes> Bookend<K> {
         if bits < 2 || bits > 4 {
             return Err(GeometryError::VersionBits(bits));
         }
-        self.place.version_bits = bits;
-        self.entry_version_mask = self.place.version_mask();
+        self.place.version_mask = mask_of(bits);
+        self.entry_version_mask = self.place.version_mask;
         Ok(self)
     }
 
@@ -193,10 +193,10 @@ impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
         self.length(bytes)?;
         let header = self.place.decode::<K>(bytes)?;
         let rear = self.node_bytes - 1;
-        if bytes[rear] & self.place.version_mask() != header.version {
+        if bytes[rear] & self.place.version_mask != header.version {
             return Err(CheckFailure::node_torn(rear));
         }
-        Ok(self.place.decode_sound(bytes)?)
+        Ok(self.place.sound(header)?)
     }
 
     fn lookup<'a>(&self, bytes: &'a [u8], key: &K, level: u8) -> Result<Lookup<'a>, CheckFailure> {
@@ -307,7 +307,7 @@ impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
 
     fn seal_head(&self, image: &mut [u8], header: &Header<K>) {
         self.place.encode(header, image);
-        image[self.node_bytes - 1] = header.version & self.place.version_mask();
+        image[self.node_bytes - 1] = header.version & self.place.version_mask;
     }
 
     fn seal_rest(&self, _image: &mut [u8], _version: u8) {}

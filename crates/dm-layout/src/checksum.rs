@@ -11,7 +11,7 @@ use crate::bookend::beside;
 use crate::error::{CheckFailure, GeometryError, Reason};
 use crate::format::{Lookup, NodeFormat, Part, Place, Slot};
 use crate::guard::checksum_of;
-use crate::header::{Header, HeaderPlace, LowPlace, NodeInit, header_bytes};
+use crate::header::{Header, HeaderPlace, LowPlace, NodeInit, header_bytes, mask_of};
 use crate::key::{KeyBytes, sealed};
 use crate::value::ValueRef;
 
@@ -67,7 +67,7 @@ impl<K: KeyBytes> Checksummed<K> {
             base: SEAL_BYTES,
             kind: KIND,
             low,
-            version_bits: 8,
+            version_mask: mask_of(8),
         };
         Ok(Self {
             node_bytes,
@@ -186,11 +186,11 @@ impl<K: KeyBytes> NodeFormat<K> for Checksummed<K> {
     fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         self.count(bytes)?;
         // The kind first: what is no node of this format is corrupt, not torn.
-        self.place.decode::<K>(bytes)?;
+        let header = self.place.decode::<K>(bytes)?;
         if ValueRef::from(&bytes[..CHECKSUM_BYTES]).as_u64() != checksum_of(&bytes[CHECKSUM_BYTES..]) {
             return Err(CheckFailure::node_torn(0));
         }
-        Ok(self.place.decode_sound(bytes)?)
+        Ok(self.place.sound(header)?)
     }
 
     fn lookup<'a>(&self, bytes: &'a [u8], key: &K, level: u8) -> Result<Lookup<'a>, CheckFailure> {

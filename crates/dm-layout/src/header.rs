@@ -154,19 +154,24 @@ pub(crate) struct HeaderPlace {
     pub(crate) base: usize,
     pub(crate) kind: u8,
     pub(crate) low: LowPlace,
-    pub(crate) version_bits: u8,
+    /// The low bits of a version byte that are the node version.
+    pub(crate) version_mask: u8,
+}
+
+/// The mask of a version of `bits` bits, at most 8.
+pub(crate) const fn mask_of(bits: u8) -> u8 {
+    (0xff_u16 >> (8 - bits)) as u8
 }
 
 impl HeaderPlace {
-    #[inline]
-    pub(crate) const fn version_mask(&self) -> u8 {
-        (0xff_u16 >> (8 - self.version_bits)) as u8
+    pub(crate) const fn version_bits(&self) -> u8 {
+        self.version_mask.count_ones() as u8
     }
 
     /// The node version `steps` after `version`; wraps.
     #[inline]
     pub(crate) const fn version_after(&self, version: u8, steps: u8) -> u8 {
-        version.wrapping_add(steps) & self.version_mask()
+        version.wrapping_add(steps) & self.version_mask
     }
 
     /// `node` has been found long enough for a header of this format.
@@ -195,7 +200,7 @@ impl HeaderPlace {
         owner.copy_from_slice(&node[high_at + K::LEN..high_at + K::LEN + OWNER_BYTES]);
         let high = has_high.then(|| K::read_from(&node[high_at..]));
         Ok(Header {
-            version: prefix.version & self.version_mask(),
+            version: prefix.version & self.version_mask,
             level: prefix.level,
             state,
             lag,
@@ -206,9 +211,12 @@ impl HeaderPlace {
         })
     }
 
-    /// Decodes, and refuses fences that enclose nothing (unless the node is dead).
+    /// Decodes, and refuses fences that enclose nothing.
     pub(crate) fn decode_sound<K: KeyBytes>(&self, node: &[u8]) -> Result<Header<K>, Corrupt> {
-        let header = self.decode::<K>(node)?;
+        self.sound(self.decode::<K>(node)?)
+    }
+
+    pub(crate) fn sound<K: KeyBytes>(&self, header: Header<K>) -> Result<Header<K>, Corrupt> {
         if !header.fences.is_sound() {
             return Err(Corrupt {
                 offset: self.base + PREFIX_BYTES,
@@ -222,7 +230,7 @@ impl HeaderPlace {
     pub(crate) fn encode<K: KeyBytes>(&self, header: &Header<K>, node: &mut [u8]) {
         let at = self.base;
         let high_at = at + PREFIX_BYTES;
-        let mask = self.version_mask();
+        let mask = self.version_mask;
         let prefix = Prefix {
             version: (node[at] & !mask) | (header.version & mask),
             kind: self.kind,

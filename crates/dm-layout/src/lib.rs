@@ -1,4 +1,78 @@
-//! Bytes of nodes on disaggregated memory: consistency guards, fence keys, headers, states, incarnations
+//! Bytes of B-link nodes on disaggregated memory: consistency guards, fence keys, states, incarnations.
+//!
+//! A reader fetches a node with a one-sided READ while a writer may be WRITEing it; nothing but the bytes can tell
+//! it whether it saw one node or a mixture of two. This crate is those bytes and the rules for reading and editing
+//! them: pure functions, no I/O, no locks, no unsafe code. Three formats, one trait ([`NodeFormat`]):
+//!
+//! | format | guard | a small write | for |
+//! |---|---|---|---|
+//! | [`Slotted`] | a version in every 64-byte line | one entry | use: leaves and inner nodes |
+//! | [`Bookend`] | versions at both ends of node and entry (Sherman, SIGMOD'22 §4.4) | one entry | study: it is unsound |
+//! | [`Checksummed`] | one 64-bit checksum, entries sorted (FG, FG+) | the whole node | baseline |
+//!
+//! A slotted node of 1 KB, 8-byte keys and values: 47 entries (`docs/layout/` has every picture in full; [`picture`]
+//! computes them).
+//!
+//! ```text
+//! line 0    | version kind level state | incarnation | sibling | high fence | owner | entry entry .. |
+//! line 1    | version | entry  entry  entry | low fence .... |
+//! line 2-15 | version | entry  entry  entry | spare ........ |        entry = presence 1, key 8, value 8
+//! ```
+//!
+//! # Who may write
+//! One writer at a time, under the node's lock (which lies elsewhere). It edits an image that it read under that
+//! lock and WRITEs the byte ranges that the edits return. In place: an entry that fits a line is written without
+//! the line's version; a larger entry has whole lines and an *entry version* in each, all bumped by its one WRITE.
+//! Structure (split, merge, death): a few WRITEs in a set order, each a step of [`NodeFormat`].
+//!
+//! # What a reader checks
+//! A *node cut*: every line that an answer rests on carries the header's node version, or the neighbouring version
+//! that the header admits while a split or merge is under way ([`LineLag`]). Why that is enough:
+//!
+//! * **I1** A line is read and written untorn; lines of one READ or WRITE may travel in any order.
+//! * **I2** A key has one slot, and keeps it until it is removed, or moved by a split or merge, which change the
+//!   node version. So in-place writes alone make every mixture of lines a state that each key had during the READ.
+//! * **I3** Split: the right node is complete before the left header names it; then the header (version v+1,
+//!   *behind*, new high fence), then the cleared lines (v+1), then the header again (*equal*). Header v with a
+//!   cleared line is torn; header v+1 *behind* with an old line is good, for its moved entries lie above the new
+//!   fence and its survivors did not move; header v+1 *equal* with an old line is torn.
+//! * **I4** Merge: the right node is frozen; then the left header (v, *ahead*), then the lines with the copied
+//!   entries (v+1), then the header (v+1, *equal*, wider fence). Header v+1 with a line that lacks the copies is
+//!   torn. A wider fence *without* a new version would lose keys: lines read early, header read late.
+//! * **I5** A node is born, and dies, with a version of its own on every line: lines of two lives never pass as one.
+//!   Only a header that says so admits a neighbouring version, so a sibling born *Splitting* is no exception.
+//! * **I6** Versions wrap: a READ during which 2<sup>bits</sup> − 1 structural changes complete (or as many
+//!   writes of one multi-line entry, for entry versions) proves nothing. In-line geometries have 8-bit versions,
+//!   others 4-bit. Bounding the time of a READ is the caller's part.
+//!
+//! Absence needs the whole cut and the low fence; a key that is found needs the header's line and its own.
+//!
+//! # Example
+//! ```
+//! use dm_layout::{FenceKeys, Key8, Lookup, NodeFormat, NodeInit, Place, Slotted};
+//!
+//! let format = Slotted::<Key8>::with_node_bytes(1024, 8)?;
+//! let mut image = vec![0; format.node_bytes()];
+//! format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
+//! let remote = &mut image.clone(); // what the memory node holds
+//!
+//! // A writer, under the lock:
+//! let Place::Free(slot) = format.place(&image, &Key8(u64::MAX))? else { unreachable!("empty") };
+//! let range = format.put(&mut image, slot, &Key8(u64::MAX), (&7_u64.to_le_bytes()).into());
+//! assert_eq!(range.len(), 17); // presence, key, value: all that goes over the wire
+//! remote[range.clone()].copy_from_slice(&image[range]);
+//!
+//! // A reader, at any time:
+//! match format.lookup(remote, &Key8(u64::MAX), 0)? {
+//!     Lookup::Found { value, .. } => assert_eq!(value.as_u64(), 7),
+//!     other => panic!("{other:?}"),
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Limits
+//! Keys of 8 and 32 bytes; nodes of at most 64 KB; a value larger than a line costs whole lines. A memory whose
+//! atomic unit is smaller than a line needs [`Checksummed`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -33,3 +107,22 @@ pub const LINE_BYTES: usize = 64;
 /// Bytes of a line beside its version.
 pub const LINE_PAYLOAD: usize = LINE_BYTES - 1;
 type Line = [u8; LINE_BYTES];
+
+/// The shipped geometries, fixed at compile time: (node bytes, capacity).
+const _: () = {
+    const fn slotted<K: KeyBytes>(format: Result<Slotted<K>, GeometryError>) -> (usize, usize) {
+        match format {
+            Ok(format) => (format.geometry().node_bytes(), format.geometry().capacity()),
+            Err(_) => panic!("a shipped geometry is sound"),
+        }
+    }
+    const fn is(found: (usize, usize), node_bytes: usize, capacity: usize) -> bool {
+        found.0 == node_bytes && found.1 == capacity
+    }
+    assert!(is(slotted(Slotted::<Key8>::with_node_bytes(1024, 8)), 1024, 47));
+    assert!(is(slotted(Slotted::<Key32>::with_node_bytes(1024, 8)), 1024, 15));
+    assert!(is(slotted(Slotted::<Key8>::with_span(32, 8)), 704, 32));
+    assert!(is(slotted(Slotted::<Key8>::with_span(64, 8)), 1408, 64));
+    assert!(is(slotted(Slotted::<Key8>::tiny(8)), 128, 3));
+    assert!(is(slotted(Slotted::<Key32>::tiny(8)), 256, 3));
+};

@@ -285,7 +285,7 @@ fn bookend() -> Result<String, GeometryError> {
         capacity: format.capacity(),
         guard: format!(
             "Guard: {}-bit versions at both ends of node and entry (unsound).",
-            format.place.version_bits
+            format.place.version_bits()
         ),
     };
     Ok(head(&facts) + &by_fields(&tile(bookend_fields(&format), format.node_bytes())))

@@ -1,5 +1,4 @@
 //! Every format against a plain map; remote bytes against the image; arbitrary bytes.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use dm_layout::testing::{NodeModel, NodeOp, key_of, read_everything};
 use dm_layout::{Bookend, Checksummed, Key8, Key32, NodeFormat, Slotted};

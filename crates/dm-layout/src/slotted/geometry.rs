@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::error::GeometryError;
-use crate::header::{HeaderPlace, LowPlace, header_bytes};
+use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of};
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
 /// The kind byte of a slotted node.
@@ -83,7 +83,7 @@ impl SlotGeometry {
         if bits < 2 || bits > Self::widest(self.entry_lines) {
             return Err(GeometryError::VersionBits(bits));
         }
-        self.place.version_bits = bits;
+        self.place.version_mask = mask_of(bits);
         Ok(self)
     }
 
@@ -148,7 +148,7 @@ impl SlotGeometry {
                 base: 0,
                 kind: KIND,
                 low,
-                version_bits: Self::widest(entry_lines),
+                version_mask: mask_of(Self::widest(entry_lines)),
             },
         }
     }
@@ -192,7 +192,7 @@ impl SlotGeometry {
     /// Bits of a node version: a READ during which a node changes its structure 2^bits times may pass unnoticed.
     #[must_use]
     pub const fn version_bits(&self) -> u8 {
-        self.place.version_bits
+        self.place.version_bits()
     }
 
     /// Bits of an entry version; `None` for in-line entries, which need none.
@@ -201,7 +201,7 @@ impl SlotGeometry {
         if self.is_in_line() {
             None
         } else {
-            Some(self.place.version_bits)
+            Some(self.place.version_bits())
         }
     }
 
@@ -218,6 +218,47 @@ impl SlotGeometry {
         }
         let line = self.first_line + index / self.per_line;
         line * LINE_BYTES + 1 + index % self.per_line * self.entry_bytes
+    }
+}
+
+/// The offsets of all slots in byte order, without a division per slot.
+#[derive(Clone, Debug)]
+pub(super) struct SlotOffsets {
+    geometry: SlotGeometry,
+    left: usize,
+    left_in_line: usize,
+    at: usize,
+    next_line: usize,
+}
+
+impl SlotGeometry {
+    #[inline]
+    pub(super) const fn offsets(&self) -> SlotOffsets {
+        SlotOffsets {
+            geometry: *self,
+            left: self.capacity,
+            left_in_line: self.head_slots,
+            at: header_bytes(self.key_len),
+            next_line: self.first_line,
+        }
+    }
+}
+
+impl Iterator for SlotOffsets {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
+        if self.left_in_line == 0 {
+            self.left_in_line = self.geometry.per_line.max(1);
+            self.at = self.next_line * LINE_BYTES + 1;
+            self.next_line += self.geometry.entry_lines;
+        }
+        self.left_in_line -= 1;
+        let at = self.at;
+        self.at += self.geometry.entry_bytes;
+        Some(at)
     }
 }
 

@@ -168,14 +168,17 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         self.place_key(bytes, key)
     }
 
+    fn floor<'a>(&self, bytes: &'a [u8], key: &K) -> Result<Option<(Slot, K, ValueRef<'a>)>, CheckFailure> {
+        self.floor_key(bytes, key)
+    }
+
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
-        let geometry = self.geometry;
-        let count = if bytes.len() == geometry.node_bytes {
-            geometry.capacity
+        let count = if bytes.len() == self.geometry.node_bytes {
+            self.geometry.capacity
         } else {
             0
         };
-        (0..count).map(move |index| Slot::at(geometry.slot_offset(index)))
+        self.geometry.offsets().take(count).map(Slot::at)
     }
 
     fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {

@@ -13,30 +13,33 @@ use crate::{LINE_BYTES, LINE_PAYLOAD, Line};
 #[derive(Clone, Copy)]
 struct Cut {
     mask: u8,
-    version: u8,
-    other: u8,
+    /// The earlier one.
+    from: u8,
+    /// How many versions after `from` are good too.
+    more: u8,
 }
 
 impl Cut {
     #[inline]
     const fn accepts(self, line: &Line) -> bool {
-        let version = line[0] & self.mask;
-        (version == self.version) | (version == self.other)
+        line[0].wrapping_sub(self.from) & self.mask <= self.more
     }
 }
 
 impl<K: KeyBytes> Slotted<K> {
     #[inline]
     fn cut(&self, head: &Line, lag: LineLag) -> Cut {
-        let place = &self.geometry.place;
-        let mask = place.version_mask();
-        let version = head[0] & mask;
-        let other = match lag {
-            LineLag::Equal => version,
-            LineLag::Behind => version.wrapping_sub(1) & mask,
-            LineLag::Ahead => version.wrapping_add(1) & mask,
+        let version = head[0];
+        let (from, more) = match lag {
+            LineLag::Equal => (version, 0),
+            LineLag::Behind => (version.wrapping_sub(1), 1),
+            LineLag::Ahead => (version, 1),
         };
-        Cut { mask, version, other }
+        Cut {
+            mask: self.geometry.place.version_mask,
+            from,
+            more,
+        }
     }
 
     pub(super) fn accept_node(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
@@ -44,7 +47,7 @@ impl<K: KeyBytes> Slotted<K> {
         let header = self.geometry.place.decode::<K>(bytes)?;
         Self::whole(lines, self.cut(&lines[0], header.lag))?;
         // After the cut: the low fence may lie in another line.
-        Ok(self.geometry.place.decode_sound(bytes)?)
+        Ok(self.geometry.place.sound(header)?)
     }
 
     fn whole(lines: &[Line], cut: Cut) -> Result<(), CheckFailure> {
@@ -104,7 +107,7 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(Lookup::Absent)
     }
 
-    #[inline]
+    #[inline(always)]
     fn scan<const STRIDE: usize>(
         &self,
         lines: &[Line],
@@ -112,38 +115,41 @@ impl<K: KeyBytes> Slotted<K> {
         cut: Cut,
     ) -> Result<Option<Slot>, CheckFailure> {
         let probe = key.probe();
-        let head_end = header_bytes(K::LEN);
+        let first_line = self.geometry.first_line;
+        let (before, rest) = lines.split_at(first_line);
         for index in 0..self.geometry.head_slots {
-            let at = head_end + index * STRIDE;
-            if Self::holds(&lines[0][at..], probe) {
+            let at = header_bytes(K::LEN) + index * STRIDE;
+            if Self::holds(&before[0][at..], probe) {
                 return Ok(Some(Slot::at(at)));
             }
         }
-        let mut torn = usize::MAX;
-        for (index, line) in lines.iter().enumerate().skip(1) {
-            if !cut.accepts(line) {
-                torn = index;
-            }
-            if index < self.geometry.first_line {
-                continue;
-            }
+        let mut torn = None;
+        for (index, line) in rest.iter().enumerate() {
+            let sound = cut.accepts(line);
             for nth in 0..LINE_PAYLOAD / STRIDE {
                 let at = 1 + nth * STRIDE;
                 if Self::holds(&line[at..], probe) {
-                    if torn == index {
-                        return Err(CheckFailure::node_torn(index * LINE_BYTES));
-                    }
-                    return Ok(Some(Slot::at(index * LINE_BYTES + at)));
+                    let start = (first_line + index) * LINE_BYTES;
+                    let slot = Slot::at(start + at);
+                    return if sound {
+                        Ok(Some(slot))
+                    } else {
+                        Err(CheckFailure::node_torn(start))
+                    };
                 }
             }
+            if !sound {
+                torn = Some(index);
+            }
         }
-        if torn != usize::MAX {
-            return Err(CheckFailure::node_torn(torn * LINE_BYTES));
+        if let Some(index) = torn {
+            return Err(CheckFailure::node_torn((first_line + index) * LINE_BYTES));
         }
+        Self::whole(&before[1..], cut)?;
         Ok(None)
     }
 
-    #[inline]
+    #[inline(always)]
     fn holds(entry: &[u8], probe: K::Probe) -> bool {
         K::probe_at(&entry[1..]) == probe && entry[0] == PRESENT
     }
@@ -171,8 +177,9 @@ impl<K: KeyBytes> Slotted<K> {
     /// The slot that shows `key`, unchecked.
     fn search(&self, bytes: &[u8], key: &K) -> Option<Slot> {
         let probe = key.probe();
-        (0..self.geometry.capacity)
-            .map(|index| Slot::at(self.geometry.slot_offset(index)))
+        self.geometry
+            .offsets()
+            .map(Slot::at)
             .find(|slot| Self::holds(&bytes[slot.offset()..], probe))
     }
 
@@ -180,8 +187,7 @@ impl<K: KeyBytes> Slotted<K> {
         let lines = self.lines(bytes)?;
         let probe = key.probe();
         let mut free = None;
-        for index in 0..self.geometry.capacity {
-            let slot = Slot::at(self.geometry.slot_offset(index));
+        for slot in self.geometry.offsets().map(Slot::at) {
             let entry = &bytes[slot.offset()..];
             if entry[0] == EMPTY {
                 free = free.or(Some(slot));
@@ -191,6 +197,32 @@ impl<K: KeyBytes> Slotted<K> {
             }
         }
         Ok(free.map_or(Place::Full, Place::Free))
+    }
+
+    pub(super) fn floor_key<'a>(
+        &self,
+        bytes: &'a [u8],
+        key: &K,
+    ) -> Result<Option<(Slot, K, ValueRef<'a>)>, CheckFailure> {
+        let lines = self.lines(bytes)?;
+        let mut best: Option<(Slot, K)> = None;
+        for at in self.geometry.offsets() {
+            match bytes[at] {
+                EMPTY => {}
+                PRESENT => {
+                    let found = K::read_from(&bytes[at + 1..]);
+                    if found <= *key && best.is_none_or(|(_, b)| b < found) {
+                        best = Some((Slot::at(at), found));
+                    }
+                }
+                _ => return Err(CheckFailure::corrupt(at, Reason::Presence)),
+            }
+        }
+        let Some((slot, found)) = best else {
+            return Ok(None);
+        };
+        self.check_entry(lines, slot)?;
+        Ok(Some((slot, found, self.value_at(bytes, slot))))
     }
 
     pub(super) fn entry_at<'a>(

@@ -51,7 +51,7 @@ impl<K: KeyBytes> Slotted<K> {
     fn put_striped(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         let first = slot.offset() / LINE_BYTES;
         let entry_version =
-            (image[first * LINE_BYTES] >> 4).wrapping_add(1) & self.geometry.place.version_mask();
+            (image[first * LINE_BYTES] >> 4).wrapping_add(1) & self.geometry.place.version_mask;
         // Into the payload of the lines, around their version bytes.
         let mut line = first;
         let mut at = slot.offset() + 1 + K::LEN;
@@ -78,7 +78,7 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// Sets the node version of every line but the header's; entry versions stay.
     pub(super) fn stamp_lines(&self, image: &mut [u8], version: u8) {
-        let mask = self.geometry.place.version_mask();
+        let mask = self.geometry.place.version_mask;
         for line in image.as_chunks_mut::<LINE_BYTES>().0.iter_mut().skip(1) {
             line[0] = (line[0] & !mask) | (version & mask);
         }

@@ -1,0 +1,267 @@
+//! Exact bytes: a change here is a change of what lies in running pools.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use dm_layout::{
+    Bookend, CheckFailure, Checksummed, FenceKeys, Guard, Key8, LineLag, LineVersions, Lookup, NodeFormat,
+    NodeInit, NodeState, Reason, Slotted, SplitBias, SplitRequest, Stale,
+};
+
+fn hex(bytes: &[u8]) -> Vec<String> {
+    let lines = bytes
+        .chunks(32)
+        .map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    lines.collect()
+}
+
+const INIT: NodeInit<Key8> = NodeInit {
+    level: 2,
+    incarnation: 0x0102_0304,
+    version: 0x15,
+    state: NodeState::Splitting,
+    owner: 0xaabb_ccdd,
+    fences: FenceKeys {
+        low: Key8(0x10),
+        high: Some(Key8(0x99)),
+    },
+    sibling: 0x0001_0000_0000_0440,
+};
+
+fn built<F: NodeFormat<Key8>>(format: &F) -> Vec<u8> {
+    let values = [0x1111_u64, 0x2222, 0x3333].map(u64::to_le_bytes);
+    let entries = [0x30, 0x10, 0x20].into_iter().zip(&values);
+    let mut image = vec![0xee; format.node_bytes()];
+    format.build(
+        &mut image,
+        &INIT,
+        entries.map(|(key, value)| (Key8(key), value.into())),
+    );
+    image
+}
+
+#[test]
+fn slotted_bytes() {
+    let format = Slotted::<Key8>::tiny(8).unwrap();
+    assert_eq!(
+        hex(&built(&format)),
+        [
+            "15d102120403020140040000000001000000000000000099ddccbbaa01000000",
+            "0000000030111100000000000001000000000000001022220000000000000000",
+            "1501000000000000002033330000000000000000000000000000000000000000",
+            "0000000000000000000000000000000000000000000000000000001000000000",
+        ]
+    );
+}
+
+#[test]
+fn bookend_bytes() {
+    let format = Bookend::<Key8>::with_span(3, 8).unwrap();
+    assert_eq!(
+        hex(&built(&format)),
+        [
+            "05b202120403020140040000000001000000000000000099ddccbbaa00000000",
+            "0000001081000000000000003011110000000000000181000000000000001022",
+            "2200000000000001810000000000000020333300000000000001000000000000",
+            "0000000000000000000000000000000000000000000000000000000000000005",
+        ]
+    );
+}
+
+#[test]
+fn checksummed_bytes() {
+    let format = Checksummed::<Key8>::with_span(3, 8).unwrap();
+    assert_eq!(
+        hex(&built(&format)),
+        [
+            "d3d191db966cbb9e030015c30212040302014004000000000100000000000000",
+            "0099ddccbbaa0000000000000010000000000000001022220000000000000000",
+            "0000000000203333000000000000000000000000003011110000000000000000",
+            "0000000000000000000000000000000000000000000000000000000000000000",
+        ]
+    );
+}
+
+/// Header decode ∘ encode = identity, through every field and flag.
+#[test]
+fn headers_round_trip() {
+    let format = Slotted::<Key8>::tiny(8).unwrap();
+    let mut image = built(&format);
+    let mut header = format.accept(&image).unwrap();
+    assert_eq!(
+        (header.level, header.incarnation, header.version),
+        (2, 0x0102_0304, 0x15)
+    );
+    assert_eq!(
+        (header.owner, header.sibling, header.fences),
+        (INIT.owner, INIT.sibling, INIT.fences)
+    );
+    for state in [
+        NodeState::Live,
+        NodeState::Splitting,
+        NodeState::Frozen,
+        NodeState::Dead,
+    ] {
+        for lag in [LineLag::Equal, LineLag::Behind, LineLag::Ahead] {
+            for high in [None, Some(Key8(u64::MAX))] {
+                (header.state, header.lag, header.fences.high) = (state, lag, high);
+                format.seal_head(&mut image, &header);
+                assert_eq!(format.header(&image), Ok(header));
+            }
+        }
+    }
+}
+
+#[test]
+fn garbage_is_recognised() {
+    let format = Slotted::<Key8>::tiny(8).unwrap();
+    let image = built(&format);
+    let corrupt = |at: usize, byte: u8| {
+        let mut image = image.clone();
+        image[at] = byte;
+        match (format.audit(&image), format.lookup(&image, &Key8(0x77), 2)) {
+            (Err(CheckFailure::Corrupt(corrupt)), _) => Some((corrupt.offset, corrupt.reason)),
+            _ => None,
+        }
+    };
+    assert_eq!(corrupt(1, 0), Some((1, Reason::Kind)));
+    assert_eq!(corrupt(3, 0x19), Some((3, Reason::State)));
+    assert_eq!(corrupt(3, 0x92), Some((3, Reason::State)));
+    assert_eq!(
+        corrupt(23, 0x0f),
+        Some((16, Reason::Fences)),
+        "high fence below the low one"
+    );
+    assert_eq!(corrupt(28, 7), Some((28, Reason::Presence)));
+    assert_eq!(
+        corrupt(36, 0x99),
+        Some((28, Reason::Order)),
+        "a key outside the fences"
+    );
+    assert_eq!(corrupt(36, 0x20), Some((65, Reason::Order)), "a key twice");
+    let short = format.accept(&image[1..]).unwrap_err();
+    assert_eq!(
+        short.to_string(),
+        "corrupt node at byte 127: not the length of a node"
+    );
+    assert_eq!(
+        format.accept(&[0; 128]).unwrap_err().to_string(),
+        "corrupt node at byte 1: kind byte of another format"
+    );
+}
+
+#[test]
+fn lookups_say_where_to_go() {
+    let format = Slotted::<Key8>::tiny(8).unwrap();
+    let mut image = built(&format);
+    assert_eq!(
+        format.lookup(&image, &Key8(0x99), 2),
+        Ok(Lookup::GoRight {
+            sibling: INIT.sibling
+        })
+    );
+    assert_eq!(
+        format.lookup(&image, &Key8(0x0f), 2),
+        Ok(Lookup::Stale(Stale::Below))
+    );
+    assert_eq!(
+        format.lookup(&image, &Key8(0x30), 0),
+        Ok(Lookup::Stale(Stale::Level(2)))
+    );
+    assert_eq!(format.lookup(&image, &Key8(0x31), 2), Ok(Lookup::Absent));
+    // A line that is torn refuses absence, not a key that another line proves.
+    image[64] ^= 1;
+    assert!(matches!(
+        format.lookup(&image, &Key8(0x30), 2),
+        Ok(Lookup::Found { .. })
+    ));
+    assert!(
+        format
+            .lookup(&image, &Key8(0x20), 2)
+            .is_err_and(|failure| failure.is_torn())
+    );
+    assert!(
+        format
+            .lookup(&image, &Key8(0x31), 2)
+            .is_err_and(|failure| failure.is_torn())
+    );
+}
+
+/// No key and no value is special.
+#[test]
+fn all_zeros_and_all_ones_are_ordinary() {
+    let format = Slotted::<Key8>::tiny(8).unwrap();
+    let mut image = vec![0; 128];
+    format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
+    for key in [Key8(0), Key8(u64::MAX)] {
+        assert_eq!(format.lookup(&image, &key, 0), Ok(Lookup::Absent));
+    }
+    for (index, key) in [Key8(0), Key8(u64::MAX)].iter().enumerate() {
+        let slot = format.slots(&image).nth(index).unwrap();
+        let value = [if index == 0 { 0 } else { 0xff }; 8];
+        let range = format.put(&mut image, slot, key, (&value).into());
+        let mut entry = [0; 17];
+        assert_eq!(format.encode_entry(key, &value, &mut entry), 17);
+        assert_eq!(image[range], entry, "an entry without an image is the same");
+        assert_eq!(format.value_offset(slot), Some(slot.offset() + 9));
+    }
+    for (key, byte) in [(Key8(0), 0), (Key8(u64::MAX), 0xff)] {
+        let found = format.lookup(&image, &key, 0).unwrap();
+        assert!(matches!(found, Lookup::Found { value, .. } if value.to_vec() == [byte; 8]));
+    }
+}
+
+#[test]
+fn ascending_inserts_leave_full_nodes() {
+    let format = Slotted::<Key8>::tiny(8).unwrap();
+    let image = built(&format);
+    let value = [9; 8];
+    let mut request = SplitRequest {
+        right_address: 0x80,
+        right_incarnation: 1,
+        right_version: 1,
+        owner: 5,
+        new: Some((Key8(0x40), (&value).into())),
+        bias: SplitBias::Ascending,
+    };
+    let mut right = vec![0; 128];
+    let plan = format
+        .prepare_split(&image, &mut right, &request)
+        .unwrap()
+        .unwrap();
+    assert_eq!((plan.separator, format.len(&right)), (Key8(0x40), Ok(1)));
+    let header = format.accept(&right).unwrap();
+    assert_eq!(header.fences, FenceKeys::new(Key8(0x40), Some(Key8(0x99))));
+    assert_eq!(
+        (header.state, header.owner, header.sibling),
+        (NodeState::Splitting, 5, INIT.sibling)
+    );
+    // A new key below the greatest one splits in the middle.
+    request.new = Some((Key8(0x25), (&value).into()));
+    let plan = format
+        .prepare_split(&image, &mut right, &request)
+        .unwrap()
+        .unwrap();
+    assert_eq!((plan.separator, format.len(&right)), (Key8(0x25), Ok(2)));
+}
+
+/// Guards alone: what was sealed opens; a mixture of lines does not.
+#[test]
+fn guards_open_what_they_sealed() {
+    fn round_trip<G: Guard>(buffer_bytes: usize) {
+        let payload: Vec<u8> = (0..G::payload_bytes(buffer_bytes)).map(|at| at as u8).collect();
+        let (mut old, mut new) = (vec![0; buffer_bytes], vec![0; buffer_bytes]);
+        G::seal(&mut old, &payload[1..], 7);
+        G::seal(&mut new, &payload, 8);
+        let mut out = vec![0; payload.len()];
+        assert_eq!(G::open(&new, &mut out), Ok(8), "{}", G::NAME);
+        assert_eq!(out, payload, "{}", G::NAME);
+        let first_line_old = [&old[..64], &new[64..]].concat();
+        assert!(
+            G::open(&first_line_old, &mut out).is_err_and(|failure| failure.is_torn()),
+            "{}",
+            G::NAME
+        );
+    }
+    round_trip::<LineVersions>(192);
+    round_trip::<dm_layout::Bookends>(192);
+    round_trip::<dm_layout::Checksum>(192);
+}
