@@ -1,1 +1,73 @@
-//! Loopback world: in-process memory nodes and real threads behind the verbs seam
+//! Loopback: the world of real threads over in-process memory nodes, for examples, tests and client-CPU benches.
+//!
+//! A [`Loopback`] holds memory nodes; [`Loopback::connect`] gives an [`Endpoint`], one client's
+//! [`Verbs`](dm_verbs::Verbs), [`Env`](dm_verbs::Env) and [`Control`](dm_verbs::Control). Coroutines run under
+//! [`block_on`] or, many on a thread, [`run_all`]. With [`Builder::file`] the pool lies in a file that a second
+//! process opens.
+//!
+//! ```text
+//!  Endpoint ── chain ──ring──▶ requests carried out on the caller's stack ──▶ Region (host) · Region (on-chip)
+//!     ▲                                                                        64-byte lines, 8-byte words
+//!     └── completion: at once, or after some polls ([`Builder::delays`])
+//! ```
+//!
+//! # Invariants
+//! * **I1** A chain's effects are there when its doorbell was rung, in posting order, whoever polls.
+//! * **I2** A line is never torn, unless the world was built with word atomicity; a word never is.
+//! * **I3** After `Fence` was answered, no verb of that client has an effect, in whichever process it runs.
+//! * **I4** Buffers and chains come from pools: an operation allocates nothing in the steady state.
+//!
+//! # Example
+//! ```
+//! use dm_loopback::{Loopback, block_on};
+//! use dm_verbs::{Control, NodeId, Verbs};
+//!
+//! let world = Loopback::builder().nodes(2).build()?;
+//! let client = world.connect(0)?;
+//! block_on(async {
+//!     let node = client.chunk(NodeId(1), 4096).await?;
+//!     let lock = node.add(1024);
+//!     // One round trip: the bytes, then the word behind them.
+//!     client.chain(node.node()).write(node, b"hello").write_word(lock, 7).await?;
+//!     let (old, bytes) = client.chain(node.node()).cas(lock, 7, 8).read(node, 5).await?;
+//!     assert_eq!((old, &*bytes), (7, &b"hello"[..]));
+//!     Ok(())
+//! })
+//! # .map_err(|e: Box<dyn std::error::Error>| e)
+//! # ?; Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it assumes
+//! By default it declares, and keeps: whole lines in increasing order, CAS before the READ behind it, atomics
+//! serialised with WRITEs, failed CASes without write-back, host before on-chip, masked atomics. Each but the last
+//! but one can be withdrawn at the [`Builder`], and is then really not kept (see there).
+//!
+//! # Limits
+//! Effects are never delayed, only completions: a chain that was posted and not awaited has happened already, so
+//! faults of that kind are for the explorer. A process that stops for seconds inside a WRITE makes the line's
+//! users see `Unreachable`. Membership leases are counted by those who wait, never ended by the world itself.
+#![forbid(unsafe_code)]
+
+mod builder;
+mod chains;
+mod endpoint;
+mod executor;
+mod format;
+mod lease;
+mod loopback;
+mod members;
+mod requests;
+mod rng;
+mod trouble;
+mod world;
+
+pub use builder::{BuildError, Builder};
+pub use endpoint::Endpoint;
+pub use executor::{block_on, run_all};
+pub use lease::Lease;
+pub use loopback::{ConnectError, Loopback};
+pub use trouble::Trouble;
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

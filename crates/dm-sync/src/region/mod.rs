@@ -29,7 +29,7 @@ mod tests;
 
 use core::fmt;
 use core::sync::atomic::{
-    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
     fence as atomic_fence,
 };
 use std::fs::File;
@@ -223,6 +223,25 @@ impl Region {
             at += now.len();
             rest = later;
         }
+        Ok(())
+    }
+
+    /// Writes the whole word at `offset`, a multiple of eight.
+    ///
+    /// # Errors
+    /// [`RegionError::Unaligned`], and those of [`Region::write`].
+    #[inline]
+    pub fn write_word(&self, offset: u64, value: u64) -> Result<(), RegionError> {
+        let (line, lock, word) = self.word(offset)?;
+        let word = &line.0[word];
+        if self.unit == AtomicUnit::Word {
+            // Release: I4, pairs with the Acquire of word reads.
+            word.store(value, Release);
+            return Ok(());
+        }
+        let stamp = lock.lock(self.holder).map_err(|s| stuck(s, offset))?;
+        word.store(value, Relaxed); // published by the Release of `unlock`
+        lock.unlock(stamp);
         Ok(())
     }
 

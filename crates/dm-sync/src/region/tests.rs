@@ -85,6 +85,12 @@ fn atomics_answer_with_the_old_word() {
         assert_eq!(region.masked_cas(8, 0x9904, 0xFF, 0xAB00, 0xFF00), Ok(4));
         assert_eq!(region.masked_cas(8, 0, 0xFF, 0, u64::MAX), Ok(0xAB04));
         assert_eq!(bytes_at(&region, 8, 3), [0x04, 0xAB, 0x00]);
+        assert_eq!(region.write_word(16, 0x0201), Ok(()));
+        assert_eq!(bytes_at(&region, 15, 4), [0, 1, 2, 0]);
+        assert_eq!(
+            region.write_word(17, 1),
+            Err(RegionError::Unaligned { offset: 17 })
+        );
     }
 }
 

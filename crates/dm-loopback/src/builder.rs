@@ -1,0 +1,288 @@
+//! How a world is made, and what may be changed about it.
+
+use core::fmt;
+use std::path::{Path, PathBuf};
+
+use dm_sync::Arc;
+use dm_sync::region::RegionError;
+use dm_verbs::{AtomicUnit, AtomicVsWrite, Caps, CasThenRead, FailedCas, LineOrder, Nanos};
+
+use crate::Loopback;
+use crate::world::World;
+
+/// Makes a [`Loopback`]; every setting has a default.
+///
+/// ```
+/// use dm_loopback::{Builder, Loopback};
+/// let world = Loopback::builder().nodes(4).host_bytes(1 << 20).chip_bytes(0).build()?;
+/// # Ok::<(), dm_loopback::BuildError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder makes nothing until `build` or `open`"]
+pub struct Builder {
+    pub(crate) nodes: u16,
+    pub(crate) host_bytes: u64,
+    pub(crate) chip_bytes: u64,
+    pub(crate) knobs: Knobs,
+    file: Option<PathBuf>,
+}
+
+/// How a world behaves; the processes of one pool may differ in these, but for the atomic unit.
+#[derive(Clone, Debug)]
+pub(crate) struct Knobs {
+    pub(crate) unit: AtomicUnit,
+    pub(crate) read_lines: LineOrder,
+    pub(crate) masked_atomics: bool,
+    pub(crate) cas_then_read: CasThenRead,
+    pub(crate) atomic_vs_write: AtomicVsWrite,
+    pub(crate) delay_polls_max: u32,
+    pub(crate) chains_max: u32,
+    pub(crate) lease: Nanos,
+    pub(crate) seed: u64,
+}
+
+impl Builder {
+    /// Memory nodes of a world that does not say otherwise.
+    pub const DEFAULT_NODES: u16 = 2;
+    /// Host memory per node, bytes. Costs nothing before it is touched.
+    pub const DEFAULT_HOST_BYTES: u64 = dm_sync::scaled(1 << 30, 1 << 16) as u64;
+    /// On-chip memory per node, bytes: a ConnectX-5's (Sherman §4.3).
+    pub const DEFAULT_CHIP_BYTES: u64 = 256 << 10;
+    /// Length of a lease.
+    pub const DEFAULT_LEASE: Nanos = Nanos::from_millis(1000);
+    /// Chains that one client may have open or in flight.
+    pub const DEFAULT_CHAINS_MAX: u32 = 4096;
+    /// Largest payload that counts as inline, bytes.
+    pub const INLINE_BYTES: u32 = 220;
+
+    pub(crate) fn new() -> Self {
+        Self {
+            nodes: Self::DEFAULT_NODES,
+            host_bytes: Self::DEFAULT_HOST_BYTES,
+            chip_bytes: Self::DEFAULT_CHIP_BYTES,
+            knobs: Knobs {
+                unit: AtomicUnit::Line,
+                read_lines: LineOrder::Increasing,
+                masked_atomics: true,
+                cas_then_read: CasThenRead::InOrder,
+                atomic_vs_write: AtomicVsWrite::Serialised,
+                delay_polls_max: 0,
+                chains_max: Self::DEFAULT_CHAINS_MAX,
+                lease: Self::DEFAULT_LEASE,
+                seed: 0,
+            },
+            file: None,
+        }
+    }
+
+    /// How many memory nodes (1 to 1024).
+    pub fn nodes(mut self, count: u16) -> Self {
+        self.nodes = count;
+        self
+    }
+
+    /// Host memory per node, rounded up to whole pages of 4096 bytes.
+    pub fn host_bytes(mut self, bytes: u64) -> Self {
+        self.host_bytes = bytes;
+        self
+    }
+
+    /// On-chip memory per node, rounded up to whole lines; 0 for none.
+    pub fn chip_bytes(mut self, bytes: u64) -> Self {
+        self.chip_bytes = bytes;
+        self
+    }
+
+    /// What is never torn. With [`AtomicUnit::Word`] lines do tear.
+    pub fn atomic_unit(mut self, unit: AtomicUnit) -> Self {
+        self.knobs.unit = unit;
+        self
+    }
+
+    /// In which order the lines of a READ are served; [`LineOrder::Any`] draws an order for each READ.
+    pub fn read_lines(mut self, order: LineOrder) -> Self {
+        self.knobs.read_lines = order;
+        self
+    }
+
+    /// Whether masked CASes are carried out or refused.
+    pub fn masked_atomics(mut self, present: bool) -> Self {
+        self.knobs.masked_atomics = present;
+        self
+    }
+
+    /// How an atomic and the READ behind it relate. With anything but [`CasThenRead::InOrder`], half of the READs
+    /// right behind an atomic are served as a whole before it, unless fenced.
+    pub fn cas_then_read(mut self, order: CasThenRead) -> Self {
+        self.knobs.cas_then_read = order;
+        self
+    }
+
+    /// Whether atomics and WRITEs to one word exclude each other. With [`AtomicVsWrite::Racy`] an atomic is a READ
+    /// and a WRITE, also where a CAS fails: a WRITE in between is lost. Atomics still exclude each other, among
+    /// the clients of one process.
+    pub fn atomic_vs_write(mut self, order: AtomicVsWrite) -> Self {
+        self.knobs.atomic_vs_write = order;
+        self
+    }
+
+    /// Completions are reported after up to `polls_max` fruitless polls, drawn for each chain. Effects are not
+    /// delayed.
+    pub fn delays(mut self, polls_max: u32) -> Self {
+        self.knobs.delay_polls_max = polls_max;
+        self
+    }
+
+    /// How many chains one client may have open or in flight.
+    pub fn chains_max(mut self, count: u32) -> Self {
+        self.knobs.chains_max = count;
+        self
+    }
+
+    /// How long a membership lasts without renewal.
+    pub fn lease(mut self, length: Nanos) -> Self {
+        self.knobs.lease = length;
+        self
+    }
+
+    /// The seed of delays, orders and clients' random streams.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.knobs.seed = seed;
+        self
+    }
+
+    /// Puts the pool into a new file, for [`Loopback::open`] by other processes of this machine. It outlives the
+    /// world.
+    pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.file = Some(path.into());
+        self
+    }
+
+    /// Makes the world: all memory zero, no clients.
+    ///
+    /// # Errors
+    /// [`BuildError`]; an existing file is never overwritten.
+    pub fn build(self) -> Result<Loopback, BuildError> {
+        let world = match &self.file {
+            None => World::in_memory(&self)?,
+            Some(path) => World::create(&self, path)?,
+        };
+        Ok(Loopback {
+            world: Arc::new(world),
+        })
+    }
+
+    /// Opens the pool that another world made with [`Builder::file`]; sizes and atomic unit are the pool's.
+    ///
+    /// # Errors
+    /// [`BuildError`], which names the format or version of a file that is none of ours.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Loopback, BuildError> {
+        Ok(Loopback {
+            world: Arc::new(World::open(self.knobs, path.as_ref())?),
+        })
+    }
+}
+
+impl Knobs {
+    /// What a node with these memories promises under these knobs.
+    pub(crate) fn caps(&self, host_bytes: u64, chip_bytes: u64) -> Caps {
+        Caps {
+            host_bytes,
+            chip_bytes,
+            masked_atomics: self.masked_atomics,
+            inline_bytes: Builder::INLINE_BYTES,
+            atomic_unit: self.unit,
+            read_lines: self.read_lines,
+            write_lines: LineOrder::Increasing,
+            cas_then_read: self.cas_then_read,
+            atomic_vs_write: self.atomic_vs_write,
+            failed_cas: match self.atomic_vs_write {
+                AtomicVsWrite::Racy => FailedCas::WritesBack,
+                AtomicVsWrite::Serialised => FailedCas::LeavesAlone,
+            },
+            host_before_chip: true,
+        }
+    }
+}
+
+/// Why a world could not be made or opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// There must be 1 to 1024 memory nodes.
+    BadNodeCount {
+        /// How many were asked for.
+        nodes: u16,
+    },
+    /// A node's memory has no room behind the reserved page, or more than pointers can address.
+    BadSize {
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// A node's memory could not be had.
+    Memory(RegionError),
+    /// The file system refused.
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What it said.
+        kind: std::io::ErrorKind,
+    },
+    /// The file is no loopback pool.
+    NotAPool {
+        /// Which file.
+        path: PathBuf,
+        /// Its first eight bytes as a little-endian word; 0 if it is shorter.
+        format: u64,
+    },
+    /// The file is a pool of another version of this crate.
+    OtherVersion {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        found: u64,
+        /// The version that this build knows.
+        known: u64,
+    },
+    /// The file's header contradicts itself or the file's length.
+    Corrupt {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: &'static str,
+    },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadNodeCount { nodes } => write!(f, "{nodes} memory nodes: there must be 1 to 1024"),
+            Self::BadSize { bytes } => write!(f, "a memory node of {bytes} bytes: too small or too big"),
+            Self::Memory(e) => write!(f, "no memory for a memory node: {e}"),
+            Self::Io { path, kind } => write!(f, "{}: {kind}", path.display()),
+            Self::NotAPool { path, format } => {
+                write!(
+                    f,
+                    "{} is no loopback pool (it begins with {format:#018x})",
+                    path.display()
+                )
+            }
+            Self::OtherVersion { path, found, known } => {
+                write!(
+                    f,
+                    "{} is a loopback pool of version {found}; this build knows version {known}",
+                    path.display()
+                )
+            }
+            Self::Corrupt { path, reason } => write!(f, "{}: corrupt header: {reason}", path.display()),
+        }
+    }
+}
+
+impl core::error::Error for BuildError {}
+
+impl From<RegionError> for BuildError {
+    fn from(e: RegionError) -> Self {
+        Self::Memory(e)
+    }
+}

@@ -1,0 +1,193 @@
+//! One client's chains: under construction, in flight, completed.
+
+use dm_verbs::{Effect, NodeId, Op, Outcome, Slot, VerbError, VerbErrorKind, Wqe};
+
+use crate::lease::Lease;
+
+/// A request of a chain; a WRITE's payload lies in the chain's buffer.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored {
+    op: Op<'static>,
+    pub(crate) fence: bool,
+    payload: (usize, usize),
+    /// Its place among the results, if it answers.
+    pub(crate) result: Option<usize>,
+}
+
+/// Where a chain is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Free,
+    Building,
+    /// Rung, its effects are there; the completion comes after so many more polls.
+    Flying(u32),
+    Completed,
+}
+
+pub(crate) struct Chain {
+    pub(crate) node: NodeId,
+    pub(crate) phase: Phase,
+    generation: u32,
+    pub(crate) requests: Vec<Stored>,
+    payload: Vec<u8>,
+    results: Vec<Outcome<Lease>>,
+    pub(crate) error: Option<VerbError>,
+    /// Whether some request changes memory.
+    pub(crate) changes: bool,
+}
+
+impl Chain {
+    fn new(index: usize) -> Self {
+        Self {
+            node: NodeId(0),
+            phase: Phase::Free,
+            // Different for each number, so that a slot of another client is likely to be noticed.
+            generation: index as u32,
+            requests: Vec::new(),
+            payload: Vec::new(),
+            results: Vec::new(),
+            error: None,
+            changes: false,
+        }
+    }
+
+    /// Copies the request and its payload.
+    pub(crate) fn push(&mut self, wqe: Wqe<'_>) {
+        let begin = self.payload.len();
+        let op = match wqe.op {
+            Op::Read { at, len } => Op::Read { at, len },
+            Op::Word { at } => Op::Word { at },
+            Op::Write { at, bytes } => {
+                self.payload.extend_from_slice(bytes);
+                Op::Write { at, bytes: &[] }
+            }
+            Op::Cas { at, compare, swap } => Op::Cas { at, compare, swap },
+            Op::MaskedCas { at, masked } => Op::MaskedCas { at, masked },
+            Op::Faa { at, add } => Op::Faa { at, add },
+        };
+        let result = op.has_result().then_some(self.results.len());
+        if result.is_some() {
+            self.results.push(Outcome::None);
+        }
+        self.changes |= changes(&op);
+        self.requests.push(Stored {
+            op,
+            fence: wqe.fence,
+            payload: (begin, self.payload.len()),
+            result,
+        });
+    }
+
+    /// The request with its payload.
+    pub(crate) fn op(&self, stored: &Stored) -> Op<'_> {
+        match stored.op {
+            Op::Write { at, .. } => Op::Write {
+                at,
+                bytes: &self.payload[stored.payload.0..stored.payload.1],
+            },
+            op => op,
+        }
+    }
+
+    /// Refuses the whole chain before it is sent, unless that happened already.
+    pub(crate) fn refuse(&mut self, kind: VerbErrorKind, op: &Op<'_>) {
+        self.error.get_or_insert(VerbError::refused(kind, op.at()));
+    }
+
+    /// Notes that request `index` failed with `effect`, and that those behind it have `rest`.
+    pub(crate) fn fail(&mut self, index: usize, kind: VerbErrorKind, effect: Effect, rest: Effect) {
+        let Some(at) = self.requests.get(index).map(|stored| stored.op.at()) else {
+            return;
+        };
+        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        self.error.get_or_insert(VerbError {
+            kind,
+            at,
+            index,
+            effect,
+            rest,
+        });
+    }
+
+    pub(crate) fn set_result(&mut self, result: Option<usize>, outcome: Outcome<Lease>) {
+        if let Some(place) = result.and_then(|i| self.results.get_mut(i)) {
+            *place = outcome;
+        }
+    }
+
+    pub(crate) fn take_result(&mut self, i: u16) -> Outcome<Lease> {
+        match self.results.get_mut(usize::from(i)) {
+            Some(place) => core::mem::replace(place, Outcome::None),
+            None => Outcome::None,
+        }
+    }
+}
+
+/// Whether `op` changes memory.
+#[inline]
+pub(crate) fn changes(op: &Op<'_>) -> bool {
+    !matches!(op, Op::Read { .. } | Op::Word { .. })
+}
+
+/// All chains of a client, numbered; numbers and their capacities are used again.
+#[derive(Default)]
+pub(crate) struct Chains {
+    all: Vec<Chain>,
+    free: Vec<u32>,
+}
+
+impl Chains {
+    /// A new chain; its number, and whether that makes more than `max`.
+    pub(crate) fn open(&mut self, node: NodeId) -> (Slot, &mut Chain) {
+        let index = match self.free.pop() {
+            Some(index) => index as usize,
+            None => {
+                self.all.push(Chain::new(self.all.len()));
+                self.all.len() - 1
+            }
+        };
+        let chain = &mut self.all[index];
+        chain.node = node;
+        chain.phase = Phase::Building;
+        // A client's chains at once are bounded far below 2^32.
+        (
+            Slot {
+                index: index as u32,
+                generation: chain.generation,
+            },
+            chain,
+        )
+    }
+
+    /// How many chains are open or in flight.
+    pub(crate) fn used(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
+    /// The chain of `slot`. A slot that this client doesn't have is a fault of the program, not of the network.
+    #[inline]
+    pub(crate) fn get(&mut self, slot: &Slot) -> &mut Chain {
+        let chain = self.all.get_mut(slot.index as usize);
+        let chain = chain.filter(|c| c.generation == slot.generation && c.phase != Phase::Free);
+        chain.expect("a slot belongs to the client that opened it, until it is closed")
+    }
+
+    /// Takes the slot back; the error that nobody was told about, if there is one.
+    pub(crate) fn close(&mut self, slot: Slot) -> Option<VerbError> {
+        let chain = self.get(&slot);
+        let untold = if matches!(chain.phase, Phase::Flying(_)) {
+            chain.error
+        } else {
+            None
+        };
+        chain.phase = Phase::Free;
+        chain.generation = chain.generation.wrapping_add(1);
+        chain.requests.clear();
+        chain.payload.clear();
+        chain.results.clear();
+        chain.error = None;
+        chain.changes = false;
+        self.free.push(slot.index);
+        untold
+    }
+}

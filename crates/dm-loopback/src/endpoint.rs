@@ -1,0 +1,484 @@
+//! One client: its queue pairs to all memory nodes, its meter, its randomness.
+
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use core::task::{Context, Poll, ready};
+
+use dm_sync::Arc;
+use dm_sync::region::{self, LineOrder};
+use dm_verbs::{
+    Caps, CasThenRead, ClientId, Control, ControlError, ControlReply, ControlRequest, Effect, Env,
+    Membership, Meter, Nanos, NodeId, Op, Outcome, Place, Posted, RESERVED_BYTES, Region, RemotePtr, Slot,
+    VerbError, VerbErrorKind, Verbs, Wqe,
+};
+
+use crate::chains::{Chain, Chains, Phase, changes};
+use crate::format::node_used;
+use crate::lease::Lease;
+use crate::requests::{Failed, READ_BYTES_MAX};
+use crate::rng::Rng;
+use crate::trouble::Trouble;
+use crate::world::{Node, World};
+
+/// A client of a [`crate::Loopback`]: what index code does its verbs through. Cheap; one per coroutine.
+///
+/// `Send`, but not `Sync`: it belongs to one thread at a time. Dropping it gives its client id back, once the other
+/// ids have been used; what it left in memory stays.
+pub struct Endpoint {
+    world: Arc<World>,
+    client: ClientId,
+    epoch: u32,
+    compute_node: u16,
+    /// Whether a single request may complete at its posting.
+    eager: bool,
+    meter: Meter,
+    chains: RefCell<Chains>,
+    deferred: Cell<Option<VerbError>>,
+    /// For delays and orders; not the streams of [`Env::rng`].
+    dice: Cell<Rng>,
+    streams: RefCell<Vec<(u32, Rng)>>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(world: Arc<World>, compute_node: u16, client: ClientId, epoch: u32) -> Self {
+        Self {
+            eager: world.knobs.delay_polls_max == 0,
+            dice: Cell::new(Rng::new(world.knobs.seed, client, None)),
+            world,
+            client,
+            epoch,
+            compute_node,
+            meter: Meter::default(),
+            chains: RefCell::default(),
+            deferred: Cell::new(None),
+            streams: RefCell::default(),
+        }
+    }
+
+    #[inline]
+    fn roll(&self) -> u64 {
+        let mut dice = self.dice.get();
+        let number = dice.next();
+        self.dice.set(dice);
+        number
+    }
+
+    #[inline]
+    fn line_order(&self) -> LineOrder {
+        match self.world.knobs.read_lines {
+            dm_verbs::LineOrder::Increasing => LineOrder::Increasing,
+            dm_verbs::LineOrder::Any => LineOrder::Seeded(self.roll()),
+        }
+    }
+
+    /// Whether a READ right behind an atomic comes first.
+    fn read_overtakes(&self, chain: &Chain, index: usize) -> bool {
+        let (Some(first), Some(next)) = (chain.requests.get(index), chain.requests.get(index + 1)) else {
+            return false;
+        };
+        self.world.knobs.cas_then_read != CasThenRead::InOrder
+            && chain.op(first).is_atomic()
+            && !changes(&chain.op(next))
+            && !next.fence
+            && self.roll() & 1 == 0
+    }
+
+    /// May a chain go to `node`? With what trouble?
+    #[inline]
+    fn admit(&self, node: NodeId) -> Result<Option<Trouble>, VerbErrorKind> {
+        if self.world.alarmed() {
+            self.admit_slowly(node)
+        } else {
+            Ok(None)
+        }
+    }
+
+    #[cold]
+    fn admit_slowly(&self, node: NodeId) -> Result<Option<Trouble>, VerbErrorKind> {
+        if self.world.member(self.client).fenced() {
+            return Err(VerbErrorKind::Fenced);
+        }
+        match self.world.trouble(node) {
+            Some(Trouble::Unreachable) => Err(VerbErrorKind::Unreachable),
+            trouble => Ok(trouble),
+        }
+    }
+
+    /// A READ alone, carried out now. `None`: something is not as usual, the long way finds out what.
+    #[inline]
+    fn read_at_once(&self, at: Place, len: u32) -> Option<Lease> {
+        let region = self.world.node(at.node())?.space(at);
+        let readable = u64::from(len).wrapping_sub(1) < READ_BYTES_MAX && u64::from(len) <= region.size();
+        if !readable || self.world.alarmed() {
+            return None;
+        }
+        let mut lease = Lease::take(len as usize);
+        region
+            .read_ordered(at.offset(), &mut lease, self.line_order())
+            .ok()?;
+        Some(lease)
+    }
+
+    /// A word READ alone, as above.
+    #[inline]
+    fn word_at_once(&self, at: Place) -> Option<u64> {
+        let region = self.world.node(at.node())?.space(at);
+        if self.world.alarmed() {
+            None
+        } else {
+            region.read_word(at.offset()).ok()
+        }
+    }
+
+    /// A WRITE or an atomic alone, carried out now; as above, but a failure may have had an effect.
+    fn change_at_once(&self, op: &Op<'_>) -> Option<Result<Outcome<Lease>, Failed>> {
+        let memory = self.world.node(op.at().node())?;
+        self.world.check(memory, op).ok()?;
+        self.world.begin_change(self.client);
+        let usual = !self.world.alarmed();
+        let done = usual.then(|| self.world.carry_out(memory, op, LineOrder::Increasing));
+        self.world.end_change(self.client);
+        done
+    }
+
+    /// Carries out a rung chain.
+    fn execute(&self, chain: &mut Chain) {
+        let Some(memory) = self.world.node(chain.node) else {
+            return chain.fail(0, VerbErrorKind::NoSuchNode, Effect::None, Effect::None);
+        };
+        if chain.changes {
+            self.world.begin_change(self.client);
+        }
+        match self.admit(chain.node) {
+            Ok(trouble) => self.execute_requests(memory, chain, trouble),
+            Err(kind) => chain.fail(0, kind, Effect::None, Effect::None),
+        }
+        if chain.changes {
+            self.world.end_change(self.client);
+        }
+    }
+
+    fn execute_requests(&self, memory: &Node, chain: &mut Chain, trouble: Option<Trouble>) {
+        let count = chain
+            .requests
+            .len()
+            .min(trouble.map_or(usize::MAX, Trouble::carried_out));
+        let mut unfenced = false;
+        let mut index = 0;
+        while index < count {
+            let overtaken = index + 1 < count && self.read_overtakes(chain, index);
+            let pair = if overtaken {
+                [index + 1, index]
+            } else {
+                [index, index]
+            };
+            for index in &pair[usize::from(!overtaken)..] {
+                if let Err((kind, effect)) = self.execute_one(memory, chain, *index, &mut unfenced) {
+                    return chain.fail(*index, kind, effect, Effect::None);
+                }
+            }
+            index += 1 + usize::from(overtaken);
+        }
+        if trouble.is_some() {
+            chain.fail(0, VerbErrorKind::ConnectionLost, Effect::Unknown, Effect::Unknown);
+        }
+    }
+
+    /// `unfenced`: whether there was a change since the last fence.
+    #[inline]
+    fn execute_one(
+        &self,
+        memory: &Node,
+        chain: &mut Chain,
+        index: usize,
+        unfenced: &mut bool,
+    ) -> Result<(), Failed> {
+        let stored = chain.requests[index];
+        let op = chain.op(&stored);
+        if changes(&op) {
+            *unfenced = true;
+        } else if core::mem::take(unfenced) {
+            // A READ of one queue pair comes after the WRITEs before it, to everybody.
+            region::fence();
+        }
+        let outcome = self.world.carry_out(memory, &op, self.line_order())?;
+        chain.set_result(stored.result, outcome);
+        Ok(())
+    }
+
+    /// A slot of a chain of one request that failed at its posting.
+    #[cold]
+    fn posted_in_vain(&self, op: &Op<'_>, (kind, effect): Failed) -> Slot {
+        let mut chains = self.chains.borrow_mut();
+        let (slot, chain) = chains.open(op.at().node());
+        chain.error = Some(VerbError {
+            kind,
+            at: op.at(),
+            index: 0,
+            effect,
+            rest: Effect::None,
+        });
+        chain.phase = Phase::Flying(0);
+        slot
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.world.release(self.client, self.epoch);
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("client", &self.client)
+            .field("epoch", &self.epoch)
+            .field("compute_node", &self.compute_node)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Env for Endpoint {
+    fn client(&self) -> ClientId {
+        self.client
+    }
+
+    fn compute_node(&self) -> u16 {
+        self.compute_node
+    }
+
+    /// Since this process built or opened the world.
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.world.born.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn rng(&self, stream: u32) -> u64 {
+        let streams = &mut *self.streams.borrow_mut();
+        let index = streams
+            .iter()
+            .position(|(id, _)| *id == stream)
+            .unwrap_or_else(|| {
+                streams.push((stream, Rng::new(self.world.knobs.seed, self.client, Some(stream))));
+                streams.len() - 1
+            });
+        streams[index].1.next()
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Lets the other coroutines of the thread run, and (by the executor) other threads.
+    fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
+        if core::mem::replace(state, 1) == 1 {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Verbs for Endpoint {
+    type Lease = Lease;
+
+    fn caps(&self, node: NodeId) -> Caps {
+        self.world.node(node).map_or_else(Caps::default, |node| node.caps)
+    }
+
+    fn open(&self, node: NodeId) -> Slot {
+        let mut chains = self.chains.borrow_mut();
+        let full = chains.used() >= self.world.knobs.chains_max as usize;
+        let (slot, chain) = chains.open(node);
+        if full {
+            let place = RemotePtr::new(node, 0).unwrap_or_default().into();
+            chain.error = Some(VerbError::refused(VerbErrorKind::QueueFull, place));
+        }
+        slot
+    }
+
+    fn push(&self, slot: &Slot, wqe: Wqe<'_>) {
+        let mut chains = self.chains.borrow_mut();
+        let chain = chains.get(slot);
+        let checked = match self.world.node(chain.node) {
+            Some(memory) => self.world.check(memory, &wqe.op),
+            None => Err(VerbErrorKind::NoSuchNode),
+        };
+        if let Err(kind) = checked {
+            chain.refuse(kind, &wqe.op);
+        }
+        chain.push(wqe);
+    }
+
+    fn ring(&self, slot: &Slot) {
+        let polls = match self.world.knobs.delay_polls_max {
+            0 => 0,
+            max => (self.roll() % (u64::from(max) + 1)) as u32,
+        };
+        let mut chains = self.chains.borrow_mut();
+        let chain = chains.get(slot);
+        chain.phase = Phase::Flying(polls);
+        if chain.error.is_none() {
+            self.execute(chain);
+        }
+    }
+
+    fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
+        let mut chains = self.chains.borrow_mut();
+        let chain = chains.get(slot);
+        if let Phase::Flying(polls @ 1..) = chain.phase {
+            chain.phase = Phase::Flying(polls - 1);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        chain.phase = Phase::Completed;
+        Poll::Ready(chain.error.map_or(Ok(()), Err))
+    }
+
+    fn take(&self, slot: &Slot, i: u16) -> Outcome<Lease> {
+        self.chains.borrow_mut().get(slot).take_result(i)
+    }
+
+    fn close(&self, slot: Slot) {
+        let untold = self.chains.borrow_mut().close(slot);
+        if untold.is_some() && self.deferred.get().is_none() {
+            self.deferred.set(untold);
+        }
+    }
+
+    #[inline]
+    fn post_one(&self, wqe: Wqe<'_>) -> Posted<Lease> {
+        if self.eager {
+            let outcome = match wqe.op {
+                Op::Read { at, len } => self.read_at_once(at, len).map(Outcome::Lease),
+                Op::Word { at } => self.word_at_once(at).map(Outcome::Old),
+                op => match self.change_at_once(&op) {
+                    Some(Err(failed)) => return Posted::Flying(self.posted_in_vain(&op, failed)),
+                    done => done.and_then(Result::ok),
+                },
+            };
+            if let Some(outcome) = outcome {
+                return Posted::Done(outcome);
+            }
+        }
+        let slot = self.open(wqe.op.at().node());
+        self.push(&slot, wqe);
+        self.ring(&slot);
+        Posted::Flying(slot)
+    }
+
+    fn take_deferred(&self) -> Option<VerbError> {
+        self.deferred.take()
+    }
+
+    fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError> {
+        let refused = |kind| VerbError::refused(kind, at);
+        let memory = self
+            .world
+            .node(at.node())
+            .ok_or(refused(VerbErrorKind::NoSuchNode))?;
+        self.admit(at.node()).map_err(refused)?;
+        let op = Op::Write { at, bytes };
+        let loaded = self.world.carry_out(memory, &op, LineOrder::Increasing);
+        loaded.map_err(|(kind, effect)| VerbError {
+            effect,
+            ..refused(kind)
+        })?;
+        region::fence();
+        Ok(())
+    }
+}
+
+impl Control for Endpoint {
+    fn memory_nodes(&self) -> u16 {
+        self.world.nodes.len() as u16 // at most 1024
+    }
+
+    /// Answers at once, but for a fence that waits for the other client's chain in progress.
+    fn poll_control(
+        &self,
+        request: &ControlRequest,
+        state: &mut u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ControlReply, ControlError>> {
+        if self.world.member(self.client).fenced() {
+            return Poll::Ready(Err(ControlError::Fenced));
+        }
+        if let ControlRequest::Fence { client } = *request {
+            if core::mem::replace(state, 1) == 0 && !self.world.fence_off(client) {
+                return Poll::Ready(Err(ControlError::NoSuchClient { client }));
+            }
+            ready!(self.poll_quiet(client, cx));
+            return Poll::Ready(Ok(ControlReply::Done));
+        }
+        Poll::Ready(self.answer(request))
+    }
+}
+
+impl Endpoint {
+    fn poll_quiet(&self, client: ClientId, cx: &mut Context<'_>) -> Poll<()> {
+        if self.world.quiet(client) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn answer(&self, request: &ControlRequest) -> Result<ControlReply, ControlError> {
+        match *request {
+            ControlRequest::Chunk { node, bytes } => self.chunk_of(node, bytes).map(ControlReply::Chunk),
+            ControlRequest::Describe { node } => {
+                let bytes = self.reachable(node)?.host.size();
+                Ok(ControlReply::Region(Region {
+                    bytes,
+                    used: self.world.word(node_used(node.0)),
+                }))
+            }
+            ControlRequest::Join => {
+                self.world.set_joined(self.client, true);
+                let lease = self.world.knobs.lease;
+                Ok(ControlReply::Joined(Membership {
+                    epoch: self.epoch,
+                    lease,
+                }))
+            }
+            ControlRequest::Leave => {
+                self.world.set_joined(self.client, false);
+                Ok(ControlReply::Done)
+            }
+            // `Fence` waits, and is answered by `poll_control`; what else the future brings is not known here.
+            _ => Err(ControlError::NoSuchNode {
+                node: NodeId(u16::MAX),
+            }),
+        }
+    }
+
+    fn reachable(&self, node: NodeId) -> Result<&Node, ControlError> {
+        let memory = self.world.node(node).ok_or(ControlError::NoSuchNode { node })?;
+        match self.world.trouble(node) {
+            None => Ok(memory),
+            Some(_) => Err(ControlError::Unreachable { node }),
+        }
+    }
+
+    /// Memory is handed out once and never taken back, so a chunk is always zero.
+    fn chunk_of(&self, node: NodeId, bytes: u64) -> Result<RemotePtr, ControlError> {
+        let size = self.reachable(node)?.host.size();
+        let wanted = bytes
+            .max(1)
+            .checked_next_multiple_of(RESERVED_BYTES)
+            .unwrap_or(u64::MAX);
+        let grown = |used: u64| used.checked_add(wanted).filter(|end| *end <= size);
+        let used = self
+            .world
+            .control
+            .update(node_used(node.0), grown)
+            .unwrap_or(size);
+        let full = ControlError::OutOfMemory {
+            node,
+            wanted: bytes,
+            left: size.saturating_sub(used),
+        };
+        grown(used).and_then(|_| RemotePtr::new(node, used)).ok_or(full)
+    }
+}

@@ -1,0 +1,272 @@
+//! Running coroutines: one on a thread, or many on one thread.
+//!
+//! Futures need not be `Send`; wakers may be called from any thread. A thread whose coroutines all wait parks. A
+//! coroutine that woke itself (a pause, a delayed completion) runs again after the others, and after the thread gave
+//! its processor to other threads once: whoever it waits for may need it.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use std::collections::VecDeque;
+use std::task::Wake;
+
+use dm_sync::Mutex;
+use dm_sync::atomic::{AtomicBool, Ordering};
+use dm_sync::thread::{self, Thread};
+
+// `Wake` is defined over std's Arc, under loom too.
+use std::sync::Arc as StdArc;
+
+/// Wakes one parked thread.
+struct Parker {
+    thread: Thread,
+    woken: AtomicBool,
+}
+
+impl Parker {
+    fn new() -> Self {
+        Self {
+            thread: thread::current(),
+            woken: AtomicBool::new(false),
+        }
+    }
+
+    fn unpark(&self) {
+        // Release: what the waker's caller did is seen by the poll that follows; pairs with Acquire in `take`.
+        if !self.woken.swap(true, Ordering::Release) {
+            self.thread.unpark();
+        }
+    }
+
+    /// Whether somebody woke us since the last time.
+    fn take(&self) -> bool {
+        // Acquire: pairs with Release in `unpark`.
+        self.woken.swap(false, Ordering::Acquire)
+    }
+
+    /// Returns once somebody woke us, at once if it happened already.
+    fn park(&self) {
+        if self.take() {
+            thread::yield_now();
+            return;
+        }
+        // The flag is set before the token: a token that somebody else consumed leaves the flag to be found.
+        while !self.take() {
+            thread::park();
+        }
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: StdArc<Self>) {
+        self.unpark();
+    }
+    fn wake_by_ref(self: &StdArc<Self>) {
+        self.unpark();
+    }
+}
+
+/// Runs `future` to its end on this thread, parking while it waits.
+///
+/// ```
+/// assert_eq!(dm_loopback::block_on(async { 6 * 7 }), 42);
+/// ```
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = core::pin::pin!(future);
+    let parker = StdArc::new(Parker::new());
+    let waker = Waker::from(StdArc::clone(&parker));
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        parker.park();
+    }
+}
+
+/// The coroutines of one thread that are to be polled.
+struct Ready {
+    queue: Mutex<VecDeque<usize>>,
+    parker: Parker,
+}
+
+/// Puts one coroutine into the queue, at most once.
+struct TaskWaker {
+    index: usize,
+    queued: AtomicBool,
+    ready: StdArc<Ready>,
+}
+
+impl TaskWaker {
+    fn enqueue(&self) {
+        // AcqRel: pairs with the swap before the poll, so that a wake is either in the queue or before the poll.
+        if !self.queued.swap(true, Ordering::AcqRel) {
+            self.ready.queue.with(|queue| queue.push_back(self.index));
+            self.ready.parker.unpark();
+        }
+    }
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: StdArc<Self>) {
+        self.enqueue();
+    }
+    fn wake_by_ref(self: &StdArc<Self>) {
+        self.enqueue();
+    }
+}
+
+/// Runs all `futures` to their ends as coroutines of this thread; gives their outputs in order.
+///
+/// Futures of several types go in as `Pin<Box<dyn Future<Output = T> + '_>>`.
+///
+/// ```
+/// let squares = dm_loopback::run_all((0..3).map(|n| async move { n * n }));
+/// assert_eq!(squares, [0, 1, 4]);
+/// ```
+pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut tasks: Vec<_> = futures.into_iter().map(Box::pin).map(Task::Running).collect();
+    let all = (0..tasks.len()).collect();
+    let ready = StdArc::new(Ready {
+        queue: Mutex::new(all),
+        parker: Parker::new(),
+    });
+    let wakers: Vec<_> = (0..tasks.len())
+        .map(|index| {
+            let ready = StdArc::clone(&ready);
+            StdArc::new(TaskWaker {
+                index,
+                queued: AtomicBool::new(true),
+                ready,
+            })
+        })
+        .collect();
+    let std_wakers: Vec<_> = wakers
+        .iter()
+        .map(|waker| Waker::from(StdArc::clone(waker)))
+        .collect();
+    let mut batch = VecDeque::with_capacity(tasks.len());
+    let mut running = tasks.len();
+    while running > 0 {
+        ready.queue.with(|queue| core::mem::swap(queue, &mut batch));
+        if batch.is_empty() {
+            ready.parker.park();
+            continue;
+        }
+        for index in batch.drain(..) {
+            // AcqRel: what the waker's caller did before is seen by this poll; a wake from here on queues anew.
+            wakers[index].queued.swap(false, Ordering::AcqRel);
+            if tasks[index].poll(&mut Context::from_waker(&std_wakers[index])) {
+                running -= 1;
+            }
+        }
+        thread::yield_now();
+    }
+    tasks.into_iter().filter_map(Task::output).collect()
+}
+
+enum Task<F: Future> {
+    Running(Pin<Box<F>>),
+    Done(F::Output),
+}
+
+impl<F: Future> Task<F> {
+    /// Polls a running task; whether it ended now.
+    fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        let Self::Running(future) = self else { return false };
+        match future.as_mut().poll(cx) {
+            Poll::Pending => false,
+            Poll::Ready(output) => {
+                *self = Self::Done(output);
+                true
+            }
+        }
+    }
+
+    fn output(self) -> Option<F::Output> {
+        match self {
+            Self::Running(_) => None,
+            Self::Done(output) => Some(output),
+        }
+    }
+}
+
+#[cfg(all(test, not(dm_loom)))]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+    use dm_sync::Arc;
+
+    /// Ready once another thread, started at the first poll, has called the waker.
+    struct FromElsewhere {
+        done: Option<Arc<AtomicBool>>,
+    }
+
+    impl Future for FromElsewhere {
+        type Output = ();
+        fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            let Some(done) = &self.done else {
+                let done = Arc::new(AtomicBool::new(false));
+                let waker = cx.waker().clone();
+                self.done = Some(Arc::clone(&done));
+                thread::spawn(move || {
+                    done.store(true, Ordering::Release); // pairs with the Acquire below
+                    waker.wake_by_ref();
+                    waker.wake();
+                });
+                return Poll::Pending;
+            };
+            if done.load(Ordering::Acquire) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        }
+    }
+
+    #[test]
+    fn wakes_from_other_threads_are_never_lost() {
+        for _ in 0..200 {
+            block_on(FromElsewhere { done: None });
+        }
+        assert_eq!(run_all((0..50).map(|_| FromElsewhere { done: None })).len(), 50);
+    }
+
+    /// Gives way once, by waking itself.
+    struct GiveWay(bool);
+
+    impl Future for GiveWay {
+        type Output = ();
+        fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            if core::mem::replace(&mut self.0, true) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }
+
+    #[test]
+    fn coroutines_of_a_thread_take_turns() {
+        // Each waits for its neighbour's number: they end only if everyone who gives way is polled again.
+        let turn = Cell::new(0);
+        let outputs = run_all((0..1000).rev().map(|me| {
+            let turn = &turn;
+            async move {
+                while turn.get() != me {
+                    GiveWay(false).await;
+                }
+                turn.set(me + 1);
+                me
+            }
+        }));
+        assert_eq!(outputs, (0..1000).rev().collect::<Vec<_>>());
+        assert!(run_all(Vec::<core::future::Ready<()>>::new()).is_empty());
+    }
+
+    #[test]
+    fn a_panicking_coroutine_panics_its_thread() {
+        let ran = std::panic::catch_unwind(|| run_all([async { panic!("on purpose") }]));
+        assert!(ran.is_err());
+    }
+}

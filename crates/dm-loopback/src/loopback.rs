@@ -1,0 +1,145 @@
+//! The handle that threads share.
+
+use core::fmt;
+use std::path::Path;
+
+use dm_sync::Arc;
+use dm_sync::region::LineOrder;
+use dm_verbs::{Caps, ClientId, NodeId, Place, VerbError, VerbErrorKind};
+
+use crate::builder::{BuildError, Builder};
+use crate::endpoint::Endpoint;
+use crate::format::{header, node_trouble};
+use crate::trouble::Trouble;
+use crate::world::World;
+
+/// A world of in-process memory nodes. Clones are the same world; `Send + Sync`.
+#[derive(Clone)]
+pub struct Loopback {
+    pub(crate) world: Arc<World>,
+}
+
+impl Loopback {
+    /// Begins to make a world.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// Opens the pool in a file that another world made with [`Builder::file`]: the same memory nodes, chunks and
+    /// members. [`Builder::open`] does so with other settings than the default ones.
+    ///
+    /// # Errors
+    /// [`BuildError`], which names the format or version of a file that is none of ours.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, BuildError> {
+        Builder::new().open(path)
+    }
+
+    /// A new client on compute node `compute_node`, with an id that no living client of the pool has.
+    ///
+    /// # Errors
+    /// [`ConnectError::TooManyClients`] when all 65535 ids are in use.
+    pub fn connect(&self, compute_node: u16) -> Result<Endpoint, ConnectError> {
+        let (client, epoch) = self.world.claim_any().ok_or(ConnectError::TooManyClients)?;
+        Ok(Endpoint::new(
+            Arc::clone(&self.world),
+            compute_node,
+            client,
+            epoch,
+        ))
+    }
+
+    /// As [`Loopback::connect`], with the id `client`.
+    ///
+    /// # Errors
+    /// [`ConnectError::IdInUse`] when the id is 0 or some client of the pool has it.
+    pub fn connect_as(&self, compute_node: u16, client: ClientId) -> Result<Endpoint, ConnectError> {
+        let epoch = self
+            .world
+            .claim(client, false)
+            .ok_or(ConnectError::IdInUse { client })?;
+        Ok(Endpoint::new(
+            Arc::clone(&self.world),
+            compute_node,
+            client,
+            epoch,
+        ))
+    }
+
+    /// How many memory nodes there are.
+    pub fn memory_nodes(&self) -> u16 {
+        self.world.nodes.len() as u16 // at most 1024
+    }
+
+    /// What `node` promises; nothing for an unknown node.
+    pub fn caps(&self, node: NodeId) -> Caps {
+        self.world.node(node).map_or_else(Caps::default, |node| node.caps)
+    }
+
+    /// From now on `node` has `trouble`, for all clients in all processes. Chains in progress end untroubled.
+    pub fn cut(&self, node: NodeId, trouble: Trouble) {
+        self.set_trouble(node, Some(trouble));
+    }
+
+    /// `node` answers again; its memory is as it was left.
+    pub fn restore(&self, node: NodeId) {
+        self.set_trouble(node, None);
+    }
+
+    fn set_trouble(&self, node: NodeId, trouble: Option<Trouble>) {
+        if self.world.node(node).is_some() {
+            self.world
+                .set_word(node_trouble(node.0), Trouble::to_word(trouble));
+            self.world.set_word(header::ALARM, 1);
+        }
+    }
+
+    /// Copies the bytes at `at` to `out`, past all troubles and meters: for tests and tools.
+    ///
+    /// # Errors
+    /// [`VerbErrorKind::NoSuchNode`], [`VerbErrorKind::OutOfBounds`], [`VerbErrorKind::DeadWriter`].
+    pub fn inspect(&self, at: impl Into<Place>, out: &mut [u8]) -> Result<(), VerbError> {
+        let at = at.into();
+        let refused = |kind| VerbError::refused(kind, at);
+        let node = self
+            .world
+            .node(at.node())
+            .ok_or(refused(VerbErrorKind::NoSuchNode))?;
+        let read = node
+            .space(at)
+            .read_ordered(at.offset(), out, LineOrder::Increasing);
+        read.map_err(|e| refused(crate::requests::failed(e, dm_verbs::Effect::None).0))
+    }
+}
+
+impl fmt::Debug for Loopback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loopback")
+            .field("nodes", &self.memory_nodes())
+            .field("caps", &self.caps(NodeId(0)))
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a client could not connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// No client id is free.
+    TooManyClients,
+    /// The id belongs to another client, or to nobody ever (0).
+    IdInUse {
+        /// Which id.
+        client: ClientId,
+    },
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooManyClients => f.write_str("no client id is free"),
+            Self::IdInUse { client } => write!(f, "{client} is taken or not to be given out"),
+        }
+    }
+}
+
+impl core::error::Error for ConnectError {}

@@ -1,0 +1,149 @@
+//! Who is there: client ids, membership epochs, and fencing.
+//!
+//! A client that changes memory sets its busy word, fences, and looks whether it was fenced off; whoever fences
+//! writes the state, fences, and waits until the busy word is 0. One of the two sees the other (the store-buffer
+//! litmus with both fences), so no effect comes after the answer.
+
+use core::cell::Cell;
+
+use dm_sync::{process_alive, region};
+use dm_verbs::ClientId;
+
+use crate::format::{CLIENTS_MAX, client_busy, client_state, header};
+use crate::world::World;
+
+/// A client's word: `epoch:32 | process:22 | joined:1 | fenced:1 | live:1`, the low bits last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct State(u64);
+
+const LIVE: u64 = 1;
+const FENCED: u64 = 2;
+const JOINED: u64 = 4;
+const PROCESS_SHIFT: u32 = 3;
+const PROCESS_MASK: u64 = (1 << 22) - 1;
+const EPOCH_SHIFT: u32 = 32;
+
+impl State {
+    pub(crate) fn live(self) -> bool {
+        self.0 & LIVE != 0
+    }
+    pub(crate) fn fenced(self) -> bool {
+        self.0 & FENCED != 0
+    }
+    pub(crate) fn epoch(self) -> u32 {
+        (self.0 >> EPOCH_SHIFT) as u32
+    }
+    fn process(self) -> u32 {
+        ((self.0 >> PROCESS_SHIFT) & PROCESS_MASK) as u32
+    }
+    /// The next holder of the id.
+    fn successor(self, process: u32) -> Self {
+        let epoch = u64::from(self.epoch().wrapping_add(1));
+        Self(epoch << EPOCH_SHIFT | u64::from(process) << PROCESS_SHIFT | LIVE)
+    }
+    /// The id free again, its epoch kept.
+    fn freed(self) -> Self {
+        Self(self.0 >> EPOCH_SHIFT << EPOCH_SHIFT)
+    }
+}
+
+impl World {
+    pub(crate) fn member(&self, client: ClientId) -> State {
+        State(self.word(client_state(client.0)))
+    }
+
+    /// Changes `client`'s word if `change` gives a new one; what it was, and whether it was changed.
+    fn change(&self, client: ClientId, change: impl Fn(State) -> Option<State>) -> (State, bool) {
+        // The last call of the closure is the one that counts.
+        let changed = Cell::new(false);
+        let found = self.control.update(client_state(client.0), |word| {
+            let new = change(State(word));
+            changed.set(new.is_some());
+            new.map(|new| new.0)
+        });
+        (State(found.unwrap_or_default()), changed.get())
+    }
+
+    /// Takes `client` for this process; its membership's epoch, or `None` if somebody has it.
+    pub(crate) fn claim(&self, client: ClientId, from_the_dead: bool) -> Option<u32> {
+        if client.0 == 0 || u32::from(client.0) >= CLIENTS_MAX {
+            return None;
+        }
+        let me = std::process::id();
+        let (found, claimed) = self.change(client, |state| {
+            let dead = from_the_dead && state.live() && !process_alive(state.process());
+            (!state.live() || dead).then(|| state.successor(me))
+        });
+        if !claimed {
+            return None;
+        }
+        // A dead process may have left the busy word set.
+        self.set_word(client_busy(client.0), 0);
+        Some(found.successor(me).epoch())
+    }
+
+    /// Takes some free id, fresh ones first, those of dead processes last.
+    pub(crate) fn claim_any(&self) -> Option<(ClientId, u32)> {
+        for from_the_dead in [false, true] {
+            for _ in 1..CLIENTS_MAX {
+                let next = self.control.faa(header::NEXT_CLIENT, 1).unwrap_or_default();
+                let client = ClientId((next % u64::from(CLIENTS_MAX)) as u16);
+                if let Some(epoch) = self.claim(client, from_the_dead) {
+                    return Some((client, epoch));
+                }
+            }
+        }
+        None
+    }
+
+    /// Gives `client` back, if it is still the one of `epoch`.
+    pub(crate) fn release(&self, client: ClientId, epoch: u32) {
+        self.change(client, |state| {
+            (state.live() && state.epoch() == epoch).then(|| state.freed())
+        });
+    }
+
+    pub(crate) fn set_joined(&self, client: ClientId, joined: bool) {
+        self.change(client, |state| {
+            Some(State(if joined {
+                state.0 | JOINED
+            } else {
+                state.0 & !JOINED
+            }))
+        });
+    }
+
+    /// Shuts `client` out; false if there is no such client. Its chain in progress may still be busy.
+    pub(crate) fn fence_off(&self, client: ClientId) -> bool {
+        if client.0 == 0 || u32::from(client.0) >= CLIENTS_MAX {
+            return false;
+        }
+        let (found, _) = self.change(client, |state| state.live().then_some(State(state.0 | FENCED)));
+        if found.live() {
+            self.set_word(header::ALARM, 1);
+            // Before `quiet` looks at the busy word: see the module's text.
+            region::fence();
+        }
+        found.live()
+    }
+
+    /// Whether nothing of the fenced `client` is in progress any more.
+    pub(crate) fn quiet(&self, client: ClientId) -> bool {
+        self.word(client_busy(client.0)) == 0 || !process_alive(self.member(client).process())
+    }
+
+    /// `client` begins a chain that changes memory; look for alarms only after this.
+    #[inline]
+    pub(crate) fn begin_change(&self, client: ClientId) {
+        self.set_word(client_busy(client.0), 1);
+        region::fence();
+    }
+
+    /// Its effects are there for everybody who asks from now on.
+    #[inline]
+    pub(crate) fn end_change(&self, client: ClientId) {
+        self.set_word(client_busy(client.0), 0);
+        // Also orders the effects before whatever this thread reads next: WRITE, then READ, in order.
+        region::fence();
+    }
+}

@@ -1,0 +1,116 @@
+//! What a memory node does with one request.
+
+use dm_sync::region::{LineOrder, Region, RegionError};
+use dm_verbs::{AtomicVsWrite, Capability, Effect, Op, Outcome, VerbErrorKind};
+
+use crate::lease::Lease;
+use crate::world::{Node, World};
+
+/// The longest READ, bytes (an RDMA message has at most 2^31).
+pub(crate) const READ_BYTES_MAX: u64 = 1 << 30;
+
+/// A request that failed: why, and its effect.
+pub(crate) type Failed = (VerbErrorKind, Effect);
+
+impl World {
+    /// Refuses what is never sent.
+    #[inline]
+    pub(crate) fn check(&self, node: &Node, op: &Op<'_>) -> Result<(), VerbErrorKind> {
+        let aligned = match *op {
+            Op::Read { len, .. } => {
+                if len == 0 || u64::from(len) > READ_BYTES_MAX {
+                    return Err(VerbErrorKind::BadLength { len: u64::from(len) });
+                }
+                true
+            }
+            Op::Write { .. } => true,
+            Op::Word { at } | Op::Cas { at, .. } | Op::MaskedCas { at, .. } | Op::Faa { at, .. } => {
+                at.offset().is_multiple_of(8)
+            }
+        };
+        if !aligned {
+            return Err(VerbErrorKind::Misaligned);
+        }
+        if matches!(op, Op::MaskedCas { .. }) && !self.knobs.masked_atomics {
+            return Err(VerbErrorKind::Unsupported(Capability::MaskedAtomics));
+        }
+        if node.space(op.at()).size() == 0 {
+            return Err(VerbErrorKind::Unsupported(Capability::ChipMemory));
+        }
+        Ok(())
+    }
+
+    /// Carries out `op`; a READ's lines come in `order`.
+    pub(crate) fn carry_out(
+        &self,
+        node: &Node,
+        op: &Op<'_>,
+        order: LineOrder,
+    ) -> Result<Outcome<Lease>, Failed> {
+        let region = node.space(op.at());
+        let offset = op.at().offset();
+        let old = match *op {
+            Op::Read { len, .. } => return read(region, offset, len as usize, order),
+            Op::Write { bytes, .. } => {
+                return match region.write(offset, bytes) {
+                    Ok(()) => Ok(Outcome::None),
+                    Err(e) => Err(failed(e, Effect::Unknown)),
+                };
+            }
+            Op::Word { .. } => region.read_word(offset),
+            Op::Cas { compare, swap, .. } => {
+                self.atomic(region, offset, |old| (old == compare).then_some(swap))
+            }
+            Op::MaskedCas { masked, .. } => self.atomic(region, offset, |old| {
+                masked.matches(old).then(|| masked.apply(old))
+            }),
+            Op::Faa { add, .. } => self.atomic(region, offset, |old| Some(old.wrapping_add(add))),
+        };
+        old.map(Outcome::Old).map_err(|e| failed(e, Effect::None))
+    }
+
+    #[inline]
+    fn atomic(
+        &self,
+        region: &Region,
+        offset: u64,
+        change: impl Fn(u64) -> Option<u64>,
+    ) -> Result<u64, RegionError> {
+        match self.knobs.atomic_vs_write {
+            AtomicVsWrite::Serialised => region.update(offset, change),
+            AtomicVsWrite::Racy => self.atomics.with(|()| {
+                let old = region.read_word(offset)?;
+                // The window in which a WRITE is lost, made wide enough to be hit.
+                dm_sync::thread::yield_now();
+                region.write_word(offset, change(old).unwrap_or(old))?;
+                Ok(old)
+            }),
+        }
+    }
+}
+
+#[inline]
+fn read(region: &Region, offset: u64, len: usize, order: LineOrder) -> Result<Outcome<Lease>, Failed> {
+    let size = region.size();
+    // Before the buffer is taken: a corrupt length must not ask for a gigabyte.
+    if len as u64 > size || offset > size - len as u64 {
+        return Err((VerbErrorKind::OutOfBounds { size }, Effect::None));
+    }
+    let mut lease = Lease::take(len);
+    match region.read_ordered(offset, &mut lease, order) {
+        Ok(()) => Ok(Outcome::Lease(lease)),
+        Err(e) => Err(failed(e, Effect::None)),
+    }
+}
+
+/// `stuck`: the effect of a request that stopped at a locked line.
+#[cold]
+pub(crate) fn failed(error: RegionError, stuck: Effect) -> Failed {
+    match error {
+        RegionError::OutOfBounds { size, .. } => (VerbErrorKind::OutOfBounds { size }, Effect::None),
+        RegionError::Unaligned { .. } => (VerbErrorKind::Misaligned, Effect::None),
+        RegionError::HolderDead { pid, .. } => (VerbErrorKind::DeadWriter { process: pid }, stuck),
+        // The others come from mapping, which was done long ago; a line that stays busy is a node that is silent.
+        _ => (VerbErrorKind::Unreachable, stuck),
+    }
+}

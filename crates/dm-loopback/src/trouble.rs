@@ -1,0 +1,62 @@
+//! Memory nodes that don't answer, or answer too late.
+
+/// What is wrong with a memory node. See [`crate::Loopback::cut`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// Nothing reaches it: chains fail before they are posted, with no effect.
+    Unreachable,
+    /// Chains take effect, and their completions are lost: the effect is unknown to the client.
+    AnswersLost,
+    /// The first so many requests of each chain take effect, the others don't, and no completion comes: the effect
+    /// is unknown to the client.
+    LostAfter(u16),
+}
+
+impl Trouble {
+    /// As a word of the control region; 0 stands for no trouble.
+    pub(crate) fn to_word(trouble: Option<Self>) -> u64 {
+        match trouble {
+            None => 0,
+            Some(Self::Unreachable) => 1,
+            Some(Self::AnswersLost) => 2,
+            Some(Self::LostAfter(requests)) => 3 + u64::from(requests),
+        }
+    }
+
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        match word {
+            0 => None,
+            1 => Some(Self::Unreachable),
+            2 => Some(Self::AnswersLost),
+            more => Some(Self::LostAfter(u16::try_from(more - 3).unwrap_or(u16::MAX))),
+        }
+    }
+
+    /// How many of a chain's requests are carried out.
+    pub(crate) fn carried_out(self) -> usize {
+        match self {
+            Self::Unreachable => 0,
+            Self::AnswersLost => usize::MAX,
+            Self::LostAfter(requests) => usize::from(requests),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_back() {
+        let all = [
+            Trouble::Unreachable,
+            Trouble::AnswersLost,
+            Trouble::LostAfter(0),
+            Trouble::LostAfter(9),
+        ];
+        for trouble in all.map(Some).into_iter().chain([None]) {
+            assert_eq!(Trouble::from_word(Trouble::to_word(trouble)), trouble);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What all clients share: the memory nodes, and the control region.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Instant;
+
+use dm_sync::Mutex;
+use dm_sync::region::{AtomicUnit, Region, RegionError};
+use dm_verbs::{Caps, NodeId, Place, Space};
+
+use crate::builder::{BuildError, Builder, Knobs};
+use crate::format::{self, CONTROL_BYTES, MAGIC, NODES_MAX, Shape, VERSION, header};
+
+/// One memory node.
+pub(crate) struct Node {
+    pub(crate) host: Region,
+    pub(crate) chip: Region,
+    pub(crate) caps: Caps,
+}
+
+impl Node {
+    #[inline]
+    pub(crate) fn space(&self, at: Place) -> &Region {
+        match at.space() {
+            Space::Host => &self.host,
+            Space::Chip => &self.chip,
+        }
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) control: Region,
+    pub(crate) nodes: Box<[Node]>,
+    pub(crate) knobs: Knobs,
+    /// Held during an atomic where those are racy towards WRITEs: they still exclude each other.
+    pub(crate) atomics: Mutex<()>,
+    pub(crate) born: Instant,
+}
+
+impl World {
+    pub(crate) fn in_memory(builder: &Builder) -> Result<Self, BuildError> {
+        let shape = shape(builder)?;
+        let control = Region::anonymous(CONTROL_BYTES, AtomicUnit::Word)?;
+        shape.store(&control)?;
+        Self::over(control, shape, builder.knobs.clone(), |_, bytes| {
+            Region::anonymous(bytes, shape.unit)
+        })
+    }
+
+    pub(crate) fn create(builder: &Builder, path: &Path) -> Result<Self, BuildError> {
+        let shape = shape(builder)?;
+        let (bytes, _) = shape
+            .file_offsets(shape.nodes)
+            .ok_or(BuildError::BadSize { bytes: u64::MAX })?;
+        // Made under another name and then linked: whoever sees the file sees a complete header, and an existing
+        // file is not overwritten.
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(format!(".{}.new", std::process::id()));
+        let draft = Path::new(&draft);
+        let made = || -> Result<Self, BuildError> {
+            let failed = |e: std::io::Error| BuildError::Io {
+                path: path.to_owned(),
+                kind: e.kind(),
+            };
+            let mut options = File::options();
+            let file = options
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(draft)
+                .map_err(failed)?;
+            file.set_len(bytes).map_err(failed)?;
+            let control = Region::in_file(&file, 0, CONTROL_BYTES, AtomicUnit::Word)?;
+            shape.store(&control)?;
+            let world = Self::in_file(&file, control, shape, builder.knobs.clone())?;
+            std::fs::hard_link(draft, path).map_err(failed)?;
+            Ok(world)
+        };
+        let world = made();
+        // Gone already if it could not be made; nothing else uses the name.
+        let _ = std::fs::remove_file(draft);
+        world
+    }
+
+    pub(crate) fn open(mut knobs: Knobs, path: &Path) -> Result<Self, BuildError> {
+        let failed = |e: std::io::Error| BuildError::Io {
+            path: path.to_owned(),
+            kind: e.kind(),
+        };
+        let corrupt = |reason| BuildError::Corrupt {
+            path: path.to_owned(),
+            reason,
+        };
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(failed)?;
+        let [magic, found] = first_words(&file).map_err(failed)?;
+        if magic != MAGIC {
+            return Err(BuildError::NotAPool {
+                path: path.to_owned(),
+                format: magic,
+            });
+        }
+        if found != VERSION {
+            return Err(BuildError::OtherVersion {
+                path: path.to_owned(),
+                found,
+                known: VERSION,
+            });
+        }
+        let short = |e| match e {
+            RegionError::FileTooShort { .. } => corrupt("the file was cut short"),
+            e => e.into(),
+        };
+        let control = Region::in_file(&file, 0, CONTROL_BYTES, AtomicUnit::Word).map_err(short)?;
+        let shape = Shape::load(&control).map_err(corrupt)?;
+        knobs.unit = match shape.unit {
+            AtomicUnit::Line => dm_verbs::AtomicUnit::Line,
+            AtomicUnit::Word => dm_verbs::AtomicUnit::Word,
+        };
+        Self::in_file(&file, control, shape, knobs).map_err(|e| match e {
+            BuildError::Memory(e) => short(e),
+            e => e,
+        })
+    }
+
+    fn in_file(file: &File, control: Region, shape: Shape, knobs: Knobs) -> Result<Self, BuildError> {
+        Self::over(control, shape, knobs, |at, bytes| {
+            Region::in_file(file, at, bytes, shape.unit)
+        })
+    }
+
+    /// `region`: makes the region of so many bytes at this offset of the file, if there is one.
+    fn over(
+        control: Region,
+        shape: Shape,
+        knobs: Knobs,
+        region: impl Fn(u64, u64) -> Result<Region, RegionError>,
+    ) -> Result<Self, BuildError> {
+        let caps = knobs.caps(shape.host_bytes, shape.chip_bytes);
+        let nodes: Result<_, BuildError> = (0..shape.nodes)
+            .map(|node| {
+                let too_big = BuildError::BadSize {
+                    bytes: shape.host_bytes,
+                };
+                let (host_at, chip_at) = shape.file_offsets(node).ok_or(too_big)?;
+                let host = region(host_at, shape.host_bytes)?;
+                Ok(Node {
+                    host,
+                    chip: region(chip_at, shape.chip_bytes)?,
+                    caps,
+                })
+            })
+            .collect();
+        Ok(Self {
+            control,
+            nodes: nodes?,
+            knobs,
+            atomics: Mutex::new(()),
+            born: Instant::now(),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn node(&self, node: NodeId) -> Option<&Node> {
+        self.nodes.get(usize::from(node.0))
+    }
+
+    /// A word of the control region. The offsets are constants of the format, so it is always there.
+    #[inline]
+    pub(crate) fn word(&self, offset: u64) -> u64 {
+        self.control.read_word(offset).unwrap_or_default()
+    }
+
+    /// Stores a word of the control region; as above.
+    #[inline]
+    pub(crate) fn set_word(&self, offset: u64, value: u64) {
+        let stored = self.control.write_word(offset, value);
+        debug_assert!(stored.is_ok(), "no word of the control region: {offset:#x}");
+    }
+
+    /// Whether the slow checks are on.
+    #[inline]
+    pub(crate) fn alarmed(&self) -> bool {
+        self.word(header::ALARM) != 0
+    }
+
+    pub(crate) fn trouble(&self, node: NodeId) -> Option<crate::Trouble> {
+        crate::Trouble::from_word(self.word(format::node_trouble(node.0)))
+    }
+}
+
+fn shape(builder: &Builder) -> Result<Shape, BuildError> {
+    if !(1..=NODES_MAX).contains(&builder.nodes) {
+        return Err(BuildError::BadNodeCount { nodes: builder.nodes });
+    }
+    let unit = match builder.knobs.unit {
+        dm_verbs::AtomicUnit::Line => AtomicUnit::Line,
+        dm_verbs::AtomicUnit::Word => AtomicUnit::Word,
+    };
+    Shape::new(builder.nodes, builder.host_bytes, builder.chip_bytes, unit).ok_or(BuildError::BadSize {
+        bytes: builder.host_bytes.max(builder.chip_bytes),
+    })
+}
+
+/// The file's first two words; zeroes where it is shorter.
+fn first_words(file: &File) -> std::io::Result<[u64; 2]> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    file.take(16).read_to_end(&mut bytes)?;
+    bytes.resize(16, 0);
+    let (words, _) = bytes.as_chunks::<8>();
+    Ok([words[0], words[1]].map(u64::from_le_bytes))
+}
