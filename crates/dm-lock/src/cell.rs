@@ -1,0 +1,209 @@
+//! The remote side of one lock: how its word (or, with T-S13, its lane) is taken, released and undone.
+
+use dm_verbs::{Capability, Chain, ClientId, MaskedCas, Open, Outputs, Place, Then, Old, Refused, Verbs};
+
+use crate::word::TAG_MASK;
+use crate::{LockOptions, LockPlace, LockWord, ReleaseBy};
+
+/// How to go about a lock in this world.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) masked: bool,
+    pub(crate) read_in_order: bool,
+    pub(crate) combine: bool,
+    pub(crate) release: Release,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Release {
+    Write,
+    Faa,
+    Cas,
+}
+
+impl Plan {
+    /// Falls back where the world lacks what the options would like, and refuses what has no fallback.
+    pub(crate) fn new<V: Verbs>(v: &V, options: &LockOptions, word: Place) -> Result<Self, Refused> {
+        let caps = v.caps(word.node());
+        options.check(&caps)?;
+        let serialised = caps.has(Capability::AtomicVsWriteSerialised);
+        let on_chip = word.space() == dm_verbs::Space::Chip;
+        Ok(Self {
+            masked: caps.has(Capability::MaskedAtomics),
+            //= docs/protocol/lock.md M3
+            read_in_order: options.lock_and_read && caps.has(Capability::CasThenReadInOrder),
+            //= docs/protocol/lock.md M6
+            combine: options.combine && (!on_chip || caps.has(Capability::HostBeforeChip)),
+            //= docs/protocol/lock.md M5
+            release: match options.release {
+                ReleaseBy::Faa => Release::Faa,
+                ReleaseBy::Write => Release::Write,
+                ReleaseBy::Auto if serialised => Release::Write,
+                ReleaseBy::Auto => Release::Cas,
+            },
+        })
+    }
+}
+
+/// Lock words by default; 16-bit lanes of a word with T-S13.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Word,
+    Lane { shift: u32 },
+}
+
+/// One lock in remote memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell {
+    /// The 8-byte word.
+    pub(crate) place: Place,
+    pub(crate) kind: Kind,
+}
+
+impl Cell {
+    /// The bits of the word that are this lock's.
+    const fn mask(self) -> u64 {
+        match self.kind {
+            Kind::Word => u64::MAX,
+            Kind::Lane { shift } => 0xFFFF << shift,
+        }
+    }
+
+    pub(crate) const fn own(self, word: u64) -> u64 {
+        word & self.mask()
+    }
+
+    /// The operands that take it.
+    pub(crate) fn take(self, client: ClientId, epoch: u8) -> MaskedCas {
+        match self.kind {
+            Kind::Word => LockWord::acquire(client, epoch),
+            Kind::Lane { shift } => {
+                let mask = 0xFFFF << shift;
+                // One more than the id: 0 is a free lane.
+                MaskedCas { compare: 0, compare_mask: mask, swap: (u64::from(client.0) + 1) << shift, swap_mask: mask }
+            }
+        }
+    }
+
+    /// What it says, in the terms of a whole word.
+    pub(crate) fn word(self, raw: u64) -> LockWord {
+        match self.kind {
+            Kind::Word => LockWord::unpack(raw),
+            Kind::Lane { shift } => {
+                let tag = (raw >> shift) as u16;
+                LockWord { locked: tag != 0, owner: tag.saturating_sub(1), ..LockWord::default() }
+            }
+        }
+    }
+
+    /// The bits that its holder leaves behind.
+    fn released(self, raw: u64, payload: u32) -> u64 {
+        match self.kind {
+            Kind::Word => LockWord::unpack(raw).released(payload).pack(),
+            Kind::Lane { .. } => 0,
+        }
+    }
+
+    /// Appends the release of a lock held as `raw` by WRITE.
+    pub(crate) fn write_release<'v, V: Verbs, S>(
+        self,
+        chain: Chain<'v, V, S, Open>,
+        raw: u64,
+        payload: u32,
+    ) -> Chain<'v, V, S, Open> {
+        match self.kind {
+            Kind::Word => chain.write_word(self.place, self.released(raw, payload)),
+            Kind::Lane { shift } => chain.write(self.place.add(u64::from(shift / 8)), &[0; 2]),
+        }
+    }
+
+    /// Appends the release of a lock held as `raw` by an atomic; it answers `raw` (in this lock's bits) if the lock
+    /// was still held.
+    pub(crate) fn atomic_release<'v, V: Verbs, S: Then<Old>>(
+        self,
+        chain: Chain<'v, V, S, Open>,
+        raw: u64,
+        payload: u32,
+        release: Release,
+    ) -> Chain<'v, V, S::Next, Open>
+    where
+        S::Next: Outputs<'v, V>,
+    {
+        let released = self.released(raw, payload);
+        match (release, self.kind) {
+            (Release::Faa, _) => chain.faa(self.place, released.wrapping_sub(raw)),
+            (_, Kind::Word) => chain.free_cas(self.place, raw, released),
+            (_, Kind::Lane { .. }) => chain.free_masked_cas(self.place, self.lane_cas(raw, released)),
+        }
+    }
+
+    fn lane_cas(self, compare: u64, swap: u64) -> MaskedCas {
+        MaskedCas { compare, compare_mask: self.mask(), swap, swap_mask: self.mask() }
+    }
+
+    /// Posts, unsignalled, the release of a lock held as `raw`. By a compare of all of its bits: it does nothing if
+    /// another release came first, in whatever order they land.
+    pub(crate) fn abandon<V: Verbs>(self, v: &V, raw: u64, payload: u32) {
+        //= docs/protocol/lock.md M8
+        self.atomic_release(v.chain(self.place.node()), raw, payload, Release::Cas).post().detach();
+    }
+}
+
+/// A CAS for a lock is in flight and its answer is not known yet. Dropped so, it undoes what the CAS may do: behind
+/// it on the same queue pair, and naming this client, so that it does nothing if the CAS failed.
+pub(crate) struct Undo<'v, V: Verbs> {
+    v: &'v V,
+    place: Place,
+    how: How,
+}
+
+#[derive(Clone, Copy)]
+enum How {
+    Masked(MaskedCas),
+    Plain { taken: u64, before: u64 },
+    Not,
+}
+
+impl<'v, V: Verbs> Undo<'v, V> {
+    pub(crate) fn masked(v: &'v V, cell: Cell, take: MaskedCas) -> Self {
+        let mask = match cell.kind {
+            Kind::Word => TAG_MASK,
+            Kind::Lane { .. } => take.swap_mask,
+        };
+        let how = MaskedCas { compare: take.swap, compare_mask: mask, swap: 0, swap_mask: mask };
+        Self { v, place: cell.place, how: How::Masked(how) }
+    }
+
+    pub(crate) fn plain(v: &'v V, cell: Cell, before: u64, taken: u64) -> Self {
+        Self { v, place: cell.place, how: How::Plain { taken, before } }
+    }
+
+    /// The answer is known: nothing to undo, or a guard does it from here on.
+    pub(crate) fn disarm(mut self) {
+        self.how = How::Not;
+    }
+}
+
+impl<V: Verbs> Drop for Undo<'_, V> {
+    fn drop(&mut self) {
+        //= docs/protocol/lock.md M7
+        match self.how {
+            How::Masked(undo) => {
+                self.v.chain(self.place.node()).free_masked_cas(self.place, undo).post().detach();
+            }
+            How::Plain { taken, before } => self.v.cas(self.place, taken, before).detach(),
+            How::Not => {}
+        }
+    }
+}
+
+impl LockOptions {
+    pub(crate) fn lanes(&self) -> u32 {
+        if self.flaws.lanes16 { 4 } else { 1 }
+    }
+
+    /// Whether the options ask for a lock in this space.
+    pub(crate) fn wants(&self, word: Place) -> bool {
+        (word.space() == dm_verbs::Space::Chip) == (self.place == LockPlace::Chip)
+    }
+}

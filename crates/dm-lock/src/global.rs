@@ -1,0 +1,110 @@
+//! The global lock table: which lock word guards a node.
+
+use dm_verbs::{ChipPtr, NodeId, Place, RemotePtr};
+
+/// Locks per memory node unless asked otherwise: 8-byte words that fill 256 KiB of on-chip memory.
+pub const DEFAULT_LOCKS_PER_NODE: u32 = 32_768;
+
+/// A lock: several nodes may share it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LockId {
+    /// The memory node of the lock, and of every node it guards.
+    pub node: NodeId,
+    /// Its number there.
+    pub index: u32,
+}
+
+/// Lock tables of all memory nodes (Sherman §4.3): a node's lock lies on the node's own memory node, at a place that
+/// its address hashes to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GlobalLockTable {
+    tables: Box<[Place]>,
+    words_per_node: u32,
+}
+
+impl GlobalLockTable {
+    /// Tables at these places (by memory node number, 8-byte aligned, on the node itself), each of `words_per_node`
+    /// words. All clients of a pool must use the same.
+    ///
+    /// # Panics
+    /// When a table is not on its own node or not aligned, or has no words.
+    pub fn new(tables: impl Into<Box<[Place]>>, words_per_node: u32) -> Self {
+        let tables = tables.into();
+        assert!(words_per_node > 0, "a lock table has at least one word");
+        for (i, table) in tables.iter().enumerate() {
+            assert!(
+                usize::from(table.node().0) == i && table.offset().is_multiple_of(8),
+                "lock table {i} lies at {table}: it must lie aligned on its own node"
+            );
+        }
+        Self { tables, words_per_node }
+    }
+
+    /// Tables at the start of the on-chip memory of each of `memory_nodes`.
+    pub fn on_chip(memory_nodes: u16, words_per_node: u32) -> Self {
+        let at_start = |node| ChipPtr::new(NodeId(node), 0).unwrap_or(ChipPtr::NULL).into();
+        Self::new((0..memory_nodes).map(at_start).collect::<Vec<Place>>(), words_per_node)
+    }
+
+    /// Words per memory node.
+    pub fn words_per_node(&self) -> u32 {
+        self.words_per_node
+    }
+
+    /// The lock of the node at `address`, one of `lanes` per word; `None` where its memory node has no table.
+    pub(crate) fn id(&self, address: RemotePtr, lanes: u32) -> Option<LockId> {
+        let node = address.node();
+        if usize::from(node.0) >= self.tables.len() {
+            return None;
+        }
+        let locks = u64::from(self.words_per_node) * u64::from(lanes);
+        Some(LockId { node, index: (spread(address.offset()) % locks) as u32 })
+    }
+
+    /// The lock of the node at `address`; `None` where its memory node has no table.
+    pub fn lock_of(&self, address: RemotePtr) -> Option<LockId> {
+        self.id(address, 1)
+    }
+
+    /// Where the word of lock `id` lies.
+    ///
+    /// # Panics
+    /// When `id` is of no table of this.
+    pub fn word_at(&self, id: LockId) -> Place {
+        assert!(id.index < self.words_per_node, "no such lock: {id:?}");
+        self.tables[usize::from(id.node.0)].add(8 * u64::from(id.index))
+    }
+}
+
+/// The finaliser of splitmix64: part of the format, since all clients must agree on it.
+const fn spread(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_lie_on_the_nodes_own_memory_node_and_spread() {
+        let table = GlobalLockTable::on_chip(2, 64);
+        let mut hit = [0u32; 64];
+        for i in 0..6400u64 {
+            let at = RemotePtr::new(NodeId(1), 4096 + 1024 * i).unwrap();
+            let id = table.lock_of(at).unwrap();
+            assert_eq!((id.node, table.word_at(id).node()), (NodeId(1), NodeId(1)));
+            hit[id.index as usize] += 1;
+        }
+        assert!(hit.iter().all(|&n| (60..150).contains(&n)), "{hit:?}");
+        assert_eq!(table.lock_of(RemotePtr::new(NodeId(2), 4096).unwrap()), None);
+    }
+
+    #[test]
+    fn the_hash_is_part_of_the_format() {
+        let table = GlobalLockTable::on_chip(1, DEFAULT_LOCKS_PER_NODE);
+        let index = |at| table.lock_of(RemotePtr::from_raw(at)).unwrap().index;
+        assert_eq!([index(4096), index(5120), index(1 << 40)], [0, 0, 0]);
+    }
+}

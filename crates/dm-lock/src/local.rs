@@ -1,0 +1,249 @@
+//! The local lock table: clients of one compute node queue here before one of them goes for the remote lock.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+
+use dm_sync::{CachePadded, Fingerprint, Mutex, fingerprint_of, scaled};
+use dm_verbs::ClientId;
+
+use crate::LockId;
+use crate::shard::{Entered, Shard, Waited};
+
+const SHARDS: usize = scaled(64, 2);
+
+/// A remote lock that goes from hand to hand inside a compute node, unreleased.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Handed {
+    /// The word as it stands in memory. Its owner is whoever took it from memory, not the present holder.
+    pub raw: u64,
+    /// The payload that the next release is to write.
+    pub payload: u32,
+}
+
+/// How a turn came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// Another client had it before and gave way.
+    pub waited: bool,
+    /// The remote lock came with it.
+    pub handed: Option<Handed>,
+}
+
+/// This client holds that local lock already: waiting for it would never end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AlreadyHeld;
+
+impl fmt::Display for AlreadyHeld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the client holds this lock already")
+    }
+}
+impl core::error::Error for AlreadyHeld {}
+
+/// Local locks of one compute node: sparse (only held ones exist), first come first served, with wakers.
+///
+/// A turn is passed to the longest waiting client and to nobody else: no newcomer overtakes a queue, which a
+/// handover would make a deadlock of. Bytes: about 8 KiB, and 72 per lock held or client waiting at the busiest
+/// time; nothing is allocated once that was seen.
+#[derive(Debug)]
+pub struct LocalLockTable {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    handover_max: u32,
+}
+
+impl LocalLockTable {
+    /// With at most `handover_max` handovers of one lock in a row.
+    pub fn new(handover_max: u32) -> Self {
+        Self { shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Shard::default()))).collect(), handover_max }
+    }
+
+    /// Queues for lock `id`. Nothing happens before the first poll. If the future is dropped when a handed-over
+    /// lock has arrived unnoticed, `orphan` must unlock it; what it answers goes to the next as
+    /// [`Turn::unsettled`].
+    pub fn acquire<O>(&self, id: LockId, client: ClientId, orphan: O) -> Acquire<'_, O>
+    where
+        O: FnOnce(Handed) -> Option<u64>,
+    {
+        Acquire { table: self, id, client, stage: Stage::Start, orphan: Some(orphan) }
+    }
+
+    /// Takes lock `id` if it is free, without queueing.
+    ///
+    /// # Errors
+    /// [`AlreadyHeld`] when this client has it.
+    pub fn try_acquire(&self, id: LockId, client: ClientId) -> Result<Option<Turn<'_>>, AlreadyHeld> {
+        match self.shard(id).with(|s| s.try_enter(id, client)) {
+            Entered::Turn(unsettled) => Ok(Some(Turn::new(self, id, unsettled))),
+            Entered::Queued(_) => Ok(None),
+            Entered::AlreadyHeld => Err(AlreadyHeld),
+        }
+    }
+
+    /// Bytes that it takes now, spare capacity included.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.shards) + self.shards.iter().map(|s| s.with(|s| s.bytes())).sum::<usize>()
+    }
+
+    fn shard(&self, id: LockId) -> &Mutex<Shard> {
+        // Neighbouring indices in different shards; the memory node shifts the pattern.
+        &self.shards[(id.index as usize ^ usize::from(id.node.0) << 3) % SHARDS]
+    }
+
+    fn pass(&self, id: LockId, unsettled: Option<u64>) {
+        wake(self.shard(id).with(|s| s.pass(id, unsettled)));
+    }
+}
+
+/// Outside of the section: what the waker runs may enter it.
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+impl Fingerprint for LocalLockTable {
+    fn fingerprint(&self) -> u64 {
+        let shards: Vec<u64> = self.shards.iter().map(|s| (**s).fingerprint()).collect();
+        fingerprint_of(&shards)
+    }
+}
+
+/// A local lock held: the right, among the clients of this compute node, to go for the remote lock. Dropping it
+/// gives it to the next in the queue, without the remote lock.
+#[derive(Debug)]
+#[must_use = "dropping a turn passes it on"]
+pub struct Turn<'t> {
+    table: &'t LocalLockTable,
+    id: LockId,
+    unsettled: Option<u64>,
+    given: bool,
+}
+
+impl<'t> Turn<'t> {
+    fn new(table: &'t LocalLockTable, id: LockId, unsettled: Option<u64>) -> Self {
+        Self { table, id, unsettled, given: false }
+    }
+
+    /// The remote word of an earlier holder whose unlock was posted, but not awaited, under the name of another
+    /// client. Until the word was seen to differ nobody here may post a CAS for this lock
+    /// (`docs/protocol/lock.md`, M9).
+    pub fn unsettled(&self) -> Option<u64> {
+        self.unsettled
+    }
+
+    /// Notes, or with `None` clears, such a word; it goes to the next with the turn.
+    pub fn set_unsettled(&mut self, raw: Option<u64>) {
+        self.unsettled = raw;
+    }
+
+    /// Whether somebody waits and the bound on handovers is not reached. May be out of date at once.
+    pub fn can_hand_over(&self) -> bool {
+        self.table.shard(self.id).with(|s| s.can_hand_over(self.id, self.table.handover_max))
+    }
+
+    /// Gives the turn and the remote lock to the longest waiting client.
+    ///
+    /// # Errors
+    /// The turn itself when nobody waits any more, or the bound is reached.
+    pub fn hand_over(mut self, handed: Handed) -> Result<(), Self> {
+        let max = self.table.handover_max;
+        match self.table.shard(self.id).with(|s| s.hand_over(self.id, handed, max)) {
+            Ok(waker) => {
+                self.given = true;
+                waker.wake();
+                Ok(())
+            }
+            Err(()) => Err(self),
+        }
+    }
+
+    /// Gives the turn to the next without the remote lock, as dropping does.
+    pub fn pass(self) {}
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // Under loom a thread that unwinds must not enter a section: loom would abort instead of reporting.
+        if !self.given && !(cfg!(dm_loom) && dm_sync::thread::panicking()) {
+            self.table.pass(self.id, self.unsettled);
+        }
+    }
+}
+
+/// See [`LocalLockTable::acquire`].
+#[must_use = "nothing is queued for before the first poll"]
+pub struct Acquire<'t, O: FnOnce(Handed) -> Option<u64>> {
+    table: &'t LocalLockTable,
+    id: LockId,
+    client: ClientId,
+    stage: Stage,
+    orphan: Option<O>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Start,
+    Queued(u32),
+    Over,
+}
+
+impl<O: FnOnce(Handed) -> Option<u64>> fmt::Debug for Acquire<'_, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquire").field("id", &self.id).field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+// Nothing points into it: the queue knows it by a number.
+impl<O: FnOnce(Handed) -> Option<u64>> Unpin for Acquire<'_, O> {}
+
+impl<'t, O: FnOnce(Handed) -> Option<u64>> Future for Acquire<'t, O> {
+    type Output = Result<(Turn<'t>, Arrival), AlreadyHeld>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let shard = this.table.shard(this.id);
+        let (unsettled, arrival) = match this.stage {
+            Stage::Start => match shard.with(|s| s.enter(this.id, this.client, cx.waker())) {
+                Entered::Turn(unsettled) => (unsettled, Arrival { waited: false, handed: None }),
+                Entered::Queued(waiter) => {
+                    this.stage = Stage::Queued(waiter);
+                    return Poll::Pending;
+                }
+                Entered::AlreadyHeld => {
+                    this.stage = Stage::Over;
+                    return Poll::Ready(Err(AlreadyHeld));
+                }
+            },
+            Stage::Queued(waiter) => match shard.with(|s| s.poll(waiter, cx.waker())) {
+                Waited::Still(stale) => {
+                    drop(stale);
+                    return Poll::Pending;
+                }
+                Waited::Granted(g) => (g.unsettled, Arrival { waited: true, handed: g.handed }),
+            },
+            Stage::Over => unreachable!("an acquisition is polled no more once it was ready"),
+        };
+        this.stage = Stage::Over;
+        Poll::Ready(Ok((Turn::new(this.table, this.id, unsettled), arrival)))
+    }
+}
+
+impl<O: FnOnce(Handed) -> Option<u64>> Drop for Acquire<'_, O> {
+    fn drop(&mut self) {
+        let Stage::Queued(waiter) = self.stage else { return };
+        if cfg!(dm_loom) && dm_sync::thread::panicking() {
+            return;
+        }
+        let shard = self.table.shard(self.id);
+        // Granted but unnoticed: the turn, and a lock that came with it, must go on.
+        if let Some(grant) = shard.with(|s| s.cancel(self.id, waiter)) {
+            let unsettled = match (grant.handed, self.orphan.take()) {
+                (Some(handed), Some(orphan)) => orphan(handed),
+                _ => grant.unsettled,
+            };
+            self.table.pass(self.id, unsettled);
+        }
+    }
+}

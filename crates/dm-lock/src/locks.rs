@@ -1,0 +1,416 @@
+//! Locks: what the clients of one compute node share, and how one of them takes a lock.
+
+use dm_sync::Fingerprint;
+use dm_verbs::{Capability, ClientId, Event, Exhausted, LocalStep, RemotePtr, Verbs, Why};
+
+use crate::cell::{Cell, Kind, Plan, Undo};
+use crate::guard::{Guard, Taken};
+use crate::local::{Handed, LocalLockTable, Turn};
+use crate::packed::{PackedTickets, PackedTurn};
+use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockId, LockOptions};
+
+/// Hierarchical on-chip locks (Sherman §4.3): the global table, and the local table of this compute node. One per
+/// compute node and pool, shared by its clients; all clients of a pool need equal tables and, for flaws that change
+/// the words, equal flaws.
+#[derive(Debug)]
+pub struct Locks {
+    pub(crate) options: LockOptions,
+    table: GlobalLockTable,
+    local: LocalTable,
+}
+
+#[derive(Debug)]
+enum LocalTable {
+    Off,
+    Spin(LocalLockTable),
+    Queue(LocalLockTable),
+    Packed(PackedTickets),
+}
+
+/// The right to go for the remote lock, as the local table gave it.
+#[derive(Debug)]
+pub(crate) enum LocalTurn<'a> {
+    None,
+    Turn(Turn<'a>),
+    /// Held for its drop.
+    Packed(#[expect(dead_code, reason = "dropping it serves the next ticket")] PackedTurn<'a>),
+}
+
+/// What is known of a lock before it is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) id: LockId,
+    pub(crate) cell: Cell,
+    pub(crate) plan: Plan,
+}
+
+/// What came with the local turn.
+enum Came<'a, V: Verbs> {
+    Turn(LocalTurn<'a>),
+    Lock(Guard<'a, V>),
+}
+
+impl Locks {
+    /// With these options over these tables.
+    pub fn new(options: LockOptions, table: GlobalLockTable) -> Self {
+        let local = match (options.flaws.packed_tickets, options.local) {
+            (Some(width), _) => LocalTable::Packed(PackedTickets::new(width)),
+            (None, Local::Off) => LocalTable::Off,
+            (None, Local::Spin) => LocalTable::Spin(LocalLockTable::new(0)),
+            (None, Local::Queue { handover_max }) => LocalTable::Queue(LocalLockTable::new(handover_max)),
+        };
+        Self { options, table, local }
+    }
+
+    /// The options.
+    pub fn options(&self) -> &LockOptions {
+        &self.options
+    }
+
+    /// The global table.
+    pub fn table(&self) -> &GlobalLockTable {
+        &self.table
+    }
+
+    /// The lock of the node at `address`; equal for nodes that share one.
+    ///
+    /// # Errors
+    /// [`LockError::NoLockTable`].
+    pub fn lock_of(&self, address: RemotePtr) -> Result<LockId, LockError> {
+        let missing = LockError::NoLockTable { node: address.node() };
+        self.table.id(address, self.options.lanes()).ok_or(missing)
+    }
+
+    /// Whether the tables lie where the options ask for; if not, they fell back.
+    pub fn placed_as_asked(&self, address: RemotePtr) -> bool {
+        self.lock_of(address).is_ok_and(|id| self.options.wants(self.cell(id).place))
+    }
+
+    /// Bytes of this compute node's memory that locking takes, spare capacity included.
+    pub fn local_bytes(&self) -> usize {
+        size_of::<Self>()
+            + match &self.local {
+                LocalTable::Spin(table) | LocalTable::Queue(table) => table.bytes(),
+                LocalTable::Off | LocalTable::Packed(_) => 0,
+            }
+    }
+
+    /// Takes the lock of `node`.
+    ///
+    /// Round trips: 1 if it is free, 0 if it is handed over. Two more at most per lost race where masked atomics are
+    /// missing.
+    ///
+    /// # Errors
+    /// [`LockError`]; then the lock is not held, but for an unreachable lock whose CAS had an unknown effect.
+    pub async fn lock<'a, V: Verbs>(&'a self, v: &'a V, node: RemotePtr) -> Result<Guard<'a, V>, LockError> {
+        let target = self.target(v, node)?;
+        self.take(v, target).await
+    }
+
+    /// Takes the lock of `node` and READs `len` bytes at `read_at` (same memory node) under it.
+    ///
+    /// One chain and one round trip where the world serves a READ after the CAS before it, and the options say so;
+    /// else the READ follows the lock. One round trip, the READ alone, if the lock is handed over.
+    ///
+    /// # Errors
+    /// [`LockError`]; then the lock is not held, as with [`Locks::lock`].
+    ///
+    /// # Panics
+    /// When `read_at` is on another memory node than `node`.
+    pub async fn lock_and_read<'a, V: Verbs>(
+        &'a self,
+        v: &'a V,
+        node: RemotePtr,
+        read_at: RemotePtr,
+        len: u32,
+    ) -> Result<(Guard<'a, V>, V::Lease), LockError> {
+        assert_eq!(node.node(), read_at.node(), "a lock lies on the memory node of what it guards");
+        let target = self.target(v, node)?;
+        let guard = if target.plan.read_in_order {
+            match self.turn(v, target).await? {
+                Came::Lock(guard) => guard,
+                Came::Turn(turn) => return self.remote(v, target, turn, ReadTo { at: read_at, len }).await,
+            }
+        } else {
+            self.take(v, target).await?
+        };
+        // Behind the awaited lock. If it fails the guard unlocks.
+        let lease = v.read(read_at, len).await?;
+        Ok((guard, lease))
+    }
+
+    pub(crate) fn target<V: Verbs>(&self, v: &V, node: RemotePtr) -> Result<Target, LockError> {
+        self.target_of(v, self.lock_of(node)?)
+    }
+
+    pub(crate) fn target_of<V: Verbs>(&self, v: &V, id: LockId) -> Result<Target, LockError> {
+        let client = v.client();
+        if client.0 >= CLIENTS_MAX {
+            return Err(LockError::ClientTooLarge { client });
+        }
+        let cell = self.cell(id);
+        Ok(Target { id, cell, plan: Plan::new(v, &self.options, cell.place)? })
+    }
+
+    fn cell(&self, id: LockId) -> Cell {
+        let lanes = self.options.lanes();
+        let place = self.table.word_at(LockId { index: id.index / lanes, ..id });
+        let kind = if lanes == 1 { Kind::Word } else { Kind::Lane { shift: 16 * (id.index % lanes) } };
+        Cell { place, kind }
+    }
+
+    pub(crate) async fn take<'a, V: Verbs>(&'a self, v: &'a V, target: Target) -> Result<Guard<'a, V>, LockError> {
+        match self.turn(v, target).await? {
+            Came::Lock(guard) => Ok(guard),
+            Came::Turn(turn) => Ok(self.remote(v, target, turn, Nothing).await?.0),
+        }
+    }
+
+    /// Waits for the local turn; the remote lock may come with it.
+    async fn turn<'a, V: Verbs>(&'a self, v: &'a V, target: Target) -> Result<Came<'a, V>, LockError> {
+        let Target { id, cell, .. } = target;
+        let already = |_| LockError::AlreadyHeld { place: cell.place };
+        let turn = match &self.local {
+            LocalTable::Off => LocalTurn::None,
+            LocalTable::Queue(table) => {
+                v.local(LocalStep::Section).await;
+                // Arrived by handover while this future was dropped: released here, for there is nobody else.
+                let orphan = move |handed: Handed| {
+                    cell.abandon(v, handed.raw, handed.payload);
+                    unsettled(cell, handed.raw, v.client())
+                };
+                let (mut turn, arrival) = table.acquire(id, v.client(), orphan).await.map_err(already)?;
+                if let Some(handed) = arrival.handed {
+                    v.meter().note(Event::Handover);
+                    let guard = Guard::handed(self, v, target, turn, handed);
+                    v.local(LocalStep::HandOff).await;
+                    return Ok(Came::Lock(guard));
+                }
+                if arrival.waited {
+                    v.local(LocalStep::HandOff).await;
+                }
+                self.settle(v, cell, &mut turn).await?;
+                LocalTurn::Turn(turn)
+            }
+            LocalTable::Spin(table) => {
+                let mut retry = v.retry(self.options.budget);
+                let mut turn = loop {
+                    v.local(LocalStep::Section).await;
+                    if let Some(turn) = table.try_acquire(id, v.client()).map_err(already)? {
+                        break turn;
+                    }
+                    retry.again(cell.place, Why::Raced).await?;
+                };
+                self.settle(v, cell, &mut turn).await?;
+                LocalTurn::Turn(turn)
+            }
+            LocalTable::Packed(table) => {
+                v.local(LocalStep::Section).await;
+                let (ticket, served) = table.draw(id);
+                let mut retry = v.retry(self.options.budget);
+                while !served && !table.served(id, ticket) {
+                    retry.again(cell.place, Why::Raced).await?;
+                    v.local(LocalStep::Section).await;
+                }
+                LocalTurn::Packed(PackedTurn { table, id })
+            }
+        };
+        Ok(Came::Turn(turn))
+    }
+
+    /// Waits until the unlock of a holder that went away has landed, before any CAS is posted for the lock.
+    async fn settle<V: Verbs>(&self, v: &V, cell: Cell, turn: &mut Turn<'_>) -> Result<(), LockError> {
+        //= docs/protocol/lock.md M9
+        if let Some(raw) = turn.unsettled() {
+            let mut retry = v.retry(self.options.budget);
+            loop {
+                let word = v.word(cell.place).await?;
+                if cell.own(word) != raw {
+                    break;
+                }
+                retry.again(cell.place, Why::LockHeld { word: cell.word(word).pack() }).await?;
+            }
+            turn.set_unsettled(None);
+        }
+        Ok(())
+    }
+
+    /// Goes for the remote lock until it is taken.
+    async fn remote<'a, V: Verbs, R: With<V>>(
+        &'a self,
+        v: &'a V,
+        target: Target,
+        turn: LocalTurn<'a>,
+        with: R,
+    ) -> Result<(Guard<'a, V>, R::Got), LockError> {
+        let mut retry = v.retry(self.options.budget);
+        loop {
+            let attempt = match target.plan.masked {
+                true => self.attempt_masked(v, target, with).await,
+                false => self.attempt_plain(v, target, with).await,
+            };
+            match attempt? {
+                Attempt::Taken(raw, got) => {
+                    let taken = Taken { raw, payload: target.cell.word(raw).payload };
+                    return Ok((Guard::new(self, v, target, turn, taken), got));
+                }
+                Attempt::Held(word) => {
+                    let word = target.cell.word(word).pack();
+                    retry.again(target.cell.place, Why::LockHeld { word }).await?;
+                }
+            }
+        }
+    }
+
+    //= docs/protocol/lock.md M2
+    async fn attempt_masked<V: Verbs, R: With<V>>(
+        &self,
+        v: &V,
+        target: Target,
+        with: R,
+    ) -> Result<Attempt<R::Got>, LockError> {
+        let cell = target.cell;
+        let take = cell.take(v.client(), self.options.epoch);
+        // Armed before posting, so that no await lies between.
+        let undo = Undo::masked(v, cell, take);
+        let answer = with.masked_cas(v, cell, take).await;
+        let (old, got) = known(undo, answer)?;
+        Ok(match take.matches(old) {
+            true => Attempt::Taken(cell.own(take.apply(old)), got),
+            false => Attempt::Held(old),
+        })
+    }
+
+    /// Without masked atomics: plain CASes of the whole word, each expecting what the one before it saw.
+    async fn attempt_plain<V: Verbs, R: With<V>>(
+        &self,
+        v: &V,
+        target: Target,
+        with: R,
+    ) -> Result<Attempt<R::Got>, LockError> {
+        let cell = target.cell;
+        let take = cell.take(v.client(), self.options.epoch);
+        // Each attempt starts from the same guess: what an attempt saw may not survive it (`Retry`'s promise).
+        let mut expect = 0;
+        let limit = v.budget(self.options.budget);
+        for _ in 0..limit {
+            let taken = take.apply(expect);
+            let undo = Undo::plain(v, cell, expect, taken);
+            let answer = with.cas(v, cell, expect, taken).await;
+            let (old, got) = known(undo, answer)?;
+            if old == expect {
+                return Ok(Attempt::Taken(taken, got));
+            }
+            if !take.matches(old) {
+                return Ok(Attempt::Held(old));
+            }
+            expect = old;
+        }
+        Err(LockError::Held(Exhausted { at: cell.place, why: Why::Raced, attempts: limit }))
+    }
+
+    /// What these options need that `caps` do not promise and that has no fallback.
+    ///
+    /// # Errors
+    /// As [`LockOptions::check`].
+    pub fn check(&self, caps: &dm_verbs::Caps) -> Result<(), LockError> {
+        Ok(self.options.check(caps)?)
+    }
+
+    /// What these options need to the letter, as [`LockOptions::needs`].
+    pub fn needs(&self) -> Vec<Capability> {
+        self.options.needs()
+    }
+}
+
+impl Fingerprint for Locks {
+    fn fingerprint(&self) -> u64 {
+        match &self.local {
+            LocalTable::Off => 0,
+            LocalTable::Spin(table) | LocalTable::Queue(table) => table.fingerprint(),
+            LocalTable::Packed(table) => table.fingerprint(),
+        }
+    }
+}
+
+enum Attempt<G> {
+    /// Taken; the lock's bits as they stand now.
+    Taken(u64, G),
+    /// Held by another; the word that was seen.
+    Held(u64),
+}
+
+/// Disarms the undo if it is certain what the CAS did.
+fn known<V: Verbs, T>(undo: Undo<'_, V>, answer: Result<T, dm_verbs::VerbError>) -> Result<T, LockError> {
+    match &answer {
+        Ok(_) => undo.disarm(),
+        Err(e) if e.index == 0 && e.effect == dm_verbs::Effect::None => undo.disarm(),
+        Err(_) => drop(undo),
+    }
+    Ok(answer?)
+}
+
+/// The word that the next client must see gone before it posts a CAS, if `client` leaves a lock behind unawaited.
+pub(crate) fn unsettled(cell: Cell, raw: u64, client: ClientId) -> Option<u64> {
+    // Under its own name the order of its own queue pair is enough.
+    (cell.word(raw).owner != client.0).then_some(raw)
+}
+
+/// What rides behind the lock's CAS in its chain.
+trait With<V: Verbs>: Copy {
+    type Got;
+    async fn masked_cas(
+        self,
+        v: &V,
+        cell: Cell,
+        take: dm_verbs::MaskedCas,
+    ) -> Result<(u64, Self::Got), dm_verbs::VerbError>;
+    async fn cas(self, v: &V, cell: Cell, compare: u64, swap: u64)
+    -> Result<(u64, Self::Got), dm_verbs::VerbError>;
+}
+
+#[derive(Clone, Copy)]
+struct Nothing;
+
+#[derive(Clone, Copy)]
+struct ReadTo {
+    at: RemotePtr,
+    len: u32,
+}
+
+impl<V: Verbs> With<V> for Nothing {
+    type Got = ();
+    async fn masked_cas(
+        self,
+        v: &V,
+        cell: Cell,
+        take: dm_verbs::MaskedCas,
+    ) -> Result<(u64, ()), dm_verbs::VerbError> {
+        Ok((v.chain(cell.place.node()).masked_cas(cell.place, take).post().await?, ()))
+    }
+    async fn cas(self, v: &V, cell: Cell, compare: u64, swap: u64) -> Result<(u64, ()), dm_verbs::VerbError> {
+        Ok((v.cas(cell.place, compare, swap).await?, ()))
+    }
+}
+
+//= docs/protocol/lock.md M3
+impl<V: Verbs> With<V> for ReadTo {
+    type Got = V::Lease;
+    async fn masked_cas(
+        self,
+        v: &V,
+        cell: Cell,
+        take: dm_verbs::MaskedCas,
+    ) -> Result<(u64, V::Lease), dm_verbs::VerbError> {
+        v.chain(cell.place.node()).masked_cas(cell.place, take).read(self.at, self.len).post().await
+    }
+    async fn cas(
+        self,
+        v: &V,
+        cell: Cell,
+        compare: u64,
+        swap: u64,
+    ) -> Result<(u64, V::Lease), dm_verbs::VerbError> {
+        v.chain(cell.place.node()).cas(cell.place, compare, swap).read(self.at, self.len).post().await
+    }
+}

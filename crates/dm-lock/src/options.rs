@@ -1,0 +1,138 @@
+//! How a compute node locks: every technique a switch, every published flaw a name.
+
+use dm_verbs::{Capability, Caps, Refused};
+
+/// Consecutive handovers of one lock unless asked otherwise (Sherman §4.3).
+pub const DEFAULT_HANDOVER_MAX: u32 = 4;
+/// Attempts at one remote lock unless asked otherwise.
+pub const DEFAULT_BUDGET: u32 = 1 << 20;
+
+/// How clients of one compute node queue among themselves before they go for the remote lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Local {
+    /// Not at all: each client tries the remote lock.
+    Off,
+    /// A local lock without a queue: whoever comes first after a release has it. No handover.
+    Spin,
+    /// A FIFO queue per lock (Sherman §4.3), and handover of the remote lock to the next in it.
+    Queue {
+        /// Most handovers in a row; 0 for none.
+        handover_max: u32,
+    },
+}
+
+/// Where lock tables lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockPlace {
+    /// In the NIC's own memory.
+    Chip,
+    /// In host memory.
+    Host,
+}
+
+/// By which verb a lock is released.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReleaseBy {
+    /// WRITE where the world serialises atomics with WRITEs, else CAS.
+    Auto,
+    /// A plain 8-byte WRITE; refused where an atomic may overwrite it.
+    Write,
+    /// Fetch-and-add of the difference (FG's way).
+    Faa,
+}
+
+/// Published flaws, each to be switched on alone for study. All off is correct.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LockFlaws {
+    /// T-S3: the lock is handed over before the holder's write-back is posted (Sherman Fig. 6). Loses updates.
+    pub handover_before_write_back: bool,
+    /// T-S6: the local lock is a packed ticket word whose two fields have this many bits, and the count of tickets
+    /// carries into the number being served. Replaces [`LockOptions::local`]. 1 to 32.
+    pub packed_tickets: Option<u32>,
+    /// T-S13: four 16-bit locks in a word (Sherman §4.3), no epoch, count or payload. A release by 2-byte WRITE
+    /// beside a CAS on another lane of the word is lost where the two are not serialised.
+    pub lanes16: bool,
+}
+
+/// Everything that can be chosen about locking.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockOptions {
+    /// Queueing inside the compute node.
+    pub local: Local,
+    /// Where the tables are to lie.
+    pub place: LockPlace,
+    /// The releasing verb.
+    pub release: ReleaseBy,
+    /// Lock and READ in one chain, where the world serves the READ after the CAS.
+    pub lock_and_read: bool,
+    /// Unlock in the chain of the write-back; off: the write-back is awaited first.
+    pub combine: bool,
+    /// Attempts at one remote lock before [`crate::LockError::Held`].
+    pub budget: u32,
+    /// The compute node's lease epoch, named in the words it takes.
+    pub epoch: u8,
+    /// Flaws.
+    pub flaws: LockFlaws,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self {
+            local: Local::Queue { handover_max: DEFAULT_HANDOVER_MAX },
+            place: LockPlace::Chip,
+            release: ReleaseBy::Auto,
+            lock_and_read: true,
+            combine: true,
+            budget: DEFAULT_BUDGET,
+            epoch: 0,
+            flaws: LockFlaws::default(),
+        }
+    }
+}
+
+impl LockOptions {
+    /// What these options can't do without, to the letter (nothing falls back).
+    pub fn needs(&self) -> Vec<Capability> {
+        let chip = self.place == LockPlace::Chip;
+        [
+            (chip, Capability::ChipMemory),
+            (chip && self.combine, Capability::HostBeforeChip),
+            (self.lock_and_read, Capability::CasThenReadInOrder),
+            (self.release == ReleaseBy::Write, Capability::AtomicVsWriteSerialised),
+            (self.flaws.lanes16, Capability::MaskedAtomics),
+        ]
+        .into_iter()
+        .filter_map(|(needed, capability)| needed.then_some(capability))
+        .collect()
+    }
+
+    /// The nearest that a world with these promises can do: tables in host memory where there is no chip, one round
+    /// trip more where a combined unlock or a lock-and-read is not in order, release by atomic where WRITEs race.
+    /// Locks do the same by themselves for all but the place.
+    #[must_use]
+    pub fn fit(mut self, caps: &Caps) -> Self {
+        if !caps.has(Capability::ChipMemory) {
+            self.place = LockPlace::Host;
+        }
+        self.combine &= self.place == LockPlace::Host || caps.has(Capability::HostBeforeChip);
+        self.lock_and_read &= caps.has(Capability::CasThenReadInOrder);
+        if self.release == ReleaseBy::Write && !caps.has(Capability::AtomicVsWriteSerialised) {
+            self.release = ReleaseBy::Auto;
+        }
+        self
+    }
+
+    /// Refuses by name what can be done neither as asked nor by falling back.
+    ///
+    /// # Errors
+    /// [`Refused`]: release by WRITE where atomics race with it, lanes without masked atomics.
+    pub fn check(&self, caps: &Caps) -> Result<(), Refused> {
+        if self.release == ReleaseBy::Write {
+            caps.require("a lock released by WRITE", &[Capability::AtomicVsWriteSerialised])?;
+        }
+        if self.flaws.lanes16 {
+            caps.require("16-bit lock lanes", &[Capability::MaskedAtomics])?;
+        }
+        Ok(())
+    }
+}

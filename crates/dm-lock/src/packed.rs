@@ -1,0 +1,107 @@
+//! T-S6, as published: a local ticket lock whose two fields share a word, one carrying into the other.
+
+use dm_sync::{Fingerprint, Mutex, fingerprint_unordered};
+
+use crate::LockId;
+
+/// Ticket locks of `width` bits per field: the low field counts tickets drawn, the high one says which is served.
+/// Drawing adds 1 to the whole word, so the 2^width-th ticket also moves the served number on.
+#[derive(Debug)]
+pub(crate) struct PackedTickets {
+    width: u32,
+    words: Mutex<Words>,
+}
+
+#[derive(Debug, Default)]
+struct Words(Vec<(LockId, u64)>);
+
+impl PackedTickets {
+    pub(crate) fn new(width: u32) -> Self {
+        assert!((1..=32).contains(&width), "packed tickets have 1 to 32 bits");
+        Self { width, words: Mutex::default() }
+    }
+
+    fn with<R>(&self, id: LockId, f: impl FnOnce(&mut u64) -> R) -> R {
+        self.words.with(|Words(words)| {
+            let i = words.iter().position(|w| w.0 == id).unwrap_or_else(|| {
+                words.push((id, 0));
+                words.len() - 1
+            });
+            f(&mut words[i].1)
+        })
+    }
+
+    fn field(&self, word: u64, shift: u32) -> u64 {
+        word >> shift & ((1 << self.width) - 1)
+    }
+
+    /// Draws a ticket; and whether it was served at that moment (the word as it was before tells).
+    pub(crate) fn draw(&self, id: LockId) -> (u64, bool) {
+        self.with(id, |word| {
+            let ticket = self.field(*word, 0);
+            let served = self.field(*word, self.width) == ticket;
+            // The flaw: the carry out of the low field.
+            *word = word.wrapping_add(1);
+            (ticket, served)
+        })
+    }
+
+    /// Whether `ticket` is served now.
+    pub(crate) fn served(&self, id: LockId, ticket: u64) -> bool {
+        self.with(id, |word| self.field(*word, self.width) == ticket)
+    }
+
+    fn leave(&self, id: LockId) {
+        self.with(id, |word| *word = word.wrapping_add(1 << self.width));
+    }
+}
+
+impl Fingerprint for PackedTickets {
+    fn fingerprint(&self) -> u64 {
+        self.words.fingerprint()
+    }
+}
+
+impl Fingerprint for Words {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_unordered(self.0.iter().copied())
+    }
+}
+
+/// A ticket that is served; dropping it serves the next.
+#[derive(Debug)]
+pub(crate) struct PackedTurn<'t> {
+    pub(crate) table: &'t PackedTickets,
+    pub(crate) id: LockId,
+}
+
+impl Drop for PackedTurn<'_> {
+    fn drop(&mut self) {
+        self.table.leave(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dm_verbs::NodeId;
+
+    use super::*;
+
+    #[test]
+    fn the_carry_lets_two_in_and_then_nobody() {
+        let table = PackedTickets::new(2);
+        let id = LockId { node: NodeId(0), index: 0 };
+        for expected in 0..3 {
+            assert_eq!(table.draw(id), (expected, true));
+            table.leave(id);
+        }
+        // The fourth ticket is served, and its carry moves the served number on to 0, which is the fifth's:
+        assert_eq!(table.draw(id), (3, true));
+        assert_eq!(table.draw(id), (0, true), "two are inside");
+        // Both leave, and the served number is one ahead of the tickets for ever.
+        table.leave(id);
+        table.leave(id);
+        let (sixth, served) = table.draw(id);
+        assert!(!served && !table.served(id, sixth), "nobody is inside, and nobody gets in");
+    }
+}

@@ -1,0 +1,250 @@
+//! One shard of the local lock table: held locks, and their queues as lists through one slab of waiters.
+
+use core::task::Waker;
+
+use dm_sync::{Fingerprint, fingerprint_of, fingerprint_unordered};
+use dm_verbs::ClientId;
+
+use crate::LockId;
+use crate::local::Handed;
+
+const NONE: u32 = u32::MAX;
+
+/// A lock that is held, or unsettled, or both.
+#[derive(Debug)]
+struct Entry {
+    id: LockId,
+    /// The client whose turn it is; `None` only while unsettled.
+    holder: Option<ClientId>,
+    /// Handovers since the lock was last taken from memory.
+    run: u32,
+    unsettled: Option<u64>,
+    /// First and last of the queue.
+    head: u32,
+    tail: u32,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    client: ClientId,
+    state: State,
+    previous: u32,
+    next: u32,
+}
+
+#[derive(Debug)]
+enum State {
+    /// In the free list (through `next`).
+    Free,
+    Waiting(Waker),
+    /// Out of the queue, not noticed yet.
+    Granted(Grant),
+}
+
+/// What a waiter was given along with its turn.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Grant {
+    pub(crate) handed: Option<Handed>,
+    pub(crate) unsettled: Option<u64>,
+}
+
+pub(crate) enum Entered {
+    /// The caller's turn, with the word that is unsettled.
+    Turn(Option<u64>),
+    /// Behind others, as that waiter.
+    Queued(u32),
+    AlreadyHeld,
+}
+
+pub(crate) enum Waited {
+    /// Still waiting; a waker that was replaced is to be dropped outside of the section.
+    Still(Option<Waker>),
+    Granted(Grant),
+}
+
+/// INVARIANT: a waiter is in exactly one place: the free list, one queue, or granted (and then it is the holder of
+/// its lock). A queue is non-empty only while its lock has a holder.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    // A list scanned from the front: a shard holds about as many locks as clients are busy in it, a handful.
+    entries: Vec<Entry>,
+    waiters: Vec<Waiter>,
+    free: u32,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self { entries: Vec::new(), waiters: Vec::new(), free: NONE }
+    }
+}
+
+impl Shard {
+    pub(crate) fn try_enter(&mut self, id: LockId, client: ClientId) -> Entered {
+        let Some(entry) = self.entries.iter_mut().find(|e| e.id == id) else {
+            let holder = Some(client);
+            self.entries.push(Entry { id, holder, run: 0, unsettled: None, head: NONE, tail: NONE });
+            return Entered::Turn(None);
+        };
+        match entry.holder {
+            Some(holder) if holder == client => Entered::AlreadyHeld,
+            Some(_) => Entered::Queued(NONE),
+            None => {
+                entry.holder = Some(client);
+                Entered::Turn(entry.unsettled.take())
+            }
+        }
+    }
+
+    pub(crate) fn enter(&mut self, id: LockId, client: ClientId, waker: &Waker) -> Entered {
+        match self.try_enter(id, client) {
+            Entered::Queued(_) => Entered::Queued(self.enqueue(id, client, waker)),
+            other => other,
+        }
+    }
+
+    fn enqueue(&mut self, id: LockId, client: ClientId, waker: &Waker) -> u32 {
+        let i = self.entry(id);
+        let waiter =
+            Waiter { client, state: State::Waiting(waker.clone()), previous: self.entries[i].tail, next: NONE };
+        let number = match self.free {
+            NONE => {
+                self.waiters.push(waiter);
+                (self.waiters.len() - 1) as u32
+            }
+            free => {
+                self.free = self.waiters[free as usize].next;
+                self.waiters[free as usize] = waiter;
+                free
+            }
+        };
+        let tail = core::mem::replace(&mut self.entries[i].tail, number);
+        match tail {
+            NONE => self.entries[i].head = number,
+            tail => self.waiters[tail as usize].next = number,
+        }
+        number
+    }
+
+    fn entry(&self, id: LockId) -> usize {
+        self.entries.iter().position(|e| e.id == id).expect("a lock that somebody holds or waits for has an entry")
+    }
+
+    pub(crate) fn poll(&mut self, waiter: u32, waker: &Waker) -> Waited {
+        match &mut self.waiters[waiter as usize].state {
+            State::Granted(grant) => {
+                let grant = *grant;
+                self.recycle(waiter);
+                Waited::Granted(grant)
+            }
+            State::Waiting(before) => Waited::Still(
+                (!before.will_wake(waker)).then(|| core::mem::replace(before, waker.clone())),
+            ),
+            State::Free => unreachable!("a waiter is recycled by its own future alone"),
+        }
+    }
+
+    fn recycle(&mut self, waiter: u32) -> State {
+        let next = core::mem::replace(&mut self.free, waiter);
+        let w = &mut self.waiters[waiter as usize];
+        w.next = next;
+        core::mem::replace(&mut w.state, State::Free)
+    }
+
+    /// Takes the head of the queue out of it and gives it the turn.
+    fn grant(&mut self, i: usize, grant: Grant) -> Option<Waker> {
+        let head = self.entries[i].head;
+        if head == NONE {
+            return None;
+        }
+        self.unlink(i, head);
+        let w = &mut self.waiters[head as usize];
+        self.entries[i].holder = Some(w.client);
+        match core::mem::replace(&mut w.state, State::Granted(grant)) {
+            State::Waiting(waker) => Some(waker),
+            State::Granted(_) | State::Free => unreachable!("queues hold waiting clients only"),
+        }
+    }
+
+    fn unlink(&mut self, i: usize, waiter: u32) {
+        let (previous, next) = (self.waiters[waiter as usize].previous, self.waiters[waiter as usize].next);
+        match previous {
+            NONE => self.entries[i].head = next,
+            previous => self.waiters[previous as usize].next = next,
+        }
+        match next {
+            NONE => self.entries[i].tail = previous,
+            next => self.waiters[next as usize].previous = previous,
+        }
+    }
+
+    /// The turn goes on without the remote lock. The answer is whom to wake.
+    pub(crate) fn pass(&mut self, id: LockId, unsettled: Option<u64>) -> Option<Waker> {
+        let i = self.entry(id);
+        self.entries[i].run = 0;
+        let waker = self.grant(i, Grant { handed: None, unsettled });
+        if waker.is_none() {
+            if unsettled.is_some() {
+                self.entries[i].holder = None;
+                self.entries[i].unsettled = unsettled;
+            } else {
+                self.entries.swap_remove(i);
+            }
+        }
+        waker
+    }
+
+    pub(crate) fn can_hand_over(&self, id: LockId, max: u32) -> bool {
+        let entry = &self.entries[self.entry(id)];
+        entry.head != NONE && entry.run < max
+    }
+
+    pub(crate) fn hand_over(&mut self, id: LockId, handed: Handed, max: u32) -> Result<Waker, ()> {
+        let i = self.entry(id);
+        if self.entries[i].run >= max {
+            return Err(());
+        }
+        let waker = self.grant(i, Grant { handed: Some(handed), unsettled: None }).ok_or(())?;
+        self.entries[i].run += 1;
+        Ok(waker)
+    }
+
+    /// The waiter goes away. If it had been granted the turn already, it holds it now, and must pass it on.
+    pub(crate) fn cancel(&mut self, id: LockId, waiter: u32) -> Option<Grant> {
+        if let State::Waiting(_) = self.waiters[waiter as usize].state {
+            let i = self.entry(id);
+            self.unlink(i, waiter);
+        }
+        match self.recycle(waiter) {
+            State::Granted(grant) => Some(grant),
+            State::Waiting(_) | State::Free => None,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.waiters.capacity() * size_of::<Waiter>()
+    }
+
+    fn queue(&self, entry: &Entry) -> Vec<u16> {
+        let mut clients = Vec::new();
+        let mut at = entry.head;
+        while at != NONE {
+            clients.push(self.waiters[at as usize].client.0);
+            at = self.waiters[at as usize].next;
+        }
+        clients
+    }
+}
+
+impl Fingerprint for Shard {
+    /// Slab numbers and capacities are left out: equal queues are equal wherever they lie.
+    fn fingerprint(&self) -> u64 {
+        let entries = fingerprint_unordered(
+            self.entries.iter().map(|e| (e.id, e.holder, e.run, e.unsettled, self.queue(e))),
+        );
+        let granted = fingerprint_unordered(self.waiters.iter().filter_map(|w| match w.state {
+            State::Granted(grant) => Some((w.client, grant)),
+            _ => None,
+        }));
+        fingerprint_of(&(entries, granted))
+    }
+}

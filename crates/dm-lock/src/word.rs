@@ -1,0 +1,148 @@
+//! The lock word: 64 bits, aligned, alone.
+
+use core::fmt;
+
+use dm_verbs::{ClientId, MaskedCas};
+
+/// How many clients a lock word can tell apart.
+pub const CLIENTS_MAX: u16 = 1 << 15;
+
+const LOCKED: u64 = 1;
+const OWNER_SHIFT: u32 = 1;
+const OWNER_MASK: u64 = 0x7FFF << OWNER_SHIFT;
+const EPOCH_SHIFT: u32 = 16;
+const EPOCH_MASK: u64 = 0xFF << EPOCH_SHIFT;
+const COUNT_SHIFT: u32 = 24;
+const PAYLOAD_SHIFT: u32 = 32;
+/// Lock bit, owner and epoch: what acquiring swaps.
+pub(crate) const TAG_MASK: u64 = LOCKED | OWNER_MASK | EPOCH_MASK;
+
+/// A lock word, unpacked.
+///
+/// ```text
+///  63            payload           32 31   count   24 23   epoch   16 15      owner      1   0
+/// ┌──────────────────────────────────┬───────────────┬───────────────┬────────────────────┬───┐
+/// │ what the protocol keeps with it  │ releases so   │ owner's lease │ client id          │ L │
+/// │ (vacancy …), survives a holder   │ far, mod 256  │ epoch         │ (15 bits)          │   │
+/// └──────────────────────────────────┴───────────────┴───────────────┴────────────────────┴───┘
+/// ```
+/// Acquiring compares L and swaps L, owner and epoch; releasing writes L, owner and epoch zero, count + 1 and the
+/// payload. A free lock that nobody ever took is the word 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct LockWord {
+    /// Whether somebody holds it.
+    pub locked: bool,
+    /// Who took it from memory: a client id below [`CLIENTS_MAX`]. 0 in a free word. After a handover the holder
+    /// is another client of the same compute node.
+    pub owner: u16,
+    /// Lease epoch of who took it. 0 in a free word.
+    pub epoch: u8,
+    /// Releases so far, modulo 256.
+    pub count: u8,
+    /// The protocol's own 32 bits.
+    pub payload: u32,
+}
+
+impl LockWord {
+    /// The 64-bit form. Of `owner` the low 15 bits count.
+    pub const fn pack(self) -> u64 {
+        (self.locked as u64)
+            | ((self.owner as u64) << OWNER_SHIFT) & OWNER_MASK
+            | (self.epoch as u64) << EPOCH_SHIFT
+            | (self.count as u64) << COUNT_SHIFT
+            | (self.payload as u64) << PAYLOAD_SHIFT
+    }
+
+    /// From its 64-bit form. Every word is one.
+    pub const fn unpack(word: u64) -> Self {
+        Self {
+            locked: word & LOCKED != 0,
+            owner: ((word & OWNER_MASK) >> OWNER_SHIFT) as u16,
+            epoch: (word >> EPOCH_SHIFT) as u8,
+            count: (word >> COUNT_SHIFT) as u8,
+            payload: (word >> PAYLOAD_SHIFT) as u32,
+        }
+    }
+
+    /// The word that its holder leaves behind.
+    #[must_use]
+    pub const fn released(self, payload: u32) -> Self {
+        Self { locked: false, owner: 0, epoch: 0, count: self.count.wrapping_add(1), payload }
+    }
+
+    /// The operands that take a free lock for `client` and leave count and payload alone.
+    pub const fn acquire(client: ClientId, epoch: u8) -> MaskedCas {
+        let tag = Self { locked: true, owner: client.0, epoch, count: 0, payload: 0 };
+        MaskedCas { compare: 0, compare_mask: LOCKED, swap: tag.pack(), swap_mask: TAG_MASK }
+    }
+
+    /// The byte picture of a word, for golden tests and documents.
+    pub fn picture(self) -> String {
+        use core::fmt::Write;
+        let mut text = String::new();
+        for byte in self.pack().to_le_bytes() {
+            // Writing to a String does not fail.
+            let _ = write!(text, "{byte:02x} ");
+        }
+        let _ = write!(text, " {self}");
+        text
+    }
+}
+
+impl fmt::Display for LockWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.locked {
+            true => write!(f, "held by {} (epoch {})", ClientId(self.owner), self.epoch)?,
+            false => f.write_str("free")?,
+        }
+        write!(f, ", {} releases, payload {:#x}", self.count, self.payload)
+    }
+}
+
+/// Golden pictures of the format, by name.
+pub fn pictures() -> Vec<(&'static str, String)> {
+    let held = LockWord { locked: true, owner: 0x1234, epoch: 0x56, count: 0x78, payload: 0x9ABC_DEF0 };
+    vec![
+        ("never taken", LockWord::default().picture()),
+        ("held", held.picture()),
+        ("released", held.released(0x11).picture()),
+        ("last client", LockWord { owner: CLIENTS_MAX - 1, ..held }.picture()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_bytes_are_as_pictured() {
+        let lines: Vec<String> = pictures().into_iter().map(|(name, p)| format!("{name}: {p}")).collect();
+        assert_eq!(
+            lines,
+            [
+                "never taken: 00 00 00 00 00 00 00 00  free, 0 releases, payload 0x0",
+                "held: 69 24 56 78 f0 de bc 9a  held by client 4660 (epoch 86), 120 releases, payload 0x9abcdef0",
+                "released: 00 00 00 79 11 00 00 00  free, 121 releases, payload 0x11",
+                "last client: ff ff 56 78 f0 de bc 9a  held by client 32767 (epoch 86), 120 releases, payload \
+                 0x9abcdef0",
+            ]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn unpacking_is_total_and_packs_back(word: u64) {
+            prop_assert_eq!(LockWord::unpack(word).pack(), word);
+        }
+
+        #[test]
+        fn acquiring_leaves_count_and_payload(word: u64, owner in 0..CLIENTS_MAX, epoch: u8) {
+            let take = LockWord::acquire(ClientId(owner), epoch);
+            let free = word & !LOCKED;
+            prop_assert!(take.matches(free) && !take.matches(word | LOCKED));
+            let (before, after) = (LockWord::unpack(free), LockWord::unpack(take.apply(free)));
+            prop_assert_eq!(after, LockWord { locked: true, owner, epoch, ..before });
+        }
+    }
+}
