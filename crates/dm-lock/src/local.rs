@@ -166,7 +166,7 @@ impl<'t> Turn<'t> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         // Under loom a thread that unwinds must not enter a section: loom would abort instead of reporting.
-        if !self.given && !(cfg!(dm_loom) && dm_sync::thread::panicking()) {
+        if !self.given && !(cfg!(dm_loom) && std::thread::panicking()) {
             self.table.pass(self.id, self.unsettled);
         }
     }
@@ -233,7 +233,7 @@ impl<'t, O: FnOnce(Handed) -> Option<u64>> Future for Acquire<'t, O> {
 impl<O: FnOnce(Handed) -> Option<u64>> Drop for Acquire<'_, O> {
     fn drop(&mut self) {
         let Stage::Queued(waiter) = self.stage else { return };
-        if cfg!(dm_loom) && dm_sync::thread::panicking() {
+        if cfg!(dm_loom) && std::thread::panicking() {
             return;
         }
         let shard = self.table.shard(self.id);
