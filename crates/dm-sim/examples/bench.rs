@@ -1,7 +1,7 @@
 //! How many simulated verbs a second of CPU gives. Rates depend on the machine and its neighbours: gate on counters
 //! and digests, look at these.
 //!
-//! `cargo run --release -p dm-sim --example bench [verbs per row, in thousands]`
+//! `cargo run --release -p dm-sim --example bench [verbs per row, in thousands] [only this mix] [only so many clients]`
 
 use dm_sim::{CostModel, Endpoint, RunEnd, Sim};
 use dm_verbs::{ChipPtr, Env, NodeId, RemotePtr, Verbs};
@@ -85,14 +85,23 @@ fn row(name: &str, mix: Mix, clients: u16, verbs: u64) {
 }
 
 fn main() {
-    let thousands: u64 = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(2_000);
-    let verbs = thousands * 1000;
+    let mut args = std::env::args().skip(1);
+    let thousands: u64 = args.next().and_then(|a| a.parse().ok()).unwrap_or(2_000);
+    let only_mix = args.next();
+    let only_clients: Option<u16> = args.next().and_then(|a| a.parse().ok());
+    let mixes = [
+        ("READ64", Mix::Read64),
+        ("CAS", Mix::Cas),
+        ("READ1K", Mix::Read1K),
+        ("mixed64", Mix::Mixed(64)),
+        ("mixed1K", Mix::Mixed(1024)),
+        ("Sherman", Mix::Sherman),
+    ];
     for clients in [64, 640, 1024] {
-        row("READ64", Mix::Read64, clients, verbs);
-        row("CAS", Mix::Cas, clients, verbs);
-        row("READ1K", Mix::Read1K, clients, verbs);
-        row("mixed 64", Mix::Mixed(64), clients, verbs);
-        row("mixed 1K", Mix::Mixed(1024), clients, verbs);
-        row("Sherman", Mix::Sherman, clients, verbs);
+        for (name, mix) in mixes {
+            if only_mix.as_deref().is_none_or(|m| m == name) && only_clients.is_none_or(|c| c == clients) {
+                row(name, mix, clients, thousands * 1000);
+            }
+        }
     }
 }
