@@ -1,0 +1,166 @@
+//! Superblocks over loopback: created once, opened by all, and every mismatch named.
+
+use std::sync::Barrier;
+
+use dm_alloc::{AllocError, Descriptor, LockHome, LockPlan, Superblock};
+use dm_loopback::{Loopback, Trouble, block_on};
+use dm_verbs::{ChipPtr, ClientId, NodeId, Place, RemotePtr, Space, Verbs};
+
+const KIND: u32 = u32::from_le_bytes(*b"test");
+
+fn descriptor(home: LockHome, per_node: u32) -> Descriptor {
+    Descriptor { kind: KIND, bytes: [7; 64], locks: LockPlan { home, per_node } }
+}
+
+fn small() -> Descriptor {
+    descriptor(LockHome::ChipIfAny, 64)
+}
+
+fn world() -> Loopback {
+    Loopback::builder().host_bytes(1 << 20).build().unwrap()
+}
+
+#[test]
+fn of_eight_that_create_at_once_one_creates_and_all_see_the_same() {
+    for round in 0..20 {
+        let world = Loopback::builder().host_bytes(1 << 20).chip_bytes(0).delays(3).seed(round).build().unwrap();
+        let start = Barrier::new(8);
+        let opened: Vec<Superblock> = dm_sync::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|cn| {
+                    let client = world.connect(cn).unwrap();
+                    let start = &start;
+                    scope.spawn(move || {
+                        start.wait();
+                        block_on(Superblock::create_or_open(&client, &small())).unwrap()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert_eq!(opened.iter().filter(|sb| sb.created).count(), 1);
+        for sb in &opened {
+            assert_eq!((&sb.lock_tables, sb.root_word), (&opened[0].lock_tables, opened[0].root_word));
+        }
+    }
+}
+
+#[test]
+fn lock_tables_go_on_chip_or_fall_back() {
+    let world = world();
+    let client = world.connect(0).unwrap();
+    let sb = block_on(Superblock::create_or_open(&client, &descriptor(LockHome::ChipIfAny, 32_768))).unwrap();
+    let chip = |n| Place::from(ChipPtr::new(NodeId(n), 0).unwrap());
+    assert_eq!(&*sb.lock_tables, [chip(0), chip(1)]);
+
+    let world = Loopback::builder().host_bytes(1 << 20).chip_bytes(0).build().unwrap();
+    let client = world.connect(0).unwrap();
+    let sb = block_on(Superblock::create_or_open(&client, &small())).unwrap();
+    for (n, table) in sb.lock_tables.iter().enumerate() {
+        assert_eq!((table.space(), table.node()), (Space::Host, NodeId(n as u16)));
+        assert!(table.offset() >= 4096, "not in the reserved page");
+    }
+}
+
+#[test]
+fn too_little_chip_is_refused_and_leaves_the_pool_uncreated() {
+    let world = Loopback::builder().host_bytes(1 << 20).chip_bytes(1024).build().unwrap();
+    let client = world.connect(0).unwrap();
+    let create = |home, n| block_on(Superblock::create_or_open(&client, &descriptor(home, n)));
+    let refused = AllocError::ChipTooSmall { node: NodeId(0), wanted: 1032, has: 1024 };
+    assert_eq!(create(LockHome::Chip, 129), Err(refused.clone()));
+    assert_eq!(create(LockHome::ChipIfAny, 129), Err(refused));
+    assert!(create(LockHome::Chip, 128).unwrap().created, "the failures set the state back");
+}
+
+#[test]
+fn another_endpoint_reopens_and_mismatches_are_named() {
+    let world = world();
+    let client = world.connect(0).unwrap();
+    let open = |d: &Descriptor| block_on(Superblock::open(&client, d));
+    let state_at = RemotePtr::from_raw(0);
+    assert_eq!(open(&small()), Err(AllocError::NotFormatted { at: state_at, word: 0 }));
+
+    let created = block_on(Superblock::create_or_open(&client, &small())).unwrap();
+    assert_eq!(block_on(client.cas(created.root_word, 0, 4096)), Ok(0));
+
+    let other = world.connect(3).unwrap();
+    let opened = block_on(Superblock::create_or_open(&other, &small())).unwrap();
+    assert_eq!(opened, Superblock { created: false, ..created });
+    assert_eq!(block_on(other.word(opened.root_word)), Ok(4096));
+
+    assert_eq!(open(&Descriptor { kind: 1, ..small() }), Err(AllocError::OtherKind { found: KIND, wanted: 1 }));
+    let mut wanted = [7; 64];
+    wanted[63] = 8;
+    let text = open(&Descriptor { bytes: wanted, ..small() }).unwrap_err().to_string();
+    assert!(text.contains("from byte 63 on, found 0x07, wanted 0x08"), "{text}");
+
+    assert_eq!(block_on(Superblock::inspect(&other)).unwrap().kind, KIND);
+}
+
+#[test]
+fn damage_is_noticed_before_it_is_believed() {
+    let world = world();
+    let client = world.connect(0).unwrap();
+    block_on(Superblock::create_or_open(&client, &small())).unwrap();
+    let damage = |at: u64, byte: u8| {
+        let at = RemotePtr::from_raw(at);
+        let before = block_on(client.read(at, 1)).unwrap()[0];
+        client.load(at, &[byte]).unwrap();
+        let answer = block_on(Superblock::open(&client, &small()));
+        client.load(at, &[before]).unwrap();
+        answer.unwrap_err()
+    };
+    assert!(matches!(damage(140, 0), AllocError::Corrupt { what: "the checksum does not fit", .. }));
+    assert!(matches!(damage(64, b'x'), AllocError::Corrupt { what: "no magic", .. }));
+    assert_eq!(damage(72, 9), AllocError::OtherFormat { found: 9, ours: dm_alloc::FORMAT_VERSION });
+    assert!(matches!(damage(0, 9), AllocError::NotFormatted { word, .. } if word != 0));
+    assert!(block_on(Superblock::open(&client, &small())).is_ok());
+}
+
+#[test]
+fn a_creator_that_stops_is_named_and_one_that_is_dropped_gives_up_its_place() {
+    let world = Loopback::builder().host_bytes(1 << 20).delays(4).build().unwrap();
+    let stopped = world.connect_as(0, ClientId(41)).unwrap();
+    let other = world.connect_as(1, ClientId(42)).unwrap();
+
+    // Drop the creation after each number of polls; whatever it had done, the next one creates or opens.
+    for polls in 1..24 {
+        let descriptor = small();
+        let mut creation = Box::pin(Superblock::create_or_open(&stopped, &descriptor));
+        let mut cx = core::task::Context::from_waker(core::task::Waker::noop());
+        let done = (0..polls).any(|_| creation.as_mut().poll(&mut cx).is_ready());
+        drop(creation);
+        let _ = stopped.take_deferred();
+        if !done {
+            let state = block_on(other.word(RemotePtr::from_raw(0))).unwrap();
+            assert!(state == 0 || state & 0xFFFF == 0, "state {state:#x} still names the creator after {polls} polls");
+        }
+    }
+
+    // A creator that died: its state word stays.
+    let world = Loopback::builder().host_bytes(1 << 20).build().unwrap();
+    let other = world.connect_as(1, ClientId(42)).unwrap();
+    let dead = u64::from_le_bytes(*b"\0\0dmk-cr") | 41;
+    assert_eq!(block_on(other.cas(RemotePtr::from_raw(0), 0, dead)), Ok(0));
+    let stuck = block_on(Superblock::create_or_open_within(&other, &small(), 5));
+    assert_eq!(stuck, Err(AllocError::CreationStuck { at: RemotePtr::from_raw(0), creator: 41, attempts: 5 }));
+}
+
+#[test]
+fn an_unreachable_node_is_an_error_with_its_place() {
+    let world = world();
+    let client = world.connect(0).unwrap();
+    world.cut(NodeId(0), Trouble::Unreachable);
+    match block_on(Superblock::create_or_open(&client, &small())) {
+        Err(AllocError::Verb(e)) => assert_eq!(e.at, Place::from(RemotePtr::from_raw(0))),
+        other => panic!("{other:?}"),
+    }
+    world.restore(NodeId(0));
+    // A host table on a node whose control plane is cut off: refused, and the state is set back.
+    world.cut(NodeId(1), Trouble::Unreachable);
+    let host = descriptor(LockHome::Host, 64);
+    assert!(matches!(block_on(Superblock::create_or_open(&client, &host)), Err(AllocError::Control(_))));
+    world.restore(NodeId(1));
+    assert!(block_on(Superblock::create_or_open(&client, &host)).unwrap().created);
+}
