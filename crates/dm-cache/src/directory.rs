@@ -8,6 +8,7 @@
 
 use core::mem::size_of;
 
+use crate::search;
 use crate::slab::{grown_spine, reserve_one};
 
 /// Entries of a full page.
@@ -90,8 +91,8 @@ impl<K: Copy + Ord> Directory<K> {
     /// The last entry whose low is not above `key`.
     #[inline]
     pub(crate) fn floor(&self, key: &K) -> Option<Cursor> {
-        let page = self.firsts.partition_point(|first| first <= key).checked_sub(1)?;
-        let at = self.pages.get(page)?.lows.partition_point(|low| low <= key).checked_sub(1)?;
+        let page = search::floor(&self.firsts, key)?;
+        let at = search::floor(&self.pages.get(page)?.lows, key)?;
         Some(Cursor { page, at })
     }
 
@@ -140,7 +141,10 @@ impl<K: Copy + Ord> Directory<K> {
         let Some(last) = self.pages.len().checked_sub(1) else {
             return Room::Append;
         };
-        let number = self.firsts.partition_point(|first| first <= low).saturating_sub(1);
+        let number = self
+            .firsts
+            .partition_point(|first| first <= low)
+            .saturating_sub(1);
         let page = &self.pages[number];
         let at = page.lows.partition_point(|other| other <= low);
         let cursor = Cursor { page: number, at };
@@ -200,7 +204,9 @@ impl<K: Copy + Ord> Directory<K> {
 
     /// Removes the entry whose low is `low`, if it points at `slot`.
     pub(crate) fn remove(&mut self, low: &K, slot: u32) {
-        let Some(Cursor { page: number, at }) = self.exactly(low) else { return };
+        let Some(Cursor { page: number, at }) = self.exactly(low) else {
+            return;
+        };
         let page = &mut self.pages[number];
         if page.slots[at] != slot {
             return;
@@ -218,7 +224,9 @@ impl<K: Copy + Ord> Directory<K> {
 
     /// Moves the next page's entries here if both fill half a page at most. Never allocates more than it frees.
     fn absorb_next(&mut self, number: usize) {
-        let Some([page, next]) = self.pages.get(number..number + 2) else { return };
+        let Some([page, next]) = self.pages.get(number..number + 2) else {
+            return;
+        };
         let both = page.lows.len() + next.lows.len();
         if both > PAGE / 2 {
             return;

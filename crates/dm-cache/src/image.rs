@@ -5,6 +5,7 @@ use core::mem::size_of;
 use dm_sync::fingerprint_of;
 use dm_verbs::{NodeId, RemotePtr};
 
+use crate::search;
 use crate::types::{CacheKey, CachedNode, Hit, NodeImage, Origin};
 
 /// How child pointers are coded: `base`, plus a node delta above `offset_bits`, plus an offset delta below, the latter
@@ -29,9 +30,14 @@ impl Packing {
         let code = u64::from(code);
         let nodes = code >> self.offset_bits;
         let units = code & ((1 << self.offset_bits) - 1);
-        let node = NodeId(self.base.node().0.wrapping_add(nodes as u16));
-        // Never null: what was encoded was a pointer of 48-bit offset.
-        RemotePtr::new(node, self.base.offset() + (units << self.shift)).unwrap_or(RemotePtr::NULL)
+        // Neither part can carry: what was encoded was a pointer, `base` and these two deltas are its parts.
+        let node = RemotePtr::new(NodeId(nodes as u16), 0).map_or(0, RemotePtr::raw);
+        RemotePtr::from_raw(
+            self.base
+                .raw()
+                .wrapping_add(node)
+                .wrapping_add(units << self.shift),
+        )
     }
 }
 
@@ -86,7 +92,11 @@ impl Shape {
 }
 
 fn heap_of<K>(entries: usize, packed: bool) -> u64 {
-    let pointer = if packed { size_of::<u32>() } else { size_of::<u64>() };
+    let pointer = if packed {
+        size_of::<u32>()
+    } else {
+        size_of::<u64>()
+    };
     (entries * (size_of::<K>() + pointer)) as u64
 }
 
@@ -181,7 +191,7 @@ impl<K: CacheKey> Image<K> {
     /// The number of the child for `key`: of the last separator that is not above it, else 0.
     #[inline]
     pub(crate) fn position(&self, key: &K) -> usize {
-        self.keys.partition_point(|separator| separator <= key).saturating_sub(1)
+        search::floor(&self.keys, key).unwrap_or(0)
     }
 
     /// What is known of child `i`; `None` past the last.
@@ -246,7 +256,9 @@ impl<K: CacheKey> Image<K> {
         self.stamp = fingerprint_of(&(
             (self.at, self.level, self.high, self.incarnation),
             &self.keys,
-            self.entries().map(|(_, child)| child.raw()).fold(0u64, |hash, raw| fingerprint_of(&(hash, raw))),
+            self.entries()
+                .map(|(_, child)| child.raw())
+                .fold(0u64, |hash, raw| fingerprint_of(&(hash, raw))),
         ));
     }
 

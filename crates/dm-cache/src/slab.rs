@@ -94,7 +94,9 @@ impl<K: crate::CacheKey> Slab<K> {
 
     /// Drops what an image says from `cut` on.
     pub(crate) fn trim(&mut self, slot: u32, cut: K) {
-        let Some(Slot::Full(image)) = self.place(slot) else { return };
+        let Some(Slot::Full(image)) = self.place(slot) else {
+            return;
+        };
         let before = image.heap();
         image.trim(cut);
         let dropped = before - image.heap();
@@ -144,7 +146,11 @@ impl<K: crate::CacheKey> Slab<K> {
 
 /// The capacity of a list of pages or chunks when one more is pushed: doubled when it is full.
 pub(crate) fn grown_spine(len: usize, capacity: usize) -> usize {
-    if len < capacity { capacity } else { (2 * len).max(4) }
+    if len < capacity {
+        capacity
+    } else {
+        (2 * len).max(4)
+    }
 }
 
 /// Makes room for one more, as [`grown_spine`] foretells.

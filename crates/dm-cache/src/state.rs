@@ -51,7 +51,8 @@ impl<K: CacheKey> State<K> {
     }
 
     pub(crate) fn len_at(&self, level: u8) -> usize {
-        self.directory(level).map_or(0, |directory| directory.slots().count())
+        self.directory(level)
+            .map_or(0, |directory| directory.slots().count())
     }
 
     /// Bytes allocated by all that the state holds; its own inline bytes not counted.
@@ -90,7 +91,9 @@ impl<K: CacheKey> State<K> {
 
     #[inline]
     fn deepest(&self, key: &K) -> Option<(u32, &Image<K>)> {
-        self.levels.iter().find_map(|directory| self.covering(directory, key))
+        self.levels
+            .iter()
+            .find_map(|directory| self.covering(directory, key))
     }
 
     pub(crate) fn read(&self, origin: &Origin<K>, key: &K) -> Option<Hit<K>> {
@@ -116,7 +119,9 @@ impl<K: CacheKey> State<K> {
 
     pub(crate) fn run(&self, key: &K, max: usize, out: &mut Vec<Hit<K>>) -> usize {
         let start = out.len();
-        let Some(directory) = self.directory(1) else { return 0 };
+        let Some(directory) = self.directory(1) else {
+            return 0;
+        };
         let mut next = directory.floor(key);
         let mut from = *key;
         while let Some(cursor) = next {
@@ -143,7 +148,9 @@ impl<K: CacheKey> State<K> {
     /// Caches `image`, which has been checked and packed, or gives it back with the reason.
     pub(crate) fn admit(&mut self, image: Image<K>) -> Result<Admitted, (Admitted, Image<K>)> {
         let way = self.in_the_way(&image);
-        if image.level == 1 && self.heap_with(&image, &way) + size_of::<crate::IndexCache<K>>() as u64 > self.budget {
+        if image.level == 1
+            && self.heap_with(&image, &way) + size_of::<crate::IndexCache<K>>() as u64 > self.budget
+        {
             return Err((Admitted::Full, image));
         }
         let (low, number) = (image.low(), usize::from(image.level) - 1);
@@ -186,7 +193,9 @@ impl<K: CacheKey> State<K> {
             freed: 0,
             same_node: false,
         };
-        let Some(directory) = self.directory(newcomer.level) else { return way };
+        let Some(directory) = self.directory(newcomer.level) else {
+            return way;
+        };
         let low = newcomer.low();
         let mut next = directory.floor(&low).or_else(|| directory.first());
         while let Some(cursor) = next {
@@ -213,19 +222,27 @@ impl<K: CacheKey> State<K> {
 
     /// At most these bytes will be allocated when `image` is cached.
     fn heap_with(&self, image: &Image<K>, way: &InTheWay<K>) -> u64 {
-        let slot = if way.removed.is_empty() { self.slab.cost_of_one_more() } else { 0 };
+        let slot = if way.removed.is_empty() {
+            self.slab.cost_of_one_more()
+        } else {
+            0
+        };
         let missing = usize::from(image.level).saturating_sub(self.levels.len());
         let entry = match self.directory(image.level) {
             Some(directory) if directory.exactly(&image.low()).is_some() => 0,
             Some(directory) => directory.cost_of(&image.low()),
-            None => Directory::<K>::new().cost_of(&image.low()) + (missing * size_of::<Directory<K>>()) as u64,
+            None => {
+                Directory::<K>::new().cost_of(&image.low()) + (missing * size_of::<Directory<K>>()) as u64
+            }
         };
         self.heap() - way.freed + image.heap() + slot + entry
     }
 
     /// Removes the image that `origin` names; tells whether it was there.
     pub(crate) fn remove(&mut self, origin: &Origin<K>) -> bool {
-        let Some((slot, image)) = self.named(origin) else { return false };
+        let Some((slot, image)) = self.named(origin) else {
+            return false;
+        };
         let (low, number) = (image.low(), usize::from(image.level) - 1);
         self.slab.remove(slot);
         self.levels[number].remove(&low, slot);
@@ -250,13 +267,19 @@ impl<K: CacheKey> Fingerprint for State<K> {
     fn fingerprint(&self) -> u64 {
         // A stamp is a hash of all that its image says, so the images' identities are the content.
         let images = fingerprint_unordered(
-            self.slab.iter().map(|(_, image)| (image.at, image.level, image.low(), image.stamp)),
+            self.slab
+                .iter()
+                .map(|(_, image)| (image.at, image.level, image.low(), image.stamp)),
         );
         // What will still be admitted depends on the slack; with no budget to speak of, nothing does.
         let room = (self.budget != u64::MAX).then(|| self.budget.saturating_sub(self.heap()));
         // Only the flawed reader can tell which slot an image is in.
         let slots = self.flaws.recycled_slot.then(|| {
-            let full: Vec<_> = self.slab.iter().map(|(slot, image)| (slot, image.stamp)).collect();
+            let full: Vec<_> = self
+                .slab
+                .iter()
+                .map(|(slot, image)| (slot, image.stamp))
+                .collect();
             fingerprint_of(&(full, self.slab.free_slots().collect::<Vec<_>>()))
         });
         fingerprint_of(&(images, room, slots))

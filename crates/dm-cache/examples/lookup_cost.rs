@@ -1,0 +1,77 @@
+//! What a lookup costs: 30 000 cached level-1 nodes of 42 children, random keys.
+//!
+//! Counts instructions, which are the same on every run:
+//! ```text
+//! cargo build --release -p dm-cache --example lookup_cost
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*look_up_many*' \
+//!     target/release/examples/lookup_cost 10000        # "Collected", divided by 10 000
+//! time target/release/examples/lookup_cost 20000000    # nanoseconds, building included (run with 0 for that part)
+//! time target/release/examples/lookup_cost 20000000 2  # by two threads at once, so many each
+//! ```
+
+use dm_cache::{IndexCache, NodeImage};
+use dm_sync::{Arc, thread};
+use dm_verbs::{NodeId, RemotePtr};
+
+const NODES: u64 = 30_000;
+const CHILDREN: u64 = 42;
+
+/// The first key of child `j` of node `i`: as spread as uniform random keys of 64 bits.
+fn key(i: u64, j: u64) -> u64 {
+    (i * CHILDREN + j) * (u64::MAX / (NODES * CHILDREN))
+}
+
+fn admit(cache: &IndexCache<u64>, i: u64) {
+    cache.admit(NodeImage {
+        at: RemotePtr::new(NodeId(0), i << 10).expect("a small offset"),
+        level: 1,
+        low: key(i, 0),
+        high: (i + 1 < NODES).then(|| key(i + 1, 0)),
+        incarnation: 0,
+        entries: (0..CHILDREN).map(move |j| {
+            let at = (i * CHILDREN + j).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 38;
+            let node = NodeId((at & 7) as u16);
+            (key(i, j), RemotePtr::new(node, at << 10).expect("26 + 10 bits"))
+        }),
+    });
+}
+
+#[inline(never)]
+fn look_up_many(cache: &IndexCache<u64>, lookups: u64, mut random: u64) -> u64 {
+    let mut sum = 0;
+    for _ in 0..lookups {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let hit = cache.lookup(&random).expect("every key is covered");
+        sum ^= hit.child.raw() ^ hit.low;
+    }
+    sum
+}
+
+fn main() {
+    let mut arguments = std::env::args()
+        .skip(1)
+        .map(|word| word.parse::<u64>().expect("a number"));
+    let (lookups, threads) = (arguments.next().unwrap_or(10_000), arguments.next().unwrap_or(1));
+    let cache = Arc::new(IndexCache::new(u64::MAX));
+    // Every number below the power of two once, in no order.
+    let wide = NODES.next_power_of_two();
+    for i in (0..wide)
+        .map(|i| i.wrapping_mul(0x9E37_79B9) % wide)
+        .filter(|i| *i < NODES)
+    {
+        admit(&cache, i);
+    }
+    assert_eq!(cache.len() as u64, NODES);
+    let others: Vec<_> = (1..threads)
+        .map(|seed| {
+            let cache = Arc::clone(&cache);
+            thread::spawn(move || look_up_many(&cache, lookups, seed))
+        })
+        .collect();
+    std::hint::black_box(look_up_many(&cache, lookups, 0));
+    for other in others {
+        std::hint::black_box(other.join().expect("no panic"));
+    }
+}

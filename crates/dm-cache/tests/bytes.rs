@@ -1,0 +1,158 @@
+//! `IndexCache::bytes` against an allocator that counts.
+#![cfg(not(dm_loom))]
+
+use core::cell::Cell;
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use dm_cache::{Admitted, IndexCache, NodeImage};
+use dm_verbs::{NodeId, RemotePtr};
+
+std::thread_local! {
+    /// Bytes that this thread has asked for and not given back.
+    static LIVE: Cell<i64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count(bytes: i64) {
+    // A thread that is going away has no counter any more, and none that anyone asks for.
+    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: the caller's promises about `layout` are passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: the caller's promises about `at` and `layout` are passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A pseudo-random number below `bound`.
+fn below(state: &mut u64, bound: u64) -> u64 {
+    *state = state
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % bound
+}
+
+fn offer<K: dm_cache::CacheKey>(
+    cache: &IndexCache<K>,
+    (id, level, low): (u64, u8, u64),
+    (children, step): (u64, u64),
+    far: bool,
+    key: impl Fn(u64) -> K + Clone,
+) -> Admitted {
+    let distance = if far { 1 << 45 | 8 } else { 1024 };
+    cache.admit(NodeImage {
+        at: RemotePtr::new(NodeId(0), id << 10).unwrap(),
+        level,
+        low: key(low),
+        high: Some(key(low + children * step)),
+        incarnation: 0,
+        entries: (0..children).map(move |i| {
+            let at = RemotePtr::new(NodeId(i as u16 % 3), i * distance & ((1 << 48) - 1)).unwrap();
+            (key(low + i * step), at)
+        }),
+    })
+}
+
+/// Random admissions (new, replacing, trimming), invalidations and clears; the count agrees after every one.
+fn every_byte_is_counted<K: dm_cache::CacheKey>(budget: u64, key: impl Fn(u64) -> K + Copy) -> u64 {
+    let (mut rng, mut fulls, mut top) = (1, 0, 0);
+    let before = LIVE.get();
+    let cache = Box::new(IndexCache::new(budget));
+    for step in 0..dm_sync::scaled(6_000, 60) {
+        let low = below(&mut rng, 1_000_000);
+        match below(&mut rng, 10) {
+            0..=6 => {
+                let level = if below(&mut rng, 20) == 0 { 2 } else { 1 };
+                let shape = (1 + below(&mut rng, 60), 1 + below(&mut rng, 20));
+                let far = below(&mut rng, 8) == 0;
+                let admitted = offer(&cache, (below(&mut rng, 1_000), level, low), shape, far, key);
+                fulls += u64::from(admitted == Admitted::Full);
+                if level == 1 && admitted != Admitted::Full {
+                    assert!(cache.bytes() <= budget, "step {step}: admitted beyond the budget");
+                }
+            }
+            _ => drop(cache.lookup(&key(low)).map(|hit| cache.invalidate(hit.origin))),
+        }
+        if step % 2_500 == 2_499 {
+            cache.clear();
+        }
+        assert_eq!(cache.bytes() as i64, LIVE.get() - before, "step {step}");
+        top = top.max(cache.bytes());
+    }
+    drop(cache);
+    assert_eq!(LIVE.get(), before);
+    assert!(budget == u64::MAX || fulls > 0, "the budget was never reached");
+    top
+}
+
+#[test]
+fn with_eight_byte_keys() {
+    every_byte_is_counted(u64::MAX, |key| key);
+}
+
+#[test]
+fn with_thirty_two_byte_keys() {
+    every_byte_is_counted(u64::MAX, |key| {
+        let mut bytes = [0; 32];
+        bytes[24..].copy_from_slice(&key.to_be_bytes());
+        bytes
+    });
+}
+
+#[test]
+fn within_a_budget_that_is_used() {
+    let top = every_byte_is_counted(100_000, |key| key);
+    assert!(
+        dm_sync::SMALL_WORLD || top > 95_000,
+        "the budget is used, not only kept: {top} B"
+    );
+}
+
+/// Ten million 8-byte keys in leaves of 37 (54 places, filled to 69 % by random inserts), inner nodes of 42 of 61.
+#[test]
+fn bytes_per_key() {
+    let nodes = dm_sync::scaled(10_000_000 / 37 / 42, 40) as u64;
+    let cache = IndexCache::new(u64::MAX);
+    let wide = nodes.next_power_of_two();
+    for i in (0..wide)
+        .map(|i| i.wrapping_mul(0x9E37_79B9) % wide)
+        .filter(|i| *i < nodes)
+    {
+        cache.admit(NodeImage {
+            at: RemotePtr::new(NodeId(0), i << 10).unwrap(),
+            level: 1,
+            low: i << 32,
+            high: Some((i + 1) << 32),
+            incarnation: 0,
+            // Leaves lie anywhere in 64 GB of each of 8 memory nodes.
+            entries: (0..42).map(move |j| {
+                let place = (i * 42 + j).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let at =
+                    RemotePtr::new(NodeId((place >> 61) as u16), (place >> 20 & 0x3FF_FFFF) << 10).unwrap();
+                ((i << 32) + (j << 20), at)
+            }),
+        });
+    }
+    let per_key = cache.bytes() as f64 / (nodes * 42 * 37) as f64;
+    assert!(
+        dm_sync::SMALL_WORLD || per_key <= 0.45,
+        "{per_key:.3} B per key (DESIGN §7)"
+    );
+    println!(
+        "{} nodes, {} B, {per_key:.3} B per key",
+        cache.len(),
+        cache.bytes()
+    );
+}

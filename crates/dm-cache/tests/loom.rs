@@ -1,0 +1,152 @@
+//! Admit, look up and invalidate under loom, and the flaw T-S7 as the mutant that must be found.
+#![cfg(dm_loom)]
+
+use std::sync::Arc as StdArc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dm_cache::{CacheFlaws, Hit, IndexCache, NodeImage};
+use dm_sync::{Arc, thread};
+use dm_verbs::{NodeId, RemotePtr};
+
+/// The child that starts at `low`, of the `version`th image.
+fn child(low: u64, version: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(version as u16), low << 10).expect("a small offset")
+}
+
+fn admit(cache: &IndexCache<u64>, lows: &[u64], high: u64, version: u64) {
+    cache.admit(NodeImage {
+        at: RemotePtr::new(NodeId(0), lows[0] << 20).expect("a small offset"),
+        level: 1,
+        low: lows[0],
+        high: Some(high),
+        incarnation: version as u32,
+        entries: lows.iter().map(|low| (*low, child(*low, version))),
+    });
+}
+
+fn assert_covers(hit: &Hit<u64>, key: u64) {
+    assert!(
+        hit.low <= key && hit.high.is_some_and(|high| key < high),
+        "a child of another node"
+    );
+    assert_eq!(hit.child.offset(), hit.low << 10, "a child of another node");
+}
+
+/// Runs `body` in every interleaving, prints how many there were, and holds them against a floor.
+fn explore(name: &str, floor: usize, body: impl Fn() + Send + Sync + 'static) {
+    let runs = StdArc::new(AtomicUsize::new(0));
+    let counter = StdArc::clone(&runs);
+    loom::model(move || {
+        // Relaxed: a counter of runs, read after the model ended.
+        counter.fetch_add(1, Ordering::Relaxed);
+        body();
+    });
+    let runs = runs.load(Ordering::Relaxed);
+    println!("{name}: {runs} interleavings");
+    assert!(
+        runs >= floor,
+        "{name}: only {runs} interleavings, at least {floor} expected"
+    );
+}
+
+/// A reader of key 60 in two halves, beside one who invalidates that node and one image that takes its slot.
+fn recycled_slot(flaws: CacheFlaws) {
+    explore("recycled slot", 40, move || {
+        let cache = Arc::new(IndexCache::new(u64::MAX).with_flaws(flaws));
+        admit(&cache, &[0, 50], 100, 1);
+        let reader = thread::spawn({
+            let cache = Arc::clone(&cache);
+            move || {
+                let found = cache.find(&60);
+                if let Some(hit) = found.and_then(|found| cache.read(&found, &60)) {
+                    assert_covers(&hit, 60);
+                }
+            }
+        });
+        if let Some(hit) = cache.lookup(&60) {
+            cache.invalidate(hit.origin);
+        }
+        admit(&cache, &[500, 550], 600, 1);
+        reader.join().expect("no panic");
+        assert_eq!(cache.lookup(&60), None);
+        assert_eq!(cache.lookup(&560).map(|hit| hit.child), Some(child(550, 1)));
+    });
+}
+
+#[test]
+fn a_recycled_slot_is_recognised() {
+    recycled_slot(CacheFlaws::default());
+}
+
+#[test]
+#[should_panic(expected = "a child of another node")]
+fn a_recycled_slot_that_is_not_checked_is_found() {
+    recycled_slot(CacheFlaws { recycled_slot: true });
+}
+
+/// Two who both found the first image stale; one has already cached the second. `check` is S11's check of the origin.
+fn fresher_image_stays(check: bool) {
+    explore("fresher image", 20, move || {
+        let cache = Arc::new(IndexCache::new(u64::MAX));
+        admit(&cache, &[0, 50], 100, 1);
+        let stale = cache.lookup(&60).expect("cached").origin;
+        let other = thread::spawn({
+            let cache = Arc::clone(&cache);
+            move || match check {
+                true => cache.invalidate(stale),
+                // As published: whatever is cached now for the key is what goes.
+                false => cache.lookup(&60).is_some_and(|hit| cache.invalidate(hit.origin)),
+            }
+        });
+        cache.invalidate(stale);
+        admit(&cache, &[0, 50, 75], 100, 2);
+        other.join().expect("no panic");
+        assert_eq!(
+            cache.lookup(&80).map(|hit| hit.child),
+            Some(child(75, 2)),
+            "the fresh image is gone"
+        );
+    });
+}
+
+#[test]
+fn a_fresher_image_survives() {
+    fresher_image_stays(true);
+}
+
+#[test]
+#[should_panic(expected = "the fresh image is gone")]
+fn a_fresher_image_that_is_not_told_apart_goes() {
+    fresher_image_stays(false);
+}
+
+/// Two halves of a split node are cached by two threads beside a scan: it never sees a key twice.
+#[test]
+fn a_run_has_no_duplicates() {
+    explore("run beside a split", 200, || {
+        let cache = Arc::new(IndexCache::new(u64::MAX));
+        admit(&cache, &[0, 50], 100, 1);
+        let right = thread::spawn({
+            let cache = Arc::clone(&cache);
+            move || admit(&cache, &[50, 75], 100, 2)
+        });
+        let scan = thread::spawn({
+            let cache = Arc::clone(&cache);
+            move || {
+                let mut out = Vec::new();
+                cache.run(&0, 9, &mut out);
+                assert!(
+                    out.windows(2).all(|pair| pair[0].high == Some(pair[1].low)),
+                    "{out:?}"
+                );
+                assert_eq!(out.first().map(|hit| hit.low), Some(0));
+            }
+        });
+        admit(&cache, &[0, 25], 50, 2);
+        right.join().expect("no panic");
+        scan.join().expect("no panic");
+        // An older image of the left node was replaced as a whole; the right one is there whoever came first.
+        let lows: Vec<_> = cache.snapshot().iter().map(|node| node.low).collect();
+        assert_eq!(lows, [0, 50]);
+    });
+}
