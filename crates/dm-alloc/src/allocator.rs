@@ -44,7 +44,9 @@ impl Allocator {
     /// which memory node the round robin starts, so that compute nodes do not all start with the same.
     pub fn new(memory_nodes: u16, compute_node: u16) -> Self {
         Self {
-            pools: (0..memory_nodes).map(|_| CachePadded::new(Mutex::new(NodePool::default()))).collect(),
+            pools: (0..memory_nodes)
+                .map(|_| CachePadded::new(Mutex::new(NodePool::default())))
+                .collect(),
             next: AtomicU32::new(u32::from(compute_node)),
             chunk_bytes: DEFAULT_CHUNK_BYTES,
         }
@@ -79,7 +81,10 @@ impl Allocator {
     ) -> Result<RemotePtr, AllocError> {
         let bytes = block_bytes(size);
         if size == 0 || bytes > self.chunk_bytes {
-            return Err(AllocError::BadSize { wanted: size, most: self.chunk_bytes });
+            return Err(AllocError::BadSize {
+                wanted: size,
+                most: self.chunk_bytes,
+            });
         }
         let nodes = self.memory_nodes();
         if nodes == 0 {
@@ -88,7 +93,7 @@ impl Allocator {
         let near = near.map(|p| p.node()).filter(|n| n.0 < nodes);
         let mut failed = None;
         if let Some(node) = near
-            && let Some(block) = self.from_node(v, node, bytes, &mut failed).await?
+            && let Some(block) = self.block_of(v, node, bytes, &mut failed).await?
         {
             return Ok(block);
         }
@@ -97,12 +102,18 @@ impl Allocator {
         for i in 0..u32::from(nodes) {
             let node = NodeId((first.wrapping_add(i) % u32::from(nodes)) as u16);
             if near != Some(node)
-                && let Some(block) = self.from_node(v, node, bytes, &mut failed).await?
+                && let Some(block) = self.block_of(v, node, bytes, &mut failed).await?
             {
                 return Ok(block);
             }
         }
-        Err(failed.map_or(AllocError::Exhausted { wanted: size, nodes_tried: nodes }, AllocError::Control))
+        Err(failed.map_or(
+            AllocError::Exhausted {
+                wanted: size,
+                nodes_tried: nodes,
+            },
+            AllocError::Control,
+        ))
     }
 
     /// Takes back a block of `size` bytes (as asked for) that no other client has ever been able to reach: it may be
@@ -129,8 +140,20 @@ impl Allocator {
         stats
     }
 
+    /// Bytes of this compute node's memory that it takes, every allocation counted.
+    pub fn local_bytes(&self) -> usize {
+        let pools = self.pools.len() * size_of::<CachePadded<Mutex<NodePool>>>();
+        size_of::<Self>()
+            + pools
+            + self
+                .pools
+                .iter()
+                .map(|pool| pool.with(|p| p.heap_bytes()))
+                .sum::<usize>()
+    }
+
     /// `None` when the node is full or could not be asked (`failed` says why then).
-    async fn from_node<V: Verbs + Control>(
+    async fn block_of<V: Verbs + Control>(
         &self,
         v: &V,
         node: NodeId,
@@ -174,7 +197,10 @@ impl Fingerprint for Allocator {
     fn fingerprint(&self) -> u64 {
         let pools: Vec<u64> = self.pools.iter().map(|pool| (**pool).fingerprint()).collect();
         // Relaxed: looked at between steps.
-        fingerprint_of(&(self.next.load(Ordering::Relaxed) % self.pools.len().max(1) as u32, pools))
+        fingerprint_of(&(
+            self.next.load(Ordering::Relaxed) % self.pools.len().max(1) as u32,
+            pools,
+        ))
     }
 }
 

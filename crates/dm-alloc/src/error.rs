@@ -45,9 +45,9 @@ pub enum AllocError {
     /// The same kind of index, but with another geometry.
     OtherDescriptor {
         /// Descriptor found.
-        found: [u8; 64],
+        found: Box<[u8; 64]>,
         /// Descriptor wanted.
-        wanted: [u8; 64],
+        wanted: Box<[u8; 64]>,
     },
     /// The superblock's bytes do not fit its checksum, or make no sense.
     Corrupt {
@@ -106,18 +106,37 @@ impl fmt::Display for AllocError {
             Self::Control(e) => write!(f, "control plane: {e}"),
             Self::NoMemoryNodes => f.write_str("there is no memory node"),
             Self::TooManyNodes { listed, most } => {
-                write!(f, "{listed} memory nodes, but a superblock describes at most {most}")
+                write!(
+                    f,
+                    "{listed} memory nodes, but a superblock describes at most {most}"
+                )
             }
-            Self::NotFormatted { at, word: 0 } => write!(f, "no pool was created here (empty state word at {at})"),
-            Self::NotFormatted { at, word } => write!(f, "no pool of dmkit: state word at {at} is {word:#018x}"),
+            Self::NotFormatted { at, word: 0 } => {
+                write!(f, "no pool was created here (empty state word at {at})")
+            }
+            Self::NotFormatted { at, word } => {
+                write!(f, "no pool of dmkit: state word at {at} is {word:#018x}")
+            }
             Self::OtherFormat { found, ours } => {
-                write!(f, "the pool has format version {found}, this code knows version {ours}")
+                write!(
+                    f,
+                    "the pool has format version {found}, this code knows version {ours}"
+                )
             }
             Self::OtherKind { found, wanted } => {
-                write!(f, "the pool holds an index of kind {}, not {}", Kind(*found), Kind(*wanted))
+                write!(
+                    f,
+                    "the pool holds an index of kind {}, not {}",
+                    Kind(*found),
+                    Kind(*wanted)
+                )
             }
             Self::OtherDescriptor { found, wanted } => {
-                let first = found.iter().zip(wanted).position(|(a, b)| a != b).unwrap_or(0);
+                let first = found
+                    .iter()
+                    .zip(wanted.iter())
+                    .position(|(a, b)| a != b)
+                    .unwrap_or(0);
                 write!(
                     f,
                     "the pool's index has another geometry: descriptors differ from byte {first} on, found {:#04x}, \
@@ -127,22 +146,38 @@ impl fmt::Display for AllocError {
             }
             Self::Corrupt { at, what } => write!(f, "corrupt superblock at {at}: {what}"),
             Self::NodesMissing { created_with, listed } => {
-                write!(f, "the pool spans {created_with} memory nodes, but only {listed} are listed")
+                write!(
+                    f,
+                    "the pool spans {created_with} memory nodes, but only {listed} are listed"
+                )
             }
             Self::ChipTooSmall { node, wanted, has } => {
-                write!(f, "the lock table takes {wanted} bytes of {node}'s on-chip memory, which has {has}")
+                write!(
+                    f,
+                    "the lock table takes {wanted} bytes of {node}'s on-chip memory, which has {has}"
+                )
             }
-            Self::CreationStuck { at, creator, attempts } => write!(
+            Self::CreationStuck {
+                at,
+                creator,
+                attempts,
+            } => write!(
                 f,
                 "client {creator} began to create the pool and did not finish (state word at {at}, looked at \
                  {attempts} times)"
             ),
             Self::Contended(e) => write!(f, "creating the pool: {e}"),
             Self::BadSize { wanted, most } => {
-                write!(f, "a block of {wanted} bytes: blocks have 1 to {most} bytes (one chunk)")
+                write!(
+                    f,
+                    "a block of {wanted} bytes: blocks have 1 to {most} bytes (one chunk)"
+                )
             }
             Self::Exhausted { wanted, nodes_tried } => {
-                write!(f, "out of memory: no room for {wanted} bytes on any of {nodes_tried} memory nodes")
+                write!(
+                    f,
+                    "out of memory: no room for {wanted} bytes on any of {nodes_tried} memory nodes"
+                )
             }
         }
     }

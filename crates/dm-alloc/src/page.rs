@@ -126,7 +126,12 @@ pub(crate) fn encode(sb: &Superblock) -> Vec<u8> {
 
 /// The page decoded; total on any bytes.
 pub(crate) fn decode(page: &[u8]) -> Result<Superblock, AllocError> {
-    let corrupt = |offset: usize, what| Err(AllocError::Corrupt { at: at(offset as u64), what });
+    let corrupt = |offset: usize, what| {
+        Err(AllocError::Corrupt {
+            at: at(offset as u64),
+            what,
+        })
+    };
     if page.len() < PAGE_BYTES {
         return corrupt(0, "the page is cut short");
     }
@@ -137,7 +142,10 @@ pub(crate) fn decode(page: &[u8]) -> Result<Superblock, AllocError> {
     // The version comes before the checksum: other versions may reckon it otherwise.
     let version = u32::from_le_bytes(get(page, head + 8));
     if version != FORMAT_VERSION {
-        return Err(AllocError::OtherFormat { found: version, ours: FORMAT_VERSION });
+        return Err(AllocError::OtherFormat {
+            found: version,
+            ours: FORMAT_VERSION,
+        });
     }
     let nodes = u16::from_le_bytes(get(page, head + 20));
     if nodes == 0 || nodes > MEMORY_NODES_MAX {
@@ -198,7 +206,12 @@ mod tests {
 
     #[test]
     fn state_words_are_told_apart() {
-        for state in [State::Empty, State::Creating { creator: 0 }, State::Creating { creator: 77 }, State::Ready] {
+        for state in [
+            State::Empty,
+            State::Creating { creator: 0 },
+            State::Creating { creator: 77 },
+            State::Ready,
+        ] {
             assert_eq!(State::unpack(state.pack()), state);
         }
         assert_eq!(State::unpack(1), State::Foreign(1));

@@ -51,6 +51,19 @@ pub(crate) struct NodePool {
 }
 
 impl NodePool {
+    /// Bytes that its own tables have allocated.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let lists: usize = self
+            .classes
+            .iter()
+            .map(|c| c.free.capacity() * size_of::<RemotePtr>())
+            .sum();
+        self.ranges.capacity() * size_of::<Range>()
+            + self.classes.capacity() * size_of::<Class>()
+            + self.waiting.capacity() * size_of::<Waker>()
+            + lists
+    }
+
     /// A block of `bytes` (a multiple of 64), or what to do for one.
     pub(crate) fn take(&mut self, bytes: u64, chunk: u64) -> Found {
         let class = self.classes.iter_mut().find(|c| c.bytes == bytes);
@@ -90,7 +103,10 @@ impl NodePool {
         self.in_use -= bytes;
         match self.classes.iter_mut().find(|c| c.bytes == bytes) {
             Some(class) => class.free.push(block),
-            None => self.classes.push(Class { bytes, free: vec![block] }),
+            None => self.classes.push(Class {
+                bytes,
+                free: vec![block],
+            }),
         }
     }
 

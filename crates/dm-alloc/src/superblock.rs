@@ -2,8 +2,8 @@
 
 use dm_verbs::{ChipPtr, Control, NodeId, Place, RemotePtr, Verbs, Why};
 
-use crate::page::{self, MEMORY_NODES_MAX, PAGE_BYTES, ROOT_AT, STATE_AT, State};
 use crate::AllocError;
+use crate::page::{self, MEMORY_NODES_MAX, PAGE_BYTES, ROOT_AT, STATE_AT, State};
 
 /// Locks per memory node unless asked otherwise: 8-byte words that fill 256 KiB of on-chip memory.
 pub const DEFAULT_LOCKS_PER_NODE: u32 = 32_768;
@@ -35,7 +35,10 @@ pub struct LockPlan {
 
 impl Default for LockPlan {
     fn default() -> Self {
-        Self { home: LockHome::default(), per_node: DEFAULT_LOCKS_PER_NODE }
+        Self {
+            home: LockHome::default(),
+            per_node: DEFAULT_LOCKS_PER_NODE,
+        }
     }
 }
 
@@ -115,7 +118,11 @@ impl Superblock {
             };
             if let Err(e) = retry.again(state_at, why).await {
                 return Err(match creator {
-                    Some(creator) => AllocError::CreationStuck { at: state_at, creator, attempts: e.attempts },
+                    Some(creator) => AllocError::CreationStuck {
+                        at: state_at,
+                        creator,
+                        attempts: e.attempts,
+                    },
                     None => AllocError::Contended(e),
                 });
             }
@@ -145,7 +152,10 @@ impl Superblock {
 fn node_count<C: Control>(c: &C) -> Result<u16, AllocError> {
     match c.memory_nodes() {
         0 => Err(AllocError::NoMemoryNodes),
-        listed if listed > MEMORY_NODES_MAX => Err(AllocError::TooManyNodes { listed, most: MEMORY_NODES_MAX }),
+        listed if listed > MEMORY_NODES_MAX => Err(AllocError::TooManyNodes {
+            listed,
+            most: MEMORY_NODES_MAX,
+        }),
         listed => Ok(listed),
     }
 }
@@ -164,7 +174,10 @@ async fn read_page<V: Verbs + Control>(v: &V) -> Result<Superblock, AllocError> 
     let sb = page::decode(&v.read(page::at(0), PAGE_BYTES as u32).await?)?;
     let listed = node_count(v)?;
     if sb.memory_nodes() > listed {
-        return Err(AllocError::NodesMissing { created_with: sb.memory_nodes(), listed });
+        return Err(AllocError::NodesMissing {
+            created_with: sb.memory_nodes(),
+            listed,
+        });
     }
     Ok(sb)
 }
@@ -172,10 +185,16 @@ async fn read_page<V: Verbs + Control>(v: &V) -> Result<Superblock, AllocError> 
 async fn open_ready<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Superblock, AllocError> {
     let sb = read_page(v).await?;
     if sb.kind != wanted.kind {
-        return Err(AllocError::OtherKind { found: sb.kind, wanted: wanted.kind });
+        return Err(AllocError::OtherKind {
+            found: sb.kind,
+            wanted: wanted.kind,
+        });
     }
     if sb.descriptor != wanted.bytes {
-        return Err(AllocError::OtherDescriptor { found: sb.descriptor, wanted: wanted.bytes });
+        return Err(AllocError::OtherDescriptor {
+            found: sb.descriptor.into(),
+            wanted: wanted.bytes.into(),
+        });
     }
     Ok(sb)
 }
@@ -192,13 +211,18 @@ impl<'v, V: Verbs + Control> Creation<'v, V> {
         // Armed before the CAS is awaited: the undo names this client, so it does nothing if the CAS failed, and it
         // runs behind the CAS on the same queue pair if the future is dropped in between.
         let mut creation = Self { v, armed: true };
-        let old = v.cas(page::at(STATE_AT), State::Empty.pack(), creation.mine()).await?;
+        let old = v
+            .cas(page::at(STATE_AT), State::Empty.pack(), creation.mine())
+            .await?;
         creation.armed = old == State::Empty.pack();
         Ok(creation.armed.then_some(creation))
     }
 
     fn mine(&self) -> u64 {
-        State::Creating { creator: self.v.client().0 }.pack()
+        State::Creating {
+            creator: self.v.client().0,
+        }
+        .pack()
     }
 
     async fn run(mut self, wanted: &Descriptor) -> Result<Superblock, AllocError> {
@@ -221,7 +245,8 @@ impl<'v, V: Verbs + Control> Creation<'v, V> {
         // Awaited before READY: whoever sees READY, on any queue pair, sees all of it.
         v.write(page::at(page::HEAD_AT), &bytes[head..]).await?;
         // Behind an error of this CAS the state is READY or will be set back; either is consistent.
-        v.cas(page::at(STATE_AT), self.mine(), State::Ready.pack()).await?;
+        v.cas(page::at(STATE_AT), self.mine(), State::Ready.pack())
+            .await?;
         self.armed = false;
         Ok(sb)
     }
@@ -230,7 +255,10 @@ impl<'v, V: Verbs + Control> Creation<'v, V> {
 impl<V: Verbs> Drop for Creation<'_, V> {
     fn drop(&mut self) {
         if self.armed {
-            let mine = State::Creating { creator: self.v.client().0 }.pack();
+            let mine = State::Creating {
+                creator: self.v.client().0,
+            }
+            .pack();
             self.v.cas(page::at(STATE_AT), mine, State::Empty.pack()).detach();
         }
     }

@@ -1,4 +1,5 @@
 //! Allocation over loopback: disjoint blocks, wishes, exhaustion, reuse.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::HashMap;
 
@@ -11,7 +12,12 @@ use proptest::prelude::*;
 const CHUNK: u64 = 64 << 10;
 
 fn world(nodes: u16, host_bytes: u64) -> Loopback {
-    Loopback::builder().nodes(nodes).host_bytes(host_bytes).delays(2).build().unwrap()
+    Loopback::builder()
+        .nodes(nodes)
+        .host_bytes(host_bytes)
+        .delays(2)
+        .build()
+        .unwrap()
 }
 
 fn alloc(v: &Endpoint, a: &Allocator, size: u32, near: Option<RemotePtr>) -> Result<RemotePtr, AllocError> {
@@ -27,7 +33,10 @@ fn assert_disjoint(blocks: impl IntoIterator<Item = (RemotePtr, u32)>) -> usize 
     }
     for pair in blocks.windows(2) {
         let ((a, size), (b, _)) = (pair[0], pair[1]);
-        assert!(a.node() != b.node() || a.offset() + u64::from(size) <= b.offset(), "{a}+{size} overlaps {b}");
+        assert!(
+            a.node() != b.node() || a.offset() + u64::from(size) <= b.offset(),
+            "{a}+{size} overlaps {b}"
+        );
     }
     blocks.len()
 }
@@ -54,7 +63,10 @@ fn threads_and_coroutines_of_two_compute_nodes_never_share_a_byte() {
                 })
             })
             .collect();
-        threads.into_iter().flat_map(|t| t.join().unwrap()).collect::<Vec<_>>()
+        threads
+            .into_iter()
+            .flat_map(|t| t.join().unwrap())
+            .collect::<Vec<_>>()
     });
     assert_eq!(assert_disjoint(blocks), 1600);
     // 800 blocks of 2368/4 bytes each is 7.2 chunks; requests at the same time were shared, so few are open.
@@ -71,7 +83,9 @@ fn near_is_a_wish_and_round_robin_balances() {
     let world = world(3, 256 << 10);
     let v = world.connect(0).unwrap();
     let a = Allocator::new(3, 1).chunk_bytes(CHUNK);
-    let nodes: Vec<u16> = (0..6).map(|_| alloc(&v, &a, 1024, None).unwrap().node().0).collect();
+    let nodes: Vec<u16> = (0..6)
+        .map(|_| alloc(&v, &a, 1024, None).unwrap().node().0)
+        .collect();
     assert_eq!(nodes, [1, 2, 0, 1, 2, 0], "starts with the compute node's number");
     let near = RemotePtr::new(NodeId(2), 1 << 16).unwrap();
     let mut on_wished = 0;
@@ -94,16 +108,38 @@ fn all_full_is_an_error_and_a_freed_block_goes_to_its_own_size_only() {
             Err(e) => break e,
         }
     };
-    assert_eq!(error, AllocError::Exhausted { wanted: 1000, nodes_tried: 2 });
+    assert_eq!(
+        error,
+        AllocError::Exhausted {
+            wanted: 1000,
+            nodes_tried: 2
+        }
+    );
     // Two nodes of 128 KiB less a page: smaller chunks are taken when whole ones don't fit any more.
     assert_eq!(assert_disjoint(blocks.iter().copied()), 2 * 124);
-    assert_eq!(alloc(&v, &a, 64, None), Err(AllocError::Exhausted { wanted: 64, nodes_tried: 2 }));
+    assert_eq!(
+        alloc(&v, &a, 64, None),
+        Err(AllocError::Exhausted {
+            wanted: 64,
+            nodes_tried: 2
+        })
+    );
 
     let (block, _) = blocks[17];
     a.free_unpublished(block, 1000);
     assert_eq!(a.stats().free_bytes, 1024);
-    assert_eq!(alloc(&v, &a, 64, None), Err(AllocError::Exhausted { wanted: 64, nodes_tried: 2 }));
-    assert_eq!(alloc(&v, &a, 1024, None), Ok(block), "same size after rounding up to lines");
+    assert_eq!(
+        alloc(&v, &a, 64, None),
+        Err(AllocError::Exhausted {
+            wanted: 64,
+            nodes_tried: 2
+        })
+    );
+    assert_eq!(
+        alloc(&v, &a, 1024, None),
+        Ok(block),
+        "same size after rounding up to lines"
+    );
 }
 
 #[test]
@@ -112,9 +148,15 @@ fn sizes_and_worlds_that_cannot_be_are_refused() {
     let v = world.connect(0).unwrap();
     let a = Allocator::new(1, 0).chunk_bytes(CHUNK);
     let bad = |wanted| Err(AllocError::BadSize { wanted, most: CHUNK });
-    assert_eq!((alloc(&v, &a, 0, None), alloc(&v, &a, 65_537, None)), (bad(0), bad(65_537)));
+    assert_eq!(
+        (alloc(&v, &a, 0, None), alloc(&v, &a, 65_537, None)),
+        (bad(0), bad(65_537))
+    );
     assert!(alloc(&v, &a, 65_536, None).is_ok());
-    assert_eq!(alloc(&v, &Allocator::new(0, 0), 64, None), Err(AllocError::NoMemoryNodes));
+    assert_eq!(
+        alloc(&v, &Allocator::new(0, 0), 64, None),
+        Err(AllocError::NoMemoryNodes)
+    );
 }
 
 #[test]
@@ -127,7 +169,10 @@ fn a_node_that_cannot_be_asked_is_passed_over() {
     world.cut(NodeId(1), dm_loopback::Trouble::Unreachable);
     // Node 1 still has its chunk here; only a new one needs its control plane.
     assert_eq!(alloc(&v, &a, 64, None).unwrap().node(), NodeId(1));
-    assert!(matches!(alloc(&v, &a, CHUNK as u32, None), Err(AllocError::Control(_))));
+    assert!(matches!(
+        alloc(&v, &a, CHUNK as u32, None),
+        Err(AllocError::Control(_))
+    ));
 }
 
 #[test]
@@ -157,8 +202,16 @@ fn fresh_blocks_are_zero() {
     let v = world.connect(0).unwrap();
     let a = Allocator::new(1, 0);
     let block = alloc(&v, &a, 1024, None);
-    assert!(block.is_ok(), "a whole chunk of 8 MB does not fit; what is left does");
-    assert!(block_on(v.read(block.unwrap(), 1024)).unwrap().iter().all(|&b| b == 0));
+    assert!(
+        block.is_ok(),
+        "a whole chunk of 8 MB does not fit; what is left does"
+    );
+    assert!(
+        block_on(v.read(block.unwrap(), 1024))
+            .unwrap()
+            .iter()
+            .all(|&b| b == 0)
+    );
 }
 
 proptest! {

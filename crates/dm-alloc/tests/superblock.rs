@@ -1,4 +1,5 @@
 //! Superblocks over loopback: created once, opened by all, and every mismatch named.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::Barrier;
 
@@ -9,7 +10,11 @@ use dm_verbs::{ChipPtr, ClientId, NodeId, Place, RemotePtr, Space, Verbs};
 const KIND: u32 = u32::from_le_bytes(*b"test");
 
 fn descriptor(home: LockHome, per_node: u32) -> Descriptor {
-    Descriptor { kind: KIND, bytes: [7; 64], locks: LockPlan { home, per_node } }
+    Descriptor {
+        kind: KIND,
+        bytes: [7; 64],
+        locks: LockPlan { home, per_node },
+    }
 }
 
 fn small() -> Descriptor {
@@ -23,7 +28,13 @@ fn world() -> Loopback {
 #[test]
 fn of_eight_that_create_at_once_one_creates_and_all_see_the_same() {
     for round in 0..20 {
-        let world = Loopback::builder().host_bytes(1 << 20).chip_bytes(0).delays(3).seed(round).build().unwrap();
+        let world = Loopback::builder()
+            .host_bytes(1 << 20)
+            .chip_bytes(0)
+            .delays(3)
+            .seed(round)
+            .build()
+            .unwrap();
         let start = Barrier::new(8);
         let opened: Vec<Superblock> = dm_sync::thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
@@ -40,7 +51,10 @@ fn of_eight_that_create_at_once_one_creates_and_all_see_the_same() {
         });
         assert_eq!(opened.iter().filter(|sb| sb.created).count(), 1);
         for sb in &opened {
-            assert_eq!((&sb.lock_tables, sb.root_word), (&opened[0].lock_tables, opened[0].root_word));
+            assert_eq!(
+                (&sb.lock_tables, sb.root_word),
+                (&opened[0].lock_tables, opened[0].root_word)
+            );
         }
     }
 }
@@ -49,11 +63,19 @@ fn of_eight_that_create_at_once_one_creates_and_all_see_the_same() {
 fn lock_tables_go_on_chip_or_fall_back() {
     let world = world();
     let client = world.connect(0).unwrap();
-    let sb = block_on(Superblock::create_or_open(&client, &descriptor(LockHome::ChipIfAny, 32_768))).unwrap();
+    let sb = block_on(Superblock::create_or_open(
+        &client,
+        &descriptor(LockHome::ChipIfAny, 32_768),
+    ))
+    .unwrap();
     let chip = |n| Place::from(ChipPtr::new(NodeId(n), 0).unwrap());
     assert_eq!(&*sb.lock_tables, [chip(0), chip(1)]);
 
-    let world = Loopback::builder().host_bytes(1 << 20).chip_bytes(0).build().unwrap();
+    let world = Loopback::builder()
+        .host_bytes(1 << 20)
+        .chip_bytes(0)
+        .build()
+        .unwrap();
     let client = world.connect(0).unwrap();
     let sb = block_on(Superblock::create_or_open(&client, &small())).unwrap();
     for (n, table) in sb.lock_tables.iter().enumerate() {
@@ -64,13 +86,24 @@ fn lock_tables_go_on_chip_or_fall_back() {
 
 #[test]
 fn too_little_chip_is_refused_and_leaves_the_pool_uncreated() {
-    let world = Loopback::builder().host_bytes(1 << 20).chip_bytes(1024).build().unwrap();
+    let world = Loopback::builder()
+        .host_bytes(1 << 20)
+        .chip_bytes(1024)
+        .build()
+        .unwrap();
     let client = world.connect(0).unwrap();
     let create = |home, n| block_on(Superblock::create_or_open(&client, &descriptor(home, n)));
-    let refused = AllocError::ChipTooSmall { node: NodeId(0), wanted: 1032, has: 1024 };
+    let refused = AllocError::ChipTooSmall {
+        node: NodeId(0),
+        wanted: 1032,
+        has: 1024,
+    };
     assert_eq!(create(LockHome::Chip, 129), Err(refused.clone()));
     assert_eq!(create(LockHome::ChipIfAny, 129), Err(refused));
-    assert!(create(LockHome::Chip, 128).unwrap().created, "the failures set the state back");
+    assert!(
+        create(LockHome::Chip, 128).unwrap().created,
+        "the failures set the state back"
+    );
 }
 
 #[test]
@@ -79,21 +112,47 @@ fn another_endpoint_reopens_and_mismatches_are_named() {
     let client = world.connect(0).unwrap();
     let open = |d: &Descriptor| block_on(Superblock::open(&client, d));
     let state_at = RemotePtr::from_raw(0);
-    assert_eq!(open(&small()), Err(AllocError::NotFormatted { at: state_at, word: 0 }));
+    assert_eq!(
+        open(&small()),
+        Err(AllocError::NotFormatted {
+            at: state_at,
+            word: 0
+        })
+    );
 
     let created = block_on(Superblock::create_or_open(&client, &small())).unwrap();
     assert_eq!(block_on(client.cas(created.root_word, 0, 4096)), Ok(0));
 
     let other = world.connect(3).unwrap();
     let opened = block_on(Superblock::create_or_open(&other, &small())).unwrap();
-    assert_eq!(opened, Superblock { created: false, ..created });
+    assert_eq!(
+        opened,
+        Superblock {
+            created: false,
+            ..created
+        }
+    );
     assert_eq!(block_on(other.word(opened.root_word)), Ok(4096));
 
-    assert_eq!(open(&Descriptor { kind: 1, ..small() }), Err(AllocError::OtherKind { found: KIND, wanted: 1 }));
+    assert_eq!(
+        open(&Descriptor { kind: 1, ..small() }),
+        Err(AllocError::OtherKind {
+            found: KIND,
+            wanted: 1
+        })
+    );
     let mut wanted = [7; 64];
     wanted[63] = 8;
-    let text = open(&Descriptor { bytes: wanted, ..small() }).unwrap_err().to_string();
-    assert!(text.contains("from byte 63 on, found 0x07, wanted 0x08"), "{text}");
+    let text = open(&Descriptor {
+        bytes: wanted,
+        ..small()
+    })
+    .unwrap_err()
+    .to_string();
+    assert!(
+        text.contains("from byte 63 on, found 0x07, wanted 0x08"),
+        "{text}"
+    );
 
     assert_eq!(block_on(Superblock::inspect(&other)).unwrap().kind, KIND);
 }
@@ -111,9 +170,24 @@ fn damage_is_noticed_before_it_is_believed() {
         client.load(at, &[before]).unwrap();
         answer.unwrap_err()
     };
-    assert!(matches!(damage(140, 0), AllocError::Corrupt { what: "the checksum does not fit", .. }));
-    assert!(matches!(damage(64, b'x'), AllocError::Corrupt { what: "no magic", .. }));
-    assert_eq!(damage(72, 9), AllocError::OtherFormat { found: 9, ours: dm_alloc::FORMAT_VERSION });
+    assert!(matches!(
+        damage(140, 0),
+        AllocError::Corrupt {
+            what: "the checksum does not fit",
+            ..
+        }
+    ));
+    assert!(matches!(
+        damage(64, b'x'),
+        AllocError::Corrupt { what: "no magic", .. }
+    ));
+    assert_eq!(
+        damage(72, 9),
+        AllocError::OtherFormat {
+            found: 9,
+            ours: dm_alloc::FORMAT_VERSION
+        }
+    );
     assert!(matches!(damage(0, 9), AllocError::NotFormatted { word, .. } if word != 0));
     assert!(block_on(Superblock::open(&client, &small())).is_ok());
 }
@@ -134,7 +208,10 @@ fn a_creator_that_stops_is_named_and_one_that_is_dropped_gives_up_its_place() {
         let _ = stopped.take_deferred();
         if !done {
             let state = block_on(other.word(RemotePtr::from_raw(0))).unwrap();
-            assert!(state == 0 || state & 0xFFFF == 0, "state {state:#x} still names the creator after {polls} polls");
+            assert!(
+                state == 0 || state & 0xFFFF == 0,
+                "state {state:#x} still names the creator after {polls} polls"
+            );
         }
     }
 
@@ -144,7 +221,14 @@ fn a_creator_that_stops_is_named_and_one_that_is_dropped_gives_up_its_place() {
     let dead = u64::from_le_bytes(*b"\0\0dmk-cr") | 41;
     assert_eq!(block_on(other.cas(RemotePtr::from_raw(0), 0, dead)), Ok(0));
     let stuck = block_on(Superblock::create_or_open_within(&other, &small(), 5));
-    assert_eq!(stuck, Err(AllocError::CreationStuck { at: RemotePtr::from_raw(0), creator: 41, attempts: 5 }));
+    assert_eq!(
+        stuck,
+        Err(AllocError::CreationStuck {
+            at: RemotePtr::from_raw(0),
+            creator: 41,
+            attempts: 5
+        })
+    );
 }
 
 #[test]
@@ -160,7 +244,14 @@ fn an_unreachable_node_is_an_error_with_its_place() {
     // A host table on a node whose control plane is cut off: refused, and the state is set back.
     world.cut(NodeId(1), Trouble::Unreachable);
     let host = descriptor(LockHome::Host, 64);
-    assert!(matches!(block_on(Superblock::create_or_open(&client, &host)), Err(AllocError::Control(_))));
+    assert!(matches!(
+        block_on(Superblock::create_or_open(&client, &host)),
+        Err(AllocError::Control(_))
+    ));
     world.restore(NodeId(1));
-    assert!(block_on(Superblock::create_or_open(&client, &host)).unwrap().created);
+    assert!(
+        block_on(Superblock::create_or_open(&client, &host))
+            .unwrap()
+            .created
+    );
 }

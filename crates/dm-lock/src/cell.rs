@@ -1,6 +1,6 @@
 //! The remote side of one lock: how its word (or, with T-S13, its lane) is taken, released and undone.
 
-use dm_verbs::{Capability, Chain, ClientId, MaskedCas, Open, Outputs, Place, Then, Old, Refused, Verbs};
+use dm_verbs::{Capability, Chain, ClientId, MaskedCas, Old, Open, Outputs, Place, Refused, Then, Verbs};
 
 use crate::word::TAG_MASK;
 use crate::{LockOptions, LockPlace, LockWord, ReleaseBy};
@@ -80,7 +80,12 @@ impl Cell {
             Kind::Lane { shift } => {
                 let mask = 0xFFFF << shift;
                 // One more than the id: 0 is a free lane.
-                MaskedCas { compare: 0, compare_mask: mask, swap: (u64::from(client.0) + 1) << shift, swap_mask: mask }
+                MaskedCas {
+                    compare: 0,
+                    compare_mask: mask,
+                    swap: (u64::from(client.0) + 1) << shift,
+                    swap_mask: mask,
+                }
             }
         }
     }
@@ -91,7 +96,11 @@ impl Cell {
             Kind::Word => LockWord::unpack(raw),
             Kind::Lane { shift } => {
                 let tag = (raw >> shift) as u16;
-                LockWord { locked: tag != 0, owner: tag.saturating_sub(1), ..LockWord::default() }
+                LockWord {
+                    locked: tag != 0,
+                    owner: tag.saturating_sub(1),
+                    ..LockWord::default()
+                }
             }
         }
     }
@@ -138,14 +147,21 @@ impl Cell {
     }
 
     fn lane_cas(self, compare: u64, swap: u64) -> MaskedCas {
-        MaskedCas { compare, compare_mask: self.mask(), swap, swap_mask: self.mask() }
+        MaskedCas {
+            compare,
+            compare_mask: self.mask(),
+            swap,
+            swap_mask: self.mask(),
+        }
     }
 
     /// Posts, unsignalled, the release of a lock held as `raw`. By a compare of all of its bits: it does nothing if
     /// another release came first, in whatever order they land.
     pub(crate) fn abandon<V: Verbs>(self, v: &V, raw: u64, payload: u32) {
         //= docs/protocol/lock.md M8
-        self.atomic_release(v.chain(self.place.node()), raw, payload, Release::Cas).post().detach();
+        self.atomic_release(v.chain(self.place.node()), raw, payload, Release::Cas)
+            .post()
+            .detach();
     }
 }
 
@@ -170,12 +186,25 @@ impl<'v, V: Verbs> Undo<'v, V> {
             Kind::Word => TAG_MASK,
             Kind::Lane { .. } => take.swap_mask,
         };
-        let how = MaskedCas { compare: take.swap, compare_mask: mask, swap: 0, swap_mask: mask };
-        Self { v, place: cell.place, how: How::Masked(how) }
+        let how = MaskedCas {
+            compare: take.swap,
+            compare_mask: mask,
+            swap: 0,
+            swap_mask: mask,
+        };
+        Self {
+            v,
+            place: cell.place,
+            how: How::Masked(how),
+        }
     }
 
     pub(crate) fn plain(v: &'v V, cell: Cell, before: u64, taken: u64) -> Self {
-        Self { v, place: cell.place, how: How::Plain { taken, before } }
+        Self {
+            v,
+            place: cell.place,
+            how: How::Plain { taken, before },
+        }
     }
 
     /// The answer is known: nothing to undo, or a guard does it from here on.
@@ -189,7 +218,11 @@ impl<V: Verbs> Drop for Undo<'_, V> {
         //= docs/protocol/lock.md M7
         match self.how {
             How::Masked(undo) => {
-                self.v.chain(self.place.node()).free_masked_cas(self.place, undo).post().detach();
+                self.v
+                    .chain(self.place.node())
+                    .free_masked_cas(self.place, undo)
+                    .post()
+                    .detach();
             }
             How::Plain { taken, before } => self.v.cas(self.place, taken, before).detach(),
             How::Not => {}

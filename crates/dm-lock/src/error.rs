@@ -49,8 +49,16 @@ impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Verb(e) => e.fmt(f),
-            Self::Held(Exhausted { at, why: Why::LockHeld { word }, attempts }) => {
-                write!(f, "lock at {at} still {} after {attempts} attempts", LockWord::unpack(*word))
+            Self::Held(Exhausted {
+                at,
+                why: Why::LockHeld { word },
+                attempts,
+            }) => {
+                write!(
+                    f,
+                    "lock at {at} still {} after {attempts} attempts",
+                    LockWord::unpack(*word)
+                )
             }
             Self::Held(e) => write!(f, "lock: {e}"),
             Self::AlreadyHeld { place } => write!(f, "lock at {place} is held by this client already"),
@@ -63,7 +71,11 @@ impl fmt::Display for LockError {
             Self::Refused(e) => e.fmt(f),
             Self::NoLockTable { node } => write!(f, "no lock table on {node}"),
             Self::ClientTooLarge { client } => {
-                write!(f, "{client}: lock words name clients below {}", crate::CLIENTS_MAX)
+                write!(
+                    f,
+                    "{client}: lock words name clients below {}",
+                    crate::CLIENTS_MAX
+                )
             }
         }
     }

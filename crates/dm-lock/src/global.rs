@@ -37,13 +37,19 @@ impl GlobalLockTable {
                 "lock table {i} lies at {table}: it must lie aligned on its own node"
             );
         }
-        Self { tables, words_per_node }
+        Self {
+            tables,
+            words_per_node,
+        }
     }
 
     /// Tables at the start of the on-chip memory of each of `memory_nodes`.
     pub fn on_chip(memory_nodes: u16, words_per_node: u32) -> Self {
         let at_start = |node| ChipPtr::new(NodeId(node), 0).unwrap_or(ChipPtr::NULL).into();
-        Self::new((0..memory_nodes).map(at_start).collect::<Vec<Place>>(), words_per_node)
+        Self::new(
+            (0..memory_nodes).map(at_start).collect::<Vec<Place>>(),
+            words_per_node,
+        )
     }
 
     /// Words per memory node.
@@ -58,7 +64,10 @@ impl GlobalLockTable {
             return None;
         }
         let locks = u64::from(self.words_per_node) * u64::from(lanes);
-        Some(LockId { node, index: (spread(address.offset()) % locks) as u32 })
+        Some(LockId {
+            node,
+            index: (spread(address.offset()) % locks) as u32,
+        })
     }
 
     /// The lock of the node at `address`; `None` where its memory node has no table.
@@ -105,6 +114,6 @@ mod tests {
     fn the_hash_is_part_of_the_format() {
         let table = GlobalLockTable::on_chip(1, DEFAULT_LOCKS_PER_NODE);
         let index = |at| table.lock_of(RemotePtr::from_raw(at)).unwrap().index;
-        assert_eq!([index(4096), index(5120), index(1 << 40)], [0, 0, 0]);
+        assert_eq!([index(4096), index(5120), index(1 << 40)], [14208, 6363, 29688]);
     }
 }

@@ -38,11 +38,23 @@ pub struct Guard<'a, V: Verbs> {
 
 impl<'a, V: Verbs> Guard<'a, V> {
     pub(crate) fn new(locks: &'a Locks, v: &'a V, target: Target, turn: LocalTurn<'a>, taken: Taken) -> Self {
-        Self { locks, v, target, taken, staged: taken.payload, turn, handed: false, armed: true }
+        Self {
+            locks,
+            v,
+            target,
+            taken,
+            staged: taken.payload,
+            turn,
+            handed: false,
+            armed: true,
+        }
     }
 
     pub(crate) fn handed(locks: &'a Locks, v: &'a V, target: Target, turn: Turn<'a>, handed: Handed) -> Self {
-        let taken = Taken { raw: handed.raw, payload: handed.payload };
+        let taken = Taken {
+            raw: handed.raw,
+            payload: handed.payload,
+        };
         let mut guard = Self::new(locks, v, target, LocalTurn::Turn(turn), taken);
         guard.handed = true;
         guard
@@ -51,7 +63,10 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// The word as it was taken. Its payload is the last holder's, also after a handover; its owner is then another
     /// client of this compute node.
     pub fn word(&self) -> LockWord {
-        LockWord { payload: self.taken.payload, ..self.target.cell.word(self.taken.raw) }
+        LockWord {
+            payload: self.taken.payload,
+            ..self.target.cell.word(self.taken.raw)
+        }
     }
 
     /// Where the word lies.
@@ -122,7 +137,9 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     async fn will_hand_over(&self) -> bool {
-        let LocalTurn::Turn(turn) = &self.turn else { return false };
+        let LocalTurn::Turn(turn) = &self.turn else {
+            return false;
+        };
         self.v.local(LocalStep::Section).await;
         turn.can_hand_over()
     }
@@ -140,7 +157,10 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     fn hand_over(mut self) -> Result<(), Self> {
-        let handed = Handed { raw: self.taken.raw, payload: self.taken.payload };
+        let handed = Handed {
+            raw: self.taken.raw,
+            payload: self.taken.payload,
+        };
         match core::mem::replace(&mut self.turn, LocalTurn::None) {
             LocalTurn::Turn(turn) => match turn.hand_over(handed) {
                 Ok(()) => {
@@ -190,7 +210,11 @@ impl<'a, V: Verbs> Guard<'a, V> {
         if found == held {
             return Ok(());
         }
-        Err(LockError::Lost { place: self.place(), held, found })
+        Err(LockError::Lost {
+            place: self.place(),
+            held,
+            found,
+        })
     }
 
     /// From here on a drop must not unlock again; it passes the turn on only.
@@ -208,7 +232,9 @@ impl<'a, V: Verbs> Guard<'a, V> {
 
     pub(crate) fn unlock_failed(&mut self, again: bool) {
         if again {
-            self.target.cell.abandon(self.v, self.taken.raw, self.taken.payload);
+            self.target
+                .cell
+                .abandon(self.v, self.taken.raw, self.taken.payload);
         }
     }
 
@@ -246,7 +272,9 @@ impl<V: Verbs> Drop for Guard<'_, V> {
     fn drop(&mut self) {
         if self.armed {
             self.armed = false;
-            self.target.cell.abandon(self.v, self.taken.raw, self.taken.payload);
+            self.target
+                .cell
+                .abandon(self.v, self.taken.raw, self.taken.payload);
             self.note_unsettled();
         }
     }

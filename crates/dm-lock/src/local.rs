@@ -56,7 +56,12 @@ pub struct LocalLockTable {
 impl LocalLockTable {
     /// With at most `handover_max` handovers of one lock in a row.
     pub fn new(handover_max: u32) -> Self {
-        Self { shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Shard::default()))).collect(), handover_max }
+        Self {
+            shards: (0..SHARDS)
+                .map(|_| CachePadded::new(Mutex::new(Shard::default())))
+                .collect(),
+            handover_max,
+        }
     }
 
     /// Queues for lock `id`. Nothing happens before the first poll. If the future is dropped when a handed-over
@@ -66,7 +71,13 @@ impl LocalLockTable {
     where
         O: FnOnce(Handed) -> Option<u64>,
     {
-        Acquire { table: self, id, client, stage: Stage::Start, orphan: Some(orphan) }
+        Acquire {
+            table: self,
+            id,
+            client,
+            stage: Stage::Start,
+            orphan: Some(orphan),
+        }
     }
 
     /// Takes lock `id` if it is free, without queueing.
@@ -123,7 +134,12 @@ pub struct Turn<'t> {
 
 impl<'t> Turn<'t> {
     fn new(table: &'t LocalLockTable, id: LockId, unsettled: Option<u64>) -> Self {
-        Self { table, id, unsettled, given: false }
+        Self {
+            table,
+            id,
+            unsettled,
+            given: false,
+        }
     }
 
     /// The remote word of an earlier holder whose unlock was posted, but not awaited, under the name of another
@@ -140,7 +156,9 @@ impl<'t> Turn<'t> {
 
     /// Whether somebody waits and the bound on handovers is not reached. May be out of date at once.
     pub fn can_hand_over(&self) -> bool {
-        self.table.shard(self.id).with(|s| s.can_hand_over(self.id, self.table.handover_max))
+        self.table
+            .shard(self.id)
+            .with(|s| s.can_hand_over(self.id, self.table.handover_max))
     }
 
     /// Gives the turn and the remote lock to the longest waiting client.
@@ -149,7 +167,11 @@ impl<'t> Turn<'t> {
     /// The turn itself when nobody waits any more, or the bound is reached.
     pub fn hand_over(mut self, handed: Handed) -> Result<(), Self> {
         let max = self.table.handover_max;
-        match self.table.shard(self.id).with(|s| s.hand_over(self.id, handed, max)) {
+        match self
+            .table
+            .shard(self.id)
+            .with(|s| s.hand_over(self.id, handed, max))
+        {
             Ok(waker) => {
                 self.given = true;
                 waker.wake();
@@ -166,7 +188,8 @@ impl<'t> Turn<'t> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         // Under loom a thread that unwinds must not enter a section: loom would abort instead of reporting.
-        if !self.given && !(cfg!(dm_loom) && std::thread::panicking()) {
+        let unwinding = cfg!(dm_loom) && std::thread::panicking();
+        if !self.given && !unwinding {
             self.table.pass(self.id, self.unsettled);
         }
     }
@@ -191,7 +214,10 @@ enum Stage {
 
 impl<O: FnOnce(Handed) -> Option<u64>> fmt::Debug for Acquire<'_, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquire").field("id", &self.id).field("client", &self.client).finish_non_exhaustive()
+        f.debug_struct("Acquire")
+            .field("id", &self.id)
+            .field("client", &self.client)
+            .finish_non_exhaustive()
     }
 }
 
@@ -206,7 +232,13 @@ impl<'t, O: FnOnce(Handed) -> Option<u64>> Future for Acquire<'t, O> {
         let shard = this.table.shard(this.id);
         let (unsettled, arrival) = match this.stage {
             Stage::Start => match shard.with(|s| s.enter(this.id, this.client, cx.waker())) {
-                Entered::Turn(unsettled) => (unsettled, Arrival { waited: false, handed: None }),
+                Entered::Turn(unsettled) => (
+                    unsettled,
+                    Arrival {
+                        waited: false,
+                        handed: None,
+                    },
+                ),
                 Entered::Queued(waiter) => {
                     this.stage = Stage::Queued(waiter);
                     return Poll::Pending;
@@ -221,7 +253,13 @@ impl<'t, O: FnOnce(Handed) -> Option<u64>> Future for Acquire<'t, O> {
                     drop(stale);
                     return Poll::Pending;
                 }
-                Waited::Granted(g) => (g.unsettled, Arrival { waited: true, handed: g.handed }),
+                Waited::Granted(g) => (
+                    g.unsettled,
+                    Arrival {
+                        waited: true,
+                        handed: g.handed,
+                    },
+                ),
             },
             Stage::Over => unreachable!("an acquisition is polled no more once it was ready"),
         };

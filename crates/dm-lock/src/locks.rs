@@ -59,7 +59,11 @@ impl Locks {
             (None, Local::Spin) => LocalTable::Spin(LocalLockTable::new(0)),
             (None, Local::Queue { handover_max }) => LocalTable::Queue(LocalLockTable::new(handover_max)),
         };
-        Self { options, table, local }
+        Self {
+            options,
+            table,
+            local,
+        }
     }
 
     /// The options.
@@ -83,7 +87,8 @@ impl Locks {
 
     /// Whether the tables lie where the options ask for; if not, they fell back.
     pub fn placed_as_asked(&self, address: RemotePtr) -> bool {
-        self.lock_of(address).is_ok_and(|id| self.options.wants(self.cell(id).place))
+        self.lock_of(address)
+            .is_ok_and(|id| self.options.wants(self.cell(id).place))
     }
 
     /// Bytes of this compute node's memory that locking takes, spare capacity included.
@@ -124,7 +129,11 @@ impl Locks {
         read_at: RemotePtr,
         len: u32,
     ) -> Result<(Guard<'a, V>, V::Lease), LockError> {
-        assert_eq!(node.node(), read_at.node(), "a lock lies on the memory node of what it guards");
+        assert_eq!(
+            node.node(),
+            read_at.node(),
+            "a lock lies on the memory node of what it guards"
+        );
         let target = self.target(v, node)?;
         let guard = if target.plan.read_in_order {
             match self.turn(v, target).await? {
@@ -149,17 +158,34 @@ impl Locks {
             return Err(LockError::ClientTooLarge { client });
         }
         let cell = self.cell(id);
-        Ok(Target { id, cell, plan: Plan::new(v, &self.options, cell.place)? })
+        Ok(Target {
+            id,
+            cell,
+            plan: Plan::new(v, &self.options, cell.place)?,
+        })
     }
 
     fn cell(&self, id: LockId) -> Cell {
         let lanes = self.options.lanes();
-        let place = self.table.word_at(LockId { index: id.index / lanes, ..id });
-        let kind = if lanes == 1 { Kind::Word } else { Kind::Lane { shift: 16 * (id.index % lanes) } };
+        let place = self.table.word_at(LockId {
+            index: id.index / lanes,
+            ..id
+        });
+        let kind = if lanes == 1 {
+            Kind::Word
+        } else {
+            Kind::Lane {
+                shift: 16 * (id.index % lanes),
+            }
+        };
         Cell { place, kind }
     }
 
-    pub(crate) async fn take<'a, V: Verbs>(&'a self, v: &'a V, target: Target) -> Result<Guard<'a, V>, LockError> {
+    pub(crate) async fn take<'a, V: Verbs>(
+        &'a self,
+        v: &'a V,
+        target: Target,
+    ) -> Result<Guard<'a, V>, LockError> {
         match self.turn(v, target).await? {
             Came::Lock(guard) => Ok(guard),
             Came::Turn(turn) => Ok(self.remote(v, target, turn, Nothing).await?.0),
@@ -228,7 +254,14 @@ impl Locks {
                 if cell.own(word) != raw {
                     break;
                 }
-                retry.again(cell.place, Why::LockHeld { word: cell.word(word).pack() }).await?;
+                retry
+                    .again(
+                        cell.place,
+                        Why::LockHeld {
+                            word: cell.word(word).pack(),
+                        },
+                    )
+                    .await?;
             }
             turn.set_unsettled(None);
         }
@@ -251,7 +284,10 @@ impl Locks {
             };
             match attempt? {
                 Attempt::Taken(raw, got) => {
-                    let taken = Taken { raw, payload: target.cell.word(raw).payload };
+                    let taken = Taken {
+                        raw,
+                        payload: target.cell.word(raw).payload,
+                    };
                     return Ok((Guard::new(self, v, target, turn, taken), got));
                 }
                 Attempt::Held(word) => {
@@ -306,7 +342,11 @@ impl Locks {
             }
             expect = old;
         }
-        Err(LockError::Held(Exhausted { at: cell.place, why: Why::Raced, attempts: limit }))
+        Err(LockError::Held(Exhausted {
+            at: cell.place,
+            why: Why::Raced,
+            attempts: limit,
+        }))
     }
 
     /// What these options need that `caps` do not promise and that has no fallback.
@@ -365,8 +405,13 @@ trait With<V: Verbs>: Copy {
         cell: Cell,
         take: dm_verbs::MaskedCas,
     ) -> Result<(u64, Self::Got), dm_verbs::VerbError>;
-    async fn cas(self, v: &V, cell: Cell, compare: u64, swap: u64)
-    -> Result<(u64, Self::Got), dm_verbs::VerbError>;
+    async fn cas(
+        self,
+        v: &V,
+        cell: Cell,
+        compare: u64,
+        swap: u64,
+    ) -> Result<(u64, Self::Got), dm_verbs::VerbError>;
 }
 
 #[derive(Clone, Copy)]
@@ -386,7 +431,13 @@ impl<V: Verbs> With<V> for Nothing {
         cell: Cell,
         take: dm_verbs::MaskedCas,
     ) -> Result<(u64, ()), dm_verbs::VerbError> {
-        Ok((v.chain(cell.place.node()).masked_cas(cell.place, take).post().await?, ()))
+        Ok((
+            v.chain(cell.place.node())
+                .masked_cas(cell.place, take)
+                .post()
+                .await?,
+            (),
+        ))
     }
     async fn cas(self, v: &V, cell: Cell, compare: u64, swap: u64) -> Result<(u64, ()), dm_verbs::VerbError> {
         Ok((v.cas(cell.place, compare, swap).await?, ()))
@@ -402,7 +453,11 @@ impl<V: Verbs> With<V> for ReadTo {
         cell: Cell,
         take: dm_verbs::MaskedCas,
     ) -> Result<(u64, V::Lease), dm_verbs::VerbError> {
-        v.chain(cell.place.node()).masked_cas(cell.place, take).read(self.at, self.len).post().await
+        v.chain(cell.place.node())
+            .masked_cas(cell.place, take)
+            .read(self.at, self.len)
+            .post()
+            .await
     }
     async fn cas(
         self,
@@ -411,6 +466,10 @@ impl<V: Verbs> With<V> for ReadTo {
         compare: u64,
         swap: u64,
     ) -> Result<(u64, V::Lease), dm_verbs::VerbError> {
-        v.chain(cell.place.node()).cas(cell.place, compare, swap).read(self.at, self.len).post().await
+        v.chain(cell.place.node())
+            .cas(cell.place, compare, swap)
+            .read(self.at, self.len)
+            .post()
+            .await
     }
 }

@@ -78,7 +78,9 @@ pub struct LockOptions {
 impl Default for LockOptions {
     fn default() -> Self {
         Self {
-            local: Local::Queue { handover_max: DEFAULT_HANDOVER_MAX },
+            local: Local::Queue {
+                handover_max: DEFAULT_HANDOVER_MAX,
+            },
             place: LockPlace::Chip,
             release: ReleaseBy::Auto,
             lock_and_read: true,
@@ -98,7 +100,10 @@ impl LockOptions {
             (chip, Capability::ChipMemory),
             (chip && self.combine, Capability::HostBeforeChip),
             (self.lock_and_read, Capability::CasThenReadInOrder),
-            (self.release == ReleaseBy::Write, Capability::AtomicVsWriteSerialised),
+            (
+                self.release == ReleaseBy::Write,
+                Capability::AtomicVsWriteSerialised,
+            ),
             (self.flaws.lanes16, Capability::MaskedAtomics),
         ]
         .into_iter()

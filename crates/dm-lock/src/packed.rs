@@ -18,7 +18,10 @@ struct Words(Vec<(LockId, u64)>);
 impl PackedTickets {
     pub(crate) fn new(width: u32) -> Self {
         assert!((1..=32).contains(&width), "packed tickets have 1 to 32 bits");
-        Self { width, words: Mutex::default() }
+        Self {
+            width,
+            words: Mutex::default(),
+        }
     }
 
     fn with<R>(&self, id: LockId, f: impl FnOnce(&mut u64) -> R) -> R {
@@ -90,7 +93,10 @@ mod tests {
     #[test]
     fn the_carry_lets_two_in_and_then_nobody() {
         let table = PackedTickets::new(2);
-        let id = LockId { node: NodeId(0), index: 0 };
+        let id = LockId {
+            node: NodeId(0),
+            index: 0,
+        };
         for expected in 0..3 {
             assert_eq!(table.draw(id), (expected, true));
             table.leave(id);
@@ -102,6 +108,9 @@ mod tests {
         table.leave(id);
         table.leave(id);
         let (sixth, served) = table.draw(id);
-        assert!(!served && !table.served(id, sixth), "nobody is inside, and nobody gets in");
+        assert!(
+            !served && !table.served(id, sixth),
+            "nobody is inside, and nobody gets in"
+        );
     }
 }

@@ -32,7 +32,11 @@ impl Locks {
         for id in ids {
             guards.push(self.take(v, self.target_of(v, id)?).await?);
         }
-        Ok(SetGuard { locks: self, v, guards })
+        Ok(SetGuard {
+            locks: self,
+            v,
+            guards,
+        })
     }
 }
 
@@ -94,7 +98,10 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
             {
                 data.push(chains.remove(i).1.post());
             }
-            let last = chains.iter().position(|(n, _)| *n == node).map(|i| chains.remove(i).1);
+            let last = chains
+                .iter()
+                .position(|(n, _)| *n == node)
+                .map(|i| chains.remove(i).1);
             let mut chain = last.unwrap_or_else(|| v.chain(node)).many();
             let end = self.guards[first..].iter().position(|g| g.id().node != node);
             let end = end.map_or(self.guards.len(), |i| first + i);

@@ -74,7 +74,11 @@ pub(crate) struct Shard {
 
 impl Default for Shard {
     fn default() -> Self {
-        Self { entries: Vec::new(), waiters: Vec::new(), free: NONE }
+        Self {
+            entries: Vec::new(),
+            waiters: Vec::new(),
+            free: NONE,
+        }
     }
 }
 
@@ -82,7 +86,14 @@ impl Shard {
     pub(crate) fn try_enter(&mut self, id: LockId, client: ClientId) -> Entered {
         let Some(entry) = self.entries.iter_mut().find(|e| e.id == id) else {
             let holder = Some(client);
-            self.entries.push(Entry { id, holder, run: 0, unsettled: None, head: NONE, tail: NONE });
+            self.entries.push(Entry {
+                id,
+                holder,
+                run: 0,
+                unsettled: None,
+                head: NONE,
+                tail: NONE,
+            });
             return Entered::Turn(None);
         };
         match entry.holder {
@@ -104,8 +115,12 @@ impl Shard {
 
     fn enqueue(&mut self, id: LockId, client: ClientId, waker: &Waker) -> u32 {
         let i = self.entry(id);
-        let waiter =
-            Waiter { client, state: State::Waiting(waker.clone()), previous: self.entries[i].tail, next: NONE };
+        let waiter = Waiter {
+            client,
+            state: State::Waiting(waker.clone()),
+            previous: self.entries[i].tail,
+            next: NONE,
+        };
         let number = match self.free {
             NONE => {
                 self.waiters.push(waiter);
@@ -126,7 +141,10 @@ impl Shard {
     }
 
     fn entry(&self, id: LockId) -> usize {
-        self.entries.iter().position(|e| e.id == id).expect("a lock that somebody holds or waits for has an entry")
+        self.entries
+            .iter()
+            .position(|e| e.id == id)
+            .expect("a lock that somebody holds or waits for has an entry")
     }
 
     pub(crate) fn poll(&mut self, waiter: u32, waker: &Waker) -> Waited {
@@ -136,9 +154,9 @@ impl Shard {
                 self.recycle(waiter);
                 Waited::Granted(grant)
             }
-            State::Waiting(before) => Waited::Still(
-                (!before.will_wake(waker)).then(|| core::mem::replace(before, waker.clone())),
-            ),
+            State::Waiting(before) => {
+                Waited::Still((!before.will_wake(waker)).then(|| core::mem::replace(before, waker.clone())))
+            }
             State::Free => unreachable!("a waiter is recycled by its own future alone"),
         }
     }
@@ -166,7 +184,10 @@ impl Shard {
     }
 
     fn unlink(&mut self, i: usize, waiter: u32) {
-        let (previous, next) = (self.waiters[waiter as usize].previous, self.waiters[waiter as usize].next);
+        let (previous, next) = (
+            self.waiters[waiter as usize].previous,
+            self.waiters[waiter as usize].next,
+        );
         match previous {
             NONE => self.entries[i].head = next,
             previous => self.waiters[previous as usize].next = next,
@@ -181,7 +202,13 @@ impl Shard {
     pub(crate) fn pass(&mut self, id: LockId, unsettled: Option<u64>) -> Option<Waker> {
         let i = self.entry(id);
         self.entries[i].run = 0;
-        let waker = self.grant(i, Grant { handed: None, unsettled });
+        let waker = self.grant(
+            i,
+            Grant {
+                handed: None,
+                unsettled,
+            },
+        );
         if waker.is_none() {
             if unsettled.is_some() {
                 self.entries[i].holder = None;
@@ -203,7 +230,15 @@ impl Shard {
         if self.entries[i].run >= max {
             return Err(());
         }
-        let waker = self.grant(i, Grant { handed: Some(handed), unsettled: None }).ok_or(())?;
+        let waker = self
+            .grant(
+                i,
+                Grant {
+                    handed: Some(handed),
+                    unsettled: None,
+                },
+            )
+            .ok_or(())?;
         self.entries[i].run += 1;
         Ok(waker)
     }
@@ -239,7 +274,9 @@ impl Fingerprint for Shard {
     /// Slab numbers and capacities are left out: equal queues are equal wherever they lie.
     fn fingerprint(&self) -> u64 {
         let entries = fingerprint_unordered(
-            self.entries.iter().map(|e| (e.id, e.holder, e.run, e.unsettled, self.queue(e))),
+            self.entries
+                .iter()
+                .map(|e| (e.id, e.holder, e.run, e.unsettled, self.queue(e))),
         );
         let granted = fingerprint_unordered(self.waiters.iter().filter_map(|w| match w.state {
             State::Granted(grant) => Some((w.client, grant)),

@@ -67,13 +67,30 @@ impl LockWord {
     /// The word that its holder leaves behind.
     #[must_use]
     pub const fn released(self, payload: u32) -> Self {
-        Self { locked: false, owner: 0, epoch: 0, count: self.count.wrapping_add(1), payload }
+        Self {
+            locked: false,
+            owner: 0,
+            epoch: 0,
+            count: self.count.wrapping_add(1),
+            payload,
+        }
     }
 
     /// The operands that take a free lock for `client` and leave count and payload alone.
     pub const fn acquire(client: ClientId, epoch: u8) -> MaskedCas {
-        let tag = Self { locked: true, owner: client.0, epoch, count: 0, payload: 0 };
-        MaskedCas { compare: 0, compare_mask: LOCKED, swap: tag.pack(), swap_mask: TAG_MASK }
+        let tag = Self {
+            locked: true,
+            owner: client.0,
+            epoch,
+            count: 0,
+            payload: 0,
+        };
+        MaskedCas {
+            compare: 0,
+            compare_mask: LOCKED,
+            swap: tag.pack(),
+            swap_mask: TAG_MASK,
+        }
     }
 
     /// The byte picture of a word, for golden tests and documents.
@@ -101,12 +118,25 @@ impl fmt::Display for LockWord {
 
 /// Golden pictures of the format, by name.
 pub fn pictures() -> Vec<(&'static str, String)> {
-    let held = LockWord { locked: true, owner: 0x1234, epoch: 0x56, count: 0x78, payload: 0x9ABC_DEF0 };
+    let held = LockWord {
+        locked: true,
+        owner: 0x1234,
+        epoch: 0x56,
+        count: 0x78,
+        payload: 0x9ABC_DEF0,
+    };
     vec![
         ("never taken", LockWord::default().picture()),
         ("held", held.picture()),
         ("released", held.released(0x11).picture()),
-        ("last client", LockWord { owner: CLIENTS_MAX - 1, ..held }.picture()),
+        (
+            "last client",
+            LockWord {
+                owner: CLIENTS_MAX - 1,
+                ..held
+            }
+            .picture(),
+        ),
     ]
 }
 
@@ -117,7 +147,10 @@ mod tests {
 
     #[test]
     fn the_bytes_are_as_pictured() {
-        let lines: Vec<String> = pictures().into_iter().map(|(name, p)| format!("{name}: {p}")).collect();
+        let lines: Vec<String> = pictures()
+            .into_iter()
+            .map(|(name, p)| format!("{name}: {p}"))
+            .collect();
         assert_eq!(
             lines,
             [
