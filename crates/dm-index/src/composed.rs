@@ -3,7 +3,7 @@
 use core::cell::RefCell;
 
 use dm_layout::{FenceKeys, KeyBytes};
-use dm_verbs::{RemotePtr, Verbs, Why};
+use dm_verbs::{Env, Nanos, RemotePtr, Verbs, Why};
 
 use crate::{
     Answer, Applied, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex, Scan, Stale, Write,
@@ -19,6 +19,57 @@ pub struct Flaws {
     pub root_race_fatal: bool,
 }
 
+/// CPU time of a client's own work, for worlds that model it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuCost {
+    /// Fixed part of finding a leaf.
+    pub locate: Nanos,
+    /// Mean of the exponentially distributed rest of it (cache misses).
+    pub locate_mean: Nanos,
+    /// Searching a leaf.
+    pub search: Nanos,
+}
+
+impl CpuCost {
+    /// Nothing: for worlds where CPU time is real.
+    pub const NONE: Self = Self {
+        locate: Nanos(0),
+        locate_mean: Nanos(0),
+        search: Nanos(0),
+    };
+
+    /// Charges what one operation costs, before it takes any lock.
+    #[inline]
+    async fn charge<E: Env>(&self, env: &E) {
+        if *self == Self::NONE {
+            return;
+        }
+        // 53 random bits make a uniform number above 0 and at most 1.
+        let uniform = ((env.rng(RNG_CPU) >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a small positive number"
+        )]
+        let rest = (self.locate_mean.0 as f64 * -uniform.ln()) as u64;
+        env.charge(self.locate + Nanos(rest) + self.search).await;
+    }
+}
+
+/// Random stream of CPU costs.
+const RNG_CPU: u32 = 0x6370_7531;
+
+/// How a [`Composed`] works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ComposedOptions {
+    /// Attempts of an operation's loop before a typed error.
+    pub attempts: u32,
+    /// CPU time of each operation.
+    pub cpu: CpuCost,
+    /// Published flaws.
+    pub flaws: Flaws,
+}
+
 /// One client of an index made of `I` and `L`.
 ///
 /// `I` and `L` are shared by all clients of a compute node; this holds the client's connection and buffers.
@@ -27,8 +78,7 @@ pub struct Composed<'h, V, K, I, L> {
     v: &'h V,
     inner: &'h I,
     leaves: &'h L,
-    attempts: u32,
-    flaws: Flaws,
+    options: ComposedOptions,
     buffers: RefCell<Buffers<K>>,
 }
 
@@ -48,14 +98,13 @@ impl<K: KeyBytes> Default for Buffers<K> {
 }
 
 impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h, V, K, I, L> {
-    /// A client over `v`. A loop of an operation gives up after `attempts`.
-    pub fn new(v: &'h V, inner: &'h I, leaves: &'h L, attempts: u32, flaws: Flaws) -> Self {
+    /// A client over `v`.
+    pub fn new(v: &'h V, inner: &'h I, leaves: &'h L, options: ComposedOptions) -> Self {
         Self {
             v,
             inner,
             leaves,
-            attempts,
-            flaws,
+            options,
             buffers: RefCell::default(),
         }
     }
@@ -75,7 +124,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             if !self.inner.plant(self.v, leaf).await? {
                 // Another client's leaf is the first one: nothing ever pointed to this.
                 self.leaves.forget(leaf);
-                if self.flaws.root_race_fatal {
+                if self.options.flaws.root_race_fatal {
                     return Err(IndexError::BadInput {
                         why: "published flaw T-S5: lost the race for the root",
                     });
@@ -90,7 +139,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             return Err(IndexError::ValueLength { found, expected });
         }
         let _begun = self.v.operation()?;
-        let mut retry = self.v.retry(self.attempts);
+        self.options.cpu.charge(self.v).await;
+        let mut retry = self.v.retry(self.options.attempts);
         let mut located = self.locate(key).await?;
         loop {
             match self
@@ -174,7 +224,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
     ) -> Result<(), IndexError> {
         let Buffers { run, copy } = buffers;
         let mut expect = *from;
-        let mut retry = self.v.retry(self.attempts);
+        let mut retry = self.v.retry(self.options.attempts);
         // Where to read next when the inner structure need not be asked.
         let mut sibling = None;
         while out.len() < limit {
@@ -228,11 +278,12 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
 
     async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         let _begun = self.v.operation()?;
+        self.options.cpu.charge(self.v).await;
         value.clear();
         let Some(mut located) = self.inner.locate(self.v, key).await? else {
             return Ok(false);
         };
-        let mut retry = self.v.retry(self.attempts);
+        let mut retry = self.v.retry(self.options.attempts);
         loop {
             match self.leaves.get(self.v, located.leaf, 0, key, value).await? {
                 Answer::Done(found) | Answer::Split(found, _) => return Ok(found),
@@ -256,6 +307,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         let _begun = self.v.operation()?;
+        self.options.cpu.charge(self.v).await;
         out.reset(self.leaves.value_bytes());
         // Taken for the time of the scan; a scan that is dropped midway costs the next one an allocation.
         let mut buffers = self.buffers.take();

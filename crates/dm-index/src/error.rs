@@ -24,6 +24,13 @@ pub enum IndexError {
         /// Attempts made.
         attempts: u32,
     },
+    /// A lock could not be taken or was lost.
+    Lock {
+        /// The lock word.
+        lock: Place,
+        /// What happened.
+        why: &'static str,
+    },
     /// A node's bytes contradict themselves.
     Corrupt {
         /// The node.
@@ -88,7 +95,9 @@ impl IndexError {
             Self::Control(_) | Self::Exhausted(_) | Self::LockTimeout { .. } | Self::OutOfMemory { .. } => {
                 Effect::Unknown
             }
-            Self::Corrupt { .. } | Self::WrongLevel { .. } | Self::Pool { .. } => Effect::Unknown,
+            Self::Lock { .. } | Self::Corrupt { .. } | Self::WrongLevel { .. } | Self::Pool { .. } => {
+                Effect::Unknown
+            }
         }
     }
 }
@@ -109,6 +118,7 @@ impl fmt::Display for IndexError {
                     "lock at {lock} still held by client {owner} after {attempts} attempts"
                 )
             }
+            Self::Lock { lock, why } => write!(f, "lock at {lock}: {why}"),
             Self::Corrupt { node, what } => write!(f, "node {node}: {what}"),
             Self::WrongLevel {
                 node,

@@ -112,8 +112,16 @@ impl<K: crate::KeyBytes> NodeCopy<K> {
             .map(|&(k, at)| (k, &self.values[at as usize..at as usize + self.value_bytes]))
     }
     /// The entries of an inner node: separators and children.
-    pub fn children(&self) -> impl Iterator<Item = (K, RemotePtr)> {
-        self.iter().map(|(k, v)| (k, child_of(v)))
+    pub fn children(&self) -> impl Iterator<Item = (K, RemotePtr)> + Clone {
+        self.entries.iter().map(|&(k, at)| (k, self.pointer(at)))
+    }
+    /// The `i`-th child of an inner node.
+    pub fn child(&self, i: usize) -> Option<RemotePtr> {
+        self.entries.get(i).map(|&(_, at)| self.pointer(at))
+    }
+    fn pointer(&self, at: u32) -> RemotePtr {
+        let word = self.values[at as usize..].first_chunk::<8>();
+        RemotePtr::from_raw(word.map_or(0, |bytes| u64::from_le_bytes(*bytes)))
     }
 }
 
@@ -121,13 +129,6 @@ impl<K: crate::KeyBytes> Default for NodeCopy<K> {
     fn default() -> Self {
         Self::new()
     }
-}
-
-fn child_of(value: &[u8]) -> RemotePtr {
-    let mut word = [0; 8];
-    let n = value.len().min(8);
-    word[..n].copy_from_slice(&value[..n]);
-    RemotePtr::from_raw(u64::from_le_bytes(word))
 }
 
 /// Nodes that hold entries: how one node is read, written under its lock, split, and made.

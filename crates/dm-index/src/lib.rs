@@ -29,7 +29,7 @@ mod joint;
 mod range_index;
 mod scan;
 
-pub use composed::{Composed, Flaws, SCAN_BATCH};
+pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH};
 pub use error::IndexError;
 pub use joint::{Answer, Inner, Located, NodeCopy, NodeStore, Split, Stale, Write};
 pub use range_index::{Applied, RangeIndex};

@@ -1,1 +1,33 @@
-//! Leaf nodes: unsorted two-level leaf, sorted checksummed leaf
+//! Nodes of a tree on disaggregated memory: read without locks, written under one, split without losing a reader.
+//!
+//! [`Nodes`] is a [`dm_index::NodeStore`] over any [`dm_layout::NodeFormat`]:
+//!
+//! | alias | entries | guard | a write to one key writes back |
+//! |---|---|---|---|
+//! | [`TwoLevel`] | unsorted | line versions (and entry versions where an entry is larger than a line) | the entry |
+//! | [`Bookends`] | unsorted | as published by Sherman (§4.4): versions at both ends of node and entry. **Unsound**, for study | the entry |
+//! | [`Checksummed`] | sorted | checksum over the node, as in FG | the whole node |
+//!
+//! # Invariants
+//! * **I1** A node's bytes change only under its lock; a WRITE of an entry stays inside one line (or carries entry
+//!   versions in each).
+//! * **I2** A reader accepts an image only if it is one state of the node, or a mixture whose answer for the key at
+//!   hand is that of one state (`dm-layout`'s acceptance rule).
+//! * **I3** A sibling is written and awaited before anything points to it; the left node's split is one chain in
+//!   the order announce, clear, finish; entries that stay never move.
+//! * **I4** Whoever finds a node mid-split under its own lock finishes the split: the one that began it gave up.
+#![forbid(unsafe_code)]
+
+mod errors;
+mod nodes;
+mod options;
+mod read;
+mod split;
+mod write;
+
+pub use nodes::{Bookends, Checksummed, Nodes, TwoLevel};
+pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, LeafFlaws, NodeOptions};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

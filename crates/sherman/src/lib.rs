@@ -1,1 +1,54 @@
-//! Sherman: a write-optimised B-link tree on disaggregated memory (SIGMOD 2022)
+//! Sherman: a write-optimised B+ tree on disaggregated memory (Wang et al., SIGMOD 2022).
+//!
+//! A façade: [`Sherman`] composes B-link inner levels (`dm-blink`) over nodes (`dm-leaf`) with hierarchical on-chip
+//! locks (`dm-lock`), a level-1 index cache (`dm-cache`) and two-stage allocation (`dm-alloc`); the operations are
+//! `dm-index`'s. It holds no byte offset and no retry policy of its own.
+//!
+//! | operation, inner nodes cached, uncontended | round trips | verbs |
+//! |---|---|---|
+//! | get | 1 | READ leaf |
+//! | update, insert, remove | 2 | \[CAS lock, READ leaf\], \[WRITE entry, WRITE unlock\] |
+//! | the same with [`Variant::PaperRtt`] | 3 | CAS lock, READ leaf, \[WRITE entry, WRITE unlock\] |
+//! | the same, lock handed over | 2 | READ leaf, WRITE entry |
+//! | scan of m leaves | ⌈m/32⌉ | m READs |
+//!
+//! ```
+//! use dm_index::{Key8, RangeIndex};
+//! use dm_loopback::{Loopback, block_on};
+//! use sherman::{Options, Sherman};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Two memory nodes of 64 MiB in this process.
+//! let pool = Loopback::builder().nodes(2).host_bytes(64 << 20).build()?;
+//! let v = pool.connect(0)?;
+//! block_on(async {
+//!     let tree = Sherman::<Key8>::create_or_open(&v, &Options::new(8)).await?;
+//!     let client = tree.client(&v);
+//!     client.insert(&Key8(7), b"sevenish").await?;
+//!     let mut value = Vec::new();
+//!     assert!(client.get(&Key8(7), &mut value).await?);
+//!     assert_eq!(value, b"sevenish");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod options;
+mod tree;
+mod variant;
+
+pub use error::OpenError;
+pub use options::{
+    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_NODE, Flaws, MODEL_CPU, NodeSize,
+    Options,
+};
+pub use tree::{Client, LeafFormat, Sherman};
+pub use variant::{LeafKind, ParseVariantError, Variant};
+
+pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

@@ -1,0 +1,151 @@
+//! The structure that a compute node's threads share.
+
+use dm_cache::{Admitted, IndexCache, NodeImage, Origin};
+use dm_index::{IndexError, Inner, KeyBytes, Located, NodeCopy, NodeStore, Split};
+use dm_sync::Mutex;
+use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
+
+/// How a [`Blink`] works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlinkOptions {
+    /// Restarts of a descent before a typed error.
+    pub attempts: u32,
+    /// T-S5, for study: who loses the race for a new root has no path to go on with, and gives up.
+    pub root_race_fatal: bool,
+}
+
+impl Default for BlinkOptions {
+    fn default() -> Self {
+        Self {
+            attempts: 1 << 16,
+            root_race_fatal: false,
+        }
+    }
+}
+
+/// Inner levels of a B-link tree over inner nodes `S`.
+#[derive(Debug)]
+pub struct Blink<K: KeyBytes, S> {
+    pub(crate) nodes: S,
+    pub(crate) cache: IndexCache<K>,
+    pub(crate) root_word: RemotePtr,
+    /// The root as last seen; null for not known. Any former root is a way in.
+    pub(crate) root: Mutex<RemotePtr>,
+    pub(crate) options: BlinkOptions,
+}
+
+/// What a leaf's address was taken from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Proof<K> {
+    /// A cached image of its parent.
+    Cached(Origin<K>),
+    /// The parent as just read; nothing to blame.
+    Read,
+    /// It was the root.
+    Root,
+}
+
+impl<K: KeyBytes, S> Blink<K, S> {
+    /// The tree whose root pointer lies in `root_word` (8-byte aligned, 0 for an empty tree).
+    pub fn new(nodes: S, cache: IndexCache<K>, root_word: RemotePtr, options: BlinkOptions) -> Self {
+        Self {
+            nodes,
+            cache,
+            root_word,
+            root: Mutex::new(RemotePtr::NULL),
+            options,
+        }
+    }
+
+    /// The compute node's cache of inner nodes.
+    pub fn cache(&self) -> &IndexCache<K> {
+        &self.cache
+    }
+
+    /// The inner nodes.
+    pub fn nodes(&self) -> &S {
+        &self.nodes
+    }
+
+    /// The word that points to the root.
+    pub fn root_word(&self) -> RemotePtr {
+        self.root_word
+    }
+
+    pub(crate) fn admit(&self, copy: &NodeCopy<K>) -> Admitted {
+        self.cache.admit(NodeImage {
+            at: copy.at,
+            level: copy.level,
+            low: copy.fences.low,
+            high: copy.fences.high,
+            incarnation: copy.incarnation,
+            entries: copy.children(),
+        })
+    }
+}
+
+impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
+    type Proof = Proof<K>;
+
+    async fn locate(&self, v: &V, key: &K) -> Result<Option<Located<Proof<K>>>, IndexError> {
+        v.local(LocalStep::Section).await;
+        if let Some(hit) = self.cache.lookup(key).filter(|hit| hit.child_level == 0) {
+            v.meter().note(Event::CacheHit);
+            return Ok(Some(Located {
+                leaf: hit.child,
+                proof: Proof::Cached(hit.origin),
+            }));
+        }
+        v.meter().note(Event::CacheMiss);
+        self.find_leaf(v, key).await
+    }
+
+    async fn locate_run(
+        &self,
+        v: &V,
+        key: &K,
+        max: usize,
+        run: &mut Vec<RemotePtr>,
+    ) -> Result<(), IndexError> {
+        v.local(LocalStep::Section).await;
+        run.clear();
+        let mut hits = Vec::with_capacity(max);
+        if self.cache.run(key, max, &mut hits) > 0 {
+            v.meter().note(Event::CacheHit);
+        } else {
+            v.meter().note(Event::CacheMiss);
+            let located = self.find_leaf(v, key).await?;
+            if self.cache.run(key, max, &mut hits) == 0 {
+                run.extend(located.map(|l| l.leaf));
+            }
+        }
+        run.extend(hits.iter().map(|hit| hit.child));
+        Ok(())
+    }
+
+    fn stale(&self, _: &V, proof: Proof<K>) {
+        match proof {
+            Proof::Cached(origin) => {
+                self.cache.invalidate(origin);
+            }
+            Proof::Root => self.root.with(|root| *root = RemotePtr::NULL),
+            Proof::Read => {}
+        }
+    }
+
+    async fn plant(&self, v: &V, leaf: RemotePtr) -> Result<bool, IndexError> {
+        Ok(v.cas(self.root_word, 0, leaf.raw()).await? == 0)
+    }
+
+    async fn install(&self, v: &V, split: Split<K>) -> Result<(), IndexError> {
+        let mut next = Some(split);
+        while let Some(split) = next {
+            next = self.install_one(v, &split).await?;
+        }
+        Ok(())
+    }
+
+    async fn build(&self, v: &V, leaves: &[(K, RemotePtr)], fill: f64) -> Result<(), IndexError> {
+        self.build_levels(v, leaves, fill).await
+    }
+}

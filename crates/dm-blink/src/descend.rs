@@ -1,0 +1,182 @@
+//! The way down.
+
+use dm_index::{IndexError, KeyBytes, Located, NodeCopy, NodeStore};
+use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
+
+use crate::blink::{Blink, Proof};
+
+/// No tree is higher: at a fan-out of two it would have 2^32 leaves.
+const LEVEL_MAX: u8 = 32;
+
+/// Where a descent begins or goes on: a node, its level if known, and who said so.
+struct Step<K> {
+    at: RemotePtr,
+    level: Option<u8>,
+    proof: Proof<K>,
+}
+
+impl<K: KeyBytes, S> Blink<K, S> {
+    /// The root as it may be cached, else as its word says; `None` for an empty tree.
+    pub(crate) async fn root<V: Verbs>(&self, v: &V) -> Result<Option<RemotePtr>, IndexError> {
+        v.local(LocalStep::Section).await;
+        let known = self.root.with(|root| *root);
+        if !known.is_null() {
+            return Ok(Some(known));
+        }
+        let root = RemotePtr::from_raw(v.word(self.root_word).await?);
+        if root.is_null() {
+            return Ok(None);
+        }
+        v.local(LocalStep::Section).await;
+        self.root.with(|known| *known = root);
+        Ok(Some(root))
+    }
+
+    /// The leaf of `key`, by reading inner nodes; they are offered to the cache on the way.
+    pub(crate) async fn find_leaf<V: Verbs>(
+        &self,
+        v: &V,
+        key: &K,
+    ) -> Result<Option<Located<Proof<K>>>, IndexError>
+    where
+        S: NodeStore<V, K>,
+    {
+        let mut copy = NodeCopy::new();
+        let Some(found) = self.descend(v, key, 1, &mut copy).await? else {
+            return Ok(None);
+        };
+        Ok(Some(match found {
+            Found::Node => Located {
+                leaf: child_below(&copy, key)?,
+                proof: Proof::Read,
+            },
+            Found::RootBelow(root) => Located {
+                leaf: root,
+                proof: Proof::Root,
+            },
+        }))
+    }
+
+    /// Reads down to the node of `level` (at least 1) that answers for `key`, into `copy`.
+    pub(crate) async fn descend<V: Verbs>(
+        &self,
+        v: &V,
+        key: &K,
+        level: u8,
+        copy: &mut NodeCopy<K>,
+    ) -> Result<Option<Found>, IndexError>
+    where
+        S: NodeStore<V, K>,
+    {
+        let mut retry = v.retry(self.options.attempts);
+        'restart: loop {
+            let Some(mut step) = self.entrance(v, key, level).await? else {
+                return Ok(None);
+            };
+            loop {
+                let alive = self.nodes.copy(v, step.at, copy).await?;
+                let misled = !alive
+                    || *key < copy.fences.low
+                    || step.level.is_some_and(|expected| copy.level != expected);
+                if misled {
+                    self.blame(v, step.proof).await;
+                    retry.again(step.at, Why::Stale).await?;
+                    continue 'restart;
+                }
+                if copy.level < level {
+                    // Only the root's level is not known beforehand.
+                    return Ok(Some(Found::RootBelow(step.at)));
+                }
+                if copy.fences.is_below(key) {
+                    if copy.sibling.is_null() {
+                        return Err(no_sibling(copy.at));
+                    }
+                    self.blame(v, step.proof).await;
+                    step = Step {
+                        at: copy.sibling,
+                        level: Some(copy.level),
+                        proof: Proof::Read,
+                    };
+                    continue;
+                }
+                v.local(LocalStep::Section).await;
+                let _admitted_or_not = self.admit(copy);
+                if copy.level == level {
+                    return Ok(Some(Found::Node));
+                }
+                step = Step {
+                    at: child_below(copy, key)?,
+                    level: Some(copy.level - 1),
+                    proof: Proof::Read,
+                };
+            }
+        }
+    }
+
+    /// The lowest known node above or at `level` on the way to `key`: a cached node's child, else the root.
+    async fn entrance<V: Verbs>(&self, v: &V, key: &K, level: u8) -> Result<Option<Step<K>>, IndexError> {
+        v.local(LocalStep::Section).await;
+        // A cached node above `level` names a child at or above it. The lowest leaves least to read.
+        for above in level + 1..=LEVEL_MAX {
+            if let Some(hit) = self.cache.lookup_at(above, key) {
+                let proof = Proof::Cached(hit.origin);
+                return Ok(Some(Step {
+                    at: hit.child,
+                    level: Some(hit.child_level),
+                    proof,
+                }));
+            }
+        }
+        let root = self.root(v).await?;
+        Ok(root.map(|at| Step {
+            at,
+            level: None,
+            proof: Proof::Root,
+        }))
+    }
+
+    async fn blame<V: Verbs>(&self, v: &V, proof: Proof<K>) {
+        v.local(LocalStep::Section).await;
+        match proof {
+            Proof::Cached(origin) => {
+                self.cache.invalidate(origin);
+            }
+            Proof::Root => self.root.with(|root| *root = RemotePtr::NULL),
+            Proof::Read => {}
+        }
+    }
+}
+
+/// Where a descent ended.
+pub(crate) enum Found {
+    /// At a node of the level, which is in the copy.
+    Node,
+    /// The root lies below that level.
+    RootBelow(RemotePtr),
+}
+
+/// The child of an inner node that covers `key`.
+pub(crate) fn child_below<K: KeyBytes>(copy: &NodeCopy<K>, key: &K) -> Result<RemotePtr, IndexError> {
+    let after = copy.entries.partition_point(|(separator, _)| separator <= key);
+    let child = after
+        .checked_sub(1)
+        .and_then(|i| copy.child(i))
+        .filter(|child| !child.is_null());
+    child.ok_or(IndexError::Corrupt {
+        node: copy.at,
+        what: dm_layout::Corrupt {
+            offset: 0,
+            reason: dm_layout::Reason::Order,
+        },
+    })
+}
+
+fn no_sibling(node: RemotePtr) -> IndexError {
+    IndexError::Corrupt {
+        node,
+        what: dm_layout::Corrupt {
+            offset: 0,
+            reason: dm_layout::Reason::Fences,
+        },
+    }
+}

@@ -1,0 +1,238 @@
+//! The way up: separators of split nodes, new roots, bulk building.
+
+use dm_index::{Answer, FenceKeys, IndexError, KeyBytes, NodeCopy, NodeStore, Split, Stale, Write};
+use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
+
+use crate::blink::Blink;
+use crate::descend::Found;
+
+impl<K: KeyBytes, S> Blink<K, S> {
+    /// Enters one separator at the level above `split`; answers the split that this caused there, if any.
+    pub(crate) async fn install_one<V: Verbs>(
+        &self,
+        v: &V,
+        split: &Split<K>,
+    ) -> Result<Option<Split<K>>, IndexError>
+    where
+        S: NodeStore<V, K>,
+    {
+        let level = split.level + 1;
+        let child = split.right.raw().to_le_bytes();
+        let mut retry = v.retry(self.options.attempts);
+        let mut copy = NodeCopy::new();
+        let Some(mut parent) = self.parent(v, split, &mut copy).await? else {
+            return Ok(None);
+        };
+        loop {
+            // Upsert: redoing an install that may have happened changes nothing.
+            let write = Write::Upsert(&child);
+            match self
+                .nodes
+                .write(v, parent, level, &split.separator, write, Some(&mut copy))
+                .await?
+            {
+                Answer::Done(_) => {
+                    v.local(LocalStep::Section).await;
+                    let _admitted_or_not = self.admit(&copy);
+                    return Ok(None);
+                }
+                Answer::Split(_, next) => {
+                    v.local(LocalStep::Section).await;
+                    let _admitted_or_not = self.admit(&copy);
+                    return Ok(Some(next));
+                }
+                Answer::Stale(Stale::Right(right)) => parent = right,
+                Answer::Stale(Stale::Elsewhere) => {
+                    v.local(LocalStep::Section).await;
+                    if let Some(hit) = self.cache.lookup_at(level, &split.separator) {
+                        self.cache.invalidate(hit.origin);
+                    }
+                    retry.again(parent, Why::Stale).await?;
+                    match self.parent(v, split, &mut copy).await? {
+                        Some(found) => parent = found,
+                        None => return Ok(None),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The node that the separator of `split` goes into. `None` if a new root took it.
+    async fn parent<V: Verbs>(
+        &self,
+        v: &V,
+        split: &Split<K>,
+        copy: &mut NodeCopy<K>,
+    ) -> Result<Option<RemotePtr>, IndexError>
+    where
+        S: NodeStore<V, K>,
+    {
+        let level = split.level + 1;
+        v.local(LocalStep::Section).await;
+        if let Some(hit) = self.cache.lookup_at(level, &split.separator) {
+            return Ok(Some(hit.origin.node));
+        }
+        let mut retry = v.retry(self.options.attempts);
+        loop {
+            match self.descend(v, &split.separator, level, copy).await? {
+                Some(Found::Node) => return Ok(Some(copy.at)),
+                Some(Found::RootBelow(root)) => {
+                    if copy.level + 1 == level && self.grow(v, root, split).await? {
+                        return Ok(None);
+                    }
+                    if self.options.root_race_fatal {
+                        let why = "published flaw T-S5: lost the race for a new root, and there is no path to go on";
+                        return Err(IndexError::BadInput { why });
+                    }
+                    // The known root was a former one, or another client's root came first.
+                    v.local(LocalStep::Section).await;
+                    self.root.with(|known| *known = RemotePtr::NULL);
+                    retry.again(root, Why::Raced).await?;
+                }
+                None => {
+                    return Err(IndexError::Pool {
+                        at: self.root_word,
+                        why: "the tree has a leaf that was split, but its root word is empty",
+                    });
+                }
+            }
+        }
+    }
+
+    /// Puts a new root above `root`, which was split; `false` if `root` is root no more.
+    async fn grow<V: Verbs>(&self, v: &V, root: RemotePtr, split: &Split<K>) -> Result<bool, IndexError>
+    where
+        S: NodeStore<V, K>,
+    {
+        let (left, right) = (root.raw().to_le_bytes(), split.right.raw().to_le_bytes());
+        let entries = [(K::MIN, &left[..]), (split.separator, &right[..])];
+        let new = self
+            .nodes
+            .create(v, split.level + 1, FenceKeys::ALL, &entries)
+            .await?;
+        if v.cas(self.root_word, root.raw(), new.raw()).await? != root.raw() {
+            // Nothing ever pointed to it.
+            self.nodes.forget(new);
+            return Ok(false);
+        }
+        v.local(LocalStep::Section).await;
+        self.root.with(|known| *known = new);
+        Ok(true)
+    }
+
+    /// Builds all inner levels over the leaves of a bulk load, and sets the root.
+    pub(crate) async fn build_levels<V: Verbs>(
+        &self,
+        v: &V,
+        leaves: &[(K, RemotePtr)],
+        fill: f64,
+    ) -> Result<(), IndexError>
+    where
+        S: NodeStore<V, K>,
+    {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a small positive number"
+        )]
+        let fan_out = ((self.nodes.capacity() as f64 * fill) as usize).max(2);
+        let mut below = leaves.to_vec();
+        let mut level = 0;
+        while below.len() > 1 {
+            level += 1;
+            below = self.build_level(v, level, &below, fan_out).await?;
+        }
+        let Some(&(_, root)) = below.first() else {
+            return Ok(());
+        };
+        let old = v.cas(self.root_word, 0, root.raw()).await?;
+        if old != 0 {
+            return Err(IndexError::NotEmpty {
+                root: RemotePtr::from_raw(old),
+            });
+        }
+        Ok(())
+    }
+
+    async fn build_level<V: Verbs>(
+        &self,
+        v: &V,
+        level: u8,
+        below: &[(K, RemotePtr)],
+        fan_out: usize,
+    ) -> Result<Vec<(K, RemotePtr)>, IndexError>
+    where
+        S: NodeStore<V, K>,
+    {
+        let mut copy = NodeCopy::new();
+        copy.value_bytes = 8;
+        copy.level = level;
+        copy.incarnation = 1;
+        let mut made = Vec::with_capacity(below.len().div_ceil(fan_out));
+        let mut at = self.nodes.reserve(v).await?;
+        let mut rest = below;
+        while let Some(&(low, _)) = rest.first() {
+            let (children, tail) = rest.split_at(fan_out.min(rest.len()));
+            let next = match tail.first() {
+                Some(&(high, _)) => Some((high, self.nodes.reserve(v).await?)),
+                None => None,
+            };
+            copy.at = at;
+            copy.fences = FenceKeys::new(low, next.map(|(high, _)| high));
+            copy.sibling = next.map_or(RemotePtr::NULL, |(_, sibling)| sibling);
+            copy.entries.clear();
+            copy.values.clear();
+            for (i, &(key, child)) in children.iter().enumerate() {
+                copy.entries
+                    .push((key, u32::try_from(i * 8).expect("a node has less than 4 GiB")));
+                copy.values.extend_from_slice(&child.raw().to_le_bytes());
+            }
+            self.nodes.load(v, &copy).await?;
+            made.push((low, at));
+            at = next.map_or(RemotePtr::NULL, |(_, sibling)| sibling);
+            rest = tail;
+        }
+        Ok(made)
+    }
+
+    /// Reads all inner nodes into the cache, top down, as far as it admits them; metered as housekeeping. Answers
+    /// how many were read.
+    ///
+    /// # Errors
+    /// As a descent's.
+    pub async fn warm<V: Verbs>(&self, v: &V) -> Result<u64, IndexError>
+    where
+        S: NodeStore<V, K>,
+    {
+        let _unmetered = v.meter().housekeeping();
+        let Some(mut first) = self.root(v).await? else {
+            return Ok(0);
+        };
+        let mut copy = NodeCopy::new();
+        let mut nodes = 0;
+        loop {
+            // `first` is the leftmost node of its level.
+            let mut at = first;
+            let mut down = RemotePtr::NULL;
+            loop {
+                let alive = self.nodes.copy(v, at, &mut copy).await?;
+                if !alive || copy.level == 0 {
+                    return Ok(nodes);
+                }
+                if down.is_null() {
+                    down = copy.child(0).unwrap_or(RemotePtr::NULL);
+                }
+                nodes += 1;
+                let _admitted_or_not = self.admit(&copy);
+                if copy.sibling.is_null() {
+                    break;
+                }
+                at = copy.sibling;
+            }
+            if down.is_null() || copy.level == 1 {
+                return Ok(nodes);
+            }
+            first = down;
+        }
+    }
+}

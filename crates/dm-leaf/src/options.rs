@@ -1,0 +1,47 @@
+//! How nodes are read and written.
+
+use dm_layout::SplitBias;
+use dm_verbs::Nanos;
+
+/// Published flaws of reading and splitting, each off by default; for study, each with its counterexample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LeafFlaws {
+    /// T-S1: an entry whose versions disagree counts as absent instead of being read again.
+    pub torn_entry_absent: bool,
+    /// T-S2b: a READ that took longer than the version window is not repeated.
+    pub no_read_window: bool,
+    /// T-S4: a split does not wait for the old node's WRITE before the parent learns of the new one.
+    pub parent_before_left: bool,
+}
+
+/// How a [`crate::Nodes`] store works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeOptions {
+    /// Attempts at a READ that is torn, or at a node that is being split, before a typed error.
+    pub attempts: u32,
+    /// A READ that took at least this long is repeated: a version may have wrapped meanwhile.
+    ///
+    /// Between two node-level writes of one node lie at least half its capacity in inserts, each a lock and a write
+    /// (≥ 2 round trips). At 8 version bits a wrap takes 256 of them; the default is far below that on any network.
+    pub read_window: Nanos,
+    /// Where a split cuts.
+    pub bias: SplitBias,
+    /// Published flaws.
+    pub flaws: LeafFlaws,
+}
+
+/// Default of [`NodeOptions::read_window`].
+pub const DEFAULT_READ_WINDOW: Nanos = Nanos::from_micros(1_000);
+/// Default of [`NodeOptions::attempts`].
+pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        Self {
+            attempts: DEFAULT_ATTEMPTS,
+            read_window: DEFAULT_READ_WINDOW,
+            bias: SplitBias::Median,
+            flaws: LeafFlaws::default(),
+        }
+    }
+}

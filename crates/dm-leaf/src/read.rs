@@ -1,0 +1,146 @@
+//! Reading: one READ, one judgement, again if it was torn or took too long.
+
+use dm_index::{Answer, IndexError, NodeCopy, Stale};
+use dm_layout::{CheckFailure, Corrupt, Header, KeyBytes, Lookup, NodeFormat, NodeState, Reason, TornPart};
+use dm_verbs::{Nanos, RemotePtr, Verbs, Why};
+use smallvec::SmallVec;
+
+use crate::Nodes;
+
+/// READs that [`Nodes::copy_nodes`] has in flight at once; more are posted batch by batch.
+const PARALLEL: usize = 32;
+
+impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
+    pub(crate) async fn get_entry<V: Verbs>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        level: u8,
+        key: &K,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer<K, bool>, IndexError> {
+        let mut retry = v.retry(self.options.attempts);
+        loop {
+            let posted = v.now();
+            let bytes = v.read(at, self.node_len()).await?;
+            match self.format.lookup(&bytes, key, level) {
+                _ if self.too_slow(v, posted) => {}
+                Ok(Lookup::Found { value, .. }) => {
+                    out.clear();
+                    value.pieces().for_each(|piece| out.extend_from_slice(piece));
+                    return Ok(Answer::Done(true));
+                }
+                Ok(Lookup::Absent) => return Ok(Answer::Done(false)),
+                Ok(Lookup::GoRight { sibling }) => return Ok(Answer::Stale(go_right(at, sibling)?)),
+                Ok(Lookup::Stale(_)) => return Ok(Answer::Stale(Stale::Elsewhere)),
+                Err(CheckFailure::Torn {
+                    part: TornPart::Entry,
+                    ..
+                }) if self.options.flaws.torn_entry_absent => {
+                    return Ok(Answer::Done(false));
+                }
+                Err(CheckFailure::Torn { .. }) => {}
+                Err(CheckFailure::Corrupt(what)) => return Err(IndexError::Corrupt { node: at, what }),
+            }
+            drop(bytes);
+            retry.again(at, Why::Torn).await?;
+        }
+    }
+
+    /// Whether a version may have wrapped since `posted`.
+    #[inline]
+    fn too_slow<V: Verbs>(&self, v: &V, posted: Nanos) -> bool {
+        !self.options.flaws.no_read_window && v.elapsed(posted, self.options.read_window)
+    }
+
+    pub(crate) async fn copy_node<V: Verbs>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        copy: &mut NodeCopy<K>,
+    ) -> Result<bool, IndexError> {
+        let mut retry = v.retry(self.options.attempts);
+        loop {
+            let posted = v.now();
+            let bytes = v.read(at, self.node_len()).await?;
+            match self.decode(at, &bytes, copy) {
+                _ if self.too_slow(v, posted) => {}
+                Ok(header) => return Ok(header.state != NodeState::Dead),
+                Err(CheckFailure::Torn { .. }) => {}
+                Err(CheckFailure::Corrupt(what)) => return Err(IndexError::Corrupt { node: at, what }),
+            }
+            drop(bytes);
+            retry.again(at, Why::Torn).await?;
+        }
+    }
+
+    pub(crate) async fn copy_nodes<V: Verbs>(
+        &self,
+        v: &V,
+        at: &[RemotePtr],
+        copy: &mut NodeCopy<K>,
+        mut each: impl FnMut(&NodeCopy<K>) -> bool,
+    ) -> Result<(), IndexError> {
+        for batch in at.chunks(PARALLEL) {
+            let posted = v.now();
+            let tickets: SmallVec<[_; PARALLEL]> =
+                batch.iter().map(|&at| v.read(at, self.node_len())).collect();
+            for (&at, ticket) in batch.iter().zip(tickets) {
+                let bytes = ticket.await?;
+                let alive = match self.decode(at, &bytes, copy) {
+                    _ if self.too_slow(v, posted) => false,
+                    Ok(header) => header.state != NodeState::Dead,
+                    Err(CheckFailure::Torn { .. }) => false,
+                    Err(CheckFailure::Corrupt(what)) => return Err(IndexError::Corrupt { node: at, what }),
+                };
+                if !alive || !each(copy) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes an accepted image into `copy`, entries sorted, without those that a split has moved away.
+    pub(crate) fn decode(
+        &self,
+        at: RemotePtr,
+        bytes: &[u8],
+        copy: &mut NodeCopy<K>,
+    ) -> Result<Header<K>, CheckFailure> {
+        let header = self.format.accept(bytes)?;
+        copy.at = at;
+        copy.level = header.level;
+        copy.incarnation = header.incarnation;
+        copy.fences = header.fences;
+        copy.sibling = RemotePtr::from_raw(header.sibling);
+        copy.value_bytes = self.format.value_len();
+        copy.entries.clear();
+        copy.values.clear();
+        for slot in self.format.slots(bytes) {
+            if let Some((key, value)) = self.format.entry(bytes, slot)?
+                && header.fences.contains(&key)
+            {
+                // A node has at most 64 KiB.
+                copy.entries.push((key, copy.values.len() as u32));
+                value
+                    .pieces()
+                    .for_each(|piece| copy.values.extend_from_slice(piece));
+            }
+        }
+        copy.entries.sort_unstable_by_key(|entry| entry.0);
+        Ok(header)
+    }
+}
+
+/// The sibling of a node that ends below the key. A node with an upper end and no sibling contradicts itself.
+pub(crate) fn go_right(at: RemotePtr, sibling: u64) -> Result<Stale, IndexError> {
+    if sibling == 0 {
+        let what = Corrupt {
+            offset: 0,
+            reason: Reason::Fences,
+        };
+        return Err(IndexError::Corrupt { node: at, what });
+    }
+    Ok(Stale::Right(RemotePtr::from_raw(sibling)))
+}

@@ -1,0 +1,181 @@
+//! Splitting a node, in an order that any reader and any survivor can live with.
+//!
+//! With the left node locked (and no other):
+//! 1. WRITE the right node whole, born in state Splitting; await. Nothing points to it yet.
+//! 2. One chain to the left node: its head (new fence, sibling, Splitting), the rest (moved entries cleared), its
+//!    head again (Live), and the unlock. Lines may land one by one: entries that stay never move.
+//! 3. The right node's head (Live) lands before the left node is unlocked: in that chain if both lie on one memory
+//!    node, else awaited between clearing and finishing. Whoever locks the right node sooner finds it Splitting,
+//!    releases, and pauses.
+//! 4. The parent, by the caller, after the chain has completed (T-S4).
+
+use dm_index::{Answer, Applied, IndexError, NodeCopy, Split, Write};
+use dm_layout::{FIRST_VERSION, Header, KeyBytes, NodeFormat, Part, SplitPlan, SplitRequest, ValueRef};
+use dm_lock::Guard;
+use dm_verbs::{Control, Event, RemotePtr, Verbs};
+
+use crate::Nodes;
+use crate::errors::lock_error;
+use crate::write::failure;
+
+/// Makes the right node live if the split is given up between linking it and that: nobody else would.
+struct Opening<'v, V: Verbs> {
+    v: &'v V,
+    at: RemotePtr,
+    head: Vec<u8>,
+    armed: bool,
+}
+
+impl<V: Verbs> Drop for Opening<'_, V> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.v.write(self.at, &self.head).detach();
+        }
+    }
+}
+
+impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call site: the write that found no room hands all it has"
+    )]
+    pub(crate) async fn split<'a, V: Verbs + Control>(
+        &'a self,
+        v: &'a V,
+        guard: Guard<'a, V>,
+        at: RemotePtr,
+        header: &Header<K>,
+        mut left: V::Lease,
+        (key, write): (K, Write<'_>),
+        after: Option<&mut NodeCopy<K>>,
+    ) -> Result<Answer<K, Applied>, IndexError> {
+        let right_at = match self.allocate(v, Some(at)).await {
+            Ok(right_at) => right_at,
+            Err(e) => {
+                guard.release().await.map_err(lock_error)?;
+                return Err(e);
+            }
+        };
+        let request = SplitRequest {
+            right_address: right_at.raw(),
+            // Fresh memory, or a block that nothing ever pointed to.
+            right_incarnation: 1,
+            right_version: FIRST_VERSION,
+            owner: u32::from(v.client().0) + 1,
+            new: write.value().map(|value| (key, ValueRef::from(value))),
+            bias: self.options.bias,
+        };
+        let mut right = vec![0; self.format.node_bytes()];
+        let plan = match self.format.prepare_split(&left, &mut right, &request) {
+            Ok(Some(plan)) => plan,
+            Ok(None) => unreachable!("a full node has two keys: every format's capacity is at least two"),
+            Err(e) => {
+                guard.release().await.map_err(lock_error)?;
+                return Err(failure(at, e));
+            }
+        };
+        v.write(right_at, &right).await?;
+        let head = self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
+        let opening = Opening {
+            v,
+            at: right_at.add(head.start as u64),
+            head: right[head].to_vec(),
+            armed: false,
+        };
+        self.switch(v, guard, at, &mut left, &plan, opening).await?;
+        v.meter().note(Event::Split);
+        if let Some(after) = after {
+            self.decode(at, &left, after).map_err(|e| failure(at, e))?;
+        }
+        let split = Split {
+            level: header.level,
+            separator: plan.separator,
+            right: right_at,
+        };
+        Ok(Answer::Split(Applied::Inserted, split))
+    }
+
+    /// Steps 2 and 3.
+    async fn switch<'a, V: Verbs>(
+        &'a self,
+        v: &'a V,
+        guard: Guard<'a, V>,
+        at: RemotePtr,
+        left: &mut [u8],
+        plan: &SplitPlan<'_, K>,
+        mut opening: Opening<'a, V>,
+    ) -> Result<(), IndexError> {
+        let bad = |e| failure(at, e);
+        let mut chain = v.chain(at.node());
+        if self.format.range(Part::Rest).is_empty() {
+            // Formats that are written back whole know no steps.
+            let all = self.format.split_at_once(left, plan).map_err(bad)?;
+            chain = chain.write(at, &left[all]);
+        } else {
+            let head = self.format.announce_split(left, plan).map_err(bad)?;
+            chain = chain.write(at.add(head.start as u64), &left[head]);
+            let rest = self.format.clear_split(left, plan).map_err(bad)?;
+            chain = chain.write(at.add(rest.start as u64), &left[rest]);
+        }
+        if opening.at.node() == at.node() {
+            // In the one chain: posted with the link, or not at all.
+            chain = chain.write(opening.at, &opening.head);
+        } else {
+            opening.armed = true;
+            chain.await?;
+            v.write(opening.at, &opening.head).await?;
+            opening.armed = false;
+            chain = v.chain(at.node());
+        }
+        if !self.format.range(Part::Rest).is_empty() {
+            let head = self.format.finish_split(left).map_err(bad)?;
+            chain = chain.write(at.add(head.start as u64), &left[head]);
+        }
+        if self.options.flaws.parent_before_left {
+            // The unlock goes behind it, as unsignalled as the chain.
+            chain.post().detach();
+            drop(guard);
+            return Ok(());
+        }
+        guard.write_back(chain).await.map_err(lock_error)
+    }
+
+    /// Finishes a split whose writer gave up after linking the right node. The lock is held, so that writer posts
+    /// nothing more.
+    pub(crate) async fn finish_split<'a, V: Verbs>(
+        &'a self,
+        v: &'a V,
+        guard: Guard<'a, V>,
+        at: RemotePtr,
+        header: Header<K>,
+        left: &mut [u8],
+    ) -> Result<(), IndexError> {
+        let bad = |e| failure(at, e);
+        let Some(separator) = header.fences.high else {
+            guard.release().await.map_err(lock_error)?;
+            let what = dm_layout::Corrupt {
+                offset: 0,
+                reason: dm_layout::Reason::Fences,
+            };
+            return Err(IndexError::Corrupt { node: at, what });
+        };
+        let right_at = RemotePtr::from_raw(header.sibling);
+        let mut right = v.read(right_at, self.node_len()).await?;
+        let born = self.format.header(&right).map_err(|e| failure(right_at, e))?;
+        if born.state == dm_layout::NodeState::Splitting && born.lag == dm_layout::LineLag::Equal {
+            let head = self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
+            v.write(right_at.add(head.start as u64), &right[head]).await?;
+        }
+        let plan = SplitPlan {
+            separator,
+            right_address: header.sibling,
+            owner: header.owner,
+            new_left: None,
+        };
+        let rest = self.format.clear_split(left, &plan).map_err(bad)?;
+        let mut chain = v.chain(at.node()).write(at.add(rest.start as u64), &left[rest]);
+        let head = self.format.finish_split(left).map_err(bad)?;
+        chain = chain.write(at.add(head.start as u64), &left[head]);
+        guard.write_back(chain).await.map_err(lock_error)
+    }
+}

@@ -1,0 +1,135 @@
+//! What a tree is opened with. Layout options must agree between all who open it; the rest is each one's own.
+
+use dm_index::CpuCost;
+use dm_layout::SplitBias;
+use dm_verbs::Nanos;
+
+/// How large nodes are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeSize {
+    /// This many bytes, a multiple of 64. Sherman's paper: 1024.
+    Bytes(usize),
+    /// Room for this many entries.
+    Span(usize),
+}
+
+/// Published flaws, each switchable alone, by their catalogue names. Off by default.
+///
+/// T-S2a (bookend versions) is a layout: [`crate::LeafKind::Bookend`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flaws {
+    /// T-S1: a torn entry counts as absent.
+    pub torn_entry_absent: bool,
+    /// T-S2b: no guard against version wrap.
+    pub no_read_window: bool,
+    /// T-S3: a lock is handed over before the write-back has completed.
+    pub handover_before_write_back: bool,
+    /// T-S4: the parent learns of a split before the old node's WRITE has completed.
+    pub parent_before_left: bool,
+    /// T-S5: losing the race for a root is fatal.
+    pub root_race_fatal: bool,
+    /// T-S6: local tickets of this many bits, packed side by side, that carry into each other.
+    pub packed_tickets: Option<u32>,
+    /// T-S7: the cache reads a recycled slot.
+    pub recycled_slot: bool,
+    /// T-S13: four 16-bit locks share a word that is released by plain WRITEs.
+    pub lanes16: bool,
+}
+
+impl Flaws {
+    /// All of them.
+    pub const PUBLISHED: Self = Self {
+        torn_entry_absent: true,
+        no_read_window: true,
+        handover_before_write_back: true,
+        parent_before_left: true,
+        root_race_fatal: true,
+        packed_tickets: Some(32),
+        recycled_slot: true,
+        lanes16: true,
+    };
+}
+
+/// Options of a [`crate::Sherman`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Options {
+    /// Bytes of every value. Layout.
+    pub value_bytes: usize,
+    /// Size of nodes. Layout.
+    pub node: NodeSize,
+    /// Lock words per memory node. Layout.
+    pub locks_per_node: u32,
+    /// Locks in on-chip memory where there is any (`+on-chip`), else in host memory. Layout.
+    pub on_chip: bool,
+    /// Budget of the level-1 index cache of a compute node, bytes.
+    pub cache_bytes: u64,
+    /// The unlock travels with the write-back (`+combine`).
+    pub combine: bool,
+    /// Local lock tables in front of the remote ones (`+hierarchical`).
+    pub hierarchical: bool,
+    /// Consecutive handovers of a lock between threads of a compute node; 0 for none. Sherman: 4.
+    pub handover_max: u32,
+    /// Lock CAS and READ in one chain, where the world executes them in order.
+    pub lock_and_read: bool,
+    /// Locks are released by FAA instead of WRITE (FG).
+    pub release_by_faa: bool,
+    /// Where splits cut.
+    pub bias: SplitBias,
+    /// Attempts of any loop before a typed error.
+    pub attempts: u32,
+    /// Chunk that an allocator asks for, bytes. Sherman: 8 MiB.
+    pub chunk_bytes: u64,
+    /// CPU time that a simulator charges.
+    pub cpu: CpuCost,
+    /// Published flaws.
+    pub flaws: Flaws,
+}
+
+/// Default of [`Options::node`] (Sherman §5.1).
+pub const DEFAULT_NODE: NodeSize = NodeSize::Bytes(1024);
+/// Default of [`Options::cache_bytes`] (Sherman §5.1: 500 MB).
+pub const DEFAULT_CACHE_BYTES: u64 = 500_000_000;
+/// Default of [`Options::handover_max`] (Sherman §4.3).
+pub const DEFAULT_HANDOVER_MAX: u32 = 4;
+/// Default of [`Options::attempts`].
+pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
+
+impl Options {
+    /// Defaults, for values of `value_bytes` bytes.
+    pub const fn new(value_bytes: usize) -> Self {
+        Self {
+            value_bytes,
+            node: DEFAULT_NODE,
+            locks_per_node: dm_alloc::DEFAULT_LOCKS_PER_NODE,
+            on_chip: true,
+            cache_bytes: DEFAULT_CACHE_BYTES,
+            combine: true,
+            hierarchical: true,
+            handover_max: DEFAULT_HANDOVER_MAX,
+            lock_and_read: true,
+            release_by_faa: false,
+            bias: SplitBias::Median,
+            attempts: DEFAULT_ATTEMPTS,
+            chunk_bytes: dm_alloc::DEFAULT_CHUNK_BYTES,
+            cpu: CpuCost::NONE,
+            flaws: Flaws {
+                torn_entry_absent: false,
+                no_read_window: false,
+                handover_before_write_back: false,
+                parent_before_left: false,
+                root_race_fatal: false,
+                packed_tickets: None,
+                recycled_slot: false,
+                lanes16: false,
+            },
+        }
+    }
+}
+
+/// CPU time of a client's work per operation, for a simulator: finding the leaf in the cache (half fixed, half
+/// exponential, for cache misses) and searching it. A fit to Sherman's Table 1 (median read of 4.9 µs).
+pub const MODEL_CPU: CpuCost = CpuCost {
+    locate: Nanos(950),
+    locate_mean: Nanos(950),
+    search: Nanos(500),
+};

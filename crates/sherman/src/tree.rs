@@ -1,0 +1,228 @@
+//! The tree that a compute node's threads share, and its clients.
+
+use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan, Superblock};
+use dm_blink::{Blink, BlinkOptions};
+use dm_cache::{CacheFlaws, IndexCache};
+use dm_index::{Composed, ComposedOptions, IndexError};
+use dm_layout::{Bookend, Checksummed, GeometryError, KeyBytes, NodeFormat, Slotted};
+use dm_leaf::{LeafFlaws, NodeOptions, Nodes};
+use dm_lock::{GlobalLockTable, Local, LockFlaws, LockOptions, LockPlace, Locks, ReleaseBy};
+use dm_sync::Arc;
+use dm_verbs::{Control, RemotePtr, Verbs};
+
+use crate::{NodeSize, OpenError, Options};
+
+/// A leaf layout that a tree can have: sealed by [`NodeFormat`].
+pub trait LeafFormat<K: KeyBytes>: NodeFormat<K> {
+    /// Tells pools of different layouts apart.
+    const TAG: u8;
+    /// The layout for nodes of a size and values of `value_bytes`.
+    ///
+    /// # Errors
+    /// Sizes that make no node.
+    fn of(node: NodeSize, value_bytes: usize) -> Result<Self, GeometryError>;
+}
+
+macro_rules! leaf_format {
+    ($node:ident, $tag:literal) => {
+        impl<K: KeyBytes> LeafFormat<K> for $node<K> {
+            const TAG: u8 = $tag;
+            fn of(node: NodeSize, value_bytes: usize) -> Result<Self, GeometryError> {
+                match node {
+                    NodeSize::Bytes(bytes) => Self::with_node_bytes(bytes, value_bytes),
+                    NodeSize::Span(span) => Self::with_span(span, value_bytes),
+                }
+            }
+        }
+    };
+}
+leaf_format!(Slotted, 1);
+leaf_format!(Checksummed, 2);
+leaf_format!(Bookend, 3);
+
+type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
+
+/// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
+pub type Client<'h, V, K, F = Slotted<K>> = Composed<'h, V, K, Inner<K>, Nodes<K, F>>;
+
+/// A Sherman tree, as the threads of one compute node share it: index cache, local locks, allocator.
+///
+/// `K` is the key, `F` the leaf layout (by default unsorted entries under line versions).
+#[derive(Debug)]
+pub struct Sherman<K: KeyBytes, F = Slotted<K>> {
+    inner: Inner<K>,
+    leaves: Nodes<K, F>,
+    locks: Arc<Locks>,
+    alloc: Arc<Allocator>,
+    composed: ComposedOptions,
+}
+
+/// The kind of index in a pool's superblock.
+const KIND: u32 = u32::from_le_bytes(*b"shrm");
+
+impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
+    /// Opens the pool's tree, creating it if the pool is empty. Any number of clients of any number of compute
+    /// nodes may do so at once.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the pool holds something else, sizes make no node, or the world lacks a promise.
+    pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
+        let leaf = F::of(options.node, options.value_bytes)?;
+        let superblock = Superblock::create_or_open(v, &Self::descriptor(options)).await?;
+        Self::over(v, options, leaf, &superblock)
+    }
+
+    /// Opens a tree that exists.
+    ///
+    /// # Errors
+    /// As [`Sherman::create_or_open`], and where the pool is empty.
+    pub async fn open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
+        let leaf = F::of(options.node, options.value_bytes)?;
+        let superblock = Superblock::open(v, &Self::descriptor(options)).await?;
+        Self::over(v, options, leaf, &superblock)
+    }
+
+    /// What must agree between all who open a pool.
+    fn descriptor(options: &Options) -> Descriptor {
+        let (unit, size) = match options.node {
+            NodeSize::Bytes(bytes) => (0, bytes),
+            NodeSize::Span(span) => (1, span),
+        };
+        let mut bytes = [0; 64];
+        bytes[0] = F::TAG;
+        bytes[1] = unit;
+        // A layout flaw: whoever shares words with such locks must know it.
+        bytes[2] = u8::from(options.flaws.lanes16);
+        bytes[8..16].copy_from_slice(&(K::LEN as u64).to_le_bytes());
+        bytes[16..24].copy_from_slice(&(options.value_bytes as u64).to_le_bytes());
+        bytes[24..32].copy_from_slice(&(size as u64).to_le_bytes());
+        let home = if options.on_chip {
+            LockHome::ChipIfAny
+        } else {
+            LockHome::Host
+        };
+        Descriptor {
+            kind: KIND,
+            bytes,
+            locks: LockPlan {
+                home,
+                per_node: options.locks_per_node,
+            },
+        }
+    }
+
+    fn over<V: Verbs>(v: &V, options: &Options, leaf: F, superblock: &Superblock) -> Result<Self, OpenError> {
+        let inner = Slotted::of(options.node, 8)?;
+        let flaws = options.flaws;
+        let lock_options = LockOptions {
+            local: if options.hierarchical {
+                Local::Queue {
+                    handover_max: options.handover_max,
+                }
+            } else {
+                Local::Off
+            },
+            release: if options.release_by_faa {
+                ReleaseBy::Faa
+            } else {
+                ReleaseBy::Auto
+            },
+            lock_and_read: options.lock_and_read,
+            combine: options.combine,
+            budget: options.attempts,
+            flaws: LockFlaws {
+                handover_before_write_back: flaws.handover_before_write_back,
+                packed_tickets: flaws.packed_tickets,
+                lanes16: flaws.lanes16,
+            },
+            place: if options.on_chip {
+                LockPlace::Chip
+            } else {
+                LockPlace::Host
+            },
+            ..LockOptions::default()
+        };
+        let table = GlobalLockTable::new(superblock.lock_tables.clone(), superblock.locks_per_node);
+        let locks = Arc::new(Locks::new(lock_options, table));
+        let nodes = superblock.memory_nodes();
+        for node in 0..nodes {
+            locks.check(&v.caps(dm_verbs::NodeId(node)))?;
+        }
+        let alloc = Arc::new(Allocator::new(nodes, v.compute_node()).chunk_bytes(options.chunk_bytes));
+        let node_options = NodeOptions {
+            attempts: options.attempts,
+            bias: options.bias,
+            flaws: LeafFlaws {
+                torn_entry_absent: flaws.torn_entry_absent,
+                no_read_window: flaws.no_read_window,
+                parent_before_left: flaws.parent_before_left,
+            },
+            ..NodeOptions::default()
+        };
+        let store = Nodes::new(inner, locks.clone(), alloc.clone(), node_options);
+        let cache_flaws = CacheFlaws {
+            recycled_slot: flaws.recycled_slot,
+        };
+        let cache = IndexCache::new(options.cache_bytes).with_flaws(cache_flaws);
+        let blink = BlinkOptions {
+            attempts: options.attempts,
+            root_race_fatal: flaws.root_race_fatal,
+        };
+        Ok(Self {
+            inner: Blink::new(store, cache, superblock.root_word, blink),
+            leaves: Nodes::new(leaf, locks.clone(), alloc.clone(), node_options),
+            locks,
+            alloc,
+            composed: ComposedOptions {
+                attempts: options.attempts,
+                cpu: options.cpu,
+                flaws: dm_index::Flaws {
+                    root_race_fatal: flaws.root_race_fatal,
+                },
+            },
+        })
+    }
+
+    /// A client over `v`'s connections.
+    pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K, F> {
+        Composed::new(v, &self.inner, &self.leaves, self.composed)
+    }
+
+    /// Reads all inner nodes into the index cache, as far as they fit; metered as housekeeping.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        self.inner.warm(v).await
+    }
+
+    /// Bytes of the index cache, every allocation counted.
+    pub fn cache_bytes(&self) -> u64 {
+        self.inner.cache().bytes()
+    }
+
+    /// Bytes of everything else that this compute node keeps for the tree: local locks, allocator, handles.
+    pub fn local_bytes(&self) -> u64 {
+        (self.locks.local_bytes() + self.alloc.local_bytes() + size_of::<Self>()) as u64
+    }
+
+    /// Bytes of nodes in use that this compute node has allocated, over all memory nodes.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.alloc.stats().in_use_bytes
+    }
+
+    /// The word that points to the root.
+    pub fn root_word(&self) -> RemotePtr {
+        self.inner.root_word()
+    }
+
+    /// Entries that fit into a leaf.
+    pub fn leaf_capacity(&self) -> usize {
+        self.leaves.format().capacity()
+    }
+
+    /// Bytes of a leaf.
+    pub fn leaf_bytes(&self) -> usize {
+        self.leaves.format().node_bytes()
+    }
+}

@@ -1,0 +1,168 @@
+//! Named presets: the default, the paper's steps, what was published.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::{Flaws, Options};
+
+/// Which leaf layout a tree has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeafKind {
+    /// Unsorted entries under line versions.
+    TwoLevel,
+    /// Sorted entries under a checksum, written back whole (FG, and every step before `+two-level`).
+    Checksummed,
+    /// Unsorted entries under versions at both ends, as published: unsound (T-S2a).
+    Bookend,
+}
+
+/// A preset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Variant {
+    /// All techniques, lock-and-read, no known flaw.
+    Default,
+    /// As the default, but the lock CAS is awaited before the READ, as the paper counts round trips.
+    PaperRtt,
+    /// What was published, with every flaw of it.
+    Published,
+    /// FG (Ziegler et al., SIGMOD 2019) as Sherman's Table 1 has it: checksum, sorted leaves, release by FAA.
+    Fg,
+    /// FG with release by WRITE: the baseline of Sherman's figures.
+    FgPlus,
+    /// FG+ with write-back and unlock in one chain.
+    Combine,
+    /// And locks in on-chip memory.
+    OnChip,
+    /// And local lock tables with wait queues and handover.
+    Hierarchical,
+    /// And two-level versions in unsorted leaves: Sherman as in its paper.
+    TwoLevel,
+}
+
+impl Variant {
+    /// All presets.
+    pub const ALL: [Self; 9] = [
+        Self::Default,
+        Self::PaperRtt,
+        Self::Published,
+        Self::Fg,
+        Self::FgPlus,
+        Self::Combine,
+        Self::OnChip,
+        Self::Hierarchical,
+        Self::TwoLevel,
+    ];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::PaperRtt => "paper-rtt",
+            Self::Published => "published",
+            Self::Fg => "fg",
+            Self::FgPlus => "fg+",
+            Self::Combine => "+combine",
+            Self::OnChip => "+on-chip",
+            Self::Hierarchical => "+hierarchical",
+            Self::TwoLevel => "+two-level",
+        }
+    }
+
+    /// The leaf layout that it takes.
+    pub const fn leaf(self) -> LeafKind {
+        match self {
+            Self::Default | Self::PaperRtt | Self::TwoLevel => LeafKind::TwoLevel,
+            Self::Published => LeafKind::Bookend,
+            Self::Fg | Self::FgPlus | Self::Combine | Self::OnChip | Self::Hierarchical => {
+                LeafKind::Checksummed
+            }
+        }
+    }
+
+    /// `base` with this preset's techniques and flaws.
+    #[must_use]
+    pub const fn apply(self, mut base: Options) -> Options {
+        // How many of the paper's cumulative steps are taken.
+        let steps = match self {
+            Self::Fg | Self::FgPlus => 0,
+            Self::Combine => 1,
+            Self::OnChip => 2,
+            Self::Hierarchical => 3,
+            Self::TwoLevel | Self::Default | Self::PaperRtt | Self::Published => 4,
+        };
+        base.combine = steps >= 1;
+        base.on_chip = steps >= 2;
+        base.hierarchical = steps >= 3;
+        base.handover_max = if steps >= 3 {
+            crate::options::DEFAULT_HANDOVER_MAX
+        } else {
+            0
+        };
+        base.lock_and_read = matches!(self, Self::Default);
+        base.release_by_faa = matches!(self, Self::Fg);
+        if matches!(self, Self::Published) {
+            base.flaws = Flaws::PUBLISHED;
+        }
+        base
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No such preset.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseVariantError(String);
+
+impl fmt::Display for ParseVariantError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no variant {:?}; there are", self.0)?;
+        Variant::ALL.iter().try_for_each(|v| write!(f, " {v}"))
+    }
+}
+
+impl core::error::Error for ParseVariantError {}
+
+impl FromStr for Variant {
+    type Err = ParseVariantError;
+    fn from_str(s: &str) -> Result<Self, ParseVariantError> {
+        Self::ALL
+            .into_iter()
+            .find(|v| v.name() == s)
+            .ok_or_else(|| ParseVariantError(s.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for v in Variant::ALL {
+            assert_eq!(v.name().parse(), Ok(v));
+        }
+        assert!("+onchip".parse::<Variant>().is_err());
+    }
+
+    #[test]
+    fn steps_are_cumulative() {
+        let on = |v: Variant| {
+            let o = v.apply(Options::new(8));
+            [
+                o.combine,
+                o.on_chip,
+                o.hierarchical,
+                v.leaf() == LeafKind::TwoLevel,
+            ]
+        };
+        assert_eq!(on(Variant::FgPlus), [false; 4]);
+        assert_eq!(on(Variant::Combine), [true, false, false, false]);
+        assert_eq!(on(Variant::OnChip), [true, true, false, false]);
+        assert_eq!(on(Variant::Hierarchical), [true, true, true, false]);
+        assert_eq!(on(Variant::TwoLevel), [true; 4]);
+    }
+}
