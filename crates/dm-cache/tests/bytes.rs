@@ -1,5 +1,6 @@
 //! `IndexCache::bytes` against an allocator that counts.
 #![cfg(not(dm_loom))]
+#![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use core::cell::Cell;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -59,7 +60,7 @@ fn offer<K: dm_cache::CacheKey>(
         high: Some(key(low + children * step)),
         incarnation: 0,
         entries: (0..children).map(move |i| {
-            let at = RemotePtr::new(NodeId(i as u16 % 3), i * distance & ((1 << 48) - 1)).unwrap();
+            let at = RemotePtr::new(NodeId(i as u16 % 3), (i * distance) & ((1 << 48) - 1)).unwrap();
             (key(low + i * step), at)
         }),
     })

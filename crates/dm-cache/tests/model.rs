@@ -1,5 +1,6 @@
 //! The cache against a plain list of images that is searched from end to end.
 #![cfg(not(dm_loom))]
+#![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use dm_cache::{Admitted, CachedNode, Hit, IndexCache, NodeImage};
 use dm_sync::{Fingerprint, fingerprint_unordered};

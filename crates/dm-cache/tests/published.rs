@@ -1,5 +1,6 @@
 //! What is published and broken, and what became of it: T-S7, S9, S11.
 #![cfg(not(dm_loom))]
+#![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use dm_cache::{Admitted, CacheFlaws, Hit, IndexCache, NodeImage};
 use dm_verbs::{NodeId, RemotePtr};

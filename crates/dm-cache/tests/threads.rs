@@ -1,5 +1,6 @@
 //! Readers beside writers: whatever a reader gets is a child that some image gave for its key.
 #![cfg(not(dm_loom))]
+#![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use dm_cache::{IndexCache, NodeImage};
 use dm_sync::atomic::{AtomicBool, Ordering};
