@@ -1,0 +1,15 @@
+//! What a run has to tell: rows for machines, a table for the terminal, curves for the eye.
+//!
+//! One [`Row`] is one point: one index at one client count under one workload. Everything else is drawn from rows,
+//! so that a file of rows can be plotted again later.
+
+mod plot;
+mod row;
+mod table;
+
+pub(crate) use plot::{Curves, PlotError};
+pub(crate) use row::{Row, RowError, read_json_lines, write_csv, write_json_lines};
+pub(crate) use table::table;
+
+#[cfg(test)]
+mod samples;
