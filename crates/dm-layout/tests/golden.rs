@@ -1,5 +1,4 @@
 //! Exact bytes: a change here is a change of what lies in running pools.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use dm_layout::{
     Bookend, CheckFailure, Checksummed, FenceKeys, Guard, Key8, LineLag, LineVersions, Lookup, NodeFormat,
