@@ -203,6 +203,11 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
             remote.write(&left, range);
             let range = format.finish_merge(&mut left, &right_header).unwrap();
             remote.write(&left, range);
+            // The next split then cuts higher, and keys that came back stay.
+            if let Some(slot) = new.and_then(|small| format.find(&left, &key(small)).unwrap()) {
+                let range = format.remove(&mut left, slot);
+                remote.write(&left, range);
+            }
         }
     }
     assert_eq!(
@@ -266,6 +271,9 @@ fn repeated_changes_are_sound_in_any_order() {
     let format = Slotted::<Key8>::tiny(8).unwrap();
     for landing in [Landing::Increasing, Landing::Decreasing] {
         let verdict = structural(&format, &keys, None, 3, true, landing);
+        assert_eq!(verdict.wrong, 0, "{verdict:?}");
+        let format = Slotted::<Key8>::with_span(5, 8).unwrap();
+        let verdict = structural(&format, &[20, 30, 40, 50], Some(5), 2, true, landing);
         assert_eq!(verdict.wrong, 0, "{verdict:?}");
     }
 }
