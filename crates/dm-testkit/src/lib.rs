@@ -1,1 +1,60 @@
-//! Operation scripts, reference model and the conformance macro
+//! What every index of dmkit is tested with, in any world: a model, scripts that check every answer, `conformance!`.
+//!
+//! An index is described once ([`IndexUnderTest`], [`Family`]); a [`World`] is loopback or the simulator, made by hand
+//! or as one of [`WorldKind::ALL`]; a [`Job`] is what a client does there. On top of that:
+//!
+//! | item | question it answers |
+//! |---|---|
+//! | [`Op`], [`Model`], [`apply`] | does a single client see what a `BTreeMap` would show? (shared by proptest and fuzzing) |
+//! | [`Stress`], [`stress`] | do many clients on many compute nodes see only what they may? |
+//! | [`conformance!`] | all of it, for one index, in every world |
+//!
+//! ```text
+//!   key numbers   0   1   2   3   4   5   6   7   8  …      3 clients
+//!   owner         hot 1   2   0   1   2   0   1   hot …     only the owner writes; it knows the one right answer
+//!                 └── everybody writes; every call is recorded and checked for linearizability
+//! ```
+//!
+//! # Invariants
+//! * **I1** No answer goes unchecked: those about a client's own keys exactly, those about hot keys by their history,
+//!   all others for being a whole value that its owner has written.
+//! * **I2** A run that was cut short, got stuck or erred is no pass.
+//! * **I3** A failure names the world, the client and the seed.
+//!
+//! # Example
+//! The model alone; see [`IndexUnderTest`] for how an index is described.
+//! ```
+//! use dm_index::{Applied, Key8};
+//! use dm_testkit::{Model, Op, TestKey};
+//!
+//! let mut model = Model::new(16);
+//! let op = Op::Upsert(Key8::nth(3), 99);
+//! assert_eq!(model.write(&op), Some(Applied::Inserted));
+//! assert_eq!(model.write(&op), Some(Applied::Replaced));
+//! ```
+#![forbid(unsafe_code)]
+
+mod conformance;
+mod index;
+mod key;
+mod model;
+mod op;
+mod report;
+mod rng;
+mod stress;
+mod stress_client;
+mod world;
+
+pub use conformance::conform;
+pub use index::{Failure, Family, IndexUnderTest};
+pub use key::TestKey;
+pub use model::{Mismatch, Model, apply, check_all};
+pub use op::{OP_BYTES, Op, value_of};
+pub use report::{Calls, Report};
+pub use rng::Rng;
+pub use stress::{Mix, Stress, stress};
+pub use world::{Job, Seat, World, WorldKind, seats};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

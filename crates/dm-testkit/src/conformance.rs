@@ -1,0 +1,461 @@
+//! One script for every index in every world.
+
+use core::fmt::Display;
+
+use dm_index::{Applied, IndexError, Key8, Key32, KeyBytes, RangeIndex, Scan};
+use dm_sync::Arc;
+use dm_verbs::{Control, Verbs};
+
+use crate::{
+    Family, IndexUnderTest, Job, Mix, Model, Op, Rng, Stress, TestKey, World, WorldKind, apply, check_all,
+    seats, stress, value_of,
+};
+
+/// Runs the whole script for `family` in worlds of `kind`:
+///
+/// 1. one client against the model, for 8- and 32-byte keys and values of 1 to 200 bytes: the empty index, the
+///    smallest and the largest key, a drawn script of all six operations, refused arguments, then everything once
+///    more over a second handle;
+/// 2. many clients that open and fill an empty pool at once;
+/// 3. bulk loads of several fills, read back, refused where there is something, and grown;
+/// 4. a handle of another compute node whose cache goes out of date;
+/// 5. many clients on several compute and memory nodes, all answers checked; and the same with scans across many
+///    nodes beside writers.
+///
+/// # Panics
+/// With the part, the world and the seed, if anything is not as it must be.
+pub fn conform<F: Family>(family: &F, kind: WorldKind) {
+    for value_bytes in [1, 8, 64, 200] {
+        single(
+            &format!("8-byte keys, {value_bytes}-byte values"),
+            family.index::<Key8>(value_bytes),
+            kind,
+        );
+    }
+    single("32-byte keys, 8-byte values", family.index::<Key32>(8), kind);
+    single("32-byte keys, 64-byte values", family.index::<Key32>(64), kind);
+    bootstrap(family.index::<Key8>(8), kind);
+    bulk(|| family.index::<Key8>(8), kind);
+    bulk(|| family.index::<Key32>(20), kind);
+    second_handle(family.index::<Key8>(8), kind);
+    many(family.index::<Key8>(8), kind, Mix::DEFAULT);
+    many(family.index::<Key32>(100), kind, Mix::DEFAULT);
+    many(family.index::<Key8>(16), kind, Mix::SCANS);
+}
+
+/// Makes a `#[test]` of [`conform`] for each named [`Family`] and each world.
+///
+/// ```text
+/// dm_testkit::conformance! {
+///     default => MyIndex::new();
+///     without_cache => MyIndex::new().cache_bytes(0);
+/// }
+/// ```
+#[macro_export]
+macro_rules! conformance {
+    ($($name:ident => $family:expr;)*) => { $(
+        mod $name {
+            use super::*;
+            #[test]
+            fn loopback() {
+                $crate::conform(&$family, $crate::WorldKind::Loopback);
+            }
+            #[test]
+            fn loopback_delays() {
+                $crate::conform(&$family, $crate::WorldKind::LoopbackDelays);
+            }
+            #[test]
+            fn loopback_bare() {
+                $crate::conform(&$family, $crate::WorldKind::LoopbackBare);
+            }
+            #[test]
+            fn sim_cx5() {
+                $crate::conform(&$family, $crate::WorldKind::SimCx5);
+            }
+            #[test]
+            fn sim_cx6() {
+                $crate::conform(&$family, $crate::WorldKind::SimCx6);
+            }
+            #[test]
+            fn sim_cx6_colocated() {
+                $crate::conform(&$family, $crate::WorldKind::SimCx6Colocated);
+            }
+        }
+    )* };
+}
+
+type Checked = Result<(), String>;
+
+fn text(e: impl Display) -> String {
+    e.to_string()
+}
+
+fn expect<T: PartialEq + core::fmt::Debug>(what: &str, found: T, expected: T) -> Checked {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("{what}: expected {expected:?}, found {found:?}"))
+    }
+}
+
+#[track_caller]
+fn pass(part: &str, kind: WorldKind, seed: u64, result: Checked) {
+    if let Err(e) = result {
+        panic!("{part}, in {kind}, seed {seed:#x}: {e}");
+    }
+}
+
+/// Operations of the drawn script of a single client.
+const SCRIPT: usize = 3_000;
+/// Keys that it uses: about half of them are present at a time.
+const SCRIPT_KEYS: u64 = 600;
+
+struct Single<I> {
+    index: I,
+    seed: u64,
+}
+
+fn single<I: IndexUnderTest>(part: &str, index: I, kind: WorldKind) {
+    let seed = 0x51 + index.value_bytes() as u64;
+    let result = kind.build(1, 3, seed).run_one(Single { index, seed });
+    pass(&format!("single client, {part}"), kind, seed, result);
+}
+
+impl<I: IndexUnderTest> Job for Single<I> {
+    type Out = Checked;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Checked {
+        let handle = self.index.open(v).await.map_err(text)?;
+        let mut model = Model::new(self.index.value_bytes());
+        {
+            let client = I::client(&handle, v);
+            empty(&client).await?;
+            edges(&client, &mut model).await?;
+            let mut rng = Rng::new(self.seed, 0);
+            for i in 0..SCRIPT {
+                let op = Op::draw(&mut rng, SCRIPT_KEYS);
+                apply(&client, &mut model, &op)
+                    .await
+                    .map_err(|e| format!("operation {i}: {e}"))?;
+            }
+            check_all(&client, &model).await.map_err(text)?;
+            refused(&client).await?;
+        }
+        let again = self.index.open(v).await.map_err(text)?;
+        check_all(&I::client(&again, v), &model)
+            .await
+            .map_err(|e| format!("over a second handle: {e}"))
+    }
+}
+
+async fn empty<I>(index: &I) -> Checked
+where
+    I: RangeIndex,
+    I::Key: TestKey,
+{
+    let mut model = Model::new(index.value_bytes());
+    for key in [I::Key::MIN, I::Key::nth(5), I::Key::MAX] {
+        for op in [
+            Op::Get(key),
+            Op::Scan(key, 10),
+            Op::Update(key, 1),
+            Op::Remove(key),
+            Op::Scan(key, 0),
+        ] {
+            apply(index, &mut model, &op)
+                .await
+                .map_err(|e| format!("empty index: {e}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// No key and no value is reserved.
+async fn edges<I>(index: &I, model: &mut Model<I::Key>) -> Checked
+where
+    I: RangeIndex,
+    I::Key: TestKey,
+{
+    for key in [I::Key::MIN, I::Key::MAX] {
+        // All zeroes, all ones, and something.
+        for seed in [0, 255, 7] {
+            for op in [
+                Op::Insert(key, seed),
+                Op::Get(key),
+                Op::Insert(key, 3),
+                Op::Scan(I::Key::MIN, 10),
+                Op::Remove(key),
+                Op::Get(key),
+                Op::Upsert(key, seed),
+                Op::Update(key, seed ^ 255),
+                Op::Scan(key, 1),
+                Op::Upsert(key, seed),
+                Op::Get(key),
+                Op::Remove(key),
+                Op::Remove(key),
+            ] {
+                apply(index, model, &op)
+                    .await
+                    .map_err(|e| format!("edge of the key space: {e}"))?;
+            }
+        }
+        apply(index, model, &Op::Insert(key, 9)).await.map_err(text)?;
+    }
+    Ok(())
+}
+
+/// Arguments that must be refused by name.
+async fn refused<I>(index: &I) -> Checked
+where
+    I: RangeIndex,
+    I::Key: TestKey,
+{
+    let expected = index.value_bytes();
+    for found in [0, expected - 1, expected + 1] {
+        let error = IndexError::ValueLength { found, expected };
+        let key = I::Key::nth(1);
+        let long = value_of(7, found);
+        expect(
+            "a value of the wrong length, inserted",
+            index.insert(&key, &long).await,
+            Err(error),
+        )?;
+        expect(
+            "a value of the wrong length, updated",
+            index.update(&key, &long).await,
+            Err(error),
+        )?;
+        expect(
+            "a value of the wrong length, upserted",
+            index.upsert(&key, &long).await,
+            Err(error),
+        )?;
+    }
+    match index.bulk_load(1.0, |_| None).await {
+        Err(IndexError::NotEmpty { .. }) => Ok(()),
+        other => Err(format!(
+            "a bulk load into an index with entries answered {other:?}"
+        )),
+    }
+}
+
+/// Clients that find an empty pool at once.
+const BOOT: u64 = 24;
+/// Keys that each of them inserts.
+const BOOT_KEYS: u64 = 40;
+
+struct Boot<I>(I);
+
+impl<I: IndexUnderTest> Job for Boot<I> {
+    type Out = Result<I::Handle, String>;
+    async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> Self::Out {
+        let handle = self
+            .0
+            .open(v)
+            .await
+            .map_err(|e| format!("client {number} opens: {e}"))?;
+        {
+            let client = I::client(&handle, v);
+            let me = number as u64;
+            for i in 0..BOOT_KEYS {
+                let (key, value) = (
+                    I::Key::nth(i * BOOT + me),
+                    value_of(1000 + me, self.0.value_bytes()),
+                );
+                let applied = client.insert(&key, &value).await;
+                expect(
+                    &format!("client {me}, insert {i}"),
+                    applied,
+                    Ok(Applied::Inserted),
+                )?;
+            }
+            // One key that everybody wants: exactly one gets it.
+            let common = I::Key::nth(BOOT * BOOT_KEYS);
+            let applied = client
+                .insert(&common, &value_of(1, self.0.value_bytes()))
+                .await
+                .map_err(text)?;
+            if !matches!(applied, Applied::Inserted | Applied::Present) {
+                return Err(format!("client {me}: an insert answered {applied:?}"));
+            }
+        }
+        Ok(handle)
+    }
+}
+
+struct BootLook<I: IndexUnderTest>(Vec<I::Handle>, usize);
+
+impl<I: IndexUnderTest> Job for BootLook<I> {
+    type Out = Checked;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Checked {
+        let mut model = Model::new(self.1);
+        for n in 0..BOOT * BOOT_KEYS {
+            model.write(&Op::Insert(I::Key::nth(n), 1000 + n % BOOT));
+        }
+        model.write(&Op::Insert(I::Key::nth(BOOT * BOOT_KEYS), 1));
+        for handle in &self.0 {
+            check_all(&I::client(handle, v), &model).await.map_err(text)?;
+        }
+        Ok(())
+    }
+}
+
+fn bootstrap<I: IndexUnderTest>(index: I, kind: WorldKind) {
+    let seed = 0xb007;
+    let world = kind.build(4, 3, seed);
+    let value_bytes = index.value_bytes();
+    let opened = world.run(&seats(4, 8, (BOOT / 8) as u16), &Arc::new(Boot(index)));
+    let result = opened
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()
+        .and_then(|handles| world.run_one(BootLook::<I>(handles, value_bytes)));
+    pass("concurrent bootstrap", kind, seed, result);
+}
+
+/// Entries of a bulk load; with every third number left out.
+const BULK: u64 = 5_000;
+
+struct Bulk<I> {
+    index: I,
+    fill: f64,
+    entries: u64,
+}
+
+impl<I: IndexUnderTest> Job for Bulk<I> {
+    type Out = Checked;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Checked {
+        let bytes = self.index.value_bytes();
+        let handle = self.index.open(v).await.map_err(text)?;
+        let client = I::client(&handle, v);
+        let descending = [I::Key::nth(2), I::Key::nth(1)];
+        for (why, fill, keys) in [
+            ("a fill of 0", 0.0, &descending[..1]),
+            ("a fill above 1", 1.5, &descending[..1]),
+            ("descending keys", 0.5, &descending[..]),
+        ] {
+            let mut keys = keys.iter();
+            let refused = client.bulk_load(fill, |value| {
+                value.extend_from_slice(&value_of(1, bytes));
+                keys.next().copied()
+            });
+            match refused.await {
+                Err(IndexError::BadInput { .. }) => {}
+                other => return Err(format!("a bulk load with {why} answered {other:?}")),
+            }
+        }
+        let mut model = Model::new(bytes);
+        let mut numbers = (0..self.entries).map(|i| i + i / 2);
+        let loaded = client.bulk_load(self.fill, |value| {
+            let n = numbers.next()?;
+            model.write(&Op::Insert(I::Key::nth(n), n));
+            value.extend_from_slice(&value_of(n, bytes));
+            Some(I::Key::nth(n))
+        });
+        expect("entries loaded", loaded.await, Ok(self.entries))?;
+        check_all(&client, &model)
+            .await
+            .map_err(|e| format!("as loaded: {e}"))?;
+        let again = client.bulk_load(self.fill, |_| None).await;
+        if !matches!(again, Err(IndexError::NotEmpty { .. })) {
+            return Err(format!("a second bulk load answered {again:?}"));
+        }
+        let mut rng = Rng::new(self.entries, 1);
+        for _ in 0..SCRIPT {
+            let op = Op::draw(&mut rng, self.entries * 3 / 2 + 10);
+            apply(&client, &mut model, &op)
+                .await
+                .map_err(|e| format!("after the load: {e}"))?;
+        }
+        check_all(&client, &model)
+            .await
+            .map_err(|e| format!("grown: {e}"))
+    }
+}
+
+fn bulk<I: IndexUnderTest>(index: impl Fn() -> I, kind: WorldKind) {
+    for (fill, entries) in [
+        (0.5, BULK),
+        (0.8, BULK),
+        (1.0, BULK),
+        (1.0, 0),
+        (1.0, 1),
+        (0.001, 40),
+    ] {
+        let seed = 0xb01c;
+        let result = kind.build(1, 3, seed).run_one(Bulk {
+            index: index(),
+            fill,
+            entries,
+        });
+        pass(
+            &format!("bulk load of {entries} entries, fill {fill}"),
+            kind,
+            seed,
+            result,
+        );
+    }
+}
+
+/// Two handles, as of two compute nodes, used in turns: each finds what the other did to nodes that it has cached.
+struct Turns<I>(I);
+
+impl<I: IndexUnderTest> Job for Turns<I> {
+    type Out = Checked;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Checked {
+        let handles = [
+            self.0.open(v).await.map_err(text)?,
+            self.0.open(v).await.map_err(text)?,
+        ];
+        let mut model = Model::new(self.0.value_bytes());
+        let mut rng = Rng::new(2, 2);
+        for turn in 0..20 {
+            let client = I::client(&handles[turn % 2], v);
+            for _ in 0..200 {
+                // More keys from turn to turn: nodes split under the other's cache.
+                let op = Op::draw(&mut rng, 100 + 200 * turn as u64);
+                apply(&client, &mut model, &op)
+                    .await
+                    .map_err(|e| format!("turn {turn}: {e}"))?;
+            }
+        }
+        let mut scan = Scan::new();
+        let other = I::client(&handles[0], v);
+        other.scan(&I::Key::MIN, 7, &mut scan).await.map_err(text)?;
+        check_all(&other, &model).await.map_err(text)
+    }
+}
+
+fn second_handle<I: IndexUnderTest>(index: I, kind: WorldKind) {
+    let seed = 0x2d;
+    pass(
+        "two handles in turns",
+        kind,
+        seed,
+        kind.build(1, 2, seed).run_one(Turns(index)),
+    );
+}
+
+/// Operations of all clients together.
+const MANY: u64 = 20_000;
+
+fn many<I: IndexUnderTest>(index: I, kind: WorldKind, mix: Mix) {
+    let seed = 0x3a17;
+    let world: World = kind.build(3, 3, seed);
+    let script = Stress {
+        mix,
+        keys: 4_000,
+        hot_percent: 10,
+        scan_max: 400,
+        ..Stress::new(MANY, seed)
+    };
+    let report = stress(index, &world, &seats(3, 6, 3), &script).expect_correct();
+    let calls = report.calls;
+    assert_eq!(calls.total(), MANY, "{kind}: {report}");
+    assert!(
+        report.meter.splits > 20 && report.scanned > MANY / 4,
+        "{kind}: {report}"
+    );
+    assert!(
+        report.linearized.0 > MANY / 20 && report.verified > 3_000,
+        "{kind}: {report}"
+    );
+}

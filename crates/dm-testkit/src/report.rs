@@ -1,0 +1,113 @@
+//! What a concurrent run found.
+
+use core::fmt;
+
+use dm_verbs::Counters;
+
+/// Calls by operation.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Calls {
+    /// Gets.
+    pub gets: u64,
+    /// Inserts.
+    pub inserts: u64,
+    /// Updates.
+    pub updates: u64,
+    /// Upserts.
+    pub upserts: u64,
+    /// Removes.
+    pub removes: u64,
+    /// Scans.
+    pub scans: u64,
+}
+
+impl Calls {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.gets + self.inserts + self.updates + self.upserts + self.removes + self.scans
+    }
+
+    pub(crate) fn add(&mut self, o: &Self) {
+        self.gets += o.gets;
+        self.inserts += o.inserts;
+        self.updates += o.updates;
+        self.upserts += o.upserts;
+        self.removes += o.removes;
+        self.scans += o.scans;
+    }
+}
+
+/// Wrong answers of which the text is kept, per client.
+pub(crate) const TEXTS_MAX: usize = 8;
+
+/// What a run of [`crate::stress`] did and found.
+#[derive(Clone, Default, Debug)]
+#[must_use = "a run is a pass only if `expect_correct` says so"]
+pub struct Report {
+    /// Calls that were made and answered.
+    pub calls: Calls,
+    /// Entries that scans returned, each of them checked.
+    pub scanned: u64,
+    /// Answers that can't be, and errors.
+    pub wrong: u64,
+    /// The first of them in words.
+    pub texts: Vec<String>,
+    /// Calls whose history was checked for linearizability, and how many keys they were on.
+    pub linearized: (u64, u64),
+    /// Keys that the last look over the whole index found as they must be.
+    pub verified: u64,
+    /// What the clients' meters counted.
+    pub meter: Counters,
+    /// World, seed and size, for the message.
+    pub title: String,
+}
+
+impl Report {
+    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
+        self.wrong += 1;
+        if self.texts.len() < TEXTS_MAX {
+            self.texts.push(text());
+        }
+    }
+
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.calls.add(&other.calls);
+        self.scanned += other.scanned;
+        self.wrong += other.wrong;
+        self.texts.extend(other.texts);
+        self.meter += other.meter;
+    }
+
+    /// For tests: itself.
+    ///
+    /// # Panics
+    /// With its text if anything was wrong.
+    #[track_caller]
+    pub fn expect_correct(self) -> Self {
+        assert!(self.wrong == 0, "{self}");
+        self
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (calls, keys) = self.linearized;
+        write!(
+            f,
+            "{}: {} operations, {} scanned entries, {} splits, {} merges, {calls} calls on {keys} hot keys linearized, \
+             {} keys verified at the end, {} lock retries, {} handovers, {} torn reads; {} wrong",
+            self.title,
+            self.calls.total(),
+            self.scanned,
+            self.meter.splits,
+            self.meter.merges,
+            self.verified,
+            self.meter.lock_retries,
+            self.meter.handovers,
+            self.meter.torn_reads,
+            self.wrong,
+        )?;
+        self.texts.iter().try_for_each(|text| write!(f, "\n  {text}"))
+    }
+}

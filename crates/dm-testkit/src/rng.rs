@@ -1,0 +1,30 @@
+//! A small generator: one seed, one script.
+
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). For scripts, not for statistics.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// Stream number `stream` of `seed`.
+    #[must_use]
+    pub fn new(seed: u64, stream: u64) -> Self {
+        let mut rng = Self(seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95));
+        // Neighbouring seeds differ in few bits: one step mixes them.
+        Self(rng.word())
+    }
+
+    /// The next 64 bits.
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `limit`, which must not be 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        // The bias of the multiplication is below limit / 2^64.
+        let wide = u128::from(self.word()) * u128::from(limit);
+        u64::try_from(wide >> 64).unwrap_or(0)
+    }
+}

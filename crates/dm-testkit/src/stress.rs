@@ -1,0 +1,250 @@
+//! Many clients on one index, every answer checked.
+
+use dm_history::{History, KvMap, KvOp, KvRet, Limits, Verdict, check};
+use dm_index::RangeIndex;
+use dm_sync::Arc;
+use dm_sync::atomic::AtomicU32;
+use dm_verbs::{Control, Counters, Verbs};
+
+use crate::stress_client::{Client, verify};
+use crate::{Failure, IndexUnderTest, Job, Report, Seat, World};
+
+/// Weights of the operations of a stress run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the names of the operations")]
+pub struct Mix {
+    pub get: u32,
+    pub insert: u32,
+    pub update: u32,
+    pub upsert: u32,
+    pub remove: u32,
+    pub scan: u32,
+}
+
+impl Mix {
+    /// Everything, more writes than reads, more keys coming than going.
+    pub const DEFAULT: Self = Self {
+        get: 30,
+        insert: 25,
+        update: 15,
+        upsert: 15,
+        remove: 13,
+        scan: 2,
+    };
+    /// Every third operation a scan.
+    pub const SCANS: Self = Self {
+        get: 7,
+        insert: 20,
+        update: 10,
+        upsert: 15,
+        remove: 15,
+        scan: 33,
+    };
+
+    pub(crate) fn total(&self) -> u64 {
+        [
+            self.get,
+            self.insert,
+            self.update,
+            self.upsert,
+            self.remove,
+            self.scan,
+        ]
+        .map(u64::from)
+        .iter()
+        .sum()
+    }
+}
+
+/// Size and shape of a stress run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stress {
+    /// Operations of all clients together.
+    pub operations: u64,
+    /// Keys of the index; client c owns those whose number is c modulo the clients, but for the hot ones.
+    pub keys: u64,
+    /// How many keys are hot: written by everybody, a few at a time.
+    pub hot_keys: u64,
+    /// Percentage of operations on hot keys.
+    pub hot_percent: u64,
+    /// Which operations.
+    pub mix: Mix,
+    /// Most entries that a scan asks for.
+    pub scan_max: u64,
+    /// The seed of the clients' scripts.
+    pub seed: u64,
+}
+
+/// Hot keys that are in use at a time: clients get on at about the same pace, so they meet there.
+pub(crate) const HOT_AT_ONCE: u64 = 4;
+
+impl Stress {
+    /// Of `operations`, over a tenth as many keys.
+    #[must_use]
+    pub const fn new(operations: u64, seed: u64) -> Self {
+        let keys = if operations < 10_000 {
+            1_000
+        } else {
+            operations / 10
+        };
+        Self {
+            operations,
+            keys,
+            // About 500 recorded calls on each.
+            hot_keys: operations / 10_000 + HOT_AT_ONCE,
+            hot_percent: 5,
+            mix: Mix::DEFAULT,
+            scan_max: 100,
+            seed,
+        }
+    }
+
+    pub(crate) fn is_hot(&self, key: u64) -> bool {
+        let stride = self.hot_stride();
+        key.is_multiple_of(stride) && key / stride < self.hot_keys
+    }
+
+    pub(crate) fn hot_stride(&self) -> u64 {
+        (self.keys / self.hot_keys.max(1)).max(1)
+    }
+}
+
+pub(crate) type HotHistory = History<KvOp<u64, u64>, KvRet<u64>>;
+
+/// What a client brings back from its run.
+pub(crate) struct Done {
+    pub(crate) report: Report,
+    /// The last write of each of its own keys, in their order; 0 for absent.
+    pub(crate) own: Vec<u32>,
+    pub(crate) hot: HotHistory,
+}
+
+/// Each client of a compute node uses that node's handle.
+struct Open<I> {
+    index: Arc<I>,
+}
+
+impl<I: IndexUnderTest> Job for Open<I> {
+    type Out = Result<I::Handle, Failure>;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
+        self.index.open(v).await
+    }
+}
+
+struct Run<I: IndexUnderTest> {
+    stress: Stress,
+    handles: Vec<I::Handle>,
+    /// By client: the handle that it uses.
+    handle_of: Vec<usize>,
+    /// By client: writes that it has begun.
+    begun: Vec<AtomicU32>,
+}
+
+impl<I: IndexUnderTest> Job for Run<I> {
+    type Out = Done;
+    async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> Done {
+        let handle = &self.handles[self.handle_of[number]];
+        let index = I::client(handle, v);
+        let before = v.meter().counters();
+        let mut client = Client::new(&self.stress, &self.begun, number, v, index.value_bytes());
+        client.run(&index).await;
+        let mut done = client.done();
+        done.report.meter = v.meter().counters() - before;
+        done
+    }
+}
+
+/// A client that joins when all is over, with nothing cached, looks at everything.
+struct Look<I> {
+    index: Arc<I>,
+    stress: Stress,
+    own: Vec<Vec<u32>>,
+}
+
+impl<I: IndexUnderTest> Job for Look<I> {
+    type Out = (u64, Report);
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> (u64, Report) {
+        let mut report = Report::default();
+        match self.index.open(v).await {
+            Ok(handle) => {
+                let verified = verify(&I::client(&handle, v), &self.stress, &self.own, &mut report).await;
+                (verified, report)
+            }
+            Err(e) => {
+                report.note(|| format!("opening the index again: {e}"));
+                (0, report)
+            }
+        }
+    }
+}
+
+/// Runs clients on `seats` over a new index in `world`; each compute node has a handle of its own, and all of them
+/// open the pool at once.
+///
+/// # Panics
+/// When there are no seats, or more than 4094.
+pub fn stress<I: IndexUnderTest>(index: I, world: &World, seats: &[Seat], stress: &Stress) -> Report {
+    let index = Arc::new(index);
+    let mut report = Report {
+        title: format!("{} clients, seed {:#x}", seats.len(), stress.seed),
+        ..Report::default()
+    };
+    assert!(
+        (1..4095).contains(&seats.len()),
+        "1 to 4094 clients, not {}",
+        seats.len()
+    );
+    let mut nodes: Vec<u16> = seats.iter().map(|seat| seat.compute_node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let openers: Vec<Seat> = nodes
+        .iter()
+        .map(|&compute_node| Seat {
+            compute_node,
+            thread: 0,
+        })
+        .collect();
+    let opened = world.run(
+        &openers,
+        &Arc::new(Open {
+            index: Arc::clone(&index),
+        }),
+    );
+    let handles = match opened.into_iter().collect::<Result<Vec<_>, _>>() {
+        Ok(handles) => handles,
+        Err(e) => {
+            report.note(|| format!("opening the index: {e}"));
+            return report;
+        }
+    };
+    let place = |seat: &Seat| nodes.iter().position(|&node| node == seat.compute_node);
+    let run = Arc::new(Run::<I> {
+        stress: *stress,
+        handles,
+        handle_of: seats.iter().filter_map(place).collect(),
+        begun: seats.iter().map(|_| AtomicU32::new(0)).collect(),
+    });
+    let mut hot = HotHistory::new();
+    let mut own = Vec::with_capacity(seats.len());
+    for done in world.run(seats, &run) {
+        report.absorb(done.report);
+        hot.append(done.hot);
+        own.push(done.own);
+    }
+    match check(&KvMap::empty(), &hot, Limits::default()) {
+        Verdict::Linearizable(passed) => report.linearized = (passed.operations as u64, passed.keys as u64),
+        other => report.note(|| format!("hot keys: {other}")),
+    }
+    let (verified, last) = world.run_one(Look {
+        index,
+        stress: *stress,
+        own,
+    });
+    report.verified = verified;
+    // The look's verbs are not the run's.
+    report.absorb(Report {
+        meter: Counters::default(),
+        ..last
+    });
+    report
+}

@@ -1,0 +1,262 @@
+//! Worlds as tests use them: clients with seats run jobs.
+
+use core::fmt;
+use core::future::Future;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use dm_loopback::Loopback;
+use dm_sim::{CostModel, RunEnd, Sim};
+use dm_sync::{Arc, thread};
+use dm_verbs::{CasThenRead, Control, LineOrder, Verbs};
+
+/// Where a client sits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Seat {
+    /// Its compute node.
+    pub compute_node: u16,
+    /// Its thread there, which it shares with all clients of that seat.
+    pub thread: u16,
+}
+
+/// `threads` threads dealt out over `compute_nodes`, each with `coroutines` clients.
+#[must_use]
+pub fn seats(compute_nodes: u16, threads: u16, coroutines: u16) -> Vec<Seat> {
+    let seat = |t| Seat {
+        compute_node: t % compute_nodes.max(1),
+        thread: t / compute_nodes.max(1),
+    };
+    (0..threads)
+        .flat_map(|t| (0..coroutines).map(move |_| seat(t)))
+        .collect()
+}
+
+/// What each of some clients does.
+pub trait Job: Send + Sync + 'static {
+    /// What a client brings back.
+    type Out: Send + 'static;
+
+    /// The work of client number `number` (an index into the seats).
+    fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> impl Future<Output = Self::Out>;
+}
+
+/// A world that runs jobs. What one job leaves in its memory the next one finds.
+#[derive(Debug)]
+pub enum World {
+    /// Real threads.
+    Loopback(Loopback),
+    /// Virtual time.
+    Sim(Box<Sim>),
+}
+
+impl From<Loopback> for World {
+    fn from(world: Loopback) -> Self {
+        Self::Loopback(world)
+    }
+}
+impl From<Sim> for World {
+    fn from(world: Sim) -> Self {
+        Self::Sim(Box::new(world))
+    }
+}
+
+impl World {
+    /// Runs `job` on a client for each of `seats`, all at once, and gives what they brought back, in order.
+    ///
+    /// # Panics
+    /// When a client panics, no client id is left, or (in the simulator, which can tell) clients wait for ever.
+    pub fn run<J: Job>(&self, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
+        match self {
+            Self::Loopback(world) => run_loopback(world, seats, &**job),
+            Self::Sim(sim) => run_sim(sim, seats, job),
+        }
+    }
+
+    /// Runs `job` on a single client.
+    ///
+    /// # Panics
+    /// As [`World::run`].
+    pub fn run_one<J: Job>(&self, job: J) -> J::Out {
+        let seat = Seat {
+            compute_node: 0,
+            thread: 0,
+        };
+        let mut out = self.run(&[seat], &Arc::new(job));
+        out.remove(0)
+    }
+}
+
+fn run_loopback<J: Job>(world: &Loopback, seats: &[Seat], job: &J) -> Vec<J::Out> {
+    let mut threads: BTreeMap<Seat, Vec<usize>> = BTreeMap::new();
+    for (number, seat) in seats.iter().enumerate() {
+        threads.entry(*seat).or_default().push(number);
+    }
+    let work = |seat: Seat, numbers: &[usize]| {
+        dm_loopback::run_all(numbers.iter().map(|&number| async move {
+            let v = world.connect(seat.compute_node).expect("tests have few clients");
+            (number, job.run(number, &v).await)
+        }))
+    };
+    let mut out: Vec<(usize, J::Out)> = thread::scope(|scope| {
+        let running: Vec<_> = threads
+            .iter()
+            .map(|(&seat, numbers)| scope.spawn(move || work(seat, numbers)))
+            .collect();
+        let joined = running.into_iter().map(|t| t.join());
+        // The first panic goes on with its own message.
+        joined
+            .flat_map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    out.sort_unstable_by_key(|(number, _)| *number);
+    out.into_iter().map(|(_, out)| out).collect()
+}
+
+fn run_sim<J: Job>(sim: &Sim, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
+    let out: Rc<RefCell<Vec<Option<J::Out>>>> = Rc::new(RefCell::new(seats.iter().map(|_| None).collect()));
+    for (number, seat) in seats.iter().enumerate() {
+        let v = sim.endpoint(seat.compute_node, seat.thread);
+        let (job, out) = (Arc::clone(job), Rc::clone(&out));
+        sim.spawn_task(async move {
+            let result = job.run(number, &v).await;
+            out.borrow_mut()[number] = Some(result);
+        });
+    }
+    let end = sim.run();
+    assert_eq!(end, RunEnd::Finished, "at {} ns of virtual time", sim.now().0);
+    let results = out.take();
+    results
+        .into_iter()
+        .map(|result| result.expect("every client of a finished run has ended"))
+        .collect()
+}
+
+/// The worlds that an index has to do in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorldKind {
+    /// Loopback as it is.
+    Loopback,
+    /// Loopback with delayed completions, and the lines of READs in any order.
+    LoopbackDelays,
+    /// Loopback without masked atomics, without on-chip memory, and with READs that overtake a CAS.
+    LoopbackBare,
+    /// The simulated testbed of Sherman, with compute and memory nodes apart.
+    SimCx5,
+    /// The simulated testbed of SMART and CHIME, with compute and memory nodes apart.
+    SimCx6,
+    /// The same, with a compute and a memory node in each machine.
+    SimCx6Colocated,
+}
+
+impl WorldKind {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Loopback,
+        Self::LoopbackDelays,
+        Self::LoopbackBare,
+        Self::SimCx5,
+        Self::SimCx6,
+        Self::SimCx6Colocated,
+    ];
+
+    /// Host memory of each of its memory nodes, bytes. Mapped, not touched.
+    pub const MEMORY_BYTES: u64 = 1 << 30;
+
+    /// A world with so many compute and memory nodes.
+    ///
+    /// # Panics
+    /// When it can't be built.
+    #[must_use]
+    pub fn build(self, compute_nodes: u16, memory_nodes: u16, seed: u64) -> World {
+        let loopback = Loopback::builder()
+            .nodes(memory_nodes)
+            .host_bytes(Self::MEMORY_BYTES)
+            .seed(seed);
+        let sim = |model| {
+            Sim::builder(model)
+                .compute_nodes(compute_nodes)
+                .memory_nodes(memory_nodes)
+                .memory_bytes(Self::MEMORY_BYTES)
+                .seed(seed)
+        };
+        let loopback = match self {
+            Self::Loopback => loopback,
+            Self::LoopbackDelays => loopback.delays(3).read_lines(LineOrder::Any),
+            Self::LoopbackBare => loopback
+                .masked_atomics(false)
+                .chip_bytes(0)
+                .cas_then_read(CasThenRead::WholeReadFirst),
+            Self::SimCx5 => return build_sim(sim(CostModel::cx5_ib())),
+            Self::SimCx6 => return build_sim(sim(CostModel::cx6_roce())),
+            Self::SimCx6Colocated => return build_sim(sim(CostModel::cx6_roce()).colocated(true)),
+        };
+        loopback.build().expect("memory for a test's world").into()
+    }
+}
+
+fn build_sim(builder: dm_sim::SimBuilder) -> World {
+    builder.build().expect("memory for a test's world").into()
+}
+
+impl fmt::Display for WorldKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Loopback => "loopback",
+            Self::LoopbackDelays => "loopback with delays and READ lines in any order",
+            Self::LoopbackBare => "loopback without masked atomics, on-chip memory and CAS→READ order",
+            Self::SimCx5 => "simulated cx5-ib",
+            Self::SimCx6 => "simulated cx6-roce",
+            Self::SimCx6Colocated => "simulated cx6-roce, colocated",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dm_verbs::{NodeId, RemotePtr};
+
+    /// Everybody adds to one word, and says who sat where.
+    struct Adds;
+
+    impl Job for Adds {
+        type Out = (usize, u16);
+        async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> (usize, u16) {
+            let word = RemotePtr::new(NodeId(1), 4096).expect("in range");
+            for _ in 0..10 {
+                v.faa(word, 1).await.expect("the node is up");
+            }
+            (number, v.compute_node())
+        }
+    }
+
+    struct Sum;
+
+    impl Job for Sum {
+        type Out = u64;
+        async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> u64 {
+            v.word(RemotePtr::new(NodeId(1), 4096).expect("in range"))
+                .await
+                .expect("the node is up")
+        }
+    }
+
+    #[test]
+    fn every_world_runs_every_client_where_it_sits() {
+        let seats = seats(2, 4, 3);
+        assert_eq!(seats.len(), 12);
+        for kind in WorldKind::ALL {
+            let world = kind.build(2, 2, 7);
+            let out = world.run(&seats, &Arc::new(Adds));
+            for (i, (number, node)) in out.into_iter().enumerate() {
+                assert_eq!((number, node), (i, seats[i].compute_node), "{kind}");
+            }
+            assert_eq!(
+                world.run_one(Sum),
+                120,
+                "{kind}: the next job finds what the first one left"
+            );
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The tests' tests: a map that is right passes the whole script, and each way of being wrong is found.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use dm_index::{Applied, IndexError, Key8, RangeIndex, Scan};
+use dm_sync::{Arc, Mutex};
+use dm_testkit::{Failure, Family, IndexUnderTest, Stress, TestKey, WorldKind, seats, stress};
+use dm_verbs::{Control, Env, Event, RemotePtr, Verbs};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flaw {
+    None,
+    /// One write in 200 is acknowledged and forgotten.
+    LosesWrites,
+    /// One value in 200 is half another.
+    Tears,
+    /// One get in 200 answers what was there before the last write.
+    ReadsStale,
+    /// Scans leave out their third entry now and then.
+    SkipsInScans,
+    /// Inserts judge and act in two steps.
+    InsertsInTwoSteps,
+}
+
+struct State<K> {
+    now: BTreeMap<K, Vec<u8>>,
+    before: BTreeMap<K, Option<Vec<u8>>>,
+    calls: u64,
+}
+
+/// A map in this process' memory; the world gives it clients and time alone.
+#[derive(Clone)]
+struct Map<K> {
+    state: Arc<Mutex<State<K>>>,
+    flaw: Flaw,
+    value_bytes: usize,
+}
+
+impl<K: TestKey> Map<K> {
+    fn new(flaw: Flaw, value_bytes: usize) -> Self {
+        let state = State {
+            now: BTreeMap::new(),
+            before: BTreeMap::new(),
+            calls: 0,
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            flaw,
+            value_bytes,
+        }
+    }
+}
+
+struct Client<'h, K, V> {
+    map: &'h Map<K>,
+    v: &'h V,
+}
+
+impl<K: TestKey, V: Env> Client<'_, K, V> {
+    /// Whether the flaw is to show in this call.
+    fn shows(&self, state: &mut State<K>, flaw: Flaw) -> bool {
+        state.calls += 1;
+        self.map.flaw == flaw && state.calls.is_multiple_of(200)
+    }
+
+    async fn write(
+        &self,
+        key: &K,
+        value: Option<&[u8]>,
+        judge: impl Fn(bool) -> Applied,
+    ) -> Result<Applied, IndexError> {
+        let expected = self.map.value_bytes;
+        if let Some(found) = value.map(<[u8]>::len).filter(|&n| n != expected) {
+            return Err(IndexError::ValueLength { found, expected });
+        }
+        self.v.pause().await;
+        let state = &self.map.state;
+        let mut applied = state.with(|s| judge(s.now.contains_key(key)));
+        if self.map.flaw == Flaw::InsertsInTwoSteps {
+            self.v.pause().await;
+        } else {
+            applied = state.with(|s| self.act(s, key, value, &judge));
+        }
+        if self.map.flaw == Flaw::InsertsInTwoSteps {
+            state.with(|s| self.act(s, key, value, &|_| applied));
+        }
+        if applied == Applied::Inserted {
+            self.v.meter().note(Event::Split);
+        }
+        self.v.pause().await;
+        Ok(applied)
+    }
+
+    fn act(
+        &self,
+        s: &mut State<K>,
+        key: &K,
+        value: Option<&[u8]>,
+        judge: &dyn Fn(bool) -> Applied,
+    ) -> Applied {
+        let applied = judge(s.now.contains_key(key));
+        if matches!(applied, Applied::Present | Applied::Absent) || self.shows(s, Flaw::LosesWrites) {
+            return applied;
+        }
+        let before = match value {
+            Some(value) => {
+                let mut value = value.to_vec();
+                let half = value.len() / 2;
+                if self.shows(s, Flaw::Tears) {
+                    value[half..].fill(0x11);
+                }
+                s.now.insert(*key, value)
+            }
+            None => s.now.remove(key),
+        };
+        s.before.insert(*key, before);
+        applied
+    }
+}
+
+impl<K: TestKey, V: Env> RangeIndex for Client<'_, K, V> {
+    type Key = K;
+    fn value_bytes(&self) -> usize {
+        self.map.value_bytes
+    }
+    async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
+        self.v.pause().await;
+        let found = self.map.state.with(|s| {
+            let stale = self
+                .shows(s, Flaw::ReadsStale)
+                .then(|| s.before.get(key).cloned())
+                .flatten();
+            stale.unwrap_or_else(|| s.now.get(key).cloned())
+        });
+        self.v.pause().await;
+        value.clear();
+        value.extend_from_slice(found.as_deref().unwrap_or(&[]));
+        Ok(found.is_some())
+    }
+    async fn insert(&self, key: &K, value: &[u8]) -> Result<Applied, IndexError> {
+        let judge = |present| {
+            if present {
+                Applied::Present
+            } else {
+                Applied::Inserted
+            }
+        };
+        self.write(key, Some(value), judge).await
+    }
+    async fn update(&self, key: &K, value: &[u8]) -> Result<Applied, IndexError> {
+        let judge = |present| {
+            if present {
+                Applied::Replaced
+            } else {
+                Applied::Absent
+            }
+        };
+        self.write(key, Some(value), judge).await
+    }
+    async fn upsert(&self, key: &K, value: &[u8]) -> Result<Applied, IndexError> {
+        let judge = |present| {
+            if present {
+                Applied::Replaced
+            } else {
+                Applied::Inserted
+            }
+        };
+        self.write(key, Some(value), judge).await
+    }
+    async fn remove(&self, key: &K) -> Result<Applied, IndexError> {
+        self.write(key, None, |present| {
+            if present {
+                Applied::Removed
+            } else {
+                Applied::Absent
+            }
+        })
+        .await
+    }
+    async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
+        self.v.pause().await;
+        self.map.state.with(|s| {
+            out.reset(self.map.value_bytes);
+            let skip = self.map.flaw == Flaw::SkipsInScans;
+            s.now
+                .range(*from..)
+                .enumerate()
+                .filter(|(i, _)| !skip || *i != 2)
+                .take(limit)
+                .for_each(|(_, (key, value))| out.push(*key, value));
+        });
+        Ok(())
+    }
+    async fn bulk_load(
+        &self,
+        fill: f64,
+        mut next: impl FnMut(&mut Vec<u8>) -> Option<K>,
+    ) -> Result<u64, IndexError> {
+        if !(fill > 0.0 && fill <= 1.0) {
+            return Err(IndexError::BadInput { why: "fill" });
+        }
+        let mut loaded = BTreeMap::new();
+        let mut value = Vec::new();
+        while let Some(key) = next(&mut value) {
+            if loaded.last_key_value().is_some_and(|(last, _)| *last >= key) {
+                return Err(IndexError::BadInput { why: "order" });
+            }
+            loaded.insert(key, core::mem::take(&mut value));
+        }
+        self.map.state.with(|s| {
+            // An index has a root from its first load on, even of nothing.
+            if s.calls > 0 || !s.now.is_empty() {
+                return Err(IndexError::NotEmpty {
+                    root: RemotePtr::NULL,
+                });
+            }
+            s.calls = 1;
+            s.now = loaded;
+            Ok(s.now.len() as u64)
+        })
+    }
+}
+
+impl<K: TestKey> IndexUnderTest for Map<K> {
+    type Key = K;
+    type Handle = Self;
+    fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+    async fn open<V: Verbs + Control>(&self, _: &V) -> Result<Self, Failure> {
+        Ok(self.clone())
+    }
+    fn client<'h, V: Verbs + Control>(map: &'h Self, v: &'h V) -> impl RangeIndex<Key = K> {
+        Client { map, v }
+    }
+}
+
+struct Maps(PhantomData<()>);
+
+impl Family for Maps {
+    type Index<K: TestKey> = Map<K>;
+    fn index<K: TestKey>(&self, value_bytes: usize) -> Map<K> {
+        Map::new(Flaw::None, value_bytes)
+    }
+}
+
+dm_testkit::conformance! {
+    a_map => Maps(PhantomData);
+}
+
+#[test]
+fn every_flaw_is_found_in_both_kinds_of_worlds() {
+    for kind in [WorldKind::SimCx5, WorldKind::Loopback] {
+        let run = |flaw| {
+            let script = Stress {
+                hot_percent: 20,
+                ..Stress::new(20_000, 5)
+            };
+            stress(
+                Map::<Key8>::new(flaw, 16),
+                &kind.build(2, 1, 5),
+                &seats(2, 4, 4),
+                &script,
+            )
+        };
+        let right = run(Flaw::None).expect_correct();
+        assert!(right.verified > 1_900 && right.linearized.0 > 3_000, "{right}");
+        for (flaw, sign) in [
+            (Flaw::LosesWrites, "own write"),
+            (Flaw::Tears, "torn"),
+            (Flaw::ReadsStale, "own write"),
+            (Flaw::SkipsInScans, "leaves out"),
+            (Flaw::InsertsInTwoSteps, "hot keys"),
+        ] {
+            let report = run(flaw);
+            assert!(report.wrong > 0, "{kind} does not find {flaw:?}: {report}");
+            let texts = report.texts.join("\n");
+            assert!(texts.contains(sign), "{kind}, {flaw:?}: no {sign:?} in {report}");
+        }
+    }
+}
+
+#[test]
+fn a_simulated_run_is_a_function_of_its_seed() {
+    let run = |seed| {
+        let script = Stress::new(3_000, seed);
+        let kind = WorldKind::SimCx6;
+        let report = stress(
+            Map::<Key8>::new(Flaw::None, 8),
+            &kind.build(2, 1, seed),
+            &seats(2, 2, 4),
+            &script,
+        );
+        report.expect_correct().to_string()
+    };
+    assert_eq!(run(3), run(3));
+    assert_ne!(run(3), run(4));
+}
