@@ -64,6 +64,7 @@ fn row(name: &str, mix: Mix, clients: u16, verbs: u64) {
     let sim = Sim::builder(CostModel::cx5_ib())
         .compute_nodes(8)
         .memory_bytes(REGION)
+        .huge_pages(true)
         .seed(1)
         .build()
         .expect("64 MiB can be mapped");

@@ -1,7 +1,6 @@
 //! Chains and their requests as the engine stores them: slots that are used again.
 
 use dm_verbs::{MaskedCas, Op, Place, Space, Wqe};
-use smallvec::SmallVec;
 
 use crate::lease::{Lease, Pool};
 use std::rc::Rc;
@@ -52,23 +51,32 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    #[inline]
-    pub(crate) fn new(wqe: Wqe<'_>, pool: &Rc<Pool>) -> Self {
-        let mut r = Request {
-            at: wqe.op.at(),
-            len: wqe.op.len() as u32,
+    fn vacant() -> Self {
+        Request {
+            at: dm_verbs::RemotePtr::NULL.into(),
+            len: 0,
             kind: Kind::Word,
-            fence: wqe.fence,
+            fence: false,
             parts: 1,
             words: [0; 4],
             buffer: None,
-        };
+        }
+    }
+
+    /// Makes it `wqe`. Words that its kind does not use keep what they had.
+    #[inline]
+    fn set(&mut self, wqe: Wqe<'_>, pool: &Rc<Pool>) {
+        let r = self;
+        r.at = wqe.op.at();
+        r.len = wqe.op.len() as u32;
+        r.fence = wqe.fence;
+        r.parts = 1;
         match wqe.op {
             Op::Read { len, .. } => {
                 r.kind = Kind::Read;
                 r.buffer = Some(pool.take(len as usize));
             }
-            Op::Word { .. } => {}
+            Op::Word { .. } => r.kind = Kind::Word,
             Op::Write { bytes, .. } => {
                 r.kind = Kind::Write;
                 if bytes.len() <= SMALL {
@@ -96,7 +104,6 @@ impl Request {
                 r.words = [add, 0, 0, 0];
             }
         }
-        r
     }
 
     #[inline]
@@ -169,12 +176,20 @@ pub(crate) const FOREIGN: u32 = u32::MAX - 1;
 /// Requests to one memory node behind one doorbell.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    pub(crate) requests: SmallVec<[Request; 1]>,
+    /// The first request: most chains have no other. Meaningful while `count > 0`.
+    first: Request,
+    more: Vec<Request>,
+    pub(crate) count: u16,
     /// When the card has the first request.
     pub(crate) bell: u64,
     /// When the last completion known so far is found.
     pub(crate) done_at: u64,
     pub(crate) qp: u32,
+    /// The cards of the client and of the memory node, and that node: as the queue pair has them, but nearer.
+    pub(crate) client_nic: u16,
+    pub(crate) node_nic: u16,
+    pub(crate) node: u16,
+    pub(crate) client: u16,
     pub(crate) generation: u32,
     /// The task that waits.
     pub(crate) owner: u32,
@@ -192,10 +207,16 @@ pub(crate) struct Chain {
 impl Chain {
     pub(crate) fn new() -> Self {
         Self {
-            requests: SmallVec::new(),
+            first: Request::vacant(),
+            more: Vec::new(),
+            count: 0,
             bell: 0,
             done_at: 0,
             qp: 0,
+            client_nic: 0,
+            node_nic: 0,
+            node: 0,
+            client: 0,
             generation: 0,
             owner: NOBODY,
             unanswered: 0,
@@ -203,6 +224,51 @@ impl Chain {
             state: State::Free,
             closed: false,
             failed: false,
+        }
+    }
+
+    /// Request number `i`, which must exist.
+    #[inline]
+    pub(crate) fn request(&self, i: u16) -> &Request {
+        if i == 0 { &self.first } else { &self.more[usize::from(i) - 1] }
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub(crate) fn request_mut(&mut self, i: u16) -> &mut Request {
+        if i == 0 { &mut self.first } else { &mut self.more[usize::from(i) - 1] }
+    }
+
+    /// All requests.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
+        (0..self.count).map(|i| self.request(i))
+    }
+
+    /// Appends a request.
+    ///
+    /// # Panics
+    /// From 65535 requests on: no card takes such a chain.
+    #[inline]
+    pub(crate) fn push(&mut self, wqe: Wqe<'_>, pool: &Rc<Pool>) {
+        if self.count == 0 {
+            self.first.set(wqe, pool);
+        } else {
+            let mut r = Request::vacant();
+            r.set(wqe, pool);
+            self.more.push(r);
+        }
+        self.count = self.count.checked_add(1).expect("at most 65535 requests in a chain");
+    }
+
+    /// Forgets all requests and gives their buffers back.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.count = 0;
+        if self.first.buffer.is_some() {
+            self.first.buffer = None;
+        }
+        if !self.more.is_empty() {
+            self.more.clear();
         }
     }
 }

@@ -18,7 +18,7 @@ use std::task::Waker;
 
 use dm_verbs::{Caps, Space, VerbError, VerbErrorKind, Wqe};
 
-use crate::chain::{Chain, FOREIGN, NOBODY, Request, State};
+use crate::chain::{Chain, FOREIGN, NOBODY, State};
 use crate::control::ControlPlane;
 use crate::lease::{LONGEST, Pool};
 use crate::memory::Memory;
@@ -107,7 +107,6 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) struct ClientState {
     thread: usize,
-    nic: usize,
     pub(crate) fenced: bool,
     pub(crate) crashed: bool,
     pub(crate) deferred: Option<VerbError>,
@@ -116,8 +115,10 @@ pub(crate) struct ClientState {
 /// A reliable connection of one client to one memory node.
 #[derive(Clone, Copy, Debug, Default)]
 struct QueuePair {
-    client: u32,
-    node: u32,
+    client: u16,
+    client_nic: u16,
+    node: u16,
+    node_nic: u16,
     /// When the requester had the last request.
     sent: u64,
     /// When the last request arrives.
@@ -235,11 +236,13 @@ impl Engine {
         if thread == fresh {
             self.thread_free.push(0);
         }
-        self.clients.push(ClientState { thread, nic, fenced: false, crashed: false, deferred: None });
+        self.clients.push(ClientState { thread, fenced: false, crashed: false, deferred: None });
         for node in 0..self.nodes.len() {
             self.pairs.push(QueuePair {
-                client: u32::from(client),
-                node: node as u32,
+                client,
+                client_nic: nic as u16,
+                node: node as u16,
+                node_nic: self.nodes[node].nic as u16,
                 ..QueuePair::default()
             });
         }
@@ -303,10 +306,15 @@ impl Engine {
             }
         };
         let chain = &mut self.chains[index as usize];
-        debug_assert!(chain.state == State::Free && chain.requests.is_empty());
+        debug_assert!(chain.state == State::Free && chain.count == 0);
         chain.state = State::Building;
-        chain.qp = qp.unwrap_or(0) as u32;
         let generation = chain.generation;
+        chain.qp = qp.unwrap_or(0) as u32;
+        let pair = &self.pairs[chain.qp as usize];
+        chain.client = pair.client;
+        chain.client_nic = pair.client_nic;
+        chain.node = pair.node;
+        chain.node_nic = pair.node_nic;
         if qp.is_none() {
             let place = dm_verbs::RemotePtr::new(at, 0).unwrap_or_default().into();
             self.fail(index, VerbError::refused(VerbErrorKind::NoSuchNode, place));
@@ -331,15 +339,13 @@ impl Engine {
             self.fail(chain, e);
             return;
         }
-        let request = Request::new(wqe, &self.pool);
-        self.chains[chain as usize].requests.push(request);
+        self.chains[chain as usize].push(wqe, &self.pool);
     }
 
     #[inline]
     fn check(&self, chain: u32, wqe: &Wqe<'_>) -> Result<(), VerbError> {
         let at = wqe.op.at();
-        let pair = &self.pairs[self.chains[chain as usize].qp as usize];
-        let node = &self.nodes[pair.node as usize];
+        let node = &self.nodes[usize::from(self.chains[chain as usize].node)];
         let size = match at.space() {
             Space::Host => node.caps.host_bytes,
             Space::Chip => node.caps.chip_bytes,
@@ -388,14 +394,22 @@ impl Engine {
     /// The `i`-th answer of a completed chain.
     #[inline]
     pub(crate) fn take(&mut self, chain: u32, i: u16) -> dm_verbs::Outcome<crate::Lease> {
-        let requests = &mut self.chains[chain as usize].requests;
-        match requests.iter_mut().filter(|r| r.kind.answers()).nth(usize::from(i)) {
-            None => dm_verbs::Outcome::None,
-            Some(r) => match r.buffer.take() {
-                Some(lease) => dm_verbs::Outcome::Lease(lease),
-                None => dm_verbs::Outcome::Old(r.words[0]),
-            },
+        let c = &mut self.chains[chain as usize];
+        let mut wanted = i;
+        for n in 0..c.count {
+            let r = c.request_mut(n);
+            if !r.kind.answers() {
+                continue;
+            }
+            if wanted == 0 {
+                return match r.buffer.take() {
+                    Some(lease) => dm_verbs::Outcome::Lease(lease),
+                    None => dm_verbs::Outcome::Old(r.words[0]),
+                };
+            }
+            wanted -= 1;
         }
+        dm_verbs::Outcome::None
     }
 
     /// The owner gives the chain back, in whatever state.
@@ -423,7 +437,7 @@ impl Engine {
     fn recycle(&mut self, chain: u32) {
         let c = &mut self.chains[chain as usize];
         if c.closed && c.state == State::Done && c.unexecuted == 0 {
-            c.requests.clear();
+            c.clear();
             c.generation = c.generation.wrapping_add(1);
             c.state = State::Free;
             c.closed = false;
@@ -438,11 +452,12 @@ impl Engine {
     fn done(&mut self, chain: u32) -> Turn {
         let c = &mut self.chains[chain as usize];
         c.state = State::Done;
-        for r in &c.requests {
+        for i in 0..c.count {
+            let r = c.request(i);
             let address = r.at.raw() ^ (r.space() as u64) << 47;
             self.digest = (self.digest ^ self.now).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ address;
         }
-        self.verbs_done += c.requests.len() as u64;
+        self.verbs_done += u64::from(c.count);
         let owner = core::mem::replace(&mut c.owner, NOBODY);
         if c.failed {
             self.pairs[c.qp as usize].broken = false;
@@ -483,11 +498,6 @@ impl Engine {
         let free = &mut self.thread_free[self.clients[usize::from(client)].thread];
         *free = (*free).max(self.now) + work;
         *free
-    }
-
-    #[inline]
-    fn jitter(&mut self) -> u64 {
-        self.rng.below(self.t.jitter)
     }
 }
 

@@ -57,10 +57,14 @@ impl Memory {
     /// the hardware's own prefetcher takes over from there.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, len: usize) {
-        let end = (at + len).min(at + 256);
-        for i in (at..end.max(at + 1)).step_by(64) {
-            if let Some(byte) = self.host.get(i) {
-                prefetch::line(byte);
+        if let Some(byte) = self.host.get(at) {
+            prefetch::line(byte);
+        }
+        if len > 64 {
+            for i in (at + 64..(at + len).min(at + 256)).step_by(64) {
+                if let Some(byte) = self.host.get(i) {
+                    prefetch::line(byte);
+                }
             }
         }
     }

@@ -106,12 +106,14 @@ struct Node {
 
 #[derive(Debug)]
 struct Wheel {
-    heads: Box<[u32]>,
+    heads: Box<[u32; BUCKETS]>,
     words: Box<[u64; WORDS]>,
     tops: [u64; WORDS / 64],
     nodes: Vec<Node>,
     free: u32,
     far: BinaryHeap<Reverse<Event>>,
+    /// The bucket of the earliest far event.
+    far_bucket: u64,
     /// Events of the cursor's bucket and before, latest first.
     due: Vec<Event>,
     /// The bucket, counted from time 0, that `due` covers.
@@ -121,12 +123,13 @@ struct Wheel {
 impl Wheel {
     fn new() -> Self {
         Self {
-            heads: vec![NONE; BUCKETS].into_boxed_slice(),
+            heads: Box::new([NONE; BUCKETS]),
             words: Box::new([0; WORDS]),
             tops: [0; WORDS / 64],
             nodes: Vec::new(),
             free: NONE,
             far: BinaryHeap::new(),
+            far_bucket: u64::MAX,
             due: Vec::new(),
             cursor: 0,
         }
@@ -136,15 +139,12 @@ impl Wheel {
     fn push(&mut self, event: Event) {
         let bucket = event.at >> BUCKET_SHIFT;
         if bucket <= self.cursor {
-            let mut i = self.due.len();
-            while i > 0 && self.due[i - 1] < event {
-                i -= 1;
-            }
-            self.due.insert(i, event);
+            self.insert(event);
         } else if bucket - self.cursor < BUCKETS as u64 {
             self.link(event, bucket);
         } else {
             self.far.push(Reverse(event));
+            self.far_bucket = self.far_bucket.min(bucket);
         }
     }
 
@@ -168,9 +168,24 @@ impl Wheel {
 
     #[inline]
     fn pop(&mut self, limit: u64) -> Option<Event> {
-        if self.due.is_empty() && !self.refill() {
-            return None;
+        if let Some(event) = self.due.last() {
+            if event.at > limit {
+                return None;
+            }
+            return self.due.pop();
         }
+        let b = self.next_bucket()?;
+        let first = self.heads[b];
+        let Node { event, next } = self.nodes[first as usize];
+        if next == NONE && event.at <= limit {
+            // Alone in its bucket, as most are: no need to sort.
+            self.heads[b] = NONE;
+            self.clear(b);
+            self.nodes[first as usize].next = self.free;
+            self.free = first;
+            return Some(event);
+        }
+        self.drain(b);
         if self.due.last()?.at > limit {
             return None;
         }
@@ -181,47 +196,71 @@ impl Wheel {
         self.due.is_empty() && self.far.is_empty() && self.tops.iter().all(|t| *t == 0)
     }
 
-    /// Moves the cursor to the next bucket that holds anything and sorts it into `due`; false when nothing is left.
-    fn refill(&mut self) -> bool {
+    /// Moves the cursor to the next bucket that holds anything, and tells its place; `None` when nothing is left.
+    #[inline]
+    fn next_bucket(&mut self) -> Option<usize> {
         loop {
-            while let Some(Reverse(e)) = self.far.peek() {
-                let bucket = e.at >> BUCKET_SHIFT;
-                if bucket - self.cursor >= BUCKETS as u64 {
-                    break;
-                }
-                let event = *e;
-                self.far.pop();
-                self.link(event, bucket);
+            if self.far_bucket.wrapping_sub(self.cursor) < BUCKETS as u64 {
+                self.fetch_far();
             }
             let from = ((self.cursor + 1) & MASK) as usize;
             if let Some(b) = self.next_set(from) {
                 self.cursor += 1 + ((b as u64).wrapping_sub(from as u64) & MASK);
-                self.drain(b);
-                return true;
+                return Some(b);
+            }
+            if self.far.is_empty() {
+                return None;
             }
             // The wheel is empty: jump so that the earliest far event comes within the horizon.
-            let Some(Reverse(e)) = self.far.peek() else { return false };
-            self.cursor = (e.at >> BUCKET_SHIFT) - 1;
+            self.cursor = self.far_bucket - 1;
+        }
+    }
+
+    /// Moves far events that have come within the horizon into the wheel.
+    #[cold]
+    fn fetch_far(&mut self) {
+        self.far_bucket = loop {
+            let Some(Reverse(event)) = self.far.peek().copied() else { break u64::MAX };
+            let bucket = event.at >> BUCKET_SHIFT;
+            if bucket - self.cursor >= BUCKETS as u64 {
+                break bucket;
+            }
+            self.far.pop();
+            self.link(event, bucket);
+        };
+    }
+
+    #[inline]
+    fn clear(&mut self, b: usize) {
+        let word = &mut self.words[b >> 6];
+        *word &= !(1 << (b & 63));
+        if *word == 0 {
+            self.tops[b >> 12] &= !(1 << ((b >> 6) & 63));
+        }
+    }
+
+    /// Sorts a bucket into `due`, which is empty.
+    fn drain(&mut self, b: usize) {
+        let mut n = core::mem::replace(&mut self.heads[b], NONE);
+        self.clear(b);
+        while n != NONE {
+            let node = &mut self.nodes[n as usize];
+            let event = node.event;
+            let next = core::mem::replace(&mut node.next, self.free);
+            self.free = n;
+            n = next;
+            // Few, and the latest pushed come first: insertion beats a general sort.
+            self.insert(event);
         }
     }
 
     #[inline]
-    fn drain(&mut self, b: usize) {
-        let mut n = core::mem::replace(&mut self.heads[b], NONE);
-        self.words[b >> 6] &= !(1 << (b & 63));
-        if self.words[b >> 6] == 0 {
-            self.tops[b >> 12] &= !(1 << ((b >> 6) & 63));
+    fn insert(&mut self, event: Event) {
+        let mut i = self.due.len();
+        while i > 0 && self.due[i - 1] < event {
+            i -= 1;
         }
-        while n != NONE {
-            let node = &mut self.nodes[n as usize];
-            self.due.push(node.event);
-            let next = core::mem::replace(&mut node.next, self.free);
-            self.free = n;
-            n = next;
-        }
-        if self.due.len() > 1 {
-            self.due.sort_unstable_by(|a, b| b.cmp(a));
-        }
+        self.due.insert(i, event);
     }
 
     /// The first non-empty bucket at or after `from`, going round once.

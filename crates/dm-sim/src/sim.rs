@@ -321,6 +321,7 @@ impl Sim {
     }
 
     fn end(&self, index: u32, task: Task) {
+        self.shared.engine.borrow_mut().current = None;
         drop(task);
         let mut tasks = self.tasks.borrow_mut();
         tasks.live -= 1;
@@ -387,7 +388,7 @@ impl Sim {
         });
         let mut cx = Context::from_waker(&task.waker);
         let ended = task.future.as_mut().poll(&mut cx).is_ready();
-        self.shared.engine.borrow_mut().current = None;
+        // `current` stays: it names a live task's waker, and is harmless until that task ends.
         if ended {
             self.end(index, task);
         } else {

@@ -52,10 +52,11 @@ impl Engine {
         let Engine { now, t, caps, queue, nics, nodes, clients, pairs, chains, rng, .. } = self;
         let now = *now;
         let c = &mut chains[chain as usize];
-        let r = &mut c.requests[usize::from(i)];
         let pair = &mut pairs[c.qp as usize];
-        let node = &mut nodes[pair.node as usize];
-        let client = &clients[pair.client as usize];
+        let node = &mut nodes[usize::from(c.node)];
+        let client = &clients[usize::from(c.client)];
+        let nic = &mut nics[usize::from(c.node_nic)];
+        let r = c.request_mut(i);
         if node.down || pair.broken || client.fenced {
             let fenced = client.fenced;
             self.lost_request(chain, i, fenced);
@@ -64,7 +65,6 @@ impl Engine {
         if r.space() == Space::Host {
             node.memory.prefetch(r.offset(), r.len as usize);
         }
-        let nic = &mut nics[node.nic];
         let bytes = request_bytes(t, r);
         nic.tally.messages_in += 1;
         nic.tally.bytes_in += bytes;

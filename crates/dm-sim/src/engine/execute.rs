@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use dm_verbs::{AtomicUnit, AtomicVsWrite, FailedCas, LineOrder};
+use dm_verbs::{AtomicUnit, AtomicVsWrite, FailedCas, LineOrder, Space};
 
 use super::{Engine, What};
 use crate::chain::{Kind, Request};
@@ -12,9 +12,8 @@ impl Engine {
     /// Request `i` of `chain` acts on memory: all of it, or the first part.
     pub(super) fn execute(&mut self, chain: u32, i: u16) {
         let c = &mut self.chains[chain as usize];
-        let pair = &self.pairs[c.qp as usize];
-        let node = &mut self.nodes[pair.node as usize];
-        let r = &mut c.requests[usize::from(i)];
+        let node = &mut self.nodes[usize::from(c.node)];
+        let r = c.request_mut(i);
         match r.kind {
             Kind::Read | Kind::Write => {
                 if r.parts == 2 {
@@ -51,8 +50,8 @@ impl Engine {
     /// The second part: the rest of a transfer, or the write-back of an atomic that does not exclude WRITEs.
     pub(super) fn execute_rest(&mut self, chain: u32, i: u16) {
         let c = &mut self.chains[chain as usize];
-        let node = &mut self.nodes[self.pairs[c.qp as usize].node as usize];
-        let r = &mut c.requests[usize::from(i)];
+        let node = &mut self.nodes[usize::from(c.node)];
+        let r = c.request_mut(i);
         if r.kind.is_atomic() {
             if r.words[2] != 0 {
                 node.memory.set_word(r.space(), r.offset(), r.words[1]);
@@ -68,40 +67,37 @@ impl Engine {
     fn executed(&mut self, chain: u32, i: u16) {
         let c = &mut self.chains[chain as usize];
         c.unexecuted -= 1;
-        let r = &c.requests[usize::from(i)];
+        let r = c.request(i);
         if r.kind == Kind::Write {
             self.recycle(chain);
             return;
         }
-        let (len, back) = match r.space() {
-            dm_verbs::Space::Host => (u64::from(r.len), self.t.pcie),
-            dm_verbs::Space::Chip => (u64::from(r.len), 0),
-        };
-        if self.nodes[self.pairs[c.qp as usize].node as usize].down {
+        let len = u64::from(r.len);
+        let back = if r.space() == Space::Host { self.t.pcie } else { 0 };
+        if self.nodes[usize::from(c.node)].down {
             self.lost_answer(chain, i);
             return;
         }
-        let (qp, at) = self.respond(chain, self.now + back, len);
-        self.answered(qp, at);
+        self.respond(chain, self.now + back, len);
     }
 
-    /// Sends an answer with `len` bytes of payload that the memory node's card has at `ready`. Tells the queue pair
-    /// and when the client finds the completion.
+    /// Sends an answer with `len` bytes of payload (an acknowledgement: 0) that the memory node's card has at
+    /// `ready`.
     #[inline]
-    pub(super) fn respond(&mut self, chain: u32, ready: u64, len: u64) -> (u32, u64) {
-        let jitter = self.jitter();
-        let Engine { now, t, nics, nodes, clients, pairs, chains, .. } = self;
+    pub(super) fn respond(&mut self, chain: u32, ready: u64, len: u64) {
+        let Engine { now, t, nics, pairs, chains, rng, queue, .. } = self;
         let now = *now;
         let c = &mut chains[chain as usize];
         let pair = &mut pairs[c.qp as usize];
         let bytes = len + t.packets(len) * t.header_response;
         let wire = bytes * t.link_byte;
-        let server = &mut nics[nodes[pair.node as usize].nic];
+        let server = &mut nics[usize::from(c.node_nic)];
         let sent = server.link_out.booked(now, ready, wire);
         server.tally.bytes_out += bytes;
-        let client = &mut nics[clients[pair.client as usize].nic];
+        let client = &mut nics[usize::from(c.client_nic)];
         client.tally.bytes_in += bytes;
-        let mut here = client.link_in.booked(now, sent + t.wire + jitter - wire, wire);
+        let first_byte = sent + t.wire + rng.below(t.jitter) - wire;
+        let mut here = client.link_in.booked(now, first_byte, wire);
         if len > 0 {
             let dma = t.pcie_time(len);
             here = client.to_host.booked(now, here, dma) - dma;
@@ -111,9 +107,16 @@ impl Engine {
         c.done_at = c.done_at.max(pair.done);
         c.unanswered -= 1;
         if c.unanswered == 0 {
-            self.queue.push(c.done_at, What::Done { chain }.pack());
+            queue.push(c.done_at, What::Done { chain }.pack());
         }
-        (c.qp, pair.done)
+        if len > 0 {
+            pair.unanswered -= 1;
+            pair.answered = pair.done;
+            if pair.parked && pair.unanswered == 0 {
+                let qp = c.qp;
+                self.unpark(qp);
+            }
+        }
     }
 }
 

@@ -27,7 +27,7 @@ impl Engine {
     pub(super) fn defer_error(&mut self, chain: u32) {
         let c = &mut self.chains[chain as usize];
         if core::mem::take(&mut c.failed) {
-            let client = self.pairs[c.qp as usize].client as usize;
+            let client = usize::from(c.client);
             let error = self.take_error(chain);
             self.clients[client].deferred.get_or_insert(error);
         }
@@ -52,18 +52,18 @@ impl Engine {
         // A fenced request is refused by the node; of a silent node the client can't tell what it did.
         let effect = |mutates: bool| if mutates && !fenced { Effect::Unknown } else { Effect::None };
         let c = &self.chains[chain as usize];
-        let (before, r) = (c.qp, &c.requests[usize::from(i)]);
+        let (qp, r) = (c.qp, c.request(i));
         let error = VerbError {
             kind,
             at: r.at,
             index: i,
             effect: effect(r.kind.mutates()),
-            rest: effect(c.requests.iter().skip(usize::from(i) + 1).any(|r| r.kind.mutates())),
+            rest: effect(c.requests().skip(usize::from(i) + 1).any(|r| r.kind.mutates())),
         };
         let answers = r.kind != Kind::Write;
         self.fail(chain, error);
         let heard = self.now + if fenced { self.t.wire + self.t.completion } else { self.t.timeout };
-        let pair = &mut self.pairs[before as usize];
+        let pair = &mut self.pairs[qp as usize];
         pair.broken |= !fenced;
         pair.done = pair.done.max(heard);
         let c = &mut self.chains[chain as usize];
@@ -74,7 +74,7 @@ impl Engine {
             self.schedule(at, What::Done { chain });
         }
         if answers {
-            self.answered(before, heard);
+            self.unanswered(qp, heard);
         }
     }
 

@@ -24,52 +24,56 @@ impl Engine {
     pub(crate) fn ring(&mut self, chain: u32) {
         let c = &mut self.chains[chain as usize];
         debug_assert_eq!(c.state, State::Building, "a chain is rung once");
-        let pair = self.pairs[c.qp as usize];
-        let client = &self.clients[pair.client as usize];
+        let client = &self.clients[usize::from(c.client)];
         if client.crashed {
             // A dead client's processor rings nothing; the chain is forgotten when it is closed.
             return;
         }
-        let fenced = client.fenced;
-        let thread = client.thread;
-        let count = c.requests.len();
-        let cpu = self.t.post + self.t.post_next * (count as u64).saturating_sub(1);
-        let free = &mut self.thread_free[thread];
+        let cpu = self.t.post + self.t.post_next * u64::from(c.count).saturating_sub(1);
+        let free = &mut self.thread_free[client.thread];
         *free = (*free).max(self.now) + cpu;
         let posted = *free;
         c.state = State::Flying;
         c.bell = posted + self.t.doorbell;
-        if fenced && !c.failed {
-            let at = c.requests.first().map_or(dm_verbs::RemotePtr::NULL.into(), |r| r.at);
-            self.fail(chain, VerbError::refused(VerbErrorKind::Fenced, at));
-        }
-        let c = &mut self.chains[chain as usize];
-        if c.failed || count == 0 {
-            // Nothing is sent: the work queue's own error completion.
-            c.requests.clear();
-            self.schedule(posted + self.t.completion, What::Done { chain });
-            return;
-        }
-        c.unanswered = u16::try_from(count).expect("at most 65535 requests in a chain");
-        c.unexecuted = c.unanswered;
-        if pair.parked {
-            self.parked.entry(c.qp).or_default().push_back((chain, 0));
+        c.unanswered = c.count;
+        c.unexecuted = c.count;
+        if c.failed || c.count == 0 || client.fenced {
+            self.refuse(chain, posted);
+        } else if self.pairs[c.qp as usize].parked {
+            let qp = c.qp;
+            self.parked.entry(qp).or_default().push_back((chain, 0));
         } else {
             self.issue(chain, 0);
         }
     }
 
+    /// Nothing is sent: the work queue's own error completion.
+    #[cold]
+    fn refuse(&mut self, chain: u32, posted: u64) {
+        let c = &self.chains[chain as usize];
+        if self.clients[usize::from(c.client)].fenced {
+            let at = c.requests().next().map_or(dm_verbs::RemotePtr::NULL.into(), |r| r.at);
+            self.fail(chain, VerbError::refused(VerbErrorKind::Fenced, at));
+        }
+        let c = &mut self.chains[chain as usize];
+        c.clear();
+        c.unanswered = 0;
+        c.unexecuted = 0;
+        self.schedule(posted + self.t.completion, What::Done { chain });
+    }
+
     /// Sends the requests of `chain` from number `from` on, as far as fences allow; whether all are sent.
+    #[inline]
     pub(super) fn issue(&mut self, chain: u32, from: u16) -> bool {
         let t = &self.t;
-        let c = &mut self.chains[chain as usize];
-        let qp = c.qp;
-        let pair = &mut self.pairs[qp as usize];
-        let nic = &mut self.nics[self.clients[pair.client as usize].nic];
-        for (i, r) in c.requests.iter().enumerate().skip(usize::from(from)) {
+        let c = &self.chains[chain as usize];
+        let pair = &mut self.pairs[c.qp as usize];
+        let nic = &mut self.nics[usize::from(c.client_nic)];
+        for i in from..c.count {
+            let r = c.request(i);
             if r.fence && pair.unanswered > 0 {
                 pair.parked = true;
-                self.parked.entry(qp).or_default().push_front((chain, i as u16));
+                self.parked.entry(c.qp).or_default().push_front((chain, i));
                 return false;
             }
             let mut ready = if i == 0 { c.bell } else { c.bell + t.fetch };
@@ -91,14 +95,13 @@ impl Engine {
             if r.kind.answers() {
                 pair.unanswered += 1;
             }
-            self.queue.push(pair.arrived, What::Arrive { chain, request: i as u16 }.pack());
+            self.queue.push(pair.arrived, What::Arrive { chain, request: i }.pack());
         }
         true
     }
 
-    /// A READ or atomic of queue pair `qp` was answered; what waited behind a fence goes on when it was the last.
-    #[inline]
-    pub(super) fn answered(&mut self, qp: u32, at: u64) {
+    /// A READ or atomic of queue pair `qp` will never be answered, which its client learns at `at`.
+    pub(super) fn unanswered(&mut self, qp: u32, at: u64) {
         let pair = &mut self.pairs[qp as usize];
         pair.unanswered -= 1;
         pair.answered = pair.answered.max(at);
@@ -107,7 +110,9 @@ impl Engine {
         }
     }
 
-    fn unpark(&mut self, qp: u32) {
+    /// The last READ or atomic in flight was answered: what waited behind a fence goes on.
+    #[cold]
+    pub(super) fn unpark(&mut self, qp: u32) {
         self.pairs[qp as usize].parked = false;
         while let Some((chain, from)) = self.parked.get_mut(&qp).and_then(std::collections::VecDeque::pop_front) {
             if !self.issue(chain, from) {
