@@ -20,9 +20,20 @@ struct Cut {
 }
 
 impl Cut {
+    const ANY: Self = Self {
+        mask: 0,
+        from: 0,
+        more: 0,
+    };
+
     #[inline]
     const fn accepts(self, line: &Line) -> bool {
-        line[0].wrapping_sub(self.from) & self.mask <= self.more
+        self.distance(line) <= self.more
+    }
+
+    #[inline]
+    const fn distance(self, line: &Line) -> u8 {
+        line[0].wrapping_sub(self.from) & self.mask
     }
 }
 
@@ -88,13 +99,7 @@ impl<K: KeyBytes> Slotted<K> {
             return Ok(Lookup::GoRight { sibling: sibling() });
         }
         let cut = self.cut(head, lag);
-        // Constant strides for the usual entries, so that the scan unrolls without bounds checks.
-        let hit = match self.geometry.entry_bytes {
-            17 => self.scan::<17>(lines, key, cut),
-            25 => self.scan::<25>(lines, key, cut),
-            41 => self.scan::<41>(lines, key, cut),
-            _ => self.scan_any(bytes, lines, key, cut),
-        }?;
+        let hit = self.hit(bytes, lines, key, cut)?;
         if let Some(slot) = hit {
             return Ok(Lookup::Found {
                 slot,
@@ -105,6 +110,18 @@ impl<K: KeyBytes> Slotted<K> {
             return Ok(Lookup::Stale(Stale::Below));
         }
         Ok(Lookup::Absent)
+    }
+
+    /// The key's slot, in lines that `cut` accepts.
+    #[inline(always)]
+    fn hit(&self, bytes: &[u8], lines: &[Line], key: &K, cut: Cut) -> Result<Option<Slot>, CheckFailure> {
+        // Constant strides for the usual entries, so that the scan unrolls without bounds checks.
+        match self.geometry.entry_bytes {
+            17 => self.scan::<17>(lines, key, cut),
+            25 => self.scan::<25>(lines, key, cut),
+            41 => self.scan::<41>(lines, key, cut),
+            _ => self.scan_any(bytes, lines, key, cut),
+        }
     }
 
     #[inline(always)]
@@ -123,29 +140,24 @@ impl<K: KeyBytes> Slotted<K> {
                 return Ok(Some(Slot::at(at)));
             }
         }
-        let mut torn = None;
+        // The worst line version so far, instead of a branch per line.
+        let mut worst = 0;
         for (index, line) in rest.iter().enumerate() {
-            let sound = cut.accepts(line);
             for nth in 0..LINE_PAYLOAD / STRIDE {
                 let at = 1 + nth * STRIDE;
                 if Self::holds(&line[at..], probe) {
                     let start = (first_line + index) * LINE_BYTES;
-                    let slot = Slot::at(start + at);
-                    return if sound {
-                        Ok(Some(slot))
-                    } else {
-                        Err(CheckFailure::node_torn(start))
+                    return match cut.accepts(line) {
+                        true => Ok(Some(Slot::at(start + at))),
+                        false => Err(CheckFailure::node_torn(start)),
                     };
                 }
             }
-            if !sound {
-                torn = Some(index);
-            }
+            worst = cut.distance(line).max(worst);
         }
-        if let Some(index) = torn {
-            return Err(CheckFailure::node_torn((first_line + index) * LINE_BYTES));
+        if worst > cut.more || first_line > 1 {
+            Self::whole(lines, cut)?;
         }
-        Self::whole(&before[1..], cut)?;
         Ok(None)
     }
 
@@ -183,20 +195,14 @@ impl<K: KeyBytes> Slotted<K> {
             .find(|slot| Self::holds(&bytes[slot.offset()..], probe))
     }
 
+    /// The image was accepted: any line version will do.
     pub(super) fn place_key(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
         let lines = self.lines(bytes)?;
-        let probe = key.probe();
-        let mut free = None;
-        for slot in self.geometry.offsets().map(Slot::at) {
-            let entry = &bytes[slot.offset()..];
-            if entry[0] == EMPTY {
-                free = free.or(Some(slot));
-            } else if Self::holds(entry, probe) {
-                self.check_entry(lines, slot)?;
-                return Ok(Place::Present(slot));
-            }
+        if let Some(slot) = self.hit(bytes, lines, key, Cut::ANY)? {
+            return Ok(Place::Present(slot));
         }
-        Ok(free.map_or(Place::Full, Place::Free))
+        let free = self.geometry.offsets().find(|at| bytes[*at] == EMPTY);
+        Ok(free.map_or(Place::Full, |at| Place::Free(Slot::at(at))))
     }
 
     pub(super) fn floor_key<'a>(
