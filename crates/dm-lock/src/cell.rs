@@ -30,11 +30,11 @@ impl Plan {
         let on_chip = word.space() == dm_verbs::Space::Chip;
         Ok(Self {
             masked: caps.has(Capability::MaskedAtomics),
-            //= docs/protocol/lock.md M3
+            //= docs/protocol/lock.md L3
             read_in_order: options.lock_and_read && caps.has(Capability::CasThenReadInOrder),
-            //= docs/protocol/lock.md M6
+            //= docs/protocol/lock.md L6
             combine: options.combine && (!on_chip || caps.has(Capability::HostBeforeChip)),
-            //= docs/protocol/lock.md M5
+            //= docs/protocol/lock.md L5
             release: match options.release {
                 ReleaseBy::Faa => Release::Faa,
                 ReleaseBy::Write => Release::Write,
@@ -158,7 +158,7 @@ impl Cell {
     /// Posts, unsignalled, the release of a lock held as `raw`. By a compare of all of its bits: it does nothing if
     /// another release came first, in whatever order they land.
     pub(crate) fn abandon<V: Verbs>(self, v: &V, raw: u64, payload: u32) {
-        //= docs/protocol/lock.md M8
+        //= docs/protocol/lock.md L8
         self.atomic_release(v.chain(self.place.node()), raw, payload, Release::Cas)
             .post()
             .detach();
@@ -215,7 +215,7 @@ impl<'v, V: Verbs> Undo<'v, V> {
 
 impl<V: Verbs> Drop for Undo<'_, V> {
     fn drop(&mut self) {
-        //= docs/protocol/lock.md M7
+        //= docs/protocol/lock.md L7
         match self.how {
             How::Masked(undo) => {
                 self.v

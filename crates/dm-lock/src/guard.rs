@@ -111,7 +111,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
                     Err(mut guard) => guard.unlock_behind(chain).await,
                 };
             }
-            //= docs/protocol/lock.md M4
+            //= docs/protocol/lock.md L4
             chain.post().await?;
             return self.hand_over_or_unlock().await;
         }

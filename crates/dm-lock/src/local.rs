@@ -144,7 +144,7 @@ impl<'t> Turn<'t> {
 
     /// The remote word of an earlier holder whose unlock was posted, but not awaited, under the name of another
     /// client. Until the word was seen to differ nobody here may post a CAS for this lock
-    /// (`docs/protocol/lock.md`, M9).
+    /// (`docs/protocol/lock.md`, L9).
     pub fn unsettled(&self) -> Option<u64> {
         self.unsettled
     }

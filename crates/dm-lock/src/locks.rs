@@ -1,7 +1,7 @@
 //! Locks: what the clients of one compute node share, and how one of them takes a lock.
 
 use dm_sync::Fingerprint;
-use dm_verbs::{Capability, ClientId, Event, Exhausted, LocalStep, RemotePtr, Verbs, Why};
+use dm_verbs::{Capability, ClientId, Event, Exhausted, LocalStep, Place, RemotePtr, Verbs, Why};
 
 use crate::cell::{Cell, Kind, Plan, Undo};
 use crate::guard::{Guard, Taken};
@@ -85,10 +85,17 @@ impl Locks {
         self.table.id(address, self.options.lanes()).ok_or(missing)
     }
 
+    /// Where the word lies that holds the lock of the node at `address`.
+    ///
+    /// # Errors
+    /// [`LockError::NoLockTable`].
+    pub fn word_at(&self, address: RemotePtr) -> Result<Place, LockError> {
+        Ok(self.cell(self.lock_of(address)?).place)
+    }
+
     /// Whether the tables lie where the options ask for; if not, they fell back.
     pub fn placed_as_asked(&self, address: RemotePtr) -> bool {
-        self.lock_of(address)
-            .is_ok_and(|id| self.options.wants(self.cell(id).place))
+        self.word_at(address).is_ok_and(|place| self.options.wants(place))
     }
 
     /// Bytes of this compute node's memory that locking takes, spare capacity included.
@@ -246,7 +253,7 @@ impl Locks {
 
     /// Waits until the unlock of a holder that went away has landed, before any CAS is posted for the lock.
     async fn settle<V: Verbs>(&self, v: &V, cell: Cell, turn: &mut Turn<'_>) -> Result<(), LockError> {
-        //= docs/protocol/lock.md M9
+        //= docs/protocol/lock.md L9
         if let Some(raw) = turn.unsettled() {
             let mut retry = v.retry(self.options.budget);
             loop {
@@ -298,7 +305,7 @@ impl Locks {
         }
     }
 
-    //= docs/protocol/lock.md M2
+    //= docs/protocol/lock.md L2
     async fn attempt_masked<V: Verbs, R: With<V>>(
         &self,
         v: &V,
@@ -444,7 +451,7 @@ impl<V: Verbs> With<V> for Nothing {
     }
 }
 
-//= docs/protocol/lock.md M3
+//= docs/protocol/lock.md L3
 impl<V: Verbs> With<V> for ReadTo {
     type Got = V::Lease;
     async fn masked_cas(

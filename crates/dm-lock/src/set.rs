@@ -21,7 +21,7 @@ impl Locks {
         v: &'a V,
         nodes: &[RemotePtr],
     ) -> Result<SetGuard<'a, V>, LockError> {
-        //= docs/protocol/lock.md M10
+        //= docs/protocol/lock.md L10
         let mut ids = SmallVec::<[LockId; INLINE]>::new();
         for &node in nodes {
             ids.push(self.lock_of(node)?);

@@ -1,0 +1,9 @@
+//! Locks over loopback: what they cost, what they survive, and what each flaw breaks.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![cfg(not(dm_loom))]
+
+mod budgets;
+mod common;
+mod flaws;
+mod storm;
+mod trouble;

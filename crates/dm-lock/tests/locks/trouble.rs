@@ -1,0 +1,374 @@
+//! Dropped futures, lost connections, dead holders: the lock ends up free, or the error says who has it.
+
+use crate::common::*;
+use dm_lock::{Local, LockError, LockFlaws, LockOptions, LockWord, ReleaseBy};
+use dm_loopback::{Trouble, block_on};
+use dm_verbs::{AtomicVsWrite, ClientId, Effect, Env, NodeId, Verbs, Why};
+
+fn small_budget() -> LockOptions {
+    LockOptions {
+        budget: 8,
+        ..LockOptions::default()
+    }
+}
+
+#[test]
+fn a_dead_holder_ends_in_an_error_with_place_and_owner() {
+    let bench = bench(builder(), 2, small_budget());
+    let dead = bench.world.connect_as(0, ClientId(77)).unwrap();
+    let v = bench.client(1);
+    let guard = lock(&dead, &bench.locks[0], node(0, 1));
+    core::mem::forget(guard);
+    let error = block_on(bench.locks[1].lock(&v, node(0, 1)))
+        .map(|_| ())
+        .unwrap_err();
+    let LockError::Held(e) = error else {
+        panic!("{error}")
+    };
+    let Why::LockHeld { word } = e.why else {
+        panic!("{e}")
+    };
+    assert_eq!(
+        (e.at, e.attempts),
+        (
+            bench.locks[0]
+                .table()
+                .word_at(bench.locks[0].lock_of(node(0, 1)).unwrap()),
+            8
+        )
+    );
+    assert_eq!(LockWord::unpack(word).owner, 77);
+    assert!(error.to_string().contains("held by client 77"), "{error}");
+    assert_eq!(v.meter().counters().lock_retries, 8);
+    // The local turn came back: the next of this compute node gets an error too, and does not hang.
+    assert!(block_on(bench.locks[1].lock(&bench.client(1), node(0, 1))).is_err());
+}
+
+#[test]
+fn locking_twice_is_an_error_not_a_hang() {
+    for local in [Local::Queue { handover_max: 4 }, Local::Spin] {
+        let bench = bench(
+            builder(),
+            1,
+            LockOptions {
+                local,
+                ..small_budget()
+            },
+        );
+        let v = bench.client(0);
+        let guard = lock(&v, &bench.locks[0], node(0, 1));
+        let again = block_on(bench.locks[0].lock(&v, node(0, 1))).map(|_| ());
+        assert_eq!(again, Err(LockError::AlreadyHeld { place: guard.place() }));
+        block_on(guard.release()).unwrap();
+    }
+}
+
+#[test]
+fn a_dropped_guard_unlocks() {
+    for (builder, options) in [
+        (builder(), LockOptions::default()),
+        (
+            builder(),
+            LockOptions {
+                release: ReleaseBy::Faa,
+                local: Local::Off,
+                ..LockOptions::default()
+            },
+        ),
+        (builder().masked_atomics(false), LockOptions::default()),
+        (
+            builder().atomic_vs_write(AtomicVsWrite::Racy),
+            LockOptions::default(),
+        ),
+        (
+            builder(),
+            LockOptions {
+                flaws: LockFlaws {
+                    lanes16: true,
+                    ..Default::default()
+                },
+                ..Default::default()
+            },
+        ),
+    ] {
+        let bench = bench(builder, 1, options);
+        let (v, w) = (bench.client(0), bench.client(0));
+        drop(lock(&v, &bench.locks[0], node(0, 1)));
+        drop(lock(&w, &bench.locks[0], node(0, 1)));
+        drop(block_on(bench.locks[0].lock_set(&v, &[node(0, 1), node(1, 1), node(1, 2)])).unwrap());
+        assert!(
+            v.operation().is_ok() && w.operation().is_ok(),
+            "the undo did not fail"
+        );
+        block_on(lock(&w, &bench.locks[0], node(0, 1)).release()).unwrap();
+    }
+}
+
+/// Polls an addition `polls` times and drops it; tells whether it had finished.
+fn add_dropped(bench: &Bench, v: &dm_loopback::Endpoint, polls: usize) -> bool {
+    let mut adding = Box::pin(add(v, &bench.locks[0], node(0, 1)));
+    (0..polls).any(|_| poll(&mut adding).is_ready())
+}
+
+#[test]
+fn dropped_after_any_number_of_polls_the_lock_is_free() {
+    for masked in [true, false] {
+        for combine in [true, false] {
+            let builder = builder().delays(3).masked_atomics(masked).seed(9);
+            let bench = bench(
+                builder,
+                1,
+                LockOptions {
+                    combine,
+                    ..LockOptions::default()
+                },
+            );
+            let v = bench.client(0);
+            let (mut done, mut dropped) = (0, 0);
+            for polls in (0..16).cycle().take(400) {
+                match add_dropped(&bench, &v, polls) {
+                    true => done += 1,
+                    false => dropped += 1,
+                }
+                assert!(!bench.word(node(0, 1)).locked, "after {polls} polls");
+            }
+            let value = bench.inspect(node(0, 1));
+            assert!(
+                (done..=done + dropped).contains(&value),
+                "{value} not in {done}..={}",
+                done + dropped
+            );
+            assert!(done > 50 && dropped > 50, "{done} done, {dropped} dropped");
+            assert!(v.operation().is_ok());
+        }
+    }
+}
+
+#[test]
+fn a_waiter_that_goes_away_is_passed_over_wherever_it_stands() {
+    for gone in 0..3 {
+        let bench = bench(builder(), 1, LockOptions::default());
+        let locks = &bench.locks[0];
+        let clients = [0; 4].map(|cn| bench.client(cn));
+        let at = node(0, 1);
+        let guard = lock(&clients[0], locks, at);
+        let mut waiting: Vec<_> = clients[1..].iter().map(|v| Box::pin(locks.lock(v, at))).collect();
+        assert!(waiting.iter_mut().all(|w| poll(w).is_pending()));
+        drop(waiting.remove(gone));
+        block_on(guard.release()).unwrap();
+        for w in waiting {
+            block_on(block_on(w).unwrap().release()).unwrap();
+        }
+        assert_eq!(
+            bench.word(at),
+            LockWord {
+                count: 1,
+                ..LockWord::default()
+            }
+        );
+    }
+}
+
+#[test]
+fn a_lock_handed_to_a_client_that_went_away_is_unlocked_for_it() {
+    let bench = bench(builder(), 1, LockOptions::default());
+    let locks = &bench.locks[0];
+    let clients = [0; 3].map(|cn| bench.client(cn));
+    let at = node(0, 1);
+    // The only waiter goes after it was granted, before it noticed.
+    let guard = lock(&clients[0], locks, at);
+    let mut next = Box::pin(locks.lock(&clients[1], at));
+    assert!(poll(&mut next).is_pending());
+    block_on(guard.release()).unwrap();
+    assert!(bench.word(at).locked, "handed over, not unlocked");
+    drop(next);
+    assert!(!bench.word(at).locked);
+    // The next client first sees that the unlock landed, under the name of client 0, and then takes the lock.
+    let before = clients[2].meter().counters();
+    let guard = lock(&clients[2], locks, at);
+    let cost = clients[2].meter().counters() - before;
+    assert_eq!((cost.reads, cost.masked_cas), (1, 1));
+    block_on(guard.release()).unwrap();
+    let before = clients[2].meter().counters();
+    block_on(lock(&clients[2], locks, at).release()).unwrap();
+    assert_eq!(
+        (clients[2].meter().counters() - before).reads,
+        0,
+        "once is enough"
+    );
+}
+
+#[test]
+fn the_waiter_goes_while_the_write_back_is_in_flight() {
+    let bench = bench(builder().delays(5).seed(3), 1, LockOptions::default());
+    let locks = &bench.locks[0];
+    let (v, w) = (bench.client(0), bench.client(0));
+    let at = node(0, 1);
+    let mut taken_alone = 0;
+    for polls in 1..20 {
+        let guard = lock(&v, locks, at);
+        let mut next = Box::pin(locks.lock(&w, at));
+        assert!(poll(&mut next).is_pending());
+        let mut writing = Box::pin(guard.write_back(v.chain(at.node()).write_word(at, polls)));
+        let over = (0..polls).any(|_| poll(&mut writing).is_ready());
+        drop(next);
+        if !over {
+            taken_alone += 1;
+            block_on(writing).unwrap();
+        }
+        assert!(!bench.word(at).locked, "after {polls} polls");
+        assert_eq!(bench.inspect(at), polls);
+    }
+    assert!(taken_alone > 0, "no write-back was ever in flight");
+}
+
+#[test]
+fn an_unlock_left_behind_after_a_handover_is_waited_for() {
+    // Client a takes the lock, hands it to b; b's future goes away with data and unlock posted. Before a may CAS
+    // again the word must be seen to have changed.
+    let mut left_behind = 0;
+    for seed in 0..8 {
+        let bench = bench(builder().delays(4).seed(seed), 1, LockOptions::default());
+        let locks = &bench.locks[0];
+        let (a, b) = (bench.client(0), bench.client(0));
+        let at = node(0, 1);
+        let guard = lock(&a, locks, at);
+        let mut next = Box::pin(locks.lock(&b, at));
+        assert!(poll(&mut next).is_pending());
+        block_on(guard.release()).unwrap();
+        let guard = block_on(next).unwrap();
+        let mut writing = Box::pin(guard.write_back(b.chain(at.node()).write_word(at, 5)));
+        if poll(&mut writing).is_ready() {
+            continue;
+        }
+        left_behind += 1;
+        assert_eq!(bench.inspect(at), 5, "posted");
+        drop(writing);
+        let before = a.meter().counters();
+        let guard = lock(&a, locks, at);
+        let looked = a.meter().counters() - before;
+        assert_eq!(
+            (looked.reads, looked.masked_cas),
+            (1, 1),
+            "the word was looked at first"
+        );
+        block_on(guard.release()).unwrap();
+    }
+    assert!(left_behind > 2, "the answer was hardly ever late: {left_behind}");
+}
+
+#[test]
+fn a_lost_node_is_an_error_and_the_lock_is_free_afterwards() {
+    let bench = bench(builder(), 1, LockOptions::default());
+    let v = bench.client(0);
+    let locks = &bench.locks[0];
+    let at = node(0, 1);
+
+    // Nothing reaches it: no effect, nothing to undo.
+    bench.world.cut(NodeId(0), Trouble::Unreachable);
+    match block_on(locks.lock(&v, at)).map(|_| ()) {
+        Err(LockError::Verb(e)) => assert_eq!(e.effect, Effect::None),
+        other => panic!("{other:?}"),
+    }
+    bench.world.restore(NodeId(0));
+    assert!(v.operation().is_ok() && !bench.word(at).locked);
+
+    // The lock's CAS took effect and its answer was lost: undone behind it, though that answer is lost as well.
+    bench.world.cut(NodeId(0), Trouble::AnswersLost);
+    assert!(matches!(
+        block_on(locks.lock_and_read(&v, at, at, 64)).map(|_| ()),
+        Err(LockError::Verb(_))
+    ));
+    bench.world.restore(NodeId(0));
+    assert!(!bench.word(at).locked, "the undo ran");
+    assert!(
+        v.operation().is_err(),
+        "the undo's own lost answer is not swallowed"
+    );
+
+    // Data and unlock took effect, the answer was lost.
+    let guard = lock(&v, locks, at);
+    bench.world.cut(NodeId(0), Trouble::AnswersLost);
+    let lost = block_on(guard.write_back(v.chain(at.node()).write_word(at, 9)));
+    assert!(matches!(lost, Err(LockError::Verb(_))));
+    bench.world.restore(NodeId(0));
+    assert_eq!(
+        (bench.inspect(at), bench.word(at).locked, bench.word(at).count),
+        (9, false, 1),
+        "released once"
+    );
+    let _ = v.take_deferred();
+
+    // Only the data landed: the second unlock is what frees it.
+    let guard = lock(&v, locks, at);
+    bench.world.cut(NodeId(0), Trouble::LostAfter(1));
+    assert!(block_on(guard.write_back(v.chain(at.node()).write_word(at, 10))).is_err());
+    bench.world.restore(NodeId(0));
+    assert_eq!((bench.inspect(at), bench.word(at).locked), (10, false));
+    let _ = v.take_deferred();
+    assert_eq!(block_on(add(&v, locks, at)), Ok(11));
+}
+
+#[test]
+fn a_fenced_client_locks_no_more_and_its_abandoned_lock_names_it() {
+    let bench = bench(builder(), 2, small_budget());
+    let (v, w) = (bench.client(0), bench.client(1));
+    let at = node(0, 1);
+    let guard = lock(&v, &bench.locks[0], at);
+    block_on(dm_verbs::Control::call(
+        &w,
+        dm_verbs::ControlRequest::Fence { client: v.client() },
+    ))
+    .unwrap();
+    assert!(matches!(
+        block_on(guard.write_back(v.chain(at.node()).write_word(at, 1))),
+        Err(LockError::Verb(dm_verbs::VerbError {
+            kind: dm_verbs::VerbErrorKind::Fenced,
+            ..
+        }))
+    ));
+    assert_eq!(
+        (bench.inspect(at), bench.word(at).owner),
+        (0, v.client().0),
+        "nothing of it took effect"
+    );
+    assert!(matches!(
+        block_on(bench.locks[1].lock(&w, at)).map(|_| ()),
+        Err(LockError::Held(_))
+    ));
+}
+
+#[test]
+fn a_lock_that_was_taken_over_is_reported_lost() {
+    for release in [ReleaseBy::Auto, ReleaseBy::Faa] {
+        let bench = bench(
+            builder().atomic_vs_write(AtomicVsWrite::Racy),
+            1,
+            LockOptions {
+                release,
+                ..LockOptions::default()
+            },
+        );
+        let v = bench.client(0);
+        let guard = lock(&v, &bench.locks[0], node(0, 1));
+        let other = LockWord {
+            owner: 5,
+            ..guard.word()
+        }
+        .pack();
+        assert_eq!(
+            block_on(v.cas(guard.place(), guard.word().pack(), other)),
+            Ok(guard.word().pack())
+        );
+        let place = guard.place();
+        let held = guard.word().pack();
+        assert_eq!(
+            block_on(guard.release()),
+            Err(LockError::Lost {
+                place,
+                held,
+                found: other
+            })
+        );
+    }
+}
