@@ -137,7 +137,7 @@ impl Endpoint {
         self.world.begin_change(self.client);
         let usual = !self.world.alarmed();
         let done = usual.then(|| self.world.carry_out(memory, op, LineOrder::Increasing));
-        self.world.end_change(self.client);
+        self.world.end_change(self.client, true);
         done
     }
 
@@ -149,21 +149,28 @@ impl Endpoint {
         if chain.changes {
             self.world.begin_change(self.client);
         }
+        let mut unfenced = false;
         match self.admit(chain.node) {
-            Ok(trouble) => self.execute_requests(memory, chain, trouble),
+            Ok(trouble) => self.execute_requests(memory, chain, trouble, &mut unfenced),
             Err(kind) => chain.fail(0, kind, Effect::None, Effect::None),
         }
         if chain.changes {
-            self.world.end_change(self.client);
+            self.world.end_change(self.client, unfenced);
         }
     }
 
-    fn execute_requests(&self, memory: &Node, chain: &mut Chain, trouble: Option<Trouble>) {
+    /// `unfenced`: whether a change came after the last fence.
+    fn execute_requests(
+        &self,
+        memory: &Node,
+        chain: &mut Chain,
+        trouble: Option<Trouble>,
+        unfenced: &mut bool,
+    ) {
         let count = chain
             .requests
             .len()
             .min(trouble.map_or(usize::MAX, Trouble::carried_out));
-        let mut unfenced = false;
         let mut index = 0;
         while index < count {
             let overtaken = index + 1 < count && self.read_overtakes(chain, index);
@@ -173,7 +180,7 @@ impl Endpoint {
                 [index, index]
             };
             for index in &pair[usize::from(!overtaken)..] {
-                if let Err((kind, effect)) = self.execute_one(memory, chain, *index, &mut unfenced) {
+                if let Err((kind, effect)) = self.execute_one(memory, chain, *index, unfenced) {
                     return chain.fail(*index, kind, effect, Effect::None);
                 }
             }
@@ -184,7 +191,6 @@ impl Endpoint {
         }
     }
 
-    /// `unfenced`: whether there was a change since the last fence.
     #[inline]
     fn execute_one(
         &self,

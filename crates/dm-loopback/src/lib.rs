@@ -39,13 +39,16 @@
 //!
 //! # What it assumes
 //! By default it declares, and keeps: whole lines in increasing order, CAS before the READ behind it, atomics
-//! serialised with WRITEs, failed CASes without write-back, host before on-chip, masked atomics. Each but the last
-//! but one can be withdrawn at the [`Builder`], and is then really not kept (see there).
+//! serialised with WRITEs, failed CASes that leave the word alone, masked atomics, on-chip memory. Each can be
+//! withdrawn at the [`Builder`], and is then really not kept. Lines of a WRITE always land in increasing order, host
+//! before on-chip.
 //!
 //! # Limits
-//! Effects are never delayed, only completions: a chain that was posted and not awaited has happened already, so
-//! faults of that kind are for the explorer. A process that stops for seconds inside a WRITE makes the line's
-//! users see `Unreachable`. Membership leases are counted by those who wait, never ended by the world itself.
+//! * Effects are never delayed, only completions: a chain that was posted and not awaited has happened already, so
+//!   faults of that kind are for the explorer.
+//! * A process that is stopped inside a WRITE makes the line's users see `Unreachable` after some seconds, and a fence
+//!   of its client wait until it goes on or ends.
+//! * Membership leases are counted by those who wait, never ended by the world itself.
 #![forbid(unsafe_code)]
 
 mod builder;

@@ -139,11 +139,13 @@ impl World {
         region::fence();
     }
 
-    /// Its effects are there for everybody who asks from now on.
+    /// Its effects are there for everybody who asks from now on. `unfenced`: some came after the last fence.
     #[inline]
-    pub(crate) fn end_change(&self, client: ClientId) {
+    pub(crate) fn end_change(&self, client: ClientId, unfenced: bool) {
         self.set_word(client_busy(client.0), 0);
-        // Also orders the effects before whatever this thread reads next: WRITE, then READ, in order.
-        region::fence();
+        if unfenced {
+            // Orders the effects before whatever this thread reads next: WRITE, then READ, in order.
+            region::fence();
+        }
     }
 }

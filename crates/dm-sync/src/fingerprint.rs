@@ -172,8 +172,9 @@ mod tests {
     #[test]
     fn small_counters_do_not_collide() {
         let mut seen = std::collections::HashSet::new();
-        for a in 0..64u64 {
-            for b in 0..64u64 {
+        let side = crate::scaled(64, 8) as u64;
+        for a in 0..side {
+            for b in 0..side {
                 assert!(seen.insert(fingerprint_of(&(a, b))), "({a}, {b}) collides");
             }
         }

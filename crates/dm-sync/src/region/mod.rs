@@ -164,7 +164,7 @@ impl Region {
         Ok(())
     }
 
-    /// As [`Region::read`], with the lines served in `order`.
+    /// As [`Region::read`], with the atomic units (lines, or words in word mode) served in `order`.
     ///
     /// # Errors
     /// As [`Region::read`].
@@ -172,17 +172,21 @@ impl Region {
         if order == LineOrder::Increasing {
             return self.read(offset, out);
         }
+        let unit = match self.unit {
+            AtomicUnit::Line => LINE_BYTES,
+            AtomicUnit::Word => WORD_BYTES,
+        };
         let begin = self.check(offset, out.len())?;
         let end = begin + out.len();
-        let first_line = begin / LINE_BYTES;
-        let lines = if out.is_empty() {
+        let first = begin / unit;
+        let count = if out.is_empty() {
             0
         } else {
-            end.div_ceil(LINE_BYTES) - first_line
+            end.div_ceil(unit) - first
         };
-        order.try_for_each(lines, |line| {
-            let at = ((first_line + line) * LINE_BYTES).max(begin);
-            let until = (at + piece(at, end - at)).min(end);
+        order.try_for_each(count, |index| {
+            let at = ((first + index) * unit).max(begin);
+            let until = ((first + index + 1) * unit).min(end);
             self.read_piece(at, &mut out[at - begin..until - begin])
         })
     }

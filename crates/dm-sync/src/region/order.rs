@@ -8,27 +8,27 @@ pub enum LineOrder {
     Increasing,
     /// Some permutation, drawn from this seed: equal seeds and lengths give equal orders.
     ///
-    /// All permutations of up to 256 lines can come; a longer READ is served in such pieces of 256.
+    /// All permutations of up to 256 units can come; a longer READ is served in such pieces of 256.
     Seeded(u64),
 }
 
-/// Lines permuted at once: 16 KiB.
-const PIECE_LINES: usize = 256;
+/// Units permuted at once.
+const PIECE_UNITS: usize = 256;
 
 impl LineOrder {
-    /// Calls `serve` once for each of `0..lines`.
+    /// Calls `serve` once for each of `0..units`.
     #[inline]
     pub(super) fn try_for_each<E>(
         self,
-        lines: usize,
+        units: usize,
         mut serve: impl FnMut(usize) -> Result<(), E>,
     ) -> Result<(), E> {
         match self {
-            Self::Increasing => (0..lines).try_for_each(serve),
+            Self::Increasing => (0..units).try_for_each(serve),
             Self::Seeded(seed) => {
                 let mut rng = SplitMix(seed);
-                for begin in (0..lines).step_by(PIECE_LINES) {
-                    shuffled(PIECE_LINES.min(lines - begin), &mut rng, |i| serve(begin + i))?;
+                for begin in (0..units).step_by(PIECE_UNITS) {
+                    shuffled(PIECE_UNITS.min(units - begin), &mut rng, |i| serve(begin + i))?;
                 }
                 Ok(())
             }
@@ -42,7 +42,7 @@ fn shuffled<E>(
     rng: &mut SplitMix,
     mut serve: impl FnMut(usize) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut indices = [0u8; PIECE_LINES];
+    let mut indices = [0u8; PIECE_UNITS];
     for (i, slot) in indices.iter_mut().enumerate() {
         *slot = i as u8; // i < 256
     }

@@ -97,9 +97,9 @@ fn atomics_answer_with_the_old_word() {
 /// Writers store lines of one repeated byte; no reader may see a mixed line, in any order of lines.
 #[test]
 fn a_line_is_never_torn() {
-    const LINES: usize = 4;
+    const LINES: usize = crate::scaled(4, 2);
     let region = Region::anonymous((LINES * LINE_BYTES) as u64, AtomicUnit::Line).expect("four lines");
-    let rounds = crate::scaled(40_000, 20);
+    let rounds = crate::scaled(40_000, 12);
     std::thread::scope(|scope| {
         for writer in 0..2u8 {
             let region = &region;
@@ -329,4 +329,21 @@ fn a_file_that_does_not_fit_is_refused() {
     assert_eq!(short, Some(RegionError::FileTooShort { needed, found: 8192 }));
     let crooked = Region::in_file(&file, 64, 64, AtomicUnit::Line).err();
     assert_eq!(crooked, Some(RegionError::FileUnaligned { at: 64 }));
+}
+
+/// In word mode a seeded order serves words, at any alignment and length: each once.
+#[test]
+fn word_mode_serves_each_word_once() {
+    let region = Region::anonymous(4096, AtomicUnit::Word).expect("4 KiB");
+    let bytes: Vec<u8> = (0..200).collect();
+    region.write(13, &bytes).expect("in bounds");
+    for seed in 0..20 {
+        for len in [0, 1, 3, 8, 51, 64, 200] {
+            let mut out = vec![0xEE; len];
+            region
+                .read_ordered(13, &mut out, LineOrder::Seeded(seed))
+                .expect("in bounds");
+            assert_eq!(out, bytes[..len]);
+        }
+    }
 }
