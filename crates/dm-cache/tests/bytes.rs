@@ -114,7 +114,7 @@ fn with_thirty_two_byte_keys() {
 
 #[test]
 fn within_a_budget_that_is_used() {
-    let top = every_byte_is_counted(100_000, |key| key);
+    let top = every_byte_is_counted(dm_sync::scaled(100_000, 4_000) as u64, |key| key);
     assert!(
         dm_sync::SMALL_WORLD || top > 95_000,
         "the budget is used, not only kept: {top} B"
