@@ -5,6 +5,8 @@ use dm_index::{IndexError, Inner, KeyBytes, Located, NodeCopy, NodeStore, Split}
 use dm_sync::Mutex;
 use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
 
+use crate::root::Root;
+
 /// How a [`Blink`] works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlinkOptions {
@@ -29,8 +31,8 @@ pub struct Blink<K: KeyBytes, S> {
     pub(crate) nodes: S,
     pub(crate) cache: IndexCache<K>,
     pub(crate) root_word: RemotePtr,
-    /// The root as last seen; null for not known. Any former root is a way in.
-    pub(crate) root: Mutex<RemotePtr>,
+    /// The root as last seen; `None` for not known. Any former root is a way in.
+    pub(crate) root: Mutex<Option<Root>>,
     pub(crate) options: BlinkOptions,
 }
 
@@ -52,7 +54,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             nodes,
             cache,
             root_word,
-            root: Mutex::new(RemotePtr::NULL),
+            root: Mutex::new(None),
             options,
         }
     }
@@ -128,13 +130,14 @@ impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
             Proof::Cached(origin) => {
                 self.cache.invalidate(origin);
             }
-            Proof::Root => self.root.with(|root| *root = RemotePtr::NULL),
+            Proof::Root => self.root.with(|root| *root = None),
             Proof::Read => {}
         }
     }
 
     async fn plant(&self, v: &V, leaf: RemotePtr) -> Result<bool, IndexError> {
-        Ok(v.cas(self.root_word, 0, leaf.raw()).await? == 0)
+        let root = Root { at: leaf, level: 0 };
+        Ok(v.cas(self.root_word, 0, root.pack()).await? == 0)
     }
 
     async fn install(&self, v: &V, split: Split<K>) -> Result<(), IndexError> {

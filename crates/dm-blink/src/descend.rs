@@ -4,32 +4,30 @@ use dm_index::{IndexError, KeyBytes, Located, NodeCopy, NodeStore};
 use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
 
 use crate::blink::{Blink, Proof};
+use crate::root::Root;
 
 /// No tree is higher: at a fan-out of two it would have 2^32 leaves.
 const LEVEL_MAX: u8 = 32;
 
-/// Where a descent begins or goes on: a node, its level if known, and who said so.
+/// Where a descent begins or goes on: a node, its level, and who said so.
 struct Step<K> {
     at: RemotePtr,
-    level: Option<u8>,
+    level: u8,
     proof: Proof<K>,
 }
 
 impl<K: KeyBytes, S> Blink<K, S> {
     /// The root as it may be cached, else as its word says; `None` for an empty tree.
-    pub(crate) async fn root<V: Verbs>(&self, v: &V) -> Result<Option<RemotePtr>, IndexError> {
+    pub(crate) async fn root<V: Verbs>(&self, v: &V) -> Result<Option<Root>, IndexError> {
         v.local(LocalStep::Section).await;
         let known = self.root.with(|root| *root);
-        if !known.is_null() {
-            return Ok(Some(known));
+        if known.is_some() {
+            return Ok(known);
         }
-        let root = RemotePtr::from_raw(v.word(self.root_word).await?);
-        if root.is_null() {
-            return Ok(None);
-        }
+        let root = Root::unpack(v.word(self.root_word).await?);
         v.local(LocalStep::Section).await;
         self.root.with(|known| *known = root);
-        Ok(Some(root))
+        Ok(root)
     }
 
     /// The leaf of `key`, by reading inner nodes; they are offered to the cache on the way.
@@ -51,7 +49,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 proof: Proof::Read,
             },
             Found::RootBelow(root) => Located {
-                leaf: root,
+                leaf: root.at,
                 proof: Proof::Root,
             },
         }))
@@ -73,19 +71,19 @@ impl<K: KeyBytes, S> Blink<K, S> {
             let Some(mut step) = self.entrance(v, key, level).await? else {
                 return Ok(None);
             };
+            if step.level < level {
+                // Only a root may lie there; it may be a leaf, which is not read as an inner node.
+                return Ok(Some(Found::RootBelow(Root {
+                    at: step.at,
+                    level: step.level,
+                })));
+            }
             loop {
                 let alive = self.nodes.copy(v, step.at, copy).await?;
-                let misled = !alive
-                    || *key < copy.fences.low
-                    || step.level.is_some_and(|expected| copy.level != expected);
-                if misled {
+                if !alive || *key < copy.fences.low || copy.level != step.level {
                     self.blame(v, step.proof).await;
                     retry.again(step.at, Why::Stale).await?;
                     continue 'restart;
-                }
-                if copy.level < level {
-                    // Only the root's level is not known beforehand.
-                    return Ok(Some(Found::RootBelow(step.at)));
                 }
                 if copy.fences.is_below(key) {
                     if copy.sibling.is_null() {
@@ -94,7 +92,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     self.blame(v, step.proof).await;
                     step = Step {
                         at: copy.sibling,
-                        level: Some(copy.level),
+                        level: copy.level,
                         proof: Proof::Read,
                     };
                     continue;
@@ -106,7 +104,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 }
                 step = Step {
                     at: child_below(copy, key)?,
-                    level: Some(copy.level - 1),
+                    level: copy.level - 1,
                     proof: Proof::Read,
                 };
             }
@@ -122,15 +120,15 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 let proof = Proof::Cached(hit.origin);
                 return Ok(Some(Step {
                     at: hit.child,
-                    level: Some(hit.child_level),
+                    level: hit.child_level,
                     proof,
                 }));
             }
         }
         let root = self.root(v).await?;
-        Ok(root.map(|at| Step {
+        Ok(root.map(|Root { at, level }| Step {
             at,
-            level: None,
+            level,
             proof: Proof::Root,
         }))
     }
@@ -141,7 +139,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             Proof::Cached(origin) => {
                 self.cache.invalidate(origin);
             }
-            Proof::Root => self.root.with(|root| *root = RemotePtr::NULL),
+            Proof::Root => self.root.with(|root| *root = None),
             Proof::Read => {}
         }
     }
@@ -152,7 +150,7 @@ pub(crate) enum Found {
     /// At a node of the level, which is in the copy.
     Node,
     /// The root lies below that level.
-    RootBelow(RemotePtr),
+    RootBelow(Root),
 }
 
 /// The child of an inner node that covers `key`.

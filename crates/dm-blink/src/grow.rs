@@ -5,6 +5,7 @@ use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
 
 use crate::blink::Blink;
 use crate::descend::Found;
+use crate::root::Root;
 
 impl<K: KeyBytes, S> Blink<K, S> {
     /// Enters one separator at the level above `split`; answers the split that this caused there, if any.
@@ -77,7 +78,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             match self.descend(v, &split.separator, level, copy).await? {
                 Some(Found::Node) => return Ok(Some(copy.at)),
                 Some(Found::RootBelow(root)) => {
-                    if copy.level + 1 == level && self.grow(v, root, split).await? {
+                    if root.level + 1 == level && self.grow(v, root, split).await? {
                         return Ok(None);
                     }
                     if self.options.root_race_fatal {
@@ -86,8 +87,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     }
                     // The known root was a former one, or another client's root came first.
                     v.local(LocalStep::Section).await;
-                    self.root.with(|known| *known = RemotePtr::NULL);
-                    retry.again(root, Why::Raced).await?;
+                    self.root.with(|known| *known = None);
+                    retry.again(root.at, Why::Raced).await?;
                 }
                 None => {
                     return Err(IndexError::Pool {
@@ -100,23 +101,22 @@ impl<K: KeyBytes, S> Blink<K, S> {
     }
 
     /// Puts a new root above `root`, which was split; `false` if `root` is root no more.
-    async fn grow<V: Verbs>(&self, v: &V, root: RemotePtr, split: &Split<K>) -> Result<bool, IndexError>
+    async fn grow<V: Verbs>(&self, v: &V, root: Root, split: &Split<K>) -> Result<bool, IndexError>
     where
         S: NodeStore<V, K>,
     {
-        let (left, right) = (root.raw().to_le_bytes(), split.right.raw().to_le_bytes());
+        let (left, right) = (root.at.raw().to_le_bytes(), split.right.raw().to_le_bytes());
         let entries = [(K::MIN, &left[..]), (split.separator, &right[..])];
-        let new = self
-            .nodes
-            .create(v, split.level + 1, FenceKeys::ALL, &entries)
-            .await?;
-        if v.cas(self.root_word, root.raw(), new.raw()).await? != root.raw() {
+        let level = root.level + 1;
+        let at = self.nodes.create(v, level, FenceKeys::ALL, &entries).await?;
+        let new = Root { at, level };
+        if v.cas(self.root_word, root.pack(), new.pack()).await? != root.pack() {
             // Nothing ever pointed to it.
-            self.nodes.forget(new);
+            self.nodes.forget(at);
             return Ok(false);
         }
         v.local(LocalStep::Section).await;
-        self.root.with(|known| *known = new);
+        self.root.with(|known| *known = Some(new));
         Ok(true)
     }
 
@@ -142,16 +142,14 @@ impl<K: KeyBytes, S> Blink<K, S> {
             level += 1;
             below = self.build_level(v, level, &below, fan_out).await?;
         }
-        let Some(&(_, root)) = below.first() else {
+        let Some(&(_, at)) = below.first() else {
             return Ok(());
         };
-        let old = v.cas(self.root_word, 0, root.raw()).await?;
-        if old != 0 {
-            return Err(IndexError::NotEmpty {
-                root: RemotePtr::from_raw(old),
-            });
+        let old = v.cas(self.root_word, 0, Root { at, level }.pack()).await?;
+        match Root::unpack(old) {
+            Some(root) => Err(IndexError::NotEmpty { root: root.at }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     async fn build_level<V: Verbs>(
@@ -205,7 +203,11 @@ impl<K: KeyBytes, S> Blink<K, S> {
         S: NodeStore<V, K>,
     {
         let _unmetered = v.meter().housekeeping();
-        let Some(mut first) = self.root(v).await? else {
+        let Some(Root {
+            at: mut first,
+            level: 1..,
+        }) = self.root(v).await?
+        else {
             return Ok(0);
         };
         let mut copy = NodeCopy::new();

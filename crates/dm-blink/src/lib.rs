@@ -13,7 +13,7 @@
 //!
 //! # Invariants
 //! * **I1** The root word changes by CAS only: 0 → first leaf → roots of growing level, each the leftmost node of
-//!   its level when it becomes root.
+//!   its level when it becomes root. It holds the root's level too, so that nobody reads a leaf as an inner node.
 //! * **I2** The first entry of an inner node has the node's low fence as its key: every key inside the fences has a
 //!   child.
 //! * **I3** A separator goes up only after the split below it has landed. Until then, and if its writer dies, the
@@ -24,6 +24,7 @@
 mod blink;
 mod descend;
 mod grow;
+mod root;
 
 pub use blink::{Blink, BlinkOptions, Proof};
 
