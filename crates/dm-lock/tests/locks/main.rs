@@ -5,5 +5,6 @@
 mod budgets;
 mod common;
 mod flaws;
+mod sim;
 mod storm;
 mod trouble;

@@ -88,7 +88,11 @@ async fn add_and_drop(v: &Endpoint, locks: &Locks, at: RemotePtr, rounds: u32) -
     let (mut done, mut dropped) = (0, 0);
     for _ in 0..rounds {
         let dice = v.rng(0);
-        let polls = if dice.is_multiple_of(4) { dice / 4 % 9 } else { u64::MAX };
+        let polls = if dice.is_multiple_of(4) {
+            dice / 4 % 9
+        } else {
+            u64::MAX
+        };
         let mut adding = Box::pin(add(v, locks, at));
         let mut polled = 0;
         let outcome = core::future::poll_fn(|cx| {
