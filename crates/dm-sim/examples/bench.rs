@@ -3,6 +3,8 @@
 //!
 //! `cargo run --release -p dm-sim --example bench [verbs per row, in thousands] [only this mix] [only so many clients]`
 
+#![expect(clippy::print_stdout, reason = "a bench prints")]
+
 use dm_sim::{CostModel, Endpoint, RunEnd, Sim};
 use dm_verbs::{ChipPtr, Env, NodeId, RemotePtr, Verbs};
 
@@ -10,7 +12,10 @@ const REGION: u64 = 64 << 20;
 
 /// CPU seconds of this thread.
 fn cpu_seconds() -> f64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `t` is a valid timespec that lives for the call; the clock id is one that Linux has.
     let ok = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
     assert_eq!(ok, 0, "this thread has a CPU clock");
@@ -30,7 +35,11 @@ enum Mix {
 
 async fn client(v: Endpoint, mix: Mix, verbs: u64) {
     let place = |r: u64, len: u64| {
-        RemotePtr::new(NodeId(0), 4096 + ((r >> 16) % (REGION - 8192) & !(len.next_power_of_two() - 1))).expect("fits")
+        RemotePtr::new(
+            NodeId(0),
+            4096 + (((r >> 16) % (REGION - 8192)) & !(len.next_power_of_two() - 1)),
+        )
+        .expect("fits")
     };
     let mut done = 0;
     while done < verbs {
@@ -42,7 +51,10 @@ async fn client(v: Endpoint, mix: Mix, verbs: u64) {
             Mix::Cas => drop(v.cas(place(r, 64), 0, 1).await.expect("up")),
             Mix::Mixed(len) => match r % 10 {
                 0..5 => drop(v.read(place(r, len.into()), len).await.expect("up")),
-                5..8 => v.write(place(r, len.into()), &[3; 1024][..len as usize]).await.expect("up"),
+                5..8 => v
+                    .write(place(r, len.into()), &[3; 1024][..len as usize])
+                    .await
+                    .expect("up"),
                 _ => drop(v.cas(place(r, len.into()), 0, 1).await.expect("up")),
             },
             Mix::Sherman if r & 1 == 0 => drop(v.read(place(r, 1024), 1024).await.expect("up")),
@@ -53,7 +65,11 @@ async fn client(v: Endpoint, mix: Mix, verbs: u64) {
                 }
                 let leaf = place(r, 1024);
                 drop(v.read(leaf, 1024).await.expect("up"));
-                v.chain(NodeId(0)).write(leaf.add(r & 0x3C0), &[1; 17]).write_word(lock, 0).await.expect("up");
+                v.chain(NodeId(0))
+                    .write(leaf.add(r & 0x3C0), &[1; 17])
+                    .write_word(lock, 0)
+                    .await
+                    .expect("up");
                 done += 3;
             }
         }

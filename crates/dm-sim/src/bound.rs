@@ -37,15 +37,27 @@ pub struct Demand {
 impl Demand {
     /// `per_op` verbs on host memory, aligned to lines.
     pub fn new(kind: VerbKind, bytes: f64, per_op: f64) -> Self {
-        Self { kind, space: Space::Host, bytes, lines: (bytes / 64.0).ceil().max(1.0), per_op }
+        Self {
+            kind,
+            space: Space::Host,
+            bytes,
+            lines: (bytes / 64.0).ceil().max(1.0),
+            per_op,
+        }
     }
     /// The same on on-chip memory.
     pub fn on_chip(self) -> Self {
-        Self { space: Space::Chip, ..self }
+        Self {
+            space: Space::Chip,
+            ..self
+        }
     }
     /// The same at addresses of any alignment: it touches `(bytes - 1) / 64 + 1` lines on average.
     pub fn unaligned(self) -> Self {
-        Self { lines: (self.bytes - 1.0) / 64.0 + 1.0, ..self }
+        Self {
+            lines: (self.bytes - 1.0) / 64.0 + 1.0,
+            ..self
+        }
     }
 }
 
@@ -180,8 +192,14 @@ impl CostModel {
         if bed.colocated {
             all.push((Resource::LinkOut(Side::Shared), l.request / cn + l.response / mn));
             all.push((Resource::LinkIn(Side::Shared), l.request / mn + l.response / cn));
-            all.push((Resource::FromHost(Side::Shared), l.compute_from / cn + l.memory_from / mn));
-            all.push((Resource::ToHost(Side::Shared), l.compute_to / cn + l.memory_to / mn));
+            all.push((
+                Resource::FromHost(Side::Shared),
+                l.compute_from / cn + l.memory_from / mn,
+            ));
+            all.push((
+                Resource::ToHost(Side::Shared),
+                l.compute_to / cn + l.memory_to / mn,
+            ));
         } else {
             all.push((Resource::LinkOut(Side::Compute), l.request / cn));
             all.push((Resource::LinkIn(Side::Memory), l.request / mn));
@@ -241,10 +259,19 @@ impl CostModel {
 mod tests {
     use super::*;
 
-    const ONE: Testbed = Testbed { compute_nodes: 10, memory_nodes: 1, colocated: false, threads: 64 };
+    const ONE: Testbed = Testbed {
+        compute_nodes: 10,
+        memory_nodes: 1,
+        colocated: false,
+        threads: 64,
+    };
 
     fn reads(bytes: f64) -> MixDemand {
-        MixDemand { verbs: vec![Demand::new(VerbKind::Read, bytes, 1.0)], chains: 1.0, cpu_ns: 0.0 }
+        MixDemand {
+            verbs: vec![Demand::new(VerbKind::Read, bytes, 1.0)],
+            chains: 1.0,
+            cpu_ns: 0.0,
+        }
     }
 
     #[test]
@@ -253,22 +280,48 @@ mod tests {
         // A 1131-byte leaf is two packets: 9.6 M a second; a 1024-byte leaf one: 11.3 M.
         let two = m.bound(&reads(1131.0), &ONE);
         let one = m.bound(&reads(1024.0), &ONE);
-        assert!((two.mops - 9.59).abs() < 0.01 && (one.mops - 11.26).abs() < 0.01, "{two:?} {one:?}");
+        assert!(
+            (two.mops - 9.59).abs() < 0.01 && (one.mops - 11.26).abs() < 0.01,
+            "{two:?} {one:?}"
+        );
         assert_eq!(two.limit, Resource::LinkOut(Side::Memory));
         let small = m.bound(&reads(64.0), &ONE);
-        assert!((small.mops - 44.2).abs() < 0.1 && small.limit == Resource::Responder, "{small:?}");
+        assert!(
+            (small.mops - 44.2).abs() < 0.1 && small.limit == Resource::Responder,
+            "{small:?}"
+        );
     }
 
     #[test]
     fn colocation_shares_links_and_combining_takes_its_share_off() {
         let m = CostModel::cx5_ib();
-        let bed = Testbed { compute_nodes: 8, memory_nodes: 8, colocated: true, threads: 22 };
-        let apart = m.bound(&reads(1024.0), &Testbed { colocated: false, ..bed });
+        let bed = Testbed {
+            compute_nodes: 8,
+            memory_nodes: 8,
+            colocated: true,
+            threads: 22,
+        };
+        let apart = m.bound(
+            &reads(1024.0),
+            &Testbed {
+                colocated: false,
+                ..bed
+            },
+        );
         let shared = m.bound(&reads(1024.0), &bed);
-        assert!(shared.mops < apart.mops && shared.limit == Resource::LinkOut(Side::Shared), "{shared:?}");
+        assert!(
+            shared.mops < apart.mops && shared.limit == Resource::LinkOut(Side::Shared),
+            "{shared:?}"
+        );
         let half = m.bound(&reads(1024.0).combined(0.5), &bed);
         assert!((half.mops / shared.mops - 2.0).abs() < 1e-9);
-        let busy = m.bound(&MixDemand { cpu_ns: 50_000.0, ..reads(8.0) }, &bed);
+        let busy = m.bound(
+            &MixDemand {
+                cpu_ns: 50_000.0,
+                ..reads(8.0)
+            },
+            &bed,
+        );
         assert_eq!(busy.limit, Resource::ClientThreads);
     }
 }

@@ -131,7 +131,12 @@ impl Request {
         match self.kind {
             Kind::Cas => (old == a).then_some(b),
             Kind::MaskedCas => {
-                let m = MaskedCas { compare: a, swap: b, compare_mask: c, swap_mask: d };
+                let m = MaskedCas {
+                    compare: a,
+                    swap: b,
+                    compare_mask: c,
+                    swap_mask: d,
+                };
                 m.matches(old).then(|| m.apply(old))
             }
             Kind::Faa => Some(old.wrapping_add(a)),
@@ -230,13 +235,21 @@ impl Chain {
     /// Request number `i`, which must exist.
     #[inline]
     pub(crate) fn request(&self, i: u16) -> &Request {
-        if i == 0 { &self.first } else { &self.more[usize::from(i) - 1] }
+        if i == 0 {
+            &self.first
+        } else {
+            &self.more[usize::from(i) - 1]
+        }
     }
 
     /// The same, to be changed.
     #[inline]
     pub(crate) fn request_mut(&mut self, i: u16) -> &mut Request {
-        if i == 0 { &mut self.first } else { &mut self.more[usize::from(i) - 1] }
+        if i == 0 {
+            &mut self.first
+        } else {
+            &mut self.more[usize::from(i) - 1]
+        }
     }
 
     /// All requests.
@@ -257,7 +270,10 @@ impl Chain {
             r.set(wqe, pool);
             self.more.push(r);
         }
-        self.count = self.count.checked_add(1).expect("at most 65535 requests in a chain");
+        self.count = self
+            .count
+            .checked_add(1)
+            .expect("at most 65535 requests in a chain");
     }
 
     /// Forgets all requests and gives their buffers back.

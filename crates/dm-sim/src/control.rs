@@ -31,8 +31,16 @@ pub(crate) struct ControlPlane {
 
 impl ControlPlane {
     pub(crate) fn new(host_bytes: impl Iterator<Item = u64>) -> Self {
-        let core = |bytes| Core { server: Server::default(), bytes, used: RESERVED_BYTES.min(bytes) };
-        Self { cores: host_bytes.map(core).collect(), calls: Vec::new(), free: Vec::new() }
+        let core = |bytes| Core {
+            server: Server::default(),
+            bytes,
+            used: RESERVED_BYTES.min(bytes),
+        };
+        Self {
+            cores: host_bytes.map(core).collect(),
+            calls: Vec::new(),
+            free: Vec::new(),
+        }
     }
 }
 
@@ -55,7 +63,8 @@ impl Engine {
             *state = slot as u64 + 1;
         }
         let slot = (*state - 1) as usize;
-        let (at, answer) = self.control.calls[slot].expect("a control call is polled no more once it was ready");
+        let (at, answer) =
+            self.control.calls[slot].expect("a control call is polled no more once it was ready");
         if self.now < at {
             self.wake_at(at, waker);
             return Poll::Pending;
@@ -87,9 +96,10 @@ impl Engine {
         } else {
             match *request {
                 ControlRequest::Chunk { node, bytes } => core.chunk(node, bytes),
-                ControlRequest::Describe { .. } => {
-                    Ok(ControlReply::Region(Region { bytes: core.bytes, used: core.used }))
-                }
+                ControlRequest::Describe { .. } => Ok(ControlReply::Region(Region {
+                    bytes: core.bytes,
+                    used: core.used,
+                })),
                 ControlRequest::Join => Ok(ControlReply::Joined(Membership {
                     // A client id is given out once per simulation.
                     epoch: 1,
@@ -119,7 +129,11 @@ impl Core {
                 self.used = at + bytes;
                 Ok(ControlReply::Chunk(p))
             }
-            _ => Err(ControlError::OutOfMemory { node, wanted: bytes, left }),
+            _ => Err(ControlError::OutOfMemory {
+                node,
+                wanted: bytes,
+                left,
+            }),
         }
     }
 }

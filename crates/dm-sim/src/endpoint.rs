@@ -45,8 +45,21 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn new(shared: Rc<Shared>, client: u16, compute_node: u16, thread: u16, meter: Rc<Meter>) -> Self {
-        Self { shared, client, compute_node, thread, meter, streams: RefCell::default() }
+    pub(crate) fn new(
+        shared: Rc<Shared>,
+        client: u16,
+        compute_node: u16,
+        thread: u16,
+        meter: Rc<Meter>,
+    ) -> Self {
+        Self {
+            shared,
+            client,
+            compute_node,
+            thread,
+            meter,
+            streams: RefCell::default(),
+        }
     }
 
     /// The hardware thread that it shares with other clients of the same number on its compute node.
@@ -104,7 +117,11 @@ impl Env for Endpoint {
     }
     fn reserve_cpu(&self, work: Nanos) -> Nanos {
         // Rounded up: work that was charged is never found done too early.
-        Nanos(self.engine().reserve_cpu(self.client, work.0 * 1000).div_ceil(1000))
+        Nanos(
+            self.engine()
+                .reserve_cpu(self.client, work.0 * 1000)
+                .div_ceil(1000),
+        )
     }
     fn poll_until(&self, at: Nanos, cx: &mut Context<'_>) -> Poll<()> {
         let mut e = self.engine();
@@ -133,7 +150,12 @@ impl Verbs for Endpoint {
     type Lease = Lease;
 
     fn caps(&self, node: NodeId) -> Caps {
-        self.shared.engine.borrow().nodes.get(usize::from(node.0)).map_or_else(Caps::default, |n| n.caps)
+        self.shared
+            .engine
+            .borrow()
+            .nodes
+            .get(usize::from(node.0))
+            .map_or_else(Caps::default, |n| n.caps)
     }
 
     #[inline]
@@ -186,8 +208,14 @@ impl Verbs for Endpoint {
             Space::Chip => node.caps.chip_bytes,
         };
         let from = at.offset() as usize;
-        let fits = from.checked_add(bytes.len()).is_some_and(|end| end as u64 <= size);
-        match node.memory.bytes_mut(at.space()).get_mut(from..from + bytes.len()) {
+        let fits = from
+            .checked_add(bytes.len())
+            .is_some_and(|end| end as u64 <= size);
+        match node
+            .memory
+            .bytes_mut(at.space())
+            .get_mut(from..from + bytes.len())
+        {
             Some(place) if fits => {
                 place.copy_from_slice(bytes);
                 Ok(())
@@ -207,7 +235,7 @@ impl Control for Endpoint {
         state: &mut u64,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>> {
-        self.engine().poll_control(self.client, request, state, cx.waker())
+        self.engine()
+            .poll_control(self.client, request, state, cx.waker())
     }
 }
-

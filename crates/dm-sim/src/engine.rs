@@ -51,7 +51,8 @@ pub(crate) enum What {
 impl What {
     #[inline]
     fn pack(self) -> u64 {
-        let of = |kind: u64, request: u16, index: u32| kind << 60 | u64::from(request) << 32 | u64::from(index);
+        let of =
+            |kind: u64, request: u16, index: u32| kind << 60 | u64::from(request) << 32 | u64::from(index);
         match self {
             What::Arrive { chain, request } => of(0, request, chain),
             What::Execute { chain, request } => of(1, request, chain),
@@ -68,9 +69,18 @@ impl What {
     fn unpack(bits: u64) -> Self {
         let (request, index) = ((bits >> 32) as u16, bits as u32);
         match bits >> 60 {
-            0 => What::Arrive { chain: index, request },
-            1 => What::Execute { chain: index, request },
-            2 => What::ExecuteRest { chain: index, request },
+            0 => What::Arrive {
+                chain: index,
+                request,
+            },
+            1 => What::Execute {
+                chain: index,
+                request,
+            },
+            2 => What::ExecuteRest {
+                chain: index,
+                request,
+            },
             3 => What::Done { chain: index },
             4 => What::Wake { task: index },
             5 => What::Timer { timer: index },
@@ -107,6 +117,8 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) struct ClientState {
     thread: usize,
+    /// When the CPU that it was last given ends: posting then goes on at once.
+    slice_end: u64,
     pub(crate) fenced: bool,
     pub(crate) crashed: bool,
     pub(crate) deferred: Option<VerbError>,
@@ -236,7 +248,13 @@ impl Engine {
         if thread == fresh {
             self.thread_free.push(0);
         }
-        self.clients.push(ClientState { thread, fenced: false, crashed: false, deferred: None });
+        self.clients.push(ClientState {
+            thread,
+            slice_end: 0,
+            fenced: false,
+            crashed: false,
+            deferred: None,
+        });
         for node in 0..self.nodes.len() {
             self.pairs.push(QueuePair {
                 client,
@@ -379,7 +397,11 @@ impl Engine {
         assert_eq!(c.generation, generation, "a closed chain is not polled");
         if c.state == State::Done {
             let failed = core::mem::take(&mut c.failed);
-            return std::task::Poll::Ready(if failed { Err(self.take_error(chain)) } else { Ok(()) });
+            return std::task::Poll::Ready(if failed {
+                Err(self.take_error(chain))
+            } else {
+                Ok(())
+            });
         }
         match self.current {
             Some(current) if current.is(waker) => c.owner = current.task,
@@ -455,7 +477,10 @@ impl Engine {
         for i in 0..c.count {
             let r = c.request(i);
             let address = r.at.raw() ^ (r.space() as u64) << 47;
-            self.digest = (self.digest ^ self.now).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ address;
+            self.digest = (self.digest ^ self.now)
+                .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+                .rotate_left(29)
+                ^ address;
         }
         self.verbs_done += u64::from(c.count);
         let owner = core::mem::replace(&mut c.owner, NOBODY);
@@ -492,11 +517,14 @@ impl Engine {
         }
     }
 
-    /// Takes `work` of the client's hardware thread; answers when it is done.
+    /// Takes `work` of the client's hardware thread, behind what its other clients have taken; answers when it is
+    /// done.
     #[inline]
     pub(crate) fn reserve_cpu(&mut self, client: u16, work: u64) -> u64 {
-        let free = &mut self.thread_free[self.clients[usize::from(client)].thread];
+        let client = &mut self.clients[usize::from(client)];
+        let free = &mut self.thread_free[client.thread];
         *free = (*free).max(self.now) + work;
+        client.slice_end = *free;
         *free
     }
 }

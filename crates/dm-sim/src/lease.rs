@@ -23,7 +23,10 @@ struct Buffer {
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     // A pool holds the very boxes that leases hand around: a buffer is never moved or reallocated.
-    #[expect(clippy::vec_box, reason = "a lease is the box; unboxing here would copy and reallocate per operation")]
+    #[expect(
+        clippy::vec_box,
+        reason = "a lease is the box; unboxing here would copy and reallocate per operation"
+    )]
     free: RefCell<[Vec<Box<Buffer>>; CLASSES]>,
 }
 

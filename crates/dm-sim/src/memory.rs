@@ -15,12 +15,18 @@ pub(crate) struct Memory {
 impl Memory {
     /// Zeroed memory; host pages come into being when first touched.
     pub(crate) fn new(host_bytes: usize, chip_bytes: usize, huge_pages: bool) -> std::io::Result<Self> {
-        let host = MmapOptions::new().len(host_bytes.max(4096)).no_reserve_swap().map_anon()?;
+        let host = MmapOptions::new()
+            .len(host_bytes.max(4096))
+            .no_reserve_swap()
+            .map_anon()?;
         if huge_pages {
             #[cfg(target_os = "linux")]
             host.advise(memmap2::Advice::HugePage)?;
         }
-        Ok(Self { host, chip: vec![0; chip_bytes].into_boxed_slice() })
+        Ok(Self {
+            host,
+            chip: vec![0; chip_bytes].into_boxed_slice(),
+        })
     }
 
     #[inline]

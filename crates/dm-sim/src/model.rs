@@ -1,6 +1,6 @@
 //! The cost model: what each step of a verb takes, and where each figure comes from.
 
-use dm_verbs::{Caps, Capability};
+use dm_verbs::{Capability, Caps};
 
 /// Where a parameter's value comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -288,7 +288,10 @@ fn ps(ns: f64) -> u64 {
 impl Ticks {
     pub(crate) fn new(m: &CostModel) -> Self {
         let buckets = m.buckets.round().max(1.0) as u64;
-        assert!(buckets.is_power_of_two(), "buckets are chosen by low address bits: a power of two");
+        assert!(
+            buckets.is_power_of_two(),
+            "buckets are chosen by low address bits: a power of two"
+        );
         Self {
             link_byte: ps(m.link_ns_per_byte),
             header_request: m.header_request as u64,
@@ -330,7 +333,11 @@ impl Ticks {
     /// Packets of a message with `payload` bytes; one even when empty.
     #[inline]
     pub(crate) fn packets(&self, payload: u64) -> u64 {
-        if payload <= self.mtu { 1 } else { payload.div_ceil(self.mtu) }
+        if payload <= self.mtu {
+            1
+        } else {
+            payload.div_ceil(self.mtu)
+        }
     }
 
     /// PCIe time of `bytes`.

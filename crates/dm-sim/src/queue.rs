@@ -63,7 +63,11 @@ impl Queue {
     #[inline]
     pub(crate) fn push(&mut self, at: u64, what: u64) {
         self.seq += 1;
-        let event = Event { at, seq: self.seq, what };
+        let event = Event {
+            at,
+            seq: self.seq,
+            what,
+        };
         match &mut self.inner {
             Inner::Wheel(w) => w.push(event),
             Inner::Heap(h) => h.push(Reverse(event)),
@@ -151,7 +155,10 @@ impl Wheel {
     #[inline]
     fn link(&mut self, event: Event, bucket: u64) {
         let b = (bucket & MASK) as usize;
-        let node = Node { event, next: self.heads[b] };
+        let node = Node {
+            event,
+            next: self.heads[b],
+        };
         let n = if self.free == NONE {
             self.nodes.push(node);
             (self.nodes.len() - 1) as u32
@@ -220,7 +227,9 @@ impl Wheel {
     #[cold]
     fn fetch_far(&mut self) {
         self.far_bucket = loop {
-            let Some(Reverse(event)) = self.far.peek().copied() else { break u64::MAX };
+            let Some(Reverse(event)) = self.far.peek().copied() else {
+                break u64::MAX;
+            };
             let bucket = event.at >> BUCKET_SHIFT;
             if bucket - self.cursor >= BUCKETS as u64 {
                 break bucket;
@@ -297,7 +306,9 @@ mod tests {
         let mut queue = Queue::new(kind);
         let mut state = seed;
         let mut random = move || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             state >> 33
         };
         let (mut now, mut out) = (0u64, Vec::new());
@@ -332,7 +343,11 @@ mod tests {
     #[test]
     fn the_wheel_gives_exactly_the_order_of_a_heap() {
         for seed in 1..6 {
-            assert_eq!(drive(QueueKind::Wheel, seed), drive(QueueKind::Heap, seed), "seed {seed}");
+            assert_eq!(
+                drive(QueueKind::Wheel, seed),
+                drive(QueueKind::Heap, seed),
+                "seed {seed}"
+            );
         }
     }
 }

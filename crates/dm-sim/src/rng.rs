@@ -20,7 +20,9 @@ impl Rng {
 
     /// The stream of `client` with this number, unrelated to every other.
     pub(crate) fn stream(seed: u64, client: u16, stream: u32) -> Self {
-        Self(mix(mix(seed ^ 0x5EED) ^ u64::from(client) << 32 ^ u64::from(stream)))
+        Self(mix(mix(seed ^ 0x5EED)
+            ^ u64::from(client) << 32
+            ^ u64::from(stream)))
     }
 
     #[inline]

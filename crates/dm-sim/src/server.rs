@@ -50,7 +50,11 @@ mod tests {
     fn a_future_start_does_not_block_earlier_work() {
         let mut s = Server::default();
         assert_eq!(s.booked(0, 1000, 10), 1010);
-        assert_eq!(s.booked(0, 5, 10), 20, "waits for the backlog of 10, not until 1010");
+        assert_eq!(
+            s.booked(0, 5, 10),
+            20,
+            "waits for the backlog of 10, not until 1010"
+        );
         assert_eq!(s.busy(), 20);
     }
 
@@ -58,6 +62,10 @@ mod tests {
     fn sustained_load_is_bounded_by_the_service_time() {
         let mut s = Server::default();
         let last = (0..1000).map(|i| s.booked(i, i + 500, 10)).max();
-        assert_eq!(last, Some(10_000), "1000 pieces of 10 each, whatever their starts");
+        assert_eq!(
+            last,
+            Some(10_000),
+            "1000 pieces of 10 each, whatever their starts"
+        );
     }
 }

@@ -40,7 +40,9 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNodes => f.write_str("a testbed needs a compute node and a memory node"),
-            Self::Memory { bytes, reason } => write!(f, "can't map {bytes} bytes for a memory node: {reason}"),
+            Self::Memory { bytes, reason } => {
+                write!(f, "can't map {bytes} bytes for a memory node: {reason}")
+            }
         }
     }
 }
@@ -115,24 +117,52 @@ impl SimBuilder {
             return Err(BuildError::NoNodes);
         }
         let ticks = Ticks::new(&self.model);
-        let caps = Caps { host_bytes: self.memory_bytes, inline_bytes: ticks.inline, ..self.model.caps };
-        let first = if self.colocated { 0 } else { usize::from(self.compute_nodes) };
+        let caps = Caps {
+            host_bytes: self.memory_bytes,
+            inline_bytes: ticks.inline,
+            ..self.model.caps
+        };
+        let first = if self.colocated {
+            0
+        } else {
+            usize::from(self.compute_nodes)
+        };
         let nodes = (0..usize::from(self.memory_nodes))
             .map(|i| {
-                Memory::new(self.memory_bytes as usize, caps.chip_bytes as usize, self.huge_pages)
-                    .map(|memory| Node::new(memory, first + i, caps, ticks.bucket_mask as usize + 1))
-                    .map_err(|reason| BuildError::Memory { bytes: self.memory_bytes, reason })
+                Memory::new(
+                    self.memory_bytes as usize,
+                    caps.chip_bytes as usize,
+                    self.huge_pages,
+                )
+                .map(|memory| Node::new(memory, first + i, caps, ticks.bucket_mask as usize + 1))
+                .map_err(|reason| BuildError::Memory {
+                    bytes: self.memory_bytes,
+                    reason,
+                })
             })
             .collect::<Result<Vec<_>, _>>()?;
         let nics = usize::from(self.compute_nodes).max(first + nodes.len());
-        let engine = Engine::new(Setup { ticks, caps, nics, nodes, seed: self.seed, queue: self.queue });
+        let engine = Engine::new(Setup {
+            ticks,
+            caps,
+            nics,
+            nodes,
+            seed: self.seed,
+            queue: self.queue,
+        });
         Ok(Sim {
             tasks: RefCell::default(),
-            inbox: Arc::new(Inbox { full: AtomicBool::new(false), tasks: Mutex::new(Vec::new()) }),
+            inbox: Arc::new(Inbox {
+                full: AtomicBool::new(false),
+                tasks: Mutex::new(Vec::new()),
+            }),
             meters: RefCell::default(),
             compute_nodes: self.compute_nodes,
             first_memory_nic: first,
-            shared: Rc::new(Shared { engine: RefCell::new(engine), seed: self.seed }),
+            shared: Rc::new(Shared {
+                engine: RefCell::new(engine),
+                seed: self.seed,
+            }),
             model: self.model,
         })
     }
@@ -250,9 +280,16 @@ impl Sim {
     /// # Panics
     /// When there is no such compute node, or from 65535 clients on.
     pub fn endpoint(&self, compute_node: u16, thread: u16) -> Endpoint {
-        assert!(compute_node < self.compute_nodes, "compute nodes are numbered below {}", self.compute_nodes);
+        assert!(
+            compute_node < self.compute_nodes,
+            "compute nodes are numbered below {}",
+            self.compute_nodes
+        );
         let client =
-            self.shared.engine.borrow_mut().add_client(compute_node, thread, usize::from(compute_node));
+            self.shared
+                .engine
+                .borrow_mut()
+                .add_client(compute_node, thread, usize::from(compute_node));
         let meter = Rc::new(Meter::default());
         self.meters.borrow_mut().push(Rc::clone(&meter));
         Endpoint::new(Rc::clone(&self.shared), client, compute_node, thread, meter)
@@ -283,7 +320,10 @@ impl Sim {
             tasks.slots.push(Slot::default());
             (tasks.slots.len() - 1) as u32
         });
-        let waker = Waker::from(std::sync::Arc::new(TaskWaker { task: index, inbox: Arc::clone(&self.inbox) }));
+        let waker = Waker::from(std::sync::Arc::new(TaskWaker {
+            task: index,
+            inbox: Arc::clone(&self.inbox),
+        }));
         tasks.live += 1;
         let slot = &mut tasks.slots[index as usize];
         slot.task = Some(Task { future, waker });
@@ -291,7 +331,11 @@ impl Sim {
         let mut engine = self.shared.engine.borrow_mut();
         let at = engine.start_time();
         engine.schedule(at, What::Wake { task: index });
-        TaskId { index, generation, client }
+        TaskId {
+            index,
+            generation,
+            client,
+        }
     }
 
     /// Drops a task wherever it waits; its guards run their `Drop`, and what it has rung runs on. False when it had
@@ -380,7 +424,9 @@ impl Sim {
     #[inline]
     fn poll(&self, index: u32) {
         // The task is out of its slot while it runs, so that it can't be polled within itself.
-        let Some(mut task) = self.tasks.borrow_mut().slots[index as usize].task.take() else { return };
+        let Some(mut task) = self.tasks.borrow_mut().slots[index as usize].task.take() else {
+            return;
+        };
         self.shared.engine.borrow_mut().current = Some(Current {
             task: index,
             data: task.waker.data() as usize,
@@ -420,12 +466,22 @@ impl Sim {
     /// Requests that arrive later are lost, and so are the answers of those that act later; clients get
     /// `Unreachable` after [`CostModel::timeout_ns`].
     pub fn cut_off(&self, node: NodeId, at: Nanos) {
-        self.fault(at, What::Cut { node: u32::from(node.0) });
+        self.fault(
+            at,
+            What::Cut {
+                node: u32::from(node.0),
+            },
+        );
     }
 
     /// Connects `node` again at virtual time `at`. Connections are set up anew when their error has been reported.
     pub fn restore(&self, node: NodeId, at: Nanos) {
-        self.fault(at, What::Restore { node: u32::from(node.0) });
+        self.fault(
+            at,
+            What::Restore {
+                node: u32::from(node.0),
+            },
+        );
     }
 
     fn fault(&self, at: Nanos, what: What) {
@@ -463,7 +519,10 @@ impl Sim {
 
     /// What all clients' meters counted together.
     pub fn meter(&self) -> Counters {
-        self.meters.borrow().iter().fold(Counters::default(), |sum, m| sum + m.counters())
+        self.meters
+            .borrow()
+            .iter()
+            .fold(Counters::default(), |sum, m| sum + m.counters())
     }
 
     /// The counters of compute node `n`'s card.
@@ -471,7 +530,11 @@ impl Sim {
     /// # Panics
     /// When there is no such compute node.
     pub fn compute_nic(&self, n: u16) -> NicCounters {
-        assert!(n < self.compute_nodes, "compute nodes are numbered below {}", self.compute_nodes);
+        assert!(
+            n < self.compute_nodes,
+            "compute nodes are numbered below {}",
+            self.compute_nodes
+        );
         self.shared.engine.borrow().nics[usize::from(n)].counters()
     }
 
@@ -487,6 +550,9 @@ impl Sim {
     /// when there is no such node.
     pub fn with_memory<R>(&self, node: NodeId, space: Space, f: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         let mut engine = self.shared.engine.borrow_mut();
-        engine.nodes.get_mut(usize::from(node.0)).map(|n| f(n.memory.bytes_mut(space)))
+        engine
+            .nodes
+            .get_mut(usize::from(node.0))
+            .map(|n| f(n.memory.bytes_mut(space)))
     }
 }

@@ -1,4 +1,5 @@
 //! READs of a node that is being written: what tears, and what a bookend version sees of it.
+#![expect(clippy::unwrap_used, reason = "a test panics and prints")]
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,7 +22,8 @@ fn count(bytes: usize, tearing: Tearing, order: LineOrder) -> [u64; 3] {
     sim.spawn(0, 0, move |v| async move {
         let mut node = vec![0; bytes];
         for version in 1u64.. {
-            node.chunks_exact_mut(8).for_each(|w| w.copy_from_slice(&version.to_le_bytes()));
+            node.chunks_exact_mut(8)
+                .for_each(|w| w.copy_from_slice(&version.to_le_bytes()));
             v.write(at, &node).await.unwrap();
             if v.now() > end {
                 break;

@@ -1,12 +1,13 @@
 //! The simulated world keeps the seam's contract.
+#![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use dm_sim::{CostModel, QueueKind, RunEnd, Sim, SimBuilder};
 use dm_verbs::{
-    AtomicVsWrite, CasThenRead, ChipPtr, ClientId, Control, ControlRequest, Effect, Env, Nanos, NodeId, RemotePtr,
-    Space, VerbErrorKind, Verbs,
+    AtomicVsWrite, CasThenRead, ChipPtr, ClientId, Control, ControlRequest, Effect, Env, Nanos, NodeId,
+    RemotePtr, Space, VerbErrorKind, Verbs,
 };
 
 const N0: NodeId = NodeId(0);
@@ -18,10 +19,17 @@ fn chip(offset: u64) -> ChipPtr {
     ChipPtr::new(N0, offset).unwrap()
 }
 fn bed() -> SimBuilder {
-    Sim::builder(CostModel::cx5_ib()).compute_nodes(4).memory_nodes(2).memory_bytes(1 << 20).seed(1)
+    Sim::builder(CostModel::cx5_ib())
+        .compute_nodes(4)
+        .memory_nodes(2)
+        .memory_bytes(1 << 20)
+        .seed(1)
 }
 fn word(sim: &Sim, at: usize) -> u64 {
-    sim.with_memory(N0, Space::Host, |m| u64::from_le_bytes(m[at..at + 8].try_into().unwrap())).unwrap()
+    sim.with_memory(N0, Space::Host, |m| {
+        u64::from_le_bytes(m[at..at + 8].try_into().unwrap())
+    })
+    .unwrap()
 }
 
 /// 64 clients of 4 nodes mix every verb on both memory nodes.
@@ -92,11 +100,24 @@ fn chains_execute_in_order_and_answers_are_numbered_without_writes() {
     let sim = bed().build().unwrap();
     sim.spawn(0, 0, |v| async move {
         let at = host(8192);
-        let (old, lease) = v.chain(N0).write(at, &[9; 200]).faa(at.add(192), 1).read(at, 200).await.unwrap();
+        let (old, lease) = v
+            .chain(N0)
+            .write(at, &[9; 200])
+            .faa(at.add(192), 1)
+            .read(at, 200)
+            .await
+            .unwrap();
         assert_eq!(old, u64::from_le_bytes([9; 8]));
         assert_eq!((lease[0], lease[192], lease.len()), (9, 10, 200));
-        v.chain(N0).write_word(at, 3).write_word(chip(64), 4).await.unwrap();
-        assert_eq!((v.word(at).await.unwrap(), v.word(chip(64)).await.unwrap()), (3, 4));
+        v.chain(N0)
+            .write_word(at, 3)
+            .write_word(chip(64), 4)
+            .await
+            .unwrap();
+        assert_eq!(
+            (v.word(at).await.unwrap(), v.word(chip(64)).await.unwrap()),
+            (3, 4)
+        );
         let c = v.meter().counters();
         assert_eq!((c.doorbells, c.round_trips, c.verbs()), (4, 4, 7));
     });
@@ -142,7 +163,11 @@ fn concurrent_adds_are_exact_and_dropped_tasks_leave_nothing_behind() {
     }
     assert_eq!(sim.run(), RunEnd::Finished);
     let value = word(&sim, 4096);
-    assert!(value > done.get() && value <= done.get() + 20, "posts in flight still land: {value} {}", done.get());
+    assert!(
+        value > done.get() && value <= done.get() + 20,
+        "posts in flight still land: {value} {}",
+        done.get()
+    );
 }
 
 #[test]
@@ -224,11 +249,20 @@ fn what_is_not_allowed_is_refused_by_name() {
     sim.spawn(0, 0, |v| async move {
         let kind = |r: Result<u64, dm_verbs::VerbError>| r.unwrap_err().kind;
         assert_eq!(kind(v.cas(host(4), 0, 1).await), VerbErrorKind::Misaligned);
-        assert_eq!(kind(v.word(host(1 << 20)).await), VerbErrorKind::OutOfBounds { size: 1 << 20 });
-        assert_eq!(kind(v.faa(chip(256 << 10), 1).await), VerbErrorKind::OutOfBounds { size: 256 << 10 });
+        assert_eq!(
+            kind(v.word(host(1 << 20)).await),
+            VerbErrorKind::OutOfBounds { size: 1 << 20 }
+        );
+        assert_eq!(
+            kind(v.faa(chip(256 << 10), 1).await),
+            VerbErrorKind::OutOfBounds { size: 256 << 10 }
+        );
         let nowhere = RemotePtr::new(NodeId(9), 0).unwrap();
         assert_eq!(kind(v.word(nowhere).await), VerbErrorKind::NoSuchNode);
-        assert_eq!(v.read(host(0), 0).await.unwrap_err().kind, VerbErrorKind::BadLength { len: 0 });
+        assert_eq!(
+            v.read(host(0), 0).await.unwrap_err().kind,
+            VerbErrorKind::BadLength { len: 0 }
+        );
         // An abandoned chain never happened; a dropped ticket's error fails the next operation.
         drop(v.chain(N0).write(host(1 << 21), b"x"));
         let _ = v.operation().unwrap();
@@ -256,12 +290,24 @@ fn a_node_that_is_cut_off_answers_with_typed_errors() {
                 Err(e) => break e,
             }
         };
-        assert_eq!((lost.kind, lost.effect, lost.at), (VerbErrorKind::Unreachable, Effect::Unknown, host(4096).into()));
+        assert_eq!(
+            (lost.kind, lost.effect, lost.at),
+            (VerbErrorKind::Unreachable, Effect::Unknown, host(4096).into())
+        );
         let read = v.read(host(4096), 8).await.unwrap_err();
-        assert_eq!((read.kind, read.effect, read.overall()), (VerbErrorKind::Unreachable, Effect::None, Effect::None));
-        assert!(v.call(ControlRequest::Describe { node: N0 }).await.is_ok(), "restored by now");
+        assert_eq!(
+            (read.kind, read.effect, read.overall()),
+            (VerbErrorKind::Unreachable, Effect::None, Effect::None)
+        );
+        assert!(
+            v.call(ControlRequest::Describe { node: N0 }).await.is_ok(),
+            "restored by now"
+        );
         let now = v.word(host(4096)).await.unwrap();
-        assert!(now == landed || now == landed + 1, "unknown means either: {now} {landed}");
+        assert!(
+            now == landed || now == landed + 1,
+            "unknown means either: {now} {landed}"
+        );
         let other = RemotePtr::new(NodeId(1), 4096).unwrap();
         v.write(other, b"fine").await.unwrap();
     });
@@ -287,10 +333,16 @@ fn the_control_plane_hands_out_chunks_and_fences() {
         let b = v.chunk(N0, 10_000).await.unwrap();
         assert_eq!((a.offset(), b.offset()), (4096, 4096 + 12_288));
         assert!(v.chunk(N0, 1 << 20).await.is_err());
-        v.call(ControlRequest::Fence { client: ClientId(1) }).await.unwrap();
+        v.call(ControlRequest::Fence { client: ClientId(1) })
+            .await
+            .unwrap();
         let sealed = v.word(host(4096)).await.unwrap();
         v.charge(Nanos::from_micros(50)).await;
-        assert_eq!(v.word(host(4096)).await.unwrap(), sealed, "nothing lands after the answer");
+        assert_eq!(
+            v.word(host(4096)).await.unwrap(),
+            sealed,
+            "nothing lands after the answer"
+        );
     });
     assert_eq!(sim.run(), RunEnd::Finished);
     assert!(!sim.cancel(task));
@@ -336,7 +388,12 @@ fn weaker_promises_show() {
         let out = Rc::clone(&early);
         sim.spawn(0, 0, |v| async move {
             for i in 0..500u64 {
-                let (_, lease) = v.chain(N0).cas(host(4096), i, i + 1).read(host(4096), 8).await.unwrap();
+                let (_, lease) = v
+                    .chain(N0)
+                    .cas(host(4096), i, i + 1)
+                    .read(host(4096), 8)
+                    .await
+                    .unwrap();
                 if lease[..] != (i + 1).to_le_bytes() {
                     out.set(out.get() + 1);
                 }
@@ -347,4 +404,78 @@ fn weaker_promises_show() {
     };
     assert_eq!(early(CasThenRead::InOrder), 0);
     assert!(early(CasThenRead::WholeReadFirst) > 100);
+}
+
+/// Counts states that a promise excludes: a word READ while two-word transfers or host-then-chip WRITEs are under way.
+#[test]
+fn torn_lines_and_overtaken_spaces_show_where_they_may() {
+    let torn = |unit: dm_verbs::AtomicUnit| {
+        let mut model = CostModel::cx5_ib();
+        model.caps.atomic_unit = unit;
+        let sim = Sim::builder(model).compute_nodes(2).build().unwrap();
+        let torn = Rc::new(Cell::new(0));
+        let out = Rc::clone(&torn);
+        sim.spawn(0, 0, |v| async move {
+            for i in 0..3_000u64 {
+                v.write(host(4096), &[i as u8; 64]).await.unwrap();
+            }
+        });
+        sim.spawn(1, 0, |v| async move {
+            for _ in 0..3_000 {
+                let line = v.read(host(4096), 64).await.unwrap();
+                out.set(out.get() + u32::from(line.iter().any(|b| *b != line[0])));
+            }
+        });
+        sim.run();
+        torn.get()
+    };
+    assert_eq!(torn(dm_verbs::AtomicUnit::Line), 0);
+    assert!(torn(dm_verbs::AtomicUnit::Word) > 0);
+
+    let overtaken = |ordered: bool| {
+        let mut model = CostModel::cx5_ib();
+        model.caps.host_before_chip = ordered;
+        let sim = Sim::builder(model).compute_nodes(2).build().unwrap();
+        let overtaken = Rc::new(Cell::new(0));
+        let out = Rc::clone(&overtaken);
+        sim.spawn(0, 0, |v| async move {
+            for i in 1..2_000u64 {
+                v.chain(N0)
+                    .write(host(4096), &[i as u8; 2000])
+                    .write_word(chip(0), i)
+                    .await
+                    .unwrap();
+            }
+        });
+        for c in 0..6 {
+            let out = Rc::clone(&out);
+            sim.spawn(1, c, move |v| async move {
+                for _ in 0..3_000 {
+                    // On-chip first: what it announces must be in host memory.
+                    let (announced, found) = v.chain(N0).word(chip(0)).word(host(4096 + 1992)).await.unwrap();
+                    let behind = (announced as u8).wrapping_sub(found as u8);
+                    out.set(out.get() + u32::from(behind == 1));
+                }
+            });
+        }
+        sim.run();
+        overtaken.get()
+    };
+    assert_eq!(overtaken(true), 0);
+    assert!(overtaken(false) > 0);
+}
+
+#[test]
+fn a_colocated_pair_shares_one_card() {
+    let sim = bed().colocated(true).build().unwrap();
+    sim.spawn(
+        0,
+        0,
+        |v| async move { v.write(host(4096), &[1; 100]).await.unwrap() },
+    );
+    sim.run();
+    let card = sim.memory_nic(N0);
+    assert_eq!(card, sim.compute_nic(0));
+    assert_eq!((card.messages_out, card.messages_in, card.writes), (1, 1, 1));
+    assert_eq!((card.bytes_in, card.bytes_out), (142 + 30, 142 + 30));
 }

@@ -43,13 +43,29 @@ fn earlier(pair: &QueuePair, r: &Request, caps: &Caps) -> u64 {
     } else {
         pair.order[r.space() as usize]
     };
-    if r.kind.mutates() { order.max(pair.atomic_at) } else { order }
+    if r.kind.mutates() {
+        order.max(pair.atomic_at)
+    } else {
+        order
+    }
 }
 
 impl Engine {
     /// Request `i` of `chain` has arrived.
     pub(super) fn arrive(&mut self, chain: u32, i: u16) {
-        let Engine { now, t, caps, queue, nics, nodes, clients, pairs, chains, rng, .. } = self;
+        let Engine {
+            now,
+            t,
+            caps,
+            queue,
+            nics,
+            nodes,
+            clients,
+            pairs,
+            chains,
+            rng,
+            ..
+        } = self;
         let now = *now;
         let c = &mut chains[chain as usize];
         let pair = &mut pairs[c.qp as usize];
@@ -125,7 +141,11 @@ impl Engine {
             r.parts = 2;
             rest = act + occupancy(t, r) / 2;
         } else if !r.kind.is_atomic() {
-            let unit = if caps.atomic_unit == AtomicUnit::Line { 64 } else { 8 };
+            let unit = if caps.atomic_unit == AtomicUnit::Line {
+                64
+            } else {
+                8
+            };
             let units = r.units(unit);
             if units > 1 {
                 r.parts = 2;
@@ -172,7 +192,11 @@ fn split(
     (read_lines, write_lines): (LineOrder, LineOrder),
     rng: &mut Rng,
 ) -> u64 {
-    let order = if r.kind == Kind::Read { read_lines } else { write_lines };
+    let order = if r.kind == Kind::Read {
+        read_lines
+    } else {
+        write_lines
+    };
     r.words[3] = match order {
         // Any subset of the units, by their number modulo 64.
         LineOrder::Any => rng.next(),
@@ -182,10 +206,11 @@ fn split(
             first + rng.below(units - 1) * unit
         }
     };
-    let lines = r.units(64);
+    // Where words tear, each takes a line's time: the pipeline would keep shorter windows apart.
+    let time = units * t.torn_line;
     match t.tearing {
-        Tearing::EqualSpeed => lines * t.torn_line * 3 / 2,
+        Tearing::EqualSpeed => time * 3 / 2,
         // 0.5 to 2.5 in steps of 1/1024.
-        Tearing::Random => (lines * t.torn_line * (512 + rng.below(2048))) >> 10,
+        Tearing::Random => (time * (512 + rng.below(2048))) >> 10,
     }
 }

@@ -17,7 +17,13 @@ impl Engine {
         match r.kind {
             Kind::Read | Kind::Write => {
                 if r.parts == 2 {
-                    part(r, &mut node.memory, self.caps.atomic_unit, orders(&self.caps, r.kind), true);
+                    part(
+                        r,
+                        &mut node.memory,
+                        self.caps.atomic_unit,
+                        orders(&self.caps, r.kind),
+                        true,
+                    );
                     return;
                 }
                 let len = r.len as usize;
@@ -57,7 +63,13 @@ impl Engine {
                 node.memory.set_word(r.space(), r.offset(), r.words[1]);
             }
         } else {
-            part(r, &mut node.memory, self.caps.atomic_unit, orders(&self.caps, r.kind), false);
+            part(
+                r,
+                &mut node.memory,
+                self.caps.atomic_unit,
+                orders(&self.caps, r.kind),
+                false,
+            );
         }
         self.executed(chain, i);
     }
@@ -85,7 +97,16 @@ impl Engine {
     /// `ready`.
     #[inline]
     pub(super) fn respond(&mut self, chain: u32, ready: u64, len: u64) {
-        let Engine { now, t, nics, pairs, chains, rng, queue, .. } = self;
+        let Engine {
+            now,
+            t,
+            nics,
+            pairs,
+            chains,
+            rng,
+            queue,
+            ..
+        } = self;
         let now = *now;
         let c = &mut chains[chain as usize];
         let pair = &mut pairs[c.qp as usize];
@@ -121,7 +142,11 @@ impl Engine {
 }
 
 fn orders(caps: &dm_verbs::Caps, kind: Kind) -> LineOrder {
-    if kind == Kind::Read { caps.read_lines } else { caps.write_lines }
+    if kind == Kind::Read {
+        caps.read_lines
+    } else {
+        caps.write_lines
+    }
 }
 
 /// Moves the units of a transfer that belong to its first (or second) part.

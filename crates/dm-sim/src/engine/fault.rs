@@ -18,7 +18,11 @@ impl Engine {
 
     #[cold]
     pub(super) fn take_error(&mut self, chain: u32) -> VerbError {
-        let i = self.errors.iter().position(|(c, _)| *c == chain).expect("a failed chain has its error");
+        let i = self
+            .errors
+            .iter()
+            .position(|(c, _)| *c == chain)
+            .expect("a failed chain has its error");
         self.errors.swap_remove(i).1
     }
 
@@ -37,7 +41,11 @@ impl Engine {
     #[cold]
     pub(super) fn lost_request(&mut self, chain: u32, i: u16, fenced: bool) {
         self.chains[chain as usize].unexecuted -= 1;
-        let kind = if fenced { VerbErrorKind::Fenced } else { VerbErrorKind::Unreachable };
+        let kind = if fenced {
+            VerbErrorKind::Fenced
+        } else {
+            VerbErrorKind::Unreachable
+        };
         self.lost(chain, i, kind);
     }
 
@@ -50,7 +58,13 @@ impl Engine {
     fn lost(&mut self, chain: u32, i: u16, kind: VerbErrorKind) {
         let fenced = kind == VerbErrorKind::Fenced;
         // A fenced request is refused by the node; of a silent node the client can't tell what it did.
-        let effect = |mutates: bool| if mutates && !fenced { Effect::Unknown } else { Effect::None };
+        let effect = |mutates: bool| {
+            if mutates && !fenced {
+                Effect::Unknown
+            } else {
+                Effect::None
+            }
+        };
         let c = &self.chains[chain as usize];
         let (qp, r) = (c.qp, c.request(i));
         let error = VerbError {
@@ -62,7 +76,12 @@ impl Engine {
         };
         let answers = r.kind != Kind::Write;
         self.fail(chain, error);
-        let heard = self.now + if fenced { self.t.wire + self.t.completion } else { self.t.timeout };
+        let heard = self.now
+            + if fenced {
+                self.t.wire + self.t.completion
+            } else {
+                self.t.timeout
+            };
         let pair = &mut self.pairs[qp as usize];
         pair.broken |= !fenced;
         pair.done = pair.done.max(heard);
@@ -83,6 +102,10 @@ impl Engine {
         let nodes = self.nodes.len();
         self.clients[client].fenced = true;
         let pairs = &self.pairs[client * nodes..(client + 1) * nodes];
-        pairs.iter().map(|p| p.order[0].max(p.order[1]).max(p.atomic_at)).max().unwrap_or(0)
+        pairs
+            .iter()
+            .map(|p| p.order[0].max(p.order[1]).max(p.atomic_at))
+            .max()
+            .unwrap_or(0)
     }
 }

@@ -6,6 +6,9 @@ use super::{Engine, What};
 use crate::chain::{Kind, Request, State};
 use crate::model::Ticks;
 
+/// Charged CPU ends on a whole nanosecond: up to this many picoseconds later a coroutine is still running.
+const RESUME: u64 = 1000;
+
 /// Bytes on the wire of a request.
 #[inline]
 pub(super) fn request_bytes(t: &Ticks, r: &Request) -> u64 {
@@ -24,15 +27,23 @@ impl Engine {
     pub(crate) fn ring(&mut self, chain: u32) {
         let c = &mut self.chains[chain as usize];
         debug_assert_eq!(c.state, State::Building, "a chain is rung once");
-        let client = &self.clients[usize::from(c.client)];
+        let client = &mut self.clients[usize::from(c.client)];
         if client.crashed {
             // A dead client's processor rings nothing; the chain is forgotten when it is closed.
             return;
         }
         let cpu = self.t.post + self.t.post_next * u64::from(c.count).saturating_sub(1);
         let free = &mut self.thread_free[client.thread];
-        *free = (*free).max(self.now) + cpu;
-        let posted = *free;
+        let backlog = (*free).max(self.now);
+        *free = backlog + cpu;
+        // A coroutine that has the CPU keeps it for posting; one that was woken waits for its turn.
+        let running = self.now < client.slice_end + RESUME;
+        let posted = if running {
+            client.slice_end.max(self.now)
+        } else {
+            backlog
+        } + cpu;
+        client.slice_end = posted;
         c.state = State::Flying;
         c.bell = posted + self.t.doorbell;
         c.unanswered = c.count;
@@ -52,7 +63,10 @@ impl Engine {
     fn refuse(&mut self, chain: u32, posted: u64) {
         let c = &self.chains[chain as usize];
         if self.clients[usize::from(c.client)].fenced {
-            let at = c.requests().next().map_or(dm_verbs::RemotePtr::NULL.into(), |r| r.at);
+            let at = c
+                .requests()
+                .next()
+                .map_or(dm_verbs::RemotePtr::NULL.into(), |r| r.at);
             self.fail(chain, VerbError::refused(VerbErrorKind::Fenced, at));
         }
         let c = &mut self.chains[chain as usize];
@@ -95,7 +109,8 @@ impl Engine {
             if r.kind.answers() {
                 pair.unanswered += 1;
             }
-            self.queue.push(pair.arrived, What::Arrive { chain, request: i }.pack());
+            self.queue
+                .push(pair.arrived, What::Arrive { chain, request: i }.pack());
         }
         true
     }
@@ -114,7 +129,11 @@ impl Engine {
     #[cold]
     pub(super) fn unpark(&mut self, qp: u32) {
         self.pairs[qp as usize].parked = false;
-        while let Some((chain, from)) = self.parked.get_mut(&qp).and_then(std::collections::VecDeque::pop_front) {
+        while let Some((chain, from)) = self
+            .parked
+            .get_mut(&qp)
+            .and_then(std::collections::VecDeque::pop_front)
+        {
             if !self.issue(chain, from) {
                 return;
             }

@@ -1,6 +1,9 @@
 //! What the calibration tests share: skewed choice, a recorder, a lock client, and the table row.
 
-#![allow(clippy::allow_attributes, reason = "whether an item is unused depends on the including test")]
+#![allow(
+    clippy::allow_attributes,
+    reason = "whether an item is unused depends on the including test"
+)]
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 use std::cell::{Cell, RefCell};
@@ -26,7 +29,10 @@ pub fn row(what: &str, paper: f64, model: f64, grade: Grade) {
     let off = (model / paper - 1.0) * 100.0;
     println!("{what:<58} paper {paper:>8.3}   model {model:>8.3}   {off:>+6.1} %   {grade:?}");
     if grade != Grade::KnownGap {
-        assert!(off.abs() <= 20.0, "{grade:?} out of 20 %: {what}: paper {paper}, model {model:.3}");
+        assert!(
+            off.abs() <= 20.0,
+            "{grade:?} out of 20 %: {what}: paper {paper}, model {model:.3}"
+        );
     }
 }
 
@@ -50,7 +56,9 @@ impl Zipf {
         let mut scatter: Vec<u32> = (0..n as u32).collect();
         let mut state = 0x1234_5678_9ABC_DEFFu64;
         for i in (1..n).rev() {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             scatter.swap(i, ((state >> 33) % (i as u64 + 1)) as usize);
         }
         Rc::new(Self { cumulated, scatter })
@@ -58,7 +66,10 @@ impl Zipf {
 
     pub fn draw(&self, random: u64) -> u32 {
         let u = (random >> 11) as f64 / (1u64 << 53) as f64;
-        let rank = self.cumulated.partition_point(|c| *c < u).min(self.scatter.len() - 1);
+        let rank = self
+            .cumulated
+            .partition_point(|c| *c < u)
+            .min(self.scatter.len() - 1);
         self.scatter[rank]
     }
 }
@@ -73,7 +84,12 @@ pub struct Recorder {
 
 impl Recorder {
     pub fn new(from: Nanos, to: Nanos) -> Rc<Self> {
-        Rc::new(Self { from, to, latencies: RefCell::default(), failures: Cell::new(0) })
+        Rc::new(Self {
+            from,
+            to,
+            latencies: RefCell::default(),
+            failures: Cell::new(0),
+        })
     }
     pub fn note(&self, start: Nanos, end: Nanos, failures: u64) {
         if end >= self.from && end < self.to {
@@ -221,11 +237,22 @@ pub const LOCKS: usize = 10_240;
 
 impl LockBench {
     pub fn new(nodes: u16, kind: LockKind, theta: f64) -> Self {
-        Self { nodes, kind, theta, window: Nanos::from_millis(40), seed: 1, await_release: false }
+        Self {
+            nodes,
+            kind,
+            theta,
+            window: Nanos::from_millis(40),
+            seed: 1,
+            await_release: false,
+        }
     }
 
     pub fn run(&self, model: CostModel) -> Rc<Recorder> {
-        let sim = Sim::builder(model).compute_nodes(self.nodes).seed(self.seed).build().unwrap();
+        let sim = Sim::builder(model)
+            .compute_nodes(self.nodes)
+            .seed(self.seed)
+            .build()
+            .unwrap();
         let zipf = Zipf::new(LOCKS, self.theta);
         let recorder = Recorder::new(Nanos(self.window.0 / 4), self.window);
         for cn in 0..self.nodes {
@@ -260,7 +287,9 @@ async fn lock_once(
     await_release: bool,
 ) -> Option<u64> {
     let at: Place = match kind {
-        LockKind::HostFaa | LockKind::Host => RemotePtr::new(NodeId(0), 4096 + u64::from(lock) * 8).unwrap().into(),
+        LockKind::HostFaa | LockKind::Host => RemotePtr::new(NodeId(0), 4096 + u64::from(lock) * 8)
+            .unwrap()
+            .into(),
         _ => ChipPtr::new(NodeId(0), u64::from(lock) * 8).unwrap().into(),
     };
     let hierarchical = matches!(kind, LockKind::Hierarchical | LockKind::Handover);

@@ -1,0 +1,108 @@
+//! The model's own bound holds in the simulation, whatever limits, and a saturated run comes near it.
+#![expect(clippy::unwrap_used, reason = "a test panics")]
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use dm_sim::{CostModel, Demand, MixDemand, Resource, Side, Sim, Testbed, VerbKind};
+use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
+
+/// Half READs of `read` bytes, half WRITEs of `write`, spread over all memory nodes: Mops of a saturated run.
+fn run(bed: Testbed, clients_per_thread: u16, read: u32, write: usize, cpu: Nanos) -> f64 {
+    let sim = Sim::builder(CostModel::cx5_ib())
+        .compute_nodes(bed.compute_nodes)
+        .memory_nodes(bed.memory_nodes)
+        .colocated(bed.colocated)
+        .seed(4)
+        .build()
+        .unwrap();
+    let (from, to) = (Nanos::from_micros(200), Nanos::from_micros(1000));
+    let done = Rc::new(Cell::new(0u32));
+    for c in 0..bed.compute_nodes * bed.threads * clients_per_thread {
+        let done = Rc::clone(&done);
+        sim.spawn(
+            c % bed.compute_nodes,
+            c / bed.compute_nodes % bed.threads,
+            move |v| async move {
+                while v.now() < to {
+                    if cpu > Nanos(0) {
+                        v.charge(cpu).await;
+                    }
+                    let r = v.rng(0);
+                    let node = NodeId((r % u64::from(bed.memory_nodes)) as u16);
+                    let at = RemotePtr::new(node, 4096 + (r >> 32) % 8192 * 2048).unwrap();
+                    if r >> 20 & 1 == 0 {
+                        drop(v.read(at, read).await.unwrap());
+                    } else {
+                        v.write(at, &vec![1; write]).await.unwrap();
+                    }
+                    let now = v.now();
+                    if now >= from && now < to {
+                        done.set(done.get() + 1);
+                    }
+                }
+            },
+        );
+    }
+    sim.run();
+    f64::from(done.get()) * 1e3 / (to - from).0 as f64
+}
+
+#[test]
+fn saturated_runs_come_near_the_bound_and_never_pass_it() {
+    let one = Testbed {
+        compute_nodes: 8,
+        memory_nodes: 1,
+        colocated: false,
+        threads: 10,
+    };
+    let fan_out = Testbed {
+        compute_nodes: 1,
+        memory_nodes: 6,
+        colocated: false,
+        threads: 64,
+    };
+    let colocated = Testbed {
+        compute_nodes: 4,
+        memory_nodes: 4,
+        colocated: true,
+        threads: 20,
+    };
+    let few_threads = Testbed {
+        compute_nodes: 2,
+        memory_nodes: 2,
+        colocated: false,
+        threads: 2,
+    };
+    for (bed, per_thread, read, write, cpu, limit) in [
+        (one, 6, 64, 8, 0, Resource::Responder),
+        (one, 6, 1024, 8, 0, Resource::LinkOut(Side::Memory)),
+        (fan_out, 6, 8, 8, 0, Resource::Requester),
+        (fan_out, 6, 8, 1024, 0, Resource::LinkOut(Side::Compute)),
+        (colocated, 6, 1024, 1024, 0, Resource::LinkOut(Side::Shared)),
+        (few_threads, 8, 64, 64, 2_000, Resource::ClientThreads),
+    ] {
+        let mix = MixDemand {
+            verbs: vec![
+                Demand::new(VerbKind::Read, f64::from(read), 0.5),
+                Demand::new(VerbKind::Write, write as f64, 0.5),
+            ],
+            chains: 1.0,
+            cpu_ns: cpu as f64,
+        };
+        let bound = CostModel::cx5_ib().bound(&mix, &bed);
+        let mops = run(bed, per_thread, read, write, Nanos(cpu));
+        println!(
+            "{:<28} bound {:>6.2}, model {mops:>6.2} Mops",
+            bound.limit.to_string(),
+            bound.mops
+        );
+        assert_eq!(bound.limit, limit, "{bound:?}");
+        // A window may end with a little more served than arrived within it: half a percent.
+        assert!(
+            (0.93..=1.005).contains(&(mops / bound.mops)),
+            "{limit}: {mops} of {}",
+            bound.mops
+        );
+    }
+}
