@@ -1,2 +1,55 @@
-//! The `dmkit` command.
-fn main() {}
+//! The `dmkit` command: loads, drives, checks, compares and plots range indexes on disaggregated memory.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod drive;
+mod job;
+mod point;
+mod report;
+mod run;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use dm_sim::CostModel;
+
+use crate::cli::{Cli, Command};
+use crate::point::Point;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        None => {
+            let model = CostModel::cx5_ib();
+            let title = format!("dmkit, {}, 8 CN + 8 MN colocated", model.name);
+            job::perform(&title, &job::main_points(model), &cli.output)
+        }
+        Some(Command::Bench(bench)) => {
+            job::perform(&job::bench_title(&bench), &Point::all(&bench), &cli.output)
+        }
+        Some(Command::Plot { rows }) => job::replot(&rows, &cli.output),
+        Some(Command::Model { preset }) => print_model(&preset),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        // The reader of our output has gone: nothing is wrong.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(e) => {
+            // Standard error may be gone too; there is nowhere left to say so.
+            let _unheard = writeln!(io::stderr(), "dmkit: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_model(model: &CostModel) -> io::Result<bool> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}: a model, not a card\n", model.name)?;
+    for p in model.parameters() {
+        let provenance = format!("{:?}", p.provenance).to_lowercase();
+        writeln!(out, "{:<20} {:>10} {:<5} {provenance:<10} {}", p.name, p.value, p.unit, p.source)?;
+    }
+    Ok(true)
+}

@@ -7,8 +7,8 @@ mod plot;
 mod row;
 mod table;
 
-pub(crate) use plot::{Curves, PlotError};
-pub(crate) use row::{Row, RowError, read_json_lines, write_csv, write_json_lines};
+pub(crate) use plot::Curves;
+pub(crate) use row::{Row, read_json_lines, write_csv, write_json_lines};
 pub(crate) use table::table;
 
 #[cfg(test)]

@@ -1,0 +1,200 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand};
+use dm_sim::CostModel;
+use dm_workload::{Distribution, Mix, ScanLength};
+use sherman::Variant;
+
+/// Range indexes on disaggregated memory: load, drive, check and compare them on a simulated RDMA testbed.
+///
+/// Without a command: the main job. Loads FG+ and Sherman, runs YCSB C, A and LOAD over five client counts each on
+/// the model `cx5-ib`, checks every value read, prints a table and draws throughput-latency curves. About a minute on
+/// two cores.
+#[derive(Debug, Parser)]
+#[command(name = "dmkit", version, about, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measures one or more points: every dial open. Lists (a,b,c) make one row each.
+    Bench(Box<Bench>),
+    /// Draws a table and curves of rows that `--json` printed.
+    Plot {
+        /// A file of JSON lines.
+        rows: PathBuf,
+    },
+    /// Lists the parameters of the simulated NIC, each with its provenance.
+    Model {
+        /// Which preset: cx5-ib or cx6-roce.
+        #[arg(default_value = "cx5-ib", value_parser = preset)]
+        preset: CostModel,
+    },
+}
+
+/// Where results go.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Output {
+    /// One JSON object a line on standard output, and nothing else there.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Directory for the plots (SVG and PNG) and the CSV.
+    #[arg(long, global = true, default_value = "dmkit-out")]
+    pub(crate) out: PathBuf,
+    /// No plots and no CSV.
+    #[arg(long, global = true)]
+    pub(crate) no_plot: bool,
+}
+
+/// The dials of a measurement.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Bench {
+    /// Which index.
+    #[arg(long, default_value = "sherman", value_parser = ["sherman"])]
+    pub(crate) index: String,
+    /// Which techniques: default, paper-rtt, published, fg, fg+, +combine, +on-chip, +hierarchical, +two-level.
+    #[arg(long, value_delimiter = ',', default_value = "default")]
+    pub(crate) variant: Vec<Variant>,
+    /// YCSB a to f, load, write-only, write-intensive, read-intensive, range-only, range-write, or shares such as
+    /// get:50/upsert:50.
+    #[arg(long, value_delimiter = ',', default_value = "c", value_parser = mix)]
+    pub(crate) workload: Vec<Mix>,
+    /// zipf:THETA, uniform or latest; default: the workload's usual one.
+    #[arg(long)]
+    pub(crate) dist: Option<Distribution>,
+    /// Over how many keys Zipf ranks are drawn before they are folded onto the loaded ones; default: --keys.
+    #[arg(long, value_parser = count)]
+    pub(crate) zipf_keys: Option<u64>,
+    /// sim:PRESET (cx5-ib, cx6-roce) or loopback.
+    #[arg(long, default_value = "sim:cx5-ib")]
+    pub(crate) fabric: Fabric,
+    /// Compute nodes.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) cns: u16,
+    /// Memory nodes.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) mns: u16,
+    /// Compute and memory nodes share machines and NICs (sim only).
+    #[arg(long)]
+    pub(crate) colocated: bool,
+    /// Client threads over all compute nodes.
+    #[arg(long, value_delimiter = ',', default_value = "176")]
+    pub(crate) clients: Vec<u32>,
+    /// Coroutines per client thread.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) coroutines: u32,
+    /// Keys loaded before, in all.
+    #[arg(long, default_value = "1M", value_parser = count)]
+    pub(crate) keys: u64,
+    /// Operations, in all.
+    #[arg(long, default_value = "1M", value_parser = count)]
+    pub(crate) ops: u64,
+    /// Scans ask for this many keys; default: 1 to 100.
+    #[arg(long)]
+    pub(crate) scan_len: Option<u32>,
+    /// Bytes of a key: 8 or 32.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) key_size: usize,
+    /// Bytes of a value, at least 8 (a stamp that every read checks).
+    #[arg(long, default_value_t = 8)]
+    pub(crate) value_size: usize,
+    /// Index cache of a compute node, MB.
+    #[arg(long, default_value_t = 500.0)]
+    pub(crate) cache_mb: f64,
+    /// How full leaves are loaded.
+    #[arg(long, default_value_t = 0.8)]
+    pub(crate) fill: f64,
+    /// Everything random comes from this.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// A world to measure in.
+#[derive(Debug, Clone)]
+pub(crate) enum Fabric {
+    Loopback,
+    Sim(Box<CostModel>),
+}
+
+impl Fabric {
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Loopback => "loopback".to_owned(),
+            Self::Sim(model) => format!("sim:{}", model.name.trim_start_matches("model ")),
+        }
+    }
+}
+
+impl FromStr for Fabric {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s.split_once(':') {
+            None if s == "loopback" => Ok(Self::Loopback),
+            Some(("sim", name)) => preset(name).map(|m| Self::Sim(Box::new(m))),
+            _ => Err(format!("no fabric {s:?}; there are loopback, sim:cx5-ib and sim:cx6-roce")),
+        }
+    }
+}
+
+fn preset(name: &str) -> Result<CostModel, String> {
+    match name {
+        "cx5-ib" => Ok(CostModel::cx5_ib()),
+        "cx6-roce" => Ok(CostModel::cx6_roce()),
+        _ => Err(format!("no preset {name:?}; there are cx5-ib and cx6-roce")),
+    }
+}
+
+/// A mix; shares are separated by `/` here, because `,` separates mixes.
+fn mix(s: &str) -> Result<Mix, String> {
+    s.replace('/', ",").parse().map_err(|e: dm_workload::WorkloadError| e.to_string())
+}
+
+/// A count with an optional k, M or G (powers of ten).
+fn count(s: &str) -> Result<u64, String> {
+    let (digits, unit) = match s.as_bytes().last() {
+        Some(b'k') => (&s[..s.len() - 1], 1_000),
+        Some(b'M') => (&s[..s.len() - 1], 1_000_000),
+        Some(b'G') => (&s[..s.len() - 1], 1_000_000_000),
+        _ => (s, 1),
+    };
+    let wrong = || format!("{s:?} is no count (such as 200000, 200k, 1M, 1G)");
+    digits.replace('_', "").parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)
+}
+
+impl Bench {
+    pub(crate) fn scan_length(&self) -> ScanLength {
+        self.scan_len.map_or(ScanLength::default(), ScanLength::Fixed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn counts_have_units() {
+        assert_eq!(count("1_500k"), Ok(1_500_000));
+        assert_eq!(count("1G"), Ok(1_000_000_000));
+        assert!(count("M").is_err() && count("x").is_err());
+    }
+
+    #[test]
+    fn unknown_names_are_refused_with_a_list() {
+        assert!("sim:cx7".parse::<Fabric>().unwrap_err().contains("cx6-roce"));
+        assert!("ib".parse::<Fabric>().unwrap_err().contains("loopback"));
+    }
+}

@@ -1,0 +1,198 @@
+//! One point of a measurement: what is run, and what came out.
+
+use dm_index::{Key8, Key32, KeyBytes};
+use dm_sim::{Bound, Demand, MixDemand, Testbed, VerbKind};
+use dm_verbs::Counters;
+use dm_workload::{Distribution, KeySpace, Mix, OpKind, Plan, ScanLength, Workload, WorkloadError};
+use hdrhistogram::Histogram;
+use sherman::{LeafKind, Options, Variant};
+
+use crate::cli::{Bench, Fabric};
+
+/// What is run.
+#[derive(Debug, Clone)]
+pub(crate) struct Point {
+    pub(crate) variant: Variant,
+    pub(crate) mix: Mix,
+    pub(crate) distribution: Distribution,
+    pub(crate) ranks: u64,
+    pub(crate) fabric: Fabric,
+    pub(crate) cns: u16,
+    pub(crate) mns: u16,
+    pub(crate) colocated: bool,
+    /// Client threads over all compute nodes.
+    pub(crate) clients: u32,
+    pub(crate) coroutines: u32,
+    pub(crate) keys: u64,
+    pub(crate) ops: u64,
+    pub(crate) scan_length: ScanLength,
+    pub(crate) key_size: usize,
+    pub(crate) value_size: usize,
+    pub(crate) cache_bytes: u64,
+    pub(crate) fill: f64,
+    pub(crate) seed: u64,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) ops: u64,
+    pub(crate) seconds: f64,
+    /// Latency of each operation, nanoseconds.
+    pub(crate) latency: Histogram<u64>,
+    /// Over all clients.
+    pub(crate) counters: Counters,
+    pub(crate) wrong_values: u64,
+    /// Of one compute node, the largest.
+    pub(crate) cache_bytes: u64,
+    pub(crate) local_bytes: u64,
+    /// Nodes in use over all memory nodes, and keys in them.
+    pub(crate) remote_bytes: u64,
+    pub(crate) keys: u64,
+    pub(crate) bound: Option<Bound>,
+}
+
+/// Keys that a benchmark can make from an index.
+pub(crate) trait BenchKey: KeyBytes {
+    fn nth(space: &KeySpace, index: u64) -> Self;
+}
+
+impl BenchKey for Key8 {
+    #[inline]
+    fn nth(space: &KeySpace, index: u64) -> Self {
+        Key8(space.number(index))
+    }
+}
+
+impl BenchKey for Key32 {
+    fn nth(space: &KeySpace, index: u64) -> Self {
+        Key32(space.bytes(index))
+    }
+}
+
+impl Point {
+    /// Every combination of the lists in `bench`.
+    pub(crate) fn all(bench: &Bench) -> Vec<Self> {
+        let mut points = Vec::new();
+        for &mix in &bench.workload {
+            for &variant in &bench.variant {
+                for &clients in &bench.clients {
+                    points.push(Self {
+                        variant,
+                        mix,
+                        distribution: bench.dist.unwrap_or_else(|| mix.usual_distribution()),
+                        ranks: bench.zipf_keys.unwrap_or(bench.keys),
+                        fabric: bench.fabric.clone(),
+                        cns: bench.cns,
+                        mns: bench.mns,
+                        colocated: bench.colocated,
+                        clients,
+                        coroutines: bench.coroutines,
+                        keys: bench.keys,
+                        ops: bench.ops,
+                        scan_length: bench.scan_length(),
+                        key_size: bench.key_size,
+                        value_size: bench.value_size,
+                        #[expect(
+                            clippy::cast_possible_truncation,
+                            clippy::cast_sign_loss,
+                            reason = "a float's cast saturates, and a negative cache is an empty one"
+                        )]
+                        cache_bytes: (bench.cache_mb * 1e6) as u64,
+                        fill: bench.fill,
+                        seed: bench.seed,
+                    });
+                }
+            }
+        }
+        points
+    }
+
+    /// Clients with connections of their own: threads times coroutines.
+    pub(crate) fn endpoints(&self) -> u32 {
+        self.clients * self.coroutines
+    }
+
+    pub(crate) fn plan(&self) -> Result<Plan, WorkloadError> {
+        Workload::new(self.mix, self.keys, self.ops)
+            .distribution(self.distribution)
+            .ranks(self.ranks.max(self.keys))
+            .scan_length(self.scan_length)
+            .clients(self.endpoints())
+            .seed(self.seed)
+            .plan()
+    }
+
+    pub(crate) fn key_space(&self) -> KeySpace {
+        KeySpace::scrambled(self.seed)
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        let mut options = self.variant.apply(Options::new(self.value_size));
+        options.cache_bytes = self.cache_bytes;
+        if matches!(self.fabric, Fabric::Sim(_)) {
+            options.cpu = sherman::MODEL_CPU;
+        }
+        options
+    }
+
+    /// What the tree needs of a memory node, generously: twice the entries at the fill, twice the inserts' room, and
+    /// chunks that compute nodes have begun.
+    pub(crate) fn bytes_per_memory_node(&self) -> u64 {
+        let entry = (self.key_size + self.value_size + 8) as u64;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a count")]
+        let inserts = (self.ops as f64 * self.mix.share(OpKind::Insert)) as u64;
+        let entries = (self.keys + inserts) * entry * 4;
+        let chunks = u64::from(self.cns + 1) * 4 * self.options().chunk_bytes;
+        (entries / u64::from(self.mns.max(1)) + chunks).next_multiple_of(1 << 20)
+    }
+
+    /// What one operation of the mix needs when nothing contends, by the budgets.
+    pub(crate) fn demand(&self, leaf_bytes: usize, leaf_capacity: usize) -> MixDemand {
+        let share = |kind| self.mix.share(kind);
+        let rmw = share(OpKind::ReadModifyWrite);
+        let gets = share(OpKind::Get) + rmw;
+        let writes =
+            share(OpKind::Update) + share(OpKind::Upsert) + share(OpKind::Insert) + share(OpKind::Remove) + rmw;
+        let scans = share(OpKind::Scan);
+        let scan_keys = match self.scan_length {
+            ScanLength::UpTo(most) => (f64::from(most) + 1.0) / 2.0,
+            ScanLength::Fixed(n) => f64::from(n),
+        };
+        let scan_leaves = scan_keys / (leaf_capacity as f64 * self.fill) + 1.0;
+        let options = self.options();
+        let lock = |d: Demand| if options.on_chip { d.on_chip() } else { d };
+        let leaf = leaf_bytes as f64;
+        let release = if options.release_by_faa { VerbKind::Faa } else { VerbKind::Write };
+        // An update writes the value, an insert the entry; a whole node where the format says so.
+        let written = match self.variant.leaf() {
+            LeafKind::Checksummed => leaf,
+            LeafKind::TwoLevel | LeafKind::Bookend => (self.key_size + self.value_size + 1) as f64,
+        };
+        let verbs = vec![
+            Demand::new(VerbKind::Read, leaf, gets + writes + scans * scan_leaves),
+            lock(Demand::new(VerbKind::Cas, 8.0, writes)),
+            Demand::new(VerbKind::Write, written, writes),
+            lock(Demand::new(release, 8.0, writes)),
+        ];
+        let trips = if options.lock_and_read { 1.0 } else { 2.0 } + if options.combine { 1.0 } else { 2.0 };
+        let cpu = options.cpu.locate.0 + options.cpu.locate_mean.0 + options.cpu.search.0;
+        MixDemand {
+            verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
+            chains: gets + writes * trips + scans * scan_leaves,
+            cpu_ns: cpu as f64 * (gets + writes + scans),
+        }
+    }
+
+    pub(crate) fn bound(&self, leaf_bytes: usize, leaf_capacity: usize) -> Option<Bound> {
+        let Fabric::Sim(model) = &self.fabric else { return None };
+        let threads = u16::try_from(self.clients.div_ceil(u32::from(self.cns.max(1)))).unwrap_or(u16::MAX);
+        let bed = Testbed {
+            compute_nodes: self.cns,
+            memory_nodes: self.mns,
+            colocated: self.colocated,
+            threads,
+        };
+        Some(model.bound(&self.demand(leaf_bytes, leaf_capacity), &bed))
+    }
+}

@@ -1,0 +1,285 @@
+//! Runs a point in its world.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dm_index::{IndexError, RangeIndex};
+use dm_layout::{Bookend, Checksummed, Slotted};
+use dm_loopback::{Loopback, run_all};
+use dm_sim::{CostModel, RunEnd, Sim};
+use dm_verbs::{Control, Counters, Env, Verbs};
+use dm_workload::{Plan, Values};
+use indicatif::ProgressBar;
+use sherman::{LeafFormat, LeafKind, OpenError, Sherman};
+
+use crate::cli::Fabric;
+use crate::drive::{Tally, Worker};
+use crate::point::{BenchKey, Measured, Point};
+
+/// Why a point has no result.
+#[derive(Debug)]
+pub(crate) enum RunError {
+    Open(OpenError),
+    Index(IndexError),
+    Bad(String),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(e) => write!(f, "opening the index: {e}"),
+            Self::Index(e) => e.fmt(f),
+            Self::Bad(e) => f.write_str(e),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<IndexError> for RunError {
+    fn from(e: IndexError) -> Self {
+        Self::Index(e)
+    }
+}
+impl From<OpenError> for RunError {
+    fn from(e: OpenError) -> Self {
+        Self::Open(e)
+    }
+}
+
+fn bad(e: impl fmt::Display) -> RunError {
+    RunError::Bad(e.to_string())
+}
+
+/// Runs `point`; `progress` advances by one an operation.
+pub(crate) fn run(point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {
+    if point.value_size < 8 {
+        return Err(bad("a value has at least 8 bytes: a stamp, by which every read is checked"));
+    }
+    if point.clients == 0 || point.coroutines == 0 || point.cns == 0 {
+        return Err(bad("there must be a compute node, a client and a coroutine"));
+    }
+    match point.key_size {
+        8 => with_key::<dm_index::Key8>(point, progress),
+        32 => with_key::<dm_index::Key32>(point, progress),
+        n => Err(bad(format_args!("keys have 8 or 32 bytes, not {n}"))),
+    }
+}
+
+fn with_key<K: BenchKey>(point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {
+    match point.variant.leaf() {
+        LeafKind::TwoLevel => with_leaf::<K, Slotted<K>>(point, progress),
+        LeafKind::Checksummed => with_leaf::<K, Checksummed<K>>(point, progress),
+        LeafKind::Bookend => with_leaf::<K, Bookend<K>>(point, progress),
+    }
+}
+
+fn with_leaf<K: BenchKey, F: LeafFormat<K>>(point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {
+    let plan = point.plan().map_err(bad)?;
+    match &point.fabric {
+        Fabric::Sim(model) => in_sim::<K, F>(point, &plan, model, progress),
+        Fabric::Loopback => in_loopback::<K, F>(point, &plan, progress),
+    }
+}
+
+/// Creates the tree and fills it.
+async fn load<V: Verbs + Control, K: BenchKey, F: LeafFormat<K>>(
+    v: &V,
+    point: &Point,
+) -> Result<Sherman<K, F>, RunError> {
+    let tree = Sherman::create_or_open(v, &point.options()).await?;
+    if point.keys == 0 {
+        return Ok(tree);
+    }
+    let space = point.key_space();
+    let mut keys: Vec<K> = (0..point.keys).map(|i| K::nth(&space, i)).collect();
+    keys.sort_unstable();
+    let mut next = keys.into_iter();
+    let mut bytes = vec![0; K::LEN];
+    tree.client(v)
+        .bulk_load(point.fill, |value| {
+            let key = next.next()?;
+            key.write_to(&mut bytes);
+            value.resize(point.value_size, 0);
+            Values::fill_loaded(&bytes, value);
+            Some(key)
+        })
+        .await?;
+    Ok(tree)
+}
+
+async fn open<V: Verbs + Control, K: BenchKey, F: LeafFormat<K>>(
+    v: &V,
+    point: &Point,
+) -> Result<Sherman<K, F>, RunError> {
+    let tree = Sherman::open(v, &point.options()).await?;
+    tree.warm(v).await?;
+    Ok(tree)
+}
+
+fn in_sim<K: BenchKey, F: LeafFormat<K>>(
+    point: &Point,
+    plan: &Plan,
+    model: &CostModel,
+    progress: &ProgressBar,
+) -> Result<Measured, RunError> {
+    let sim = Sim::builder(model.clone())
+        .compute_nodes(point.cns)
+        .memory_nodes(point.mns)
+        .colocated(point.colocated)
+        .memory_bytes(point.bytes_per_memory_node())
+        .seed(point.seed)
+        .build()
+        .map_err(bad)?;
+    // The tree of each compute node; the loader's first.
+    let trees: Rc<RefCell<Vec<Result<Sherman<K, F>, RunError>>>> = Rc::default();
+    for cn in 0..point.cns {
+        let (trees, point) = (trees.clone(), point.clone());
+        sim.spawn(cn, 0, async move |v| {
+            let tree = match cn {
+                0 => match load(&v, &point).await {
+                    Ok(tree) => tree.warm(&v).await.map(|_| tree).map_err(RunError::from),
+                    Err(e) => Err(e),
+                },
+                _ => open(&v, &point).await,
+            };
+            trees.borrow_mut().push(tree);
+        });
+        finish(&sim)?;
+    }
+    let trees: Vec<Sherman<K, F>> =
+        Rc::into_inner(trees).expect("the tasks have ended").into_inner().into_iter().collect::<Result<_, _>>()?;
+    let trees: Rc<[Sherman<K, F>]> = trees.into();
+
+    let (before, began) = (sim.meter(), sim.now());
+    let tally = Rc::new(RefCell::new(Tally::new()));
+    let left = Rc::new(Cell::new(point.ops));
+    for client in 0..point.endpoints() {
+        let thread = client / point.coroutines;
+        let cn = (thread % u32::from(point.cns)) as u16;
+        let local = u16::try_from(thread / u32::from(point.cns)).map_err(bad)?;
+        let (trees, tally, left) = (trees.clone(), tally.clone(), left.clone());
+        let (stream, progress, keys) = (plan.client(client), progress.clone(), point.key_space());
+        let (loaded, removes) = (point.keys, point.mix.share(dm_workload::OpKind::Remove) > 0.0);
+        sim.spawn(cn, local, async move |v| {
+            let index = trees[usize::from(cn)].client(&v);
+            let values = Values::of_client(client);
+            let mut worker = Worker { env: &v, index, keys, values, loaded, removes, progress: &progress };
+            worker.run(stream, || left.replace(left.get().saturating_sub(1)) > 0, &tally).await;
+        });
+    }
+    finish(&sim)?;
+    let tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
+    let seconds = (tally.ended.saturating_sub(began.0)) as f64 / 1e9;
+    measured(point, tally, seconds, sim.meter() - before, &trees)
+}
+
+fn finish(sim: &Sim) -> Result<(), RunError> {
+    match sim.run() {
+        RunEnd::Finished => Ok(()),
+        other => Err(bad(format_args!("the simulation ended in {other:?}"))),
+    }
+}
+
+fn in_loopback<K: BenchKey, F: LeafFormat<K>>(
+    point: &Point,
+    plan: &Plan,
+    progress: &ProgressBar,
+) -> Result<Measured, RunError> {
+    let world = Loopback::builder()
+        .nodes(point.mns)
+        .host_bytes(point.bytes_per_memory_node())
+        .seed(point.seed)
+        .build()
+        .map_err(bad)?;
+    let mut trees = Vec::new();
+    for cn in 0..point.cns {
+        let v = world.connect(cn).map_err(bad)?;
+        let tree = match cn {
+            0 => dm_loopback::block_on(load::<_, K, F>(&v, point))?,
+            _ => dm_loopback::block_on(open::<_, K, F>(&v, point))?,
+        };
+        dm_loopback::block_on(tree.warm(&v))?;
+        trees.push(tree);
+    }
+    let trees: Arc<[Sherman<K, F>]> = trees.into();
+    let clock = world.connect(0).map_err(bad)?;
+    let began = clock.now();
+    let results: Vec<Result<(Tally, Counters), RunError>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..point.clients)
+            .map(|thread| {
+                let (world, trees) = (&world, &trees);
+                scope.spawn(move || loopback_thread(point, plan, world, trees, thread, progress))
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(bad("a client thread panicked")))).collect()
+    });
+    let mut tally = Tally::new();
+    let mut counters = Counters::default();
+    for result in results {
+        let (t, c) = result?;
+        tally.add(&t);
+        counters += c;
+    }
+    let seconds = tally.ended.saturating_sub(began.0) as f64 / 1e9;
+    measured(point, tally, seconds, counters, &trees)
+}
+
+fn loopback_thread<K: BenchKey, F: LeafFormat<K>>(
+    point: &Point,
+    plan: &Plan,
+    world: &Loopback,
+    trees: &[Sherman<K, F>],
+    thread: u32,
+    progress: &ProgressBar,
+) -> Result<(Tally, Counters), RunError> {
+    let cn = (thread % u32::from(point.cns)) as u16;
+    let tally = RefCell::new(Tally::new());
+    let mut endpoints = Vec::new();
+    for _ in 0..point.coroutines {
+        endpoints.push(world.connect(cn).map_err(bad)?);
+    }
+    run_all(endpoints.iter().enumerate().map(|(coroutine, v)| {
+        let client = thread * point.coroutines + coroutine as u32;
+        let mut worker = Worker {
+            env: v,
+            index: trees[usize::from(cn)].client(v),
+            keys: point.key_space(),
+            values: Values::of_client(client),
+            loaded: point.keys,
+            removes: point.mix.share(dm_workload::OpKind::Remove) > 0.0,
+            progress,
+        };
+        let tally = &tally;
+        async move { worker.run(plan.client(client), || true, tally).await }
+    }));
+    let counters = endpoints.iter().fold(Counters::default(), |sum, v| sum + v.meter().counters());
+    Ok((tally.into_inner(), counters))
+}
+
+fn measured<K: BenchKey, F: LeafFormat<K>>(
+    point: &Point,
+    tally: Tally,
+    seconds: f64,
+    counters: Counters,
+    trees: &[Sherman<K, F>],
+) -> Result<Measured, RunError> {
+    if let Some(e) = tally.failed {
+        return Err(e.into());
+    }
+    let leaf = &trees[0];
+    Ok(Measured {
+        ops: tally.ops,
+        seconds,
+        counters,
+        wrong_values: tally.wrong,
+        cache_bytes: trees.iter().map(Sherman::cache_bytes).max().unwrap_or(0),
+        local_bytes: trees.iter().map(Sherman::local_bytes).max().unwrap_or(0),
+        remote_bytes: trees.iter().map(Sherman::allocated_bytes).sum(),
+        keys: point.keys + tally.inserted,
+        bound: point.bound(leaf.leaf_bytes(), leaf.leaf_capacity()),
+        latency: tally.latency,
+    })
+}
