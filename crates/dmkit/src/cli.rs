@@ -139,7 +139,9 @@ impl FromStr for Fabric {
         match s.split_once(':') {
             None if s == "loopback" => Ok(Self::Loopback),
             Some(("sim", name)) => preset(name).map(|m| Self::Sim(Box::new(m))),
-            _ => Err(format!("no fabric {s:?}; there are loopback, sim:cx5-ib and sim:cx6-roce")),
+            _ => Err(format!(
+                "no fabric {s:?}; there are loopback, sim:cx5-ib and sim:cx6-roce"
+            )),
         }
     }
 }
@@ -154,7 +156,9 @@ fn preset(name: &str) -> Result<CostModel, String> {
 
 /// A mix; shares are separated by `/` here, because `,` separates mixes.
 fn mix(s: &str) -> Result<Mix, String> {
-    s.replace('/', ",").parse().map_err(|e: dm_workload::WorkloadError| e.to_string())
+    s.replace('/', ",")
+        .parse()
+        .map_err(|e: dm_workload::WorkloadError| e.to_string())
 }
 
 /// A count with an optional k, M or G (powers of ten).
@@ -166,7 +170,12 @@ fn count(s: &str) -> Result<u64, String> {
         _ => (s, 1),
     };
     let wrong = || format!("{s:?} is no count (such as 200000, 200k, 1M, 1G)");
-    digits.replace('_', "").parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)
+    digits
+        .replace('_', "")
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(unit))
+        .ok_or_else(wrong)
 }
 
 impl Bench {

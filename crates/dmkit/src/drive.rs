@@ -36,7 +36,9 @@ impl Tally {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        self.latency.add(&other.latency).expect("an auto-resizing histogram takes any value");
+        self.latency
+            .add(&other.latency)
+            .expect("an auto-resizing histogram takes any value");
         self.ops += other.ops;
         self.wrong += other.wrong;
         self.inserted += other.inserted;
@@ -89,7 +91,10 @@ impl<E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'_, E, I> {
                     return;
                 }
             }
-            tally.latency.record((ended - began).0).expect("an auto-resizing histogram takes any value");
+            tally
+                .latency
+                .record((ended - began).0)
+                .expect("an auto-resizing histogram takes any value");
             tally.ops += 1;
             tally.inserted += u64::from(op.kind == OpKind::Insert);
             tally.ended = tally.ended.max(ended.0);
@@ -133,7 +138,11 @@ impl<E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'_, E, I> {
 
     async fn read(&self, key: &K, must_exist: bool, b: &mut Buffers<K>) -> Result<bool, IndexError> {
         let found = self.index.get(key, &mut b.read).await?;
-        Ok(if found { Values::check(&b.key, &b.read).is_ok() } else { !must_exist })
+        Ok(if found {
+            Values::check(&b.key, &b.read).is_ok()
+        } else {
+            !must_exist
+        })
     }
 
     fn scan_is_right(&self, from: &K, must_exist: bool, b: &mut Buffers<K>) -> bool {

@@ -35,7 +35,9 @@ pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
                 points.push(Point {
                     variant,
                     mix,
-                    distribution: Distribution::Zipf { theta: Distribution::USUAL_THETA },
+                    distribution: Distribution::Zipf {
+                        theta: Distribution::USUAL_THETA,
+                    },
                     ranks: MAIN_RANKS,
                     fabric: fabric.clone(),
                     cns: 8,
@@ -62,7 +64,11 @@ pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
 pub(crate) fn perform(title: &str, points: &[Point], output: &Output) -> io::Result<bool> {
     let simulated = points.iter().all(|p| matches!(p.fabric, Fabric::Sim(_)));
     if !output.json {
-        let what = if simulated { "on a model of the NICs, not on cards" } else { "on this machine" };
+        let what = if simulated {
+            "on a model of the NICs, not on cards"
+        } else {
+            "on this machine"
+        };
         writeln!(io::stdout(), "{title}: {} points, {what}", points.len())?;
     }
     let results = run_all(points, simulated);
@@ -91,7 +97,7 @@ pub(crate) fn replot(file: &Path, output: &Output) -> io::Result<bool> {
 fn show(title: &str, rows: &[Row], output: &Output) -> io::Result<bool> {
     if output.json {
         write_json_lines(rows, io::stdout().lock()).map_err(io::Error::other)?;
-    } else {
+    } else if !rows.is_empty() {
         writeln!(io::stdout(), "{}", table(rows))?;
         writeln!(io::stdout(), "{}", summary(rows))?;
     }
@@ -120,7 +126,10 @@ fn run_all(points: &[Point], simulated: bool) -> Vec<Result<Measured, crate::run
                 next.0 - 1
             };
             let Some(point) = points.get(i) else { return };
-            bar.set_message(format!("{}, sherman ({}), {} clients", point.mix, point.variant, point.clients));
+            bar.set_message(format!(
+                "{}, sherman ({}), {} clients",
+                point.mix, point.variant, point.clients
+            ));
             let result = run(point, &bar);
             next.lock().expect("no thread panics while it holds this").1[i] = Some(result);
         }
@@ -135,7 +144,10 @@ fn run_all(points: &[Point], simulated: bool) -> Vec<Result<Measured, crate::run
     });
     bar.finish_and_clear();
     let results = next.into_inner().expect("no thread panics while it holds this").1;
-    results.into_iter().map(|r| r.expect("every point was run")).collect()
+    results
+        .into_iter()
+        .map(|r| r.expect("every point was run"))
+        .collect()
 }
 
 fn row(point: &Point, m: &Measured) -> Row {
@@ -144,12 +156,19 @@ fn row(point: &Point, m: &Measured) -> Row {
     let c = &m.counters;
     let micros = |q| m.latency.value_at_quantile(q) as f64 / 1e3;
     let assumptions = match &point.fabric {
-        Fabric::Sim(model) => {
-            model.assumptions().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-        }
+        Fabric::Sim(model) => model
+            .assumptions()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("; "),
         Fabric::Loopback => "in-process memory, lines never torn, CAS→READ in order".to_owned(),
     };
-    let ranks = if point.ranks > point.keys { format!(" of {}", point.ranks) } else { String::new() };
+    let ranks = if point.ranks > point.keys {
+        format!(" of {}", point.ranks)
+    } else {
+        String::new()
+    };
     Row {
         index: "sherman".to_owned(),
         variant: point.variant.to_string(),
@@ -193,7 +212,10 @@ fn summary(rows: &[Row]) -> String {
                 None => peaks.push((row.series(), row.mops)),
             }
         }
-        let peaks: Vec<String> = peaks.iter().map(|(series, peak)| format!("{series} {peak:.1}")).collect();
+        let peaks: Vec<String> = peaks
+            .iter()
+            .map(|(series, peak)| format!("{series} {peak:.1}"))
+            .collect();
         text += &format!("{mix}: peak over the client counts, Mops: {}\n", peaks.join(", "));
     }
     let wrong: u64 = rows.iter().map(|r| r.wrong_values).sum();
@@ -208,14 +230,25 @@ fn write_files(title: &str, rows: &[Row], output: &Output) -> io::Result<String>
     let curves = Curves::new(title, rows).map_err(io::Error::other)?;
     curves.write_svg(&path("curves.svg")).map_err(io::Error::other)?;
     curves.write_png(&path("curves.png")).map_err(io::Error::other)?;
-    Ok(format!("{0}/curves.svg, {0}/curves.png and {0}/rows.csv written", output.out.display()))
+    Ok(format!(
+        "{0}/curves.svg, {0}/curves.png and {0}/rows.csv written",
+        output.out.display()
+    ))
 }
 
 /// The title of a bench.
 pub(crate) fn bench_title(bench: &Bench) -> String {
     let place = if bench.colocated { "colocated" } else { "separate" };
     match &bench.fabric {
-        Fabric::Loopback => format!("dmkit bench, loopback, {} compute and {} memory nodes", bench.cns, bench.mns),
-        fabric => format!("dmkit bench, {}, {} CN + {} MN {place}", fabric.name(), bench.cns, bench.mns),
+        Fabric::Loopback => format!(
+            "dmkit bench, loopback, {} compute and {} memory nodes",
+            bench.cns, bench.mns
+        ),
+        fabric => format!(
+            "dmkit bench, {}, {} CN + {} MN {place}",
+            fabric.name(),
+            bench.cns,
+            bench.mns
+        ),
     }
 }

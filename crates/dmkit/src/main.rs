@@ -49,7 +49,11 @@ fn print_model(model: &CostModel) -> io::Result<bool> {
     writeln!(out, "{}: a model, not a card\n", model.name)?;
     for p in model.parameters() {
         let provenance = format!("{:?}", p.provenance).to_lowercase();
-        writeln!(out, "{:<20} {:>10} {:<5} {provenance:<10} {}", p.name, p.value, p.unit, p.source)?;
+        writeln!(
+            out,
+            "{:<20} {:>10} {:<5} {provenance:<10} {}",
+            p.name, p.value, p.unit, p.source
+        )?;
     }
     Ok(true)
 }

@@ -116,7 +116,7 @@ impl Point {
     pub(crate) fn plan(&self) -> Result<Plan, WorkloadError> {
         Workload::new(self.mix, self.keys, self.ops)
             .distribution(self.distribution)
-            .ranks(self.ranks.max(self.keys))
+            .ranks(self.ranks.max(self.keys).max(1))
             .scan_length(self.scan_length)
             .clients(self.endpoints())
             .seed(self.seed)
@@ -140,7 +140,11 @@ impl Point {
     /// chunks that compute nodes have begun.
     pub(crate) fn bytes_per_memory_node(&self) -> u64 {
         let entry = (self.key_size + self.value_size + 8) as u64;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a count")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a count"
+        )]
         let inserts = (self.ops as f64 * self.mix.share(OpKind::Insert)) as u64;
         let entries = (self.keys + inserts) * entry * 4;
         let chunks = u64::from(self.cns + 1) * 4 * self.options().chunk_bytes;
@@ -152,8 +156,11 @@ impl Point {
         let share = |kind| self.mix.share(kind);
         let rmw = share(OpKind::ReadModifyWrite);
         let gets = share(OpKind::Get) + rmw;
-        let writes =
-            share(OpKind::Update) + share(OpKind::Upsert) + share(OpKind::Insert) + share(OpKind::Remove) + rmw;
+        let writes = share(OpKind::Update)
+            + share(OpKind::Upsert)
+            + share(OpKind::Insert)
+            + share(OpKind::Remove)
+            + rmw;
         let scans = share(OpKind::Scan);
         let scan_keys = match self.scan_length {
             ScanLength::UpTo(most) => (f64::from(most) + 1.0) / 2.0,
@@ -163,7 +170,11 @@ impl Point {
         let options = self.options();
         let lock = |d: Demand| if options.on_chip { d.on_chip() } else { d };
         let leaf = leaf_bytes as f64;
-        let release = if options.release_by_faa { VerbKind::Faa } else { VerbKind::Write };
+        let release = if options.release_by_faa {
+            VerbKind::Faa
+        } else {
+            VerbKind::Write
+        };
         // An update writes the value, an insert the entry; a whole node where the format says so.
         let written = match self.variant.leaf() {
             LeafKind::Checksummed => leaf,
@@ -185,7 +196,9 @@ impl Point {
     }
 
     pub(crate) fn bound(&self, leaf_bytes: usize, leaf_capacity: usize) -> Option<Bound> {
-        let Fabric::Sim(model) = &self.fabric else { return None };
+        let Fabric::Sim(model) = &self.fabric else {
+            return None;
+        };
         let threads = u16::try_from(self.clients.div_ceil(u32::from(self.cns.max(1)))).unwrap_or(u16::MAX);
         let bed = Testbed {
             compute_nodes: self.cns,

@@ -56,7 +56,9 @@ fn bad(e: impl fmt::Display) -> RunError {
 /// Runs `point`; `progress` advances by one an operation.
 pub(crate) fn run(point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {
     if point.value_size < 8 {
-        return Err(bad("a value has at least 8 bytes: a stamp, by which every read is checked"));
+        return Err(bad(
+            "a value has at least 8 bytes: a stamp, by which every read is checked",
+        ));
     }
     if point.clients == 0 || point.coroutines == 0 || point.cns == 0 {
         return Err(bad("there must be a compute node, a client and a coroutine"));
@@ -76,7 +78,10 @@ fn with_key<K: BenchKey>(point: &Point, progress: &ProgressBar) -> Result<Measur
     }
 }
 
-fn with_leaf<K: BenchKey, F: LeafFormat<K>>(point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {
+fn with_leaf<K: BenchKey, F: LeafFormat<K>>(
+    point: &Point,
+    progress: &ProgressBar,
+) -> Result<Measured, RunError> {
     let plan = point.plan().map_err(bad)?;
     match &point.fabric {
         Fabric::Sim(model) => in_sim::<K, F>(point, &plan, model, progress),
@@ -149,8 +154,11 @@ fn in_sim<K: BenchKey, F: LeafFormat<K>>(
         });
         finish(&sim)?;
     }
-    let trees: Vec<Sherman<K, F>> =
-        Rc::into_inner(trees).expect("the tasks have ended").into_inner().into_iter().collect::<Result<_, _>>()?;
+    let trees: Vec<Sherman<K, F>> = Rc::into_inner(trees)
+        .expect("the tasks have ended")
+        .into_inner()
+        .into_iter()
+        .collect::<Result<_, _>>()?;
     let trees: Rc<[Sherman<K, F>]> = trees.into();
 
     let (before, began) = (sim.meter(), sim.now());
@@ -166,8 +174,18 @@ fn in_sim<K: BenchKey, F: LeafFormat<K>>(
         sim.spawn(cn, local, async move |v| {
             let index = trees[usize::from(cn)].client(&v);
             let values = Values::of_client(client);
-            let mut worker = Worker { env: &v, index, keys, values, loaded, removes, progress: &progress };
-            worker.run(stream, || left.replace(left.get().saturating_sub(1)) > 0, &tally).await;
+            let mut worker = Worker {
+                env: &v,
+                index,
+                keys,
+                values,
+                loaded,
+                removes,
+                progress: &progress,
+            };
+            worker
+                .run(stream, || left.replace(left.get().saturating_sub(1)) > 0, &tally)
+                .await;
         });
     }
     finish(&sim)?;
@@ -214,7 +232,10 @@ fn in_loopback<K: BenchKey, F: LeafFormat<K>>(
                 scope.spawn(move || loopback_thread(point, plan, world, trees, thread, progress))
             })
             .collect();
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(bad("a client thread panicked")))).collect()
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|_| Err(bad("a client thread panicked"))))
+            .collect()
     });
     let mut tally = Tally::new();
     let mut counters = Counters::default();
@@ -255,7 +276,9 @@ fn loopback_thread<K: BenchKey, F: LeafFormat<K>>(
         let tally = &tally;
         async move { worker.run(plan.client(client), || true, tally).await }
     }));
-    let counters = endpoints.iter().fold(Counters::default(), |sum, v| sum + v.meter().counters());
+    let counters = endpoints
+        .iter()
+        .fold(Counters::default(), |sum, v| sum + v.meter().counters());
     Ok((tally.into_inner(), counters))
 }
 

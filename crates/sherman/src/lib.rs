@@ -52,3 +52,8 @@ pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]
 struct ReadmeDoctests;
+
+// The workspace's own page shows this crate's tree.
+#[doc = include_str!("../../../README.md")]
+#[cfg(doctest)]
+struct WorkspaceReadmeDoctests;

@@ -6,7 +6,18 @@ use super::{Finding, tree::Tree};
 const FLOORS: &[(u8, &[&str])] = &[
     (0, &["dm-sync", "dm-layout"]),
     (1, &["dm-verbs", "dm-history"]),
-    (2, &["dm-index", "dm-loopback", "dm-sim", "dm-explore", "dm-ib"]),
+    (
+        2,
+        &[
+            "dm-index",
+            "dm-loopback",
+            "dm-sim",
+            "dm-explore",
+            "dm-ib",
+            // What clients do is drawn without any index, and test kits above it draw from it.
+            "dm-workload",
+        ],
+    ),
     (3, &["dm-alloc", "dm-lock", "dm-combine", "dm-cache"]),
     (4, &["dm-leaf", "dm-hopscotch", "dm-art", "dm-blink"]),
     (
@@ -16,7 +27,6 @@ const FLOORS: &[(u8, &[&str])] = &[
             "smart",
             "chime",
             "dolphin",
-            "dm-workload",
             "dm-testkit",
         ],
     ),

@@ -306,7 +306,10 @@ impl Pen<'_> {
             let line = self.line(colour(place));
             let p50 = || rows.iter().map(|row| (row.mops, row.p50_us));
             let p99 = || rows.iter().map(|row| (row.mops, row.p99_us));
-            chart.draw_series(LineSeries::new(p50(), line))?;
+            // Piece by piece: where a wide line turns back on itself (throughput that falls as clients are added), a
+            // joint of one path would stand out as a spike.
+            let pieces = p50().zip(p50().skip(1));
+            chart.draw_series(pieces.map(|(from, to)| PathElement::new([from, to], line)))?;
             chart.draw_series(DashedLineSeries::new(p99(), 6 * self.zoom, 4 * self.zoom, line))?;
             chart.draw_series(p50().chain(p99()).map(|at| self.marker(at, place)))?;
         }
