@@ -2,8 +2,43 @@
 
 mod common;
 
-use common::{Checksums, LineVersions};
-use sherman::{DEFAULT_NODE, NodeSize, Variant};
+use common::Tree;
+use dm_layout::{Checksummed, Slotted};
+use dm_testkit::{Family, TestKey};
+use sherman::{DEFAULT_NODE, LeafKind, NodeSize, Options, Variant};
+
+/// Trees of a variant with leaves under line versions.
+struct LineVersions(Variant, NodeSize);
+/// Trees of a variant with leaves under a checksum.
+struct Checksums(Variant, NodeSize);
+
+fn options(variant: Variant, node: NodeSize, value_bytes: usize) -> Options {
+    variant.apply(Options {
+        node,
+        ..Options::new(value_bytes)
+    })
+}
+
+impl Family for LineVersions {
+    type Index<K: TestKey> = Tree<K, Slotted<K>>;
+    fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K> {
+        assert_eq!(self.0.leaf(), LeafKind::TwoLevel, "{} has other leaves", self.0);
+        Tree::new(options(self.0, self.1, value_bytes))
+    }
+}
+
+impl Family for Checksums {
+    type Index<K: TestKey> = Tree<K, Checksummed<K>>;
+    fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K> {
+        assert_eq!(
+            self.0.leaf(),
+            LeafKind::Checksummed,
+            "{} has other leaves",
+            self.0
+        );
+        Tree::new(options(self.0, self.1, value_bytes))
+    }
+}
 
 dm_testkit::conformance! {
     default => LineVersions(Variant::Default, DEFAULT_NODE);
