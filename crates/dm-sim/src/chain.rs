@@ -31,6 +31,50 @@ impl Kind {
     }
 }
 
+/// A work queue entry in one shape for all kinds. Built where the verb is posted, its kind is known there and the
+/// engine looks at it once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    pub(crate) at: Place,
+    pub(crate) len: usize,
+    pub(crate) kind: Kind,
+    pub(crate) fence: bool,
+    words: [u64; 4],
+    bytes: &'a [u8],
+}
+
+impl<'a> From<Wqe<'a>> for Entry<'a> {
+    #[inline(always)]
+    fn from(wqe: Wqe<'a>) -> Self {
+        let (at, fence) = (wqe.op.at(), wqe.fence);
+        let word = |kind, words| Entry {
+            at,
+            len: 8,
+            kind,
+            fence,
+            words,
+            bytes: &[],
+        };
+        match wqe.op {
+            Op::Read { len, .. } => Entry {
+                len: len as usize,
+                ..word(Kind::Read, [0; 4])
+            },
+            Op::Word { .. } => word(Kind::Word, [0; 4]),
+            Op::Write { bytes, .. } => Entry {
+                len: bytes.len(),
+                bytes,
+                ..word(Kind::Write, [0; 4])
+            },
+            Op::Cas { compare, swap, .. } => word(Kind::Cas, [compare, swap, 0, 0]),
+            Op::MaskedCas { masked: m, .. } => {
+                word(Kind::MaskedCas, [m.compare, m.swap, m.compare_mask, m.swap_mask])
+            }
+            Op::Faa { add, .. } => word(Kind::Faa, [add, 0, 0, 0]),
+        }
+    }
+}
+
 /// Payload bytes that fit a request's first three words.
 const SMALL: usize = 24;
 
@@ -63,45 +107,29 @@ impl Request {
         }
     }
 
-    /// Makes it `wqe`. Words that its kind does not use keep what they had.
+    /// Makes it `entry`.
     #[inline]
-    fn set(&mut self, wqe: Wqe<'_>, pool: &Rc<Pool>) {
-        let r = self;
-        r.at = wqe.op.at();
-        r.len = wqe.op.len() as u32;
-        r.fence = wqe.fence;
-        r.parts = 1;
-        match wqe.op {
-            Op::Read { len, .. } => {
-                r.kind = Kind::Read;
-                r.buffer = Some(pool.take(len as usize));
-            }
-            Op::Word { .. } => r.kind = Kind::Word,
-            Op::Write { bytes, .. } => {
-                r.kind = Kind::Write;
-                if bytes.len() <= SMALL {
-                    for (word, part) in r.words.iter_mut().zip(bytes.chunks(8)) {
-                        let mut w = [0; 8];
-                        w[..part.len()].copy_from_slice(part);
-                        *word = u64::from_le_bytes(w);
-                    }
-                } else {
-                    let mut b = pool.take(bytes.len());
-                    b.copy_from_slice(bytes);
-                    r.buffer = Some(b);
+    pub(crate) fn set(&mut self, entry: &Entry<'_>, pool: &Rc<Pool>) {
+        self.at = entry.at;
+        self.len = entry.len as u32;
+        self.kind = entry.kind;
+        self.fence = entry.fence;
+        self.parts = 1;
+        self.words = entry.words;
+        if entry.kind == Kind::Read {
+            self.buffer = Some(pool.take(entry.len));
+        } else if entry.kind == Kind::Write {
+            if let Some(bytes) = entry.bytes.get(..SMALL.min(entry.len)) {
+                for (word, part) in self.words.iter_mut().zip(bytes.chunks(8)) {
+                    let mut w = [0; 8];
+                    w[..part.len()].copy_from_slice(part);
+                    *word = u64::from_le_bytes(w);
                 }
             }
-            Op::Cas { compare, swap, .. } => {
-                r.kind = Kind::Cas;
-                r.words = [compare, swap, 0, 0];
-            }
-            Op::MaskedCas { masked: m, .. } => {
-                r.kind = Kind::MaskedCas;
-                r.words = [m.compare, m.swap, m.compare_mask, m.swap_mask];
-            }
-            Op::Faa { add, .. } => {
-                r.kind = Kind::Faa;
-                r.words = [add, 0, 0, 0];
+            if entry.len > SMALL {
+                let mut b = pool.take(entry.len);
+                b.copy_from_slice(entry.bytes);
+                self.buffer = Some(b);
             }
         }
     }
@@ -182,7 +210,7 @@ pub(crate) const FOREIGN: u32 = u32::MAX - 1;
 #[derive(Debug)]
 pub(crate) struct Chain {
     /// The first request: most chains have no other. Meaningful while `count > 0`.
-    first: Request,
+    pub(crate) first: Request,
     more: Vec<Request>,
     pub(crate) count: u16,
     /// When the card has the first request.
@@ -262,12 +290,12 @@ impl Chain {
     /// # Panics
     /// From 65535 requests on: no card takes such a chain.
     #[inline]
-    pub(crate) fn push(&mut self, wqe: Wqe<'_>, pool: &Rc<Pool>) {
+    pub(crate) fn push(&mut self, entry: &Entry<'_>, pool: &Rc<Pool>) {
         if self.count == 0 {
-            self.first.set(wqe, pool);
+            self.first.set(entry, pool);
         } else {
             let mut r = Request::vacant();
-            r.set(wqe, pool);
+            r.set(entry, pool);
             self.more.push(r);
         }
         self.count = self

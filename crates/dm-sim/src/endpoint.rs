@@ -160,14 +160,12 @@ impl Verbs for Endpoint {
 
     #[inline]
     fn open(&self, node: NodeId) -> Slot {
-        let mut e = self.engine();
-        let pair = e.pair(self.client, node);
-        let (index, generation) = e.open(pair, node);
+        let (index, generation) = self.engine().open(self.client, node);
         Slot { index, generation }
     }
     #[inline]
     fn push(&self, slot: &Slot, wqe: Wqe<'_>) {
-        self.engine().push(slot.index, wqe);
+        self.engine().push(slot.index, &wqe.into());
     }
     #[inline]
     fn ring(&self, slot: &Slot) {
@@ -175,12 +173,7 @@ impl Verbs for Endpoint {
     }
     #[inline]
     fn post_one(&self, wqe: Wqe<'_>) -> Posted<Lease> {
-        let node = wqe.op.at().node();
-        let mut e = self.engine();
-        let pair = e.pair(self.client, node);
-        let (index, generation) = e.open(pair, node);
-        e.push(index, wqe);
-        e.ring(index);
+        let (index, generation) = self.engine().post_one(self.client, &wqe.into());
         Posted::Flying(Slot { index, generation })
     }
     #[inline]

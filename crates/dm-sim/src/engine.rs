@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::task::Waker;
 
-use dm_verbs::{Caps, Space, VerbError, VerbErrorKind, Wqe};
+use dm_verbs::{Caps, NodeId, RemotePtr, Space, VerbError, VerbErrorKind};
 
-use crate::chain::{Chain, FOREIGN, NOBODY, State};
+use crate::chain::{Chain, Entry, FOREIGN, Kind, NOBODY, State};
 use crate::control::ControlPlane;
 use crate::lease::{LONGEST, Pool};
 use crate::memory::Memory;
@@ -313,9 +313,9 @@ impl Engine {
 
     // ---- chains, for the endpoint ---------------------------------------------------------------------------
 
-    /// A chain on queue pair `qp`, or one that fails with `NoSuchNode`.
+    /// A chain from `client` to `node`; it fails with `NoSuchNode` where there is none.
     #[inline]
-    pub(crate) fn open(&mut self, qp: Option<usize>, at: dm_verbs::NodeId) -> (u32, u32) {
+    pub(crate) fn open(&mut self, client: u16, node: NodeId) -> (u32, u32) {
         let index = match self.free_chains.pop() {
             Some(i) => i,
             None => {
@@ -323,66 +323,42 @@ impl Engine {
                 (self.chains.len() - 1) as u32
             }
         };
+        let known = usize::from(node.0) < self.nodes.len();
+        let qp = self.pair(client, if known { node } else { NodeId(0) });
+        let pair = &self.pairs[qp];
         let chain = &mut self.chains[index as usize];
         debug_assert!(chain.state == State::Free && chain.count == 0);
         chain.state = State::Building;
-        let generation = chain.generation;
-        chain.qp = qp.unwrap_or(0) as u32;
-        let pair = &self.pairs[chain.qp as usize];
+        chain.qp = qp as u32;
         chain.client = pair.client;
         chain.client_nic = pair.client_nic;
         chain.node = pair.node;
         chain.node_nic = pair.node_nic;
-        if qp.is_none() {
-            let place = dm_verbs::RemotePtr::new(at, 0).unwrap_or_default().into();
+        let generation = chain.generation;
+        if !known {
+            let place = RemotePtr::new(node, 0).unwrap_or_default().into();
             self.fail(index, VerbError::refused(VerbErrorKind::NoSuchNode, place));
         }
         (index, generation)
     }
 
-    /// The queue pair of `client` to `node`.
+    /// The queue pair of `client` to `node`, which exists.
     #[inline]
-    pub(crate) fn pair(&self, client: u16, node: dm_verbs::NodeId) -> Option<usize> {
-        let nodes = self.nodes.len();
-        (usize::from(node.0) < nodes).then(|| usize::from(client) * nodes + usize::from(node.0))
+    fn pair(&self, client: u16, node: NodeId) -> usize {
+        usize::from(client) * self.nodes.len() + usize::from(node.0)
     }
 
     /// Appends a request, or fails the chain when it is not allowed.
     #[inline]
-    pub(crate) fn push(&mut self, chain: u32, wqe: Wqe<'_>) {
-        if self.chains[chain as usize].failed {
+    pub(crate) fn push(&mut self, chain: u32, entry: &Entry<'_>) {
+        let c = &mut self.chains[chain as usize];
+        if c.failed {
             return;
         }
-        if let Err(e) = self.check(chain, &wqe) {
-            self.fail(chain, e);
-            return;
+        match check(&self.nodes[usize::from(c.node)].caps, entry) {
+            None => c.push(entry, &self.pool),
+            Some(kind) => self.fail(chain, VerbError::refused(kind, entry.at)),
         }
-        self.chains[chain as usize].push(wqe, &self.pool);
-    }
-
-    #[inline]
-    fn check(&self, chain: u32, wqe: &Wqe<'_>) -> Result<(), VerbError> {
-        let at = wqe.op.at();
-        let node = &self.nodes[usize::from(self.chains[chain as usize].node)];
-        let size = match at.space() {
-            Space::Host => node.caps.host_bytes,
-            Space::Chip => node.caps.chip_bytes,
-        };
-        let len = wqe.op.len() as u64;
-        let fits = at.offset().checked_add(len).is_some_and(|end| end <= size);
-        let word = wqe.op.is_atomic() || matches!(wqe.op, dm_verbs::Op::Word { .. });
-        let kind = if len > LONGEST as u64 || (len == 0 && wqe.op.has_result()) {
-            VerbErrorKind::BadLength { len }
-        } else if !fits {
-            VerbErrorKind::OutOfBounds { size }
-        } else if word && !at.offset().is_multiple_of(8) {
-            VerbErrorKind::Misaligned
-        } else if matches!(wqe.op, dm_verbs::Op::MaskedCas { .. }) && !node.caps.masked_atomics {
-            VerbErrorKind::Unsupported(dm_verbs::Capability::MaskedAtomics)
-        } else {
-            return Ok(());
-        };
-        Err(VerbError::refused(kind, at))
     }
 
     /// Whether `chain` has completed; if not, who asks is polled when it has.
@@ -526,6 +502,27 @@ impl Engine {
         *free = (*free).max(self.now) + work;
         client.slice_end = *free;
         *free
+    }
+}
+
+/// Why a request is not allowed, if it is not.
+#[inline]
+fn check(caps: &Caps, entry: &Entry<'_>) -> Option<VerbErrorKind> {
+    let size = match entry.at.space() {
+        Space::Host => caps.host_bytes,
+        Space::Chip => caps.chip_bytes,
+    };
+    let len = entry.len as u64;
+    if len > LONGEST as u64 || (len == 0 && entry.kind.answers()) {
+        Some(VerbErrorKind::BadLength { len })
+    } else if entry.at.offset() + len > size {
+        Some(VerbErrorKind::OutOfBounds { size })
+    } else if !matches!(entry.kind, Kind::Read | Kind::Write) && !entry.at.offset().is_multiple_of(8) {
+        Some(VerbErrorKind::Misaligned)
+    } else if entry.kind == Kind::MaskedCas && !caps.masked_atomics {
+        Some(VerbErrorKind::Unsupported(dm_verbs::Capability::MaskedAtomics))
+    } else {
+        None
     }
 }
 

@@ -147,9 +147,14 @@ impl Wheel {
         } else if bucket - self.cursor < BUCKETS as u64 {
             self.link(event, bucket);
         } else {
-            self.far.push(Reverse(event));
-            self.far_bucket = self.far_bucket.min(bucket);
+            self.push_far(event, bucket);
         }
+    }
+
+    #[cold]
+    fn push_far(&mut self, event: Event, bucket: u64) {
+        self.far.push(Reverse(event));
+        self.far_bucket = self.far_bucket.min(bucket);
     }
 
     #[inline]
@@ -258,12 +263,19 @@ impl Wheel {
             let next = core::mem::replace(&mut node.next, self.free);
             self.free = n;
             n = next;
-            // Few, and the latest pushed come first: insertion beats a general sort.
-            self.insert(event);
+            self.due.push(event);
+        }
+        match self.due.as_mut_slice() {
+            [a, b] => {
+                if *a < *b {
+                    core::mem::swap(a, b);
+                }
+            }
+            more => more.sort_unstable_by(|a, b| b.cmp(a)),
         }
     }
 
-    #[inline]
+    /// Puts an event for the cursor's own bucket, or one before it, into its place.
     fn insert(&mut self, event: Event) {
         let mut i = self.due.len();
         while i > 0 && self.due[i - 1] < event {

@@ -2,9 +2,11 @@
 
 use dm_verbs::{VerbError, VerbErrorKind};
 
-use super::{Engine, What};
-use crate::chain::{Kind, Request, State};
+use super::{ClientState, Engine, QueuePair, What, check};
+use crate::chain::{Entry, Kind, Request, State};
 use crate::model::Ticks;
+use crate::nic::Nic;
+use crate::rng::Rng;
 
 /// Charged CPU ends on a whole nanosecond: up to this many picoseconds later a coroutine is still running.
 const RESUME: u64 = 1000;
@@ -21,7 +23,96 @@ pub(super) fn request_bytes(t: &Ticks, r: &Request) -> u64 {
     }
 }
 
+/// Takes the CPU for posting; answers when it is done. A coroutine that has the CPU keeps it, one that was woken waits
+/// for its turn.
+#[inline]
+fn take_cpu(client: &mut ClientState, threads: &mut [u64], now: u64, cpu: u64) -> u64 {
+    let free = &mut threads[client.thread];
+    let backlog = (*free).max(now);
+    *free = backlog + cpu;
+    let running = now < client.slice_end + RESUME;
+    client.slice_end = if running {
+        client.slice_end.max(now)
+    } else {
+        backlog
+    } + cpu;
+    client.slice_end
+}
+
+/// Puts a request on the wire that the card can have at `ready`; answers when it arrives.
+#[inline]
+fn send(
+    t: &Ticks,
+    rng: &mut Rng,
+    nic: &mut Nic,
+    pair: &mut QueuePair,
+    r: &Request,
+    now: u64,
+    ready: u64,
+) -> u64 {
+    let mut ready = ready;
+    if r.kind == Kind::Write && r.len > t.inline {
+        let time = t.pcie_time(u64::from(r.len));
+        ready = nic.from_host.booked(now, ready + t.fetch, time) - time;
+    }
+    if r.fence {
+        ready = ready.max(pair.answered);
+    }
+    pair.sent = nic.requester.booked(now, ready.max(pair.sent), t.requester);
+    let bytes = request_bytes(t, r);
+    let sent = nic.link_out.booked(now, pair.sent, bytes * t.link_byte);
+    nic.tally.messages_out += 1;
+    nic.tally.bytes_out += bytes;
+    pair.arrived = pair.arrived.max(sent + t.wire + rng.below(t.jitter));
+    pair.unanswered += u32::from(r.kind.answers());
+    pair.arrived
+}
+
 impl Engine {
+    /// Opens, fills and rings a chain of one request: what the three do, with everything looked up once.
+    #[inline]
+    pub(crate) fn post_one(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
+        let node = entry.at.node();
+        let n = usize::from(node.0);
+        let state = &mut self.clients[usize::from(client)];
+        let plain = n < self.nodes.len() && !state.crashed && !state.fenced;
+        if !plain || self.free_chains.is_empty() || check(&self.nodes[n].caps, entry).is_some() {
+            return self.post_slowly(client, entry);
+        }
+        let qp = usize::from(client) * self.nodes.len() + n;
+        let pair = &mut self.pairs[qp];
+        if pair.parked || (entry.fence && pair.unanswered > 0) {
+            return self.post_slowly(client, entry);
+        }
+        let chain = self.free_chains.pop().unwrap_or_default();
+        let c = &mut self.chains[chain as usize];
+        debug_assert!(c.state == State::Free && c.count == 0);
+        c.first.set(entry, &self.pool);
+        c.count = 1;
+        c.unanswered = 1;
+        c.unexecuted = 1;
+        c.state = State::Flying;
+        c.qp = qp as u32;
+        c.client = client;
+        c.client_nic = pair.client_nic;
+        c.node = node.0;
+        c.node_nic = pair.node_nic;
+        let t = &self.t;
+        let ready = take_cpu(state, &mut self.thread_free, self.now, t.post) + t.doorbell;
+        let nic = &mut self.nics[usize::from(c.client_nic)];
+        let at = send(t, &mut self.rng, nic, pair, &c.first, self.now, ready);
+        self.queue.push(at, What::Arrive { chain, request: 0 }.pack());
+        (chain, c.generation)
+    }
+
+    #[cold]
+    fn post_slowly(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
+        let (chain, generation) = self.open(client, entry.at.node());
+        self.push(chain, entry);
+        self.ring(chain);
+        (chain, generation)
+    }
+
     /// The doorbell of `chain`.
     #[inline]
     pub(crate) fn ring(&mut self, chain: u32) {
@@ -33,17 +124,7 @@ impl Engine {
             return;
         }
         let cpu = self.t.post + self.t.post_next * u64::from(c.count).saturating_sub(1);
-        let free = &mut self.thread_free[client.thread];
-        let backlog = (*free).max(self.now);
-        *free = backlog + cpu;
-        // A coroutine that has the CPU keeps it for posting; one that was woken waits for its turn.
-        let running = self.now < client.slice_end + RESUME;
-        let posted = if running {
-            client.slice_end.max(self.now)
-        } else {
-            backlog
-        } + cpu;
-        client.slice_end = posted;
+        let posted = take_cpu(client, &mut self.thread_free, self.now, cpu);
         c.state = State::Flying;
         c.bell = posted + self.t.doorbell;
         c.unanswered = c.count;
@@ -90,27 +171,9 @@ impl Engine {
                 self.parked.entry(c.qp).or_default().push_front((chain, i));
                 return false;
             }
-            let mut ready = if i == 0 { c.bell } else { c.bell + t.fetch };
-            if r.kind == Kind::Write && r.len > t.inline {
-                let time = t.pcie_time(u64::from(r.len));
-                ready = nic.from_host.booked(self.now, ready + t.fetch, time) - time;
-            }
-            if r.fence {
-                ready = ready.max(pair.answered);
-            }
-            ready = ready.max(pair.sent);
-            pair.sent = nic.requester.booked(self.now, ready, t.requester);
-            let bytes = request_bytes(t, r);
-            let sent = nic.link_out.booked(self.now, pair.sent, bytes * t.link_byte);
-            nic.tally.messages_out += 1;
-            nic.tally.bytes_out += bytes;
-            let jitter = self.rng.below(t.jitter);
-            pair.arrived = pair.arrived.max(sent + t.wire + jitter);
-            if r.kind.answers() {
-                pair.unanswered += 1;
-            }
-            self.queue
-                .push(pair.arrived, What::Arrive { chain, request: i }.pack());
+            let ready = if i == 0 { c.bell } else { c.bell + t.fetch };
+            let at = send(t, &mut self.rng, nic, pair, r, self.now, ready);
+            self.queue.push(at, What::Arrive { chain, request: i }.pack());
         }
         true
     }
