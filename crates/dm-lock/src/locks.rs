@@ -142,16 +142,18 @@ impl Locks {
             "a lock lies on the memory node of what it guards"
         );
         let target = self.target(v, node)?;
-        let guard = if target.plan.read_in_order {
-            match self.turn(v, target).await? {
-                Came::Lock(guard) => guard,
-                Came::Turn(turn) => return self.remote(v, target, turn, ReadTo { at: read_at, len }).await,
+        let (guard, lease) = match self.turn(v, target).await? {
+            Came::Lock(guard) => (guard, None),
+            Came::Turn(turn) => {
+                let read = target.plan.read_in_order.then_some(ReadTo { at: read_at, len });
+                self.remote(v, target, turn, read).await?
             }
-        } else {
-            self.take(v, target).await?
         };
         // Behind the awaited lock. If it fails the guard unlocks.
-        let lease = v.read(read_at, len).await?;
+        let lease = match lease {
+            Some(lease) => lease,
+            None => v.read(read_at, len).await?,
+        };
         Ok((guard, lease))
     }
 
@@ -195,7 +197,7 @@ impl Locks {
     ) -> Result<Guard<'a, V>, LockError> {
         match self.turn(v, target).await? {
             Came::Lock(guard) => Ok(guard),
-            Came::Turn(turn) => Ok(self.remote(v, target, turn, Nothing).await?.0),
+            Came::Turn(turn) => Ok(self.remote(v, target, turn, None).await?.0),
         }
     }
 
@@ -276,84 +278,71 @@ impl Locks {
     }
 
     /// Goes for the remote lock until it is taken.
-    async fn remote<'a, V: Verbs, R: With<V>>(
+    async fn remote<'a, V: Verbs>(
         &'a self,
         v: &'a V,
         target: Target,
         turn: LocalTurn<'a>,
-        with: R,
-    ) -> Result<(Guard<'a, V>, R::Got), LockError> {
+        read: Option<ReadTo>,
+    ) -> Result<(Guard<'a, V>, Option<V::Lease>), LockError> {
+        let Target { cell, plan, .. } = target;
+        let take = cell.take(v.client(), self.options.epoch);
         let mut retry = v.retry(self.options.budget);
         loop {
-            let attempt = match target.plan.masked {
-                true => self.attempt_masked(v, target, with).await,
-                false => self.attempt_plain(v, target, with).await,
+            // Without masked atomics: plain CASes of the whole word, each expecting what the one before it saw. A
+            // new attempt starts from the same guess: what the last one saw may not survive it (`Retry`'s promise).
+            let mut expect = 0;
+            let mut left = if plan.masked {
+                1
+            } else {
+                v.budget(self.options.budget)
             };
-            match attempt? {
-                Attempt::Taken(raw, got) => {
+            let held = loop {
+                // Armed before posting, so that no await lies between.
+                let undo = match plan.masked {
+                    true => Undo::masked(v, cell, take),
+                    false => Undo::plain(v, cell, expect, take.apply(expect)),
+                };
+                let chain = v.chain(cell.place.node());
+                let chain = match plan.masked {
+                    true => chain.masked_cas(cell.place, take),
+                    false => chain.cas(cell.place, expect, take.apply(expect)),
+                };
+                //= docs/protocol/lock.md L3
+                let answer = match read {
+                    Some(ReadTo { at, len }) => {
+                        let ticket = chain.read(at, len).post();
+                        ticket.await.map(|(old, lease)| (old, Some(lease)))
+                    }
+                    None => chain.post().await.map(|old| (old, None)),
+                };
+                let (old, lease) = known(undo, answer)?;
+                //= docs/protocol/lock.md L2
+                if !take.matches(old) {
+                    break old;
+                }
+                if plan.masked || old == expect {
+                    let raw = cell.own(take.apply(old));
                     let taken = Taken {
                         raw,
-                        payload: target.cell.word(raw).payload,
+                        payload: cell.word(raw).payload,
                     };
-                    return Ok((Guard::new(self, v, target, turn, taken), got));
+                    return Ok((Guard::new(self, v, target, turn, taken), lease));
                 }
-                Attempt::Held(word) => {
-                    let word = target.cell.word(word).pack();
-                    retry.again(target.cell.place, Why::LockHeld { word }).await?;
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    let attempts = v.budget(self.options.budget);
+                    return Err(LockError::Held(Exhausted {
+                        at: cell.place,
+                        why: Why::Raced,
+                        attempts,
+                    }));
                 }
-            }
+                expect = old;
+            };
+            let word = cell.word(held).pack();
+            retry.again(cell.place, Why::LockHeld { word }).await?;
         }
-    }
-
-    //= docs/protocol/lock.md L2
-    async fn attempt_masked<V: Verbs, R: With<V>>(
-        &self,
-        v: &V,
-        target: Target,
-        with: R,
-    ) -> Result<Attempt<R::Got>, LockError> {
-        let cell = target.cell;
-        let take = cell.take(v.client(), self.options.epoch);
-        // Armed before posting, so that no await lies between.
-        let undo = Undo::masked(v, cell, take);
-        let answer = with.masked_cas(v, cell, take).await;
-        let (old, got) = known(undo, answer)?;
-        Ok(match take.matches(old) {
-            true => Attempt::Taken(cell.own(take.apply(old)), got),
-            false => Attempt::Held(old),
-        })
-    }
-
-    /// Without masked atomics: plain CASes of the whole word, each expecting what the one before it saw.
-    async fn attempt_plain<V: Verbs, R: With<V>>(
-        &self,
-        v: &V,
-        target: Target,
-        with: R,
-    ) -> Result<Attempt<R::Got>, LockError> {
-        let cell = target.cell;
-        let take = cell.take(v.client(), self.options.epoch);
-        // Each attempt starts from the same guess: what an attempt saw may not survive it (`Retry`'s promise).
-        let mut expect = 0;
-        let limit = v.budget(self.options.budget);
-        for _ in 0..limit {
-            let taken = take.apply(expect);
-            let undo = Undo::plain(v, cell, expect, taken);
-            let answer = with.cas(v, cell, expect, taken).await;
-            let (old, got) = known(undo, answer)?;
-            if old == expect {
-                return Ok(Attempt::Taken(taken, got));
-            }
-            if !take.matches(old) {
-                return Ok(Attempt::Held(old));
-            }
-            expect = old;
-        }
-        Err(LockError::Held(Exhausted {
-            at: cell.place,
-            why: Why::Raced,
-            attempts: limit,
-        }))
     }
 
     /// What these options need that `caps` do not promise and that has no fallback.
@@ -380,13 +369,6 @@ impl Fingerprint for Locks {
     }
 }
 
-enum Attempt<G> {
-    /// Taken; the lock's bits as they stand now.
-    Taken(u64, G),
-    /// Held by another; the word that was seen.
-    Held(u64),
-}
-
 /// Disarms the undo if it is certain what the CAS did.
 fn known<V: Verbs, T>(undo: Undo<'_, V>, answer: Result<T, dm_verbs::VerbError>) -> Result<T, LockError> {
     match &answer {
@@ -403,80 +385,9 @@ pub(crate) fn unsettled(cell: Cell, raw: u64, client: ClientId) -> Option<u64> {
     (cell.word(raw).owner != client.0).then_some(raw)
 }
 
-/// What rides behind the lock's CAS in its chain.
-trait With<V: Verbs>: Copy {
-    type Got;
-    async fn masked_cas(
-        self,
-        v: &V,
-        cell: Cell,
-        take: dm_verbs::MaskedCas,
-    ) -> Result<(u64, Self::Got), dm_verbs::VerbError>;
-    async fn cas(
-        self,
-        v: &V,
-        cell: Cell,
-        compare: u64,
-        swap: u64,
-    ) -> Result<(u64, Self::Got), dm_verbs::VerbError>;
-}
-
-#[derive(Clone, Copy)]
-struct Nothing;
-
-#[derive(Clone, Copy)]
+/// The READ behind the lock's CAS.
+#[derive(Clone, Copy, Debug)]
 struct ReadTo {
     at: RemotePtr,
     len: u32,
-}
-
-impl<V: Verbs> With<V> for Nothing {
-    type Got = ();
-    async fn masked_cas(
-        self,
-        v: &V,
-        cell: Cell,
-        take: dm_verbs::MaskedCas,
-    ) -> Result<(u64, ()), dm_verbs::VerbError> {
-        Ok((
-            v.chain(cell.place.node())
-                .masked_cas(cell.place, take)
-                .post()
-                .await?,
-            (),
-        ))
-    }
-    async fn cas(self, v: &V, cell: Cell, compare: u64, swap: u64) -> Result<(u64, ()), dm_verbs::VerbError> {
-        Ok((v.cas(cell.place, compare, swap).await?, ()))
-    }
-}
-
-//= docs/protocol/lock.md L3
-impl<V: Verbs> With<V> for ReadTo {
-    type Got = V::Lease;
-    async fn masked_cas(
-        self,
-        v: &V,
-        cell: Cell,
-        take: dm_verbs::MaskedCas,
-    ) -> Result<(u64, V::Lease), dm_verbs::VerbError> {
-        v.chain(cell.place.node())
-            .masked_cas(cell.place, take)
-            .read(self.at, self.len)
-            .post()
-            .await
-    }
-    async fn cas(
-        self,
-        v: &V,
-        cell: Cell,
-        compare: u64,
-        swap: u64,
-    ) -> Result<(u64, V::Lease), dm_verbs::VerbError> {
-        v.chain(cell.place.node())
-            .cas(cell.place, compare, swap)
-            .read(self.at, self.len)
-            .post()
-            .await
-    }
 }

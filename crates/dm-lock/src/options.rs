@@ -4,8 +4,9 @@ use dm_verbs::{Capability, Caps, Refused};
 
 /// Consecutive handovers of one lock unless asked otherwise (Sherman §4.3).
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
-/// Attempts at one remote lock unless asked otherwise.
-pub const DEFAULT_BUDGET: u32 = 1 << 20;
+/// Attempts at one remote lock unless asked otherwise: about a second where an attempt takes 0.1 µs (loopback), so
+/// that a holder whose thread is not running for a while is waited for; some 20 seconds over a network.
+pub const DEFAULT_BUDGET: u32 = 1 << 23;
 
 /// How clients of one compute node queue among themselves before they go for the remote lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,6 +3,7 @@
 use crate::common::*;
 use dm_lock::{Local, LockError, LockFlaws, LockOptions, LockWord, ReleaseBy};
 use dm_loopback::{Trouble, block_on};
+use dm_sync::Fingerprint;
 use dm_verbs::{AtomicVsWrite, ClientId, Effect, Env, NodeId, Verbs, Why};
 
 fn small_budget() -> LockOptions {
@@ -371,4 +372,32 @@ fn a_lock_that_was_taken_over_is_reported_lost() {
             })
         );
     }
+}
+
+#[test]
+fn equal_queues_have_equal_fingerprints() {
+    fn shared<T: Send + Sync>(locks: &T) -> &T {
+        locks
+    }
+    let bench = bench(builder(), 1, LockOptions::default());
+    let locks = shared(&bench.locks[0]);
+    let clients: Vec<_> = (0..3).map(|_| bench.client(0)).collect();
+    let at = node(0, 1);
+    let empty = locks.fingerprint();
+    let with_queue = |order: [usize; 2]| {
+        let guard = lock(&clients[0], locks, at);
+        let mut waiting = order.map(|c| Box::pin(locks.lock(&clients[c], at)));
+        assert!(waiting.iter_mut().all(|w| poll(w).is_pending()));
+        let queued = locks.fingerprint();
+        drop(waiting);
+        let held = locks.fingerprint();
+        drop(guard);
+        assert_eq!(locks.fingerprint(), empty);
+        (queued, held)
+    };
+    let first = with_queue([1, 2]);
+    assert_eq!(with_queue([1, 2]), first, "other slots of the slab, the same state");
+    let turned = with_queue([2, 1]);
+    assert_eq!(turned.1, first.1);
+    assert!(turned.0 != first.0 && first.0 != first.1 && first.1 != empty, "what matters is in it");
 }
