@@ -20,8 +20,9 @@ impl Memory {
             .no_reserve_swap()
             .map_anon()?;
         if huge_pages {
+            // Advice: where the system has none, small pages serve.
             #[cfg(target_os = "linux")]
-            host.advise(memmap2::Advice::HugePage)?;
+            let _ = host.advise(memmap2::Advice::HugePage);
         }
         Ok(Self {
             host,

@@ -27,6 +27,8 @@ pub const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
 pub enum BuildError {
     /// There must be at least one compute and one memory node.
     NoNodes,
+    /// More cards than can be told apart (65535).
+    TooManyNodes,
     /// Memory of this many bytes could not be mapped.
     Memory {
         /// How much.
@@ -40,6 +42,7 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNodes => f.write_str("a testbed needs a compute node and a memory node"),
+            Self::TooManyNodes => f.write_str("a testbed has at most 65535 cards"),
             Self::Memory { bytes, reason } => {
                 write!(f, "can't map {bytes} bytes for a memory node: {reason}")
             }
@@ -50,7 +53,7 @@ impl fmt::Display for BuildError {
 impl core::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::NoNodes => None,
+            Self::NoNodes | Self::TooManyNodes => None,
             Self::Memory { reason, .. } => Some(reason),
         }
     }
@@ -97,7 +100,8 @@ impl SimBuilder {
         self.memory_bytes = bytes;
         self
     }
-    /// Backs host memory with huge pages: faster random access, slower first touch (touch it before timing).
+    /// Backs host memory with huge pages where the system has them: faster random access, slower first touch (touch it
+    /// before timing).
     pub fn huge_pages(mut self, yes: bool) -> Self {
         self.huge_pages = yes;
         self
@@ -115,6 +119,9 @@ impl SimBuilder {
     pub fn build(self) -> Result<Sim, BuildError> {
         if self.compute_nodes == 0 || self.memory_nodes == 0 {
             return Err(BuildError::NoNodes);
+        }
+        if !self.colocated && self.compute_nodes.checked_add(self.memory_nodes).is_none() {
+            return Err(BuildError::TooManyNodes);
         }
         let ticks = Ticks::new(&self.model);
         let caps = Caps {
@@ -175,6 +182,7 @@ struct Inbox {
     tasks: Mutex<Vec<u32>>,
 }
 
+/// A task's own waker, made once per task. `Wake` demands std's `Arc` for it.
 struct TaskWaker {
     task: u32,
     inbox: Arc<Inbox>,
