@@ -396,8 +396,15 @@ fn equal_queues_have_equal_fingerprints() {
         (queued, held)
     };
     let first = with_queue([1, 2]);
-    assert_eq!(with_queue([1, 2]), first, "other slots of the slab, the same state");
+    assert_eq!(
+        with_queue([1, 2]),
+        first,
+        "other slots of the slab, the same state"
+    );
     let turned = with_queue([2, 1]);
     assert_eq!(turned.1, first.1);
-    assert!(turned.0 != first.0 && first.0 != first.1 && first.1 != empty, "what matters is in it");
+    assert!(
+        turned.0 != first.0 && first.0 != first.1 && first.1 != empty,
+        "what matters is in it"
+    );
 }
