@@ -16,19 +16,24 @@ use dm_sim::{CostModel, Endpoint, Sim};
 use dm_verbs::{ChipPtr, Env, LocalStep, Nanos, NodeId, Place, RemotePtr, Verbs};
 
 /// Whether the model was fitted to a figure, or foretells it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Grade {
     Fit,
     Prediction,
-    /// Outside 20 %, and said so in the README: asserted to stay where it is, not to be right.
-    KnownGap,
+    /// Outside 20 %, or unstable, and said so in the README: asserted to stay near this value, not to be right.
+    KnownGap(f64),
 }
 
 /// Prints a row, and asserts that the model is within 20 % of the paper (unless the gap is a known one).
 pub fn row(what: &str, paper: f64, model: f64, grade: Grade) {
     let off = (model / paper - 1.0) * 100.0;
     println!("{what:<58} paper {paper:>8.3}   model {model:>8.3}   {off:>+6.1} %   {grade:?}");
-    if grade != Grade::KnownGap {
+    if let Grade::KnownGap(at) = grade {
+        assert!(
+            (model / at - 1.0).abs() < 0.25,
+            "a known gap has moved: {what}: from {at} to {model:.3}"
+        );
+    } else {
         assert!(
             off.abs() <= 20.0,
             "{grade:?} out of 20 %: {what}: paper {paper}, model {model:.3}"
