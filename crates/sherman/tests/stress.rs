@@ -1,6 +1,8 @@
 //! Many clients on small nodes, every answer checked: a short run of each kind always, the full size by
 //! `cargo xtask stress`.
 
+#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
+
 mod common;
 
 use std::time::Instant;

@@ -1,0 +1,92 @@
+//! In the steady state a get, an update or an upsert of a present key allocates nothing on the compute node.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use common::Tree;
+use dm_index::{Applied, RangeIndex, Scan};
+use dm_loopback::{Loopback, block_on};
+use dm_testkit::{IndexUnderTest, TestKey};
+use sherman::{Key8, NodeSize, Options, Variant};
+
+std::thread_local! {
+    /// Allocations of this thread.
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // A thread that is going away has no counter any more.
+        let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises about `layout` are passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises about `at` and `layout` are passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const KEYS: u64 = 2_000;
+/// Each may allocate the list of its leaves.
+const SCANS: u64 = 100;
+
+#[test]
+fn operations_on_present_keys_allocate_nothing() {
+    for (variant, value_bytes) in [
+        (Variant::Default, 8),
+        (Variant::PaperRtt, 8),
+        (Variant::Default, 200),
+    ] {
+        let world = Loopback::builder().build().expect("memory");
+        let v = world.connect(0).expect("a client");
+        block_on(async {
+            let options = variant.apply(Options {
+                node: NodeSize::Bytes(1024),
+                ..Options::new(value_bytes)
+            });
+            let tree = Tree::<Key8>::new(options).open(&v).await.expect("an empty pool");
+            let client = tree.client(&v);
+            let value = vec![3; value_bytes];
+            for n in 0..KEYS {
+                assert_eq!(client.insert(&Key8::nth(n), &value).await, Ok(Applied::Inserted));
+            }
+            let mut read = Vec::new();
+            let mut scan = Scan::new();
+            // Twice: buffers, pools and the cache have grown to their size after the first time.
+            for steady in [false, true] {
+                let before = COUNT.get();
+                for n in 0..KEYS {
+                    let key = Key8::nth(n);
+                    assert_eq!(client.get(&key, &mut read).await, Ok(true));
+                    assert_eq!(client.update(&key, &value).await, Ok(Applied::Replaced));
+                    assert_eq!(client.upsert(&key, &value).await, Ok(Applied::Replaced));
+                    assert_eq!(client.insert(&key, &value).await, Ok(Applied::Present));
+                    assert_eq!(client.get(&Key8::nth(n + KEYS), &mut read).await, Ok(false));
+                }
+                let count = COUNT.get() - before;
+                assert!(
+                    !steady || count == 0,
+                    "{variant}, {value_bytes}-byte values: {count} allocations"
+                );
+                let before = COUNT.get();
+                for n in 0..SCANS {
+                    assert_eq!(client.scan(&Key8::nth(n), 300, &mut scan).await, Ok(()));
+                }
+                let count = COUNT.get() - before;
+                assert!(
+                    !steady || count <= SCANS,
+                    "{variant}: {count} allocations by scans"
+                );
+            }
+        });
+    }
+}

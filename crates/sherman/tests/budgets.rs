@@ -1,0 +1,472 @@
+//! What each operation costs, to the verb and the byte: all inner nodes cached, nobody else there. The same on loopback
+//! and in the simulator.
+
+mod common;
+
+use common::Tree;
+use dm_index::{Applied, RangeIndex, Scan};
+use dm_layout::{Checksummed, Slotted};
+use dm_loopback::Loopback;
+use dm_sim::{CostModel, Sim};
+use dm_testkit::{IndexUnderTest, Job, Seat, TestKey, World};
+use dm_verbs::{AtomicVsWrite, CasThenRead, Control, Counters, Verbs};
+use sherman::{Key8, Key32, LeafFormat, Options, Variant};
+
+/// What an operation cost. Masked and plain CASes apart: the former may be emulated by several of the latter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Cost {
+    round_trips: u64,
+    doorbells: u64,
+    reads: u64,
+    bytes_read: u64,
+    writes: u64,
+    bytes_written: u64,
+    masked_cas: u64,
+    cas: u64,
+    faa: u64,
+}
+
+impl Cost {
+    fn of(c: Counters) -> Self {
+        let noise = [
+            c.lock_retries,
+            c.torn_reads,
+            c.stale_reads,
+            c.handovers,
+            c.cache_misses,
+        ];
+        assert_eq!(noise, [0; 5], "nobody else is there: {c:?}");
+        Self {
+            round_trips: c.round_trips,
+            doorbells: c.doorbells,
+            reads: c.reads,
+            bytes_read: c.bytes_read,
+            writes: c.writes,
+            bytes_written: c.bytes_written,
+            masked_cas: c.masked_cas,
+            cas: c.cas,
+            faa: c.faa,
+        }
+    }
+}
+
+const NONE: Cost = Cost {
+    round_trips: 0,
+    doorbells: 0,
+    reads: 0,
+    bytes_read: 0,
+    writes: 0,
+    bytes_written: 0,
+    masked_cas: 0,
+    cas: 0,
+    faa: 0,
+};
+const GET: Cost = Cost {
+    round_trips: 1,
+    doorbells: 1,
+    reads: 1,
+    bytes_read: 1024,
+    ..NONE
+};
+
+/// Costs of one tree: gets of a present and an absent key, and a write of each kind that finds what it wants or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Costs {
+    get: Cost,
+    get_absent: Cost,
+    update: Cost,
+    update_absent: Cost,
+    insert: Cost,
+    insert_present: Cost,
+    upsert_present: Cost,
+    remove: Cost,
+}
+
+/// Entries that were loaded: the even numbers below twice as many.
+const LOADED: u64 = 2_000;
+
+struct Measure<I>(I);
+
+impl<K: TestKey, F: LeafFormat<K>> Job for Measure<Tree<K, F>> {
+    type Out = Costs;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Costs {
+        let tree = self.0.open(v).await.expect("an empty pool");
+        let client = tree.client(v);
+        let value = vec![7; client.value_bytes()];
+        let mut next = (0..LOADED).map(|n| K::nth(n * 2));
+        let loaded = client.bulk_load(0.7, |out| {
+            out.extend_from_slice(&value);
+            next.next()
+        });
+        assert_eq!(loaded.await, Ok(LOADED));
+        tree.warm(v).await.expect("inner nodes");
+        let key = K::nth(LOADED);
+        let odd = K::nth(LOADED + 1);
+        // Whatever an earlier release left in the lock word is there from now on.
+        assert_eq!(client.update(&key, &value).await, Ok(Applied::Replaced));
+        let mut before = v.meter().counters();
+        let mut lap = || {
+            let now = v.meter().counters();
+            Cost::of(now - core::mem::replace(&mut before, now))
+        };
+        let mut out = Vec::with_capacity(value.len());
+        assert_eq!(client.get(&key, &mut out).await, Ok(true));
+        let get = lap();
+        assert_eq!(client.get(&odd, &mut out).await, Ok(false));
+        let get_absent = lap();
+        assert_eq!(client.update(&key, &value).await, Ok(Applied::Replaced));
+        let update = lap();
+        assert_eq!(client.update(&odd, &value).await, Ok(Applied::Absent));
+        let update_absent = lap();
+        assert_eq!(client.insert(&odd, &value).await, Ok(Applied::Inserted));
+        let insert = lap();
+        assert_eq!(client.insert(&odd, &value).await, Ok(Applied::Present));
+        let insert_present = lap();
+        assert_eq!(client.upsert(&odd, &value).await, Ok(Applied::Replaced));
+        let upsert_present = lap();
+        assert_eq!(client.remove(&odd).await, Ok(Applied::Removed));
+        let remove = lap();
+        Costs {
+            get,
+            get_absent,
+            update,
+            update_absent,
+            insert,
+            insert_present,
+            upsert_present,
+            remove,
+        }
+    }
+}
+
+fn loopback() -> World {
+    Loopback::builder().build().expect("memory").into()
+}
+
+fn simulated() -> World {
+    Sim::builder(CostModel::cx5_ib())
+        .memory_nodes(2)
+        .build()
+        .expect("memory")
+        .into()
+}
+
+/// On loopback, and as much in the simulator.
+fn costs<K: TestKey, F: LeafFormat<K>>(options: Options) -> Costs {
+    let there = loopback().run_one(Measure(Tree::<K, F>::new(options)));
+    let simulated = simulated().run_one(Measure(Tree::<K, F>::new(options)));
+    assert_eq!(there, simulated, "the meter counts the same in every world");
+    there
+}
+
+/// The writes cost `shape` and these bytes: unlock alone, value, whole entry, presence.
+fn expect(costs: &Costs, found_nothing: Cost, shape: Cost, [update, insert, remove]: [u64; 3]) {
+    assert_eq!((costs.get, costs.get_absent), (GET, GET));
+    let with = |bytes| Cost {
+        bytes_written: shape.bytes_written + bytes,
+        ..shape
+    };
+    assert_eq!(costs.update, with(update));
+    assert_eq!(costs.upsert_present, with(update));
+    assert_eq!(costs.insert, with(insert));
+    assert_eq!(costs.remove, with(remove));
+    assert_eq!(costs.update_absent, found_nothing);
+    assert_eq!(costs.insert_present, found_nothing);
+}
+
+/// [masked CAS, READ], [WRITE entry, WRITE unlock].
+const TWO: Cost = Cost {
+    round_trips: 2,
+    doorbells: 2,
+    reads: 1,
+    bytes_read: 1024,
+    writes: 2,
+    bytes_written: 8,
+    masked_cas: 1,
+    ..NONE
+};
+/// The same without an entry.
+const TWO_UNLOCK: Cost = Cost { writes: 1, ..TWO };
+/// masked CAS, READ, [WRITE entry, WRITE unlock].
+const THREE: Cost = Cost {
+    round_trips: 3,
+    doorbells: 3,
+    ..TWO
+};
+const THREE_UNLOCK: Cost = Cost { writes: 1, ..THREE };
+
+#[test]
+fn by_default_every_write_takes_two_round_trips() {
+    let small = costs::<Key8, Slotted<Key8>>(Options::new(8));
+    expect(&small, TWO_UNLOCK, TWO, [8, 17, 1]);
+    let large = costs::<Key32, Slotted<Key32>>(Options::new(24));
+    expect(&large, TWO_UNLOCK, TWO, [24, 57, 1]);
+}
+
+#[test]
+fn with_the_papers_steps_they_take_three() {
+    for variant in [Variant::PaperRtt, Variant::TwoLevel] {
+        let small = costs::<Key8, Slotted<Key8>>(variant.apply(Options::new(8)));
+        expect(&small, THREE_UNLOCK, THREE, [8, 17, 1]);
+    }
+}
+
+#[test]
+fn the_steps_before_write_whole_nodes_and_unlock_apart() {
+    // FG: masked CAS, READ, WRITE node, FAA.
+    let fg = Cost {
+        round_trips: 4,
+        doorbells: 4,
+        writes: 1,
+        bytes_written: 0,
+        faa: 1,
+        ..THREE
+    };
+    let fg_unlock = Cost {
+        round_trips: 3,
+        doorbells: 3,
+        writes: 0,
+        ..fg
+    };
+    // FG+: masked CAS, READ, WRITE node, WRITE unlock.
+    let fg_plus = Cost {
+        writes: 2,
+        bytes_written: 8,
+        faa: 0,
+        ..fg
+    };
+    for (variant, shape, unlock) in [
+        (Variant::Fg, fg, fg_unlock),
+        (Variant::FgPlus, fg_plus, THREE_UNLOCK),
+        (Variant::Combine, THREE, THREE_UNLOCK),
+        (Variant::OnChip, THREE, THREE_UNLOCK),
+        (Variant::Hierarchical, THREE, THREE_UNLOCK),
+    ] {
+        let found = costs::<Key8, Checksummed<Key8>>(variant.apply(Options::new(8)));
+        expect(&found, unlock, shape, [1024; 3]);
+    }
+}
+
+#[test]
+fn a_world_that_promises_less_gets_what_it_can_do() {
+    let run = |world: dm_loopback::Builder| {
+        let world = World::from(world.build().expect("memory"));
+        world.run_one(Measure(Tree::<Key8>::new(Options::new(8))))
+    };
+    // No order of CAS and READ: one after the other.
+    let unordered = run(Loopback::builder().cas_then_read(CasThenRead::AnyLineFirst));
+    expect(&unordered, THREE_UNLOCK, THREE, [8, 17, 1]);
+    // Atomics race with WRITEs: the unlock is a CAS, in the same chain.
+    let by_cas = Cost {
+        writes: 1,
+        bytes_written: 0,
+        cas: 1,
+        ..TWO
+    };
+    let racy = run(Loopback::builder().atomic_vs_write(AtomicVsWrite::Racy));
+    expect(&racy, Cost { writes: 0, ..by_cas }, by_cas, [8, 17, 1]);
+    // No on-chip memory: the locks lie in host memory, at the same price.
+    expect(
+        &run(Loopback::builder().chip_bytes(0)),
+        TWO_UNLOCK,
+        TWO,
+        [8, 17, 1],
+    );
+    // No masked atomics: a CAS that guesses the release count wrong tells it, and is made again.
+    let guessed = Cost {
+        round_trips: 3,
+        doorbells: 3,
+        reads: 2,
+        bytes_read: 2048,
+        masked_cas: 0,
+        cas: 2,
+        ..TWO
+    };
+    let plain = run(Loopback::builder().masked_atomics(false));
+    expect(&plain, Cost { writes: 1, ..guessed }, guessed, [8, 17, 1]);
+}
+
+struct Scans;
+
+impl Job for Scans {
+    type Out = Vec<(usize, Cost)>;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
+        let tree = Tree::<Key8>::new(Options::new(8))
+            .open(v)
+            .await
+            .expect("an empty pool");
+        let client = tree.client(v);
+        let per_leaf = tree.leaf_capacity();
+        // Level 1 has several nodes.
+        let entries = 200 * per_leaf as u64;
+        let mut next = (0..entries).map(Key8::nth);
+        let loaded = client.bulk_load(1.0, |out| {
+            out.extend_from_slice(&[1; 8]);
+            next.next()
+        });
+        assert_eq!(loaded.await, Ok(entries));
+        tree.warm(v).await.expect("inner nodes");
+        let mut scan = Scan::new();
+        let mut found = Vec::new();
+        for leaves in [1, 2, 3, 31, 32, 33, 64, 100] {
+            let before = v.meter().counters();
+            let from = Key8::nth(7 * per_leaf as u64);
+            assert_eq!(client.scan(&from, leaves * per_leaf, &mut scan).await, Ok(()));
+            found.push((leaves, Cost::of(v.meter().counters() - before)));
+            assert_eq!(scan.len(), leaves * per_leaf);
+            assert!(
+                scan.keys()
+                    .iter()
+                    .copied()
+                    .eq((from.0..).take(scan.len()).map(Key8))
+            );
+        }
+        found
+    }
+}
+
+#[test]
+fn a_scan_takes_a_round_trip_for_32_leaves() {
+    let there = loopback().run_one(Scans);
+    assert_eq!(there, simulated().run_one(Scans));
+    for (leaves, cost) in there {
+        assert_eq!(
+            cost.round_trips,
+            leaves.div_ceil(32) as u64,
+            "{leaves} leaves: {cost:?}"
+        );
+        assert_eq!(cost.bytes_read, cost.reads * 1024);
+        assert_eq!((cost.writes, cost.cas, cost.masked_cas, cost.faa), (0, 0, 0, 0));
+        // Leaves are taken to be half full until they are seen.
+        assert!(cost.reads <= 2 * leaves as u64 + 1, "{leaves} leaves: {cost:?}");
+    }
+}
+
+struct Splits {
+    memory_nodes: u16,
+}
+
+impl Job for Splits {
+    type Out = Cost;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Cost {
+        assert_eq!(v.memory_nodes(), self.memory_nodes);
+        let tree = Tree::<Key8>::new(Options::new(8))
+            .open(v)
+            .await
+            .expect("an empty pool");
+        let client = tree.client(v);
+        let entries = 3 * tree.leaf_capacity() as u64;
+        let mut next = (0..entries).map(|n| Key8::nth(n * 2));
+        let loaded = client.bulk_load(1.0, |out| {
+            out.extend_from_slice(&[1; 8]);
+            next.next()
+        });
+        assert_eq!(loaded.await, Ok(entries));
+        tree.warm(v).await.expect("inner nodes");
+        let before = v.meter().counters();
+        assert_eq!(
+            client.insert(&Key8(entries | 1), &[2; 8]).await,
+            Ok(Applied::Inserted)
+        );
+        let cost = v.meter().counters() - before;
+        assert_eq!(cost.splits, 1);
+        Cost::of(cost)
+    }
+}
+
+#[test]
+fn a_leaf_split_takes_five_round_trips() {
+    // [CAS, READ leaf], [WRITE right], [WRITE left: head, rest; right: head; left: head; unlock],
+    // [CAS, READ parent], [WRITE separator, WRITE unlock].
+    let expected = Cost {
+        round_trips: 5,
+        doorbells: 5,
+        reads: 2,
+        bytes_read: 2048,
+        writes: 1 + 5 + 2,
+        bytes_written: 1024 + (64 + 960 + 64 + 64 + 8) + (17 + 8),
+        masked_cas: 2,
+        ..NONE
+    };
+    assert_eq!(loopback().run_one(Splits { memory_nodes: 2 }), expected);
+    assert_eq!(simulated().run_one(Splits { memory_nodes: 2 }), expected);
+}
+
+struct Contended(Variant);
+
+/// Operations of each of two clients.
+const CONTENDED: usize = 100;
+
+impl Contended {
+    fn options(&self) -> Options {
+        self.0.apply(Options::new(8))
+    }
+}
+
+struct Pair {
+    tree: sherman::Sherman<Key8>,
+}
+
+impl Job for Contended {
+    type Out = Pair;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Pair {
+        let tree = Tree::<Key8>::new(self.options())
+            .open(v)
+            .await
+            .expect("an empty pool");
+        assert_eq!(
+            tree.client(v).insert(&Key8(1), &[0; 8]).await,
+            Ok(Applied::Inserted)
+        );
+        Pair { tree }
+    }
+}
+
+impl Job for Pair {
+    type Out = Vec<Counters>;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Vec<Counters> {
+        let client = self.tree.client(v);
+        let mut costs = Vec::new();
+        for _ in 0..CONTENDED {
+            let before = v.meter().counters();
+            assert_eq!(client.update(&Key8(1), &[9; 8]).await, Ok(Applied::Replaced));
+            costs.push(v.meter().counters() - before);
+        }
+        costs
+    }
+}
+
+#[test]
+fn a_lock_that_was_handed_over_saves_its_round_trip() {
+    for (variant, alone) in [(Variant::PaperRtt, 3), (Variant::Default, 2)] {
+        let world = simulated();
+        let pair = world.run_one(Contended(variant));
+        let seats = [0, 1].map(|thread| Seat {
+            compute_node: 0,
+            thread,
+        });
+        let costs: Vec<Counters> = world.run(&seats, &dm_sync::Arc::new(pair)).concat();
+        let (handed, taken): (Vec<Counters>, Vec<Counters>) = costs.iter().partition(|c| c.handovers == 1);
+        assert!(
+            handed.len() > CONTENDED / 4 && taken.len() > CONTENDED / 4,
+            "{}",
+            handed.len()
+        );
+        for c in handed {
+            // READ, [WRITE entry, and the unlock unless it is handed on].
+            assert_eq!(
+                (c.round_trips, c.reads, c.masked_cas),
+                (2, 1, 0),
+                "{variant}: {c:?}"
+            );
+            assert!(c.writes <= 2);
+        }
+        for c in taken {
+            assert_eq!(
+                (c.round_trips, c.reads, c.masked_cas),
+                (alone, 1, 1),
+                "{variant}: {c:?}"
+            );
+        }
+    }
+}
