@@ -87,7 +87,7 @@ impl GlobalLockTable {
 
 /// `hash` brought below `count` by its high half: a multiplication, where a remainder would be a division.
 const fn scale(hash: u64, count: u32) -> u32 {
-    ((hash >> 32) * count as u64 >> 32) as u32
+    (((hash >> 32) * count as u64) >> 32) as u32
 }
 
 /// The finaliser of splitmix64: part of the format, since all clients must agree on it.
