@@ -148,6 +148,10 @@ impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
         Ok(())
     }
 
+    async fn shrink<L: NodeStore<V, K>>(&self, v: &V, leaves: &L, key: &K) -> Result<(), IndexError> {
+        self.shrink_levels(v, leaves, key).await
+    }
+
     async fn build(&self, v: &V, leaves: &[(K, RemotePtr)], fill: f64) -> Result<(), IndexError> {
         self.build_levels(v, leaves, fill).await
     }

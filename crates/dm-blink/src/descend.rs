@@ -80,6 +80,17 @@ impl<K: KeyBytes, S> Blink<K, S> {
             }
             loop {
                 let alive = self.nodes.copy(v, step.at, copy).await?;
+                if !alive && !copy.sibling.is_null() && copy.level == step.level {
+                    // Merged into the node that it points to, though its parent may not say so yet.
+                    self.blame(v, step.proof).await;
+                    step = Step {
+                        at: copy.sibling,
+                        level: copy.level,
+                        proof: Proof::Read,
+                    };
+                    retry.again(step.at, Why::Stale).await?;
+                    continue;
+                }
                 if !alive || *key < copy.fences.low || copy.level != step.level {
                     self.blame(v, step.proof).await;
                     retry.again(step.at, Why::Stale).await?;

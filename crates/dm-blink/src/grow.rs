@@ -32,7 +32,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 .write(v, parent, level, &split.separator, write, Some(&mut copy))
                 .await?
             {
-                Answer::Done(_) => {
+                Answer::Done(_) | Answer::Sparse(_) => {
                     v.local(LocalStep::Section).await;
                     let _admitted_or_not = self.admit(&copy);
                     return Ok(None);

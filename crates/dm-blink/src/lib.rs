@@ -25,6 +25,7 @@ mod blink;
 mod descend;
 mod grow;
 mod root;
+mod shrink;
 
 pub use blink::{Blink, BlinkOptions, Proof};
 

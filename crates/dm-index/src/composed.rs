@@ -150,7 +150,14 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             {
                 Answer::Done(applied) => return Ok(applied),
                 Answer::Split(applied, split) => {
-                    self.inner.install(self.v, split).await?;
+                    // The write is done, whatever becomes of the separator.
+                    let installed = self.inner.install(self.v, split).await;
+                    installed.map_err(|e| e.after_effect(split.right))?;
+                    return Ok(applied);
+                }
+                Answer::Sparse(applied) => {
+                    let shrunk = self.inner.shrink(self.v, self.leaves, key).await;
+                    shrunk.map_err(|e| e.after_effect(located.leaf))?;
                     return Ok(applied);
                 }
                 Answer::Stale(stale) => located = self.follow(key, located, stale, &mut retry).await?,
@@ -233,9 +240,9 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
                 Some(at) => run.push(at),
                 None => {
                     // Leaves are at least half full but for removes: a wrong guess costs one more batch.
-                    let want = (limit - out.len()).div_ceil(self.leaves.capacity().div_ceil(2)) + 1;
+                    let want = (limit - out.len()).div_ceil(self.leaves.capacity().div_ceil(2));
                     self.inner
-                        .locate_run(self.v, &expect, want.min(SCAN_BATCH), run)
+                        .locate_run(self.v, &expect, want.saturating_add(1).min(SCAN_BATCH), run)
                         .await?;
                 }
             }
@@ -246,11 +253,19 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
                 Progress::Lost => {
                     // The first leaf was torn, split, or is not where the cache says: look at it like a reader.
                     let alive = self.leaves.copy(self.v, first, copy).await?;
+                    let leaf = alive && copy.level == 0;
+                    if leaf && copy.fences.contains(&expect) {
+                        // The way here was right: nothing to blame, and nothing to look for.
+                        retry.again(first, Why::Torn).await?;
+                        sibling = Some(first);
+                        continue;
+                    }
                     if let Some(located) = self.inner.locate(self.v, &expect).await? {
                         self.inner.stale(self.v, located.proof);
                     }
                     retry.again(first, Why::Stale).await?;
-                    let right = alive && copy.level == 0 && copy.fences.is_below(&expect);
+                    // Over the sibling pointer, or to where a dead leaf's keys went.
+                    let right = !alive || leaf && copy.fences.is_below(&expect);
                     sibling = (right && !copy.sibling.is_null()).then_some(copy.sibling);
                 }
             }
@@ -286,7 +301,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
         let mut retry = self.v.retry(self.options.attempts);
         loop {
             match self.leaves.get(self.v, located.leaf, 0, key, value).await? {
-                Answer::Done(found) | Answer::Split(found, _) => return Ok(found),
+                Answer::Done(found) | Answer::Split(found, _) | Answer::Sparse(found) => return Ok(found),
                 Answer::Stale(stale) => located = self.follow(key, located, stale, &mut retry).await?,
             }
         }

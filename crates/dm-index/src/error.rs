@@ -75,6 +75,14 @@ pub enum IndexError {
         /// The root.
         root: RemotePtr,
     },
+    /// The operation took effect and split a node, but the levels above could not be told. The new node is reached
+    /// over its left neighbour.
+    Unlinked {
+        /// The new node.
+        right: RemotePtr,
+        /// Why not.
+        why: &'static str,
+    },
     /// An argument makes no sense.
     BadInput {
         /// Which and why.
@@ -87,6 +95,7 @@ impl IndexError {
     pub fn effect(&self) -> Effect {
         match self {
             Self::Verb(e) => e.overall(),
+            Self::Unlinked { .. } => Effect::Done,
             Self::Refused(_) | Self::ValueLength { .. } | Self::NotEmpty { .. } | Self::BadInput { .. } => {
                 Effect::None
             }
@@ -98,6 +107,23 @@ impl IndexError {
             Self::Lock { .. } | Self::Corrupt { .. } | Self::WrongLevel { .. } | Self::Pool { .. } => {
                 Effect::Unknown
             }
+        }
+    }
+}
+
+impl IndexError {
+    /// This, as an operation answers it that had taken effect before: never one that claims no effect. `right` is the
+    /// node that its split made.
+    #[must_use]
+    pub fn after_effect(self, right: RemotePtr) -> Self {
+        match self {
+            Self::Verb(e) => Self::Verb(e.after_effect()),
+            Self::Refused(_) => Self::Unlinked {
+                right,
+                why: "the world does not promise what the parent's lock needs",
+            },
+            Self::BadInput { why } => Self::Unlinked { right, why },
+            other => other,
         }
     }
 }
@@ -139,6 +165,9 @@ impl fmt::Display for IndexError {
                 )
             }
             Self::NotEmpty { root } => write!(f, "bulk load into an index that has entries (root {root})"),
+            Self::Unlinked { right, why } => {
+                write!(f, "done, but split node {right} is not linked above: {why}")
+            }
             Self::BadInput { why } => f.write_str(why),
         }
     }

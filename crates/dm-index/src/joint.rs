@@ -19,9 +19,9 @@ pub struct Located<P> {
 /// A node does not answer for the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
-    /// The key lies at or above the high fence: the sibling is next.
+    /// The key lies at or above the high fence, or the node is dead and was merged into another: that one is next.
     Right(RemotePtr),
-    /// The key lies below the low fence, or this is no live node any more: find it anew.
+    /// The key lies below the low fence, or this is no such node: find it anew.
     Elsewhere,
 }
 
@@ -43,8 +43,21 @@ pub enum Answer<K, T> {
     Done(T),
     /// Done, and the node was split; the inner structure has to learn of the new one.
     Split(T, Split<K>),
+    /// Done, and the node is so empty now that it should be merged with a neighbour.
+    Sparse(T),
     /// Not this node.
     Stale(Stale),
+}
+
+/// What came of an attempt to merge two neighbours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Merge {
+    /// The left node took over all that the right one held; the right one is dead.
+    Done,
+    /// Together they hold too much.
+    TooFull,
+    /// They are not (or no longer) what the caller took them for. Nothing was changed.
+    Changed,
 }
 
 /// A write to one key.
@@ -58,6 +71,8 @@ pub enum Write<'a> {
     Upsert(&'a [u8]),
     /// Remove.
     Remove,
+    /// Remove, if the value is this one.
+    RemoveExact(&'a [u8]),
 }
 
 impl<'a> Write<'a> {
@@ -65,7 +80,7 @@ impl<'a> Write<'a> {
     pub fn value(&self) -> Option<&'a [u8]> {
         match *self {
             Self::Insert(v) | Self::Update(v) | Self::Upsert(v) => Some(v),
-            Self::Remove => None,
+            Self::Remove | Self::RemoveExact(_) => None,
         }
     }
 }
@@ -196,6 +211,29 @@ pub trait NodeStore<V: Verbs, K> {
     /// way.
     fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>>;
 
+    /// Merges the node at `right` into its left neighbour at `left`, if both are live nodes of `level` that meet at
+    /// `between`, the right one ends at `until`, and their entries fit into one with room to spare. No operation of
+    /// the index may still be about to enter `right` in its parent: the caller has seen it there.
+    fn merge(
+        &self,
+        v: &V,
+        left: RemotePtr,
+        right: RemotePtr,
+        level: u8,
+        between: &K,
+        until: Option<&K>,
+    ) -> impl Future<Output = Result<Merge, IndexError>>;
+
+    /// Ends the node at `at`, if it is a live node of `level` that answers for all keys and has one entry. `commit`
+    /// is told that entry's value under the node's lock, and says whether the node's life is over.
+    fn collapse(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        level: u8,
+        commit: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
+    ) -> impl Future<Output = Result<bool, IndexError>>;
+
     /// Gives back a node that was never pointed to.
     fn forget(&self, at: RemotePtr);
 }
@@ -231,6 +269,14 @@ pub trait Inner<V: Verbs, K> {
 
     /// Enters a split leaf.
     fn install(&self, v: &V, split: Split<K>) -> impl Future<Output = Result<(), IndexError>>;
+
+    /// The leaf of `key` has become sparse: merges it with a neighbour if there is a suitable one, and so on upwards.
+    fn shrink<L: NodeStore<V, K>>(
+        &self,
+        v: &V,
+        leaves: &L,
+        key: &K,
+    ) -> impl Future<Output = Result<(), IndexError>>;
 
     /// Enters the leaves of a bulk load (first keys, ascending, the first one the smallest key; and addresses) into
     /// an empty structure.

@@ -11,6 +11,7 @@
 //!                 │
 //!                 ├─ Done(what happened)
 //!                 ├─ Split(what happened, new leaf) ──► inner.install(new leaf)
+//!                 ├─ Sparse(what happened) ───────────► inner.shrink(key): merges
 //!                 └─ Stale(go right | elsewhere) ─────► inner.stale(proof), and again
 //! ```
 //!
@@ -31,7 +32,7 @@ mod scan;
 
 pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH};
 pub use error::IndexError;
-pub use joint::{Answer, Inner, Located, NodeCopy, NodeStore, Split, Stale, Write};
+pub use joint::{Answer, Inner, Located, Merge, NodeCopy, NodeStore, Split, Stale, Write};
 pub use range_index::{Applied, RangeIndex};
 pub use scan::Scan;
 

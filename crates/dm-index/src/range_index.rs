@@ -46,8 +46,8 @@ pub trait RangeIndex {
     fn remove(&self, key: &Self::Key) -> impl Future<Output = Result<Applied, IndexError>>;
 
     /// The first `limit` entries from `from` (inclusive) on, in key order, into `out` (cleared first). Fewer only at
-    /// the end of the index. Not a snapshot: each node is seen at one moment, later nodes at later moments; a key
-    /// that is present throughout is found exactly once.
+    /// the end of the index. Not a snapshot: each entry is seen at one moment of the scan, those of later nodes at
+    /// later moments. No key is returned twice, and a key that is present throughout is found.
     fn scan(
         &self,
         from: &Self::Key,

@@ -307,6 +307,12 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// The node version `steps` after `version`; wraps at the format's width.
     fn version_after(&self, version: u8, steps: u8) -> u8;
 
+    /// Offset of the aligned 8-byte word that holds version, level, state and incarnation, in formats where a change of
+    /// state changes nothing else that a reader checks: it can be changed by a CAS then. `None` in the others.
+    fn state_word(&self) -> Option<usize> {
+        None
+    }
+
     /// The bytes that a step over `part` writes: one line of header and the rest, or all and nothing.
     fn range(&self, part: Part) -> Range<usize>;
 

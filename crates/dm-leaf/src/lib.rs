@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod errors;
+mod merge;
 mod nodes;
 mod options;
 mod read;

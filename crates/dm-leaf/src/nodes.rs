@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use dm_alloc::Allocator;
-use dm_index::{Answer, Applied, IndexError, NodeCopy, NodeStore, Write};
+use dm_index::{Answer, Applied, IndexError, Merge, NodeCopy, NodeStore, Write};
 use dm_layout::{FenceKeys, KeyBytes, NodeFormat, NodeInit, ValueRef};
 use dm_lock::Locks;
 use dm_sync::Arc;
@@ -149,6 +149,28 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
             }
             other => Ok(other?),
         }
+    }
+
+    async fn merge(
+        &self,
+        v: &V,
+        left: RemotePtr,
+        right: RemotePtr,
+        level: u8,
+        between: &K,
+        until: Option<&K>,
+    ) -> Result<Merge, IndexError> {
+        self.merge_nodes(v, [left, right], level, between, until).await
+    }
+
+    async fn collapse(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        level: u8,
+        commit: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
+    ) -> Result<bool, IndexError> {
+        self.collapse_node(v, at, level, commit).await
     }
 
     fn forget(&self, at: RemotePtr) {

@@ -32,6 +32,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 }
                 Ok(Lookup::Absent) => return Ok(Answer::Done(false)),
                 Ok(Lookup::GoRight { sibling }) => return Ok(Answer::Stale(go_right(at, sibling)?)),
+                Ok(Lookup::Stale(dm_layout::Stale::Dead { forward })) => {
+                    return Ok(Answer::Stale(follow(forward)));
+                }
                 Ok(Lookup::Stale(_)) => return Ok(Answer::Stale(Stale::Elsewhere)),
                 Err(CheckFailure::Torn {
                     part: TornPart::Entry,
@@ -129,7 +132,19 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
         }
         copy.entries.sort_unstable_by_key(|entry| entry.0);
+        // A key that was removed and came back in another slot during the READ shows in both. Each was true at some
+        // moment of the READ; either will do, but not both.
+        copy.entries.dedup_by_key(|entry| entry.0);
         Ok(header)
+    }
+}
+
+/// Where the keys of a dead node went.
+pub(crate) fn follow(forward: u64) -> Stale {
+    if forward == 0 {
+        Stale::Elsewhere
+    } else {
+        Stale::Right(RemotePtr::from_raw(forward))
     }
 }
 

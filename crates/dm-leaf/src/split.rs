@@ -4,34 +4,78 @@
 //! 1. WRITE the right node whole, born in state Splitting; await. Nothing points to it yet.
 //! 2. One chain to the left node: its head (new fence, sibling, Splitting), the rest (moved entries cleared), its
 //!    head again (Live), and the unlock. Lines may land one by one: entries that stay never move.
-//! 3. The right node's head (Live) lands before the left node is unlocked: in that chain if both lie on one memory
-//!    node, else awaited between clearing and finishing. Whoever locks the right node sooner finds it Splitting,
-//!    releases, and pauses.
+//! 3. The right node is made Live before the left node is unlocked: by its head in that chain if both lie on one
+//!    memory node, else by an atomic awaited between clearing and finishing. Whoever locks the right node sooner finds
+//!    it Splitting, releases, and pauses.
 //! 4. The parent, by the caller, after the chain has completed (T-S4).
 
 use dm_index::{Answer, Applied, IndexError, NodeCopy, Split, Write};
 use dm_layout::{FIRST_VERSION, Header, KeyBytes, NodeFormat, Part, SplitPlan, SplitRequest, ValueRef};
 use dm_lock::Guard;
-use dm_verbs::{Control, Event, RemotePtr, Verbs};
+use dm_verbs::{Control, Event, RemotePtr, VerbError, Verbs};
 
 use crate::Nodes;
 use crate::errors::lock_error;
 use crate::write::failure;
 
-/// Makes the right node live if the split is given up between linking it and that: nobody else would.
+/// What makes the right node live. Given up between linking it and that, it is posted unawaited.
 struct Opening<'v, V: Verbs> {
     v: &'v V,
     at: RemotePtr,
     head: Vec<u8>,
+    /// The word that holds the state, as it was born and live, in formats that have one.
+    word: Option<Flip>,
     armed: bool,
+}
+
+/// A change of the word that holds a node's state.
+#[derive(Clone, Copy)]
+struct Flip {
+    at: RemotePtr,
+    from: u64,
+    to: u64,
+}
+
+impl Flip {
+    /// From `born` to what `open` made of it, of the node at `at`.
+    fn between(at: RemotePtr, word: Option<usize>, born: [u8; 8], open: &[u8]) -> Option<Self> {
+        let word = word?;
+        Some(Self {
+            at: at.add(word as u64),
+            from: u64::from_le_bytes(born),
+            to: u64::from_le_bytes(*open.get(word..)?.first_chunk()?),
+        })
+    }
+}
+
+impl<'v, V: Verbs> Opening<'v, V> {
+    /// Away from the left node's queue pair nothing orders this with the left node's lock: it may land after whoever
+    /// finished the split in our place, and after writes to the live node. So it must do nothing then.
+    async fn land(&self) -> Result<(), VerbError> {
+        //= docs/protocol/sherman.md S17
+        match self.word {
+            Some(Flip { at, from, to }) => self.v.cas(at, from, to).await.map(drop),
+            None => self.v.write(self.at, &self.head).await,
+        }
+    }
 }
 
 impl<V: Verbs> Drop for Opening<'_, V> {
     fn drop(&mut self) {
         if self.armed {
-            self.v.write(self.at, &self.head).detach();
+            match self.word {
+                Some(Flip { at, from, to }) => self.v.cas(at, from, to).detach(),
+                // Nobody else finishes a split of such a format.
+                None => self.v.write(self.at, &self.head).detach(),
+            }
         }
     }
+}
+
+/// The 8 bytes of a node's image at `word`.
+fn state_word(image: &[u8], word: Option<usize>) -> [u8; 8] {
+    let bytes = word.and_then(|at| image.get(at..)?.first_chunk());
+    bytes.copied().unwrap_or_default()
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
@@ -75,11 +119,14 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
         };
         v.write(right_at, &right).await?;
+        let word = self.format.state_word();
+        let born = state_word(&right, word);
         let head = self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
         let opening = Opening {
             v,
             at: right_at.add(head.start as u64),
             head: right[head].to_vec(),
+            word: Flip::between(right_at, word, born, &right),
             armed: false,
         };
         self.switch(v, guard, at, &mut left, &plan, opening).await?;
@@ -105,6 +152,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         plan: &SplitPlan<'_, K>,
         mut opening: Opening<'a, V>,
     ) -> Result<(), IndexError> {
+        let right_at = RemotePtr::from_raw(plan.right_address);
         let bad = |e| failure(at, e);
         let mut chain = v.chain(at.node());
         if self.format.range(Part::Rest).is_empty() {
@@ -123,7 +171,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         } else {
             opening.armed = true;
             chain.await?;
-            v.write(opening.at, &opening.head).await?;
+            // The link is there, and the new entry with it if it went right.
+            opening.land().await.map_err(VerbError::after_effect)?;
             opening.armed = false;
             chain = v.chain(at.node());
         }
@@ -137,7 +186,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             drop(guard);
             return Ok(());
         }
-        guard.write_back(chain).await.map_err(lock_error)
+        let written = guard.write_back(chain).await.map_err(lock_error);
+        match opening.at.node() == at.node() {
+            true => written,
+            false => written.map_err(|e| e.after_effect(right_at)),
+        }
     }
 
     /// Finishes a split whose writer gave up after linking the right node. The lock is held, so that writer posts
@@ -163,8 +216,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let mut right = v.read(right_at, self.node_len()).await?;
         let born = self.format.header(&right).map_err(|e| failure(right_at, e))?;
         if born.state == dm_layout::NodeState::Splitting && born.lag == dm_layout::LineLag::Equal {
+            //= docs/protocol/sherman.md S16
+            let word = self.format.state_word();
+            let before = state_word(&right, word);
             let head = self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
-            v.write(right_at.add(head.start as u64), &right[head]).await?;
+            match Flip::between(right_at, word, before, &right) {
+                // Who gave up may have posted the same: then this finds it done, or that does.
+                Some(Flip { at, from, to }) => drop(v.cas(at, from, to).await?),
+                None => v.write(right_at.add(head.start as u64), &right[head]).await?,
+            }
         }
         let plan = SplitPlan {
             separator,

@@ -1,12 +1,12 @@
 //! Writing one key: lock and read, judge, edit, write back and unlock.
 
 use dm_index::{Answer, Applied, IndexError, NodeCopy, Stale, Write};
-use dm_layout::{CheckFailure, Header, KeyBytes, LineLag, NodeFormat, NodeState, Place, ValueRef};
+use dm_layout::{CheckFailure, FenceKeys, Header, KeyBytes, LineLag, NodeFormat, NodeState, Place, ValueRef};
 use dm_verbs::{Control, RemotePtr, Verbs, Why};
 
 use crate::Nodes;
 use crate::errors::lock_error;
-use crate::read::go_right;
+use crate::read::{follow, go_right};
 
 /// What a writer makes of a node that it has locked.
 enum Judgement<K> {
@@ -78,6 +78,14 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     if let Some(after) = after.take() {
                         self.decode(at, &image, after).map_err(|e| failure(at, e))?;
                     }
+                    // A node that answers for all keys has no neighbour.
+                    let alone = header.fences == FenceKeys::ALL;
+                    if applied == Applied::Removed
+                        && !alone
+                        && self.is_sparse(&image).map_err(|e| failure(at, e))?
+                    {
+                        return Ok(Answer::Sparse(applied));
+                    }
                     return Ok(Answer::Done(applied));
                 }
                 Ok(Edit::Full) => {
@@ -104,7 +112,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Err(CheckFailure::Corrupt(what)) => return Err(IndexError::Corrupt { node: at, what }),
         };
         Ok(match header.state {
-            NodeState::Dead => Judgement::Stale(Stale::Elsewhere),
+            NodeState::Dead => Judgement::Stale(follow(header.sibling)),
             _ if header.level != level || *key < header.fences.low => Judgement::Stale(Stale::Elsewhere),
             NodeState::Splitting if header.lag == LineLag::Behind => Judgement::Unfinished(header),
             // Its splitter makes it live before it unlocks the left node.
@@ -118,8 +126,18 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let place = self.format.place(image, key)?;
         Ok(match (write, place) {
             (Write::Insert(_), Place::Present(_)) => Edit::Nothing(Applied::Present),
-            (Write::Update(_) | Write::Remove, Place::Free(_) | Place::Full) => {
+            (Write::Update(_) | Write::Remove | Write::RemoveExact(_), Place::Free(_) | Place::Full) => {
                 Edit::Nothing(Applied::Absent)
+            }
+            (Write::RemoveExact(value), Place::Present(slot)) => {
+                if self
+                    .format
+                    .entry(image, slot)?
+                    .is_none_or(|(_, found)| found != *value)
+                {
+                    return Ok(Edit::Nothing(Applied::Absent));
+                }
+                Edit::Range(Applied::Removed, self.format.remove(image, slot))
             }
             (Write::Update(value) | Write::Upsert(value), Place::Present(slot)) => Edit::Range(
                 Applied::Replaced,

@@ -76,6 +76,15 @@ impl VerbError {
             rest: Effect::None,
         }
     }
+    /// This, as the error of something that an earlier chain had begun: as a whole it may have had an effect, even if
+    /// this chain had none.
+    #[must_use]
+    pub fn after_effect(mut self) -> Self {
+        if self.overall() == Effect::None {
+            self.rest = Effect::Unknown;
+        }
+        self
+    }
     /// The effect of the chain as a whole: `None` or `Done` when that holds for every request of it.
     pub fn overall(&self) -> Effect {
         match (self.index, self.effect, self.rest) {

@@ -222,6 +222,10 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         self.geometry.place.version_after(version, steps)
     }
 
+    fn state_word(&self) -> Option<usize> {
+        Some(self.geometry.place.base)
+    }
+
     fn range(&self, part: Part) -> Range<usize> {
         match part {
             Part::Head => 0..LINE_BYTES,
