@@ -175,6 +175,7 @@ impl HeaderPlace {
     }
 
     /// `node` has been found long enough for a header of this format.
+    #[inline]
     pub(crate) fn decode<K: KeyBytes>(&self, node: &[u8]) -> Result<Header<K>, Corrupt> {
         let at = self.base;
         let Ok((prefix, _)) = Prefix::ref_from_prefix(&node[at..]) else {
@@ -216,6 +217,7 @@ impl HeaderPlace {
         self.sound(self.decode::<K>(node)?)
     }
 
+    #[inline]
     pub(crate) fn sound<K: KeyBytes>(&self, header: Header<K>) -> Result<Header<K>, Corrupt> {
         if !header.fences.is_sound() {
             return Err(Corrupt {

@@ -65,6 +65,19 @@ impl<'a> ValueRef<'a> {
         }
     }
 
+    /// Appends the value to `out`.
+    #[inline]
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        match self.as_contiguous() {
+            // Of a constant length: no call.
+            Some(value) => match <&[u8; 8]>::try_from(value) {
+                Ok(value) => out.extend_from_slice(value),
+                Err(_) => out.extend_from_slice(value),
+            },
+            None => self.pieces().for_each(|piece| out.extend_from_slice(piece)),
+        }
+    }
+
     /// The value as a vector.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {

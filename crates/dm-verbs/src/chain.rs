@@ -56,7 +56,7 @@ impl<'v, V: Verbs> Chain<'v, V, (), Open> {
 }
 
 impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
-    #[inline]
+    #[inline(always)]
     fn retype<S2, P2>(mut self) -> Chain<'v, V, S2, P2> {
         Chain {
             v: self.v,
@@ -67,7 +67,8 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
         }
     }
 
-    #[inline]
+    // Always: then the request's kind is known, and only its own part of this is left.
+    #[inline(always)]
     fn push(&mut self, op: Op<'_>) {
         assert_eq!(op.at().node(), self.node, "a chain goes to one memory node");
         self.v.meter().verb(&op);

@@ -12,6 +12,8 @@ pub struct Wqe<'a> {
 }
 
 /// A one-sided verb.
+// A plain tag in front puts `at` in one place in every variant: [`Op::at`] is then a load.
+#[repr(u8)]
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
     /// READ `len` bytes into a lease.
@@ -60,6 +62,7 @@ pub enum Op<'a> {
 
 impl Op<'_> {
     /// Where it goes.
+    #[inline]
     pub fn at(&self) -> Place {
         match *self {
             Op::Read { at, .. }
@@ -71,6 +74,7 @@ impl Op<'_> {
         }
     }
     /// Bytes of remote memory that it touches.
+    #[inline]
     pub fn len(&self) -> usize {
         match *self {
             Op::Read { len, .. } => len as usize,
@@ -83,10 +87,12 @@ impl Op<'_> {
         self.len() == 0
     }
     /// Whether it answers with a value (everything but WRITE). Results are numbered over these only.
+    #[inline]
     pub fn has_result(&self) -> bool {
         !matches!(self, Op::Write { .. })
     }
     /// Whether it is an atomic.
+    #[inline]
     pub fn is_atomic(&self) -> bool {
         matches!(self, Op::Cas { .. } | Op::MaskedCas { .. } | Op::Faa { .. })
     }

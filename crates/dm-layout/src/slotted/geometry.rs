@@ -260,6 +260,27 @@ impl Iterator for SlotOffsets {
         self.at += self.geometry.entry_bytes;
         Some(at)
     }
+
+    /// All that are left, without asking at each slot whether its line ends.
+    #[inline]
+    fn fold<B, F: FnMut(B, usize) -> B>(mut self, init: B, mut f: F) -> B {
+        let mut folded = init;
+        while self.left > 0 {
+            if self.left_in_line == 0 {
+                self.left_in_line = self.geometry.per_line.max(1);
+                self.at = self.next_line * LINE_BYTES + 1;
+                self.next_line += self.geometry.entry_lines;
+            }
+            let here = self.left_in_line.min(self.left);
+            for _ in 0..here {
+                folded = f(folded, self.at);
+                self.at += self.geometry.entry_bytes;
+            }
+            self.left -= here;
+            self.left_in_line = 0;
+        }
+        folded
+    }
 }
 
 impl fmt::Debug for SlotGeometry {

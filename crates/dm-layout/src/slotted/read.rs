@@ -53,6 +53,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
+    #[inline]
     pub(super) fn accept_node(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         let lines = self.lines(bytes)?;
         let header = self.geometry.place.decode::<K>(bytes)?;
@@ -61,11 +62,15 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(self.geometry.place.sound(header)?)
     }
 
+    #[inline]
     fn whole(lines: &[Line], cut: Cut) -> Result<(), CheckFailure> {
-        match lines.iter().position(|line| !cut.accepts(line)) {
-            None => Ok(()),
-            Some(line) => Err(CheckFailure::node_torn(line * LINE_BYTES)),
+        // The worst line version of all, instead of a branch per line.
+        let worst = lines.iter().fold(0, |worst, line| cut.distance(line).max(worst));
+        if worst <= cut.more {
+            return Ok(());
         }
+        let line = lines.iter().position(|line| !cut.accepts(line)).unwrap_or(0);
+        Err(CheckFailure::node_torn(line * LINE_BYTES))
     }
 
     /// An entry that is found proves itself with the header's line and its own: the header was at this version at
@@ -201,8 +206,37 @@ impl<K: KeyBytes> Slotted<K> {
         if let Some(slot) = self.hit(bytes, lines, key, Cut::ANY)? {
             return Ok(Place::Present(slot));
         }
-        let free = self.geometry.offsets().find(|at| bytes[*at] == EMPTY);
+        let free = match self.geometry.entry_bytes {
+            17 => self.free::<17>(lines),
+            25 => self.free::<25>(lines),
+            41 => self.free::<41>(lines),
+            _ => self.geometry.offsets().find(|at| bytes[*at] == EMPTY),
+        };
         Ok(free.map_or(Place::Full, |at| Place::Free(Slot::at(at))))
+    }
+
+    /// The first slot without an entry.
+    #[inline(always)]
+    fn free<const STRIDE: usize>(&self, lines: &[Line]) -> Option<usize> {
+        let head = (0..self.geometry.head_slots)
+            .map(|index| header_bytes(K::LEN) + index * STRIDE)
+            .find(|at| lines[0][*at] == EMPTY);
+        if head.is_some() {
+            return head;
+        }
+        let first_line = self.geometry.first_line;
+        for (index, line) in lines[first_line..].iter().enumerate() {
+            for nth in 0..LINE_PAYLOAD / STRIDE {
+                let at = 1 + nth * STRIDE;
+                if line[at] == EMPTY {
+                    // A node of fewer entries than would fit ends within a line.
+                    let number = self.geometry.head_slots + index * (LINE_PAYLOAD / STRIDE) + nth;
+                    let free = (first_line + index) * LINE_BYTES + at;
+                    return (number < self.geometry.capacity).then_some(free);
+                }
+            }
+        }
+        None
     }
 
     pub(super) fn floor_key<'a>(

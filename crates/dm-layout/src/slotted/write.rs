@@ -10,6 +10,7 @@ use crate::{LINE_BYTES, LINE_PAYLOAD};
 
 impl<K: KeyBytes> Slotted<K> {
     /// An in-line entry is written without its line's version byte: its line is the unit that a reader checks.
+    #[inline]
     pub(super) fn put_entry(
         &self,
         image: &mut [u8],
@@ -32,6 +33,7 @@ impl<K: KeyBytes> Slotted<K> {
         self.put_striped(image, slot, value)
     }
 
+    #[inline]
     pub(super) fn update_value(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         assert_eq!(
             value.len(),
