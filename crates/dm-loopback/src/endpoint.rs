@@ -280,6 +280,8 @@ impl Env for Endpoint {
         if core::mem::replace(state, 1) == 1 {
             return Poll::Ready(());
         }
+        // Whoever is waited for may be a thread that is not running.
+        dm_sync::thread::yield_now();
         cx.waker().wake_by_ref();
         Poll::Pending
     }

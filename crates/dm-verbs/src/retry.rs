@@ -74,6 +74,13 @@ impl<'e, E: Env> Retry<'e, E> {
     /// # Errors
     /// [`Exhausted`] when the budget is used up.
     pub async fn again(&mut self, at: impl Into<Place>, why: Why) -> Result<(), Exhausted> {
+        self.count(at.into(), why)?;
+        self.env.rewind(self.mark);
+        self.env.pause().await;
+        Ok(())
+    }
+
+    fn count(&mut self, at: Place, why: Why) -> Result<(), Exhausted> {
         let meter = self.env.meter();
         match why {
             Why::LockHeld { .. } => meter.note(Event::LockRetry),
@@ -83,13 +90,18 @@ impl<'e, E: Env> Retry<'e, E> {
         }
         self.made += 1;
         if self.made >= self.budget {
-            return Err(Exhausted {
-                at: at.into(),
-                why,
-                attempts: self.made,
-            });
+            return Err(Exhausted { at, why, attempts: self.made });
         }
-        self.env.rewind(self.mark);
+        Ok(())
+    }
+
+    /// As [`Retry::again`], for a loop that carries what it has learnt from one attempt to the next: nothing is
+    /// rewound.
+    ///
+    /// # Errors
+    /// [`Exhausted`] when the budget is used up.
+    pub async fn again_wiser(&mut self, at: impl Into<Place>, why: Why) -> Result<(), Exhausted> {
+        self.count(at.into(), why)?;
         self.env.pause().await;
         Ok(())
     }
