@@ -19,8 +19,8 @@ use crate::{
 /// 2. many clients that open and fill an empty pool at once;
 /// 3. bulk loads of several fills, read back, refused where there is something, and grown;
 /// 4. a handle of another compute node whose cache goes out of date;
-/// 5. many clients on several compute and memory nodes, all answers checked; and the same with scans across many
-///    nodes beside writers.
+/// 5. many clients on several compute and memory nodes, from an empty or a loaded index, all answers checked; and the
+///    same with scans across many nodes beside writers.
 ///
 /// # Panics
 /// With the part, the world and the seed, if anything is not as it must be.
@@ -38,9 +38,9 @@ pub fn conform<F: Family>(family: &F, kind: WorldKind) {
     bulk(|| family.index::<Key8>(8), kind);
     bulk(|| family.index::<Key32>(20), kind);
     second_handle(family.index::<Key8>(8), kind);
-    many(family.index::<Key8>(8), kind, Mix::DEFAULT);
-    many(family.index::<Key32>(100), kind, Mix::DEFAULT);
-    many(family.index::<Key8>(16), kind, Mix::SCANS);
+    many(family.index::<Key8>(8), kind, Mix::DEFAULT, false);
+    many(family.index::<Key32>(100), kind, Mix::DEFAULT, true);
+    many(family.index::<Key8>(16), kind, Mix::SCANS, true);
 }
 
 /// Makes a `#[test]` of [`conform`] for each named [`Family`] and each world.
@@ -437,11 +437,12 @@ fn second_handle<I: IndexUnderTest>(index: I, kind: WorldKind) {
 /// Operations of all clients together.
 const MANY: u64 = 20_000;
 
-fn many<I: IndexUnderTest>(index: I, kind: WorldKind, mix: Mix) {
+fn many<I: IndexUnderTest>(index: I, kind: WorldKind, mix: Mix, preload: bool) {
     let seed = 0x3a17;
     let world: World = kind.build(3, 3, seed);
     let script = Stress {
         mix,
+        preload,
         keys: 4_000,
         hot_percent: 10,
         scan_max: 400,

@@ -6,7 +6,7 @@ use dm_sync::Arc;
 use dm_sync::atomic::AtomicU32;
 use dm_verbs::{Control, Counters, Verbs};
 
-use crate::stress_client::{Client, verify};
+use crate::stress_client::{Client, load, verify};
 use crate::{Failure, IndexUnderTest, Job, Report, Seat, World};
 
 /// Weights of the operations of a stress run.
@@ -71,6 +71,8 @@ pub struct Stress {
     pub mix: Mix,
     /// Most entries that a scan asks for.
     pub scan_max: u64,
+    /// Whether the even keys (but for hot ones) are there from the start, by a bulk load.
+    pub preload: bool,
     /// The seed of the clients' scripts.
     pub seed: u64,
 }
@@ -95,6 +97,7 @@ impl Stress {
             hot_percent: 5,
             mix: Mix::DEFAULT,
             scan_max: 100,
+            preload: false,
             seed,
         }
     }
@@ -104,17 +107,25 @@ impl Stress {
         key.is_multiple_of(stride) && key / stride < self.hot_keys
     }
 
+    /// Whether the key is there from the start.
+    pub(crate) fn is_loaded(&self, key: u64) -> bool {
+        self.preload && key.is_multiple_of(2) && !self.is_hot(key)
+    }
+
     pub(crate) fn hot_stride(&self) -> u64 {
         (self.keys / self.hot_keys.max(1)).max(1)
     }
 }
+
+/// Stands for the bulk load among the writes of a key.
+pub(crate) const LOADED: u32 = u32::MAX;
 
 pub(crate) type HotHistory = History<KvOp<u64, u64>, KvRet<u64>>;
 
 /// What a client brings back from its run.
 pub(crate) struct Done {
     pub(crate) report: Report,
-    /// The last write of each of its own keys, in their order; 0 for absent.
+    /// The last write of each of its own keys, in their order; 0 for absent, [`LOADED`] for the bulk load's.
     pub(crate) own: Vec<u32>,
     pub(crate) hot: HotHistory,
 }
@@ -128,6 +139,23 @@ impl<I: IndexUnderTest> Job for Open<I> {
     type Out = Result<I::Handle, Failure>;
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
         self.index.open(v).await
+    }
+}
+
+/// The bulk load, by one client.
+struct Load<I: IndexUnderTest> {
+    stress: Stress,
+    handle: dm_sync::Mutex<Option<I::Handle>>,
+}
+
+impl<I: IndexUnderTest> Job for Load<I> {
+    type Out = Result<I::Handle, String>;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
+        let handle = self.handle.with(Option::take).ok_or("one client loads")?;
+        load(&I::client(&handle, v), &self.stress)
+            .await
+            .map_err(|e| e.to_string())?;
+        Ok(handle)
     }
 }
 
@@ -210,13 +238,26 @@ pub fn stress<I: IndexUnderTest>(index: I, world: &World, seats: &[Seat], stress
             index: Arc::clone(&index),
         }),
     );
-    let handles = match opened.into_iter().collect::<Result<Vec<_>, _>>() {
+    let mut handles = match opened.into_iter().collect::<Result<Vec<_>, _>>() {
         Ok(handles) => handles,
         Err(e) => {
             report.note(|| format!("opening the index: {e}"));
             return report;
         }
     };
+    if stress.preload {
+        let handle = dm_sync::Mutex::new(Some(handles.remove(0)));
+        match world.run_one(Load::<I> {
+            stress: *stress,
+            handle,
+        }) {
+            Ok(handle) => handles.insert(0, handle),
+            Err(e) => {
+                report.note(|| format!("loading: {e}"));
+                return report;
+            }
+        }
+    }
     let place = |seat: &Seat| nodes.iter().position(|&node| node == seat.compute_node);
     let run = Arc::new(Run::<I> {
         stress: *stress,

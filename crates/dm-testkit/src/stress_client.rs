@@ -3,12 +3,12 @@
 use core::fmt::Display;
 
 use dm_history::scan::{check_complete, check_items};
-use dm_history::{KvOp, KvRet, Monotone, Stamp, check_value, stamp};
+use dm_history::{KvOp, KvRet, LOADER, Monotone, Stamp, check_value, stamp};
 use dm_index::{Applied, IndexError, KeyBytes, RangeIndex, Scan};
 use dm_sync::atomic::{AtomicU32, Ordering};
 use dm_verbs::Env;
 
-use crate::stress::{Done, HOT_AT_ONCE, HotHistory};
+use crate::stress::{Done, HOT_AT_ONCE, HotHistory, LOADED};
 use crate::{Report, Rng, Stress, TestKey};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +74,9 @@ impl<'r, E: Env> Client<'r, E> {
             env,
             rng: Rng::new(stress.seed, me as u64 + 1),
             report: Report::default(),
-            own: vec![0; own_count],
+            own: (0..own_count as u64)
+                .map(|i| u32::from(stress.is_loaded(i * clients + me as u64)) * LOADED)
+                .collect(),
             hot: HotHistory::new(),
             seen: Monotone::new(),
             value: vec![0; value_bytes],
@@ -178,6 +180,12 @@ impl<'r, E: Env> Client<'r, E> {
         let found = check_value(&bytes[..K::LEN], value).map_err(|e| e.to_string())?;
         let clients = self.begun.len();
         let of = found.client as usize;
+        if found.client == LOADER && self.stress.is_loaded(key) {
+            if self.is_own(key) && self.own[key as usize / clients] != LOADED {
+                return Err("as loaded, but it was written since".to_owned());
+            }
+            return Ok(found);
+        }
         if of >= clients || !(self.stress.is_hot(key) || of == owner(key, clients)) {
             return Err(format!("a value of client {of}, who does not write there"));
         }
@@ -350,6 +358,26 @@ fn ret_of(applied: Applied) -> KvRet<u64> {
     }
 }
 
+/// Leaves with some room for what comes.
+const FILL: f64 = 0.7;
+
+/// Loads the keys that are there from the start.
+pub(crate) async fn load<I>(index: &I, stress: &Stress) -> Result<u64, IndexError>
+where
+    I: RangeIndex,
+    I::Key: TestKey,
+{
+    let value_bytes = index.value_bytes();
+    let mut numbers = (0..stress.keys).filter(|&key| stress.is_loaded(key));
+    let next = |value: &mut Vec<u8>| {
+        let key = I::Key::nth(numbers.next()?);
+        value.resize(value_bytes, 0);
+        stamp(&key_bytes(&key)[..I::Key::LEN], LOADER, 0, value);
+        Some(key)
+    };
+    index.bulk_load(FILL, next).await
+}
+
 /// Entries that the last look asks for at a time.
 const LOOK: usize = 1_000;
 
@@ -418,7 +446,10 @@ fn is_last<K: TestKey>(
         }
     };
     let (of, last) = last_of(number, own);
-    let right = stress.is_hot(number) || (found.client as usize, found.sequence) == (of, last);
+    let right = match found.client {
+        LOADER => last == LOADED && stress.is_loaded(number),
+        client => stress.is_hot(number) || (client as usize, found.sequence) == (of, last),
+    };
     if !right {
         report.note(|| {
             let Stamp { client, sequence } = found;

@@ -8,7 +8,11 @@ use dm_verbs::{Env, Verbs};
 use sherman::{NodeSize, Options, Sherman};
 
 fn small() -> Options {
-    Options { node: NodeSize::Span(8), chunk_bytes: 1 << 16, ..Options::new(8) }
+    Options {
+        node: NodeSize::Span(8),
+        chunk_bytes: 1 << 16,
+        ..Options::new(8)
+    }
 }
 
 fn key(i: u64) -> Key8 {
@@ -26,7 +30,10 @@ fn a_tree_shrinks_as_it_grew() {
         let tree = Sherman::<Key8>::create_or_open(&v, &small()).await.unwrap();
         let client = tree.client(&v);
         for i in 0..KEYS {
-            assert_eq!(client.insert(&key(i), &i.to_le_bytes()).await.unwrap(), Applied::Inserted);
+            assert_eq!(
+                client.insert(&key(i), &i.to_le_bytes()).await.unwrap(),
+                Applied::Inserted
+            );
         }
         let splits = v.meter().counters().splits;
         let mut model: BTreeMap<Key8, u64> = (0..KEYS).map(|i| (key(i), i)).collect();
@@ -44,10 +51,17 @@ fn a_tree_shrinks_as_it_grew() {
         client.scan(&Key8(0), 1, &mut scan).await.unwrap();
         assert!(scan.is_empty());
         // An empty tree is one leaf again: the level in the root word's low bits is 0.
-        assert_eq!(v.word(tree.root_word()).await.unwrap() & 63, 0, "the root is a leaf");
+        assert_eq!(
+            v.word(tree.root_word()).await.unwrap() & 63,
+            0,
+            "the root is a leaf"
+        );
         // And it is as good as new.
         for i in 0..KEYS {
-            assert_eq!(client.upsert(&key(i), &i.to_le_bytes()).await.unwrap(), Applied::Inserted);
+            assert_eq!(
+                client.upsert(&key(i), &i.to_le_bytes()).await.unwrap(),
+                Applied::Inserted
+            );
         }
         let mut value = Vec::new();
         for i in 0..KEYS {
@@ -90,7 +104,10 @@ fn merges_beside_inserts_and_scans_lose_nothing() {
                             client.scan(&Key8(0), usize::MAX, &mut scan).await.unwrap();
                             assert!(scan.keys().is_sorted_by(|a, b| a < b), "a scan ascends");
                             let seen = scan.keys().iter().filter(|k| k.0 % THREADS == t).count() as u64;
-                            assert_eq!(seen, KEYS, "a key that is present throughout is found exactly once");
+                            assert_eq!(
+                                seen, KEYS,
+                                "a key that is present throughout is found exactly once"
+                            );
                             for i in 0..KEYS {
                                 assert!(client.get(&mine(i), &mut value).await.unwrap());
                                 assert_eq!(value, (round << 32 | i).to_le_bytes());

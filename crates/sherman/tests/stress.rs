@@ -18,16 +18,17 @@ use sherman::{Key8, NodeSize, Options, Variant};
 fn options(variant: Variant) -> Options {
     variant.apply(Options {
         node: NodeSize::Bytes(256),
-        chunk_bytes: 1 << 20,
+        chunk_bytes: 32 << 10,
         ..Options::new(16)
     })
 }
 
-/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
-fn loopback(operations: u64, seed: u64) -> Report {
+/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes. `host_bytes` is little more than needed: siblings
+/// come to lie on other memory nodes when their own is full.
+fn loopback(operations: u64, host_bytes: u64, seed: u64) -> Report {
     let world: World = Loopback::builder()
         .nodes(3)
-        .host_bytes(4 << 30)
+        .host_bytes(host_bytes)
         .seed(seed)
         .build()
         .expect("memory")
@@ -54,7 +55,7 @@ fn simulated(seed: u64) {
     let sim = Sim::builder(model)
         .compute_nodes(3)
         .memory_nodes(2)
-        .memory_bytes(1 << 30)
+        .memory_bytes(800 << 10)
         .colocated(seed % 4 == 1)
         .seed(seed)
         .build()
@@ -65,6 +66,7 @@ fn simulated(seed: u64) {
     let script = Stress {
         keys: 20_000,
         hot_percent,
+        preload: seed % 2 == 1,
         ..Stress::new(100_000, seed)
     };
     let variants = [
@@ -96,7 +98,7 @@ fn simulated(seed: u64) {
 
 #[test]
 fn threads_on_loopback() {
-    let report = loopback(1_000_000, 1);
+    let report = loopback(1_000_000, 3 << 20, 1);
     assert!(
         report.calls.total() == 1_000_000 && report.meter.splits > 5_000,
         "{report}"
@@ -117,7 +119,7 @@ fn simulated_testbeds() {
 #[test]
 #[ignore = "minutes: run by `cargo xtask stress`"]
 fn full_threads_on_loopback() {
-    let report = loopback(20_000_000, 2);
+    let report = loopback(20_000_000, 60 << 20, 2);
     assert!(
         report.calls.total() >= 20_000_000 && report.meter.splits >= 100_000,
         "{report}"

@@ -1,0 +1,669 @@
+//! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
+
+mod common;
+#[path = "common/locks.rs"]
+mod locks;
+
+use std::collections::BTreeMap;
+
+use common::Tree;
+use dm_alloc::{AllocError, Descriptor, LockHome, LockPlan, Superblock};
+use dm_index::{Applied, IndexError, RangeIndex, Scan};
+use dm_loopback::{BuildError, Loopback, Trouble, block_on};
+use dm_sim::{CostModel, RunEnd, Sim};
+use dm_sync::{Arc, Mutex};
+use dm_testkit::{IndexUnderTest, Job, Rng, Seat, TestKey, World, seats, value_of};
+use dm_verbs::{Control, Effect, Env, Nanos, NodeId, RemotePtr, VerbErrorKind, Verbs};
+use sherman::{Key8, Key32, NodeSize, OpenError, Options, Sherman, Variant};
+
+/// Small nodes and chunks, and budgets that end soon.
+fn options() -> Options {
+    Options {
+        node: NodeSize::Bytes(256),
+        locks_per_node: 64,
+        chunk_bytes: 16 << 10,
+        attempts: 2_000,
+        ..Options::new(16)
+    }
+}
+
+async fn open<V: Verbs + Control>(v: &V, options: Options) -> Sherman<Key8> {
+    Tree::<Key8>::new(options).open(v).await.expect("a pool")
+}
+
+fn says(error: &impl core::fmt::Display, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{text:?} does not say {part:?}");
+    }
+}
+
+#[test]
+fn a_world_without_memory_nodes_is_refused() {
+    let refused = Loopback::builder().nodes(0).build().err();
+    assert_eq!(refused, Some(BuildError::BadNodeCount { nodes: 0 }));
+    says(&refused.expect("just seen"), &["0 memory nodes"]);
+    let refused = Sim::builder(CostModel::cx5_ib()).memory_nodes(0).build();
+    assert!(matches!(refused, Err(dm_sim::BuildError::NoNodes)));
+}
+
+// ---- memory runs out --------------------------------------------------------------------------------------------
+
+struct FillUp;
+
+impl Job for FillUp {
+    type Out = (u64, u64);
+    /// Inserts until nothing goes any more, and then some; answers how many keys and refusals there were.
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> (u64, u64) {
+        let tree = open(v, options()).await;
+        let client = tree.client(v);
+        let mut there = BTreeMap::new();
+        let mut refusals = 0;
+        let mut rng = Rng::new(1, 0);
+        while refusals < 200 {
+            let key = Key8(rng.word());
+            match client.insert(&key, &value_of(key.0, 16)).await {
+                Ok(applied) => {
+                    assert_eq!(applied, Applied::Inserted);
+                    there.insert(key, true);
+                }
+                Err(e) => {
+                    assert!(is_full(&e), "{e}");
+                    says(&e, &["out of memory", "256 bytes", "2 memory nodes"]);
+                    // Inserted before its leaf's split found no room for the parent's, or not at all.
+                    there.insert(key, false);
+                    refusals += 1;
+                }
+            }
+        }
+        let mut value = Vec::new();
+        let mut present = 0;
+        for (key, acknowledged) in &there {
+            let found = client.get(key, &mut value).await.expect("a READ needs no room");
+            assert!(found || !acknowledged, "{key:?} was acknowledged");
+            assert!(!found || value == value_of(key.0, 16));
+            present += u64::from(found);
+        }
+        let mut scan = Scan::new();
+        assert_eq!(client.scan(&Key8(0), usize::MAX, &mut scan).await, Ok(()));
+        assert_eq!(scan.len() as u64, present);
+        // What needs no room goes on.
+        let key = there
+            .iter()
+            .find(|(_, acknowledged)| **acknowledged)
+            .map(|(key, _)| *key)
+            .expect("many");
+        assert_eq!(client.update(&key, &[9; 16]).await, Ok(Applied::Replaced));
+        assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
+        assert_eq!(client.insert(&key, &[9; 16]).await, Ok(Applied::Inserted));
+        (present, refusals)
+    }
+}
+
+/// Behind an effect or not, memory is what was missing.
+fn is_full(e: &IndexError) -> bool {
+    matches!(e, IndexError::OutOfMemory { nodes: 2, .. })
+}
+
+#[test]
+fn a_full_pool_keeps_what_it_has() {
+    let loopback = Loopback::builder()
+        .nodes(2)
+        .host_bytes(128 << 10)
+        .build()
+        .expect("memory");
+    let sim = Sim::builder(CostModel::cx5_ib())
+        .memory_nodes(2)
+        .memory_bytes(128 << 10)
+        .build()
+        .expect("memory");
+    for world in [World::from(loopback), World::from(sim)] {
+        let (present, refusals) = world.run_one(FillUp);
+        assert!(present > 1_000 && refusals == 200, "{present} {refusals}");
+        assert_eq!(locks::held(&world), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_bulk_load_that_does_not_fit_is_refused() {
+    let world = Loopback::builder()
+        .nodes(2)
+        .host_bytes(128 << 10)
+        .build()
+        .expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let tree = open(&v, options()).await;
+        let mut numbers = 0..1_000_000;
+        let client = tree.client(&v);
+        let refused = client.bulk_load(1.0, |value| {
+            value.extend_from_slice(&[1; 16]);
+            numbers.next().map(Key8)
+        });
+        let refused = refused.await.expect_err("a million entries in 256 KiB");
+        assert!(is_full(&refused), "{refused}");
+    });
+}
+
+// ---- on-chip memory, formats ------------------------------------------------------------------------------------
+
+#[test]
+fn a_lock_table_larger_than_on_chip_memory_is_refused() {
+    let world = Loopback::builder()
+        .nodes(2)
+        .chip_bytes(1 << 10)
+        .build()
+        .expect("memory");
+    let v = world.connect(0).expect("a client");
+    let refused = block_on(Sherman::<Key8>::create_or_open(&v, &Options::new(8))).expect_err("no room");
+    let OpenError::Pool(AllocError::ChipTooSmall { node, wanted, has }) = &refused else {
+        panic!("{refused}");
+    };
+    assert_eq!((*node, *wanted, *has), (NodeId(0), 8 * 32_768, 1 << 10));
+    says(&refused, &["262144 bytes", "mn0", "1024"]);
+    // A smaller table, or one in host memory, goes there still.
+    let fits = Options {
+        locks_per_node: 128,
+        ..Options::new(8)
+    };
+    assert!(block_on(Sherman::<Key8>::create_or_open(&v, &fits)).is_ok());
+}
+
+#[test]
+fn a_pool_of_another_geometry_or_kind_is_refused() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let missing = Sherman::<Key8>::open(&v, &Options::new(8))
+            .await
+            .expect_err("an empty pool");
+        assert!(
+            matches!(missing, OpenError::Pool(AllocError::NotFormatted { word: 0, .. })),
+            "{missing}"
+        );
+        says(&missing, &["no pool was created here", "mn0"]);
+        let tree = open(&v, Options::new(8)).await;
+        assert_eq!(
+            tree.client(&v).insert(&Key8(1), &[1; 8]).await,
+            Ok(Applied::Inserted)
+        );
+        let others = [
+            Sherman::<Key8>::create_or_open(&v, &Options::new(16)).await.err(),
+            Sherman::<Key32>::create_or_open(&v, &Options::new(8)).await.err(),
+            Sherman::<Key8>::open(
+                &v,
+                &Options {
+                    node: NodeSize::Span(8),
+                    ..Options::new(8)
+                },
+            )
+            .await
+            .err(),
+            Sherman::<Key8, dm_layout::Checksummed<Key8>>::open(&v, &Options::new(8))
+                .await
+                .err(),
+        ];
+        for other in others {
+            let other = other.expect("another layout");
+            assert!(
+                matches!(other, OpenError::Pool(AllocError::OtherDescriptor { .. })),
+                "{other}"
+            );
+            says(&other, &["another geometry", "differ from byte"]);
+        }
+        // Techniques are each client's own: any variant of the same layout opens it.
+        let paper = Variant::PaperRtt.apply(Options::new(8));
+        assert!(Sherman::<Key8>::open(&v, &paper).await.is_ok());
+        let odd = Options {
+            node: NodeSize::Bytes(100),
+            ..Options::new(8)
+        };
+        let impossible = Sherman::<Key8>::open(&v, &odd)
+            .await
+            .expect_err("no whole number of lines");
+        assert!(matches!(impossible, OpenError::Geometry(_)), "{impossible}");
+    });
+}
+
+#[test]
+fn another_index_or_a_damaged_superblock_is_refused() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let locks = LockPlan {
+            home: LockHome::Host,
+            per_node: 16,
+        };
+        let other = Descriptor {
+            kind: u32::from_le_bytes(*b"else"),
+            bytes: [0; 64],
+            locks,
+        };
+        Superblock::create_or_open(&v, &other)
+            .await
+            .expect("an empty pool");
+        let refused = Sherman::<Key8>::open(&v, &Options::new(8))
+            .await
+            .expect_err("another kind");
+        assert!(
+            matches!(refused, OpenError::Pool(AllocError::OtherKind { .. })),
+            "{refused}"
+        );
+        says(&refused, &["else", "shrm"]);
+    });
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        drop(open(&v, options()).await);
+        let page = |at| RemotePtr::new(NodeId(0), at).expect("in range");
+        let mut refused = 0;
+        for at in (0..4096).step_by(8) {
+            let word = v.word(page(at)).await.expect("no faults");
+            v.write(page(at), &(word ^ 0x00ff_0000_0000_ff00).to_le_bytes())
+                .await
+                .expect("no faults");
+            match Sherman::<Key8>::open(&v, &options()).await {
+                Err(OpenError::Pool(e)) => {
+                    assert!(!e.to_string().is_empty());
+                    refused += 1;
+                }
+                Err(other) => panic!("superblock damaged at {at}: {other}"),
+                // Bytes that nothing is kept in, or the root word, which is not part of the checksum.
+                Ok(_) => {}
+            }
+            v.write(page(at), &word.to_le_bytes()).await.expect("no faults");
+        }
+        assert!(refused > 10, "{refused} words were found to be damaged");
+        assert!(
+            Sherman::<Key8>::open(&v, &options()).await.is_ok(),
+            "all is mended"
+        );
+    });
+}
+
+// ---- arguments --------------------------------------------------------------------------------------------------
+
+#[test]
+fn refused_arguments_say_what_was_expected() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let tree = open(&v, options()).await;
+        let client = tree.client(&v);
+        let refused = client.insert(&Key8(1), &[1; 15]).await.expect_err("too short");
+        assert_eq!(
+            refused,
+            IndexError::ValueLength {
+                found: 15,
+                expected: 16
+            }
+        );
+        assert_eq!(refused.effect(), Effect::None);
+        says(&refused, &["15 bytes", "16-byte"]);
+        let mut keys = [Key8(2), Key8(2)].into_iter();
+        let twice = client.bulk_load(0.5, |value| {
+            value.extend_from_slice(&[0; 16]);
+            keys.next()
+        });
+        says(
+            &twice.await.expect_err("the same key twice"),
+            &["ascend strictly"],
+        );
+        assert_eq!(client.insert(&Key8(1), &[1; 16]).await, Ok(Applied::Inserted));
+        let refused = client
+            .bulk_load(0.5, |_| None)
+            .await
+            .expect_err("there is an entry");
+        assert!(matches!(refused, IndexError::NotEmpty { .. }), "{refused}");
+        says(&refused, &["has entries", "mn"]);
+        assert_eq!(
+            client.get(&Key8(1), &mut Vec::new()).await,
+            Ok(true),
+            "and it is still there"
+        );
+    });
+}
+
+// ---- damaged nodes ----------------------------------------------------------------------------------------------
+
+/// The bits of a root word that are no address.
+const ROOT_LEVEL: u64 = 63;
+
+async fn root<V: Verbs>(v: &V, tree: &Sherman<Key8>) -> RemotePtr {
+    RemotePtr::from_raw(v.word(tree.root_word()).await.expect("no faults") & !ROOT_LEVEL)
+}
+
+#[test]
+fn a_node_of_garbage_is_named() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let tree = open(&v, options()).await;
+        let client = tree.client(&v);
+        assert_eq!(client.insert(&Key8(1), &[1; 16]).await, Ok(Applied::Inserted));
+        let leaf = root(&v, &tree).await;
+        let image = v.read(leaf, 256).await.expect("no faults").to_vec();
+        for garbage in [vec![0; 256], vec![0xff; 256]] {
+            v.load(leaf, &garbage).expect("in range");
+            let mut scan = Scan::new();
+            for found in [
+                client.get(&Key8(1), &mut Vec::new()).await.err(),
+                client.update(&Key8(1), &[2; 16]).await.err(),
+                client.remove(&Key8(1)).await.err(),
+                client.scan(&Key8(0), 10, &mut scan).await.err(),
+            ] {
+                let found = found.expect("no node is there");
+                assert!(
+                    matches!(found, IndexError::Corrupt { node, .. } if node == leaf),
+                    "{found}"
+                );
+                says(&found, &[&leaf.to_string(), "corrupt"]);
+            }
+        }
+        v.load(leaf, &image).expect("in range");
+        assert_eq!(client.get(&Key8(1), &mut Vec::new()).await, Ok(true));
+    });
+    assert_eq!(
+        locks::held(&world.into()),
+        Vec::<String>::new(),
+        "who found it let go of the lock"
+    );
+}
+
+/// Any byte may change: an operation ends, with a typed error or an answer, and never by a panic.
+#[test]
+fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let options = Options {
+            attempts: 50,
+            ..options()
+        };
+        let tree = open(&v, options).await;
+        let client = tree.client(&v);
+        for n in 0..200 {
+            assert_eq!(client.insert(&Key8(n), &[1; 16]).await, Ok(Applied::Inserted));
+        }
+        let mut rng = Rng::new(4, 4);
+        let mut errors = 0;
+        let (first, root) = (
+            RemotePtr::new(NodeId(0), 4096).expect("in range"),
+            root(&v, &tree).await,
+        );
+        for round in 0..3_000 {
+            // The first leaves, or the root.
+            let node = if round % 3 == 0 {
+                root
+            } else {
+                first.add(256 * rng.below(8))
+            };
+            let before = v.read(node, 256).await.expect("no faults").to_vec();
+            let mut damaged = before.clone();
+            for _ in 0..1 + rng.below(3) {
+                let at = rng.below(256) as usize;
+                // Not the sibling pointer: a chain that leads in circles is a case of its own.
+                if !(8..16).contains(&at) {
+                    damaged[at] ^= 1 << rng.below(8);
+                }
+            }
+            v.load(node, &damaged).expect("in range");
+            // Nothing cached, so that inner nodes are read.
+            let cold = open(&v, options).await;
+            let cold = cold.client(&v);
+            let key = Key8(rng.below(200));
+            let mut scan = Scan::new();
+            let ends = [
+                cold.get(&key, &mut Vec::new()).await.err(),
+                cold.scan(&key, 50, &mut scan).await.err(),
+            ];
+            for e in ends.into_iter().flatten() {
+                assert!(!e.to_string().is_empty());
+                errors += 1;
+            }
+            v.load(node, &before).expect("in range");
+        }
+        assert!(errors > 300, "{errors}");
+        let mut scan = Scan::new();
+        assert_eq!(client.scan(&Key8(0), 500, &mut scan).await, Ok(()));
+        assert_eq!(scan.len(), 200, "all is mended");
+    });
+}
+
+// ---- nodes that do not answer -----------------------------------------------------------------------------------
+
+/// Keys of the tree, loaded beforehand: its leaves lie on all memory nodes in turn.
+const LOADED: u64 = 400;
+
+struct Load;
+
+impl Job for Load {
+    type Out = Sherman<Key8>;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Sherman<Key8> {
+        let tree = open(v, options()).await;
+        let mut numbers = 0..LOADED;
+        let client = tree.client(v);
+        let loaded = client.bulk_load(0.7, |value| {
+            let n = numbers.next()?;
+            value.extend_from_slice(&value_of(n, 16));
+            Some(Key8::nth(n))
+        });
+        assert_eq!(loaded.await, Ok(LOADED));
+        drop(client);
+        tree
+    }
+}
+
+#[test]
+fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
+    for trouble in [Trouble::Unreachable, Trouble::AnswersLost, Trouble::LostAfter(1)] {
+        let world = Loopback::builder().nodes(3).build().expect("memory");
+        let v = world.connect(0).expect("a client");
+        let tree = World::from(world.clone()).run_one(Load);
+        let client = tree.client(&v);
+        block_on(tree.warm(&v)).expect("inner nodes");
+        // The superblock and the root are not cut off, nor are they on this node.
+        let cut = NodeId(2);
+        world.cut(cut, trouble);
+        let (mut there, mut gone) = (0, 0);
+        let mut legal = BTreeMap::new();
+        for n in 0..LOADED {
+            legal.insert(n, vec![value_of(n, 16)]);
+            match block_on(client.update(&Key8::nth(n), &value_of(n + 1_000, 16))) {
+                Ok(applied) => {
+                    assert_eq!(applied, Applied::Replaced);
+                    legal.insert(n, vec![value_of(n + 1_000, 16)]);
+                    there += 1;
+                }
+                Err(e) => {
+                    let IndexError::Verb(verb) = e else { panic!("{e}") };
+                    let expected = match trouble {
+                        Trouble::Unreachable => VerbErrorKind::Unreachable,
+                        _ => VerbErrorKind::ConnectionLost,
+                    };
+                    assert_eq!((verb.kind, verb.at.node()), (expected, cut), "{e}");
+                    says(&e, &["mn2"]);
+                    if e.effect() != Effect::None {
+                        legal.entry(n).or_default().push(value_of(n + 1_000, 16));
+                    }
+                    gone += 1;
+                }
+            }
+        }
+        assert!(
+            there > LOADED / 4 && gone > LOADED / 8,
+            "{trouble:?}: {there} there, {gone} gone"
+        );
+        world.restore(cut);
+        // What the last dropped ticket suffered is still to be told.
+        let _told = v.take_deferred();
+        let mut value = Vec::new();
+        for (n, legal) in &legal {
+            assert_eq!(
+                block_on(client.get(&Key8::nth(*n), &mut value)),
+                Ok(true),
+                "{trouble:?}"
+            );
+            assert!(
+                legal.contains(&value),
+                "{trouble:?}, key {n}: {value:?} is none of {legal:?}"
+            );
+        }
+        if trouble == Trouble::Unreachable {
+            assert_eq!(locks::held(&world.into()), Vec::<String>::new());
+        }
+    }
+}
+
+/// Clients that write while a node goes; what each one's keys may hold.
+struct Through {
+    tree: Sherman<Key8>,
+    legal: Mutex<BTreeMap<u64, Vec<u64>>>,
+    clients: u64,
+}
+
+impl Job for Through {
+    type Out = (u64, u64);
+    async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> (u64, u64) {
+        let client = self.tree.client(v);
+        let mut rng = Rng::new(3, number as u64);
+        let (mut done, mut failed) = (0, 0);
+        for i in 0..150 {
+            let n = rng.below(LOADED / self.clients) * self.clients + number as u64;
+            let seed = 10_000 + (number as u64) * 1_000 + i;
+            let result = client.update(&Key8::nth(n), &value_of(seed, 16)).await;
+            match result {
+                Ok(applied) => {
+                    assert_eq!(applied, Applied::Replaced);
+                    self.legal.with(|legal| legal.insert(n, vec![seed]));
+                    done += 1;
+                }
+                Err(e) => {
+                    assert!(
+                        matches!(
+                            e,
+                            IndexError::Verb(_) | IndexError::LockTimeout { .. } | IndexError::Exhausted(_)
+                        ),
+                        "{e}"
+                    );
+                    says(&e, &["mn2"]);
+                    self.legal
+                        .with(|legal| legal.entry(n).or_insert_with(|| vec![n]).push(seed));
+                    failed += 1;
+                }
+            }
+        }
+        (done, failed)
+    }
+}
+
+struct LookThrough(Arc<Through>);
+
+impl Job for LookThrough {
+    type Out = ();
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) {
+        let client = self.0.tree.client(v);
+        let legal = self.0.legal.with(|legal| legal.clone());
+        let mut value = Vec::new();
+        for n in 0..LOADED {
+            let legal = legal.get(&n).cloned().unwrap_or_else(|| vec![n]);
+            assert_eq!(client.get(&Key8::nth(n), &mut value).await, Ok(true), "key {n}");
+            let known = legal.iter().any(|seed| value_of(*seed, 16) == value);
+            assert!(known, "key {n}: {value:?} is of none of the writes {legal:?}");
+        }
+    }
+}
+
+#[test]
+fn a_simulated_node_goes_and_comes_back_under_load() {
+    for seed in 0..6 {
+        let sim = Sim::builder(CostModel::cx5_ib())
+            .compute_nodes(2)
+            .memory_nodes(3)
+            .seed(seed)
+            .build();
+        let world = World::from(sim.expect("memory"));
+        let tree = world.run_one(Load);
+        let World::Sim(sim) = &world else {
+            unreachable!("made of a simulation")
+        };
+        let seats: Vec<Seat> = seats(1, 4, 4);
+        let job = Arc::new(Through {
+            tree,
+            legal: Mutex::new(BTreeMap::new()),
+            clients: seats.len() as u64,
+        });
+        let now = sim.now();
+        sim.cut_off(NodeId(2), now + Nanos::from_micros(60));
+        sim.restore(NodeId(2), now + Nanos::from_millis(40));
+        let ends = world.run(&seats, &job);
+        let (done, failed) = ends.iter().fold((0, 0), |(d, f), end| (d + end.0, f + end.1));
+        assert!(
+            done > 500 && failed > 50,
+            "seed {seed}: {done} done, {failed} failed"
+        );
+        world.run_one(LookThrough(job));
+    }
+}
+
+// ---- holders that die -------------------------------------------------------------------------------------------
+
+#[test]
+fn a_dead_lock_holder_is_named() {
+    let mut found = 0;
+    for seed in 0..20 {
+        let sim = Sim::builder(CostModel::cx5_ib())
+            .compute_nodes(2)
+            .seed(seed)
+            .build()
+            .expect("memory");
+        let world = World::from(sim);
+        let tree = std::rc::Rc::new(world.run_one(Load));
+        let World::Sim(sim) = &world else {
+            unreachable!("made of a simulation")
+        };
+        let writer = std::rc::Rc::clone(&tree);
+        let victim = std::rc::Rc::new(std::cell::Cell::new(0));
+        let name = std::rc::Rc::clone(&victim);
+        let task = sim.spawn(0, 0, move |v| async move {
+            name.set(v.client().0);
+            let client = writer.client(&v);
+            loop {
+                let _ = client.update(&Key8::nth(7), &[1; 16]).await;
+            }
+        });
+        sim.run_for(Nanos(50_000 + 333 * seed));
+        assert!(sim.crash(task));
+        assert_eq!(sim.run(), RunEnd::Finished);
+        let held = locks::held(&world);
+        if held.is_empty() {
+            continue;
+        }
+        assert_eq!(held.len(), 1, "{held:?}");
+        let result = std::rc::Rc::new(std::cell::Cell::new(None));
+        let (tree, out) = (std::rc::Rc::clone(&tree), std::rc::Rc::clone(&result));
+        sim.spawn(1, 0, move |v| async move {
+            // Of another compute node's view: its own handle.
+            let cold = open(&v, options()).await;
+            let client = cold.client(&v);
+            let mut value = Vec::new();
+            assert_eq!(
+                client.get(&Key8::nth(7), &mut value).await,
+                Ok(true),
+                "readers go on"
+            );
+            out.set(Some(client.update(&Key8::nth(7), &[2; 16]).await));
+            drop(tree);
+        });
+        assert_eq!(sim.run(), RunEnd::Finished);
+        match result.take() {
+            Some(Err(e @ IndexError::LockTimeout { owner, attempts, .. })) => {
+                assert_eq!((owner, attempts), (victim.get(), 2_000));
+                says(&e, &[&format!("client {owner}"), "2000 attempts", "mn0"]);
+                found += 1;
+            }
+            other => panic!("seed {seed}: {other:?}"),
+        }
+    }
+    assert!(found > 3, "{found} of 20 died holding the lock");
+}
