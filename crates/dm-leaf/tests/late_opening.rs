@@ -1,0 +1,144 @@
+//! Splits over two memory nodes, given up at every moment: what the splitter has posted may land late.
+
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::task::Poll;
+use std::cell::Cell;
+use std::rc::Rc;
+
+use dm_alloc::Allocator;
+use dm_index::{Answer, NodeCopy, NodeStore, Stale, Write};
+use dm_layout::{FenceKeys, Key8, Slotted};
+use dm_leaf::{NodeOptions, TwoLevel};
+use dm_lock::{GlobalLockTable, LockOptions, Locks};
+use dm_sim::{CostModel, Endpoint, RunEnd, Sim};
+use dm_sync::Arc;
+use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
+
+type Leaves = TwoLevel<Key8>;
+
+fn leaves() -> (Leaves, Arc<Allocator>) {
+    let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(2, 64));
+    let alloc = Arc::new(Allocator::new(2, 0).chunk_bytes(4096));
+    let format = Slotted::with_span(3, 8).expect("three entries of 17 bytes make a node");
+    (
+        Leaves::new(format, Arc::new(locks), alloc.clone(), NodeOptions::default()),
+        alloc,
+    )
+}
+
+/// Polls `work` for `limit`; `None` when it is not done by then. `idle` is a client that posts nothing meanwhile:
+/// time is taken of its processor.
+async fn within<T>(idle: &Endpoint, limit: Nanos, work: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
+    let mut timer = pin!(idle.charge(limit));
+    poll_fn(|cx| match core::pin::Pin::new(&mut *work).poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
+/// Everything this client posts to `node` from now on waits for several round trips.
+fn hold_up(v: &Endpoint, node: NodeId) {
+    let at = RemotePtr::new(node, 0).expect("an offset of zero");
+    let mut chain = v.chain(node).many();
+    for _ in 0..50 {
+        chain = chain.fence().read(at, 64);
+    }
+    chain.post().detach();
+}
+
+async fn write(v: &Endpoint, leaves: &Leaves, mut at: RemotePtr, key: u64, value: u64) {
+    let value = value.to_le_bytes();
+    loop {
+        match leaves
+            .write(v, at, 0, &Key8(key), Write::Upsert(&value), None)
+            .await
+            .expect("no trouble")
+        {
+            Answer::Stale(Stale::Right(right)) => at = right,
+            Answer::Stale(Stale::Elsewhere) => {
+                panic!("a leaf that was split answers for its keys, or its sibling")
+            }
+            _ => return,
+        }
+    }
+}
+
+async fn get(v: &Endpoint, leaves: &Leaves, mut at: RemotePtr, key: u64) -> Option<u64> {
+    let mut value = Vec::new();
+    loop {
+        match leaves
+            .get(v, at, 0, &Key8(key), &mut value)
+            .await
+            .expect("no trouble")
+        {
+            Answer::Stale(Stale::Right(right)) => at = right,
+            Answer::Done(true) => return Some(u64::from_le_bytes(value.try_into().expect("eight bytes"))),
+            _ => return None,
+        }
+    }
+}
+
+/// The splitter is held up after `before` and dropped 700 ns later; then another client updates each key.
+/// Answers whether it had linked the right node.
+fn run(before: Nanos, seed: u64) -> bool {
+    let sim = Sim::builder(CostModel::cx5_ib())
+        .memory_nodes(2)
+        .memory_bytes(2 * 4096)
+        .seed(seed)
+        .build()
+        .expect("a testbed");
+    let (leaves, alloc) = leaves();
+    let store = Rc::new(leaves);
+    let half_split = Rc::new(Cell::new(false));
+    let seen = Rc::clone(&half_split);
+    let (first, second) = (sim.endpoint(0, 0), sim.endpoint(0, 1));
+    sim.spawn_task(async move {
+        let entries = [1, 2, 3u64].map(|k| (Key8(k), k.to_le_bytes()));
+        let entries = entries.each_ref().map(|(k, v)| (*k, &v[..]));
+        let left = store
+            .create(&first, 0, FenceKeys::ALL, &entries)
+            .await
+            .expect("room");
+        // The rest of the left node's memory node goes, so that the right node lies on the other.
+        while alloc.alloc(&first, 128, Some(left)).await.expect("room").node() == left.node() {}
+        {
+            let value = [4; 8];
+            let mut split = pin!(store.write(&first, left, 0, &Key8(4), Write::Upsert(&value), None));
+            if within(&second, before, &mut split).await.is_some() {
+                return;
+            }
+            hold_up(&first, NodeId(1));
+            if within(&second, Nanos(700), &mut split).await.is_some() {
+                return;
+            }
+        }
+        let mut copy = NodeCopy::new();
+        store.copy(&second, left, &mut copy).await.expect("no trouble");
+        seen.set(copy.fences.high.is_some());
+        for key in 1..=4 {
+            write(&second, &store, left, key, 100 + key).await;
+        }
+        // What the first client has left behind lands.
+        second.charge(Nanos::from_micros(200)).await;
+        for key in 1..=4 {
+            let value = get(&second, &store, left, key).await;
+            assert_eq!(value, Some(100 + key), "key {key}, dropped after {before:?}");
+        }
+    });
+    assert_eq!(sim.run(), RunEnd::Finished, "dropped after {before:?}");
+    half_split.get()
+}
+
+#[test]
+fn an_opening_that_lands_late_undoes_nothing() {
+    let mut under_way = 0;
+    for step in 0..140 {
+        under_way += u32::from(run(Nanos(50 * step), step));
+    }
+    assert!(
+        under_way >= 20,
+        "only {under_way} splits were given up after linking"
+    );
+}

@@ -1,0 +1,42 @@
+//! What one READ may show of a node, and what a copy makes of it.
+
+use dm_alloc::Allocator;
+use dm_index::{NodeCopy, NodeStore};
+use dm_layout::{FenceKeys, Key8, NodeFormat, Slotted};
+use dm_leaf::{NodeOptions, TwoLevel};
+use dm_lock::{GlobalLockTable, LockOptions, Locks};
+use dm_loopback::{Loopback, block_on};
+use dm_sync::Arc;
+use dm_verbs::Verbs;
+
+/// A key is removed and comes back in another slot while a READ is under way: the READ shows it in both.
+#[test]
+fn a_key_that_moved_during_the_read_is_copied_once() {
+    let world = Loopback::builder().nodes(1).build().expect("a world");
+    let v = world.connect(0).expect("a client");
+    let format = Slotted::<Key8>::with_span(8, 8).expect("a node");
+    let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(1, 64));
+    let leaves = TwoLevel::new(
+        format,
+        Arc::new(locks),
+        Arc::new(Allocator::new(1, 0)),
+        NodeOptions::default(),
+    );
+    block_on(async {
+        let entries = [(Key8(1), &[1; 8][..]), (Key8(2), &[2; 8]), (Key8(3), &[3; 8])];
+        let at = leaves
+            .create(&v, 0, FenceKeys::ALL, &entries)
+            .await
+            .expect("room");
+        // What such a READ shows: key 2 in its old slot, and in a free one of another line.
+        let mut image = v.read(at, format.node_bytes() as u32).await.expect("no trouble");
+        let free = format.slots(&image).last().expect("eight slots");
+        format.put(&mut image, free, &Key8(2), [9; 8].as_slice().into());
+        v.write(at, &image).await.expect("no trouble");
+
+        let mut copy = NodeCopy::new();
+        assert!(leaves.copy(&v, at, &mut copy).await.expect("an accepted image"));
+        let keys: Vec<_> = copy.iter().map(|(key, _)| key).collect();
+        assert_eq!(keys, [Key8(1), Key8(2), Key8(3)]);
+    });
+}
