@@ -196,6 +196,19 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// is none.
     fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure>;
 
+    /// Shows every entry of an accepted image, in byte order.
+    ///
+    /// # Errors
+    /// As [`entry`](Self::entry); entries before the bad one were shown.
+    fn visit<'a>(&self, bytes: &'a [u8], mut each: impl FnMut(K, ValueRef<'a>)) -> Result<(), CheckFailure> {
+        for slot in self.slots(bytes) {
+            if let Some((key, value)) = self.entry(bytes, slot)? {
+                each(key, value);
+            }
+        }
+        Ok(())
+    }
+
     /// The slot of `key`, in an accepted image.
     ///
     /// # Errors
@@ -248,13 +261,11 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         out: &mut Vec<(K, ValueRef<'a>)>,
     ) -> Result<(), CheckFailure> {
         out.clear();
-        for slot in self.slots(bytes) {
-            if let Some(entry) = self.entry(bytes, slot)?
-                && fences.contains(&entry.0)
-            {
-                out.push(entry);
+        self.visit(bytes, |key, value| {
+            if fences.contains(&key) {
+                out.push((key, value));
             }
-        }
+        })?;
         out.sort_unstable_by_key(|entry| entry.0);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The node store: a format, its locks and its memory.
 
+use core::future::Future;
 use core::marker::PhantomData;
 
 use dm_alloc::Allocator;
@@ -74,18 +75,22 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         self.format.capacity()
     }
 
-    async fn get(
+    // Futures handed on as they are: a layer of async costs as much as a search.
+
+    #[inline]
+    fn get(
         &self,
         v: &V,
         at: RemotePtr,
         level: u8,
         key: &K,
         value: &mut Vec<u8>,
-    ) -> Result<Answer<K, bool>, IndexError> {
-        self.get_entry(v, at, level, key, value).await
+    ) -> impl Future<Output = Result<Answer<K, bool>, IndexError>> {
+        self.get_entry(v, at, level, key, value)
     }
 
-    async fn write(
+    #[inline]
+    fn write(
         &self,
         v: &V,
         at: RemotePtr,
@@ -93,22 +98,27 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         key: &K,
         write: Write<'_>,
         after: Option<&mut NodeCopy<K>>,
-    ) -> Result<Answer<K, Applied>, IndexError> {
-        self.write_entry(v, at, level, key, write, after).await
+    ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>> {
+        self.write_entry(v, at, level, key, write, after)
     }
 
-    async fn copy(&self, v: &V, at: RemotePtr, copy: &mut NodeCopy<K>) -> Result<bool, IndexError> {
-        self.copy_node(v, at, copy).await
+    fn copy(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        copy: &mut NodeCopy<K>,
+    ) -> impl Future<Output = Result<bool, IndexError>> {
+        self.copy_node(v, at, copy)
     }
 
-    async fn copies(
+    fn copies(
         &self,
         v: &V,
         at: &[RemotePtr],
         copy: &mut NodeCopy<K>,
         each: impl FnMut(&NodeCopy<K>) -> bool,
-    ) -> Result<(), IndexError> {
-        self.copy_nodes(v, at, copy, each).await
+    ) -> impl Future<Output = Result<(), IndexError>> {
+        self.copy_nodes(v, at, copy, each)
     }
 
     async fn create(

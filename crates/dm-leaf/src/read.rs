@@ -27,7 +27,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 _ if self.too_slow(v, posted) => {}
                 Ok(Lookup::Found { value, .. }) => {
                     out.clear();
-                    value.pieces().for_each(|piece| out.extend_from_slice(piece));
+                    value.append_to(out);
                     return Ok(Answer::Done(true));
                 }
                 Ok(Lookup::Absent) => return Ok(Answer::Done(false)),
@@ -120,17 +120,14 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         copy.value_bytes = self.format.value_len();
         copy.entries.clear();
         copy.values.clear();
-        for slot in self.format.slots(bytes) {
-            if let Some((key, value)) = self.format.entry(bytes, slot)?
-                && header.fences.contains(&key)
-            {
+        let NodeCopy { entries, values, .. } = copy;
+        self.format.visit(bytes, |key, value| {
+            if header.fences.contains(&key) {
                 // A node has at most 64 KiB.
-                copy.entries.push((key, copy.values.len() as u32));
-                value
-                    .pieces()
-                    .for_each(|piece| copy.values.extend_from_slice(piece));
+                entries.push((key, values.len() as u32));
+                value.append_to(values);
             }
-        }
+        })?;
         copy.entries.sort_unstable_by_key(|entry| entry.0);
         // A key that was removed and came back in another slot during the READ shows in both. Each was true at some
         // moment of the READ; either will do, but not both.

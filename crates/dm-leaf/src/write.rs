@@ -105,6 +105,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
+    #[inline]
     fn judge(&self, at: RemotePtr, bytes: &[u8], level: u8, key: &K) -> Result<Judgement<K>, IndexError> {
         let header = match self.format.accept(bytes) {
             Ok(header) => header,
@@ -122,6 +123,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         })
     }
 
+    #[inline]
     fn edit(&self, image: &mut [u8], key: &K, write: Write<'_>) -> Result<Edit, CheckFailure> {
         let place = self.format.place(image, key)?;
         Ok(match (write, place) {

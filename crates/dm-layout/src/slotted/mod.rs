@@ -138,14 +138,17 @@ impl<K> sealed::Sealed for Slotted<K> {}
 impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
     const NAME: &'static str = "slotted";
 
+    #[inline]
     fn node_bytes(&self) -> usize {
         self.geometry.node_bytes
     }
 
+    #[inline]
     fn capacity(&self) -> usize {
         self.geometry.capacity
     }
 
+    #[inline]
     fn value_len(&self) -> usize {
         self.geometry.value_len
     }
@@ -155,6 +158,7 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         Ok(self.geometry.place.decode_sound(bytes)?)
     }
 
+    #[inline]
     fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         self.accept_node(bytes)
     }
@@ -164,6 +168,7 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         self.lookup_node(bytes, key, level)
     }
 
+    #[inline]
     fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
         self.place_key(bytes, key)
     }
@@ -185,6 +190,11 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         self.entry_at(bytes, slot)
     }
 
+    #[inline]
+    fn visit<'a>(&self, bytes: &'a [u8], each: impl FnMut(K, ValueRef<'a>)) -> Result<(), CheckFailure> {
+        self.visit_entries(bytes, each)
+    }
+
     fn build<'v>(
         &self,
         image: &mut [u8],
@@ -204,10 +214,12 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         self.geometry.place.encode(&init.header(), image);
     }
 
+    #[inline]
     fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize> {
         self.put_entry(image, slot, key, value)
     }
 
+    #[inline]
     fn update(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         self.update_value(image, slot, value)
     }
@@ -235,12 +247,12 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
 
     fn evict(&self, image: &mut [u8], from: &K, part: Part) {
         let part = self.range(part);
-        for slot in self.slots(image).filter(|slot| part.contains(&slot.offset())) {
-            let at = slot.offset();
+        let slots = self.geometry.offsets().filter(|at| part.contains(at));
+        slots.for_each(|at| {
             if image[at] != EMPTY && K::read_from(&image[at + 1..]) >= *from {
                 image[at] = EMPTY;
             }
-        }
+        });
     }
 
     fn seal_head(&self, image: &mut [u8], header: &Header<K>) {

@@ -239,6 +239,60 @@ impl<K: KeyBytes> Slotted<K> {
         None
     }
 
+    /// Shows every entry of an accepted image.
+    #[inline]
+    pub(super) fn visit_entries<'a>(
+        &self,
+        bytes: &'a [u8],
+        mut each: impl FnMut(K, ValueRef<'a>),
+    ) -> Result<(), CheckFailure> {
+        match self.geometry.entry_bytes {
+            17 => self.visit_in_line::<17>(self.lines(bytes)?, each),
+            25 => self.visit_in_line::<25>(self.lines(bytes)?, each),
+            41 => self.visit_in_line::<41>(self.lines(bytes)?, each),
+            _ => {
+                for at in self.geometry.offsets() {
+                    if let Some((key, value)) = self.entry_at(bytes, Slot::at(at))? {
+                        each(key, value);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Of entries that have no version of their own.
+    #[inline(always)]
+    fn visit_in_line<'a, const STRIDE: usize>(
+        &self,
+        lines: &'a [Line],
+        mut each: impl FnMut(K, ValueRef<'a>),
+    ) -> Result<(), CheckFailure> {
+        let mut left = self.geometry.capacity;
+        let mut one = |start: usize, line: &'a Line, at: usize| {
+            let entry = &line[at..at + STRIDE];
+            match entry[0] {
+                EMPTY => Ok(()),
+                PRESENT => {
+                    each(K::read_from(&entry[1..]), ValueRef::from(&entry[1 + K::LEN..]));
+                    Ok(())
+                }
+                _ => Err(CheckFailure::corrupt(start + at, Reason::Presence)),
+            }
+        };
+        for index in 0..self.geometry.head_slots {
+            one(0, &lines[0], header_bytes(K::LEN) + index * STRIDE)?;
+            left -= 1;
+        }
+        for (index, line) in lines.iter().enumerate().skip(self.geometry.first_line) {
+            for nth in 0..(LINE_PAYLOAD / STRIDE).min(left) {
+                one(index * LINE_BYTES, line, 1 + nth * STRIDE)?;
+                left -= 1;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn floor_key<'a>(
         &self,
         bytes: &'a [u8],
