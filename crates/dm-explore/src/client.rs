@@ -1,0 +1,135 @@
+//! A client as a model's program sees it: its verbs, what its compute node shares, and the harness.
+
+use core::cell::RefCell;
+use core::fmt;
+use core::future::Future;
+use core::hash::Hash;
+use std::rc::Rc;
+
+use dm_history::Spec;
+
+use crate::endpoint::Endpoint;
+use crate::fp::Fp;
+use crate::verdict::Failure;
+
+/// Operations by client, in the order begun.
+pub(crate) type Recorded<P> = Vec<Vec<(<P as Spec>::Op, Option<<P as Spec>::Ret>)>>;
+
+/// One client of a model.
+pub struct Client<S, P: Spec> {
+    pub(crate) verbs: Endpoint,
+    pub(crate) shared: Rc<S>,
+    pub(crate) recorded: Rc<RefCell<Recorded<P>>>,
+}
+
+impl<S, P: Spec> fmt::Debug for Client<S, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("verbs", &self.verbs).finish_non_exhaustive()
+    }
+}
+
+impl<S, P: Spec> Client<S, P> {
+    /// Its side of the seam.
+    pub fn verbs(&self) -> &Endpoint {
+        &self.verbs
+    }
+
+    /// What the clients of its compute node share.
+    pub fn shared(&self) -> &S {
+        &self.shared
+    }
+
+    /// Enters a section that one client at a time may be in, by name; two inside are a failure.
+    pub fn enter(&self, section: &'static str) {
+        self.enter_up_to(section, 1);
+    }
+
+    /// Enters a section that at most `limit` clients at a time may be in.
+    pub fn enter_up_to(&self, section: &'static str, limit: u32) {
+        self.verbs.machine().monitor_enter(self.verbs.number(), section, limit);
+    }
+
+    /// Leaves it.
+    pub fn leave(&self, section: &'static str) {
+        self.verbs.machine().monitor_leave(self.verbs.number(), section);
+    }
+
+    /// Fails the model unless `holds` (the integrity of a value, say).
+    pub fn check(&self, holds: bool, why: impl FnOnce() -> String) {
+        if !holds {
+            let client = self.verbs.number();
+            let failure = Failure::Check { client, why: why() };
+            self.verbs.machine().failure.get_or_insert(failure);
+        }
+    }
+
+    /// Notes a value for invariants at the end.
+    pub fn output(&self, value: u64) {
+        self.verbs.machine().output(self.verbs.number(), value);
+    }
+
+    /// A remark for the story of a counterexample; the text is made only when one is told.
+    pub fn remark(&self, text: impl FnOnce() -> String) {
+        let mut m = self.verbs.machine();
+        if let Some(log) = &mut m.log {
+            let text = text();
+            log.then(format!("— {text}"));
+        }
+    }
+
+    /// Promises that how this client goes on is decided by how many times it has called this, and by nothing that it
+    /// observed before: between operations of a client without memory, say. Saves states; **a false promise makes a
+    /// pass worthless**.
+    pub fn forget(&self) {
+        self.verbs.machine().forget(self.verbs.number());
+    }
+}
+
+impl<S, P> Client<S, P>
+where
+    P: Spec,
+    P::Op: Clone + Hash,
+    P::Ret: Clone + Hash,
+{
+    /// Runs an operation and records it: invoked at its first micro-step, returned when `run` ends.
+    pub async fn op(&self, op: P::Op, run: impl Future<Output = P::Ret>) -> P::Ret {
+        self.begin(op);
+        let ret = run.await;
+        self.end(&ret);
+        ret
+    }
+
+    /// The same for an operation that may fail with its effect unknown (`None`): it stays pending for ever.
+    pub async fn try_op(&self, op: P::Op, run: impl Future<Output = Option<P::Ret>>) -> Option<P::Ret> {
+        self.begin(op);
+        let ret = run.await;
+        match &ret {
+            Some(ret) => self.end(ret),
+            None => self.verbs.machine().leave_pending(self.verbs.number()),
+        }
+        ret
+    }
+
+    fn begin(&self, op: P::Op) {
+        let c = self.verbs.number();
+        let mut m = self.verbs.machine();
+        m.begin_operation(c, Fp::of(&op));
+        if let Some(log) = &mut m.log {
+            log.then(format!("begins {op:?}"));
+        }
+        self.recorded.borrow_mut()[usize::from(c)].push((op, None));
+    }
+
+    fn end(&self, ret: &P::Ret) {
+        let c = self.verbs.number();
+        let mut m = self.verbs.machine();
+        m.end_operation(c, Fp::of(ret));
+        let mut recorded = self.recorded.borrow_mut();
+        if let Some(last) = recorded[usize::from(c)].last_mut() {
+            if let Some(log) = &mut m.log {
+                log.then(format!("returns {:?} -> {ret:?}", last.0));
+            }
+            last.1 = Some(ret.clone());
+        }
+    }
+}

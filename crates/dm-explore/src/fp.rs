@@ -1,0 +1,136 @@
+//! 128-bit fingerprints: two 64-bit lanes of multiply-and-fold with different constants.
+
+/// A fingerprint. Equal states have equal ones; unequal states practically never do (2^-128 per pair).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(crate) struct Fp {
+    pub(crate) a: u64,
+    pub(crate) b: u64,
+}
+
+// Odd constants with well-spread bits (splitmix64, golden ratio, wyhash).
+const K1: u64 = 0xBF58_476D_1CE4_E5B9;
+const K2: u64 = 0x94D0_49BB_1331_11EB;
+const K3: u64 = 0x9E37_79B9_7F4A_7C15;
+const K4: u64 = 0xA076_1D64_78BD_642F;
+
+#[inline]
+const fn mul(x: u64, y: u64) -> u64 {
+    let wide = x as u128 * y as u128;
+    wide as u64 ^ (wide >> 64) as u64
+}
+
+impl Fp {
+    #[inline]
+    pub(crate) const fn seed(tag: u64) -> Self {
+        Self { a: mul(tag ^ K3, K1) ^ K2, b: mul(tag.wrapping_add(K4), K2) ^ K1 }
+    }
+
+    #[inline]
+    pub(crate) const fn fold(&mut self, x: u64) {
+        self.a = mul(self.a ^ x, K1).rotate_left(23).wrapping_add(K3);
+        self.b = mul(self.b.wrapping_add(x) ^ K4, K2).rotate_left(29) ^ x;
+    }
+
+    #[inline]
+    pub(crate) const fn fold2(&mut self, x: Self) {
+        self.fold(x.a);
+        self.fold(x.b);
+    }
+
+    /// Of one value at one position, to be combined with others in any order.
+    #[inline]
+    pub(crate) const fn at(position: u64, value: u64) -> Self {
+        let mut f = Self { a: position.wrapping_mul(K3) ^ K2, b: position.wrapping_mul(K4).wrapping_add(K1) };
+        f.fold(value);
+        f
+    }
+
+    #[inline]
+    pub(crate) const fn xor(&mut self, o: Self) {
+        self.a ^= o.a;
+        self.b ^= o.b;
+    }
+
+    /// A sum: like `xor` it forgets the order, unlike it it counts duplicates.
+    #[inline]
+    pub(crate) const fn add(&mut self, o: Self) {
+        self.a = self.a.wrapping_add(o.a);
+        self.b = self.b.wrapping_add(o.b);
+    }
+
+    #[inline]
+    pub(crate) fn bytes(bytes: &[u8]) -> Self {
+        let mut f = Self::seed(bytes.len() as u64);
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            f.fold(u64::from_le_bytes(word));
+        }
+        f
+    }
+
+    pub(crate) fn of<T: core::hash::Hash + ?Sized>(value: &T) -> Self {
+        let mut hasher = Hasher(Self::seed(0));
+        value.hash(&mut hasher);
+        hasher.0
+    }
+}
+
+struct Hasher(Fp);
+
+impl core::hash::Hasher for Hasher {
+    fn finish(&self) -> u64 {
+        self.0.a
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.fold2(Fp::bytes(bytes));
+    }
+    fn write_u64(&mut self, x: u64) {
+        self.0.fold(x);
+    }
+}
+
+/// Passes a fingerprint through: it is a hash already.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Identity(u64);
+
+impl core::hash::Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &b in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(b);
+        }
+    }
+    fn write_u64(&mut self, x: u64) {
+        self.0 = self.0.rotate_left(32) ^ x;
+    }
+}
+
+pub(crate) type FpMap<V> = std::collections::HashMap<Fp, V, core::hash::BuildHasherDefault<Identity>>;
+pub(crate) type FpSet = std::collections::HashSet<Fp, core::hash::BuildHasherDefault<Identity>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_inputs_do_not_collide_in_either_lane() {
+        let (mut a, mut b) = (std::collections::HashSet::new(), std::collections::HashSet::new());
+        for x in 0..200 {
+            for y in 0..200 {
+                let f = Fp::at(x, y);
+                assert!(a.insert(f.a) && b.insert(f.b), "({x}, {y})");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sum_counts_duplicates() {
+        let mut twice = Fp::at(1, 2);
+        twice.add(Fp::at(1, 2));
+        assert_ne!(twice, Fp::default());
+        assert_ne!(twice, Fp::at(1, 2));
+    }
+}

@@ -1,0 +1,198 @@
+//! What the modelled RNIC, and the world around it, may do: one knob per freedom.
+
+use core::fmt;
+
+use dm_verbs::{AtomicUnit, AtomicVsWrite, Capability, Caps, CasThenRead, FailedCas, LineOrder};
+
+/// How `Env::elapsed` is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Elapsed {
+    /// Both answers are explored, at each question.
+    Free,
+    /// Never: no time limit is ever reached.
+    Never,
+}
+
+/// How retry loops are explored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retries {
+    /// A failed attempt returns the client to the state before it (`Retry`'s promise), so that loops are finite and
+    /// budgets are never used up.
+    Rewound,
+    /// Attempts are counted and nothing is rewound; a loop has at most this many.
+    Bounded(u32),
+}
+
+/// The RNIC's freedoms (`DESIGN` §3) and the faults to explore. Fields are public: start from [`Knobs::weak`] or
+/// [`Knobs::strong`] and change what matters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Knobs {
+    /// In which order the units of one READ are served; with `Any`, separate READs of one queue pair as well.
+    pub read_lines: LineOrder,
+    /// In which order the units of one WRITE land.
+    pub write_lines: LineOrder,
+    /// The unit that is never torn.
+    pub unit: AtomicUnit,
+    /// A WRITE may take effect before an earlier, unfenced READ or atomic of its queue pair.
+    pub write_overtakes: bool,
+    /// What a READ behind an atomic of its queue pair may do.
+    pub cas_then_read: CasThenRead,
+    /// `Racy`: an atomic is a read step and a write-back step, exclusive among atomics only.
+    pub atomic_vs_write: AtomicVsWrite,
+    /// Whether a racy CAS that fails writes back what it read.
+    pub failed_cas: FailedCas,
+    /// Whether host WRITEs take effect before later on-chip requests of the same queue pair.
+    pub host_before_chip: bool,
+    /// Whether the cards have masked atomics.
+    pub masked_atomics: bool,
+    /// Answers to `Env::elapsed`.
+    pub elapsed: Elapsed,
+    /// Retry loops.
+    pub retries: Retries,
+    /// At most this many clients crash, at any step; their posted requests land later, in part, or never.
+    pub crashes: u8,
+    /// At most this many clients are cancelled (their future is dropped), at any step.
+    pub cancels: u8,
+    /// Declared to the protocol although the knobs do not hold it: what a protocol does that relies on it in vain.
+    pub pretended: Vec<Capability>,
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self::weak()
+    }
+}
+
+impl Knobs {
+    /// The default of the contract (`DESIGN` §3): weak, except for lines of one WRITE (increasing), the atomic unit
+    /// (line) and on-chip order (host before chip).
+    #[must_use]
+    pub fn weak() -> Self {
+        Self {
+            read_lines: LineOrder::Any,
+            write_lines: LineOrder::Increasing,
+            unit: AtomicUnit::Line,
+            write_overtakes: true,
+            cas_then_read: CasThenRead::AnyLineFirst,
+            atomic_vs_write: AtomicVsWrite::Racy,
+            failed_cas: FailedCas::WritesBack,
+            host_before_chip: true,
+            masked_atomics: true,
+            elapsed: Elapsed::Free,
+            retries: Retries::Rewound,
+            crashes: 0,
+            cancels: 0,
+            pretended: Vec::new(),
+        }
+    }
+
+    /// The weak side of every knob.
+    #[must_use]
+    pub fn weakest() -> Self {
+        Self {
+            write_lines: LineOrder::Any,
+            unit: AtomicUnit::Word,
+            host_before_chip: false,
+            ..Self::weak()
+        }
+    }
+
+    /// What loopback and the simulator's presets declare: CAS→READ in order, atomics serialised with WRITEs.
+    #[must_use]
+    pub fn declared() -> Self {
+        Self {
+            cas_then_read: CasThenRead::InOrder,
+            atomic_vs_write: AtomicVsWrite::Serialised,
+            failed_cas: FailedCas::LeavesAlone,
+            ..Self::weak()
+        }
+    }
+
+    /// The strong side of every knob; each READ, WRITE and atomic still interleaves unit by unit.
+    #[must_use]
+    pub fn strong() -> Self {
+        Self { read_lines: LineOrder::Increasing, write_overtakes: false, ..Self::declared() }
+    }
+
+    /// At most `n` crashes.
+    #[must_use]
+    pub fn crashes(mut self, n: u8) -> Self {
+        self.crashes = n;
+        self
+    }
+
+    /// At most `n` cancellations.
+    #[must_use]
+    pub fn cancels(mut self, n: u8) -> Self {
+        self.cancels = n;
+        self
+    }
+
+    /// Declares `c` to the protocol without holding it.
+    #[must_use]
+    pub fn pretend(mut self, c: Capability) -> Self {
+        self.pretended.push(c);
+        self
+    }
+
+    /// What the protocol is told of a node with so much memory.
+    pub(crate) fn caps(&self, host_bytes: u64, chip_bytes: u64) -> Caps {
+        let caps = Caps {
+            host_bytes,
+            chip_bytes,
+            masked_atomics: self.masked_atomics,
+            inline_bytes: 64,
+            atomic_unit: self.unit,
+            read_lines: self.read_lines,
+            write_lines: self.write_lines,
+            cas_then_read: self.cas_then_read,
+            atomic_vs_write: self.atomic_vs_write,
+            failed_cas: self.failed_cas,
+            host_before_chip: self.host_before_chip,
+        };
+        self.pretended.iter().fold(caps, |caps, &c| caps.assume(c))
+    }
+}
+
+impl fmt::Display for Knobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let order = |o| if o == LineOrder::Any { "any" } else { "increasing" };
+        let unit = if self.unit == AtomicUnit::Line { "line" } else { "word" };
+        write!(f, "read {}, write {}, unit {unit}", order(self.read_lines), order(self.write_lines))?;
+        write!(f, ", CAS→READ {}", match self.cas_then_read {
+            CasThenRead::AnyLineFirst => "any line first",
+            CasThenRead::WholeReadFirst => "whole READ first",
+            CasThenRead::InOrder => "in order",
+        })?;
+        f.write_str(if self.atomic_vs_write == AtomicVsWrite::Racy {
+            ", atomics race with WRITEs"
+        } else {
+            ", atomics serialised with WRITEs"
+        })?;
+        if self.atomic_vs_write == AtomicVsWrite::Racy && self.failed_cas == FailedCas::WritesBack {
+            f.write_str(" (a failed CAS writes back)")?;
+        }
+        f.write_str(if self.write_overtakes { ", WRITE overtakes READ" } else { ", WRITE never overtakes" })?;
+        f.write_str(if self.host_before_chip { ", host before chip" } else { ", host and chip unordered" })?;
+        if !self.masked_atomics {
+            f.write_str(", no masked atomics")?;
+        }
+        if self.elapsed == Elapsed::Never {
+            f.write_str(", time never passes")?;
+        }
+        match self.retries {
+            Retries::Rewound => f.write_str(", retries rewound")?,
+            Retries::Bounded(n) => write!(f, ", at most {n} retries")?,
+        }
+        if self.crashes > 0 {
+            write!(f, ", {} crash(es)", self.crashes)?;
+        }
+        if self.cancels > 0 {
+            write!(f, ", {} cancellation(s)", self.cancels)?;
+        }
+        for c in &self.pretended {
+            write!(f, ", pretending {c}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! Chains of requests, as queues hold them.
+
+use std::rc::Rc;
+
+use dm_verbs::{MaskedCas, Op, Place, Space, VerbError};
+
+use crate::fp::Fp;
+use crate::lease::{Lease, Pool};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Read,
+    Word,
+    Write,
+    Cas,
+    MaskedCas,
+    Faa,
+}
+
+impl Kind {
+    pub(crate) fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::Word)
+    }
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, Self::Cas | Self::MaskedCas | Self::Faa)
+    }
+}
+
+/// One request on its way.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) kind: Kind,
+    pub(crate) fence: bool,
+    pub(crate) chip: bool,
+    /// Flat address and length.
+    pub(crate) at: u32,
+    pub(crate) len: u32,
+    /// CAS and masked CAS as they are; a fetch-and-add keeps its addend in `swap`.
+    pub(crate) operands: MaskedCas,
+    /// Where a WRITE's payload begins in the chain's data.
+    pub(crate) data: u32,
+    pub(crate) buffer: Option<Lease>,
+    /// The word that was read; a racy atomic's, between its two steps.
+    pub(crate) old: u64,
+    /// What a racy atomic is about to write back.
+    pub(crate) new: u64,
+    pub(crate) half: bool,
+    pub(crate) units: u8,
+    /// Units served.
+    pub(crate) done: u128,
+    pub(crate) finished: bool,
+    /// Of what was read so far, in whatever order.
+    pub(crate) seen: Fp,
+}
+
+impl Request {
+    pub(crate) fn left(&self) -> u32 {
+        u32::from(self.units) - self.done.count_ones()
+    }
+    /// Bytes of unit `i`, for units of `size` bytes.
+    #[inline]
+    pub(crate) fn unit(&self, i: u8, size: u32) -> (u32, u32) {
+        let first = self.at / size + u32::from(i);
+        ((first * size).max(self.at), ((first + 1) * size).min(self.at + self.len))
+    }
+}
+
+/// Something that a client read: a range of memory and the hash of what it held afterwards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) content: u64,
+}
+
+/// A chain: under construction, in flight, or done and not yet given back.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    pub(crate) client: u8,
+    pub(crate) node: u16,
+    pub(crate) generation: u32,
+    pub(crate) requests: Vec<Request>,
+    pub(crate) data: Vec<u8>,
+    /// Requests not finished.
+    pub(crate) left: u16,
+    pub(crate) rung: bool,
+    pub(crate) done: bool,
+    /// Its owner gave it back: nobody sees its results.
+    pub(crate) closed: bool,
+    pub(crate) observed: bool,
+    pub(crate) awaited: bool,
+    /// Fails there, once everything before it is done.
+    pub(crate) error: Option<VerbError>,
+    /// Of everything that was asked for.
+    pub(crate) content: Fp,
+    /// Which of the client's operations had begun when it was rung.
+    pub(crate) operations: u32,
+    pub(crate) seen: Vec<Seen>,
+}
+
+impl Chain {
+    pub(crate) fn clear(&mut self) {
+        self.requests.clear();
+        self.data.clear();
+        self.seen.clear();
+        self.left = 0;
+        (self.rung, self.done, self.closed, self.observed, self.awaited) = (false, false, false, false, false);
+        self.error = None;
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    /// Appends a request that lies at `flat`, in units of `unit` bytes.
+    pub(crate) fn push(&mut self, op: Op<'_>, fence: bool, flat: u32, unit: u32, pool: &Rc<Pool>) {
+        let at = op.at();
+        let len = op.len() as u32;
+        let (kind, operands) = operands(&op);
+        let data = self.data.len() as u32;
+        if let Op::Write { bytes, .. } = op {
+            self.data.extend_from_slice(bytes);
+            self.content.fold2(Fp::bytes(bytes));
+        }
+        let units = if len == 0 { 0 } else { (flat + len - 1) / unit - flat / unit + 1 };
+        assert!(units <= 128, "a request of {units} units is too long for the explorer (at most 128)");
+        for x in [
+            kind as u64 | u64::from(fence) << 8 | u64::from(len) << 32,
+            u64::from(flat),
+            operands.compare,
+            operands.compare_mask,
+            operands.swap,
+            operands.swap_mask,
+        ] {
+            self.content.fold(x);
+        }
+        self.left += u16::from(units > 0);
+        self.requests.push(Request {
+            kind,
+            fence,
+            chip: at.space() == Space::Chip,
+            at: flat,
+            len,
+            operands,
+            data,
+            buffer: (kind == Kind::Read).then(|| pool.take(len as usize)),
+            old: 0,
+            new: 0,
+            half: false,
+            units: units as u8,
+            done: 0,
+            finished: units == 0,
+            seen: Fp::default(),
+        });
+    }
+
+    /// The request that gives result number `i`.
+    pub(crate) fn result(&mut self, i: u16) -> Option<&mut Request> {
+        self.requests.iter_mut().filter(|r| r.kind != Kind::Write).nth(usize::from(i))
+    }
+
+    /// What it answers, for whoever observes it.
+    pub(crate) fn fold_results(&self, into: &mut Fp) {
+        if let Some(e) = &self.error {
+            into.fold(0xE ^ u64::from(e.index) << 8);
+        }
+        for r in &self.requests {
+            match r.kind {
+                Kind::Write => {}
+                Kind::Read => into.fold2(r.seen),
+                _ => into.fold(r.old),
+            }
+        }
+    }
+}
+
+fn operands(op: &Op<'_>) -> (Kind, MaskedCas) {
+    let plain = |compare, swap| MaskedCas { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX };
+    match *op {
+        Op::Read { .. } => (Kind::Read, plain(0, 0)),
+        Op::Word { .. } => (Kind::Word, plain(0, 0)),
+        Op::Write { .. } => (Kind::Write, plain(0, 0)),
+        Op::Cas { compare, swap, .. } => (Kind::Cas, plain(compare, swap)),
+        Op::MaskedCas { masked, .. } => (Kind::MaskedCas, masked),
+        Op::Faa { add, .. } => (Kind::Faa, plain(0, add)),
+    }
+}
+
+/// Whether a request can be served at all.
+pub(crate) fn needs_word(op: &Op<'_>) -> bool {
+    op.is_atomic() || matches!(op, Op::Word { .. })
+}
+
+/// A refusal of request `index`; those before it take effect.
+pub(crate) fn refused(kind: dm_verbs::VerbErrorKind, at: Place, index: usize) -> VerbError {
+    VerbError { index: index as u16, ..VerbError::refused(kind, at) }
+}

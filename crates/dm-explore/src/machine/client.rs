@@ -1,0 +1,113 @@
+//! What the machine knows of a client: a hash of all that it observed, and what it waits for.
+
+use dm_verbs::{ControlError, ControlReply, ControlRequest, VerbError};
+
+use super::chain::Seen;
+use crate::fp::Fp;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Status {
+    #[default]
+    NotStarted,
+    Running,
+    Done,
+    Cancelled,
+    Crashed,
+}
+
+/// One recorded operation: steps at which it was invoked (its first micro-step) and at which it returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) invoked: Option<u32>,
+    pub(crate) returned: Option<u32>,
+}
+
+/// Where a retry loop began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) seen: Fp,
+    pub(crate) acts: u32,
+    pub(crate) rng: u32,
+    pub(crate) reads: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ClientState {
+    pub(crate) status: Status,
+    pub(crate) node: u16,
+    /// Hash of everything that it observed so far.
+    pub(crate) seen: Fp,
+    /// How many things it did since; with `seen` it says where the client stands.
+    pub(crate) acts: u32,
+    pub(crate) rng: u32,
+    /// Chains in flight, or done and not seen, in the order rung.
+    pub(crate) live: Vec<u16>,
+    pub(crate) awaiting: Vec<u16>,
+    pub(crate) reads: Vec<Seen>,
+    pub(crate) marks: Vec<Mark>,
+    /// What the attempt that just failed had read; the next pause waits for a change of it.
+    pub(crate) watch: Vec<Seen>,
+    pub(crate) rewound: bool,
+    pub(crate) paused: bool,
+    /// Something that it watches has changed.
+    pub(crate) ready: bool,
+    /// It asked for the time, so that time alone may wake it.
+    pub(crate) asked_time: bool,
+    pub(crate) granted_pause: bool,
+    /// The attempt looked at state that its compute node shares.
+    pub(crate) looked_local: bool,
+    pub(crate) watch_local: bool,
+    pub(crate) at_local: bool,
+    pub(crate) granted_local: bool,
+    pub(crate) woken: bool,
+    pub(crate) control: Option<ControlRequest>,
+    pub(crate) reply: Option<Result<ControlReply, ControlError>>,
+    pub(crate) deferred: Option<VerbError>,
+    pub(crate) fenced: bool,
+    /// Its operations, and how many of them were begun.
+    pub(crate) times: Vec<Times>,
+    pub(crate) open_operation: Option<u32>,
+    pub(crate) outputs: Vec<u64>,
+    pub(crate) output_hash: Fp,
+    pub(crate) forgotten: u32,
+    pub(crate) hash: Fp,
+    pub(crate) dirty: bool,
+}
+
+impl ClientState {
+    pub(crate) fn reset(&mut self, number: usize) {
+        let node = self.node;
+        let empty = |v: &mut Vec<Seen>| {
+            v.clear();
+            core::mem::take(v)
+        };
+        let (reads, watch) = (empty(&mut self.reads), empty(&mut self.watch));
+        self.live.clear();
+        self.awaiting.clear();
+        self.marks.clear();
+        self.times.clear();
+        self.outputs.clear();
+        *self = Self {
+            node,
+            seen: Fp::seed(number as u64),
+            dirty: true,
+            reads,
+            watch,
+            live: core::mem::take(&mut self.live),
+            awaiting: core::mem::take(&mut self.awaiting),
+            marks: core::mem::take(&mut self.marks),
+            times: core::mem::take(&mut self.times),
+            outputs: core::mem::take(&mut self.outputs),
+            ..Self::default()
+        };
+    }
+
+    /// Can it be polled on account of a waker, a change, or time?
+    pub(crate) fn can_wake(&self) -> bool {
+        self.status == Status::Running && (self.woken || self.paused && (self.ready || self.asked_time))
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.status, Status::Done | Status::Cancelled | Status::Crashed)
+    }
+}

@@ -1,0 +1,88 @@
+//! The control plane: chunks, membership, fences; each request one step.
+
+use dm_verbs::{ControlError, ControlReply, ControlRequest, Membership, Nanos, NodeId, Region, RemotePtr, Space};
+
+use super::Machine;
+use crate::fp::Fp;
+
+/// Time of a lease. Nothing measures it: `Env::elapsed` is answered freely.
+const LEASE: Nanos = Nanos::from_millis(10);
+
+impl Machine {
+    pub(crate) fn poll_control(
+        &mut self,
+        c: u8,
+        request: &ControlRequest,
+        state: &mut u64,
+    ) -> Option<Result<ControlReply, ControlError>> {
+        self.note_sections();
+        if *state == 0 {
+            *state = 1;
+            self.act(c, Fp::bytes(format!("{request:?}").as_bytes()).a);
+            self.clients[usize::from(c)].control = Some(*request);
+            if self.immediate {
+                self.carry_out(c);
+            }
+        }
+        let client = &mut self.clients[usize::from(c)];
+        let reply = client.reply.take()?;
+        client.control = None;
+        client.seen.fold2(Fp::bytes(format!("{reply:?}").as_bytes()));
+        client.dirty = true;
+        Some(reply)
+    }
+
+    pub(super) fn carry_out(&mut self, c: u8) {
+        let Some(request) = self.clients[usize::from(c)].control else { return };
+        let reply = if self.clients[usize::from(c)].fenced {
+            Err(ControlError::Fenced)
+        } else {
+            self.control_reply(request)
+        };
+        self.clients[usize::from(c)].reply = Some(reply);
+    }
+
+    fn control_reply(&mut self, request: ControlRequest) -> Result<ControlReply, ControlError> {
+        match request {
+            ControlRequest::Chunk { node, bytes } => self.chunk(node, bytes),
+            ControlRequest::Describe { node } => {
+                let bytes = self.mem.size(node.0, Space::Host).ok_or(ControlError::NoSuchNode { node })?;
+                let used = self.allocated[usize::from(node.0)];
+                Ok(ControlReply::Region(Region { bytes, used }))
+            }
+            ControlRequest::Join => Ok(ControlReply::Joined(Membership { epoch: 1, lease: LEASE })),
+            ControlRequest::Fence { client } => {
+                let target = client.0.checked_sub(1).filter(|&t| t < u16::from(self.setup_client()));
+                match target {
+                    Some(t) => {
+                        self.fence(t as u8);
+                        Ok(ControlReply::Done)
+                    }
+                    None => Err(ControlError::NoSuchClient { client }),
+                }
+            }
+            // `Leave`, and whatever comes later that needs no answer.
+            _ => Ok(ControlReply::Done),
+        }
+    }
+
+    fn chunk(&mut self, node: NodeId, bytes: u64) -> Result<ControlReply, ControlError> {
+        let size = self.mem.size(node.0, Space::Host).ok_or(ControlError::NoSuchNode { node })?;
+        let used = &mut self.allocated[usize::from(node.0)];
+        let at = used.next_multiple_of(self.chunk_align);
+        let left = size.saturating_sub(at);
+        match RemotePtr::new(node, at) {
+            Some(p) if bytes <= left => {
+                *used = at + bytes;
+                Ok(ControlReply::Chunk(p))
+            }
+            _ => Err(ControlError::OutOfMemory { node, wanted: bytes, left }),
+        }
+    }
+}
+
+impl Machine {
+    pub(crate) fn memory_nodes(&self) -> u16 {
+        self.allocated.len() as u16
+    }
+}

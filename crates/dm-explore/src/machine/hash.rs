@@ -1,0 +1,86 @@
+//! The identity of a state: memory, queues, and of each client a hash of what it observed.
+
+use super::Machine;
+use crate::fp::Fp;
+
+impl Machine {
+    /// The fingerprint of the present state.
+    pub(crate) fn fingerprint(&mut self) -> Fp {
+        let mut all = self.mem.hash;
+        for c in 0..self.clients.len() - 1 {
+            if self.clients[c].dirty {
+                self.clients[c].hash = self.client_hash(c);
+                self.clients[c].dirty = false;
+            }
+            all.xor(self.clients[c].hash);
+        }
+        for (n, node) in self.nodes.iter().enumerate() {
+            let mut f = Fp::seed(n as u64 | 1 << 33);
+            f.fold2(node.chain);
+            all.xor(f);
+        }
+        let mut rest = self.history;
+        for (name, inside) in &self.monitors {
+            if *inside > 0 {
+                rest.xor(Fp::at(Fp::bytes(name.as_bytes()).a, u64::from(*inside)));
+            }
+        }
+        if self.allocated != self.kept_allocated {
+            for &a in &self.allocated {
+                rest.fold(a);
+            }
+        }
+        rest.fold(u64::from(self.faults.0) | u64::from(self.faults.1) << 8);
+        all.xor(rest);
+        all
+    }
+
+    fn client_hash(&self, c: usize) -> Fp {
+        let client = &self.clients[c];
+        let mut f = Fp::seed(c as u64 | 1 << 32);
+        f.fold2(client.seen);
+        let flags = [
+            client.paused,
+            client.ready,
+            client.paused && client.asked_time,
+            client.rewound,
+            client.looked_local,
+            client.watch_local,
+            client.at_local,
+            client.woken,
+            client.control.is_some(),
+            client.deferred.is_some(),
+            client.fenced,
+            client.open_operation.is_some(),
+        ];
+        let bits = flags.iter().enumerate().fold(0, |bits, (i, &on)| bits | u64::from(on) << i);
+        f.fold(bits | (client.status as u64) << 16 | u64::from(client.acts) << 32);
+        f.fold(u64::from(client.rng));
+        f.fold2(client.output_hash);
+        if client.paused && !client.ready {
+            // Their content is what memory holds: only where they lie is news.
+            let mut watch = Fp::default();
+            for s in &client.watch {
+                watch.add(Fp::at(u64::from(s.from), u64::from(s.to)));
+            }
+            f.fold2(watch);
+        }
+        for &i in &client.live {
+            let chain = &self.chains[usize::from(i)];
+            f.fold2(chain.content);
+            f.fold(u64::from(chain.done) | u64::from(chain.closed) << 1 | u64::from(chain.operations) << 8);
+            for r in &chain.requests {
+                f.fold((r.done as u64) ^ ((r.done >> 64) as u64).rotate_left(17));
+                f.fold(u64::from(r.half) | u64::from(r.finished) << 1);
+                if r.half {
+                    f.fold(r.old);
+                }
+                if !chain.closed {
+                    f.fold(r.old);
+                    f.fold2(r.seen);
+                }
+            }
+        }
+        f
+    }
+}

@@ -1,0 +1,395 @@
+//! The modelled cluster: memory, queues, clients' standing. It knows nothing of futures, and decides nothing.
+
+pub(crate) mod chain;
+pub(crate) mod client;
+mod control;
+mod hash;
+mod monitor;
+mod offer;
+mod post;
+mod unit;
+
+use std::rc::Rc;
+
+use dm_sync::local_sections;
+use dm_verbs::{AtomicUnit, ClientId};
+
+use crate::fp::{Fp, FpMap};
+use crate::knobs::Knobs;
+use crate::lease::Pool;
+use crate::memory::Memory;
+use crate::step::{Answers, Footprint, Step, StepKind};
+use crate::trace::Log;
+use crate::verdict::Failure;
+use chain::Chain;
+use client::{ClientState, Status};
+
+/// What the runner must do to finish a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    Nothing,
+    Start(u8),
+    Poll(u8),
+    Drop(u8),
+}
+
+/// Threads of one compute node share something: its state, as the order of what was done to it, or as it says itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NodeState {
+    pub(crate) chain: Fp,
+}
+
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) knobs: Knobs,
+    pub(crate) mem: Memory,
+    /// Bytes of a unit.
+    unit: u32,
+    chains: Vec<Chain>,
+    free: Vec<u16>,
+    pool: Rc<Pool>,
+    /// The clients, and one more for setting up.
+    pub(crate) clients: Vec<ClientState>,
+    pub(crate) nodes: Vec<NodeState>,
+    /// Whether compute nodes say themselves what they hold.
+    pub(crate) own_fingerprints: bool,
+    /// Words between the two steps of a racy atomic.
+    held: Vec<u32>,
+    allocated: Vec<u64>,
+    kept_allocated: Vec<u64>,
+    pub(crate) chunk_align: u64,
+    faults: (u8, u8),
+    pub(crate) step_count: u32,
+    answers: Answers,
+    asked: Answers,
+    pub(crate) footprint: Footprint,
+    sections: u64,
+    /// Sections are counted for this client only.
+    polled: Option<u8>,
+    history: Fp,
+    completed: Fp,
+    pub(crate) monitors: Vec<(&'static str, u32)>,
+    pub(crate) failure: Option<Failure>,
+    /// Setting up: everything posted is carried out at once.
+    pub(crate) immediate: bool,
+    /// Futures are being dropped between executions: nothing that they do counts.
+    pub(crate) dead: bool,
+    /// For each place that a client stood at, what it did next.
+    pub(crate) determinism: Option<FpMap<Fp>>,
+    pub(crate) log: Option<Log>,
+}
+
+impl Machine {
+    pub(crate) fn new(knobs: Knobs, mem: Memory, nodes: &[u16], memory_nodes: u16) -> Self {
+        let unit = if knobs.unit == AtomicUnit::Line { 64 } else { 8 };
+        let state = |&node: &u16| ClientState { node, ..ClientState::default() };
+        let reserved = |n| mem.size(n, dm_verbs::Space::Host).unwrap_or(0).min(dm_verbs::RESERVED_BYTES);
+        let allocated: Vec<u64> = (0..memory_nodes).map(reserved).collect();
+        Self {
+            knobs,
+            unit,
+            chains: Vec::new(),
+            free: Vec::new(),
+            pool: Rc::default(),
+            clients: nodes.iter().map(state).chain([ClientState::default()]).collect(),
+            nodes: vec![NodeState::default(); nodes.iter().max().map_or(1, |&n| usize::from(n) + 1)],
+            own_fingerprints: false,
+            held: Vec::new(),
+            kept_allocated: allocated.clone(),
+            allocated,
+            mem,
+            chunk_align: 4096,
+            faults: (0, 0),
+            step_count: 0,
+            answers: Answers::default(),
+            asked: Answers::default(),
+            footprint: Footprint::default(),
+            sections: 0,
+            polled: None,
+            history: Fp::default(),
+            completed: Fp::default(),
+            monitors: Vec::new(),
+            failure: None,
+            immediate: false,
+            dead: false,
+            determinism: None,
+            log: None,
+        }
+    }
+
+    /// The client that sets up.
+    pub(crate) fn setup_client(&self) -> u8 {
+        (self.clients.len() - 1) as u8
+    }
+
+    pub(crate) fn id(client: u8) -> ClientId {
+        ClientId(u16::from(client) + 1)
+    }
+
+    /// What setting up did becomes the start of every execution.
+    pub(crate) fn keep(&mut self) {
+        self.mem.keep();
+        self.kept_allocated.clone_from(&self.allocated);
+    }
+
+    /// Back to the start.
+    pub(crate) fn reset(&mut self) {
+        self.mem.reset();
+        self.free.clear();
+        for (i, chain) in self.chains.iter_mut().enumerate() {
+            chain.clear();
+            self.free.push(i as u16);
+        }
+        for (i, client) in self.clients.iter_mut().enumerate() {
+            client.reset(i);
+        }
+        self.nodes.fill(NodeState::default());
+        self.held.clear();
+        self.allocated.clone_from(&self.kept_allocated);
+        self.faults = (0, 0);
+        self.step_count = 0;
+        self.polled = None;
+        self.history = Fp::default();
+        self.completed = Fp::default();
+        self.monitors.clear();
+        self.failure = None;
+        self.dead = false;
+    }
+
+    /// Takes one step; the runner does the rest of it.
+    pub(crate) fn apply(&mut self, step: Step, answers: Answers) -> Then {
+        self.step_count += 1;
+        (self.answers, self.asked) = (answers, Answers::default());
+        let c = step.client;
+        let bit = 1u64 << c;
+        self.footprint = Footprint { client: c, ..Footprint::default() };
+        if self.log.is_some() {
+            self.log_step(step);
+        }
+        if let StepKind::Unit { chain, request, unit } = step.kind {
+            return self.serve(c, chain, request, unit);
+        }
+        self.footprint.clients = bit;
+        let client = &mut self.clients[usize::from(c)];
+        client.dirty = true;
+        match step.kind {
+            StepKind::Unit { .. } => Then::Nothing,
+            StepKind::Start => {
+                client.status = Status::Running;
+                Then::Start(c)
+            }
+            StepKind::Local => {
+                client.granted_local = true;
+                client.acts += 1;
+                self.invoked(c);
+                Then::Poll(c)
+            }
+            StepKind::Control => {
+                self.footprint.global = true;
+                self.carry_out(c);
+                Then::Poll(c)
+            }
+            StepKind::Wake => {
+                if client.woken {
+                    client.seen.fold(1);
+                }
+                if client.paused && (client.ready || client.asked_time) {
+                    client.granted_pause = true;
+                    client.asked_time = false;
+                    if !client.rewound {
+                        client.seen.fold(2);
+                    }
+                }
+                self.invoked(c);
+                Then::Poll(c)
+            }
+            StepKind::Cancel => {
+                self.faults.1 += 1;
+                self.footprint.fault = true;
+                Then::Drop(c)
+            }
+            StepKind::Crash => {
+                self.faults.0 += 1;
+                self.footprint.fault = true;
+                self.crash(c);
+                Then::Nothing
+            }
+            StepKind::Lose => {
+                self.abandon(c);
+                Then::Nothing
+            }
+        }
+    }
+
+    /// Before client `c` is polled (or dropped): it will ask anew for all that it waits for.
+    pub(crate) fn enter(&mut self, c: u8) {
+        self.polled = Some(c);
+        self.sections = local_sections();
+        self.footprint.clients |= 1 << c;
+        let client = &mut self.clients[usize::from(c)];
+        client.dirty = true;
+        client.woken = false;
+        client.at_local = false;
+        client.paused = false;
+        for i in client.awaiting.drain(..) {
+            self.chains[usize::from(i)].awaited = false;
+        }
+    }
+
+    /// After it; `woken` are the clients whose wakers were called.
+    pub(crate) fn leave(&mut self, c: u8, end: Option<Status>, mut woken: u64) {
+        self.note_sections();
+        self.polled = None;
+        let client = &mut self.clients[usize::from(c)];
+        client.granted_pause = false;
+        client.granted_local = false;
+        if let Some(status) = end {
+            client.status = status;
+            self.act(c, 7);
+        }
+        self.footprint.clients |= woken;
+        while woken != 0 {
+            let d = woken.trailing_zeros() as usize;
+            woken &= woken - 1;
+            let client = &mut self.clients[d];
+            if client.status == Status::Running {
+                client.woken = true;
+                client.dirty = true;
+            }
+        }
+    }
+
+    /// Client `c` dies: nothing that it does later counts, and nobody sees what it awaited.
+    fn crash(&mut self, c: u8) {
+        let client = &mut self.clients[usize::from(c)];
+        client.status = Status::Crashed;
+        for &i in &client.live {
+            self.chains[usize::from(i)].closed = true;
+            self.chains[usize::from(i)].awaited = false;
+        }
+        client.awaiting.clear();
+        client.control = None;
+        self.sweep(c);
+    }
+
+    /// What client `c` has posted and what has not taken effect never does.
+    fn abandon(&mut self, c: u8) {
+        let live = core::mem::take(&mut self.clients[usize::from(c)].live);
+        for &i in &live {
+            let chain = &mut self.chains[usize::from(i)];
+            for r in &chain.requests {
+                if r.half {
+                    self.held.retain(|&w| w != r.at);
+                }
+            }
+            chain.clear();
+            self.free.push(i);
+        }
+        self.clients[usize::from(c)].live = live;
+        self.clients[usize::from(c)].live.clear();
+    }
+
+    /// Chains that nobody will ask about any more are recycled.
+    fn sweep(&mut self, c: u8) {
+        let client = &mut self.clients[usize::from(c)];
+        let (chains, free) = (&mut self.chains, &mut self.free);
+        client.live.retain(|&i| {
+            let chain = &mut chains[usize::from(i)];
+            let gone = chain.done && chain.closed;
+            if gone {
+                if let Some(e) = chain.error {
+                    client.deferred.get_or_insert(e);
+                }
+                chain.clear();
+                free.push(i);
+            }
+            !gone
+        });
+    }
+
+    /// If the client has been in sections on shared state since the last call: what it saw there is a matter of what
+    /// was done to that state before, by whom, in which order.
+    #[inline]
+    pub(crate) fn note_sections(&mut self) {
+        let Some(c) = self.polled else { return };
+        let now = local_sections();
+        if now == self.sections {
+            return;
+        }
+        self.sections = now;
+        self.invoked(c);
+        let client = &mut self.clients[usize::from(c)];
+        let node = &mut self.nodes[usize::from(client.node)];
+        self.footprint.nodes |= 1 << (client.node % 64);
+        client.looked_local = true;
+        if !self.own_fingerprints {
+            node.chain.fold(u64::from(c));
+            node.chain.fold2(client.seen);
+            node.chain.fold(u64::from(client.acts));
+        }
+        client.seen.fold2(node.chain);
+        if !self.own_fingerprints {
+            let of = client.node;
+            self.local_changed(of, c);
+        }
+    }
+
+    /// A compute node told its state anew.
+    pub(crate) fn set_node_fingerprint(&mut self, node: u16, by: u8, fingerprint: u64) {
+        let now = Fp::at(u64::from(node), fingerprint);
+        let before = core::mem::replace(&mut self.nodes[usize::from(node)].chain, now);
+        if before != now {
+            self.local_changed(node, by);
+        }
+    }
+
+    fn local_changed(&mut self, node: u16, by: u8) {
+        for (d, client) in self.clients.iter_mut().enumerate() {
+            if d != usize::from(by) && client.paused && client.watch_local && client.node == node && !client.ready {
+                client.ready = true;
+                client.dirty = true;
+                self.footprint.clients |= 1 << d;
+            }
+        }
+    }
+
+    /// Client `c` does something that others may see; `what` says what.
+    pub(crate) fn act(&mut self, c: u8, what: u64) {
+        let client = &mut self.clients[usize::from(c)];
+        client.dirty = true;
+        client.acts += 1;
+        let Some(known) = &mut self.determinism else { return };
+        let mut place = client.seen;
+        place.fold(u64::from(client.acts) | u64::from(c) << 32);
+        let what = Fp::seed(what);
+        if *known.entry(place).or_insert(what) != what && self.failure.is_none() {
+            self.failure = Some(Failure::NotDeterministic { client: c });
+        }
+    }
+
+    /// The answer to a free question.
+    pub(crate) fn answer(&mut self, c: u8) -> bool {
+        assert!(self.asked.count < Answers::MAX, "more than {} questions of time in one step", Answers::MAX);
+        let yes = self.answers.get(self.asked.count).unwrap_or(false);
+        self.asked.push(yes);
+        let client = &mut self.clients[usize::from(c)];
+        client.seen.fold(if yes { 4 } else { 3 });
+        client.asked_time |= !yes;
+        yes
+    }
+
+    /// The questions of the last step, as they were answered.
+    pub(crate) fn asked(&self) -> Answers {
+        self.asked
+    }
+}
+
+impl Machine {
+    pub(crate) fn chain(&self, i: u16) -> &Chain {
+        &self.chains[usize::from(i)]
+    }
+
+    pub(crate) fn unit_bytes(&self) -> u32 {
+        self.unit
+    }
+}

@@ -1,0 +1,286 @@
+//! Posting, waiting, pausing: what a client asks of the machine while it is polled.
+
+use dm_verbs::{Effect, Op, Outcome, Space, VerbError, VerbErrorKind, Wqe};
+
+use super::chain::{needs_word, refused};
+use super::client::{Mark, Status};
+use super::Machine;
+use crate::fp::Fp;
+use crate::knobs::Retries;
+use crate::lease::Lease;
+
+impl Machine {
+    pub(crate) fn open(&mut self, c: u8, node: u16) -> u16 {
+        let i = self.free.pop().unwrap_or_else(|| {
+            self.chains.push(super::Chain::default());
+            (self.chains.len() - 1) as u16
+        });
+        let chain = &mut self.chains[usize::from(i)];
+        chain.client = c;
+        chain.node = node;
+        chain.content = Fp::seed(u64::from(node));
+        i
+    }
+
+    pub(crate) fn generation(&self, i: u16) -> u32 {
+        self.chains[usize::from(i)].generation
+    }
+
+    pub(crate) fn push(&mut self, i: u16, wqe: Wqe<'_>) {
+        let at = wqe.op.at();
+        let verdict = self.judge(&wqe.op);
+        let chain = &mut self.chains[usize::from(i)];
+        if chain.error.is_some() {
+            return;
+        }
+        match verdict {
+            Ok(flat) => chain.push(wqe.op, wqe.fence, flat, self.unit, &self.pool),
+            Err(kind) => chain.error = Some(refused(kind, at, chain.requests.len())),
+        }
+    }
+
+    fn judge(&self, op: &Op<'_>) -> Result<u32, VerbErrorKind> {
+        let at = op.at();
+        let flat = self.mem.flat(at, op.len())?;
+        if matches!(op, Op::Read { len: 0, .. }) {
+            return Err(VerbErrorKind::BadLength { len: 0 });
+        }
+        if needs_word(op) && !at.offset().is_multiple_of(8) {
+            return Err(VerbErrorKind::Misaligned);
+        }
+        let caps = self.caps(at.node().0);
+        if matches!(op, Op::MaskedCas { .. }) && !caps.masked_atomics {
+            return Err(VerbErrorKind::Unsupported(dm_verbs::Capability::MaskedAtomics));
+        }
+        Ok(flat)
+    }
+
+    pub(crate) fn caps(&self, node: u16) -> dm_verbs::Caps {
+        match (self.mem.size(node, Space::Host), self.mem.size(node, Space::Chip)) {
+            (Some(host), Some(chip)) => self.knobs.caps(host, chip),
+            _ => dm_verbs::Caps::default(),
+        }
+    }
+
+    pub(crate) fn ring(&mut self, c: u8, i: u16) {
+        self.note_sections();
+        if self.log.is_some() {
+            self.log_post(c, i);
+        }
+        let client = &mut self.clients[usize::from(c)];
+        let chain = &mut self.chains[usize::from(i)];
+        chain.rung = true;
+        chain.operations = client.times.len() as u32;
+        if client.fenced {
+            let at = chain.error.map_or(dm_verbs::RemotePtr::NULL.into(), |e| e.at);
+            chain.requests.clear();
+            chain.left = 0;
+            chain.error = Some(refused(VerbErrorKind::Fenced, at, 0));
+        }
+        client.live.push(i);
+        let (content, node, empty) = (chain.content.a, chain.node, chain.left == 0);
+        if self.immediate {
+            self.run_now(c);
+            return;
+        }
+        self.act(c, content);
+        if empty {
+            // Nobody waits for it yet, so nobody is polled.
+            let _ = self.complete(c, node);
+        }
+    }
+
+    /// Setting up: everything is carried out in order.
+    fn run_now(&mut self, c: u8) {
+        while let Some(place) = self.clients[usize::from(c)]
+            .live
+            .iter()
+            .position(|&i| self.chains[usize::from(i)].left > 0)
+        {
+            let i = usize::from(self.clients[usize::from(c)].live[place]);
+            let request = self.chains[i].requests.iter().position(|r| !r.finished).unwrap_or(0);
+            let unit = self.chains[i].requests[request].done.trailing_ones() as u8;
+            let _ = self.serve(c, place as u8, request as u8, unit);
+        }
+        for k in 0..self.clients[usize::from(c)].live.len() {
+            let i = self.clients[usize::from(c)].live[k];
+            self.chains[usize::from(i)].done = true;
+        }
+    }
+
+    /// Whether chain `i` is done; if so its results count as observed.
+    pub(crate) fn poll_chain(&mut self, c: u8, i: u16) -> Option<Result<(), VerbError>> {
+        self.note_sections();
+        let chain = &mut self.chains[usize::from(i)];
+        let client = &mut self.clients[usize::from(c)];
+        if !chain.done {
+            if !chain.awaited {
+                chain.awaited = true;
+                client.awaiting.push(i);
+            }
+            return None;
+        }
+        if !chain.observed {
+            chain.observed = true;
+            client.seen.fold(5);
+            chain.fold_results(&mut client.seen);
+            client.reads.append(&mut chain.seen);
+            client.live.retain(|&x| x != i);
+            client.dirty = true;
+        }
+        Some(chain.error.map_or(Ok(()), Err))
+    }
+
+    pub(crate) fn take(&mut self, i: u16, result: u16) -> Outcome<Lease> {
+        match self.chains[usize::from(i)].result(result) {
+            None => Outcome::None,
+            Some(r) => r.buffer.take().map_or(Outcome::Old(r.old), Outcome::Lease),
+        }
+    }
+
+    pub(crate) fn close(&mut self, i: u16) {
+        self.note_sections();
+        let chain = &mut self.chains[usize::from(i)];
+        let c = chain.client;
+        if !chain.rung || chain.observed {
+            chain.clear();
+            self.free.push(i);
+            return;
+        }
+        chain.closed = true;
+        chain.awaited = false;
+        self.clients[usize::from(c)].dirty = true;
+        self.sweep(c);
+    }
+
+    pub(crate) fn take_deferred(&mut self, c: u8) -> Option<VerbError> {
+        let client = &mut self.clients[usize::from(c)];
+        let e = client.deferred.take();
+        if e.is_some() {
+            client.seen.fold(6);
+        }
+        e
+    }
+
+    /// The control plane cut client `c` off: nothing of it takes effect from here on.
+    pub(super) fn fence(&mut self, c: u8) {
+        let unfinished: Vec<u16> = self.clients[usize::from(c)].live.clone();
+        for i in unfinished {
+            let chain = &mut self.chains[usize::from(i)];
+            if chain.done {
+                continue;
+            }
+            for r in &mut chain.requests {
+                if r.half {
+                    self.held.retain(|&w| w != r.at);
+                }
+                r.finished = true;
+            }
+            let at = self.mem.place(chain.requests.first().map_or(0, |r| r.at));
+            chain.error = Some(VerbError {
+                kind: VerbErrorKind::Fenced,
+                at,
+                index: 0,
+                effect: Effect::Unknown,
+                rest: Effect::Unknown,
+            });
+            chain.left = 0;
+            chain.done = true;
+        }
+        let client = &mut self.clients[usize::from(c)];
+        client.fenced = true;
+        client.dirty = true;
+        // It learns of it whenever it likes.
+        client.woken |= client.status == Status::Running;
+        self.sweep(c);
+    }
+
+    // ---- local steps, pauses, marks ---------------------------------------------------------------------------
+
+    pub(crate) fn poll_local(&mut self, c: u8, state: &mut u64) -> bool {
+        self.note_sections();
+        if self.immediate {
+            return true;
+        }
+        if *state == 0 {
+            *state = 1;
+            self.act(c, 1);
+        }
+        let client = &mut self.clients[usize::from(c)];
+        if core::mem::take(&mut client.granted_local) {
+            return true;
+        }
+        client.at_local = true;
+        false
+    }
+
+    pub(crate) fn poll_pause(&mut self, c: u8, state: &mut u64) -> bool {
+        self.note_sections();
+        if self.immediate {
+            return core::mem::replace(state, 1) != 0;
+        }
+        let client = &mut self.clients[usize::from(c)];
+        if *state == 0 {
+            *state = 1;
+            if !client.rewound {
+                client.watch.clear();
+                client.watch.append(&mut client.reads);
+            }
+            client.watch_local = core::mem::take(&mut client.looked_local);
+            client.ready = false;
+            client.granted_pause = false;
+            self.footprint.compares = true;
+            let watch = core::mem::take(&mut self.clients[usize::from(c)].watch);
+            let changed = self.has_changed(&watch);
+            let client = &mut self.clients[usize::from(c)];
+            client.watch = watch;
+            client.ready = changed;
+            if !client.rewound {
+                self.act(c, 2);
+            }
+            let client = &mut self.clients[usize::from(c)];
+            client.paused = true;
+            return false;
+        }
+        if core::mem::take(&mut client.granted_pause) {
+            client.rewound = false;
+            client.ready = false;
+            client.watch.clear();
+            return true;
+        }
+        client.paused = true;
+        false
+    }
+
+    pub(crate) fn mark(&mut self, c: u8) -> u64 {
+        self.note_sections();
+        let client = &mut self.clients[usize::from(c)];
+        let (seen, acts, rng, reads) = (client.seen, client.acts, client.rng, client.reads.len());
+        client.marks.push(Mark { seen, acts, rng, reads });
+        (client.marks.len() - 1) as u64
+    }
+
+    pub(crate) fn rewind(&mut self, c: u8, mark: u64) {
+        self.note_sections();
+        if self.knobs.retries != Retries::Rewound || self.immediate {
+            return;
+        }
+        let client = &mut self.clients[usize::from(c)];
+        let Some(&m) = client.marks.get(mark as usize) else { return };
+        client.seen = m.seen;
+        client.acts = m.acts;
+        client.rng = m.rng;
+        client.watch.clear();
+        client.watch.extend(client.reads.drain(m.reads.min(client.reads.len())..));
+        client.rewound = true;
+        client.dirty = true;
+    }
+
+    pub(crate) fn rng(&mut self, c: u8, stream: u32) -> u64 {
+        let client = &mut self.clients[usize::from(c)];
+        client.rng += 1;
+        client.seen.fold(8);
+        Fp::at(u64::from(stream) | u64::from(c) << 32, u64::from(client.rng)).a
+    }
+
+}

@@ -1,0 +1,131 @@
+//! One unit of one request takes effect.
+
+use dm_verbs::{AtomicVsWrite, FailedCas};
+
+use super::chain::{Kind, Seen};
+use super::{Machine, Then};
+use crate::fp::Fp;
+
+impl Machine {
+    /// Serves unit `unit` of request `request` of the client's `place`-th live chain.
+    pub(super) fn serve(&mut self, c: u8, place: u8, request: u8, unit: u8) -> Then {
+        let client = &mut self.clients[usize::from(c)];
+        client.dirty = true;
+        let i = usize::from(client.live[usize::from(place)]);
+        let chain = &self.chains[i];
+        if client.open_operation.is_some() && chain.operations == client.times.len() as u32 {
+            self.invoked(c);
+        }
+        let chain = &mut self.chains[i];
+        let r = &mut chain.requests[usize::from(request)];
+        let (from, to) = r.unit(unit, self.unit);
+        self.footprint.from = from;
+        self.footprint.to = to;
+        if r.left() >= 3 {
+            self.footprint.inner = Some((place, request));
+        }
+        let mut changed = false;
+        match r.kind {
+            Kind::Read => {
+                let bytes = self.mem.read(from, to);
+                let hash = Fp::bytes(bytes);
+                if let Some(buffer) = &mut r.buffer {
+                    buffer[(from - r.at) as usize..(to - r.at) as usize].copy_from_slice(bytes);
+                }
+                let mut part = Fp::seed(u64::from(unit));
+                part.fold2(hash);
+                r.seen.xor(part);
+                chain.seen.push(Seen { from, to, content: hash.a });
+                r.done |= 1 << unit;
+            }
+            Kind::Word => {
+                r.old = self.mem.word(from);
+                chain.seen.push(Seen { from, to, content: Fp::bytes(self.mem.read(from, to)).a });
+                r.done |= 1;
+            }
+            Kind::Write => {
+                self.footprint.writes = true;
+                let at = (r.data + from - r.at) as usize;
+                changed = self.mem.write(from, &chain.data[at..at + (to - from) as usize]);
+                r.done |= 1 << unit;
+            }
+            Kind::Cas | Kind::MaskedCas | Kind::Faa => {
+                // Both steps of a racy atomic count as writing: they exclude other atomics.
+                self.footprint.writes = true;
+                let second = r.half;
+                if !second {
+                    r.old = self.mem.word(from);
+                    let swaps = r.kind == Kind::Faa || r.operands.matches(r.old);
+                    r.new = match r.kind {
+                        Kind::Faa => r.old.wrapping_add(r.operands.swap),
+                        _ if swaps => r.operands.apply(r.old),
+                        _ => r.old,
+                    };
+                    let racy = self.knobs.atomic_vs_write == AtomicVsWrite::Racy;
+                    r.half = racy && (swaps || self.knobs.failed_cas == FailedCas::WritesBack);
+                    if r.half {
+                        self.held.push(from);
+                    }
+                }
+                if second || !r.half {
+                    if second {
+                        r.half = false;
+                        self.held.retain(|&w| w != from);
+                    }
+                    changed = self.mem.write(from, &r.new.to_le_bytes());
+                    chain.seen.push(Seen { from, to, content: Fp::bytes(self.mem.read(from, to)).a });
+                    r.done |= 1;
+                }
+            }
+        }
+        if r.left() == 0 {
+            r.finished = true;
+            chain.left -= 1;
+        }
+        let ended = chain.left == 0;
+        let node = chain.node;
+        if changed {
+            self.note_change(from, to);
+        }
+        if ended { self.complete(c, node) } else { Then::Nothing }
+    }
+
+    /// Wakes whoever waits for a change here.
+    fn note_change(&mut self, from: u32, to: u32) {
+        for (d, client) in self.clients.iter_mut().enumerate() {
+            if client.paused && !client.ready && client.watch.iter().any(|s| s.from < to && from < s.to) {
+                client.ready = true;
+                client.dirty = true;
+                self.footprint.clients |= 1 << d;
+            }
+        }
+    }
+
+    /// Completions come in order: the first chains of the queue pair that have run are done. The client is polled at
+    /// once if it waits for one of them: the earliest response is the strongest demand.
+    pub(super) fn complete(&mut self, c: u8, node: u16) -> Then {
+        let mut polls = false;
+        let mut closed = false;
+        for &i in &self.clients[usize::from(c)].live {
+            let chain = &mut self.chains[usize::from(i)];
+            if chain.node != node || chain.done {
+                continue;
+            }
+            if chain.left > 0 {
+                break;
+            }
+            chain.done = true;
+            polls |= chain.awaited;
+            closed |= chain.closed;
+        }
+        if closed {
+            self.sweep(c);
+        }
+        if polls { Then::Poll(c) } else { Then::Nothing }
+    }
+
+    /// Whether something of `watch` has changed since it was read.
+    pub(super) fn has_changed(&self, watch: &[Seen]) -> bool {
+        watch.iter().any(|s| Fp::bytes(self.mem.read(s.from, s.to)).a != s.content)
+    }
+}

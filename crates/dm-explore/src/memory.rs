@@ -1,0 +1,124 @@
+//! Remote memory of all nodes as one flat run of bytes, hashed as it changes and reset by what changed.
+
+use dm_verbs::{ChipPtr, LINE, NodeId, Place, RemotePtr, Space, VerbErrorKind};
+
+use crate::fp::Fp;
+
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    node: u16,
+    space: Space,
+    base: u32,
+    bytes: u32,
+}
+
+/// All memory. Regions are line-aligned, so that alignment in a region is alignment here.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    bytes: Vec<u8>,
+    /// What a reset restores.
+    image: Vec<u8>,
+    /// Words that changed since the reset; some more than once.
+    dirty: Vec<u32>,
+    regions: Vec<Region>,
+    /// Of the difference to the image: an exclusive or over all words, kept up with every change.
+    pub(crate) hash: Fp,
+}
+
+impl Memory {
+    pub(crate) fn new(nodes: u16, host_bytes: u64, chip_bytes: u64) -> Self {
+        let mut regions = Vec::new();
+        let mut base = 0u32;
+        for node in 0..nodes {
+            for (space, bytes) in [(Space::Host, host_bytes), (Space::Chip, chip_bytes)] {
+                let bytes = u32::try_from(bytes).expect("the explorer's memory nodes are small");
+                regions.push(Region { node, space, base, bytes });
+                base = base.checked_add(bytes.next_multiple_of(LINE as u32)).expect("memory fits 32 bits");
+            }
+        }
+        Self {
+            bytes: vec![0; base as usize],
+            image: vec![0; base as usize],
+            dirty: Vec::new(),
+            regions,
+            hash: Fp::default(),
+        }
+    }
+
+    /// The present content becomes what a reset restores.
+    pub(crate) fn keep(&mut self) {
+        self.image.copy_from_slice(&self.bytes);
+        self.dirty.clear();
+        self.hash = Fp::default();
+    }
+
+    pub(crate) fn reset(&mut self) {
+        for word in self.dirty.drain(..) {
+            let at = word as usize * 8;
+            self.bytes[at..at + 8].copy_from_slice(&self.image[at..at + 8]);
+        }
+        self.hash = Fp::default();
+    }
+
+    pub(crate) fn size(&self, node: u16, space: Space) -> Option<u64> {
+        self.regions.iter().find(|r| r.node == node && r.space == space).map(|r| u64::from(r.bytes))
+    }
+
+    /// Where `len` bytes at `at` lie.
+    pub(crate) fn flat(&self, at: Place, len: usize) -> Result<u32, VerbErrorKind> {
+        let i = usize::from(at.node().0) * 2 + usize::from(at.space() == Space::Chip);
+        let region = self.regions.get(i).ok_or(VerbErrorKind::NoSuchNode)?;
+        let end = at.offset().checked_add(len as u64);
+        if end.is_none_or(|end| end > u64::from(region.bytes)) {
+            return Err(VerbErrorKind::OutOfBounds { size: u64::from(region.bytes) });
+        }
+        Ok(region.base + at.offset() as u32)
+    }
+
+    /// The address of flat byte `flat`.
+    pub(crate) fn place(&self, flat: u32) -> Place {
+        let region = self.regions.iter().rev().find(|r| r.base <= flat && r.bytes > 0);
+        let Some(region) = region else { return RemotePtr::NULL.into() };
+        let offset = u64::from(flat - region.base);
+        match region.space {
+            Space::Host => RemotePtr::new(NodeId(region.node), offset).unwrap_or(RemotePtr::NULL).into(),
+            Space::Chip => ChipPtr::new(NodeId(region.node), offset).unwrap_or(ChipPtr::NULL).into(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn read(&self, from: u32, to: u32) -> &[u8] {
+        &self.bytes[from as usize..to as usize]
+    }
+
+    #[inline]
+    pub(crate) fn word(&self, at: u32) -> u64 {
+        let mut word = [0; 8];
+        word.copy_from_slice(&self.bytes[at as usize..at as usize + 8]);
+        u64::from_le_bytes(word)
+    }
+
+    /// Writes within one unit; true if anything changed.
+    #[inline]
+    pub(crate) fn write(&mut self, at: u32, bytes: &[u8]) -> bool {
+        let mut changed = false;
+        let (mut at, mut rest) = (at, bytes);
+        while !rest.is_empty() {
+            let room = (8 - at as usize % 8).min(rest.len());
+            let (now, later) = rest.split_at(room);
+            let word = at / 8;
+            let old = self.word(word * 8);
+            self.bytes[at as usize..at as usize + room].copy_from_slice(now);
+            let new = self.word(word * 8);
+            if old != new {
+                changed = true;
+                self.dirty.push(word);
+                self.hash.xor(Fp::at(u64::from(word), old));
+                self.hash.xor(Fp::at(u64::from(word), new));
+            }
+            at += room as u32;
+            rest = later;
+        }
+        changed
+    }
+}

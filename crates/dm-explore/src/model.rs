@@ -1,0 +1,460 @@
+//! Models: clients, memory, what must hold; and running them.
+
+use core::cell::RefCell;
+use core::fmt;
+use core::future::Future;
+use core::hash::Hash;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use std::rc::Rc;
+
+use dm_history::{History, Limits, Operation, Spec, Verdict as Explained};
+use dm_verbs::Place;
+
+use crate::client::{Client, Recorded};
+use crate::endpoint::Endpoint;
+use crate::knobs::Knobs;
+use crate::machine::Machine;
+use crate::machine::client::Status;
+use crate::memory::Memory;
+use crate::runner::{ClientFuture, Program};
+use crate::search::{self, BadReplay, Search};
+use crate::spec::NoSpec;
+use crate::trace::Trace;
+use crate::verdict::{Counterexample, Failure, Verdict};
+
+/// Bytes of host memory per memory node unless said otherwise.
+pub const DEFAULT_HOST_BYTES: u64 = 16 << 10;
+/// Bytes of on-chip memory per memory node unless said otherwise.
+pub const DEFAULT_CHIP_BYTES: u64 = 256;
+/// Most clients of a model.
+pub const CLIENTS_MAX: usize = 32;
+
+type Setup = Box<dyn Fn(Endpoint) -> ClientFuture>;
+type Begin<S, P> = Box<dyn Fn(Client<S, P>) -> ClientFuture>;
+type Open<S> = Box<dyn Fn(Endpoint, u16) -> core::pin::Pin<Box<dyn Future<Output = S>>>>;
+type Check = Box<dyn Fn(&End<'_>) -> Result<(), String>>;
+
+enum Shared<S> {
+    Made(Box<dyn Fn(u16) -> S>),
+    Opened(Open<S>),
+}
+
+/// What must hold of states.
+#[derive(Default)]
+pub(crate) struct Rules {
+    pub(crate) at_end: Vec<(&'static str, Check)>,
+    pub(crate) always: Vec<(&'static str, Check)>,
+    pub(crate) crash_may_block: bool,
+    pub(crate) names: Vec<(Place, u32, String)>,
+    pub(crate) clients: Vec<String>,
+    pub(crate) model: String,
+    pub(crate) promises: Vec<String>,
+}
+
+impl Rules {
+    pub(crate) fn broken(&self, checks: &[(&'static str, Check)], end: &End<'_>) -> Option<Failure> {
+        checks.iter().find_map(|&(name, ref check)| check(end).err().map(|why| Failure::Invariant { name, why }))
+    }
+}
+
+/// A state, as invariants see it.
+pub struct End<'a> {
+    machine: &'a Machine,
+}
+
+impl fmt::Debug for End<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("End").finish_non_exhaustive()
+    }
+}
+
+impl<'a> End<'a> {
+    pub(crate) fn new(machine: &'a Machine) -> Self {
+        Self { machine }
+    }
+
+    /// The little-endian word at `at`.
+    ///
+    /// # Panics
+    /// When there is no such memory.
+    pub fn word(&self, at: impl Into<Place>) -> u64 {
+        let at = at.into();
+        let flat = self.machine.mem.flat(at, 8).unwrap_or_else(|e| panic!("an invariant reads {at}: {e}"));
+        self.machine.mem.word(flat)
+    }
+
+    /// `len` bytes at `at`.
+    ///
+    /// # Panics
+    /// When there is no such memory.
+    pub fn bytes(&self, at: impl Into<Place>, len: u32) -> &[u8] {
+        let at = at.into();
+        let flat = self.machine.mem.flat(at, len as usize);
+        let flat = flat.unwrap_or_else(|e| panic!("an invariant reads {at}: {e}"));
+        self.machine.mem.read(flat, flat + len)
+    }
+
+    /// What client number `client` (from 0, in the order added) noted with [`Client::output`].
+    pub fn outputs(&self, client: usize) -> &[u64] {
+        self.machine.clients.get(client).map_or(&[], |c| &c.outputs)
+    }
+
+    /// Whether the client ran to its end.
+    pub fn finished(&self, client: usize) -> bool {
+        self.machine.clients.get(client).is_some_and(|c| c.status == Status::Done)
+    }
+
+    /// Whether the client crashed.
+    pub fn crashed(&self, client: usize) -> bool {
+        self.machine.clients.get(client).is_some_and(|c| c.status == Status::Crashed)
+    }
+
+    /// Whether the client was cancelled.
+    pub fn cancelled(&self, client: usize) -> bool {
+        self.machine.clients.get(client).is_some_and(|c| c.status == Status::Cancelled)
+    }
+}
+
+struct ClientSpec<S, P: Spec> {
+    compute_node: u16,
+    begin: Begin<S, P>,
+}
+
+/// A model: memory nodes, clients that share `S` on each compute node, and what their operations must look like (`P`).
+///
+/// Say what is shared and which specification holds before adding clients.
+pub struct Model<S = (), P: Spec = NoSpec> {
+    memory_nodes: u16,
+    host_bytes: u64,
+    chip_bytes: u64,
+    chunk_align: u64,
+    setup: Option<Setup>,
+    shared: Shared<S>,
+    fingerprint: Option<Box<dyn Fn(&S) -> u64>>,
+    spec: P,
+    clients: Vec<ClientSpec<S, P>>,
+    rules: Rules,
+    knobs: Knobs,
+}
+
+impl<S, P: Spec> fmt::Debug for Model<S, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model").field("name", &self.rules.model).finish_non_exhaustive()
+    }
+}
+
+impl Model {
+    /// A model with one memory node, no clients, and [`Knobs::weak`].
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            memory_nodes: 1,
+            host_bytes: DEFAULT_HOST_BYTES,
+            chip_bytes: DEFAULT_CHIP_BYTES,
+            chunk_align: 4096,
+            setup: None,
+            shared: Shared::Made(Box::new(|_| ())),
+            fingerprint: None,
+            spec: NoSpec,
+            clients: Vec::new(),
+            rules: Rules { model: name.into(), ..Rules::default() },
+            knobs: Knobs::weak(),
+        }
+    }
+}
+
+impl<S, P> Model<S, P>
+where
+    S: 'static,
+    P: Spec + 'static,
+    P::Op: Clone + Hash,
+    P::Ret: Clone + Hash,
+{
+    /// How many memory nodes (at most 8), numbered from 0.
+    #[must_use]
+    pub fn memory_nodes(mut self, n: u16) -> Self {
+        assert!((1..=8).contains(&n), "a model has 1 to 8 memory nodes");
+        self.memory_nodes = n;
+        self
+    }
+
+    /// Bytes of host and of on-chip memory per memory node. Memory that nobody changes costs nothing.
+    #[must_use]
+    pub fn memory(mut self, host_bytes: u64, chip_bytes: u64) -> Self {
+        (self.host_bytes, self.chip_bytes) = (host_bytes, chip_bytes);
+        self
+    }
+
+    /// Chunks of the control plane start at multiples of this (default 4096, the seam's promise): less makes models
+    /// smaller.
+    #[must_use]
+    pub fn chunk_align(mut self, bytes: u64) -> Self {
+        self.chunk_align = bytes;
+        self
+    }
+
+    /// Runs alone before everything else, once per search: what it leaves in memory is where each execution begins.
+    /// Its verbs complete at once.
+    #[must_use]
+    pub fn setup<F: Future<Output = ()> + 'static>(mut self, f: impl Fn(Endpoint) -> F + 'static) -> Self {
+        self.setup = Some(Box::new(move |v| Box::pin(f(v))));
+        self
+    }
+
+    /// What the clients of a compute node share, made anew for each execution when its first client starts.
+    #[must_use]
+    pub fn shared<T: 'static>(self, make: impl Fn(u16) -> T + 'static) -> Model<T, P> {
+        self.with_shared(Shared::Made(Box::new(make)))
+    }
+
+    /// The same for what has to be opened over verbs: before any client starts, on the memory that setting up left;
+    /// its verbs complete at once.
+    #[must_use]
+    pub fn shared_opened<T: 'static, F: Future<Output = T> + 'static>(
+        self,
+        open: impl Fn(Endpoint, u16) -> F + 'static,
+    ) -> Model<T, P> {
+        self.with_shared(Shared::Opened(Box::new(move |v, node| Box::pin(open(v, node)))))
+    }
+
+    fn with_shared<T>(self, shared: Shared<T>) -> Model<T, P> {
+        assert!(self.clients.is_empty(), "say what is shared before adding clients");
+        Model {
+            memory_nodes: self.memory_nodes,
+            host_bytes: self.host_bytes,
+            chip_bytes: self.chip_bytes,
+            chunk_align: self.chunk_align,
+            setup: self.setup,
+            shared,
+            fingerprint: None,
+            spec: self.spec,
+            clients: Vec::new(),
+            rules: self.rules,
+            knobs: self.knobs,
+        }
+    }
+
+    /// The hash of what a compute node shares, complete as `dm_sync::Fingerprint` asks. Without it the order of all
+    /// sections counts, which is always sound; with it states merge, and soundness is in the hash.
+    #[must_use]
+    pub fn fingerprint(mut self, f: impl Fn(&S) -> u64 + 'static) -> Self {
+        self.rules.promises.push("the fingerprint of shared state leaves nothing out".to_owned());
+        self.fingerprint = Some(Box::new(f));
+        self
+    }
+
+    /// What recorded operations ([`Client::op`]) must be linearizable against.
+    #[must_use]
+    pub fn spec<Q: Spec>(self, spec: Q) -> Model<S, Q> {
+        assert!(self.clients.is_empty(), "say the specification before adding clients");
+        Model {
+            memory_nodes: self.memory_nodes,
+            host_bytes: self.host_bytes,
+            chip_bytes: self.chip_bytes,
+            chunk_align: self.chunk_align,
+            setup: self.setup,
+            shared: self.shared,
+            fingerprint: self.fingerprint,
+            spec,
+            clients: Vec::new(),
+            rules: self.rules,
+            knobs: self.knobs,
+        }
+    }
+
+    /// Adds a client on a compute node; its future is its program. Ids are 1, 2, … in the order added.
+    #[must_use]
+    pub fn client<F: Future<Output = ()> + 'static>(
+        mut self,
+        name: impl Into<String>,
+        compute_node: u16,
+        begin: impl Fn(Client<S, P>) -> F + 'static,
+    ) -> Self {
+        assert!(self.clients.len() < CLIENTS_MAX, "a model has at most {CLIENTS_MAX} clients");
+        assert!(compute_node < 64, "compute nodes are numbered below 64");
+        self.rules.clients.push(name.into());
+        self.clients.push(ClientSpec { compute_node, begin: Box::new(move |c| Box::pin(begin(c))) });
+        self
+    }
+
+    /// Names `bytes` bytes at `at` in counterexamples.
+    #[must_use]
+    pub fn place(mut self, at: impl Into<Place>, bytes: u32, name: impl Into<String>) -> Self {
+        self.rules.names.push((at.into(), bytes, name.into()));
+        self
+    }
+
+    /// Must hold when nothing is left to happen.
+    #[must_use]
+    pub fn invariant(
+        mut self,
+        name: &'static str,
+        f: impl Fn(&End<'_>) -> Result<(), String> + 'static,
+    ) -> Self {
+        self.rules.at_end.push((name, Box::new(f)));
+        self
+    }
+
+    /// Must hold in every state.
+    #[must_use]
+    pub fn always(mut self, name: &'static str, f: impl Fn(&End<'_>) -> Result<(), String> + 'static) -> Self {
+        self.rules.always.push((name, Box::new(f)));
+        self
+    }
+
+    /// Clients that wait for ever are no failure once somebody crashed.
+    #[must_use]
+    pub fn crash_may_block(mut self) -> Self {
+        self.rules.crash_may_block = true;
+        self.rules.promises.push("clients may wait for ever for a crashed one".to_owned());
+        self
+    }
+
+    /// Prints `assumption` beside every result.
+    #[must_use]
+    pub fn assuming(mut self, assumption: impl Into<String>) -> Self {
+        self.rules.promises.push(assumption.into());
+        self
+    }
+
+    /// The freedoms of the RNIC to explore.
+    #[must_use]
+    pub fn knobs(mut self, knobs: Knobs) -> Self {
+        self.knobs = knobs;
+        self
+    }
+
+    /// Explores.
+    ///
+    /// # Panics
+    /// When the model itself is wrong: setting up fails or waits for ever.
+    pub fn run(&self, search: Search) -> Verdict {
+        self.run_with(&self.knobs, search)
+    }
+
+    /// Explores with other knobs: for running a matrix of them.
+    ///
+    /// # Panics
+    /// As [`Model::run`].
+    pub fn run_with(&self, knobs: &Knobs, search: Search) -> Verdict {
+        let (machine, program) = self.build(knobs);
+        search::run(machine, &program, &self.rules, &search)
+    }
+
+    /// Runs `trace` again, and tells it.
+    ///
+    /// # Errors
+    /// [`BadReplay`] if the trace is of another model or other knobs, or does not fail.
+    ///
+    /// # Panics
+    /// As [`Model::run`].
+    pub fn replay(&self, trace: &Trace) -> Result<Counterexample, BadReplay> {
+        let (machine, program) = self.build(&self.knobs);
+        search::replay(machine, &program, &self.rules, trace)
+    }
+
+    fn build(&self, knobs: &Knobs) -> (Rc<RefCell<Machine>>, Typed<'_, S, P>) {
+        let mem = Memory::new(self.memory_nodes, self.host_bytes, self.chip_bytes);
+        let nodes: Vec<u16> = self.clients.iter().map(|c| c.compute_node).collect();
+        let mut machine = Machine::new(knobs.clone(), mem, &nodes, self.memory_nodes);
+        machine.chunk_align = self.chunk_align;
+        machine.own_fingerprints = self.fingerprint.is_some();
+        let machine = Rc::new(RefCell::new(machine));
+        if let Some(setup) = &self.setup {
+            at_once(&machine, 0, &**setup);
+            machine.borrow_mut().keep();
+        }
+        let shared = (0..nodes.iter().max().map_or(0, |n| n + 1)).map(|_| None).collect();
+        let recorded = Rc::new(RefCell::new(nodes.iter().map(|_| Vec::new()).collect()));
+        (machine, Typed { model: self, shared: RefCell::new(shared), recorded })
+    }
+}
+
+/// Runs a future alone, with verbs that complete at once.
+fn at_once<T, F: Future<Output = T>>(machine: &Rc<RefCell<Machine>>, node: u16, f: impl FnOnce(Endpoint) -> F) -> T {
+    const POLLS: usize = 100_000;
+    machine.borrow_mut().immediate = true;
+    let client = machine.borrow().setup_client();
+    let mut future = pin!(f(Endpoint::new(Rc::clone(machine), client, node)));
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..POLLS {
+        if let Poll::Ready(out) = future.as_mut().poll(&mut cx) {
+            machine.borrow_mut().immediate = false;
+            return out;
+        }
+    }
+    panic!("setting up the model waits for ever");
+}
+
+/// A model in the middle of an execution.
+struct Typed<'m, S, P: Spec> {
+    model: &'m Model<S, P>,
+    shared: RefCell<Vec<Option<Rc<S>>>>,
+    recorded: Rc<RefCell<Recorded<P>>>,
+}
+
+impl<S, P> Program for Typed<'_, S, P>
+where
+    S: 'static,
+    P: Spec + 'static,
+    P::Op: Clone + Hash,
+    P::Ret: Clone + Hash,
+{
+    fn reset(&self) {
+        self.shared.borrow_mut().fill(None);
+        self.recorded.borrow_mut().iter_mut().for_each(Vec::clear);
+    }
+
+    fn open_shared(&self, machine: &Rc<RefCell<Machine>>) {
+        let Shared::Opened(open) = &self.model.shared else { return };
+        for client in &self.model.clients {
+            let node = client.compute_node;
+            let slot = usize::from(node);
+            if self.shared.borrow()[slot].is_none() {
+                let made = at_once(machine, node, |v| open(v, node));
+                self.shared.borrow_mut()[slot] = Some(Rc::new(made));
+            }
+        }
+    }
+
+    fn start(&self, machine: &Rc<RefCell<Machine>>, client: u8) -> ClientFuture {
+        let spec = &self.model.clients[usize::from(client)];
+        let node = spec.compute_node;
+        let mut shared = self.shared.borrow_mut();
+        let slot = &mut shared[usize::from(node)];
+        let shared = match (&slot, &self.model.shared) {
+            (None, Shared::Made(make)) => slot.insert(Rc::new(make(node))),
+            _ => slot.as_mut().expect("opened before anybody starts"),
+        };
+        (spec.begin)(Client {
+            verbs: Endpoint::new(Rc::clone(machine), client, node),
+            shared: Rc::clone(shared),
+            recorded: Rc::clone(&self.recorded),
+        })
+    }
+
+    fn fingerprint(&self, node: u16) -> Option<u64> {
+        let f = self.model.fingerprint.as_ref()?;
+        self.shared.borrow()[usize::from(node)].as_ref().map(|s| f(s))
+    }
+
+    fn check_history(&self, machine: &Machine) -> Result<(), String> {
+        let recorded = self.recorded.borrow();
+        let mut history = History::new();
+        for (c, operations) in recorded.iter().enumerate() {
+            for ((op, ret), times) in operations.iter().zip(&machine.clients[c].times) {
+                let Some(invoked) = times.invoked else { continue };
+                history.push(Operation {
+                    client: c as u32,
+                    op: op.clone(),
+                    invoked: u64::from(invoked),
+                    returned: ret.clone().zip(times.returned).map(|(ret, at)| (u64::from(at), ret)),
+                });
+            }
+        }
+        match dm_history::check(&self.model.spec, &history, Limits::default()) {
+            Explained::Linearizable(_) => Ok(()),
+            other => Err(other.to_string()),
+        }
+    }
+}

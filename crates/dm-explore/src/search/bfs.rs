@@ -1,0 +1,90 @@
+//! Breadth-first: the first failing run is a shortest one.
+
+use std::collections::VecDeque;
+
+use super::{Cut, End, Walk, choice};
+use crate::fp::FpSet;
+use crate::step::Answers;
+use crate::trace::{Choice, Trace};
+
+/// A state, as the choice that led to it from another.
+struct Node {
+    parent: u32,
+    depth: u32,
+    choice: Choice,
+}
+
+/// Explores level by level, with a cache and without sleep sets; runs of `below` steps and more are left out.
+pub(crate) fn search(walk: &mut Walk<'_>, below: Option<usize>) -> End {
+    let root = Choice { index: 0, answers: Answers::default() };
+    let mut nodes = vec![Node { parent: u32::MAX, depth: 0, choice: root }];
+    let mut visited = FpSet::default();
+    let mut queue = VecDeque::from([0u32]);
+    let mut path = Vec::new();
+    while let Some(number) = queue.pop_front() {
+        path_to(&nodes, number, &mut path);
+        if below.is_some_and(|b| path.len() + 1 >= b) {
+            return End::Done;
+        }
+        run(walk, &path);
+        if number == 0
+            && let Some(failure) = walk.offer()
+        {
+            return End::Found { failure, trace: Trace::default(), shortest: true };
+        }
+        let mut offered = Vec::new();
+        walk.runner.offer(&mut offered);
+        let mut here = true;
+        for (index, &step) in offered.iter().enumerate() {
+            let mut answers = Some(Answers::default());
+            while let Some(given) = answers {
+                if !core::mem::take(&mut here) {
+                    run(walk, &path);
+                }
+                if let Some(cut) = walk.cut(path.len() + 1) {
+                    return End::Cut(cut);
+                }
+                let taken = walk.runner.take(step, given);
+                answers = taken.asked.next();
+                let last = choice(index, taken.asked);
+                let failure = walk.runner.failure(&taken.footprint);
+                if failure.is_none() {
+                    walk.runner.history_is_good(&taken.footprint);
+                    if !visited.insert(walk.runner.fingerprint()) {
+                        continue;
+                    }
+                }
+                if let Some(failure) = failure.or_else(|| walk.offer()) {
+                    path.push(last);
+                    return End::Found { failure, trace: Trace(path), shortest: true };
+                }
+                walk.states += 1;
+                let Ok(new) = u32::try_from(nodes.len()) else { return End::Cut(Cut::States) };
+                nodes.push(Node { parent: number, depth: path.len() as u32 + 1, choice: last });
+                queue.push_back(new);
+            }
+        }
+    }
+    End::Done
+}
+
+fn path_to(nodes: &[Node], number: u32, path: &mut Vec<Choice>) {
+    path.clear();
+    let mut at = number as usize;
+    path.reserve(nodes[at].depth as usize);
+    while nodes[at].parent != u32::MAX {
+        path.push(nodes[at].choice);
+        at = nodes[at].parent as usize;
+    }
+    path.reverse();
+}
+
+fn run(walk: &mut Walk<'_>, path: &[Choice]) {
+    walk.runner.reset();
+    let mut offered = core::mem::take(&mut walk.offered);
+    for c in path {
+        walk.runner.offer(&mut offered);
+        walk.runner.take(offered[usize::from(c.index)], c.answers);
+    }
+    walk.offered = offered;
+}

@@ -1,0 +1,97 @@
+//! At random: uniformly, or by priorities that change a few times (PCT).
+
+use super::{End, Walk, choice};
+use crate::fp::Fp;
+use crate::step::{Answers, Step, StepKind};
+use crate::trace::{Choice, Trace};
+
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.next()) * n as u128) >> 64) as usize
+    }
+}
+
+/// Who acts: a client's program, its queues, or its faults.
+fn agent(step: Step) -> usize {
+    let part = match step.kind {
+        StepKind::Unit { .. } => 1,
+        StepKind::Cancel | StepKind::Crash | StepKind::Lose => 2,
+        _ => 0,
+    };
+    usize::from(step.client) * 3 + part
+}
+
+/// Priorities of one run.
+struct Pct {
+    priorities: Vec<u64>,
+    changes: Vec<u32>,
+}
+
+impl Pct {
+    fn new(rng: &mut Rng, agents: usize, depth: u32, length: u32) -> Self {
+        let high = 1 << 32;
+        let priorities = (0..agents).map(|_| high + (rng.next() >> 33)).collect();
+        let changes = (1..depth).map(|_| rng.below(length.max(1) as usize) as u32).collect();
+        Self { priorities, changes }
+    }
+
+    fn choose(&mut self, rng: &mut Rng, offered: &[Step], at: u32) -> usize {
+        let best = |p: &Self| offered.iter().map(|&s| p.priorities[agent(s)]).max().unwrap_or(0);
+        for i in 0..self.changes.len() {
+            if self.changes[i] == at {
+                let top = best(self);
+                if let Some(p) = self.priorities.iter_mut().find(|p| **p == top) {
+                    *p = i as u64;
+                }
+            }
+        }
+        let top = best(self);
+        let mine: Vec<usize> = (0..offered.len()).filter(|&i| self.priorities[agent(offered[i])] == top).collect();
+        mine[rng.below(mine.len())]
+    }
+}
+
+pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>) -> End {
+    let agents = usize::from(walk.runner.machine.borrow().setup_client()) * 3;
+    let mut longest = 32;
+    for run in 0..runs {
+        let mut rng = Rng(Fp::at(seed, run).a);
+        let mut pct = pct.map(|depth| Pct::new(&mut rng, agents, depth, longest));
+        let mut path: Vec<Choice> = Vec::new();
+        walk.runner.reset();
+        loop {
+            if let Some(failure) = walk.offer() {
+                return End::Found { failure, trace: Trace(path), shortest: false };
+            }
+            if walk.offered.iter().all(|s| !s.is_progress()) {
+                break;
+            }
+            if let Some(cut) = walk.cut(path.len()) {
+                return End::Cut(cut);
+            }
+            let index = match &mut pct {
+                Some(pct) => pct.choose(&mut rng, &walk.offered, path.len() as u32),
+                None => rng.below(walk.offered.len()),
+            };
+            // Sixty answers at random; a step uses as many as it asks for.
+            let answers = Answers { bits: rng.next() & ((1 << Answers::MAX) - 1), count: Answers::MAX };
+            let taken = walk.runner.take(walk.offered[index], answers);
+            path.push(choice(index, taken.asked));
+            if let Some(failure) = walk.runner.failure(&taken.footprint) {
+                return End::Found { failure, trace: Trace(path), shortest: false };
+            }
+            walk.runner.history_is_good(&taken.footprint);
+        }
+        longest = longest.max(path.len() as u32);
+    }
+    End::Done
+}

@@ -1,0 +1,235 @@
+//! The explorer checked against itself: random programs, whose sets of end states and verdicts must not depend on how
+//! the states are gone through.
+
+use core::mem::discriminant;
+use std::rc::Rc;
+
+use dm_explore::{Client, Elapsed, Knobs, Model, Register, RegisterOp, Search, Verdict};
+use dm_sync::Mutex;
+use dm_verbs::{AtomicUnit, AtomicVsWrite, CasThenRead, Env, FailedCas, LineOrder, LocalStep, Nanos, NodeId, RemotePtr};
+use dm_verbs::{Verbs, Why};
+
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) ^ (self.0 >> 47)
+    }
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+    fn flip(&mut self) -> bool {
+        self.next() & 1 == 0
+    }
+}
+
+/// A few words in two lines, so that requests of 16 and of 80 bytes have several units.
+fn word(i: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(0), 64 + [0, 8, 56, 64, 72][i as usize % 5]).unwrap()
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Read { at: u64, len: u32 },
+    Write { at: u64, words: usize, value: u64 },
+    Cas { at: u64, compare: u64, swap: u64 },
+    Faa { at: u64 },
+    /// Posted, never awaited.
+    Post { at: u64, value: u64 },
+    CasThenRead { at: u64, read: u64 },
+    /// Two chains in flight; the second is awaited first.
+    Both { a: u64, b: u64 },
+    Chain { at: u64, fence: bool },
+    Local,
+    /// Repeats until the word is not zero.
+    Until { at: u64 },
+    Time { at: u64 },
+    RegisterWrite { value: u64 },
+    RegisterRead,
+}
+
+fn act(rng: &mut Rng, registers: bool) -> Act {
+    if registers {
+        return if rng.flip() { Act::RegisterWrite { value: 1 + rng.below(2) } } else { Act::RegisterRead };
+    }
+    let (at, value) = (rng.below(5), rng.below(3));
+    match rng.below(16) {
+        0 | 1 => Act::Read { at: 0, len: [8, 16, 80][rng.below(3) as usize] },
+        2 | 3 => Act::Write { at, words: 1 + rng.below(2) as usize, value },
+        4 | 5 => Act::Cas { at, compare: value, swap: value + 1 },
+        6 => Act::Faa { at },
+        7 => Act::Post { at, value },
+        8 => Act::CasThenRead { at, read: rng.below(5) },
+        9 => Act::Both { a: at, b: rng.below(5) },
+        10 => Act::Chain { at, fence: rng.flip() },
+        11 | 12 => Act::Local,
+        13 => Act::Until { at },
+        _ => Act::Time { at },
+    }
+}
+
+type Shared = Mutex<u64>;
+type Program = Client<Shared, Register<(u64, u64)>>;
+
+async fn perform(c: &Program, act: &Act) {
+    let v = c.verbs();
+    match *act {
+        Act::Read { at, len } => drop(v.read(word(at), len).await.unwrap()),
+        Act::Write { at, words, value } => {
+            let bytes: Vec<u8> = (0..words).flat_map(|_| value.to_le_bytes()).collect();
+            v.write(word(at), &bytes).await.unwrap();
+        }
+        Act::Cas { at, compare, swap } => {
+            // What it saw decides what it does.
+            if v.cas(word(at), compare, swap).await.unwrap() == compare {
+                v.write(word(at + 1), &[7; 8]).await.unwrap();
+            }
+        }
+        Act::Faa { at } => drop(v.faa(word(at), 1).await.unwrap()),
+        Act::Post { at, value } => v.write(word(at), &value.to_le_bytes()).detach(),
+        Act::CasThenRead { at, read } => {
+            let _ = v.chain(NodeId(0)).cas(word(at), 0, 5).read(word(read), 16).post().await.unwrap();
+        }
+        Act::Both { a, b } => {
+            let (first, second) = (v.read(word(a), 16), v.word(word(b)));
+            let seen = second.await.unwrap();
+            v.write(word(a), &seen.to_le_bytes()).detach();
+            let _ = first.await.unwrap();
+        }
+        Act::Chain { at, fence } => {
+            let chain = v.chain(NodeId(0)).read(word(at), 8);
+            let chain = if fence { chain.fence() } else { chain };
+            let _ = chain.write_word(word(at), 9).post().await.unwrap();
+        }
+        Act::Local => {
+            v.local(LocalStep::Section).await;
+            let me = u64::from(v.client().0);
+            let seen = c.shared().with(|x| {
+                *x = *x * 3 + me;
+                *x
+            });
+            if seen.is_multiple_of(2) {
+                v.write(word(0), &seen.to_le_bytes()).await.unwrap();
+            }
+        }
+        Act::Until { at } => {
+            let mut retry = v.retry(100);
+            while v.word(word(at)).await.unwrap() == 0 {
+                if retry.again(word(at), Why::Raced).await.is_err() {
+                    return;
+                }
+            }
+        }
+        Act::Time { at } => {
+            if v.elapsed(Nanos(0), Nanos(1)) {
+                v.faa(word(at), 2).await.unwrap();
+            }
+        }
+        Act::RegisterWrite { value } => {
+            let bytes: Vec<u8> = [value, value].iter().flat_map(|w| w.to_le_bytes()).collect();
+            c.op(RegisterOp::Write((value, value)), async {
+                v.write(word(0), &bytes).await.unwrap();
+                None
+            })
+            .await;
+        }
+        Act::RegisterRead => {
+            c.op(RegisterOp::Read, async {
+                let bytes = v.read(word(0), 16).await.unwrap();
+                let half = |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().unwrap());
+                Some((half(0), half(1)))
+            })
+            .await;
+        }
+    }
+}
+
+fn knobs(rng: &mut Rng) -> Knobs {
+    let order = |rng: &mut Rng| if rng.flip() { LineOrder::Any } else { LineOrder::Increasing };
+    Knobs {
+        read_lines: order(rng),
+        write_lines: order(rng),
+        unit: if rng.flip() { AtomicUnit::Word } else { AtomicUnit::Line },
+        write_overtakes: rng.flip(),
+        cas_then_read: [CasThenRead::AnyLineFirst, CasThenRead::WholeReadFirst, CasThenRead::InOrder]
+            [rng.below(3) as usize],
+        atomic_vs_write: if rng.flip() { AtomicVsWrite::Racy } else { AtomicVsWrite::Serialised },
+        failed_cas: if rng.flip() { FailedCas::WritesBack } else { FailedCas::LeavesAlone },
+        elapsed: if rng.flip() { Elapsed::Free } else { Elapsed::Never },
+        crashes: u8::from(rng.below(4) == 0),
+        cancels: u8::from(rng.below(4) == 0),
+        ..Knobs::weak()
+    }
+}
+
+/// A random model. In every fourth the clients read and write a two-word register and are recorded.
+fn model(seed: u64) -> Model<Shared, Register<(u64, u64)>> {
+    let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    rng.next();
+    let registers = seed.is_multiple_of(4);
+    let knobs = knobs(&mut rng);
+    let clients = 2 + rng.below(2);
+    let mut model = Model::new(format!("random {seed}"))
+        .shared(|_| Shared::new(1))
+        .spec(Register((0, 0)))
+        .crash_may_block()
+        .knobs(knobs);
+    for i in 0..clients {
+        let length = if clients == 2 { 1 + rng.below(3) } else { 1 };
+        let acts: Rc<Vec<Act>> = Rc::new((0..length).map(|_| act(&mut rng, registers)).collect());
+        let node = rng.below(2) as u16;
+        model = model.client(format!("{i} {acts:?}"), node, move |c| {
+            let acts = Rc::clone(&acts);
+            async move {
+                for act in &*acts {
+                    perform(&c, act).await;
+                }
+            }
+        });
+    }
+    model
+}
+
+/// What must not depend on the search.
+fn found(verdict: &Verdict) -> Result<(u64, (u64, u64)), std::mem::Discriminant<dm_explore::Failure>> {
+    match verdict {
+        Verdict::Counterexample(found) => Err(discriminant(&found.failure)),
+        other => Ok((other.report().ends, other.report().ends_hash)),
+    }
+}
+
+#[test]
+fn all_searches_find_the_same_ends_and_the_same_verdict() {
+    let (mut agreed, mut failing, mut too_big, mut saved) = (0, 0, 0, (0, 0));
+    for seed in 0..1_500 {
+        let model = model(seed);
+        let naive = model.run(Search::naive().steps(150_000).unshortened());
+        if matches!(naive, Verdict::Truncated { .. }) {
+            too_big += 1;
+            continue;
+        }
+        let (want, cached) = (found(&naive), model.run(Search::cached().unshortened()));
+        let both = model.run(Search::exhaustive().unshortened());
+        let sleeping = model.run(Search::sleeping().unshortened());
+        let breadth = model.run(Search::shortest());
+        for other in [&cached, &both, &sleeping, &breadth] {
+            // Which of several failures is found first does depend on the search.
+            let same = match (&want, found(other)) {
+                (Err(_), Err(_)) => true,
+                (want, got) => *want == got,
+            };
+            assert!(same, "seed {seed}\nnaive: {naive}\nother: {other}\n{model:?}");
+        }
+        if naive.is_pass() {
+            assert_eq!(cached.report().states, both.report().states, "sleep sets leave out steps, never states");
+            saved.0 += cached.report().steps;
+            saved.1 += both.report().steps;
+        } else {
+            failing += 1;
+        }
+        agreed += 1;
+    }
+    println!("{agreed} programs agree, {failing} of them failing; {too_big} too big; steps {saved:?}");
+    assert!(agreed > 700 && failing > 50, "{agreed} {failing}");
+}
