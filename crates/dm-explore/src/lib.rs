@@ -1,6 +1,7 @@
 //! The explorer: every interleaving of every verb's micro-steps, behind the same seam that the shipped code runs on.
 #![forbid(unsafe_code)]
 
+mod chart;
 mod client;
 mod endpoint;
 mod fp;

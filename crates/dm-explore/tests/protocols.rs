@@ -120,6 +120,7 @@ fn bookend_versions_fail_even_in_increasing_order() {
     let found = bookend(LineOrder::Increasing, LineOrder::Increasing).run(Search::exhaustive()).expect_counterexample();
     println!("{found}");
     // Both start, then the six micro-steps of the reader that overtakes the writer; the check comes with the last.
+    println!("{}", found.chart());
     assert_eq!(found.steps.len(), 8, "{found}");
     assert!(!bookend(LineOrder::Any, LineOrder::Any).run(Search::exhaustive()).is_pass());
     // Atomic lines hide it: the node lies in one line.

@@ -204,6 +204,8 @@ impl Machine {
                 Then::Poll(c)
             }
             StepKind::Cancel => {
+                // What its guards do from here on is because of this.
+                client.seen.fold(9);
                 self.faults.1 += 1;
                 self.footprint.fault = true;
                 Then::Drop(c)
