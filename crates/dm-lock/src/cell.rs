@@ -1,6 +1,8 @@
 //! The remote side of one lock: how its word (or, with T-S13, its lane) is taken, released and undone.
 
-use dm_verbs::{Capability, Chain, ClientId, MaskedCas, Old, Open, Outputs, Place, Refused, Then, Verbs};
+use dm_verbs::{
+    Capability, Chain, ClientId, MaskedCas, Old, Open, Outputs, Place, Refused, RemotePtr, Space, Then, Verbs,
+};
 
 use crate::word::TAG_MASK;
 use crate::{LockOptions, LockPlace, LockWord, ReleaseBy};
@@ -27,7 +29,7 @@ impl Plan {
         let caps = v.caps(word.node());
         options.check(&caps)?;
         let serialised = caps.has(Capability::AtomicVsWriteSerialised);
-        let on_chip = word.space() == dm_verbs::Space::Chip;
+        let on_chip = word.space() == Space::Chip;
         Ok(Self {
             masked: caps.has(Capability::MaskedAtomics),
             //= docs/protocol/lock.md L3
@@ -159,7 +161,19 @@ impl Cell {
     /// another release came first, in whatever order they land.
     pub(crate) fn abandon<V: Verbs>(self, v: &V, raw: u64, payload: u32) {
         //= docs/protocol/lock.md L8
-        self.atomic_release(v.chain(self.place.node()), raw, payload, Release::Cas)
+        let node = self.place.node();
+        let chain = v.chain(node);
+        let flushed = self.place.space() == Space::Host || v.caps(node).has(Capability::HostBeforeChip);
+        if flushed {
+            return self
+                .atomic_release(chain, raw, payload, Release::Cas)
+                .post()
+                .detach();
+        }
+        // What this client wrote to the host may land after an atomic on the chip, and can't be awaited here. A READ
+        // of the host comes after those WRITEs, and the fence waits for its answer.
+        let host = RemotePtr::new(node, 0).unwrap_or(RemotePtr::NULL);
+        self.atomic_release(chain.word(host).fence(), raw, payload, Release::Cas)
             .post()
             .detach();
     }
@@ -237,6 +251,6 @@ impl LockOptions {
 
     /// Whether the options ask for a lock in this space.
     pub(crate) fn wants(&self, word: Place) -> bool {
-        (word.space() == dm_verbs::Space::Chip) == (self.place == LockPlace::Chip)
+        (word.space() == Space::Chip) == (self.place == LockPlace::Chip)
     }
 }

@@ -45,6 +45,16 @@ pub enum LockError {
     },
 }
 
+impl LockError {
+    /// This, after data was written back: never one that claims no effect.
+    pub(crate) fn after_effect(self) -> Self {
+        match self {
+            Self::Verb(e) => Self::Verb(e.after_effect()),
+            other => other,
+        }
+    }
+}
+
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

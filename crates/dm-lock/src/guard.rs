@@ -113,13 +113,15 @@ impl<'a, V: Verbs> Guard<'a, V> {
             }
             //= docs/protocol/lock.md L4
             chain.post().await?;
-            return self.hand_over_or_unlock().await;
+            let given = self.hand_over_or_unlock().await;
+            return given.map_err(LockError::after_effect);
         }
         if self.target.plan.combine {
             return self.unlock_behind(chain).await;
         }
         chain.post().await?;
-        self.unlock_behind(self.v.chain(self.place().node())).await
+        let unlocked = self.unlock_behind(self.v.chain(self.place().node())).await;
+        unlocked.map_err(LockError::after_effect)
     }
 
     /// Gives the lock back with nothing written: to the next client of this compute node without any verb, or else

@@ -1,6 +1,6 @@
 //! Several locks at once, in an order that never deadlocks.
 
-use dm_verbs::{Chain, NodeId, Open, RemotePtr, Verbs};
+use dm_verbs::{Chain, NodeId, Open, RemotePtr, VerbError, Verbs};
 use smallvec::SmallVec;
 
 use crate::cell::Release;
@@ -84,7 +84,7 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
         if !self.guards.iter().all(|g| g.plan().combine) {
             let tickets: SmallVec<[_; INLINE]> = chains.drain(..).map(|(_, chain)| chain.post()).collect();
             for ticket in tickets {
-                ticket.await?;
+                ticket.await.map_err(VerbError::after_effect)?;
             }
         }
         // Posting is one step without an await: a drop finds either no unlock posted, or all.
@@ -116,7 +116,7 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
 
         let mut outcome = Ok(());
         for ticket in data {
-            outcome = outcome.and(ticket.await.map_err(LockError::from));
+            outcome = outcome.and(ticket.await.map_err(|e| LockError::Verb(e.after_effect())));
         }
         for (range, ticket) in unlocks {
             match ticket.await {
@@ -132,7 +132,7 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
                 }
                 Err(e) => {
                     self.guards[range].iter_mut().for_each(|g| g.unlock_failed(true));
-                    outcome = outcome.and(Err(e.into()));
+                    outcome = outcome.and(Err(LockError::Verb(e.after_effect())));
                 }
             }
         }

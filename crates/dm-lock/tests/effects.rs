@@ -1,0 +1,107 @@
+//! What a failed write-back says of its data, and where a dropped one's data is when the lock is free.
+
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use std::cell::Cell;
+use std::rc::Rc;
+
+use dm_lock::{GlobalLockTable, LockError, LockOptions, Locks};
+use dm_loopback::{Loopback, Trouble, block_on};
+use dm_sim::{CostModel, RunEnd, Sim, Tearing};
+use dm_verbs::{Effect, Env, Nanos, NodeId, RemotePtr, Verbs};
+
+const DATA: u64 = 64 << 10;
+
+fn data() -> RemotePtr {
+    RemotePtr::new(NodeId(0), DATA).expect("a small offset")
+}
+
+/// The data has landed, and the unlock can't even be sent.
+#[test]
+fn an_unlock_that_fails_behind_its_data_does_not_claim_no_effect() {
+    let mut met = 0;
+    for seed in 0..16 {
+        let world = Loopback::builder().delays(4).seed(seed).build().expect("a world");
+        let v = world.connect(0).expect("a client");
+        let options = LockOptions {
+            combine: false,
+            ..LockOptions::default()
+        };
+        let locks = Locks::new(options, GlobalLockTable::on_chip(1, 64));
+        let guard = block_on(locks.lock(&v, data())).expect("a free lock");
+        let chain = v.chain(NodeId(0)).write_word(data(), 7);
+        let mut writing = pin!(guard.write_back(chain));
+        if let Poll::Ready(done) = writing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            done.expect("no trouble yet");
+            continue;
+        }
+        world.cut(NodeId(0), Trouble::Unreachable);
+        match block_on(writing) {
+            Err(LockError::Verb(e)) => {
+                met += 1;
+                assert_ne!(e.overall(), Effect::None, "{e}");
+            }
+            // The unlock was posted by then.
+            other => other.expect("nothing else fails"),
+        }
+        world.restore(NodeId(0));
+        assert_eq!(block_on(v.word(data())), Ok(7));
+    }
+    assert!(met > 0);
+}
+
+/// A holder is dropped while its write-back is in flight to the host, where an unlock on the chip may overtake it.
+#[test]
+fn a_dropped_holders_lock_is_not_free_before_its_data_has_landed() {
+    const LEN: usize = 32 << 10;
+    let seen = Rc::new(Cell::new(0));
+    for step in 0..30 {
+        let mut model = CostModel::cx5_ib();
+        model.caps.host_before_chip = false;
+        model.tearing = Tearing::Random;
+        let sim = Sim::builder(model)
+            .compute_nodes(2)
+            .memory_bytes(1 << 20)
+            .seed(step)
+            .build()
+            .expect("a testbed");
+        let locks: Vec<_> = (0..2)
+            .map(|_| {
+                Rc::new(Locks::new(
+                    LockOptions::default(),
+                    GlobalLockTable::on_chip(1, 64),
+                ))
+            })
+            .collect();
+        let (first, second) = (Rc::clone(&locks[0]), Rc::clone(&locks[1]));
+        let (v, idle) = (sim.endpoint(0, 0), sim.endpoint(0, 1));
+        sim.spawn_task(async move {
+            let guard = first.lock(&v, data()).await.expect("a free lock");
+            let chain = v.chain(NodeId(0)).write(data(), &[1; LEN]);
+            let mut writing = pin!(guard.write_back(chain));
+            let mut timer = pin!(idle.charge(Nanos(100 * step)));
+            core::future::poll_fn(|cx| match writing.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(()),
+                Poll::Pending => timer.as_mut().poll(cx),
+            })
+            .await;
+        });
+        let seen = Rc::clone(&seen);
+        sim.spawn(1, 0, move |v| async move {
+            // Behind the first client.
+            v.charge(Nanos(2_500)).await;
+            let guard = second.lock(&v, data()).await.expect("soon free");
+            let (first, last) = (v.word(data()), v.word(data().add(LEN as u64 - 8)));
+            let (first, last) = (first.await.expect("no trouble"), last.await.expect("no trouble"));
+            assert_eq!(
+                first, last,
+                "step {step}: locked while data of the holder before was landing"
+            );
+            seen.set(seen.get() + u32::from(first != 0));
+            guard.release().await.expect("no trouble");
+        });
+        assert_eq!(sim.run(), RunEnd::Finished);
+    }
+    assert!(seen.get() > 10, "only {} runs met data", seen.get());
+}
