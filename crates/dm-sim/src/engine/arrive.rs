@@ -177,8 +177,10 @@ impl Engine {
             queue.push(rest, What::ExecuteRest { chain, request: i }.pack());
         }
         if r.kind == Kind::Write {
-            // The acknowledgement does not wait for memory.
-            self.respond(chain, start, 0);
+            // The acknowledgement does not wait for memory, but it is not back before the data is there: who awaited it
+            // may tell others to look.
+            let ready = start.max(rest.saturating_sub(t.wire));
+            self.respond(chain, ready, 0);
         }
     }
 }
