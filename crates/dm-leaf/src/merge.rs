@@ -169,13 +169,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             guard.release().await.map_err(lock_error)?;
             return Ok(false);
         };
-        let (value, forward) = (only.to_vec(), only.as_u64());
+        let value = only.to_vec();
         drop(entries);
         if !commit(&value).await? {
             guard.release().await.map_err(lock_error)?;
             return Ok(false);
         }
-        self.format.bury(&mut image, forward).map_err(bad)?;
+        //= docs/protocol/sherman.md S27
+        // It forwards nowhere: what took its place is of another level, and perhaps of another format.
+        self.format.bury(&mut image, 0).map_err(bad)?;
         guard
             .write_back(v.chain(at.node()).write(at, &image))
             .await
