@@ -11,7 +11,7 @@
 
 use dm_index::{IndexError, Merge};
 use dm_layout::{FenceKeys, Header, KeyBytes, NodeFormat, NodeState, Part};
-use dm_verbs::{Event, RemotePtr, Verbs};
+use dm_verbs::{Effect, Event, RemotePtr, Verbs};
 
 use crate::Nodes;
 use crate::errors::lock_error;
@@ -126,7 +126,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             let mut owed = Owed {
                 v,
                 at: frozen.0,
-                bytes: Some(thawed),
+                bytes: Some(thawed.clone()),
             };
             v.write(frozen.0, &frozen.1).await?;
             for (at, bytes) in &steps {
@@ -134,7 +134,13 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
             // From the posting on, the right node's keys live in the left one.
             (owed.at, owed.bytes) = (right_at, Some(right.to_vec()));
-            chain.await?;
+            if let Err(e) = chain.await {
+                //= docs/protocol/sherman.md S28
+                // Buried, its entries would be gone if the left node did not take them over. Frozen they are still read.
+                let untouched = e.overall() == Effect::None;
+                (owed.at, owed.bytes) = (frozen.0, untouched.then_some(thawed));
+                return Err(e.into());
+            }
             v.write(right_at, &right).await?;
             owed.bytes = None;
             set.release().await.map_err(lock_error)?;
