@@ -13,6 +13,9 @@ use crate::{
 /// Leaves that a scan reads at once.
 pub const SCAN_BATCH: usize = 32;
 
+/// So many steps to the right in a row are an attempt: a chain of splits whose parents don't know yet is shorter.
+const HOPS_FREE: u32 = 64;
+
 /// Published flaws of the operation text, off by default. For study: each has its counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flaws {
@@ -142,6 +145,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         let _begun = self.v.operation()?;
         self.options.cpu.charge(self.v).await;
         let mut retry = self.v.retry(self.options.attempts);
+        let mut hops = 0;
         // Here and not in `planted`: the usual way has one layer of async less.
         let mut located = match self.inner.locate(self.v, key).await? {
             Some(located) => located,
@@ -165,7 +169,9 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
                     shrunk.map_err(|e| e.after_effect(located.leaf))?;
                     return Ok(applied);
                 }
-                Answer::Stale(stale) => located = self.follow(key, located, stale, &mut retry).await?,
+                Answer::Stale(stale) => {
+                    located = self.follow(key, located, stale, &mut retry, &mut hops).await?
+                }
             }
         }
     }
@@ -177,13 +183,21 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         located: Located<I::Proof>,
         stale: Stale,
         retry: &mut dm_verbs::Retry<'_, V>,
+        hops: &mut u32,
     ) -> Result<Located<I::Proof>, IndexError> {
         self.inner.stale(self.v, located.proof);
         match stale {
-            Stale::Right(right) => Ok(Located {
-                leaf: right,
-                proof: located.proof,
-            }),
+            Stale::Right(right) => {
+                // Two nodes may point at each other for good, if a merge of them failed.
+                *hops += 1;
+                if hops.is_multiple_of(HOPS_FREE) {
+                    retry.again(right, Why::Stale).await?;
+                }
+                Ok(Located {
+                    leaf: right,
+                    proof: located.proof,
+                })
+            }
             Stale::Elsewhere => {
                 retry.again(located.leaf, Why::Stale).await?;
                 match self.inner.locate(self.v, key).await? {
@@ -307,10 +321,13 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
             return Ok(false);
         };
         let mut retry = self.v.retry(self.options.attempts);
+        let mut hops = 0;
         loop {
             match self.leaves.get(self.v, located.leaf, 0, key, value).await? {
                 Answer::Done(found) | Answer::Split(found, _) | Answer::Sparse(found) => return Ok(found),
-                Answer::Stale(stale) => located = self.follow(key, located, stale, &mut retry).await?,
+                Answer::Stale(stale) => {
+                    located = self.follow(key, located, stale, &mut retry, &mut hops).await?
+                }
             }
         }
     }
