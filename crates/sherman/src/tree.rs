@@ -8,7 +8,7 @@ use dm_layout::{Bookend, Checksummed, GeometryError, KeyBytes, NodeFormat, Slott
 use dm_leaf::{LeafFlaws, NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, Local, LockFlaws, LockOptions, LockPlace, Locks, ReleaseBy};
 use dm_sync::Arc;
-use dm_verbs::{Control, RemotePtr, Verbs};
+use dm_verbs::{Capability, Control, RemotePtr, Verbs};
 
 use crate::{NodeSize, OpenError, Options};
 
@@ -146,7 +146,11 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         let locks = Arc::new(Locks::new(lock_options, table));
         let nodes = superblock.memory_nodes();
         for node in 0..nodes {
-            locks.check(&v.caps(dm_verbs::NodeId(node)))?;
+            let caps = v.caps(dm_verbs::NodeId(node));
+            locks.check(&caps)?;
+            // Inner nodes carry a version per line in every variant.
+            caps.require("line-versioned nodes", &[Capability::LineAtomicity])
+                .map_err(OpenError::Refused)?;
         }
         let alloc = Arc::new(Allocator::new(nodes, v.compute_node()).chunk_bytes(options.chunk_bytes));
         let node_options = NodeOptions {
@@ -224,5 +228,27 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     /// Bytes of a leaf.
     pub fn leaf_bytes(&self) -> usize {
         self.leaves.format().node_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dm_layout::Key8;
+    use dm_loopback::{Loopback, block_on};
+    use dm_verbs::AtomicUnit;
+
+    #[test]
+    fn a_world_that_tears_lines_is_refused_by_name() {
+        let world = Loopback::builder()
+            .atomic_unit(AtomicUnit::Word)
+            .build()
+            .expect("a world");
+        let v = world.connect(0).expect("a client");
+        let refused = block_on(Sherman::<Key8>::create_or_open(&v, &Options::new(8)));
+        match refused {
+            Err(OpenError::Refused(e)) => assert_eq!(e.missing, Capability::LineAtomicity),
+            other => panic!("opened: {:?}", other.is_ok()),
+        }
     }
 }
