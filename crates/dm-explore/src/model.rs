@@ -136,6 +136,7 @@ pub struct Model<S = (), P: Spec = NoSpec> {
     clients: Vec<ClientSpec<S, P>>,
     rules: Rules,
     knobs: Knobs,
+    blind: bool,
 }
 
 impl<S, P: Spec> fmt::Debug for Model<S, P> {
@@ -159,6 +160,7 @@ impl Model {
             clients: Vec::new(),
             rules: Rules { model: name.into(), ..Rules::default() },
             knobs: Knobs::weak(),
+            blind: false,
         }
     }
 }
@@ -231,6 +233,7 @@ where
             clients: Vec::new(),
             rules: self.rules,
             knobs: self.knobs,
+            blind: self.blind,
         }
     }
 
@@ -259,6 +262,7 @@ where
             clients: Vec::new(),
             rules: self.rules,
             knobs: self.knobs,
+            blind: self.blind,
         }
     }
 
@@ -359,6 +363,7 @@ where
         let mut machine = Machine::new(knobs.clone(), mem, &nodes, self.memory_nodes);
         machine.chunk_align = self.chunk_align;
         machine.own_fingerprints = self.fingerprint.is_some();
+        machine.blind = self.blind;
         let machine = Rc::new(RefCell::new(machine));
         if let Some(setup) = &self.setup {
             at_once(&machine, 0, &**setup);
@@ -458,3 +463,6 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

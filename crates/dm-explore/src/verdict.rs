@@ -182,6 +182,8 @@ pub enum Cut {
     Steps,
     /// A run was longer than the limit.
     Depth,
+    /// A state offered more steps than the search can choose among (128).
+    Width,
 }
 
 /// A run that breaks the model.
@@ -296,6 +298,7 @@ impl fmt::Display for Verdict {
                     Cut::Time => "time",
                     Cut::Steps => "steps",
                     Cut::Depth => "depth of a run",
+                    Cut::Width => "steps offered at once",
                 };
                 write!(f, "{}: TRUNCATED by the limit of {limit}, which is no pass; so far {report}", report.model)
             }

@@ -127,3 +127,31 @@ fn bookend_versions_fail_even_in_increasing_order() {
     let lines = Knobs::weak();
     bookend(LineOrder::Any, LineOrder::Any).run_with(&lines, Search::exhaustive()).expect_pass();
 }
+
+#[test]
+fn a_cancelled_client_leaves_no_lock_behind() {
+    for nodes in [&[0, 0][..], &[0, 1], &[0, 0, 1]] {
+        for knobs in [Knobs::weak(), Knobs::declared()] {
+            let verdict = hocl("one cancelled", nodes, LockOptions::default(), 1)
+                .run_with(&knobs.cancels(1), Search::exhaustive());
+            println!("{}", verdict.to_string().lines().next().unwrap());
+            verdict.expect_pass();
+        }
+    }
+}
+
+#[test]
+fn a_dead_holder_leaves_the_lock_held() {
+    let model = hocl("holder dies", &[0, 1], LockOptions::default(), 1);
+    let found = model.run_with(&Knobs::declared().crashes(1), Search::exhaustive()).expect_counterexample();
+    assert!(matches!(found.failure, Failure::Stuck { .. } | Failure::Invariant { .. }), "{found}");
+}
+
+#[test]
+fn a_fingerprint_of_the_lock_table_agrees_with_folding() {
+    let folded = hocl("2+1", &[0, 0, 1], LockOptions::default(), 1);
+    let told = hocl("2+1", &[0, 0, 1], LockOptions::default(), 1).fingerprint(dm_sync::Fingerprint::fingerprint);
+    let (folded, told) = (folded.run(Search::exhaustive()).expect_pass(), told.run(Search::exhaustive()).expect_pass());
+    println!("folded {} states, {} ends; told {} states, {} ends", folded.states, folded.ends, told.states, told.ends);
+    assert!(told.states <= folded.states && told.ends <= folded.ends);
+}

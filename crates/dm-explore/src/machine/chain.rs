@@ -119,6 +119,7 @@ impl Chain {
             self.data.extend_from_slice(bytes);
             self.content.fold2(Fp::bytes(bytes));
         }
+        assert!(self.requests.len() < 256, "more than 256 requests in one chain");
         let units = if len == 0 { 0 } else { (flat + len - 1) / unit - flat / unit + 1 };
         assert!(units <= 128, "a request of {units} units is too long for the explorer (at most 128)");
         for x in [

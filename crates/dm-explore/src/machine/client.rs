@@ -29,6 +29,7 @@ pub(crate) struct Mark {
     pub(crate) acts: u32,
     pub(crate) rng: u32,
     pub(crate) reads: usize,
+    pub(crate) asked: u32,
 }
 
 #[derive(Debug, Default)]
@@ -51,11 +52,16 @@ pub(crate) struct ClientState {
     pub(crate) paused: bool,
     /// Something that it watches has changed.
     pub(crate) ready: bool,
-    /// It asked for the time, so that time alone may wake it.
-    pub(crate) asked_time: bool,
+    /// Questions of time that were answered with no; and whether the pause's attempt had asked one, so that time alone
+    /// may end it.
+    pub(crate) asked: u32,
+    pub(crate) asked_before: u32,
+    pub(crate) timed: bool,
     pub(crate) granted_pause: bool,
     /// The attempt looked at state that its compute node shares.
     pub(crate) looked_local: bool,
+    /// That state, as it was after its last look.
+    pub(crate) looked: Fp,
     pub(crate) watch_local: bool,
     pub(crate) at_local: bool,
     pub(crate) granted_local: bool,
@@ -104,7 +110,7 @@ impl ClientState {
 
     /// Can it be polled on account of a waker, a change, or time?
     pub(crate) fn can_wake(&self) -> bool {
-        self.status == Status::Running && (self.woken || self.paused && (self.ready || self.asked_time))
+        self.status == Status::Running && (self.woken || self.paused && (self.ready || self.timed))
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -42,7 +42,7 @@ impl Machine {
         let flags = [
             client.paused,
             client.ready,
-            client.paused && client.asked_time,
+            client.paused && client.timed,
             client.rewound,
             client.looked_local,
             client.watch_local,

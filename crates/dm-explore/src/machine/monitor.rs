@@ -106,6 +106,7 @@ impl Machine {
         client.acts = 0;
         client.rng = 0;
         client.reads.clear();
+        client.looked_local = false;
         client.dirty = true;
     }
 }

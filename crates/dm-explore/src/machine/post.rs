@@ -78,6 +78,7 @@ impl Machine {
             chain.error = Some(refused(VerbErrorKind::Fenced, at, 0));
         }
         client.live.push(i);
+        assert!(client.live.len() < 256, "more than 255 chains of one client in flight");
         let (content, node, empty) = (chain.content.a, chain.node, chain.left == 0);
         if self.immediate {
             self.run_now(c);
@@ -222,24 +223,7 @@ impl Machine {
         let client = &mut self.clients[usize::from(c)];
         if *state == 0 {
             *state = 1;
-            if !client.rewound {
-                client.watch.clear();
-                client.watch.append(&mut client.reads);
-            }
-            client.watch_local = core::mem::take(&mut client.looked_local);
-            client.ready = false;
-            client.granted_pause = false;
-            self.footprint.compares = true;
-            let watch = core::mem::take(&mut self.clients[usize::from(c)].watch);
-            let changed = self.has_changed(&watch);
-            let client = &mut self.clients[usize::from(c)];
-            client.watch = watch;
-            client.ready = changed;
-            if !client.rewound {
-                self.act(c, 2);
-            }
-            let client = &mut self.clients[usize::from(c)];
-            client.paused = true;
+            self.begin_pause(c);
             return false;
         }
         if core::mem::take(&mut client.granted_pause) {
@@ -252,11 +236,38 @@ impl Machine {
         false
     }
 
+    fn begin_pause(&mut self, c: u8) {
+        let client = &mut self.clients[usize::from(c)];
+        if !client.rewound {
+            client.watch.clear();
+            client.watch.append(&mut client.reads);
+            client.timed = client.asked > client.asked_before;
+            client.asked_before = client.asked;
+        }
+        client.granted_pause = false;
+        client.watch_local = core::mem::take(&mut client.looked_local);
+        let stale = client.watch_local && client.looked != self.nodes[usize::from(client.node)].chain;
+        if client.watch_local {
+            self.footprint.nodes |= 1 << (client.node % 64);
+        }
+        self.footprint.compares = true;
+        let watch = core::mem::take(&mut self.clients[usize::from(c)].watch);
+        // Where attempts are counted a pause may end at any time: budgets must be able to run out.
+        let changed = self.has_changed(&watch) || matches!(self.knobs.retries, Retries::Bounded(_));
+        let client = &mut self.clients[usize::from(c)];
+        client.watch = watch;
+        client.ready = changed || stale;
+        client.paused = true;
+        if !client.rewound {
+            self.act(c, 2);
+        }
+    }
+
     pub(crate) fn mark(&mut self, c: u8) -> u64 {
         self.note_sections();
         let client = &mut self.clients[usize::from(c)];
-        let (seen, acts, rng, reads) = (client.seen, client.acts, client.rng, client.reads.len());
-        client.marks.push(Mark { seen, acts, rng, reads });
+        let (seen, acts, rng, asked) = (client.seen, client.acts, client.rng, client.asked);
+        client.marks.push(Mark { seen, acts, rng, reads: client.reads.len(), asked });
         (client.marks.len() - 1) as u64
     }
 
@@ -270,6 +281,8 @@ impl Machine {
         client.seen = m.seen;
         client.acts = m.acts;
         client.rng = m.rng;
+        client.timed = client.asked > m.asked;
+        client.asked = m.asked;
         client.watch.clear();
         client.watch.extend(client.reads.drain(m.reads.min(client.reads.len())..));
         client.rewound = true;

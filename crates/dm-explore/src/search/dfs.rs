@@ -126,7 +126,7 @@ impl Dfs<'_, '_> {
         let offered = &self.walk.offered;
         if offered.len() > OFFERED_MAX {
             // Too wide for the masks: say so rather than leave steps out.
-            return Some(End::Cut(Cut::States));
+            return Some(End::Cut(Cut::Width));
         }
         let all = if offered.len() == OFFERED_MAX { u128::MAX } else { (1 << offered.len()) - 1 };
         let first = self.arena.len();

@@ -1,0 +1,116 @@
+//! What a cache may and may not merge.
+
+use std::collections::BTreeSet;
+
+use dm_sync::Mutex;
+use dm_verbs::{Env, LocalStep, NodeId, RemotePtr, Verbs, Why};
+
+use super::*;
+
+fn at(offset: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(0), offset).unwrap()
+}
+
+type Ends = Rc<RefCell<BTreeSet<(u64, u64)>>>;
+
+/// Two clients of one compute node: what each writes at the end depends on the order of all sections before.
+fn sections(ends: &Ends) -> Model<Mutex<u64>> {
+    let ends = Rc::clone(ends);
+    let client = |to: u64| {
+        move |c: Client<Mutex<u64>, NoSpec>| async move {
+            let (v, me) = (c.verbs(), u64::from(c.verbs().client().0));
+            v.local(LocalStep::Section).await;
+            c.shared().with(|x| *x = *x * 3 + me);
+            v.local(LocalStep::Section).await;
+            let seen = c.shared().with(|x| *x);
+            v.write(at(to), &seen.to_le_bytes()).await.unwrap();
+        }
+    };
+    Model::new("sections")
+        .shared(|_| Mutex::new(1))
+        .client("A", 0, client(64))
+        .client("B", 0, client(128))
+        .invariant("collect", move |end| {
+            ends.borrow_mut().insert((end.word(at(64)), end.word(at(128))));
+            Ok(())
+        })
+}
+
+#[test]
+fn a_cache_blind_to_shared_state_loses_ends_and_still_says_pass() {
+    let run = |blind: bool, fingerprint: bool, search: Search| {
+        let ends = Ends::default();
+        let mut model = sections(&ends);
+        model.blind = blind;
+        if fingerprint {
+            model = model.fingerprint(|x| x.with(|x| *x));
+        }
+        let report = model.run(search).expect_pass();
+        (ends.take(), report.states)
+    };
+    let (all, _) = run(false, false, Search::naive());
+    let (folded, states) = run(false, false, Search::exhaustive());
+    let (told, fewer) = run(false, true, Search::exhaustive());
+    let (lost, _) = run(true, false, Search::cached());
+    assert_eq!((&folded, &told), (&all, &all));
+    assert!(fewer <= states, "{fewer} {states}");
+    assert!(lost.len() < all.len() && lost.is_subset(&all), "{lost:?} {all:?}");
+}
+
+/// A client that counts its attempts although `Retry` rewinds: after the second it does something else.
+fn lying() -> Model {
+    Model::new("a lying rewind")
+        .client("liar", 0, |c: Client<(), NoSpec>| async move {
+            let v = c.verbs();
+            let mut retry = v.retry(10);
+            let mut attempts = 0;
+            while v.word(at(64)).await.unwrap() < 2 {
+                attempts += 1;
+                retry.again(at(64), Why::Raced).await.unwrap();
+                if attempts == 2 {
+                    c.check(false, || "the second attempt".to_owned());
+                    v.write(at(128), &[1; 8]).await.unwrap();
+                }
+            }
+        })
+        .client("other", 1, |c| async move {
+            for value in [1u64, 0, 2] {
+                c.verbs().write(at(64), &value.to_le_bytes()).await.unwrap();
+            }
+        })
+}
+
+#[test]
+fn a_lying_rewind_is_caught_where_nothing_is_cached() {
+    for search in [Search::naive(), Search::random(1, 1000)] {
+        let found = lying().run(search).expect_counterexample();
+        // Either the lie or what it leads to, whichever comes first on the path.
+        assert!(
+            matches!(found.failure, Failure::NotDeterministic { client: 0 } | Failure::Check { client: 0, .. }),
+            "{found}"
+        );
+    }
+}
+
+#[test]
+fn an_honest_loop_is_finite_and_deterministic() {
+    let model = || {
+        Model::new("waits")
+            .client("waiter", 0, |c: Client<(), NoSpec>| async move {
+                let v = c.verbs();
+                let mut retry = v.retry(10);
+                while v.word(at(64)).await.unwrap() < 2 {
+                    retry.again(at(64), Why::Raced).await.unwrap();
+                }
+            })
+            .client("other", 1, |c| async move {
+                for value in [1u64, 0, 2] {
+                    c.verbs().write(at(64), &value.to_le_bytes()).await.unwrap();
+                }
+            })
+    };
+    let naive = model().run(Search::naive()).expect_pass();
+    let cached = model().run(Search::exhaustive()).expect_pass();
+    assert_eq!(naive.ends_hash, cached.ends_hash);
+    model().run(Search::pct(3, 500, 3)).expect_pass();
+}
