@@ -1,0 +1,50 @@
+//! Arbitrary bytes as a leaf of every format: whatever reading answers, it answers.
+//!
+//! The first byte names the format, the second the key, the rest is the node, cut or filled with zeros to the format's
+//! length (but for one format byte in eight, where its length is what it is).
+#![no_main]
+
+use dm_layout::testing::{key_of, read_everything};
+use dm_layout::{Bookend, Checksummed, Key8, Key32, KeyBytes, NodeFormat, Slotted};
+use libfuzzer_sys::fuzz_target;
+
+/// In-line and striped values, a partly filled last line, narrow versions.
+fn read_as(format: u8, key: u8, bytes: &[u8]) {
+    let any_length = format >= 224;
+    match format % 8 {
+        0 => read::<Key8, _>(Slotted::with_node_bytes(1024, 8), key, bytes, any_length),
+        1 => read::<Key8, _>(Slotted::with_span(8, 16), key, bytes, any_length),
+        2 => read::<Key32, _>(Slotted::with_span(5, 200), key, bytes, any_length),
+        3 => read::<Key8, _>(Slotted::tiny(8), key, bytes, any_length),
+        4 => read::<Key8, _>(Checksummed::with_node_bytes(512, 8), key, bytes, any_length),
+        5 => read::<Key32, _>(Checksummed::with_span(5, 40), key, bytes, any_length),
+        6 => read::<Key8, _>(Bookend::with_node_bytes(512, 8), key, bytes, any_length),
+        _ => read::<Key32, _>(Bookend::with_span(5, 40), key, bytes, any_length),
+    }
+}
+
+fn read<K: KeyBytes, F: NodeFormat<K>>(
+    format: Result<F, dm_layout::GeometryError>,
+    key: u8,
+    bytes: &[u8],
+    any_length: bool,
+) {
+    let format = format.expect("sizes that make a node");
+    let mut node = bytes.to_vec();
+    if !any_length {
+        node.resize(format.node_bytes(), 0);
+    }
+    read_everything::<K, F>(&format, &node, &key_of(key));
+    // Bytes of no structure rarely pass an acceptance rule: the same entries under a header and a guard that do.
+    if let Ok(header) = format.header(&node) {
+        format.seal_head(&mut node, &header);
+        format.seal_rest(&mut node, header.version);
+        read_everything::<K, F>(&format, &node, &key_of(key));
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    if let [format, key, bytes @ ..] = data {
+        read_as(*format, *key, bytes);
+    }
+});

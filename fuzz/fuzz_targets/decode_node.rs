@@ -1,0 +1,73 @@
+//! Arbitrary bytes where a client looks for an inner node, or for a pool's superblock: an answer or a typed error.
+//!
+//! The first byte says which. A node is read as an inner one (children are 8-byte values) on the way down to any key;
+//! a page is opened over loopback, as its first reader would.
+#![no_main]
+
+use dm_alloc::{Descriptor, LockHome, LockPlan, Superblock};
+use dm_layout::testing::{key_of, read_everything};
+use dm_layout::{Key8, Key32, KeyBytes, NodeFormat, Slotted};
+use dm_loopback::{Loopback, block_on};
+use dm_verbs::{NodeId, RESERVED_BYTES, RemotePtr, Verbs};
+use libfuzzer_sys::fuzz_target;
+
+fn descend<K: KeyBytes>(format: &Slotted<K>, key: u8, bytes: &[u8]) {
+    let mut node = bytes.to_vec();
+    node.resize(format.node_bytes(), 0);
+    let key = key_of(key);
+    read_everything(format, &node, &key);
+    if format.accept(&node).is_ok()
+        && let Ok(Some((slot, separator, child))) = format.floor(&node, &key)
+    {
+        assert!(separator <= key, "a floor lies at or below the key");
+        assert_eq!(child.len(), 8, "a child is an address");
+        let again = format.entry(&node, slot).expect("the floor is an entry");
+        assert_eq!(
+            again.map(|(k, v)| (k, v.as_u64())),
+            Some((separator, child.as_u64()))
+        );
+    }
+}
+
+fn open_pool(bytes: &[u8]) {
+    let world = Loopback::builder()
+        .nodes(1)
+        .host_bytes(1 << 16)
+        .build()
+        .expect("a small world");
+    let v = world.connect(0).expect("the first client");
+    let page = &bytes[..bytes.len().min(RESERVED_BYTES as usize)];
+    let start = RemotePtr::new(NodeId(0), 0).expect("offset 0");
+    v.load(start, page).expect("the page lies in memory");
+    let wanted = Descriptor {
+        kind: 1,
+        bytes: [0; 64],
+        locks: LockPlan {
+            home: LockHome::Host,
+            per_node: 64,
+        },
+    };
+    if let Ok(superblock) = block_on(Superblock::open(&v, &wanted)) {
+        assert!(superblock.memory_nodes() >= 1, "a pool has memory");
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    match data {
+        [kind, key, bytes @ ..] if kind % 4 < 3 => match kind % 4 {
+            0 => descend(
+                &Slotted::<Key8>::with_node_bytes(1024, 8).expect("a node"),
+                *key,
+                bytes,
+            ),
+            1 => descend(
+                &Slotted::<Key32>::with_node_bytes(1024, 8).expect("a node"),
+                *key,
+                bytes,
+            ),
+            _ => descend(&Slotted::<Key8>::tiny(8).expect("a node"), *key, bytes),
+        },
+        [_, bytes @ ..] => open_pool(bytes),
+        [] => {}
+    }
+});

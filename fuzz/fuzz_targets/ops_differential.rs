@@ -1,0 +1,87 @@
+//! Scripts of operations against a plain map: on one node of each format, and on a whole tree of tiny nodes.
+//!
+//! The first byte names what is driven, every three (five) bytes after it are an operation; every byte string is a
+//! script.
+#![no_main]
+
+use dm_layout::testing::{NodeModel, NodeOp};
+use dm_layout::{Bookend, Checksummed, Key8, Key32, KeyBytes, NodeFormat, Slotted};
+use dm_loopback::{Loopback, block_on};
+use dm_testkit::{Model, OP_BYTES, Op, TestKey, apply, check_all, value_of};
+use libfuzzer_sys::fuzz_target;
+use sherman::{LeafFormat, NodeSize, Options, RangeIndex, Sherman};
+
+/// Enough for three levels of nodes of four entries; longer scripts find nothing new more slowly.
+const OPS_MAX: usize = 400;
+/// Numbered keys of a tree's script.
+const KEYS: u64 = 96;
+
+fn on_node<K: KeyBytes, F: NodeFormat<K>>(format: F, script: &[u8]) {
+    let mut model = NodeModel::<K, F>::new(format);
+    for bytes in script.as_chunks::<3>().0.iter().take(OPS_MAX) {
+        model.apply(NodeOp::from_bytes(*bytes));
+    }
+}
+
+/// `loaded`: how many keys the tree begins with, if it is loaded at all.
+fn on_tree<K: TestKey, F: LeafFormat<K>>(value_bytes: usize, loaded: Option<u64>, script: &[u8]) {
+    let world = Loopback::builder()
+        .nodes(2)
+        .host_bytes(1 << 20)
+        .build()
+        .expect("a small world");
+    let v = world.connect(0).expect("the first client");
+    let options = Options {
+        node: NodeSize::Span(4),
+        chunk_bytes: 1 << 15,
+        ..Options::new(value_bytes)
+    };
+    let mut model = Model::new(value_bytes);
+    block_on(async {
+        let tree = Sherman::<K, F>::create_or_open(&v, &options)
+            .await
+            .expect("an empty pool");
+        let client = tree.client(&v);
+        if let Some(count) = loaded {
+            let mut keys = (0..count).map(K::nth);
+            let next = |value: &mut Vec<u8>| {
+                let key = keys.next()?;
+                model.write(&Op::Insert(key, 1));
+                value.extend_from_slice(&value_of(1, value_bytes));
+                Some(key)
+            };
+            assert_eq!(
+                client.bulk_load(1.0, next).await,
+                Ok(count),
+                "keys that were loaded"
+            );
+        }
+        for bytes in script.as_chunks::<OP_BYTES>().0.iter().take(OPS_MAX) {
+            let op = Op::decode(*bytes, KEYS);
+            if let Err(difference) = apply(&client, &mut model, &op).await {
+                panic!("{difference}");
+            }
+        }
+        if let Err(difference) = check_all(&client, &model).await {
+            panic!("after the script: {difference}");
+        }
+    });
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((what, script)) = data.split_first() else {
+        return;
+    };
+    // From nothing, or from up to 15 loaded keys.
+    let loaded = (*what >= 128).then_some(u64::from(what / 8 % 16));
+    match what % 8 {
+        0 => on_node(Slotted::<Key8>::with_span(8, 16).expect("a node"), script),
+        1 => on_node(Slotted::<Key32>::with_span(4, 64).expect("a node"), script),
+        2 => on_node(Checksummed::<Key8>::with_span(8, 8).expect("a node"), script),
+        3 => on_node(Bookend::<Key8>::with_span(8, 8).expect("a node"), script),
+        4 => on_tree::<Key8, Slotted<Key8>>(8, loaded, script),
+        5 => on_tree::<Key32, Slotted<Key32>>(40, loaded, script),
+        6 => on_tree::<Key8, Checksummed<Key8>>(8, loaded, script),
+        _ => on_tree::<Key8, Slotted<Key8>>(0, loaded, script),
+    }
+});
