@@ -9,6 +9,7 @@
 //! | [`atomic`], [`cell`], [`thread`], [`Arc`] | std | loom | std |
 //! | [`Mutex::with`], [`RwLock::with_read`] | one lock | one lock | one atomic step; [`local_sections`] tells that it happened |
 //! | [`Fingerprint`] | – | – | part of the state's hash |
+//! | [`epoch`] | atomics | loom's | an operation begins and ends within a step |
 //! | [`region`] | std | std (remote memory is not loom's matter) | – |
 //!
 //! # Example
@@ -34,6 +35,7 @@
 
 pub mod atomic;
 pub mod cell;
+pub mod epoch;
 mod fingerprint;
 mod mutex;
 mod process;
