@@ -97,11 +97,13 @@ impl LocalLockTable {
         size_of_val(&*self.shards) + self.shards.iter().map(|s| s.with(|s| s.bytes())).sum::<usize>()
     }
 
+    #[inline]
     fn shard(&self, id: LockId) -> &Mutex<Shard> {
         // Neighbouring indices in different shards; the memory node shifts the pattern.
         &self.shards[(id.index as usize ^ usize::from(id.node.0) << 3) % SHARDS]
     }
 
+    #[inline]
     fn pass(&self, id: LockId, unsettled: Option<u64>) {
         wake(self.shard(id).with(|s| s.pass(id, unsettled)));
     }
@@ -133,6 +135,7 @@ pub struct Turn<'t> {
 }
 
 impl<'t> Turn<'t> {
+    #[inline]
     fn new(table: &'t LocalLockTable, id: LockId, unsettled: Option<u64>) -> Self {
         Self {
             table,
@@ -145,16 +148,19 @@ impl<'t> Turn<'t> {
     /// The remote word of an earlier holder whose unlock was posted, but not awaited, under the name of another
     /// client. Until the word was seen to differ nobody here may post a CAS for this lock
     /// (`docs/protocol/lock.md`, L9).
+    #[inline]
     pub fn unsettled(&self) -> Option<u64> {
         self.unsettled
     }
 
     /// Notes, or with `None` clears, such a word; it goes to the next with the turn.
+    #[inline]
     pub fn set_unsettled(&mut self, raw: Option<u64>) {
         self.unsettled = raw;
     }
 
     /// Whether somebody waits and the bound on handovers is not reached. May be out of date at once.
+    #[inline]
     pub fn can_hand_over(&self) -> bool {
         self.table
             .shard(self.id)
@@ -186,6 +192,7 @@ impl<'t> Turn<'t> {
 }
 
 impl Drop for Turn<'_> {
+    #[inline]
     fn drop(&mut self) {
         // Under loom a thread that unwinds must not enter a section: loom would abort instead of reporting.
         let unwinding = cfg!(dm_loom) && std::thread::panicking();

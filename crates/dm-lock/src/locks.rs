@@ -44,12 +44,6 @@ pub(crate) struct Target {
     pub(crate) plan: Plan,
 }
 
-/// What came with the local turn.
-enum Came<'a, V: Verbs> {
-    Turn(LocalTurn<'a>),
-    Lock(Guard<'a, V>),
-}
-
 impl Locks {
     /// With these options over these tables.
     pub fn new(options: LockOptions, table: GlobalLockTable) -> Self {
@@ -142,13 +136,10 @@ impl Locks {
             "a lock lies on the memory node of what it guards"
         );
         let target = self.target(v, node)?;
-        let (guard, lease) = match self.turn(v, target).await? {
-            Came::Lock(guard) => (guard, None),
-            Came::Turn(turn) => {
-                let read = target.plan.read_in_order.then_some(ReadTo { at: read_at, len });
-                self.remote(v, target, turn, read).await?
-            }
-        };
+        let read = ReadTo { at: read_at, len };
+        let (guard, lease) = self
+            .acquire(v, target, target.plan.read_in_order.then_some(read))
+            .await?;
         // Behind the awaited lock. If it fails the guard unlocks.
         let lease = match lease {
             Some(lease) => lease,
@@ -195,16 +186,19 @@ impl Locks {
         v: &'a V,
         target: Target,
     ) -> Result<Guard<'a, V>, LockError> {
-        match self.turn(v, target).await? {
-            Came::Lock(guard) => Ok(guard),
-            Came::Turn(turn) => Ok(self.remote(v, target, turn, None).await?.0),
-        }
+        Ok(self.acquire(v, target, None).await?.0)
     }
 
-    /// Waits for the local turn; the remote lock may come with it.
-    async fn turn<'a, V: Verbs>(&'a self, v: &'a V, target: Target) -> Result<Came<'a, V>, LockError> {
-        let Target { id, cell, .. } = target;
-        let already = |_| LockError::AlreadyHeld { place: cell.place };
+    /// Takes the local turn (the remote lock may come with it), then the remote lock. What `read` asks for comes
+    /// along if a chain was needed.
+    // In one piece: every layer of async moves a guard, as many instructions as a queue costs.
+    async fn acquire<'a, V: Verbs>(
+        &'a self,
+        v: &'a V,
+        target: Target,
+        read: Option<ReadTo>,
+    ) -> Result<(Guard<'a, V>, Option<V::Lease>), LockError> {
+        let Target { id, cell, plan } = target;
         let turn = match &self.local {
             LocalTable::Off => LocalTurn::None,
             LocalTable::Queue(table) => {
@@ -214,78 +208,25 @@ impl Locks {
                     cell.abandon(v, handed.raw, handed.payload);
                     unsettled(cell, handed.raw, v.client())
                 };
-                let (mut turn, arrival) = table.acquire(id, v.client(), orphan).await.map_err(already)?;
-                if let Some(handed) = arrival.handed {
-                    v.meter().note(Event::Handover);
-                    let guard = Guard::handed(self, v, target, turn, handed);
-                    v.local(LocalStep::HandOff).await;
-                    return Ok(Came::Lock(guard));
-                }
+                let entered = table.acquire(id, v.client(), orphan).await;
+                let (mut turn, arrival) =
+                    entered.map_err(|_| LockError::AlreadyHeld { place: cell.place })?;
                 if arrival.waited {
+                    if let Some(handed) = arrival.handed {
+                        v.meter().note(Event::Handover);
+                        let guard = Guard::handed(self, v, target, turn, handed);
+                        v.local(LocalStep::HandOff).await;
+                        return Ok((guard, None));
+                    }
                     v.local(LocalStep::HandOff).await;
                 }
-                self.settle(v, cell, &mut turn).await?;
-                LocalTurn::Turn(turn)
-            }
-            LocalTable::Spin(table) => {
-                let mut retry = v.retry(self.options.budget);
-                let mut turn = loop {
-                    v.local(LocalStep::Section).await;
-                    if let Some(turn) = table.try_acquire(id, v.client()).map_err(already)? {
-                        break turn;
-                    }
-                    retry.again(cell.place, Why::Raced).await?;
-                };
-                self.settle(v, cell, &mut turn).await?;
-                LocalTurn::Turn(turn)
-            }
-            LocalTable::Packed(table) => {
-                v.local(LocalStep::Section).await;
-                let (ticket, served) = table.draw(id);
-                let mut retry = v.retry(self.options.budget);
-                while !served && !table.served(id, ticket) {
-                    retry.again(cell.place, Why::Raced).await?;
-                    v.local(LocalStep::Section).await;
+                if turn.unsettled().is_some() {
+                    self.settle(v, cell, &mut turn).await?;
                 }
-                LocalTurn::Packed(PackedTurn { table, id })
+                LocalTurn::Turn(turn)
             }
+            table => self.turn_without_queue(v, target, table).await?,
         };
-        Ok(Came::Turn(turn))
-    }
-
-    /// Waits until the unlock of a holder that went away has landed, before any CAS is posted for the lock.
-    async fn settle<V: Verbs>(&self, v: &V, cell: Cell, turn: &mut Turn<'_>) -> Result<(), LockError> {
-        //= docs/protocol/lock.md L9
-        if let Some(raw) = turn.unsettled() {
-            let mut retry = v.retry(self.options.budget);
-            loop {
-                let word = v.word(cell.place).await?;
-                if cell.own(word) != raw {
-                    break;
-                }
-                retry
-                    .again(
-                        cell.place,
-                        Why::LockHeld {
-                            word: cell.word(word).pack(),
-                        },
-                    )
-                    .await?;
-            }
-            turn.set_unsettled(None);
-        }
-        Ok(())
-    }
-
-    /// Goes for the remote lock until it is taken.
-    async fn remote<'a, V: Verbs>(
-        &'a self,
-        v: &'a V,
-        target: Target,
-        turn: LocalTurn<'a>,
-        read: Option<ReadTo>,
-    ) -> Result<(Guard<'a, V>, Option<V::Lease>), LockError> {
-        let Target { cell, plan, .. } = target;
         let take = cell.take(v.client(), self.options.epoch);
         let mut retry = v.retry(self.options.budget);
         loop {
@@ -343,6 +284,66 @@ impl Locks {
             let word = cell.word(held).pack();
             retry.again(cell.place, Why::LockHeld { word }).await?;
         }
+    }
+
+    /// The local turn as tables without a queue give it.
+    async fn turn_without_queue<'a, V: Verbs>(
+        &'a self,
+        v: &'a V,
+        target: Target,
+        table: &'a LocalTable,
+    ) -> Result<LocalTurn<'a>, LockError> {
+        let Target { id, cell, .. } = target;
+        let already = |_| LockError::AlreadyHeld { place: cell.place };
+        Ok(match table {
+            LocalTable::Off | LocalTable::Queue(_) => LocalTurn::None,
+            LocalTable::Spin(table) => {
+                let mut retry = v.retry(self.options.budget);
+                let mut turn = loop {
+                    v.local(LocalStep::Section).await;
+                    if let Some(turn) = table.try_acquire(id, v.client()).map_err(already)? {
+                        break turn;
+                    }
+                    retry.again(cell.place, Why::Raced).await?;
+                };
+                self.settle(v, cell, &mut turn).await?;
+                LocalTurn::Turn(turn)
+            }
+            LocalTable::Packed(table) => {
+                v.local(LocalStep::Section).await;
+                let (ticket, served) = table.draw(id);
+                let mut retry = v.retry(self.options.budget);
+                while !served && !table.served(id, ticket) {
+                    retry.again(cell.place, Why::Raced).await?;
+                    v.local(LocalStep::Section).await;
+                }
+                LocalTurn::Packed(PackedTurn { table, id })
+            }
+        })
+    }
+
+    /// Waits until the unlock of a holder that went away has landed, before any CAS is posted for the lock.
+    async fn settle<V: Verbs>(&self, v: &V, cell: Cell, turn: &mut Turn<'_>) -> Result<(), LockError> {
+        //= docs/protocol/lock.md L9
+        if let Some(raw) = turn.unsettled() {
+            let mut retry = v.retry(self.options.budget);
+            loop {
+                let word = v.word(cell.place).await?;
+                if cell.own(word) != raw {
+                    break;
+                }
+                retry
+                    .again(
+                        cell.place,
+                        Why::LockHeld {
+                            word: cell.word(word).pack(),
+                        },
+                    )
+                    .await?;
+            }
+            turn.set_unsettled(None);
+        }
+        Ok(())
     }
 
     /// What these options need that `caps` do not promise and that has no fallback.

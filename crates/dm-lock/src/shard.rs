@@ -83,6 +83,7 @@ impl Default for Shard {
 }
 
 impl Shard {
+    #[inline]
     pub(crate) fn try_enter(&mut self, id: LockId, client: ClientId) -> Entered {
         let Some(entry) = self.entries.iter_mut().find(|e| e.id == id) else {
             let holder = Some(client);
@@ -106,6 +107,7 @@ impl Shard {
         }
     }
 
+    #[inline]
     pub(crate) fn enter(&mut self, id: LockId, client: ClientId, waker: &Waker) -> Entered {
         match self.try_enter(id, client) {
             Entered::Queued(_) => Entered::Queued(self.enqueue(id, client, waker)),
@@ -140,6 +142,7 @@ impl Shard {
         number
     }
 
+    #[inline]
     fn entry(&self, id: LockId) -> usize {
         self.entries
             .iter()
@@ -169,6 +172,7 @@ impl Shard {
     }
 
     /// Takes the head of the queue out of it and gives it the turn.
+    #[inline]
     fn grant(&mut self, i: usize, grant: Grant) -> Option<Waker> {
         let head = self.entries[i].head;
         if head == NONE {
@@ -199,6 +203,7 @@ impl Shard {
     }
 
     /// The turn goes on without the remote lock. The answer is whom to wake.
+    #[inline]
     pub(crate) fn pass(&mut self, id: LockId, unsettled: Option<u64>) -> Option<Waker> {
         let i = self.entry(id);
         self.entries[i].run = 0;
@@ -220,6 +225,7 @@ impl Shard {
         waker
     }
 
+    #[inline]
     pub(crate) fn can_hand_over(&self, id: LockId, max: u32) -> bool {
         let entry = &self.entries[self.entry(id)];
         entry.head != NONE && entry.run < max

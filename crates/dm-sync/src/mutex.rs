@@ -60,6 +60,7 @@ impl<T> Mutex<T> {
     }
 
     /// As [`Mutex::with`], but uncounted: for looking at the state from outside of the program under check.
+    #[inline]
     pub(crate) fn peek<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
         let mut guard = self
             .inner
