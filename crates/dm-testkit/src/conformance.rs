@@ -20,7 +20,7 @@ use crate::{
 /// 3. bulk loads of several fills, read back, refused where there is something, and grown;
 /// 4. a handle of another compute node whose cache goes out of date;
 /// 5. many clients on several compute and memory nodes, from an empty or a loaded index, all answers checked; and the
-///    same with scans across many nodes beside writers.
+///    same with scans across many nodes beside writers, and while the index grows and shrinks.
 ///
 /// # Panics
 /// With the part, the world and the seed, if anything is not as it must be.
@@ -39,6 +39,8 @@ pub fn conform<F: Family>(family: &F, kind: WorldKind) {
     bulk(|| family.index::<Key32>(20), kind);
     second_handle(family.index::<Key8>(8), kind);
     many(family.index::<Key8>(8), kind, Mix::DEFAULT, false);
+    waves(family.index::<Key8>(8), kind);
+    waves(family.index::<Key32>(24), kind);
     many(family.index::<Key32>(100), kind, Mix::DEFAULT, true);
     many(family.index::<Key8>(16), kind, Mix::SCANS, true);
 }
@@ -457,6 +459,22 @@ fn many<I: IndexUnderTest>(index: I, kind: WorldKind, mix: Mix, preload: bool) {
     );
     assert!(
         report.linearized.0 > MANY / 20 && report.verified > 3_000,
+        "{kind}: {report}"
+    );
+}
+
+fn waves<I: IndexUnderTest>(index: I, kind: WorldKind) {
+    let seed = 0x3a7e;
+    let world: World = kind.build(3, 3, seed);
+    let script = Stress {
+        waves: 3,
+        keys: 1_500,
+        scan_max: 400,
+        ..Stress::new(MANY, seed)
+    };
+    let report = stress(index, &world, &seats(3, 6, 3), &script).expect_correct();
+    assert!(
+        report.calls.total() == MANY && report.meter.splits > 10,
         "{kind}: {report}"
     );
 }

@@ -73,6 +73,9 @@ pub struct Stress {
     pub scan_max: u64,
     /// Whether the even keys (but for hot ones) are there from the start, by a bulk load.
     pub preload: bool,
+    /// How often the index shrinks after it has grown: in every second part of a run most writes are removes. 0: one
+    /// mix all along.
+    pub waves: u64,
     /// The seed of the clients' scripts.
     pub seed: u64,
 }
@@ -98,6 +101,7 @@ impl Stress {
             mix: Mix::DEFAULT,
             scan_max: 100,
             preload: false,
+            waves: 0,
             seed,
         }
     }

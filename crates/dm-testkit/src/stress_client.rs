@@ -124,7 +124,26 @@ impl<'r, E: Env> Client<'r, E> {
             .note(|| format!("client {me}, operation {made}, key {key}: {what}"));
     }
 
+    /// The next operation; where the index is to shrink, most of what would add a key removes it.
     fn draw(&mut self) -> Kind {
+        let parts = 2 * self.stress.waves;
+        let shrinks = (self.made * parts / self.quota.max(1)) % 2 == 1;
+        let kind = self.draw_by_mix();
+        let calls = &mut self.report.calls;
+        let instead = match kind {
+            Kind::Insert => &mut calls.inserts,
+            Kind::Upsert => &mut calls.upserts,
+            _ => return kind,
+        };
+        if !shrinks || self.rng.below(16) == 0 {
+            return kind;
+        }
+        *instead -= 1;
+        calls.removes += 1;
+        Kind::Remove
+    }
+
+    fn draw_by_mix(&mut self) -> Kind {
         let mix = &self.stress.mix;
         let calls = &mut self.report.calls;
         let mut at = self.rng.below(mix.total());

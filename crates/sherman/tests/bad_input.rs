@@ -326,6 +326,8 @@ fn refused_arguments_say_what_was_expected() {
 
 // ---- damaged nodes ----------------------------------------------------------------------------------------------
 
+/// Where a node keeps its sibling pointer.
+const SIBLING: u64 = 8;
 /// The bits of a root word that are no address.
 const ROOT_LEVEL: u64 = 63;
 
@@ -427,6 +429,58 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
         let mut scan = Scan::new();
         assert_eq!(client.scan(&Key8(0), 500, &mut scan).await, Ok(()));
         assert_eq!(scan.len(), 200, "all is mended");
+    });
+}
+
+/// A leaf that points to itself, or to one that points back: whoever follows gives up, in bounded time.
+#[test]
+fn siblings_that_lead_in_circles_end_in_an_error() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        // Handles that take the first leaf for the root for as long as they are not told better.
+        let mut stale = Vec::new();
+        for _ in 0..4 {
+            stale.push(open(&v, options()).await);
+        }
+        assert_eq!(
+            stale[0].client(&v).insert(&Key8(0), &[1; 16]).await,
+            Ok(Applied::Inserted)
+        );
+        for tree in &stale {
+            assert_eq!(tree.client(&v).get(&Key8(0), &mut Vec::new()).await, Ok(true));
+        }
+        let first = root(&v, &stale[0]).await;
+        let other = open(&v, options()).await;
+        for n in 1..100 {
+            assert_eq!(
+                other.client(&v).insert(&Key8(n), &[1; 16]).await,
+                Ok(Applied::Inserted)
+            );
+        }
+        let second = RemotePtr::from_raw(v.word(first.add(SIBLING)).await.expect("no faults"));
+        for (from, trees) in [first, second].into_iter().zip(stale.chunks(2)) {
+            let right = v.word(from.add(SIBLING)).await.expect("no faults");
+            // Alone, or two that point at each other.
+            v.load(from.add(SIBLING), &first.raw().to_le_bytes())
+                .expect("in range");
+            let ends = [
+                trees[0].client(&v).get(&Key8(99), &mut Vec::new()).await.err(),
+                trees[1].client(&v).update(&Key8(99), &[2; 16]).await.err(),
+            ];
+            for e in ends.into_iter().map(|e| e.expect("there is no way to that key")) {
+                assert!(matches!(e, IndexError::Exhausted(_)), "{e}");
+                says(&e, &["gave up at mn0"]);
+            }
+            v.load(from.add(SIBLING), &right.to_le_bytes()).expect("in range");
+        }
+        for tree in &stale {
+            assert_eq!(
+                tree.client(&v).get(&Key8(99), &mut Vec::new()).await,
+                Ok(true),
+                "mended"
+            );
+        }
     });
 }
 

@@ -340,6 +340,10 @@ fn in_the_simulator() {
 
 /// Whole clients go, in the middle of whatever they do; half of them, at drawn times.
 #[test]
+#[expect(
+    clippy::await_holding_refcell_ref,
+    reason = "it is looked at when the task has gone"
+)]
 fn simulated_clients_that_go_for_good() {
     for seed in 0..8 {
         let world = World::from(testbed(seed));
@@ -362,10 +366,6 @@ fn simulated_clients_that_go_for_good() {
                     let client = trees[n % 2].client(&v);
                     let mut rng = Rng::new(seed, n as u64);
                     for _ in 0..300 {
-                        #[expect(
-                            clippy::await_holding_refcell_ref,
-                            reason = "looked at when the task has gone"
-                        )]
                         let step = own.borrow_mut().step(&client, &mut rng, u64::MAX).await;
                         step.expect("no faults");
                     }
