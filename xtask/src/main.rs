@@ -64,6 +64,14 @@ enum Command {
         /// Only tests whose name contains this.
         filter: Option<String>,
     },
+    /// The stress runs at full size: 20 million operations on loopback growing a tree, as many growing and shrinking one,
+    /// and 200 seeds of 100,000 operations on simulated testbeds.
+    ///
+    /// Takes about 10 minutes on 2 cores.
+    Stress {
+        /// Only runs whose name contains this.
+        filter: Option<String>,
+    },
     /// Measurements that need a release build.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -87,6 +95,7 @@ fn run(command: Command) -> Result<()> {
         Command::Tidy => tidy::run(&root),
         Command::Layout { check } => layout::run(&root, check),
         Command::Loom { filter } => steps::loom(&root, filter.as_deref()),
+        Command::Stress { filter } => steps::stress(&root, filter.as_deref()),
         Command::Bench(bench) => bench::run(&root, &bench),
     }
 }
