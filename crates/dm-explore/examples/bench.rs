@@ -31,10 +31,13 @@ async fn add(c: &Client<Locks, Counter>, lines: u32) -> u64 {
 
 fn model(nodes: &[u16], adds: u32, lines: u32) -> Model<Locks, Counter> {
     let table = GlobalLockTable::on_chip(1, 1);
-    let mut model = Model::new(format!("{} clients x {adds} adds, node of {lines} lines", nodes.len()))
-        .shared(move |_| Locks::new(LockOptions::default(), table.clone()))
-        .spec(Counter(0))
-        .knobs(Knobs::weak());
+    let mut model = Model::new(format!(
+        "{} clients x {adds} adds, node of {lines} lines",
+        nodes.len()
+    ))
+    .shared(move |_| Locks::new(LockOptions::default(), table.clone()))
+    .spec(Counter(0))
+    .knobs(Knobs::weak());
     for (i, &node) in nodes.iter().enumerate() {
         model = model.client(format!("C{i}"), node, move |c| async move {
             for _ in 0..adds {
@@ -71,5 +74,9 @@ fn main() {
         let name = format!("{} clients x {adds}, {lines} lines", nodes.len());
         show(&name, "dfs", &model.run(Search::exhaustive().time(limit)));
     }
-    show("4 clients x 1, 2 lines", "random", &model(&[0, 0, 1, 1], 1, 2).run(Search::random(1, 20_000).time(limit)));
+    show(
+        "4 clients x 1, 2 lines",
+        "random",
+        &model(&[0, 0, 1, 1], 1, 2).run(Search::random(1, 20_000).time(limit)),
+    );
 }

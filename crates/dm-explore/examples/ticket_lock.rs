@@ -30,15 +30,31 @@ async fn add_one<V: Verbs>(v: &V, release: Release) -> Result<u64, VerbError> {
     let ticket = v.faa(NEXT, 1).await?;
     let mut retry = v.retry(1000);
     while v.word(SERVING).await? != ticket {
-        if retry.again(SERVING, Why::LockHeld { word: ticket }).await.is_err() {
+        if retry
+            .again(SERVING, Why::LockHeld { word: ticket })
+            .await
+            .is_err()
+        {
             unreachable!("the explorer rewinds attempts; a real client would report this");
         }
     }
     let old = v.word(COUNT).await?;
     let (data, next) = ((old + 1).to_le_bytes(), (ticket + 1).to_le_bytes());
     match release {
-        Release::Chained => v.chain(NodeId(0)).write(COUNT, &data).write(SERVING, &next).post().await?,
-        Release::First => v.chain(NodeId(0)).write(SERVING, &next).write(COUNT, &data).post().await?,
+        Release::Chained => {
+            v.chain(NodeId(0))
+                .write(COUNT, &data)
+                .write(SERVING, &next)
+                .post()
+                .await?
+        }
+        Release::First => {
+            v.chain(NodeId(0))
+                .write(SERVING, &next)
+                .write(COUNT, &data)
+                .post()
+                .await?
+        }
     }
     Ok(old)
 }
@@ -55,17 +71,28 @@ fn model(name: &str, clients: u16, release: Release) -> Model<(), Counter> {
             n => Err(format!("{n} of {clients}")),
         });
     for i in 0..clients {
-        model = model.client(format!("client {}", i + 1), i, move |c: Client<(), Counter>| async move {
-            let add = async { add_one(c.verbs(), release).await.expect("no faults in this model") };
-            c.op(CounterOp::Add(1), add).await;
-        });
+        model = model.client(
+            format!("client {}", i + 1),
+            i,
+            move |c: Client<(), Counter>| async move {
+                let add = async {
+                    add_one(c.verbs(), release)
+                        .await
+                        .expect("no faults in this model")
+                };
+                c.op(CounterOp::Add(1), add).await;
+            },
+        );
     }
     model
 }
 
 fn main() {
     for knobs in [Knobs::weak(), Knobs::weakest()] {
-        println!("{}", model("ticket lock", 3, Release::Chained).run_with(&knobs, Search::exhaustive()));
+        println!(
+            "{}",
+            model("ticket lock", 3, Release::Chained).run_with(&knobs, Search::exhaustive())
+        );
     }
     match model("ticket lock, released first", 2, Release::First).run(Search::exhaustive()) {
         Verdict::Counterexample(found) => println!("{found}\n\n{}", found.chart()),
@@ -76,8 +103,12 @@ fn main() {
 #[test]
 fn the_lock_passes_and_its_twin_fails() {
     for knobs in [Knobs::weak(), Knobs::weakest()] {
-        model("ticket lock", 3, Release::Chained).run_with(&knobs, Search::exhaustive()).expect_pass();
+        model("ticket lock", 3, Release::Chained)
+            .run_with(&knobs, Search::exhaustive())
+            .expect_pass();
     }
-    let found = model("released first", 2, Release::First).run(Search::exhaustive()).expect_counterexample();
+    let found = model("released first", 2, Release::First)
+        .run(Search::exhaustive())
+        .expect_counterexample();
     assert!(found.shortest, "{found}");
 }

@@ -23,7 +23,9 @@ impl<'a> Lanes<'a> {
     fn new(found: &'a Counterexample) -> Self {
         let clients = found.clients.iter().map(String::as_str);
         Self {
-            heads: clients.chain(found.lines.iter().map(|(_, name)| name.as_str())).collect(),
+            heads: clients
+                .chain(found.lines.iter().map(|(_, name)| name.as_str()))
+                .collect(),
             clients: found.clients.len(),
             lines: found.lines.iter().map(|(line, _)| *line).collect(),
         }
@@ -81,7 +83,15 @@ impl Counterexample {
             let row: String = row.into_iter().collect();
             let _ = writeln!(out, "{:>4} {row} {}", i + 1, step.what);
         }
-        let _ = writeln!(out, "  ==> {}", self.failure.tell(&self.clients).lines().next().unwrap_or_default());
+        let _ = writeln!(
+            out,
+            "  ==> {}",
+            self.failure
+                .tell(&self.clients)
+                .lines()
+                .next()
+                .unwrap_or_default()
+        );
         out
     }
 
@@ -92,7 +102,12 @@ impl Counterexample {
         let x = |lane: usize| 50 + lane * SVG_LANE + SVG_LANE / 2;
         let y = |row: usize| SVG_TOP + row * SVG_ROW;
         let rows = self.steps.len();
-        let longest = self.steps.iter().map(|s| s.what.chars().count()).max().unwrap_or(0);
+        let longest = self
+            .steps
+            .iter()
+            .map(|s| s.what.chars().count())
+            .max()
+            .unwrap_or(0);
         let text_x = 50 + lanes.heads.len() * SVG_LANE;
         let (width, height) = (text_x + longest * 8 + 40, y(rows + 2));
         let mut out = String::new();
@@ -150,13 +165,19 @@ impl Counterexample {
             number + 1,
             escape(&step.what)
         );
-        let (Some(lane), Some(touch)) = (lanes.memory(step), &step.touch) else { return };
+        let (Some(lane), Some(touch)) = (lanes.memory(step), &step.touch) else {
+            return;
+        };
         let (start, end) = match touch.access {
             Access::Read => (" marker-start=\"url(#a)\"", ""),
             Access::Write => ("", " marker-end=\"url(#a)\""),
             Access::Atomic => (" marker-start=\"url(#a)\"", " marker-end=\"url(#a)\""),
         };
-        let (dash, colour) = if is_part(step) { ("5 3", "#b00") } else { ("none", "black") };
+        let (dash, colour) = if is_part(step) {
+            ("5 3", "#b00")
+        } else {
+            ("none", "black")
+        };
         let _ = writeln!(
             out,
             "<line x1=\"{}\" y1=\"{y}\" x2=\"{}\" y2=\"{y}\" stroke=\"{colour}\" stroke-dasharray=\"{dash}\"{start}{end}/>",

@@ -24,7 +24,9 @@ pub struct Client<S, P: Spec> {
 
 impl<S, P: Spec> fmt::Debug for Client<S, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("verbs", &self.verbs).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("verbs", &self.verbs)
+            .finish_non_exhaustive()
     }
 }
 
@@ -46,7 +48,9 @@ impl<S, P: Spec> Client<S, P> {
 
     /// Enters a section that at most `limit` clients at a time may be in.
     pub fn enter_up_to(&self, section: &'static str, limit: u32) {
-        self.verbs.machine().monitor_enter(self.verbs.number(), section, limit);
+        self.verbs
+            .machine()
+            .monitor_enter(self.verbs.number(), section, limit);
     }
 
     /// Leaves it.

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use dm_verbs::{
-    Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter, Nanos, NodeId,
-    Outcome, Place, Slot, VerbError, VerbErrorKind, Verbs, Wqe,
+    Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter, Nanos,
+    NodeId, Outcome, Place, Slot, VerbError, VerbErrorKind, Verbs, Wqe,
 };
 
 use crate::knobs::{Elapsed, Retries};
@@ -27,13 +27,20 @@ pub struct Endpoint {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("client", &self.client()).finish_non_exhaustive()
+        f.debug_struct("Endpoint")
+            .field("client", &self.client())
+            .finish_non_exhaustive()
     }
 }
 
 impl Endpoint {
     pub(crate) fn new(machine: Rc<RefCell<Machine>>, client: u8, compute_node: u16) -> Self {
-        Self { machine, client, compute_node, meter: Meter::default() }
+        Self {
+            machine,
+            client,
+            compute_node,
+            meter: Meter::default(),
+        }
     }
 
     #[inline]
@@ -72,10 +79,18 @@ impl Env for Endpoint {
         &self.meter
     }
     fn poll_pause(&self, state: &mut u64, _cx: &mut Context<'_>) -> Poll<()> {
-        if self.machine().poll_pause(self.client, state) { Poll::Ready(()) } else { Poll::Pending }
+        if self.machine().poll_pause(self.client, state) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
     fn poll_local(&self, _step: LocalStep, state: &mut u64, _cx: &mut Context<'_>) -> Poll<()> {
-        if self.machine().poll_local(self.client, state) { Poll::Ready(()) } else { Poll::Pending }
+        if self.machine().poll_local(self.client, state) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
     fn mark(&self) -> u64 {
         self.machine().mark(self.client)
@@ -101,10 +116,16 @@ impl Verbs for Endpoint {
     fn open(&self, node: NodeId) -> Slot {
         let mut m = self.machine();
         if m.dead {
-            return Slot { index: NOWHERE, generation: 0 };
+            return Slot {
+                index: NOWHERE,
+                generation: 0,
+            };
         }
         let i = m.open(self.client, node.0);
-        Slot { index: u32::from(i), generation: m.generation(i) }
+        Slot {
+            index: u32::from(i),
+            generation: m.generation(i),
+        }
     }
     #[inline]
     fn push(&self, slot: &Slot, wqe: Wqe<'_>) {
@@ -122,7 +143,9 @@ impl Verbs for Endpoint {
     }
     #[inline]
     fn poll_chain(&self, slot: &Slot, _cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
-        self.machine().poll_chain(self.client, slot.index as u16).map_or(Poll::Pending, Poll::Ready)
+        self.machine()
+            .poll_chain(self.client, slot.index as u16)
+            .map_or(Poll::Pending, Poll::Ready)
     }
     #[inline]
     fn take(&self, slot: &Slot, i: u16) -> Outcome<Lease> {
@@ -145,7 +168,10 @@ impl Verbs for Endpoint {
             let kind = VerbErrorKind::Unsupported(dm_verbs::Capability::DirectLoad);
             return Err(VerbError::refused(kind, at));
         }
-        let flat = m.mem.flat(at, bytes.len()).map_err(|kind| VerbError::refused(kind, at))?;
+        let flat = m
+            .mem
+            .flat(at, bytes.len())
+            .map_err(|kind| VerbError::refused(kind, at))?;
         m.mem.write(flat, bytes);
         Ok(())
     }
@@ -161,6 +187,8 @@ impl Control for Endpoint {
         state: &mut u64,
         _cx: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>> {
-        self.machine().poll_control(self.client, request, state).map_or(Poll::Pending, Poll::Ready)
+        self.machine()
+            .poll_control(self.client, request, state)
+            .map_or(Poll::Pending, Poll::Ready)
     }
 }

@@ -22,7 +22,10 @@ const fn mul(x: u64, y: u64) -> u64 {
 impl Fp {
     #[inline]
     pub(crate) const fn seed(tag: u64) -> Self {
-        Self { a: mul(tag ^ K3, K1) ^ K2, b: mul(tag.wrapping_add(K4), K2) ^ K1 }
+        Self {
+            a: mul(tag ^ K3, K1) ^ K2,
+            b: mul(tag.wrapping_add(K4), K2) ^ K1,
+        }
     }
 
     #[inline]
@@ -40,7 +43,10 @@ impl Fp {
     /// Of one value at one position, to be combined with others in any order.
     #[inline]
     pub(crate) const fn at(position: u64, value: u64) -> Self {
-        let mut f = Self { a: position.wrapping_mul(K3) ^ K2, b: position.wrapping_mul(K4).wrapping_add(K1) };
+        let mut f = Self {
+            a: position.wrapping_mul(K3) ^ K2,
+            b: position.wrapping_mul(K4).wrapping_add(K1),
+        };
         f.fold(value);
         f
     }

@@ -111,7 +111,11 @@ impl Knobs {
     /// The strong side of every knob; each READ, WRITE and atomic still interleaves unit by unit.
     #[must_use]
     pub fn strong() -> Self {
-        Self { read_lines: LineOrder::Increasing, write_overtakes: false, ..Self::declared() }
+        Self {
+            read_lines: LineOrder::Increasing,
+            write_overtakes: false,
+            ..Self::declared()
+        }
     }
 
     /// At most `n` crashes.
@@ -157,13 +161,26 @@ impl Knobs {
 impl fmt::Display for Knobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let order = |o| if o == LineOrder::Any { "any" } else { "increasing" };
-        let unit = if self.unit == AtomicUnit::Line { "line" } else { "word" };
-        write!(f, "read {}, write {}, unit {unit}", order(self.read_lines), order(self.write_lines))?;
-        write!(f, ", CAS→READ {}", match self.cas_then_read {
-            CasThenRead::AnyLineFirst => "any line first",
-            CasThenRead::WholeReadFirst => "whole READ first",
-            CasThenRead::InOrder => "in order",
-        })?;
+        let unit = if self.unit == AtomicUnit::Line {
+            "line"
+        } else {
+            "word"
+        };
+        write!(
+            f,
+            "read {}, write {}, unit {unit}",
+            order(self.read_lines),
+            order(self.write_lines)
+        )?;
+        write!(
+            f,
+            ", CAS→READ {}",
+            match self.cas_then_read {
+                CasThenRead::AnyLineFirst => "any line first",
+                CasThenRead::WholeReadFirst => "whole READ first",
+                CasThenRead::InOrder => "in order",
+            }
+        )?;
         f.write_str(if self.atomic_vs_write == AtomicVsWrite::Racy {
             ", atomics race with WRITEs"
         } else {
@@ -172,8 +189,16 @@ impl fmt::Display for Knobs {
         if self.atomic_vs_write == AtomicVsWrite::Racy && self.failed_cas == FailedCas::WritesBack {
             f.write_str(" (a failed CAS writes back)")?;
         }
-        f.write_str(if self.write_overtakes { ", WRITE overtakes READ" } else { ", WRITE never overtakes" })?;
-        f.write_str(if self.host_before_chip { ", host before chip" } else { ", host and chip unordered" })?;
+        f.write_str(if self.write_overtakes {
+            ", WRITE overtakes READ"
+        } else {
+            ", WRITE never overtakes"
+        })?;
+        f.write_str(if self.host_before_chip {
+            ", host before chip"
+        } else {
+            ", host and chip unordered"
+        })?;
         if !self.masked_atomics {
             f.write_str(", no masked atomics")?;
         }

@@ -14,7 +14,10 @@ struct Buffer {
 /// Free buffers; allocates only while the number in use still grows.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    #[expect(clippy::vec_box, reason = "a lease is the box: unboxing here would allocate per READ")]
+    #[expect(
+        clippy::vec_box,
+        reason = "a lease is the box: unboxing here would allocate per READ"
+    )]
     free: RefCell<Vec<Box<Buffer>>>,
 }
 

@@ -1,4 +1,73 @@
-//! The explorer: every interleaving of every verb's micro-steps, behind the same seam that the shipped code runs on.
+//! The explorer: a world behind the seam of `dm-verbs` in which the shipped async code runs unchanged, and every
+//! interleaving of its micro-steps is gone through.
+//!
+//! A *step* is one unit (a 64-byte line, or an 8-byte word) of one verb, one section on state that a compute node's
+//! clients share (`Env::local`), one wake-up, one request to the control plane, or the start of a client. What the
+//! RNIC is free to do (`DESIGN` §3) is a knob each, as are crashes and cancellations at any step. A run that fails is
+//! told in words and drawn, and replays from a short string.
+//!
+//! ```text
+//!           client 1      client 2        count
+//!    1        ●             │             │       starts
+//!    2        ●◀──────────────────────────│       READ count = 0
+//!    3        │             ●             │       starts
+//!    4        │             ●◀────────────│       READ count = 0
+//!    5        ●──────────────────────────▶│       WRITE count 0 → 1
+//!    6        │             ●────────────▶│       WRITE count = 1 (unchanged)
+//!   ==> not linearizable
+//! ```
+//!
+//! # Example
+//! Two clients add to a counter without a lock:
+//! ```
+//! use dm_explore::{Client, Counter, CounterOp, Model, Search};
+//! use dm_verbs::{NodeId, RemotePtr, Verbs};
+//!
+//! let count = RemotePtr::new(NodeId(0), 64).unwrap();
+//! let add = move |c: Client<(), Counter>| async move {
+//!     let v = c.verbs();
+//!     c.op(CounterOp::Add(1), async {
+//!         let old = v.word(count).await.unwrap();
+//!         v.write(count, &(old + 1).to_le_bytes()).await.unwrap();
+//!         old
+//!     })
+//!     .await;
+//! };
+//! let model = Model::new("lost update").spec(Counter(0)).place(count, 8, "count");
+//! let model = model.client("client 1", 0, add).client("client 2", 1, add);
+//!
+//! let found = model.run(Search::exhaustive()).expect_counterexample();
+//! assert_eq!(found.steps.len(), 6); // the shortest
+//! assert_eq!(model.replay(&found.trace).unwrap().failure, found.failure);
+//! ```
+//! `docs/model-your-lock.md` walks through a model of a lock.
+//!
+//! # Method
+//! Clients are boxed futures. A completion polls its client at once and an operation counts as invoked at its first
+//! micro-step: the strongest real-time demands. [`Search::exhaustive`] goes depth-first with a cache of visited states
+//! and sleep sets that are stored with the states (Godefroid); futures can't be cloned, so backtracking replays the
+//! choices up to the branch. What a step touched is recorded, not declared.
+//!
+//! A state is remote memory, posted work, and of each client a hash of all that it observed: a client is a function of
+//! its observations. State that a compute node shares is part of it as the order in which sections ran on it (all such
+//! state goes through `dm-sync`, which counts them), or, where the model offers a complete [`Model::fingerprint`], as
+//! its content. `Retry` rewinds a failed attempt, so that loops are finite. `pause` means: until something that was
+//! read has changed; where everybody waits so, the run is [`Failure::Stuck`].
+//!
+//! # Invariants
+//! * **I1** [`Verdict::Pass`] of an exhaustive search means that every reachable state within the model's bounds and
+//!   knobs was reached; a search that was cut short is [`Verdict::Truncated`], which is no pass.
+//! * **I2** Equal states offer equal steps in equal order: a [`Trace`] replays on any machine.
+//! * **I3** Sleep sets leave out steps, never states.
+//!
+//! # Limits
+//! What a pass assumes is printed with it ([`Report::assumptions`]): "exhaustive within …", never "proved". It says
+//! nothing about more clients, operations or memory than the model has; livelock and starvation go unseen; memory is
+//! sequentially consistent per unit; requests neither get lost nor are retried. Clients must be deterministic: no
+//! clock, no randomness but `Env::rng`, no iteration over hash maps, nothing shared outside `dm-sync` and the harness.
+//! Searches without a cache check that ([`Failure::NotDeterministic`]); a cached one can't. Orders of atomics and plain
+//! accesses *inside* a compute node are loom's matter. A chain has at most 256 requests, a request 128 units, a state
+//! 128 steps, a model 32 clients.
 #![forbid(unsafe_code)]
 
 mod chart;
@@ -26,3 +95,11 @@ pub use search::{BadReplay, Search};
 pub use spec::{Counter, CounterOp, NoSpec, Register, RegisterOp};
 pub use trace::{Access, BadTrace, Touch, Trace, TraceStep};
 pub use verdict::{Counterexample, Coverage, Cut, Failure, Report, Verdict};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;
+
+#[doc = include_str!("../../../docs/model-your-lock.md")]
+#[cfg(doctest)]
+struct GuideDoctests;

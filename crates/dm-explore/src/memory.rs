@@ -32,8 +32,15 @@ impl Memory {
         for node in 0..nodes {
             for (space, bytes) in [(Space::Host, host_bytes), (Space::Chip, chip_bytes)] {
                 let bytes = u32::try_from(bytes).expect("the explorer's memory nodes are small");
-                regions.push(Region { node, space, base, bytes });
-                base = base.checked_add(bytes.next_multiple_of(LINE as u32)).expect("memory fits 32 bits");
+                regions.push(Region {
+                    node,
+                    space,
+                    base,
+                    bytes,
+                });
+                base = base
+                    .checked_add(bytes.next_multiple_of(LINE as u32))
+                    .expect("memory fits 32 bits");
             }
         }
         Self {
@@ -61,7 +68,10 @@ impl Memory {
     }
 
     pub(crate) fn size(&self, node: u16, space: Space) -> Option<u64> {
-        self.regions.iter().find(|r| r.node == node && r.space == space).map(|r| u64::from(r.bytes))
+        self.regions
+            .iter()
+            .find(|r| r.node == node && r.space == space)
+            .map(|r| u64::from(r.bytes))
     }
 
     /// Where `len` bytes at `at` lie.
@@ -70,7 +80,9 @@ impl Memory {
         let region = self.regions.get(i).ok_or(VerbErrorKind::NoSuchNode)?;
         let end = at.offset().checked_add(len as u64);
         if end.is_none_or(|end| end > u64::from(region.bytes)) {
-            return Err(VerbErrorKind::OutOfBounds { size: u64::from(region.bytes) });
+            return Err(VerbErrorKind::OutOfBounds {
+                size: u64::from(region.bytes),
+            });
         }
         Ok(region.base + at.offset() as u32)
     }
@@ -78,11 +90,17 @@ impl Memory {
     /// The address of flat byte `flat`.
     pub(crate) fn place(&self, flat: u32) -> Place {
         let region = self.regions.iter().rev().find(|r| r.base <= flat && r.bytes > 0);
-        let Some(region) = region else { return RemotePtr::NULL.into() };
+        let Some(region) = region else {
+            return RemotePtr::NULL.into();
+        };
         let offset = u64::from(flat - region.base);
         match region.space {
-            Space::Host => RemotePtr::new(NodeId(region.node), offset).unwrap_or(RemotePtr::NULL).into(),
-            Space::Chip => ChipPtr::new(NodeId(region.node), offset).unwrap_or(ChipPtr::NULL).into(),
+            Space::Host => RemotePtr::new(NodeId(region.node), offset)
+                .unwrap_or(RemotePtr::NULL)
+                .into(),
+            Space::Chip => ChipPtr::new(NodeId(region.node), offset)
+                .unwrap_or(ChipPtr::NULL)
+                .into(),
         }
     }
 

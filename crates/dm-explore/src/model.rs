@@ -33,6 +33,7 @@ pub const CLIENTS_MAX: usize = 32;
 type Setup = Box<dyn Fn(Endpoint) -> ClientFuture>;
 type Begin<S, P> = Box<dyn Fn(Client<S, P>) -> ClientFuture>;
 type Open<S> = Box<dyn Fn(Endpoint, u16) -> core::pin::Pin<Box<dyn Future<Output = S>>>>;
+type Hash64<S> = Box<dyn Fn(&S) -> u64>;
 type Check = Box<dyn Fn(&End<'_>) -> Result<(), String>>;
 
 enum Shared<S> {
@@ -54,7 +55,9 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn broken(&self, checks: &[(&'static str, Check)], end: &End<'_>) -> Option<Failure> {
-        checks.iter().find_map(|&(name, ref check)| check(end).err().map(|why| Failure::Invariant { name, why }))
+        checks
+            .iter()
+            .find_map(|&(name, ref check)| check(end).err().map(|why| Failure::Invariant { name, why }))
     }
 }
 
@@ -80,7 +83,11 @@ impl<'a> End<'a> {
     /// When there is no such memory.
     pub fn word(&self, at: impl Into<Place>) -> u64 {
         let at = at.into();
-        let flat = self.machine.mem.flat(at, 8).unwrap_or_else(|e| panic!("an invariant reads {at}: {e}"));
+        let flat = self
+            .machine
+            .mem
+            .flat(at, 8)
+            .unwrap_or_else(|e| panic!("an invariant reads {at}: {e}"));
         self.machine.mem.word(flat)
     }
 
@@ -102,17 +109,26 @@ impl<'a> End<'a> {
 
     /// Whether the client ran to its end.
     pub fn finished(&self, client: usize) -> bool {
-        self.machine.clients.get(client).is_some_and(|c| c.status == Status::Done)
+        self.machine
+            .clients
+            .get(client)
+            .is_some_and(|c| c.status == Status::Done)
     }
 
     /// Whether the client crashed.
     pub fn crashed(&self, client: usize) -> bool {
-        self.machine.clients.get(client).is_some_and(|c| c.status == Status::Crashed)
+        self.machine
+            .clients
+            .get(client)
+            .is_some_and(|c| c.status == Status::Crashed)
     }
 
     /// Whether the client was cancelled.
     pub fn cancelled(&self, client: usize) -> bool {
-        self.machine.clients.get(client).is_some_and(|c| c.status == Status::Cancelled)
+        self.machine
+            .clients
+            .get(client)
+            .is_some_and(|c| c.status == Status::Cancelled)
     }
 }
 
@@ -131,7 +147,7 @@ pub struct Model<S = (), P: Spec = NoSpec> {
     chunk_align: u64,
     setup: Option<Setup>,
     shared: Shared<S>,
-    fingerprint: Option<Box<dyn Fn(&S) -> u64>>,
+    fingerprint: Option<Hash64<S>>,
     spec: P,
     clients: Vec<ClientSpec<S, P>>,
     rules: Rules,
@@ -141,7 +157,9 @@ pub struct Model<S = (), P: Spec = NoSpec> {
 
 impl<S, P: Spec> fmt::Debug for Model<S, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Model").field("name", &self.rules.model).finish_non_exhaustive()
+        f.debug_struct("Model")
+            .field("name", &self.rules.model)
+            .finish_non_exhaustive()
     }
 }
 
@@ -158,7 +176,10 @@ impl Model {
             fingerprint: None,
             spec: NoSpec,
             clients: Vec::new(),
-            rules: Rules { model: name.into(), ..Rules::default() },
+            rules: Rules {
+                model: name.into(),
+                ..Rules::default()
+            },
             knobs: Knobs::weak(),
             blind: false,
         }
@@ -220,7 +241,10 @@ where
     }
 
     fn with_shared<T>(self, shared: Shared<T>) -> Model<T, P> {
-        assert!(self.clients.is_empty(), "say what is shared before adding clients");
+        assert!(
+            self.clients.is_empty(),
+            "say what is shared before adding clients"
+        );
         Model {
             memory_nodes: self.memory_nodes,
             host_bytes: self.host_bytes,
@@ -241,7 +265,9 @@ where
     /// sections counts, which is always sound; with it states merge, and soundness is in the hash.
     #[must_use]
     pub fn fingerprint(mut self, f: impl Fn(&S) -> u64 + 'static) -> Self {
-        self.rules.promises.push("the fingerprint of shared state leaves nothing out".to_owned());
+        self.rules
+            .promises
+            .push("the fingerprint of shared state leaves nothing out".to_owned());
         self.fingerprint = Some(Box::new(f));
         self
     }
@@ -249,7 +275,10 @@ where
     /// What recorded operations ([`Client::op`]) must be linearizable against.
     #[must_use]
     pub fn spec<Q: Spec>(self, spec: Q) -> Model<S, Q> {
-        assert!(self.clients.is_empty(), "say the specification before adding clients");
+        assert!(
+            self.clients.is_empty(),
+            "say the specification before adding clients"
+        );
         Model {
             memory_nodes: self.memory_nodes,
             host_bytes: self.host_bytes,
@@ -274,10 +303,16 @@ where
         compute_node: u16,
         begin: impl Fn(Client<S, P>) -> F + 'static,
     ) -> Self {
-        assert!(self.clients.len() < CLIENTS_MAX, "a model has at most {CLIENTS_MAX} clients");
+        assert!(
+            self.clients.len() < CLIENTS_MAX,
+            "a model has at most {CLIENTS_MAX} clients"
+        );
         assert!(compute_node < 64, "compute nodes are numbered below 64");
         self.rules.clients.push(name.into());
-        self.clients.push(ClientSpec { compute_node, begin: Box::new(move |c| Box::pin(begin(c))) });
+        self.clients.push(ClientSpec {
+            compute_node,
+            begin: Box::new(move |c| Box::pin(begin(c))),
+        });
         self
     }
 
@@ -301,7 +336,11 @@ where
 
     /// Must hold in every state.
     #[must_use]
-    pub fn always(mut self, name: &'static str, f: impl Fn(&End<'_>) -> Result<(), String> + 'static) -> Self {
+    pub fn always(
+        mut self,
+        name: &'static str,
+        f: impl Fn(&End<'_>) -> Result<(), String> + 'static,
+    ) -> Self {
         self.rules.always.push((name, Box::new(f)));
         self
     }
@@ -310,7 +349,9 @@ where
     #[must_use]
     pub fn crash_may_block(mut self) -> Self {
         self.rules.crash_may_block = true;
-        self.rules.promises.push("clients may wait for ever for a crashed one".to_owned());
+        self.rules
+            .promises
+            .push("clients may wait for ever for a crashed one".to_owned());
         self
     }
 
@@ -369,14 +410,27 @@ where
             at_once(&machine, 0, &**setup);
             machine.borrow_mut().keep();
         }
-        let shared = (0..nodes.iter().max().map_or(0, |n| n + 1)).map(|_| None).collect();
+        let shared = (0..nodes.iter().max().map_or(0, |n| n + 1))
+            .map(|_| None)
+            .collect();
         let recorded = Rc::new(RefCell::new(nodes.iter().map(|_| Vec::new()).collect()));
-        (machine, Typed { model: self, shared: RefCell::new(shared), recorded })
+        (
+            machine,
+            Typed {
+                model: self,
+                shared: RefCell::new(shared),
+                recorded,
+            },
+        )
     }
 }
 
 /// Runs a future alone, with verbs that complete at once.
-fn at_once<T, F: Future<Output = T>>(machine: &Rc<RefCell<Machine>>, node: u16, f: impl FnOnce(Endpoint) -> F) -> T {
+fn at_once<T, F: Future<Output = T>>(
+    machine: &Rc<RefCell<Machine>>,
+    node: u16,
+    f: impl FnOnce(Endpoint) -> F,
+) -> T {
     const POLLS: usize = 100_000;
     machine.borrow_mut().immediate = true;
     let client = machine.borrow().setup_client();
@@ -411,7 +465,9 @@ where
     }
 
     fn open_shared(&self, machine: &Rc<RefCell<Machine>>) {
-        let Shared::Opened(open) = &self.model.shared else { return };
+        let Shared::Opened(open) = &self.model.shared else {
+            return;
+        };
         for client in &self.model.clients {
             let node = client.compute_node;
             let slot = usize::from(node);
@@ -453,7 +509,10 @@ where
                     client: c as u32,
                     op: op.clone(),
                     invoked: u64::from(invoked),
-                    returned: ret.clone().zip(times.returned).map(|(ret, at)| (u64::from(at), ret)),
+                    returned: ret
+                        .clone()
+                        .zip(times.returned)
+                        .map(|(ret, at)| (u64::from(at), ret)),
                 });
             }
         }

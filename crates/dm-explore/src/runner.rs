@@ -74,7 +74,12 @@ impl<'p> Runner<'p> {
         hush();
         let clients = usize::from(machine.borrow().setup_client());
         let woken = std::sync::Arc::new(AtomicU64::new(0));
-        let waker = |c| Waker::from(std::sync::Arc::new(Flag { client: c as u8, woken: woken.clone() }));
+        let waker = |c| {
+            Waker::from(std::sync::Arc::new(Flag {
+                client: c as u8,
+                woken: woken.clone(),
+            }))
+        };
         let fingerprints = machine.borrow().own_fingerprints;
         Self {
             program,
@@ -129,12 +134,17 @@ impl<'p> Runner<'p> {
             }
         }
         let m = self.machine.borrow();
-        Taken { footprint: m.footprint, asked: m.asked() }
+        Taken {
+            footprint: m.footprint,
+            asked: m.asked(),
+        }
     }
 
     fn poll(&mut self, c: u8) {
         self.machine.borrow_mut().enter(c);
-        let Some(future) = &mut self.futures[usize::from(c)] else { return };
+        let Some(future) = &mut self.futures[usize::from(c)] else {
+            return;
+        };
         let mut cx = Context::from_waker(&self.wakers[usize::from(c)]);
         let outcome = quietly(|| future.as_mut().poll(&mut cx));
         let (end, panic) = match outcome {
@@ -156,7 +166,8 @@ impl<'p> Runner<'p> {
             m.failure.get_or_insert(Failure::Panic { client: c, message });
         }
         let node = m.clients[usize::from(c)].node;
-        if self.fingerprints && m.footprint.nodes != 0
+        if self.fingerprints
+            && m.footprint.nodes != 0
             && let Some(f) = self.program.fingerprint(node)
         {
             m.set_node_fingerprint(node, c, f);
@@ -181,7 +192,10 @@ impl<'p> Runner<'p> {
         if self.checked.contains(&m.history_hash()) {
             return None;
         }
-        self.program.check_history(m).err().map(|why| Failure::NotLinearizable { why })
+        self.program
+            .check_history(m)
+            .err()
+            .map(|why| Failure::NotLinearizable { why })
     }
 
     /// Remembers that the present history is good.
@@ -194,13 +208,15 @@ impl<'p> Runner<'p> {
     /// What is wrong in the present state, where nothing can go on.
     pub(crate) fn final_failure(&self) -> Option<Failure> {
         let m = self.machine.borrow();
-        let stuck: Vec<u8> =
-            (0..m.setup_client()).filter(|&c| !m.clients[usize::from(c)].is_over()).collect();
+        let stuck: Vec<u8> = (0..m.setup_client())
+            .filter(|&c| !m.clients[usize::from(c)].is_over())
+            .collect();
         let crashed = m.clients.iter().any(|c| c.status == Status::Crashed);
         if !(stuck.is_empty() || crashed && self.rules.crash_may_block) {
             return Some(Failure::Stuck { clients: stuck });
         }
-        self.explain(&m).or_else(|| self.rules.broken(&self.rules.at_end, &End::new(&m)))
+        self.explain(&m)
+            .or_else(|| self.rules.broken(&self.rules.at_end, &End::new(&m)))
     }
 
     pub(crate) fn fingerprint(&self) -> Fp {
@@ -246,6 +262,7 @@ fn quietly<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     QUIET.set(false);
     outcome.map_err(|payload| {
         let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
-        text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no message)".to_owned())
+        text.or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "(no message)".to_owned())
     })
 }

@@ -166,8 +166,14 @@ mod tests {
         assert!(unit(0, 0, true).commutes(&unit(1, 64, true)));
         assert!(unit(0, 0, false).commutes(&unit(1, 0, false)));
         assert!(!unit(0, 0, true).commutes(&unit(1, 32, false)));
-        assert!(!unit(0, 0, false).commutes(&unit(0, 64, false)), "one client's steps keep their order");
-        let inner = |from| Footprint { inner: Some((0, 0)), ..unit(0, from, false) };
+        assert!(
+            !unit(0, 0, false).commutes(&unit(0, 64, false)),
+            "one client's steps keep their order"
+        );
+        let inner = |from| Footprint {
+            inner: Some((0, 0)),
+            ..unit(0, from, false)
+        };
         assert!(inner(0).commutes(&inner(64)), "but for units inside one request");
     }
 }

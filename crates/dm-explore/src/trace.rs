@@ -45,7 +45,11 @@ impl fmt::Display for Trace {
                 None => write!(f, "({})", choice.index)?,
             }
             for i in 0..choice.answers.count {
-                f.write_str(if choice.answers.get(i) == Some(true) { "+" } else { "-" })?;
+                f.write_str(if choice.answers.get(i) == Some(true) {
+                    "+"
+                } else {
+                    "-"
+                })?;
             }
         }
         Ok(())
@@ -138,16 +142,22 @@ impl Log {
 
 /// Small numbers as people write them, large ones in hexadecimal.
 pub(crate) fn number(x: u64) -> String {
-    if x < 10_000 { x.to_string() } else { format!("{x:#x}") }
+    if x < 10_000 {
+        x.to_string()
+    } else {
+        format!("{x:#x}")
+    }
 }
 
 impl Machine {
     /// What to call flat byte `at`.
     pub(crate) fn name(&self, at: u32) -> String {
-        let named = self
-            .log
-            .as_ref()
-            .and_then(|log| log.names.iter().filter(|n| n.0 <= at && at < n.1).min_by_key(|n| n.1 - n.0));
+        let named = self.log.as_ref().and_then(|log| {
+            log.names
+                .iter()
+                .filter(|n| n.0 <= at && at < n.1)
+                .min_by_key(|n| n.1 - n.0)
+        });
         match named {
             Some((from, _, name)) if *from == at => name.clone(),
             Some((from, _, name)) => format!("{name}+{}", at - from),
@@ -158,15 +168,27 @@ impl Machine {
     /// What to call line number `line`: what lies in it.
     pub(crate) fn line_name(&self, line: u32) -> String {
         let (from, to) = (line * dm_verbs::LINE as u32, (line + 1) * dm_verbs::LINE as u32);
-        let inside = self.log.iter().flat_map(|log| &log.names).filter(|n| n.0 < to && from < n.1);
+        let inside = self
+            .log
+            .iter()
+            .flat_map(|log| &log.names)
+            .filter(|n| n.0 < to && from < n.1);
         let mut names: Vec<String> = inside
             .map(|(first, end, name)| {
-                let part = if *first >= from && *end <= to { None } else { Some((from.max(*first) - first) / 64) };
+                let part = if *first >= from && *end <= to {
+                    None
+                } else {
+                    Some((from.max(*first) - first) / 64)
+                };
                 part.map_or_else(|| name.clone(), |i| format!("{name}[{i}]"))
             })
             .collect();
         names.dedup();
-        if names.is_empty() { self.mem.place(from).to_string() } else { names.join("/") }
+        if names.is_empty() {
+            self.mem.place(from).to_string()
+        } else {
+            names.join("/")
+        }
     }
 
     /// Tells of `step`, which is about to be taken.
@@ -176,7 +198,10 @@ impl Machine {
             StepKind::Local => ("enters a section on its compute node".to_owned(), None),
             StepKind::Control => {
                 let request = self.clients[usize::from(step.client)].control;
-                (request.map_or_else(String::new, |r| format!("control plane: {r:?}")), None)
+                (
+                    request.map_or_else(String::new, |r| format!("control plane: {r:?}")),
+                    None,
+                )
             }
             StepKind::Wake => ("goes on".to_owned(), None),
             StepKind::Cancel => ("is cancelled".to_owned(), None),
@@ -188,7 +213,12 @@ impl Machine {
             }
         };
         if let Some(log) = &mut self.log {
-            log.steps.push(TraceStep { client: usize::from(step.client), what, touch, then: Vec::new() });
+            log.steps.push(TraceStep {
+                client: usize::from(step.client),
+                what,
+                touch,
+                then: Vec::new(),
+            });
         }
     }
 
@@ -258,7 +288,11 @@ impl Machine {
             Kind::Word => format!("{fence}READ {name}"),
             Kind::Write => format!("{fence}WRITE {name} ({} B)", r.len),
             Kind::Cas => format!("{fence}CAS {name} {}→{}", number(o.compare), number(o.swap)),
-            Kind::MaskedCas => format!("{fence}masked CAS {name} {}→{}", number(o.compare), number(o.swap)),
+            Kind::MaskedCas => format!(
+                "{fence}masked CAS {name} {}→{}",
+                number(o.compare),
+                number(o.swap)
+            ),
             Kind::Faa => format!("{fence}FAA {name} +{}", number(o.swap)),
         }
     }
@@ -291,7 +325,11 @@ fn changes(before: &[u8], after: &[u8]) -> String {
         .iter()
         .take(4)
         .map(|&(i, b, a)| {
-            let at = if before.len() > 8 { format!("word {i}: ") } else { String::new() };
+            let at = if before.len() > 8 {
+                format!("word {i}: ")
+            } else {
+                String::new()
+            };
             format!("{at}{} → {}", number(b), number(a))
         })
         .collect();

@@ -62,11 +62,21 @@ pub enum Failure {
 
 impl Failure {
     pub(crate) fn tell(&self, names: &[String]) -> String {
-        let name = |c: &u8| names.get(usize::from(*c)).cloned().unwrap_or_else(|| format!("client {c}"));
+        let name = |c: &u8| {
+            names
+                .get(usize::from(*c))
+                .cloned()
+                .unwrap_or_else(|| format!("client {c}"))
+        };
         match self {
             Self::NotLinearizable { why } => format!("not linearizable\n{}", why.trim_end()),
             Self::Invariant { name, why } => format!("invariant `{name}` broken: {why}"),
-            Self::Monitor { client, name: section, inside, limit } => format!(
+            Self::Monitor {
+                client,
+                name: section,
+                inside,
+                limit,
+            } => format!(
                 "{} entered `{section}`: {inside} clients are inside, at most {limit} may be",
                 name(client)
             ),
@@ -139,7 +149,10 @@ impl Report {
             "a pausing client is woken only by a change of what it read: livelock and starvation go unseen".to_owned(),
         ];
         if knobs.retries == Retries::Rewound {
-            all.push("a failed attempt of a retry loop leaves nothing behind (`rewind`); budgets never run out".into());
+            all.push(
+                "a failed attempt of a retry loop leaves nothing behind (`rewind`); budgets never run out"
+                    .into(),
+            );
         }
         if knobs.elapsed == Elapsed::Never {
             all.push("no time limit is ever reached".into());
@@ -152,7 +165,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.coverage {
             Coverage::Exhaustive => write!(f, "exhaustive within its bounds: {} states", self.states)?,
-            Coverage::Sampled { runs, seed } => write!(f, "{runs} sampled runs (seed {seed}), no claim beyond them")?,
+            Coverage::Sampled { runs, seed } => {
+                write!(f, "{runs} sampled runs (seed {seed}), no claim beyond them")?
+            }
         }
         write!(
             f,
@@ -208,7 +223,13 @@ pub struct Counterexample {
 impl fmt::Display for Counterexample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let length = if self.shortest { "shortest run" } else { "a run" };
-        writeln!(f, "{}: {} ({length}, {} steps)", self.report.model, self.failure.tell(&self.clients), self.steps.len())?;
+        writeln!(
+            f,
+            "{}: {} ({length}, {} steps)",
+            self.report.model,
+            self.failure.tell(&self.clients),
+            self.steps.len()
+        )?;
         for (i, step) in self.steps.iter().enumerate() {
             let who = self.clients.get(step.client).map_or("?", String::as_str);
             writeln!(f, "{:>4}. {who}: {}", i + 1, step.what)?;
@@ -216,7 +237,11 @@ impl fmt::Display for Counterexample {
                 writeln!(f, "        {who} {then}")?;
             }
         }
-        write!(f, "replay with trace \"{}\"\n  knobs: {}", self.trace, self.report.knobs)
+        write!(
+            f,
+            "replay with trace \"{}\"\n  knobs: {}",
+            self.trace, self.report.knobs
+        )
     }
 }
 
@@ -300,7 +325,11 @@ impl fmt::Display for Verdict {
                     Cut::Depth => "depth of a run",
                     Cut::Width => "steps offered at once",
                 };
-                write!(f, "{}: TRUNCATED by the limit of {limit}, which is no pass; so far {report}", report.model)
+                write!(
+                    f,
+                    "{}: TRUNCATED by the limit of {limit}, which is no pass; so far {report}",
+                    report.model
+                )
             }
         }
     }

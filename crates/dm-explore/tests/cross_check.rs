@@ -1,19 +1,29 @@
 //! The explorer checked against itself: random programs, whose sets of end states and verdicts must not depend on how
 //! the states are gone through.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a panic is how a test, or a client in one, fails"
+)]
+
 use core::mem::discriminant;
 use std::rc::Rc;
 
 use dm_explore::{Client, Elapsed, Knobs, Model, Register, RegisterOp, Search, Verdict};
 use dm_sync::Mutex;
-use dm_verbs::{AtomicUnit, AtomicVsWrite, CasThenRead, Env, FailedCas, LineOrder, LocalStep, Nanos, NodeId, RemotePtr};
+use dm_verbs::{
+    AtomicUnit, AtomicVsWrite, CasThenRead, Env, FailedCas, LineOrder, LocalStep, Nanos, NodeId, RemotePtr,
+};
 use dm_verbs::{Verbs, Why};
 
 struct Rng(u64);
 
 impl Rng {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) ^ (self.0 >> 47)
     }
     fn below(&mut self, n: u64) -> u64 {
@@ -31,40 +41,102 @@ fn word(i: u64) -> RemotePtr {
 
 #[derive(Clone, Debug)]
 enum Act {
-    Read { at: u64, len: u32 },
-    Write { at: u64, words: usize, value: u64 },
-    Cas { at: u64, compare: u64, swap: u64 },
-    Faa { at: u64 },
+    Read {
+        at: u64,
+        len: u32,
+    },
+    Write {
+        at: u64,
+        words: usize,
+        value: u64,
+    },
+    Cas {
+        at: u64,
+        compare: u64,
+        swap: u64,
+    },
+    Faa {
+        at: u64,
+    },
     /// Posted, never awaited.
-    Post { at: u64, value: u64 },
-    CasThenRead { at: u64, read: u64 },
+    Post {
+        at: u64,
+        value: u64,
+    },
+    CasThenRead {
+        at: u64,
+        read: u64,
+    },
     /// Two chains in flight; the second is awaited first.
-    Both { a: u64, b: u64 },
-    Chain { at: u64, fence: bool },
+    Both {
+        a: u64,
+        b: u64,
+    },
+    Chain {
+        at: u64,
+        fence: bool,
+    },
     Local,
     /// Repeats until the word is not zero.
-    Until { at: u64 },
-    Time { at: u64 },
-    RegisterWrite { value: u64 },
+    Until {
+        at: u64,
+    },
+    Time {
+        at: u64,
+    },
+    /// Repeats until the shared number is large; only where compute nodes tell their state.
+    UntilShared,
+    Enter,
+    RegisterWrite {
+        value: u64,
+    },
     RegisterRead,
 }
 
-fn act(rng: &mut Rng, registers: bool) -> Act {
+fn act(rng: &mut Rng, registers: bool, told: bool) -> Act {
     if registers {
-        return if rng.flip() { Act::RegisterWrite { value: 1 + rng.below(2) } } else { Act::RegisterRead };
+        return if rng.flip() {
+            Act::RegisterWrite {
+                value: 1 + rng.below(2),
+            }
+        } else {
+            Act::RegisterRead
+        };
     }
     let (at, value) = (rng.below(5), rng.below(3));
-    match rng.below(16) {
-        0 | 1 => Act::Read { at: 0, len: [8, 16, 80][rng.below(3) as usize] },
-        2 | 3 => Act::Write { at, words: 1 + rng.below(2) as usize, value },
-        4 | 5 => Act::Cas { at, compare: value, swap: value + 1 },
+    match rng.below(18) {
+        0 | 1 => Act::Read {
+            at: 0,
+            len: [8, 16, 80][rng.below(3) as usize],
+        },
+        2 | 3 => Act::Write {
+            at,
+            words: 1 + rng.below(2) as usize,
+            value,
+        },
+        4 | 5 => Act::Cas {
+            at,
+            compare: value,
+            swap: value + 1,
+        },
         6 => Act::Faa { at },
         7 => Act::Post { at, value },
-        8 => Act::CasThenRead { at, read: rng.below(5) },
-        9 => Act::Both { a: at, b: rng.below(5) },
-        10 => Act::Chain { at, fence: rng.flip() },
+        8 => Act::CasThenRead {
+            at,
+            read: rng.below(5),
+        },
+        9 => Act::Both {
+            a: at,
+            b: rng.below(5),
+        },
+        10 => Act::Chain {
+            at,
+            fence: rng.flip(),
+        },
         11 | 12 => Act::Local,
         13 => Act::Until { at },
+        14 if told => Act::UntilShared,
+        15 => Act::Enter,
         _ => Act::Time { at },
     }
 }
@@ -89,7 +161,13 @@ async fn perform(c: &Program, act: &Act) {
         Act::Faa { at } => drop(v.faa(word(at), 1).await.unwrap()),
         Act::Post { at, value } => v.write(word(at), &value.to_le_bytes()).detach(),
         Act::CasThenRead { at, read } => {
-            let _ = v.chain(NodeId(0)).cas(word(at), 0, 5).read(word(read), 16).post().await.unwrap();
+            let _ = v
+                .chain(NodeId(0))
+                .cas(word(at), 0, 5)
+                .read(word(read), 16)
+                .post()
+                .await
+                .unwrap();
         }
         Act::Both { a, b } => {
             let (first, second) = (v.read(word(a), 16), v.word(word(b)));
@@ -126,6 +204,20 @@ async fn perform(c: &Program, act: &Act) {
                 v.faa(word(at), 2).await.unwrap();
             }
         }
+        Act::UntilShared => {
+            let mut retry = v.retry(100);
+            loop {
+                v.local(LocalStep::Section).await;
+                if c.shared().with(|x| *x) > 3 || retry.again(word(0), Why::Raced).await.is_err() {
+                    return;
+                }
+            }
+        }
+        Act::Enter => {
+            c.enter_up_to("both", 2);
+            let _ = v.word(word(0)).await.unwrap();
+            c.leave("both");
+        }
         Act::RegisterWrite { value } => {
             let bytes: Vec<u8> = [value, value].iter().flat_map(|w| w.to_le_bytes()).collect();
             c.op(RegisterOp::Write((value, value)), async {
@@ -146,16 +238,37 @@ async fn perform(c: &Program, act: &Act) {
 }
 
 fn knobs(rng: &mut Rng) -> Knobs {
-    let order = |rng: &mut Rng| if rng.flip() { LineOrder::Any } else { LineOrder::Increasing };
+    let order = |rng: &mut Rng| {
+        if rng.flip() {
+            LineOrder::Any
+        } else {
+            LineOrder::Increasing
+        }
+    };
     Knobs {
         read_lines: order(rng),
         write_lines: order(rng),
-        unit: if rng.flip() { AtomicUnit::Word } else { AtomicUnit::Line },
+        unit: if rng.flip() {
+            AtomicUnit::Word
+        } else {
+            AtomicUnit::Line
+        },
         write_overtakes: rng.flip(),
-        cas_then_read: [CasThenRead::AnyLineFirst, CasThenRead::WholeReadFirst, CasThenRead::InOrder]
-            [rng.below(3) as usize],
-        atomic_vs_write: if rng.flip() { AtomicVsWrite::Racy } else { AtomicVsWrite::Serialised },
-        failed_cas: if rng.flip() { FailedCas::WritesBack } else { FailedCas::LeavesAlone },
+        cas_then_read: [
+            CasThenRead::AnyLineFirst,
+            CasThenRead::WholeReadFirst,
+            CasThenRead::InOrder,
+        ][rng.below(3) as usize],
+        atomic_vs_write: if rng.flip() {
+            AtomicVsWrite::Racy
+        } else {
+            AtomicVsWrite::Serialised
+        },
+        failed_cas: if rng.flip() {
+            FailedCas::WritesBack
+        } else {
+            FailedCas::LeavesAlone
+        },
         elapsed: if rng.flip() { Elapsed::Free } else { Elapsed::Never },
         crashes: u8::from(rng.below(4) == 0),
         cancels: u8::from(rng.below(4) == 0),
@@ -169,15 +282,19 @@ fn model(seed: u64) -> Model<Shared, Register<(u64, u64)>> {
     rng.next();
     let registers = seed.is_multiple_of(4);
     let knobs = knobs(&mut rng);
+    let told = rng.flip();
     let clients = 2 + rng.below(2);
     let mut model = Model::new(format!("random {seed}"))
         .shared(|_| Shared::new(1))
         .spec(Register((0, 0)))
         .crash_may_block()
         .knobs(knobs);
+    if told {
+        model = model.fingerprint(|x| x.with(|x| *x));
+    }
     for i in 0..clients {
         let length = if clients == 2 { 1 + rng.below(3) } else { 1 };
-        let acts: Rc<Vec<Act>> = Rc::new((0..length).map(|_| act(&mut rng, registers)).collect());
+        let acts: Rc<Vec<Act>> = Rc::new((0..length).map(|_| act(&mut rng, registers, told)).collect());
         let node = rng.below(2) as u16;
         model = model.client(format!("{i} {acts:?}"), node, move |c| {
             let acts = Rc::clone(&acts);
@@ -222,7 +339,11 @@ fn all_searches_find_the_same_ends_and_the_same_verdict() {
             assert!(same, "seed {seed}\nnaive: {naive}\nother: {other}\n{model:?}");
         }
         if naive.is_pass() {
-            assert_eq!(cached.report().states, both.report().states, "sleep sets leave out steps, never states");
+            assert_eq!(
+                cached.report().states,
+                both.report().states,
+                "sleep sets leave out steps, never states"
+            );
             saved.0 += cached.report().steps;
             saved.1 += both.report().steps;
         } else {

@@ -1,5 +1,10 @@
 //! Small protocols that prove the engine: what must hold holds, and each broken twin is found.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a panic is how a test, or a client in one, fails"
+)]
+
 use dm_explore::{Client, Counter, CounterOp, Failure, Knobs, Model, NoSpec, Search};
 use dm_lock::{GlobalLockTable, LockFlaws, LockOptions, Locks};
 use dm_verbs::{Capability, ChipPtr, LineOrder, NodeId, RemotePtr, Verbs};
@@ -19,15 +24,25 @@ fn unlocked() -> Model<(), Counter> {
         })
         .await;
     };
-    Model::new("lost update").spec(Counter(0)).place(at(64), 8, "counter").client("A", 0, add).client("B", 1, add)
+    Model::new("lost update")
+        .spec(Counter(0))
+        .place(at(64), 8, "counter")
+        .client("A", 0, add)
+        .client("B", 1, add)
 }
 
 #[test]
 fn an_update_without_a_lock_is_lost() {
     let found = unlocked().run(Search::exhaustive()).expect_counterexample();
-    assert!(matches!(found.failure, Failure::NotLinearizable { .. }), "{found}");
+    assert!(
+        matches!(found.failure, Failure::NotLinearizable { .. }),
+        "{found}"
+    );
     println!("{found}");
-    assert!(found.shortest && found.steps.len() == 6, "start, read, start, read, write, write\n{found}");
+    assert!(
+        found.shortest && found.steps.len() == 6,
+        "start, read, start, read, write, write\n{found}"
+    );
     let again = unlocked().replay(&found.trace).unwrap();
     assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
 }
@@ -42,7 +57,11 @@ fn hocl(name: &str, nodes: &[u16], options: LockOptions, adds: u32) -> Model<Loc
         .place(ChipPtr::new(NodeId(0), 0).unwrap(), 8, "lock");
     let mut model = model.invariant("free at the end", |end| {
         let word = dm_lock::LockWord::unpack(end.word(ChipPtr::new(NodeId(0), 0).unwrap()));
-        if word.locked { Err(format!("held: {word:?}")) } else { Ok(()) }
+        if word.locked {
+            Err(format!("held: {word:?}"))
+        } else {
+            Ok(())
+        }
     });
     for (i, &node) in nodes.iter().enumerate() {
         let name = char::from(b'A' + i as u8).to_string();
@@ -61,7 +80,10 @@ async fn add(c: &Client<Locks, Counter>) -> u64 {
     c.enter("critical");
     let old = u64::from_le_bytes(bytes[..8].try_into().unwrap());
     c.leave("critical");
-    guard.write_back(v.chain(node.node()).write_word(node, old + 1)).await.unwrap();
+    guard
+        .write_back(v.chain(node.node()).write_word(node, old + 1))
+        .await
+        .unwrap();
     old
 }
 
@@ -78,19 +100,35 @@ fn hierarchical_locks_pass() {
 
 #[test]
 fn handing_over_before_the_write_back_loses_an_update() {
-    let flaws = LockFlaws { handover_before_write_back: true, ..LockFlaws::default() };
-    let options = LockOptions { flaws, ..LockOptions::default() };
-    let found = hocl("T-S3", &[0, 0], options, 1).run(Search::exhaustive()).expect_counterexample();
+    let flaws = LockFlaws {
+        handover_before_write_back: true,
+        ..LockFlaws::default()
+    };
+    let options = LockOptions {
+        flaws,
+        ..LockOptions::default()
+    };
+    let found = hocl("T-S3", &[0, 0], options, 1)
+        .run(Search::exhaustive())
+        .expect_counterexample();
     println!("{found}");
-    assert!(matches!(found.failure, Failure::NotLinearizable { .. }), "{found}");
+    assert!(
+        matches!(found.failure, Failure::NotLinearizable { .. }),
+        "{found}"
+    );
 }
 
 #[test]
 fn lock_and_read_on_a_card_that_serves_the_read_first_loses_an_update() {
     let model = hocl("T: lock-and-read forced", &[0, 1], LockOptions::default(), 1);
     let forced = Knobs::weak().pretend(Capability::CasThenReadInOrder);
-    let found = model.run_with(&forced, Search::exhaustive()).expect_counterexample();
-    assert!(matches!(found.failure, Failure::NotLinearizable { .. }), "{found}");
+    let found = model
+        .run_with(&forced, Search::exhaustive())
+        .expect_counterexample();
+    assert!(
+        matches!(found.failure, Failure::NotLinearizable { .. }),
+        "{found}"
+    );
 }
 
 /// Versions before and after the payload, one word each; the reader trusts equal versions.
@@ -110,22 +148,35 @@ fn bookend(write_order: LineOrder, read_order: LineOrder) -> Model<(), NoSpec> {
         })
         .client("reader", 1, |c| async move {
             let bytes = c.verbs().read(at(64), 32).await.unwrap();
-            let words: Vec<u64> = bytes.chunks(8).map(|w| u64::from_le_bytes(w.try_into().unwrap())).collect();
-            c.check(words[0] != words[3] || words[1] == words[2], || format!("accepted torn payload {words:?}"));
+            let words: Vec<u64> = bytes
+                .chunks(8)
+                .map(|w| u64::from_le_bytes(w.try_into().unwrap()))
+                .collect();
+            c.check(words[0] != words[3] || words[1] == words[2], || {
+                format!("accepted torn payload {words:?}")
+            });
         })
 }
 
 #[test]
 fn bookend_versions_fail_even_in_increasing_order() {
-    let found = bookend(LineOrder::Increasing, LineOrder::Increasing).run(Search::exhaustive()).expect_counterexample();
+    let found = bookend(LineOrder::Increasing, LineOrder::Increasing)
+        .run(Search::exhaustive())
+        .expect_counterexample();
     println!("{found}");
     // Both start, then the six micro-steps of the reader that overtakes the writer; the check comes with the last.
     println!("{}", found.chart());
     assert_eq!(found.steps.len(), 8, "{found}");
-    assert!(!bookend(LineOrder::Any, LineOrder::Any).run(Search::exhaustive()).is_pass());
+    assert!(
+        !bookend(LineOrder::Any, LineOrder::Any)
+            .run(Search::exhaustive())
+            .is_pass()
+    );
     // Atomic lines hide it: the node lies in one line.
     let lines = Knobs::weak();
-    bookend(LineOrder::Any, LineOrder::Any).run_with(&lines, Search::exhaustive()).expect_pass();
+    bookend(LineOrder::Any, LineOrder::Any)
+        .run_with(&lines, Search::exhaustive())
+        .expect_pass();
 }
 
 #[test]
@@ -143,15 +194,47 @@ fn a_cancelled_client_leaves_no_lock_behind() {
 #[test]
 fn a_dead_holder_leaves_the_lock_held() {
     let model = hocl("holder dies", &[0, 1], LockOptions::default(), 1);
-    let found = model.run_with(&Knobs::declared().crashes(1), Search::exhaustive()).expect_counterexample();
-    assert!(matches!(found.failure, Failure::Stuck { .. } | Failure::Invariant { .. }), "{found}");
+    let found = model
+        .run_with(&Knobs::declared().crashes(1), Search::exhaustive())
+        .expect_counterexample();
+    assert!(
+        matches!(found.failure, Failure::Stuck { .. } | Failure::Invariant { .. }),
+        "{found}"
+    );
 }
 
 #[test]
 fn a_fingerprint_of_the_lock_table_agrees_with_folding() {
     let folded = hocl("2+1", &[0, 0, 1], LockOptions::default(), 1);
-    let told = hocl("2+1", &[0, 0, 1], LockOptions::default(), 1).fingerprint(dm_sync::Fingerprint::fingerprint);
-    let (folded, told) = (folded.run(Search::exhaustive()).expect_pass(), told.run(Search::exhaustive()).expect_pass());
-    println!("folded {} states, {} ends; told {} states, {} ends", folded.states, folded.ends, told.states, told.ends);
+    let told =
+        hocl("2+1", &[0, 0, 1], LockOptions::default(), 1).fingerprint(dm_sync::Fingerprint::fingerprint);
+    let (folded, told) = (
+        folded.run(Search::exhaustive()).expect_pass(),
+        told.run(Search::exhaustive()).expect_pass(),
+    );
+    println!(
+        "folded {} states, {} ends; told {} states, {} ends",
+        folded.states, folded.ends, told.states, told.ends
+    );
     assert!(told.states <= folded.states && told.ends <= folded.ends);
+}
+
+#[test]
+fn every_search_ends_alike_under_dm_lock() {
+    for (nodes, knobs) in [
+        (&[0, 0][..], Knobs::weak()),
+        (&[0, 0], Knobs::declared()),
+        (&[0, 1], Knobs::declared()),
+    ] {
+        let model = hocl("twice", nodes, LockOptions::default(), 1);
+        let naive = model
+            .run_with(&knobs, Search::naive().steps(40_000_000))
+            .expect_pass();
+        let both = model.run_with(&knobs, Search::exhaustive()).expect_pass();
+        println!(
+            "{} runs one by one, {} with cache and sleep sets",
+            naive.executions, both.executions
+        );
+        assert_eq!((naive.ends, naive.ends_hash), (both.ends, both.ends_hash));
+    }
 }

@@ -1,5 +1,10 @@
 //! The world behind the seam: faults, fences, time, budgets, stuck clients, panics.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a panic is how a test, or a client in one, fails"
+)]
+
 use dm_explore::{Client, Failure, Knobs, Model, NoSpec, Retries, Search, Trace, Verdict};
 use dm_verbs::{
     ClientId, Control, ControlRequest, Effect, Env, Nanos, NodeId, RemotePtr, VerbErrorKind, Verbs, Why,
@@ -24,7 +29,9 @@ fn takeover(fence: bool) -> Model {
         .client("successor", 1, move |c| async move {
             let v = c.verbs();
             if fence {
-                v.call(ControlRequest::Fence { client: ClientId(1) }).await.unwrap();
+                v.call(ControlRequest::Fence { client: ClientId(1) })
+                    .await
+                    .unwrap();
             }
             let (first, second) = (v.word(at(64)).await.unwrap(), v.word(at(64)).await.unwrap());
             c.check(first == second, || format!("{first}, then {second}"));
@@ -34,7 +41,10 @@ fn takeover(fence: bool) -> Model {
 #[test]
 fn a_dead_clients_writes_land_late_unless_it_is_fenced() {
     let found = takeover(false).run(Search::exhaustive()).expect_counterexample();
-    assert!(matches!(found.failure, Failure::Check { client: 1, .. }), "{found}");
+    assert!(
+        matches!(found.failure, Failure::Check { client: 1, .. }),
+        "{found}"
+    );
     takeover(true).run(Search::exhaustive()).expect_pass();
 }
 
@@ -44,13 +54,21 @@ fn what_a_dead_client_posted_lands_wholly_in_part_or_never() {
     let seen = ends.clone();
     let model = Model::new("torn by a crash")
         .knobs(Knobs::weak().crashes(1))
-        .client("writer", 0, |c: C| async move { c.verbs().write(at(64), &[1; 128]).await.unwrap() })
+        .client("writer", 0, |c: C| async move {
+            c.verbs().write(at(64), &[1; 128]).await.unwrap()
+        })
         .invariant("collect", move |end| {
-            seen.borrow_mut().insert((end.word(at(64)) != 0, end.word(at(128)) != 0, end.crashed(0)));
+            seen.borrow_mut()
+                .insert((end.word(at(64)) != 0, end.word(at(128)) != 0, end.crashed(0)));
             Ok(())
         });
     model.run(Search::exhaustive()).expect_pass();
-    let want = [(false, false, true), (true, false, true), (true, true, false), (true, true, true)];
+    let want = [
+        (false, false, true),
+        (true, false, true),
+        (true, true, false),
+        (true, true, true),
+    ];
     assert_eq!(ends.take(), want.into());
 }
 
@@ -68,7 +86,10 @@ fn waiting_for_what_never_comes_is_stuck() {
     let found = model.run(Search::exhaustive()).expect_counterexample();
     assert_eq!(found.failure, Failure::Stuck { clients: vec![0] });
     // Counted instead of rewound, the budget runs out.
-    let counted = Knobs { retries: Retries::Bounded(3), ..Knobs::weak() };
+    let counted = Knobs {
+        retries: Retries::Bounded(3),
+        ..Knobs::weak()
+    };
     model.run_with(&counted, Search::exhaustive()).expect_pass();
 }
 
@@ -88,7 +109,9 @@ fn both_answers_of_time_are_explored_and_time_ends_a_pause() {
             }
             c.output(2);
         })
-        .client("writer", 1, |c| async move { c.verbs().write(at(64), &[1; 8]).await.unwrap() });
+        .client("writer", 1, |c| async move {
+            c.verbs().write(at(64), &[1; 8]).await.unwrap()
+        });
     let report = model.run(Search::exhaustive()).expect_pass();
     assert_eq!(report.ends, 2, "given up, and seen");
     let late = model.invariant("never gives up", |end| match end.outputs(0) {
@@ -97,7 +120,11 @@ fn both_answers_of_time_are_explored_and_time_ends_a_pause() {
     });
     let found = late.run(Search::exhaustive()).expect_counterexample();
     let trace: Trace = found.trace.to_string().parse().unwrap();
-    assert_eq!(late.replay(&trace).unwrap().steps, found.steps, "answers are part of a trace");
+    assert_eq!(
+        late.replay(&trace).unwrap().steps,
+        found.steps,
+        "answers are part of a trace"
+    );
 }
 
 #[test]
@@ -107,22 +134,44 @@ fn panics_are_findings() {
             let seen = c.verbs().word(at(64)).await.unwrap();
             assert!(seen != 1, "saw the 1");
         })
-        .client("B", 1, |c| async move { c.verbs().write(at(64), &1u64.to_le_bytes()).await.unwrap() });
+        .client("B", 1, |c| async move {
+            c.verbs().write(at(64), &1u64.to_le_bytes()).await.unwrap()
+        });
     let found = model.run(Search::exhaustive()).expect_counterexample();
-    assert_eq!(found.failure, Failure::Panic { client: 0, message: "saw the 1".to_owned() });
+    assert_eq!(
+        found.failure,
+        Failure::Panic {
+            client: 0,
+            message: "saw the 1".to_owned()
+        }
+    );
     let svg = found.svg();
-    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>") && svg.contains("WRITE"), "{svg}");
+    assert!(
+        svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>") && svg.contains("WRITE"),
+        "{svg}"
+    );
     assert!(found.chart().lines().count() >= found.steps.len() + 2);
 }
 
 #[test]
 fn a_search_cut_short_is_no_pass() {
     let model = Model::new("three writers")
-        .client("A", 0, |c: C| async move { c.verbs().write(at(64), &[1; 256]).await.unwrap() })
-        .client("B", 0, |c| async move { c.verbs().write(at(64), &[2; 256]).await.unwrap() });
-    for search in [Search::exhaustive().states(5), Search::exhaustive().depth(3), Search::shortest().steps(20)] {
+        .client("A", 0, |c: C| async move {
+            c.verbs().write(at(64), &[1; 256]).await.unwrap()
+        })
+        .client("B", 0, |c| async move {
+            c.verbs().write(at(64), &[2; 256]).await.unwrap()
+        });
+    for search in [
+        Search::exhaustive().states(5),
+        Search::exhaustive().depth(3),
+        Search::shortest().steps(20),
+    ] {
         let verdict = model.run(search);
-        assert!(matches!(verdict, Verdict::Truncated { .. }) && !verdict.is_pass(), "{verdict}");
+        assert!(
+            matches!(verdict, Verdict::Truncated { .. }) && !verdict.is_pass(),
+            "{verdict}"
+        );
         assert!(verdict.to_string().contains("no pass"));
     }
     assert!(!model.run(Search::random(1, 3)).to_string().contains("exhaustive"));
@@ -130,18 +179,40 @@ fn a_search_cut_short_is_no_pass() {
 
 #[test]
 fn errors_say_what_was_done() {
-    let model = Model::new("errors").memory(4096, 0).client("A", 0, |c: C| async move {
-        let v = c.verbs();
-        let end = at(4096);
-        let chain = v.chain(NodeId(0)).write_word(at(64), 1).write_word(end, 1).write_word(at(72), 1);
-        let e = chain.post().await.unwrap_err();
-        assert_eq!((e.kind, e.index, e.effect), (VerbErrorKind::OutOfBounds { size: 4096 }, 1, Effect::None));
-        assert_eq!((v.word(at(64)).await.unwrap(), v.word(at(72)).await.unwrap()), (1, 0));
-        v.cas(at(4), 0, 1).detach();
-        assert_eq!(v.operation().unwrap_err().kind, VerbErrorKind::Misaligned, "a dropped ticket's error");
-        assert!(v.operation().is_ok());
-        assert_eq!(v.word(RemotePtr::new(NodeId(3), 0).unwrap()).await.unwrap_err().kind, VerbErrorKind::NoSuchNode);
-    });
+    let model = Model::new("errors")
+        .memory(4096, 0)
+        .client("A", 0, |c: C| async move {
+            let v = c.verbs();
+            let end = at(4096);
+            let chain = v
+                .chain(NodeId(0))
+                .write_word(at(64), 1)
+                .write_word(end, 1)
+                .write_word(at(72), 1);
+            let e = chain.post().await.unwrap_err();
+            assert_eq!(
+                (e.kind, e.index, e.effect),
+                (VerbErrorKind::OutOfBounds { size: 4096 }, 1, Effect::None)
+            );
+            assert_eq!(
+                (v.word(at(64)).await.unwrap(), v.word(at(72)).await.unwrap()),
+                (1, 0)
+            );
+            v.cas(at(4), 0, 1).detach();
+            assert_eq!(
+                v.operation().unwrap_err().kind,
+                VerbErrorKind::Misaligned,
+                "a dropped ticket's error"
+            );
+            assert!(v.operation().is_ok());
+            assert_eq!(
+                v.word(RemotePtr::new(NodeId(3), 0).unwrap())
+                    .await
+                    .unwrap_err()
+                    .kind,
+                VerbErrorKind::NoSuchNode
+            );
+        });
     model.run(Search::exhaustive()).expect_pass();
 }
 
@@ -159,12 +230,18 @@ fn chunks_are_fresh_and_setting_up_is_where_executions_begin() {
         .client("A", 0, |c: C| async move {
             c.output(c.verbs().chunk(NodeId(0), 64).await.unwrap().offset());
         })
-        .client("B", 1, |c| async move { c.output(c.verbs().chunk(NodeId(0), 64).await.unwrap().offset()) })
+        .client("B", 1, |c| async move {
+            c.output(c.verbs().chunk(NodeId(0), 64).await.unwrap().offset())
+        })
         .invariant("two chunks", |end| {
             let mut got = [end.outputs(0)[0], end.outputs(1)[0]];
             got.sort_unstable();
             assert_eq!((end.word(at(4096)), end.word(at(4104))), (7, 8));
-            if got == [8192, 12288] { Ok(()) } else { Err(format!("{got:?}")) }
+            if got == [8192, 12288] {
+                Ok(())
+            } else {
+                Err(format!("{got:?}"))
+            }
         });
     assert_eq!(model.run(Search::exhaustive()).expect_pass().ends, 2);
 }

@@ -61,7 +61,10 @@ impl Request {
     #[inline]
     pub(crate) fn unit(&self, i: u8, size: u32) -> (u32, u32) {
         let first = self.at / size + u32::from(i);
-        ((first * size).max(self.at), ((first + 1) * size).min(self.at + self.len))
+        (
+            (first * size).max(self.at),
+            ((first + 1) * size).min(self.at + self.len),
+        )
     }
 }
 
@@ -104,7 +107,8 @@ impl Chain {
         self.data.clear();
         self.seen.clear();
         self.left = 0;
-        (self.rung, self.done, self.closed, self.observed, self.awaited) = (false, false, false, false, false);
+        (self.rung, self.done, self.closed, self.observed, self.awaited) =
+            (false, false, false, false, false);
         self.error = None;
         self.generation = self.generation.wrapping_add(1);
     }
@@ -120,8 +124,15 @@ impl Chain {
             self.content.fold2(Fp::bytes(bytes));
         }
         assert!(self.requests.len() < 256, "more than 256 requests in one chain");
-        let units = if len == 0 { 0 } else { (flat + len - 1) / unit - flat / unit + 1 };
-        assert!(units <= 128, "a request of {units} units is too long for the explorer (at most 128)");
+        let units = if len == 0 {
+            0
+        } else {
+            (flat + len - 1) / unit - flat / unit + 1
+        };
+        assert!(
+            units <= 128,
+            "a request of {units} units is too long for the explorer (at most 128)"
+        );
         for x in [
             kind as u64 | u64::from(fence) << 8 | u64::from(len) << 32,
             u64::from(flat),
@@ -154,7 +165,10 @@ impl Chain {
 
     /// The request that gives result number `i`.
     pub(crate) fn result(&mut self, i: u16) -> Option<&mut Request> {
-        self.requests.iter_mut().filter(|r| r.kind != Kind::Write).nth(usize::from(i))
+        self.requests
+            .iter_mut()
+            .filter(|r| r.kind != Kind::Write)
+            .nth(usize::from(i))
     }
 
     /// What it answers, for whoever observes it.
@@ -173,7 +187,12 @@ impl Chain {
 }
 
 fn operands(op: &Op<'_>) -> (Kind, MaskedCas) {
-    let plain = |compare, swap| MaskedCas { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX };
+    let plain = |compare, swap| MaskedCas {
+        compare,
+        compare_mask: u64::MAX,
+        swap,
+        swap_mask: u64::MAX,
+    };
     match *op {
         Op::Read { .. } => (Kind::Read, plain(0, 0)),
         Op::Word { .. } => (Kind::Word, plain(0, 0)),
@@ -191,5 +210,8 @@ pub(crate) fn needs_word(op: &Op<'_>) -> bool {
 
 /// A refusal of request `index`; those before it take effect.
 pub(crate) fn refused(kind: dm_verbs::VerbErrorKind, at: Place, index: usize) -> VerbError {
-    VerbError { index: index as u16, ..VerbError::refused(kind, at) }
+    VerbError {
+        index: index as u16,
+        ..VerbError::refused(kind, at)
+    }
 }

@@ -1,6 +1,8 @@
 //! The control plane: chunks, membership, fences; each request one step.
 
-use dm_verbs::{ControlError, ControlReply, ControlRequest, Membership, Nanos, NodeId, Region, RemotePtr, Space};
+use dm_verbs::{
+    ControlError, ControlReply, ControlRequest, Membership, Nanos, NodeId, Region, RemotePtr, Space,
+};
 
 use super::Machine;
 use crate::fp::Fp;
@@ -33,7 +35,9 @@ impl Machine {
     }
 
     pub(super) fn carry_out(&mut self, c: u8) {
-        let Some(request) = self.clients[usize::from(c)].control else { return };
+        let Some(request) = self.clients[usize::from(c)].control else {
+            return;
+        };
         let reply = if self.clients[usize::from(c)].fenced {
             Err(ControlError::Fenced)
         } else {
@@ -46,13 +50,22 @@ impl Machine {
         match request {
             ControlRequest::Chunk { node, bytes } => self.chunk(node, bytes),
             ControlRequest::Describe { node } => {
-                let bytes = self.mem.size(node.0, Space::Host).ok_or(ControlError::NoSuchNode { node })?;
+                let bytes = self
+                    .mem
+                    .size(node.0, Space::Host)
+                    .ok_or(ControlError::NoSuchNode { node })?;
                 let used = self.allocated[usize::from(node.0)];
                 Ok(ControlReply::Region(Region { bytes, used }))
             }
-            ControlRequest::Join => Ok(ControlReply::Joined(Membership { epoch: 1, lease: LEASE })),
+            ControlRequest::Join => Ok(ControlReply::Joined(Membership {
+                epoch: 1,
+                lease: LEASE,
+            })),
             ControlRequest::Fence { client } => {
-                let target = client.0.checked_sub(1).filter(|&t| t < u16::from(self.setup_client()));
+                let target = client
+                    .0
+                    .checked_sub(1)
+                    .filter(|&t| t < u16::from(self.setup_client()));
                 match target {
                     Some(t) => {
                         self.fence(t as u8);
@@ -67,7 +80,10 @@ impl Machine {
     }
 
     fn chunk(&mut self, node: NodeId, bytes: u64) -> Result<ControlReply, ControlError> {
-        let size = self.mem.size(node.0, Space::Host).ok_or(ControlError::NoSuchNode { node })?;
+        let size = self
+            .mem
+            .size(node.0, Space::Host)
+            .ok_or(ControlError::NoSuchNode { node })?;
         let used = &mut self.allocated[usize::from(node.0)];
         let at = used.next_multiple_of(self.chunk_align);
         let left = size.saturating_sub(at);
@@ -76,7 +92,11 @@ impl Machine {
                 *used = at + bytes;
                 Ok(ControlReply::Chunk(p))
             }
-            _ => Err(ControlError::OutOfMemory { node, wanted: bytes, left }),
+            _ => Err(ControlError::OutOfMemory {
+                node,
+                wanted: bytes,
+                left,
+            }),
         }
     }
 }

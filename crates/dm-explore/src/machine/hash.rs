@@ -53,7 +53,10 @@ impl Machine {
             client.fenced,
             client.open_operation.is_some(),
         ];
-        let bits = flags.iter().enumerate().fold(0, |bits, (i, &on)| bits | u64::from(on) << i);
+        let bits = flags
+            .iter()
+            .enumerate()
+            .fold(0, |bits, (i, &on)| bits | u64::from(on) << i);
         f.fold(bits | (client.status as u64) << 16 | u64::from(client.acts) << 32);
         f.fold(u64::from(client.rng));
         f.fold2(client.output_hash);

@@ -84,8 +84,15 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(knobs: Knobs, mem: Memory, nodes: &[u16], memory_nodes: u16) -> Self {
         let unit = if knobs.unit == AtomicUnit::Line { 64 } else { 8 };
-        let state = |&node: &u16| ClientState { node, ..ClientState::default() };
-        let reserved = |n| mem.size(n, dm_verbs::Space::Host).unwrap_or(0).min(dm_verbs::RESERVED_BYTES);
+        let state = |&node: &u16| ClientState {
+            node,
+            ..ClientState::default()
+        };
+        let reserved = |n| {
+            mem.size(n, dm_verbs::Space::Host)
+                .unwrap_or(0)
+                .min(dm_verbs::RESERVED_BYTES)
+        };
         let allocated: Vec<u64> = (0..memory_nodes).map(reserved).collect();
         Self {
             knobs,
@@ -165,7 +172,10 @@ impl Machine {
         (self.answers, self.asked) = (answers, Answers::default());
         let c = step.client;
         let bit = 1u64 << c;
-        self.footprint = Footprint { client: c, ..Footprint::default() };
+        self.footprint = Footprint {
+            client: c,
+            ..Footprint::default()
+        };
         if self.log.is_some() {
             self.log_step(step);
         }
@@ -354,7 +364,12 @@ impl Machine {
 
     fn local_changed(&mut self, node: u16, by: u8) {
         for (d, client) in self.clients.iter_mut().enumerate() {
-            if d != usize::from(by) && client.paused && client.watch_local && client.node == node && !client.ready {
+            if d != usize::from(by)
+                && client.paused
+                && client.watch_local
+                && client.node == node
+                && !client.ready
+            {
                 client.ready = true;
                 client.dirty = true;
                 self.footprint.clients |= 1 << d;
@@ -367,7 +382,9 @@ impl Machine {
         let client = &mut self.clients[usize::from(c)];
         client.dirty = true;
         client.acts += 1;
-        let Some(known) = &mut self.determinism else { return };
+        let Some(known) = &mut self.determinism else {
+            return;
+        };
         let mut place = client.seen;
         place.fold(u64::from(client.acts) | u64::from(c) << 32);
         let what = Fp::seed(what);
@@ -378,7 +395,11 @@ impl Machine {
 
     /// The answer to a free question.
     pub(crate) fn answer(&mut self, c: u8) -> bool {
-        assert!(self.asked.count < Answers::MAX, "more than {} questions of time in one step", Answers::MAX);
+        assert!(
+            self.asked.count < Answers::MAX,
+            "more than {} questions of time in one step",
+            Answers::MAX
+        );
         let yes = self.answers.get(self.asked.count).unwrap_or(false);
         self.asked.push(yes);
         let client = &mut self.clients[usize::from(c)];

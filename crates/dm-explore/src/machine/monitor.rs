@@ -23,7 +23,9 @@ impl Machine {
     pub(super) fn invoked(&mut self, c: u8) {
         let now = self.step_count;
         let client = &mut self.clients[usize::from(c)];
-        let Some(number) = client.open_operation else { return };
+        let Some(number) = client.open_operation else {
+            return;
+        };
         let times = &mut client.times[number as usize];
         if times.invoked.is_none() {
             times.invoked = Some(now);
@@ -43,7 +45,9 @@ impl Machine {
         self.footprint.responds = true;
         let now = self.step_count;
         let client = &mut self.clients[usize::from(c)];
-        let Some(number) = client.open_operation.take() else { return };
+        let Some(number) = client.open_operation.take() else {
+            return;
+        };
         client.times[number as usize].returned = Some(now);
         let place = Fp::at(u64::from(c) | 1 << 41, u64::from(number));
         self.completed.xor(place);
@@ -75,7 +79,12 @@ impl Machine {
         });
         self.monitors[at].1 += 1;
         if self.monitors[at].1 > limit && self.failure.is_none() {
-            self.failure = Some(Failure::Monitor { client: c, name, inside: self.monitors[at].1, limit });
+            self.failure = Some(Failure::Monitor {
+                client: c,
+                name,
+                inside: self.monitors[at].1,
+                limit,
+            });
         }
     }
 

@@ -70,9 +70,17 @@ impl Machine {
                     continue;
                 }
                 if self.may_start(r, ahead) && !self.read_is_under_way(r, live, place, number) {
-                    let order = if r.kind == Kind::Write { self.knobs.write_lines } else { self.knobs.read_lines };
+                    let order = if r.kind == Kind::Write {
+                        self.knobs.write_lines
+                    } else {
+                        self.knobs.read_lines
+                    };
                     for unit in (0..r.units).filter(|u| r.done >> u & 1 == 0) {
-                        add(StepKind::Unit { chain: place as u8, request: number as u8, unit });
+                        add(StepKind::Unit {
+                            chain: place as u8,
+                            request: number as u8,
+                            unit,
+                        });
                         if order == LineOrder::Increasing {
                             break;
                         }
@@ -119,9 +127,9 @@ impl Machine {
             let chain = &self.chains[usize::from(i)];
             let from = if k == 0 { number + 1 } else { 0 };
             chain.node == node
-                && chain.requests[from..].iter().any(|later| {
-                    later.kind.is_read() && later.done != 0 && !later.finished
-                })
+                && chain.requests[from..]
+                    .iter()
+                    .any(|later| later.kind.is_read() && later.done != 0 && !later.finished)
         })
     }
 }

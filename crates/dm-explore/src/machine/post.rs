@@ -2,9 +2,9 @@
 
 use dm_verbs::{Effect, Op, Outcome, Space, VerbError, VerbErrorKind, Wqe};
 
+use super::Machine;
 use super::chain::{needs_word, refused};
 use super::client::{Mark, Status};
-use super::Machine;
 use crate::fp::Fp;
 use crate::knobs::Retries;
 use crate::lease::Lease;
@@ -78,7 +78,10 @@ impl Machine {
             chain.error = Some(refused(VerbErrorKind::Fenced, at, 0));
         }
         client.live.push(i);
-        assert!(client.live.len() < 256, "more than 255 chains of one client in flight");
+        assert!(
+            client.live.len() < 256,
+            "more than 255 chains of one client in flight"
+        );
         let (content, node, empty) = (chain.content.a, chain.node, chain.left == 0);
         if self.immediate {
             self.run_now(c);
@@ -99,7 +102,11 @@ impl Machine {
             .position(|&i| self.chains[usize::from(i)].left > 0)
         {
             let i = usize::from(self.clients[usize::from(c)].live[place]);
-            let request = self.chains[i].requests.iter().position(|r| !r.finished).unwrap_or(0);
+            let request = self.chains[i]
+                .requests
+                .iter()
+                .position(|r| !r.finished)
+                .unwrap_or(0);
             let unit = self.chains[i].requests[request].done.trailing_ones() as u8;
             let _ = self.serve(c, place as u8, request as u8, unit);
         }
@@ -267,7 +274,13 @@ impl Machine {
         self.note_sections();
         let client = &mut self.clients[usize::from(c)];
         let (seen, acts, rng, asked) = (client.seen, client.acts, client.rng, client.asked);
-        client.marks.push(Mark { seen, acts, rng, reads: client.reads.len(), asked });
+        client.marks.push(Mark {
+            seen,
+            acts,
+            rng,
+            reads: client.reads.len(),
+            asked,
+        });
         (client.marks.len() - 1) as u64
     }
 
@@ -277,14 +290,18 @@ impl Machine {
             return;
         }
         let client = &mut self.clients[usize::from(c)];
-        let Some(&m) = client.marks.get(mark as usize) else { return };
+        let Some(&m) = client.marks.get(mark as usize) else {
+            return;
+        };
         client.seen = m.seen;
         client.acts = m.acts;
         client.rng = m.rng;
         client.timed = client.asked > m.asked;
         client.asked = m.asked;
         client.watch.clear();
-        client.watch.extend(client.reads.drain(m.reads.min(client.reads.len())..));
+        client
+            .watch
+            .extend(client.reads.drain(m.reads.min(client.reads.len())..));
         client.rewound = true;
         client.dirty = true;
     }
@@ -295,5 +312,4 @@ impl Machine {
         client.seen.fold(8);
         Fp::at(u64::from(stream) | u64::from(c) << 32, u64::from(client.rng)).a
     }
-
 }

@@ -35,12 +35,20 @@ impl Machine {
                 let mut part = Fp::seed(u64::from(unit));
                 part.fold2(hash);
                 r.seen.xor(part);
-                chain.seen.push(Seen { from, to, content: hash.a });
+                chain.seen.push(Seen {
+                    from,
+                    to,
+                    content: hash.a,
+                });
                 r.done |= 1 << unit;
             }
             Kind::Word => {
                 r.old = self.mem.word(from);
-                chain.seen.push(Seen { from, to, content: Fp::bytes(self.mem.read(from, to)).a });
+                chain.seen.push(Seen {
+                    from,
+                    to,
+                    content: Fp::bytes(self.mem.read(from, to)).a,
+                });
                 r.done |= 1;
             }
             Kind::Write => {
@@ -73,7 +81,11 @@ impl Machine {
                         self.held.retain(|&w| w != from);
                     }
                     changed = self.mem.write(from, &r.new.to_le_bytes());
-                    chain.seen.push(Seen { from, to, content: Fp::bytes(self.mem.read(from, to)).a });
+                    chain.seen.push(Seen {
+                        from,
+                        to,
+                        content: Fp::bytes(self.mem.read(from, to)).a,
+                    });
                     r.done |= 1;
                 }
             }
@@ -87,7 +99,11 @@ impl Machine {
         if changed {
             self.note_change(from, to);
         }
-        if ended { self.complete(c, node) } else { Then::Nothing }
+        if ended {
+            self.complete(c, node)
+        } else {
+            Then::Nothing
+        }
     }
 
     /// Wakes whoever waits for a change here.
@@ -126,6 +142,8 @@ impl Machine {
 
     /// Whether something of `watch` has changed since it was read.
     pub(super) fn has_changed(&self, watch: &[Seen]) -> bool {
-        watch.iter().any(|s| Fp::bytes(self.mem.read(s.from, s.to)).a != s.content)
+        watch
+            .iter()
+            .any(|s| Fp::bytes(self.mem.read(s.from, s.to)).a != s.content)
     }
 }

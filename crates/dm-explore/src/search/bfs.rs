@@ -16,8 +16,15 @@ struct Node {
 
 /// Explores level by level, with a cache and without sleep sets; runs of `below` steps and more are left out.
 pub(crate) fn search(walk: &mut Walk<'_>, below: Option<usize>) -> End {
-    let root = Choice { index: 0, answers: Answers::default() };
-    let mut nodes = vec![Node { parent: u32::MAX, depth: 0, choice: root }];
+    let root = Choice {
+        index: 0,
+        answers: Answers::default(),
+    };
+    let mut nodes = vec![Node {
+        parent: u32::MAX,
+        depth: 0,
+        choice: root,
+    }];
     let mut visited = FpSet::default();
     let mut queue = VecDeque::from([0u32]);
     let mut path = Vec::new();
@@ -30,7 +37,11 @@ pub(crate) fn search(walk: &mut Walk<'_>, below: Option<usize>) -> End {
         if number == 0
             && let Some(failure) = walk.offer()
         {
-            return End::Found { failure, trace: Trace::default(), shortest: true };
+            return End::Found {
+                failure,
+                trace: Trace::default(),
+                shortest: true,
+            };
         }
         let mut offered = Vec::new();
         walk.runner.offer(&mut offered);
@@ -56,11 +67,21 @@ pub(crate) fn search(walk: &mut Walk<'_>, below: Option<usize>) -> End {
                 }
                 if let Some(failure) = failure.or_else(|| walk.offer()) {
                     path.push(last);
-                    return End::Found { failure, trace: Trace(path), shortest: true };
+                    return End::Found {
+                        failure,
+                        trace: Trace(path),
+                        shortest: true,
+                    };
                 }
                 walk.states += 1;
-                let Ok(new) = u32::try_from(nodes.len()) else { return End::Cut(Cut::States) };
-                nodes.push(Node { parent: number, depth: path.len() as u32 + 1, choice: last });
+                let Ok(new) = u32::try_from(nodes.len()) else {
+                    return End::Cut(Cut::States);
+                };
+                nodes.push(Node {
+                    parent: number,
+                    depth: path.len() as u32 + 1,
+                    choice: last,
+                });
                 queue.push_back(new);
             }
         }

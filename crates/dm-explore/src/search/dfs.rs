@@ -38,7 +38,14 @@ struct Dfs<'w, 'p> {
 /// sleep set shrinks (Godefroid's state-space caching with sleep sets).
 pub(crate) fn search(walk: &mut Walk<'_>, cache: bool, sleep: bool) -> End {
     let frames = Vec::new();
-    let mut dfs = Dfs { walk, cache, sleep, visited: FpMap::default(), frames, arena: Vec::new() };
+    let mut dfs = Dfs {
+        walk,
+        cache,
+        sleep,
+        visited: FpMap::default(),
+        frames,
+        arena: Vec::new(),
+    };
     dfs.walk.runner.reset();
     match dfs.arrive(None) {
         Some(end) => end,
@@ -50,7 +57,9 @@ impl Dfs<'_, '_> {
     fn explore(&mut self) -> End {
         let mut in_step = true;
         loop {
-            let Some(frame) = self.frames.last_mut() else { return End::Done };
+            let Some(frame) = self.frames.last_mut() else {
+                return End::Done;
+            };
             if let Some(more) = frame.more.take() {
                 frame.answers = more;
             } else {
@@ -128,9 +137,14 @@ impl Dfs<'_, '_> {
             // Too wide for the masks: say so rather than leave steps out.
             return Some(End::Cut(Cut::Width));
         }
-        let all = if offered.len() == OFFERED_MAX { u128::MAX } else { (1 << offered.len()) - 1 };
+        let all = if offered.len() == OFFERED_MAX {
+            u128::MAX
+        } else {
+            (1 << offered.len()) - 1
+        };
         let first = self.arena.len();
-        self.arena.extend(offered.iter().map(|&step| (step, Footprint::default())));
+        self.arena
+            .extend(offered.iter().map(|&step| (step, Footprint::default())));
         let mut sleep = match by {
             Some(by) if self.sleep => self.asleep(first, &by),
             _ => 0,
@@ -155,7 +169,14 @@ impl Dfs<'_, '_> {
             self.arena.truncate(first);
             return None;
         }
-        self.frames.push(Frame { first, sleep, todo, at: u8::MAX, answers: Answers::default(), more: None });
+        self.frames.push(Frame {
+            first,
+            sleep,
+            todo,
+            at: u8::MAX,
+            answers: Answers::default(),
+            more: None,
+        });
         None
     }
 
@@ -183,7 +204,11 @@ impl Dfs<'_, '_> {
 
     fn found(&self, failure: crate::verdict::Failure) -> End {
         let choices = self.frames.iter().map(|f| choice(usize::from(f.at), f.answers));
-        End::Found { failure, trace: Trace(choices.collect()), shortest: false }
+        End::Found {
+            failure,
+            trace: Trace(choices.collect()),
+            shortest: false,
+        }
     }
 }
 

@@ -60,19 +60,31 @@ impl Search {
     /// Depth-first over all states, with a cache of visited states and sleep sets: the mode to trust. A
     /// counterexample is then shortened breadth-first.
     pub const fn exhaustive() -> Self {
-        Self::of(Method::Dfs { cache: true, sleep: true })
+        Self::of(Method::Dfs {
+            cache: true,
+            sleep: true,
+        })
     }
     /// The same without sleep sets: for cross-checks.
     pub const fn cached() -> Self {
-        Self::of(Method::Dfs { cache: true, sleep: false })
+        Self::of(Method::Dfs {
+            cache: true,
+            sleep: false,
+        })
     }
     /// Sleep sets without a cache: for cross-checks; catches clients that are not deterministic.
     pub const fn sleeping() -> Self {
-        Self::of(Method::Dfs { cache: false, sleep: true })
+        Self::of(Method::Dfs {
+            cache: false,
+            sleep: true,
+        })
     }
     /// Every interleaving one by one: for cross-checks of tiny models; catches clients that are not deterministic.
     pub const fn naive() -> Self {
-        Self::of(Method::Dfs { cache: false, sleep: false })
+        Self::of(Method::Dfs {
+            cache: false,
+            sleep: false,
+        })
     }
     /// Breadth-first over all states: the first counterexample is the shortest.
     pub const fn shortest() -> Self {
@@ -80,12 +92,20 @@ impl Search {
     }
     /// `runs` runs, each step chosen uniformly; catches clients that are not deterministic.
     pub const fn random(seed: u64, runs: u64) -> Self {
-        Self::of(Method::Random { seed, runs, pct: None })
+        Self::of(Method::Random {
+            seed,
+            runs,
+            pct: None,
+        })
     }
     /// `runs` runs by random priorities with `depth - 1` changes each (Burckhardt et al., ASPLOS 2010): finds bugs of
     /// that depth much sooner than uniform choice.
     pub const fn pct(seed: u64, runs: u64, depth: u32) -> Self {
-        Self::of(Method::Random { seed, runs, pct: Some(depth) })
+        Self::of(Method::Random {
+            seed,
+            runs,
+            pct: Some(depth),
+        })
     }
 
     /// At most so many states.
@@ -127,7 +147,10 @@ pub enum BadReplay {
 impl fmt::Display for BadReplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchStep(i) => write!(f, "step {i} of the trace is not possible: another model, or other knobs"),
+            Self::NoSuchStep(i) => write!(
+                f,
+                "step {i} of the trace is not possible: another model, or other knobs"
+            ),
             Self::NothingFails => f.write_str("the trace does not fail"),
         }
     }
@@ -137,7 +160,11 @@ impl core::error::Error for BadReplay {}
 /// How a search ended.
 pub(crate) enum End {
     Done,
-    Found { failure: Failure, trace: Trace, shortest: bool },
+    Found {
+        failure: Failure,
+        trace: Trace,
+        shortest: bool,
+    },
     Cut(Cut),
 }
 
@@ -229,13 +256,23 @@ pub(crate) fn run(
     };
     match end {
         End::Done => Verdict::Pass(Box::new(walk.report(coverage))),
-        End::Cut(by) => Verdict::Truncated { by, report: Box::new(walk.report(coverage)) },
-        End::Found { failure, trace, shortest } => {
+        End::Cut(by) => Verdict::Truncated {
+            by,
+            report: Box::new(walk.report(coverage)),
+        },
+        End::Found {
+            failure,
+            trace,
+            shortest,
+        } => {
             let report = walk.report(coverage);
             let found = (failure, trace, shortest);
             let hidden = matches!(found.0, Failure::NotDeterministic { .. });
-            let (failure, trace, shortest) =
-                if search.shorten && !shortest && !hidden { shorten(&mut walk, found) } else { found };
+            let (failure, trace, shortest) = if search.shorten && !shortest && !hidden {
+                shorten(&mut walk, found)
+            } else {
+                found
+            };
             walk.runner.machine.borrow_mut().determinism = None;
             let (steps, lines) = tell(&mut walk.runner, &trace);
             let clients = rules.clients.clone();
@@ -270,9 +307,16 @@ fn shorten(walk: &mut Walk<'_>, found: (Failure, Trace, bool)) -> (Failure, Trac
     const STATES: u64 = 2_000_000;
     const TIME: Duration = Duration::from_secs(20);
     walk.runner.machine.borrow_mut().determinism = None;
-    walk.search = walk.search.states(walk.states + STATES).time(walk.begun.elapsed() + TIME);
+    walk.search = walk
+        .search
+        .states(walk.states + STATES)
+        .time(walk.begun.elapsed() + TIME);
     match bfs::search(walk, Some(found.1.0.len())) {
-        End::Found { failure, trace, shortest } => (failure, trace, shortest),
+        End::Found {
+            failure,
+            trace,
+            shortest,
+        } => (failure, trace, shortest),
         End::Done => (found.0, found.1, true),
         End::Cut(_) => found,
     }
@@ -290,12 +334,19 @@ fn tell(runner: &mut Runner<'_>, trace: &Trace) -> Told {
             Some((flat, flat + bytes, name.clone()))
         });
         let names = names.collect();
-        m.log = Some(Log { names, steps: Vec::new() });
+        m.log = Some(Log {
+            names,
+            steps: Vec::new(),
+        });
     }
     let _ = follow(runner, trace);
     let mut m = runner.machine.borrow_mut();
     let mut lines: Vec<u32> = Vec::new();
-    let steps = m.log.as_mut().map(|log| core::mem::take(&mut log.steps)).unwrap_or_default();
+    let steps = m
+        .log
+        .as_mut()
+        .map(|log| core::mem::take(&mut log.steps))
+        .unwrap_or_default();
     for step in &steps {
         if let Some(touch) = &step.touch
             && !lines.contains(&touch.line)
@@ -316,7 +367,9 @@ fn follow(runner: &mut Runner<'_>, trace: &Trace) -> Result<Option<Failure>, Bad
     let mut failure = None;
     for (i, choice) in trace.0.iter().enumerate() {
         runner.offer(&mut offered);
-        let step = *offered.get(usize::from(choice.index)).ok_or(BadReplay::NoSuchStep(i))?;
+        let step = *offered
+            .get(usize::from(choice.index))
+            .ok_or(BadReplay::NoSuchStep(i))?;
         let taken = runner.take(step, choice.answers);
         failure = runner.failure(&taken.footprint);
         if failure.is_some() {
@@ -353,5 +406,8 @@ pub(crate) fn replay(
 
 /// A choice, as traces keep it.
 pub(crate) fn choice(index: usize, answers: Answers) -> Choice {
-    Choice { index: index as u8, answers }
+    Choice {
+        index: index as u8,
+        answers,
+    }
 }

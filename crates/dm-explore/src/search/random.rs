@@ -40,7 +40,9 @@ impl Pct {
     fn new(rng: &mut Rng, agents: usize, depth: u32, length: u32) -> Self {
         let high = 1 << 32;
         let priorities = (0..agents).map(|_| high + (rng.next() >> 33)).collect();
-        let changes = (1..depth).map(|_| rng.below(length.max(1) as usize) as u32).collect();
+        let changes = (1..depth)
+            .map(|_| rng.below(length.max(1) as usize) as u32)
+            .collect();
         Self { priorities, changes }
     }
 
@@ -55,7 +57,9 @@ impl Pct {
             }
         }
         let top = best(self);
-        let mine: Vec<usize> = (0..offered.len()).filter(|&i| self.priorities[agent(offered[i])] == top).collect();
+        let mine: Vec<usize> = (0..offered.len())
+            .filter(|&i| self.priorities[agent(offered[i])] == top)
+            .collect();
         mine[rng.below(mine.len())]
     }
 }
@@ -70,7 +74,11 @@ pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>
         walk.runner.reset();
         loop {
             if let Some(failure) = walk.offer() {
-                return End::Found { failure, trace: Trace(path), shortest: false };
+                return End::Found {
+                    failure,
+                    trace: Trace(path),
+                    shortest: false,
+                };
             }
             if walk.offered.iter().all(|s| !s.is_progress()) {
                 break;
@@ -83,11 +91,18 @@ pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>
                 None => rng.below(walk.offered.len()),
             };
             // Sixty answers at random; a step uses as many as it asks for.
-            let answers = Answers { bits: rng.next() & ((1 << Answers::MAX) - 1), count: Answers::MAX };
+            let answers = Answers {
+                bits: rng.next() & ((1 << Answers::MAX) - 1),
+                count: Answers::MAX,
+            };
             let taken = walk.runner.take(walk.offered[index], answers);
             path.push(choice(index, taken.asked));
             if let Some(failure) = walk.runner.failure(&taken.footprint) {
-                return End::Found { failure, trace: Trace(path), shortest: false };
+                return End::Found {
+                    failure,
+                    trace: Trace(path),
+                    shortest: false,
+                };
             }
             walk.runner.history_is_good(&taken.footprint);
         }
