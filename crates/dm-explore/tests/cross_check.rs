@@ -316,10 +316,18 @@ fn found(verdict: &Verdict) -> Result<(u64, (u64, u64)), std::mem::Discriminant<
     }
 }
 
+/// How many programs; more with `DM_SEEDS`.
+fn seeds() -> u64 {
+    std::env::var("DM_SEEDS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(600)
+}
+
 #[test]
 fn all_searches_find_the_same_ends_and_the_same_verdict() {
     let (mut agreed, mut failing, mut too_big, mut saved) = (0, 0, 0, (0, 0));
-    for seed in 0..1_500 {
+    for seed in 0..seeds() {
         let model = model(seed);
         let naive = model.run(Search::naive().steps(150_000).unshortened());
         if matches!(naive, Verdict::Truncated { .. }) {
@@ -352,5 +360,8 @@ fn all_searches_find_the_same_ends_and_the_same_verdict() {
         agreed += 1;
     }
     println!("{agreed} programs agree, {failing} of them failing; {too_big} too big; steps {saved:?}");
-    assert!(agreed > 700 && failing > 50, "{agreed} {failing}");
+    assert!(
+        agreed > seeds() / 2 && failing > seeds() / 10,
+        "{agreed} {failing}"
+    );
 }
