@@ -64,7 +64,16 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
 /// The runs that are too long for every test.
 pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
     let shell = shell_in(root)?;
-    let test = ["test", "--package", "sherman", "--test", "stress", "--", "--ignored", "--nocapture"];
+    let test = [
+        "test",
+        "--package",
+        "sherman",
+        "--test",
+        "stress",
+        "--",
+        "--ignored",
+        "--nocapture",
+    ];
     Ok(cmd!(shell, "cargo {test...} --test-threads 1 {filter...}").run()?)
 }
 

@@ -90,7 +90,11 @@ impl<'e, E: Env> Retry<'e, E> {
         }
         self.made += 1;
         if self.made >= self.budget {
-            return Err(Exhausted { at, why, attempts: self.made });
+            return Err(Exhausted {
+                at,
+                why,
+                attempts: self.made,
+            });
         }
         Ok(())
     }

@@ -1,0 +1,283 @@
+//! `cargo xtask rxe`: dm-ib's tests over soft-RoCE, in a virtual machine that has nothing else to do.
+//!
+//! ```text
+//!  cargo test --no-run ─▶ test binaries ─┐
+//!  apt-get download ─▶ kernel, modules ──┼─▶ target/rxe/initramfs ─▶ QEMU ─▶ lines on a serial port ─▶ exit status
+//!  this machine's libraries, busybox ────┘
+//! ```
+//!
+//! Nothing is installed but missing packages, nothing runs on afterwards, and everything that is kept lies in
+//! `target/rxe`. The machine has one processor: soft-RoCE's atomics are not atomic with another one's.
+
+mod archive;
+mod kernel;
+mod programs;
+mod vm;
+
+use crate::Result;
+use archive::Archive;
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// What must be installed, to build dm-ib and to run it in a virtual machine.
+const PACKAGES: &[&str] = &[
+    "libibverbs-dev",
+    "libnl-3-dev",
+    "libnl-route-3-dev",
+    "ibverbs-providers",
+    "cmake",
+    "libclang-dev",
+    "pkg-config",
+    "gcc",
+    "libc6-dev",
+    "binutils",
+    "qemu-system-x86",
+    "busybox-static",
+    "iproute2",
+    "dpkg",
+    "tar",
+];
+
+/// After so long the machine is given up.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What stands before the exit status on the serial port.
+const MARK: &str = "dmkit-rxe-exit:";
+
+/// Where libibverbs looks for soft-RoCE's provider; both paths are compiled into it.
+const PROVIDER: &str = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so";
+const DRIVER: &str = "/etc/libibverbs.d/rxe.driver";
+
+/// Runs the tests whose names contain `filter`, of the test binaries whose names contain `binary`.
+pub(crate) fn run(root: &Path, binary: Option<&str>, filter: Option<&str>) -> Result<()> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err("the virtual machine is an x86-64 one: so must this machine be".into());
+    }
+    let mut clock = Clock::default();
+    let cache = root.join("target/rxe");
+    std::fs::create_dir_all(&cache)?;
+    install_missing()?;
+    clock.lap("packages");
+    let kernel = kernel::fetch(&cache)?;
+    clock.lap("kernel");
+    let built = programs::build(root)?;
+    clock.lap("build");
+    let tests: Vec<_> = built
+        .iter()
+        .filter(|program| program.is_test && binary.is_none_or(|part| program.name.contains(part)))
+        .collect();
+    if tests.is_empty() {
+        return Err("no test binary of that name".into());
+    }
+    let initramfs = cache.join("initramfs.cpio");
+    let script = init_script(
+        &kernel.modules,
+        tests.iter().map(|test| test.path.as_path()),
+        filter,
+    );
+    std::fs::write(&initramfs, image(&cache, &kernel, &built, &script)?)?;
+    clock.lap("image");
+    let status = vm::boot(&kernel.image, &initramfs, MARK, PATIENCE);
+    // Some hundred megabytes, and made anew each time.
+    std::fs::remove_file(&initramfs)?;
+    let status = status?;
+    clock.lap("machine");
+    eprintln!("== {}", clock.laps.join(", "));
+    match status {
+        0 => Ok(()),
+        failed => Err(format!("tests failed in the virtual machine, with status {failed}").into()),
+    }
+}
+
+#[derive(Debug)]
+struct Clock {
+    last: Instant,
+    laps: Vec<String>,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self {
+            last: Instant::now(),
+            laps: Vec::new(),
+        }
+    }
+}
+
+impl Clock {
+    fn lap(&mut self, name: &str) {
+        let now = Instant::now();
+        self.laps
+            .push(format!("{name} {:.1} s", (now - self.last).as_secs_f64()));
+        self.last = now;
+    }
+}
+
+fn install_missing() -> Result<()> {
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .copied()
+        .filter(|package| !is_installed(package))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    eprintln!("== installing {}", missing.join(" "));
+    let apt = |arguments: &[&str]| {
+        // Root needs no sudo, and may not have it.
+        let root = output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
+        let mut command = if root {
+            Command::new("apt-get")
+        } else {
+            let mut sudo = Command::new("sudo");
+            sudo.arg("apt-get");
+            sudo
+        };
+        command
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .arg("-qq")
+            .args(arguments);
+        succeed(&mut command)
+    };
+    apt(&["update"])?;
+    let mut install = vec!["install", "-y", "--no-install-recommends"];
+    install.extend(&missing);
+    apt(&install)
+}
+
+fn is_installed(package: &str) -> bool {
+    let mut query = Command::new("dpkg-query");
+    query
+        .args(["--show", "--showformat=${db:Status-Status}", package])
+        .stderr(std::process::Stdio::null());
+    output(&mut query).is_ok_and(|status| status == "installed")
+}
+
+/// What the machine has to do, as its first and only process.
+fn init_script<'a>(
+    modules: &[PathBuf],
+    tests: impl Iterator<Item = &'a Path>,
+    filter: Option<&str>,
+) -> String {
+    let mut script = String::from(
+        "#!/bin/sh\n\
+         export PATH=/bin\n\
+         mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp\n",
+    );
+    for module in modules {
+        let name = module.file_name().unwrap_or_default().to_string_lossy();
+        let _ = writeln!(script, "insmod /modules/{name} || echo \"no module {name}\"");
+    }
+    script.push_str(
+        "ip link set lo up\n\
+         ip link add dummy0 type dummy && ip addr add 10.7.7.1/24 dev dummy0 && ip link set dummy0 up\n\
+         rdma link add rxe0 type rxe netdev dummy0\n\
+         n=0; until grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state; do\n\
+         n=$((n+1)); if [ $n = 100 ]; then echo 'rxe0 does not get active'; break; fi; usleep 100000; done\n\
+         ulimit -l unlimited\n\
+         export RUST_BACKTRACE=1\n\
+         status=0\n",
+    );
+    let filter = filter.map_or(String::new(), |filter| format!(" '{}'", filter.replace('\'', "")));
+    for test in tests {
+        let path = test.display();
+        let _ = writeln!(
+            script,
+            "echo '== {path}'; cd /tmp; '{path}' --test-threads=1{filter} || status=1"
+        );
+    }
+    let _ = writeln!(script, "echo '{MARK}'$status\npoweroff -f");
+    script
+}
+
+/// The bytes of the initial file system.
+fn image(
+    cache: &Path,
+    kernel: &kernel::Kernel,
+    built: &[programs::Program],
+    script: &str,
+) -> Result<Vec<u8>> {
+    let mut archive = Archive::default();
+    archive.file(Path::new("/init"), script.as_bytes(), true);
+    for dir in ["/proc", "/sys", "/dev", "/tmp", "/root", "/etc/iproute2"] {
+        archive.dir(Path::new(dir));
+    }
+    let busybox = programs::find("busybox")?;
+    archive.file(Path::new("/bin/busybox"), &std::fs::read(busybox)?, true);
+    for applet in [
+        "sh", "mount", "insmod", "echo", "grep", "usleep", "poweroff", "cat", "ls",
+    ] {
+        archive.link(&Path::new("/bin").join(applet), "busybox");
+    }
+    for module in &kernel.modules {
+        let name = Path::new("/modules").join(module.file_name().unwrap_or_default());
+        archive.file(&name, &std::fs::read(module)?, false);
+    }
+    let mut linked = vec![PathBuf::from(PROVIDER)];
+    for tool in ["ip", "rdma"] {
+        let path = programs::find(tool)?;
+        archive.file(&Path::new("/bin").join(tool), &std::fs::read(&path)?, true);
+        linked.push(path);
+    }
+    for program in built {
+        archive.file(&program.path, &programs::stripped(&program.path, cache)?, true);
+        linked.push(program.path.clone());
+    }
+    for file in [PROVIDER, DRIVER] {
+        archive.file(Path::new(file), &std::fs::read(file)?, false);
+    }
+    for library in programs::libraries(&linked)? {
+        archive.file(&library, &std::fs::read(&library)?, true);
+    }
+    Ok(archive.finish())
+}
+
+/// Runs `command`, and gives what it printed.
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{command:?}: {}\n{}", output.status, said.trim()).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Runs `command` to its end, its output where ours goes.
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status().map_err(|e| format!("{command:?}: {e}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{command:?}: {status}").into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_loads_runs_and_tells_in_this_order() {
+        let modules = [PathBuf::from("a/ib_core.ko"), PathBuf::from("b/rdma_rxe.ko")];
+        let tests = [Path::new("/t/verbs-1"), Path::new("/t/sherman-2")];
+        let script = init_script(&modules, tests.into_iter(), Some("chain"));
+        let order = [
+            "insmod /modules/ib_core.ko",
+            "insmod /modules/rdma_rxe.ko",
+            "rdma link add",
+            "'/t/verbs-1' --test-threads=1 'chain' || status=1",
+            "'/t/sherman-2' --test-threads=1 'chain' || status=1",
+            MARK,
+            "poweroff",
+        ];
+        let places: Vec<_> = order.iter().map(|part| script.find(part)).collect();
+        assert!(
+            places.iter().all(Option::is_some) && places.is_sorted(),
+            "{script}"
+        );
+    }
+}
