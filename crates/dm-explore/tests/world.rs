@@ -245,3 +245,20 @@ fn chunks_are_fresh_and_setting_up_is_where_executions_begin() {
         });
     assert_eq!(model.run(Search::exhaustive()).expect_pass().ends, 2);
 }
+
+#[test]
+fn an_attempt_that_took_too_long_is_repeated_not_stuck() {
+    let model = Model::new("repeats a slow READ").client("reader", 0, |c: C| async move {
+        let v = c.verbs();
+        let mut retry = v.retry(100);
+        loop {
+            let begun = v.now();
+            let seen = v.word(at(64)).await.unwrap();
+            if !v.elapsed(begun, Nanos(1)) {
+                return c.output(seen);
+            }
+            retry.again(at(64), Why::Torn).await.unwrap();
+        }
+    });
+    assert_eq!(model.run(Search::exhaustive()).expect_pass().ends, 1);
+}

@@ -52,8 +52,7 @@ pub(crate) struct ClientState {
     pub(crate) paused: bool,
     /// Something that it watches has changed.
     pub(crate) ready: bool,
-    /// Questions of time that were answered with no; and whether the pause's attempt had asked one, so that time alone
-    /// may end it.
+    /// Questions of time; and whether the pause's attempt had asked one, so that time alone may end it.
     pub(crate) asked: u32,
     pub(crate) asked_before: u32,
     pub(crate) timed: bool,

@@ -404,7 +404,14 @@ impl Machine {
         self.asked.push(yes);
         let client = &mut self.clients[usize::from(c)];
         client.seen.fold(if yes { 4 } else { 3 });
-        client.asked += u32::from(!yes);
+        // Whatever the answer was, it may be another next time: it can end a pause (see `timed`).
+        client.asked += 1;
+        if let Some(log) = &mut self.log {
+            log.then(format!(
+                "finds that its time {} over",
+                if yes { "is" } else { "is not yet" }
+            ));
+        }
         yes
     }
 

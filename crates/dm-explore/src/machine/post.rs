@@ -265,6 +265,9 @@ impl Machine {
         client.watch = watch;
         client.ready = changed || stale;
         client.paused = true;
+        if let Some(log) = &mut self.log {
+            log.then("pauses".to_owned());
+        }
         if !client.rewound {
             self.act(c, 2);
         }
