@@ -174,10 +174,10 @@ fn init_script<'a>(
     }
     script.push_str(
         "ip link set lo up\n\
-         ip link add dummy0 type dummy && ip addr add 10.7.7.1/24 dev dummy0 && ip link set dummy0 up\n\
+         ip addr add 10.7.7.1/24 dev dummy0; ip link set dummy0 up\n\
          rdma link add rxe0 type rxe netdev dummy0\n\
          n=0; until grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state; do\n\
-         n=$((n+1)); if [ $n = 100 ]; then echo 'rxe0 does not get active'; break; fi; usleep 100000; done\n\
+         n=$((n+1)); if [ $n = 300 ]; then echo 'rxe0 does not get active'; poweroff -f; fi; usleep 100000; done\n\
          ulimit -l unlimited\n\
          export RUST_BACKTRACE=1\n\
          status=0\n",

@@ -1,0 +1,182 @@
+//! What a thread knows of its chains beside their work requests: whose they are, where they go, who waits.
+
+use std::rc::Rc;
+use std::task::Waker;
+
+use core::cell::Cell;
+use dm_verbs::{Effect, Place, VerbError, VerbErrorKind};
+
+use crate::ffi::Fault;
+
+/// Where a chain is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Free,
+    Building,
+    /// Rung, and waiting for room in its queue pair.
+    Queued,
+    Flying,
+    Completed,
+}
+
+/// One request that was pushed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pushed {
+    pub(crate) at: Place,
+    /// Whether it answers with a word, bytes, or nothing.
+    pub(crate) answers: Answers,
+}
+
+/// What a request answers with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answers {
+    Nothing,
+    Word,
+    Bytes,
+}
+
+/// Errors of a client that nobody was told of.
+pub(crate) type Deferred = Rc<Cell<Option<VerbError>>>;
+
+/// A chain's record; it has the number of its work list.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    pub(crate) phase: Phase,
+    /// The memory node's number.
+    pub(crate) node: usize,
+    pub(crate) pushed: Vec<Pushed>,
+    pub(crate) error: Option<VerbError>,
+    /// Whether the poster has seen how it ended.
+    pub(crate) told: bool,
+    /// Nobody waits any more: whoever lands it closes it.
+    pub(crate) orphan: bool,
+    pub(crate) waker: Option<Waker>,
+    pub(crate) owner: Option<Deferred>,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Free,
+            node: 0,
+            pushed: Vec::new(),
+            error: None,
+            told: false,
+            orphan: false,
+            waker: None,
+            owner: None,
+        }
+    }
+}
+
+impl Chain {
+    /// Ready for a new use by `owner`, towards `node`.
+    pub(crate) fn begin(&mut self, node: usize, owner: &Deferred) {
+        self.phase = Phase::Building;
+        self.node = node;
+        self.owner = Some(Rc::clone(owner));
+    }
+
+    /// Forgets everything but capacities; what its owner was not told of is kept for it.
+    pub(crate) fn end(&mut self) {
+        let rung = self.phase == Phase::Completed;
+        if let (Some(owner), Some(error), false, true) = (self.owner.take(), self.error, self.told, rung)
+            && owner.get().is_none()
+        {
+            owner.set(Some(error));
+        }
+        self.phase = Phase::Free;
+        self.pushed.clear();
+        self.error = None;
+        self.told = false;
+        self.orphan = false;
+        self.waker = None;
+    }
+
+    /// Refuses the whole chain before it is sent, unless that happened already.
+    pub(crate) fn refuse(&mut self, kind: VerbErrorKind, at: Place) {
+        self.error.get_or_insert(VerbError::refused(kind, at));
+    }
+
+    /// Nothing of it was sent, and nothing will be.
+    pub(crate) fn cut_off(&mut self) {
+        if let Some(first) = self.pushed.first() {
+            let at = first.at;
+            self.refuse(VerbErrorKind::Unreachable, at);
+        }
+    }
+
+    /// Request `number` failed on its way.
+    pub(crate) fn fail(&mut self, number: u16, fault: Fault) {
+        let Some(pushed) = self.pushed.get(usize::from(number)) else {
+            return;
+        };
+        let effect = match fault {
+            Fault::Refused => Effect::None,
+            Fault::Unknown => Effect::Unknown,
+        };
+        self.error.get_or_insert(VerbError {
+            kind: VerbErrorKind::ConnectionLost,
+            at: pushed.at,
+            index: number,
+            effect,
+            rest: effect,
+        });
+    }
+
+    /// The request that gives the `i`-th answer.
+    pub(crate) fn answer(&self, i: u16) -> Option<(usize, Answers)> {
+        let answering = self
+            .pushed
+            .iter()
+            .enumerate()
+            .filter(|(_, pushed)| pushed.answers != Answers::Nothing);
+        answering
+            .map(|(number, pushed)| (number, pushed.answers))
+            .nth(usize::from(i))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dm_verbs::{NodeId, RemotePtr};
+
+    fn chain(owner: &Deferred) -> Chain {
+        let at = RemotePtr::new(NodeId(0), 4096).unwrap().into();
+        let mut chain = Chain::default();
+        chain.begin(0, owner);
+        for answers in [Answers::Word, Answers::Nothing, Answers::Bytes] {
+            chain.pushed.push(Pushed { at, answers });
+        }
+        chain
+    }
+
+    #[test]
+    fn an_error_that_nobody_saw_goes_to_its_owner_once() {
+        let owner = Deferred::default();
+        for (rung, told, deferred) in [(true, false, true), (true, true, false), (false, false, false)] {
+            let mut chain = chain(&owner);
+            chain.fail(1, Fault::Unknown);
+            chain.phase = if rung { Phase::Completed } else { Phase::Building };
+            chain.told = told;
+            chain.end();
+            assert_eq!(owner.take().is_some(), deferred, "{rung} {told}");
+            assert_eq!((chain.phase, chain.error), (Phase::Free, None));
+        }
+    }
+
+    #[test]
+    fn the_first_failure_counts_and_says_what_it_knows() {
+        let mut chain = chain(&Deferred::default());
+        chain.fail(1, Fault::Refused);
+        chain.fail(2, Fault::Unknown);
+        let error = chain.error.unwrap();
+        assert_eq!(
+            (error.index, error.effect, error.rest),
+            (1, Effect::None, Effect::None)
+        );
+        assert_eq!(chain.answer(1), Some((2, Answers::Bytes)));
+        assert_eq!(chain.answer(2), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! Why something of this world could not be made. What fails later is a [`dm_verbs::VerbError`].
+
+use core::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use dm_verbs::Capability;
+
+/// Why a world, a thread's connections, a client or a memory node could not be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum IbError {
+    /// The device could not be opened.
+    Device {
+        /// Its name, if one was asked for.
+        name: Option<String>,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// The device has no atomics, and nothing here does without them.
+    NoAtomics {
+        /// Its name.
+        name: String,
+    },
+    /// Memory or queues could not be had from the device.
+    Memory {
+        /// Bytes that were asked for.
+        bytes: u64,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// A memory node that has no room behind its reserved page.
+    TooSmall {
+        /// Bytes that were asked for.
+        bytes: u64,
+    },
+    /// A memory node could not be reached, or does not speak as one.
+    Network {
+        /// Where.
+        address: SocketAddr,
+        /// What went wrong.
+        reason: io::Error,
+    },
+    /// A world needs 1 to 65535 memory nodes.
+    BadNodeCount {
+        /// How many were given.
+        nodes: usize,
+    },
+    /// This comes of a device, not of somebody's word.
+    CannotAssume {
+        /// What was to be assumed.
+        capability: Capability,
+    },
+    /// The first memory node has no client id left.
+    TooManyClients,
+}
+
+impl fmt::Display for IbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device {
+                name: Some(name),
+                reason,
+            } => write!(f, "device {name}: {reason}"),
+            Self::Device { name: None, reason } => write!(f, "no device: {reason}"),
+            Self::NoAtomics { name } => write!(f, "device {name} has no atomics"),
+            Self::Memory { bytes, reason } => write!(f, "no {bytes} bytes of registered memory: {reason}"),
+            Self::TooSmall { bytes } => write!(f, "a memory node of {bytes} bytes has no room"),
+            Self::Network { address, reason } => write!(f, "memory node at {address}: {reason}"),
+            Self::BadNodeCount { nodes } => write!(f, "{nodes} memory nodes: there must be 1 to 65535"),
+            Self::CannotAssume { capability } => {
+                write!(f, "{capability} can't be assumed: a device has it or not")
+            }
+            Self::TooManyClients => f.write_str("no client id is free"),
+        }
+    }
+}
+
+impl core::error::Error for IbError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Device { reason, .. } | Self::Memory { reason, .. } | Self::Network { reason, .. } => {
+                Some(reason)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! An open device with a protection domain: what every other object here belongs to.
+
+use core::ffi::CStr;
+use core::fmt;
+use core::ptr::NonNull;
+use std::io;
+
+use ibverbs_sys as sys;
+
+use super::check;
+
+unsafe extern "C" {
+    fn dm_ib_device_memory(context: *mut sys::ibv_context, bytes: *mut u64) -> core::ffi::c_int;
+}
+
+/// Against what the device's atomics are atomic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtomicScope {
+    /// It has none.
+    None,
+    /// Other atomics through the same device.
+    Device,
+    /// Everything in the machine, its processors too.
+    Machine,
+}
+
+/// What the device said when it was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Scope of atomics.
+    pub atomics: AtomicScope,
+    /// Bytes of device memory.
+    pub chip_bytes: u64,
+    /// READs and atomics that a queue pair may have in flight as requester.
+    pub initiator_depth: u8,
+    /// The same as responder.
+    pub responder_depth: u8,
+    /// Work requests that a queue may hold.
+    pub queue_depth_max: u32,
+    /// Completions that a completion queue may hold.
+    pub completions_max: u32,
+}
+
+/// Where a device is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Address {
+    pub(crate) gid: [u8; 16],
+    pub(crate) gid_index: u8,
+    pub(crate) lid: u16,
+    pub(crate) mtu: u8,
+    pub(crate) ethernet: bool,
+}
+
+/// An open device and its protection domain.
+pub(crate) struct Device {
+    context: NonNull<sys::ibv_context>,
+    pd: NonNull<sys::ibv_pd>,
+    name: String,
+    pub(crate) port: u8,
+    pub(crate) address: Address,
+    pub(crate) limits: Limits,
+}
+
+// SAFETY: libibverbs locks what calls on one context or domain share ("thread safe unless said otherwise").
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Opens the device called `name`, or the first whose port 1 is active.
+    pub(crate) fn open(name: Option<&str>) -> io::Result<Self> {
+        let mut count = 0;
+        // SAFETY: `count` is writable; the list is freed below.
+        let list = unsafe { sys::ibv_get_device_list(&raw mut count) };
+        let Some(list) = NonNull::new(list) else {
+            return Err(io::Error::last_os_error());
+        };
+        let mut opened = Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            match name {
+                Some(name) => format!("no RDMA device called {name}"),
+                None => "no RDMA device with an active port".to_owned(),
+            },
+        ));
+        for index in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: the list has `count` entries.
+            let device = unsafe { list.add(index) };
+            // SAFETY: as above, and each entry is a device until the list is freed.
+            let device = unsafe { *device.as_ptr() };
+            // SAFETY: it is a device of the list.
+            let found = unsafe { sys::ibv_get_device_name(device) };
+            // SAFETY: a device's name is a C string that lives as long as the device.
+            let found = unsafe { CStr::from_ptr(found) };
+            let found = found.to_string_lossy();
+            if name.is_some_and(|name| name != found) {
+                continue;
+            }
+            opened = Self::open_raw(device, &found);
+            if opened.is_ok() {
+                break;
+            }
+        }
+        // SAFETY: it came from `ibv_get_device_list`, and opened devices outlive it.
+        unsafe { sys::ibv_free_device_list(list.as_ptr()) };
+        opened
+    }
+
+    fn open_raw(device: *mut sys::ibv_device, name: &str) -> io::Result<Self> {
+        // SAFETY: `device` is an entry of a device list that is not freed yet.
+        let context = unsafe { sys::ibv_open_device(device) };
+        let context = NonNull::new(context).ok_or_else(io::Error::last_os_error)?;
+        let described = address(context, 1).and_then(|address| Ok((address, limits(context)?)));
+        // SAFETY: the context is open.
+        let pd =
+            described.and_then(
+                |known| match NonNull::new(unsafe { sys::ibv_alloc_pd(context.as_ptr()) }) {
+                    Some(pd) => Ok((known, pd)),
+                    None => Err(io::Error::last_os_error()),
+                },
+            );
+        match pd {
+            Ok(((address, limits), pd)) => Ok(Self {
+                context,
+                pd,
+                name: name.to_owned(),
+                port: 1,
+                address,
+                limits,
+            }),
+            Err(e) => {
+                // SAFETY: opened above, used by nobody.
+                unsafe { sys::ibv_close_device(context.as_ptr()) };
+                Err(e)
+            }
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn context(&self) -> *mut sys::ibv_context {
+        self.context.as_ptr()
+    }
+
+    pub(super) fn pd(&self) -> *mut sys::ibv_pd {
+        self.pd.as_ptr()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: everything of the domain holds the device alive, so nothing is left in it.
+        unsafe { sys::ibv_dealloc_pd(self.pd.as_ptr()) };
+        // SAFETY: as above.
+        unsafe { sys::ibv_close_device(self.context.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("name", &self.name)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+fn address(context: NonNull<sys::ibv_context>, port: u8) -> io::Result<Address> {
+    let mut attr = sys::ibv_port_attr::default();
+    // SAFETY: the exported symbol fills the old, shorter beginning of this structure.
+    let answer = unsafe { sys::ibv_query_port(context.as_ptr(), port, (&raw mut attr).cast()) };
+    check(answer)?;
+    if attr.state != sys::ibv_port_state::IBV_PORT_ACTIVE {
+        return Err(io::Error::new(
+            io::ErrorKind::NotConnected,
+            "the device's port is not active",
+        ));
+    }
+    // RoCE v2 over IPv4 first, then RoCE v2, then what there is.
+    let mut best: Option<(u8, sys::ibv_gid_entry)> = None;
+    for index in 0..u32::try_from(attr.gid_tbl_len).unwrap_or(0).min(256) {
+        let mut entry = sys::ibv_gid_entry::default();
+        // SAFETY: `entry` is writable and of the size that is told.
+        let answer = unsafe {
+            sys::_ibv_query_gid_ex(
+                context.as_ptr(),
+                u32::from(port),
+                index,
+                &raw mut entry,
+                0,
+                size_of::<sys::ibv_gid_entry>(),
+            )
+        };
+        // SAFETY: the 16 bytes are initialised whichever half of the union was written.
+        let raw = unsafe { entry.gid.raw };
+        if answer != 0 || raw == [0; 16] {
+            continue;
+        }
+        let routable = entry.gid_type == sys::IBV_GID_TYPE_ROCE_V2;
+        let ipv4 = raw[..10] == [0; 10] && raw[10..12] == [0xff; 2];
+        let rank = u8::from(routable) * 2 + u8::from(ipv4);
+        if best.as_ref().is_none_or(|(known, _)| rank > *known) {
+            best = Some((rank, entry));
+        }
+    }
+    let ethernet = u32::from(attr.link_layer) == sys::IBV_LINK_LAYER_ETHERNET;
+    let (_, entry) = best.unwrap_or_default();
+    if ethernet && entry.gid_type == 0 && entry.ndev_ifindex == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            "the device's network interface has no address",
+        ));
+    }
+    Ok(Address {
+        // SAFETY: as above.
+        gid: unsafe { entry.gid.raw },
+        gid_index: u8::try_from(entry.gid_index).unwrap_or(0),
+        lid: attr.lid,
+        mtu: u8::try_from(attr.active_mtu).unwrap_or(1),
+        ethernet,
+    })
+}
+
+fn limits(context: NonNull<sys::ibv_context>) -> io::Result<Limits> {
+    let mut attr = sys::ibv_device_attr::default();
+    // SAFETY: `attr` is writable.
+    check(unsafe { sys::ibv_query_device(context.as_ptr(), &raw mut attr) })?;
+    let mut chip_bytes = 0;
+    // A provider that does not know the question has no such memory: the answer stays 0.
+    // SAFETY: `chip_bytes` is writable.
+    let _ = unsafe { dm_ib_device_memory(context.as_ptr(), &raw mut chip_bytes) };
+    let depth = |most: i32| u8::try_from(most.clamp(0, 255)).unwrap_or(u8::MAX);
+    Ok(Limits {
+        atomics: match attr.atomic_cap {
+            sys::IBV_ATOMIC_NONE => AtomicScope::None,
+            sys::IBV_ATOMIC_HCA => AtomicScope::Device,
+            _ => AtomicScope::Machine,
+        },
+        chip_bytes,
+        initiator_depth: depth(attr.max_qp_init_rd_atom),
+        responder_depth: depth(attr.max_qp_rd_atom),
+        queue_depth_max: u32::try_from(attr.max_qp_wr).unwrap_or(0),
+        completions_max: u32::try_from(attr.max_cqe).unwrap_or(0),
+    })
+}

@@ -1,0 +1,41 @@
+/* Verbs that <infiniband/verbs.h> defines inline over the provider's extended table, as plain functions. */
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdint.h>
+
+/* Bytes of device memory, 0 where there is none; 0 or an errno. */
+int dm_ib_device_memory(struct ibv_context *context, uint64_t *bytes)
+{
+	struct ibv_device_attr_ex attr = {};
+	int error = ibv_query_device_ex(context, NULL, &attr);
+
+	*bytes = error ? 0 : attr.max_dm_size;
+	return error;
+}
+
+/* NULL with errno where the provider has none. Aligned for atomics. */
+struct ibv_dm *dm_ib_alloc_dm(struct ibv_context *context, uint64_t bytes)
+{
+	struct ibv_alloc_dm_attr attr = { .length = bytes, .log_align_req = 3 };
+
+	return ibv_alloc_dm(context, &attr);
+}
+
+int dm_ib_free_dm(struct ibv_dm *dm)
+{
+	return ibv_free_dm(dm);
+}
+
+/* Its remote addresses are offsets from 0. */
+struct ibv_mr *dm_ib_reg_dm(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t bytes)
+{
+	return ibv_reg_dm_mr(pd, dm, 0, bytes,
+			     IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+				     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+}
+
+int dm_ib_write_dm(struct ibv_dm *dm, uint64_t offset, const void *from, uint64_t bytes)
+{
+	return ibv_memcpy_to_dm(dm, offset, from, bytes);
+}

@@ -1,0 +1,260 @@
+//! Mapped and registered memory.
+
+use core::fmt;
+use core::ptr::NonNull;
+use std::io;
+
+use dm_sync::Arc;
+use ibverbs_sys as sys;
+
+use super::{Device, check};
+
+unsafe extern "C" {
+    fn dm_ib_alloc_dm(context: *mut sys::ibv_context, bytes: u64) -> *mut sys::ibv_dm;
+    fn dm_ib_free_dm(dm: *mut sys::ibv_dm) -> core::ffi::c_int;
+    fn dm_ib_reg_dm(pd: *mut sys::ibv_pd, dm: *mut sys::ibv_dm, bytes: u64) -> *mut sys::ibv_mr;
+    fn dm_ib_write_dm(
+        dm: *mut sys::ibv_dm,
+        offset: u64,
+        from: *const core::ffi::c_void,
+        bytes: u64,
+    ) -> core::ffi::c_int;
+}
+
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Private, zeroed memory of this process.
+struct Mapping {
+    at: NonNull<u8>,
+    bytes: usize,
+    huge: bool,
+}
+
+impl Mapping {
+    /// On huge pages where there are some to be had, else on ordinary ones.
+    fn new(bytes: usize) -> io::Result<Self> {
+        let rounded = bytes
+            .max(1)
+            .checked_next_multiple_of(HUGE_PAGE)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let map = |more: i32| {
+            // SAFETY: a fresh anonymous mapping, wherever the system likes.
+            let at = unsafe {
+                libc::mmap(
+                    core::ptr::null_mut(),
+                    rounded,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | more,
+                    -1,
+                    0,
+                )
+            };
+            (at != libc::MAP_FAILED)
+                .then(|| NonNull::new(at.cast::<u8>()))
+                .flatten()
+        };
+        let (at, huge) = match map(libc::MAP_HUGETLB) {
+            Some(at) => (at, true),
+            None => (map(0).ok_or_else(io::Error::last_os_error)?, false),
+        };
+        Ok(Self {
+            at,
+            bytes: rounded,
+            huge,
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this length; whoever used it is gone (F2).
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Who may do what to registered memory. Relaxed ordering is never asked for: data must be placed before the unlock
+/// behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    /// Only this process's own requests.
+    Own,
+    /// READs, WRITEs and atomics of others too.
+    Everybody,
+}
+
+/// Registered memory, zeroed at first.
+pub(crate) struct Registered {
+    mr: NonNull<sys::ibv_mr>,
+    mapping: Mapping,
+    _device: Arc<Device>,
+}
+
+// SAFETY: plain memory and a handle that libibverbs locks; who may touch the bytes is said by the owners.
+unsafe impl Send for Registered {}
+// SAFETY: as above.
+unsafe impl Sync for Registered {}
+
+impl Registered {
+    pub(super) fn new(device: &Arc<Device>, bytes: usize, access: Access) -> io::Result<Self> {
+        let mapping = Mapping::new(bytes)?;
+        let own = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+        let flags = match access {
+            Access::Own => own,
+            Access::Everybody => {
+                own | sys::ibv_access_flags::IBV_ACCESS_REMOTE_READ
+                    | sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+                    | sys::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC
+            }
+        };
+        // SAFETY: the mapping is that long, and outlives the registration.
+        let mr = unsafe {
+            sys::ibv_reg_mr(
+                device.pd(),
+                mapping.at.as_ptr().cast(),
+                mapping.bytes,
+                flags.0 as core::ffi::c_int,
+            )
+        };
+        Ok(Self {
+            mr: NonNull::new(mr).ok_or_else(io::Error::last_os_error)?,
+            mapping,
+            _device: Arc::clone(device),
+        })
+    }
+
+    pub(super) fn at(&self) -> NonNull<u8> {
+        self.mapping.at
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.mapping.bytes
+    }
+
+    pub(super) fn local_key(&self) -> u32 {
+        // SAFETY: the registration lives as long as `self`.
+        unsafe { self.mr.as_ref() }.lkey
+    }
+
+    fn remote_key(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { self.mr.as_ref() }.rkey
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: registered in `new`; no queue pair uses it any more (F2).
+        unsafe { sys::ibv_dereg_mr(self.mr.as_ptr()) };
+    }
+}
+
+/// A memory node's host memory: others read and write it, this process never looks (F3).
+pub(crate) struct Lent {
+    memory: Registered,
+    bytes: u64,
+}
+
+impl Lent {
+    pub(crate) fn new(device: &Arc<Device>, bytes: u64) -> io::Result<Self> {
+        let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let memory = Registered::new(device, length, Access::Everybody)?;
+        Ok(Self { memory, bytes })
+    }
+
+    /// Where others say that it begins.
+    pub(crate) fn address(&self) -> u64 {
+        self.memory.at().as_ptr() as u64
+    }
+
+    pub(crate) fn key(&self) -> u32 {
+        self.memory.remote_key()
+    }
+
+    /// Bytes that were asked for; what rounding added is not given out.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn on_huge_pages(&self) -> bool {
+        self.memory.mapping.huge
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent")
+            .field("bytes", &self.bytes)
+            .field("huge", &self.on_huge_pages())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A memory node's on-chip memory, zeroed. Not run on hardware.
+pub(crate) struct ChipLent {
+    mr: NonNull<sys::ibv_mr>,
+    dm: NonNull<sys::ibv_dm>,
+    bytes: u64,
+    _device: Arc<Device>,
+}
+
+// SAFETY: handles that libibverbs locks.
+unsafe impl Send for ChipLent {}
+// SAFETY: as above.
+unsafe impl Sync for ChipLent {}
+
+impl ChipLent {
+    pub(crate) fn new(device: &Arc<Device>, bytes: u64) -> io::Result<Self> {
+        // SAFETY: the context is open; a provider without device memory answers null.
+        let dm = unsafe { dm_ib_alloc_dm(device.context(), bytes) };
+        let dm = NonNull::new(dm).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: the memory is that long.
+        let mr = unsafe { dm_ib_reg_dm(device.pd(), dm.as_ptr(), bytes) };
+        let Some(mr) = NonNull::new(mr) else {
+            let error = io::Error::last_os_error();
+            // SAFETY: allocated above, registered nowhere.
+            unsafe { dm_ib_free_dm(dm.as_ptr()) };
+            return Err(error);
+        };
+        let lent = Self {
+            mr,
+            dm,
+            bytes,
+            _device: Arc::clone(device),
+        };
+        let zeroes = [0u8; 4096];
+        let mut offset = 0;
+        while offset < bytes {
+            let part = (bytes - offset).min(zeroes.len() as u64);
+            // SAFETY: `part` bytes from `offset` lie within, and `zeroes` has that many.
+            check(unsafe { dm_ib_write_dm(lent.dm.as_ptr(), offset, zeroes.as_ptr().cast(), part) })?;
+            offset += part;
+        }
+        Ok(lent)
+    }
+
+    pub(crate) fn key(&self) -> u32 {
+        // SAFETY: the registration lives as long as `self`.
+        unsafe { self.mr.as_ref() }.rkey
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for ChipLent {
+    fn drop(&mut self) {
+        // SAFETY: registered in `new`; no queue pair uses it any more (F2).
+        unsafe { sys::ibv_dereg_mr(self.mr.as_ptr()) };
+        // SAFETY: allocated in `new`, no longer registered.
+        unsafe { dm_ib_free_dm(self.dm.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for ChipLent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChipLent")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}

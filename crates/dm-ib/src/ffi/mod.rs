@@ -1,0 +1,34 @@
+//! Everything unsafe of this crate: libibverbs, and the memory that it reads and writes by itself.
+//!
+//! # What is safe to rely on outside
+//! * **F1** Memory that a card may write is owned by the table of flights ([`Port`]) from posting until the completion
+//!   of the chain's last request; no reference to it exists meanwhile.
+//! * **F2** Queue pairs are destroyed before the buffers that their requests name; buffers before their registration,
+//!   the registration before the mapping, all of it before the device is closed.
+//! * **F3** Memory lent to others ([`Lent`]) is never seen as a reference.
+
+mod device;
+mod memory;
+mod pool;
+mod port;
+mod queue;
+
+pub(crate) use device::Device;
+pub use device::{AtomicScope, Limits};
+pub(crate) use memory::{ChipLent, Lent};
+pub use pool::Lease;
+pub(crate) use pool::{PIECE_BYTES_MAX, Pool};
+pub(crate) use port::{CHAIN_MAX, Fault, Port, Request, What};
+pub(crate) use queue::{Cq, Patience, Peer, Qp, QueueOptions};
+
+use std::io;
+
+/// What a call that answers with an error number said.
+fn check(number: core::ffi::c_int) -> io::Result<()> {
+    match number {
+        0 => Ok(()),
+        // Some verbs answer -1 and set errno, others answer the number itself.
+        -1 => Err(io::Error::last_os_error()),
+        number => Err(io::Error::from_raw_os_error(number.abs())),
+    }
+}

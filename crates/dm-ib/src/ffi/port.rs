@@ -1,0 +1,344 @@
+//! What one thread sends through: its queue pairs, its completion queue, and the table of chains in flight.
+//!
+//! A work request's id is the number of its chain, the chain's generation, and its own place in the chain: a late
+//! completion of an earlier user of the number is told apart.
+
+use core::fmt;
+use std::io;
+
+use dm_sync::Arc;
+use ibverbs_sys as sys;
+use sys::{ibv_wc_status as status, ibv_wr_opcode as opcode};
+
+use super::pool::Lease;
+use super::queue::{Cq, Qp};
+
+/// One request of a chain.
+pub(crate) struct Request {
+    /// What it does.
+    pub(crate) what: What,
+    /// Where, as the peer registered it.
+    pub(crate) address: u64,
+    /// With the peer's leave.
+    pub(crate) key: u32,
+    /// Only after every READ and atomic before it.
+    pub(crate) fence: bool,
+}
+
+/// What a request does, with its bytes.
+pub(crate) enum What {
+    /// Fills the lease.
+    Read(Lease),
+    /// Sends the lease.
+    Write(Lease),
+    /// Sends these bytes of the list's inline payload.
+    WriteInline(core::ops::Range<usize>),
+    /// The old word comes into the lease.
+    Cas { answer: Lease, compare: u64, swap: u64 },
+    /// As above.
+    Faa { answer: Lease, add: u64 },
+}
+
+/// The requests of a chain with everything that they point to; capacities are used again.
+#[derive(Default)]
+pub(crate) struct WorkList {
+    pub(crate) requests: Vec<Option<Request>>,
+    pub(crate) inline: Vec<u8>,
+    wrs: Vec<sys::ibv_send_wr>,
+    sges: Vec<sys::ibv_sge>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Free,
+    Building,
+    Flying,
+    Landed,
+    /// The card may still have some of it, and will not say when it has not.
+    Lost,
+}
+
+struct Entry {
+    list: WorkList,
+    state: State,
+    generation: u32,
+}
+
+/// What a completion said of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// The peer refused it; it had no effect, nor has anything behind it.
+    Refused,
+    /// No answer, or flushed behind something that failed: the effect is unknown.
+    Unknown,
+}
+
+/// News of a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Landed {
+    /// The chain's number.
+    pub(crate) index: u32,
+    /// If it is bad news: which request, and what.
+    pub(crate) fault: Option<(u16, Fault)>,
+    /// Whether that was the last request: the chain is over.
+    pub(crate) over: bool,
+}
+
+/// Completions taken at a time.
+const BATCH: usize = 32;
+/// Requests that a chain may have.
+pub(crate) const CHAIN_MAX: usize = 1 << 12;
+const INDEX_BITS: u32 = 24;
+const GENERATION_BITS: u32 = 28;
+
+/// See the module.
+pub(crate) struct Port {
+    // Before the entries, whose buffers the card may write until then (F2).
+    qps: Vec<Qp>,
+    cq: Arc<Cq>,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    completions: [sys::ibv_wc; BATCH],
+}
+
+impl Port {
+    pub(crate) fn new(cq: Arc<Cq>, qps: Vec<Qp>) -> Self {
+        Self {
+            qps,
+            cq,
+            entries: Vec::new(),
+            free: Vec::new(),
+            completions: [sys::ibv_wc::default(); BATCH],
+        }
+    }
+
+    pub(crate) fn qp(&self, qp: usize) -> Option<&Qp> {
+        self.qps.get(qp)
+    }
+
+    /// A new chain: its number and generation.
+    pub(crate) fn open(&mut self) -> Option<(u32, u32)> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = u32::try_from(self.entries.len()).ok()?;
+                if index >> INDEX_BITS != 0 {
+                    return None;
+                }
+                self.entries.push(Entry {
+                    list: WorkList::default(),
+                    state: State::Free,
+                    generation: 0,
+                });
+                index
+            }
+        };
+        let entry = &mut self.entries[index as usize];
+        entry.state = State::Building;
+        Some((index, entry.generation))
+    }
+
+    /// The requests of a chain that is not in flight.
+    pub(crate) fn list(&mut self, index: u32, generation: u32) -> Option<&mut WorkList> {
+        let entry = self.entries.get_mut(index as usize)?;
+        let still = matches!(entry.state, State::Building | State::Landed);
+        (still && entry.generation == generation).then_some(&mut entry.list)
+    }
+
+    /// Gives back the number of a chain that is not in flight, and its buffers.
+    pub(crate) fn close(&mut self, index: u32) {
+        let Some(entry) = self.entries.get_mut(index as usize) else {
+            return;
+        };
+        if !matches!(entry.state, State::Building | State::Landed) {
+            return;
+        }
+        entry.list.requests.clear();
+        entry.list.inline.clear();
+        entry.generation = (entry.generation + 1) & ((1 << GENERATION_BITS) - 1);
+        entry.state = State::Free;
+        self.free.push(index);
+    }
+
+    /// Posts a chain that was built, its last request signalled.
+    pub(crate) fn post(&mut self, index: u32, qp: usize) -> io::Result<()> {
+        let entry = self
+            .entries
+            .get_mut(index as usize)
+            .ok_or(io::ErrorKind::NotFound)?;
+        let qp = self.qps.get(qp).ok_or(io::ErrorKind::NotFound)?;
+        if entry.state != State::Building {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let id = |number: usize| {
+            u64::from(index) << (64 - INDEX_BITS)
+                | u64::from(entry.generation) << (64 - INDEX_BITS - GENERATION_BITS)
+                | number as u64
+        };
+        let Some(first) = entry.list.link(id) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        entry.state = State::Flying;
+        // SAFETY: `link` made a list that ends, over buffers that this entry owns: nobody reaches them before `poll`
+        // has seen the completion of the last request (`list` refuses), and dropping the port destroys the queue pair
+        // first.
+        let posted = unsafe { qp.post(first) };
+        if posted.is_err() {
+            // A beginning of the list may be under way, unsignalled: its buffers are given up.
+            entry.state = State::Lost;
+        }
+        posted
+    }
+
+    /// Takes completions, and tells of each chain that had one. How many there were.
+    pub(crate) fn poll(&mut self, mut tell: impl FnMut(Landed)) -> io::Result<usize> {
+        let found = self.cq.poll(&mut self.completions)?;
+        for wc in &self.completions[..found] {
+            let id = wc.wr_id();
+            let index = (id >> (64 - INDEX_BITS)) as u32;
+            let generation =
+                (id >> (64 - INDEX_BITS - GENERATION_BITS)) as u32 & ((1 << GENERATION_BITS) - 1);
+            let number = (id & (CHAIN_MAX as u64 - 1)) as usize;
+            let Some(entry) = self.entries.get_mut(index as usize) else {
+                continue;
+            };
+            if entry.generation != generation || entry.state != State::Flying {
+                continue;
+            }
+            let over = number + 1 == entry.list.requests.len();
+            if over {
+                entry.state = State::Landed;
+            }
+            let fault = wc.error().map(|(status, _)| (number as u16, fault(status)));
+            tell(Landed { index, fault, over });
+        }
+        Ok(found)
+    }
+}
+
+fn fault(status: status::Type) -> Fault {
+    match status {
+        status::IBV_WC_REM_ACCESS_ERR
+        | status::IBV_WC_REM_INV_REQ_ERR
+        | status::IBV_WC_LOC_LEN_ERR
+        | status::IBV_WC_LOC_PROT_ERR
+        | status::IBV_WC_LOC_QP_OP_ERR => Fault::Refused,
+        _ => Fault::Unknown,
+    }
+}
+
+impl WorkList {
+    /// Links the requests' work requests; the first of them.
+    fn link(&mut self, id: impl Fn(usize) -> u64) -> Option<&mut sys::ibv_send_wr> {
+        let count = self.requests.len();
+        if count == 0 || count > CHAIN_MAX {
+            return None;
+        }
+        self.wrs.clear();
+        self.sges.clear();
+        // Both are filled before anything points into them.
+        for (number, request) in self.requests.iter().enumerate() {
+            let request = request.as_ref()?;
+            let (wr, sge) = request.encode(&self.inline)?;
+            let signalled = number + 1 == count;
+            let mut flags = wr.send_flags;
+            if signalled {
+                flags |= sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
+            }
+            if request.fence {
+                flags |= sys::ibv_send_flags::IBV_SEND_FENCE.0;
+            }
+            self.wrs.push(sys::ibv_send_wr {
+                wr_id: id(number),
+                send_flags: flags,
+                num_sge: core::ffi::c_int::from(sge.length != 0),
+                ..wr
+            });
+            self.sges.push(sge);
+        }
+        let sges = self.sges.as_mut_ptr();
+        let wrs = self.wrs.as_mut_ptr();
+        for number in 0..count {
+            // `wrapping_add` stays within the vectors: they have `count` entries.
+            let next = if number + 1 == count {
+                core::ptr::null_mut()
+            } else {
+                wrs.wrapping_add(number + 1)
+            };
+            // SAFETY: entry `number` exists; nothing else refers to the vector now.
+            let wr = unsafe { &mut *wrs.wrapping_add(number) };
+            wr.next = next;
+            wr.sg_list = sges.wrapping_add(number);
+        }
+        // SAFETY: there is at least one; the pointer may reach all of them.
+        Some(unsafe { &mut *wrs })
+    }
+}
+
+impl Request {
+    fn encode(&self, inline: &[u8]) -> Option<(sys::ibv_send_wr, sys::ibv_sge)> {
+        let local = |lease: &Lease| sys::ibv_sge {
+            addr: lease.address(),
+            length: u32::try_from(lease.len()).unwrap_or(u32::MAX),
+            lkey: lease.key(),
+        };
+        let rdma = |opcode, flags| sys::ibv_send_wr {
+            opcode,
+            send_flags: flags,
+            wr: sys::ibv_send_wr__bindgen_ty_2 {
+                rdma: sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
+                    remote_addr: self.address,
+                    rkey: self.key,
+                },
+            },
+            ..Default::default()
+        };
+        let atomic = |opcode, compare_add, swap| sys::ibv_send_wr {
+            opcode,
+            wr: sys::ibv_send_wr__bindgen_ty_2 {
+                atomic: sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
+                    remote_addr: self.address,
+                    compare_add,
+                    swap,
+                    rkey: self.key,
+                },
+            },
+            ..Default::default()
+        };
+        Some(match &self.what {
+            What::Read(lease) => (rdma(opcode::IBV_WR_RDMA_READ, 0), local(lease)),
+            What::Write(lease) => (rdma(opcode::IBV_WR_RDMA_WRITE, 0), local(lease)),
+            What::WriteInline(range) => {
+                let bytes = inline.get(range.clone())?;
+                let sge = sys::ibv_sge {
+                    addr: bytes.as_ptr() as u64,
+                    length: u32::try_from(bytes.len()).ok()?,
+                    lkey: 0,
+                };
+                let flags = sys::ibv_send_flags::IBV_SEND_INLINE.0;
+                (rdma(opcode::IBV_WR_RDMA_WRITE, flags), sge)
+            }
+            What::Cas {
+                answer,
+                compare,
+                swap,
+            } => (
+                atomic(opcode::IBV_WR_ATOMIC_CMP_AND_SWP, *compare, *swap),
+                local(answer),
+            ),
+            What::Faa { answer, add } => (
+                atomic(opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, *add, 0),
+                local(answer),
+            ),
+        })
+    }
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port")
+            .field("qps", &self.qps.len())
+            .field("chains", &(self.entries.len() - self.free.len()))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,307 @@
+//! Completion queues and reliable connected queue pairs.
+
+use core::fmt;
+use core::ptr::NonNull;
+use std::io;
+
+use dm_sync::Arc;
+use ibverbs_sys as sys;
+
+use super::{Device, check};
+
+/// A completion queue.
+pub(crate) struct Cq {
+    raw: NonNull<sys::ibv_cq>,
+    device: Arc<Device>,
+}
+
+// SAFETY: libibverbs locks what calls on one queue share.
+unsafe impl Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+impl Cq {
+    /// For at least `entries` completions at a time.
+    pub(crate) fn new(device: &Arc<Device>, entries: u32) -> io::Result<Self> {
+        let entries = core::ffi::c_int::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: no channel, no user data; vector 0 always exists.
+        let raw = unsafe {
+            sys::ibv_create_cq(
+                device.context(),
+                entries,
+                core::ptr::null_mut(),
+                core::ptr::null_mut(),
+                0,
+            )
+        };
+        Ok(Self {
+            raw: NonNull::new(raw).ok_or_else(io::Error::last_os_error)?,
+            device: Arc::clone(device),
+        })
+    }
+
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Takes completions that are there; how many.
+    pub(super) fn poll(&self, into: &mut [sys::ibv_wc]) -> io::Result<usize> {
+        let most = core::ffi::c_int::try_from(into.len()).unwrap_or(core::ffi::c_int::MAX);
+        // SAFETY: the provider fills its table when it opens the device; the queue's context is open.
+        let poll = unsafe { (*self.device.context()).ops.poll_cq };
+        let poll = poll.ok_or(io::ErrorKind::Unsupported)?;
+        // SAFETY: room for `most` completions.
+        let found = unsafe { poll(self.raw.as_ptr(), most, into.as_mut_ptr()) };
+        usize::try_from(found).map_err(|_| io::Error::other("polling the completion queue failed"))
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`; queue pairs hold it alive, so none uses it any more.
+        unsafe { sys::ibv_destroy_cq(self.raw.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cq").finish_non_exhaustive()
+    }
+}
+
+/// How to make a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueOptions {
+    /// Work requests that it holds.
+    pub(crate) depth: u32,
+    /// Bytes of payload in a work request that are wished for.
+    pub(crate) inline: u32,
+    /// Whether others may read, write and do atomics through it.
+    pub(crate) serves: bool,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Peer {
+    /// Number of the queue pair.
+    pub(crate) number: u32,
+    /// First packet that it sends.
+    pub(crate) first_packet: u32,
+    /// Where its device is, on Ethernet.
+    pub(crate) gid: [u8; 16],
+    /// Where its device is, on InfiniBand.
+    pub(crate) lid: u16,
+    /// Path MTU as the verbs number it: 1 for 256 to 5 for 4096.
+    pub(crate) mtu: u8,
+    /// READs and atomics at a time that it can serve or wants served.
+    pub(crate) depth: u8,
+}
+
+/// A reliable connected queue pair.
+pub(crate) struct Qp {
+    raw: NonNull<sys::ibv_qp>,
+    cq: Arc<Cq>,
+    number: u32,
+    inline: u32,
+    options: QueueOptions,
+}
+
+// SAFETY: libibverbs locks what calls on one queue pair share.
+unsafe impl Send for Qp {}
+// SAFETY: as above.
+unsafe impl Sync for Qp {}
+
+impl Qp {
+    pub(crate) fn new(cq: &Arc<Cq>, options: QueueOptions) -> io::Result<Self> {
+        let mut wish = options.inline;
+        loop {
+            let mut init = sys::ibv_qp_init_attr {
+                send_cq: cq.raw.as_ptr(),
+                recv_cq: cq.raw.as_ptr(),
+                cap: sys::ibv_qp_cap {
+                    max_send_wr: options.depth,
+                    max_recv_wr: 1,
+                    max_send_sge: 1,
+                    max_recv_sge: 1,
+                    max_inline_data: wish,
+                },
+                qp_type: sys::ibv_qp_type::IBV_QPT_RC,
+                sq_sig_all: 0,
+                ..Default::default()
+            };
+            // SAFETY: domain and completion queue live; `init` is filled.
+            let raw = unsafe { sys::ibv_create_qp(cq.device.pd(), &raw mut init) };
+            let Some(raw) = NonNull::new(raw) else {
+                let error = io::Error::last_os_error();
+                // Some providers refuse a wish instead of granting less.
+                if wish == 0 {
+                    return Err(error);
+                }
+                wish /= 2;
+                continue;
+            };
+            return Ok(Self {
+                // SAFETY: just created.
+                number: unsafe { raw.as_ref() }.qp_num,
+                raw,
+                cq: Arc::clone(cq),
+                inline: init.cap.max_inline_data,
+                options,
+            });
+        }
+    }
+
+    /// Bytes of payload that a work request may carry.
+    pub(crate) fn inline_bytes(&self) -> u32 {
+        self.inline
+    }
+
+    /// What the other end has to know of this one.
+    pub(crate) fn local(&self, first_packet: u32) -> Peer {
+        let device = self.cq.device();
+        let limits = device.limits;
+        Peer {
+            number: self.number,
+            first_packet,
+            gid: device.address.gid,
+            lid: device.address.lid,
+            mtu: device.address.mtu,
+            depth: if self.options.serves {
+                limits.responder_depth
+            } else {
+                limits.initiator_depth
+            },
+        }
+    }
+
+    /// Connects to `peer`; `first_packet` is what was told to it.
+    pub(crate) fn connect(&self, first_packet: u32, peer: &Peer, wait: Patience) -> io::Result<()> {
+        use sys::ibv_qp_attr_mask as mask;
+        let device = self.cq.device();
+        let serve = sys::ibv_access_flags::IBV_ACCESS_REMOTE_READ
+            | sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+            | sys::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
+        let own = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+        let init = sys::ibv_qp_attr {
+            qp_state: sys::ibv_qp_state::IBV_QPS_INIT,
+            port_num: device.port,
+            qp_access_flags: (if self.options.serves { own | serve } else { own }).0,
+            ..Default::default()
+        };
+        self.modify(
+            init,
+            mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS,
+        )?;
+        let depth = |own: u8| own.min(peer.depth).max(1);
+        let mut receive = sys::ibv_qp_attr {
+            qp_state: sys::ibv_qp_state::IBV_QPS_RTR,
+            path_mtu: u32::from(device.address.mtu.min(peer.mtu).clamp(1, 5)),
+            dest_qp_num: peer.number,
+            rq_psn: peer.first_packet,
+            max_dest_rd_atomic: depth(device.limits.responder_depth),
+            min_rnr_timer: 12,
+            ..Default::default()
+        };
+        receive.ah_attr.port_num = device.port;
+        receive.ah_attr.dlid = peer.lid;
+        if device.address.ethernet {
+            receive.ah_attr.is_global = 1;
+            receive.ah_attr.grh.dgid = sys::ibv_gid { raw: peer.gid };
+            receive.ah_attr.grh.sgid_index = device.address.gid_index;
+            receive.ah_attr.grh.hop_limit = 64;
+        }
+        self.modify(
+            receive,
+            mask::IBV_QP_STATE
+                | mask::IBV_QP_AV
+                | mask::IBV_QP_PATH_MTU
+                | mask::IBV_QP_DEST_QPN
+                | mask::IBV_QP_RQ_PSN
+                | mask::IBV_QP_MAX_DEST_RD_ATOMIC
+                | mask::IBV_QP_MIN_RNR_TIMER,
+        )?;
+        let send = sys::ibv_qp_attr {
+            qp_state: sys::ibv_qp_state::IBV_QPS_RTS,
+            sq_psn: first_packet,
+            timeout: wait.timeout,
+            retry_cnt: wait.retries,
+            rnr_retry: wait.retries,
+            max_rd_atomic: depth(device.limits.initiator_depth),
+            ..Default::default()
+        };
+        self.modify(
+            send,
+            mask::IBV_QP_STATE
+                | mask::IBV_QP_SQ_PSN
+                | mask::IBV_QP_TIMEOUT
+                | mask::IBV_QP_RETRY_CNT
+                | mask::IBV_QP_RNR_RETRY
+                | mask::IBV_QP_MAX_QP_RD_ATOMIC,
+        )
+    }
+
+    /// Nothing that arrives here or was posted here has an effect from now on.
+    pub(crate) fn shut(&self) -> io::Result<()> {
+        let error = sys::ibv_qp_attr {
+            qp_state: sys::ibv_qp_state::IBV_QPS_ERR,
+            ..Default::default()
+        };
+        self.modify(error, sys::ibv_qp_attr_mask::IBV_QP_STATE)
+    }
+
+    fn modify(&self, mut attr: sys::ibv_qp_attr, mask: sys::ibv_qp_attr_mask) -> io::Result<()> {
+        // SAFETY: the pair lives; what `mask` names is filled.
+        let answer =
+            unsafe { sys::ibv_modify_qp(self.raw.as_ptr(), &raw mut attr, mask.0 as core::ffi::c_int) };
+        check(answer)
+    }
+
+    /// Posts the list that begins at `first`.
+    ///
+    /// # Safety
+    /// The requests are linked and end; what they point to stays as it is until the completion of the last one, but
+    /// for inline payloads and the list itself, which are free again after the call.
+    pub(super) unsafe fn post(&self, first: &mut sys::ibv_send_wr) -> io::Result<()> {
+        // SAFETY: the provider fills its table when it opens the device; the pair's context is open.
+        let post = unsafe { (*self.cq.device.context()).ops.post_send };
+        let post = post.ok_or(io::ErrorKind::Unsupported)?;
+        let mut bad = core::ptr::null_mut();
+        // SAFETY: the pair lives, and the caller answers for the list.
+        check(unsafe { post(self.raw.as_ptr(), first, &raw mut bad) })
+    }
+}
+
+/// How long a peer that does not answer is tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Patience {
+    /// A try lasts 4.096 µs times two to the power of this.
+    pub(crate) timeout: u8,
+    /// Tries after the first; at most 6, since soft-RoCE takes 7 for ever.
+    pub(crate) retries: u8,
+}
+
+impl Default for Patience {
+    /// Seven tries of 67 ms.
+    fn default() -> Self {
+        Self {
+            timeout: 14,
+            retries: 6,
+        }
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`; nobody posts to it any more.
+        unsafe { sys::ibv_destroy_qp(self.raw.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Qp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Qp")
+            .field("number", &self.number)
+            .field("inline", &self.inline)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,87 @@
+//! Real verbs: one-sided requests over reliable connected queue pairs of libibverbs, and a plain memory node.
+//!
+//! A [`MemoryNode`] lends memory; an [`Ib`] is a world of such nodes. Each [`Thread`] of it has a queue pair per memory
+//! node and one completion queue, which [`Thread::run`] polls while it runs thousands of coroutines; a coroutine's
+//! [`Endpoint`] is its [`Verbs`](dm_verbs::Verbs), [`Env`](dm_verbs::Env) and [`Control`](dm_verbs::Control).
+//!
+//! ```text
+//!  Endpoint ┐                       ┌─ queue pair ── card ══ card ── queue pair ─┐
+//!  Endpoint ┼─ chain ─▶ Thread ─────┤                                            ├─ memory of a MemoryNode
+//!  Endpoint ┘    ▲                  └─ TCP: chunks, ids, leases, fences ─────────┘
+//!                └── completion of the chain's last request
+//! ```
+//!
+//! # Invariants
+//! * **I1** A chain is one posted list of work requests, the last one signalled. Chains that find no room wait in the
+//!   order of their doorbells, and are posted by whoever polls the completion queue.
+//! * **I2** A chain's buffers belong to the card until its last completion: dropping a ticket frees nothing early.
+//! * **I3** An id of a completion holds its chain's generation, so that a late one is not taken for another chain's.
+//! * **I4** Memory is registered with explicit access flags, never with relaxed ordering: what is posted first is placed
+//!   first.
+//! * **I5** A request that the peer would refuse is refused before it is sent, since a queue pair does not survive that.
+//!
+//! # What it promises
+//! Sizes, as the device and the nodes tell them. Nothing about orders: no 64-byte line atomicity, no order between a
+//! CAS and a READ behind it, atomics that race with WRITEs. [`Builder::assume`] adds what somebody vouches for, and
+//! [`Ib::promises`] shows it. Masked atomics have no verb and are never promised: masked CAS is emulated by
+//! [`dm_verbs::masked_cas`].
+//!
+//! # Effects of errors
+//! A peer that does not answer fails a chain with `ConnectionLost` after about half a second, effect unknown; what
+//! comes later is refused as `Unreachable`, without effect. There is no reconnecting: a new [`Thread`] is.
+//!
+//! # Example
+//! ```no_run
+//! use dm_ib::{Ib, MemoryNode};
+//! use dm_verbs::{Control, NodeId, Verbs};
+//!
+//! let node = MemoryNode::builder(1 << 20).start()?;
+//! let world = Ib::builder(&[node.address()]).build()?;
+//! println!("{}", world.promises());
+//! let thread = world.thread()?;
+//! let client = thread.connect(0)?;
+//! thread.run([async {
+//!     let at = client.chunk(NodeId(0), 4096).await.expect("there is room");
+//!     client.chain(at.node()).write(at, b"hello").write_word(at.add(64), 7).await.expect("the node is up");
+//! }]);
+//! # Ok::<(), dm_ib::IbError>(())
+//! ```
+//!
+//! # Unsafe
+//! libibverbs is unsafe, and so is memory that a card writes: both live in the module `ffi` alone, which lists what the
+//! rest may rely on.
+//!
+//! # Limits
+//! * Little-endian machines. Port 1 of a device. READs and WRITEs of at most 1 MiB.
+//! * A control request stops its whole thread until it is answered, at most 2 seconds.
+//! * A fence shuts the queue pairs of the client's thread, those of the thread's other clients with it.
+//! * On-chip memory is lent where the device has some; that, and the bytes of masked atomics in [`mlx5`], were **not
+//!   run on hardware**. All else was run on soft-RoCE (`cargo xtask rxe`).
+#![deny(unsafe_code)]
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("remote words are little-endian, and cards answer in the machine's order");
+
+mod chains;
+mod endpoint;
+mod error;
+mod executor;
+#[expect(unsafe_code, reason = "libibverbs, and memory that cards write")]
+mod ffi;
+pub mod mlx5;
+mod node;
+mod rng;
+mod thread;
+mod wire;
+mod world;
+
+pub use endpoint::Endpoint;
+pub use error::IbError;
+pub use ffi::{AtomicScope, Lease, Limits};
+pub use node::{DEFAULT_LEASE, MemoryNode, NodeBuilder};
+pub use thread::Thread;
+pub use world::{Builder, DEFAULT_INLINE, DEFAULT_QUEUE_DEPTH, Ib, Promises};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

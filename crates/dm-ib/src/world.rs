@@ -1,0 +1,262 @@
+//! The handle that threads share: a device, the memory nodes' addresses, and what is assumed of them.
+
+use core::fmt;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use dm_sync::Arc;
+use dm_verbs::{Capability, Caps};
+
+use crate::error::IbError;
+use crate::ffi::{AtomicScope, Device, Limits};
+use crate::thread::Thread;
+
+/// Work requests of one queue pair unless told otherwise.
+pub const DEFAULT_QUEUE_DEPTH: u32 = 1024;
+/// Bytes of payload within a work request that are asked for unless told otherwise; a device grants what it can.
+pub const DEFAULT_INLINE: u32 = 64;
+
+/// Describes a world. Defaults: the first active device, [`DEFAULT_QUEUE_DEPTH`], [`DEFAULT_INLINE`], nothing assumed.
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct Builder {
+    device: Option<String>,
+    nodes: Vec<SocketAddr>,
+    assumed: Vec<Capability>,
+    queue_depth: u32,
+    inline: u32,
+    seed: u64,
+}
+
+impl Builder {
+    /// Through the device of this name.
+    pub fn device(mut self, name: &str) -> Self {
+        self.device = Some(name.to_owned());
+        self
+    }
+    /// Declares `capabilities` on the caller's word, for every memory node. They are part of [`Ib::promises`], which
+    /// results must show.
+    pub fn assume(mut self, capabilities: &[Capability]) -> Self {
+        self.assumed.extend_from_slice(capabilities);
+        self
+    }
+    /// Work requests that each queue pair holds; chains beyond that wait for room.
+    pub fn queue_depth(mut self, depth: u32) -> Self {
+        self.queue_depth = depth;
+        self
+    }
+    /// Bytes of payload within a work request to ask for.
+    pub fn inline(mut self, bytes: u32) -> Self {
+        self.inline = bytes;
+        self
+    }
+    /// Seed of the clients' random streams.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Opens the device. Memory nodes are connected to by [`Ib::thread`].
+    ///
+    /// # Errors
+    /// [`IbError`]: no such device, no atomics, no nodes, something assumed that only a device can have.
+    pub fn build(self) -> Result<Ib, IbError> {
+        if !(1..=usize::from(u16::MAX)).contains(&self.nodes.len()) {
+            return Err(IbError::BadNodeCount {
+                nodes: self.nodes.len(),
+            });
+        }
+        for &capability in &self.assumed {
+            let on_nobodys_word = [
+                Capability::MaskedAtomics,
+                Capability::ChipMemory,
+                Capability::DirectLoad,
+            ];
+            if on_nobodys_word.contains(&capability) {
+                return Err(IbError::CannotAssume { capability });
+            }
+        }
+        let device = open_device(self.device.as_deref())?;
+        Ok(Ib {
+            world: Arc::new(World {
+                queue_depth: self.queue_depth.clamp(1, device.limits.queue_depth_max.max(1)),
+                device,
+                nodes: self.nodes,
+                assumed: self.assumed,
+                inline: self.inline,
+                seed: self.seed,
+                born: Instant::now(),
+            }),
+        })
+    }
+}
+
+/// Opens a device that can do atomics.
+pub(crate) fn open_device(name: Option<&str>) -> Result<Arc<Device>, IbError> {
+    let device = Device::open(name).map_err(|reason| IbError::Device {
+        name: name.map(str::to_owned),
+        reason,
+    })?;
+    if device.limits.atomics == AtomicScope::None {
+        return Err(IbError::NoAtomics {
+            name: device.name().to_owned(),
+        });
+    }
+    Ok(Arc::new(device))
+}
+
+pub(crate) struct World {
+    pub(crate) device: Arc<Device>,
+    pub(crate) nodes: Vec<SocketAddr>,
+    pub(crate) assumed: Vec<Capability>,
+    pub(crate) queue_depth: u32,
+    pub(crate) inline: u32,
+    pub(crate) seed: u64,
+    pub(crate) born: Instant,
+}
+
+/// A world of real queue pairs. Clones are the same world; `Send + Sync`.
+#[derive(Clone)]
+pub struct Ib {
+    world: Arc<World>,
+}
+
+impl Ib {
+    /// Begins to describe a world of the memory nodes at these addresses, numbered in this order.
+    pub fn builder(nodes: &[SocketAddr]) -> Builder {
+        Builder {
+            device: None,
+            nodes: nodes.to_vec(),
+            assumed: Vec::new(),
+            queue_depth: DEFAULT_QUEUE_DEPTH,
+            inline: DEFAULT_INLINE,
+            seed: 0,
+        }
+    }
+
+    /// The calling thread's own connections: a queue pair to each memory node, one completion queue.
+    ///
+    /// # Errors
+    /// [`IbError`], naming the memory node that can't be reached.
+    pub fn thread(&self) -> Result<Thread, IbError> {
+        Thread::new(&self.world)
+    }
+
+    /// How many memory nodes there are.
+    pub fn memory_nodes(&self) -> u16 {
+        self.world.nodes.len() as u16 // at most 65535
+    }
+
+    /// What the device said, and what is assumed beyond that.
+    pub fn promises(&self) -> Promises {
+        Promises {
+            device: self.world.device.name().to_owned(),
+            limits: self.world.device.limits,
+            assumed: self.world.assumed.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Ib {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ib")
+            .field("device", &self.world.device)
+            .field("nodes", &self.world.nodes)
+            .field("assumed", &self.world.assumed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// What a connection promises: sizes, nothing about orders that no card promises, and what is assumed.
+    pub(crate) fn caps(&self, host_bytes: u64, chip_bytes: u64, inline_bytes: u32) -> Caps {
+        let known = Caps {
+            host_bytes,
+            chip_bytes,
+            inline_bytes,
+            ..Caps::default()
+        };
+        self.assumed.iter().fold(known, |caps, &more| caps.assume(more))
+    }
+}
+
+/// What holds in a world, for the rows of results: asked of the device, or taken on somebody's word.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Promises {
+    /// The device's name.
+    pub device: String,
+    /// What it answered.
+    pub limits: Limits,
+    /// What is assumed.
+    pub assumed: Vec<Capability>,
+}
+
+impl fmt::Display for Promises {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scope = match self.limits.atomics {
+            AtomicScope::None => "no atomics",
+            AtomicScope::Device => "atomics among themselves",
+            AtomicScope::Machine => "atomics in the whole machine",
+        };
+        let chip = self.limits.chip_bytes;
+        write!(f, "{}: {scope}, {chip} bytes on chip; assumed: ", self.device)?;
+        if self.assumed.is_empty() {
+            return f.write_str("nothing");
+        }
+        for (i, capability) in self.assumed.iter().enumerate() {
+            write!(f, "{}{capability}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_a_device_can_have_is_not_assumed() {
+        let nodes = [SocketAddr::from(([127, 0, 0, 1], 1))];
+        for capability in [
+            Capability::MaskedAtomics,
+            Capability::ChipMemory,
+            Capability::DirectLoad,
+        ] {
+            let refused = Ib::builder(&nodes).assume(&[capability]).build();
+            assert!(
+                matches!(refused, Err(IbError::CannotAssume { capability: named }) if named == capability),
+                "{refused:?}"
+            );
+        }
+        assert!(matches!(
+            Ib::builder(&[]).build(),
+            Err(IbError::BadNodeCount { nodes: 0 })
+        ));
+    }
+
+    #[test]
+    fn promises_say_what_was_assumed() {
+        let mut promises = Promises {
+            device: "rxe0".to_owned(),
+            limits: Limits {
+                atomics: AtomicScope::Device,
+                chip_bytes: 0,
+                initiator_depth: 1,
+                responder_depth: 1,
+                queue_depth_max: 1,
+                completions_max: 1,
+            },
+            assumed: Vec::new(),
+        };
+        assert_eq!(
+            promises.to_string(),
+            "rxe0: atomics among themselves, 0 bytes on chip; assumed: nothing"
+        );
+        promises.assumed = vec![Capability::LineAtomicity, Capability::CasThenReadInOrder];
+        let shown = promises.to_string();
+        assert!(
+            shown.ends_with("assumed: 64-byte line atomicity, CAS→READ in order in one chain"),
+            "{shown}"
+        );
+    }
+}

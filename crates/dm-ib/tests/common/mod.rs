@@ -1,0 +1,37 @@
+//! Memory nodes in this process, and a world of them.
+
+use dm_ib::{Ib, MemoryNode};
+use dm_verbs::{Capability, NodeId, RemotePtr};
+
+/// Memory nodes with a world of theirs.
+pub(crate) struct Cluster {
+    pub(crate) ib: Ib,
+    /// Behind the world, which uses them to its end.
+    pub(crate) _nodes: Vec<MemoryNode>,
+}
+
+/// `count` memory nodes of `bytes` bytes each, in a world that assumes `assumed`.
+pub(crate) fn cluster(count: usize, bytes: u64, assumed: &[Capability]) -> Cluster {
+    let start = || {
+        MemoryNode::builder(bytes)
+            .start()
+            .expect("these tests need an RDMA device: `cargo xtask rxe` brings one")
+    };
+    let nodes: Vec<_> = (0..count).map(|_| start()).collect();
+    let addresses: Vec<_> = nodes.iter().map(MemoryNode::address).collect();
+    let ib = Ib::builder(&addresses)
+        .assume(assumed)
+        .build()
+        .expect("the nodes have a device");
+    Cluster { ib, _nodes: nodes }
+}
+
+/// A place on node `node`.
+#[allow(
+    clippy::allow_attributes,
+    dead_code,
+    reason = "not every test binary needs places"
+)]
+pub(crate) fn at(node: u16, offset: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(node), offset).expect("in range")
+}
