@@ -111,17 +111,15 @@ impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
     ) -> Result<(), IndexError> {
         v.local(LocalStep::Section).await;
         run.clear();
-        let mut hits = Vec::with_capacity(max);
-        if self.cache.run(key, max, &mut hits) > 0 {
+        if self.cache.run(key, max, |hit| run.push(hit.child)) > 0 {
             v.meter().note(Event::CacheHit);
         } else {
             v.meter().note(Event::CacheMiss);
             let located = self.find_leaf(v, key).await?;
-            if self.cache.run(key, max, &mut hits) == 0 {
+            if self.cache.run(key, max, |hit| run.push(hit.child)) == 0 {
                 run.extend(located.map(|l| l.leaf));
             }
         }
-        run.extend(hits.iter().map(|hit| hit.child));
         Ok(())
     }
 

@@ -71,11 +71,13 @@ impl<K: CacheKey> IndexCache<K> {
         self.state.with_read(|state| state.read(origin, key))
     }
 
-    /// Appends to `out` up to `max` consecutive children of level-1 nodes, from the one that covers `key` on, and tells
+    /// Shows `each` up to `max` consecutive children of level-1 nodes, from the one that covers `key` on, and tells
     /// how many. Each begins where the one before ends: it stops where the cache has a gap, so fewer than `max` means
     /// that nothing is known of the key in the last one's `high` (or that this is `None`, the end of the tree).
-    pub fn run(&self, key: &K, max: usize, out: &mut Vec<Hit<K>>) -> usize {
-        self.state.with_read(|state| state.run(key, max, out))
+    ///
+    /// `each` is called within the section: it must not use this cache.
+    pub fn run(&self, key: &K, max: usize, each: impl FnMut(Hit<K>)) -> usize {
+        self.state.with_read(|state| state.run(key, max, each))
     }
 
     /// Caches a node that has just been read.

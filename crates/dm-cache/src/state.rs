@@ -117,8 +117,8 @@ impl<K: CacheKey> State<K> {
         Some((slot, image))
     }
 
-    pub(crate) fn run(&self, key: &K, max: usize, out: &mut Vec<Hit<K>>) -> usize {
-        let start = out.len();
+    pub(crate) fn run(&self, key: &K, max: usize, mut each: impl FnMut(Hit<K>)) -> usize {
+        let mut shown = 0;
         let Some(directory) = self.directory(1) else {
             return 0;
         };
@@ -132,17 +132,18 @@ impl<K: CacheKey> State<K> {
             }
             let mut i = image.position(&from);
             while let Some(hit) = image.hit(i, slot) {
-                if out.len() - start == max {
+                if shown == max {
                     return max;
                 }
-                out.push(hit);
+                each(hit);
+                shown += 1;
                 i += 1;
             }
             let Some(high) = image.high else { break };
             from = high;
             next = directory.next(cursor);
         }
-        out.len() - start
+        shown
     }
 
     /// Caches `image`, which has been checked and packed, or gives it back with the reason.

@@ -134,7 +134,7 @@ fn a_run_has_no_duplicates() {
             let cache = Arc::clone(&cache);
             move || {
                 let mut out = Vec::new();
-                cache.run(&0, 9, &mut out);
+                cache.run(&0, 9, |hit| out.push(hit));
                 assert!(
                     out.windows(2).all(|pair| pair[0].high == Some(pair[1].low)),
                     "{out:?}"

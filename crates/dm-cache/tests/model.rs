@@ -95,7 +95,7 @@ fn check_lookups(cache: &IndexCache<u64>, model: &[Node], key: u64, max: usize) 
         );
     }
     let mut out = Vec::new();
-    assert_eq!(cache.run(&key, max, &mut out), out.len());
+    assert_eq!(cache.run(&key, max, |hit| out.push(hit)), out.len());
     assert_eq!(out.iter().map(seen).collect::<Vec<_>>(), run(model, key, max));
 }
 
@@ -271,7 +271,7 @@ fn a_large_directory_grows_and_shrinks() {
         assert_eq!(offer(&cache, &node), Admitted::New);
     }
     let mut out = Vec::new();
-    assert_eq!(cache.run(&0, usize::MAX, &mut out), 2 * count as usize);
+    assert_eq!(cache.run(&0, usize::MAX, |hit| out.push(hit)), 2 * count as usize);
     assert!(out.windows(2).all(|pair| pair[0].high == Some(pair[1].low)));
     let full = cache.bytes();
     for (gone, i) in numbers(7).enumerate() {

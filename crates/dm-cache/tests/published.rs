@@ -74,7 +74,7 @@ fn s9_a_split_leaves_no_duplicates() {
     assert_eq!(offer(&cache, 2, &[50, 75, 100], &[12, 13]), Admitted::New);
     let run = |cache: &IndexCache<u64>| {
         let mut out = Vec::new();
-        cache.run(&0, 99, &mut out);
+        cache.run(&0, 99, |hit| out.push(hit));
         out.iter().map(|hit| hit.child.offset() >> 10).collect::<Vec<_>>()
     };
     assert_eq!(run(&cache), [10, 11, 12, 13]);

@@ -54,7 +54,7 @@ fn readers_get_only_what_was_written() {
                         hits += 1;
                     }
                     out.clear();
-                    cache.run(&key, 20, &mut out);
+                    cache.run(&key, 20, |hit| out.push(hit));
                     assert!(out.windows(2).all(|pair| pair[0].high == Some(pair[1].low)));
                     assert!(out.first().is_none_or(|hit| hit.low <= key));
                     if hits % 64 == 1 {

@@ -27,6 +27,7 @@ impl<K: Copy> Scan<K> {
     ///
     /// # Panics
     /// If `value` has not the length that was given to [`Scan::reset`].
+    #[inline]
     pub fn push(&mut self, key: K, value: &[u8]) {
         assert_eq!(value.len(), self.value_bytes, "a scan holds values of one length");
         self.keys.push(key);

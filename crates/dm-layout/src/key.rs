@@ -68,6 +68,7 @@ impl PartialOrd for Key32 {
     }
 }
 
+#[inline]
 fn first<const N: usize>(bytes: &[u8]) -> &[u8; N] {
     match bytes.first_chunk::<N>() {
         Some(chunk) => chunk,
