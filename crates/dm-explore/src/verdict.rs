@@ -99,6 +99,8 @@ impl Failure {
 pub enum Coverage {
     /// Every reachable state within the bounds of the model.
     Exhaustive,
+    /// Some of the states: the search ended before it had reached all.
+    Partial,
     /// This many runs, chosen at random from this seed: no claim beyond them.
     Sampled {
         /// Runs.
@@ -165,6 +167,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.coverage {
             Coverage::Exhaustive => write!(f, "exhaustive within its bounds: {} states", self.states)?,
+            Coverage::Partial => write!(f, "{} states", self.states)?,
             Coverage::Sampled { runs, seed } => {
                 write!(f, "{runs} sampled runs (seed {seed}), no claim beyond them")?
             }

@@ -59,6 +59,9 @@ pub(crate) struct ClientState {
     pub(crate) granted_pause: bool,
     /// The attempt looked at state that its compute node shares.
     pub(crate) looked_local: bool,
+    /// What its own polls have changed in the state that its compute node shares since its attempt began, and not
+    /// changed back: the next attempt is another one then, whatever the rest of the world does.
+    pub(crate) changed: Fp,
     /// That state, as it was after its last look.
     pub(crate) looked: Fp,
     pub(crate) watch_local: bool,

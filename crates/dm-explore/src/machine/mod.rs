@@ -356,7 +356,16 @@ impl Machine {
     pub(crate) fn set_node_fingerprint(&mut self, node: u16, by: u8, fingerprint: u64) {
         let now = Fp::at(u64::from(node), fingerprint);
         let before = core::mem::replace(&mut self.nodes[usize::from(node)].chain, now);
-        self.clients[usize::from(by)].looked = now;
+        let client = &mut self.clients[usize::from(by)];
+        client.looked = now;
+        if before != now {
+            client.changed.xor(before);
+            client.changed.xor(now);
+            client.dirty = true;
+        }
+        if client.paused && client.changed != Fp::default() {
+            client.ready = true;
+        }
         if before != now {
             self.local_changed(node, by);
         }

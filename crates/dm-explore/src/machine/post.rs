@@ -236,6 +236,7 @@ impl Machine {
         if core::mem::take(&mut client.granted_pause) {
             client.rewound = false;
             client.ready = false;
+            client.changed = Fp::default();
             client.watch.clear();
             return true;
         }

@@ -252,7 +252,8 @@ pub(crate) fn run(
     };
     let coverage = match search.method {
         Method::Random { seed, runs, .. } => Coverage::Sampled { runs, seed },
-        _ => Coverage::Exhaustive,
+        _ if matches!(end, End::Done) => Coverage::Exhaustive,
+        _ => Coverage::Partial,
     };
     match end {
         End::Done => Verdict::Pass(Box::new(walk.report(coverage))),
