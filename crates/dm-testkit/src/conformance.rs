@@ -7,8 +7,8 @@ use dm_sync::Arc;
 use dm_verbs::{Control, Verbs};
 
 use crate::{
-    Family, IndexUnderTest, Job, Mix, Model, Op, Rng, Stress, TestKey, World, WorldKind, apply, check_all,
-    seats, stress, value_of,
+    Family, IndexUnderTest, Job, Mix, Model, Op, Rng, Stress, TestKey, TestWorld, TestWorlds, apply,
+    check_all, seats, stress, value_of,
 };
 
 /// Runs the whole script for `family` in worlds of `kind`:
@@ -24,7 +24,7 @@ use crate::{
 ///
 /// # Panics
 /// With the part, the world and the seed, if anything is not as it must be.
-pub fn conform<F: Family>(family: &F, kind: WorldKind) {
+pub fn conform<F: Family>(family: &F, kind: impl TestWorlds) {
     for value_bytes in [1, 8, 64, 200] {
         single(
             &format!("8-byte keys, {value_bytes}-byte values"),
@@ -101,7 +101,7 @@ fn expect<T: PartialEq + core::fmt::Debug>(what: &str, found: T, expected: T) ->
 }
 
 #[track_caller]
-fn pass(part: &str, kind: WorldKind, seed: u64, result: Checked) {
+fn pass(part: &str, kind: impl TestWorlds, seed: u64, result: Checked) {
     if let Err(e) = result {
         panic!("{part}, in {kind}, seed {seed:#x}: {e}");
     }
@@ -117,7 +117,7 @@ struct Single<I> {
     seed: u64,
 }
 
-fn single<I: IndexUnderTest>(part: &str, index: I, kind: WorldKind) {
+fn single<I: IndexUnderTest>(part: &str, index: I, kind: impl TestWorlds) {
     let seed = 0x51 + index.value_bytes() as u64;
     let result = kind.build(1, 3, seed).run_one(Single { index, seed });
     pass(&format!("single client, {part}"), kind, seed, result);
@@ -301,7 +301,7 @@ impl<I: IndexUnderTest> Job for BootLook<I> {
     }
 }
 
-fn bootstrap<I: IndexUnderTest>(index: I, kind: WorldKind) {
+fn bootstrap<I: IndexUnderTest>(index: I, kind: impl TestWorlds) {
     let seed = 0xb007;
     let world = kind.build(4, 3, seed);
     let value_bytes = index.value_bytes();
@@ -373,7 +373,7 @@ impl<I: IndexUnderTest> Job for Bulk<I> {
     }
 }
 
-fn bulk<I: IndexUnderTest>(index: impl Fn() -> I, kind: WorldKind) {
+fn bulk<I: IndexUnderTest>(index: impl Fn() -> I, kind: impl TestWorlds) {
     for (fill, entries) in [
         (0.5, BULK),
         (0.8, BULK),
@@ -426,7 +426,7 @@ impl<I: IndexUnderTest> Job for Turns<I> {
     }
 }
 
-fn second_handle<I: IndexUnderTest>(index: I, kind: WorldKind) {
+fn second_handle<I: IndexUnderTest>(index: I, kind: impl TestWorlds) {
     let seed = 0x2d;
     pass(
         "two handles in turns",
@@ -439,9 +439,9 @@ fn second_handle<I: IndexUnderTest>(index: I, kind: WorldKind) {
 /// Operations of all clients together.
 const MANY: u64 = 20_000;
 
-fn many<I: IndexUnderTest>(index: I, kind: WorldKind, mix: Mix, preload: bool) {
+fn many<I: IndexUnderTest>(index: I, kind: impl TestWorlds, mix: Mix, preload: bool) {
     let seed = 0x3a17;
-    let world: World = kind.build(3, 3, seed);
+    let world = kind.build(3, 3, seed);
     let script = Stress {
         mix,
         preload,
@@ -463,9 +463,9 @@ fn many<I: IndexUnderTest>(index: I, kind: WorldKind, mix: Mix, preload: bool) {
     );
 }
 
-fn waves<I: IndexUnderTest>(index: I, kind: WorldKind) {
+fn waves<I: IndexUnderTest>(index: I, kind: impl TestWorlds) {
     let seed = 0x3a7e;
-    let world: World = kind.build(3, 3, seed);
+    let world = kind.build(3, 3, seed);
     let script = Stress {
         waves: 3,
         keys: 1_500,

@@ -53,7 +53,7 @@ pub use op::{OP_BYTES, Op, value_of};
 pub use report::{Calls, Report};
 pub use rng::Rng;
 pub use stress::{Mix, Stress, stress};
-pub use world::{Job, Seat, World, WorldKind, seats};
+pub use world::{Job, Seat, TestWorld, TestWorlds, World, WorldKind, by_thread, seats};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

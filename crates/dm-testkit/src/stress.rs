@@ -7,7 +7,7 @@ use dm_sync::atomic::AtomicU32;
 use dm_verbs::{Control, Counters, Verbs};
 
 use crate::stress_client::{Client, load, verify};
-use crate::{Failure, IndexUnderTest, Job, Report, Seat, World};
+use crate::{Failure, IndexUnderTest, Job, Report, Seat, TestWorld};
 
 /// Weights of the operations of a stress run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -215,7 +215,12 @@ impl<I: IndexUnderTest> Job for Look<I> {
 ///
 /// # Panics
 /// When there are no seats, or more than 4094.
-pub fn stress<I: IndexUnderTest>(index: I, world: &World, seats: &[Seat], stress: &Stress) -> Report {
+pub fn stress<I: IndexUnderTest>(
+    index: I,
+    world: &impl TestWorld,
+    seats: &[Seat],
+    stress: &Stress,
+) -> Report {
     let index = Arc::new(index);
     let mut report = Report {
         title: format!("{} clients, seed {:#x}", seats.len(), stress.seed),

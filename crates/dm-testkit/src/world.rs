@@ -41,7 +41,41 @@ pub trait Job: Send + Sync + 'static {
     fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> impl Future<Output = Self::Out>;
 }
 
-/// A world that runs jobs. What one job leaves in its memory the next one finds.
+/// What runs jobs. What one job leaves in its memory the next one finds.
+pub trait TestWorld {
+    /// Runs `job` on a client for each of `seats`, all at once, and gives what they brought back, in order.
+    ///
+    /// # Panics
+    /// When a client panics or there can't be that many.
+    fn run<J: Job>(&self, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out>;
+
+    /// Runs `job` on a single client.
+    ///
+    /// # Panics
+    /// As [`TestWorld::run`].
+    fn run_one<J: Job>(&self, job: J) -> J::Out {
+        let seat = Seat {
+            compute_node: 0,
+            thread: 0,
+        };
+        let mut out = self.run(&[seat], &Arc::new(job));
+        out.remove(0)
+    }
+}
+
+/// Worlds of one kind, named by what they are. See [`WorldKind`]; other crates bring theirs.
+pub trait TestWorlds: Copy + fmt::Display {
+    /// One of them.
+    type World: TestWorld;
+
+    /// A world with so many compute and memory nodes.
+    ///
+    /// # Panics
+    /// When it can't be built.
+    fn build(self, compute_nodes: u16, memory_nodes: u16, seed: u64) -> Self::World;
+}
+
+/// A world of this workspace's own two that need no device.
 #[derive(Debug)]
 pub enum World {
     /// Real threads.
@@ -78,20 +112,28 @@ impl World {
     /// # Panics
     /// As [`World::run`].
     pub fn run_one<J: Job>(&self, job: J) -> J::Out {
-        let seat = Seat {
-            compute_node: 0,
-            thread: 0,
-        };
-        let mut out = self.run(&[seat], &Arc::new(job));
-        out.remove(0)
+        TestWorld::run_one(self, job)
     }
 }
 
-fn run_loopback<J: Job>(world: &Loopback, seats: &[Seat], job: &J) -> Vec<J::Out> {
+impl TestWorld for World {
+    fn run<J: Job>(&self, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
+        self.run(seats, job)
+    }
+}
+
+/// The numbers of the clients of each thread.
+#[must_use]
+pub fn by_thread(seats: &[Seat]) -> BTreeMap<Seat, Vec<usize>> {
     let mut threads: BTreeMap<Seat, Vec<usize>> = BTreeMap::new();
     for (number, seat) in seats.iter().enumerate() {
         threads.entry(*seat).or_default().push(number);
     }
+    threads
+}
+
+fn run_loopback<J: Job>(world: &Loopback, seats: &[Seat], job: &J) -> Vec<J::Out> {
+    let threads = by_thread(seats);
     let work = |seat: Seat, numbers: &[usize]| {
         dm_loopback::run_all(numbers.iter().map(|&number| async move {
             let v = world.connect(seat.compute_node).expect("tests have few clients");
@@ -197,6 +239,13 @@ impl WorldKind {
 
 fn build_sim(builder: dm_sim::SimBuilder) -> World {
     builder.build().expect("memory for a test's world").into()
+}
+
+impl TestWorlds for WorldKind {
+    type World = World;
+    fn build(self, compute_nodes: u16, memory_nodes: u16, seed: u64) -> World {
+        self.build(compute_nodes, memory_nodes, seed)
+    }
 }
 
 impl fmt::Display for WorldKind {
