@@ -3,12 +3,59 @@
 use std::cell::RefCell;
 
 use dm_index::{Applied, IndexError, RangeIndex, Scan};
-use dm_verbs::Env;
+use dm_verbs::{Counters, Env};
 use dm_workload::{KeySpace, Op, OpKind, OpStream, Values};
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 
 use crate::point::BenchKey;
+
+/// What was done between the end of the warm-up and the moment when the first client found no work left.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Steady {
+    /// In the world's time, nanoseconds.
+    pub(crate) from: u64,
+    /// 0 while there is work.
+    pub(crate) until: u64,
+    pub(crate) ops: u64,
+    /// Scans among them.
+    pub(crate) scans: u64,
+}
+
+/// What single write operations cost. A read-modify-write counts with its read.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteCosts {
+    pub(crate) round_trips: Histogram<u64>,
+    /// Payload bytes of those that split nothing, less the 8 of an unlock.
+    pub(crate) bytes: Histogram<u64>,
+    pub(crate) count: u64,
+    pub(crate) splits: u64,
+}
+
+impl WriteCosts {
+    fn note(&mut self, cost: Counters) {
+        self.count += 1;
+        record(&mut self.round_trips, cost.round_trips);
+        if cost.splits > 0 {
+            self.splits += 1;
+            return;
+        }
+        // An entry, and an unlock unless the lock was handed on or released by an atomic.
+        let unlock = if cost.writes > 1 { 8 } else { 0 };
+        record(&mut self.bytes, cost.bytes_written.saturating_sub(unlock));
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    // Three significant digits; grows as far as it must.
+    Histogram::new(3).expect("3 digits are in range")
+}
+
+fn record(histogram: &mut Histogram<u64>, value: u64) {
+    histogram
+        .record(value)
+        .expect("an auto-resizing histogram takes any value");
+}
 
 /// What the clients of one thread have done together.
 #[derive(Debug)]
@@ -20,25 +67,62 @@ pub(crate) struct Tally {
     pub(crate) failed: Option<IndexError>,
     /// When the last operation ended, in the world's time.
     pub(crate) ended: u64,
+    /// So many operations are of the warm-up: checked, but in no figure.
+    pub(crate) warm_up: u64,
+    pub(crate) steady: Steady,
+    pub(crate) writes: WriteCosts,
 }
 
 impl Tally {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(warm_up: u64) -> Self {
         Self {
-            // Three significant digits; grows as far as it must.
-            latency: Histogram::new(3).expect("3 digits are in range"),
+            latency: histogram(),
             ops: 0,
             wrong: 0,
             inserted: 0,
             failed: None,
             ended: 0,
+            warm_up,
+            steady: Steady::default(),
+            writes: WriteCosts {
+                round_trips: histogram(),
+                bytes: histogram(),
+                count: 0,
+                splits: 0,
+            },
+        }
+    }
+
+    /// Notes an operation that ended at `ended`.
+    fn note(&mut self, kind: OpKind, began: u64, ended: u64, cost: Counters) {
+        self.ops += 1;
+        self.inserted += u64::from(kind == OpKind::Insert);
+        self.ended = self.ended.max(ended);
+        if self.ops <= self.warm_up {
+            self.steady.from = ended;
+            return;
+        }
+        record(&mut self.latency, ended - began);
+        if !matches!(kind, OpKind::Get | OpKind::Scan) {
+            self.writes.note(cost);
+        }
+        if self.steady.until == 0 {
+            self.steady.ops += 1;
+            self.steady.scans += u64::from(kind == OpKind::Scan);
         }
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        self.latency
-            .add(&other.latency)
-            .expect("an auto-resizing histogram takes any value");
+        let into = &mut self.writes;
+        for (sum, more) in [
+            (&mut self.latency, &other.latency),
+            (&mut into.round_trips, &other.writes.round_trips),
+            (&mut into.bytes, &other.writes.bytes),
+        ] {
+            sum.add(more).expect("an auto-resizing histogram takes any value");
+        }
+        into.count += other.writes.count;
+        into.splits += other.writes.splits;
         self.ops += other.ops;
         self.wrong += other.wrong;
         self.inserted += other.inserted;
@@ -78,11 +162,15 @@ impl<E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'_, E, I> {
         };
         for op in stream {
             if !more() {
+                let steady = &mut tally.borrow_mut().steady;
+                if steady.until == 0 {
+                    steady.until = self.env.now().0;
+                }
                 return;
             }
-            let began = self.env.now();
+            let (before, began) = (self.env.meter().counters(), self.env.now());
             let result = self.perform(op, &mut buffers).await;
-            let ended = self.env.now();
+            let (cost, ended) = (self.env.meter().counters() - before, self.env.now());
             let mut tally = tally.borrow_mut();
             match result {
                 Ok(right) => tally.wrong += u64::from(!right),
@@ -91,13 +179,7 @@ impl<E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'_, E, I> {
                     return;
                 }
             }
-            tally
-                .latency
-                .record((ended - began).0)
-                .expect("an auto-resizing histogram takes any value");
-            tally.ops += 1;
-            tally.inserted += u64::from(op.kind == OpKind::Insert);
-            tally.ended = tally.ended.max(ended.0);
+            tally.note(op.kind, began.0, ended.0, cost);
             self.progress.inc(1);
         }
     }

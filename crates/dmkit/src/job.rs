@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sherman::Variant;
 
 use crate::cli::{Bench, Fabric, Output};
-use crate::point::{Measured, Point};
+use crate::point::{Measured, Point, Study};
 use crate::report::{Curves, Row, read_json_lines, table, write_csv, write_json_lines};
 use crate::run::run;
 
@@ -53,6 +53,7 @@ pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
                     cache_bytes: sherman::DEFAULT_CACHE_BYTES,
                     fill: 0.8,
                     seed: 1,
+                    study: Study::default(),
                 });
             }
         }

@@ -6,6 +6,7 @@ mod drive;
 mod job;
 mod point;
 mod report;
+mod reproduce;
 mod run;
 
 use std::io::{self, Write};
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Some(Command::Bench(bench)) => {
             job::perform(&job::bench_title(&bench), &Point::all(&bench), &cli.output)
         }
+        Some(Command::Reproduce(asked)) => reproduce::perform(&asked, &cli.output),
         Some(Command::Plot { rows }) => job::replot(&rows, &cli.output),
         Some(Command::Model { preset }) => print_model(&preset),
     };

@@ -5,9 +5,10 @@ use dm_sim::{Bound, Demand, MixDemand, Testbed, VerbKind};
 use dm_verbs::Counters;
 use dm_workload::{Distribution, KeySpace, Mix, OpKind, Plan, ScanLength, Workload, WorkloadError};
 use hdrhistogram::Histogram;
-use sherman::{LeafKind, Options, Variant};
+use sherman::{CpuCost, DEFAULT_NODE, LeafKind, MODEL_CPU, NodeSize, Options, Variant};
 
 use crate::cli::{Bench, Fabric};
+use crate::drive::{Steady, WriteCosts};
 
 /// What is run.
 #[derive(Debug, Clone)]
@@ -31,6 +32,34 @@ pub(crate) struct Point {
     pub(crate) cache_bytes: u64,
     pub(crate) fill: f64,
     pub(crate) seed: u64,
+    pub(crate) study: Study,
+}
+
+/// What only a reproduction of a paper's figure changes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Study {
+    pub(crate) node: NodeSize,
+    /// Client CPU that the simulator charges.
+    pub(crate) cpu: CpuCost,
+    /// Instead of what the variant says.
+    pub(crate) lock_and_read: Option<bool>,
+    /// Every other thread of a compute node scans, the others do the rest of the mix.
+    pub(crate) by_thread: bool,
+    /// Clients go on until all of them together have done the operations (a fast one does more), and figures are of
+    /// the time between a warm-up and the moment when the work runs out. Simulator only.
+    pub(crate) steady: bool,
+}
+
+impl Default for Study {
+    fn default() -> Self {
+        Self {
+            node: DEFAULT_NODE,
+            cpu: MODEL_CPU,
+            lock_and_read: None,
+            by_thread: false,
+            steady: false,
+        }
+    }
 }
 
 /// What came out.
@@ -50,6 +79,9 @@ pub(crate) struct Measured {
     pub(crate) remote_bytes: u64,
     pub(crate) keys: u64,
     pub(crate) bound: Option<Bound>,
+    /// Of a steady run.
+    pub(crate) steady: Steady,
+    pub(crate) writes: WriteCosts,
 }
 
 /// Keys that a benchmark can make from an index.
@@ -101,6 +133,7 @@ impl Point {
                         cache_bytes: (bench.cache_mb * 1e6) as u64,
                         fill: bench.fill,
                         seed: bench.seed,
+                        study: Study::default(),
                     });
                 }
             }
@@ -113,8 +146,20 @@ impl Point {
         self.clients * self.coroutines
     }
 
-    pub(crate) fn plan(&self) -> Result<Plan, WorkloadError> {
-        Workload::new(self.mix, self.keys, self.ops)
+    /// Operations before the warm-up is over.
+    pub(crate) fn warm_up(&self) -> u64 {
+        if self.study.steady { self.ops / 8 } else { 0 }
+    }
+
+    /// The operations of every client; `mix` is the point's own, or a part of it.
+    pub(crate) fn plan(&self, mix: Mix) -> Result<Plan, WorkloadError> {
+        // Of a steady run each client may do far more than its share: locks are unfair.
+        let ops = if self.study.steady {
+            self.ops.saturating_mul(u64::from(self.endpoints()))
+        } else {
+            self.ops
+        };
+        Workload::new(mix, self.keys, ops)
             .distribution(self.distribution)
             .ranks(self.ranks.max(self.keys).max(1))
             .scan_length(self.scan_length)
@@ -130,8 +175,10 @@ impl Point {
     pub(crate) fn options(&self) -> Options {
         let mut options = self.variant.apply(Options::new(self.value_size));
         options.cache_bytes = self.cache_bytes;
+        options.node = self.study.node;
+        options.lock_and_read = self.study.lock_and_read.unwrap_or(options.lock_and_read);
         if matches!(self.fabric, Fabric::Sim(_)) {
-            options.cpu = sherman::MODEL_CPU;
+            options.cpu = self.study.cpu;
         }
         options
     }

@@ -10,7 +10,7 @@ use dm_layout::{Bookend, Checksummed, Slotted};
 use dm_loopback::{Loopback, run_all};
 use dm_sim::{CostModel, RunEnd, Sim};
 use dm_verbs::{Control, Counters, Env, Verbs};
-use dm_workload::{Plan, Values};
+use dm_workload::{Mix, OpKind, OpStream, Plan, Values};
 use indicatif::ProgressBar;
 use sherman::{LeafFormat, LeafKind, OpenError, Sherman};
 
@@ -82,10 +82,42 @@ fn with_leaf<K: BenchKey, F: LeafFormat<K>>(
     point: &Point,
     progress: &ProgressBar,
 ) -> Result<Measured, RunError> {
-    let plan = point.plan().map_err(bad)?;
     match &point.fabric {
-        Fabric::Sim(model) => in_sim::<K, F>(point, &plan, model, progress),
-        Fabric::Loopback => in_loopback::<K, F>(point, &plan, progress),
+        Fabric::Sim(model) => in_sim::<K, F>(point, &Plans::of(point)?, model, progress),
+        Fabric::Loopback => in_loopback::<K, F>(point, &point.plan(point.mix).map_err(bad)?, progress),
+    }
+}
+
+/// What the threads of a compute node do by turns: one mix, or scans and the rest of it.
+struct Plans([Plan; 2]);
+
+impl Plans {
+    fn of(point: &Point) -> Result<Self, RunError> {
+        if !point.study.by_thread {
+            let plan = point.plan(point.mix).map_err(bad)?;
+            return Ok(Self([plan; 2]));
+        }
+        let part = |scans: bool| -> Result<Plan, RunError> {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a share of at most 1"
+            )]
+            let weight = |kind| (point.mix.share(kind) * 1e6).round() as u32;
+            let kinds = OpKind::ALL
+                .iter()
+                .filter(|kind| (**kind == OpKind::Scan) == scans);
+            let weights: Vec<_> = kinds.map(|&kind| (kind, weight(kind))).collect();
+            let mix = Mix::new(&weights)
+                .ok_or_else(|| bad(format_args!("{} has no scans, or nothing else", point.mix)))?;
+            point.plan(mix).map_err(bad)
+        };
+        Ok(Self([part(true)?, part(false)?]))
+    }
+
+    /// Of client `client`, on thread number `thread` of its compute node.
+    fn client(&self, client: u32, thread: u16) -> OpStream {
+        self.0[usize::from(thread % 2)].client(client)
     }
 }
 
@@ -126,7 +158,7 @@ async fn open<V: Verbs + Control, K: BenchKey, F: LeafFormat<K>>(
 
 fn in_sim<K: BenchKey, F: LeafFormat<K>>(
     point: &Point,
-    plan: &Plan,
+    plans: &Plans,
     model: &CostModel,
     progress: &ProgressBar,
 ) -> Result<Measured, RunError> {
@@ -162,15 +194,15 @@ fn in_sim<K: BenchKey, F: LeafFormat<K>>(
     let trees: Rc<[Sherman<K, F>]> = trees.into();
 
     let (before, began) = (sim.meter(), sim.now());
-    let tally = Rc::new(RefCell::new(Tally::new()));
+    let tally = Rc::new(RefCell::new(Tally::new(point.warm_up())));
     let left = Rc::new(Cell::new(point.ops));
     for client in 0..point.endpoints() {
         let thread = client / point.coroutines;
         let cn = (thread % u32::from(point.cns)) as u16;
         let local = u16::try_from(thread / u32::from(point.cns)).map_err(bad)?;
         let (trees, tally, left) = (trees.clone(), tally.clone(), left.clone());
-        let (stream, progress, keys) = (plan.client(client), progress.clone(), point.key_space());
-        let (loaded, removes) = (point.keys, point.mix.share(dm_workload::OpKind::Remove) > 0.0);
+        let (stream, progress, keys) = (plans.client(client, local), progress.clone(), point.key_space());
+        let (loaded, removes) = (point.keys, point.mix.share(OpKind::Remove) > 0.0);
         sim.spawn(cn, local, async move |v| {
             let index = trees[usize::from(cn)].client(&v);
             let values = Values::of_client(client);
@@ -237,7 +269,7 @@ fn in_loopback<K: BenchKey, F: LeafFormat<K>>(
             .map(|t| t.join().unwrap_or_else(|_| Err(bad("a client thread panicked"))))
             .collect()
     });
-    let mut tally = Tally::new();
+    let mut tally = Tally::new(0);
     let mut counters = Counters::default();
     for result in results {
         let (t, c) = result?;
@@ -257,7 +289,7 @@ fn loopback_thread<K: BenchKey, F: LeafFormat<K>>(
     progress: &ProgressBar,
 ) -> Result<(Tally, Counters), RunError> {
     let cn = (thread % u32::from(point.cns)) as u16;
-    let tally = RefCell::new(Tally::new());
+    let tally = RefCell::new(Tally::new(0));
     let mut endpoints = Vec::new();
     for _ in 0..point.coroutines {
         endpoints.push(world.connect(cn).map_err(bad)?);
@@ -270,7 +302,7 @@ fn loopback_thread<K: BenchKey, F: LeafFormat<K>>(
             keys: point.key_space(),
             values: Values::of_client(client),
             loaded: point.keys,
-            removes: point.mix.share(dm_workload::OpKind::Remove) > 0.0,
+            removes: point.mix.share(OpKind::Remove) > 0.0,
             progress,
         };
         let tally = &tally;
@@ -304,5 +336,7 @@ fn measured<K: BenchKey, F: LeafFormat<K>>(
         keys: point.keys + tally.inserted,
         bound: point.bound(leaf.leaf_bytes(), leaf.leaf_capacity()),
         latency: tally.latency,
+        steady: tally.steady,
+        writes: tally.writes,
     })
 }

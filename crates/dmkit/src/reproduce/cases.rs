@@ -1,0 +1,205 @@
+//! The runs that an experiment is made of, and how they are run side by side.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, IsTerminal};
+use std::num::NonZero;
+// Runs are independent simulations: one thread each, std's own, nothing here is modelled.
+use std::sync::Mutex;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use sherman::Variant;
+
+use super::experiment::{Experiment, ExperimentError, World};
+use super::locks::LockWay;
+use super::metric::Metric;
+use super::setup::Resolved;
+use super::writes::Direction;
+use super::{locks, tree, writes};
+use crate::run::RunError;
+
+/// How much is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Effort {
+    /// Seeds 1, 2, ….
+    pub(crate) seeds: u64,
+    /// A sixth of the operations and a quarter of the virtual time.
+    pub(crate) quick: bool,
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) world: World,
+    pub(crate) panel: String,
+    pub(crate) series: String,
+    /// On the panel's dial.
+    pub(crate) at: Option<f64>,
+    pub(crate) seed: u64,
+    pub(crate) setup: Resolved,
+}
+
+/// What came out of one run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    pub(crate) metrics: BTreeMap<Metric, f64>,
+    /// Distribution of the round trips of write operations: a count, and the share of operations with at most that
+    /// many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) round_trips: Vec<(u64, f64)>,
+}
+
+/// Figures with what they are of: the raw data of a figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    pub(crate) panel: String,
+    pub(crate) series: String,
+    pub(crate) at: Option<f64>,
+    pub(crate) seed: u64,
+    #[serde(flatten)]
+    pub(crate) figures: Figures,
+}
+
+/// Whether a world has such a series.
+///
+/// # Errors
+/// Names the series.
+pub(crate) fn check_series(world: World, series: &str) -> Result<(), String> {
+    match world {
+        World::Tree => series.parse::<Variant>().map(drop).map_err(|e| e.to_string()),
+        World::Locks => series.parse::<LockWay>().map(drop),
+        World::Writes => series.parse::<Direction>().map(drop),
+    }
+}
+
+impl Case {
+    /// All runs of an experiment.
+    ///
+    /// # Errors
+    /// [`ExperimentError`] if the setup of one is left open.
+    pub(crate) fn all(experiment: &Experiment, effort: Effort) -> Result<Vec<Self>, ExperimentError> {
+        let mut cases = Vec::new();
+        for panel in &experiment.panels {
+            for at in panel.places() {
+                let mut setup = experiment.resolve(panel, at)?;
+                if effort.quick {
+                    setup.operations /= 6;
+                    setup.window_ns /= 4;
+                }
+                for series in panel.all_series() {
+                    cases.extend((1..=effort.seeds).map(|seed| Self {
+                        world: experiment.world,
+                        panel: panel.name.clone(),
+                        series: series.clone(),
+                        at,
+                        seed,
+                        setup: setup.clone(),
+                    }));
+                }
+            }
+        }
+        Ok(cases)
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// [`RunError`], if the world can't be built or an operation fails.
+    pub(crate) fn run(&self) -> Result<Figures, RunError> {
+        match self.world {
+            World::Tree => tree::run(&self.series, &self.setup, self.seed),
+            World::Locks => locks::run(&self.series, &self.setup, self.seed),
+            World::Writes => writes::run(&self.series, &self.setup, self.seed),
+        }
+    }
+
+    /// Equal for runs that give equal figures, whichever figure they are of.
+    fn key(&self) -> String {
+        format!("{:?} {} {} {:?}", self.world, self.series, self.seed, self.setup)
+    }
+
+    fn sample(&self, figures: Figures) -> Sample {
+        Sample {
+            panel: self.panel.clone(),
+            series: self.series.clone(),
+            at: self.at,
+            seed: self.seed,
+            figures,
+        }
+    }
+}
+
+/// Runs of this process so far, by key: figures share points.
+#[derive(Debug, Default)]
+pub(crate) struct Memory(Mutex<HashMap<String, Figures>>);
+
+impl Memory {
+    fn get(&self, key: &str) -> Option<Figures> {
+        self.0
+            .lock()
+            .expect("no thread panics while it holds this")
+            .get(key)
+            .cloned()
+    }
+
+    fn put(&self, key: String, figures: Figures) {
+        self.0
+            .lock()
+            .expect("no thread panics while it holds this")
+            .insert(key, figures);
+    }
+}
+
+/// Runs all of `cases`, as many at a time as there are cores, in their order.
+///
+/// # Errors
+/// The first case that failed, named.
+pub(crate) fn run_all(name: &str, cases: &[Case], memory: &Memory) -> io::Result<Vec<Sample>> {
+    let bar = ProgressBar::new(cases.len() as u64);
+    if !io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs {elapsed_precise} {msg}");
+    bar.set_style(style.expect("a valid template"));
+    bar.set_message(name.to_owned());
+    let next = Mutex::new((0, cases.iter().map(|_| None).collect::<Vec<_>>()));
+    let work = || {
+        loop {
+            let i = {
+                let mut next = next.lock().expect("no thread panics while it holds this");
+                next.0 += 1;
+                next.0 - 1
+            };
+            let Some(case) = cases.get(i) else { return };
+            let key = case.key();
+            let result = match memory.get(&key) {
+                Some(known) => Ok(known),
+                None => case.run(),
+            };
+            if let Ok(figures) = &result {
+                memory.put(key, figures.clone());
+            }
+            bar.inc(1);
+            next.lock().expect("no thread panics while it holds this").1[i] = Some(result);
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..cores.min(cases.len()) {
+            scope.spawn(work);
+        }
+    });
+    bar.finish_and_clear();
+    let results = next.into_inner().expect("no thread panics while it holds this").1;
+    let outcome = |(case, result): (&Case, Option<Result<Figures, RunError>>)| {
+        let figures = result.expect("every case was run").map_err(|e| {
+            let at = case.at.map(|at| format!(" at {at}")).unwrap_or_default();
+            io::Error::other(format!(
+                "{name} {}, {}{at}, seed {}: {e}",
+                case.panel, case.series, case.seed
+            ))
+        })?;
+        Ok(case.sample(figures))
+    };
+    cases.iter().zip(results).map(outcome).collect()
+}

@@ -1,0 +1,440 @@
+//! What an experiment file says: the testbed, what is varied, and what the paper claims of it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::metric::Metric;
+use super::setup::{Dial, Resolved, Setup};
+
+/// One figure or table of a paper.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Experiment {
+    /// On the command line.
+    pub(crate) name: String,
+    /// Whose.
+    pub(crate) paper: String,
+    /// Its number there.
+    pub(crate) figure: String,
+    pub(crate) title: String,
+    /// What it shows, in a sentence or two.
+    pub(crate) about: String,
+    pub(crate) world: World,
+    /// Where the run is not the paper's.
+    #[serde(default)]
+    pub(crate) differs: Vec<String>,
+    pub(crate) setup: Setup,
+    #[serde(rename = "panel")]
+    pub(crate) panels: Vec<Panel>,
+    #[serde(rename = "claim")]
+    pub(crate) claims: Vec<Claim>,
+}
+
+/// What is driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum World {
+    /// A Sherman tree; series are its variants.
+    Tree,
+    /// The lock crate without a tree; series are ways of locking.
+    Locks,
+    /// Nothing but WRITEs; series are directions.
+    Writes,
+}
+
+/// A part of a figure: some series over values of a dial.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Panel {
+    /// `a`, `b`, … in the paper's figure.
+    pub(crate) name: String,
+    pub(crate) title: String,
+    /// Over what the experiment's own setup is changed.
+    #[serde(default)]
+    pub(crate) setup: Setup,
+    /// What is varied; nothing, if absent.
+    pub(crate) over: Option<Over>,
+    pub(crate) series: Vec<String>,
+    /// Series that the paper does not have: drawn and listed, never graded.
+    #[serde(default)]
+    pub(crate) extra: Vec<String>,
+    #[serde(rename = "chart", default)]
+    pub(crate) charts: Vec<Chart>,
+}
+
+/// What is varied, from where to where.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Over {
+    pub(crate) dial: Dial,
+    pub(crate) at: Vec<f64>,
+}
+
+/// One drawing of a panel.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Chart {
+    pub(crate) metric: Metric,
+    #[serde(default)]
+    pub(crate) log: bool,
+    /// Draw the distribution over operations, not the mean: round trips of a write.
+    #[serde(default)]
+    pub(crate) cdf: bool,
+}
+
+/// One statement of the paper, or of ours beside it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Claim {
+    pub(crate) panel: String,
+    /// In words.
+    pub(crate) what: String,
+    #[serde(default)]
+    pub(crate) kind: Kind,
+    #[serde(default)]
+    pub(crate) sense: Sense,
+    pub(crate) metric: Metric,
+    /// The series that it is about; empty with `rising`.
+    #[serde(default)]
+    pub(crate) of: String,
+    /// Divided by this series, if named.
+    pub(crate) over: Option<String>,
+    /// Instead of `of`: each of these series is at least as good as the one before; the value is the smallest step.
+    #[serde(default)]
+    pub(crate) rising: Vec<String>,
+    /// Where along the panel's dial; may be absent where there is one place.
+    pub(crate) at: Option<At>,
+    /// Where the divisor is taken, if elsewhere.
+    pub(crate) over_at: Option<At>,
+    /// The paper's figure.
+    pub(crate) paper: Option<f64>,
+    /// What a throw-away model of these parameters without a tree gave; dmkit's tree stays within 25 % of it.
+    pub(crate) foretold: Option<f64>,
+    /// Fitted constants that this very figure was used for: then it is a fit, and counts for nothing.
+    #[serde(default)]
+    pub(crate) fitted: Vec<String>,
+    /// Where the paper says so.
+    pub(crate) source: Option<String>,
+    /// Why the model misses, said where it does.
+    pub(crate) reason: Option<String>,
+    /// Why it can't be run at all.
+    pub(crate) skip: Option<String>,
+}
+
+/// How much a claim can be held against a model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// The paper's text or a table gives the number.
+    #[default]
+    Graded,
+    /// The paper gives an order or a trend.
+    Order,
+    /// It can only be read off a plot: shown, never graded.
+    Plot,
+    /// Ours alone, beside the paper's: shown, never graded.
+    Extra,
+}
+
+/// Which deviations count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Sense {
+    /// Both ways.
+    #[default]
+    About,
+    /// Falling short.
+    AtLeast,
+}
+
+/// Where along a dial a value is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum At {
+    Value(f64),
+    Named(Place),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Place {
+    /// Each series at its own best.
+    Peak,
+    /// The greatest quotient along the dial.
+    Most,
+    /// The smallest growth of the quotient from one value to the next.
+    Rising,
+}
+
+/// What is wrong with an experiment file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ExperimentError {
+    /// Not the form of an experiment.
+    Form { file: String, why: String },
+    /// It does not hold together.
+    Content { name: String, why: String },
+}
+
+impl fmt::Display for ExperimentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form { file, why } => write!(f, "experiment file {file}: {why}"),
+            Self::Content { name, why } => write!(f, "experiment {name}: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for ExperimentError {}
+
+/// The experiments of this program, in the papers' order.
+const FILES: [(&str, &str); 10] = [
+    (
+        "sherman-table-1.toml",
+        include_str!("../../experiments/sherman-table-1.toml"),
+    ),
+    ("sherman-2.toml", include_str!("../../experiments/sherman-2.toml")),
+    ("sherman-3.toml", include_str!("../../experiments/sherman-3.toml")),
+    (
+        "sherman-10.toml",
+        include_str!("../../experiments/sherman-10.toml"),
+    ),
+    (
+        "sherman-11.toml",
+        include_str!("../../experiments/sherman-11.toml"),
+    ),
+    (
+        "sherman-12.toml",
+        include_str!("../../experiments/sherman-12.toml"),
+    ),
+    (
+        "sherman-13.toml",
+        include_str!("../../experiments/sherman-13.toml"),
+    ),
+    (
+        "sherman-14.toml",
+        include_str!("../../experiments/sherman-14.toml"),
+    ),
+    (
+        "sherman-15.toml",
+        include_str!("../../experiments/sherman-15.toml"),
+    ),
+    (
+        "sherman-16.toml",
+        include_str!("../../experiments/sherman-16.toml"),
+    ),
+];
+
+/// All embedded experiments.
+///
+/// # Errors
+/// [`ExperimentError`] for the first file that is not one.
+pub(crate) fn all() -> Result<Vec<Experiment>, ExperimentError> {
+    FILES.iter().map(|(file, text)| parse(file, text)).collect()
+}
+
+/// Reads one file.
+///
+/// # Errors
+/// [`ExperimentError`], naming the file or the experiment.
+pub(crate) fn parse(file: &str, text: &str) -> Result<Experiment, ExperimentError> {
+    let experiment: Experiment = toml::from_str(text).map_err(|e| ExperimentError::Form {
+        file: file.to_owned(),
+        why: e.to_string(),
+    })?;
+    experiment.check()?;
+    Ok(experiment)
+}
+
+impl Experiment {
+    pub(crate) fn panel(&self, name: &str) -> Option<&Panel> {
+        self.panels.iter().find(|panel| panel.name == name)
+    }
+
+    /// The setup of a panel at a value of its dial.
+    ///
+    /// # Errors
+    /// [`ExperimentError::Content`] if something is left open.
+    pub(crate) fn resolve(&self, panel: &Panel, at: Option<f64>) -> Result<Resolved, ExperimentError> {
+        let dial = panel.over.as_ref().map(|over| over.dial);
+        let merged = self.setup.clone().overlaid(&panel.setup);
+        merged
+            .resolve(dial.zip(at))
+            .map_err(|why| self.wrong(format!("panel {}: {why}", panel.name)))
+    }
+
+    fn wrong(&self, why: impl Into<String>) -> ExperimentError {
+        ExperimentError::Content {
+            name: self.name.clone(),
+            why: why.into(),
+        }
+    }
+
+    fn check(&self) -> Result<(), ExperimentError> {
+        for panel in &self.panels {
+            if panel.series.is_empty() {
+                return Err(self.wrong(format!("panel {} has no series", panel.name)));
+            }
+            for series in panel.all_series() {
+                super::cases::check_series(self.world, series).map_err(|why| self.wrong(why))?;
+            }
+            for at in panel.places() {
+                self.resolve(panel, at)?;
+            }
+        }
+        self.claims.iter().try_for_each(|claim| {
+            self.check_claim(claim)
+                .map_err(|why| self.wrong(format!("claim {:?}: {why}", claim.what)))
+        })
+    }
+
+    fn check_claim(&self, claim: &Claim) -> Result<(), String> {
+        let panel = self.panel(&claim.panel).ok_or("no such panel")?;
+        let named = claim.rising.iter().chain(&claim.over);
+        for series in named.chain(Some(&claim.of).filter(|_| claim.rising.is_empty())) {
+            if !panel.all_series().any(|s| s == series) {
+                return Err(format!("panel {} has no series {series:?}", panel.name));
+            }
+        }
+        for at in [claim.at, claim.over_at].into_iter().flatten() {
+            if let At::Value(at) = at
+                && claim.skip.is_none()
+                && !panel.places().any(|place| place == Some(at))
+            {
+                return Err(format!("panel {} has no point at {at}", panel.name));
+            }
+        }
+        if claim.at.is_none() && claim.skip.is_none() && panel.places().count() > 1 {
+            return Err("which point of the panel?".to_owned());
+        }
+        match claim.kind {
+            Kind::Graded | Kind::Order if claim.paper.is_none() => {
+                return Err("what does the paper say?".to_owned());
+            }
+            Kind::Graded if claim.source.is_none() => return Err("where does the paper say so?".to_owned()),
+            _ => {}
+        }
+        let unknown = |name: &&String| !super::constants::FITTED.contains(&name.as_str());
+        match claim.fitted.iter().find(unknown) {
+            Some(name) => Err(format!("{name} is no fitted constant")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Panel {
+    pub(crate) fn all_series(&self) -> impl Iterator<Item = &String> {
+        self.series.iter().chain(&self.extra)
+    }
+
+    /// The values of the dial; one that is none where nothing is varied.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Option<f64>> + use<'_> {
+        let varied = self
+            .over
+            .iter()
+            .flat_map(|over| over.at.iter().copied().map(Some));
+        varied.chain(self.over.is_none().then_some(None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_embedded_file_is_an_experiment_with_a_name_of_its_own() {
+        let all = all().unwrap();
+        let names: HashSet<&str> = all.iter().map(|e| e.name.as_str()).collect();
+        assert_eq!(names.len(), FILES.len());
+        for ((file, _), experiment) in FILES.iter().zip(&all) {
+            assert_eq!(*file, format!("{}.toml", experiment.name));
+            assert!(!experiment.claims.is_empty(), "{file} claims nothing");
+            assert!(
+                experiment.panels.iter().all(|panel| !panel.charts.is_empty()),
+                "{file} has a panel that is not drawn"
+            );
+        }
+    }
+
+    /// A number of the paper that is graded has its place in the paper, and none is graded that has none.
+    #[test]
+    fn every_number_of_a_paper_has_a_kind_and_a_source() {
+        let mut graded = 0;
+        for experiment in all().unwrap() {
+            for claim in &experiment.claims {
+                let what = format!("{}: {}", experiment.name, claim.what);
+                match claim.kind {
+                    Kind::Graded => {
+                        graded += 1;
+                        assert!(claim.paper.is_some_and(|p| p > 0.0), "{what}");
+                        assert!(
+                            claim.source.as_ref().is_some_and(|s| s.contains(['§', 'T'])),
+                            "{what}"
+                        );
+                    }
+                    Kind::Order => assert_eq!(
+                        claim.paper,
+                        Some(1.0),
+                        "{what}: an order is a quotient of at least 1"
+                    ),
+                    Kind::Plot | Kind::Extra => assert!(claim.fitted.is_empty(), "{what}"),
+                }
+            }
+        }
+        assert!(graded >= 50, "{graded} graded numbers");
+    }
+
+    const SMALL: &str = r#"
+        name = "x"
+        paper = "p"
+        figure = "Fig. 1"
+        title = "t"
+        about = "a"
+        world = "locks"
+        [setup]
+        model = "cx5-ib"
+        compute-nodes = 2
+        memory-nodes = 1
+        colocated = false
+        clients = 4
+        skew = 0.99
+        locks = 64
+        window-ms = 1.0
+        [[panel]]
+        name = "a"
+        title = "t"
+        series = ["host"]
+        [[claim]]
+        panel = "a"
+        what = "w"
+        metric = "mops"
+        of = "host"
+        paper = 1.0
+        source = "§1"
+    "#;
+
+    #[test]
+    fn what_does_not_hold_together_is_named() {
+        assert!(parse("x", SMALL).is_ok());
+        for (from, to, why) in [
+            ("model = \"cx5-ib\"", "model = \"cx9\"", "cx9"),
+            ("metric = \"mops\"", "metric = \"flops\"", "flops"),
+            ("of = \"host\"", "of = \"hosts\"", "no series \"hosts\""),
+            ("series = [\"host\"]", "series = [\"fg+\"]", "fg+"),
+            ("skew = 0.99", "skwe = 0.99", "skwe"),
+            ("skew = 0.99", "", "skew"),
+            ("paper = 1.0", "", "what does the paper say"),
+            ("source = \"§1\"", "", "where does the paper say so"),
+            (
+                "paper = 1.0",
+                "paper = 1.0\nfitted = [\"wire\"]",
+                "wire is no fitted constant",
+            ),
+        ] {
+            let wrong = parse("x", &SMALL.replace(from, to)).unwrap_err().to_string();
+            assert!(wrong.contains(why), "{from} -> {to}: {wrong}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What an experiment runs on, in words.
+
+use dm_workload::{Distribution, hottest_share};
+
+use super::experiment::{Experiment, World};
+use super::setup::Resolved;
+
+/// The facts of an experiment's first point; panels say what they change.
+pub(crate) fn of(experiment: &Experiment) -> Vec<String> {
+    let first = experiment
+        .panels
+        .first()
+        .and_then(|panel| experiment.resolve(panel, panel.places().next().flatten()).ok());
+    first
+        .map(|setup| words(experiment.world, &setup))
+        .unwrap_or_default()
+}
+
+fn words(world: World, r: &Resolved) -> Vec<String> {
+    let place = if r.colocated {
+        "on the same machines"
+    } else {
+        "on machines of their own"
+    };
+    let mut facts = vec![
+        r.model.name.to_owned(),
+        format!(
+            "{} compute and {} memory nodes {place}",
+            r.compute_nodes, r.memory_nodes
+        ),
+        format!("{} clients", r.clients * r.coroutines),
+    ];
+    match world {
+        World::Tree => {
+            facts.push(format!(
+                "{} keys of {} + {} bytes",
+                count(r.keys),
+                r.key_bytes,
+                r.value_bytes
+            ));
+            facts.push(format!("leaves loaded {:.0} % full", r.fill * 100.0));
+            facts.push(format!(
+                "{} bytes of index cache per key",
+                r.cache_bytes as f64 / r.keys.max(1) as f64
+            ));
+            facts.push(skew(r));
+            facts.push(format!(
+                "{} operations a run, an eighth to warm up",
+                count(r.operations)
+            ));
+        }
+        World::Locks => {
+            facts.push(format!("{} locks", count(u64::from(r.locks))));
+            facts.push(format!(
+                "{} ms of virtual time, a quarter to warm up",
+                r.window_ns as f64 / 1e6
+            ));
+        }
+        World::Writes => facts.push(format!(
+            "{} µs of virtual time, a quarter to warm up",
+            r.window_ns / 1000
+        )),
+    }
+    facts
+}
+
+/// How skewed, over how many keys, and what that means for the hottest.
+fn skew(r: &Resolved) -> String {
+    let Distribution::Zipf { theta } = r.distribution else {
+        return format!(
+            "uniform, or Zipf over the ranks of {} keys folded onto these",
+            count(r.ranks)
+        );
+    };
+    format!(
+        "Zipf {theta} over the ranks of {} keys folded onto these: the hottest has {:.2} % of the draws, where {} \
+         keys alone would give it {:.2} %",
+        count(r.ranks),
+        100.0 * hottest_share(r.ranks, theta),
+        count(r.keys),
+        100.0 * hottest_share(r.keys, theta)
+    )
+}
+
+/// 2 M rather than 2000000.
+fn count(count: u64) -> String {
+    for (unit, name) in [(1_000_000_000, " G"), (1_000_000, " M"), (1_000, " k")] {
+        if count >= unit && count.is_multiple_of(unit / 10) {
+            return format!("{}{name}", count as f64 / unit as f64);
+        }
+    }
+    count.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_short() {
+        assert_eq!(
+            [64, 10_240, 400_000, 1_500_000, 1_000_000_000].map(count),
+            ["64", "10240", "400 k", "1.5 M", "1 G"]
+        );
+    }
+
+    #[test]
+    fn both_key_counts_are_said() {
+        let all = super::super::experiment::all().unwrap();
+        let fig10 = all.iter().find(|e| e.name == "sherman-10").unwrap();
+        let text = of(fig10).join("; ");
+        assert!(
+            text.contains("1 G keys") && text.contains("4.24 %") && text.contains("2 M keys"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! The raw data of an experiment that was run: one JSON file, from which tables and plots are made at any time.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::cases::Sample;
+use super::grade::Outcome;
+use super::sensitivity::Turn;
+
+/// One run of one experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The experiment's name.
+    pub(crate) name: String,
+    /// What to type to get it again.
+    pub(crate) command: String,
+    pub(crate) seeds: u64,
+    pub(crate) quick: bool,
+    /// Of the machine's time, all cores together.
+    pub(crate) seconds: f64,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) outcomes: Vec<Outcome>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) sensitivity: Vec<Turn>,
+}
+
+fn path(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{name}.json"))
+}
+
+impl Record {
+    /// Writes it into `directory`.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub(crate) fn write(&self, directory: &Path) -> io::Result<PathBuf> {
+        fs::create_dir_all(directory)?;
+        let path = path(directory, &self.name);
+        let mut text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
+        text.push('\n');
+        fs::write(&path, text)?;
+        Ok(path)
+    }
+
+    /// Reads the record of experiment `name`; `None` if there is none.
+    ///
+    /// # Errors
+    /// The file can't be read, or holds something else.
+    pub(crate) fn read(directory: &Path, name: &str) -> io::Result<Option<Self>> {
+        let path = path(directory, name);
+        match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text)
+                .map(Some)
+                .map_err(|e| io::Error::other(format!("{}: {e}", path.display()))),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! A testbed and a workload, as an experiment file writes them: each panel says only what it changes.
+
+use dm_sim::CostModel;
+use dm_workload::{Distribution, Mix};
+use serde::Deserialize;
+
+macro_rules! setup {
+    ($($(#[$doc:meta])* $name:ident: $type:ty;)*) => {
+        /// What a file may say of a run, all of it optional.
+        #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+        pub(crate) struct Setup { $($(#[$doc])* pub(crate) $name: Option<$type>,)* }
+
+        impl Setup {
+            /// This, but for what `over` says.
+            pub(crate) fn overlaid(self, over: &Self) -> Self {
+                Self { $($name: over.$name.clone().or(self.$name),)* }
+            }
+        }
+    };
+}
+
+setup! {
+    /// The simulated NIC: `cx5-ib` or `cx6-roce`.
+    model: String;
+    compute_nodes: u16;
+    memory_nodes: u16;
+    /// Compute and memory nodes share machines and NICs.
+    colocated: bool;
+    /// Over all compute nodes; beyond `threads`, several coroutines share one.
+    clients: u32;
+    /// Hardware threads over all compute nodes.
+    threads: u32;
+    /// Loaded before.
+    keys: u64;
+    /// Over how many keys Zipf ranks are drawn before they are folded onto the loaded ones: the paper's count.
+    ranks: u64;
+    /// Zipf's exponent; 0 is uniform.
+    skew: f64;
+    /// Index cache of a compute node, bytes per loaded key.
+    cache_bytes_per_key: f64;
+    /// How full leaves are loaded.
+    fill: f64;
+    key_bytes: usize;
+    value_bytes: usize;
+    /// Entries of a leaf, where the paper fixes them; else nodes have 1024 bytes.
+    entries: usize;
+    mix: String;
+    /// Keys of a scan.
+    scan: u32;
+    /// One half of the threads scans, the other does the rest of the mix.
+    by_thread: bool;
+    /// The lock's CAS and the leaf's READ travel together: not in the paper.
+    lock_and_read: bool;
+    /// Operations in all, the warm-up included.
+    operations: u64;
+    /// Locks of the one memory node.
+    locks: u32;
+    /// Virtual time that a run without a tree takes, its first quarter warming up.
+    window_ms: f64;
+    /// Bytes of a WRITE.
+    write_bytes: usize;
+}
+
+/// What a panel varies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Dial {
+    Clients,
+    Skew,
+    Scan,
+    KeyBytes,
+    CacheBytesPerKey,
+    WriteBytes,
+}
+
+impl Dial {
+    /// For axes.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Clients => "client threads",
+            Self::Skew => "Zipf exponent",
+            Self::Scan => "keys of a range query",
+            Self::KeyBytes => "bytes of a key",
+            Self::CacheBytesPerKey => "bytes of index cache per loaded key",
+            Self::WriteBytes => "bytes of a WRITE",
+        }
+    }
+}
+
+/// A setup with nothing left open that its world needs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Resolved {
+    pub(crate) model: CostModel,
+    pub(crate) compute_nodes: u16,
+    pub(crate) memory_nodes: u16,
+    pub(crate) colocated: bool,
+    pub(crate) clients: u32,
+    pub(crate) coroutines: u32,
+    pub(crate) keys: u64,
+    pub(crate) ranks: u64,
+    pub(crate) distribution: Distribution,
+    pub(crate) cache_bytes: u64,
+    pub(crate) fill: f64,
+    pub(crate) key_bytes: usize,
+    pub(crate) value_bytes: usize,
+    pub(crate) entries: Option<usize>,
+    pub(crate) mix: Option<Mix>,
+    pub(crate) scan: u32,
+    pub(crate) by_thread: bool,
+    pub(crate) lock_and_read: Option<bool>,
+    pub(crate) operations: u64,
+    pub(crate) locks: u32,
+    pub(crate) window_ns: u64,
+    pub(crate) write_bytes: usize,
+    /// Factor on the client CPU time that a tree's operations are charged; 1 but for a sensitivity study.
+    pub(crate) cpu_scale: f64,
+}
+
+impl Setup {
+    /// Closes the setup, with a dial set to a value.
+    ///
+    /// # Errors
+    /// Says what is missing or can't be.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "values of dials are small and positive, and the file's test would show another"
+    )]
+    pub(crate) fn resolve(mut self, dial: Option<(Dial, f64)>) -> Result<Resolved, String> {
+        match dial {
+            Some((Dial::Clients, value)) => self.clients = Some(value as u32),
+            Some((Dial::Skew, value)) => self.skew = Some(value),
+            Some((Dial::Scan, value)) => self.scan = Some(value as u32),
+            Some((Dial::KeyBytes, value)) => self.key_bytes = Some(value as usize),
+            Some((Dial::CacheBytesPerKey, value)) => self.cache_bytes_per_key = Some(value),
+            Some((Dial::WriteBytes, value)) => self.write_bytes = Some(value as usize),
+            None => {}
+        }
+        let model = match self.model.as_deref() {
+            Some("cx5-ib") => CostModel::cx5_ib(),
+            Some("cx6-roce") => CostModel::cx6_roce(),
+            Some(other) => return Err(format!("no model {other:?}")),
+            None => return Err(missing("model")),
+        };
+        let clients = self.clients.ok_or_else(|| missing("clients"))?;
+        let threads = self.threads.unwrap_or(clients);
+        let coroutines = clients.div_ceil(threads.max(1)).max(1);
+        if clients == 0 || !clients.is_multiple_of(coroutines) {
+            return Err(format!("{clients} clients do not share {threads} threads evenly"));
+        }
+        let keys = self.keys.unwrap_or(0);
+        let skew = self.skew.ok_or_else(|| missing("skew"))?;
+        let distribution = if skew == 0.0 {
+            Distribution::Uniform
+        } else {
+            Distribution::Zipf { theta: skew }
+        };
+        let mix = self
+            .mix
+            .as_deref()
+            .map(str::parse::<Mix>)
+            .transpose()
+            .map_err(|e| e.to_string())?;
+        Ok(Resolved {
+            model,
+            compute_nodes: self.compute_nodes.ok_or_else(|| missing("compute-nodes"))?,
+            memory_nodes: self.memory_nodes.ok_or_else(|| missing("memory-nodes"))?,
+            colocated: self.colocated.ok_or_else(|| missing("colocated"))?,
+            clients: clients / coroutines,
+            coroutines,
+            keys,
+            ranks: self.ranks.unwrap_or(keys).max(keys),
+            distribution,
+            cache_bytes: (self.cache_bytes_per_key.unwrap_or(0.0) * keys as f64) as u64,
+            fill: self.fill.unwrap_or(1.0),
+            key_bytes: self.key_bytes.unwrap_or(8),
+            value_bytes: self.value_bytes.unwrap_or(8),
+            entries: self.entries,
+            mix,
+            scan: self.scan.unwrap_or(100),
+            by_thread: self.by_thread.unwrap_or(false),
+            lock_and_read: self.lock_and_read,
+            operations: self.operations.unwrap_or(0),
+            locks: self.locks.unwrap_or(0),
+            window_ns: (self.window_ms.unwrap_or(0.0) * 1e6) as u64,
+            write_bytes: self.write_bytes.unwrap_or(0),
+            cpu_scale: 1.0,
+        })
+    }
+}
+
+fn missing(what: &str) -> String {
+    format!("{what} is not said")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base() -> Setup {
+        Setup {
+            model: Some("cx5-ib".to_owned()),
+            compute_nodes: Some(8),
+            memory_nodes: Some(8),
+            colocated: Some(true),
+            clients: Some(176),
+            threads: Some(176),
+            skew: Some(0.99),
+            keys: Some(1_000_000),
+            ranks: Some(1_000_000_000),
+            cache_bytes_per_key: Some(0.5),
+            ..Setup::default()
+        }
+    }
+
+    #[test]
+    fn clients_beyond_the_threads_are_coroutines() {
+        let at = |clients| base().resolve(Some((Dial::Clients, clients)));
+        let of = |r: Resolved| (r.clients, r.coroutines);
+        assert_eq!(of(at(88.0).unwrap()), (88, 1));
+        assert_eq!(of(at(528.0).unwrap()), (176, 3));
+        assert!(at(177.0).unwrap_err().contains("evenly"));
+    }
+
+    #[test]
+    fn a_panel_changes_only_what_it_says() {
+        let panel = Setup {
+            skew: Some(0.0),
+            ..Setup::default()
+        };
+        let r = base().overlaid(&panel).resolve(None).unwrap();
+        assert_eq!(r.distribution, Distribution::Uniform);
+        assert_eq!(
+            (r.keys, r.cache_bytes, r.ranks),
+            (1_000_000, 500_000, 1_000_000_000)
+        );
+    }
+}

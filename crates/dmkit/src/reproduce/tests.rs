@@ -1,0 +1,120 @@
+//! From a file to outcomes, with a real if tiny run of each world.
+
+use super::*;
+
+/// The experiment named, cut down to the first panel, few operations and two places.
+fn tiny(name: &str) -> Experiment {
+    let all = experiment::all().unwrap();
+    let mut e = all.into_iter().find(|e| e.name == name).unwrap();
+    e.panels.truncate(1);
+    let first = e.panels[0].name.clone();
+    e.claims.retain(|claim| claim.panel == first);
+    for setup in [&mut e.setup, &mut e.panels[0].setup] {
+        setup.keys = Some(20_000);
+        setup.operations = Some(8_000);
+        setup.window_ms = Some(0.2);
+    }
+    e
+}
+
+fn asked() -> Reproduce {
+    Reproduce {
+        names: Vec::new(),
+        list: false,
+        seeds: Some(1),
+        quick: false,
+        sensitivity: false,
+        page: false,
+    }
+}
+
+#[test]
+fn a_tree_experiment_runs_from_file_to_page() {
+    let e = tiny("sherman-10");
+    let record = run(&e, &asked(), &Memory::default()).unwrap();
+    assert_eq!(record.samples.len(), e.panels[0].all_series().count());
+    for sample in &record.samples {
+        let figure = |metric| sample.figures.metrics[&metric];
+        assert!(figure(metric::Metric::Mops) > 0.0, "{}", sample.series);
+        // An eighth warms up, and of what was under way when the work ran out (at most one of each client) nothing counts.
+        let counted = figure(metric::Metric::Operations);
+        assert!((7_000.0 - 176.0..=7_000.0).contains(&counted), "{counted}");
+    }
+    // Sherman beats FG+ by far under skew, however small the run.
+    let ratio = record.outcomes[0].model.unwrap().mean;
+    assert!(ratio > 2.0, "{ratio}");
+    let text = terminal::claims(&e, &record.outcomes);
+    assert!(
+        text.contains("Sherman against FG+: throughput") && text.contains("24.7×"),
+        "{text}"
+    );
+
+    let directory = std::env::temp_dir().join(format!("dmkit-reproduce-{}", std::process::id()));
+    record.write(&directory).unwrap();
+    let read = Record::read(&directory, &e.name).unwrap().unwrap();
+    assert!(Record::read(&directory, "sherman-0").unwrap().is_none());
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert!(read == record, "a record comes back as it was");
+    assert!(page::page(&[(&e, read)]).contains("24.7×"));
+}
+
+#[test]
+fn equal_seeds_give_equal_figures_and_others_do_not() {
+    let mut e = tiny("sherman-16");
+    e.panels[0].series = vec!["host".to_owned(), "+handover".to_owned()];
+    let effort = Effort {
+        seeds: 2,
+        quick: false,
+    };
+    let figures = || {
+        let cases = Case::all(&e, effort).unwrap();
+        cases::run_all("t", &cases, &Memory::default()).unwrap()
+    };
+    let (one, two) = (figures(), figures());
+    assert!(one == two, "one seed, one run");
+    assert_ne!(one[0].figures, one[1].figures, "seeds 1 and 2 of one series");
+    let handovers = |at: usize| one[at].figures.metrics[&metric::Metric::Handovers];
+    assert!(handovers(0) == 0.0 && handovers(2) > 1.0, "{}", handovers(2));
+}
+
+#[test]
+fn writes_are_bound_by_messages_then_by_the_link() {
+    let mut e = tiny("sherman-3");
+    let over = e.panels[0].over.as_mut().unwrap();
+    over.at = vec![8.0, 1024.0];
+    let record = run(&e, &asked(), &Memory::default()).unwrap();
+    let rate = |at, metric| {
+        let sample = record
+            .samples
+            .iter()
+            .find(|s| s.at == Some(at) && s.series == "inbound");
+        sample.unwrap().figures.metrics[&metric]
+    };
+    assert!(rate(8.0, metric::Metric::Mops) > 50.0);
+    let link = rate(1024.0, metric::Metric::GbytesPerS);
+    assert!((10.0..12.5).contains(&link), "{link} GB/s of 12.5");
+}
+
+/// A half of the threads scans and does nothing else; the figures are of the scans.
+#[test]
+fn scans_and_writes_by_thread() {
+    let mut e = tiny("sherman-12");
+    e.panels[0].setup.mix = Some("range-write".to_owned());
+    e.panels[0].setup.by_thread = Some(true);
+    e.panels[0].over.as_mut().unwrap().at = vec![100.0];
+    e.panels[0].series.truncate(1);
+    e.panels[0].extra.clear();
+    e.claims.clear();
+    let record = run(&e, &asked(), &Memory::default()).unwrap();
+    let figures = &record.samples[0].figures.metrics;
+    let (scans, all) = (figures[&metric::Metric::ScanMops], figures[&metric::Metric::Mops]);
+    assert!(scans > 0.0 && scans < all * 0.8, "{scans} of {all}");
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_list() {
+    let all = experiment::all().unwrap();
+    let wrong = choose(&all, &["sherman-99".to_owned()]).unwrap_err().to_string();
+    assert!(wrong.contains("sherman-table-1"), "{wrong}");
+    assert_eq!(choose(&all, &["all".to_owned()]).unwrap().len(), all.len());
+}

@@ -1,0 +1,136 @@
+//! Runs of a whole tree: a variant of Sherman under a mix on the simulated testbed.
+
+use dm_verbs::Nanos;
+use dm_workload::ScanLength;
+use hdrhistogram::Histogram;
+use indicatif::ProgressBar;
+use sherman::{CpuCost, DEFAULT_NODE, MODEL_CPU, NodeSize, Variant};
+
+use super::cases::Figures;
+use super::metric::Metric;
+use super::setup::Resolved;
+use crate::cli::Fabric;
+use crate::point::{Measured, Point, Study};
+use crate::run::{RunError, run as run_point};
+
+/// Runs the variant named `series`.
+///
+/// # Errors
+/// [`RunError`]; a read of a wrong value is one.
+pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
+    let variant: Variant = series.parse().map_err(|e| RunError::Bad(format!("{e}")))?;
+    let point = point(variant, setup, seed)?;
+    let measured = run_point(&point, &ProgressBar::hidden())?;
+    if measured.wrong_values > 0 {
+        return Err(RunError::Bad(format!(
+            "{} reads of wrong values",
+            measured.wrong_values
+        )));
+    }
+    Ok(figures(&point, &measured))
+}
+
+fn point(variant: Variant, setup: &Resolved, seed: u64) -> Result<Point, RunError> {
+    let mix = setup
+        .mix
+        .ok_or_else(|| RunError::Bad("the experiment has no mix".to_owned()))?;
+    Ok(Point {
+        variant,
+        mix,
+        distribution: setup.distribution,
+        ranks: setup.ranks,
+        fabric: Fabric::Sim(Box::new(setup.model.clone())),
+        cns: setup.compute_nodes,
+        mns: setup.memory_nodes,
+        colocated: setup.colocated,
+        clients: setup.clients,
+        coroutines: setup.coroutines,
+        keys: setup.keys,
+        ops: setup.operations,
+        scan_length: ScanLength::Fixed(setup.scan),
+        key_size: setup.key_bytes,
+        value_size: setup.value_bytes,
+        cache_bytes: setup.cache_bytes,
+        fill: setup.fill,
+        seed,
+        study: Study {
+            node: setup.entries.map_or(DEFAULT_NODE, NodeSize::Span),
+            cpu: scaled(MODEL_CPU, setup.cpu_scale),
+            lock_and_read: setup.lock_and_read,
+            by_thread: setup.by_thread,
+            steady: true,
+        },
+    })
+}
+
+fn scaled(cpu: CpuCost, by: f64) -> CpuCost {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a time times a factor near 1"
+    )]
+    let scale = |time: Nanos| Nanos((time.0 as f64 * by).round() as u64);
+    CpuCost {
+        locate: scale(cpu.locate),
+        locate_mean: scale(cpu.locate_mean),
+        search: scale(cpu.search),
+    }
+}
+
+fn figures(point: &Point, m: &Measured) -> Figures {
+    let (c, all) = (&m.counters, m.ops.max(1) as f64);
+    let micros = |q| m.latency.value_at_quantile(q) as f64 / 1e3;
+    let seconds = m.steady.until.saturating_sub(m.steady.from).max(1) as f64 / 1e9;
+    let share = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
+    let keys = m.keys.max(1) as f64;
+    let mut metrics = vec![
+        (Metric::Mops, m.steady.ops as f64 / seconds / 1e6),
+        (Metric::P50, micros(0.5)),
+        (Metric::P90, micros(0.9)),
+        (Metric::P99, micros(0.99)),
+        (Metric::LockRetries, c.lock_retries as f64 / all),
+        (Metric::TornReads, c.torn_reads as f64 / all * 1e6),
+        (
+            Metric::HitRatio,
+            share(c.cache_hits, c.cache_hits + c.cache_misses),
+        ),
+        (Metric::CacheBytesPerKey, m.cache_bytes as f64 / keys),
+        (Metric::NodeBytesPerKey, m.remote_bytes as f64 / keys),
+        (Metric::WrongValues, m.wrong_values as f64),
+        (Metric::Operations, m.steady.ops as f64),
+    ];
+    metrics.extend(m.bound.as_ref().map(|bound| (Metric::BoundMops, bound.mops)));
+    if point.mix.share(dm_workload::OpKind::Scan) > 0.0 {
+        metrics.push((Metric::ScanMops, m.steady.scans as f64 / seconds / 1e6));
+    }
+    let w = &m.writes;
+    if w.count > 0 {
+        let trips = |n| share(w.round_trips.count_at(n), w.count);
+        metrics.extend([
+            (Metric::TwoTrips, trips(2)),
+            (Metric::ThreeTrips, trips(3)),
+            (Metric::FourTrips, trips(4)),
+            (Metric::TripsP99, w.round_trips.value_at_quantile(0.99) as f64),
+            (Metric::WriteBytes, w.bytes.value_at_quantile(0.5) as f64),
+            (Metric::Splits, share(w.splits, w.count)),
+            (Metric::Handovers, share(c.handovers, w.count)),
+        ]);
+    }
+    Figures {
+        metrics: metrics.into_iter().collect(),
+        round_trips: distribution(&w.round_trips),
+    }
+}
+
+/// The steps of a cumulative distribution, 0 to 1.
+fn distribution(histogram: &Histogram<u64>) -> Vec<(u64, f64)> {
+    let all = histogram.len().max(1) as f64;
+    let mut so_far = 0;
+    histogram
+        .iter_recorded()
+        .map(|step| {
+            so_far += step.count_at_value();
+            (step.value_iterated_to(), so_far as f64 / all)
+        })
+        .collect()
+}
