@@ -25,6 +25,7 @@ pub(crate) enum Release {
 
 impl Plan {
     /// Falls back where the world lacks what the options would like, and refuses what has no fallback.
+    #[inline]
     pub(crate) fn new<V: Verbs>(v: &V, options: &LockOptions, word: Place) -> Result<Self, Refused> {
         let caps = v.caps(word.node());
         options.check(&caps)?;
@@ -76,6 +77,7 @@ impl Cell {
     }
 
     /// The operands that take it.
+    #[inline]
     pub(crate) fn take(self, client: ClientId, epoch: u8) -> MaskedCas {
         match self.kind {
             Kind::Word => LockWord::acquire(client, epoch),
@@ -93,6 +95,7 @@ impl Cell {
     }
 
     /// What it says, in the terms of a whole word.
+    #[inline]
     pub(crate) fn word(self, raw: u64) -> LockWord {
         match self.kind {
             Kind::Word => LockWord::unpack(raw),
@@ -108,6 +111,7 @@ impl Cell {
     }
 
     /// The bits that its holder leaves behind.
+    #[inline]
     fn released(self, raw: u64, payload: u32) -> u64 {
         match self.kind {
             Kind::Word => LockWord::unpack(raw).released(payload).pack(),
@@ -116,6 +120,7 @@ impl Cell {
     }
 
     /// Appends the release of a lock held as `raw` by WRITE.
+    #[inline]
     pub(crate) fn write_release<'v, V: Verbs, S>(
         self,
         chain: Chain<'v, V, S, Open>,
@@ -195,6 +200,7 @@ enum How {
 }
 
 impl<'v, V: Verbs> Undo<'v, V> {
+    #[inline]
     pub(crate) fn masked(v: &'v V, cell: Cell, take: MaskedCas) -> Self {
         let mask = match cell.kind {
             Kind::Word => TAG_MASK,
@@ -222,6 +228,7 @@ impl<'v, V: Verbs> Undo<'v, V> {
     }
 
     /// The answer is known: nothing to undo, or a guard does it from here on.
+    #[inline]
     pub(crate) fn disarm(mut self) {
         self.how = How::Not;
     }

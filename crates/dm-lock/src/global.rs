@@ -58,6 +58,7 @@ impl GlobalLockTable {
     }
 
     /// The lock of the node at `address`, one of `lanes` per word; `None` where its memory node has no table.
+    #[inline]
     pub(crate) fn id(&self, address: RemotePtr, lanes: u32) -> Option<LockId> {
         let node = address.node();
         if usize::from(node.0) >= self.tables.len() {
@@ -79,6 +80,7 @@ impl GlobalLockTable {
     ///
     /// # Panics
     /// When `id` is of no table of this.
+    #[inline]
     pub fn word_at(&self, id: LockId) -> Place {
         assert!(id.index < self.words_per_node, "no such lock: {id:?}");
         self.tables[usize::from(id.node.0)].add(8 * u64::from(id.index))

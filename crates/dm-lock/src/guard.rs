@@ -1,5 +1,7 @@
 //! A lock held: written back, released, handed over, or abandoned.
 
+use core::future::Future;
+
 use dm_verbs::{Chain, Effect, LocalStep, Many, Open, Place, Verbs};
 
 use crate::cell::{Plan, Release};
@@ -101,27 +103,41 @@ impl<'a, V: Verbs> Guard<'a, V> {
     ///
     /// # Panics
     /// When `chain` goes to another memory node than the lock.
-    pub async fn write_back(mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
-        let hand_over = self.will_hand_over().await;
-        self.taken.payload = self.staged;
-        if hand_over {
-            if self.locks.options.flaws.handover_before_write_back {
-                return match self.hand_over() {
-                    Ok(()) => Ok(chain.post().await?),
-                    Err(mut guard) => guard.unlock_behind(chain).await,
-                };
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn would move the guard once more, as many instructions as an unlock"
+    )]
+    #[inline]
+    pub fn write_back(
+        mut self,
+        chain: Chain<'a, V, (), Open>,
+    ) -> impl Future<Output = Result<(), LockError>> + use<'a, V> {
+        async move {
+            let hand_over = self.will_hand_over().await;
+            self.taken.payload = self.staged;
+            if hand_over {
+                return self.write_and_hand_over(chain).await;
             }
-            //= docs/protocol/lock.md L4
+            if self.target.plan.combine {
+                return self.unlock_behind(chain).await;
+            }
             chain.post().await?;
-            let given = self.hand_over_or_unlock().await;
-            return given.map_err(LockError::after_effect);
+            let unlocked = self.unlock_behind(self.v.chain(self.place().node())).await;
+            unlocked.map_err(LockError::after_effect)
         }
-        if self.target.plan.combine {
-            return self.unlock_behind(chain).await;
+    }
+
+    async fn write_and_hand_over(self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
+        if self.locks.options.flaws.handover_before_write_back {
+            return match self.hand_over() {
+                Ok(()) => Ok(chain.post().await?),
+                Err(mut guard) => guard.unlock_behind(chain).await,
+            };
         }
+        //= docs/protocol/lock.md L4
         chain.post().await?;
-        let unlocked = self.unlock_behind(self.v.chain(self.place().node())).await;
-        unlocked.map_err(LockError::after_effect)
+        let given = self.hand_over_or_unlock().await;
+        given.map_err(LockError::after_effect)
     }
 
     /// Gives the lock back with nothing written: to the next client of this compute node without any verb, or else

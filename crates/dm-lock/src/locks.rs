@@ -1,5 +1,7 @@
 //! Locks: what the clients of one compute node share, and how one of them takes a lock.
 
+use core::future::Future;
+
 use dm_sync::Fingerprint;
 use dm_verbs::{Capability, ClientId, Event, Exhausted, LocalStep, Place, RemotePtr, Verbs, Why};
 
@@ -74,6 +76,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::NoLockTable`].
+    #[inline]
     pub fn lock_of(&self, address: RemotePtr) -> Result<LockId, LockError> {
         let missing = LockError::NoLockTable { node: address.node() };
         self.table.id(address, self.options.lanes()).ok_or(missing)
@@ -123,35 +126,28 @@ impl Locks {
     ///
     /// # Panics
     /// When `read_at` is on another memory node than `node`.
-    pub async fn lock_and_read<'a, V: Verbs>(
+    #[inline]
+    pub fn lock_and_read<'a, V: Verbs>(
         &'a self,
         v: &'a V,
         node: RemotePtr,
         read_at: RemotePtr,
         len: u32,
-    ) -> Result<(Guard<'a, V>, V::Lease), LockError> {
+    ) -> impl Future<Output = Result<(Guard<'a, V>, V::Lease), LockError>> {
         assert_eq!(
             node.node(),
             read_at.node(),
             "a lock lies on the memory node of what it guards"
         );
-        let target = self.target(v, node)?;
-        let read = ReadTo { at: read_at, len };
-        let (guard, lease) = self
-            .acquire(v, target, target.plan.read_in_order.then_some(read))
-            .await?;
-        // Behind the awaited lock. If it fails the guard unlocks.
-        let lease = match lease {
-            Some(lease) => lease,
-            None => v.read(read_at, len).await?,
-        };
-        Ok((guard, lease))
+        self.acquire(v, self.target(v, node), ReadTo { at: read_at, len })
     }
 
+    #[inline]
     pub(crate) fn target<V: Verbs>(&self, v: &V, node: RemotePtr) -> Result<Target, LockError> {
         self.target_of(v, self.lock_of(node)?)
     }
 
+    #[inline]
     pub(crate) fn target_of<V: Verbs>(&self, v: &V, id: LockId) -> Result<Target, LockError> {
         let client = v.client();
         if client.0 >= CLIENTS_MAX {
@@ -165,6 +161,7 @@ impl Locks {
         })
     }
 
+    #[inline]
     fn cell(&self, id: LockId) -> Cell {
         let lanes = self.options.lanes();
         let place = self.table.word_at(LockId {
@@ -186,18 +183,19 @@ impl Locks {
         v: &'a V,
         target: Target,
     ) -> Result<Guard<'a, V>, LockError> {
-        Ok(self.acquire(v, target, None).await?.0)
+        self.acquire(v, Ok(target), Nothing).await
     }
 
-    /// Takes the local turn (the remote lock may come with it), then the remote lock. What `read` asks for comes
-    /// along if a chain was needed.
+    /// Takes the local turn (the remote lock may come with it), then the remote lock, and READs what is wanted: in
+    /// the lock's chain if the plan says so and a chain is needed, else behind it.
     // In one piece: every layer of async moves a guard, as many instructions as a queue costs.
-    async fn acquire<'a, V: Verbs>(
+    async fn acquire<'a, V: Verbs, W: Want<'a, V>>(
         &'a self,
         v: &'a V,
-        target: Target,
-        read: Option<ReadTo>,
-    ) -> Result<(Guard<'a, V>, Option<V::Lease>), LockError> {
+        target: Result<Target, LockError>,
+        want: W,
+    ) -> Result<W::Got, LockError> {
+        let target = target?;
         let Target { id, cell, plan } = target;
         let turn = match &self.local {
             LocalTable::Off => LocalTurn::None,
@@ -216,7 +214,7 @@ impl Locks {
                         v.meter().note(Event::Handover);
                         let guard = Guard::handed(self, v, target, turn, handed);
                         v.local(LocalStep::HandOff).await;
-                        return Ok((guard, None));
+                        return want.after(v, guard).await;
                     }
                     v.local(LocalStep::HandOff).await;
                 }
@@ -250,7 +248,7 @@ impl Locks {
                     false => chain.cas(cell.place, expect, take.apply(expect)),
                 };
                 //= docs/protocol/lock.md L3
-                let answer = match read {
+                let answer = match want.read().filter(|_| plan.read_in_order) {
                     Some(ReadTo { at, len }) => {
                         let ticket = chain.read(at, len).post();
                         ticket.await.map(|(old, lease)| (old, Some(lease)))
@@ -268,7 +266,11 @@ impl Locks {
                         raw,
                         payload: cell.word(raw).payload,
                     };
-                    return Ok((Guard::new(self, v, target, turn, taken), lease));
+                    let guard = Guard::new(self, v, target, turn, taken);
+                    return match lease {
+                        Some(lease) => Ok(want.along(guard, lease)),
+                        None => want.after(v, guard).await,
+                    };
                 }
                 left = left.saturating_sub(1);
                 if left == 0 {
@@ -371,6 +373,7 @@ impl Fingerprint for Locks {
 }
 
 /// Disarms the undo if it is certain what the CAS did.
+#[inline]
 fn known<V: Verbs, T>(undo: Undo<'_, V>, answer: Result<T, dm_verbs::VerbError>) -> Result<T, LockError> {
     match &answer {
         Ok(_) => undo.disarm(),
@@ -386,9 +389,55 @@ pub(crate) fn unsettled(cell: Cell, raw: u64, client: ClientId) -> Option<u64> {
     (cell.word(raw).owner != client.0).then_some(raw)
 }
 
-/// The READ behind the lock's CAS.
+/// What is wanted along with a lock.
+trait Want<'a, V: Verbs + 'a>: Copy {
+    /// The guard, and what was wanted.
+    type Got;
+    /// The READ that gets it.
+    fn read(self) -> Option<ReadTo>;
+    /// It came in the lock's chain.
+    fn along(self, guard: Guard<'a, V>, lease: V::Lease) -> Self::Got;
+    /// It is fetched under the lock. If that fails the guard unlocks.
+    async fn after(self, v: &'a V, guard: Guard<'a, V>) -> Result<Self::Got, LockError>;
+}
+
+/// The lock alone.
+#[derive(Clone, Copy, Debug)]
+struct Nothing;
+
+impl<'a, V: Verbs + 'a> Want<'a, V> for Nothing {
+    type Got = Guard<'a, V>;
+    #[inline]
+    fn read(self) -> Option<ReadTo> {
+        None
+    }
+    fn along(self, guard: Guard<'a, V>, _: V::Lease) -> Guard<'a, V> {
+        guard
+    }
+    async fn after(self, _: &'a V, guard: Guard<'a, V>) -> Result<Guard<'a, V>, LockError> {
+        Ok(guard)
+    }
+}
+
+/// A READ.
 #[derive(Clone, Copy, Debug)]
 struct ReadTo {
     at: RemotePtr,
     len: u32,
+}
+
+impl<'a, V: Verbs + 'a> Want<'a, V> for ReadTo {
+    type Got = (Guard<'a, V>, V::Lease);
+    #[inline]
+    fn read(self) -> Option<ReadTo> {
+        Some(self)
+    }
+    #[inline]
+    fn along(self, guard: Guard<'a, V>, lease: V::Lease) -> Self::Got {
+        (guard, lease)
+    }
+    async fn after(self, v: &'a V, guard: Guard<'a, V>) -> Result<Self::Got, LockError> {
+        let lease = v.read(self.at, self.len).await?;
+        Ok((guard, lease))
+    }
 }

@@ -132,6 +132,7 @@ impl LockOptions {
     ///
     /// # Errors
     /// [`Refused`]: release by WRITE where atomics race with it, lanes without masked atomics.
+    #[inline]
     pub fn check(&self, caps: &Caps) -> Result<(), Refused> {
         if self.release == ReleaseBy::Write {
             caps.require("a lock released by WRITE", &[Capability::AtomicVsWriteSerialised])?;

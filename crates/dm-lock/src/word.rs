@@ -45,6 +45,7 @@ pub struct LockWord {
 
 impl LockWord {
     /// The 64-bit form. Of `owner` the low 15 bits count.
+    #[inline]
     pub const fn pack(self) -> u64 {
         (self.locked as u64)
             | ((self.owner as u64) << OWNER_SHIFT) & OWNER_MASK
@@ -54,6 +55,7 @@ impl LockWord {
     }
 
     /// From its 64-bit form. Every word is one.
+    #[inline]
     pub const fn unpack(word: u64) -> Self {
         Self {
             locked: word & LOCKED != 0,
@@ -66,6 +68,7 @@ impl LockWord {
 
     /// The word that its holder leaves behind.
     #[must_use]
+    #[inline]
     pub const fn released(self, payload: u32) -> Self {
         Self {
             locked: false,
@@ -77,6 +80,7 @@ impl LockWord {
     }
 
     /// The operands that take a free lock for `client` and leave count and payload alone.
+    #[inline]
     pub const fn acquire(client: ClientId, epoch: u8) -> MaskedCas {
         let tag = Self {
             locked: true,
