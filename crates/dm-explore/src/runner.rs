@@ -6,6 +6,9 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+// std's, whatever dm-sync's are: wakers are made of its Arc, and the panic hook is a process's.
+use std::sync::Arc as StdArc;
+// std's own, as above.
 use std::sync::Once;
 use std::task::{Wake, Waker};
 
@@ -35,14 +38,14 @@ pub(crate) trait Program {
 
 struct Flag {
     client: u8,
-    woken: std::sync::Arc<AtomicU64>,
+    woken: StdArc<AtomicU64>,
 }
 
 impl Wake for Flag {
-    fn wake(self: std::sync::Arc<Self>) {
+    fn wake(self: StdArc<Self>) {
         self.wake_by_ref();
     }
-    fn wake_by_ref(self: &std::sync::Arc<Self>) {
+    fn wake_by_ref(self: &StdArc<Self>) {
         // Relaxed: set and taken by the one thread that explores.
         self.woken.fetch_or(1 << self.client, Ordering::Relaxed);
     }
@@ -61,7 +64,7 @@ pub(crate) struct Runner<'p> {
     pub(crate) rules: &'p Rules,
     futures: Vec<Option<ClientFuture>>,
     wakers: Vec<Waker>,
-    woken: std::sync::Arc<AtomicU64>,
+    woken: StdArc<AtomicU64>,
     /// Histories whose verdict is known to be good.
     checked: FpSet,
     fingerprints: bool,
@@ -73,9 +76,9 @@ impl<'p> Runner<'p> {
     pub(crate) fn new(machine: Rc<RefCell<Machine>>, program: &'p dyn Program, rules: &'p Rules) -> Self {
         hush();
         let clients = usize::from(machine.borrow().setup_client());
-        let woken = std::sync::Arc::new(AtomicU64::new(0));
+        let woken = StdArc::new(AtomicU64::new(0));
         let waker = |c| {
-            Waker::from(std::sync::Arc::new(Flag {
+            Waker::from(StdArc::new(Flag {
                 client: c as u8,
                 woken: woken.clone(),
             }))

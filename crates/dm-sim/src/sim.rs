@@ -4,7 +4,9 @@ use core::cell::RefCell;
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
+// std's, whatever dm-sync's is: wakers are made of it.
 use std::rc::Rc;
+use std::sync::Arc as StdArc;
 use std::task::{Context, Wake, Waker};
 
 use dm_sync::atomic::{AtomicBool, Ordering};
@@ -189,10 +191,10 @@ struct TaskWaker {
 }
 
 impl Wake for TaskWaker {
-    fn wake(self: std::sync::Arc<Self>) {
+    fn wake(self: StdArc<Self>) {
         self.wake_by_ref();
     }
-    fn wake_by_ref(self: &std::sync::Arc<Self>) {
+    fn wake_by_ref(self: &StdArc<Self>) {
         self.inbox.tasks.with(|tasks| tasks.push(self.task));
         // Release: pairs with Acquire in `Sim::collect`, which then finds the push in the list.
         self.inbox.full.store(true, Ordering::Release);
@@ -328,7 +330,7 @@ impl Sim {
             tasks.slots.push(Slot::default());
             (tasks.slots.len() - 1) as u32
         });
-        let waker = Waker::from(std::sync::Arc::new(TaskWaker {
+        let waker = Waker::from(StdArc::new(TaskWaker {
             task: index,
             inbox: Arc::clone(&self.inbox),
         }));

@@ -21,7 +21,7 @@ const HARMLESS: &[&str] = &["std::thread::panicking"];
 const CLOCKS: &[&str] = &["Instant::now", "SystemTime::now"];
 
 /// Crates whose matter is the machine's time: a world of real threads and the programs.
-const HAVE_CLOCKS: &[&str] = &["dm-loopback", "dm-ib", "dmkit", "xtask"];
+const HAVE_CLOCKS: &[&str] = &["dm-explore", "dm-loopback", "dm-ib", "dmkit", "xtask"];
 
 pub(super) fn atomics_and_threads(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
