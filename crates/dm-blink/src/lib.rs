@@ -23,6 +23,7 @@
 
 mod blink;
 mod descend;
+mod fingerprint;
 mod grow;
 mod root;
 mod shrink;

@@ -285,6 +285,7 @@ impl Machine {
             reads: client.reads.len(),
             asked,
         });
+        client.changed = Fp::default();
         (client.marks.len() - 1) as u64
     }
 
