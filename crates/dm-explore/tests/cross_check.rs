@@ -218,23 +218,27 @@ async fn perform(c: &Program, act: &Act) {
             let _ = v.word(word(0)).await.unwrap();
             c.leave("both");
         }
-        Act::RegisterWrite { value } => {
-            let bytes: Vec<u8> = [value, value].iter().flat_map(|w| w.to_le_bytes()).collect();
-            c.op(RegisterOp::Write((value, value)), async {
-                v.write(word(0), &bytes).await.unwrap();
-                None
-            })
-            .await;
-        }
-        Act::RegisterRead => {
-            c.op(RegisterOp::Read, async {
-                let bytes = v.read(word(0), 16).await.unwrap();
-                let half = |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().unwrap());
-                Some((half(0), half(1)))
-            })
-            .await;
-        }
+        Act::RegisterWrite { value } => write_register(c, value).await,
+        Act::RegisterRead => read_register(c).await,
     }
+}
+
+async fn write_register(c: &Program, value: u64) {
+    let bytes: Vec<u8> = [value, value].iter().flat_map(|w| w.to_le_bytes()).collect();
+    c.op(RegisterOp::Write((value, value)), async {
+        c.verbs().write(word(0), &bytes).await.unwrap();
+        None
+    })
+    .await;
+}
+
+async fn read_register(c: &Program) {
+    c.op(RegisterOp::Read, async {
+        let bytes = c.verbs().read(word(0), 16).await.unwrap();
+        let half = |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().unwrap());
+        Some((half(0), half(1)))
+    })
+    .await;
 }
 
 fn knobs(rng: &mut Rng) -> Knobs {

@@ -30,6 +30,8 @@ pub(crate) struct Mark {
     pub(crate) rng: u32,
     pub(crate) reads: usize,
     pub(crate) asked: u32,
+    pub(crate) looks: u32,
+    pub(crate) changed: Fp,
 }
 
 #[derive(Debug, Default)]
@@ -57,11 +59,16 @@ pub(crate) struct ClientState {
     pub(crate) asked_before: u32,
     pub(crate) timed: bool,
     pub(crate) granted_pause: bool,
-    /// The attempt looked at state that its compute node shares.
-    pub(crate) looked_local: bool,
-    /// What its own polls have changed in the state that its compute node shares since its attempt began, and not
-    /// changed back: the next attempt is another one then, whatever the rest of the world does.
+    /// Looks at state that its compute node shares; and what its own polls have changed there and not changed back.
+    pub(crate) looks: u32,
     pub(crate) changed: Fp,
+    /// Both as they were when the last pause outside of a retry loop ended, and `changed` as it was when the attempt
+    /// before the present pause began: an attempt that changed something is not like the next.
+    pub(crate) looks_before: u32,
+    pub(crate) changed_before: Fp,
+    pub(crate) pause_base: Fp,
+    /// The retry loop that the present pause is of.
+    pub(crate) pause_mark: Option<usize>,
     /// That state, as it was after its last look.
     pub(crate) looked: Fp,
     pub(crate) watch_local: bool,

@@ -44,7 +44,6 @@ impl Machine {
             client.ready,
             client.paused && client.timed,
             client.rewound,
-            client.looked_local,
             client.watch_local,
             client.at_local,
             client.woken,
@@ -60,7 +59,6 @@ impl Machine {
         f.fold(bits | (client.status as u64) << 16 | u64::from(client.acts) << 32);
         f.fold(u64::from(client.rng));
         f.fold2(client.output_hash);
-        f.fold2(client.changed);
         if client.paused && !client.ready {
             // Their content is what memory holds: only where they lie is news.
             let mut watch = Fp::default();

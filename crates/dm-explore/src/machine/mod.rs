@@ -338,7 +338,7 @@ impl Machine {
         if self.blind {
             return;
         }
-        client.looked_local = true;
+        client.looks += 1;
         if !self.own_fingerprints {
             node.chain.fold(u64::from(c));
             node.chain.fold2(client.seen);
@@ -363,9 +363,7 @@ impl Machine {
             client.changed.xor(now);
             client.dirty = true;
         }
-        if client.paused && client.changed != Fp::default() {
-            client.ready = true;
-        }
+        client.ready |= client.paused && client.changed != client.pause_base;
         if before != now {
             self.local_changed(node, by);
         }

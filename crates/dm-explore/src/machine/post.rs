@@ -236,7 +236,11 @@ impl Machine {
         if core::mem::take(&mut client.granted_pause) {
             client.rewound = false;
             client.ready = false;
-            client.changed = Fp::default();
+            let (looks, changed) = (client.looks, client.changed);
+            match client.pause_mark.take().and_then(|m| client.marks.get_mut(m)) {
+                Some(mark) => (mark.looks, mark.changed) = (looks, changed),
+                None => (client.looks_before, client.changed_before) = (looks, changed),
+            }
             client.watch.clear();
             return true;
         }
@@ -251,10 +255,15 @@ impl Machine {
             client.watch.append(&mut client.reads);
             client.timed = client.asked > client.asked_before;
             client.asked_before = client.asked;
+            client.pause_mark = None;
+            client.pause_base = client.changed_before;
+            client.watch_local = client.looks > client.looks_before;
         }
         client.granted_pause = false;
-        client.watch_local = core::mem::take(&mut client.looked_local);
+        // Without fingerprints any look may have been a change: the next attempt may then be another one.
+        let moved = client.watch_local && !self.own_fingerprints && !self.blind;
         let stale = client.watch_local && client.looked != self.nodes[usize::from(client.node)].chain;
+        let stale = stale || moved || client.changed != client.pause_base;
         if client.watch_local {
             self.footprint.nodes |= 1 << (client.node % 64);
         }
@@ -284,8 +293,9 @@ impl Machine {
             rng,
             reads: client.reads.len(),
             asked,
+            looks: client.looks,
+            changed: client.changed,
         });
-        client.changed = Fp::default();
         (client.marks.len() - 1) as u64
     }
 
@@ -303,6 +313,9 @@ impl Machine {
         client.rng = m.rng;
         client.timed = client.asked > m.asked;
         client.asked = m.asked;
+        client.pause_mark = Some(mark as usize);
+        client.pause_base = m.changed;
+        client.watch_local = client.looks > m.looks;
         client.watch.clear();
         client
             .watch

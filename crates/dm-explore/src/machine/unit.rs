@@ -2,9 +2,11 @@
 
 use dm_verbs::{AtomicVsWrite, FailedCas};
 
-use super::chain::{Kind, Seen};
+use super::chain::{Kind, Request, Seen};
 use super::{Machine, Then};
 use crate::fp::Fp;
+use crate::knobs::Knobs;
+use crate::memory::Memory;
 
 impl Machine {
     /// Serves unit `unit` of request `request` of the client's `place`-th live chain.
@@ -71,32 +73,11 @@ impl Machine {
             Kind::Cas | Kind::MaskedCas | Kind::Faa => {
                 // Both steps of a racy atomic count as writing: they exclude other atomics.
                 self.footprint.writes = true;
-                let second = r.half;
-                if !second {
-                    r.old = self.mem.word(from);
-                    let swaps = r.kind == Kind::Faa || r.operands.matches(r.old);
-                    r.new = match r.kind {
-                        Kind::Faa => r.old.wrapping_add(r.operands.swap),
-                        _ if swaps => r.operands.apply(r.old),
-                        _ => r.old,
-                    };
-                    let racy = self.knobs.atomic_vs_write == AtomicVsWrite::Racy;
-                    r.half = racy && (swaps || self.knobs.failed_cas == FailedCas::WritesBack);
-                    if r.half {
-                        self.held.push(from);
-                    }
-                }
-                if second || !r.half {
-                    if second {
-                        r.half = false;
-                        self.held.retain(|&w| w != from);
-                    }
-                    changed = self.mem.write(from, &r.new.to_le_bytes());
-                    chain.seen.push(Seen {
-                        from,
-                        to,
-                        content: Fp::bytes(self.mem.read(from, to)).a,
-                    });
+                if let Some(touched) = step_atomic(r, &self.knobs, &mut self.mem, &mut self.held) {
+                    changed = touched;
+                    // What it saw, not what it left: an attempt that changed the word is not like the next.
+                    let content = Fp::bytes(&r.old.to_le_bytes()).a;
+                    chain.seen.push(Seen { from, to, content });
                     r.done |= 1;
                 }
             }
@@ -157,4 +138,28 @@ impl Machine {
             .iter()
             .any(|s| Fp::bytes(self.mem.read(s.from, s.to)).a != s.content)
     }
+}
+
+/// The next step of an atomic: the only one, or, where atomics race with WRITEs, its reading and then its writing back.
+/// Answers whether memory changed once it is done.
+fn step_atomic(r: &mut Request, knobs: &Knobs, mem: &mut Memory, held: &mut Vec<u32>) -> Option<bool> {
+    if r.half {
+        r.half = false;
+        held.retain(|&w| w != r.at);
+        return Some(mem.write(r.at, &r.new.to_le_bytes()));
+    }
+    r.old = mem.word(r.at);
+    let swaps = r.kind == Kind::Faa || r.operands.matches(r.old);
+    r.new = match r.kind {
+        Kind::Faa => r.old.wrapping_add(r.operands.swap),
+        _ if swaps => r.operands.apply(r.old),
+        _ => r.old,
+    };
+    let racy = knobs.atomic_vs_write == AtomicVsWrite::Racy;
+    if racy && (swaps || knobs.failed_cas == FailedCas::WritesBack) {
+        r.half = true;
+        held.push(r.at);
+        return None;
+    }
+    Some(mem.write(r.at, &r.new.to_le_bytes()))
 }

@@ -116,3 +116,36 @@ fn an_honest_loop_is_finite_and_deterministic() {
     assert_eq!(naive.ends_hash, cached.ends_hash);
     model().run(Search::pct(3, 500, 3)).expect_pass();
 }
+
+#[test]
+fn an_attempt_that_mends_what_its_node_shares_is_not_stuck() {
+    // A stale note makes one attempt fail, and is thrown away by it; nobody else does anything.
+    let model = |told: bool| {
+        let model = Model::new("stale note").shared(|_| Mutex::new(true));
+        let model = if told {
+            model.fingerprint(|stale| stale.with(|s| u64::from(*s)))
+        } else {
+            model
+        };
+        model.client("A", 0, |c: Client<Mutex<bool>, NoSpec>| async move {
+            let v = c.verbs();
+            let mut outer = v.retry(10);
+            loop {
+                v.local(LocalStep::Section).await;
+                let stale = c.shared().with(core::mem::take);
+                // A loop inside does not make the change forgotten.
+                let mut inner = v.retry(10);
+                while v.faa(at(64), 1).await.unwrap() == 0 {
+                    inner.again(at(64), Why::Raced).await.unwrap();
+                }
+                if !stale {
+                    return;
+                }
+                outer.again(at(128), Why::Stale).await.unwrap();
+            }
+        })
+    };
+    for told in [false, true] {
+        model(told).run(Search::exhaustive()).expect_pass();
+    }
+}
