@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn long_keys_are_ordered_as_their_bytes() {
-        // Every pair of keys that differ in two bytes at most, the second one against the first.
+        // Keys that differ from the first in one byte or two.
         let mut keys = alloc::vec![Key32([7; 32])];
         for at in 0..32 {
             for byte in [0, 6, 8, 0x80, 0xff] {
@@ -203,7 +203,8 @@ mod tests {
                 keys.push(Key32(key));
             }
         }
-        for a in &keys {
+        // Some against all: under Miri too.
+        for a in keys.iter().step_by(9) {
             for b in &keys {
                 assert_eq!(a.cmp(b), a.0.cmp(&b.0), "{a:?} {b:?}");
                 assert_eq!(a <= b, a.0 <= b.0, "{a:?} {b:?}");
