@@ -272,7 +272,7 @@ mod tests {
             "'/t/verbs-1' --test-threads=1 'chain' || status=1",
             "'/t/sherman-2' --test-threads=1 'chain' || status=1",
             MARK,
-            "poweroff",
+            "\npoweroff",
         ];
         let places: Vec<_> = order.iter().map(|part| script.find(part)).collect();
         assert!(

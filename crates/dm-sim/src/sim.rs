@@ -4,9 +4,8 @@ use core::cell::RefCell;
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-// std's, whatever dm-sync's is: wakers are made of it.
 use std::rc::Rc;
-use std::sync::Arc as StdArc;
+use std::sync::Arc as StdArc; // std's, whatever dm-sync's is: wakers are made of it
 use std::task::{Context, Wake, Waker};
 
 use dm_sync::atomic::{AtomicBool, Ordering};

@@ -3,12 +3,12 @@
 //! Each client has a [`Seat`]. While one of its operations runs, the seat is pinned to the epoch in which that
 //! operation began; [`Epochs::oldest`] is the oldest of them all. To begin and to end takes a few instructions and no
 //! allocation. The epochs themselves mean nothing here: a compute node learns them from remote memory
-//! (`docs/protocol/reclaim.md`).
+//! (the protocol above).
 //!
 //! ```
 //! use dm_sync::epoch::Epochs;
 //! let epochs = dm_sync::Arc::new(Epochs::new());
-//! let seat = epochs.seat();
+//! let seat = Epochs::seat(&epochs);
 //! seat.enroll(epochs.generation(), 8);
 //! epochs.advance(5);
 //! let running = seat.enter().expect("enrolled");
@@ -57,11 +57,11 @@ impl Epochs {
     }
 
     /// A seat for one client. It lets nobody in before [`Seat::enroll`].
-    pub fn seat(self: &Arc<Self>) -> Seat {
+    pub fn seat(this: &Arc<Self>) -> Seat {
         let pin: Pin = Arc::new(CachePadded::new(AtomicU64::new(IDLE)));
-        self.seats.with(|seats| seats.push(Arc::clone(&pin)));
+        this.seats.with(|seats| seats.push(Arc::clone(&pin)));
         Seat {
-            epochs: Arc::clone(self),
+            epochs: Arc::clone(this),
             pin,
             generation: Cell::new(u64::MAX),
             depth: Cell::new(0),
@@ -128,7 +128,8 @@ impl Epochs {
         // Relaxed: only the caller writes the view.
         let view = self.view.load(Ordering::Relaxed);
         // Release: as in `advance`.
-        self.view.store(view.wrapping_add(1 << EPOCH_BITS), Ordering::Release);
+        self.view
+            .store(view.wrapping_add(1 << EPOCH_BITS), Ordering::Release);
     }
 
     /// Seats that there are.
@@ -269,7 +270,7 @@ mod tests {
     #[test]
     fn operations_inside_of_each_other_count_as_the_first() {
         let epochs = Arc::new(Epochs::new());
-        let seat = epochs.seat();
+        let seat = Epochs::seat(&epochs);
         assert!(seat.enter().is_none(), "not enrolled");
         seat.enroll(0, 3);
         epochs.advance(7);
@@ -291,7 +292,7 @@ mod tests {
     #[test]
     fn closing_waits_for_nobody_and_asks_all_to_enroll_again() {
         let epochs = Arc::new(Epochs::new());
-        let (a, b) = (epochs.seat(), epochs.seat());
+        let (a, b) = (Epochs::seat(&epochs), Epochs::seat(&epochs));
         a.enroll(0, 9);
         b.enroll(0, 9);
         let running = a.enter().expect("enrolled");

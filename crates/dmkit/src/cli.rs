@@ -39,8 +39,8 @@ pub(crate) enum Command {
     /// Lists the parameters of the simulated NIC, each with its provenance.
     Model {
         /// Which preset: cx5-ib or cx6-roce.
-        #[arg(default_value = "cx5-ib", value_parser = preset)]
-        preset: CostModel,
+        #[arg(default_value = "cx5-ib", value_parser = ["cx5-ib", "cx6-roce"])]
+        preset: String,
     },
 }
 
@@ -173,7 +173,7 @@ impl FromStr for Fabric {
     }
 }
 
-fn preset(name: &str) -> Result<CostModel, String> {
+pub(crate) fn preset(name: &str) -> Result<CostModel, String> {
     match name {
         "cx5-ib" => Ok(CostModel::cx5_ib()),
         "cx6-roce" => Ok(CostModel::cx6_roce()),

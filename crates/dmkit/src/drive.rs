@@ -69,6 +69,8 @@ pub(crate) struct Tally {
     pub(crate) ended: u64,
     /// So many operations are of the warm-up: checked, but in no figure.
     pub(crate) warm_up: u64,
+    /// And all that end before this, in the world's time.
+    pub(crate) warm_until: u64,
     pub(crate) steady: Steady,
     pub(crate) writes: WriteCosts,
 }
@@ -83,6 +85,7 @@ impl Tally {
             failed: None,
             ended: 0,
             warm_up,
+            warm_until: 0,
             steady: Steady::default(),
             writes: WriteCosts {
                 round_trips: histogram(),
@@ -98,7 +101,7 @@ impl Tally {
         self.ops += 1;
         self.inserted += u64::from(kind == OpKind::Insert);
         self.ended = self.ended.max(ended);
-        if self.ops <= self.warm_up {
+        if self.ops <= self.warm_up || ended < self.warm_until {
             self.steady.from = ended;
             return;
         }

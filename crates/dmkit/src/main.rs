@@ -31,7 +31,9 @@ fn main() -> ExitCode {
         }
         Some(Command::Reproduce(asked)) => reproduce::perform(&asked, &cli.output),
         Some(Command::Plot { rows }) => job::replot(&rows, &cli.output),
-        Some(Command::Model { preset }) => print_model(&preset),
+        Some(Command::Model { preset }) => cli::preset(&preset)
+            .map_err(io::Error::other)
+            .and_then(|model| print_model(&model)),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -156,6 +156,9 @@ async fn open<V: Verbs + Control, K: BenchKey, F: LeafFormat<K>>(
     Ok(tree)
 }
 
+/// A compute node's tree, or why it has none.
+type Opened<K, F> = Result<Sherman<K, F>, RunError>;
+
 fn in_sim<K: BenchKey, F: LeafFormat<K>>(
     point: &Point,
     plans: &Plans,
@@ -171,7 +174,7 @@ fn in_sim<K: BenchKey, F: LeafFormat<K>>(
         .build()
         .map_err(bad)?;
     // The tree of each compute node; the loader's first.
-    let trees: Rc<RefCell<Vec<Result<Sherman<K, F>, RunError>>>> = Rc::default();
+    let trees: Rc<RefCell<Vec<Opened<K, F>>>> = Rc::default();
     for cn in 0..point.cns {
         let (trees, point) = (trees.clone(), point.clone());
         sim.spawn(cn, 0, async move |v| {
@@ -195,6 +198,8 @@ fn in_sim<K: BenchKey, F: LeafFormat<K>>(
 
     let (before, began) = (sim.meter(), sim.now());
     let tally = Rc::new(RefCell::new(Tally::new(point.warm_up())));
+    tally.borrow_mut().warm_until = began.0 + point.study.least / 4;
+    let until = began.0 + point.study.least;
     let left = Rc::new(Cell::new(point.ops));
     for client in 0..point.endpoints() {
         let thread = client / point.coroutines;
@@ -216,7 +221,11 @@ fn in_sim<K: BenchKey, F: LeafFormat<K>>(
                 progress: &progress,
             };
             worker
-                .run(stream, || left.replace(left.get().saturating_sub(1)) > 0, &tally)
+                .run(
+                    stream,
+                    || left.replace(left.get().saturating_sub(1)) > 0 || v.now().0 < until,
+                    &tally,
+                )
                 .await;
         });
     }

@@ -128,6 +128,9 @@ impl Drawing<'_> {
         let slot = (WIDTH - LEFT - RIGHT) / spreads.len() as f64;
         let bar = (slot * 0.62).min(56.0);
         let graded = self.panel.series.len();
+        let tilt = spreads
+            .iter()
+            .any(|(_, name, ..)| name.chars().count() as f64 * 6.0 > slot);
         for (i, name, spread, paper) in spreads {
             let middle = LEFT + slot * (i as f64 + 0.5);
             if let Some(spread) = spread {
@@ -148,9 +151,9 @@ impl Drawing<'_> {
                 );
             }
             if let Some(paper) = paper {
-                svg.diamond(middle, axis.place(paper));
+                // Beside the middle, where the model's own figure is written.
+                svg.diamond(middle + bar / 2.0, axis.place(paper));
             }
-            let tilt = name.chars().count() as f64 * 6.0 > slot;
             svg.label(middle, HEIGHT - BOTTOM + 15.0, name, tilt);
         }
         svg.finish()
@@ -198,7 +201,7 @@ impl Drawing<'_> {
                 .iter()
                 .filter_map(|x| Some((place_of(*x), self.spread(name, Some(*x))?)))
                 .collect();
-            let dash = if i < self.panel.series.len() { "" } else { "5 3" };
+            let dash = self.dash(i);
             for pair in points.windows(2) {
                 let ends = [pair[0], pair[1]].map(|(x, s)| (x, axis.place(s.mean)));
                 svg.line(ends[0], ends[1], colour(i), 2.0, dash);
@@ -282,10 +285,25 @@ impl Drawing<'_> {
         svg.finish()
     }
 
+    /// Series that the paper does not have are dashed.
+    fn dash(&self, place: usize) -> &'static str {
+        if place < self.panel.series.len() {
+            ""
+        } else {
+            "5 3"
+        }
+    }
+
     fn legend(&self, svg: &mut Svg) {
         let mut x = LEFT;
         for (i, name) in self.series() {
-            svg.line((x, HEIGHT - 8.0), (x + 16.0, HEIGHT - 8.0), colour(i), 2.0, "");
+            svg.line(
+                (x, HEIGHT - 8.0),
+                (x + 16.0, HEIGHT - 8.0),
+                colour(i),
+                2.0,
+                self.dash(i),
+            );
             svg.text(x + 21.0, HEIGHT - 4.0, "tick", anchor::START, name);
             x += 34.0 + 6.6 * name.chars().count() as f64;
         }

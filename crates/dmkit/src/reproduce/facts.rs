@@ -45,7 +45,7 @@ fn words(world: World, r: &Resolved) -> Vec<String> {
             ));
             facts.push(skew(r));
             facts.push(format!(
-                "{} operations a run, an eighth to warm up",
+                "{} operations a run, a quarter to warm up",
                 count(r.operations)
             ));
         }

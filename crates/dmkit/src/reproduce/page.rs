@@ -5,7 +5,7 @@ use std::fmt::Write;
 use dm_sim::{CostModel, Provenance};
 
 use super::chart;
-use super::experiment::{Experiment, Kind};
+use super::experiment::{Experiment, Kind, Panel};
 use super::grade::{Outcome, Verdict};
 use super::metric::figure;
 use super::record::Record;
@@ -228,27 +228,7 @@ fn section(html: &mut String, (experiment, record): &Run<'_>) {
         }
         *html += "</ul>";
     }
-    for panel in &experiment.panels {
-        let name = if experiment.panels.len() > 1 {
-            format!("{}: ", panel.name)
-        } else {
-            String::new()
-        };
-        let _ = write!(
-            html,
-            "<h3>{}{}</h3><div class=\"charts\">",
-            escaped(&name),
-            escaped(&panel.title)
-        );
-        for drawing in &panel.charts {
-            let _ = write!(
-                html,
-                "<figure>{}</figure>",
-                chart::one(experiment, panel, drawing, record)
-            );
-        }
-        *html += "</div>";
-    }
+    charts(html, experiment, record);
     *html += "<div class=\"scroll\"><table><thead><tr><th>claim</th><th class=\"n\">paper</th><th class=\"n\">model</th>\
               <th class=\"n\">over seeds</th><th class=\"n\">off</th><th class=\"n\">verbs' model</th><th>kind</th>\
               <th>verdict</th></tr></thead><tbody>";
@@ -259,6 +239,50 @@ fn section(html: &mut String, (experiment, record): &Run<'_>) {
     if !record.sensitivity.is_empty() {
         sensitivity(html, &record.sensitivity);
     }
+}
+
+/// A line of charts for each panel, or, where panels have few, for each figure that is drawn of them.
+fn charts(html: &mut String, experiment: &Experiment, record: &Record) {
+    let named = |panel: &Panel| match experiment.panels.len() {
+        1 => escaped(&panel.title),
+        _ if panel.name == panel.title => escaped(&panel.title),
+        _ => escaped(&format!("{}: {}", panel.name, panel.title)),
+    };
+    let most = experiment
+        .panels
+        .iter()
+        .map(|panel| panel.charts.len())
+        .max()
+        .unwrap_or(0);
+    if most >= 3 {
+        for panel in &experiment.panels {
+            let _ = write!(html, "<h3>{}</h3><div class=\"charts\">", named(panel));
+            for drawing in &panel.charts {
+                let _ = write!(
+                    html,
+                    "<figure>{}</figure>",
+                    chart::one(experiment, panel, drawing, record)
+                );
+            }
+            *html += "</div>";
+        }
+        return;
+    }
+    *html += "<div class=\"charts\">";
+    for place in 0..most {
+        for panel in &experiment.panels {
+            let Some(drawing) = panel.charts.get(place) else {
+                continue;
+            };
+            let svg = chart::one(experiment, panel, drawing, record);
+            let _ = write!(
+                html,
+                "<figure><figcaption>{}</figcaption>{svg}</figure>",
+                named(panel)
+            );
+        }
+    }
+    *html += "</div>";
 }
 
 /// Which figures hang on which constant: a row a claim, a column a constant.
@@ -400,7 +424,18 @@ mod tests {
             }
         }
         assert!(html.contains("a &lt; b") && html.contains("+100 %"));
-        for tag in ["table", "tr", "td", "div", "span", "figure", "p", "ul", "h2"] {
+        for tag in [
+            "table",
+            "tr",
+            "td",
+            "div",
+            "span",
+            "figure",
+            "figcaption",
+            "p",
+            "ul",
+            "h2",
+        ] {
             let opened =
                 html.matches(&format!("<{tag}>")).count() + html.matches(&format!("<{tag} ")).count();
             assert_eq!(opened, html.matches(&format!("</{tag}>")).count(), "{tag}");

@@ -56,7 +56,7 @@ setup! {
     operations: u64;
     /// Locks of the one memory node.
     locks: u32;
-    /// Virtual time that a run without a tree takes, its first quarter warming up.
+    /// Virtual time that a run without a tree takes, and one of a tree at least; its first quarter warms up.
     window_ms: f64;
     /// Bytes of a WRITE.
     write_bytes: usize;

@@ -59,6 +59,7 @@ fn point(variant: Variant, setup: &Resolved, seed: u64) -> Result<Point, RunErro
             lock_and_read: setup.lock_and_read,
             by_thread: setup.by_thread,
             steady: true,
+            least: setup.window_ns,
         },
     })
 }
