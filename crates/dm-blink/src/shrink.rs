@@ -45,7 +45,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             if merged != Merge::Done {
                 return Ok(());
             }
-            let sparse = self.unlink(v, &mut copy, &between, right).await?;
+            let sparse = self.unlink(v, &mut copy, &between, [left, right]).await?;
             self.lower_root(v, &copy).await?;
             if !sparse {
                 return Ok(());
@@ -61,18 +61,19 @@ impl<K: KeyBytes, S> Blink<K, S> {
         v: &V,
         parent: &mut NodeCopy<K>,
         separator: &K,
-        dead: RemotePtr,
+        [left, dead]: [RemotePtr; 2],
     ) -> Result<bool, IndexError>
     where
         S: NodeStore<V, K>,
     {
         let level = parent.level;
         let mut at = parent.at;
-        let child = dead.raw().to_le_bytes();
+        let (child, left) = (dead.raw().to_le_bytes(), left.raw().to_le_bytes());
         let mut retry = v.retry(self.options.attempts);
         loop {
             // Exactly this pointer: the left node may have been split again at the same key.
-            let write = Write::RemoveExact(&child);
+            // And where the parent was split just there, the separator is its low fence: the left node takes its place.
+            let write = Write::RemoveExact(&child, &left);
             let answer = self
                 .nodes
                 .write(v, at, level, separator, write, Some(parent))

@@ -71,8 +71,9 @@ pub enum Write<'a> {
     Upsert(&'a [u8]),
     /// Remove.
     Remove,
-    /// Remove, if the value is this one.
-    RemoveExact(&'a [u8]),
+    /// Remove, if the value is the first of these. If the key is the node's low fence it gets the second instead: the
+    /// first entry of an inner node stays.
+    RemoveExact(&'a [u8], &'a [u8]),
 }
 
 impl<'a> Write<'a> {
@@ -80,7 +81,7 @@ impl<'a> Write<'a> {
     pub fn value(&self) -> Option<&'a [u8]> {
         match *self {
             Self::Insert(v) | Self::Update(v) | Self::Upsert(v) => Some(v),
-            Self::Remove | Self::RemoveExact(_) => None,
+            Self::Remove | Self::RemoveExact(..) => None,
         }
     }
 }

@@ -128,16 +128,20 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let place = self.format.place(image, key)?;
         Ok(match (write, place) {
             (Write::Insert(_), Place::Present(_)) => Edit::Nothing(Applied::Present),
-            (Write::Update(_) | Write::Remove | Write::RemoveExact(_), Place::Free(_) | Place::Full) => {
+            (Write::Update(_) | Write::Remove | Write::RemoveExact(..), Place::Free(_) | Place::Full) => {
                 Edit::Nothing(Applied::Absent)
             }
-            (Write::RemoveExact(value), Place::Present(slot)) => {
+            (Write::RemoveExact(value, instead), Place::Present(slot)) => {
                 if self
                     .format
                     .entry(image, slot)?
                     .is_none_or(|(_, found)| found != *value)
                 {
                     return Ok(Edit::Nothing(Applied::Absent));
+                }
+                if *key == self.format.header(image)?.fences.low {
+                    let range = self.format.update(image, slot, ValueRef::from(instead));
+                    return Ok(Edit::Range(Applied::Removed, range));
                 }
                 Edit::Range(Applied::Removed, self.format.remove(image, slot))
             }
