@@ -331,7 +331,8 @@ fn seeds() -> u64 {
 #[test]
 fn all_searches_find_the_same_ends_and_the_same_verdict() {
     let (mut agreed, mut failing, mut too_big, mut saved) = (0, 0, 0, (0, 0));
-    for seed in 0..seeds() {
+    // 1253 once passed in the cache alone: its loop begins in the poll of a section on shared state.
+    for seed in (0..seeds()).chain([1253]) {
         let model = model(seed);
         let naive = model.run(Search::naive().steps(150_000).unshortened());
         if matches!(naive, Verdict::Truncated { .. }) {

@@ -67,6 +67,8 @@ pub(crate) struct ClientState {
     pub(crate) looks_before: u32,
     pub(crate) changed_before: Fp,
     pub(crate) pause_base: Fp,
+    /// Retry loops that had begun when the present poll did.
+    pub(crate) marks_before: usize,
     /// The retry loop that the present pause is of.
     pub(crate) pause_mark: Option<usize>,
     /// That state, as it was after its last look.

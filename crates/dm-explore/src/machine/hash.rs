@@ -1,6 +1,7 @@
 //! The identity of a state: memory, queues, and of each client a hash of what it observed.
 
 use super::Machine;
+use super::client::ClientState;
 use crate::fp::Fp;
 
 impl Machine {
@@ -35,6 +36,19 @@ impl Machine {
         all
     }
 
+    fn fold_changes(&self, client: &ClientState, f: &mut Fp) {
+        let outermost = (client.looks_before, client.changed_before);
+        let marks = client.marks.iter().map(|m| (m.looks, m.changed));
+        for (looks, mut changed) in marks.chain([outermost]) {
+            if self.own_fingerprints {
+                changed.xor(client.changed);
+                f.fold2(changed);
+            } else {
+                f.fold(u64::from(client.looks > looks));
+            }
+        }
+    }
+
     fn client_hash(&self, c: usize) -> Fp {
         let client = &self.clients[c];
         let mut f = Fp::seed(c as u64 | 1 << 32);
@@ -59,6 +73,8 @@ impl Machine {
         f.fold(bits | (client.status as u64) << 16 | u64::from(client.acts) << 32);
         f.fold(u64::from(client.rng));
         f.fold2(client.output_hash);
+        // What failed attempts of loops inside of loops did to shared state is not in `seen`, which was rewound.
+        self.fold_changes(client, &mut f);
         if client.paused && !client.ready {
             // Their content is what memory holds: only where they lie is news.
             let mut watch = Fp::default();

@@ -245,6 +245,7 @@ impl Machine {
         client.woken = false;
         client.at_local = false;
         client.paused = false;
+        client.marks_before = client.marks.len();
         for i in client.awaiting.drain(..) {
             self.chains[usize::from(i)].awaited = false;
         }
@@ -362,6 +363,13 @@ impl Machine {
             client.changed.xor(before);
             client.changed.xor(now);
             client.dirty = true;
+        }
+        // A loop that began in this poll, behind all of its sections, began after the change.
+        let (looks, changed) = (client.looks, client.changed);
+        for mark in client.marks.iter_mut().skip(client.marks_before) {
+            if mark.looks == looks {
+                mark.changed = changed;
+            }
         }
         client.ready |= client.paused && client.changed != client.pause_base;
         if before != now {

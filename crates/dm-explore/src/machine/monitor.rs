@@ -115,6 +115,7 @@ impl Machine {
         client.acts = 0;
         client.rng = 0;
         client.reads.clear();
+        client.marks.clear();
         (client.looks_before, client.changed_before) = (client.looks, client.changed);
         client.dirty = true;
     }

@@ -308,6 +308,9 @@ impl Machine {
         let Some(&m) = client.marks.get(mark as usize) else {
             return;
         };
+        // Loops inside the failed attempt are gone with it.
+        client.marks.truncate(mark as usize + 1);
+        client.marks_before = client.marks_before.min(client.marks.len());
         client.seen = m.seen;
         client.acts = m.acts;
         client.rng = m.rng;
