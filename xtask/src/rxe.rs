@@ -166,7 +166,7 @@ fn init_script<'a>(
     let mut script = String::from(
         "#!/bin/sh\n\
          export PATH=/bin\n\
-         mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp\n",
+         mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev\n",
     );
     for module in modules {
         let name = module.file_name().unwrap_or_default().to_string_lossy();
@@ -187,7 +187,7 @@ fn init_script<'a>(
         let path = test.display();
         let _ = writeln!(
             script,
-            "echo '== {path}'; cd /tmp; '{path}' --test-threads=1{filter} || status=1"
+            "echo '== {path}'; cd /tmp; '{path}' --test-threads=1 --show-output{filter} || status=1"
         );
     }
     let _ = writeln!(script, "echo '{MARK}'$status\npoweroff -f");
@@ -269,8 +269,8 @@ mod tests {
             "insmod /modules/ib_core.ko",
             "insmod /modules/rdma_rxe.ko",
             "rdma link add",
-            "'/t/verbs-1' --test-threads=1 'chain' || status=1",
-            "'/t/sherman-2' --test-threads=1 'chain' || status=1",
+            "'/t/verbs-1' --test-threads=1 --show-output 'chain' || status=1",
+            "'/t/sherman-2' --test-threads=1 --show-output 'chain' || status=1",
             MARK,
             "\npoweroff",
         ];

@@ -63,6 +63,11 @@ pub(crate) fn root() -> Result<PathBuf> {
 
 /// The members of the workspace at `root`.
 pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
+    Ok(metadata::<Metadata>(root)?.packages)
+}
+
+/// What `cargo metadata` says of the workspace at `root`.
+fn metadata<T: for<'de> Deserialize<'de>>(root: &Path) -> Result<T> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
@@ -75,5 +80,31 @@ pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
         )
         .into());
     }
-    Ok(serde_json::from_slice::<Metadata>(&output.stdout)?.packages)
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Members {
+        workspace_members: Vec<String>,
+        workspace_default_members: Vec<String>,
+    }
+
+    /// `cargo build` needs no RDMA package and forgets nothing else.
+    #[test]
+    fn every_member_but_dm_ib_is_a_default_one() {
+        let Members {
+            workspace_members: mut all,
+            workspace_default_members: mut default,
+        } = metadata(&root().unwrap()).unwrap();
+        let count = all.len();
+        all.retain(|id| !id.contains("/crates/dm-ib#"));
+        assert_eq!(all.len(), count - 1);
+        all.sort_unstable();
+        default.sort_unstable();
+        assert_eq!(default, all);
+    }
 }

@@ -212,6 +212,12 @@ impl Env for Endpoint {
         Nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// In this world's measure of time: see [`crate::Builder::slower`].
+    fn elapsed(&self, since: Nanos, limit: Nanos) -> bool {
+        let limit = limit.0.saturating_mul(u64::from(self.thread.world.slower));
+        self.now() - since >= Nanos(limit)
+    }
+
     fn rng(&self, stream: u32) -> u64 {
         let streams = &mut *self.streams.borrow_mut();
         let index = streams

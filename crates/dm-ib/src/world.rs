@@ -25,6 +25,7 @@ pub struct Builder {
     assumed: Vec<Capability>,
     queue_depth: u32,
     inline: u32,
+    slower: u32,
     seed: u64,
 }
 
@@ -43,6 +44,13 @@ impl Builder {
     /// Work requests that each queue pair holds; chains beyond that wait for room.
     pub fn queue_depth(mut self, depth: u32) -> Self {
         self.queue_depth = depth;
+        self
+    }
+    /// Declares that a round trip takes at least `factor` times as long here as between cards: limits of time that
+    /// protocols set (the version window of a READ, leases) last that much longer. For emulated devices; all clients
+    /// must say the same. Part of [`Ib::promises`].
+    pub fn slower(mut self, factor: u32) -> Self {
+        self.slower = factor.max(1);
         self
     }
     /// Bytes of payload within a work request to ask for.
@@ -84,6 +92,7 @@ impl Builder {
                 nodes: self.nodes,
                 assumed: self.assumed,
                 inline: self.inline,
+                slower: self.slower,
                 seed: self.seed,
                 born: Instant::now(),
             }),
@@ -111,6 +120,7 @@ pub(crate) struct World {
     pub(crate) assumed: Vec<Capability>,
     pub(crate) queue_depth: u32,
     pub(crate) inline: u32,
+    pub(crate) slower: u32,
     pub(crate) seed: u64,
     pub(crate) born: Instant,
 }
@@ -130,6 +140,7 @@ impl Ib {
             assumed: Vec::new(),
             queue_depth: DEFAULT_QUEUE_DEPTH,
             inline: DEFAULT_INLINE,
+            slower: 1,
             seed: 0,
         }
     }
@@ -153,6 +164,7 @@ impl Ib {
             device: self.world.device.name().to_owned(),
             limits: self.world.device.limits,
             assumed: self.world.assumed.clone(),
+            slower: self.world.slower,
         }
     }
 }
@@ -189,6 +201,8 @@ pub struct Promises {
     pub limits: Limits,
     /// What is assumed.
     pub assumed: Vec<Capability>,
+    /// See [`Builder::slower`].
+    pub slower: u32,
 }
 
 impl fmt::Display for Promises {
@@ -200,13 +214,14 @@ impl fmt::Display for Promises {
         };
         let chip = self.limits.chip_bytes;
         write!(f, "{}: {scope}, {chip} bytes on chip; assumed: ", self.device)?;
-        if self.assumed.is_empty() {
-            return f.write_str("nothing");
+        let mut assumed: Vec<String> = self.assumed.iter().map(ToString::to_string).collect();
+        if self.slower > 1 {
+            assumed.push(format!("round trips {} times those of a card", self.slower));
         }
-        for (i, capability) in self.assumed.iter().enumerate() {
-            write!(f, "{}{capability}", if i == 0 { "" } else { ", " })?;
+        if assumed.is_empty() {
+            assumed.push("nothing".to_owned());
         }
-        Ok(())
+        f.write_str(&assumed.join(", "))
     }
 }
 
@@ -247,15 +262,19 @@ mod tests {
                 completions_max: 1,
             },
             assumed: Vec::new(),
+            slower: 1,
         };
         assert_eq!(
             promises.to_string(),
             "rxe0: atomics among themselves, 0 bytes on chip; assumed: nothing"
         );
         promises.assumed = vec![Capability::LineAtomicity, Capability::CasThenReadInOrder];
+        promises.slower = 10;
         let shown = promises.to_string();
         assert!(
-            shown.ends_with("assumed: 64-byte line atomicity, CAS→READ in order in one chain"),
+            shown.ends_with(
+                "assumed: 64-byte line atomicity, CAS→READ in order in one chain, round trips 10 times those of a card"
+            ),
             "{shown}"
         );
     }
