@@ -145,6 +145,31 @@ fn simulated_testbeds() {
     }
 }
 
+/// Nodes of four entries: parents split and merge as their children do, at the same separators.
+#[test]
+fn simulated_trees_of_tiny_nodes() {
+    let mut merges = 0;
+    for seed in 0..8 {
+        let sim = Sim::builder(CostModel::cx5_ib())
+            .compute_nodes(3)
+            .memory_nodes(2)
+            .seed(seed);
+        let world = World::from(sim.build().expect("memory"));
+        let script = Stress {
+            waves: 5,
+            keys: 600,
+            ..Stress::new(20_000, seed)
+        };
+        let tiny = Options {
+            node: NodeSize::Span(4),
+            ..options(Variant::Default)
+        };
+        let report = stress(Tree::<Key8>::new(tiny), &world, &seats(3, 12, 4), &script).expect_correct();
+        merges += report.meter.merges;
+    }
+    assert!(merges > 2_000, "{merges}");
+}
+
 #[test]
 #[ignore = "minutes: run by `cargo xtask stress`"]
 fn full_threads_on_loopback() {
