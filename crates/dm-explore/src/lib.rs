@@ -66,7 +66,8 @@
 //! sequentially consistent per unit; requests neither get lost nor are retried. Clients must be deterministic: no
 //! clock, no randomness but `Env::rng`, no iteration over hash maps, nothing shared outside `dm-sync` and the harness.
 //! Searches without a cache check that ([`Failure::NotDeterministic`]); a cached one can't. Orders of atomics and plain
-//! accesses *inside* a compute node are loom's matter. A chain has at most 256 requests, a request 128 units, a state
+//! accesses *inside* a compute node are loom's matter. A retry loop whose attempts enter sections on shared state never
+//! waits unless the model has a [`Model::fingerprint`]: without one the search of it does not end. A chain has at most 256 requests, a request 128 units, a state
 //! 128 steps, a model 32 clients.
 #![forbid(unsafe_code)]
 
