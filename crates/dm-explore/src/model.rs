@@ -394,7 +394,18 @@ where
     /// # Panics
     /// As [`Model::run`].
     pub fn replay(&self, trace: &Trace) -> Result<Counterexample, BadReplay> {
-        let (machine, program) = self.build(&self.knobs);
+        self.replay_with(&self.knobs, trace)
+    }
+
+    /// Runs a `trace` of [`Model::run_with`] again.
+    ///
+    /// # Errors
+    /// As [`Model::replay`].
+    ///
+    /// # Panics
+    /// As [`Model::run`].
+    pub fn replay_with(&self, knobs: &Knobs, trace: &Trace) -> Result<Counterexample, BadReplay> {
+        let (machine, program) = self.build(knobs);
         search::replay(machine, &program, &self.rules, trace)
     }
 

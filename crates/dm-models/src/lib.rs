@@ -1,0 +1,54 @@
+//! Every model of dmkit by name: litmus tests of the RNIC's contract, locks, nodes, trees, crashes.
+//!
+//! An [`Entry`] names a model, where it comes from, the cases it is run in (a shape of the model, a setting of every
+//! knob, and the verdict it must have there), its twin as published where that is something else, and mutants that
+//! must fail. Tests, `dmkit explore` and `cargo xtask models` run the same list.
+//!
+//! ```
+//! use dm_explore::Search;
+//! use dm_models::{Variant, find};
+//!
+//! // Sherman's Figure 6 hands a lock over before the data is written back.
+//! let entry = find("T-S3").unwrap();
+//! let ran = entry.run(Variant::Published, 0, Search::exhaustive());
+//! ran.judge().unwrap();
+//! println!("{}", ran.verdict);
+//! ```
+//!
+//! # Invariants
+//! * **I1** Models run the shipped crates. What is modelled by hand is a litmus test or a published protocol that
+//!   dmkit does not ship, and says so.
+//! * **I2** Every entry has a case, a twin or a mutant that fails, so that no model passes for want of looking.
+//! * **I3** A truncated search is a failure, whatever was expected.
+//!
+//! # Limits
+//! What a case holds, it holds within its bounds and under its knobs: `dm-explore` says what a pass assumes.
+#![forbid(unsafe_code)]
+
+mod entry;
+mod litmus;
+mod locks;
+mod matrix;
+mod nodes;
+mod run;
+mod tree;
+
+pub use entry::{Case, Entry, Expect, Explorable, How, Kind, Setting, Size, Twin, Variant};
+pub use matrix::{Knob, covered, matrix};
+pub use run::Ran;
+
+/// All entries, in the order of the page.
+pub fn all() -> impl Iterator<Item = &'static Entry> {
+    [litmus::ENTRIES, locks::ENTRIES, nodes::ENTRIES, tree::ENTRIES]
+        .into_iter()
+        .flatten()
+}
+
+/// The entry of that name, whatever its case.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    all().find(|e| e.name.eq_ignore_ascii_case(name))
+}
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

@@ -1,0 +1,120 @@
+//! Clients that add to a counter under a lock of `dm-lock`.
+
+use dm_explore::{Client, Counter, CounterOp, Model};
+use dm_lock::{GlobalLockTable, LockError, LockOptions, LockPlace, LockWord, Locks};
+use dm_sync::Fingerprint;
+use dm_verbs::{ChipPtr, NodeId, Place, RemotePtr, Verbs};
+
+/// How the counter is read under the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Read {
+    /// Behind the lock, by a READ of its own; the section between is monitored.
+    Apart,
+    /// By `lock_and_read`.
+    Along,
+}
+
+/// The model's dials.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Adders {
+    /// Every client's compute node.
+    pub(crate) on: &'static [u16],
+    /// Adds of each client, by its number; the last counts for all further ones.
+    pub(crate) adds: &'static [u32],
+    pub(crate) read: Read,
+    pub(crate) options: LockOptions,
+}
+
+/// The node that holds the counter: its first word.
+pub(crate) fn node() -> RemotePtr {
+    RemotePtr::new(NodeId(0), 4096).unwrap_or(RemotePtr::NULL)
+}
+
+/// One lock word on memory node 0, on the chip or in host memory.
+pub(crate) fn one_lock(place: LockPlace) -> GlobalLockTable {
+    GlobalLockTable::new(vec![lock_word(place)], 1)
+}
+
+/// Where it lies.
+pub(crate) fn lock_word(place: LockPlace) -> Place {
+    match place {
+        LockPlace::Chip => ChipPtr::new(NodeId(0), 0).unwrap_or(ChipPtr::NULL).into(),
+        LockPlace::Host => RemotePtr::new(NodeId(0), 2048).unwrap_or(RemotePtr::NULL).into(),
+    }
+}
+
+/// The compute nodes of a shape: `2x3` is two compute nodes with three clients each.
+pub(crate) fn compute_nodes(shape: &str) -> &'static [u16] {
+    match shape.split(' ').next() {
+        Some("1x2") => &[0, 0],
+        Some("2x1") => &[0, 1],
+        Some("1x3") => &[0, 0, 0],
+        Some("2+1") => &[0, 0, 1],
+        Some("2x2") => &[0, 0, 1, 1],
+        Some("3x1") => &[0, 1, 2],
+        Some("3x2") => &[0, 0, 1, 1, 2, 2],
+        Some("1x5") => &[0; 5],
+        _ => unreachable!("no such shape: {shape}"),
+    }
+}
+
+impl Adders {
+    /// The model: linearizable as a counter, one client inside, the lock free at the end.
+    pub(crate) fn model(self, title: String) -> Model<Locks, Counter> {
+        let word = lock_word(self.options.place);
+        let options = self.options;
+        let mut model = Model::new(title)
+            .shared(move |_| Locks::new(options, one_lock(options.place)))
+            .fingerprint(Fingerprint::fingerprint)
+            .spec(Counter(0))
+            .place(node(), 8, "counter")
+            .place(word, 8, "lock")
+            .invariant("the lock is free at the end", move |end| free(end.word(word)));
+        for (i, &on) in self.on.iter().enumerate() {
+            let name = char::from(b'A' + i as u8).to_string();
+            let adds = self.adds[i.min(self.adds.len() - 1)];
+            model = model.client(name, on, move |c| async move {
+                for _ in 0..adds {
+                    c.op(CounterOp::Add(1), async {
+                        add(&c, self.read).await.expect("no faults in this model")
+                    })
+                    .await;
+                    c.forget();
+                }
+            });
+        }
+        model
+    }
+}
+
+fn free(word: u64) -> Result<(), String> {
+    let word = LockWord::unpack(word);
+    if word.locked {
+        return Err(format!("it is {word}"));
+    }
+    Ok(())
+}
+
+/// Adds one; answers what was there before.
+pub(crate) async fn add(c: &Client<Locks, Counter>, read: Read) -> Result<u64, LockError> {
+    let (v, node) = (c.verbs(), node());
+    let (guard, old) = match read {
+        Read::Apart => {
+            let guard = c.shared().lock(v, node).await?;
+            c.enter("critical section");
+            let old = v.word(node).await?;
+            c.leave("critical section");
+            (guard, old)
+        }
+        Read::Along => {
+            let (guard, bytes) = c.shared().lock_and_read(v, node, node, 8).await?;
+            let mut old = [0; 8];
+            old.copy_from_slice(&bytes);
+            (guard, u64::from_le_bytes(old))
+        }
+    };
+    guard
+        .write_back(v.chain(node.node()).write_word(node, old + 1))
+        .await?;
+    Ok(old)
+}

@@ -1,0 +1,6 @@
+//! Models of whole trees.
+
+use crate::Entry;
+
+/// In the order listed.
+pub(crate) const ENTRIES: &[Entry] = &[];

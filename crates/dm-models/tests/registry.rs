@@ -1,0 +1,59 @@
+//! The registry holds together, and every entry's verdicts are as it says.
+
+use std::collections::BTreeSet;
+
+use dm_explore::{Search, Verdict};
+use dm_models::{Case, Entry, Expect, Size, Variant, all, find};
+
+fn check_cases(entry: &Entry, variant: Variant) -> Vec<(usize, Case)> {
+    let cases = entry.cases_of(variant).into_iter().enumerate();
+    cases.filter(|(_, c)| c.size == Size::Check).collect()
+}
+
+#[test]
+fn names_are_unique_and_found() {
+    let names: BTreeSet<String> = all().map(|e| e.name.to_lowercase()).collect();
+    assert_eq!(names.len(), all().count());
+    assert!(find("t-s3").is_some() && find("nothing").is_none());
+}
+
+#[test]
+fn every_entry_has_something_that_fails_and_a_case_of_check_size() {
+    for entry in all() {
+        assert!(
+            !check_cases(entry, Variant::Ours).is_empty(),
+            "{} has no case of check size",
+            entry.name
+        );
+        let fails = |v| {
+            check_cases(entry, v)
+                .iter()
+                .any(|(_, c)| c.expect != Expect::Holds)
+        };
+        assert!(entry.variants().any(fails), "nothing of {} must fail", entry.name);
+        for twin in entry.variants().filter(|v| *v != Variant::Ours) {
+            assert!(fails(twin), "{}, {twin}: a twin must fail somewhere", entry.name);
+        }
+    }
+}
+
+/// Every case of check size of the entries that the test's name picks, each judged.
+fn judge(picked: impl Fn(&Entry) -> bool) {
+    let mut wrong = Vec::new();
+    for entry in all().filter(|e| picked(e)) {
+        for variant in entry.variants() {
+            for (number, _) in check_cases(entry, variant) {
+                // Shortening is for people.
+                let ran = entry.run(variant, number, Search::exhaustive().unshortened());
+                assert!(!matches!(ran.verdict, Verdict::Pass(_)) || ran.verdict.report().states > 0);
+                wrong.extend(ran.judge().err());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn verdicts_are_as_the_registry_says() {
+    judge(|_| true);
+}
