@@ -82,6 +82,26 @@ impl Superblock {
         self.lock_tables.len() as u16
     }
 
+    /// Whether it describes what `wanted` does; its locks are taken as they are.
+    ///
+    /// # Errors
+    /// [`AllocError::OtherKind`], [`AllocError::OtherDescriptor`].
+    pub fn matches(&self, wanted: &Descriptor) -> Result<(), AllocError> {
+        if self.kind != wanted.kind {
+            return Err(AllocError::OtherKind {
+                found: self.kind,
+                wanted: wanted.kind,
+            });
+        }
+        if self.descriptor != wanted.bytes {
+            return Err(AllocError::OtherDescriptor {
+                found: self.descriptor.into(),
+                wanted: wanted.bytes.into(),
+            });
+        }
+        Ok(())
+    }
+
     /// Creates the pool, or opens what is there, or waits for whoever creates it and opens then.
     ///
     /// On-chip memory is expected to be zero when a pool is created (a memory node starts so); a host table is a
@@ -184,18 +204,7 @@ async fn read_page<V: Verbs + Control>(v: &V) -> Result<Superblock, AllocError> 
 
 async fn open_ready<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Superblock, AllocError> {
     let sb = read_page(v).await?;
-    if sb.kind != wanted.kind {
-        return Err(AllocError::OtherKind {
-            found: sb.kind,
-            wanted: wanted.kind,
-        });
-    }
-    if sb.descriptor != wanted.bytes {
-        return Err(AllocError::OtherDescriptor {
-            found: sb.descriptor.into(),
-            wanted: wanted.bytes.into(),
-        });
-    }
+    sb.matches(wanted)?;
     Ok(sb)
 }
 

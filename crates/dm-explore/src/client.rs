@@ -9,11 +9,23 @@ use std::rc::Rc;
 use dm_history::Spec;
 
 use crate::endpoint::Endpoint;
-use crate::fp::Fp;
+use crate::fp::{Fp, FpMap};
 use crate::verdict::Failure;
 
-/// Operations by client, in the order begun.
-pub(crate) type Recorded<P> = Vec<Vec<(<P as Spec>::Op, Option<<P as Spec>::Ret>)>>;
+/// Operations and results by their fingerprints, as the machine keeps them.
+pub(crate) struct Recorded<P: Spec> {
+    pub(crate) ops: FpMap<P::Op>,
+    pub(crate) rets: FpMap<P::Ret>,
+}
+
+impl<P: Spec> Default for Recorded<P> {
+    fn default() -> Self {
+        Self {
+            ops: FpMap::default(),
+            rets: FpMap::default(),
+        }
+    }
+}
 
 /// One client of a model.
 pub struct Client<S, P: Spec> {
@@ -63,7 +75,7 @@ impl<S, P: Spec> Client<S, P> {
         if !holds {
             let client = self.verbs.number();
             let failure = Failure::Check { client, why: why() };
-            self.verbs.machine().failure.get_or_insert(failure);
+            self.verbs.machine().fail(failure);
         }
     }
 
@@ -115,25 +127,26 @@ where
     }
 
     fn begin(&self, op: P::Op) {
-        let c = self.verbs.number();
+        let fp = Fp::of(&op);
         let mut m = self.verbs.machine();
-        m.begin_operation(c, Fp::of(&op));
+        m.begin_operation(self.verbs.number(), fp);
         if let Some(log) = &mut m.log {
             log.then(format!("begins {op:?}"));
         }
-        self.recorded.borrow_mut()[usize::from(c)].push((op, None));
+        self.recorded.borrow_mut().ops.insert(fp, op);
     }
 
     fn end(&self, ret: &P::Ret) {
-        let c = self.verbs.number();
+        let fp = Fp::of(ret);
         let mut m = self.verbs.machine();
-        m.end_operation(c, Fp::of(ret));
+        let op = m.open_operation(self.verbs.number());
+        m.end_operation(self.verbs.number(), fp);
         let mut recorded = self.recorded.borrow_mut();
-        if let Some(last) = recorded[usize::from(c)].last_mut() {
-            if let Some(log) = &mut m.log {
-                log.then(format!("returns {:?} -> {ret:?}", last.0));
-            }
-            last.1 = Some(ret.clone());
+        if let Some(log) = &mut m.log
+            && let Some(op) = op.and_then(|op| recorded.ops.get(&op))
+        {
+            log.then(format!("returns {op:?} -> {ret:?}"));
         }
+        recorded.rets.entry(fp).or_insert_with(|| ret.clone());
     }
 }

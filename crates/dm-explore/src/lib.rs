@@ -45,8 +45,12 @@
 //! # Method
 //! Clients are boxed futures. A completion polls its client at once and an operation counts as invoked at its first
 //! micro-step: the strongest real-time demands. [`Search::exhaustive`] goes depth-first with a cache of visited states
-//! and sleep sets that are stored with the states (Godefroid); futures can't be cloned, so backtracking replays the
-//! choices up to the branch. What a step touched is recorded, not declared.
+//! and sleep sets that are stored with the states (Godefroid). What a step touched is recorded, not declared.
+//!
+//! Futures can't be cloned, so that going back to a branch means to replay the choices up to it. A client is a function
+//! of its observations: what it once did where it stood is kept as the calls that it made, and done again without it.
+//! Clients are polled only where they have not stood before (and always in searches without a cache, which check that
+//! they are deterministic); the rest of a state can be kept and gone back to.
 //!
 //! A state is remote memory, posted work, and of each client a hash of all that it observed: a client is a function of
 //! its observations. State that a compute node shares is part of it as the order in which sections ran on it (all such

@@ -18,9 +18,11 @@ pub(crate) struct Memory {
     bytes: Vec<u8>,
     /// What a reset restores.
     image: Vec<u8>,
-    /// Words that changed since the reset; some more than once.
-    dirty: Vec<u32>,
+    /// Words that changed since the reset, each change with what was there before.
+    dirty: Vec<(u32, u64)>,
     regions: Vec<Region>,
+    /// The same as `hash` line by line: what tells a line's contents apart while the image stays.
+    lines: Vec<Fp>,
     /// Of the difference to the image: an exclusive or over all words, kept up with every change.
     pub(crate) hash: Fp,
 }
@@ -47,6 +49,7 @@ impl Memory {
             bytes: vec![0; base as usize],
             image: vec![0; base as usize],
             dirty: Vec::new(),
+            lines: vec![Fp::default(); base as usize / LINE],
             regions,
             hash: Fp::default(),
         }
@@ -56,15 +59,52 @@ impl Memory {
     pub(crate) fn keep(&mut self) {
         self.image.copy_from_slice(&self.bytes);
         self.dirty.clear();
+        self.lines.fill(Fp::default());
         self.hash = Fp::default();
     }
 
+    /// Words that differ from the image, with their values.
+    pub(crate) fn changes(&self) -> Vec<(u32, u64)> {
+        let mut words: Vec<u32> = self.dirty.iter().map(|&(word, _)| word).collect();
+        words.sort_unstable();
+        words.dedup();
+        words.into_iter().map(|w| (w, self.word(w * 8))).collect()
+    }
+
     pub(crate) fn reset(&mut self) {
-        for word in self.dirty.drain(..) {
+        for (word, _) in self.dirty.drain(..) {
             let at = word as usize * 8;
             self.bytes[at..at + 8].copy_from_slice(&self.image[at..at + 8]);
+            self.lines[at / LINE] = Fp::default();
         }
         self.hash = Fp::default();
+    }
+
+    /// How many changes there were so far: what [`Memory::go_back`] takes.
+    pub(crate) fn moment(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Takes back all changes but the first so many.
+    pub(crate) fn go_back(&mut self, moment: usize) {
+        while self.dirty.len() > moment {
+            let Some((word, old)) = self.dirty.pop() else {
+                return;
+            };
+            let at = word as usize * 8;
+            let new = self.word(word * 8);
+            self.bytes[at..at + 8].copy_from_slice(&old.to_le_bytes());
+            self.differ(word, old, new);
+        }
+    }
+
+    /// Word number `word` changed between these: the hashes follow, whichever came first.
+    #[inline]
+    fn differ(&mut self, word: u32, one: u64, other: u64) {
+        let mut difference = Fp::at(u64::from(word), one);
+        difference.xor(Fp::at(u64::from(word), other));
+        self.hash.xor(difference);
+        self.lines[word as usize * 8 / LINE].xor(difference);
     }
 
     pub(crate) fn size(&self, node: u16, space: Space) -> Option<u64> {
@@ -109,6 +149,18 @@ impl Memory {
         &self.bytes[from as usize..to as usize]
     }
 
+    /// A hash of what these bytes, all within one line, hold: equal for equal contents of the same bytes.
+    #[inline]
+    pub(crate) fn content(&self, from: u32, to: u32) -> Fp {
+        if to - from == LINE as u32 {
+            // Kept up with every change: reading whole lines is most of what anybody does.
+            let mut f = self.lines[from as usize / LINE];
+            f.fold(u64::from(from));
+            return f;
+        }
+        Fp::bytes(self.read(from, to))
+    }
+
     #[inline]
     pub(crate) fn word(&self, at: u32) -> u64 {
         let mut word = [0; 8];
@@ -130,9 +182,8 @@ impl Memory {
             let new = self.word(word * 8);
             if old != new {
                 changed = true;
-                self.dirty.push(word);
-                self.hash.xor(Fp::at(u64::from(word), old));
-                self.hash.xor(Fp::at(u64::from(word), new));
+                self.dirty.push((word, old));
+                self.differ(word, old, new);
             }
             at += room as u32;
             rest = later;

@@ -424,7 +424,7 @@ where
         let shared = (0..nodes.iter().max().map_or(0, |n| n + 1))
             .map(|_| None)
             .collect();
-        let recorded = Rc::new(RefCell::new(nodes.iter().map(|_| Vec::new()).collect()));
+        let recorded = Rc::default();
         (
             machine,
             Typed {
@@ -472,7 +472,6 @@ where
 {
     fn reset(&self) {
         self.shared.borrow_mut().fill(None);
-        self.recorded.borrow_mut().iter_mut().for_each(Vec::clear);
     }
 
     fn open_shared(&self, machine: &Rc<RefCell<Machine>>) {
@@ -513,17 +512,20 @@ where
     fn check_history(&self, machine: &Machine) -> Result<(), String> {
         let recorded = self.recorded.borrow();
         let mut history = History::new();
-        for (c, operations) in recorded.iter().enumerate() {
-            for ((op, ret), times) in operations.iter().zip(&machine.clients[c].times) {
-                let Some(invoked) = times.invoked else { continue };
+        for (c, client) in machine.clients.iter().enumerate() {
+            for times in &client.times {
+                let (Some(invoked), Some(op)) = (times.invoked, recorded.ops.get(&times.op)) else {
+                    continue;
+                };
+                let ret = times.ret.and_then(|ret| recorded.rets.get(&ret));
                 history.push(Operation {
                     client: c as u32,
                     op: op.clone(),
                     invoked: u64::from(invoked),
-                    returned: ret
-                        .clone()
-                        .zip(times.returned)
-                        .map(|(ret, at)| (u64::from(at), ret)),
+                    returned: times
+                        .returned
+                        .zip(ret)
+                        .map(|(at, ret)| (u64::from(at), ret.clone())),
                 });
             }
         }

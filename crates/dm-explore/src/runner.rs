@@ -14,8 +14,10 @@ use std::task::{Wake, Waker};
 
 use dm_sync::atomic::{AtomicU64, Ordering};
 
-use crate::fp::{Fp, FpSet};
+use crate::fp::{Fp, FpMap, FpSet};
 use crate::machine::client::Status;
+use crate::machine::saved::Saved;
+use crate::machine::tape::Tape;
 use crate::machine::{Machine, Then};
 use crate::model::{End, Rules};
 use crate::step::{Answers, Footprint, Step};
@@ -56,7 +58,12 @@ impl Wake for Flag {
 pub(crate) struct Taken {
     pub(crate) footprint: Footprint,
     pub(crate) asked: Answers,
+    /// What its client did, if it was noted.
+    pub(crate) did: Option<Did>,
 }
+
+/// The number of a tape.
+pub(crate) type Did = u32;
 
 pub(crate) struct Runner<'p> {
     pub(crate) machine: Rc<RefCell<Machine>>,
@@ -68,7 +75,18 @@ pub(crate) struct Runner<'p> {
     /// Histories whose verdict is known to be good.
     checked: FpSet,
     fingerprints: bool,
+    /// What clients did where they stood, so that they need not do it again; only searches that rely on states being
+    /// told apart by fingerprints do this. `None` for a client that looked at shared state: that is asked for then.
+    known: Option<FpMap<Option<Did>>>,
+    tapes: Vec<Tape>,
+    /// The execution so far.
+    path: Vec<(Step, Answers, Option<Did>)>,
+    /// Whether the futures stand where the machine does.
+    present: bool,
+    opened: bool,
+    /// Steps taken, those of replays included, and steps of replays that going back to a saved state spared.
     pub(crate) steps: u64,
+    pub(crate) spared: u64,
     pub(crate) executions: u64,
 }
 
@@ -92,15 +110,60 @@ impl<'p> Runner<'p> {
             woken,
             checked: FpSet::default(),
             fingerprints,
+            known: None,
+            tapes: Vec::new(),
+            path: Vec::new(),
+            present: false,
+            opened: false,
             machine,
+            spared: 0,
             steps: 0,
             executions: 0,
         }
     }
 
+    /// From here on: whether clients are spared doing again what is known that they do.
+    pub(crate) fn spare_clients(&mut self, yes: bool) {
+        self.known = yes.then(FpMap::default);
+    }
+
+    /// Whether the present state can be kept.
+    pub(crate) fn can_save(&self) -> bool {
+        self.known.is_some()
+    }
+
+    pub(crate) fn save(&self, saved: &mut Saved) {
+        self.machine.borrow().save(saved);
+    }
+
+    /// Back to a state of this execution, which `depth` steps led to.
+    pub(crate) fn restore(&mut self, saved: &Saved, depth: usize) {
+        self.executions += 1;
+        self.spared += depth as u64;
+        self.path.truncate(depth);
+        self.present = false;
+        let mut m = self.machine.borrow_mut();
+        m.deaf = true;
+        m.restore(saved);
+    }
+
     /// Begins a new execution.
     pub(crate) fn reset(&mut self) {
         self.executions += 1;
+        self.path.clear();
+        if self.known.is_some() && self.opened {
+            self.present = false;
+            self.machine.borrow_mut().deaf = true;
+            self.machine.borrow_mut().reset_opened();
+            return;
+        }
+        self.begin();
+        self.machine.borrow_mut().keep_opened();
+        self.opened = true;
+    }
+
+    /// Begins with fresh futures.
+    fn begin(&mut self) {
         self.machine.borrow_mut().dead = true;
         for future in &mut self.futures {
             if let Some(future) = future.take() {
@@ -109,18 +172,124 @@ impl<'p> Runner<'p> {
             }
         }
         self.program.reset();
-        self.machine.borrow_mut().reset();
+        {
+            let mut m = self.machine.borrow_mut();
+            m.reset();
+            m.deaf = false;
+        }
         self.woken.store(0, Ordering::Relaxed); // Relaxed: one thread.
         self.program.open_shared(&self.machine);
-        if self.fingerprints {
-            self.machine.borrow_mut().own_fingerprints = true;
-        }
+        self.present = true;
     }
 
     /// Takes `step`.
     pub(crate) fn take(&mut self, step: Step, answers: Answers) -> Taken {
         self.steps += 1;
         let then = self.machine.borrow_mut().apply(step, answers);
+        let did = match then.client() {
+            None => None,
+            Some(c) if self.known.is_some() => Some(self.act(step, answers, then, c)),
+            Some(_) => {
+                self.run(then);
+                None
+            }
+        };
+        self.path.push((step, answers, did));
+        let m = self.machine.borrow();
+        Taken {
+            footprint: m.footprint,
+            asked: m.asked(),
+            did,
+        }
+    }
+
+    /// Takes `step` again, at which its client did that.
+    pub(crate) fn retake(&mut self, step: Step, answers: Answers, did: Option<Did>) {
+        let Some(did) = did.filter(|_| self.known.is_some() && !self.present) else {
+            self.take(step, answers);
+            return;
+        };
+        self.steps += 1;
+        let then = self.machine.borrow_mut().apply(step, answers);
+        if let Some(c) = then.client() {
+            self.perform(c, did);
+        }
+        self.path.push((step, answers, Some(did)));
+    }
+
+    /// The client of `step`, which was applied, does what it does: from its tape, or else by itself.
+    fn act(&mut self, step: Step, answers: Answers, then: Then, c: u8) -> Did {
+        let (alone, looking) = {
+            let m = self.machine.borrow();
+            let alone = m.standing(step, answers);
+            (alone, m.standing_with_node(alone, c))
+        };
+        let known = self.known.as_ref().and_then(|known| match known.get(&alone)? {
+            Some(did) => Some(*did),
+            None => known.get(&looking).copied().flatten(),
+        });
+        match known {
+            Some(did) if !self.present => {
+                self.perform(c, did);
+                did
+            }
+            Some(did) => {
+                self.run(then);
+                did
+            }
+            None => {
+                if !self.present {
+                    self.catch_up(step, answers);
+                }
+                self.machine.borrow_mut().tape = Some(Tape::default());
+                self.run(then);
+                let tape = self.machine.borrow_mut().tape.take().unwrap_or_default();
+                let did = self.tapes.len() as Did;
+                if let Some(known) = &mut self.known {
+                    if tape.looked {
+                        known.insert(alone, None);
+                        known.insert(looking, Some(did));
+                    } else {
+                        known.insert(alone, Some(did));
+                    }
+                }
+                self.tapes.push(tape);
+                did
+            }
+        }
+    }
+
+    /// Brings the futures to where the machine is, short of what the client of `step` does.
+    fn catch_up(&mut self, step: Step, answers: Answers) {
+        self.begin();
+        for i in 0..self.path.len() {
+            let (step, answers, _) = self.path[i];
+            self.steps += 1;
+            let then = self.machine.borrow_mut().apply(step, answers);
+            self.run(then);
+        }
+        self.machine.borrow_mut().apply(step, answers);
+    }
+
+    /// What client `c` did, without it.
+    fn perform(&mut self, c: u8, did: Did) {
+        let tape = &self.tapes[did as usize];
+        let mut m = self.machine.borrow_mut();
+        m.enter(c);
+        m.perform(c, tape);
+        m.leave(c, tape.end, tape.woken);
+        if let Some(message) = &tape.panic {
+            let message = message.clone();
+            m.failure.get_or_insert(Failure::Panic { client: c, message });
+        }
+        if let Some(told) = tape.told {
+            let node = m.clients[usize::from(c)].node;
+            m.set_node_fingerprint(node, c, told);
+        }
+    }
+
+    /// What a step comes to, by the clients themselves.
+    fn run(&mut self, then: Then) {
         match then {
             Then::Nothing => {}
             Then::Start(c) => {
@@ -135,11 +304,6 @@ impl<'p> Runner<'p> {
                 let outcome = quietly(|| drop(future));
                 self.after(c, Some(Status::Cancelled), outcome.err());
             }
-        }
-        let m = self.machine.borrow();
-        Taken {
-            footprint: m.footprint,
-            asked: m.asked(),
         }
     }
 
@@ -165,15 +329,19 @@ impl<'p> Runner<'p> {
         let woken = self.woken.swap(0, Ordering::Relaxed); // Relaxed: one thread.
         let mut m = self.machine.borrow_mut();
         m.leave(c, end, woken);
+        let node = m.clients[usize::from(c)].node;
+        let told = (self.fingerprints && m.footprint.nodes != 0)
+            .then(|| self.program.fingerprint(node))
+            .flatten();
+        if let Some(tape) = &mut m.tape {
+            (tape.end, tape.woken, tape.told) = (end, woken, told);
+            tape.panic.clone_from(&panic);
+        }
         if let Some(message) = panic {
             m.failure.get_or_insert(Failure::Panic { client: c, message });
         }
-        let node = m.clients[usize::from(c)].node;
-        if self.fingerprints
-            && m.footprint.nodes != 0
-            && let Some(f) = self.program.fingerprint(node)
-        {
-            m.set_node_fingerprint(node, c, f);
+        if let Some(told) = told {
+            m.set_node_fingerprint(node, c, told);
         }
     }
 

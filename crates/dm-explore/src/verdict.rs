@@ -121,6 +121,8 @@ pub struct Report {
     pub states: u64,
     /// Micro-steps taken, those of replays included.
     pub steps: u64,
+    /// Micro-steps of replays that going back to a kept state spared.
+    pub spared: u64,
     /// Executions begun.
     pub executions: u64,
     /// Different end states.

@@ -57,6 +57,11 @@ impl GlobalLockTable {
         self.words_per_node
     }
 
+    /// Words of all memory nodes.
+    pub(crate) fn words(&self) -> usize {
+        self.tables.len() * self.words_per_node as usize
+    }
+
     /// The lock of the node at `address`, one of `lanes` per word; `None` where its memory node has no table.
     #[inline]
     pub(crate) fn id(&self, address: RemotePtr, lanes: u32) -> Option<LockId> {

@@ -5,13 +5,14 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
-use dm_sync::{CachePadded, Fingerprint, Mutex, fingerprint_of, scaled};
+use dm_sync::{CachePadded, Fingerprint, Mutex, fingerprint_unordered, scaled};
 use dm_verbs::ClientId;
 
 use crate::LockId;
 use crate::shard::{Entered, Shard, Waited};
 
 const SHARDS: usize = scaled(64, 2);
+const _: () = assert!(SHARDS.is_power_of_two());
 
 /// A remote lock that goes from hand to hand inside a compute node, unreleased.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -56,8 +57,14 @@ pub struct LocalLockTable {
 impl LocalLockTable {
     /// With at most `handover_max` handovers of one lock in a row.
     pub fn new(handover_max: u32) -> Self {
+        Self::for_locks(handover_max, usize::MAX)
+    }
+
+    /// The same for so many different locks: fewer than usual take less room.
+    pub fn for_locks(handover_max: u32, locks: usize) -> Self {
+        let shards = locks.clamp(1, SHARDS).next_power_of_two();
         Self {
-            shards: (0..SHARDS)
+            shards: (0..shards)
                 .map(|_| CachePadded::new(Mutex::new(Shard::default())))
                 .collect(),
             handover_max,
@@ -100,7 +107,8 @@ impl LocalLockTable {
     #[inline]
     fn shard(&self, id: LockId) -> &Mutex<Shard> {
         // Neighbouring indices in different shards; the memory node shifts the pattern.
-        &self.shards[(id.index as usize ^ usize::from(id.node.0) << 3) % SHARDS]
+        // There is a power of two of them.
+        &self.shards[(id.index as usize ^ usize::from(id.node.0) << 3) & (self.shards.len() - 1)]
     }
 
     #[inline]
@@ -118,8 +126,9 @@ fn wake(waker: Option<Waker>) {
 
 impl Fingerprint for LocalLockTable {
     fn fingerprint(&self) -> u64 {
-        let shards: Vec<u64> = self.shards.iter().map(|s| (**s).fingerprint()).collect();
-        fingerprint_of(&shards)
+        // Most shards are idle (0), and checkers ask often.
+        let shards = self.shards.iter().map(|s| (**s).fingerprint()).enumerate();
+        fingerprint_unordered(shards.filter(|&(_, shard)| shard != 0))
     }
 }
 

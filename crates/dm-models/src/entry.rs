@@ -113,8 +113,6 @@ pub struct Case {
     pub knobs: Knobs,
     /// What must come out.
     pub expect: Expect,
-    /// The other way in which it may fail: which run is found first is the search's choice.
-    pub or: Option<How>,
     /// When it is run.
     pub size: Size,
 }
@@ -126,7 +124,6 @@ impl Case {
             shape,
             knobs,
             expect: Expect::Holds,
-            or: None,
             size: Size::Check,
         }
     }
@@ -137,13 +134,6 @@ impl Case {
             expect: Expect::Fails(how),
             ..Self::holds(shape, knobs)
         }
-    }
-
-    /// The same, which may also fail in this way.
-    #[must_use]
-    pub fn or(mut self, how: How) -> Self {
-        self.or = Some(how);
-        self
     }
 
     /// The same, run by night only.

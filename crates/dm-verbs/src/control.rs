@@ -11,7 +11,7 @@ use crate::{ClientId, Nanos, NodeId, RemotePtr};
 pub const RESERVED_BYTES: u64 = 4096;
 
 /// What may be asked of the control plane.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlRequest {
     /// `bytes` of fresh, zeroed host memory of `node`, 4096-byte aligned.
@@ -38,7 +38,7 @@ pub enum ControlRequest {
 }
 
 /// A client's membership.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Membership {
     /// Grows whenever the same client id is given out anew.
     pub epoch: u32,
@@ -47,7 +47,7 @@ pub struct Membership {
 }
 
 /// Memory of one node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Region {
     /// Bytes of host memory.
     pub bytes: u64,
@@ -56,7 +56,7 @@ pub struct Region {
 }
 
 /// The control plane's answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlReply {
     /// To `Chunk`.
@@ -70,7 +70,7 @@ pub enum ControlReply {
 }
 
 /// The control plane refused or could not be reached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlError {
     /// There is no memory node at all, or not this one.

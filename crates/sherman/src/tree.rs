@@ -7,7 +7,7 @@ use dm_index::{Composed, ComposedOptions, IndexError};
 use dm_layout::{Bookend, Checksummed, GeometryError, KeyBytes, NodeFormat, Slotted};
 use dm_leaf::{LeafFlaws, NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, Local, LockFlaws, LockOptions, LockPlace, Locks, ReleaseBy};
-use dm_sync::Arc;
+use dm_sync::{Arc, Fingerprint, fingerprint_of};
 use dm_verbs::{Capability, Control, RemotePtr, Verbs};
 
 use crate::{NodeSize, OpenError, Options};
@@ -82,8 +82,8 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         Self::over(v, options, leaf, &superblock)
     }
 
-    /// What must agree between all who open a pool.
-    fn descriptor(options: &Options) -> Descriptor {
+    /// What must agree between all who open a pool: what a superblock of this tree says.
+    pub fn descriptor(options: &Options) -> Descriptor {
         let (unit, size) = match options.node {
             NodeSize::Bytes(bytes) => (0, bytes),
             NodeSize::Span(span) => (1, span),
@@ -111,6 +111,19 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         }
     }
 
+    /// Over a pool whose superblock was read before: opens it without a verb, for whoever opens one pool many times.
+    ///
+    /// # Errors
+    /// Sizes that make no node, a superblock of another kind or geometry, or a world that lacks a promise.
+    pub fn from_superblock<V: Verbs>(
+        v: &V,
+        options: &Options,
+        superblock: &Superblock,
+    ) -> Result<Self, OpenError> {
+        superblock.matches(&Self::descriptor(options))?;
+        Self::over(v, options, F::of(options.node, options.value_bytes)?, superblock)
+    }
+
     fn over<V: Verbs>(v: &V, options: &Options, leaf: F, superblock: &Superblock) -> Result<Self, OpenError> {
         let inner = Slotted::of(options.node, 8)?;
         let flaws = options.flaws;
@@ -134,7 +147,6 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 handover_before_write_back: flaws.handover_before_write_back,
                 packed_tickets: flaws.packed_tickets,
                 lanes16: flaws.lanes16,
-                ..LockFlaws::default()
             },
             place: if options.on_chip {
                 LockPlace::Chip
@@ -229,6 +241,17 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     /// Bytes of a leaf.
     pub fn leaf_bytes(&self) -> usize {
         self.leaves.format().node_bytes()
+    }
+}
+
+/// All that a compute node's clients share: what the inner levels keep, local locks, free memory.
+impl<K: KeyBytes, F> Fingerprint for Sherman<K, F> {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(&(
+            self.inner.fingerprint(),
+            self.locks.fingerprint(),
+            self.alloc.fingerprint(),
+        ))
     }
 }
 

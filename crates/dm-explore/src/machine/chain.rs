@@ -27,7 +27,7 @@ impl Kind {
 }
 
 /// One request on its way.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) kind: Kind,
     pub(crate) fence: bool,
@@ -39,7 +39,6 @@ pub(crate) struct Request {
     pub(crate) operands: MaskedCas,
     /// Where a WRITE's payload begins in the chain's data.
     pub(crate) data: u32,
-    pub(crate) buffer: Option<Lease>,
     /// The word that was read; a racy atomic's, between its two steps.
     pub(crate) old: u64,
     /// What a racy atomic is about to write back.
@@ -83,6 +82,8 @@ pub(crate) struct Chain {
     pub(crate) node: u16,
     pub(crate) generation: u32,
     pub(crate) requests: Vec<Request>,
+    /// Where READs put what they read, by request; none where nobody will look.
+    pub(crate) buffers: Vec<Option<Lease>>,
     pub(crate) data: Vec<u8>,
     /// Requests not finished.
     pub(crate) left: u16,
@@ -104,6 +105,7 @@ pub(crate) struct Chain {
 impl Chain {
     pub(crate) fn clear(&mut self) {
         self.requests.clear();
+        self.buffers.clear();
         self.data.clear();
         self.seen.clear();
         self.left = 0;
@@ -114,7 +116,7 @@ impl Chain {
     }
 
     /// Appends a request that lies at `flat`, in units of `unit` bytes.
-    pub(crate) fn push(&mut self, op: Op<'_>, fence: bool, flat: u32, unit: u32, pool: &Rc<Pool>) {
+    pub(crate) fn push(&mut self, op: Op<'_>, fence: bool, flat: u32, unit: u32, pool: Option<&Rc<Pool>>) {
         let at = op.at();
         let len = op.len() as u32;
         let (kind, operands) = operands(&op);
@@ -152,7 +154,6 @@ impl Chain {
             len,
             operands,
             data,
-            buffer: (kind == Kind::Read).then(|| pool.take(len as usize)),
             old: 0,
             new: 0,
             half: false,
@@ -161,14 +162,47 @@ impl Chain {
             finished: units == 0,
             seen: Fp::default(),
         });
+        if let Some(pool) = pool {
+            self.buffers
+                .push((kind == Kind::Read).then(|| pool.take(len as usize)));
+        }
     }
 
-    /// The request that gives result number `i`.
-    pub(crate) fn result(&mut self, i: u16) -> Option<&mut Request> {
-        self.requests
-            .iter_mut()
-            .filter(|r| r.kind != Kind::Write)
-            .nth(usize::from(i))
+    /// The number of the request that gives result number `i`.
+    pub(crate) fn result(&self, i: u16) -> Option<usize> {
+        let results = self.requests.iter().enumerate();
+        let mut results = results.filter(|(_, r)| r.kind != Kind::Write);
+        results.nth(usize::from(i)).map(|(number, _)| number)
+    }
+
+    /// Becomes a copy of `o`, which nobody will take results from.
+    pub(super) fn copy_from(&mut self, o: &Self) {
+        let Self {
+            client,
+            node,
+            generation,
+            requests,
+            buffers: _,
+            data,
+            left,
+            rung,
+            done,
+            closed,
+            observed,
+            awaited,
+            error,
+            content,
+            operations,
+            seen,
+        } = o;
+        self.buffers.clear();
+        self.requests.clone_from(requests);
+        self.data.clone_from(data);
+        self.seen.clone_from(seen);
+        (self.client, self.node, self.generation) = (*client, *node, *generation);
+        (self.left, self.rung, self.done, self.closed) = (*left, *rung, *done, *closed);
+        (self.observed, self.awaited, self.error) = (*observed, *awaited, *error);
+        (self.content, self.operations) = (*content, *operations);
     }
 
     /// What it answers, for whoever observes it.

@@ -15,9 +15,12 @@ pub(crate) enum Status {
     Crashed,
 }
 
-/// One recorded operation: steps at which it was invoked (its first micro-step) and at which it returned.
+/// One recorded operation, and the steps at which it was invoked (its first micro-step) and at which it returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Times {
+    /// The operation's fingerprint, and its result's.
+    pub(crate) op: Fp,
+    pub(crate) ret: Option<Fp>,
     pub(crate) invoked: Option<u32>,
     pub(crate) returned: Option<u32>,
 }
@@ -46,6 +49,8 @@ pub(crate) struct ClientState {
     /// Chains in flight, or done and not seen, in the order rung.
     pub(crate) live: Vec<u16>,
     pub(crate) awaiting: Vec<u16>,
+    /// Chains that it has a handle to, in the order opened.
+    pub(crate) open: Vec<u16>,
     pub(crate) reads: Vec<Seen>,
     pub(crate) marks: Vec<Mark>,
     /// What the attempt that just failed had read; the next pause waits for a change of it.
@@ -101,6 +106,7 @@ impl ClientState {
         let (reads, watch) = (empty(&mut self.reads), empty(&mut self.watch));
         self.live.clear();
         self.awaiting.clear();
+        self.open.clear();
         self.marks.clear();
         self.times.clear();
         self.outputs.clear();
@@ -112,11 +118,101 @@ impl ClientState {
             watch,
             live: core::mem::take(&mut self.live),
             awaiting: core::mem::take(&mut self.awaiting),
+            open: core::mem::take(&mut self.open),
             marks: core::mem::take(&mut self.marks),
             times: core::mem::take(&mut self.times),
             outputs: core::mem::take(&mut self.outputs),
             ..Self::default()
         };
+    }
+
+    /// Becomes a copy of `o`, in the room that it has.
+    pub(super) fn copy_from(&mut self, o: &Self) {
+        // By name, so that none is forgotten.
+        let Self {
+            status,
+            node,
+            seen,
+            acts,
+            rng,
+            live,
+            awaiting,
+            open,
+            reads,
+            marks,
+            watch,
+            rewound,
+            paused,
+            ready,
+            asked,
+            asked_before,
+            timed,
+            granted_pause,
+            looks,
+            changed,
+            looks_before,
+            changed_before,
+            pause_base,
+            marks_before,
+            pause_mark,
+            looked,
+            watch_local,
+            at_local,
+            granted_local,
+            woken,
+            control,
+            reply,
+            deferred,
+            fenced,
+            times,
+            open_operation,
+            outputs,
+            output_hash,
+            forgotten,
+            hash,
+            dirty,
+        } = o;
+        self.live.clone_from(live);
+        self.awaiting.clone_from(awaiting);
+        self.open.clone_from(open);
+        self.reads.clone_from(reads);
+        self.marks.clone_from(marks);
+        self.watch.clone_from(watch);
+        self.times.clone_from(times);
+        self.outputs.clone_from(outputs);
+        self.status = *status;
+        self.node = *node;
+        self.seen = *seen;
+        self.acts = *acts;
+        self.rng = *rng;
+        self.rewound = *rewound;
+        self.paused = *paused;
+        self.ready = *ready;
+        self.asked = *asked;
+        self.asked_before = *asked_before;
+        self.timed = *timed;
+        self.granted_pause = *granted_pause;
+        self.looks = *looks;
+        self.changed = *changed;
+        self.looks_before = *looks_before;
+        self.changed_before = *changed_before;
+        self.pause_base = *pause_base;
+        self.marks_before = *marks_before;
+        self.pause_mark = *pause_mark;
+        self.looked = *looked;
+        self.watch_local = *watch_local;
+        self.at_local = *at_local;
+        self.granted_local = *granted_local;
+        self.woken = *woken;
+        self.control = *control;
+        self.reply = *reply;
+        self.deferred = *deferred;
+        self.fenced = *fenced;
+        self.open_operation = *open_operation;
+        self.output_hash = *output_hash;
+        self.forgotten = *forgotten;
+        self.hash = *hash;
+        self.dirty = *dirty;
     }
 
     /// Can it be polled on account of a waker, a change, or time?

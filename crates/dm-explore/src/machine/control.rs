@@ -5,6 +5,7 @@ use dm_verbs::{
 };
 
 use super::Machine;
+use super::tape::Call;
 use crate::fp::Fp;
 
 /// Time of a lease. Nothing measures it: `Env::elapsed` is answered freely.
@@ -18,9 +19,10 @@ impl Machine {
         state: &mut u64,
     ) -> Option<Result<ControlReply, ControlError>> {
         self.note_sections();
+        self.note(Call::Control(*request, *state != 0));
         if *state == 0 {
             *state = 1;
-            self.act(c, Fp::bytes(format!("{request:?}").as_bytes()).a);
+            self.act(c, Fp::of(request).a);
             self.clients[usize::from(c)].control = Some(*request);
             if self.immediate {
                 self.carry_out(c);
@@ -29,7 +31,7 @@ impl Machine {
         let client = &mut self.clients[usize::from(c)];
         let reply = client.reply.take()?;
         client.control = None;
-        client.seen.fold2(Fp::bytes(format!("{reply:?}").as_bytes()));
+        client.seen.fold2(Fp::of(&reply));
         client.dirty = true;
         Some(reply)
     }

@@ -49,7 +49,7 @@ impl Machine {
         }
     }
 
-    fn client_hash(&self, c: usize) -> Fp {
+    pub(super) fn client_hash(&self, c: usize) -> Fp {
         let client = &self.clients[c];
         let mut f = Fp::seed(c as u64 | 1 << 32);
         f.fold2(client.seen);

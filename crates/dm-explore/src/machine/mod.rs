@@ -7,6 +7,8 @@ mod hash;
 mod monitor;
 mod offer;
 mod post;
+pub(crate) mod saved;
+pub(crate) mod tape;
 mod unit;
 
 use std::rc::Rc;
@@ -31,6 +33,16 @@ pub(crate) enum Then {
     Start(u8),
     Poll(u8),
     Drop(u8),
+}
+
+impl Then {
+    /// Whom.
+    pub(crate) fn client(self) -> Option<u8> {
+        match self {
+            Self::Nothing => None,
+            Self::Start(c) | Self::Poll(c) | Self::Drop(c) => Some(c),
+        }
+    }
 }
 
 /// Threads of one compute node share something: its state, as the order of what was done to it, or as it says itself.
@@ -79,6 +91,12 @@ pub(crate) struct Machine {
     /// For each place that a client stood at, what it did next.
     pub(crate) determinism: Option<FpMap<Fp>>,
     pub(crate) log: Option<Log>,
+    /// Records what the client that is being polled does.
+    pub(crate) tape: Option<tape::Tape>,
+    /// No client listens: what READs return need not be kept.
+    pub(crate) deaf: bool,
+    /// What opening shared state left behind: words that differ from the image, and what is handed out.
+    opened: (Vec<(u32, u64)>, Vec<u64>),
 }
 
 impl Machine {
@@ -105,6 +123,7 @@ impl Machine {
             own_fingerprints: false,
             blind: false,
             held: Vec::new(),
+            opened: (Vec::new(), allocated.clone()),
             kept_allocated: allocated.clone(),
             allocated,
             mem,
@@ -124,6 +143,8 @@ impl Machine {
             dead: false,
             determinism: None,
             log: None,
+            tape: None,
+            deaf: false,
         }
     }
 
@@ -140,6 +161,20 @@ impl Machine {
     pub(crate) fn keep(&mut self) {
         self.mem.keep();
         self.kept_allocated.clone_from(&self.allocated);
+    }
+
+    /// Shared state has been opened: what that did to memory belongs to the start of every execution.
+    pub(crate) fn keep_opened(&mut self) {
+        self.opened = (self.mem.changes(), self.allocated.clone());
+    }
+
+    /// Back to where everybody starts, shared state being open.
+    pub(crate) fn reset_opened(&mut self) {
+        self.reset();
+        for &(word, value) in &self.opened.0 {
+            self.mem.write(word * 8, &value.to_le_bytes());
+        }
+        self.allocated.clone_from(&self.opened.1);
     }
 
     /// Back to the start.
@@ -332,6 +367,15 @@ impl Machine {
             return;
         }
         self.sections = now;
+        if let Some(tape) = &mut self.tape {
+            tape.looked = true;
+            tape.calls.push(tape::Call::Sections);
+        }
+        self.saw_sections(c);
+    }
+
+    /// Client `c` was in sections.
+    fn saw_sections(&mut self, c: u8) {
         self.invoked(c);
         let client = &mut self.clients[usize::from(c)];
         let node = &mut self.nodes[usize::from(client.node)];
@@ -410,6 +454,7 @@ impl Machine {
 
     /// The answer to a free question.
     pub(crate) fn answer(&mut self, c: u8) -> bool {
+        self.note(tape::Call::Answer);
         assert!(
             self.asked.count < Answers::MAX,
             "more than {} questions of time in one step",

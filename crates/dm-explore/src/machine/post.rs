@@ -5,6 +5,7 @@ use dm_verbs::{Effect, Op, Outcome, Space, VerbError, VerbErrorKind, Wqe};
 use super::Machine;
 use super::chain::{needs_word, refused};
 use super::client::{Mark, Status};
+use super::tape::Call;
 use crate::fp::Fp;
 use crate::knobs::Retries;
 use crate::lease::Lease;
@@ -15,6 +16,8 @@ impl Machine {
             self.chains.push(super::Chain::default());
             (self.chains.len() - 1) as u16
         });
+        self.note(Call::Open(dm_verbs::NodeId(node)));
+        self.clients[usize::from(c)].open.push(i);
         let chain = &mut self.chains[usize::from(i)];
         chain.client = c;
         chain.node = node;
@@ -27,6 +30,7 @@ impl Machine {
     }
 
     pub(crate) fn push(&mut self, i: u16, wqe: Wqe<'_>) {
+        self.note_push(i, wqe);
         let at = wqe.op.at();
         let verdict = self.judge(&wqe.op);
         let chain = &mut self.chains[usize::from(i)];
@@ -34,7 +38,10 @@ impl Machine {
             return;
         }
         match verdict {
-            Ok(flat) => chain.push(wqe.op, wqe.fence, flat, self.unit, &self.pool),
+            Ok(flat) => {
+                let pool = (!self.deaf).then_some(&self.pool);
+                chain.push(wqe.op, wqe.fence, flat, self.unit, pool);
+            }
             Err(kind) => chain.error = Some(refused(kind, at, chain.requests.len())),
         }
     }
@@ -64,6 +71,7 @@ impl Machine {
 
     pub(crate) fn ring(&mut self, c: u8, i: u16) {
         self.note_sections();
+        self.note_chain(i, Call::Ring);
         if self.log.is_some() {
             self.log_post(c, i);
         }
@@ -119,6 +127,7 @@ impl Machine {
     /// Whether chain `i` is done; if so its results count as observed.
     pub(crate) fn poll_chain(&mut self, c: u8, i: u16) -> Option<Result<(), VerbError>> {
         self.note_sections();
+        self.note_chain(i, Call::Await);
         let chain = &mut self.chains[usize::from(i)];
         let client = &mut self.clients[usize::from(c)];
         if !chain.done {
@@ -142,14 +151,20 @@ impl Machine {
     pub(crate) fn take(&mut self, i: u16, result: u16) -> Outcome<Lease> {
         match self.chains[usize::from(i)].result(result) {
             None => Outcome::None,
-            Some(r) => r.buffer.take().map_or(Outcome::Old(r.old), Outcome::Lease),
+            Some(number) => {
+                let chain = &mut self.chains[usize::from(i)];
+                let lease = chain.buffers.get_mut(number).and_then(Option::take);
+                lease.map_or(Outcome::Old(chain.requests[number].old), Outcome::Lease)
+            }
         }
     }
 
     pub(crate) fn close(&mut self, i: u16) {
         self.note_sections();
+        self.note_chain(i, Call::Close);
         let chain = &mut self.chains[usize::from(i)];
         let c = chain.client;
+        self.clients[usize::from(c)].open.retain(|&x| x != i);
         if !chain.rung || chain.observed {
             chain.clear();
             self.free.push(i);
@@ -162,6 +177,7 @@ impl Machine {
     }
 
     pub(crate) fn take_deferred(&mut self, c: u8) -> Option<VerbError> {
+        self.note(Call::Deferred);
         let client = &mut self.clients[usize::from(c)];
         let e = client.deferred.take();
         if e.is_some() {
@@ -210,6 +226,7 @@ impl Machine {
         if self.immediate {
             return true;
         }
+        self.note(Call::Local(*state != 0));
         if *state == 0 {
             *state = 1;
             self.act(c, 1);
@@ -227,6 +244,7 @@ impl Machine {
         if self.immediate {
             return core::mem::replace(state, 1) != 0;
         }
+        self.note(Call::Pause(*state != 0));
         let client = &mut self.clients[usize::from(c)];
         if *state == 0 {
             *state = 1;
@@ -285,6 +303,7 @@ impl Machine {
 
     pub(crate) fn mark(&mut self, c: u8) -> u64 {
         self.note_sections();
+        self.note(Call::Mark);
         let client = &mut self.clients[usize::from(c)];
         let (seen, acts, rng, asked) = (client.seen, client.acts, client.rng, client.asked);
         client.marks.push(Mark {
@@ -301,6 +320,7 @@ impl Machine {
 
     pub(crate) fn rewind(&mut self, c: u8, mark: u64) {
         self.note_sections();
+        self.note(Call::Rewind(mark));
         if self.knobs.retries != Retries::Rewound || self.immediate {
             return;
         }
@@ -328,6 +348,7 @@ impl Machine {
     }
 
     pub(crate) fn rng(&mut self, c: u8, stream: u32) -> u64 {
+        self.note(Call::Rng(stream));
         let client = &mut self.clients[usize::from(c)];
         client.rng += 1;
         client.seen.fold(8);

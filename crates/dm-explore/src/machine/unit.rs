@@ -30,7 +30,7 @@ impl Machine {
         match r.kind {
             Kind::Read if self.immediate => {
                 // Setting up: nobody observes, and all units are served at once.
-                if let Some(buffer) = &mut r.buffer {
+                if let Some(Some(buffer)) = chain.buffers.get_mut(usize::from(request)) {
                     buffer.copy_from_slice(self.mem.read(r.at, r.at + r.len));
                 }
                 r.done = if r.units == 128 {
@@ -41,8 +41,8 @@ impl Machine {
             }
             Kind::Read => {
                 let bytes = self.mem.read(from, to);
-                let hash = Fp::bytes(bytes);
-                if let Some(buffer) = &mut r.buffer {
+                let hash = self.mem.content(from, to);
+                if let Some(Some(buffer)) = chain.buffers.get_mut(usize::from(request)) {
                     buffer[(from - r.at) as usize..(to - r.at) as usize].copy_from_slice(bytes);
                 }
                 let mut part = Fp::seed(u64::from(unit));
@@ -60,7 +60,7 @@ impl Machine {
                 chain.seen.push(Seen {
                     from,
                     to,
-                    content: Fp::bytes(self.mem.read(from, to)).a,
+                    content: self.mem.content(from, to).a,
                 });
                 r.done |= 1;
             }
@@ -136,7 +136,7 @@ impl Machine {
     pub(super) fn has_changed(&self, watch: &[Seen]) -> bool {
         watch
             .iter()
-            .any(|s| Fp::bytes(self.mem.read(s.from, s.to)).a != s.content)
+            .any(|s| self.mem.content(s.from, s.to).a != s.content)
     }
 }
 

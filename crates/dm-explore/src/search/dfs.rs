@@ -2,6 +2,8 @@
 
 use super::{Cut, End, Walk, choice};
 use crate::fp::{Fp, FpMap};
+use crate::machine::saved::Saved;
+use crate::runner::Did;
 use crate::step::{Answers, Footprint, Step};
 use crate::trace::Trace;
 
@@ -19,8 +21,12 @@ struct Frame {
     /// The step being explored, and its answers.
     at: u8,
     answers: Answers,
+    /// What its client did at it.
+    did: Option<Did>,
     /// More answers to try for it.
     more: Option<Answers>,
+    /// The state itself, among those kept.
+    saved: Option<usize>,
 }
 
 struct Dfs<'w, 'p> {
@@ -30,6 +36,9 @@ struct Dfs<'w, 'p> {
     /// Per visited state: the steps that were asleep when it was explored.
     visited: FpMap<u64>,
     frames: Vec<Frame>,
+    /// States on the path that will be needed again, and how many are in use.
+    saved: Vec<Saved>,
+    kept: usize,
     /// Steps of the states on the path, with their footprints as far as taken.
     arena: Vec<(Step, Footprint)>,
 }
@@ -44,6 +53,8 @@ pub(crate) fn search(walk: &mut Walk<'_>, cache: bool, sleep: bool) -> End {
         sleep,
         visited: FpMap::default(),
         frames,
+        saved: Vec::new(),
+        kept: 0,
         arena: Vec::new(),
     };
     dfs.walk.runner.reset();
@@ -68,6 +79,7 @@ impl Dfs<'_, '_> {
                 }
                 if frame.todo == 0 {
                     self.arena.truncate(frame.first);
+                    self.kept -= usize::from(frame.saved.is_some());
                     self.frames.pop();
                     in_step = false;
                     continue;
@@ -97,10 +109,15 @@ impl Dfs<'_, '_> {
     /// Brings the execution to the state of the last frame.
     fn replay(&mut self) {
         let runner = &mut self.walk.runner;
-        runner.reset();
         let before = self.frames.len() - 1;
-        for frame in &self.frames[..before] {
-            runner.take(self.arena[frame.first + usize::from(frame.at)].0, frame.answers);
+        let nearest = self.frames.iter().rposition(|f| f.saved.is_some());
+        match nearest.and_then(|i| Some((i, self.frames[i].saved?))) {
+            Some((i, at)) => runner.restore(&self.saved[at], i),
+            None => runner.reset(),
+        }
+        for frame in &self.frames[nearest.unwrap_or(0)..before] {
+            let step = self.arena[frame.first + usize::from(frame.at)].0;
+            runner.retake(step, frame.answers, frame.did);
         }
     }
 
@@ -120,6 +137,7 @@ impl Dfs<'_, '_> {
         let frame = &mut self.frames[last];
         frame.answers = taken.asked;
         frame.more = taken.asked.next();
+        frame.did = taken.did;
         if let Some(failure) = self.walk.runner.failure(&taken.footprint) {
             return Some(self.found(failure));
         }
@@ -169,12 +187,22 @@ impl Dfs<'_, '_> {
             self.arena.truncate(first);
             return None;
         }
+        let saved = (todo & (todo - 1) != 0 && self.walk.runner.can_save()).then(|| {
+            if self.kept == self.saved.len() {
+                self.saved.push(Saved::default());
+            }
+            self.walk.runner.save(&mut self.saved[self.kept]);
+            self.kept += 1;
+            self.kept - 1
+        });
         self.frames.push(Frame {
+            saved,
             first,
             sleep,
             todo,
             at: u8::MAX,
             answers: Answers::default(),
+            did: None,
             more: None,
         });
         None

@@ -225,6 +225,7 @@ impl Walk<'_> {
             coverage,
             states: self.states,
             steps: self.runner.steps,
+            spared: self.runner.spared,
             executions: self.runner.executions,
             ends: self.ends.len() as u64,
             ends_hash: (hash.a, hash.b),
@@ -245,6 +246,7 @@ pub(crate) fn run(
     let caching = matches!(search.method, Method::Dfs { cache: true, .. } | Method::Bfs);
     machine.borrow_mut().determinism = (!caching).then(FpMap::default);
     let mut walk = walk(Runner::new(machine, program, rules), *search);
+    walk.runner.spare_clients(caching);
     let end = match search.method {
         Method::Dfs { cache, sleep } => dfs::search(&mut walk, cache, sleep),
         Method::Bfs => bfs::search(&mut walk, None),
@@ -275,6 +277,7 @@ pub(crate) fn run(
                 found
             };
             walk.runner.machine.borrow_mut().determinism = None;
+            walk.runner.spare_clients(false);
             let (steps, lines) = tell(&mut walk.runner, &trace);
             let clients = rules.clients.clone();
             Verdict::Counterexample(Box::new(Counterexample {
@@ -308,6 +311,7 @@ fn shorten(walk: &mut Walk<'_>, found: (Failure, Trace, bool)) -> (Failure, Trac
     const STATES: u64 = 2_000_000;
     const TIME: Duration = Duration::from_secs(20);
     walk.runner.machine.borrow_mut().determinism = None;
+    walk.runner.spare_clients(true);
     walk.search = walk
         .search
         .states(walk.states + STATES)

@@ -1,0 +1,74 @@
+//! The machine as it was at some step, to go back to. Futures can't be copied; where clients are not asked (see
+//! `tape`), this is all there is to a state.
+
+use super::chain::Chain;
+use super::client::ClientState;
+use super::{Machine, NodeState};
+use crate::fp::Fp;
+
+/// All that changes in an execution, but for memory, which takes its changes back.
+#[derive(Debug, Default)]
+pub(crate) struct Saved {
+    memory: usize,
+    chains: Vec<Chain>,
+    free: Vec<u16>,
+    clients: Vec<ClientState>,
+    nodes: Vec<NodeState>,
+    held: Vec<u32>,
+    allocated: Vec<u64>,
+    monitors: Vec<(&'static str, u32)>,
+    faults: (u8, u8),
+    step_count: u32,
+    history: Fp,
+    completed: Fp,
+}
+
+impl Machine {
+    /// Keeps the present state in `saved`, whose room is used again.
+    pub(crate) fn save(&self, saved: &mut Saved) {
+        saved.memory = self.mem.moment();
+        saved.chains.resize_with(self.chains.len(), Chain::default);
+        for (to, from) in saved.chains.iter_mut().zip(&self.chains) {
+            to.copy_from(from);
+        }
+        saved.free.clone_from(&self.free);
+        // Not the one that sets up.
+        let clients = usize::from(self.setup_client());
+        saved.clients.resize_with(clients, ClientState::default);
+        for (to, from) in saved.clients.iter_mut().zip(&self.clients) {
+            to.copy_from(from);
+        }
+        saved.nodes.clone_from(&self.nodes);
+        saved.held.clone_from(&self.held);
+        saved.allocated.clone_from(&self.allocated);
+        saved.monitors.clone_from(&self.monitors);
+        saved.faults = self.faults;
+        saved.step_count = self.step_count;
+        (saved.history, saved.completed) = (self.history, self.completed);
+    }
+
+    /// Goes back to `saved`, a state that the present execution went through.
+    pub(crate) fn restore(&mut self, saved: &Saved) {
+        self.mem.go_back(saved.memory);
+        // Chains made since are free, or will be made again.
+        for (to, from) in self.chains.iter_mut().zip(&saved.chains) {
+            to.copy_from(from);
+        }
+        self.free.clone_from(&saved.free);
+        for i in (saved.chains.len()..self.chains.len()).rev() {
+            self.chains[i].clear();
+            self.free.insert(0, i as u16);
+        }
+        for (to, from) in self.clients.iter_mut().zip(&saved.clients) {
+            to.copy_from(from);
+        }
+        self.nodes.clone_from(&saved.nodes);
+        self.held.clone_from(&saved.held);
+        self.allocated.clone_from(&saved.allocated);
+        self.monitors.clone_from(&saved.monitors);
+        self.faults = saved.faults;
+        self.step_count = saved.step_count;
+        (self.history, self.completed) = (saved.history, saved.completed);
+        self.failure = None;
+    }
+}

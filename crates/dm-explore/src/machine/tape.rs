@@ -1,0 +1,212 @@
+//! What a client did in one poll, as calls to the machine: done again without the client.
+//!
+//! A client is a function of what it observed, so one that stands where it stood before (`Machine::standing`) does what
+//! it did then. Searches that begin an execution anew for each path would otherwise spend most of their time polling
+//! futures through what is known.
+
+use dm_verbs::{ControlRequest, NodeId, Op, Wqe};
+
+use super::Machine;
+use super::client::Status;
+use crate::fp::Fp;
+use crate::step::{Answers, Step, StepKind};
+use crate::verdict::Failure;
+
+/// One call. Chains are named by their place among those that the client has open: their numbers depend on the path.
+#[derive(Clone, Debug)]
+pub(crate) enum Call {
+    /// It was in sections on shared state.
+    Sections,
+    Open(NodeId),
+    /// A request; a WRITE's payload lies in the tape.
+    Push(u16, Request),
+    Ring(u16),
+    Await(u16),
+    Close(u16),
+    Deferred,
+    Control(ControlRequest, bool),
+    Local(bool),
+    Pause(bool),
+    Mark,
+    Rewind(u64),
+    Rng(u32),
+    Answer,
+    Begin(Fp),
+    End(Fp),
+    Pending,
+    Enter(&'static str, u32),
+    Leave(&'static str),
+    Output(u64),
+    Forget,
+    Fail(Box<Failure>),
+}
+
+/// A request whose payload, if it is a WRITE, are these bytes of the tape.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    op: Op<'static>,
+    fence: bool,
+    data: (u32, u32),
+}
+
+/// One poll (or drop) of a client.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tape {
+    pub(crate) calls: Vec<Call>,
+    data: Vec<u8>,
+    /// Whether what it did depends on what its compute node shares.
+    pub(crate) looked: bool,
+    pub(crate) end: Option<Status>,
+    pub(crate) panic: Option<String>,
+    /// Clients whose wakers it called.
+    pub(crate) woken: u64,
+    /// What its compute node's shared state was afterwards, if it says so itself.
+    pub(crate) told: Option<u64>,
+}
+
+impl Tape {
+    fn keep(&mut self, wqe: Wqe<'_>) -> Request {
+        let from = self.data.len() as u32;
+        let op = match wqe.op {
+            Op::Write { at, bytes } => {
+                self.data.extend_from_slice(bytes);
+                Op::Write { at, bytes: &[] }
+            }
+            Op::Read { at, len } => Op::Read { at, len },
+            Op::Word { at } => Op::Word { at },
+            Op::Cas { at, compare, swap } => Op::Cas { at, compare, swap },
+            Op::MaskedCas { at, masked } => Op::MaskedCas { at, masked },
+            Op::Faa { at, add } => Op::Faa { at, add },
+        };
+        Request {
+            op,
+            fence: wqe.fence,
+            data: (from, self.data.len() as u32),
+        }
+    }
+
+    fn wqe<'t>(&'t self, request: &Request) -> Wqe<'t> {
+        let op = match request.op {
+            Op::Write { at, .. } => {
+                let (from, to) = request.data;
+                let bytes = &self.data[from as usize..to as usize];
+                Op::Write { at, bytes }
+            }
+            other => other,
+        };
+        Wqe {
+            op,
+            fence: request.fence,
+        }
+    }
+}
+
+impl Machine {
+    #[inline]
+    pub(super) fn note(&mut self, call: Call) {
+        if let Some(tape) = &mut self.tape {
+            tape.calls.push(call);
+        }
+    }
+
+    /// The name of chain `i`, if anybody listens.
+    #[inline]
+    pub(super) fn note_chain(&mut self, i: u16, call: impl FnOnce(u16) -> Call) {
+        if let Some(tape) = &mut self.tape {
+            let open = &self.clients[usize::from(self.chains[usize::from(i)].client)].open;
+            let name = open.iter().position(|&x| x == i).unwrap_or(usize::from(u16::MAX));
+            tape.calls.push(call(name as u16));
+        }
+    }
+
+    #[inline]
+    pub(super) fn note_push(&mut self, i: u16, wqe: Wqe<'_>) {
+        if let Some(mut tape) = self.tape.take() {
+            let request = tape.keep(wqe);
+            self.tape = Some(tape);
+            self.note_chain(i, |name| Call::Push(name, request));
+        }
+    }
+
+    /// Where the client of `step` stands when it is about to be polled: what it does next is a function of this, of
+    /// what its compute node shares, if it looks, and of nothing else.
+    pub(crate) fn standing(&self, step: Step, answers: Answers) -> Fp {
+        let client = &self.clients[usize::from(step.client)];
+        let mut f = self.client_hash(usize::from(step.client));
+        let kind = match step.kind {
+            StepKind::Start => 1,
+            StepKind::Local => 2,
+            StepKind::Control => 3,
+            StepKind::Wake => 4,
+            StepKind::Unit { .. } => 5,
+            StepKind::Cancel => 6,
+            StepKind::Crash | StepKind::Lose => 7,
+        };
+        let granted = u64::from(client.granted_local) | u64::from(client.granted_pause) << 1;
+        f.fold(kind | granted << 4 | u64::from(answers.count) << 8);
+        f.fold(answers.bits);
+        if let Some(reply) = &client.reply {
+            f.fold2(Fp::of(reply));
+        }
+        if let Some(e) = &client.deferred {
+            f.fold2(Fp::bytes(format!("{e:?}").as_bytes()));
+        }
+        f
+    }
+
+    /// The same for one that looks at what its compute node shares.
+    pub(crate) fn standing_with_node(&self, mut standing: Fp, client: u8) -> Fp {
+        let node = self.clients[usize::from(client)].node;
+        standing.fold2(self.nodes[usize::from(node)].chain);
+        standing
+    }
+
+    /// Client `c`, entered, does all that again.
+    pub(crate) fn perform(&mut self, c: u8, tape: &Tape) {
+        for call in &tape.calls {
+            self.perform_call(c, call, tape);
+        }
+    }
+
+    fn perform_call(&mut self, c: u8, call: &Call, tape: &Tape) {
+        let named = |m: &Self, name: u16| m.clients[usize::from(c)].open[usize::from(name)];
+        match *call {
+            Call::Sections => self.saw_sections(c),
+            Call::Open(node) => drop(self.open(c, node.0)),
+            Call::Push(name, ref request) => {
+                let i = named(self, name);
+                self.push(i, tape.wqe(request));
+            }
+            Call::Ring(name) => {
+                let i = named(self, name);
+                self.ring(c, i);
+            }
+            Call::Await(name) => {
+                let i = named(self, name);
+                let _ = self.poll_chain(c, i);
+            }
+            Call::Close(name) => {
+                let i = named(self, name);
+                self.close(i);
+            }
+            Call::Deferred => drop(self.take_deferred(c)),
+            Call::Control(ref request, again) => {
+                let _ = self.poll_control(c, request, &mut u64::from(again));
+            }
+            Call::Local(again) => drop(self.poll_local(c, &mut u64::from(again))),
+            Call::Pause(again) => drop(self.poll_pause(c, &mut u64::from(again))),
+            Call::Mark => drop(self.mark(c)),
+            Call::Rewind(mark) => self.rewind(c, mark),
+            Call::Rng(stream) => drop(self.rng(c, stream)),
+            Call::Answer => drop(self.answer(c)),
+            Call::Begin(op) => self.begin_operation(c, op),
+            Call::End(ret) => self.end_operation(c, ret),
+            Call::Pending => self.leave_pending(c),
+            Call::Enter(name, limit) => self.monitor_enter(c, name, limit),
+            Call::Leave(name) => self.monitor_leave(c, name),
+            Call::Output(value) => self.output(c, value),
+            Call::Forget => self.forget(c),
+            Call::Fail(ref failure) => drop(self.failure.get_or_insert_with(|| (**failure).clone())),
+        }
+    }
+}
