@@ -1,0 +1,50 @@
+//! L12: an atomic that is carried out twice.
+
+use dm_explore::{Knobs, Model};
+use dm_verbs::Verbs;
+
+use super::{Bare, OK, sides, word};
+use crate::{Entry, Explorable, How, Kind, Knob, Setting, matrix};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "L12",
+    kind: Kind::Litmus,
+    source: "Varuna (failover to another queue pair carries out again what the first had done)",
+    about: "The CAS that takes a lock is carried out once more, at any time, by another queue pair. With a count of \
+            releases in the compared word the second one fails; with a lock bit alone it takes a freed lock for nobody.",
+    cases: || {
+        let all = matrix(&Knobs::weak(), &[Knob::AtomicVsWrite]);
+        let mut cases = sides("lock bit alone", How::Invariant, all.clone(), |_| true);
+        cases.extend(sides("whole word with a count", How::Invariant, all, |_| false));
+        cases
+    },
+    published: None,
+    mutants: &[],
+    build,
+};
+
+fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
+    let lock = word(0, 0, 0);
+    let held = 1u64;
+    // The freed word: the same as before, or one release further.
+    let freed = if s.shape == "lock bit alone" { 0 } else { 1 << 8 };
+    let model = Model::new(s.title.clone()).place(lock, 8, "lock").invariant(
+        "the lock is free at the end",
+        move |end| match end.word(lock) & 1 {
+            0 => Ok(()),
+            _ => Err("it is held, by nobody".to_owned()),
+        },
+    );
+    let client = move |c: Bare| async move {
+        // Its own tag means that the duplicate came first.
+        let old = c.verbs().cas(lock, 0, held).await.expect(OK);
+        c.check(old == 0 || old == held, || format!("the lock said {old}"));
+        c.output(c.verbs().cas(lock, held, freed).await.expect(OK));
+    };
+    let duplicate = move |c: Bare| async move { c.output(c.verbs().cas(lock, 0, held).await.expect(OK)) };
+    Box::new(
+        model
+            .client("client", 0, client)
+            .client("duplicate", 1, duplicate),
+    )
+}
