@@ -9,7 +9,7 @@ use crate::cell::{Cell, Kind, Plan, Undo};
 use crate::guard::{Guard, Taken};
 use crate::local::{Handed, LocalLockTable, Turn};
 use crate::packed::{PackedTickets, PackedTurn};
-use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockId, LockOptions};
+use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockFlaws, LockId, LockOptions};
 
 /// Hierarchical on-chip locks (Sherman §4.3): the global table, and the local table of this compute node. One per
 /// compute node and pool, shared by its clients; all clients of a pool need equal tables and, for flaws that change
@@ -50,11 +50,17 @@ impl Locks {
     /// With these options over these tables.
     pub fn new(options: LockOptions, table: GlobalLockTable) -> Self {
         let locks = table.words() * options.lanes() as usize;
-        let local = match (options.flaws.packed_tickets, options.local) {
-            (Some(width), _) => LocalTable::Packed(PackedTickets::new(width)),
-            (None, Local::Off) => LocalTable::Off,
-            (None, Local::Spin) => LocalTable::Spin(LocalLockTable::for_locks(0, locks)),
-            (None, Local::Queue { handover_max }) => {
+        let LockFlaws {
+            packed_tickets,
+            narrow_tickets,
+            ..
+        } = options.flaws;
+        let local = match (packed_tickets, narrow_tickets, options.local) {
+            (Some(width), ..) => LocalTable::Packed(PackedTickets::new(width, true)),
+            (_, Some(width), _) => LocalTable::Packed(PackedTickets::new(width, false)),
+            (.., Local::Off) => LocalTable::Off,
+            (.., Local::Spin) => LocalTable::Spin(LocalLockTable::for_locks(0, locks)),
+            (.., Local::Queue { handover_max }) => {
                 LocalTable::Queue(LocalLockTable::for_locks(handover_max, locks))
             }
         };

@@ -50,6 +50,9 @@ pub struct LockFlaws {
     /// T-S6: the local lock is a packed ticket word whose two fields have this many bits, and the count of tickets
     /// carries into the number being served. Replaces [`LockOptions::local`]. 1 to 32.
     pub packed_tickets: Option<u32>,
+    /// T-R4: the local lock draws tickets of this many bits, and lets in whoever has the number being served: with
+    /// 2^bits clients ahead of it, one more is let in beside the holder. Replaces [`LockOptions::local`]. 1 to 32.
+    pub narrow_tickets: Option<u32>,
     /// T-S13: four 16-bit locks in a word (Sherman §4.3), no epoch, count or payload. A release by 2-byte WRITE
     /// beside a CAS on another lane of the word is lost where the two are not serialised.
     pub lanes16: bool,

@@ -1,14 +1,17 @@
-//! T-S6, as published: a local ticket lock whose two fields share a word, one carrying into the other.
+//! Local ticket locks as published: T-S6, whose two fields share a word, one carrying into the other; and T-R4, whose
+//! fields are narrower than its queue.
 
 use dm_sync::{Fingerprint, Mutex, fingerprint_unordered};
 
 use crate::LockId;
 
 /// Ticket locks of `width` bits per field: the low field counts tickets drawn, the high one says which is served.
-/// Drawing adds 1 to the whole word, so the 2^width-th ticket also moves the served number on.
+/// With `carries`, drawing adds 1 to the whole word, so the 2^width-th ticket also moves the served number on (T-S6);
+/// without, the fields wrap apart, and the 2^width-th waiter draws the number that is being served (T-R4).
 #[derive(Debug)]
 pub(crate) struct PackedTickets {
     width: u32,
+    carries: bool,
     words: Mutex<Words>,
 }
 
@@ -16,10 +19,11 @@ pub(crate) struct PackedTickets {
 struct Words(Vec<(LockId, u64)>);
 
 impl PackedTickets {
-    pub(crate) fn new(width: u32) -> Self {
+    pub(crate) fn new(width: u32, carries: bool) -> Self {
         assert!((1..=32).contains(&width), "packed tickets have 1 to 32 bits");
         Self {
             width,
+            carries,
             words: Mutex::default(),
         }
     }
@@ -43,8 +47,13 @@ impl PackedTickets {
         self.with(id, |word| {
             let ticket = self.field(*word, 0);
             let served = self.field(*word, self.width) == ticket;
-            // The flaw: the carry out of the low field.
-            *word = word.wrapping_add(1);
+            if self.carries {
+                // The flaw: the carry out of the low field.
+                *word = word.wrapping_add(1);
+            } else {
+                // The other flaw: the number may be some waiter's already, or the holder's.
+                *word = *word - ticket + self.field(ticket + 1, 0);
+            }
             (ticket, served)
         })
     }
@@ -91,8 +100,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_full_queue_draws_the_number_that_is_served() {
+        let table = PackedTickets::new(2, false);
+        let id = LockId {
+            node: NodeId(0),
+            index: 0,
+        };
+        assert_eq!(table.draw(id), (0, true));
+        for waiter in 1..4 {
+            assert_eq!(table.draw(id), (waiter, false));
+        }
+        assert_eq!(table.draw(id), (0, true), "two are inside");
+    }
+
+    #[test]
     fn the_carry_lets_two_in_and_then_nobody() {
-        let table = PackedTickets::new(2);
+        let table = PackedTickets::new(2, true);
         let id = LockId {
             node: NodeId(0),
             index: 0,

@@ -113,6 +113,8 @@ pub struct Case {
     pub knobs: Knobs,
     /// What must come out.
     pub expect: Expect,
+    /// The other way in which it may fail: which run is found first is the search's choice.
+    pub or: Option<How>,
     /// When it is run.
     pub size: Size,
 }
@@ -124,6 +126,7 @@ impl Case {
             shape,
             knobs,
             expect: Expect::Holds,
+            or: None,
             size: Size::Check,
         }
     }
@@ -134,6 +137,13 @@ impl Case {
             expect: Expect::Fails(how),
             ..Self::holds(shape, knobs)
         }
+    }
+
+    /// The same, which may also fail in this way.
+    #[must_use]
+    pub fn or(mut self, how: How) -> Self {
+        self.or = Some(how);
+        self
     }
 
     /// The same, run by night only.

@@ -27,7 +27,10 @@ impl Ran {
     pub fn judge(&self) -> Result<(), String> {
         let as_expected = match (self.case.expect, &self.verdict) {
             (Expect::Holds, Verdict::Pass(_)) => true,
-            (Expect::Fails(how), Verdict::Counterexample(found)) => How::of(&found.failure) == Some(how),
+            (Expect::Fails(how), Verdict::Counterexample(found)) => {
+                let found = How::of(&found.failure);
+                found == Some(how) || found.is_some() && found == self.case.or
+            }
             _ => false,
         };
         if as_expected {

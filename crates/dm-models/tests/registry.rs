@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dm_explore::{Search, Verdict};
-use dm_models::{Case, Entry, Expect, Size, Variant, all, find};
+use dm_models::{Case, Entry, Expect, Kind, Size, Variant, all, find};
 
 fn check_cases(entry: &Entry, variant: Variant) -> Vec<(usize, Case)> {
     let cases = entry.cases_of(variant).into_iter().enumerate();
@@ -37,7 +37,7 @@ fn every_entry_has_something_that_fails_and_a_case_of_check_size() {
     }
 }
 
-/// Every case of check size of the entries that the test's name picks, each judged.
+/// Every case of check size of these entries, each judged.
 fn judge(picked: impl Fn(&Entry) -> bool) {
     let mut wrong = Vec::new();
     for entry in all().filter(|e| picked(e)) {
@@ -54,6 +54,26 @@ fn judge(picked: impl Fn(&Entry) -> bool) {
 }
 
 #[test]
-fn verdicts_are_as_the_registry_says() {
-    judge(|_| true);
+fn litmus_tests_are_as_the_registry_says() {
+    judge(|e| e.kind == Kind::Litmus);
+}
+
+#[test]
+fn locks_are_as_the_registry_says() {
+    judge(|e| e.kind == Kind::Lock);
+}
+
+#[test]
+fn nodes_are_as_the_registry_says() {
+    judge(|e| e.kind == Kind::Node);
+}
+
+#[test]
+fn trees_are_as_the_registry_says() {
+    judge(|e| e.kind == Kind::Tree);
+}
+
+#[test]
+fn crashes_are_as_the_registry_says() {
+    judge(|e| e.kind == Kind::Crash);
 }

@@ -147,6 +147,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 handover_before_write_back: flaws.handover_before_write_back,
                 packed_tickets: flaws.packed_tickets,
                 lanes16: flaws.lanes16,
+                ..LockFlaws::default()
             },
             place: if options.on_chip {
                 LockPlace::Chip

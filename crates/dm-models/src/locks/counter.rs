@@ -22,7 +22,23 @@ pub(crate) struct Adders {
     /// Adds of each client, by its number; the last counts for all further ones.
     pub(crate) adds: &'static [u32],
     pub(crate) read: Read,
+    /// Whether operations are recorded, and their results must be explained. Else the sum at the end must be right:
+    /// far fewer states, for states differ by their history too.
+    pub(crate) recorded: bool,
     pub(crate) options: LockOptions,
+}
+
+impl Default for Adders {
+    /// Two clients of one compute node add once each, by lock-and-read, recorded.
+    fn default() -> Self {
+        Self {
+            on: &[0, 0],
+            adds: &[1],
+            read: Read::Along,
+            recorded: true,
+            options: LockOptions::default(),
+        }
+    }
 }
 
 /// The node that holds the counter: its first word.
@@ -45,7 +61,7 @@ pub(crate) fn lock_word(place: LockPlace) -> Place {
 
 /// The compute nodes of a shape: `2x3` is two compute nodes with three clients each.
 pub(crate) fn compute_nodes(shape: &str) -> &'static [u16] {
-    match shape.split(' ').next() {
+    match shape.split([' ', ',']).next() {
         Some("1x2") => &[0, 0],
         Some("2x1") => &[0, 1],
         Some("1x3") => &[0, 0, 0],
@@ -63,22 +79,30 @@ impl Adders {
     pub(crate) fn model(self, title: String) -> Model<Locks, Counter> {
         let word = lock_word(self.options.place);
         let options = self.options;
+        let adds_of = move |i: usize| self.adds[i.min(self.adds.len() - 1)];
+        let sum: u64 = (0..self.on.len()).map(|i| u64::from(adds_of(i))).sum();
         let mut model = Model::new(title)
             .shared(move |_| Locks::new(options, one_lock(options.place)))
             .fingerprint(Fingerprint::fingerprint)
             .spec(Counter(0))
             .place(node(), 8, "counter")
             .place(word, 8, "lock")
+            .invariant("every add counted", move |end| match end.word(node()) {
+                n if n == sum => Ok(()),
+                n => Err(format!("{n} of {sum}")),
+            })
             .invariant("the lock is free at the end", move |end| free(end.word(word)));
         for (i, &on) in self.on.iter().enumerate() {
             let name = char::from(b'A' + i as u8).to_string();
-            let adds = self.adds[i.min(self.adds.len() - 1)];
+            let adds = adds_of(i);
             model = model.client(name, on, move |c| async move {
                 for _ in 0..adds {
-                    c.op(CounterOp::Add(1), async {
-                        add(&c, self.read).await.expect("no faults in this model")
-                    })
-                    .await;
+                    let adding = async { add(&c, self.read).await.expect("no faults in this model") };
+                    if self.recorded {
+                        c.op(CounterOp::Add(1), adding).await;
+                    } else {
+                        adding.await;
+                    }
                     c.forget();
                 }
             });

@@ -1,67 +1,160 @@
-//! Hierarchical on-chip locks, in all variants.
+//! Hierarchical on-chip locks in every variant: queue with and without handover, spinning, no local lock, words in
+//! host memory.
 
 use dm_explore::Knobs;
-use dm_lock::{Local, LockOptions};
+use dm_lock::{Local, LockOptions, LockPlace};
 use dm_verbs::Capability;
 
 use super::counter::{Adders, Read, compute_nodes};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
+const SOURCE: &str = "Sherman §4.3, Figure 6";
+
 /// FIFO queue and handover, words on the chip.
 pub(crate) const QUEUE: Entry = Entry {
     name: "hocl",
     kind: Kind::Lock,
-    source: "Sherman §4.3, Figure 6",
-    about: "Adds under hierarchical on-chip locks: local queue, handover, lock-and-read, combined unlock.",
+    source: SOURCE,
+    about: "Adds under hierarchical on-chip locks: FIFO queue, handover, lock-and-read, combined unlock.",
     cases,
     published: None,
-    mutants: &[Twin {
-        name: "read-first",
-        about: "lock-and-read in one chain on a card that may serve the READ first",
-        cases: || {
-            vec![Case::fails(
-                How::NotLinearizable,
-                "2x1",
-                Knobs::weak().pretend(Capability::CasThenReadInOrder),
-            )]
-        },
-    }],
-    build: queue,
+    mutants: MUTANTS,
+    build: |s| build(s, LockOptions::default()),
 };
 
+pub(crate) const NO_HANDOVER: Entry = Entry {
+    name: "hocl-queue",
+    about: "The same without handover: the local queue only orders who goes for the remote lock.",
+    build: |s| {
+        let local = Local::Queue { handover_max: 0 };
+        build(
+            s,
+            LockOptions {
+                local,
+                ..LockOptions::default()
+            },
+        )
+    },
+    cases: fewer_cases,
+    ..QUEUE
+};
+
+pub(crate) const SPIN: Entry = Entry {
+    name: "hocl-spin",
+    about: "The same with a local lock that is spun on.",
+    build: |s| {
+        let local = Local::Spin;
+        build(
+            s,
+            LockOptions {
+                local,
+                ..LockOptions::default()
+            },
+        )
+    },
+    cases: fewer_cases,
+    ..QUEUE
+};
+
+pub(crate) const OFF: Entry = Entry {
+    name: "hocl-flat",
+    source: "Sherman §3.2 (FG)",
+    about: "The same without local locks: every client tries the remote lock.",
+    build: |s| {
+        let local = Local::Off;
+        build(
+            s,
+            LockOptions {
+                local,
+                ..LockOptions::default()
+            },
+        )
+    },
+    cases: fewer_cases,
+    ..QUEUE
+};
+
+pub(crate) const HOST: Entry = Entry {
+    name: "hocl-host",
+    about: "The same as `hocl` with lock words in host memory.",
+    build: |s| {
+        let place = LockPlace::Host;
+        build(
+            s,
+            LockOptions {
+                place,
+                ..LockOptions::default()
+            },
+        )
+    },
+    cases: fewer_cases,
+    ..QUEUE
+};
+
+const MUTANTS: &[Twin] = &[Twin {
+    name: "read-first",
+    about: "locks and reads in one chain on a card that may serve the READ first",
+    cases: || {
+        let forced = Knobs::weak().pretend(Capability::CasThenReadInOrder);
+        vec![Case::fails(How::NotLinearizable, "2x1", forced)]
+    },
+}];
+
+/// All shapes, the small ones on the whole matrix.
 fn cases() -> Vec<Case> {
-    let knobs = [
-        Knob::CasThenRead,
-        Knob::AtomicVsWrite,
-        Knob::ChipOrder,
-        Knob::Masked,
-    ];
-    let full = matrix(&Knobs::weak(), &knobs);
-    let shapes = ["1x2", "2x1", "1x2 apart", "2x1 apart"].into_iter();
-    shapes
-        .flat_map(|shape| full.iter().map(move |k| Case::holds(shape, k.clone())))
-        .collect()
+    let some = matrix(&Knobs::weak(), &[Knob::CasThenRead, Knob::AtomicVsWrite]);
+    let mut cases = fewer_cases();
+    let mut add = |shape, knobs: &[Knobs]| cases.extend(knobs.iter().map(|k| Case::holds(shape, k.clone())));
+    for shape in ["1x2 apart", "2x1 apart"] {
+        add(shape, &every());
+    }
+    for shape in ["1x2 twice", "2x1 twice", "1x3", "2+1"] {
+        add(shape, &some);
+    }
+    for shape in ["1x3 twice counted", "2x2 twice counted", "3x2 counted"] {
+        cases.extend(two().map(|k| Case::holds(shape, k).nightly()));
+    }
+    cases
 }
 
-fn queue(s: &Setting<'_>) -> Box<dyn Explorable> {
-    build(
-        s,
-        LockOptions {
-            local: Local::Queue { handover_max: 1 },
-            ..LockOptions::default()
-        },
+/// The same for what differs in one technique.
+fn fewer_cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for shape in ["1x2", "2x1"] {
+        cases.extend(every().into_iter().map(|k| Case::holds(shape, k)));
+    }
+    for shape in ["1x2 twice", "2x1 twice", "1x3", "2+1", "2x2 counted"] {
+        cases.extend(two().map(|k| Case::holds(shape, k)));
+    }
+    cases
+}
+
+fn every() -> Vec<Knobs> {
+    matrix(
+        &Knobs::weak(),
+        &[
+            Knob::CasThenRead,
+            Knob::AtomicVsWrite,
+            Knob::ChipOrder,
+            Knob::Masked,
+        ],
     )
+}
+
+fn two() -> impl Iterator<Item = Knobs> {
+    [Knobs::weak(), Knobs::declared()].into_iter()
 }
 
 fn build(s: &Setting<'_>, options: LockOptions) -> Box<dyn Explorable> {
     let adders = Adders {
         on: compute_nodes(s.shape),
-        adds: &[1],
-        read: if s.shape.ends_with("apart") {
+        adds: if s.shape.contains("twice") { &[2] } else { &[1] },
+        read: if s.shape.contains("apart") {
             Read::Apart
         } else {
             Read::Along
         },
+        recorded: !s.shape.contains("counted"),
         options,
     };
     Box::new(adders.model(s.title.clone()))

@@ -1,10 +1,31 @@
-//! Models of locks: the shipped `dm-lock`, over a counter.
+//! Models of locks: the shipped `dm-lock`, mostly over a counter.
 
+mod cancelled;
 mod counter;
+mod handover;
 mod hocl;
+mod release;
+mod sets;
+mod t_r4;
+mod t_s13;
 mod t_s3;
+mod t_s6;
 
 use crate::Entry;
 
 /// In the order listed.
-pub(crate) const ENTRIES: &[Entry] = &[hocl::QUEUE, t_s3::ENTRY];
+pub(crate) const ENTRIES: &[Entry] = &[
+    hocl::QUEUE,
+    hocl::NO_HANDOVER,
+    hocl::SPIN,
+    hocl::OFF,
+    hocl::HOST,
+    handover::ENTRY,
+    release::ENTRY,
+    sets::ENTRY,
+    cancelled::ENTRY,
+    t_s3::ENTRY,
+    t_s6::ENTRY,
+    t_s13::ENTRY,
+    t_r4::ENTRY,
+];

@@ -3,7 +3,7 @@
 use dm_explore::Knobs;
 use dm_lock::{LockFlaws, LockOptions};
 
-use super::counter::{Adders, Read, compute_nodes};
+use super::counter::{Adders, compute_nodes};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -41,12 +41,11 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     };
     let adders = Adders {
         on: compute_nodes(s.shape),
-        adds: &[1],
-        read: Read::Along,
         options: LockOptions {
             flaws,
             ..LockOptions::default()
         },
+        ..Adders::default()
     };
     Box::new(adders.model(s.title.clone()))
 }

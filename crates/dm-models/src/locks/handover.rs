@@ -1,0 +1,75 @@
+//! The bound on handovers in a row.
+
+use dm_explore::{Client, Knobs, Model, NoSpec};
+use dm_lock::{Local, LockOptions, LockPlace, Locks};
+use dm_sync::Fingerprint;
+use dm_verbs::Verbs;
+
+use super::counter::{compute_nodes, lock_word, node, one_lock};
+use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
+
+const MAX: u32 = 1;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "handover-bound",
+    kind: Kind::Lock,
+    source: "Sherman §4.3 (MAX_DEPTH); docs/protocol/lock.md L12",
+    about: "The guarded node counts how often in a row its lock came by handover: never more often than the bound, \
+            here 1. Whoever is outside gets a chance after it.",
+    cases: || {
+        let all = matrix(&Knobs::weak(), &[Knob::CasThenRead, Knob::AtomicVsWrite]);
+        let three = all.into_iter().map(|k| Case::holds("1x3", k));
+        three
+            .chain([Case::holds("1x3 twice", Knobs::declared()).nightly()])
+            .collect()
+    },
+    published: None,
+    mutants: &[Twin {
+        name: "one-more",
+        about: "one handover more than the bound that is checked",
+        cases: || vec![Case::fails(How::Check, "1x3", Knobs::weak())],
+    }],
+    build,
+};
+
+fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
+    let handover_max = if s.mutant("one-more") { MAX + 1 } else { MAX };
+    let options = LockOptions {
+        local: Local::Queue { handover_max },
+        ..LockOptions::default()
+    };
+    let times = if s.shape.ends_with("twice") { 2 } else { 1 };
+    let mut model: Model<Locks, NoSpec> = Model::new(s.title.clone())
+        .shared(move |_| Locks::new(options, one_lock(LockPlace::Chip)))
+        .fingerprint(Fingerprint::fingerprint)
+        .place(node(), 8, "handovers in a row")
+        .place(lock_word(LockPlace::Chip), 8, "lock");
+    for (i, &on) in compute_nodes(s.shape).iter().enumerate() {
+        let name = char::from(b'A' + i as u8).to_string();
+        model = model.client(name, on, move |c: Client<Locks, NoSpec>| async move {
+            for _ in 0..times {
+                count(&c).await;
+                c.forget();
+            }
+        });
+    }
+    Box::new(model)
+}
+
+async fn count(c: &Client<Locks, NoSpec>) {
+    let v = c.verbs();
+    let locked = c.shared().lock_and_read(v, node(), node(), 8).await;
+    let (guard, bytes) = locked.expect("no faults in this model");
+    let mut before = [0; 8];
+    before.copy_from_slice(&bytes);
+    let in_a_row = if guard.handed_over() {
+        u64::from_le_bytes(before) + 1
+    } else {
+        0
+    };
+    c.check(in_a_row <= u64::from(MAX), || {
+        format!("{in_a_row} handovers in a row")
+    });
+    let data = v.chain(node().node()).write_word(node(), in_a_row);
+    guard.write_back(data).await.expect("no faults in this model");
+}
