@@ -25,6 +25,7 @@
 //! What a case holds, it holds within its bounds and under its knobs: `dm-explore` says what a pass assumes.
 #![forbid(unsafe_code)]
 
+mod crash;
 mod entry;
 mod litmus;
 mod locks;
@@ -39,9 +40,15 @@ pub use run::Ran;
 
 /// All entries, in the order of the page.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
-    [litmus::ENTRIES, locks::ENTRIES, nodes::ENTRIES, tree::ENTRIES]
-        .into_iter()
-        .flatten()
+    [
+        litmus::ENTRIES,
+        locks::ENTRIES,
+        nodes::ENTRIES,
+        tree::ENTRIES,
+        crash::ENTRIES,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The entry of that name, whatever its case.

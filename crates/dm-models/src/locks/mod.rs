@@ -11,6 +11,8 @@ mod t_s13;
 mod t_s3;
 mod t_s6;
 
+pub(crate) use counter::{compute_nodes, lock_word, node, one_lock};
+
 use crate::Entry;
 
 /// In the order listed.

@@ -1,0 +1,161 @@
+//! A client dies at any step on its way through a lock.
+
+use dm_explore::{Client, Counter, CounterOp, Knobs, Model, Retries};
+use dm_lock::{LockError, LockOptions, LockPlace, LockWord, Locks};
+use dm_sync::Fingerprint;
+use dm_verbs::{ClientId, Exhausted, RemotePtr, Verbs, Why};
+
+use crate::locks::{compute_nodes, lock_word, node, one_lock};
+use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
+
+/// Where the first client stands, as it notes it.
+const STAGES: [&str; 5] = [
+    "not asked for it",
+    "taking it",
+    "holding it",
+    "giving it back",
+    "gave it back",
+];
+/// What the word carries besides: must survive whoever dies.
+const PAYLOAD: u32 = 7;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "holder-dies",
+    kind: Kind::Crash,
+    source: "docs/protocol/lock.md L2, For a takeover",
+    about: "One of two clients dies at any step; what it had posted lands, in part or not at all. The other gets the \
+            lock, or ends in `LockError::Held` with its place and the dead owner, never later and never by waiting \
+            for ever; the word keeps its payload, and no finished add is lost. The lock stays held if the client died \
+            taking, holding or giving back, and never if it had not asked for the lock or had returned. A waiter on \
+            the dead client's own compute node waits for ever: the clients of one process die together.",
+    cases,
+    published: None,
+    mutants: &[Twin {
+        name: "no-budget",
+        about: "the lock is waited for without a budget",
+        cases: || vec![Case::fails(How::Stuck, "2x1, any step", Knobs::weak().crashes(1))],
+    }],
+    build,
+};
+
+fn cases() -> Vec<Case> {
+    let dying = |mut k: Knobs| {
+        k.retries = Retries::Bounded(2);
+        k.crashes(1)
+    };
+    let all = matrix(
+        &Knobs::weak(),
+        &[
+            Knob::CasThenRead,
+            Knob::AtomicVsWrite,
+            Knob::ChipOrder,
+            Knob::Masked,
+        ],
+    );
+    let mut cases: Vec<Case> = all
+        .into_iter()
+        .map(|k| Case::holds("2x1, any step", dying(k)))
+        .collect();
+    for knobs in [dying(Knobs::weak()), dying(Knobs::declared())] {
+        cases.push(Case::holds("2x1, not asked for it", knobs.clone()));
+        for shape in ["2x1, taking it", "2x1, holding it", "2x1, giving it back"] {
+            cases.push(Case::fails(How::Invariant, shape, knobs.clone()));
+        }
+        cases.push(Case::holds("2x1, gave it back", knobs.clone()));
+        cases.push(Case::fails(How::Stuck, "1x2, any step", knobs));
+    }
+    cases
+}
+
+fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
+    let options = LockOptions::default();
+    let masked = s.knobs.masked_atomics;
+    let word = lock_word(LockPlace::Chip);
+    let stage = STAGES
+        .iter()
+        .position(|stage| s.shape.ends_with(stage))
+        .map(|i| i as u64);
+    let mut model = Model::new(s.title.clone())
+        .shared(move |_| Locks::new(options, one_lock(LockPlace::Chip)))
+        .fingerprint(Fingerprint::fingerprint)
+        .spec(Counter(0))
+        .place(node(), 8, "counter")
+        .place(word, 8, "lock")
+        .setup(move |v| async move {
+            let free = LockWord {
+                payload: PAYLOAD,
+                ..LockWord::default()
+            };
+            v.load(word, &free.pack().to_le_bytes()).expect("setting up");
+        })
+        .invariant("the word is sound", move |end| {
+            let word = LockWord::unpack(end.word(word));
+            let owner_died = word.locked && end.crashed(usize::from(word.owner) - 1);
+            if word.payload == PAYLOAD && (owner_died || !word.locked) {
+                return Ok(());
+            }
+            Err(format!("it is {word}"))
+        })
+        .invariant("whoever dies here leaves the lock free", move |end| {
+            let died_here = end.crashed(0) && end.outputs(0).last() == stage.as_ref();
+            let word = LockWord::unpack(end.word(word));
+            if died_here && word.locked && word.owner == 1 {
+                return Err(format!("it is {word}"));
+            }
+            Ok(())
+        });
+    for (i, &on) in compute_nodes(s.shape).iter().enumerate() {
+        let name = char::from(b'A' + i as u8).to_string();
+        model = model.client(name, on, move |c: Client<Locks, Counter>| async move {
+            c.try_op(CounterOp::Add(1), async {
+                let other = ClientId(2 - i as u16);
+                match add(&c, node()).await {
+                    Ok(old) => Some(old),
+                    Err(e) => {
+                        c.check(names(&e, other, masked), || {
+                            format!("the error does not name the holder: {e}")
+                        });
+                        None
+                    }
+                }
+            })
+            .await;
+        });
+    }
+    Box::new(model)
+}
+
+/// Whether the error names the lock's place and, as its owner, `holder`. Without masked atomics a budget may also be
+/// used up by races over a free word.
+fn names(e: &LockError, holder: ClientId, masked: bool) -> bool {
+    let LockError::Held(Exhausted { at, why, .. }) = e else {
+        return false;
+    };
+    let named = match *why {
+        Why::LockHeld { word } => {
+            let word = LockWord::unpack(word);
+            word.locked && word.owner == holder.0
+        }
+        why => why == Why::Raced && !masked,
+    };
+    named && *at == lock_word(LockPlace::Chip)
+}
+
+/// Adds one, noting each stage.
+async fn add(c: &Client<Locks, Counter>, node: RemotePtr) -> Result<u64, LockError> {
+    let v = c.verbs();
+    c.output(0);
+    v.word(node).await?;
+    c.output(1);
+    let guard = c.shared().lock(v, node).await?;
+    c.output(2);
+    let old = v.word(node).await?;
+    c.output(3);
+    guard
+        .write_back(v.chain(node.node()).write_word(node, old + 1))
+        .await?;
+    c.output(4);
+    // Somewhere to die behind it.
+    v.word(node).await?;
+    Ok(old)
+}

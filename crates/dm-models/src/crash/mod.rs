@@ -1,0 +1,8 @@
+//! Models of clients that die.
+
+mod holder_dies;
+
+use crate::Entry;
+
+/// In the order listed.
+pub(crate) const ENTRIES: &[Entry] = &[holder_dies::ENTRY];
