@@ -14,7 +14,7 @@ pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Formatting, tidy, byte pictures, clippy and loom if `strict`, then every test.
+/// Formatting, tidy, byte pictures, clippy, loom and the models' pages if `strict`, then every test.
 pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
     let shell = shell_in(root)?;
     let mut steps = Steps::default();
@@ -53,12 +53,25 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
             .run()?)
         });
         steps.run("loom", || loom(root, None));
+        steps.run("models", || models(root, true, false));
     }
     // Last, so that what cargo says of the tests is what the reader sees last. Doc tests are part of it, and the
     // README's: tidy demands that every Rust block of a Markdown file is included by some crate.
     steps.run("tests", || {
         Ok(cmd!(shell, "cargo test --workspace --exclude dm-ib --no-fail-fast").run()?)
     });
+}
+
+/// All models, optimised, by the program that draws their pages.
+pub(crate) fn models(root: &Path, check: bool, nightly: bool) -> Result<()> {
+    let shell = shell_in(root)?;
+    let flags = [(check, "--check"), (nightly, "--nightly")];
+    let flags = flags.into_iter().filter_map(|(on, flag)| on.then_some(flag));
+    Ok(cmd!(
+        shell,
+        "cargo run --release -p dm-models --example models -- docs {flags...}"
+    )
+    .run()?)
 }
 
 /// The runs that are too long for every test.

@@ -242,14 +242,21 @@ impl Entry {
             .chain(mutants)
     }
 
-    /// The runs of one of them; none where there is no such twin.
-    pub fn cases_of(&self, variant: Variant) -> Vec<Case> {
-        let twin = match variant {
-            Variant::Ours => return (self.cases)(),
+    /// What is different about one of them; nothing about ours.
+    pub fn twin(&self, variant: Variant) -> Option<&Twin> {
+        match variant {
+            Variant::Ours => None,
             Variant::Published => self.published.as_ref(),
             Variant::Mutant(name) => self.mutants.iter().find(|m| m.name == name),
-        };
-        twin.map_or_else(Vec::new, |twin| (twin.cases)())
+        }
+    }
+
+    /// The runs of one of them; none where there is no such twin.
+    pub fn cases_of(&self, variant: Variant) -> Vec<Case> {
+        match variant {
+            Variant::Ours => (self.cases)(),
+            twin => self.twin(twin).map_or_else(Vec::new, |twin| (twin.cases)()),
+        }
     }
 
     /// The model of a case.

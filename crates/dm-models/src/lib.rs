@@ -31,11 +31,13 @@ mod litmus;
 mod locks;
 mod matrix;
 mod nodes;
+mod page;
 mod run;
 mod tree;
 
 pub use entry::{Case, Entry, Expect, Explorable, How, Kind, Setting, Size, Twin, Variant};
 pub use matrix::{Knob, covered, matrix};
+pub use page::{knobs, outcome, pages};
 pub use run::Ran;
 
 /// All entries, in the order of the page.

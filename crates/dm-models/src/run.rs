@@ -1,6 +1,6 @@
 //! Running cases, and judging what came out.
 
-use dm_explore::{Search, Verdict};
+use dm_explore::{Counterexample, Search, Verdict};
 
 use crate::entry::{Case, Entry, Expect, How, Variant};
 
@@ -40,6 +40,21 @@ impl Ran {
             "{} ({}, case {}): expected that it {}, but\n{}",
             self.entry, self.variant, self.number, self.case.expect, self.verdict
         ))
+    }
+}
+
+impl Ran {
+    /// The command that runs the counterexample of this case again.
+    pub fn replay_command(&self, found: &Counterexample) -> String {
+        let twin = match self.variant {
+            Variant::Ours => String::new(),
+            Variant::Published => " --as-published".to_owned(),
+            Variant::Mutant(name) => format!(" --mutant {name}"),
+        };
+        format!(
+            "dmkit explore {}{twin} --case {} --trace \"{}\"",
+            self.entry, self.number, found.trace
+        )
     }
 }
 

@@ -31,6 +31,12 @@ pub(crate) enum Command {
     ///
     /// All of them take about 5 minutes on two cores, with --quick less than one.
     Reproduce(Reproduce),
+    /// Model-checks: explores every interleaving of a lock, node or tree protocol on an RNIC that does what it may.
+    ///
+    /// Exit status: 0 the property holds, exhaustively within the bounds of each case; 1 there is a counterexample
+    /// (for a litmus test: the outcome is shown); 2 a search was cut short, or only sampled, and found nothing; 3 it
+    /// could not be run.
+    Explore(Explore),
     /// Draws a table and curves of rows that `--json` printed.
     Plot {
         /// A file of JSON lines.
@@ -56,6 +62,55 @@ pub(crate) struct Output {
     /// No plots and no CSV.
     #[arg(long, global = true)]
     pub(crate) no_plot: bool,
+}
+
+/// Which model, and how it is gone through.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Explore {
+    /// Which model; without one, lists them all.
+    pub(crate) name: Option<String>,
+    /// List the models: name, kind, expected verdict, source, knobs; with --json one object a line.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// The protocol as it was published, with its flaw.
+    #[arg(long, conflicts_with = "mutant")]
+    pub(crate) as_published: bool,
+    /// A twin that is broken on purpose.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) mutant: Option<String>,
+    /// Only this case (a shape and a setting of the knobs); default: all of check size.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) case: Option<usize>,
+    /// The cases of nightly size as well.
+    #[arg(long)]
+    pub(crate) nightly: bool,
+    /// Breadth-first: the first counterexample is the shortest. Else depth-first, and shortened afterwards.
+    #[arg(long, conflicts_with = "seed")]
+    pub(crate) bfs: bool,
+    /// Sample runs instead, by random priorities (PCT) from this seed.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// How many, with --seed.
+    #[arg(long, default_value_t = 100_000, requires = "seed")]
+    pub(crate) runs: u64,
+    /// The depth of bugs that PCT looks for: one more than its changes of priority.
+    #[arg(long, default_value_t = 3, requires = "seed")]
+    pub(crate) depth: u32,
+    /// Choose each step uniformly instead of by priorities, with --seed.
+    #[arg(long, requires = "seed")]
+    pub(crate) uniform: bool,
+    /// Let one client die at any step.
+    #[arg(long)]
+    pub(crate) crash: bool,
+    /// Draw the first counterexample into this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Run this trace of a case again, and tell it.
+    #[arg(long, requires = "case")]
+    pub(crate) trace: Option<String>,
+    /// Seconds after which the search of one case is cut short.
+    #[arg(long, default_value_t = 120)]
+    pub(crate) time: u64,
 }
 
 /// Which figures, and how thoroughly.

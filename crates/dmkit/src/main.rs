@@ -3,6 +3,7 @@
 
 mod cli;
 mod drive;
+mod explore;
 mod job;
 mod point;
 mod report;
@@ -20,7 +21,9 @@ use crate::point::Point;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    let done = |ok| if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     let result = match cli.command {
+        Some(Command::Explore(asked)) => return end(explore::perform(&asked, &cli.output)),
         None => {
             let model = CostModel::cx5_ib();
             let title = format!("dmkit, {}, 8 CN + 8 MN colocated", model.name);
@@ -35,9 +38,12 @@ fn main() -> ExitCode {
             .map_err(io::Error::other)
             .and_then(|model| print_model(&model)),
     };
+    end(result.map(done))
+}
+
+fn end(result: io::Result<ExitCode>) -> ExitCode {
     match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(code) => code,
         // The reader of our output has gone: nothing is wrong.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {

@@ -1,0 +1,229 @@
+//! The page of all models, and a page for each counterexample: no times, so that the same tree draws the same pages.
+
+use core::fmt::Write;
+use std::collections::BTreeMap;
+
+use dm_explore::Counterexample;
+
+use crate::entry::{Case, Entry, Expect, Kind, Size, Variant};
+use crate::matrix::{Knob, covered};
+use crate::run::Ran;
+
+/// Stands above every page.
+const NOTE: &str = "<!-- Drawn by `cargo xtask models` from the registry, dm-models; change that. -->\n\n";
+
+impl Entry {
+    /// The run whose counterexample the page shows: of the twin as published, else of ours, else of a mutant; the
+    /// first of check size that must fail.
+    pub fn shown(&self) -> Option<(Variant, usize)> {
+        let published = self.published.map(|_| Variant::Published);
+        let mutants = self.mutants.iter().map(|m| Variant::Mutant(m.name));
+        let variants = published.into_iter().chain([Variant::Ours]).chain(mutants);
+        let fails = |c: &Case| c.expect != Expect::Holds && c.size == Size::Check;
+        variants
+            .filter_map(|v| self.cases_of(v).iter().position(fails).map(|number| (v, number)))
+            .next()
+    }
+}
+
+/// Every page by its path below `docs`: `models.md`, and for each entry with a counterexample its story and its chart
+/// under `models/`. `ran` holds the cases of check size; of those that [`Entry::shown`] names, with the shortest
+/// counterexample.
+pub fn pages<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> BTreeMap<String, String> {
+    let mut pages = BTreeMap::new();
+    let mut tables: BTreeMap<Kind, String> = BTreeMap::new();
+    for entry in entries {
+        let of = |v: Variant| {
+            ran.iter()
+                .filter(move |r| r.entry == entry.name && r.variant == v)
+        };
+        let mut chart = "—".to_owned();
+        if let Some((variant, number)) = entry.shown()
+            && let Some(shown) = of(variant).find(|r| r.number == number)
+            && let Some(found) = shown.verdict.counterexample()
+        {
+            chart = format!("[{variant}](models/{}.md)", entry.name);
+            pages.insert(format!("models/{}.md", entry.name), story(entry, shown, found));
+            pages.insert(format!("models/{}.svg", entry.name), found.svg());
+        }
+        let states: u64 = of(Variant::Ours).map(|r| r.verdict.report().states).sum();
+        let row = tables.entry(entry.kind).or_default();
+        let _ = writeln!(
+            row,
+            "| **{}** {} | {} | {} | {} | {} | {} | {} | {} |",
+            entry.name,
+            cell(entry.about),
+            cell(entry.source),
+            outcome(&of(Variant::Published).collect::<Vec<_>>()),
+            ours(entry.kind, &of(Variant::Ours).collect::<Vec<_>>()),
+            mutants(entry, ran),
+            states,
+            cell(&knobs(entry)),
+            chart,
+        );
+    }
+    pages.insert("models.md".to_owned(), models(&tables));
+    pages
+}
+
+fn models(tables: &BTreeMap<Kind, String>) -> String {
+    let mut page = format!("{NOTE}# Models\n\n");
+    page += "\
+Every protocol of dmkit in a model that runs the shipped code (`crates/dm-models`), explored exhaustively by `dm-explore`:
+every interleaving of every line or word of every verb, under every listed combination of what an RNIC may do. \"Holds\"
+means *exhaustive within these bounds and knobs*, never \"proved\"; the assumptions are printed with each run and stand in
+the documentation of `dm-explore`. Shapes: `2x1` is two compute nodes with one client each, `2+1` two clients of one and
+one of another. Knobs that are not named are on their weak side, which `dm_explore::Knobs::weak` spells out.
+
+* `dmkit explore NAME` runs one of them, `--as-published` or `--mutant NAME` a twin of it; `dmkit explore --list` lists all.
+* `cargo xtask models` runs all of check size and draws this page anew; `--check` fails where a verdict is not as the
+  registry says, a search was cut short, or the page is out of date.
+
+A litmus test says that an outcome is never seen; it fails on the sides of a knob where the contract allows the outcome,
+and its counterexample shows how the outcome comes about. A mutant is broken on purpose and must fail.\n";
+    for (kind, rows) in tables {
+        let title = match kind {
+            Kind::Litmus => "Litmus tests",
+            Kind::Lock => "Locks",
+            Kind::Node => "Nodes",
+            Kind::Tree => "Indexes",
+            Kind::Crash => "Clients that die",
+        };
+        let _ = write!(
+            page,
+            "\n## {title}\n\n| model | source | as published | ours | mutants | states | shapes and knobs | \
+             counterexample |\n|---|---|---|---|---|---|---|---|\n{rows}"
+        );
+    }
+    page
+}
+
+/// What came of the cases of one twin, in few words.
+pub fn outcome(ran: &[&Ran]) -> String {
+    let failing: Vec<_> = ran.iter().filter_map(|r| r.verdict.counterexample()).collect();
+    let mut how: Vec<&str> = failing
+        .iter()
+        .filter_map(|f| crate::How::of(&f.failure).map(crate::How::name))
+        .collect();
+    how.sort_unstable();
+    how.dedup();
+    let holds = ran.iter().filter(|r| r.verdict.is_pass()).count();
+    match (ran.len(), holds, failing.len()) {
+        (0, ..) => "—".to_owned(),
+        (all, passes, found) if passes + found < all => {
+            format!("**truncated** in {} of {all}", all - passes - found)
+        }
+        (all, passes, 0) if passes == all => "holds".to_owned(),
+        (all, 0, _) if all > 0 => format!("fails: {}", how.join(", ")),
+        (all, _, found) => format!("fails in {found} of {all} cases: {}", how.join(", ")),
+    }
+}
+
+/// A litmus test does not fail: it tells the sides of a knob apart.
+fn ours(kind: Kind, ran: &[&Ran]) -> String {
+    let shown = ran
+        .iter()
+        .filter(|r| r.verdict.counterexample().is_some())
+        .count();
+    let holds = ran.iter().filter(|r| r.verdict.is_pass()).count();
+    match kind {
+        Kind::Litmus if shown > 0 && shown + holds == ran.len() => {
+            format!("never seen in {holds} cases; shown in {shown}, where it is allowed")
+        }
+        _ => outcome(ran),
+    }
+}
+
+fn mutants(entry: &Entry, ran: &[Ran]) -> String {
+    let told = entry.mutants.iter().map(|m| {
+        let of = |r: &&Ran| r.entry == entry.name && r.variant == Variant::Mutant(m.name);
+        let of: Vec<&Ran> = ran.iter().filter(of).collect();
+        format!("`{}` ({}): {}", m.name, m.about, outcome(&of))
+    });
+    match told.collect::<Vec<_>>() {
+        none if none.is_empty() => "—".to_owned(),
+        some => cell(&some.join("; ")),
+    }
+}
+
+/// What ours was run on: shapes, knobs turned, knobs that stand elsewhere than on their weak side.
+pub fn knobs(entry: &Entry) -> String {
+    let (now, night): (Vec<Case>, Vec<Case>) =
+        (entry.cases)().into_iter().partition(|c| c.size == Size::Check);
+    let mut parts = Vec::new();
+    let mut say = |what: &str, of: Vec<&'static str>| {
+        if !of.is_empty() {
+            parts.push(format!("{what}`{}`", of.join("`, `")));
+        }
+    };
+    say("shapes ", shapes(&now));
+    say("by night ", shapes(&night));
+    let knobs = || now.iter().map(|c| &c.knobs);
+    let covered = covered(knobs());
+    let turned = covered.iter().filter(|(_, sides)| sides.len() > 1);
+    let turned: Vec<&str> = turned.map(|(knob, _)| knob.name()).collect();
+    if !turned.is_empty() {
+        parts.push(format!("knobs {}", turned.join(" × ")));
+    }
+    parts.extend(covered.iter().filter_map(|(knob, sides)| standing(*knob, sides)));
+    let most = |of: fn(&dm_explore::Knobs) -> u8| knobs().map(of).max().unwrap_or(0);
+    for (n, what) in [
+        (most(|k| k.crashes), "crash"),
+        (most(|k| k.cancels), "cancellation"),
+    ] {
+        if n > 0 {
+            parts.push(format!("up to {n} {what}{}", if n > 1 { "s" } else { "" }));
+        }
+    }
+    parts.push(match now.len() {
+        1 => "1 case".to_owned(),
+        n => format!("{n} cases"),
+    });
+    parts.join("; ")
+}
+
+fn standing(knob: Knob, sides: &[u8]) -> Option<String> {
+    match sides {
+        [side] if *side > 0 => Some(format!("{} {}", knob.name(), knob.side_name(*side))),
+        _ => None,
+    }
+}
+
+fn shapes(cases: &[Case]) -> Vec<&'static str> {
+    let mut shapes = Vec::new();
+    for case in cases {
+        if !case.shape.is_empty() && !shapes.contains(&case.shape) {
+            shapes.push(case.shape);
+        }
+    }
+    shapes
+}
+
+/// A counterexample on a page of its own.
+fn story(entry: &Entry, ran: &Ran, found: &Counterexample) -> String {
+    let mut page = format!("{NOTE}# {}: {}\n\n{}\n\n", entry.name, ran.variant, entry.about);
+    if let Some(twin) = entry.twin(ran.variant) {
+        let _ = writeln!(page, "This twin: {}.\n", twin.about);
+    }
+    let _ = writeln!(
+        page,
+        "Source: {}.\n\n![sequence chart]({}.svg)\n",
+        entry.source, entry.name
+    );
+    let _ = writeln!(
+        page,
+        "```text\n{}\n```\n\n```text\n{found}\n```\n",
+        found.chart().trim_end()
+    );
+    let _ = writeln!(
+        page,
+        "Run it again:\n\n```text\n{}\n```",
+        ran.replay_command(found)
+    );
+    page
+}
+
+/// Fit for a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}

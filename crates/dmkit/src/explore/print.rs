@@ -1,0 +1,165 @@
+//! How models and verdicts are printed.
+
+use std::io::{self, Write};
+
+use dm_explore::{Coverage, Report, Verdict};
+use dm_models::{Entry, Expect, Ran, Variant, knobs};
+use serde_json::json;
+
+/// What ours is expected to be.
+fn expected(entry: &Entry, variant: Variant) -> String {
+    let cases = entry.cases_of(variant);
+    let fails = cases.iter().filter(|c| c.expect != Expect::Holds).count();
+    match (cases.len() - fails, fails) {
+        (_, 0) => "holds".to_owned(),
+        (0, _) => "fails".to_owned(),
+        (holds, fails) => format!("holds in {holds} cases, fails in {fails}"),
+    }
+}
+
+/// All models, one a line.
+pub(super) fn list(
+    out: &mut impl Write,
+    entries: impl Iterator<Item = &'static Entry>,
+    json: bool,
+) -> io::Result<()> {
+    for entry in entries {
+        let published = entry.published.map(|_| expected(entry, Variant::Published));
+        let ours = expected(entry, Variant::Ours);
+        if json {
+            let mutants: Vec<_> = entry
+                .mutants
+                .iter()
+                .map(|m| json!({"name": m.name, "about": m.about, "expected": expected(entry, Variant::Mutant(m.name))}))
+                .collect();
+            let line = json!({
+                "name": entry.name,
+                "source": entry.source,
+                "kind": entry.kind.name(),
+                "about": entry.about,
+                "expected": ours,
+                "published": published,
+                "mutants": mutants,
+                "knobs": knobs(entry),
+            });
+            writeln!(out, "{line}")?;
+            continue;
+        }
+        writeln!(
+            out,
+            "{:<15} {:<7} {} [{}]",
+            entry.name,
+            entry.kind.name(),
+            ours,
+            entry.source
+        )?;
+        writeln!(out, "    {}", entry.about)?;
+        if let (Some(twin), Some(expected)) = (entry.published, published) {
+            writeln!(out, "    --as-published: {}: {expected}", twin.about)?;
+        }
+        for mutant in entry.mutants {
+            writeln!(out, "    --mutant {}: {}", mutant.name, mutant.about)?;
+        }
+        writeln!(out, "    {}", knobs(entry))?;
+    }
+    Ok(())
+}
+
+/// The verdict in a word.
+fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass(report) if report.coverage == Coverage::Exhaustive => "holds",
+        Verdict::Pass(_) => "nothing found",
+        Verdict::Counterexample(_) => "counterexample",
+        Verdict::Truncated { .. } => "truncated",
+    }
+}
+
+/// The command that replays the counterexample, if there is one.
+fn replay(ran: &Ran, crash: bool) -> Option<String> {
+    let found = ran.verdict.counterexample()?;
+    let crash = if crash { " --crash" } else { "" };
+    Some(format!("{}{crash}", ran.replay_command(found)))
+}
+
+/// One case as one JSON object on a line.
+pub(super) fn json(out: &mut impl Write, ran: &Ran, crash: bool) -> io::Result<()> {
+    let report = ran.verdict.report();
+    let found = ran.verdict.counterexample();
+    let line = json!({
+        "model": ran.entry,
+        "twin": ran.variant.to_string(),
+        "case": ran.number,
+        "shape": ran.case.shape,
+        "knobs": report.knobs.to_string(),
+        "verdict": word(&ran.verdict),
+        "expected": if crash { None } else { Some(ran.case.expect.to_string()) },
+        "states": report.states,
+        "steps": report.steps,
+        "seconds": report.time.as_secs_f64(),
+        "assumptions": report.assumptions,
+        "counterexample": found.map(ToString::to_string),
+        "replay": replay(ran, crash),
+    });
+    writeln!(out, "{line}")
+}
+
+/// One case: a line with its knobs; the first counterexample as a story and a chart.
+pub(super) fn case(out: &mut impl Write, ran: &Ran, crash: bool, told: bool) -> io::Result<()> {
+    let report = ran.verdict.report();
+    write!(out, "case {:<3} {}", ran.number, word(&ran.verdict))?;
+    if !ran.case.shape.is_empty() {
+        write!(out, ", {}", ran.case.shape)?;
+    }
+    writeln!(out, ": {}\n         knobs: {}", counts(report), report.knobs)?;
+    if !crash && ran.judge().is_err() {
+        writeln!(
+            out,
+            "         NOT AS EXPECTED: the registry says that it {}",
+            ran.case.expect
+        )?;
+    }
+    if let (Some(found), Some(replay)) = (ran.verdict.counterexample(), replay(ran, crash))
+        && !told
+    {
+        writeln!(out, "\n{found}\n\n{}\nreplay: {replay}\n", found.chart())?;
+    }
+    Ok(())
+}
+
+fn counts(report: &Report) -> String {
+    let time = report.time.as_secs_f64();
+    match report.coverage {
+        Coverage::Sampled { runs, seed } => format!("{runs} runs sampled from seed {seed}, {time:.3} s"),
+        _ => format!("{} states, {} steps, {time:.3} s", report.states, report.steps),
+    }
+}
+
+/// What was gone through in all, and what it rests on.
+pub(super) fn summary(out: &mut impl Write, entry: &Entry, all: &[Ran]) -> io::Result<()> {
+    let of = |w: &str| all.iter().filter(|r| word(&r.verdict) == w).count();
+    let states: u64 = all.iter().map(|r| r.verdict.report().states).sum();
+    let seconds: f64 = all.iter().map(|r| r.verdict.report().time.as_secs_f64()).sum();
+    write!(
+        out,
+        "\n{}: {} cases, {states} states, {seconds:.3} s",
+        entry.name,
+        all.len()
+    )?;
+    for w in ["holds", "counterexample", "truncated", "nothing found"] {
+        if of(w) > 0 {
+            write!(out, ", {w}: {}", of(w))?;
+        }
+    }
+    writeln!(out)?;
+    let mut assumptions: Vec<&str> = Vec::new();
+    for a in all.iter().flat_map(|r| &r.verdict.report().assumptions) {
+        if !assumptions.contains(&a.as_str()) {
+            assumptions.push(a);
+        }
+    }
+    for a in assumptions {
+        writeln!(out, "  assuming: {a}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! `dmkit explore`: what it prints, and its exit statuses.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn explore(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dmkit"));
+    command.arg("explore").args(args);
+    command.output().expect("the command starts")
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().expect("no signal")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_model_that_holds_ends_with_0_and_says_what_it_rests_on() {
+    let output = explore(&["T-S3"]);
+    let text = text(&output);
+    assert_eq!(status(&output), 0, "{text}");
+    assert!(
+        text.contains("holds")
+            && text.contains("states")
+            && text.contains("knobs: read any")
+            && text.contains("assuming:"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_counterexample_ends_with_1_is_drawn_and_replays_from_the_printed_command() {
+    let svg = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("t-s3.svg");
+    let output = explore(&[
+        "t-s3",
+        "--as-published",
+        "--case",
+        "0",
+        "--svg",
+        &svg.display().to_string(),
+    ]);
+    let story = text(&output);
+    assert_eq!(status(&output), 1, "{story}");
+    assert!(std::fs::read_to_string(&svg).expect("drawn").starts_with("<svg"));
+    let command = story
+        .lines()
+        .find_map(|l| l.strip_prefix("replay: dmkit explore "))
+        .expect("a command");
+    let args: Vec<&str> = command.split(' ').map(|a| a.trim_matches('"')).collect();
+    let again = explore(&args);
+    assert_eq!(status(&again), 1);
+    let lines = |s: &str| {
+        s.lines()
+            .filter(|l| l.contains("returns Add"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert!(!lines(&story).is_empty());
+    assert_eq!(lines(&story), lines(&text(&again)), "the same run");
+}
+
+#[test]
+fn every_way_of_searching_finds_the_mutant() {
+    for how in [
+        &["--bfs"][..],
+        &["--seed", "1"],
+        &["--seed", "1", "--uniform", "--runs", "20000"],
+    ] {
+        let args = [&["hocl", "--mutant", "read-first"][..], how].concat();
+        let output = explore(&args);
+        assert_eq!(status(&output), 1, "{how:?}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_search_that_is_cut_short_or_sampled_ends_with_2() {
+    let cut = explore(&["hocl", "--case", "189", "--nightly", "--time", "0"]);
+    assert!(
+        status(&cut) == 2 && text(&cut).contains("truncated"),
+        "{}",
+        text(&cut)
+    );
+    let sampled = explore(&["T-S3", "--case", "0", "--seed", "1", "--runs", "10"]);
+    assert!(
+        status(&sampled) == 2 && text(&sampled).contains("nothing found"),
+        "{}",
+        text(&sampled)
+    );
+}
+
+#[test]
+fn a_crash_leaves_the_lock_held() {
+    let output = explore(&["T-S3", "--case", "0", "--crash"]);
+    assert!(
+        status(&output) == 1 && text(&output).contains("--crash"),
+        "{}",
+        text(&output)
+    );
+}
+
+#[test]
+fn the_list_is_for_people_and_for_programs() {
+    let people = explore(&["--list"]);
+    assert!(status(&people) == 0 && text(&people).contains("--as-published"));
+    let programs = explore(&["--list", "--json"]);
+    let names: Vec<String> = text(&programs)
+        .lines()
+        .map(|line| {
+            let entry: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            for field in ["source", "kind", "expected", "knobs"] {
+                assert!(entry[field].is_string(), "{field} of {line}");
+            }
+            entry["name"].as_str().expect("a name").to_owned()
+        })
+        .collect();
+    assert!(names.iter().any(|n| n == "T-S13") && names.iter().any(|n| n == "L15"));
+    let ran = explore(&["L8", "--json"]);
+    let verdicts: Vec<String> = text(&ran)
+        .lines()
+        .map(|l| serde_json::from_str::<serde_json::Value>(l).expect("JSON")["verdict"].to_string())
+        .collect();
+    assert_eq!(
+        verdicts,
+        ["\"holds\"", "\"counterexample\"", "\"holds\"", "\"holds\""]
+    );
+}
+
+#[test]
+fn what_there_is_not_is_refused_by_name() {
+    for (args, says) in [
+        (&["T-S99"][..], "no model"),
+        (&["hocl", "--as-published"], "not published otherwise"),
+        (&["hocl", "--mutant", "none"], "read-first"),
+        (&["hocl", "--case", "99999"], "no such case"),
+        (&["hocl", "--case", "0", "--trace", "!"], "not a trace"),
+        (&["hocl", "--case", "0", "--trace", "0"], "does not fail"),
+    ] {
+        let output = explore(args);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            status(&output) == 3 && stderr.contains(says),
+            "{args:?}: {stderr}"
+        );
+    }
+}
