@@ -67,6 +67,10 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .shared(move |_| Locks::new(options, one_lock(LockPlace::Chip)))
         .fingerprint(Fingerprint::fingerprint)
         .place(word, 8, "lock word");
+    let named = nodes(&Locks::new(options, one_lock(LockPlace::Chip)));
+    for (node, name) in named.into_iter().zip(["A's node", "B's node"]) {
+        model = model.place(node, 8, name);
+    }
     let lanes = s.published();
     model = model.invariant("both are free at the end", move |end| match end.word(word) {
         0 => Ok(()),
