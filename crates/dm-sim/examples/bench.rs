@@ -94,10 +94,11 @@ fn row(name: &str, mix: Mix, clients: u16, verbs: u64) {
     let seconds = cpu_seconds() - start;
     let (n, virtual_s) = (sim.verbs() as f64, sim.now().0 as f64 * 1e-9);
     println!(
-        "{name:>10} {clients:>5} clients  {:>6.2} M simulated verbs per CPU second   {:>4.2} events/verb   model {:>6.2} Mverbs/s",
+        "{name:>10} {clients:>5} clients  {:>6.2} M simulated verbs per CPU second   {:>4.2} events/verb   model {:>6.2} Mverbs/s   digest {:016x}",
         n / seconds / 1e6,
         sim.events() as f64 / n,
         n / virtual_s / 1e6,
+        sim.digest(),
     );
 }
 

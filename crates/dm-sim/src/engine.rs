@@ -27,7 +27,7 @@ use crate::nic::Nic;
 use crate::queue::{Queue, QueueKind};
 use crate::rng::Rng;
 
-/// What an event is about. Packed into 64 bits: 4 bits of kind, 16 of request number, 32 of index.
+/// What an event is about. Packed into 51 bits: 3 of kind, 16 of request number, 32 of index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     /// A request has wholly arrived at its memory node.
@@ -52,7 +52,7 @@ impl What {
     #[inline]
     fn pack(self) -> u64 {
         let of =
-            |kind: u64, request: u16, index: u32| kind << 60 | u64::from(request) << 32 | u64::from(index);
+            |kind: u64, request: u16, index: u32| kind << 48 | u64::from(request) << 32 | u64::from(index);
         match self {
             What::Arrive { chain, request } => of(0, request, chain),
             What::Execute { chain, request } => of(1, request, chain),
@@ -68,7 +68,7 @@ impl What {
     #[inline]
     fn unpack(bits: u64) -> Self {
         let (request, index) = ((bits >> 32) as u16, bits as u32);
-        match bits >> 60 {
+        match bits >> 48 {
             0 => What::Arrive {
                 chain: index,
                 request,

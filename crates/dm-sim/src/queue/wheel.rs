@@ -1,0 +1,309 @@
+//! The timing wheel.
+//!
+//! ```text
+//!  slots[16384]  one event per 2.048 ns, by value; a list of them where several fall together (one in eight does)
+//!  words, tops   a bitmap of slots in use, and one of its non-zero words
+//!  due           events at or before the cursor, sorted: popped before anything else
+//!  late[1024]    lists of what lies beyond the slots, 8.4 µs each; one list is moved into the slots at a time
+//!  far           what lies beyond that, in a heap
+//! ```
+//! # Invariants
+//! * **W1** Every slot in use lies in `(cursor, limit)`, which is shorter than the wheel: a slot means one time.
+//! * **W2** Events of equal time leave in the order in which they came: a list is moved on as a whole, oldest first,
+//!   and before anything is pushed directly to where it goes.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::{Event, WHAT_BITS};
+
+/// log2 of the picoseconds of one slot.
+const SHIFT: u32 = 11;
+const LOW: u64 = (1 << SHIFT) - 1;
+const SLOTS: usize = 1 << 14;
+const WORDS: usize = SLOTS / 64;
+const TOPS: usize = WORDS / 64;
+
+/// log2 of the slots of a segment: what is moved from `late` at a time. Four of them make the wheel.
+const SEGMENT_SHIFT: u32 = 12;
+const SEGMENTS: u64 = SLOTS as u64 >> SEGMENT_SHIFT;
+const LATE: usize = 1 << 10;
+
+const NONE: u32 = u32::MAX;
+/// A slot that holds a list: the number of its newest node.
+const LIST: u64 = 1 << 63;
+const _: () = assert!(WHAT_BITS + SHIFT <= 63, "an event by value leaves the list's bit free");
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    event: Event,
+    next: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Wheel {
+    /// The slot, counted from time 0, up to which everything is in `due`.
+    cursor: u64,
+    /// The first slot whose events are still in `late` or `far`.
+    limit: u64,
+    due: Vec<Event>,
+    slots: Box<[u64; SLOTS]>,
+    words: [u64; WORDS],
+    tops: [u64; TOPS],
+    nodes: Vec<Node>,
+    free: u32,
+    late: [u32; LATE],
+    /// Lists of `late` in use.
+    late_lists: u32,
+    far: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    far_pushed: u64,
+}
+
+impl Wheel {
+    pub(super) fn new() -> Self {
+        Self {
+            cursor: 0,
+            limit: SLOTS as u64,
+            due: Vec::new(),
+            slots: Box::new([0; SLOTS]),
+            words: [0; WORDS],
+            tops: [0; TOPS],
+            nodes: Vec::new(),
+            free: NONE,
+            late: [NONE; LATE],
+            late_lists: 0,
+            far: BinaryHeap::new(),
+            far_pushed: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, event: Event) {
+        let slot = event.at >> SHIFT;
+        if slot <= self.cursor {
+            self.insert(event);
+        } else if slot < self.limit {
+            self.place(event, slot);
+        } else {
+            self.push_late(event, slot >> SEGMENT_SHIFT);
+        }
+    }
+
+    /// Puts an event into its slot.
+    #[inline]
+    fn place(&mut self, event: Event, slot: u64) {
+        let s = slot as usize % SLOTS;
+        let (word, bit) = (&mut self.words[s >> 6], 1 << (s & 63));
+        if *word & bit == 0 {
+            *word |= bit;
+            self.tops[s >> 12] |= 1 << ((s >> 6) & 63);
+            self.slots[s] = event.what << SHIFT | (event.at & LOW);
+        } else {
+            self.share(event, slot);
+        }
+    }
+
+    /// Puts an event into a slot that is in use.
+    fn share(&mut self, event: Event, slot: u64) {
+        let s = slot as usize % SLOTS;
+        let value = self.slots[s];
+        let next = if value & LIST == 0 {
+            let first = Self::unpack(value, slot);
+            self.node(first, NONE)
+        } else {
+            value as u32
+        };
+        self.slots[s] = LIST | u64::from(self.node(event, next));
+    }
+
+    fn node(&mut self, event: Event, next: u32) -> u32 {
+        let node = Node { event, next };
+        if self.free == NONE {
+            self.nodes.push(node);
+            (self.nodes.len() - 1) as u32
+        } else {
+            let n = self.free;
+            let place = &mut self.nodes[n as usize];
+            self.free = place.next;
+            *place = node;
+            n
+        }
+    }
+
+    #[inline]
+    fn unpack(value: u64, slot: u64) -> Event {
+        Event {
+            at: slot << SHIFT | (value & LOW),
+            what: value >> SHIFT,
+        }
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self, limit: u64) -> Option<Event> {
+        if self.due.is_empty() {
+            let mut w = (self.cursor as usize >> 6) % WORDS;
+            if self.words[w] == 0 {
+                w = self.next_word()?;
+            }
+            let bits = self.words[w];
+            let s = w << 6 | bits.trailing_zeros() as usize;
+            let slot = self.cursor & !63 | (s & 63) as u64;
+            self.cursor = slot;
+            self.words[w] = bits & (bits - 1);
+            if self.words[w] == 0 {
+                self.tops[w >> 6] &= !(1 << (w & 63));
+            }
+            let value = self.slots[s];
+            let event = Self::unpack(value, slot);
+            if value & LIST == 0 && event.at <= limit {
+                // Alone in its slot, as most are: no need to sort.
+                return Some(event);
+            }
+            self.drain(value, slot);
+        }
+        if self.due.last()?.at > limit {
+            return None;
+        }
+        self.due.pop()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.due.is_empty() && self.late_lists == 0 && self.far.is_empty() && self.tops == [0; TOPS]
+    }
+
+    /// Moves the cursor into the next word that has a slot in use, and tells its place; `None` when nothing is left.
+    fn next_word(&mut self) -> Option<usize> {
+        loop {
+            if let Some(w) = self.used_word() {
+                let here = self.cursor >> 6;
+                let ahead = (w as u64).wrapping_sub(here) % WORDS as u64;
+                self.move_to((here + ahead) << 6);
+                return Some(w);
+            }
+            // The slots are empty, and nothing lies before the segment of the earliest event beyond.
+            self.limit = self.late_segment()? << SEGMENT_SHIFT;
+            self.move_to(self.limit);
+        }
+    }
+
+    /// The first word with a slot in use, going round once from the cursor's.
+    fn used_word(&self) -> Option<usize> {
+        let from = (self.cursor as usize >> 6) % WORDS;
+        let mut mask = u64::MAX << (from & 63);
+        for turn in 0..=TOPS {
+            let top = (from / 64 + turn) % TOPS;
+            let set = self.tops[top] & mask;
+            if set != 0 {
+                return Some(top << 6 | set.trailing_zeros() as usize);
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+
+    /// Moves the cursor to `slot`, and into the slots what has come within their reach.
+    #[inline]
+    fn move_to(&mut self, slot: u64) {
+        self.cursor = slot;
+        while self.limit >> SEGMENT_SHIFT < (slot >> SEGMENT_SHIFT) + SEGMENTS {
+            self.fetch();
+        }
+    }
+
+    /// Moves the next segment of `late` into the slots.
+    fn fetch(&mut self) {
+        let segment = self.limit >> SEGMENT_SHIFT;
+        self.limit += 1 << SEGMENT_SHIFT;
+        let l = segment as usize % LATE;
+        let mut n = core::mem::replace(&mut self.late[l], NONE);
+        if n != NONE {
+            self.late_lists -= 1;
+            n = self.oldest_first(n);
+        }
+        while n != NONE {
+            let Node { event, next } = self.nodes[n as usize];
+            self.nodes[n as usize].next = self.free;
+            self.free = n;
+            n = next;
+            self.place(event, event.at >> SHIFT);
+        }
+        while let Some(Reverse((at, _, what))) = self.far.peek().copied() {
+            let of = at >> (SHIFT + SEGMENT_SHIFT);
+            if of >= self.limit_of_late() {
+                break;
+            }
+            self.far.pop();
+            self.link_late(Event { at, what }, of);
+        }
+    }
+
+    /// The first segment that is too far for `late`.
+    fn limit_of_late(&self) -> u64 {
+        (self.limit >> SEGMENT_SHIFT) + LATE as u64
+    }
+
+    /// Turns a list round.
+    fn oldest_first(&mut self, newest: u32) -> u32 {
+        let (mut n, mut done) = (newest, NONE);
+        while n != NONE {
+            n = core::mem::replace(&mut self.nodes[n as usize].next, core::mem::replace(&mut done, n));
+        }
+        done
+    }
+
+    #[cold]
+    fn push_late(&mut self, event: Event, segment: u64) {
+        if segment < self.limit_of_late() {
+            self.link_late(event, segment);
+        } else {
+            self.far_pushed += 1;
+            self.far.push(Reverse((event.at, self.far_pushed, event.what)));
+        }
+    }
+
+    fn link_late(&mut self, event: Event, segment: u64) {
+        let l = segment as usize % LATE;
+        self.late_lists += u32::from(self.late[l] == NONE);
+        self.late[l] = self.node(event, self.late[l]);
+    }
+
+    /// The segment of the earliest event in `late` or `far`.
+    #[cold]
+    fn late_segment(&self) -> Option<u64> {
+        let first = self.limit >> SEGMENT_SHIFT;
+        if self.late_lists == 0 {
+            return self.far.peek().map(|Reverse((at, ..))| at >> (SHIFT + SEGMENT_SHIFT));
+        }
+        (first..first + LATE as u64).find(|s| self.late[*s as usize % LATE] != NONE)
+    }
+
+    /// Sorts the events of a slot that has been cleared into `due`, which is empty.
+    fn drain(&mut self, value: u64, slot: u64) {
+        if value & LIST == 0 {
+            self.due.push(Self::unpack(value, slot));
+            return;
+        }
+        let mut n = value as u32;
+        while n != NONE {
+            // Newest first, and sorted latest first: what came first is popped first.
+            let Node { event, next } = self.nodes[n as usize];
+            self.nodes[n as usize].next = self.free;
+            self.free = n;
+            n = next;
+            let mut i = self.due.len();
+            while i > 0 && self.due[i - 1].at < event.at {
+                i -= 1;
+            }
+            self.due.insert(i, event);
+        }
+    }
+
+    /// Puts an event for the cursor's own slot, or one before it, into its place: behind those of its time.
+    fn insert(&mut self, event: Event) {
+        let mut i = self.due.len();
+        while i > 0 && self.due[i - 1].at <= event.at {
+            i -= 1;
+        }
+        self.due.insert(i, event);
+    }
+}
