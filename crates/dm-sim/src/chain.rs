@@ -1,9 +1,10 @@
 //! Chains and their requests as the engine stores them: slots that are used again.
 
-use dm_verbs::{MaskedCas, Op, Place, Space, Wqe};
+use std::rc::Rc;
+
+use dm_verbs::{ChipPtr, MaskedCas, Op, Outcome, Place, RemotePtr, Space, Wqe};
 
 use crate::lease::{Lease, Pool};
-use std::rc::Rc;
 
 /// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,76 +79,93 @@ impl<'a> From<Wqe<'a>> for Entry<'a> {
 /// Payload bytes that fit a request's first three words.
 const SMALL: usize = 24;
 
-/// One request.
+/// One request. What the engine's events look at comes last, so that of a chain's first request it lies in the chain's
+/// second line.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Request {
-    pub(crate) at: Place,
+    /// Atomics: compare, swap and their masks, then the old value in the first. WRITEs of up to 24 bytes: the
+    /// payload. Fourth word of a READ or WRITE in two parts: which bytes or lines the first part holds.
+    pub(crate) words: [u64; 4],
+    /// A READ's result, from when it acts on memory, or a longer WRITE's payload.
+    pub(crate) buffer: Lease,
+    raw: u64,
     pub(crate) len: u32,
     pub(crate) kind: Kind,
     pub(crate) fence: bool,
     /// 1, or 2 where a transfer's lines do not move at one instant.
     pub(crate) parts: u8,
-    /// Atomics: compare, swap and their masks, then the old value in the first. WRITEs of up to 24 bytes: the
-    /// payload. Fourth word of a READ or WRITE in two parts: which bytes or lines the first part holds.
-    pub(crate) words: [u64; 4],
-    /// A READ's result or a longer WRITE's payload.
-    pub(crate) buffer: Option<Lease>,
+    space: Space,
 }
 
 impl Request {
     fn vacant() -> Self {
         Request {
-            at: dm_verbs::RemotePtr::NULL.into(),
+            words: [0; 4],
+            buffer: Lease::NONE,
+            raw: 0,
             len: 0,
             kind: Kind::Word,
             fence: false,
             parts: 1,
-            words: [0; 4],
-            buffer: None,
+            space: Space::Host,
         }
     }
 
     /// Makes it `entry`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set(&mut self, entry: &Entry<'_>, pool: &Rc<Pool>) {
-        self.at = entry.at;
+        self.raw = entry.at.raw();
+        self.space = entry.at.space();
         self.len = entry.len as u32;
         self.kind = entry.kind;
         self.fence = entry.fence;
         self.parts = 1;
-        self.words = entry.words;
-        if entry.kind == Kind::Read {
-            self.buffer = Some(pool.take(entry.len));
-        } else if entry.kind == Kind::Write {
-            if let Some(bytes) = entry.bytes.get(..SMALL.min(entry.len)) {
-                for (word, part) in self.words.iter_mut().zip(bytes.chunks(8)) {
-                    let mut w = [0; 8];
-                    w[..part.len()].copy_from_slice(part);
-                    *word = u64::from_le_bytes(w);
-                }
+        match entry.kind {
+            Kind::Read | Kind::Word => {}
+            Kind::Write => self.carry(entry.bytes, pool),
+            Kind::Cas | Kind::MaskedCas | Kind::Faa => self.words = entry.words,
+        }
+    }
+
+    /// Copies a WRITE's payload.
+    #[inline]
+    fn carry(&mut self, bytes: &[u8], pool: &Rc<Pool>) {
+        if bytes.len() > SMALL {
+            let mut b = pool.take(bytes.len());
+            b.copy_from_slice(bytes);
+            self.buffer = b;
+        } else {
+            for (word, part) in self.words.iter_mut().zip(bytes.chunks(8)) {
+                let mut w = [0; 8];
+                w[..part.len()].copy_from_slice(part);
+                *word = u64::from_le_bytes(w);
             }
-            if entry.len > SMALL {
-                let mut b = pool.take(entry.len);
-                b.copy_from_slice(entry.bytes);
-                self.buffer = Some(b);
-            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn at(&self) -> Place {
+        match self.space {
+            Space::Host => RemotePtr::from_raw(self.raw).into(),
+            Space::Chip => ChipPtr::from_raw(self.raw).into(),
         }
     }
 
     #[inline]
     pub(crate) fn space(&self) -> Space {
-        self.at.space()
+        self.space
     }
 
     #[inline]
     pub(crate) fn offset(&self) -> usize {
-        self.at.offset() as usize
+        RemotePtr::from_raw(self.raw).offset() as usize
     }
 
     /// Units of `size` bytes (a power of two) that it touches.
     #[inline]
     pub(crate) fn units(&self, size: u64) -> u64 {
-        let from = self.at.offset();
+        let from = self.offset() as u64;
         let last = from + u64::from(self.len.max(1)) - 1;
         (last / size) - (from / size) + 1
     }
@@ -172,22 +190,31 @@ impl Request {
         }
     }
 
+    /// Its result, which is taken.
+    #[inline]
+    pub(crate) fn outcome(&mut self) -> Outcome<Lease> {
+        match self.kind {
+            Kind::Read => Outcome::Lease(core::mem::replace(&mut self.buffer, Lease::NONE)),
+            Kind::Write => Outcome::None,
+            Kind::Word | Kind::Cas | Kind::MaskedCas | Kind::Faa => Outcome::Old(self.words[0]),
+        }
+    }
+
     /// Copies `range` of its bytes between itself and `memory`, its node's memory of its space.
     #[inline]
     pub(crate) fn transfer(&mut self, memory: &mut [u8], range: core::ops::Range<usize>) {
         let base = self.offset();
         let remote = base + range.start..base + range.end;
-        match (self.kind, &mut self.buffer) {
-            (Kind::Read, Some(buffer)) => buffer[range].copy_from_slice(&memory[remote]),
-            (Kind::Write, Some(buffer)) => memory[remote].copy_from_slice(&buffer[range]),
-            (Kind::Write, None) => {
-                let mut bytes = [0; SMALL];
-                for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.words) {
-                    chunk.copy_from_slice(&word.to_le_bytes());
-                }
-                memory[remote].copy_from_slice(&bytes[range]);
+        if self.kind == Kind::Read {
+            self.buffer[range].copy_from_slice(&memory[remote]);
+        } else if !self.buffer.is_none() {
+            memory[remote].copy_from_slice(&self.buffer[range]);
+        } else {
+            let mut bytes = [0; SMALL];
+            for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.words) {
+                chunk.copy_from_slice(&word.to_le_bytes());
             }
-            _ => {}
+            memory[remote].copy_from_slice(&bytes[range]);
         }
     }
 }
@@ -207,25 +234,28 @@ pub(crate) const NOBODY: u32 = u32::MAX;
 pub(crate) const FOREIGN: u32 = u32::MAX - 1;
 
 /// Requests to one memory node behind one doorbell.
+///
+/// Two cache lines: the second holds all that the events of a lone READ look at.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Chain {
-    /// The first request: most chains have no other. Meaningful while `count > 0`.
-    pub(crate) first: Request,
     more: Vec<Request>,
-    pub(crate) count: u16,
     /// When the card has the first request.
     pub(crate) bell: u64,
+    /// The first request: most chains have no other. Meaningful while `count > 0`.
+    pub(crate) first: Request,
     /// When the last completion known so far is found.
     pub(crate) done_at: u64,
     pub(crate) qp: u32,
-    /// The cards of the client and of the memory node, and that node: as the queue pair has them, but nearer.
+    /// The task that waits.
+    pub(crate) owner: u32,
+    pub(crate) generation: u32,
+    /// The cards of the client and of the memory node, and that node.
     pub(crate) client_nic: u16,
     pub(crate) node_nic: u16,
     pub(crate) node: u16,
     pub(crate) client: u16,
-    pub(crate) generation: u32,
-    /// The task that waits.
-    pub(crate) owner: u32,
+    pub(crate) count: u16,
     /// Requests whose completion time is not known yet.
     pub(crate) unanswered: u16,
     /// Requests whose memory effect is still to come.
@@ -237,21 +267,23 @@ pub(crate) struct Chain {
     pub(crate) failed: bool,
 }
 
+const _: () = assert!(size_of::<Chain>() == 128 && core::mem::offset_of!(Chain, first.buffer) == 64);
+
 impl Chain {
     pub(crate) fn new() -> Self {
         Self {
-            first: Request::vacant(),
             more: Vec::new(),
-            count: 0,
             bell: 0,
+            first: Request::vacant(),
             done_at: 0,
             qp: 0,
+            owner: NOBODY,
+            generation: 0,
             client_nic: 0,
             node_nic: 0,
             node: 0,
             client: 0,
-            generation: 0,
-            owner: NOBODY,
+            count: 0,
             unanswered: 0,
             unexecuted: 0,
             state: State::Free,
@@ -304,15 +336,26 @@ impl Chain {
             .expect("at most 65535 requests in a chain");
     }
 
+    /// Makes it another chain's, once it is clear.
+    #[inline]
+    pub(crate) fn free(&mut self) {
+        self.count = 0;
+        self.generation = self.generation.wrapping_add(1);
+        self.state = State::Free;
+        self.closed = false;
+        self.owner = NOBODY;
+        self.done_at = 0;
+    }
+
     /// Forgets all requests and gives their buffers back.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.count = 0;
-        if self.first.buffer.is_some() {
-            self.first.buffer = None;
-        }
-        if !self.more.is_empty() {
+        if self.count > 1 {
             self.more.clear();
+        }
+        self.count = 0;
+        if !self.first.buffer.is_none() {
+            self.first.buffer = Lease::NONE;
         }
     }
 }

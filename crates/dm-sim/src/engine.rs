@@ -14,7 +14,7 @@ mod issue;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use dm_verbs::{Caps, NodeId, RemotePtr, Space, VerbError, VerbErrorKind};
 
@@ -105,7 +105,7 @@ pub(crate) enum Turn {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) memory: Memory,
-    pub(crate) nic: usize,
+    pub(crate) nic: u16,
     pub(crate) caps: Caps,
     /// Until when each atomic bucket is taken.
     host_buckets: Box<[u64]>,
@@ -114,23 +114,20 @@ pub(crate) struct Node {
 }
 
 /// One client, as the engine sees it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientState {
-    thread: usize,
     /// When the CPU that it was last given ends: posting then goes on at once.
     slice_end: u64,
+    thread: u32,
+    nic: u16,
     pub(crate) fenced: bool,
     pub(crate) crashed: bool,
-    pub(crate) deferred: Option<VerbError>,
 }
 
-/// A reliable connection of one client to one memory node.
+/// A reliable connection of one client to one memory node: one cache line.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
 struct QueuePair {
-    client: u16,
-    client_nic: u16,
-    node: u16,
-    node_nic: u16,
     /// When the requester had the last request.
     sent: u64,
     /// When the last request arrives.
@@ -146,12 +143,16 @@ struct QueuePair {
     answered: u64,
     /// A request was lost, and its error has not been reported yet.
     broken: bool,
+    /// Its client is fenced.
+    fenced: bool,
     /// Chains wait behind a fenced request.
     parked: bool,
 }
 
-/// The waker that the executor hands to the task it is polling: recognised without cloning it.
-#[derive(Clone, Copy, Debug)]
+const _: () = assert!(size_of::<QueuePair>() == 64);
+
+/// The waker that the executor hands to the task it is polling: recognised without cloning it. By default, nobody's.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Current {
     pub(crate) task: u32,
     pub(crate) data: usize,
@@ -178,8 +179,10 @@ pub(crate) struct Engine {
     pub(crate) nics: Vec<Nic>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<ClientState>,
+    /// The first error of each client that nobody polled for.
+    deferred: Vec<(u16, VerbError)>,
     pub(crate) control: ControlPlane,
-    pub(crate) current: Option<Current>,
+    pub(crate) current: Current,
     pub(crate) digest: u64,
     pub(crate) verbs_done: u64,
     pool: Rc<Pool>,
@@ -201,7 +204,7 @@ impl Node {
     pub(crate) fn new(memory: Memory, nic: usize, caps: Caps, buckets: usize) -> Self {
         Self {
             memory,
-            nic,
+            nic: nic as u16,
             caps,
             host_buckets: vec![0; buckets].into_boxed_slice(),
             chip_buckets: vec![0; buckets].into_boxed_slice(),
@@ -221,8 +224,9 @@ impl Engine {
             nics: (0..setup.nics).map(|_| Nic::default()).collect(),
             nodes: setup.nodes,
             clients: Vec::new(),
+            deferred: Vec::new(),
             control,
-            current: None,
+            current: Current::default(),
             digest: 0x9E37_79B9_7F4A_7C15,
             verbs_done: 0,
             pool: Rc::new(Pool::default()),
@@ -249,21 +253,14 @@ impl Engine {
             self.thread_free.push(0);
         }
         self.clients.push(ClientState {
-            thread,
             slice_end: 0,
+            thread: thread as u32,
+            nic: nic as u16,
             fenced: false,
             crashed: false,
-            deferred: None,
         });
-        for node in 0..self.nodes.len() {
-            self.pairs.push(QueuePair {
-                client,
-                client_nic: nic as u16,
-                node: node as u16,
-                node_nic: self.nodes[node].nic as u16,
-                ..QueuePair::default()
-            });
-        }
+        self.pairs
+            .resize(self.pairs.len() + self.nodes.len(), QueuePair::default());
         client
     }
 
@@ -324,16 +321,16 @@ impl Engine {
             }
         };
         let known = usize::from(node.0) < self.nodes.len();
-        let qp = self.pair(client, if known { node } else { NodeId(0) });
-        let pair = &self.pairs[qp];
+        let node_known = if known { node } else { NodeId(0) };
+        let qp = self.pair(client, node_known);
         let chain = &mut self.chains[index as usize];
         debug_assert!(chain.state == State::Free && chain.count == 0);
         chain.state = State::Building;
         chain.qp = qp as u32;
-        chain.client = pair.client;
-        chain.client_nic = pair.client_nic;
-        chain.node = pair.node;
-        chain.node_nic = pair.node_nic;
+        chain.client = client;
+        chain.client_nic = self.clients[usize::from(client)].nic;
+        chain.node = node_known.0;
+        chain.node_nic = self.nodes[usize::from(node_known.0)].nic;
         let generation = chain.generation;
         if !known {
             let place = RemotePtr::new(node, 0).unwrap_or_default().into();
@@ -361,32 +358,44 @@ impl Engine {
         }
     }
 
-    /// Whether `chain` has completed; if not, who asks is polled when it has.
-    #[inline]
-    pub(crate) fn poll_chain(
-        &mut self,
-        chain: u32,
-        generation: u32,
-        waker: &Waker,
-    ) -> std::task::Poll<Result<(), VerbError>> {
-        let c = &mut self.chains[chain as usize];
+    /// Whether `chain` has completed without error.
+    #[inline(always)]
+    pub(crate) fn succeeded(&self, chain: u32, generation: u32) -> bool {
+        let c = &self.chains[chain as usize];
         assert_eq!(c.generation, generation, "a closed chain is not polled");
+        c.state == State::Done && !c.failed
+    }
+
+    /// The error of `chain` if it has completed; if not, who asks is polled when it has.
+    pub(crate) fn poll_chain(&mut self, chain: u32, waker: &Waker) -> Poll<Result<(), VerbError>> {
+        let c = &mut self.chains[chain as usize];
         if c.state == State::Done {
             let failed = core::mem::take(&mut c.failed);
-            return std::task::Poll::Ready(if failed {
-                Err(self.take_error(chain))
-            } else {
-                Ok(())
-            });
+            return Poll::Ready(if failed { Err(self.take_error(chain)) } else { Ok(()) });
         }
-        match self.current {
-            Some(current) if current.is(waker) => c.owner = current.task,
-            _ => {
-                c.owner = FOREIGN;
-                self.foreign.insert(chain, waker.clone());
-            }
+        if self.current.is(waker) {
+            c.owner = self.current.task;
+        } else {
+            c.owner = FOREIGN;
+            self.foreign.insert(chain, waker.clone());
         }
-        std::task::Poll::Pending
+        Poll::Pending
+    }
+
+    /// The first answer of a chain that completed without error, which is closed.
+    #[inline]
+    pub(crate) fn take_last(&mut self, chain: u32, generation: u32) -> dm_verbs::Outcome<crate::Lease> {
+        let c = &mut self.chains[chain as usize];
+        assert_eq!(c.generation, generation, "a chain is closed once");
+        if c.count != 1 || c.unexecuted != 0 {
+            let outcome = self.take(chain, 0);
+            self.close(chain, generation);
+            return outcome;
+        }
+        let outcome = c.first.outcome();
+        c.free();
+        self.free_chains.push(chain);
+        outcome
     }
 
     /// The `i`-th answer of a completed chain.
@@ -400,10 +409,7 @@ impl Engine {
                 continue;
             }
             if wanted == 0 {
-                return match r.buffer.take() {
-                    Some(lease) => dm_verbs::Outcome::Lease(lease),
-                    None => dm_verbs::Outcome::Old(r.words[0]),
-                };
+                return r.outcome();
             }
             wanted -= 1;
         }
@@ -436,11 +442,7 @@ impl Engine {
         let c = &mut self.chains[chain as usize];
         if c.closed && c.state == State::Done && c.unexecuted == 0 {
             c.clear();
-            c.generation = c.generation.wrapping_add(1);
-            c.state = State::Free;
-            c.closed = false;
-            c.owner = NOBODY;
-            c.done_at = 0;
+            c.free();
             self.free_chains.push(chain);
         }
     }
@@ -452,7 +454,7 @@ impl Engine {
         c.state = State::Done;
         for i in 0..c.count {
             let r = c.request(i);
-            let address = r.at.raw() ^ (r.space() as u64) << 47;
+            let address = r.at().raw() ^ (r.space() as u64) << 47;
             self.digest = (self.digest ^ self.now)
                 .wrapping_mul(0x9E37_79B9_7F4A_7C15)
                 .rotate_left(29)
@@ -480,9 +482,12 @@ impl Engine {
     /// Polls whoever owns `waker` at `at`.
     #[inline]
     pub(crate) fn wake_at(&mut self, at: u64, waker: &Waker) {
-        match self.current {
-            Some(current) if current.is(waker) => self.schedule(at, What::Wake { task: current.task }),
-            _ => {
+        match self.current.is(waker) {
+            true => {
+                let task = self.current.task;
+                self.schedule(at, What::Wake { task });
+            }
+            false => {
                 let timer = self.free_timers.pop().unwrap_or_else(|| {
                     self.timers.push(None);
                     (self.timers.len() - 1) as u32
@@ -498,10 +503,16 @@ impl Engine {
     #[inline]
     pub(crate) fn reserve_cpu(&mut self, client: u16, work: u64) -> u64 {
         let client = &mut self.clients[usize::from(client)];
-        let free = &mut self.thread_free[client.thread];
+        let free = &mut self.thread_free[client.thread as usize];
         *free = (*free).max(self.now) + work;
         client.slice_end = *free;
         *free
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.pool.close();
     }
 }
 

@@ -1,9 +1,9 @@
 //! Buffers that the transport owns: one pointer wide, back in their pool when dropped.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::ops::{Deref, DerefMut};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 /// log2 of the smallest buffer.
 const SMALLEST: u32 = 6;
@@ -15,11 +15,14 @@ pub(crate) const LONGEST: usize = 1 << (SMALLEST as usize + CLASSES - 1);
 #[derive(Debug)]
 struct Buffer {
     bytes: Box<[u8]>,
-    len: usize,
-    home: Weak<Pool>,
+    len: u32,
+    class: u32,
+    home: Rc<Pool>,
 }
 
 /// Free buffers by size class. Allocates only while the number of buffers in use still grows.
+///
+/// Free buffers hold the pool as much as it holds them, until it is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     // A pool holds the very boxes that leases hand around: a buffer is never moved or reallocated.
@@ -28,10 +31,11 @@ pub(crate) struct Pool {
         reason = "a lease is the box; unboxing here would copy and reallocate per operation"
     )]
     free: RefCell<[Vec<Box<Buffer>>; CLASSES]>,
+    closed: Cell<bool>,
 }
 
 fn class(len: usize) -> usize {
-    (len.next_power_of_two().trailing_zeros().max(SMALLEST) - SMALLEST) as usize
+    (len.max(1 << SMALLEST) - 1).ilog2() as usize + 1 - SMALLEST as usize
 }
 
 impl Pool {
@@ -39,19 +43,30 @@ impl Pool {
     #[inline]
     pub(crate) fn take(self: &Rc<Self>, len: usize) -> Lease {
         let class = class(len);
-        let free = self.free.borrow_mut()[class].pop();
-        let buffer = match free {
+        match self.free.borrow_mut()[class].pop() {
             Some(mut b) => {
-                b.len = len;
-                b
+                b.len = len as u32;
+                Lease(Some(b))
             }
-            None => Box::new(Buffer {
-                bytes: vec![0; 1 << (class as u32 + SMALLEST)].into_boxed_slice(),
-                len,
-                home: Rc::downgrade(self),
-            }),
-        };
-        Lease(Some(buffer))
+            None => self.make(len, class),
+        }
+    }
+
+    #[cold]
+    fn make(self: &Rc<Self>, len: usize, class: usize) -> Lease {
+        Lease(Some(Box::new(Buffer {
+            bytes: vec![0; 1 << (class as u32 + SMALLEST)].into_boxed_slice(),
+            len: len as u32,
+            class: class as u32,
+            home: Rc::clone(self),
+        })))
+    }
+
+    /// From now on buffers that come back are freed.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+        // Out of the cell first: each buffer lets go of this pool.
+        drop(self.free.take());
     }
 }
 
@@ -59,17 +74,27 @@ impl Pool {
 /// simulation.
 pub struct Lease(Option<Box<Buffer>>);
 
+impl Lease {
+    /// No buffer: no bytes.
+    pub(crate) const NONE: Self = Self(None);
+
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
 impl Deref for Lease {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], |b| &b.bytes[..b.len])
+        self.0.as_ref().map_or(&[], |b| &b.bytes[..b.len as usize])
     }
 }
 impl DerefMut for Lease {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.0.as_mut().map_or(&mut [], |b| &mut b.bytes[..b.len])
+        self.0.as_mut().map_or(&mut [], |b| &mut b.bytes[..b.len as usize])
     }
 }
 impl fmt::Debug for Lease {
@@ -80,12 +105,16 @@ impl fmt::Debug for Lease {
 impl Drop for Lease {
     #[inline]
     fn drop(&mut self) {
-        if let Some(buffer) = self.0.take()
-            && let Some(pool) = buffer.home.upgrade()
-        {
-            let class = buffer.bytes.len().trailing_zeros() - SMALLEST;
-            pool.free.borrow_mut()[class as usize].push(buffer);
+        if let Some(buffer) = self.0.take() {
+            give_back(buffer);
         }
+    }
+}
+
+fn give_back(buffer: Box<Buffer>) {
+    let home = Rc::clone(&buffer.home);
+    if !home.closed.get() {
+        home.free.borrow_mut()[buffer.class as usize].push(buffer);
     }
 }
 
@@ -106,13 +135,26 @@ mod tests {
         assert_eq!((b.as_ptr(), b.len(), b[99]), (place, 128, 7));
         assert_ne!(pool.take(65).as_ptr(), place, "in use");
         assert_eq!(pool.take(LONGEST).len(), LONGEST);
+        pool.close();
+    }
+
+    #[test]
+    fn a_class_holds_what_it_is_asked_for() {
+        for (len, wanted) in [(1, 0), (64, 0), (65, 1), (128, 1), (129, 2), (1024, 4), (LONGEST, CLASSES - 1)] {
+            assert_eq!(class(len), wanted, "{len} bytes");
+        }
     }
 
     #[test]
     fn a_lease_outlives_its_pool() {
         let pool = Rc::new(Pool::default());
-        let lease = pool.take(8);
+        let (lease, other) = (pool.take(8), pool.take(8));
+        drop(other);
+        pool.close();
+        let alive = Rc::downgrade(&pool);
         drop(pool);
         assert_eq!(lease.len(), 8);
+        drop(lease);
+        assert_eq!(alive.strong_count(), 0, "no buffer keeps a closed pool");
     }
 }

@@ -374,7 +374,7 @@ impl Sim {
     }
 
     fn end(&self, index: u32, task: Task) {
-        self.shared.engine.borrow_mut().current = None;
+        self.shared.engine.borrow_mut().current = Current::default();
         drop(task);
         let mut tasks = self.tasks.borrow_mut();
         tasks.live -= 1;
@@ -436,11 +436,11 @@ impl Sim {
         let Some(mut task) = self.tasks.borrow_mut().slots[index as usize].task.take() else {
             return;
         };
-        self.shared.engine.borrow_mut().current = Some(Current {
+        self.shared.engine.borrow_mut().current = Current {
             task: index,
             data: task.waker.data() as usize,
             vtable: core::ptr::from_ref(task.waker.vtable()) as usize,
-        });
+        };
         let mut cx = Context::from_waker(&task.waker);
         let ended = task.future.as_mut().poll(&mut cx).is_ready();
         // `current` stays: it names a live task's waker, and is harmless until that task ends.

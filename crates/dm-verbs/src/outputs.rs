@@ -80,9 +80,7 @@ impl<'v, V: Verbs + 'v, A: Marker<V::Lease>> Outputs<'v, V> for (A,) {
     type Out = A::Value;
     #[inline]
     fn collect(v: &'v V, slot: Slot) -> A::Value {
-        let a = A::unwrap(v.take(&slot, 0));
-        v.close(slot);
-        a
+        A::unwrap(v.take_last(slot))
     }
     #[inline]
     fn single(_: &'v V, o: Outcome<V::Lease>) -> A::Value {

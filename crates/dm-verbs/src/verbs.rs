@@ -97,6 +97,13 @@ pub trait Verbs: Env + Sized {
     /// Gives the slot back. Not rung: forget it. In flight: it becomes unsignalled, and an error of it is kept for
     /// [`Verbs::take_deferred`]. Completed: recycle it.
     fn close(&self, slot: Slot);
+    /// Takes the first result of a completed chain, and closes it: most chains have no other.
+    #[inline]
+    fn take_last(&self, slot: Slot) -> Outcome<Self::Lease> {
+        let outcome = self.take(&slot, 0);
+        self.close(slot);
+        outcome
+    }
     /// Posts a chain of one request. A world whose requests complete at once answers so.
     #[inline]
     fn post_one(&self, wqe: Wqe<'_>) -> Posted<Self::Lease> {

@@ -60,7 +60,6 @@ impl Engine {
             queue,
             nics,
             nodes,
-            clients,
             pairs,
             chains,
             rng,
@@ -70,11 +69,10 @@ impl Engine {
         let c = &mut chains[chain as usize];
         let pair = &mut pairs[c.qp as usize];
         let node = &mut nodes[usize::from(c.node)];
-        let client = &clients[usize::from(c.client)];
         let nic = &mut nics[usize::from(c.node_nic)];
         let r = c.request_mut(i);
-        if node.down || pair.broken || client.fenced {
-            let fenced = client.fenced;
+        if node.down || pair.broken || pair.fenced {
+            let fenced = pair.fenced;
             self.lost_request(chain, i, fenced);
             return;
         }
@@ -92,7 +90,7 @@ impl Engine {
         let mut start;
         if r.kind.is_atomic() {
             nic.tally.atomics += 1;
-            let b = (r.at.offset() & t.bucket_mask) as usize;
+            let b = (r.offset() as u64 & t.bucket_mask) as usize;
             let bucket = match r.space() {
                 Space::Host => &mut node.host_buckets[b],
                 Space::Chip => &mut node.chip_buckets[b],
@@ -114,7 +112,7 @@ impl Engine {
             // Late, and its bucket taken until then: atomics keep excluding each other.
             let late = rng.below(LATE_ATOMIC);
             start += late;
-            let b = (r.at.offset() & t.bucket_mask) as usize;
+            let b = (r.offset() as u64 & t.bucket_mask) as usize;
             match r.space() {
                 Space::Host => node.host_buckets[b] += late,
                 Space::Chip => node.chip_buckets[b] += late,
@@ -204,7 +202,7 @@ fn split(
         LineOrder::Any => rng.next(),
         // A prefix, in bytes.
         LineOrder::Increasing => {
-            let first = unit - r.at.offset() % unit;
+            let first = unit - r.offset() as u64 % unit;
             first + rng.below(units - 1) * unit
         }
     };

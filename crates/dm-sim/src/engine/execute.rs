@@ -16,6 +16,10 @@ impl Engine {
         let r = c.request_mut(i);
         match r.kind {
             Kind::Read | Kind::Write => {
+                if r.kind == Kind::Read {
+                    // Not earlier: few buffers are in use at a time, and stay in the cache.
+                    r.buffer = self.pool.take(r.len as usize);
+                }
                 if r.parts == 2 {
                     part(
                         r,
@@ -35,7 +39,7 @@ impl Engine {
                 let old = node.memory.word(r.space(), r.offset());
                 let new = r.apply(old);
                 if new.is_none() {
-                    self.nics[node.nic].tally.cas_failed += 1;
+                    self.nics[usize::from(node.nic)].tally.cas_failed += 1;
                 }
                 r.words[0] = old;
                 if self.caps.atomic_vs_write == AtomicVsWrite::Racy {

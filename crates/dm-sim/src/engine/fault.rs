@@ -31,10 +31,22 @@ impl Engine {
     pub(super) fn defer_error(&mut self, chain: u32) {
         let c = &mut self.chains[chain as usize];
         if core::mem::take(&mut c.failed) {
-            let client = usize::from(c.client);
+            let client = c.client;
             let error = self.take_error(chain);
-            self.clients[client].deferred.get_or_insert(error);
+            if self.deferred.iter().all(|(of, _)| *of != client) {
+                self.deferred.push((client, error));
+            }
         }
+    }
+
+    /// The first error of `client` that nobody polled for, once.
+    #[inline]
+    pub(crate) fn take_deferred(&mut self, client: u16) -> Option<VerbError> {
+        if self.deferred.is_empty() {
+            return None;
+        }
+        let i = self.deferred.iter().position(|(of, _)| *of == client)?;
+        Some(self.deferred.swap_remove(i).1)
     }
 
     /// Request `i` of `chain` reached nobody: the node is cut off, the connection broken, or the client fenced.
@@ -69,7 +81,7 @@ impl Engine {
         let (qp, r) = (c.qp, c.request(i));
         let error = VerbError {
             kind,
-            at: r.at,
+            at: r.at(),
             index: i,
             effect: effect(r.kind.mutates()),
             rest: effect(c.requests().skip(usize::from(i) + 1).any(|r| r.kind.mutates())),
@@ -101,10 +113,13 @@ impl Engine {
     pub(crate) fn fence(&mut self, client: usize) -> u64 {
         let nodes = self.nodes.len();
         self.clients[client].fenced = true;
-        let pairs = &self.pairs[client * nodes..(client + 1) * nodes];
+        let pairs = &mut self.pairs[client * nodes..(client + 1) * nodes];
         pairs
-            .iter()
-            .map(|p| p.order[0].max(p.order[1]).max(p.atomic_at))
+            .iter_mut()
+            .map(|p| {
+                p.fenced = true;
+                p.order[0].max(p.order[1]).max(p.atomic_at)
+            })
             .max()
             .unwrap_or(0)
     }

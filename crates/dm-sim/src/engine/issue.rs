@@ -27,7 +27,7 @@ pub(super) fn request_bytes(t: &Ticks, r: &Request) -> u64 {
 /// for its turn.
 #[inline]
 fn take_cpu(client: &mut ClientState, threads: &mut [u64], now: u64, cpu: u64) -> u64 {
-    let free = &mut threads[client.thread];
+    let free = &mut threads[client.thread as usize];
     let backlog = (*free).max(now);
     *free = backlog + cpu;
     let running = now < client.slice_end + RESUME;
@@ -94,9 +94,9 @@ impl Engine {
         c.state = State::Flying;
         c.qp = qp as u32;
         c.client = client;
-        c.client_nic = pair.client_nic;
+        c.client_nic = state.nic;
         c.node = node.0;
-        c.node_nic = pair.node_nic;
+        c.node_nic = self.nodes[n].nic;
         let t = &self.t;
         let ready = take_cpu(state, &mut self.thread_free, self.now, t.post) + t.doorbell;
         let nic = &mut self.nics[usize::from(c.client_nic)];
@@ -147,7 +147,7 @@ impl Engine {
             let at = c
                 .requests()
                 .next()
-                .map_or(dm_verbs::RemotePtr::NULL.into(), |r| r.at);
+                .map_or(dm_verbs::RemotePtr::NULL.into(), crate::chain::Request::at);
             self.fail(chain, VerbError::refused(VerbErrorKind::Fenced, at));
         }
         let c = &mut self.chains[chain as usize];
