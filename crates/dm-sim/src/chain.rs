@@ -44,6 +44,17 @@ pub(crate) struct Entry<'a> {
     bytes: &'a [u8],
 }
 
+impl<'a> Entry<'a> {
+    #[inline(always)]
+    pub(crate) fn read(at: Place, len: u32, fence: bool) -> Self {
+        Wqe { op: Op::Read { at, len }, fence }.into()
+    }
+    #[inline(always)]
+    pub(crate) fn write(at: Place, bytes: &'a [u8], fence: bool) -> Self {
+        Wqe { op: Op::Write { at, bytes }, fence }.into()
+    }
+}
+
 impl<'a> From<Wqe<'a>> for Entry<'a> {
     #[inline(always)]
     fn from(wqe: Wqe<'a>) -> Self {

@@ -1,15 +1,16 @@
 //! A client of the simulation: the seam's traits over the engine.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use dm_verbs::{
     Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter, Nanos,
-    NodeId, Outcome, Place, Posted, Slot, Space, VerbError, VerbErrorKind, Verbs, Wqe,
+    NodeId, Op, Outcome, Place, Posted, Slot, Space, VerbError, VerbErrorKind, Verbs, Wqe,
 };
 
+use crate::chain::Entry;
 use crate::engine::Engine;
 use crate::lease::Lease;
 use crate::rng::Rng;
@@ -31,6 +32,8 @@ pub struct Endpoint {
     compute_node: u16,
     thread: u16,
     meter: Rc<Meter>,
+    /// The random stream that was used last, and the others.
+    stream: Cell<(u32, Rng)>,
     streams: RefCell<Vec<(u32, Rng)>>,
 }
 
@@ -53,18 +56,32 @@ impl Endpoint {
         meter: Rc<Meter>,
     ) -> Self {
         Self {
-            shared,
             client,
             compute_node,
             thread,
             meter,
+            stream: Cell::new((0, Rng::stream(shared.seed, client, 0))),
             streams: RefCell::default(),
+            shared,
         }
     }
 
     /// The hardware thread that it shares with other clients of the same number on its compute node.
     pub fn thread(&self) -> u16 {
         self.thread
+    }
+
+    /// Puts `last` by, and takes up another stream.
+    #[cold]
+    fn other_stream(&self, stream: u32, last: (u32, Rng)) -> Rng {
+        let mut streams = self.streams.borrow_mut();
+        let found = streams.iter().position(|(s, _)| *s == stream);
+        let rng = match found {
+            Some(i) => streams.swap_remove(i).1,
+            None => Rng::stream(self.shared.seed, self.client, stream),
+        };
+        streams.push(last);
+        rng
     }
 
     #[inline]
@@ -84,15 +101,15 @@ impl Env for Endpoint {
     fn now(&self) -> Nanos {
         Nanos(self.shared.engine.borrow().now / 1000)
     }
+    #[inline]
     fn rng(&self, stream: u32) -> u64 {
-        let mut streams = self.streams.borrow_mut();
-        if let Some((_, rng)) = streams.iter_mut().find(|(s, _)| *s == stream) {
-            return rng.next();
+        let (at, mut rng) = self.stream.get();
+        if at != stream {
+            rng = self.other_stream(stream, (at, rng));
         }
-        let mut rng = Rng::stream(self.shared.seed, self.client, stream);
-        let first = rng.next();
-        streams.push((stream, rng));
-        first
+        let next = rng.next();
+        self.stream.set((stream, rng));
+        next
     }
     #[inline]
     fn meter(&self) -> &Meter {
@@ -171,9 +188,16 @@ impl Verbs for Endpoint {
     fn ring(&self, slot: &Slot) {
         self.engine().ring(slot.index);
     }
-    #[inline]
+    // Always: the request's kind is known where it is posted, so one of these is left.
+    #[inline(always)]
     fn post_one(&self, wqe: Wqe<'_>) -> Posted<Lease> {
-        let (index, generation) = self.engine().post_one(self.client, &wqe.into());
+        let mut e = self.engine();
+        let (client, entry) = (self.client, Entry::from(wqe));
+        let (index, generation) = match wqe.op {
+            Op::Read { .. } => e.post_read(client, entry.at, entry.len as u32, entry.fence),
+            Op::Write { bytes, .. } => e.post_write(client, entry.at, bytes, entry.fence),
+            _ => e.post_words(client, &entry),
+        };
         Posted::Flying(Slot { index, generation })
     }
     // Always: a ticket's second poll then is a look at the chain's state.

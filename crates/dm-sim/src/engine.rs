@@ -517,7 +517,7 @@ impl Drop for Engine {
 }
 
 /// Why a request is not allowed, if it is not.
-#[inline]
+#[inline(always)]
 fn check(caps: &Caps, entry: &Entry<'_>) -> Option<VerbErrorKind> {
     let size = match entry.at.space() {
         Space::Host => caps.host_bytes,

@@ -5,10 +5,7 @@
 
 mod wheel;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-use wheel::Wheel;
+pub(crate) use wheel::Wheel as Queue;
 
 /// Bits of what an event is about: the engine's own packing.
 pub(crate) const WHAT_BITS: u32 = 52;
@@ -28,67 +25,6 @@ pub enum QueueKind {
     Wheel,
     /// std's binary heap: slower from some hundred clients on; the wheel is checked against it.
     Heap,
-}
-
-#[derive(Debug)]
-enum Inner {
-    Wheel(Box<Wheel>),
-    Heap(BinaryHeap<Reverse<(u64, u64, u64)>>),
-}
-
-/// Events in order of `(time, sequence)`.
-#[derive(Debug)]
-pub(crate) struct Queue {
-    inner: Inner,
-    pushed: u64,
-}
-
-impl Queue {
-    pub(crate) fn new(kind: QueueKind) -> Self {
-        let inner = match kind {
-            QueueKind::Wheel => Inner::Wheel(Box::new(Wheel::new())),
-            QueueKind::Heap => Inner::Heap(BinaryHeap::new()),
-        };
-        Self { inner, pushed: 0 }
-    }
-
-    /// Adds an event. Its time must not lie before the last one popped.
-    #[inline]
-    pub(crate) fn push(&mut self, at: u64, what: u64) {
-        debug_assert!(what >> WHAT_BITS == 0, "what an event is about fits its bits");
-        self.pushed += 1;
-        match &mut self.inner {
-            Inner::Wheel(w) => w.push(Event { at, what }),
-            Inner::Heap(h) => h.push(Reverse((at, self.pushed, what))),
-        }
-    }
-
-    /// The next event, unless it lies after `limit`.
-    #[inline]
-    pub(crate) fn pop(&mut self, limit: u64) -> Option<Event> {
-        match &mut self.inner {
-            Inner::Wheel(w) => w.pop(limit),
-            Inner::Heap(h) => {
-                if h.peek()?.0.0 > limit {
-                    return None;
-                }
-                h.pop().map(|Reverse((at, _, what))| Event { at, what })
-            }
-        }
-    }
-
-    /// Whether no event is left.
-    pub(crate) fn is_empty(&self) -> bool {
-        match &self.inner {
-            Inner::Wheel(w) => w.is_empty(),
-            Inner::Heap(h) => h.is_empty(),
-        }
-    }
-
-    /// How many events were ever pushed.
-    pub(crate) fn pushed(&self) -> u64 {
-        self.pushed
-    }
 }
 
 #[cfg(test)]

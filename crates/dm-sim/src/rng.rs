@@ -10,7 +10,7 @@ fn mix(mut z: u64) -> u64 {
 }
 
 /// One stream.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {

@@ -27,6 +27,7 @@ macro_rules! counters {
             }
         }
         #[derive(Debug, Default)]
+        #[repr(C)]
         struct Cells { $($name: Cell<u64>,)* }
         impl Cells {
             fn get(&self) -> Counters { Counters { $($name: self.$name.get(),)* } }
@@ -41,10 +42,6 @@ counters! {
     writes,
     /// Compare-and-swaps.
     cas,
-    /// Masked compare-and-swaps.
-    masked_cas,
-    /// Fetch-and-adds.
-    faa,
     /// Payload bytes of READs.
     bytes_read,
     /// Payload bytes of WRITEs.
@@ -53,6 +50,10 @@ counters! {
     doorbells,
     /// Dependent waits: completions awaited that were posted after the wait before them ended.
     round_trips,
+    /// Masked compare-and-swaps.
+    masked_cas,
+    /// Fetch-and-adds.
+    faa,
     /// Attempts at a remote lock that found it held.
     lock_retries,
     /// READs thrown away because they mixed two states.
@@ -104,13 +105,18 @@ pub enum Event {
 }
 
 /// One client's meter. A world keeps one in each of its endpoints; dm-verbs counts into it.
+///
+/// What most verbs count lies in its first cache line: of a thousand clients none stays in the nearest cache.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub struct Meter {
-    cells: Cells,
     /// Waits ended so far; a completion counts as a round trip only if none ended since it was posted.
     waits: Cell<u32>,
     housekeeping: Cell<bool>,
+    cells: Cells,
 }
+
+const _: () = assert!(core::mem::offset_of!(Meter, cells.round_trips) < 64);
 
 #[inline]
 fn bump(c: &Cell<u64>, by: u64) {

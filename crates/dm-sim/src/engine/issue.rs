@@ -1,6 +1,6 @@
 //! From the doorbell to the wire.
 
-use dm_verbs::{VerbError, VerbErrorKind};
+use dm_verbs::{Place, VerbError, VerbErrorKind};
 
 use super::{ClientState, Engine, QueuePair, What, check};
 use crate::chain::{Entry, Kind, Request, State};
@@ -40,7 +40,7 @@ fn take_cpu(client: &mut ClientState, threads: &mut [u64], now: u64, cpu: u64) -
 }
 
 /// Puts a request on the wire that the card can have at `ready`; answers when it arrives.
-#[inline]
+#[inline(always)]
 fn send(
     t: &Ticks,
     rng: &mut Rng,
@@ -69,9 +69,27 @@ fn send(
 }
 
 impl Engine {
+    /// Posts a READ alone.
+    #[inline(never)]
+    pub(crate) fn post_read(&mut self, client: u16, at: Place, len: u32, fence: bool) -> (u32, u32) {
+        self.post_one(client, &Entry::read(at, len, fence))
+    }
+
+    /// Posts a WRITE alone.
+    #[inline(never)]
+    pub(crate) fn post_write(&mut self, client: u16, at: Place, bytes: &[u8], fence: bool) -> (u32, u32) {
+        self.post_one(client, &Entry::write(at, bytes, fence))
+    }
+
+    /// Posts an atomic or a word READ alone.
+    #[inline(never)]
+    pub(crate) fn post_words(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
+        self.post_one(client, entry)
+    }
+
     /// Opens, fills and rings a chain of one request: what the three do, with everything looked up once.
-    #[inline]
-    pub(crate) fn post_one(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
+    #[inline(always)]
+    fn post_one(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
         let node = entry.at.node();
         let n = usize::from(node.0);
         let state = &mut self.clients[usize::from(client)];

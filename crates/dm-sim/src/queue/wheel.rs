@@ -7,6 +7,8 @@
 //!  late[1024]    lists of what lies beyond the slots, 8.4 µs each; one list is moved into the slots at a time
 //!  far           what lies beyond that, in a heap
 //! ```
+//! As [`QueueKind::Heap`] it has no slots: all goes through `far`.
+//!
 //! # Invariants
 //! * **W1** Every slot in use lies in `(cursor, limit)`, which is shorter than the wheel: a slot means one time.
 //! * **W2** Events of equal time leave in the order in which they came: a list is moved on as a whole, oldest first,
@@ -15,7 +17,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Event, WHAT_BITS};
+use super::{Event, QueueKind, WHAT_BITS};
 
 /// log2 of the picoseconds of one slot.
 const SHIFT: u32 = 11;
@@ -41,7 +43,7 @@ struct Node {
 }
 
 #[derive(Debug)]
-pub(super) struct Wheel {
+pub(crate) struct Wheel {
     /// The slot, counted from time 0, up to which everything is in `due`.
     cursor: u64,
     /// The first slot whose events are still in `late` or `far`.
@@ -56,14 +58,18 @@ pub(super) struct Wheel {
     /// Lists of `late` in use.
     late_lists: u32,
     far: BinaryHeap<Reverse<(u64, u64, u64)>>,
-    far_pushed: u64,
+    pushed: u64,
+    kind: QueueKind,
 }
 
 impl Wheel {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new(kind: QueueKind) -> Self {
         Self {
             cursor: 0,
-            limit: SLOTS as u64,
+            limit: match kind {
+                QueueKind::Wheel => SLOTS as u64,
+                QueueKind::Heap => 0,
+            },
             due: Vec::new(),
             slots: Box::new([0; SLOTS]),
             words: [0; WORDS],
@@ -73,13 +79,18 @@ impl Wheel {
             late: [NONE; LATE],
             late_lists: 0,
             far: BinaryHeap::new(),
-            far_pushed: 0,
+            pushed: 0,
+            kind,
         }
     }
 
+    /// Adds an event. Its time must not lie before the last one popped.
     #[inline]
-    pub(super) fn push(&mut self, event: Event) {
-        let slot = event.at >> SHIFT;
+    pub(crate) fn push(&mut self, at: u64, what: u64) {
+        debug_assert!(what >> WHAT_BITS == 0, "what an event is about fits its bits");
+        self.pushed += 1;
+        let event = Event { at, what };
+        let slot = at >> SHIFT;
         if slot <= self.cursor {
             self.insert(event);
         } else if slot < self.limit {
@@ -104,6 +115,7 @@ impl Wheel {
     }
 
     /// Puts an event into a slot that is in use.
+    #[inline(never)]
     fn share(&mut self, event: Event, slot: u64) {
         let s = slot as usize % SLOTS;
         let value = self.slots[s];
@@ -138,41 +150,69 @@ impl Wheel {
         }
     }
 
+    /// The next event, unless it lies after `limit`.
     #[inline]
-    pub(super) fn pop(&mut self, limit: u64) -> Option<Event> {
-        if self.due.is_empty() {
-            let mut w = (self.cursor as usize >> 6) % WORDS;
-            if self.words[w] == 0 {
-                w = self.next_word()?;
-            }
-            let bits = self.words[w];
-            let s = w << 6 | bits.trailing_zeros() as usize;
-            let slot = self.cursor & !63 | (s & 63) as u64;
-            self.cursor = slot;
-            self.words[w] = bits & (bits - 1);
-            if self.words[w] == 0 {
-                self.tops[w >> 6] &= !(1 << (w & 63));
-            }
-            let value = self.slots[s];
-            let event = Self::unpack(value, slot);
-            if value & LIST == 0 && event.at <= limit {
-                // Alone in its slot, as most are: no need to sort.
-                return Some(event);
-            }
-            self.drain(value, slot);
+    pub(crate) fn pop(&mut self, limit: u64) -> Option<Event> {
+        if !self.due.is_empty() {
+            return self.pop_due(limit);
         }
+        let mut w = (self.cursor as usize >> 6) % WORDS;
+        let mut bits = self.words[w];
+        if bits == 0 {
+            let Some(next) = self.next_word() else {
+                return self.pop_due(limit);
+            };
+            w = next;
+            bits = self.words[w];
+        }
+        let slot = self.cursor & !63 | u64::from(bits.trailing_zeros());
+        self.cursor = slot;
+        let left = bits & (bits - 1);
+        self.words[w] = left;
+        if left == 0 {
+            self.tops[w >> 6] &= !(1 << (w & 63));
+        }
+        let value = self.slots[slot as usize % SLOTS];
+        let event = Self::unpack(value, slot);
+        if value & LIST == 0 && event.at <= limit {
+            // Alone in its slot, as most are: no need to sort.
+            return Some(event);
+        }
+        self.drain(value, slot);
+        self.pop_due(limit)
+    }
+
+    fn pop_due(&mut self, limit: u64) -> Option<Event> {
         if self.due.last()?.at > limit {
             return None;
         }
         self.due.pop()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether no event is left.
+    pub(crate) fn is_empty(&self) -> bool {
         self.due.is_empty() && self.late_lists == 0 && self.far.is_empty() && self.tops == [0; TOPS]
     }
 
-    /// Moves the cursor into the next word that has a slot in use, and tells its place; `None` when nothing is left.
+    /// How many events were ever pushed.
+    pub(crate) fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Moves the cursor into the next word that has a slot in use, and tells its place; `None` when what is next, if
+    /// anything, is in `due`.
+    #[inline(never)]
     fn next_word(&mut self) -> Option<usize> {
+        if self.kind == QueueKind::Heap {
+            self.cursor = self.far.peek()?.0.0 >> SHIFT;
+            while let Some(Reverse((at, _, what))) = self.far.peek().copied()
+                && at >> SHIFT == self.cursor
+            {
+                self.far.pop();
+                self.insert(Event { at, what });
+            }
+            return None;
+        }
         loop {
             if let Some(w) = self.used_word() {
                 let here = self.cursor >> 6;
@@ -253,11 +293,10 @@ impl Wheel {
 
     #[cold]
     fn push_late(&mut self, event: Event, segment: u64) {
-        if segment < self.limit_of_late() {
+        if self.kind == QueueKind::Wheel && segment < self.limit_of_late() {
             self.link_late(event, segment);
         } else {
-            self.far_pushed += 1;
-            self.far.push(Reverse((event.at, self.far_pushed, event.what)));
+            self.far.push(Reverse((event.at, self.pushed, event.what)));
         }
     }
 
@@ -278,6 +317,7 @@ impl Wheel {
     }
 
     /// Sorts the events of a slot that has been cleared into `due`, which is empty.
+    #[inline(never)]
     fn drain(&mut self, value: u64, slot: u64) {
         if value & LIST == 0 {
             self.due.push(Self::unpack(value, slot));
@@ -299,6 +339,7 @@ impl Wheel {
     }
 
     /// Puts an event for the cursor's own slot, or one before it, into its place: behind those of its time.
+    #[cold]
     fn insert(&mut self, event: Event) {
         let mut i = self.due.len();
         while i > 0 && self.due[i - 1].at <= event.at {
