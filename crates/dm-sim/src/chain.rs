@@ -47,11 +47,19 @@ pub(crate) struct Entry<'a> {
 impl<'a> Entry<'a> {
     #[inline(always)]
     pub(crate) fn read(at: Place, len: u32, fence: bool) -> Self {
-        Wqe { op: Op::Read { at, len }, fence }.into()
+        Wqe {
+            op: Op::Read { at, len },
+            fence,
+        }
+        .into()
     }
     #[inline(always)]
     pub(crate) fn write(at: Place, bytes: &'a [u8], fence: bool) -> Self {
-        Wqe { op: Op::Write { at, bytes }, fence }.into()
+        Wqe {
+            op: Op::Write { at, bytes },
+            fence,
+        }
+        .into()
     }
 }
 
@@ -276,6 +284,8 @@ pub(crate) struct Chain {
     pub(crate) closed: bool,
     /// An error of it is kept in the engine's list.
     pub(crate) failed: bool,
+    /// How often the node had been cut off when the last request arrived.
+    pub(crate) cuts: u8,
 }
 
 const _: () = assert!(size_of::<Chain>() == 128 && core::mem::offset_of!(Chain, first.buffer) == 64);
@@ -300,6 +310,7 @@ impl Chain {
             state: State::Free,
             closed: false,
             failed: false,
+            cuts: 0,
         }
     }
 

@@ -1,11 +1,14 @@
 //! The engine: events in virtual time, and the state that they act on.
 //!
 //! ```text
-//!  ring ── CPU · doorbell · requester · link out ──▶ ARRIVE ── link in · responder · bucket · PCIe ──▶ EXEC
-//!                                                                                  (a WRITE answers here)  │
-//!  task polled ◀── DONE ◀── completion · link in ◀── link out of the memory node ◀────────── READ, atomic ─┘
+//!  ring ── CPU · doorbell · requester · link out ──▶ ARRIVE ── link in · responder · bucket · PCIe · link out ─┐
+//!                                                      │  └─▶ EXECUTE, where it must wait · the second part    │
+//!                                                      ▼                                                       │
+//!  task polled ◀── DONE ◀── completion · link in       memory                                                  │
+//!                                  ▲───────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! Memory changes at EXEC alone, in true arrival order; never at post. A transfer of several lines has two EXECs.
+//! Memory changes at ARRIVE and EXECUTE alone, in true arrival order; never at post. What the way through the memory
+//! node costs, the answer pays. A transfer of several lines has two parts, some time apart.
 
 mod arrive;
 mod execute;
@@ -111,6 +114,9 @@ pub(crate) struct Node {
     host_buckets: Box<[u64]>,
     chip_buckets: Box<[u64]>,
     pub(crate) down: bool,
+    /// How often it was cut off (by number modulo 256), and when last.
+    cuts: u8,
+    cut_at: u64,
 }
 
 /// One client, as the engine sees it.
@@ -175,6 +181,8 @@ pub(crate) struct Engine {
     pub(crate) now: u64,
     pub(crate) t: Ticks,
     pub(crate) caps: Caps,
+    /// Requests act on memory when they arrive.
+    on_arrival: bool,
     pub(crate) queue: Queue,
     pub(crate) nics: Vec<Nic>,
     pub(crate) nodes: Vec<Node>,
@@ -209,6 +217,8 @@ impl Node {
             host_buckets: vec![0; buckets].into_boxed_slice(),
             chip_buckets: vec![0; buckets].into_boxed_slice(),
             down: false,
+            cuts: 0,
+            cut_at: 0,
         }
     }
 }
@@ -218,6 +228,7 @@ impl Engine {
         let control = ControlPlane::new(setup.nodes.iter().map(|n| n.caps.host_bytes));
         Self {
             now: 0,
+            on_arrival: arrive::acts_on_arrival(&setup.ticks, &setup.caps),
             t: setup.ticks,
             caps: setup.caps,
             queue: Queue::new(setup.queue),
@@ -305,6 +316,10 @@ impl Engine {
     fn set_down(&mut self, node: u32, down: bool) {
         if let Some(n) = self.nodes.get_mut(node as usize) {
             n.down = down;
+            if down {
+                n.cuts = n.cuts.wrapping_add(1);
+                n.cut_at = self.now;
+            }
         }
     }
 
@@ -371,7 +386,11 @@ impl Engine {
         let c = &mut self.chains[chain as usize];
         if c.state == State::Done {
             let failed = core::mem::take(&mut c.failed);
-            return Poll::Ready(if failed { Err(self.take_error(chain)) } else { Ok(()) });
+            return Poll::Ready(if failed {
+                Err(self.take_error(chain))
+            } else {
+                Ok(())
+            });
         }
         if self.current.is(waker) {
             c.owner = self.current.task;
@@ -450,6 +469,10 @@ impl Engine {
     /// The completion of `chain` is found.
     #[inline]
     fn done(&mut self, chain: u32) -> Turn {
+        let c = &mut self.chains[chain as usize];
+        if c.cuts != self.nodes[usize::from(c.node)].cuts && self.cut_meanwhile(chain) {
+            return Turn::Idle;
+        }
         let c = &mut self.chains[chain as usize];
         c.state = State::Done;
         for i in 0..c.count {

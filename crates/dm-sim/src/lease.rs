@@ -94,7 +94,9 @@ impl Deref for Lease {
 impl DerefMut for Lease {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.0.as_mut().map_or(&mut [], |b| &mut b.bytes[..b.len as usize])
+        self.0
+            .as_mut()
+            .map_or(&mut [], |b| &mut b.bytes[..b.len as usize])
     }
 }
 impl fmt::Debug for Lease {
@@ -140,7 +142,15 @@ mod tests {
 
     #[test]
     fn a_class_holds_what_it_is_asked_for() {
-        for (len, wanted) in [(1, 0), (64, 0), (65, 1), (128, 1), (129, 2), (1024, 4), (LONGEST, CLASSES - 1)] {
+        for (len, wanted) in [
+            (1, 0),
+            (64, 0),
+            (65, 1),
+            (128, 1),
+            (129, 2),
+            (1024, 4),
+            (LONGEST, CLASSES - 1),
+        ] {
             assert_eq!(class(len), wanted, "{len} bytes");
         }
     }

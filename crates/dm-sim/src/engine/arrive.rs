@@ -3,9 +3,10 @@
 use dm_verbs::{AtomicUnit, AtomicVsWrite, Caps, CasThenRead, LineOrder, Space};
 
 use super::issue::request_bytes;
-use super::{Engine, QueuePair, What};
+use super::{Engine, Node, QueuePair, What, execute};
 use crate::chain::{Kind, Request};
 use crate::model::{Tearing, Ticks};
+use crate::nic::Nic;
 use crate::rng::Rng;
 
 /// Time in the responder's pipeline.
@@ -35,8 +36,8 @@ fn occupancy(t: &Ticks, r: &Request) -> u64 {
 /// distance at which a chain's second request follows the first.
 const LATE_ATOMIC: u64 = 500_000;
 
-/// Until when this request must wait for earlier ones of its queue pair.
-#[inline]
+/// From when on `r` may act on memory, as far as earlier requests of its queue pair go.
+#[inline(always)]
 fn earlier(pair: &QueuePair, r: &Request, caps: &Caps) -> u64 {
     let order = if caps.host_before_chip {
         pair.order[0].max(pair.order[1])
@@ -48,6 +49,14 @@ fn earlier(pair: &QueuePair, r: &Request, caps: &Caps) -> u64 {
     } else {
         order
     }
+}
+
+/// Whether requests act on memory when they arrive, rather than when the pipeline has come to them.
+///
+/// The pipeline serves in order of arrival, so both give the same order; the first needs no event of its own. Not
+/// where an atomic takes time, or others may overtake it: these depend on when it has its bucket.
+pub(super) fn acts_on_arrival(t: &Ticks, caps: &Caps) -> bool {
+    t.stall && caps.cas_then_read == CasThenRead::InOrder && caps.atomic_vs_write == AtomicVsWrite::Serialised
 }
 
 impl Engine {
@@ -63,82 +72,61 @@ impl Engine {
             pairs,
             chains,
             rng,
+            pool,
+            on_arrival,
             ..
         } = self;
         let now = *now;
         let c = &mut chains[chain as usize];
         let pair = &mut pairs[c.qp as usize];
         let node = &mut nodes[usize::from(c.node)];
-        let nic = &mut nics[usize::from(c.node_nic)];
-        let r = c.request_mut(i);
         if node.down || pair.broken || pair.fenced {
             let fenced = pair.fenced;
             self.lost_request(chain, i, fenced);
             return;
         }
-        if r.space() == Space::Host {
-            node.memory.prefetch(r.offset(), r.len as usize);
-        }
+        c.cuts = node.cuts;
+        let (client_nic, node_nic) = (usize::from(c.client_nic), usize::from(c.node_nic));
+        let nic = &mut nics[node_nic];
+        let r = c.request_mut(i);
+        let kind = r.kind;
+        let (atomic, mutates, host) = (kind.is_atomic(), kind.mutates(), r.space() == Space::Host);
         let bytes = request_bytes(t, r);
         nic.tally.messages_in += 1;
         nic.tally.bytes_in += bytes;
         // Cut-through: the last byte is here now unless the link was busy.
         let wire = bytes * t.link_byte;
         let inside = nic.link_in.fifo(now.saturating_sub(wire), wire) + wire;
-
         let service = service(t, r);
-        let mut start;
-        if r.kind.is_atomic() {
+        let start = if atomic {
             nic.tally.atomics += 1;
-            let b = (r.offset() as u64 & t.bucket_mask) as usize;
-            let bucket = match r.space() {
-                Space::Host => &mut node.host_buckets[b],
-                Space::Chip => &mut node.chip_buckets[b],
-            };
-            let turn = inside.max(nic.responder.free_at());
-            if t.stall {
-                start = nic.responder.fifo(turn.max(*bucket), service);
-                nic.tally.stalled += start - turn;
-            } else {
-                start = nic.responder.fifo(turn, service).max(*bucket);
-            }
-            *bucket = start + occupancy(t, r);
+            admit_atomic(t, caps, nic, node, r, inside, service, rng)
         } else {
-            start = nic.responder.fifo(inside, service);
-        }
-        start += service;
-        let ordered = caps.cas_then_read == CasThenRead::InOrder;
-        if r.kind.is_atomic() && !ordered {
-            // Late, and its bucket taken until then: atomics keep excluding each other.
-            let late = rng.below(LATE_ATOMIC);
-            start += late;
-            let b = (r.offset() as u64 & t.bucket_mask) as usize;
-            match r.space() {
-                Space::Host => node.host_buckets[b] += late,
-                Space::Chip => node.chip_buckets[b] += late,
-            }
-        }
+            nic.responder.fifo(inside, service) + service
+        };
 
         // Equal offsets from pipeline to memory for all kinds: the pipeline's order is the memory's.
         let dma = t.pcie_time(u64::from(r.len));
-        let mut act = match (r.space(), r.kind.mutates()) {
-            (Space::Chip, _) => start,
-            (Space::Host, false) => nic.from_host.booked(now, start, dma) - dma + t.pcie,
-            (Space::Host, true) => {
-                if r.kind.is_atomic() {
+        let mut act = match (host, mutates) {
+            (false, _) => start,
+            (true, false) => nic.from_host.booked(now, start, dma) - dma + t.pcie,
+            (true, true) => {
+                if atomic {
                     nic.from_host.booked(now, start, dma);
                 }
                 nic.to_host.booked(now, start, dma) - dma + t.pcie
             }
         };
-        act = act.max(earlier(pair, r, caps));
-        let mut rest = act;
-        let racy = r.kind.is_atomic() && caps.atomic_vs_write == AtomicVsWrite::Racy;
-        if racy {
-            // The write-back comes while the bucket is still taken, so atomics exclude each other all the same.
-            r.parts = 2;
-            rest = act + occupancy(t, r) / 2;
-        } else if !r.kind.is_atomic() {
+        let mut at = (if *on_arrival { now } else { act }).max(earlier(pair, r, caps));
+        // How long after its first part the second comes.
+        let mut window = 0;
+        if atomic {
+            if caps.atomic_vs_write == AtomicVsWrite::Racy {
+                // The write-back comes while the bucket is still taken, so atomics exclude each other all the same.
+                r.parts = 2;
+                window = occupancy(t, r) / 2;
+            }
+        } else {
             let unit = if caps.atomic_unit == AtomicUnit::Line {
                 64
             } else {
@@ -148,39 +136,119 @@ impl Engine {
             if units > 1 {
                 r.parts = 2;
                 nic.tally.torn_windows += 1;
-                rest = act + split(t, r, unit, units, (caps.read_lines, caps.write_lines), rng);
+                window = split(t, r, unit, units, (caps.read_lines, caps.write_lines), rng);
             }
         }
-        if r.kind.is_atomic() && !ordered {
-            pair.atomic_at = pair.atomic_at.max(rest);
-        } else {
-            let o = &mut pair.order[r.space() as usize];
-            *o = (*o).max(if r.kind.mutates() { rest } else { act });
-        }
-        match r.kind {
+        match kind {
             Kind::Read | Kind::Word => {
                 nic.tally.reads += 1;
                 // `atomic_at` stays 0 where CAS→READ is in order.
-                let between = act < pair.atomic_at && rest > pair.atomic_at;
+                let between = at < pair.atomic_at && at + window > pair.atomic_at;
                 if between && caps.cas_then_read == CasThenRead::WholeReadFirst {
-                    rest += pair.atomic_at - act;
-                    act = pair.atomic_at;
+                    at = pair.atomic_at;
                 }
             }
             Kind::Write => nic.tally.writes += 1,
             Kind::Cas | Kind::MaskedCas | Kind::Faa => {}
         }
-        queue.push(act, What::Execute { chain, request: i }.pack());
-        if r.parts == 2 {
-            queue.push(rest, What::ExecuteRest { chain, request: i }.pack());
+        if atomic && caps.cas_then_read != CasThenRead::InOrder {
+            pair.atomic_at = pair.atomic_at.max(at + window);
+        } else {
+            let o = &mut pair.order[usize::from(!host)];
+            *o = (*o).max(if mutates { at + window } else { at });
         }
-        if r.kind == Kind::Write {
+
+        if at > now {
+            queue.push(at, What::Execute { chain, request: i }.pack());
+        } else if r.parts == 2 {
+            execute::first(r, &mut node.memory, caps, pool, &mut nic.tally);
+        } else {
+            execute::whole(r, &mut node.memory, pool, &mut nic.tally);
+        }
+        let two = r.parts == 2;
+        let len = if kind.answers() { u64::from(r.len) } else { 0 };
+        if two {
+            queue.push(at + window, What::ExecuteRest { chain, request: i }.pack());
+        } else if at <= now {
+            c.unexecuted -= 1;
+        }
+        act = act.max(at) + window;
+        let ready = if kind.answers() {
+            act + if host { t.pcie } else { 0 }
+        } else {
             // The acknowledgement does not wait for memory, but it is not back before the data is there: who awaited it
             // may tell others to look.
-            let ready = start.max(rest.saturating_sub(t.wire));
-            self.respond(chain, ready, 0);
+            start.max(act.saturating_sub(t.wire))
+        };
+
+        // The way back.
+        let bytes = len + t.packets(len) * t.header_response;
+        let wire = bytes * t.link_byte;
+        let sent = nic.link_out.booked(now, ready, wire);
+        nic.tally.bytes_out += bytes;
+        let client = &mut nics[client_nic];
+        client.tally.bytes_in += bytes;
+        let first_byte = sent + t.wire + rng.below(t.jitter) - wire;
+        let mut here = client.link_in.booked(now, first_byte, wire);
+        if len > 0 {
+            let dma = t.pcie_time(len);
+            here = client.to_host.booked(now, here, dma) - dma;
+        }
+        // Completions of one queue pair come in order.
+        pair.done = pair.done.max(here + t.completion);
+        c.done_at = c.done_at.max(pair.done);
+        c.unanswered -= 1;
+        if c.unanswered == 0 {
+            queue.push(c.done_at, What::Done { chain }.pack());
+        }
+        if len > 0 {
+            pair.unanswered -= 1;
+            pair.answered = pair.done;
+            if pair.parked && pair.unanswered == 0 {
+                let qp = c.qp;
+                self.unpark(qp);
+            }
         }
     }
+}
+
+/// An atomic's turn in the responder and its bucket; answers when it is through the pipeline.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the parts of the engine that it touches, borrowed one by one"
+)]
+fn admit_atomic(
+    t: &Ticks,
+    caps: &Caps,
+    nic: &mut Nic,
+    node: &mut Node,
+    r: &Request,
+    inside: u64,
+    service: u64,
+    rng: &mut Rng,
+) -> u64 {
+    let buckets = match r.space() {
+        Space::Host => &mut node.host_buckets,
+        Space::Chip => &mut node.chip_buckets,
+    };
+    let bucket = &mut buckets[r.offset() & t.bucket_mask as usize];
+    let turn = inside.max(nic.responder.free_at());
+    let mut start = if t.stall {
+        let start = nic.responder.fifo(turn.max(*bucket), service);
+        nic.tally.stalled += start - turn;
+        start
+    } else {
+        nic.responder.fifo(turn, service).max(*bucket)
+    };
+    *bucket = start + occupancy(t, r);
+    start += service;
+    if caps.cas_then_read != CasThenRead::InOrder {
+        // Late, and its bucket taken until then: atomics keep excluding each other.
+        let late = rng.below(LATE_ATOMIC);
+        start += late;
+        *bucket += late;
+    }
+    start
 }
 
 /// Draws what the first part of a transfer of several units holds, and how long after it the second comes.

@@ -1,60 +1,75 @@
-//! The moment at which a request acts on memory, and the way back.
+//! The moment at which a request acts on memory.
 
 use core::ops::Range;
+use std::rc::Rc;
 
-use dm_verbs::{AtomicUnit, AtomicVsWrite, FailedCas, LineOrder, Space};
+use dm_verbs::{AtomicUnit, Caps, FailedCas, LineOrder};
 
-use super::{Engine, What};
+use super::Engine;
 use crate::chain::{Kind, Request};
+use crate::lease::Pool;
 use crate::memory::Memory;
+use crate::nic::Tally;
+
+/// `r`, which moves at one instant, acts on memory.
+#[inline(always)]
+pub(super) fn whole(r: &mut Request, memory: &mut Memory, pool: &Rc<Pool>, tally: &mut Tally) {
+    let space = r.space();
+    match r.kind {
+        Kind::Read => {
+            // Not earlier: few buffers are in use at a time, and stay in the cache.
+            r.buffer = pool.take(r.len as usize);
+            r.transfer(memory.bytes_mut(space), 0..r.len as usize);
+        }
+        Kind::Write => r.transfer(memory.bytes_mut(space), 0..r.len as usize),
+        Kind::Word => r.words[0] = memory.word(space, r.offset()),
+        Kind::Cas | Kind::MaskedCas | Kind::Faa => {
+            // A failed CAS that writes the old value back can't be seen.
+            if let Some(new) = swap(r, memory, tally) {
+                memory.set_word(space, r.offset(), new);
+            }
+        }
+    }
+}
+
+/// The first part of `r`, which takes time: of a transfer some of its units, of an atomic that does not exclude WRITEs
+/// the look at the old value.
+pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, pool: &Rc<Pool>, tally: &mut Tally) {
+    if r.kind.is_atomic() {
+        let new = swap(r, memory, tally);
+        r.words[1] = new.unwrap_or(r.words[0]);
+        r.words[2] = u64::from(new.is_some() || caps.failed_cas == FailedCas::WritesBack);
+        return;
+    }
+    if r.kind == Kind::Read {
+        r.buffer = pool.take(r.len as usize);
+    }
+    part(r, memory, caps, true);
+}
+
+/// What an atomic puts in place of the old value, which it answers; `None` where it fails.
+#[inline]
+fn swap(r: &mut Request, memory: &Memory, tally: &mut Tally) -> Option<u64> {
+    let old = memory.word(r.space(), r.offset());
+    let new = r.apply(old);
+    tally.cas_failed += u64::from(new.is_none());
+    r.words[0] = old;
+    new
+}
 
 impl Engine {
-    /// Request `i` of `chain` acts on memory: all of it, or the first part.
+    /// Request `i` of `chain`, which had to wait when it arrived, acts on memory: all of it, or the first part.
     pub(super) fn execute(&mut self, chain: u32, i: u16) {
         let c = &mut self.chains[chain as usize];
         let node = &mut self.nodes[usize::from(c.node)];
+        let tally = &mut self.nics[usize::from(node.nic)].tally;
         let r = c.request_mut(i);
-        match r.kind {
-            Kind::Read | Kind::Write => {
-                if r.kind == Kind::Read {
-                    // Not earlier: few buffers are in use at a time, and stay in the cache.
-                    r.buffer = self.pool.take(r.len as usize);
-                }
-                if r.parts == 2 {
-                    part(
-                        r,
-                        &mut node.memory,
-                        self.caps.atomic_unit,
-                        orders(&self.caps, r.kind),
-                        true,
-                    );
-                    return;
-                }
-                let len = r.len as usize;
-                let space = r.space();
-                r.transfer(node.memory.bytes_mut(space), 0..len);
-            }
-            Kind::Word => r.words[0] = node.memory.word(r.space(), r.offset()),
-            Kind::Cas | Kind::MaskedCas | Kind::Faa => {
-                let old = node.memory.word(r.space(), r.offset());
-                let new = r.apply(old);
-                if new.is_none() {
-                    self.nics[usize::from(node.nic)].tally.cas_failed += 1;
-                }
-                r.words[0] = old;
-                if self.caps.atomic_vs_write == AtomicVsWrite::Racy {
-                    let write_back = new.is_some() || self.caps.failed_cas == FailedCas::WritesBack;
-                    r.words[1] = new.unwrap_or(old);
-                    r.words[2] = u64::from(write_back);
-                    return;
-                }
-                // Serialised: a failed CAS that writes the old value back can't be seen.
-                if let Some(new) = new {
-                    node.memory.set_word(r.space(), r.offset(), new);
-                }
-            }
+        if r.parts == 2 {
+            first(r, &mut node.memory, &self.caps, &self.pool, tally);
+        } else {
+            whole(r, &mut node.memory, &self.pool, tally);
+            self.executed(chain);
         }
-        self.executed(chain, i);
     }
 
     /// The second part: the rest of a transfer, or the write-back of an atomic that does not exclude WRITEs.
@@ -62,108 +77,42 @@ impl Engine {
         let c = &mut self.chains[chain as usize];
         let node = &mut self.nodes[usize::from(c.node)];
         let r = c.request_mut(i);
-        if r.kind.is_atomic() {
-            if r.words[2] != 0 {
-                node.memory.set_word(r.space(), r.offset(), r.words[1]);
-            }
-        } else {
-            part(
-                r,
-                &mut node.memory,
-                self.caps.atomic_unit,
-                orders(&self.caps, r.kind),
-                false,
-            );
+        if !r.kind.is_atomic() {
+            part(r, &mut node.memory, &self.caps, false);
+        } else if r.words[2] != 0 {
+            node.memory.set_word(r.space(), r.offset(), r.words[1]);
         }
-        self.executed(chain, i);
+        self.executed(chain);
     }
 
-    /// A request is through with memory: answer, unless that was done before.
+    /// A request is through with memory.
     #[inline]
-    fn executed(&mut self, chain: u32, i: u16) {
-        let c = &mut self.chains[chain as usize];
-        c.unexecuted -= 1;
-        let r = c.request(i);
-        if r.kind == Kind::Write {
-            self.recycle(chain);
-            return;
-        }
-        let len = u64::from(r.len);
-        let back = if r.space() == Space::Host { self.t.pcie } else { 0 };
-        if self.nodes[usize::from(c.node)].down {
-            self.lost_answer(chain, i);
-            return;
-        }
-        self.respond(chain, self.now + back, len);
-    }
-
-    /// Sends an answer with `len` bytes of payload (an acknowledgement: 0) that the memory node's card has at
-    /// `ready`.
-    #[inline]
-    pub(super) fn respond(&mut self, chain: u32, ready: u64, len: u64) {
-        let Engine {
-            now,
-            t,
-            nics,
-            pairs,
-            chains,
-            rng,
-            queue,
-            ..
-        } = self;
-        let now = *now;
-        let c = &mut chains[chain as usize];
-        let pair = &mut pairs[c.qp as usize];
-        let bytes = len + t.packets(len) * t.header_response;
-        let wire = bytes * t.link_byte;
-        let server = &mut nics[usize::from(c.node_nic)];
-        let sent = server.link_out.booked(now, ready, wire);
-        server.tally.bytes_out += bytes;
-        let client = &mut nics[usize::from(c.client_nic)];
-        client.tally.bytes_in += bytes;
-        let first_byte = sent + t.wire + rng.below(t.jitter) - wire;
-        let mut here = client.link_in.booked(now, first_byte, wire);
-        if len > 0 {
-            let dma = t.pcie_time(len);
-            here = client.to_host.booked(now, here, dma) - dma;
-        }
-        // Completions of one queue pair come in order.
-        pair.done = pair.done.max(here + t.completion);
-        c.done_at = c.done_at.max(pair.done);
-        c.unanswered -= 1;
-        if c.unanswered == 0 {
-            queue.push(c.done_at, What::Done { chain }.pack());
-        }
-        if len > 0 {
-            pair.unanswered -= 1;
-            pair.answered = pair.done;
-            if pair.parked && pair.unanswered == 0 {
-                let qp = c.qp;
-                self.unpark(qp);
-            }
-        }
-    }
-}
-
-fn orders(caps: &dm_verbs::Caps, kind: Kind) -> LineOrder {
-    if kind == Kind::Read {
-        caps.read_lines
-    } else {
-        caps.write_lines
+    fn executed(&mut self, chain: u32) {
+        self.chains[chain as usize].unexecuted -= 1;
+        self.recycle(chain);
     }
 }
 
 /// Moves the units of a transfer that belong to its first (or second) part.
-fn part(r: &mut Request, memory: &mut Memory, unit: AtomicUnit, order: LineOrder, first: bool) {
+fn part(r: &mut Request, memory: &mut Memory, caps: &Caps, first: bool) {
     let (len, space) = (r.len as usize, r.space());
     let memory = memory.bytes_mut(space);
+    let order = if r.kind == Kind::Read {
+        caps.read_lines
+    } else {
+        caps.write_lines
+    };
     match order {
         LineOrder::Increasing => {
             let cut = (r.words[3] as usize).min(len);
             r.transfer(memory, if first { 0..cut } else { cut..len });
         }
         LineOrder::Any => {
-            let size = if unit == AtomicUnit::Line { 64 } else { 8 };
+            let size = if caps.atomic_unit == AtomicUnit::Line {
+                64
+            } else {
+                8
+            };
             for (n, range) in units(r.offset(), len, size).enumerate() {
                 if (r.words[3] >> (n % 64) & 1 == 1) == first {
                     r.transfer(memory, range);

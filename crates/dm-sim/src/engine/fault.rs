@@ -3,7 +3,6 @@
 use dm_verbs::{Effect, VerbError, VerbErrorKind};
 
 use super::{Engine, What};
-use crate::chain::Kind;
 
 impl Engine {
     /// Notes the first error of `chain`.
@@ -59,12 +58,36 @@ impl Engine {
             VerbErrorKind::Unreachable
         };
         self.lost(chain, i, kind);
+        let (c, heard) = (&self.chains[chain as usize], self.now + self.patience(kind));
+        if c.request(i).kind.answers() {
+            self.unanswered(c.qp, heard);
+        }
     }
 
-    /// Request `i` of `chain` acted, but its answer reached nobody.
+    /// How long a client waits before it learns of an error.
+    fn patience(&self, kind: VerbErrorKind) -> u64 {
+        if kind == VerbErrorKind::Fenced {
+            self.t.wire + self.t.completion
+        } else {
+            self.t.timeout
+        }
+    }
+
+    /// Since requests of `chain`, which seems to have completed, arrived, the node was cut off. Whether that was
+    /// before the last answer had left: then they have acted, but nobody hears of it.
     #[cold]
-    pub(super) fn lost_answer(&mut self, chain: u32, i: u16) {
-        self.lost(chain, i, VerbErrorKind::Unreachable);
+    pub(super) fn cut_meanwhile(&mut self, chain: u32) -> bool {
+        let c = &mut self.chains[chain as usize];
+        let node = &self.nodes[usize::from(c.node)];
+        c.cuts = node.cuts;
+        if c.failed || c.count == 0 || node.cut_at + self.t.wire + self.t.completion > self.now {
+            return false;
+        }
+        let qp = c.qp;
+        c.unanswered += 1;
+        self.lost(chain, 0, VerbErrorKind::Unreachable);
+        self.pairs[qp as usize].answered = self.now + self.t.timeout;
+        true
     }
 
     fn lost(&mut self, chain: u32, i: u16, kind: VerbErrorKind) {
@@ -86,14 +109,8 @@ impl Engine {
             effect: effect(r.kind.mutates()),
             rest: effect(c.requests().skip(usize::from(i) + 1).any(|r| r.kind.mutates())),
         };
-        let answers = r.kind != Kind::Write;
         self.fail(chain, error);
-        let heard = self.now
-            + if fenced {
-                self.t.wire + self.t.completion
-            } else {
-                self.t.timeout
-            };
+        let heard = self.now + self.patience(kind);
         let pair = &mut self.pairs[qp as usize];
         pair.broken |= !fenced;
         pair.done = pair.done.max(heard);
@@ -103,9 +120,6 @@ impl Engine {
         if c.unanswered == 0 {
             let at = c.done_at;
             self.schedule(at, What::Done { chain });
-        }
-        if answers {
-            self.unanswered(qp, heard);
         }
     }
 

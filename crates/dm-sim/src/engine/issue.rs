@@ -1,6 +1,6 @@
 //! From the doorbell to the wire.
 
-use dm_verbs::{Place, VerbError, VerbErrorKind};
+use dm_verbs::{Place, Space, VerbError, VerbErrorKind};
 
 use super::{ClientState, Engine, QueuePair, What, check};
 use crate::chain::{Entry, Kind, Request, State};
@@ -102,6 +102,11 @@ impl Engine {
         if pair.parked || (entry.fence && pair.unanswered > 0) {
             return self.post_slowly(client, entry);
         }
+        if entry.at.space() == Space::Host {
+            self.nodes[n]
+                .memory
+                .prefetch(entry.at.offset() as usize, entry.len);
+        }
         let chain = self.free_chains.pop().unwrap_or_default();
         let c = &mut self.chains[chain as usize];
         debug_assert!(c.state == State::Free && c.count == 0);
@@ -188,6 +193,11 @@ impl Engine {
                 pair.parked = true;
                 self.parked.entry(c.qp).or_default().push_front((chain, i));
                 return false;
+            }
+            if r.space() == Space::Host {
+                self.nodes[usize::from(c.node)]
+                    .memory
+                    .prefetch(r.offset(), r.len as usize);
             }
             let ready = if i == 0 { c.bell } else { c.bell + t.fetch };
             let at = send(t, &mut self.rng, nic, pair, r, self.now, ready);

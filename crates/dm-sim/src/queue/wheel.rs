@@ -34,7 +34,10 @@ const LATE: usize = 1 << 10;
 const NONE: u32 = u32::MAX;
 /// A slot that holds a list: the number of its newest node.
 const LIST: u64 = 1 << 63;
-const _: () = assert!(WHAT_BITS + SHIFT <= 63, "an event by value leaves the list's bit free");
+const _: () = assert!(
+    WHAT_BITS + SHIFT <= 63,
+    "an event by value leaves the list's bit free"
+);
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
@@ -311,7 +314,10 @@ impl Wheel {
     fn late_segment(&self) -> Option<u64> {
         let first = self.limit >> SEGMENT_SHIFT;
         if self.late_lists == 0 {
-            return self.far.peek().map(|Reverse((at, ..))| at >> (SHIFT + SEGMENT_SHIFT));
+            return self
+                .far
+                .peek()
+                .map(|Reverse((at, ..))| at >> (SHIFT + SEGMENT_SHIFT));
         }
         (first..first + LATE as u64).find(|s| self.late[*s as usize % LATE] != NONE)
     }
