@@ -181,12 +181,12 @@ impl Request {
         RemotePtr::from_raw(self.raw).offset() as usize
     }
 
-    /// Units of `size` bytes (a power of two) that it touches.
-    #[inline]
-    pub(crate) fn units(&self, size: u64) -> u64 {
+    /// Units of 2^`shift` bytes that it touches.
+    #[inline(always)]
+    pub(crate) fn units(&self, shift: u32) -> u64 {
         let from = self.offset() as u64;
         let last = from + u64::from(self.len.max(1)) - 1;
-        (last / size) - (from / size) + 1
+        (last >> shift) - (from >> shift) + 1
     }
 
     /// What an atomic makes of `old`: `None` where it fails.
@@ -221,10 +221,10 @@ impl Request {
 
     /// Copies `range` of its bytes between itself and `memory`, its node's memory of its space.
     #[inline]
-    pub(crate) fn transfer(&mut self, memory: &mut [u8], range: core::ops::Range<usize>) {
+    pub(crate) fn transfer(&mut self, kind: Kind, memory: &mut [u8], range: core::ops::Range<usize>) {
         let base = self.offset();
         let remote = base + range.start..base + range.end;
-        if self.kind == Kind::Read {
+        if kind == Kind::Read {
             self.buffer[range].copy_from_slice(&memory[remote]);
         } else if !self.buffer.is_none() {
             memory[remote].copy_from_slice(&self.buffer[range]);

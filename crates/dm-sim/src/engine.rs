@@ -470,21 +470,35 @@ impl Engine {
     #[inline]
     fn done(&mut self, chain: u32) -> Turn {
         let c = &mut self.chains[chain as usize];
-        if c.cuts != self.nodes[usize::from(c.node)].cuts && self.cut_meanwhile(chain) {
+        if c.cuts != self.nodes[usize::from(c.node)].cuts {
+            return self.done_after_a_cut(chain);
+        }
+        self.completed(chain)
+    }
+
+    #[cold]
+    fn done_after_a_cut(&mut self, chain: u32) -> Turn {
+        if self.cut_meanwhile(chain) {
             return Turn::Idle;
         }
+        self.completed(chain)
+    }
+
+    #[inline]
+    fn completed(&mut self, chain: u32) -> Turn {
         let c = &mut self.chains[chain as usize];
         c.state = State::Done;
+        let mut digest = self.digest;
         for i in 0..c.count {
             let r = c.request(i);
             let address = r.at().raw() ^ (r.space() as u64) << 47;
-            self.digest = (self.digest ^ self.now)
+            digest = (digest ^ self.now)
                 .wrapping_mul(0x9E37_79B9_7F4A_7C15)
                 .rotate_left(29)
                 ^ address;
         }
+        self.digest = digest;
         self.verbs_done += u64::from(c.count);
-        let owner = core::mem::replace(&mut c.owner, NOBODY);
         if c.failed {
             self.pairs[c.qp as usize].broken = false;
         }
@@ -493,7 +507,7 @@ impl Engine {
             self.recycle(chain);
             return Turn::Idle;
         }
-        match owner {
+        match core::mem::replace(&mut c.owner, NOBODY) {
             NOBODY => Turn::Idle,
             FOREIGN => self.foreign.remove(&chain).map_or(Turn::Idle, Turn::Wake),
             task => Turn::Poll(task),

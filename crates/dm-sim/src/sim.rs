@@ -6,7 +6,7 @@ use core::future::Future;
 use core::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc as StdArc; // std's, whatever dm-sync's is: wakers are made of it
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Arc, Mutex};
@@ -442,12 +442,10 @@ impl Sim {
             vtable: core::ptr::from_ref(task.waker.vtable()) as usize,
         };
         let mut cx = Context::from_waker(&task.waker);
-        let ended = task.future.as_mut().poll(&mut cx).is_ready();
         // `current` stays: it names a live task's waker, and is harmless until that task ends.
-        if ended {
-            self.end(index, task);
-        } else {
-            self.tasks.borrow_mut().slots[index as usize].task = Some(task);
+        match task.future.as_mut().poll(&mut cx) {
+            Poll::Pending => self.tasks.borrow_mut().slots[index as usize].task = Some(task),
+            Poll::Ready(()) => self.end(index, task),
         }
     }
 
@@ -457,15 +455,20 @@ impl Sim {
         // Acquire: pairs with Release in `wake_by_ref`. A wake of another thread that is missed now is found after
         // the next event.
         if self.inbox.full.load(Ordering::Acquire) {
-            self.inbox.full.store(false, Ordering::Relaxed); // Relaxed: the list's own mutex orders what follows.
-            let mut engine = self.shared.engine.borrow_mut();
-            let now = engine.now;
-            self.inbox.tasks.with(|tasks| {
-                for task in tasks.drain(..) {
-                    engine.schedule(now, What::Wake { task });
-                }
-            });
+            self.empty_inbox();
         }
+    }
+
+    #[inline(never)]
+    fn empty_inbox(&self) {
+        self.inbox.full.store(false, Ordering::Relaxed); // Relaxed: the list's own mutex orders what follows.
+        let mut engine = self.shared.engine.borrow_mut();
+        let now = engine.now;
+        self.inbox.tasks.with(|tasks| {
+            for task in tasks.drain(..) {
+                engine.schedule(now, What::Wake { task });
+            }
+        });
     }
 
     // ---- faults ---------------------------------------------------------------------------------------------

@@ -51,6 +51,20 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
         }
     }
 
+    /// What completed when it was posted.
+    #[inline]
+    fn at_once(&mut self) -> S::Out
+    where
+        S: Outputs<'v, V>,
+    {
+        let State::Ready(o) = &mut self.state else {
+            unreachable!("a ticket is polled no more once it was ready")
+        };
+        let o = o.take().expect("a ticket is polled no more once it was ready");
+        self.v.meter().waited(self.posted_at);
+        S::single(self.v, o)
+    }
+
     /// Lets it run unsignalled.
     pub fn detach(self) {
         drop(self);
@@ -63,27 +77,20 @@ impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        match &mut this.state {
-            State::Ready(o) => {
-                let o = o.take().expect("a ticket is polled no more once it was ready");
-                this.v.meter().waited(this.posted_at);
-                Poll::Ready(Ok(S::single(this.v, o)))
+        let State::Flying(slot) = &this.state else {
+            return Poll::Ready(Ok(this.at_once()));
+        };
+        let result = core::task::ready!(this.v.poll_chain(slot, cx));
+        this.v.meter().waited(this.posted_at);
+        let State::Flying(slot) = core::mem::replace(&mut this.state, State::Taken) else {
+            unreachable!("matched above")
+        };
+        match result {
+            Ok(()) => Poll::Ready(Ok(S::collect(this.v, slot))),
+            Err(e) => {
+                this.v.close(slot);
+                Poll::Ready(Err(e))
             }
-            State::Flying(slot) => {
-                let result = core::task::ready!(this.v.poll_chain(slot, cx));
-                this.v.meter().waited(this.posted_at);
-                let State::Flying(slot) = core::mem::replace(&mut this.state, State::Taken) else {
-                    unreachable!("matched above")
-                };
-                match result {
-                    Ok(()) => Poll::Ready(Ok(S::collect(this.v, slot))),
-                    Err(e) => {
-                        this.v.close(slot);
-                        Poll::Ready(Err(e))
-                    }
-                }
-            }
-            State::Taken => unreachable!("a ticket is polled no more once it was ready"),
         }
     }
 }

@@ -9,11 +9,10 @@ use crate::model::{Tearing, Ticks};
 use crate::nic::Nic;
 use crate::rng::Rng;
 
-/// Time in the responder's pipeline.
-#[inline]
-fn service(t: &Ticks, r: &Request) -> u64 {
-    let lines = r.units(64);
-    let (first, lines) = match (r.space(), r.kind) {
+/// Time in the responder's pipeline of a request that touches `lines`.
+#[inline(always)]
+fn service(t: &Ticks, kind: Kind, space: Space, lines: u64) -> u64 {
+    let (first, lines) = match (space, kind) {
         (Space::Chip, _) => (t.chip, lines - 1),
         (Space::Host, Kind::Read | Kind::Word) => (t.read, lines),
         (Space::Host, Kind::Write) => (t.write, lines - 1),
@@ -24,8 +23,8 @@ fn service(t: &Ticks, r: &Request) -> u64 {
 
 /// How long an atomic keeps its bucket.
 #[inline]
-fn occupancy(t: &Ticks, r: &Request) -> u64 {
-    match (r.space(), r.kind) {
+fn occupancy(t: &Ticks, kind: Kind, space: Space) -> u64 {
+    match (space, kind) {
         (Space::Chip, _) => t.bucket_chip,
         (Space::Host, Kind::Faa) => t.bucket_faa,
         (Space::Host, _) => t.bucket_cas,
@@ -38,13 +37,13 @@ const LATE_ATOMIC: u64 = 500_000;
 
 /// From when on `r` may act on memory, as far as earlier requests of its queue pair go.
 #[inline(always)]
-fn earlier(pair: &QueuePair, r: &Request, caps: &Caps) -> u64 {
+fn earlier(pair: &QueuePair, kind: Kind, space: Space, caps: &Caps) -> u64 {
     let order = if caps.host_before_chip {
         pair.order[0].max(pair.order[1])
     } else {
-        pair.order[r.space() as usize]
+        pair.order[space as usize]
     };
-    if r.kind.mutates() {
+    if kind.mutates() {
         order.max(pair.atomic_at)
     } else {
         order
@@ -61,7 +60,34 @@ pub(super) fn acts_on_arrival(t: &Ticks, caps: &Caps) -> bool {
 
 impl Engine {
     /// Request `i` of `chain` has arrived.
+    #[inline]
     pub(super) fn arrive(&mut self, chain: u32, i: u16) {
+        let r = self.chains[chain as usize].request(i);
+        match (r.kind, r.space()) {
+            (Kind::Read, Space::Host) => self.arrive_read(chain, i),
+            (Kind::Write, Space::Host) => self.arrive_write(chain, i),
+            (kind, space) => self.arrive_other(chain, i, kind, space),
+        }
+    }
+
+    #[inline(never)]
+    fn arrive_read(&mut self, chain: u32, i: u16) {
+        self.arrive_as(chain, i, Kind::Read, Space::Host);
+    }
+
+    #[inline(never)]
+    fn arrive_write(&mut self, chain: u32, i: u16) {
+        self.arrive_as(chain, i, Kind::Write, Space::Host);
+    }
+
+    #[inline(never)]
+    fn arrive_other(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
+        self.arrive_as(chain, i, kind, space);
+    }
+
+    // Always: one body for each of the three above, with what never holds for it left out.
+    #[inline(always)]
+    fn arrive_as(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
         let Engine {
             now,
             t,
@@ -89,24 +115,33 @@ impl Engine {
         let (client_nic, node_nic) = (usize::from(c.client_nic), usize::from(c.node_nic));
         let nic = &mut nics[node_nic];
         let r = c.request_mut(i);
-        let kind = r.kind;
-        let (atomic, mutates, host) = (kind.is_atomic(), kind.mutates(), r.space() == Space::Host);
-        let bytes = request_bytes(t, r);
+        let (atomic, mutates, host) = (kind.is_atomic(), kind.mutates(), space == Space::Host);
+        let length = u64::from(r.len);
+        let bytes = request_bytes(t, kind, length);
         nic.tally.messages_in += 1;
         nic.tally.bytes_in += bytes;
         // Cut-through: the last byte is here now unless the link was busy.
         let wire = bytes * t.link_byte;
         let inside = nic.link_in.fifo(now.saturating_sub(wire), wire) + wire;
-        let service = service(t, r);
+        let lines = r.units(6);
+        let service = service(t, kind, space, lines);
         let start = if atomic {
             nic.tally.atomics += 1;
-            admit_atomic(t, caps, nic, node, r, inside, service, rng)
+            admit_atomic(
+                t,
+                caps,
+                nic,
+                node,
+                (r.offset(), kind, space),
+                (inside, service),
+                rng,
+            )
         } else {
             nic.responder.fifo(inside, service) + service
         };
 
         // Equal offsets from pipeline to memory for all kinds: the pipeline's order is the memory's.
-        let dma = t.pcie_time(u64::from(r.len));
+        let dma = t.pcie_time(length);
         let mut act = match (host, mutates) {
             (false, _) => start,
             (true, false) => nic.from_host.booked(now, start, dma) - dma + t.pcie,
@@ -117,22 +152,20 @@ impl Engine {
                 nic.to_host.booked(now, start, dma) - dma + t.pcie
             }
         };
-        let mut at = (if *on_arrival { now } else { act }).max(earlier(pair, r, caps));
+        let mut at = (if *on_arrival { now } else { act }).max(earlier(pair, kind, space, caps));
         // How long after its first part the second comes.
         let mut window = 0;
         if atomic {
             if caps.atomic_vs_write == AtomicVsWrite::Racy {
                 // The write-back comes while the bucket is still taken, so atomics exclude each other all the same.
                 r.parts = 2;
-                window = occupancy(t, r) / 2;
+                window = occupancy(t, kind, space) / 2;
             }
         } else {
-            let unit = if caps.atomic_unit == AtomicUnit::Line {
-                64
-            } else {
-                8
+            let (unit, units) = match caps.atomic_unit {
+                AtomicUnit::Line => (64, lines),
+                AtomicUnit::Word => (8, r.units(3)),
             };
-            let units = r.units(unit);
             if units > 1 {
                 r.parts = 2;
                 nic.tally.torn_windows += 1;
@@ -158,20 +191,20 @@ impl Engine {
             *o = (*o).max(if mutates { at + window } else { at });
         }
 
-        if at > now {
+        let waits = at > now;
+        if waits {
             queue.push(at, What::Execute { chain, request: i }.pack());
-        } else if r.parts == 2 {
-            execute::first(r, &mut node.memory, caps, pool, &mut nic.tally);
-        } else {
-            execute::whole(r, &mut node.memory, pool, &mut nic.tally);
         }
-        let two = r.parts == 2;
-        let len = if kind.answers() { u64::from(r.len) } else { 0 };
-        if two {
+        if r.parts == 2 {
+            if !waits {
+                execute::first(r, &mut node.memory, caps, pool, &mut nic.tally);
+            }
             queue.push(at + window, What::ExecuteRest { chain, request: i }.pack());
-        } else if at <= now {
+        } else if !waits {
+            execute::whole(r, kind, space, &mut node.memory, pool, &mut nic.tally);
             c.unexecuted -= 1;
         }
+        let len = if kind.answers() { length } else { 0 };
         act = act.max(at) + window;
         let ready = if kind.answers() {
             act + if host { t.pcie } else { 0 }
@@ -213,25 +246,20 @@ impl Engine {
 }
 
 /// An atomic's turn in the responder and its bucket; answers when it is through the pipeline.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the parts of the engine that it touches, borrowed one by one"
-)]
 fn admit_atomic(
     t: &Ticks,
     caps: &Caps,
     nic: &mut Nic,
     node: &mut Node,
-    r: &Request,
-    inside: u64,
-    service: u64,
+    (offset, kind, space): (usize, Kind, Space),
+    (inside, service): (u64, u64),
     rng: &mut Rng,
 ) -> u64 {
-    let buckets = match r.space() {
+    let buckets = match space {
         Space::Host => &mut node.host_buckets,
         Space::Chip => &mut node.chip_buckets,
     };
-    let bucket = &mut buckets[r.offset() & t.bucket_mask as usize];
+    let bucket = &mut buckets[offset & t.bucket_mask as usize];
     let turn = inside.max(nic.responder.free_at());
     let mut start = if t.stall {
         let start = nic.responder.fifo(turn.max(*bucket), service);
@@ -240,7 +268,7 @@ fn admit_atomic(
     } else {
         nic.responder.fifo(turn, service).max(*bucket)
     };
-    *bucket = start + occupancy(t, r);
+    *bucket = start + occupancy(t, kind, space);
     start += service;
     if caps.cas_then_read != CasThenRead::InOrder {
         // Late, and its bucket taken until then: atomics keep excluding each other.

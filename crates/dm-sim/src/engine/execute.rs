@@ -3,7 +3,7 @@
 use core::ops::Range;
 use std::rc::Rc;
 
-use dm_verbs::{AtomicUnit, Caps, FailedCas, LineOrder};
+use dm_verbs::{AtomicUnit, Caps, FailedCas, LineOrder, Space};
 
 use super::Engine;
 use crate::chain::{Kind, Request};
@@ -13,15 +13,21 @@ use crate::nic::Tally;
 
 /// `r`, which moves at one instant, acts on memory.
 #[inline(always)]
-pub(super) fn whole(r: &mut Request, memory: &mut Memory, pool: &Rc<Pool>, tally: &mut Tally) {
-    let space = r.space();
-    match r.kind {
+pub(super) fn whole(
+    r: &mut Request,
+    kind: Kind,
+    space: Space,
+    memory: &mut Memory,
+    pool: &Rc<Pool>,
+    tally: &mut Tally,
+) {
+    match kind {
         Kind::Read => {
             // Not earlier: few buffers are in use at a time, and stay in the cache.
             r.buffer = pool.take(r.len as usize);
-            r.transfer(memory.bytes_mut(space), 0..r.len as usize);
+            r.transfer(kind, memory.bytes_mut(space), 0..r.len as usize);
         }
-        Kind::Write => r.transfer(memory.bytes_mut(space), 0..r.len as usize),
+        Kind::Write => r.transfer(kind, memory.bytes_mut(space), 0..r.len as usize),
         Kind::Word => r.words[0] = memory.word(space, r.offset()),
         Kind::Cas | Kind::MaskedCas | Kind::Faa => {
             // A failed CAS that writes the old value back can't be seen.
@@ -67,7 +73,8 @@ impl Engine {
         if r.parts == 2 {
             first(r, &mut node.memory, &self.caps, &self.pool, tally);
         } else {
-            whole(r, &mut node.memory, &self.pool, tally);
+            let (kind, space) = (r.kind, r.space());
+            whole(r, kind, space, &mut node.memory, &self.pool, tally);
             self.executed(chain);
         }
     }
@@ -105,7 +112,7 @@ fn part(r: &mut Request, memory: &mut Memory, caps: &Caps, first: bool) {
     match order {
         LineOrder::Increasing => {
             let cut = (r.words[3] as usize).min(len);
-            r.transfer(memory, if first { 0..cut } else { cut..len });
+            r.transfer(r.kind, memory, if first { 0..cut } else { cut..len });
         }
         LineOrder::Any => {
             let size = if caps.atomic_unit == AtomicUnit::Line {
@@ -115,7 +122,7 @@ fn part(r: &mut Request, memory: &mut Memory, caps: &Caps, first: bool) {
             };
             for (n, range) in units(r.offset(), len, size).enumerate() {
                 if (r.words[3] >> (n % 64) & 1 == 1) == first {
-                    r.transfer(memory, range);
+                    r.transfer(r.kind, memory, range);
                 }
             }
         }

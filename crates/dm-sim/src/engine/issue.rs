@@ -3,7 +3,7 @@
 use dm_verbs::{Place, Space, VerbError, VerbErrorKind};
 
 use super::{ClientState, Engine, QueuePair, What, check};
-use crate::chain::{Entry, Kind, Request, State};
+use crate::chain::{Entry, Kind, State};
 use crate::model::Ticks;
 use crate::nic::Nic;
 use crate::rng::Rng;
@@ -11,11 +11,11 @@ use crate::rng::Rng;
 /// Charged CPU ends on a whole nanosecond: up to this many picoseconds later a coroutine is still running.
 const RESUME: u64 = 1000;
 
-/// Bytes on the wire of a request.
-#[inline]
-pub(super) fn request_bytes(t: &Ticks, r: &Request) -> u64 {
-    match r.kind {
-        Kind::Write => u64::from(r.len) + t.packets(u64::from(r.len)) * t.header_write,
+/// Bytes on the wire of a request with `len` bytes of payload.
+#[inline(always)]
+pub(super) fn request_bytes(t: &Ticks, kind: Kind, len: u64) -> u64 {
+    match kind {
+        Kind::Write => len + t.packets(len) * t.header_write,
         Kind::Read | Kind::Word => t.header_request,
         // Operands travel in the extended header.
         Kind::Cas | Kind::Faa => t.header_request + 16,
@@ -46,25 +46,25 @@ fn send(
     rng: &mut Rng,
     nic: &mut Nic,
     pair: &mut QueuePair,
-    r: &Request,
+    (kind, len, fence): (Kind, u32, bool),
     now: u64,
-    ready: u64,
+    mut ready: u64,
 ) -> u64 {
-    let mut ready = ready;
-    if r.kind == Kind::Write && r.len > t.inline {
-        let time = t.pcie_time(u64::from(r.len));
+    let length = u64::from(len);
+    if kind == Kind::Write && len > t.inline {
+        let time = t.pcie_time(length);
         ready = nic.from_host.booked(now, ready + t.fetch, time) - time;
     }
-    if r.fence {
+    if fence {
         ready = ready.max(pair.answered);
     }
     pair.sent = nic.requester.booked(now, ready.max(pair.sent), t.requester);
-    let bytes = request_bytes(t, r);
+    let bytes = request_bytes(t, kind, length);
     let sent = nic.link_out.booked(now, pair.sent, bytes * t.link_byte);
     nic.tally.messages_out += 1;
     nic.tally.bytes_out += bytes;
     pair.arrived = pair.arrived.max(sent + t.wire + rng.below(t.jitter));
-    pair.unanswered += u32::from(r.kind.answers());
+    pair.unanswered += u32::from(kind.answers());
     pair.arrived
 }
 
@@ -123,7 +123,8 @@ impl Engine {
         let t = &self.t;
         let ready = take_cpu(state, &mut self.thread_free, self.now, t.post) + t.doorbell;
         let nic = &mut self.nics[usize::from(c.client_nic)];
-        let at = send(t, &mut self.rng, nic, pair, &c.first, self.now, ready);
+        let what = (entry.kind, entry.len as u32, entry.fence);
+        let at = send(t, &mut self.rng, nic, pair, what, self.now, ready);
         self.queue.push(at, What::Arrive { chain, request: 0 }.pack());
         (chain, c.generation)
     }
@@ -200,7 +201,8 @@ impl Engine {
                     .prefetch(r.offset(), r.len as usize);
             }
             let ready = if i == 0 { c.bell } else { c.bell + t.fetch };
-            let at = send(t, &mut self.rng, nic, pair, r, self.now, ready);
+            let what = (r.kind, r.len, r.fence);
+            let at = send(t, &mut self.rng, nic, pair, what, self.now, ready);
             self.queue.push(at, What::Arrive { chain, request: i }.pack());
         }
         true
