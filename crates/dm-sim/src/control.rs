@@ -51,7 +51,7 @@ impl Engine {
         client: u16,
         request: &ControlRequest,
         state: &mut u64,
-        waker: &Waker,
+        (task, waker): (Option<u32>, &Waker),
     ) -> Poll<Answer> {
         if *state == 0 {
             let call = self.call(client, request);
@@ -66,7 +66,7 @@ impl Engine {
         let (at, answer) =
             self.control.calls[slot].expect("a control call is polled no more once it was ready");
         if self.now < at {
-            self.wake_at(at, waker);
+            self.wake_at(at, task, waker);
             return Poll::Pending;
         }
         self.control.calls[slot] = None;

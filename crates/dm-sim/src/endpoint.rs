@@ -11,7 +11,7 @@ use dm_verbs::{
 };
 
 use crate::chain::Entry;
-use crate::engine::Engine;
+use crate::engine::{Current, Engine};
 use crate::lease::Lease;
 use crate::rng::Rng;
 
@@ -19,6 +19,8 @@ use crate::rng::Rng;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) engine: RefCell<Engine>,
+    /// The task that is being polled.
+    pub(crate) current: Cell<Current>,
     pub(crate) seed: u64,
 }
 
@@ -71,6 +73,26 @@ impl Endpoint {
         self.thread
     }
 
+    /// The task that is polling, where it asks with its own waker.
+    #[inline]
+    fn asking(&self, cx: &Context<'_>) -> Option<u32> {
+        self.shared.current.get().asking(cx.waker())
+    }
+
+    /// Waits `time` from the first poll on; `state` keeps the end.
+    #[inline]
+    fn wait(&self, time: impl Fn(&Engine) -> u64, state: &mut u64, cx: &Context<'_>) -> Poll<()> {
+        let mut e = self.engine();
+        if *state == 0 {
+            *state = e.now + time(&e);
+        }
+        if e.now >= *state {
+            return Poll::Ready(());
+        }
+        e.wake_at(*state, self.asking(cx), cx.waker());
+        Poll::Pending
+    }
+
     /// Puts `last` by, and takes up another stream.
     #[cold]
     fn other_stream(&self, stream: u32, last: (u32, Rng)) -> Rng {
@@ -117,19 +139,13 @@ impl Env for Endpoint {
     }
 
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
-        let mut e = self.engine();
-        let pause = e.t.pause;
-        wait(&mut e, pause, state, cx)
+        self.wait(|e| e.t.pause, state, cx)
     }
     /// The hand-off between cores is paid when a thread was woken by another; entering a section is free.
     fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         match step {
             LocalStep::Section => Poll::Ready(()),
-            LocalStep::HandOff => {
-                let mut e = self.engine();
-                let hand_off = e.t.hand_off;
-                wait(&mut e, hand_off, state, cx)
-            }
+            LocalStep::HandOff => self.wait(|e| e.t.hand_off, state, cx),
         }
     }
     fn reserve_cpu(&self, work: Nanos) -> Nanos {
@@ -146,21 +162,9 @@ impl Env for Endpoint {
         if e.now >= at {
             return Poll::Ready(());
         }
-        e.wake_at(at, cx.waker());
+        e.wake_at(at, self.asking(cx), cx.waker());
         Poll::Pending
     }
-}
-
-/// Waits `time` from the first poll on; `state` keeps the end.
-fn wait(e: &mut Engine, time: u64, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
-    if *state == 0 {
-        *state = e.now + time;
-    }
-    if e.now >= *state {
-        return Poll::Ready(());
-    }
-    e.wake_at(*state, cx.waker());
-    Poll::Pending
 }
 
 impl Verbs for Endpoint {
@@ -200,14 +204,15 @@ impl Verbs for Endpoint {
         };
         Posted::Flying(Slot { index, generation })
     }
-    // Always: a ticket's second poll then is a look at the chain's state.
+    // Always: a ticket's poll then is a look at the chain's state.
     #[inline(always)]
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
+        let owner = self.asking(cx);
         let mut e = self.engine();
-        if e.succeeded(slot.index, slot.generation) {
-            Poll::Ready(Ok(()))
-        } else {
-            e.poll_chain(slot.index, cx.waker())
+        match e.poll_chain(slot.index, slot.generation, owner) {
+            Some(true) => Poll::Ready(Ok(())),
+            Some(false) => Poll::Pending,
+            None => e.poll_slowly(slot.index, cx.waker()),
         }
     }
     #[inline]
@@ -263,6 +268,6 @@ impl Control for Endpoint {
         cx: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>> {
         self.engine()
-            .poll_control(self.client, request, state, cx.waker())
+            .poll_control(self.client, request, state, (self.asking(cx), cx.waker()))
     }
 }

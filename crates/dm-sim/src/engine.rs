@@ -93,13 +93,13 @@ impl What {
     }
 }
 
-/// What the executor must do next.
-#[derive(Debug)]
+/// What the executor must do next. It fits a register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     /// Poll this task.
     Poll(u32),
-    /// Wake this foreign waker.
-    Wake(Waker),
+    /// Wake the foreign waker in [`Engine::woken`].
+    Wake,
     /// No event up to the limit is left.
     Idle,
 }
@@ -157,12 +157,12 @@ struct QueuePair {
 
 const _: () = assert!(size_of::<QueuePair>() == 64);
 
-/// The waker that the executor hands to the task it is polling: recognised without cloning it. By default, nobody's.
+/// The task that the executor is polling, and where the waker lies that it hands to it: while it is there, no other
+/// waker can be, so a task's own is recognised without a look at it. By default, nobody's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Current {
     pub(crate) task: u32,
-    pub(crate) data: usize,
-    pub(crate) vtable: usize,
+    pub(crate) waker: usize,
 }
 
 /// What goes into a new engine.
@@ -190,7 +190,8 @@ pub(crate) struct Engine {
     /// The first error of each client that nobody polled for.
     deferred: Vec<(u16, VerbError)>,
     pub(crate) control: ControlPlane,
-    pub(crate) current: Current,
+    /// Of a chain or a timer whose time has come.
+    pub(crate) woken: Option<Waker>,
     pub(crate) digest: u64,
     pub(crate) verbs_done: u64,
     pool: Rc<Pool>,
@@ -237,7 +238,7 @@ impl Engine {
             clients: Vec::new(),
             deferred: Vec::new(),
             control,
-            current: Current::default(),
+            woken: None,
             digest: 0x9E37_79B9_7F4A_7C15,
             verbs_done: 0,
             pool: Rc::new(Pool::default()),
@@ -300,11 +301,9 @@ impl Engine {
                 },
                 What::Wake { task } => return Turn::Poll(task),
                 What::Timer { timer } => {
-                    let waker = self.timers.get_mut(timer as usize).and_then(Option::take);
+                    self.woken = self.timers.get_mut(timer as usize).and_then(Option::take);
                     self.free_timers.push(timer);
-                    if let Some(waker) = waker {
-                        return Turn::Wake(waker);
-                    }
+                    return Turn::Wake;
                 }
                 What::Cut { node } => self.set_down(node, true),
                 What::Restore { node } => self.set_down(node, false),
@@ -373,16 +372,25 @@ impl Engine {
         }
     }
 
-    /// Whether `chain` has completed without error.
+    /// Whether `chain` has completed without error; if it is still in flight, `owner` is polled when it has. `None`
+    /// where there is more to it.
     #[inline(always)]
-    pub(crate) fn succeeded(&self, chain: u32, generation: u32) -> bool {
-        let c = &self.chains[chain as usize];
+    pub(crate) fn poll_chain(&mut self, chain: u32, generation: u32, owner: Option<u32>) -> Option<bool> {
+        let c = &mut self.chains[chain as usize];
         assert_eq!(c.generation, generation, "a closed chain is not polled");
-        c.state == State::Done && !c.failed
+        match (c.state, owner) {
+            (State::Done, _) if !c.failed => Some(true),
+            (State::Flying | State::Building, Some(task)) => {
+                c.owner = task;
+                Some(false)
+            }
+            _ => None,
+        }
     }
 
     /// The error of `chain` if it has completed; if not, who asks is polled when it has.
-    pub(crate) fn poll_chain(&mut self, chain: u32, waker: &Waker) -> Poll<Result<(), VerbError>> {
+    #[cold]
+    pub(crate) fn poll_slowly(&mut self, chain: u32, waker: &Waker) -> Poll<Result<(), VerbError>> {
         let c = &mut self.chains[chain as usize];
         if c.state == State::Done {
             let failed = core::mem::take(&mut c.failed);
@@ -392,12 +400,8 @@ impl Engine {
                 Ok(())
             });
         }
-        if self.current.is(waker) {
-            c.owner = self.current.task;
-        } else {
-            c.owner = FOREIGN;
-            self.foreign.insert(chain, waker.clone());
-        }
+        c.owner = FOREIGN;
+        self.foreign.insert(chain, waker.clone());
         Poll::Pending
     }
 
@@ -407,13 +411,18 @@ impl Engine {
         let c = &mut self.chains[chain as usize];
         assert_eq!(c.generation, generation, "a chain is closed once");
         if c.count != 1 || c.unexecuted != 0 {
-            let outcome = self.take(chain, 0);
-            self.close(chain, generation);
-            return outcome;
+            return self.take_and_close(chain, generation);
         }
         let outcome = c.first.outcome();
         c.free();
         self.free_chains.push(chain);
+        outcome
+    }
+
+    #[inline(never)]
+    fn take_and_close(&mut self, chain: u32, generation: u32) -> dm_verbs::Outcome<crate::Lease> {
+        let outcome = self.take(chain, 0);
+        self.close(chain, generation);
         outcome
     }
 
@@ -484,21 +493,30 @@ impl Engine {
         self.completed(chain)
     }
 
-    #[inline]
+    #[inline(always)]
     fn completed(&mut self, chain: u32) -> Turn {
         let c = &mut self.chains[chain as usize];
         c.state = State::Done;
-        let mut digest = self.digest;
-        for i in 0..c.count {
-            let r = c.request(i);
+        self.verbs_done += u64::from(c.count);
+        self.digest = c.requests().fold(self.digest, |digest, r| {
             let address = r.at().raw() ^ (r.space() as u64) << 47;
-            digest = (digest ^ self.now)
+            (digest ^ self.now)
                 .wrapping_mul(0x9E37_79B9_7F4A_7C15)
                 .rotate_left(29)
-                ^ address;
+                ^ address
+        });
+        let task = c.owner;
+        if c.failed || c.closed || task >= FOREIGN {
+            return self.completed_oddly(chain);
         }
-        self.digest = digest;
-        self.verbs_done += u64::from(c.count);
+        c.owner = NOBODY;
+        Turn::Poll(task)
+    }
+
+    /// It failed, or no task waits for it.
+    #[inline(never)]
+    fn completed_oddly(&mut self, chain: u32) -> Turn {
+        let c = &mut self.chains[chain as usize];
         if c.failed {
             self.pairs[c.qp as usize].broken = false;
         }
@@ -509,22 +527,22 @@ impl Engine {
         }
         match core::mem::replace(&mut c.owner, NOBODY) {
             NOBODY => Turn::Idle,
-            FOREIGN => self.foreign.remove(&chain).map_or(Turn::Idle, Turn::Wake),
+            FOREIGN => {
+                self.woken = self.foreign.remove(&chain);
+                Turn::Wake
+            }
             task => Turn::Poll(task),
         }
     }
 
     // ---- time, for the endpoint -----------------------------------------------------------------------------
 
-    /// Polls whoever owns `waker` at `at`.
+    /// Polls at `at` the task that is asking, or whoever owns its `waker`.
     #[inline]
-    pub(crate) fn wake_at(&mut self, at: u64, waker: &Waker) {
-        match self.current.is(waker) {
-            true => {
-                let task = self.current.task;
-                self.schedule(at, What::Wake { task });
-            }
-            false => {
+    pub(crate) fn wake_at(&mut self, at: u64, task: Option<u32>, waker: &Waker) {
+        match task {
+            Some(task) => self.schedule(at, What::Wake { task }),
+            None => {
                 let timer = self.free_timers.pop().unwrap_or_else(|| {
                     self.timers.push(None);
                     (self.timers.len() - 1) as u32
@@ -544,12 +562,6 @@ impl Engine {
         *free = (*free).max(self.now) + work;
         client.slice_end = *free;
         *free
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        self.pool.close();
     }
 }
 
@@ -575,8 +587,9 @@ fn check(caps: &Caps, entry: &Entry<'_>) -> Option<VerbErrorKind> {
 }
 
 impl Current {
-    #[inline]
-    fn is(&self, waker: &Waker) -> bool {
-        waker.data() as usize == self.data && core::ptr::from_ref(waker.vtable()) as usize == self.vtable
+    /// The task, if `waker` is its own.
+    #[inline(always)]
+    pub(crate) fn asking(self, waker: &Waker) -> Option<u32> {
+        (core::ptr::from_ref(waker) as usize == self.waker).then_some(self.task)
     }
 }

@@ -1,6 +1,6 @@
 //! Buffers that the transport owns: one pointer wide, back in their pool when dropped.
 
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use std::rc::Rc;
@@ -17,12 +17,11 @@ struct Buffer {
     bytes: Box<[u8]>,
     len: u32,
     class: u32,
-    home: Rc<Pool>,
+    /// Where it goes when it is free; nowhere while it is there.
+    home: Option<Rc<Pool>>,
 }
 
 /// Free buffers by size class. Allocates only while the number of buffers in use still grows.
-///
-/// Free buffers hold the pool as much as it holds them, until it is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     // A pool holds the very boxes that leases hand around: a buffer is never moved or reallocated.
@@ -31,7 +30,6 @@ pub(crate) struct Pool {
         reason = "a lease is the box; unboxing here would copy and reallocate per operation"
     )]
     free: RefCell<[Vec<Box<Buffer>>; CLASSES]>,
-    closed: Cell<bool>,
 }
 
 fn class(len: usize) -> usize {
@@ -46,6 +44,7 @@ impl Pool {
         match self.free.borrow_mut()[class].pop() {
             Some(mut b) => {
                 b.len = len as u32;
+                b.home = Some(Rc::clone(self));
                 Lease(Some(b))
             }
             None => self.make(len, class),
@@ -58,15 +57,8 @@ impl Pool {
             bytes: vec![0; 1 << (class as u32 + SMALLEST)].into_boxed_slice(),
             len: len as u32,
             class: class as u32,
-            home: Rc::clone(self),
+            home: Some(Rc::clone(self)),
         })))
-    }
-
-    /// From now on buffers that come back are freed.
-    pub(crate) fn close(&self) {
-        self.closed.set(true);
-        // Out of the cell first: each buffer lets go of this pool.
-        drop(self.free.take());
     }
 }
 
@@ -113,9 +105,8 @@ impl Drop for Lease {
     }
 }
 
-fn give_back(buffer: Box<Buffer>) {
-    let home = Rc::clone(&buffer.home);
-    if !home.closed.get() {
+fn give_back(mut buffer: Box<Buffer>) {
+    if let Some(home) = buffer.home.take() {
         home.free.borrow_mut()[buffer.class as usize].push(buffer);
     }
 }
@@ -137,7 +128,6 @@ mod tests {
         assert_eq!((b.as_ptr(), b.len(), b[99]), (place, 128, 7));
         assert_ne!(pool.take(65).as_ptr(), place, "in use");
         assert_eq!(pool.take(LONGEST).len(), LONGEST);
-        pool.close();
     }
 
     #[test]
@@ -160,11 +150,10 @@ mod tests {
         let pool = Rc::new(Pool::default());
         let (lease, other) = (pool.take(8), pool.take(8));
         drop(other);
-        pool.close();
         let alive = Rc::downgrade(&pool);
         drop(pool);
         assert_eq!(lease.len(), 8);
         drop(lease);
-        assert_eq!(alive.strong_count(), 0, "no buffer keeps a closed pool");
+        assert_eq!(alive.strong_count(), 0, "no free buffer keeps its pool");
     }
 }

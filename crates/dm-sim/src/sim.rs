@@ -1,6 +1,6 @@
 //! The simulation: its parts, its clients' tasks, and the loop that polls them.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
@@ -169,6 +169,7 @@ impl SimBuilder {
             first_memory_nic: first,
             shared: Rc::new(Shared {
                 engine: RefCell::new(engine),
+                current: Cell::default(),
                 seed: self.seed,
             }),
             model: self.model,
@@ -200,6 +201,7 @@ impl Wake for TaskWaker {
     }
 }
 
+/// A task. Boxed: it leaves its slot while it runs, and its waker stays in place.
 struct Task {
     future: Pin<Box<dyn Future<Output = ()>>>,
     waker: Waker,
@@ -214,7 +216,7 @@ struct Tasks {
 
 #[derive(Default)]
 struct Slot {
-    task: Option<Task>,
+    task: Option<Box<Task>>,
     generation: u32,
 }
 
@@ -335,7 +337,7 @@ impl Sim {
         }));
         tasks.live += 1;
         let slot = &mut tasks.slots[index as usize];
-        slot.task = Some(Task { future, waker });
+        slot.task = Some(Box::new(Task { future, waker }));
         let generation = slot.generation;
         let mut engine = self.shared.engine.borrow_mut();
         let at = engine.start_time();
@@ -373,8 +375,7 @@ impl Sim {
         self.cancel(id)
     }
 
-    fn end(&self, index: u32, task: Task) {
-        self.shared.engine.borrow_mut().current = Current::default();
+    fn end(&self, index: u32, task: Box<Task>) {
         drop(task);
         let mut tasks = self.tasks.borrow_mut();
         tasks.live -= 1;
@@ -415,7 +416,7 @@ impl Sim {
             let turn = self.shared.engine.borrow_mut().advance(limit);
             match turn {
                 Turn::Poll(task) => self.poll(task),
-                Turn::Wake(waker) => waker.wake(),
+                Turn::Wake => self.wake_foreign(),
                 Turn::Idle => break,
             }
             self.collect();
@@ -430,20 +431,28 @@ impl Sim {
         }
     }
 
+    #[cold]
+    fn wake_foreign(&self) {
+        let woken = self.shared.engine.borrow_mut().woken.take();
+        if let Some(waker) = woken {
+            waker.wake();
+        }
+    }
+
     #[inline]
     fn poll(&self, index: u32) {
         // The task is out of its slot while it runs, so that it can't be polled within itself.
         let Some(mut task) = self.tasks.borrow_mut().slots[index as usize].task.take() else {
             return;
         };
-        self.shared.engine.borrow_mut().current = Current {
+        let Task { future, waker } = &mut *task;
+        let outer = self.shared.current.replace(Current {
             task: index,
-            data: task.waker.data() as usize,
-            vtable: core::ptr::from_ref(task.waker.vtable()) as usize,
-        };
-        let mut cx = Context::from_waker(&task.waker);
-        // `current` stays: it names a live task's waker, and is harmless until that task ends.
-        match task.future.as_mut().poll(&mut cx) {
+            waker: core::ptr::from_ref(&*waker) as usize,
+        });
+        let polled = future.as_mut().poll(&mut Context::from_waker(waker));
+        self.shared.current.set(outer);
+        match polled {
             Poll::Pending => self.tasks.borrow_mut().slots[index as usize].task = Some(task),
             Poll::Ready(()) => self.end(index, task),
         }
