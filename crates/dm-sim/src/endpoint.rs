@@ -215,9 +215,20 @@ impl Verbs for Endpoint {
             None => e.poll_slowly(slot.index, cx.waker()),
         }
     }
-    #[inline]
-    fn take_last(&self, slot: Slot) -> Outcome<Lease> {
-        self.engine().take_last(slot.index, slot.generation)
+    #[inline(always)]
+    fn poll_single(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<Outcome<Lease>, VerbError>> {
+        let owner = self.asking(cx);
+        let mut e = self.engine();
+        match e.poll_chain(slot.index, slot.generation, owner) {
+            Some(true) => Poll::Ready(Ok(e.take_last(slot.index, slot.generation))),
+            Some(false) => Poll::Pending,
+            None => {
+                let result = core::task::ready!(e.poll_slowly(slot.index, cx.waker()));
+                let outcome = result.map(|()| e.take(slot.index, 0));
+                e.close(slot.index, slot.generation);
+                Poll::Ready(outcome)
+            }
+        }
     }
     #[inline]
     fn take(&self, slot: &Slot, i: u16) -> Outcome<Lease> {

@@ -32,8 +32,12 @@ pub(crate) struct Pool {
     free: RefCell<[Vec<Box<Buffer>>; CLASSES]>,
 }
 
+#[inline]
 fn class(len: usize) -> usize {
-    (len.max(1 << SMALLEST) - 1).ilog2() as usize + 1 - SMALLEST as usize
+    if len <= 1 << SMALLEST {
+        return 0;
+    }
+    (len - 1).ilog2() as usize + 1 - SMALLEST as usize
 }
 
 impl Pool {

@@ -1,5 +1,6 @@
 //! A network card: its pipelines, links and PCIe, and what it counts.
 
+use crate::model::Ticks;
 use crate::server::Server;
 
 /// One card. A colocated compute and memory node share one.
@@ -28,6 +29,10 @@ pub(crate) struct Tally {
     pub(crate) cas_failed: u64,
     pub(crate) stalled: u64,
     pub(crate) torn_windows: u64,
+    /// Picoseconds of work of the pipelines whose work is not so much a message or a byte.
+    pub(crate) responder: u64,
+    pub(crate) to_host: u64,
+    pub(crate) from_host: u64,
 }
 
 /// What one card has counted since the simulation began. A regression gate on these does not depend on how fast the
@@ -70,7 +75,7 @@ pub struct NicCounters {
 }
 
 impl Nic {
-    pub(crate) fn counters(&self) -> NicCounters {
+    pub(crate) fn counters(&self, ticks: &Ticks) -> NicCounters {
         let t = &self.tally;
         NicCounters {
             messages_out: t.messages_out,
@@ -83,12 +88,12 @@ impl Nic {
             cas_failed: t.cas_failed,
             torn_windows: t.torn_windows,
             stall_ns: t.stalled / 1000,
-            requester_busy_ns: self.requester.busy() / 1000,
-            responder_busy_ns: self.responder.busy() / 1000,
-            link_out_busy_ns: self.link_out.busy() / 1000,
-            link_in_busy_ns: self.link_in.busy() / 1000,
-            to_host_busy_ns: self.to_host.busy() / 1000,
-            from_host_busy_ns: self.from_host.busy() / 1000,
+            requester_busy_ns: t.messages_out * ticks.requester / 1000,
+            responder_busy_ns: t.responder / 1000,
+            link_out_busy_ns: t.bytes_out * ticks.link_byte / 1000,
+            link_in_busy_ns: t.bytes_in * ticks.link_byte / 1000,
+            to_host_busy_ns: t.to_host / 1000,
+            from_host_busy_ns: t.from_host / 1000,
         }
     }
 }

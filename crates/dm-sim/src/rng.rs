@@ -14,10 +14,6 @@ fn mix(mut z: u64) -> u64 {
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(mix(seed ^ GOLDEN))
-    }
-
     /// The stream of `client` with this number, unrelated to every other.
     pub(crate) fn stream(seed: u64, client: u16, stream: u32) -> Self {
         Self(mix(mix(seed ^ 0x5EED)
@@ -30,10 +26,33 @@ impl Rng {
         self.0 = self.0.wrapping_add(GOLDEN);
         mix(self.0)
     }
+}
+
+/// The model's own draws, two a verb: a linear congruential generator (its multiplier: Steele and Vigna 2021), of which
+/// only the upper half is used, or all of it mixed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(mix(seed ^ GOLDEN))
+    }
+
+    #[inline]
+    fn step(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(0xD134_2543_DE82_EF95).wrapping_add(1);
+        self.0
+    }
+
+    /// 64 random bits.
+    #[inline]
+    pub(crate) fn bits(&mut self) -> u64 {
+        mix(self.step())
+    }
 
     /// Uniform below `end` (which stays under 2^32 in use; the bias is negligible); 0 when `end` is 0.
     #[inline]
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        ((self.next() >> 32) * end) >> 32
+        ((self.step() >> 32) * end) >> 32
     }
 }

@@ -4,7 +4,6 @@
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Server {
     free: u64,
-    busy: u64,
 }
 
 impl Server {
@@ -14,7 +13,6 @@ impl Server {
     pub(crate) fn fifo(&mut self, ready: u64, service: u64) -> u64 {
         let start = self.free.max(ready);
         self.free = start + service;
-        self.busy += service;
         start
     }
 
@@ -26,13 +24,7 @@ impl Server {
     pub(crate) fn booked(&mut self, now: u64, ready: u64, service: u64) -> u64 {
         let turn = self.free.max(now);
         self.free = turn + service;
-        self.busy += service;
         ready.max(turn) + service
-    }
-
-    /// Picoseconds of service given so far.
-    pub(crate) fn busy(&self) -> u64 {
-        self.busy
     }
 
     /// When the work accepted so far ends.
@@ -55,7 +47,6 @@ mod tests {
             20,
             "waits for the backlog of 10, not until 1010"
         );
-        assert_eq!(s.busy(), 20);
     }
 
     #[test]

@@ -556,7 +556,8 @@ impl Sim {
             "compute nodes are numbered below {}",
             self.compute_nodes
         );
-        self.shared.engine.borrow().nics[usize::from(n)].counters()
+        let engine = self.shared.engine.borrow();
+        engine.nics[usize::from(n)].counters(&engine.t)
     }
 
     /// The counters of `node`'s card (the same card as compute node's where they are colocated).
@@ -564,7 +565,8 @@ impl Sim {
     /// # Panics
     /// When there is no such memory node.
     pub fn memory_nic(&self, node: NodeId) -> NicCounters {
-        self.shared.engine.borrow().nics[self.first_memory_nic + usize::from(node.0)].counters()
+        let engine = self.shared.engine.borrow();
+        engine.nics[self.first_memory_nic + usize::from(node.0)].counters(&engine.t)
     }
 
     /// Hands out a memory node's memory, to be looked at or written directly, outside of the cost model. `None`

@@ -1,8 +1,9 @@
 //! Results of a chain as types: a tuple of markers grows with every request that answers.
 
 use core::marker::PhantomData;
+use core::task::{Context, Poll};
 
-use crate::{Outcome, Slot, Verbs};
+use crate::{Outcome, Slot, VerbError, Verbs};
 
 /// Marker: the old value of an atomic, or a word READ. Becomes a `u64`.
 #[derive(Debug)]
@@ -53,6 +54,17 @@ pub trait Outputs<'v, V: Verbs + 'v>: Sized {
     fn collect(v: &'v V, slot: Slot) -> Self::Out;
     /// Collects the single result of a request that completed at once.
     fn single(v: &'v V, o: Outcome<V::Lease>) -> Self::Out;
+    /// Polls a rung slot; when it is ready the slot has been collected, or closed.
+    #[inline]
+    fn poll(v: &'v V, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<Self::Out, VerbError>> {
+        match core::task::ready!(v.poll_chain(slot, cx)) {
+            Ok(()) => Poll::Ready(Ok(Self::collect(v, slot.same()))),
+            Err(e) => {
+                v.close(slot.same());
+                Poll::Ready(Err(e))
+            }
+        }
+    }
 }
 
 /// Results `Self` followed by one `M`.
@@ -80,7 +92,13 @@ impl<'v, V: Verbs + 'v, A: Marker<V::Lease>> Outputs<'v, V> for (A,) {
     type Out = A::Value;
     #[inline]
     fn collect(v: &'v V, slot: Slot) -> A::Value {
-        A::unwrap(v.take_last(slot))
+        let outcome = v.take(&slot, 0);
+        v.close(slot);
+        A::unwrap(outcome)
+    }
+    #[inline]
+    fn poll(v: &'v V, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<A::Value, VerbError>> {
+        v.poll_single(slot, cx).map(|r| r.map(A::unwrap))
     }
     #[inline]
     fn single(_: &'v V, o: Outcome<V::Lease>) -> A::Value {

@@ -80,18 +80,10 @@ impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
         let State::Flying(slot) = &this.state else {
             return Poll::Ready(Ok(this.at_once()));
         };
-        let result = core::task::ready!(this.v.poll_chain(slot, cx));
+        let result = core::task::ready!(S::poll(this.v, slot, cx));
+        this.state = State::Taken;
         this.v.meter().waited(this.posted_at);
-        let State::Flying(slot) = core::mem::replace(&mut this.state, State::Taken) else {
-            unreachable!("matched above")
-        };
-        match result {
-            Ok(()) => Poll::Ready(Ok(S::collect(this.v, slot))),
-            Err(e) => {
-                this.v.close(slot);
-                Poll::Ready(Err(e))
-            }
-        }
+        Poll::Ready(result)
     }
 }
 

@@ -97,12 +97,18 @@ pub trait Verbs: Env + Sized {
     /// Gives the slot back. Not rung: forget it. In flight: it becomes unsignalled, and an error of it is kept for
     /// [`Verbs::take_deferred`]. Completed: recycle it.
     fn close(&self, slot: Slot);
-    /// Takes the first result of a completed chain, and closes it: most chains have no other.
+    /// Polls a chain of which one result is wanted, the first, as of most: when it has completed or failed it is closed
+    /// here, and `slot` means nothing any more.
     #[inline]
-    fn take_last(&self, slot: Slot) -> Outcome<Self::Lease> {
-        let outcome = self.take(&slot, 0);
-        self.close(slot);
-        outcome
+    fn poll_single(
+        &self,
+        slot: &Slot,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Outcome<Self::Lease>, VerbError>> {
+        let result = core::task::ready!(self.poll_chain(slot, cx));
+        let outcome = result.map(|()| self.take(slot, 0));
+        self.close(slot.same());
+        Poll::Ready(outcome)
     }
     /// Posts a chain of one request. A world whose requests complete at once answers so.
     #[inline]

@@ -114,6 +114,14 @@ pub struct Slot {
     pub generation: u32,
 }
 
+impl Slot {
+    /// The same chain, for whoever closes it.
+    #[inline]
+    pub(crate) fn same(&self) -> Self {
+        Slot { ..*self }
+    }
+}
+
 /// The result of one request.
 #[derive(Debug)]
 pub enum Outcome<L> {

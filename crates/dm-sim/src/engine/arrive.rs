@@ -7,7 +7,7 @@ use super::{Engine, Node, QueuePair, What, execute};
 use crate::chain::{Kind, Request};
 use crate::model::{Tearing, Ticks};
 use crate::nic::Nic;
-use crate::rng::Rng;
+use crate::rng::Dice;
 
 /// Time in the responder's pipeline of a request that touches `lines`.
 #[inline(always)]
@@ -142,13 +142,19 @@ impl Engine {
 
         // Equal offsets from pipeline to memory for all kinds: the pipeline's order is the memory's.
         let dma = t.pcie_time(length);
+        nic.tally.responder += service;
         let mut act = match (host, mutates) {
             (false, _) => start,
-            (true, false) => nic.from_host.booked(now, start, dma) - dma + t.pcie,
+            (true, false) => {
+                nic.tally.from_host += dma;
+                nic.from_host.booked(now, start, dma) - dma + t.pcie
+            }
             (true, true) => {
                 if atomic {
+                    nic.tally.from_host += dma;
                     nic.from_host.booked(now, start, dma);
                 }
+                nic.tally.to_host += dma;
                 nic.to_host.booked(now, start, dma) - dma + t.pcie
             }
         };
@@ -224,7 +230,7 @@ impl Engine {
         let first_byte = sent + t.wire + rng.below(t.jitter) - wire;
         let mut here = client.link_in.booked(now, first_byte, wire);
         if len > 0 {
-            let dma = t.pcie_time(len);
+            client.tally.to_host += dma;
             here = client.to_host.booked(now, here, dma) - dma;
         }
         // Completions of one queue pair come in order.
@@ -253,7 +259,7 @@ fn admit_atomic(
     node: &mut Node,
     (offset, kind, space): (usize, Kind, Space),
     (inside, service): (u64, u64),
-    rng: &mut Rng,
+    rng: &mut Dice,
 ) -> u64 {
     let buckets = match space {
         Space::Host => &mut node.host_buckets,
@@ -286,7 +292,7 @@ fn split(
     unit: u64,
     units: u64,
     (read_lines, write_lines): (LineOrder, LineOrder),
-    rng: &mut Rng,
+    rng: &mut Dice,
 ) -> u64 {
     let order = if r.kind == Kind::Read {
         read_lines
@@ -295,7 +301,7 @@ fn split(
     };
     r.words[3] = match order {
         // Any subset of the units, by their number modulo 64.
-        LineOrder::Any => rng.next(),
+        LineOrder::Any => rng.bits(),
         // A prefix, in bytes.
         LineOrder::Increasing => {
             let first = unit - r.offset() as u64 % unit;

@@ -6,7 +6,7 @@ use super::{ClientState, Engine, QueuePair, What, check};
 use crate::chain::{Entry, Kind, State};
 use crate::model::Ticks;
 use crate::nic::Nic;
-use crate::rng::Rng;
+use crate::rng::Dice;
 
 /// Charged CPU ends on a whole nanosecond: up to this many picoseconds later a coroutine is still running.
 const RESUME: u64 = 1000;
@@ -43,7 +43,7 @@ fn take_cpu(client: &mut ClientState, threads: &mut [u64], now: u64, cpu: u64) -
 #[inline(always)]
 fn send(
     t: &Ticks,
-    rng: &mut Rng,
+    rng: &mut Dice,
     nic: &mut Nic,
     pair: &mut QueuePair,
     (kind, len, fence): (Kind, u32, bool),
@@ -54,6 +54,7 @@ fn send(
     if kind == Kind::Write && len > t.inline {
         let time = t.pcie_time(length);
         ready = nic.from_host.booked(now, ready + t.fetch, time) - time;
+        nic.tally.from_host += time;
     }
     if fence {
         ready = ready.max(pair.answered);
@@ -72,45 +73,44 @@ impl Engine {
     /// Posts a READ alone.
     #[inline(never)]
     pub(crate) fn post_read(&mut self, client: u16, at: Place, len: u32, fence: bool) -> (u32, u32) {
-        self.post_one(client, &Entry::read(at, len, fence))
+        self.post_one(client, Entry::read(at, len, fence))
     }
 
     /// Posts a WRITE alone.
     #[inline(never)]
     pub(crate) fn post_write(&mut self, client: u16, at: Place, bytes: &[u8], fence: bool) -> (u32, u32) {
-        self.post_one(client, &Entry::write(at, bytes, fence))
+        self.post_one(client, Entry::write(at, bytes, fence))
     }
 
     /// Posts an atomic or a word READ alone.
     #[inline(never)]
     pub(crate) fn post_words(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
-        self.post_one(client, entry)
+        self.post_one(client, *entry)
     }
 
     /// Opens, fills and rings a chain of one request: what the three do, with everything looked up once.
     #[inline(always)]
-    fn post_one(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
+    fn post_one(&mut self, client: u16, entry: Entry<'_>) -> (u32, u32) {
         let node = entry.at.node();
-        let n = usize::from(node.0);
         let state = &mut self.clients[usize::from(client)];
-        let plain = n < self.nodes.len() && !state.crashed && !state.fenced;
-        if !plain || self.free_chains.is_empty() || check(&self.nodes[n].caps, entry).is_some() {
-            return self.post_slowly(client, entry);
-        }
-        let qp = usize::from(client) * self.nodes.len() + n;
+        let Some(to) = self.nodes.get(usize::from(node.0)) else {
+            return self.post_slowly(client, &entry);
+        };
+        let qp = usize::from(client) * self.nodes.len() + usize::from(node.0);
         let pair = &mut self.pairs[qp];
-        if pair.parked || (entry.fence && pair.unanswered > 0) {
-            return self.post_slowly(client, entry);
+        let odd = state.crashed || pair.fenced || pair.parked || (entry.fence && pair.unanswered > 0);
+        if odd || check(&to.caps, &entry).is_some() {
+            return self.post_slowly(client, &entry);
         }
+        let Some(chain) = self.free_chains.pop() else {
+            return self.post_slowly(client, &entry);
+        };
         if entry.at.space() == Space::Host {
-            self.nodes[n]
-                .memory
-                .prefetch(entry.at.offset() as usize, entry.len);
+            to.memory.prefetch(entry.at.offset() as usize, entry.len);
         }
-        let chain = self.free_chains.pop().unwrap_or_default();
         let c = &mut self.chains[chain as usize];
         debug_assert!(c.state == State::Free && c.count == 0);
-        c.first.set(entry, &self.pool);
+        c.first.set(&entry, &self.pool);
         c.count = 1;
         c.unanswered = 1;
         c.unexecuted = 1;
@@ -119,10 +119,10 @@ impl Engine {
         c.client = client;
         c.client_nic = state.nic;
         c.node = node.0;
-        c.node_nic = self.nodes[n].nic;
+        c.node_nic = to.nic;
         let t = &self.t;
+        let nic = &mut self.nics[usize::from(state.nic)];
         let ready = take_cpu(state, &mut self.thread_free, self.now, t.post) + t.doorbell;
-        let nic = &mut self.nics[usize::from(c.client_nic)];
         let what = (entry.kind, entry.len as u32, entry.fence);
         let at = send(t, &mut self.rng, nic, pair, what, self.now, ready);
         self.queue.push(at, What::Arrive { chain, request: 0 }.pack());
@@ -130,6 +130,7 @@ impl Engine {
     }
 
     #[cold]
+    #[inline(never)]
     fn post_slowly(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
         let (chain, generation) = self.open(client, entry.at.node());
         self.push(chain, entry);
