@@ -33,47 +33,71 @@ enum Mix {
     Sherman,
 }
 
-async fn client(v: Endpoint, mix: Mix, verbs: u64) {
-    let place = |r: u64, len: u64| {
-        RemotePtr::new(
-            NodeId(0),
-            4096 + (((r >> 16) % (REGION - 8192)) & !(len.next_power_of_two() - 1)),
-        )
-        .expect("fits")
-    };
-    let mut done = 0;
-    while done < verbs {
+/// A random place for `len` bytes.
+fn place(r: u64, len: u64) -> RemotePtr {
+    let offset = 4096 + (((r >> 16) % (REGION - 8192)) & !(len.next_power_of_two() - 1));
+    RemotePtr::new(NodeId(0), offset).expect("fits")
+}
+
+async fn reads<const LEN: u32>(v: Endpoint, verbs: u64) {
+    for _ in 0..verbs {
+        drop(v.read(place(v.rng(0), LEN.into()), LEN).await.expect("up"));
+    }
+}
+
+async fn swaps(v: Endpoint, verbs: u64) {
+    for _ in 0..verbs {
+        v.cas(place(v.rng(0), 64), 0, 1).await.expect("up");
+    }
+}
+
+async fn mixed(v: Endpoint, verbs: u64, len: u32) {
+    for _ in 0..verbs {
         let r = v.rng(0);
-        done += 1;
-        match mix {
-            Mix::Read64 => drop(v.read(place(r, 64), 64).await.expect("up")),
-            Mix::Read1K => drop(v.read(place(r, 1024), 1024).await.expect("up")),
-            Mix::Cas => drop(v.cas(place(r, 64), 0, 1).await.expect("up")),
-            Mix::Mixed(len) => match r % 10 {
-                0..5 => drop(v.read(place(r, len.into()), len).await.expect("up")),
-                5..8 => v
-                    .write(place(r, len.into()), &[3; 1024][..len as usize])
-                    .await
-                    .expect("up"),
-                _ => drop(v.cas(place(r, len.into()), 0, 1).await.expect("up")),
-            },
-            Mix::Sherman if r & 1 == 0 => drop(v.read(place(r, 1024), 1024).await.expect("up")),
-            Mix::Sherman => {
-                let lock = ChipPtr::new(NodeId(0), (r >> 20) % 32_768 * 8).expect("fits");
-                while v.cas(lock, 0, 1).await.expect("up") != 0 {
-                    done += 1;
-                }
-                let leaf = place(r, 1024);
-                drop(v.read(leaf, 1024).await.expect("up"));
-                v.chain(NodeId(0))
-                    .write(leaf.add(r & 0x3C0), &[1; 17])
-                    .write_word(lock, 0)
-                    .await
-                    .expect("up");
-                done += 3;
+        let at = place(r, len.into());
+        match r % 10 {
+            0..5 => drop(v.read(at, len).await.expect("up")),
+            5..8 => v.write(at, &[3; 1024][..len as usize]).await.expect("up"),
+            _ => {
+                v.cas(at, 0, 1).await.expect("up");
             }
         }
     }
+}
+
+async fn sherman(v: Endpoint, verbs: u64) {
+    let mut done = 0;
+    while done < verbs {
+        let r = v.rng(0);
+        let leaf = place(r, 1024);
+        done += 1;
+        if r & 1 == 0 {
+            drop(v.read(leaf, 1024).await.expect("up"));
+            continue;
+        }
+        let lock = ChipPtr::new(NodeId(0), (r >> 20) % 32_768 * 8).expect("fits");
+        while v.cas(lock, 0, 1).await.expect("up") != 0 {
+            done += 1;
+        }
+        drop(v.read(leaf, 1024).await.expect("up"));
+        v.chain(NodeId(0))
+            .write(leaf.add(r & 0x3C0), &[1; 17])
+            .write_word(lock, 0)
+            .await
+            .expect("up");
+        done += 3;
+    }
+}
+
+fn spawn(sim: &Sim, mix: Mix, client: u16, verbs: u64) {
+    let (node, thread) = (client % 8, client / 8);
+    match mix {
+        Mix::Read64 => sim.spawn(node, thread, |v| reads::<64>(v, verbs)),
+        Mix::Read1K => sim.spawn(node, thread, |v| reads::<1024>(v, verbs)),
+        Mix::Cas => sim.spawn(node, thread, |v| swaps(v, verbs)),
+        Mix::Mixed(len) => sim.spawn(node, thread, move |v| mixed(v, verbs, len)),
+        Mix::Sherman => sim.spawn(node, thread, |v| sherman(v, verbs)),
+    };
 }
 
 fn row(name: &str, mix: Mix, clients: u16, verbs: u64) {
@@ -87,7 +111,7 @@ fn row(name: &str, mix: Mix, clients: u16, verbs: u64) {
     // First touch of the memory is not what is measured.
     sim.with_memory(NodeId(0), dm_verbs::Space::Host, |m| m.fill(0));
     for c in 0..clients {
-        sim.spawn(c % 8, c / 8, move |v| client(v, mix, verbs / u64::from(clients)));
+        spawn(&sim, mix, c, verbs / u64::from(clients));
     }
     let start = cpu_seconds();
     assert_eq!(sim.run(), RunEnd::Finished);

@@ -212,10 +212,12 @@ impl Request {
     /// Its result, which is taken.
     #[inline]
     pub(crate) fn outcome(&mut self) -> Outcome<Lease> {
-        match self.kind {
-            Kind::Read => Outcome::Lease(core::mem::replace(&mut self.buffer, Lease::NONE)),
-            Kind::Write => Outcome::None,
-            Kind::Word | Kind::Cas | Kind::MaskedCas | Kind::Faa => Outcome::Old(self.words[0]),
+        if self.kind == Kind::Read {
+            Outcome::Lease(core::mem::replace(&mut self.buffer, Lease::NONE))
+        } else if self.kind == Kind::Write {
+            Outcome::None
+        } else {
+            Outcome::Old(self.words[0])
         }
     }
 

@@ -98,7 +98,10 @@ impl<'v, V: Verbs + 'v, A: Marker<V::Lease>> Outputs<'v, V> for (A,) {
     }
     #[inline]
     fn poll(v: &'v V, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<A::Value, VerbError>> {
-        v.poll_single(slot, cx).map(|r| r.map(A::unwrap))
+        match core::task::ready!(v.poll_single(slot, cx)) {
+            Ok(outcome) => Poll::Ready(Ok(A::unwrap(outcome))),
+            Err(e) => Poll::Ready(Err(e)),
+        }
     }
     #[inline]
     fn single(_: &'v V, o: Outcome<V::Lease>) -> A::Value {

@@ -83,8 +83,17 @@ impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
         let result = core::task::ready!(S::poll(this.v, slot, cx));
         this.state = State::Taken;
         this.v.meter().waited(this.posted_at);
-        Poll::Ready(result)
+        // In two arms: a result is then moved without the bytes of an error that is not there.
+        match result {
+            Ok(out) => Poll::Ready(Ok(out)),
+            Err(e) => failed(e),
+        }
     }
+}
+
+#[cold]
+fn failed<T>(e: VerbError) -> Poll<Result<T, VerbError>> {
+    Poll::Ready(Err(e))
 }
 
 impl<V: Verbs, S> Drop for Ticket<'_, V, S> {

@@ -140,44 +140,15 @@ impl Engine {
             nic.responder.fifo(inside, service) + service
         };
 
-        // Equal offsets from pipeline to memory for all kinds: the pipeline's order is the memory's.
-        let dma = t.pcie_time(length);
         nic.tally.responder += service;
-        let mut act = match (host, mutates) {
-            (false, _) => start,
-            (true, false) => {
-                nic.tally.from_host += dma;
-                nic.from_host.booked(now, start, dma) - dma + t.pcie
-            }
-            (true, true) => {
-                if atomic {
-                    nic.tally.from_host += dma;
-                    nic.from_host.booked(now, start, dma);
-                }
-                nic.tally.to_host += dma;
-                nic.to_host.booked(now, start, dma) - dma + t.pcie
-            }
+        let dma = t.pcie_time(length);
+        let mut act = if host {
+            to_memory(t, nic, kind, now, start, dma)
+        } else {
+            start
         };
         let mut at = (if *on_arrival { now } else { act }).max(earlier(pair, kind, space, caps));
-        // How long after its first part the second comes.
-        let mut window = 0;
-        if atomic {
-            if caps.atomic_vs_write == AtomicVsWrite::Racy {
-                // The write-back comes while the bucket is still taken, so atomics exclude each other all the same.
-                r.parts = 2;
-                window = occupancy(t, kind, space) / 2;
-            }
-        } else {
-            let (unit, units) = match caps.atomic_unit {
-                AtomicUnit::Line => (64, lines),
-                AtomicUnit::Word => (8, r.units(3)),
-            };
-            if units > 1 {
-                r.parts = 2;
-                nic.tally.torn_windows += 1;
-                window = split(t, r, unit, units, (caps.read_lines, caps.write_lines), rng);
-            }
-        }
+        let window = window(t, caps, nic, r, (kind, space), lines, rng);
         match kind {
             Kind::Read | Kind::Word => {
                 nic.tally.reads += 1;
@@ -220,19 +191,8 @@ impl Engine {
             start.max(act.saturating_sub(t.wire))
         };
 
-        // The way back.
-        let bytes = len + t.packets(len) * t.header_response;
-        let wire = bytes * t.link_byte;
-        let sent = nic.link_out.booked(now, ready, wire);
-        nic.tally.bytes_out += bytes;
-        let client = &mut nics[client_nic];
-        client.tally.bytes_in += bytes;
-        let first_byte = sent + t.wire + rng.below(t.jitter) - wire;
-        let mut here = client.link_in.booked(now, first_byte, wire);
-        if len > 0 {
-            client.tally.to_host += dma;
-            here = client.to_host.booked(now, here, dma) - dma;
-        }
+        let nic_pair = (client_nic, node_nic);
+        let here = way_back(t, nics, nic_pair, rng, now, ready, (len, dma));
         // Completions of one queue pair come in order.
         pair.done = pair.done.max(here + t.completion);
         c.done_at = c.done_at.max(pair.done);
@@ -249,6 +209,82 @@ impl Engine {
             }
         }
     }
+}
+
+/// The way over PCIe to host memory; answers when it is there.
+///
+/// Equal offsets from pipeline to memory for all kinds: the pipeline's order is the memory's.
+#[inline(always)]
+fn to_memory(t: &Ticks, nic: &mut Nic, kind: Kind, now: u64, start: u64, dma: u64) -> u64 {
+    let reads = !kind.mutates();
+    if reads || kind.is_atomic() {
+        nic.tally.from_host += dma;
+        let read = nic.from_host.booked(now, start, dma);
+        if reads {
+            return read - dma + t.pcie;
+        }
+    }
+    nic.tally.to_host += dma;
+    nic.to_host.booked(now, start, dma) - dma + t.pcie
+}
+
+/// How long after its first part a request's second comes; 0 where it has one alone.
+#[inline(always)]
+fn window(
+    t: &Ticks,
+    caps: &Caps,
+    nic: &mut Nic,
+    r: &mut Request,
+    (kind, space): (Kind, Space),
+    lines: u64,
+    rng: &mut Dice,
+) -> u64 {
+    if kind.is_atomic() {
+        if caps.atomic_vs_write != AtomicVsWrite::Racy {
+            return 0;
+        }
+        // The write-back comes while the bucket is still taken, so atomics exclude each other all the same.
+        r.parts = 2;
+        return occupancy(t, kind, space) / 2;
+    }
+    let (unit, units) = match caps.atomic_unit {
+        AtomicUnit::Line => (64, lines),
+        AtomicUnit::Word => (8, r.units(3)),
+    };
+    if units <= 1 {
+        return 0;
+    }
+    r.parts = 2;
+    nic.tally.torn_windows += 1;
+    split(t, r, unit, units, (caps.read_lines, caps.write_lines), rng)
+}
+
+/// Sends an answer with `len` bytes of payload (an acknowledgement: 0) that the memory node's card has at `ready`;
+/// tells when the client's card is through with it.
+#[inline(always)]
+fn way_back(
+    t: &Ticks,
+    nics: &mut [Nic],
+    (client, node): (usize, usize),
+    rng: &mut Dice,
+    now: u64,
+    ready: u64,
+    (len, dma): (u64, u64),
+) -> u64 {
+    let bytes = len + t.packets(len) * t.header_response;
+    let wire = bytes * t.link_byte;
+    let server = &mut nics[node];
+    let sent = server.link_out.booked(now, ready, wire);
+    server.tally.bytes_out += bytes;
+    let client = &mut nics[client];
+    client.tally.bytes_in += bytes;
+    let first_byte = sent + t.wire + rng.below(t.jitter) - wire;
+    let here = client.link_in.booked(now, first_byte, wire);
+    if len == 0 {
+        return here;
+    }
+    client.tally.to_host += dma;
+    client.to_host.booked(now, here, dma) - dma
 }
 
 /// An atomic's turn in the responder and its bucket; answers when it is through the pipeline.
