@@ -88,6 +88,8 @@ pub(crate) struct Runner<'p> {
     pub(crate) steps: u64,
     pub(crate) spared: u64,
     pub(crate) executions: u64,
+    #[cfg(debug_assertions)]
+    compared: u64,
 }
 
 impl<'p> Runner<'p> {
@@ -119,6 +121,8 @@ impl<'p> Runner<'p> {
             spared: 0,
             steps: 0,
             executions: 0,
+            #[cfg(debug_assertions)]
+            compared: 0,
         }
     }
 
@@ -231,6 +235,8 @@ impl<'p> Runner<'p> {
         match known {
             Some(did) if !self.present => {
                 self.perform(c, did);
+                #[cfg(debug_assertions)]
+                self.compare(step, answers, then);
                 did
             }
             Some(did) => {
@@ -257,6 +263,24 @@ impl<'p> Runner<'p> {
                 did
             }
         }
+    }
+
+    /// Now and then, in tests: what the client did without being asked is what it does when asked.
+    #[cfg(debug_assertions)]
+    fn compare(&mut self, step: Step, answers: Answers, then: Then) {
+        const ONE_IN: u64 = 53;
+        self.compared += 1;
+        if !self.compared.is_multiple_of(ONE_IN) {
+            return;
+        }
+        let spared = self.fingerprint();
+        self.catch_up(step, answers);
+        self.run(then);
+        assert_eq!(
+            spared,
+            self.fingerprint(),
+            "the client of {step:?} does something else than it did where it stood the same"
+        );
     }
 
     /// Brings the futures to where the machine is, short of what the client of `step` does.
@@ -334,7 +358,8 @@ impl<'p> Runner<'p> {
             .then(|| self.program.fingerprint(node))
             .flatten();
         if let Some(tape) = &mut m.tape {
-            (tape.end, tape.woken, tape.told) = (end, woken, told);
+            // Whoever was in no section left shared state as it was: the next time that may be another one.
+            (tape.end, tape.woken, tape.told) = (end, woken, told.filter(|_| tape.looked));
             tape.panic.clone_from(&panic);
         }
         if let Some(message) = panic {

@@ -77,3 +77,16 @@ fn trees_are_as_the_registry_says() {
 fn crashes_are_as_the_registry_says() {
     judge(|e| e.kind == Kind::Crash);
 }
+
+/// Sampled runs have no cache, and notice a client that acts differently after having observed the same.
+#[test]
+fn no_model_hides_state_from_the_explorer() {
+    for entry in all() {
+        for (number, case) in check_cases(entry, Variant::Ours) {
+            if case.expect == Expect::Holds && number % 7 == 0 {
+                let ran = entry.run(Variant::Ours, number, Search::pct(1, 20, 3));
+                assert!(ran.judge().is_ok(), "{}", ran.verdict);
+            }
+        }
+    }
+}

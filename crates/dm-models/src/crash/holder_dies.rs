@@ -3,7 +3,7 @@
 use dm_explore::{Client, Counter, CounterOp, Knobs, Model, Retries};
 use dm_lock::{LockError, LockOptions, LockPlace, LockWord, Locks};
 use dm_sync::Fingerprint;
-use dm_verbs::{ClientId, Exhausted, RemotePtr, Verbs, Why};
+use dm_verbs::{ClientId, Env, Exhausted, RemotePtr, Verbs, Why};
 
 use crate::locks::{compute_nodes, lock_word, node, one_lock};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
@@ -26,8 +26,9 @@ pub(crate) const ENTRY: Entry = Entry {
     about: "One of two clients dies at any step; what it had posted lands, in part or not at all. The other gets the \
             lock, or ends in `LockError::Held` with its place and the dead owner, never later and never by waiting \
             for ever; the word keeps its payload, and no finished add is lost. The lock stays held if the client died \
-            taking, holding or giving back, and never if it had not asked for the lock or had returned. A waiter on \
-            the dead client's own compute node waits for ever: the clients of one process die together.",
+            taking, holding or giving back, and never if it had not asked for the lock or had returned. After a \
+            handover the word names another client of the dead one's compute node. A waiter on that compute node \
+            waits for ever: the clients of one process die together.",
     cases,
     published: None,
     mutants: &[Twin {
@@ -62,7 +63,8 @@ fn cases() -> Vec<Case> {
             cases.push(Case::fails(How::Invariant, shape, knobs.clone()));
         }
         cases.push(Case::holds("2x1, gave it back", knobs.clone()));
-        cases.push(Case::fails(How::Stuck, "1x2, any step", knobs));
+        cases.push(Case::fails(How::Stuck, "1x2, any step", knobs.clone()));
+        cases.push(Case::holds("2+1, any step, waiting", knobs));
     }
     cases
 }
@@ -70,6 +72,7 @@ fn cases() -> Vec<Case> {
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let options = LockOptions::default();
     let masked = s.knobs.masked_atomics;
+    let on = compute_nodes(s.shape);
     let word = lock_word(LockPlace::Chip);
     let stage = STAGES
         .iter()
@@ -90,8 +93,10 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         })
         .invariant("the word is sound", move |end| {
             let word = LockWord::unpack(end.word(word));
-            let owner_died = word.locked && end.crashed(usize::from(word.owner) - 1);
-            if word.payload == PAYLOAD && (owner_died || !word.locked) {
+            // After a handover it is another client of the owner's compute node that died with it.
+            let mut of_owner =
+                (0..on.len()).filter(|&i| on[i] == on[usize::from(word.owner).saturating_sub(1)]);
+            if word.payload == PAYLOAD && (!word.locked || of_owner.any(|i| end.crashed(i))) {
                 return Ok(());
             }
             Err(format!("it is {word}"))
@@ -104,15 +109,25 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
             }
             Ok(())
         });
-    for (i, &on) in compute_nodes(s.shape).iter().enumerate() {
+    if s.shape.ends_with("waiting") {
+        model =
+            model
+                .crash_may_block()
+                .invariant("whoever is alone on its compute node is answered", |end| {
+                    if end.finished(2) || end.crashed(2) {
+                        return Ok(());
+                    }
+                    Err("it still waits".to_owned())
+                });
+    }
+    for (i, &node_of) in on.iter().enumerate() {
         let name = char::from(b'A' + i as u8).to_string();
-        model = model.client(name, on, move |c: Client<Locks, Counter>| async move {
+        model = model.client(name, node_of, move |c: Client<Locks, Counter>| async move {
             c.try_op(CounterOp::Add(1), async {
-                let other = ClientId(2 - i as u16);
                 match add(&c, node()).await {
                     Ok(old) => Some(old),
                     Err(e) => {
-                        c.check(names(&e, other, masked), || {
+                        c.check(names(&e, c.verbs().client(), masked), || {
                             format!("the error does not name the holder: {e}")
                         });
                         None
@@ -125,16 +140,16 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Whether the error names the lock's place and, as its owner, `holder`. Without masked atomics a budget may also be
-/// used up by races over a free word.
-fn names(e: &LockError, holder: ClientId, masked: bool) -> bool {
+/// Whether the error names the lock's place and another client as its owner. Without masked atomics a budget may also
+/// be used up by races over a free word.
+fn names(e: &LockError, me: ClientId, masked: bool) -> bool {
     let LockError::Held(Exhausted { at, why, .. }) = e else {
         return false;
     };
     let named = match *why {
         Why::LockHeld { word } => {
             let word = LockWord::unpack(word);
-            word.locked && word.owner == holder.0
+            word.locked && word.owner != me.0
         }
         why => why == Why::Raced && !masked,
     };

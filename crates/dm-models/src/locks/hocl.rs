@@ -18,7 +18,7 @@ pub(crate) const QUEUE: Entry = Entry {
     about: "Adds under hierarchical on-chip locks: FIFO queue, handover, lock-and-read, combined unlock.",
     cases,
     published: None,
-    mutants: MUTANTS,
+    mutants: &[READ_FIRST, UNLOCKED_FIRST],
     build: |s| build(s, LockOptions::default()),
 };
 
@@ -88,17 +88,31 @@ pub(crate) const HOST: Entry = Entry {
         )
     },
     cases: fewer_cases,
+    mutants: &[READ_FIRST],
     ..QUEUE
 };
 
-const MUTANTS: &[Twin] = &[Twin {
+const READ_FIRST: Twin = Twin {
     name: "read-first",
     about: "locks and reads in one chain on a card that may serve the READ first",
     cases: || {
         let forced = Knobs::weak().pretend(Capability::CasThenReadInOrder);
         vec![Case::fails(How::NotLinearizable, "2x1", forced)]
     },
-}];
+};
+
+const UNLOCKED_FIRST: Twin = Twin {
+    name: "unlocked-first",
+    about: "unlocks on the chip in the chain of the write-back on a card that does not order chip and host",
+    cases: || {
+        let unordered = Knobs {
+            host_before_chip: false,
+            ..Knobs::weak()
+        };
+        let forced = unordered.pretend(Capability::HostBeforeChip);
+        vec![Case::fails(How::NotLinearizable, "2x1", forced).or(How::Invariant)]
+    },
+};
 
 /// All shapes, the small ones on the whole matrix.
 fn cases() -> Vec<Case> {
