@@ -20,7 +20,7 @@ use dm_explore::Search;
 use dm_models::{Entry, Ran, Size, Variant, all, outcome, pages};
 
 /// The longest that one case may take.
-const CHECK: Duration = Duration::from_secs(60);
+const CHECK: Duration = Duration::from_secs(120);
 const NIGHTLY: Duration = Duration::from_secs(3600);
 
 struct Job {
