@@ -1,6 +1,6 @@
 //! Buffers that the transport owns: one pointer wide, back in their pool when dropped.
 
-use core::cell::RefCell;
+use core::cell::Cell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use std::rc::Rc;
@@ -11,6 +11,8 @@ const SMALLEST: u32 = 6;
 const CLASSES: usize = 19;
 /// The longest READ, bytes.
 pub(crate) const LONGEST: usize = 1 << (SMALLEST as usize + CLASSES - 1);
+/// Free lists, a power of two: a class needs no check.
+const LISTS: usize = CLASSES.next_power_of_two();
 
 #[derive(Debug)]
 struct Buffer {
@@ -19,17 +21,20 @@ struct Buffer {
     class: u32,
     /// Where it goes when it is free; nowhere while it is there.
     home: Option<Rc<Pool>>,
+    /// The next free one.
+    next: Option<Box<Buffer>>,
 }
 
 /// Free buffers by size class. Allocates only while the number of buffers in use still grows.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Pool {
-    // A pool holds the very boxes that leases hand around: a buffer is never moved or reallocated.
-    #[expect(
-        clippy::vec_box,
-        reason = "a lease is the box; unboxing here would copy and reallocate per operation"
-    )]
-    free: RefCell<[Vec<Box<Buffer>>; CLASSES]>,
+    free: [Cell<Option<Box<Buffer>>>; LISTS],
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").finish_non_exhaustive()
+    }
 }
 
 #[inline]
@@ -45,8 +50,10 @@ impl Pool {
     #[inline]
     pub(crate) fn take(self: &Rc<Self>, len: usize) -> Lease {
         let class = class(len);
-        match self.free.borrow_mut()[class].pop() {
+        let list = &self.free[class % LISTS];
+        match list.take() {
             Some(mut b) => {
+                list.set(b.next.take());
                 b.len = len as u32;
                 b.home = Some(Rc::clone(self));
                 Lease(Some(b))
@@ -62,6 +69,7 @@ impl Pool {
             len: len as u32,
             class: class as u32,
             home: Some(Rc::clone(self)),
+            next: None,
         })))
     }
 }
@@ -111,7 +119,21 @@ impl Drop for Lease {
 
 fn give_back(mut buffer: Box<Buffer>) {
     if let Some(home) = buffer.home.take() {
-        home.free.borrow_mut()[buffer.class as usize].push(buffer);
+        let list = &home.free[buffer.class as usize % LISTS];
+        buffer.next = list.take();
+        list.set(Some(buffer));
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // One by one: a list that drops itself does so recursively.
+        for list in &self.free {
+            let mut first = list.take();
+            while let Some(mut buffer) = first {
+                first = buffer.next.take();
+            }
+        }
     }
 }
 
