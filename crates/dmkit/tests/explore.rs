@@ -32,6 +32,17 @@ fn a_model_that_holds_ends_with_0_and_says_what_it_rests_on() {
 }
 
 #[test]
+fn many_cases_are_told_by_shape() {
+    let output = explore(&["hocl-flat"]);
+    let text = text(&output);
+    let lines = text.lines().count();
+    assert!(
+        status(&output) == 0 && lines < 40 && text.contains("2x1: 36 cases, "),
+        "{lines} lines: {text}"
+    );
+}
+
+#[test]
 fn a_counterexample_ends_with_1_is_drawn_and_replays_from_the_printed_command() {
     let svg = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("t-s3.svg");
     let output = explore(&[
@@ -77,7 +88,14 @@ fn every_way_of_searching_finds_the_mutant() {
 
 #[test]
 fn a_search_that_is_cut_short_or_sampled_ends_with_2() {
-    let cut = explore(&["hocl", "--case", "189", "--nightly", "--time", "0"]);
+    let cases = dm_models::find("hocl")
+        .expect("a model")
+        .cases_of(dm_models::Variant::Ours);
+    let large = cases
+        .iter()
+        .position(|c| c.size == dm_models::Size::Nightly)
+        .expect("a large one");
+    let cut = explore(&["hocl", "--case", &large.to_string(), "--time", "0"]);
     assert!(
         status(&cut) == 2 && text(&cut).contains("truncated"),
         "{}",

@@ -12,6 +12,19 @@ pub(crate) enum Read {
     Apart,
     /// By `lock_and_read`.
     Along,
+    /// By `lock_and_read` of two lines, with the counter in each: they must agree.
+    Wide,
+}
+
+impl Read {
+    /// Where the counter lies: in the first word of the node, or in the last of its first line and the first of its
+    /// second.
+    fn counter(self) -> RemotePtr {
+        match self {
+            Self::Apart | Self::Along => node(),
+            Self::Wide => node().add(56),
+        }
+    }
 }
 
 /// The model's dials.
@@ -78,16 +91,16 @@ impl Adders {
     /// The model: linearizable as a counter, one client inside, the lock free at the end.
     pub(crate) fn model(self, title: String) -> Model<Locks, Counter> {
         let word = lock_word(self.options.place);
-        let options = self.options;
+        let (options, counter) = (self.options, self.read.counter());
         let adds_of = move |i: usize| self.adds[i.min(self.adds.len() - 1)];
         let sum: u64 = (0..self.on.len()).map(|i| u64::from(adds_of(i))).sum();
         let mut model = Model::new(title)
             .shared(move |_| Locks::new(options, one_lock(options.place)))
             .fingerprint(Fingerprint::fingerprint)
             .spec(Counter(0))
-            .place(node(), 8, "counter")
+            .place(counter, 8, "counter")
             .place(word, 8, "lock")
-            .invariant("every add counted", move |end| match end.word(node()) {
+            .invariant("every add counted", move |end| match end.word(counter) {
                 n if n == sum => Ok(()),
                 n => Err(format!("{n} of {sum}")),
             })
@@ -121,24 +134,33 @@ fn free(word: u64) -> Result<(), String> {
 
 /// Adds one; answers what was there before.
 pub(crate) async fn add(c: &Client<Locks, Counter>, read: Read) -> Result<u64, LockError> {
-    let (v, node) = (c.verbs(), node());
-    let (guard, old) = match read {
-        Read::Apart => {
-            let guard = c.shared().lock(v, node).await?;
-            c.enter("critical section");
-            let old = v.word(node).await?;
-            c.leave("critical section");
-            (guard, old)
-        }
-        Read::Along => {
-            let (guard, bytes) = c.shared().lock_and_read(v, node, node, 8).await?;
-            let mut old = [0; 8];
-            old.copy_from_slice(&bytes);
-            (guard, u64::from_le_bytes(old))
-        }
-    };
+    let (v, node, counter) = (c.verbs(), node(), read.counter());
+    if read == Read::Apart {
+        let guard = c.shared().lock(v, node).await?;
+        c.enter("critical section");
+        let old = v.word(counter).await?;
+        c.leave("critical section");
+        guard
+            .write_back(v.chain(node.node()).write_word(counter, old + 1))
+            .await?;
+        return Ok(old);
+    }
+    let copies = if read == Read::Wide { 2 } else { 1 };
+    let (guard, bytes) = c.shared().lock_and_read(v, node, counter, 8 * copies).await?;
+    let seen: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
+    let old = seen[0];
+    c.check(seen.iter().all(|w| *w == old), || {
+        format!("read under the lock: {seen:?}")
+    });
+    let data = (old + 1).to_le_bytes().repeat(copies as usize);
     guard
-        .write_back(v.chain(node.node()).write_word(node, old + 1))
+        .write_back(v.chain(node.node()).write(counter, &data))
         .await?;
     Ok(old)
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(bytes);
+    u64::from_le_bytes(word)
 }

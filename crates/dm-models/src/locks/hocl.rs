@@ -122,6 +122,9 @@ fn cases() -> Vec<Case> {
     for shape in ["1x2 apart", "2x1 apart"] {
         add(shape, &every());
     }
+    for shape in ["1x2 wide", "2x1 wide"] {
+        add(shape, &matrix(&Knobs::weak(), &Knob::ALL));
+    }
     for shape in ["1x2 twice", "2x1 twice", "1x3", "2+1"] {
         add(shape, &some);
     }
@@ -163,10 +166,10 @@ fn build(s: &Setting<'_>, options: LockOptions) -> Box<dyn Explorable> {
     let adders = Adders {
         on: compute_nodes(s.shape),
         adds: if s.shape.contains("twice") { &[2] } else { &[1] },
-        read: if s.shape.contains("apart") {
-            Read::Apart
-        } else {
-            Read::Along
+        read: match s.shape {
+            shape if shape.contains("apart") => Read::Apart,
+            shape if shape.contains("wide") => Read::Wide,
+            _ => Read::Along,
         },
         recorded: !s.shape.contains("counted"),
         options,

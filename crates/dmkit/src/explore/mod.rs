@@ -16,6 +16,8 @@ use crate::cli::{Explore, Output};
 const COUNTEREXAMPLE: u8 = 1;
 const UNKNOWN: u8 = 2;
 const NOT_RUN: u8 = 3;
+/// More cases than this are told by their shapes.
+const LISTED_MAX: usize = 40;
 
 /// Does what was asked; the exit status tells the verdict.
 pub(crate) fn perform(asked: &Explore, output: &Output) -> io::Result<ExitCode> {
@@ -102,6 +104,7 @@ fn search(asked: &Explore) -> Search {
 
 fn explore(out: &mut impl Write, plan: &Plan, asked: &Explore, json: bool) -> io::Result<ExitCode> {
     let (mut all, mut told) = (Vec::new(), false);
+    let brief = plan.cases.len() > LISTED_MAX;
     for (number, case) in &plan.cases {
         // The first counterexample is for reading; those behind it are only counted.
         let search = if told {
@@ -119,7 +122,7 @@ fn explore(out: &mut impl Write, plan: &Plan, asked: &Explore, json: bool) -> io
         };
         if json {
             print::json(out, &ran, asked.crash)?;
-        } else {
+        } else if !(brief && (told || ran.verdict.is_pass())) {
             print::case(out, &ran, asked.crash, told)?;
         }
         if let Some(found) = ran.verdict.counterexample().filter(|_| !told) {

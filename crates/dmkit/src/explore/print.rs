@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use dm_explore::{Coverage, Report, Verdict};
-use dm_models::{Entry, Expect, Ran, Variant, knobs};
+use dm_models::{Entry, Expect, Ran, Variant, covered, knobs};
 use serde_json::json;
 
 /// What ours is expected to be.
@@ -135,23 +135,26 @@ fn counts(report: &Report) -> String {
     }
 }
 
-/// What was gone through in all, and what it rests on.
+/// What was gone through, by shape and in all, and what it rests on.
 pub(super) fn summary(out: &mut impl Write, entry: &Entry, all: &[Ran]) -> io::Result<()> {
-    let of = |w: &str| all.iter().filter(|r| word(&r.verdict) == w).count();
-    let states: u64 = all.iter().map(|r| r.verdict.report().states).sum();
-    let seconds: f64 = all.iter().map(|r| r.verdict.report().time.as_secs_f64()).sum();
-    write!(
-        out,
-        "\n{}: {} cases, {states} states, {seconds:.3} s",
-        entry.name,
-        all.len()
-    )?;
-    for w in ["holds", "counterexample", "truncated", "nothing found"] {
-        if of(w) > 0 {
-            write!(out, ", {w}: {}", of(w))?;
+    writeln!(out)?;
+    let mut shapes: Vec<&str> = Vec::new();
+    for ran in all {
+        if !shapes.contains(&ran.case.shape) {
+            shapes.push(ran.case.shape);
         }
     }
-    writeln!(out)?;
+    if shapes.len() > 1 {
+        for shape in shapes {
+            let of: Vec<&Ran> = all.iter().filter(|r| r.case.shape == shape).collect();
+            writeln!(out, "  {shape}: {}", sum(&of))?;
+        }
+    }
+    writeln!(out, "{}: {}", entry.name, sum(&all.iter().collect::<Vec<_>>()))?;
+    for (knob, sides) in covered(all.iter().map(|r| &r.verdict.report().knobs)) {
+        let sides: Vec<&str> = sides.iter().map(|s| knob.side_name(*s)).collect();
+        writeln!(out, "  {}: {}", knob.name(), sides.join(" | "))?;
+    }
     let mut assumptions: Vec<&str> = Vec::new();
     for a in all.iter().flat_map(|r| &r.verdict.report().assumptions) {
         if !assumptions.contains(&a.as_str()) {
@@ -162,4 +165,18 @@ pub(super) fn summary(out: &mut impl Write, entry: &Entry, all: &[Ran]) -> io::R
         writeln!(out, "  assuming: {a}")?;
     }
     Ok(())
+}
+
+/// Cases, states, time, and how many ended how.
+fn sum(ran: &[&Ran]) -> String {
+    let states: u64 = ran.iter().map(|r| r.verdict.report().states).sum();
+    let seconds: f64 = ran.iter().map(|r| r.verdict.report().time.as_secs_f64()).sum();
+    let mut text = format!("{} cases, {states} states, {seconds:.3} s", ran.len());
+    for w in ["holds", "counterexample", "truncated", "nothing found"] {
+        let n = ran.iter().filter(|r| word(&r.verdict) == w).count();
+        if n > 0 {
+            text += &format!(", {w}: {n}");
+        }
+    }
+    text
 }
