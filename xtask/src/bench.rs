@@ -1,4 +1,5 @@
-//! Measurements that need a release build: the simulator's pace, and a client's instructions per operation.
+//! Measurements that need a release build: the simulator's pace, the explorer's, and a client's instructions per
+//! operation.
 
 mod callgrind;
 mod client;
@@ -21,6 +22,10 @@ pub(crate) enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// How fast the explorer goes through Sherman's models: new states and micro-steps per second of one core.
+    ///
+    /// Takes 1 to 4 minutes to build and under 1 minute to run.
+    Explore,
     /// Instructions that one client's operation costs its own CPU, counted by callgrind and split by crate.
     ///
     /// Takes 1 to 2 minutes to build and under 1 minute an operation. Needs valgrind. The same build gives the same
@@ -40,6 +45,11 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
                 "cargo run --release -p dm-sim --example bench -- {args...}"
             )
             .run()?)
+        }
+        Bench::Explore => {
+            let shell = Shell::new()?;
+            shell.change_dir(root);
+            Ok(cmd!(shell, "cargo run --release -p dm-models --example bench").run()?)
         }
         Bench::Client(options) => client::run(root, options),
     }

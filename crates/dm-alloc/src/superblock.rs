@@ -76,6 +76,9 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    /// Where every pool's [`Superblock::root_word`] lies.
+    pub const ROOT_WORD: RemotePtr = page::at(ROOT_AT);
+
     /// Memory nodes that the pool spans.
     pub fn memory_nodes(&self) -> u16 {
         // At most MEMORY_NODES_MAX, by construction.

@@ -79,6 +79,11 @@ impl<S, P: Spec> Client<S, P> {
         }
     }
 
+    /// So much time passes, for everybody, under [`crate::Elapsed::Clock`].
+    pub fn pass_time(&self, time: dm_verbs::Nanos) {
+        self.verbs.machine().pass_time(self.verbs.number(), time.0);
+    }
+
     /// Notes a value for invariants at the end.
     pub fn output(&self, value: u64) {
         self.verbs.machine().output(self.verbs.number(), value);

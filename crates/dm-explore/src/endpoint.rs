@@ -60,11 +60,24 @@ impl Env for Endpoint {
     fn compute_node(&self) -> u16 {
         self.compute_node
     }
-    /// Stands still: only `elapsed` says what time does.
+    /// Stands still, unless the model has a clock: else only `elapsed` says what time does.
     fn now(&self) -> Nanos {
-        Nanos(0)
+        let mut m = self.machine();
+        if m.dead || m.immediate || m.knobs.elapsed != Elapsed::Clock {
+            return Nanos(0);
+        }
+        m.note_sections();
+        Nanos(m.look_at_clock(self.client))
     }
-    fn elapsed(&self, _since: Nanos, _limit: Nanos) -> bool {
+    fn elapsed(&self, since: Nanos, limit: Nanos) -> bool {
+        if self.machine().knobs.elapsed == Elapsed::Clock {
+            let late = self.now().0.saturating_sub(since.0) >= limit.0;
+            let mut m = self.machine();
+            if late && !m.dead && !m.immediate {
+                m.note_late(self.client);
+            }
+            return late;
+        }
         let mut m = self.machine();
         if m.dead || m.immediate || m.knobs.elapsed == Elapsed::Never {
             return false;

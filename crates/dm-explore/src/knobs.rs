@@ -11,6 +11,9 @@ pub enum Elapsed {
     Free,
     /// Never: no time limit is ever reached.
     Never,
+    /// By a clock that stands still but for [`crate::Client::pass_time`]: for protocols that rely on how far apart in
+    /// time two steps are, where the model says how far they are.
+    Clock,
 }
 
 /// How retry loops are explored.
@@ -202,8 +205,10 @@ impl fmt::Display for Knobs {
         if !self.masked_atomics {
             f.write_str(", no masked atomics")?;
         }
-        if self.elapsed == Elapsed::Never {
-            f.write_str(", time never passes")?;
+        match self.elapsed {
+            Elapsed::Free => {}
+            Elapsed::Never => f.write_str(", time never passes")?,
+            Elapsed::Clock => f.write_str(", time passes as the model says")?,
         }
         match self.retries {
             Retries::Rewound => f.write_str(", retries rewound")?,

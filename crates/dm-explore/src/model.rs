@@ -134,6 +134,8 @@ impl<'a> End<'a> {
 
 struct ClientSpec<S, P: Spec> {
     compute_node: u16,
+    /// It begins only when somebody has crashed.
+    survivor: bool,
     begin: Begin<S, P>,
 }
 
@@ -311,8 +313,24 @@ where
         self.rules.clients.push(name.into());
         self.clients.push(ClientSpec {
             compute_node,
+            survivor: false,
             begin: Box::new(move |c| Box::pin(begin(c))),
         });
+        self
+    }
+
+    /// Adds a client that begins when somebody has crashed, and never otherwise.
+    #[must_use]
+    pub fn survivor<F: Future<Output = ()> + 'static>(
+        mut self,
+        name: impl Into<String>,
+        compute_node: u16,
+        begin: impl Fn(Client<S, P>) -> F + 'static,
+    ) -> Self {
+        self = self.client(name, compute_node, begin);
+        if let Some(last) = self.clients.last_mut() {
+            last.survivor = true;
+        }
         self
     }
 
@@ -416,6 +434,7 @@ where
         machine.chunk_align = self.chunk_align;
         machine.own_fingerprints = self.fingerprint.is_some();
         machine.blind = self.blind;
+        machine.survivors = self.clients.iter().map(|c| c.survivor).collect();
         let machine = Rc::new(RefCell::new(machine));
         if let Some(setup) = &self.setup {
             at_once(&machine, 0, &**setup);

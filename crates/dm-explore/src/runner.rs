@@ -405,7 +405,7 @@ impl<'p> Runner<'p> {
     pub(crate) fn final_failure(&self) -> Option<Failure> {
         let m = self.machine.borrow();
         let stuck: Vec<u8> = (0..m.setup_client())
-            .filter(|&c| !m.clients[usize::from(c)].is_over())
+            .filter(|&c| !m.clients[usize::from(c)].is_over() && !m.is_in_reserve(c))
             .collect();
         let crashed = m.clients.iter().any(|c| c.status == Status::Crashed);
         if !(stuck.is_empty() || crashed && self.rules.crash_may_block) {

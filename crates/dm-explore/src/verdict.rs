@@ -161,6 +161,9 @@ impl Report {
         if knobs.elapsed == Elapsed::Never {
             all.push("no time limit is ever reached".into());
         }
+        if knobs.elapsed == Elapsed::Clock {
+            all.push("time passes where the model says so, and nowhere else".into());
+        }
         all
     }
 }

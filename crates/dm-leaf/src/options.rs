@@ -12,6 +12,9 @@ pub struct LeafFlaws {
     pub no_read_window: bool,
     /// T-S4: a split does not wait for the old node's WRITE before the parent learns of the new one.
     pub parent_before_left: bool,
+    /// No published flaw, but a broken twin of ours: the right node of a split is not awaited before the left one
+    /// points to it (S12).
+    pub right_unawaited: bool,
 }
 
 /// How a [`crate::Nodes`] store works.

@@ -118,9 +118,19 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 return Err(failure(at, e));
             }
         };
-        v.write(right_at, &right).await?;
         let word = self.format.state_word();
         let born = state_word(&right, word);
+        // Published splits know no node in the making: the right one is live at once (T-S4).
+        let born_live = self.options.flaws.parent_before_left;
+        if born_live {
+            self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
+        }
+        let written = v.write(right_at, &right);
+        if self.options.flaws.right_unawaited {
+            written.detach();
+        } else {
+            written.await?;
+        }
         let head = self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
         let opening = Opening {
             v,
@@ -165,7 +175,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             let rest = self.format.clear_split(left, plan).map_err(bad)?;
             chain = chain.write(at.add(rest.start as u64), &left[rest]);
         }
-        if opening.at.node() == at.node() {
+        if self.options.flaws.parent_before_left {
+            // It is live already.
+        } else if opening.at.node() == at.node() {
             // In the one chain: posted with the link, or not at all.
             chain = chain.write(opening.at, &opening.head);
         } else {

@@ -32,12 +32,16 @@ pub struct Flaws {
     pub packed_tickets: Option<u32>,
     /// T-S7: the cache reads a recycled slot.
     pub recycled_slot: bool,
+    /// A scan takes the leaves that a cached inner node names for all there are: what was split off since is missed.
+    pub scan_trusts_cache: bool,
+    /// No published flaw, but a broken twin of ours: a split does not wait for its right node to be written.
+    pub right_unawaited: bool,
     /// T-S13: four 16-bit locks share a word that is released by plain WRITEs.
     pub lanes16: bool,
 }
 
 impl Flaws {
-    /// All of them.
+    /// All that are published.
     pub const PUBLISHED: Self = Self {
         torn_entry_absent: true,
         no_read_window: true,
@@ -46,6 +50,8 @@ impl Flaws {
         root_race_fatal: true,
         packed_tickets: Some(32),
         recycled_slot: true,
+        scan_trusts_cache: true,
+        right_unawaited: false,
         lanes16: true,
     };
 }
@@ -120,6 +126,8 @@ impl Options {
                 root_race_fatal: false,
                 packed_tickets: None,
                 recycled_slot: false,
+                scan_trusts_cache: false,
+                right_unawaited: false,
                 lanes16: false,
             },
         }

@@ -174,6 +174,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 torn_entry_absent: flaws.torn_entry_absent,
                 no_read_window: flaws.no_read_window,
                 parent_before_left: flaws.parent_before_left,
+                right_unawaited: flaws.right_unawaited,
             },
             ..NodeOptions::default()
         };
@@ -196,6 +197,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 cpu: options.cpu,
                 flaws: dm_index::Flaws {
                     root_race_fatal: flaws.root_race_fatal,
+                    scan_trusts_cache: flaws.scan_trusts_cache,
                 },
             },
         })

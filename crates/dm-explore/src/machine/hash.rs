@@ -31,6 +31,7 @@ impl Machine {
                 rest.fold(a);
             }
         }
+        rest.fold(self.clock);
         rest.fold(u64::from(self.faults.0) | u64::from(self.faults.1) << 8);
         all.xor(rest);
         all

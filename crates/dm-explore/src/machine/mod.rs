@@ -72,8 +72,13 @@ pub(crate) struct Machine {
     allocated: Vec<u64>,
     kept_allocated: Vec<u64>,
     pub(crate) chunk_align: u64,
+    /// Crashes and cancellations so far.
     faults: (u8, u8),
+    /// Which clients begin only when somebody has crashed.
+    pub(crate) survivors: Vec<bool>,
     pub(crate) step_count: u32,
+    /// Nanoseconds that the model let pass.
+    clock: u64,
     answers: Answers,
     asked: Answers,
     pub(crate) footprint: Footprint,
@@ -129,7 +134,9 @@ impl Machine {
             mem,
             chunk_align: 4096,
             faults: (0, 0),
+            survivors: Vec::new(),
             step_count: 0,
+            clock: 0,
             answers: Answers::default(),
             asked: Answers::default(),
             footprint: Footprint::default(),
@@ -193,6 +200,7 @@ impl Machine {
         self.allocated.clone_from(&self.kept_allocated);
         self.faults = (0, 0);
         self.step_count = 0;
+        self.clock = 0;
         self.polled = None;
         self.history = Fp::default();
         self.completed = Fp::default();
@@ -307,6 +315,12 @@ impl Machine {
                 client.dirty = true;
             }
         }
+    }
+
+    /// Whether client `c` waits for a crash.
+    pub(crate) fn is_in_reserve(&self, c: u8) -> bool {
+        let survivor = self.survivors.get(usize::from(c)).is_some_and(|s| *s);
+        survivor && self.faults.0 == 0 && self.clients[usize::from(c)].status == Status::NotStarted
     }
 
     /// Client `c` dies: nothing that it does later counts, and nobody sees what it awaited.
@@ -473,6 +487,31 @@ impl Machine {
             ));
         }
         yes
+    }
+
+    /// Client `c` reads the clock.
+    pub(crate) fn look_at_clock(&mut self, c: u8) -> u64 {
+        self.note(tape::Call::Clock);
+        self.footprint.global = true;
+        let client = &mut self.clients[usize::from(c)];
+        client.seen.fold(self.clock);
+        client.dirty = true;
+        self.clock
+    }
+
+    /// Client `c` found that its time was over: it may be in time when it tries again, whatever else changes.
+    pub(crate) fn note_late(&mut self, c: u8) {
+        self.note(tape::Call::Late);
+        self.clients[usize::from(c)].asked += 1;
+    }
+
+    /// Client `c` lets time pass.
+    pub(crate) fn pass_time(&mut self, c: u8, nanos: u64) {
+        self.note_sections();
+        self.note(tape::Call::PassTime(nanos));
+        self.act(c, nanos ^ 0xC);
+        self.footprint.global = true;
+        self.clock += nanos;
     }
 
     /// The questions of the last step, as they were answered.

@@ -27,6 +27,7 @@ impl Machine {
             let client = &self.clients[usize::from(c)];
             let mut add = |kind| into.push(Step { client: c, kind });
             match client.status {
+                Status::NotStarted if self.is_in_reserve(c) => {}
                 Status::NotStarted => add(StepKind::Start),
                 Status::Running => {
                     if client.at_local {

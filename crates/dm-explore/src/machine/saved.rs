@@ -19,6 +19,7 @@ pub(crate) struct Saved {
     monitors: Vec<(&'static str, u32)>,
     faults: (u8, u8),
     step_count: u32,
+    clock: u64,
     history: Fp,
     completed: Fp,
 }
@@ -43,7 +44,7 @@ impl Machine {
         saved.allocated.clone_from(&self.allocated);
         saved.monitors.clone_from(&self.monitors);
         saved.faults = self.faults;
-        saved.step_count = self.step_count;
+        (saved.step_count, saved.clock) = (self.step_count, self.clock);
         (saved.history, saved.completed) = (self.history, self.completed);
     }
 
@@ -67,7 +68,7 @@ impl Machine {
         self.allocated.clone_from(&saved.allocated);
         self.monitors.clone_from(&saved.monitors);
         self.faults = saved.faults;
-        self.step_count = saved.step_count;
+        (self.step_count, self.clock) = (saved.step_count, saved.clock);
         (self.history, self.completed) = (saved.history, saved.completed);
         self.failure = None;
     }

@@ -31,6 +31,9 @@ pub(crate) enum Call {
     Rewind(u64),
     Rng(u32),
     Answer,
+    Clock,
+    Late,
+    PassTime(u64),
     Begin(Fp),
     End(Fp),
     Pending,
@@ -145,6 +148,7 @@ impl Machine {
         let granted = u64::from(client.granted_local) | u64::from(client.granted_pause) << 1;
         f.fold(kind | granted << 4 | u64::from(answers.count) << 8);
         f.fold(answers.bits);
+        f.fold(self.clock);
         if let Some(reply) = &client.reply {
             f.fold2(Fp::of(reply));
         }
@@ -199,6 +203,9 @@ impl Machine {
             Call::Rewind(mark) => self.rewind(c, mark),
             Call::Rng(stream) => drop(self.rng(c, stream)),
             Call::Answer => drop(self.answer(c)),
+            Call::Clock => drop(self.look_at_clock(c)),
+            Call::Late => self.note_late(c),
+            Call::PassTime(nanos) => self.pass_time(c, nanos),
             Call::Begin(op) => self.begin_operation(c, op),
             Call::End(ret) => self.end_operation(c, ret),
             Call::Pending => self.leave_pending(c),

@@ -1,6 +1,23 @@
 //! Models of whole trees.
 
+mod crash;
+mod flaws;
+mod memory;
+mod merge;
+mod split;
+pub(crate) mod world;
+
 use crate::Entry;
 
 /// In the order listed.
-pub(crate) const ENTRIES: &[Entry] = &[];
+pub(crate) const ENTRIES: &[Entry] = &[
+    split::ENTRY,
+    split::VARIANTS,
+    flaws::T_S4,
+    flaws::T_S5,
+    flaws::BOOTSTRAP,
+    merge::MERGE,
+    merge::SCAN,
+    crash::SPLIT,
+    crash::MERGE,
+];

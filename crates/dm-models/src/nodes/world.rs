@@ -1,0 +1,203 @@
+//! One leaf, its right neighbours as it splits, and clients that read and write it: `dm-leaf` without a tree.
+
+use dm_alloc::Allocator;
+use dm_explore::{Client, Endpoint, Model};
+use dm_history::{KvMap, KvOp, KvRet};
+use dm_index::{Answer, Applied, FenceKeys, Key8, NodeStore, Stale, Write};
+use dm_layout::NodeFormat;
+use dm_leaf::{NodeOptions, Nodes};
+use dm_lock::{GlobalLockTable, LockOptions, Locks};
+use dm_sync::{Arc, Fingerprint, fingerprint_of};
+use dm_verbs::{Nanos, NodeId, RemotePtr};
+
+use crate::tree::world::{answer, loaded};
+
+type Spec = KvMap<u64, u64>;
+/// An operation on a key.
+pub(crate) type Op = KvOp<u64, u64>;
+
+/// What a compute node's clients share.
+pub(crate) struct Leaf<F> {
+    nodes: Nodes<Key8, F>,
+    locks: Arc<Locks>,
+    alloc: Arc<Allocator>,
+}
+
+/// The model's dials.
+#[derive(Clone, Debug)]
+pub(crate) struct Script<F> {
+    pub(crate) format: F,
+    pub(crate) options: NodeOptions,
+    /// Inserted in this order, into slots in this order.
+    pub(crate) preload: &'static [u64],
+    /// Memory nodes, and whether the first has no room for a second leaf.
+    pub(crate) memory_nodes: u16,
+    pub(crate) first_is_full: bool,
+    /// What passes between a split and its client's next step.
+    pub(crate) split_takes: Nanos,
+    /// Each client's operations, on compute nodes of their own.
+    pub(crate) clients: Vec<Vec<Op>>,
+}
+
+impl<F: NodeFormat<Key8> + Clone> Leaf<F> {
+    fn new(script: &Script<F>, compute_node: u16) -> Self {
+        let table = GlobalLockTable::on_chip(script.memory_nodes, 1);
+        let locks = Arc::new(Locks::new(LockOptions::default(), table));
+        let alloc = Allocator::new(script.memory_nodes, compute_node).chunk_bytes(4096);
+        let alloc = Arc::new(alloc);
+        Self {
+            nodes: Nodes::new(
+                script.format.clone(),
+                Arc::clone(&locks),
+                Arc::clone(&alloc),
+                script.options,
+            ),
+            locks,
+            alloc,
+        }
+    }
+}
+
+/// The leaf: the first block of the first chunk.
+fn leaf() -> RemotePtr {
+    RemotePtr::new(NodeId(0), 4096).unwrap_or(RemotePtr::NULL)
+}
+
+impl<F: NodeFormat<Key8> + Clone> Script<F> {
+    pub(crate) fn new(format: F, preload: &'static [u64], clients: Vec<Vec<Op>>) -> Self {
+        Self {
+            format,
+            options: NodeOptions::default(),
+            preload,
+            memory_nodes: 1,
+            first_is_full: false,
+            split_takes: Nanos(0),
+            clients,
+        }
+    }
+
+    /// The model: linearizable, and every value that is read was written in one piece.
+    pub(crate) fn model(self, title: String) -> Model<Leaf<F>, Spec> {
+        let script = Arc::new(self);
+        let (setting_up, opening) = (Arc::clone(&script), Arc::clone(&script));
+        let mut model = Model::new(title)
+            .memory_nodes(script.memory_nodes)
+            .memory(32 << 10, 64)
+            .setup(move |v: Endpoint| {
+                let script = Arc::clone(&setting_up);
+                async move { script.set_up(&v).await }
+            })
+            .shared(move |node| Leaf::new(&opening, node))
+            .fingerprint(|l: &Leaf<F>| fingerprint_of(&(l.locks.fingerprint(), l.alloc.fingerprint())))
+            .spec(KvMap::loaded(script.preload.iter().map(|&k| (k, loaded(k)))))
+            .place(leaf(), script.format.node_bytes() as u32, "leaf");
+        for i in 0..script.clients.len() {
+            let name = char::from(b'A' + i as u8).to_string();
+            let script = Arc::clone(&script);
+            model = model.client(name, i as u16, move |c| {
+                let script = Arc::clone(&script);
+                async move {
+                    for op in &script.clients[i] {
+                        let run = script.run(&c, op);
+                        c.try_op(op.clone(), run).await;
+                        c.forget();
+                    }
+                }
+            });
+        }
+        model
+    }
+
+    async fn set_up(&self, v: &Endpoint) {
+        let made = Leaf::new(self, 0);
+        let at = made.nodes.create(v, 0, FenceKeys::ALL, &[]).await;
+        assert_eq!(at, Ok(leaf()), "the first block of all");
+        let mut value = Vec::new();
+        for &key in self.preload {
+            self.fill(&mut value, loaded(key));
+            let key = Key8(key);
+            let put = made.nodes.write(v, leaf(), 0, &key, Write::Insert(&value), None);
+            assert_eq!(put.await, Ok(Answer::Done(Applied::Inserted)), "room for {key:?}");
+        }
+        if self.first_is_full {
+            while dm_verbs::Control::chunk(v, NodeId(0), 4096).await.is_ok() {}
+        }
+    }
+
+    /// A value of the format's length, all of it of this number.
+    fn fill(&self, value: &mut Vec<u8>, number: u64) {
+        value.clear();
+        value.extend(number.to_le_bytes().iter().cycle().take(self.format.value_len()));
+    }
+
+    async fn run(&self, c: &Client<Leaf<F>, Spec>, op: &Op) -> Option<KvRet<u64>> {
+        let (v, nodes) = (c.verbs(), &c.shared().nodes);
+        let (mut at, key) = (leaf(), Key8(*op.key()));
+        let mut value = Vec::new();
+        if let KvOp::Insert(_, new) | KvOp::Update(_, new) | KvOp::Upsert(_, new) = op {
+            self.fill(&mut value, *new);
+        }
+        loop {
+            let answered = match op {
+                KvOp::Get(_) => {
+                    let got = Box::pin(nodes.get(v, at, 0, &key, &mut value)).await;
+                    got.map(|a| {
+                        map(a, |found| {
+                            if found {
+                                self.found(c, &value)
+                            } else {
+                                KvRet::Absent
+                            }
+                        })
+                    })
+                }
+                _ => {
+                    let write = match op {
+                        KvOp::Insert(..) => Write::Insert(&value),
+                        KvOp::Update(..) => Write::Update(&value),
+                        KvOp::Upsert(..) => Write::Upsert(&value),
+                        KvOp::Remove(_) | KvOp::Get(_) => Write::Remove,
+                    };
+                    let put = Box::pin(nodes.write(v, at, 0, &key, write, None)).await;
+                    put.map(|a| map(a, answer))
+                }
+            };
+            match answered {
+                Ok(Answer::Done(ret) | Answer::Sparse(ret)) => return Some(ret),
+                Ok(Answer::Split(ret, _)) => {
+                    if self.split_takes > Nanos(0) {
+                        c.pass_time(self.split_takes);
+                    }
+                    return Some(ret);
+                }
+                Ok(Answer::Stale(Stale::Right(right))) => at = right,
+                Ok(Answer::Stale(Stale::Elsewhere)) => {
+                    c.check(false, || format!("the first leaf does not answer for {key:?}"));
+                    return None;
+                }
+                Err(e) => {
+                    c.check(false, || e.to_string());
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The number that fills the value; it must fill all of it.
+    fn found(&self, c: &Client<Leaf<F>, Spec>, value: &[u8]) -> KvRet<u64> {
+        let number = value.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+        let mut whole = Vec::new();
+        self.fill(&mut whole, number);
+        c.check(whole == value, || format!("a mixture of two values: {value:?}"));
+        KvRet::Found(number)
+    }
+}
+
+fn map<T, U>(answer: Answer<Key8, T>, f: impl FnOnce(T) -> U) -> Answer<Key8, U> {
+    match answer {
+        Answer::Done(x) => Answer::Done(f(x)),
+        Answer::Split(x, split) => Answer::Split(f(x), split),
+        Answer::Sparse(x) => Answer::Sparse(f(x)),
+        Answer::Stale(stale) => Answer::Stale(stale),
+    }
+}

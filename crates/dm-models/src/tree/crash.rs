@@ -1,0 +1,152 @@
+//! A client dies in the middle of a split.
+
+use dm_explore::Knobs;
+use dm_layout::{Key8, Slotted};
+
+use super::merge::THREE_LEAVES;
+use super::split::{TWO_LEAVES, script};
+use super::world::{Do, Script, options, timeless};
+use crate::{Case, Entry, How, Kind, Knob, Twin, matrix};
+use Do::{Get, Insert, Remove, Update, Upsert};
+
+const SHAPES: &[(&str, Script)] = &[
+    (
+        "reader of what moves",
+        Script {
+            clients: &[(0, &[Insert(45)]), (1, &[Get(50)])],
+            ..TWO_LEAVES
+        },
+    ),
+    (
+        "reader of what stays",
+        Script {
+            clients: &[(0, &[Insert(45)]), (1, &[Get(30)])],
+            ..TWO_LEAVES
+        },
+    ),
+    (
+        "writer",
+        Script {
+            clients: &[(0, &[Insert(45)]), (1, &[Update(50)])],
+            ..TWO_LEAVES
+        },
+    ),
+    (
+        "2 MN, reader of what moves",
+        Script {
+            memory_nodes: 2,
+            first_is_full: true,
+            clients: &[(0, &[Insert(45)]), (1, &[Get(50)])],
+            ..TWO_LEAVES
+        },
+    ),
+    (
+        "2 MN, writer",
+        Script {
+            memory_nodes: 2,
+            first_is_full: true,
+            clients: &[(0, &[Insert(45)]), (1, &[Upsert(50)])],
+            ..TWO_LEAVES
+        },
+    ),
+    (
+        "root splits",
+        Script {
+            preload: &[10, 20, 30],
+            clients: &[(0, &[Insert(25)]), (1, &[Get(30)])],
+            ..Script::EMPTY
+        },
+    ),
+];
+
+pub(crate) const SPLIT: Entry = Entry {
+    name: "split-crash",
+    kind: Kind::Crash,
+    source: "docs/protocol/sherman.md S12–S17, When a writer dies",
+    about: "One client dies at any step of a split, and any part of what it posted lands: every answer is still \
+            right, no key is lost, and whatever landed is completed by doing the split again. Who needs the dead \
+            client's lock waits for ever here; with a budget he gets a typed error.",
+    cases: || crashes(SHAPES),
+    published: None,
+    mutants: &[Twin {
+        name: "right-unawaited",
+        about: "the left node points to the right one before that is known to be written",
+        cases: || {
+            let knobs = timeless(Knobs::declared()).crashes(1);
+            vec![
+                Case::fails(How::Invariant, "2 MN, writer", knobs.clone()),
+                Case::fails(How::Invariant, "2 MN, reader of what moves", knobs),
+            ]
+        },
+    }],
+    build: |s| {
+        let mut options = options();
+        options.flaws.right_unawaited = s.mutant("right-unawaited");
+        let script = script(SHAPES, s.shape);
+        Box::new(
+            script
+                .model::<Slotted<Key8>>(s.title.clone(), options)
+                .crash_may_block(),
+        )
+    },
+};
+
+fn crashes(shapes: &'static [(&'static str, Script)]) -> Vec<Case> {
+    let turned = [Knob::ReadOrder, Knob::WriteOrder];
+    let mut under = matrix(&timeless(Knobs::declared()).crashes(1), &turned);
+    under.push(timeless(Knobs::weak()).crashes(1));
+    shapes
+        .iter()
+        .flat_map(|&(shape, _)| under.iter().map(move |k| Case::holds(shape, k.clone())))
+        .collect()
+}
+
+const MERGES: &[(&str, Script)] = &[
+    (
+        "reader",
+        Script {
+            clients: &[(0, &[Remove(40)]), (1, &[Get(50)])],
+            ..THREE_LEAVES
+        },
+    ),
+    (
+        "writer",
+        Script {
+            clients: &[(0, &[Remove(40)]), (1, &[Update(50)])],
+            ..THREE_LEAVES
+        },
+    ),
+    (
+        "2 MN, reader",
+        Script {
+            memory_nodes: 2,
+            clients: &[(0, &[Remove(40)]), (1, &[Get(50)])],
+            ..THREE_LEAVES
+        },
+    ),
+];
+
+pub(crate) const MERGE: Entry = Entry {
+    name: "merge-crash",
+    kind: Kind::Crash,
+    source: "docs/protocol/sherman.md S23–S28, When a writer dies",
+    about: "One client dies at any step of a merge: readers go on, and no key is lost.",
+    cases: || crashes(MERGES),
+    published: None,
+    mutants: &[Twin {
+        name: "read-first",
+        about: "lock-and-read in one chain on a card that may serve the READ first",
+        cases: || super::split::read_first("writer"),
+    }],
+    build: |s| {
+        let script = script(MERGES, s.shape);
+        Box::new(
+            script
+                .model::<Slotted<Key8>>(s.title.clone(), options())
+                .crash_may_block(),
+        )
+    },
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Which steps of a split leave whom waiting, and with which error: the table of docs/protocol/sherman.md.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use dm_explore::{Knobs, Retries, Search};
+use dm_history::{KvOp, KvRet};
+use dm_index::IndexError;
+use dm_layout::{Key8, Slotted};
+use dm_lock::LockWord;
+use dm_verbs::{ChipPtr, NodeId};
+
+use super::super::memory::{contents, stage};
+use super::super::split::TWO_LEAVES;
+use super::super::world::{Do, Script, apply, loaded, options, timeless};
+
+/// What the survivor's operation came to.
+fn code(answer: &Result<KvRet<u64>, IndexError>) -> u64 {
+    match answer {
+        Ok(_) => 0,
+        Err(IndexError::LockTimeout { owner: 1, .. }) => 1,
+        Err(IndexError::Exhausted(_)) => 2,
+        Err(_) => 3,
+    }
+}
+
+const CODES: [&str; 4] = ["done", "LockTimeout", "Exhausted", "another error"];
+
+/// The first client inserts 45 and dies somewhere; then the second, alone, does `op` with a budget of attempts. By how
+/// far the split had come: everything that can become of it.
+fn table(first_is_full: bool, op: KvOp<u64, u64>) -> BTreeMap<&'static str, BTreeSet<&'static str>> {
+    let script = Script {
+        memory_nodes: if first_is_full { 2 } else { 1 },
+        first_is_full,
+        clients: &[(0, &[Do::Insert(45)])],
+        ..TWO_LEAVES
+    };
+    let found: Rc<RefCell<BTreeMap<_, BTreeSet<_>>>> = Rc::default();
+    let seen = Rc::clone(&found);
+    let model = script
+        .model::<Slotted<Key8>>("after a crash".into(), options())
+        .survivor("survivor", 1, move |c| {
+            let op = op.clone();
+            async move {
+                let answer = apply(&c, &op).await;
+                c.output(code(&answer));
+            }
+        })
+        .invariant("collect", move |end| {
+            if let [code] = end.outputs(1) {
+                contents::<Slotted<Key8>>(end)?;
+                let held = (0..32).any(|i| {
+                    let at = |node| ChipPtr::new(NodeId(node), i * 8).unwrap_or(ChipPtr::NULL);
+                    let word = |node| LockWord::unpack(end.word(at(node)));
+                    (0..1 + u16::from(first_is_full)).any(|n| word(n).locked && word(n).owner == 1)
+                });
+                let stage = stage(end, held)?;
+                seen.borrow_mut()
+                    .entry(stage)
+                    .or_default()
+                    .insert(CODES[*code as usize]);
+            }
+            Ok(())
+        });
+    let knobs = Knobs {
+        retries: Retries::Bounded(3),
+        ..timeless(Knobs::declared()).crashes(1)
+    };
+    model.run_with(&knobs, Search::exhaustive()).expect_pass();
+    found.take()
+}
+
+/// A writer that needs the leaf's lock: how far the split had come when everything was over, and what became of him.
+/// Where it says both, it was the order: a request that the dead client had posted landed after him, or before.
+const WRITERS: [(&str, &[&str]); 8] = [
+    ("0 lock free, nothing done", &["done"]),
+    ("1 lock held, nothing to be seen", &["LockTimeout", "done"]),
+    ("2 linked, right node not live", &["LockTimeout"]),
+    ("3 linked, right node live", &["LockTimeout"]),
+    ("5 split, a lock held", &["LockTimeout", "done"]),
+    ("6 split, the parent does not know", &["LockTimeout", "done"]),
+    ("7 done, the parent's lock held", &["done"]),
+    ("8 done", &["done"]),
+];
+
+#[test]
+fn readers_go_on_and_writers_are_told_whose_lock_they_wait_for() {
+    for full in [false, true] {
+        for key in [30, 50] {
+            let rows = |table: BTreeMap<_, BTreeSet<_>>| -> Vec<_> {
+                let rows = table.into_iter();
+                rows.map(|(stage, all)| (stage, all.into_iter().collect::<Vec<_>>()))
+                    .collect()
+            };
+            let readers = rows(table(full, KvOp::Get(key)));
+            assert!(
+                readers.len() == 8 && readers.iter().all(|(_, all)| *all == ["done"]),
+                "{readers:?}"
+            );
+            // Of the value that is there: what counts is the lock.
+            let writers = rows(table(full, KvOp::Update(key, loaded(key))));
+            let expected: Vec<_> = WRITERS.iter().map(|(s, all)| (*s, all.to_vec())).collect();
+            assert_eq!(writers, expected, "key {key}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What a tree's leaves hold, as they lie in memory when nothing is left to happen.
+
+use dm_alloc::Superblock;
+use dm_explore::End;
+use dm_layout::{FenceKeys, Header, Key8, KeyBytes, LineLag, NodeFormat, NodeState, Slotted, SplitPlan};
+use dm_verbs::{ClientId, RemotePtr};
+use sherman::LeafFormat;
+
+use super::world::{Do, Script, loaded, number_of, options, written};
+
+/// Inner nodes of every tree here.
+fn inner() -> Slotted<Key8> {
+    Slotted::tiny(8).expect("two entries fit")
+}
+
+fn node<F: NodeFormat<Key8>>(
+    end: &End<'_>,
+    format: &F,
+    at: RemotePtr,
+) -> Result<(Header<Key8>, Vec<u8>), String> {
+    let bytes = end.bytes(at, format.node_bytes() as u32).to_vec();
+    let header = format.accept(&bytes).map_err(|e| format!("node {at}: {e}"))?;
+    Ok((header, bytes))
+}
+
+/// The leftmost leaf, over the first child of each level; none in an empty tree.
+fn first_leaf(end: &End<'_>) -> Result<Option<RemotePtr>, String> {
+    let word = end.word(Superblock::ROOT_WORD);
+    // The level lies in the bits that alignment leaves free.
+    let (mut at, mut level) = (RemotePtr::from_raw(word & !63), word & 63);
+    while level > 0 {
+        let (header, bytes) = node(end, &inner(), at)?;
+        let children = entries(&inner(), &header, &bytes)?;
+        let (_, first) = children.first().ok_or("an inner node without a child")?;
+        at = RemotePtr::from_raw(*first);
+        level -= 1;
+    }
+    Ok((!at.is_null()).then_some(at))
+}
+
+/// The entries that the node answers for.
+fn entries<F: NodeFormat<Key8>>(
+    format: &F,
+    header: &Header<Key8>,
+    bytes: &[u8],
+) -> Result<Vec<(u64, u64)>, String> {
+    let mut found = Vec::new();
+    let visited = format.visit(bytes, |key, value| {
+        if header.fences.contains(&key) {
+            let mut plain = Vec::new();
+            value.append_to(&mut plain);
+            found.push((key.0, number_of(&plain)));
+        }
+    });
+    visited.map_err(|e| e.to_string())?;
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// What a survivor under the node's lock makes of a split that was begun (S16).
+fn redo<F: NodeFormat<Key8>>(
+    format: &F,
+    at: RemotePtr,
+    header: &Header<Key8>,
+    bytes: &mut [u8],
+) -> Result<(), String> {
+    let bad = |e| format!("node {at} can't be finished: {e}");
+    match (header.state, header.lag) {
+        // A merge under way is read as it is; nobody takes it over yet.
+        (NodeState::Live | NodeState::Frozen, _) => return Ok(()),
+        (NodeState::Splitting, LineLag::Behind) => {
+            let plan = SplitPlan {
+                separator: header.fences.high.ok_or("a split node has an end")?,
+                right_address: header.sibling,
+                owner: header.owner,
+                new_left: None,
+            };
+            format.clear_split(bytes, &plan).map_err(bad)?;
+            format.finish_split(bytes).map_err(bad)?;
+        }
+        (NodeState::Splitting, _) => {
+            format.open(bytes).map_err(bad)?;
+        }
+        other => return Err(format!("node {at} is {other:?}")),
+    }
+    let after = format.accept(bytes).map_err(bad)?;
+    match after.state == NodeState::Live && after.fences == header.fences {
+        true => Ok(()),
+        false => Err(format!("node {at} is {after:?} after finishing it")),
+    }
+}
+
+/// All entries, leaf by leaf: a reader accepts each leaf as it lies there, they cover all keys without gap or overlap,
+/// and finishing what is unfinished changes nothing that is read.
+pub(super) fn contents<F: LeafFormat<Key8>>(end: &End<'_>) -> Result<Vec<(u64, u64)>, String> {
+    let format = F::of(options().node, 8).expect("entries fit");
+    let mut all = Vec::new();
+    let Some(mut at) = first_leaf(end)? else {
+        return Ok(all);
+    };
+    let mut low = Key8::MIN;
+    loop {
+        let (header, mut bytes) = node(end, &format, at)?;
+        if header.fences.low != low || header.level != 0 {
+            return Err(format!(
+                "leaf {at} begins at {:?}, not at {low:?}",
+                header.fences.low
+            ));
+        }
+        let before = entries(&format, &header, &bytes)?;
+        redo(&format, at, &header, &mut bytes)?;
+        if entries(&format, &header, &bytes)? != before {
+            return Err(format!("finishing {at} changes what it holds"));
+        }
+        all.extend(before);
+        let FenceKeys { high, .. } = header.fences;
+        match high {
+            None => break,
+            Some(high) => (low, at) = (high, RemotePtr::from_raw(header.sibling)),
+        }
+    }
+    match all.is_sorted_by(|a, b| a.0 < b.0) {
+        true => Ok(all),
+        false => Err(format!("a key twice: {all:?}")),
+    }
+}
+
+/// How far the split of the leaf that holds 30 has come, when its lock is held or not.
+#[cfg(test)]
+pub(super) fn stage(end: &End<'_>, held: bool) -> Result<&'static str, String> {
+    let format = inner();
+    let mut at = first_leaf(end)?.ok_or("an empty tree")?;
+    let left = loop {
+        let (header, _) = node(end, &format, at)?;
+        if header.fences.contains(&Key8(30)) {
+            break header;
+        }
+        at = RemotePtr::from_raw(header.sibling);
+    };
+    let born = match left.sibling {
+        0 => None,
+        right => Some(node(end, &format, RemotePtr::from_raw(right))?.0.state == NodeState::Splitting),
+    };
+    let word = end.word(Superblock::ROOT_WORD);
+    let (root, bytes) = node(end, &format, RemotePtr::from_raw(word & !63))?;
+    let known = entries(&format, &root, &bytes)?.len() > 2;
+    Ok(match (held, left.state, born) {
+        (true, NodeState::Live, None) => "1 lock held, nothing to be seen",
+        (false, NodeState::Live, None) => "0 lock free, nothing done",
+        (_, NodeState::Splitting, Some(true)) => "2 linked, right node not live",
+        (_, NodeState::Splitting, Some(false)) => "3 linked, right node live",
+        (true, NodeState::Live, Some(false)) if known => "7 done, the parent's lock held",
+        (true, NodeState::Live, Some(true)) => "4 left node live, right node not",
+        (true, NodeState::Live, Some(false)) => "5 split, a lock held",
+        (false, NodeState::Live, Some(false)) if known => "8 done",
+        (false, NodeState::Live, Some(false)) => "6 split, the parent does not know",
+        other => return Err(format!("{other:?}")),
+    })
+}
+
+/// Whether `contents` is what the script's clients, as far as they came to their end, must have left behind: keys that
+/// nobody writes as they were loaded, keys with one writer as he left them; of others only that they are not lost.
+pub(super) fn as_written(end: &End<'_>, script: &Script, contents: &[(u64, u64)]) -> Result<(), String> {
+    let now = |key| contents.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
+    let keys = script.clients.iter().flat_map(|(_, does)| *does);
+    for key in keys.filter_map(Do::written_key).chain(script.present()) {
+        let writers: Vec<usize> = (0..script.clients.len())
+            .filter(|&c| script.clients[c].1.iter().any(|d| d.written_key() == Some(key)))
+            .collect();
+        let at_first = script.present().any(|k| k == key).then(|| loaded(key));
+        match writers[..] {
+            [] if now(key) == at_first => {}
+            [one] if end.finished(one) => {
+                let left = left_by(one, script.clients[one].1, key, at_first);
+                if now(key) != left {
+                    return Err(format!(
+                        "key {key}: {:?} instead of {left:?} in {contents:?}",
+                        now(key)
+                    ));
+                }
+            }
+            [] => return Err(format!("nobody wrote {key}: {:?} in {contents:?}", now(key))),
+            _ if script.always.contains(&key) && now(key).is_none() => {
+                return Err(format!("{key} is lost: {contents:?}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The value of `key` when its only writer is done.
+fn left_by(client: usize, does: &[Do], key: u64, at_first: Option<u64>) -> Option<u64> {
+    let mut value = at_first;
+    for (number, what) in does.iter().enumerate() {
+        let new = Some(written(key, Do::client_id(client), number));
+        value = match *what {
+            Do::Insert(k) if k == key => value.or(new),
+            Do::Update(k) if k == key => value.and(new),
+            Do::Upsert(k) if k == key => new,
+            Do::Remove(k) if k == key => None,
+            _ => value,
+        };
+    }
+    value
+}
+
+impl Do {
+    /// As the explorer numbers clients.
+    pub(super) const fn client_id(number: usize) -> ClientId {
+        ClientId(number as u16 + 1)
+    }
+}
