@@ -112,6 +112,10 @@ impl TestWorlds for Clusters {
     fn build(self, _: u16, memory_nodes: u16, _: u64) -> Cluster {
         cluster(usize::from(memory_nodes), NODE_BYTES, self.0)
     }
+    /// A round trip over soft-RoCE in an emulator takes a hundred microseconds of the one processor.
+    fn thinned(self) -> u64 {
+        5
+    }
 }
 
 #[test]
@@ -141,6 +145,9 @@ fn conforms() {
     println!("the script took {:.1?}", began.elapsed());
 }
 
+/// Operations of a stress run.
+const STRESS: u64 = 15_000;
+
 /// Small nodes and values of two words, so that nodes split and values can tear.
 fn stressed(assumed: &'static [Capability], seed: u64) {
     let world = Clusters(assumed).build(3, 2, seed);
@@ -154,13 +161,15 @@ fn stressed(assumed: &'static [Capability], seed: u64) {
         tree::<Key8>(options),
         &world,
         &seats(3, 6, 8),
-        &Stress::new(60_000, seed),
+        &Stress::new(STRESS, seed),
     )
     .expect_correct();
     println!("{report}\n  in {:.1?}", began.elapsed());
-    assert_eq!(report.calls.total(), 60_000);
+    assert_eq!(report.calls.total(), STRESS);
     assert!(
-        report.meter.splits > 300 && report.linearized.0 > 1_500 && report.verified > 4_000,
+        report.meter.splits > STRESS / 200
+            && report.linearized.0 > STRESS / 40
+            && report.verified > STRESS / 15,
         "{report}"
     );
 }
