@@ -454,7 +454,7 @@ fn many<I: IndexUnderTest>(index: I, kind: impl TestWorlds, mix: Mix, preload: b
     let script = Stress {
         mix,
         preload,
-        keys: 4_000,
+        keys: 4_000 / kind.thinned(),
         hot_percent: 10,
         scan_max: 400,
         ..Stress::new(many, seed)
@@ -478,7 +478,7 @@ fn waves<I: IndexUnderTest>(index: I, kind: impl TestWorlds) {
     let many = MANY / kind.thinned();
     let script = Stress {
         waves: 3,
-        keys: 1_500,
+        keys: 1_500 / kind.thinned(),
         scan_max: 400,
         ..Stress::new(many, seed)
     };

@@ -73,7 +73,7 @@ pub trait TestWorlds: Copy + fmt::Display {
     /// # Panics
     /// When it can't be built.
     fn build(self, compute_nodes: u16, memory_nodes: u16, seed: u64) -> Self::World;
-    /// Long scripts have one operation in this many: more than 1 where a verb takes real time.
+    /// Long scripts have one operation, and one key, in this many: more than 1 where a verb takes real time.
     fn thinned(self) -> u64 {
         1
     }
