@@ -38,6 +38,7 @@ const PACKAGES: &[&str] = &[
     "qemu-system-x86",
     "busybox-static",
     "iproute2",
+    "util-linux",
     "dpkg",
     "tar",
 ];

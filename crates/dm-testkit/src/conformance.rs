@@ -381,10 +381,11 @@ impl<I: IndexUnderTest> Job for Bulk<I> {
 }
 
 fn bulk<I: IndexUnderTest>(index: impl Fn() -> I, kind: impl TestWorlds) {
+    let many = BULK / kind.thinned();
     for (fill, entries) in [
-        (0.5, BULK),
-        (0.8, BULK),
-        (1.0, BULK),
+        (0.5, many),
+        (0.8, many),
+        (1.0, many),
         (1.0, 0),
         (1.0, 1),
         (0.001, 40),

@@ -29,7 +29,9 @@ pub(super) fn boot(kernel: &Path, initramfs: &Path, mark: &str, patience: Durati
     let deadline = Instant::now() + patience;
     // Hardware virtualisation may be offered and hang; emulation is the same everywhere.
     let mut machine = Machine(
-        Command::new("qemu-system-x86_64")
+        // Whatever ends this process, a kill too, ends the machine.
+        Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
             .args(["-accel", "tcg", "-cpu", "qemu64", "-smp", "1", "-m", MEMORY])
             .args([
                 "-nodefaults",
