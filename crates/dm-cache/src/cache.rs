@@ -11,8 +11,9 @@ use crate::types::{Admitted, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, O
 
 /// Inner nodes of one tree, as one compute node's threads have last read them (Sherman §4.2.3).
 ///
-/// Level 1 (the parents of leaves) is cached up to a budget of bytes; the levels above are pinned: counted, never
-/// refused. Every answer is a hint: leaves are always read, and prove by their own fences that the hint was right. A
+/// All of it stays within a budget of bytes. Level 1 (the parents of leaves) gives way: of two images drawn, the one that
+/// was not used for longer goes (Sherman's power of two choices). The levels above are pinned: counted, and evicted for
+/// still higher ones only. Every answer is a hint: leaves are always read, and prove by their own fences that the hint was right. A
 /// hint that was wrong is taken back with [`IndexCache::invalidate`].
 ///
 /// Shared by reference among threads. Looking up is a reading section, admitting and invalidating are writing ones; no
@@ -24,11 +25,8 @@ pub struct IndexCache<K> {
 }
 
 impl<K: CacheKey> IndexCache<K> {
-    /// An empty cache that admits level-1 nodes while [`IndexCache::bytes`] stays within `budget_bytes`; `u64::MAX` is
-    /// no limit. The pinned levels take from the same budget, but are admitted beyond it too.
-    ///
-    /// Nothing is evicted: a full cache admits nothing new, until stale images are invalidated or [`IndexCache::clear`]
-    /// is called.
+    /// An empty cache whose [`IndexCache::bytes`] stays within `budget_bytes` as long as anything is in it; `u64::MAX` is
+    /// no limit. A budget too small for one image caches nothing.
     pub fn new(budget_bytes: u64) -> Self {
         Self {
             state: RwLock::new(State::new(budget_bytes)),
@@ -84,8 +82,9 @@ impl<K: CacheKey> IndexCache<K> {
     ///
     /// The newest image of a range is believed. An older image of the same node goes; an image of another node that
     /// starts below keeps what lies below; one that starts within the newcomer's range goes. So cached nodes of one
-    /// level never overlap, and a run has no duplicates (S9). An image that is [`Admitted::Full`] or
-    /// [`Admitted::Malformed`] changes nothing. Only level 1 can be full.
+    /// level never overlap, and a run has no duplicates (S9).
+    ///
+    /// What does not fit the budget evicts images of lower levels, and level 1 of its own.
     pub fn admit<I>(&self, image: NodeImage<K, I>) -> Admitted
     where
         I: Iterator<Item = (K, RemotePtr)> + Clone,

@@ -132,6 +132,22 @@ impl<K: Copy + Ord> Directory<K> {
         self.pages.get(cursor.page)?.lows.get(cursor.at).copied()
     }
 
+    /// Entries.
+    pub(crate) fn len(&self) -> usize {
+        self.pages.iter().map(|page| page.lows.len()).sum()
+    }
+
+    /// The slot of the entry that so many lows come before.
+    pub(crate) fn nth(&self, mut rank: usize) -> Option<u32> {
+        for page in &self.pages {
+            match page.slots.get(rank) {
+                Some(slot) => return Some(*slot),
+                None => rank -= page.slots.len(),
+            }
+        }
+        None
+    }
+
     /// Every slot in the order of lows.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u32> {
         self.pages.iter().flat_map(|page| page.slots.iter().copied())

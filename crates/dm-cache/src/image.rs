@@ -2,6 +2,7 @@
 
 use core::mem::size_of;
 
+use dm_sync::atomic::{AtomicU16, Ordering};
 use dm_sync::fingerprint_of;
 use dm_verbs::{NodeId, RemotePtr};
 
@@ -140,6 +141,8 @@ pub(crate) struct Image<K> {
     keys: Box<[K]>,
     children: Children,
     incarnation: u32,
+    /// When it was last used, on the eviction's clock ([`crate::evict`]). A hint: nothing else depends on it.
+    used: AtomicU16,
     pub(crate) level: u8,
 }
 
@@ -171,6 +174,7 @@ impl<K: CacheKey> Image<K> {
             keys: keys.into_boxed_slice(),
             children,
             incarnation: image.incarnation,
+            used: AtomicU16::new(0),
             level: image.level,
         };
         packed.restamp();
@@ -224,6 +228,22 @@ impl<K: CacheKey> Image<K> {
             && self.at == origin.node
             && self.level == origin.level
             && self.low() == origin.low
+    }
+
+    /// It is used at `now`.
+    #[inline]
+    pub(crate) fn touch(&self, now: u16) {
+        // Relaxed, and two steps: a hint. Written once a tick only, so that readers don't fight for the line.
+        if self.used.load(Ordering::Relaxed) != now {
+            self.used.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Ticks since it was last used. Wraps: what was not used for 2^16 ticks looks young once.
+    #[inline]
+    pub(crate) fn age(&self, now: u16) -> u16 {
+        // Relaxed: as in `touch`.
+        now.wrapping_sub(self.used.load(Ordering::Relaxed))
     }
 
     /// Bytes that it has allocated.

@@ -1,7 +1,7 @@
 //! Index caches of a compute node: level-1 cache, pinned top levels, exact byte accounting.
 //!
 //! [`IndexCache`] holds copies of a B-link tree's inner nodes, so that most operations go straight to a leaf: the
-//! parents of leaves up to a budget, the levels above always (Sherman §4.2.3, its types 1 and 2). It is shared by all
+//! parents of leaves up to a budget, the levels above before them (Sherman §4.2.3, its types 1 and 2). It is shared by all
 //! threads of a compute node, and knows nothing of verbs: its user reads nodes, offers them, and reports what was stale.
 //!
 //! ```text
@@ -20,8 +20,10 @@
 //! * **I3** An [`Origin`] names one image for ever: address, level, low and a hash of the content. A slot that has been
 //!   used for another image is recognised, memory is never freed under a reader, and what is invalidated is what was
 //!   found stale.
-//! * **I4** [`IndexCache::bytes`] is the sum of all allocations as asked for, and admitting a level-1 node never takes
-//!   it beyond the budget.
+//! * **I4** [`IndexCache::bytes`] is the sum of all allocations as asked for, slack included, and no admission takes it
+//!   beyond the budget: what does not fit evicts, or is refused.
+//! * **I5** Evicting changes nothing but what is remembered: a bounded number of draws, and of images, per admission,
+//!   whatever the keys are; no image of a higher level goes for one of a lower.
 //!
 //! # Example
 //! ```
@@ -47,15 +49,17 @@
 //!
 //! # Published mistakes
 //! [`CacheFlaws::recycled_slot`] is T-S7: a held-up reader trusts a slot that has been used again. Not reproduced: S8
-//! (an eviction that can spin for ever; there is none yet) and S11, which costs time only.
+//! (an eviction that draws keys, and can spin for ever where they are not spread over the range drawn from; here
+//! images are drawn) and S11, which costs time only.
 //!
 //! # Limits
-//! Nothing is evicted: a full cache admits nothing new. An image whose node's address is used again for quite another
-//! range stays until it is found stale. Slots are given back only by [`IndexCache::clear`].
+//! An image whose node's address is used again for quite another range stays until it is found stale, or evicted. Slots
+//! are given back only by [`IndexCache::clear`]; what they take is counted.
 #![forbid(unsafe_code)]
 
 mod cache;
 mod directory;
+mod evict;
 mod image;
 mod search;
 mod slab;

@@ -6,6 +6,7 @@ use dm_sync::{Fingerprint, fingerprint_of, fingerprint_unordered};
 use dm_verbs::RemotePtr;
 
 use crate::directory::Directory;
+use crate::evict::Clock;
 use crate::image::{Image, Shape};
 use crate::slab::Slab;
 use crate::types::{Admitted, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin};
@@ -17,15 +18,16 @@ pub(crate) const MAX_LEVEL: u8 = 48;
 /// names a full slot. Images of one level don't overlap.
 #[derive(Debug)]
 pub(crate) struct State<K> {
-    slab: Slab<K>,
+    pub(crate) slab: Slab<K>,
     /// Level 1 first.
-    levels: Vec<Directory<K>>,
-    budget: u64,
+    pub(crate) levels: Vec<Directory<K>>,
+    pub(crate) budget: u64,
+    pub(crate) clock: Clock,
     pub(crate) flaws: CacheFlaws,
 }
 
 /// What becomes of the images in the way of a newcomer.
-struct InTheWay<K> {
+pub(crate) struct InTheWay<K> {
     /// The image that starts below the newcomer and reaches into its range keeps its part below.
     trimmed: Option<(u32, K)>,
     /// The others go.
@@ -42,6 +44,7 @@ impl<K: CacheKey> State<K> {
             slab: Slab::new(),
             levels: Vec::new(),
             budget,
+            clock: Clock::new(),
             flaws: CacheFlaws::default(),
         }
     }
@@ -51,8 +54,7 @@ impl<K: CacheKey> State<K> {
     }
 
     pub(crate) fn len_at(&self, level: u8) -> usize {
-        self.directory(level)
-            .map_or(0, |directory| directory.slots().count())
+        self.directory(level).map_or(0, Directory::len)
     }
 
     /// Bytes allocated by all that the state holds; its own inline bytes not counted.
@@ -76,11 +78,13 @@ impl<K: CacheKey> State<K> {
     #[inline]
     pub(crate) fn lookup(&self, key: &K) -> Option<Hit<K>> {
         let (slot, image) = self.deepest(key)?;
+        self.touch(image);
         image.hit(image.position(key), slot)
     }
 
     pub(crate) fn lookup_at(&self, level: u8, key: &K) -> Option<Hit<K>> {
         let (slot, image) = self.covering(self.directory(level)?, key)?;
+        self.touch(image);
         image.hit(image.position(key), slot)
     }
 
@@ -130,6 +134,7 @@ impl<K: CacheKey> State<K> {
             if image.low() > from || !image.reaches(&from) {
                 break;
             }
+            self.touch(image);
             let mut i = image.position(&from);
             while let Some(hit) = image.hit(i, slot) {
                 if shown == max {
@@ -148,12 +153,10 @@ impl<K: CacheKey> State<K> {
 
     /// Caches `image`, which has been checked and packed, or gives it back with the reason.
     pub(crate) fn admit(&mut self, image: Image<K>) -> Result<Admitted, (Admitted, Image<K>)> {
-        let way = self.in_the_way(&image);
-        if image.level == 1
-            && self.heap_with(&image, &way) + size_of::<crate::IndexCache<K>>() as u64 > self.budget
-        {
+        let Some(way) = self.room_for(&image) else {
             return Err((Admitted::Full, image));
-        }
+        };
+        image.touch(self.clock.entered());
         let (low, number) = (image.low(), usize::from(image.level) - 1);
         if let Some((slot, cut)) = way.trimmed {
             self.slab.trim(slot, cut);
@@ -187,7 +190,7 @@ impl<K: CacheKey> State<K> {
     /// Images of the newcomer's level that overlap its range. The newest image of a range is believed: a node keeps
     /// its low when it splits, so what an older image says from the newcomer's low on has been moved or merged away,
     /// and what it says below still holds.
-    fn in_the_way(&self, newcomer: &Image<K>) -> InTheWay<K> {
+    pub(crate) fn in_the_way(&self, newcomer: &Image<K>) -> InTheWay<K> {
         let mut way = InTheWay {
             trimmed: None,
             removed: Vec::new(),
@@ -222,7 +225,7 @@ impl<K: CacheKey> State<K> {
     }
 
     /// At most these bytes will be allocated when `image` is cached.
-    fn heap_with(&self, image: &Image<K>, way: &InTheWay<K>) -> u64 {
+    pub(crate) fn heap_with(&self, image: &Image<K>, way: &InTheWay<K>) -> u64 {
         let slot = if way.removed.is_empty() {
             self.slab.cost_of_one_more()
         } else {
@@ -241,7 +244,13 @@ impl<K: CacheKey> State<K> {
 
     /// Removes the image that `origin` names; tells whether it was there.
     pub(crate) fn remove(&mut self, origin: &Origin<K>) -> bool {
-        let Some((slot, image)) = self.named(origin) else {
+        let found = self.named(origin).map(|(slot, _)| slot);
+        found.is_some_and(|slot| self.drop_slot(slot))
+    }
+
+    /// Removes the image in `slot`; tells whether there was one.
+    pub(crate) fn drop_slot(&mut self, slot: u32) -> bool {
+        let Some(image) = self.slab.get(slot) else {
             return false;
         };
         let (low, number) = (image.low(), usize::from(image.level) - 1);
@@ -272,8 +281,15 @@ impl<K: CacheKey> Fingerprint for State<K> {
                 .iter()
                 .map(|(_, image)| (image.at, image.level, image.low(), image.stamp)),
         );
-        // What will still be admitted depends on the slack; with no budget to speak of, nothing does.
-        let room = (self.budget != u64::MAX).then(|| self.budget.saturating_sub(self.heap()));
+        // What is admitted and evicted next depends on the slack, the draws and the ages; without a budget nothing does.
+        let room = self.is_bounded().then(|| {
+            let ages = self
+                .slab
+                .iter()
+                .map(|(_, image)| (image.stamp, self.clock.age(image)));
+            let left = self.budget.saturating_sub(self.heap());
+            (left, self.clock.draws(), fingerprint_unordered(ages))
+        });
         // Only the flawed reader can tell which slot an image is in.
         let slots = self.flaws.recycled_slot.then(|| {
             let full: Vec<_> = self

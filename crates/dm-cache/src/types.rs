@@ -39,7 +39,7 @@ pub enum Admitted {
     New,
     /// Cached in place of an older image of the same node.
     Replaced,
-    /// Not cached: it doesn't fit the budget, not even in place of what it would replace. Nothing changed.
+    /// Not cached: it doesn't fit the budget, not even in place of what it would replace or may evict.
     Full,
     /// Not cached: level 0, no entries, or entries that contradict the bounds. Nothing changed.
     Malformed,

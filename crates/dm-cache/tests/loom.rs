@@ -1,4 +1,4 @@
-//! Admit, look up and invalidate under loom, and the flaw T-S7 as the mutant that must be found.
+//! Admit, look up, invalidate and evict under loom; each model has a mutant that must be found.
 #![cfg(dm_loom)]
 
 use std::sync::Arc as StdArc;
@@ -149,4 +149,78 @@ fn a_run_has_no_duplicates() {
         let lows: Vec<_> = cache.snapshot().iter().map(|node| node.low).collect();
         assert_eq!(lows, [0, 50]);
     });
+}
+
+/// A budget for one node.
+fn one_node() -> u64 {
+    let probe = IndexCache::new(u64::MAX);
+    admit(&probe, &[0, 50], 100, 1);
+    probe.bytes()
+}
+
+/// A reader of key 60 in two halves, beside an eviction and the image that takes the slot. The mutant is T-S7.
+fn evicted_slot(flaws: CacheFlaws) {
+    explore("evicted slot", 8, move || {
+        let cache = Arc::new(IndexCache::new(one_node()).with_flaws(flaws));
+        admit(&cache, &[0, 50], 100, 1);
+        let reader = thread::spawn({
+            let cache = Arc::clone(&cache);
+            move || {
+                let found = cache.find(&60);
+                if let Some(hit) = found.and_then(|found| cache.read(&found, &60)) {
+                    assert_covers(&hit, 60);
+                }
+            }
+        });
+        admit(&cache, &[800, 850], 900, 1);
+        admit(&cache, &[500, 550], 600, 1);
+        reader.join().expect("no panic");
+        assert_eq!(cache.len(), 1, "there is room for one");
+        assert_eq!(cache.lookup(&560).map(|hit| hit.child), Some(child(550, 1)));
+    });
+}
+
+#[test]
+fn an_evicted_slot_is_recognised() {
+    evicted_slot(CacheFlaws::default());
+}
+
+#[test]
+#[should_panic(expected = "a child of another node")]
+fn an_evicted_slot_that_is_not_checked_is_found() {
+    evicted_slot(CacheFlaws { recycled_slot: true });
+}
+
+/// Two who cache a node each where there is room for one, and one who looks at the bytes. The mutant makes room in one
+/// section and caches in the next.
+fn budget_holds(in_one_section: bool) {
+    explore("budget", 10, move || {
+        let budget = one_node();
+        let cache = Arc::new(IndexCache::new(if in_one_section { budget } else { u64::MAX }));
+        let cached = move |cache: &IndexCache<u64>, low: u64| {
+            if !in_one_section && cache.bytes() >= budget {
+                cache.clear();
+            }
+            admit(cache, &[low, low + 50], low + 100, 1);
+            assert!(cache.bytes() <= budget, "more bytes than the budget");
+        };
+        let other = thread::spawn({
+            let cache = Arc::clone(&cache);
+            move || cached(&cache, 500)
+        });
+        cached(&cache, 0);
+        other.join().expect("no panic");
+        assert_eq!(cache.len(), 1);
+    });
+}
+
+#[test]
+fn two_who_evict_stay_within_the_budget() {
+    budget_holds(true);
+}
+
+#[test]
+#[should_panic(expected = "more bytes than the budget")]
+fn room_made_in_another_section_is_found() {
+    budget_holds(false);
 }

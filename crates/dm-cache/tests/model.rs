@@ -80,6 +80,12 @@ fn run(model: &[Node], key: u64, max: usize) -> Vec<(RemotePtr, u64, Option<u64>
     out
 }
 
+/// No image goes for one of a lower level, nor for one of its own above level 1.
+fn evicted(before: &[Node], after: &[Node], newcomer: u8) {
+    let mut gone = before.iter().filter(|image| !after.contains(image));
+    assert!(gone.all(|image| image.level == 1 || image.level < newcomer));
+}
+
 fn check_lookups(cache: &IndexCache<u64>, model: &[Node], key: u64, max: usize) {
     let deepest = model.iter().find(|node| covers(node, key));
     let hit = cache.lookup(&key);
@@ -157,13 +163,22 @@ fn play(ops: Vec<Op>, budget: u64) {
     let (mut model, mut origins) = (Vec::new(), Vec::new());
     for op in ops {
         match op {
-            Op::Admit(node) => match offer(&cache, &node) {
-                Admitted::Full => assert!(budget < u64::MAX && node.level == 1),
-                admitted => {
-                    assert_eq!(admitted, admit(&mut model, &node));
-                    assert!(node.level > 1 || cache.bytes() <= budget);
+            Op::Admit(node) if budget == u64::MAX => {
+                assert_eq!(offer(&cache, &node), admit(&mut model, &node));
+            }
+            Op::Admit(node) => {
+                let admitted = offer(&cache, &node);
+                if admitted != Admitted::Full {
+                    admit(&mut model, &node);
                 }
-            },
+                // Some may have gone, none may have come or changed, and the newcomer is there if it was let in.
+                let left = cache.snapshot();
+                assert!(left.iter().all(|image| model.contains(image)));
+                assert_eq!(left.contains(&node), model.contains(&node));
+                assert!(left.is_empty() || cache.bytes() <= budget);
+                evicted(&model, &left, node.level);
+                model = left;
+            }
             Op::Invalidate(back) => {
                 let Some((origin, node)) = origins.iter().rev().nth(back).cloned() else {
                     continue;

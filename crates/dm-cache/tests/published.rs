@@ -99,32 +99,3 @@ fn s11_a_fresher_image_survives_the_invalidation_of_the_stale_one() {
     assert_eq!(cache.lookup(&60).unwrap().child, at(11));
     assert_eq!(cache.read(&stale.origin, &60), None);
 }
-
-#[test]
-fn a_full_cache_replaces_but_admits_nothing_new() {
-    let probe = IndexCache::new(u64::MAX);
-    offer(&probe, 1, &[0, 50, 100], &[10, 11]);
-    let cache = IndexCache::new(probe.bytes());
-    assert_eq!(offer(&cache, 1, &[0, 50, 100], &[10, 11]), Admitted::New);
-    assert_eq!(offer(&cache, 2, &[100, 150, 200], &[12, 13]), Admitted::Full);
-    assert_eq!(offer(&cache, 1, &[0, 40, 100], &[10, 14]), Admitted::Replaced);
-    assert_eq!(offer(&cache, 1, &[0, 40, 60, 100], &[10, 14, 15]), Admitted::Full);
-    assert_eq!(
-        cache.lookup(&70).unwrap().child,
-        at(14),
-        "the refused image left the old one"
-    );
-    // The levels above are pinned.
-    let root = NodeImage {
-        at: at(3),
-        level: 2,
-        low: 0,
-        high: None,
-        incarnation: 0,
-        entries: [(0, at(1)), (100, at(2))].into_iter(),
-    };
-    assert_eq!(cache.admit(root), Admitted::New);
-    assert!(cache.bytes() > probe.bytes());
-    let up = cache.lookup(&150).unwrap();
-    assert_eq!((up.child, up.child_level, up.high), (at(2), 1, None));
-}
