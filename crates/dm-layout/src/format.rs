@@ -75,6 +75,24 @@ pub enum Place {
     Full,
 }
 
+/// What a writer finds that has locked a node, read it, and looks for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Judged {
+    /// The node answers for the key, which is or goes here.
+    Here(Place),
+    /// The key lies at or above the high fence: go on to the sibling (a packed remote pointer).
+    GoRight {
+        /// The next node.
+        sibling: u64,
+    },
+    /// Whoever led here was out of date.
+    Stale(Stale),
+    /// A split of this node was begun and given up: finish it first.
+    Unfinished,
+    /// The right node of a split, or a node of a merge, under way: wait.
+    Changing,
+}
+
 /// Where a split cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SplitBias {
@@ -185,6 +203,16 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// # Errors
     /// [`CheckFailure::Torn`] if an entry's own guard fails.
     fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure>;
+
+    /// Whether these bytes, READ under the node's lock, are a node of `level` at rest that answers for `key`, and where
+    /// the key is or goes: acceptance and [`place`](Self::place) in one pass. A key that is present rests on the
+    /// header's line and its own, as for a reader; any other answer on the whole node.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept) and [`place`](Self::place).
+    fn judge(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
+        judge(self, bytes, key, level)
+    }
 
     /// The slots that may hold an entry, in byte order. No slots if `bytes` is no node of this format's length.
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<Self, K>;
@@ -351,23 +379,34 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         request: &SplitRequest<'v, K>,
     ) -> Result<Option<SplitPlan<'v, K>>, CheckFailure> {
         let header = self.accept(left)?;
-        let mut all = Vec::with_capacity(self.capacity() + 1);
-        self.gather(left, &header.fences, &mut all)?;
-        let mut cut = all.len() / 2;
-        if let Some((key, value)) = request.new {
-            let at = all.partition_point(|entry| entry.0 < key);
-            all.insert(at, (key, value));
-            let last = at + 1 == all.len();
-            cut = if request.bias == SplitBias::Ascending && last {
-                at
-            } else {
-                all.len() / 2
-            };
-        }
-        if cut == 0 {
+        let mut keys = Vec::with_capacity(self.capacity() + 1);
+        self.visit(left, |key, _| {
+            if header.fences.contains(&key) {
+                keys.push(key);
+            }
+        })?;
+        let new_last = request
+            .new
+            .map(|(key, _)| key)
+            .filter(|new| request.bias == SplitBias::Ascending && keys.iter().all(|key| key < new));
+        keys.extend(request.new.map(|(key, _)| key));
+        let half = keys.len() / 2;
+        if half == 0 {
             return Ok(None);
         }
-        let separator = all[cut].0;
+        // The middle key and no order: nodes keep none, or make their own.
+        let separator = new_last.unwrap_or_else(|| *keys.select_nth_unstable(half).1);
+        let mut upper = Vec::with_capacity(keys.len());
+        self.visit(left, |key, value| {
+            if key >= separator && header.fences.contains(&key) {
+                upper.push((key, value));
+            }
+        })?;
+        upper.extend(request.new.filter(|(key, _)| *key >= separator));
+        if upper.len() == keys.len() {
+            // Nothing is below the middle: keys that are there twice.
+            return Err(CheckFailure::corrupt(0, Reason::Order));
+        }
         let init = NodeInit {
             level: header.level,
             incarnation: request.right_incarnation,
@@ -377,7 +416,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
             fences: FenceKeys::new(separator, header.fences.high),
             sibling: header.sibling,
         };
-        self.build(right, &init, all[cut..].iter().copied());
+        self.build(right, &init, upper);
         Ok(Some(SplitPlan {
             separator,
             right_address: request.right_address,
@@ -541,4 +580,28 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         self.seal_head(image, &header);
         Ok(0..self.node_bytes())
     }
+}
+
+/// [`NodeFormat::judge`] in two passes.
+pub(crate) fn judge<K: KeyBytes, F: NodeFormat<K>>(
+    format: &F,
+    bytes: &[u8],
+    key: &K,
+    level: u8,
+) -> Result<Judged, CheckFailure> {
+    let header = format.accept(bytes)?;
+    Ok(match header.state {
+        NodeState::Dead => Judged::Stale(Stale::Dead {
+            forward: header.sibling,
+        }),
+        _ if header.level != level => Judged::Stale(Stale::Level(header.level)),
+        _ if *key < header.fences.low => Judged::Stale(Stale::Below),
+        NodeState::Splitting if header.lag == LineLag::Behind => Judged::Unfinished,
+        // Its splitter makes it live before it unlocks the left node.
+        NodeState::Splitting | NodeState::Frozen => Judged::Changing,
+        NodeState::Live if header.fences.is_below(key) => Judged::GoRight {
+            sibling: header.sibling,
+        },
+        NodeState::Live => Judged::Here(format.place(bytes, key)?),
+    })
 }

@@ -104,6 +104,10 @@ impl LowPlace {
         if self.first_len == K::LEN {
             return K::read_from(&node[self.first_at..]);
         }
+        self.read_pieces(node)
+    }
+
+    fn read_pieces<K: KeyBytes>(self, node: &[u8]) -> K {
         let mut key = [0; 64];
         let second_len = K::LEN - self.first_len;
         key[..self.first_len].copy_from_slice(&node[self.first_at..self.first_at + self.first_len]);

@@ -95,7 +95,7 @@ mod value;
 pub use bookend::Bookend;
 pub use checksum::Checksummed;
 pub use error::{CheckFailure, Corrupt, GeometryError, Reason, TornPart};
-pub use format::{Lookup, NodeFormat, Part, Place, Slot, SplitBias, SplitPlan, SplitRequest, Stale};
+pub use format::{Judged, Lookup, NodeFormat, Part, Place, Slot, SplitBias, SplitPlan, SplitRequest, Stale};
 pub use guard::{Bookends, Checksum, Guard, LineVersions, checksum_of};
 pub use header::{FIRST_VERSION, Header, LineLag, NodeInit, NodeState};
 pub use key::{FenceKeys, Key8, Key32, KeyBytes};

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::format::{Lookup, NodeFormat, Place, SplitBias, SplitRequest, Stale};
+use crate::format::{Judged, Lookup, NodeFormat, Place, SplitBias, SplitRequest, Stale, judge};
 use crate::header::{FIRST_VERSION, NodeInit};
 use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
@@ -101,7 +101,17 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
         self.format.accept(&self.image).expect("an image at rest").fences
     }
 
+    /// A writer's one pass over the node says what two say.
+    fn judge(&self, key: &K) {
+        let (one, two) = (
+            self.format.judge(&self.remote, key, 0),
+            judge(&self.format, &self.remote, key, 0),
+        );
+        assert_eq!(one, two, "{key:?}");
+    }
+
     fn upsert(&mut self, key: K, value: &[u8]) {
+        self.judge(&key);
         if !self.fences().contains(&key) {
             return;
         }
@@ -131,6 +141,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
     }
 
     fn get(&self, key: &K) {
+        self.judge(key);
         let fences = self.fences();
         match self.format.lookup(&self.remote, key, 0).expect("a node at rest") {
             Lookup::Found { slot, value } => {
@@ -270,6 +281,12 @@ pub fn read_everything<K: KeyBytes, F: NodeFormat<K>>(format: &F, bytes: &[u8], 
     let _ = format.place(bytes, key);
     let _ = format.floor(bytes, key);
     let _ = format.audit(bytes);
+    let (one, two) = (format.judge(bytes, key, 0), judge(format, bytes, key, 0));
+    match (one, two) {
+        // Which of several failures is named differs; a present key rests on less.
+        (Err(_) | Ok(Judged::Here(Place::Present(_))), Err(_)) => {}
+        (one, two) => assert_eq!(one, two, "{key:?}"),
+    }
     let header = format.accept(bytes);
     let fences = header.map_or(FenceKeys::ALL, |header| header.fences);
     let mut entries = Vec::new();

@@ -54,10 +54,17 @@ impl<'a> ValueRef<'a> {
     /// Copies the value to the start of `out`. Panics if `out` is shorter than the value.
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) {
-        if let Some(value) = self.as_contiguous() {
-            out[..value.len()].copy_from_slice(value);
-            return;
+        match self.as_contiguous() {
+            // Of a constant length: no call.
+            Some(value) => match <&[u8; 8]>::try_from(value) {
+                Ok(value) => out[..8].copy_from_slice(value),
+                Err(_) => out[..value.len()].copy_from_slice(value),
+            },
+            None => self.copy_pieces_to(out),
         }
+    }
+
+    fn copy_pieces_to(&self, out: &mut [u8]) {
         let mut at = 0;
         for piece in self.pieces() {
             out[at..at + piece.len()].copy_from_slice(piece);

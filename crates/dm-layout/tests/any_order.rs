@@ -197,6 +197,15 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
         }
         if merge {
             let right_header = format.header(&right).unwrap();
+            // Writes to it meanwhile may have left its entries in any slots: here, by key.
+            let before = right.clone();
+            let mut sorted = Vec::new();
+            format.gather(&before, &right_header.fences, &mut sorted).unwrap();
+            let init = NodeInit {
+                sibling: right_header.sibling,
+                ..NodeInit::live(0, right_header.fences)
+            };
+            format.build(&mut right, &init, sorted);
             let range = format.announce_merge(&mut left, 3).unwrap();
             remote.write(&left, range);
             let range = format.copy_merge(&mut left, &right).unwrap();

@@ -10,7 +10,9 @@
 //! 4. The parent, by the caller, after the chain has completed (T-S4).
 
 use dm_index::{Answer, Applied, IndexError, NodeCopy, Split, Write};
-use dm_layout::{FIRST_VERSION, Header, KeyBytes, NodeFormat, Part, SplitPlan, SplitRequest, ValueRef};
+use dm_layout::{
+    Corrupt, FIRST_VERSION, KeyBytes, NodeFormat, Part, Reason, SplitPlan, SplitRequest, ValueRef,
+};
 use dm_lock::Guard;
 use dm_verbs::{Control, Event, RemotePtr, VerbError, Verbs};
 
@@ -88,7 +90,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         v: &'a V,
         guard: Guard<'a, V>,
         at: RemotePtr,
-        header: &Header<K>,
+        level: u8,
         mut left: V::Lease,
         (key, write): (K, Write<'_>),
         after: Option<&mut NodeCopy<K>>,
@@ -112,7 +114,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let mut right = vec![0; self.format.node_bytes()];
         let plan = match self.format.prepare_split(&left, &mut right, &request) {
             Ok(Some(plan)) => plan,
-            Ok(None) => unreachable!("a full node has two keys: every format's capacity is at least two"),
+            // A full node has two keys, every format's capacity being at least two; but not if they lie outside of it.
+            Ok(None) => {
+                guard.release().await.map_err(lock_error)?;
+                let what = Corrupt {
+                    offset: 0,
+                    reason: Reason::Order,
+                };
+                return Err(IndexError::Corrupt { node: at, what });
+            }
             Err(e) => {
                 guard.release().await.map_err(lock_error)?;
                 return Err(failure(at, e));
@@ -145,7 +155,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             self.decode(at, &left, after).map_err(|e| failure(at, e))?;
         }
         let split = Split {
-            level: header.level,
+            level,
             separator: plan.separator,
             right: right_at,
         };
@@ -212,15 +222,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         v: &'a V,
         guard: Guard<'a, V>,
         at: RemotePtr,
-        header: Header<K>,
         left: &mut [u8],
     ) -> Result<(), IndexError> {
         let bad = |e| failure(at, e);
+        let header = self.format.header(left).map_err(bad)?;
         let Some(separator) = header.fences.high else {
             guard.release().await.map_err(lock_error)?;
-            let what = dm_layout::Corrupt {
+            let what = Corrupt {
                 offset: 0,
-                reason: dm_layout::Reason::Fences,
+                reason: Reason::Fences,
             };
             return Err(IndexError::Corrupt { node: at, what });
         };

@@ -1,25 +1,22 @@
 //! Writing one key: lock and read, judge, edit, write back and unlock.
 
+use core::task::{Context, Poll};
+
 use dm_index::{Answer, Applied, IndexError, NodeCopy, Stale, Write};
-use dm_layout::{CheckFailure, FenceKeys, Header, KeyBytes, LineLag, NodeFormat, NodeState, Place, ValueRef};
-use dm_verbs::{Control, RemotePtr, Verbs, Why};
+use dm_layout::{CheckFailure, FenceKeys, Judged, KeyBytes, NodeFormat, Place, ValueRef};
+use dm_lock::{Guard, Locking, Writing};
+use dm_verbs::{Control, RemotePtr, Retry, Verbs, Why, at_once};
 
 use crate::Nodes;
 use crate::errors::lock_error;
 use crate::read::{follow, go_right};
 
-/// What a writer makes of a node that it has locked.
-enum Judgement<K> {
-    /// It answers for the key.
-    Ready(Header<K>),
-    /// It does not.
+/// What to do about a node that does not let the writer in.
+enum Away {
+    /// Look elsewhere.
     Stale(Stale),
-    /// A split of it was begun and given up: finish it first.
-    Unfinished(Header<K>),
-    /// It is the right node of a split under way: wait.
-    Unborn,
-    /// The READ was torn although the lock is held: an earlier holder's WRITE is still landing.
-    Torn,
+    /// Try again.
+    Wait(Why),
 }
 
 /// What an edit of the local image came to.
@@ -32,6 +29,25 @@ enum Edit {
     Full,
 }
 
+/// One write to one key.
+#[derive(Clone, Copy)]
+struct Wanted<'k, K> {
+    at: RemotePtr,
+    level: u8,
+    key: &'k K,
+    write: Write<'k>,
+}
+
+/// How far a write came without waiting.
+enum Stage<'a, V: Verbs> {
+    /// To the lock.
+    Locking(Option<Locking<'a, V>>),
+    /// To a node that is not let be written with one entry's WRITE.
+    Judged(Guard<'a, V>, V::Lease, Result<Judged, CheckFailure>),
+    /// To the write-back.
+    Writing(Option<Writing<'a, V>>, V::Lease, Applied),
+}
+
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     pub(crate) async fn write_entry<V: Verbs + Control>(
         &self,
@@ -40,58 +56,148 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         level: u8,
         key: &K,
         write: Write<'_>,
-        mut after: Option<&mut NodeCopy<K>>,
+        after: Option<&mut NodeCopy<K>>,
     ) -> Result<Answer<K, Applied>, IndexError> {
-        let mut retry = v.retry(self.options.attempts);
+        let wanted = Wanted {
+            at,
+            level,
+            key,
+            write,
+        };
+        let retry = v.retry(self.options.attempts);
+        if after.is_some() {
+            return self.write_slowly(v, wanted, after, retry, None).await;
+        }
+        let mut later = None;
+        match at_once(|cx| self.begin_write(v, &wanted, cx, &mut later)).await {
+            Poll::Ready(done) => done,
+            Poll::Pending => self.write_slowly(v, wanted, after, retry, later).await,
+        }
+    }
+
+    /// The usual way, as far as it goes without waiting. `Pending`: not to its end, but to the stage in `later`.
+    // A plain function: what it knows stays in registers, where an async one keeps it for a time when it waits.
+    #[inline]
+    fn begin_write<'a, V: Verbs + Control>(
+        &'a self,
+        v: &'a V,
+        &Wanted {
+            at,
+            level,
+            key,
+            write,
+        }: &Wanted<'_, K>,
+        cx: &mut Context<'_>,
+        later: &mut Option<Stage<'a, V>>,
+    ) -> Poll<Result<Answer<K, Applied>, IndexError>> {
+        let mut wait = |stage| {
+            *later = Some(stage);
+            Poll::Pending
+        };
+        let mut locking = None;
+        let node = (at, at, self.node_len());
+        let (guard, mut image) = match self.locks.begin_lock_and_read(v, node, cx, &mut locking) {
+            Poll::Ready(Ok(locked)) => locked,
+            Poll::Ready(Err(e)) => return Poll::Ready(Err(lock_error(e))),
+            Poll::Pending => return wait(Stage::Locking(locking)),
+        };
+        let place = match self.format.judge(&image, key, level) {
+            Ok(Judged::Here(place)) => place,
+            other => return wait(Stage::Judged(guard, image, other)),
+        };
+        let (applied, range) = match self.edit(&mut image, key, write, place) {
+            Ok(Edit::Range(applied, range)) => (applied, range),
+            // The image is as it was.
+            _ => return wait(Stage::Judged(guard, image, Ok(Judged::Here(place)))),
+        };
+        let chain = v
+            .chain(at.node())
+            .write(at.add(range.start as u64), &image[range]);
+        let mut writing = None;
+        match guard.begin_write_back(chain, cx, &mut writing) {
+            Poll::Ready(Ok(())) => Poll::Ready(self.written(at, &image, applied)),
+            Poll::Ready(Err(e)) => Poll::Ready(Err(lock_error(e))),
+            Poll::Pending => wait(Stage::Writing(writing, image, applied)),
+        }
+    }
+
+    /// The answer to a write that has come through.
+    #[inline]
+    fn written(
+        &self,
+        at: RemotePtr,
+        image: &[u8],
+        applied: Applied,
+    ) -> Result<Answer<K, Applied>, IndexError> {
+        match applied == Applied::Removed && self.is_lonely(at, image)? {
+            true => Ok(Answer::Sparse(applied)),
+            false => Ok(Answer::Done(applied)),
+        }
+    }
+
+    /// The rest of a write that has to wait, or to try again.
+    async fn write_slowly<'a, V: Verbs + Control>(
+        &'a self,
+        v: &'a V,
+        Wanted {
+            at,
+            level,
+            key,
+            write,
+        }: Wanted<'_, K>,
+        after: Option<&mut NodeCopy<K>>,
+        mut retry: Retry<'_, V>,
+        mut begun: Option<Stage<'a, V>>,
+    ) -> Result<Answer<K, Applied>, IndexError> {
         loop {
-            let (guard, mut image) = self
-                .locks
-                .lock_and_read(v, at, at, self.node_len())
-                .await
-                .map_err(lock_error)?;
-            let header = match self.judge(at, &image, level, key) {
-                Ok(Judgement::Ready(header)) => header,
-                Ok(Judgement::Unfinished(header)) => {
-                    self.finish_split(v, guard, at, header, &mut image).await?;
+            let (guard, mut image, judged) = match begun.take() {
+                Some(Stage::Judged(guard, image, judged)) => (guard, image, judged),
+                Some(Stage::Writing(writing, image, applied)) => {
+                    Writing::resume(writing).await.map_err(lock_error)?;
+                    return self.written(at, &image, applied);
+                }
+                begun => {
+                    let locked = match begun {
+                        Some(Stage::Locking(locking)) => Locking::resume(locking).await,
+                        _ => self.locks.lock_and_read(v, at, at, self.node_len()).await,
+                    };
+                    let (guard, image) = locked.map_err(lock_error)?;
+                    let judged = self.format.judge(&image, key, level);
+                    (guard, image, judged)
+                }
+            };
+            let place = match judged {
+                Ok(Judged::Here(place)) => place,
+                Ok(Judged::Unfinished) => {
+                    self.finish_split(v, guard, at, &mut image).await?;
                     continue;
                 }
                 other => {
-                    guard.release().await.map_err(lock_error)?;
-                    match other? {
-                        Judgement::Stale(stale) => return Ok(Answer::Stale(stale)),
-                        Judgement::Unborn => retry.again(at, Why::Changing).await?,
-                        _ => retry.again(at, Why::Torn).await?,
+                    drop(image);
+                    match self.turned_away(guard, at, other).await? {
+                        Away::Stale(stale) => return Ok(Answer::Stale(stale)),
+                        Away::Wait(why) => retry.again(at, why).await?,
                     }
                     continue;
                 }
             };
-            match self.edit(&mut image, key, write) {
-                Ok(Edit::Nothing(applied)) => {
-                    guard.release().await.map_err(lock_error)?;
-                    return Ok(Answer::Done(applied));
-                }
+            match self.edit(&mut image, key, write, place) {
                 Ok(Edit::Range(applied, range)) => {
                     let chain = v
                         .chain(at.node())
                         .write(at.add(range.start as u64), &image[range]);
                     guard.write_back(chain).await.map_err(lock_error)?;
-                    if let Some(after) = after.take() {
+                    if let Some(after) = after {
                         self.decode(at, &image, after).map_err(|e| failure(at, e))?;
                     }
-                    // A node that answers for all keys has no neighbour.
-                    let alone = header.fences == FenceKeys::ALL;
-                    if applied == Applied::Removed
-                        && !alone
-                        && self.is_sparse(&image).map_err(|e| failure(at, e))?
-                    {
-                        return Ok(Answer::Sparse(applied));
-                    }
+                    return self.written(at, &image, applied);
+                }
+                Ok(Edit::Nothing(applied)) => {
+                    guard.release().await.map_err(lock_error)?;
                     return Ok(Answer::Done(applied));
                 }
                 Ok(Edit::Full) => {
-                    return self
-                        .split(v, guard, at, &header, image, (*key, write), after)
-                        .await;
+                    return self.split(v, guard, at, level, image, (*key, write), after).await;
                 }
                 Err(e) => {
                     guard.release().await.map_err(lock_error)?;
@@ -105,27 +211,35 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    #[inline]
-    fn judge(&self, at: RemotePtr, bytes: &[u8], level: u8, key: &K) -> Result<Judgement<K>, IndexError> {
-        let header = match self.format.accept(bytes) {
-            Ok(header) => header,
-            Err(CheckFailure::Torn { .. }) => return Ok(Judgement::Torn),
+    /// Gives the lock back: the node does not answer for the key, or not now.
+    async fn turned_away<V: Verbs>(
+        &self,
+        guard: Guard<'_, V>,
+        at: RemotePtr,
+        judged: Result<Judged, CheckFailure>,
+    ) -> Result<Away, IndexError> {
+        guard.release().await.map_err(lock_error)?;
+        Ok(match judged {
+            Ok(Judged::GoRight { sibling }) => Away::Stale(go_right(at, sibling)?),
+            Ok(Judged::Stale(dm_layout::Stale::Dead { forward })) => Away::Stale(follow(forward)),
+            Ok(Judged::Stale(_)) => Away::Stale(Stale::Elsewhere),
+            Ok(Judged::Here(_) | Judged::Unfinished | Judged::Changing) => Away::Wait(Why::Changing),
+            // An earlier holder's WRITE is still landing.
+            Err(CheckFailure::Torn { .. }) => Away::Wait(Why::Torn),
             Err(CheckFailure::Corrupt(what)) => return Err(IndexError::Corrupt { node: at, what }),
-        };
-        Ok(match header.state {
-            NodeState::Dead => Judgement::Stale(follow(header.sibling)),
-            _ if header.level != level || *key < header.fences.low => Judgement::Stale(Stale::Elsewhere),
-            NodeState::Splitting if header.lag == LineLag::Behind => Judgement::Unfinished(header),
-            // Its splitter makes it live before it unlocks the left node.
-            NodeState::Splitting | NodeState::Frozen => Judgement::Unborn,
-            NodeState::Live if header.fences.is_below(key) => Judgement::Stale(go_right(at, header.sibling)?),
-            NodeState::Live => Judgement::Ready(header),
         })
     }
 
+    /// Whether a node that an entry was removed from should be merged with a neighbour, and has one.
+    fn is_lonely(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
+        let bad = |e| failure(at, e);
+        // A node that answers for all keys has no neighbour.
+        let alone = self.format.header(image).map_err(bad)?.fences == FenceKeys::ALL;
+        Ok(!alone && self.is_sparse(image).map_err(bad)?)
+    }
+
     #[inline]
-    fn edit(&self, image: &mut [u8], key: &K, write: Write<'_>) -> Result<Edit, CheckFailure> {
-        let place = self.format.place(image, key)?;
+    fn edit(&self, image: &mut [u8], key: &K, write: Write<'_>, place: Place) -> Result<Edit, CheckFailure> {
         Ok(match (write, place) {
             (Write::Insert(_), Place::Present(_)) => Edit::Nothing(Applied::Present),
             (Write::Update(_) | Write::Remove | Write::RemoveExact(..), Place::Free(_) | Place::Full) => {

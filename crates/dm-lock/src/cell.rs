@@ -1,7 +1,12 @@
 //! The remote side of one lock: how its word (or, with T-S13, its lane) is taken, released and undone.
 
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
 use dm_verbs::{
-    Capability, Chain, ClientId, MaskedCas, Old, Open, Outputs, Place, Refused, RemotePtr, Space, Then, Verbs,
+    Capability, Chain, ClientId, Effect, MaskedCas, Old, Open, Outputs, Place, Refused, RemotePtr, Space,
+    Then, Ticket, VerbError, Verbs,
 };
 
 use crate::word::TAG_MASK;
@@ -184,69 +189,95 @@ impl Cell {
     }
 }
 
-/// A CAS for a lock is in flight and its answer is not known yet. Dropped so, it undoes what the CAS may do: behind
-/// it on the same queue pair, and naming this client, so that it does nothing if the CAS failed.
-pub(crate) struct Undo<'v, V: Verbs> {
+/// A CAS for a lock in flight, with what came along in its chain. Dropped before its answer is known, it undoes what
+/// the CAS may do: behind it on the same queue pair, and naming this client, so that it does nothing if the CAS failed.
+///
+/// Made in the step that posted the CAS, so that no await lies between.
+pub(crate) struct Attempt<'v, V: Verbs, S> {
     v: &'v V,
-    place: Place,
+    ticket: Ticket<'v, V, S>,
+    cell: Cell,
     how: How,
+    /// The answer is not known.
+    armed: bool,
 }
 
+/// What an attempt is to be undone by.
 #[derive(Clone, Copy)]
-enum How {
+pub(crate) enum How {
+    /// It was a masked CAS with these operands.
     Masked(MaskedCas),
+    /// It was a CAS from `before` to `taken`.
     Plain { taken: u64, before: u64 },
-    Not,
 }
 
-impl<'v, V: Verbs> Undo<'v, V> {
+impl<'v, V: Verbs, S> Attempt<'v, V, S> {
     #[inline]
-    pub(crate) fn masked(v: &'v V, cell: Cell, take: MaskedCas) -> Self {
-        let mask = match cell.kind {
-            Kind::Word => TAG_MASK,
-            Kind::Lane { .. } => take.swap_mask,
-        };
-        let how = MaskedCas {
-            compare: take.swap,
-            compare_mask: mask,
-            swap: 0,
-            swap_mask: mask,
-        };
+    pub(crate) fn new(v: &'v V, ticket: Ticket<'v, V, S>, cell: Cell, how: How) -> Self {
         Self {
             v,
-            place: cell.place,
-            how: How::Masked(how),
+            ticket,
+            cell,
+            how,
+            armed: true,
         }
-    }
-
-    pub(crate) fn plain(v: &'v V, cell: Cell, before: u64, taken: u64) -> Self {
-        Self {
-            v,
-            place: cell.place,
-            how: How::Plain { taken, before },
-        }
-    }
-
-    /// The answer is known: nothing to undo, or a guard does it from here on.
-    #[inline]
-    pub(crate) fn disarm(mut self) {
-        self.how = How::Not;
     }
 }
 
-impl<V: Verbs> Drop for Undo<'_, V> {
-    fn drop(&mut self) {
+impl How {
+    /// What to do about an attempt that ended in an error.
+    #[cold]
+    pub(crate) fn failed<V: Verbs>(self, v: &V, cell: Cell, e: &VerbError) {
+        // Else it is certain what the CAS did: nothing.
+        if e.index != 0 || e.effect != Effect::None {
+            self.undo(v, cell);
+        }
+    }
+
+    #[cold]
+    fn undo<V: Verbs>(self, v: &V, cell: Cell) {
         //= docs/protocol/lock.md L7
-        match self.how {
-            How::Masked(undo) => {
-                self.v
-                    .chain(self.place.node())
-                    .free_masked_cas(self.place, undo)
-                    .post()
-                    .detach();
+        match self {
+            Self::Masked(take) => {
+                let mask = match cell.kind {
+                    Kind::Word => TAG_MASK,
+                    Kind::Lane { .. } => take.swap_mask,
+                };
+                let undo = MaskedCas {
+                    compare: take.swap,
+                    compare_mask: mask,
+                    swap: 0,
+                    swap_mask: mask,
+                };
+                let chain = v.chain(cell.place.node());
+                chain.free_masked_cas(cell.place, undo).post().detach();
             }
-            How::Plain { taken, before } => self.v.cas(self.place, taken, before).detach(),
-            How::Not => {}
+            Self::Plain { taken, before } => v.cas(cell.place, taken, before).detach(),
+        }
+    }
+}
+
+// Nothing points into it.
+impl<V: Verbs, S> Unpin for Attempt<'_, V, S> {}
+
+impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Attempt<'v, V, S> {
+    type Output = Result<S::Out, VerbError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = core::task::ready!(Pin::new(&mut self.ticket).poll(cx));
+        self.armed = false;
+        if let Err(e) = &answer {
+            self.how.failed(self.v, self.cell, e);
+        }
+        Poll::Ready(answer)
+    }
+}
+
+impl<V: Verbs, S> Drop for Attempt<'_, V, S> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.armed {
+            self.how.undo(self.v, self.cell);
         }
     }
 }

@@ -62,18 +62,25 @@ impl GlobalLockTable {
         self.tables.len() * self.words_per_node as usize
     }
 
-    /// The lock of the node at `address`, one of `lanes` per word; `None` where its memory node has no table.
+    /// Whether `node` has a table.
+    #[inline]
+    pub(crate) fn covers(&self, node: NodeId) -> bool {
+        usize::from(node.0) < self.tables.len()
+    }
+
+    /// The lock of the node at `address`, one of `lanes` per word, if its memory node has a table.
+    #[inline]
+    pub(crate) fn place_of(&self, address: RemotePtr, lanes: u32) -> LockId {
+        LockId {
+            node: address.node(),
+            index: scale(spread(address.offset()), self.words_per_node * lanes),
+        }
+    }
+
+    /// The same; `None` where its memory node has no table.
     #[inline]
     pub(crate) fn id(&self, address: RemotePtr, lanes: u32) -> Option<LockId> {
-        let node = address.node();
-        if usize::from(node.0) >= self.tables.len() {
-            return None;
-        }
-        let locks = self.words_per_node * lanes;
-        Some(LockId {
-            node,
-            index: scale(spread(address.offset()), locks),
-        })
+        self.covers(address.node()).then(|| self.place_of(address, lanes))
     }
 
     /// The lock of the node at `address`; `None` where its memory node has no table.

@@ -1,22 +1,16 @@
 //! A lock held: written back, released, handed over, or abandoned.
 
+use core::fmt;
 use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
 
-use dm_verbs::{Chain, Effect, LocalStep, Many, Open, Place, Verbs};
+use dm_verbs::{Chain, Effect, LocalStep, Many, Old, Open, Place, Step, Ticket, VerbError, Verbs, at_once};
 
-use crate::cell::{Plan, Release};
-use crate::local::{Handed, Turn};
-use crate::locks::{LocalTurn, Target, unsettled};
+use crate::cell::{Cell, Plan, Release};
+use crate::local::Handed;
+use crate::locks::{Seat, Target, unsettled};
 use crate::{LockError, LockId, LockWord, Locks};
-
-/// The word of a lock as its holder knows it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
-    /// As it stands in memory.
-    pub(crate) raw: u64,
-    /// The payload that a release now is to write.
-    pub(crate) payload: u32,
-}
 
 /// A lock held.
 ///
@@ -28,57 +22,160 @@ pub(crate) struct Taken {
 pub struct Guard<'a, V: Verbs> {
     locks: &'a Locks,
     v: &'a V,
-    target: Target,
-    taken: Taken,
+    id: LockId,
+    cell: Cell,
+    /// The word as it stands in memory.
+    raw: u64,
+    /// The payload that a release now is to write.
+    payload: u32,
     /// The payload that becomes current when the write-back is posted.
     staged: u32,
-    turn: LocalTurn<'a>,
+    plan: Plan,
+    seat: Seat,
     handed: bool,
     /// The lock is held and no unlock was posted.
     armed: bool,
+    /// The local turn must not go on without saying so: see [`unsettled`].
+    unsettled: bool,
+}
+
+/// The answer to an unlock: the word that was found, where that is told.
+enum Unlock<'a, V: Verbs> {
+    Write(Ticket<'a, V, ()>),
+    Atomic(Ticket<'a, V, (Old,)>),
+}
+
+impl<V: Verbs> Future for Unlock<'_, V> {
+    type Output = Result<Option<u64>, VerbError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Write(ticket) => Pin::new(ticket).poll(cx).map(|done| done.map(|()| None)),
+            Self::Atomic(ticket) => Pin::new(ticket).poll(cx).map(|done| done.map(Some)),
+        }
+    }
+}
+
+/// A write-back that has to wait. Dropping it leads to the lock being free.
+pub struct Writing<'a, V: Verbs>(Stage<'a, V>);
+
+/// How far a write-back came.
+enum Stage<'a, V: Verbs> {
+    /// To a local step, before anything else.
+    Step(Step<'a, V>, Guard<'a, V>, Chain<'a, V, (), Open>),
+    /// There is somebody to hand the lock to.
+    Next(Guard<'a, V>, Chain<'a, V, (), Open>),
+    /// Data and unlock must go apart.
+    Apart(Guard<'a, V>, Chain<'a, V, (), Open>),
+    /// To a chain that is in flight.
+    Posted(Unlock<'a, V>, Guard<'a, V>),
+    /// To the local step before the turn goes on.
+    Leaving(Step<'a, V>, Guard<'a, V>, Option<u64>),
+}
+
+impl<V: Verbs> fmt::Debug for Writing<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writing").finish_non_exhaustive()
+    }
+}
+
+impl<V: Verbs> Writing<'_, V> {
+    /// To its end, of what was left in `later`.
+    ///
+    /// # Errors
+    /// As [`Guard::write_back`].
+    ///
+    /// # Panics
+    /// When there is none.
+    pub async fn resume(later: Option<Self>) -> Result<(), LockError> {
+        let Self(stage) = later.expect("what was begun and not finished is left to do");
+        let (guard, chain) = match stage {
+            Stage::Posted(unlock, mut guard) => {
+                return match unlock.await {
+                    Ok(found) => {
+                        guard.unlock_done().await;
+                        guard.check_found(found)
+                    }
+                    Err(e) => Err(guard.unlock_failed(e)),
+                };
+            }
+            Stage::Leaving(step, mut guard, found) => {
+                step.await;
+                guard.leave();
+                return guard.check_found(found);
+            }
+            Stage::Next(guard, chain) => return guard.write_and_hand_over(chain).await,
+            Stage::Step(step, mut guard, chain) => {
+                step.await;
+                let hand_over = guard.locks.can_hand_over(guard.id);
+                guard.payload = guard.staged;
+                if hand_over {
+                    return guard.write_and_hand_over(chain).await;
+                }
+                (guard, chain)
+            }
+            Stage::Apart(guard, chain) => (guard, chain),
+        };
+        if guard.plan.combine {
+            return guard.unlock_behind(chain).await;
+        }
+        chain.post().await?;
+        let chain = guard.v.chain(guard.id.node);
+        let unlocked = guard.unlock_behind(chain).await;
+        unlocked.map_err(LockError::after_effect)
+    }
 }
 
 impl<'a, V: Verbs> Guard<'a, V> {
-    pub(crate) fn new(locks: &'a Locks, v: &'a V, target: Target, turn: LocalTurn<'a>, taken: Taken) -> Self {
+    #[inline]
+    pub(crate) fn new(locks: &'a Locks, v: &'a V, target: Target, seat: Seat, raw: u64) -> Self {
+        let payload = target.cell.word(raw).payload;
         Self {
             locks,
             v,
-            target,
-            taken,
-            staged: taken.payload,
-            turn,
+            id: target.id,
+            cell: target.cell,
+            raw,
+            payload,
+            staged: payload,
+            plan: target.plan,
+            seat,
             handed: false,
             armed: true,
+            unsettled: false,
         }
     }
 
-    pub(crate) fn handed(locks: &'a Locks, v: &'a V, target: Target, turn: Turn<'a>, handed: Handed) -> Self {
-        let taken = Taken {
-            raw: handed.raw,
-            payload: handed.payload,
-        };
-        let mut guard = Self::new(locks, v, target, LocalTurn::Turn(turn), taken);
+    /// The turn that came with the lock must have been kept for it.
+    pub(crate) fn handed(locks: &'a Locks, v: &'a V, target: Target, handed: Handed) -> Self {
+        let mut guard = Self::new(locks, v, target, Seat::Turn, handed.raw);
+        (guard.payload, guard.staged) = (handed.payload, handed.payload);
         guard.handed = true;
         guard
+    }
+
+    /// The client's connection.
+    pub(crate) fn verbs(&self) -> &'a V {
+        self.v
     }
 
     /// The word as it was taken. Its payload is the last holder's, also after a handover; its owner is then another
     /// client of this compute node.
     pub fn word(&self) -> LockWord {
         LockWord {
-            payload: self.taken.payload,
-            ..self.target.cell.word(self.taken.raw)
+            payload: self.payload,
+            ..self.cell.word(self.raw)
         }
     }
 
     /// Where the word lies.
     pub fn place(&self) -> Place {
-        self.target.cell.place
+        self.cell.place
     }
 
     /// Which lock it is.
     pub fn id(&self) -> LockId {
-        self.target.id
+        self.id
     }
 
     /// Whether the lock came by handover: no verb was needed for it.
@@ -103,36 +200,81 @@ impl<'a, V: Verbs> Guard<'a, V> {
     ///
     /// # Panics
     /// When `chain` goes to another memory node than the lock.
-    #[expect(
-        clippy::manual_async_fn,
-        reason = "an async fn would move the guard once more, as many instructions as an unlock"
-    )]
-    #[inline]
-    pub fn write_back(
-        mut self,
-        chain: Chain<'a, V, (), Open>,
-    ) -> impl Future<Output = Result<(), LockError>> + use<'a, V> {
-        async move {
-            let hand_over = self.will_hand_over().await;
-            self.taken.payload = self.staged;
-            if hand_over {
-                return self.write_and_hand_over(chain).await;
-            }
-            if self.target.plan.combine {
-                return self.unlock_behind(chain).await;
-            }
-            chain.post().await?;
-            let unlocked = self.unlock_behind(self.v.chain(self.place().node())).await;
-            unlocked.map_err(LockError::after_effect)
+    pub async fn write_back(self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
+        let mut later = None;
+        match at_once(|cx| self.begin_write_back(chain, cx, &mut later)).await {
+            Poll::Ready(done) => done,
+            Poll::Pending => Writing::resume(later).await,
         }
     }
 
-    async fn write_and_hand_over(self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
+    /// [`Guard::write_back`], as far as it goes without waiting. `Pending`: not to its end; what is left to do is in
+    /// `later` then, for [`Writing::resume`].
+    ///
+    /// # Errors
+    /// As [`Guard::write_back`].
+    ///
+    /// # Panics
+    /// As [`Guard::write_back`].
+    #[inline]
+    pub fn begin_write_back(
+        mut self,
+        chain: Chain<'a, V, (), Open>,
+        cx: &mut Context<'_>,
+        later: &mut Option<Writing<'a, V>>,
+    ) -> Poll<Result<(), LockError>> {
+        let mut wait = |stage| {
+            *later = Some(Writing(stage));
+            Poll::Pending
+        };
+        if self.seat == Seat::Turn {
+            let mut step = self.v.local(LocalStep::Section);
+            if Pin::new(&mut step).poll(cx).is_pending() {
+                return wait(Stage::Step(step, self, chain));
+            }
+            if self.locks.can_hand_over(self.id) {
+                self.payload = self.staged;
+                return wait(Stage::Next(self, chain));
+            }
+        }
+        self.payload = self.staged;
+        if !self.plan.combine {
+            return wait(Stage::Apart(self, chain));
+        }
+        let found = if self.plan.release == Release::Write {
+            let chain = self.cell.write_release(chain, self.raw, self.payload);
+            let ticket = chain.post();
+            self.unlock_posted();
+            match ticket.now(cx) {
+                Ok(Ok(())) => None,
+                Ok(Err(e)) => return Poll::Ready(Err(self.unlock_failed(e))),
+                Err(ticket) => return wait(Stage::Posted(Unlock::Write(ticket), self)),
+            }
+        } else {
+            let mut unlock = self.post_unlock(chain);
+            match Pin::new(&mut unlock).poll(cx) {
+                Poll::Ready(Ok(found)) => found,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(self.unlock_failed(e))),
+                Poll::Pending => return wait(Stage::Posted(unlock, self)),
+            }
+        };
+        self.unsettled = false;
+        if self.seat == Seat::Turn {
+            let mut step = self.v.local(LocalStep::Section);
+            if Pin::new(&mut step).poll(cx).is_pending() {
+                return wait(Stage::Leaving(step, self, found));
+            }
+        }
+        self.leave();
+        Poll::Ready(self.check_found(found))
+    }
+
+    async fn write_and_hand_over(mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
         if self.locks.options.flaws.handover_before_write_back {
-            return match self.hand_over() {
-                Ok(()) => Ok(chain.post().await?),
-                Err(mut guard) => guard.unlock_behind(chain).await,
-            };
+            if self.hand_over() {
+                return Ok(chain.post().await?);
+            }
+            return self.unlock_behind(chain).await;
         }
         //= docs/protocol/lock.md L4
         chain.post().await?;
@@ -147,84 +289,87 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// As [`Guard::write_back`].
     pub async fn release(mut self) -> Result<(), LockError> {
         let hand_over = self.will_hand_over().await;
-        self.taken.payload = self.staged;
+        self.payload = self.staged;
         if hand_over {
             return self.hand_over_or_unlock().await;
         }
-        self.unlock_behind(self.v.chain(self.place().node())).await
+        let chain = self.v.chain(self.id.node);
+        self.unlock_behind(chain).await
     }
 
+    #[inline]
     async fn will_hand_over(&self) -> bool {
-        let LocalTurn::Turn(turn) = &self.turn else {
+        if self.seat != Seat::Turn {
             return false;
-        };
-        self.v.local(LocalStep::Section).await;
-        turn.can_hand_over()
-    }
-
-    async fn hand_over_or_unlock(self) -> Result<(), LockError> {
-        self.v.local(LocalStep::Section).await;
-        match self.hand_over() {
-            Ok(()) => Ok(()),
-            // Whoever waited has gone.
-            Err(mut guard) => {
-                let chain = guard.v.chain(guard.place().node());
-                guard.unlock_behind(chain).await
-            }
         }
+        self.v.local(LocalStep::Section).await;
+        self.locks.can_hand_over(self.id)
     }
 
-    fn hand_over(mut self) -> Result<(), Self> {
+    async fn hand_over_or_unlock(mut self) -> Result<(), LockError> {
+        self.v.local(LocalStep::Section).await;
+        if self.hand_over() {
+            return Ok(());
+        }
+        // Whoever waited has gone.
+        let chain = self.v.chain(self.id.node);
+        self.unlock_behind(chain).await
+    }
+
+    /// `false`: there is nobody to hand it to, and this still holds it.
+    fn hand_over(&mut self) -> bool {
         let handed = Handed {
-            raw: self.taken.raw,
-            payload: self.taken.payload,
+            raw: self.raw,
+            payload: self.payload,
         };
-        match core::mem::replace(&mut self.turn, LocalTurn::None) {
-            LocalTurn::Turn(turn) => match turn.hand_over(handed) {
-                Ok(()) => {
-                    self.armed = false;
-                    Ok(())
-                }
-                Err(turn) => {
-                    self.turn = LocalTurn::Turn(turn);
-                    Err(self)
-                }
-            },
-            other => {
-                self.turn = other;
-                Err(self)
-            }
+        let given = self.seat == Seat::Turn && self.locks.hand_over(self.id, handed);
+        if given {
+            self.seat = Seat::None;
+            self.armed = false;
         }
+        given
+    }
+
+    /// Appends the unlock to `chain` and posts it.
+    fn post_unlock(&mut self, chain: Chain<'a, V, (), Open>) -> Unlock<'a, V> {
+        let (cell, raw, payload) = (self.cell, self.raw, self.payload);
+        let unlock = match self.plan.release {
+            Release::Write => Unlock::Write(cell.write_release(chain, raw, payload).post()),
+            by => Unlock::Atomic(cell.atomic_release(chain, raw, payload, by).post()),
+        };
+        self.unlock_posted();
+        unlock
     }
 
     /// Appends the unlock to `chain`, posts and awaits it.
-    async fn unlock_behind(&mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
-        let (cell, Taken { raw, payload }) = (self.target.cell, self.taken);
-        let answer = match self.target.plan.release {
-            Release::Write => {
-                let ticket = cell.write_release(chain, raw, payload).post();
-                self.unlock_posted();
-                ticket.await.map(|()| raw)
+    async fn unlock_behind(mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
+        let answer = self.post_unlock(chain).await;
+        match answer {
+            Ok(found) => {
+                self.unlock_done().await;
+                self.check_found(found)
             }
-            by => {
-                let ticket = cell.atomic_release(chain, raw, payload, by).post();
-                self.unlock_posted();
-                ticket.await.map(|old| cell.own(old))
-            }
-        };
-        let found = match answer {
-            Ok(found) => found,
-            Err(e) => {
-                self.unlock_failed(e.rest != Effect::Done || e.effect != Effect::Done);
-                return Err(e.into());
-            }
-        };
-        self.unlock_done().await;
-        self.check_found(found)
+            Err(e) => Err(self.unlock_failed(e)),
+        }
     }
 
-    pub(crate) fn check_found(&self, found: u64) -> Result<(), LockError> {
-        let held = self.taken.raw;
+    #[cold]
+    fn unlock_failed(&mut self, e: VerbError) -> LockError {
+        self.unlock_again(e.rest != Effect::Done || e.effect != Effect::Done);
+        e.into()
+    }
+
+    /// Whether the word that an atomic unlock found, if it was one, is the one that was held.
+    #[inline]
+    pub(crate) fn check_found(&self, found: Option<u64>) -> Result<(), LockError> {
+        match found {
+            Some(old) => self.check_word(self.cell.own(old)),
+            None => Ok(()),
+        }
+    }
+
+    fn check_word(&self, found: u64) -> Result<(), LockError> {
+        let held = self.raw;
         if found == held {
             return Ok(());
         }
@@ -236,64 +381,70 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     /// From here on a drop must not unlock again; it passes the turn on only.
+    #[inline]
     pub(crate) fn unlock_posted(&mut self) {
         self.armed = false;
-        self.note_unsettled();
+        // Whoever is next must see our unlock first, if it is not under our name.
+        self.unsettled = unsettled(self.cell, self.raw, self.v.client()).is_some();
     }
 
-    /// Whoever is next must see our unlock first, if it is not under our name.
-    fn note_unsettled(&mut self) {
-        if let LocalTurn::Turn(turn) = &mut self.turn {
-            turn.set_unsettled(unsettled(self.target.cell, self.taken.raw, self.v.client()));
-        }
-    }
-
-    pub(crate) fn unlock_failed(&mut self, again: bool) {
+    #[cold]
+    pub(crate) fn unlock_again(&mut self, again: bool) {
         if again {
-            self.target
-                .cell
-                .abandon(self.v, self.taken.raw, self.taken.payload);
+            self.cell.abandon(self.v, self.raw, self.payload);
         }
     }
 
     /// The unlock has completed: the turn goes on.
+    #[inline]
     pub(crate) async fn unlock_done(&mut self) {
-        if let LocalTurn::Turn(turn) = &mut self.turn {
-            turn.set_unsettled(None);
+        self.unsettled = false;
+        if self.seat == Seat::Turn {
             self.v.local(LocalStep::Section).await;
         }
-        self.turn = LocalTurn::None;
+        self.leave();
+    }
+
+    /// Passes the local turn on.
+    #[inline]
+    fn leave(&mut self) {
+        let seat = core::mem::replace(&mut self.seat, Seat::None);
+        if seat != Seat::None {
+            self.locks
+                .leave(self.id, seat, self.unsettled.then_some(self.raw));
+        }
     }
 
     // ---- for sets --------------------------------------------------------------------------------------------
 
     pub(crate) fn plan(&self) -> Plan {
-        self.target.plan
-    }
-
-    pub(crate) fn own(&self, word: u64) -> u64 {
-        self.target.cell.own(word)
+        self.plan
     }
 
     /// Appends the unlock, with the staged payload.
     pub(crate) fn append_unlock(&mut self, chain: Chain<'a, V, Many, Open>) -> Chain<'a, V, Many, Open> {
-        self.taken.payload = self.staged;
-        let Taken { raw, payload } = self.taken;
-        match self.target.plan.release {
-            Release::Write => self.target.cell.write_release(chain, raw, payload),
-            by => self.target.cell.atomic_release(chain, raw, payload, by),
+        self.payload = self.staged;
+        let (cell, raw, payload) = (self.cell, self.raw, self.payload);
+        match self.plan.release {
+            Release::Write => cell.write_release(chain, raw, payload),
+            by => cell.atomic_release(chain, raw, payload, by),
         }
+    }
+
+    /// Posts an unlock that nobody waits for.
+    #[cold]
+    fn abandon(&mut self) {
+        self.cell.abandon(self.v, self.raw, self.payload);
+        self.unlock_posted();
     }
 }
 
 impl<V: Verbs> Drop for Guard<'_, V> {
+    #[inline]
     fn drop(&mut self) {
         if self.armed {
-            self.armed = false;
-            self.target
-                .cell
-                .abandon(self.v, self.taken.raw, self.taken.payload);
-            self.note_unsettled();
+            self.abandon();
         }
+        self.leave();
     }
 }

@@ -42,6 +42,7 @@
 //! 256. A client that waits for a lock while it holds a larger one can deadlock: take sets.
 #![forbid(unsafe_code)]
 
+mod acquire;
 mod cell;
 mod error;
 mod global;
@@ -54,10 +55,11 @@ mod set;
 mod shard;
 mod word;
 
+pub use acquire::{Locked, Locking};
 pub use error::LockError;
 pub use global::{DEFAULT_LOCKS_PER_NODE, GlobalLockTable, LockId};
-pub use guard::Guard;
-pub use local::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, Turn};
+pub use guard::{Guard, Writing};
+pub use local::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, Orphan, Turn};
 pub use locks::Locks;
 pub use options::{
     DEFAULT_BUDGET, DEFAULT_HANDOVER_MAX, Local, LockFlaws, LockOptions, LockPlace, ReleaseBy,

@@ -32,6 +32,25 @@ pub struct Arrival {
     pub handed: Option<Handed>,
 }
 
+impl Arrival {
+    pub(crate) const FIRST: Self = Self {
+        waited: false,
+        handed: None,
+    };
+}
+
+/// What becomes of a lock that was handed over to a client that went away before it noticed.
+pub trait Orphan {
+    /// Unlocks it. The answer goes to the next as [`Turn::unsettled`].
+    fn left(self, handed: Handed) -> Option<u64>;
+}
+
+impl<F: FnOnce(Handed) -> Option<u64>> Orphan for F {
+    fn left(self, handed: Handed) -> Option<u64> {
+        self(handed)
+    }
+}
+
 /// This client holds that local lock already: waiting for it would never end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AlreadyHeld;
@@ -74,15 +93,35 @@ impl LocalLockTable {
     /// Queues for lock `id`. Nothing happens before the first poll. If the future is dropped when a handed-over
     /// lock has arrived unnoticed, `orphan` must unlock it; what it answers goes to the next as
     /// [`Turn::unsettled`].
-    pub fn acquire<O>(&self, id: LockId, client: ClientId, orphan: O) -> Acquire<'_, O>
-    where
-        O: FnOnce(Handed) -> Option<u64>,
-    {
+    pub fn acquire<O: Orphan>(&self, id: LockId, client: ClientId, orphan: O) -> Acquire<'_, O> {
         Acquire {
             table: self,
             id,
             client,
             stage: Stage::Start,
+            orphan: Some(orphan),
+        }
+    }
+
+    /// Takes lock `id` if it is free, else queues: [`LocalLockTable::queued`] is to follow.
+    #[inline]
+    pub(crate) fn enter(&self, id: LockId, client: ClientId, waker: &Waker) -> Entered {
+        self.shard(id).with(|s| s.enter(id, client, waker))
+    }
+
+    /// The wait of a client that has queued.
+    pub(crate) fn queued<O: Orphan>(
+        &self,
+        id: LockId,
+        client: ClientId,
+        waiter: u32,
+        orphan: O,
+    ) -> Acquire<'_, O> {
+        Acquire {
+            table: self,
+            id,
+            client,
+            stage: Stage::Queued(waiter),
             orphan: Some(orphan),
         }
     }
@@ -113,7 +152,21 @@ impl LocalLockTable {
 
     #[inline]
     fn pass(&self, id: LockId, unsettled: Option<u64>) {
-        wake(self.shard(id).with(|s| s.pass(id, unsettled)));
+        // Under loom a thread that unwinds must not enter a section: loom would abort instead of reporting.
+        if !(cfg!(dm_loom) && std::thread::panicking()) {
+            wake(self.shard(id).with(|s| s.pass(id, unsettled)));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn can_hand_over(&self, id: LockId) -> bool {
+        self.shard(id).with(|s| s.can_hand_over(id, self.handover_max))
+    }
+
+    /// The turn that somebody has who remembers it by its lock alone.
+    #[inline]
+    pub(crate) fn turn(&self, id: LockId, unsettled: Option<u64>) -> Turn<'_> {
+        Turn::new(self, id, unsettled)
     }
 }
 
@@ -171,9 +224,7 @@ impl<'t> Turn<'t> {
     /// Whether somebody waits and the bound on handovers is not reached. May be out of date at once.
     #[inline]
     pub fn can_hand_over(&self) -> bool {
-        self.table
-            .shard(self.id)
-            .with(|s| s.can_hand_over(self.id, self.table.handover_max))
+        self.table.can_hand_over(self.id)
     }
 
     /// Gives the turn and the remote lock to the longest waiting client.
@@ -198,14 +249,18 @@ impl<'t> Turn<'t> {
 
     /// Gives the turn to the next without the remote lock, as dropping does.
     pub fn pass(self) {}
+
+    /// Leaves it to be remembered by its lock: see [`LocalLockTable::turn`].
+    #[inline]
+    pub(crate) fn keep(mut self) {
+        self.given = true;
+    }
 }
 
 impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Under loom a thread that unwinds must not enter a section: loom would abort instead of reporting.
-        let unwinding = cfg!(dm_loom) && std::thread::panicking();
-        if !self.given && !unwinding {
+        if !self.given {
             self.table.pass(self.id, self.unsettled);
         }
     }
@@ -213,7 +268,7 @@ impl Drop for Turn<'_> {
 
 /// See [`LocalLockTable::acquire`].
 #[must_use = "nothing is queued for before the first poll"]
-pub struct Acquire<'t, O: FnOnce(Handed) -> Option<u64>> {
+pub struct Acquire<'t, O: Orphan> {
     table: &'t LocalLockTable,
     id: LockId,
     client: ClientId,
@@ -228,7 +283,7 @@ enum Stage {
     Over,
 }
 
-impl<O: FnOnce(Handed) -> Option<u64>> fmt::Debug for Acquire<'_, O> {
+impl<O: Orphan> fmt::Debug for Acquire<'_, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire")
             .field("id", &self.id)
@@ -238,53 +293,58 @@ impl<O: FnOnce(Handed) -> Option<u64>> fmt::Debug for Acquire<'_, O> {
 }
 
 // Nothing points into it: the queue knows it by a number.
-impl<O: FnOnce(Handed) -> Option<u64>> Unpin for Acquire<'_, O> {}
+impl<O: Orphan> Unpin for Acquire<'_, O> {}
 
-impl<'t, O: FnOnce(Handed) -> Option<u64>> Future for Acquire<'t, O> {
+impl<'t, O: Orphan> Future for Acquire<'t, O> {
     type Output = Result<(Turn<'t>, Arrival), AlreadyHeld>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let shard = this.table.shard(this.id);
-        let (unsettled, arrival) = match this.stage {
-            Stage::Start => match shard.with(|s| s.enter(this.id, this.client, cx.waker())) {
-                Entered::Turn(unsettled) => (
-                    unsettled,
-                    Arrival {
-                        waited: false,
-                        handed: None,
-                    },
-                ),
-                Entered::Queued(waiter) => {
-                    this.stage = Stage::Queued(waiter);
-                    return Poll::Pending;
-                }
-                Entered::AlreadyHeld => {
-                    this.stage = Stage::Over;
-                    return Poll::Ready(Err(AlreadyHeld));
-                }
-            },
-            Stage::Queued(waiter) => match shard.with(|s| s.poll(waiter, cx.waker())) {
-                Waited::Still(stale) => {
-                    drop(stale);
-                    return Poll::Pending;
-                }
-                Waited::Granted(g) => (
-                    g.unsettled,
-                    Arrival {
-                        waited: true,
-                        handed: g.handed,
-                    },
-                ),
-            },
-            Stage::Over => unreachable!("an acquisition is polled no more once it was ready"),
+        let Stage::Start = this.stage else {
+            return this.poll_again(cx);
         };
-        this.stage = Stage::Over;
-        Poll::Ready(Ok((Turn::new(this.table, this.id, unsettled), arrival)))
+        let shard = this.table.shard(this.id);
+        match shard.with(|s| s.enter(this.id, this.client, cx.waker())) {
+            Entered::Turn(unsettled) => {
+                this.stage = Stage::Over;
+                Poll::Ready(Ok((Turn::new(this.table, this.id, unsettled), Arrival::FIRST)))
+            }
+            Entered::Queued(waiter) => {
+                this.stage = Stage::Queued(waiter);
+                Poll::Pending
+            }
+            Entered::AlreadyHeld => {
+                this.stage = Stage::Over;
+                Poll::Ready(Err(AlreadyHeld))
+            }
+        }
     }
 }
 
-impl<O: FnOnce(Handed) -> Option<u64>> Drop for Acquire<'_, O> {
+impl<'t, O: Orphan> Acquire<'t, O> {
+    #[cold]
+    fn poll_again(&mut self, cx: &Context<'_>) -> Poll<Result<(Turn<'t>, Arrival), AlreadyHeld>> {
+        let Stage::Queued(waiter) = self.stage else {
+            unreachable!("an acquisition is polled no more once it was ready")
+        };
+        match self.table.shard(self.id).with(|s| s.poll(waiter, cx.waker())) {
+            Waited::Still(stale) => {
+                drop(stale);
+                Poll::Pending
+            }
+            Waited::Granted(grant) => {
+                self.stage = Stage::Over;
+                let arrival = Arrival {
+                    waited: true,
+                    handed: grant.handed,
+                };
+                Poll::Ready(Ok((Turn::new(self.table, self.id, grant.unsettled), arrival)))
+            }
+        }
+    }
+}
+
+impl<O: Orphan> Drop for Acquire<'_, O> {
     fn drop(&mut self) {
         let Stage::Queued(waiter) = self.stage else { return };
         if cfg!(dm_loom) && std::thread::panicking() {
@@ -294,7 +354,7 @@ impl<O: FnOnce(Handed) -> Option<u64>> Drop for Acquire<'_, O> {
         // Granted but unnoticed: the turn, and a lock that came with it, must go on.
         if let Some(grant) = shard.with(|s| s.cancel(self.id, waiter)) {
             let unsettled = match (grant.handed, self.orphan.take()) {
-                (Some(handed), Some(orphan)) => orphan(handed),
+                (Some(handed), Some(orphan)) => orphan.left(handed),
                 _ => grant.unsettled,
             };
             self.table.pass(self.id, unsettled);

@@ -83,13 +83,32 @@ impl Fingerprint for Words {
 /// A ticket that is served; dropping it serves the next.
 #[derive(Debug)]
 pub(crate) struct PackedTurn<'t> {
-    pub(crate) table: &'t PackedTickets,
-    pub(crate) id: LockId,
+    table: &'t PackedTickets,
+    id: LockId,
+    kept: bool,
+}
+
+impl<'t> PackedTurn<'t> {
+    /// The turn of whoever was served.
+    pub(crate) fn new(table: &'t PackedTickets, id: LockId) -> Self {
+        Self {
+            table,
+            id,
+            kept: false,
+        }
+    }
+
+    /// Leaves it to be remembered by its lock.
+    pub(crate) fn keep(mut self) {
+        self.kept = true;
+    }
 }
 
 impl Drop for PackedTurn<'_> {
     fn drop(&mut self) {
-        self.table.leave(self.id);
+        if !self.kept {
+            self.table.leave(self.id);
+        }
     }
 }
 

@@ -30,7 +30,7 @@ impl Locks {
         ids.dedup();
         let mut guards = SmallVec::new();
         for id in ids {
-            guards.push(self.take(v, self.target_of(v, id)?).await?);
+            guards.push(self.take(v, id).await?);
         }
         Ok(SetGuard {
             locks: self,
@@ -124,14 +124,14 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
                     for (i, guard) in self.guards[range].iter_mut().enumerate() {
                         let found = match guard.plan().release {
                             Release::Write => Ok(()),
-                            _ => guard.check_found(guard.own(answers.old(i as u16))),
+                            _ => guard.check_found(Some(answers.old(i as u16))),
                         };
                         outcome = outcome.and(found);
                         guard.unlock_done().await;
                     }
                 }
                 Err(e) => {
-                    self.guards[range].iter_mut().for_each(|g| g.unlock_failed(true));
+                    self.guards[range].iter_mut().for_each(|g| g.unlock_again(true));
                     outcome = outcome.and(Err(LockError::Verb(e.after_effect())));
                 }
             }

@@ -246,6 +246,7 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Env for Endpoint {
+    #[inline]
     fn client(&self) -> ClientId {
         self.client
     }
@@ -271,6 +272,7 @@ impl Env for Endpoint {
         streams[index].1.next()
     }
 
+    #[inline]
     fn meter(&self) -> &Meter {
         &self.meter
     }
@@ -290,6 +292,7 @@ impl Env for Endpoint {
 impl Verbs for Endpoint {
     type Lease = Lease;
 
+    #[inline]
     fn caps(&self, node: NodeId) -> Caps {
         self.world.node(node).map_or_else(Caps::default, |node| node.caps)
     }

@@ -38,7 +38,7 @@ pub struct Chain<'v, V: Verbs, S, P = Open> {
 }
 
 impl<'v, V: Verbs> Chain<'v, V, (), Open> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(v: &'v V, node: NodeId) -> Self {
         Chain {
             v,
@@ -90,7 +90,7 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
     }
 
     /// READ `len` bytes.
-    #[inline]
+    #[inline(always)]
     pub fn read(mut self, at: impl Into<Place>, len: u32) -> Chain<'v, V, S::Next, P>
     where
         S: Then<Bytes>,
@@ -100,7 +100,7 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
     }
 
     /// READ one aligned word.
-    #[inline]
+    #[inline(always)]
     pub fn word(mut self, at: impl Into<Place>) -> Chain<'v, V, S::Next, P>
     where
         S: Then<Old>,
@@ -110,7 +110,7 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
     }
 
     /// Rings the doorbell. From here on the chain takes effect, whoever polls.
-    #[inline]
+    #[inline(always)]
     pub fn post(mut self) -> Ticket<'v, V, S>
     where
         S: Outputs<'v, V>,
@@ -126,20 +126,20 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
 
 impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
     /// WRITE `bytes`; they are copied here. Appends no result, so a conditional WRITE keeps the type.
-    #[inline]
+    #[inline(always)]
     pub fn write(mut self, at: impl Into<Place>, bytes: &[u8]) -> Self {
         self.push(Op::Write { at: at.into(), bytes });
         self
     }
 
     /// WRITE one little-endian word.
-    #[inline]
+    #[inline(always)]
     pub fn write_word(self, at: impl Into<Place>, word: u64) -> Self {
         self.write(at, &word.to_le_bytes())
     }
 
     /// Compare-and-swap whose success matters: only READs may follow.
-    #[inline]
+    #[inline(always)]
     pub fn cas(mut self, at: impl Into<Place>, compare: u64, swap: u64) -> Chain<'v, V, S::Next, Gated>
     where
         S: Then<Old>,
@@ -153,7 +153,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
     }
 
     /// Masked compare-and-swap whose success matters: only READs may follow.
-    #[inline]
+    #[inline(always)]
     pub fn masked_cas(mut self, at: impl Into<Place>, masked: MaskedCas) -> Chain<'v, V, S::Next, Gated>
     where
         S: Then<Old>,
@@ -166,7 +166,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
     }
 
     /// Compare-and-swap on whose success nothing later in this chain depends.
-    #[inline]
+    #[inline(always)]
     pub fn free_cas(mut self, at: impl Into<Place>, compare: u64, swap: u64) -> Chain<'v, V, S::Next, Open>
     where
         S: Then<Old>,
@@ -180,7 +180,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
     }
 
     /// Masked compare-and-swap on whose success nothing later in this chain depends.
-    #[inline]
+    #[inline(always)]
     pub fn free_masked_cas(mut self, at: impl Into<Place>, masked: MaskedCas) -> Chain<'v, V, S::Next, Open>
     where
         S: Then<Old>,
@@ -193,7 +193,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
     }
 
     /// Fetch-and-add.
-    #[inline]
+    #[inline(always)]
     pub fn faa(mut self, at: impl Into<Place>, add: u64) -> Chain<'v, V, S::Next, Open>
     where
         S: Then<Old>,
@@ -204,6 +204,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
 }
 
 impl<V: Verbs, S, P> Drop for Chain<'_, V, S, P> {
+    #[inline]
     fn drop(&mut self) {
         // Never rung: the world forgets it, nothing was sent.
         if let Some(slot) = self.slot.take() {

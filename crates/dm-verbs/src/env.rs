@@ -177,8 +177,32 @@ pub struct Step<'e, E> {
 
 impl<E: Env> Future for Step<'_, E> {
     type Output = ();
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         this.env.poll_local(this.step, &mut this.state, cx)
+    }
+}
+
+/// A plain function of the task's context, to be awaited: it never waits itself.
+///
+/// For the usual way of an operation that need not wait: its variables stay where a function's are, and none outlives
+/// it in the future around it. It polls what it starts once, and hands on what was not ready.
+#[inline(always)]
+pub fn at_once<T>(run: impl FnOnce(&mut Context<'_>) -> T) -> impl Future<Output = T> {
+    AtOnce(Some(run))
+}
+
+struct AtOnce<F>(Option<F>);
+
+// The function is moved out before it runs.
+impl<F> Unpin for AtOnce<F> {}
+
+impl<T, F: FnOnce(&mut Context<'_>) -> T> Future for AtOnce<F> {
+    type Output = T;
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let run = self.0.take().expect("polled no more once it was ready");
+        Poll::Ready(run(cx))
     }
 }

@@ -71,6 +71,38 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
     }
 }
 
+impl<'v, V: Verbs, S: Outputs<'v, V>> Ticket<'v, V, S> {
+    /// The answer, if it is there; else the ticket again, which `cx` waits for now.
+    ///
+    /// # Errors
+    /// The ticket.
+    #[inline(always)]
+    pub fn now(mut self, cx: &mut Context<'_>) -> Result<Result<S::Out, VerbError>, Self> {
+        let State::Flying(slot) = &self.state else {
+            return match Pin::new(&mut self).poll(cx) {
+                Poll::Ready(answer) => Ok(answer),
+                Poll::Pending => Err(self),
+            };
+        };
+        let result = match self.v.poll_chain(slot, cx) {
+            Poll::Ready(result) => result,
+            Poll::Pending => return Err(self),
+        };
+        let v = self.v;
+        v.meter().waited(self.posted_at);
+        let State::Flying(slot) = core::mem::replace(&mut self.state, State::Taken) else {
+            unreachable!("matched above")
+        };
+        Ok(match result {
+            Ok(()) => Ok(S::collect(v, slot)),
+            Err(e) => {
+                v.close(slot);
+                Err(e)
+            }
+        })
+    }
+}
+
 impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
     type Output = Result<S::Out, VerbError>;
 

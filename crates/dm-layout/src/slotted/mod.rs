@@ -11,7 +11,7 @@ pub(crate) use self::geometry::KIND;
 pub use self::geometry::SlotGeometry;
 
 use crate::error::{CheckFailure, GeometryError, Reason};
-use crate::format::{Lookup, NodeFormat, Part, Place, Slot};
+use crate::format::{Judged, Lookup, NodeFormat, Part, Place, Slot};
 use crate::header::{Header, NodeInit};
 use crate::key::{KeyBytes, sealed};
 use crate::value::ValueRef;
@@ -173,6 +173,11 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         self.place_key(bytes, key)
     }
 
+    #[inline]
+    fn judge(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
+        self.judge_node(bytes, key, level)
+    }
+
     fn floor<'a>(&self, bytes: &'a [u8], key: &K) -> Result<Option<(Slot, K, ValueRef<'a>)>, CheckFailure> {
         self.floor_key(bytes, key)
     }
@@ -246,13 +251,7 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
     }
 
     fn evict(&self, image: &mut [u8], from: &K, part: Part) {
-        let part = self.range(part);
-        let slots = self.geometry.offsets().filter(|at| part.contains(at));
-        slots.for_each(|at| {
-            if image[at] != EMPTY && K::read_from(&image[at + 1..]) >= *from {
-                image[at] = EMPTY;
-            }
-        });
+        self.evict_entries(image, from, part);
     }
 
     fn seal_head(&self, image: &mut [u8], header: &Header<K>) {

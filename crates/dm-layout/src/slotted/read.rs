@@ -2,7 +2,7 @@
 
 use super::{EMPTY, PRESENT, Slotted};
 use crate::error::{CheckFailure, Reason};
-use crate::format::{Lookup, Place, Slot, Stale};
+use crate::format::{Judged, Lookup, Place, Slot, Stale, judge};
 use crate::header::{HAS_HIGH, Header, KIND_AT, LineLag, NodeState, PREFIX_BYTES, STATE_AT};
 use crate::header::{header_bytes, unpack_state};
 use crate::key::KeyBytes;
@@ -145,22 +145,29 @@ impl<K: KeyBytes> Slotted<K> {
                 return Ok(Some(Slot::at(at)));
             }
         }
-        // The worst line version so far, instead of a branch per line.
-        let mut worst = 0;
-        for (index, line) in rest.iter().enumerate() {
-            for nth in 0..LINE_PAYLOAD / STRIDE {
-                let at = 1 + nth * STRIDE;
-                if Self::holds(&line[at..], probe) {
-                    let start = (first_line + index) * LINE_BYTES;
-                    return match cut.accepts(line) {
-                        true => Ok(Some(Slot::at(start + at))),
-                        false => Err(CheckFailure::node_torn(start)),
-                    };
+        // Bits in which some line's version differs, instead of a branch per line.
+        let mut differ = 0;
+        // What is found is named behind the loop, which then counts nothing else.
+        let found = 'lines: {
+            for (index, line) in rest.iter().enumerate() {
+                for nth in 0..LINE_PAYLOAD / STRIDE {
+                    let at = 1 + nth * STRIDE;
+                    if Self::holds(&line[at..], probe) {
+                        break 'lines Some((first_line + index, at));
+                    }
                 }
+                differ |= line[0] ^ cut.from;
             }
-            worst = cut.distance(line).max(worst);
+            None
+        };
+        if let Some((line, at)) = found {
+            let start = line * LINE_BYTES;
+            return match cut.accepts(&lines[line]) {
+                true => Ok(Some(Slot::at(start + at))),
+                false => Err(CheckFailure::node_torn(start)),
+            };
         }
-        if worst > cut.more || first_line > 1 {
+        if differ & cut.mask != 0 || first_line > 1 {
             Self::whole(lines, cut)?;
         }
         Ok(None)
@@ -200,19 +207,53 @@ impl<K: KeyBytes> Slotted<K> {
             .find(|slot| Self::holds(&bytes[slot.offset()..], probe))
     }
 
+    /// As [`lookup_node`](Self::lookup_node), for a writer.
+    #[inline]
+    pub(super) fn judge_node(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
+        let lines = self.lines(bytes)?;
+        let head = &lines[0];
+        let at_rest = match unpack_state(head[STATE_AT]) {
+            Some((NodeState::Live, LineLag::Equal, false)) => true,
+            Some((NodeState::Live, LineLag::Equal, true)) => *key < K::read_from(&head[PREFIX_BYTES..]),
+            _ => false,
+        };
+        if at_rest && head[KIND_AT] == super::KIND && head[2] == level {
+            let hit = self.hit(bytes, lines, key, self.cut(head, LineLag::Equal))?;
+            if let Some(slot) = hit {
+                return Ok(Judged::Here(Place::Present(slot)));
+            }
+            if *key >= self.geometry.place.low.read::<K>(bytes) {
+                return Ok(Judged::Here(self.room(bytes, lines)));
+            }
+        }
+        self.judge_rest(bytes, key, level)
+    }
+
+    /// What is not the usual.
+    #[cold]
+    fn judge_rest(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
+        judge(self, bytes, key, level)
+    }
+
     /// The image was accepted: any line version will do.
     pub(super) fn place_key(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
         let lines = self.lines(bytes)?;
         if let Some(slot) = self.hit(bytes, lines, key, Cut::ANY)? {
             return Ok(Place::Present(slot));
         }
+        Ok(self.room(bytes, lines))
+    }
+
+    /// Room for an absent key.
+    #[inline(always)]
+    fn room(&self, bytes: &[u8], lines: &[Line]) -> Place {
         let free = match self.geometry.entry_bytes {
             17 => self.free::<17>(lines),
             25 => self.free::<25>(lines),
             41 => self.free::<41>(lines),
             _ => self.geometry.offsets().find(|at| bytes[*at] == EMPTY),
         };
-        Ok(free.map_or(Place::Full, |at| Place::Free(Slot::at(at))))
+        free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))
     }
 
     /// The first slot without an entry.
@@ -224,19 +265,21 @@ impl<K: KeyBytes> Slotted<K> {
         if head.is_some() {
             return head;
         }
-        let first_line = self.geometry.first_line;
-        for (index, line) in lines[first_line..].iter().enumerate() {
-            for nth in 0..LINE_PAYLOAD / STRIDE {
-                let at = 1 + nth * STRIDE;
-                if line[at] == EMPTY {
-                    // A node of fewer entries than would fit ends within a line.
-                    let number = self.geometry.head_slots + index * (LINE_PAYLOAD / STRIDE) + nth;
-                    let free = (first_line + index) * LINE_BYTES + at;
-                    return (number < self.geometry.capacity).then_some(free);
-                }
+        let starts = || (0..LINE_PAYLOAD / STRIDE).map(|nth| 1 + nth * STRIDE);
+        // A line's slots at once: those before the first free one are full.
+        let has_room = |line: &Line| starts().fold(0xff, |all, at| all & line[at]) == EMPTY;
+        let mut from = self.geometry.first_line;
+        loop {
+            let line = from + lines[from..].iter().position(has_room)?;
+            if let Some((nth, at)) = starts().enumerate().find(|(_, at)| lines[line][*at] == EMPTY) {
+                // A node of fewer entries than would fit ends within a line.
+                let full = (line - self.geometry.first_line) * (LINE_PAYLOAD / STRIDE);
+                let number = self.geometry.head_slots + full + nth;
+                return (number < self.geometry.capacity).then_some(line * LINE_BYTES + at);
             }
+            // Presence bytes that are none.
+            from = line + 1;
         }
-        None
     }
 
     /// Shows every entry of an accepted image.

@@ -2,8 +2,9 @@
 
 use core::ops::Range;
 
-use super::{PRESENT, Slotted};
-use crate::format::Slot;
+use super::{EMPTY, PRESENT, Slotted};
+use crate::format::{NodeFormat, Part, Slot};
+use crate::header::header_bytes;
 use crate::key::KeyBytes;
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
@@ -76,6 +77,46 @@ impl<K: KeyBytes> Slotted<K> {
         let tail = self.geometry.entry_bytes - (self.geometry.entry_lines - 1) * LINE_PAYLOAD;
         let last = first + self.geometry.entry_lines - 1;
         first * LINE_BYTES..last * LINE_BYTES + 1 + tail
+    }
+
+    /// Removes the entries of `part` from `from` on.
+    pub(super) fn evict_entries(&self, image: &mut [u8], from: &K, part: Part) {
+        match self.geometry.entry_bytes {
+            17 => self.evict_in_line::<17>(image, from, part),
+            25 => self.evict_in_line::<25>(image, from, part),
+            41 => self.evict_in_line::<41>(image, from, part),
+            _ => {
+                let range = self.range(part);
+                for at in self.geometry.offsets().filter(|at| range.contains(at)) {
+                    Self::evict_entry(&mut image[at..], from);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn evict_in_line<const STRIDE: usize>(&self, image: &mut [u8], from: &K, part: Part) {
+        let lines = image.as_chunks_mut::<LINE_BYTES>().0;
+        if part == Part::Head {
+            for index in 0..self.geometry.head_slots {
+                Self::evict_entry(&mut lines[0][header_bytes(K::LEN) + index * STRIDE..], from);
+            }
+            return;
+        }
+        let mut left = self.geometry.capacity - self.geometry.head_slots;
+        for line in lines.iter_mut().skip(self.geometry.first_line) {
+            for nth in 0..(LINE_PAYLOAD / STRIDE).min(left) {
+                Self::evict_entry(&mut line[1 + nth * STRIDE..], from);
+                left -= 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn evict_entry(entry: &mut [u8], from: &K) {
+        if entry[0] != EMPTY && K::read_from(&entry[1..]) >= *from {
+            entry[0] = EMPTY;
+        }
     }
 
     /// Sets the node version of every line but the header's; entry versions stay.
