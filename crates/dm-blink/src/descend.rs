@@ -1,6 +1,6 @@
 //! The way down.
 
-use dm_index::{IndexError, KeyBytes, Located, NodeCopy, NodeStore};
+use dm_index::{Hops, IndexError, KeyBytes, Located, NodeCopy, NodeStore};
 use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
 
 use crate::blink::{Blink, Proof};
@@ -67,6 +67,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         S: NodeStore<V, K>,
     {
         let mut retry = v.retry(self.options.attempts);
+        let mut hops = Hops::default();
         'restart: loop {
             let Some(mut step) = self.entrance(v, key, level).await? else {
                 return Ok(None);
@@ -88,7 +89,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                         level: copy.level,
                         proof: Proof::Read,
                     };
-                    retry.again(step.at, Why::Stale).await?;
+                    retry.again_wiser(step.at, Why::Stale).await?;
                     continue;
                 }
                 if !alive || *key < copy.fences.low || copy.level != step.level {
@@ -101,6 +102,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                         return Err(no_sibling(copy.at));
                     }
                     self.blame(v, step.proof).await;
+                    hops.step(&mut retry, copy.sibling).await?;
                     step = Step {
                         at: copy.sibling,
                         level: copy.level,

@@ -1,6 +1,6 @@
 //! The way up: separators of split nodes, new roots, bulk building.
 
-use dm_index::{Answer, FenceKeys, IndexError, KeyBytes, NodeCopy, NodeStore, Split, Stale, Write};
+use dm_index::{Answer, FenceKeys, Hops, IndexError, KeyBytes, NodeCopy, NodeStore, Split, Stale, Write};
 use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
 
 use crate::blink::Blink;
@@ -20,6 +20,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let level = split.level + 1;
         let child = split.right.raw().to_le_bytes();
         let mut retry = v.retry(self.options.attempts);
+        let mut hops = Hops::default();
         let mut copy = NodeCopy::new();
         let Some(mut parent) = self.parent(v, split, &mut copy).await? else {
             return Ok(None);
@@ -42,7 +43,10 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     let _admitted_or_not = self.admit(&copy);
                     return Ok(Some(next));
                 }
-                Answer::Stale(Stale::Right(right)) => parent = right,
+                Answer::Stale(Stale::Right(right)) => {
+                    hops.step(&mut retry, right).await?;
+                    parent = right;
+                }
                 Answer::Stale(Stale::Elsewhere) => {
                     v.local(LocalStep::Section).await;
                     if let Some(hit) = self.cache.lookup_at(level, &split.separator) {
@@ -205,7 +209,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let _unmetered = v.meter().housekeeping();
         let Some(Root {
             at: mut first,
-            level: 1..,
+            level: mut level @ 1..,
         }) = self.root(v).await?
         else {
             return Ok(0);
@@ -216,11 +220,15 @@ impl<K: KeyBytes, S> Blink<K, S> {
             // `first` is the leftmost node of its level.
             let mut at = first;
             let mut down = RemotePtr::NULL;
+            let mut last = None;
             loop {
                 let alive = self.nodes.copy(v, at, &mut copy).await?;
-                if !alive || copy.level == 0 {
+                // Down and to the right at every step: corrupt pointers end it.
+                let onwards = copy.level == level && last.is_none_or(|low| low < copy.fences.low);
+                if !alive || !onwards {
                     return Ok(nodes);
                 }
+                last = Some(copy.fences.low);
                 if down.is_null() {
                     down = copy.child(0).unwrap_or(RemotePtr::NULL);
                 }
@@ -231,10 +239,11 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 }
                 at = copy.sibling;
             }
-            if down.is_null() || copy.level == 1 {
+            if down.is_null() || level == 1 {
                 return Ok(nodes);
             }
             first = down;
+            level -= 1;
         }
     }
 }

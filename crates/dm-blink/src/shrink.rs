@@ -1,6 +1,6 @@
 //! Merging upwards, and lowering the root.
 
-use dm_index::{Answer, Applied, IndexError, KeyBytes, Merge, NodeCopy, NodeStore, Stale, Write};
+use dm_index::{Answer, Applied, Hops, IndexError, KeyBytes, Merge, NodeCopy, NodeStore, Stale, Write};
 use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
 
 use crate::blink::Blink;
@@ -70,6 +70,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut at = parent.at;
         let (child, left) = (dead.raw().to_le_bytes(), left.raw().to_le_bytes());
         let mut retry = v.retry(self.options.attempts);
+        let mut hops = Hops::default();
         loop {
             // Exactly this pointer: the left node may have been split again at the same key.
             // And where the parent was split just there, the separator is its low fence: the left node takes its place.
@@ -82,6 +83,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 Answer::Done(applied) | Answer::Split(applied, _) => (applied, false),
                 Answer::Sparse(applied) => (applied, true),
                 Answer::Stale(Stale::Right(right)) => {
+                    hops.step(&mut retry, right).await?;
                     at = right;
                     continue;
                 }

@@ -7,14 +7,11 @@ use dm_layout::{FenceKeys, KeyBytes};
 use dm_verbs::{Env, Nanos, RemotePtr, Verbs, Why};
 
 use crate::{
-    Answer, Applied, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex, Scan, Stale, Write,
+    Answer, Applied, Hops, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex, Scan, Stale, Write,
 };
 
 /// Leaves that a scan reads at once.
 pub const SCAN_BATCH: usize = 32;
-
-/// So many steps to the right in a row are an attempt: a chain of splits whose parents don't know yet is shorter.
-const HOPS_FREE: u32 = 64;
 
 /// Published flaws of the operation text, off by default. For study: each has its counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -122,6 +119,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
 
     /// Finds `key`'s leaf in an index that was empty a moment ago, planting the first one.
     async fn planted(&self, key: &K) -> Result<Located<I::Proof>, IndexError> {
+        let mut retry = self.v.retry(self.options.attempts);
         loop {
             let leaf = self.leaves.create(self.v, 0, FenceKeys::ALL, &[]).await?;
             if !self.inner.plant(self.v, leaf).await? {
@@ -136,6 +134,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             if let Some(located) = self.inner.locate(self.v, key).await? {
                 return Ok(located);
             }
+            retry.again_wiser(leaf, Why::Raced).await?;
         }
     }
 
@@ -147,7 +146,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         let _begun = self.v.operation()?;
         self.options.cpu.charge(self.v).await;
         let mut retry = self.v.retry(self.options.attempts);
-        let mut hops = 0;
+        let mut hops = Hops::default();
         // Here and not in `planted`: the usual way has one layer of async less.
         let mut located = match self.inner.locate(self.v, key).await? {
             Some(located) => located,
@@ -185,16 +184,12 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         located: Located<I::Proof>,
         stale: Stale,
         retry: &mut dm_verbs::Retry<'_, V>,
-        hops: &mut u32,
+        hops: &mut Hops,
     ) -> Result<Located<I::Proof>, IndexError> {
         self.inner.stale(self.v, located.proof);
         match stale {
             Stale::Right(right) => {
-                // Two nodes may point at each other for good, if a merge of them failed.
-                *hops += 1;
-                if hops.is_multiple_of(HOPS_FREE) {
-                    retry.again(right, Why::Stale).await?;
-                }
+                hops.step(retry, right).await?;
                 Ok(Located {
                     leaf: right,
                     proof: located.proof,
@@ -327,7 +322,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
             return Ok(false);
         };
         let mut retry = self.v.retry(self.options.attempts);
-        let mut hops = 0;
+        let mut hops = Hops::default();
         loop {
             match self.leaves.get(self.v, located.leaf, 0, key, value).await? {
                 Answer::Done(found) | Answer::Split(found, _) | Answer::Sparse(found) => return Ok(found),

@@ -26,12 +26,14 @@
 
 mod composed;
 mod error;
+mod hops;
 mod joint;
 mod range_index;
 mod scan;
 
 pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH};
 pub use error::IndexError;
+pub use hops::{HOPS_FREE, Hops};
 pub use joint::{Answer, Inner, Located, Merge, NodeCopy, NodeStore, Split, Stale, Write};
 pub use range_index::{Applied, RangeIndex};
 pub use scan::Scan;

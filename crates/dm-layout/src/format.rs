@@ -99,8 +99,9 @@ pub enum SplitBias {
     /// Half of the entries to each side.
     #[default]
     Median,
-    /// If the new key is above all present ones, it alone goes right, and ascending inserts fill nodes wholly;
-    /// otherwise as [`Median`](Self::Median).
+    /// If the new key is above all present ones in the last node of its level, it alone goes right, and ascending
+    /// inserts fill nodes wholly; otherwise as [`Median`](Self::Median). (Elsewhere one node could so be split at every
+    /// insert, and its version wrap within a READ.)
     Ascending,
 }
 
@@ -334,6 +335,31 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         entries: impl IntoIterator<Item = (K, ValueRef<'v>)>,
     );
 
+    /// Overwrites `image` with a new node of those entries of the accepted `from` that lie inside its fences, and `new`.
+    ///
+    /// # Errors
+    /// As [`entry`](Self::entry); [`Reason::Order`] if those are more than fit, some key being there twice.
+    fn build_from(
+        &self,
+        image: &mut [u8],
+        init: &NodeInit<K>,
+        from: &[u8],
+        new: Option<(K, ValueRef<'_>)>,
+    ) -> Result<(), CheckFailure> {
+        let mut entries = Vec::with_capacity(self.capacity() + 1);
+        self.visit(from, |key, value| {
+            if init.fences.contains(&key) {
+                entries.push((key, value));
+            }
+        })?;
+        entries.extend(new);
+        if entries.len() > self.capacity() {
+            return Err(CheckFailure::corrupt(0, Reason::Order));
+        }
+        self.build(image, init, entries);
+        Ok(())
+    }
+
     /// Puts a new entry into the slot that [`place`](Self::place) called free.
     fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize>;
 
@@ -396,14 +422,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         }
         // The middle key and no order: nodes keep none, or make their own.
         let separator = new_last.unwrap_or_else(|| *keys.select_nth_unstable(half).1);
-        let mut upper = Vec::with_capacity(keys.len());
-        self.visit(left, |key, value| {
-            if key >= separator && header.fences.contains(&key) {
-                upper.push((key, value));
-            }
-        })?;
-        upper.extend(request.new.filter(|(key, _)| *key >= separator));
-        if upper.len() == keys.len() {
+        if separator == header.fences.low {
             // Nothing is below the middle: keys that are there twice.
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
@@ -416,7 +435,8 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
             fences: FenceKeys::new(separator, header.fences.high),
             sibling: header.sibling,
         };
-        self.build(right, &init, upper);
+        let new_right = request.new.filter(|(key, _)| *key >= separator);
+        self.build_from(right, &init, left, new_right)?;
         Ok(Some(SplitPlan {
             separator,
             right_address: request.right_address,

@@ -25,8 +25,8 @@ struct Opening<'v, V: Verbs> {
     v: &'v V,
     at: RemotePtr,
     head: Vec<u8>,
-    /// The word that holds the state, as it was born and live, in formats that have one.
-    word: Option<Flip>,
+    /// The word that holds the state, as it was born and live.
+    flip: Flip,
     armed: bool,
 }
 
@@ -55,21 +55,16 @@ impl<'v, V: Verbs> Opening<'v, V> {
     /// finished the split in our place, and after writes to the live node. So it must do nothing then.
     async fn land(&self) -> Result<(), VerbError> {
         //= docs/protocol/sherman.md S17
-        match self.word {
-            Some(Flip { at, from, to }) => self.v.cas(at, from, to).await.map(drop),
-            None => self.v.write(self.at, &self.head).await,
-        }
+        let Flip { at, from, to } = self.flip;
+        self.v.cas(at, from, to).await.map(drop)
     }
 }
 
 impl<V: Verbs> Drop for Opening<'_, V> {
     fn drop(&mut self) {
         if self.armed {
-            match self.word {
-                Some(Flip { at, from, to }) => self.v.cas(at, from, to).detach(),
-                // Nobody else finishes a split of such a format.
-                None => self.v.write(self.at, &self.head).detach(),
-            }
+            let Flip { at, from, to } = self.flip;
+            self.v.cas(at, from, to).detach();
         }
     }
 }
@@ -128,12 +123,14 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 return Err(failure(at, e));
             }
         };
+        let bad = |e| failure(right_at, e);
         let word = self.format.state_word();
         let born = state_word(&right, word);
-        // Published splits know no node in the making: the right one is live at once (T-S4).
-        let born_live = self.options.flaws.parent_before_left;
+        // Written whole, the left node links it and is rid of the moved entries in one step: nothing is in the making.
+        // Published splits know no such state at all (T-S4).
+        let born_live = word.is_none() || self.options.flaws.parent_before_left;
         if born_live {
-            self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
+            self.format.open(&mut right).map_err(bad)?;
         }
         let written = v.write(right_at, &right);
         if self.options.flaws.right_unawaited {
@@ -141,14 +138,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         } else {
             written.await?;
         }
-        let head = self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
-        let opening = Opening {
+        let head = self.format.open(&mut right).map_err(bad)?;
+        let flip = Flip::between(right_at, word, born, &right).filter(|_| !born_live);
+        let opening = flip.map(|flip| Opening {
             v,
             at: right_at.add(head.start as u64),
             head: right[head].to_vec(),
-            word: Flip::between(right_at, word, born, &right),
+            flip,
             armed: false,
-        };
+        });
         self.switch(v, guard, at, &mut left, &plan, opening).await?;
         v.meter().note(Event::Split);
         if let Some(after) = after {
@@ -170,7 +168,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         at: RemotePtr,
         left: &mut [u8],
         plan: &SplitPlan<'_, K>,
-        mut opening: Opening<'a, V>,
+        mut opening: Option<Opening<'a, V>>,
     ) -> Result<(), IndexError> {
         let right_at = RemotePtr::from_raw(plan.right_address);
         let bad = |e| failure(at, e);
@@ -185,18 +183,22 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             let rest = self.format.clear_split(left, plan).map_err(bad)?;
             chain = chain.write(at.add(rest.start as u64), &left[rest]);
         }
-        if self.options.flaws.parent_before_left {
-            // It is live already.
-        } else if opening.at.node() == at.node() {
-            // In the one chain: posted with the link, or not at all.
-            chain = chain.write(opening.at, &opening.head);
-        } else {
-            opening.armed = true;
-            chain.await?;
-            // The link is there, and the new entry with it if it went right.
-            opening.land().await.map_err(VerbError::after_effect)?;
-            opening.armed = false;
-            chain = v.chain(at.node());
+        let mut apart = false;
+        match &mut opening {
+            None => {}
+            Some(opening) if opening.at.node() == at.node() => {
+                // In the one chain: posted with the link, or not at all.
+                chain = chain.write(opening.at, &opening.head);
+            }
+            Some(opening) => {
+                apart = true;
+                opening.armed = true;
+                chain.await?;
+                // The link is there, and the new entry with it if it went right.
+                opening.land().await.map_err(VerbError::after_effect)?;
+                opening.armed = false;
+                chain = v.chain(at.node());
+            }
         }
         if !self.format.range(Part::Rest).is_empty() {
             let head = self.format.finish_split(left).map_err(bad)?;
@@ -209,9 +211,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             return Ok(());
         }
         let written = guard.write_back(chain).await.map_err(lock_error);
-        match opening.at.node() == at.node() {
-            true => written,
-            false => written.map_err(|e| e.after_effect(right_at)),
+        match apart {
+            false => written,
+            true => written.map_err(|e| e.after_effect(right_at)),
         }
     }
 
@@ -245,6 +247,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             match Flip::between(right_at, word, before, &right) {
                 // Who gave up may have posted the same: then this finds it done, or that does.
                 Some(Flip { at, from, to }) => drop(v.cas(at, from, to).await?),
+                // Such a format shows no split under way.
                 None => v.write(right_at.add(head.start as u64), &right[head]).await?,
             }
         }

@@ -72,9 +72,9 @@ enum Stage<'a, V: Verbs> {
     /// To its turn.
     Turn(Turn<'a>),
     /// To a chain that is in flight. The chain first: what undoes it must be posted before the turn goes on.
-    Posted(Attempt<'a, V, (Old, Bytes)>, Retry<'a, V>, Turn<'a>),
-    /// To an answer: others hold the lock, or the guess of a plain CAS was wrong.
-    Answered(u64, Retry<'a, V>, Turn<'a>),
+    Posted(Attempt<'a, V, (Old, Bytes)>, u64, Retry<'a, V>, Turn<'a>),
+    /// To an answer: others hold the lock, or the guess of a plain CAS (the second word) was wrong.
+    Answered(u64, u64, Retry<'a, V>, Turn<'a>),
 }
 
 impl<V: Verbs> fmt::Debug for Locking<'_, V> {
@@ -152,12 +152,13 @@ impl Locks {
             Entered::AlreadyHeld => return Poll::Ready(Err(self.already_held(id))),
         }
         // Our turn from here on: each way out keeps it or passes it on.
+        let guess = self.guess(&target);
         let retry = v.retry(self.options.budget);
-        let (ticket, how) = self.post_with_read(v, &target, 0, read);
+        let (ticket, how) = self.post_with_read(v, &target, guess, read);
         match ticket.now(cx) {
-            Ok(Ok((old, lease))) => match self.taken(v, &target, old, 0) {
+            Ok(Ok((old, lease))) => match self.taken(v, &target, old, guess) {
                 Some(raw) => Poll::Ready(Ok((Guard::new(self, v, target, Seat::Turn, raw), lease))),
-                None => wait(Stage::Answered(old, retry, table.turn(id, None))),
+                None => wait(Stage::Answered(old, guess, retry, table.turn(id, None))),
             },
             Ok(Err(e)) => {
                 let turn = table.turn(id, None);
@@ -167,8 +168,18 @@ impl Locks {
             }
             Err(ticket) => {
                 let attempt = Attempt::new(v, ticket, target.cell, how);
-                wait(Stage::Posted(attempt, retry, table.turn(id, None)))
+                wait(Stage::Posted(attempt, guess, retry, table.turn(id, None)))
             }
+        }
+    }
+
+    /// What the whole word of a free lock probably is, where that must be known.
+    #[inline]
+    fn guess(&self, target: &Target) -> u64 {
+        // Remembered within local turns, as what else the clients of a compute node share.
+        match self.local() {
+            LocalTable::Queue(_) | LocalTable::Spin(_) if !target.plan.masked => self.hints.guess(target.id),
+            _ => 0,
         }
     }
 
@@ -267,12 +278,12 @@ impl<'a, V: Verbs> Locking<'a, V> {
         let Target { cell, plan, .. } = target;
         let (mut posted, mut answered, mut known) = (None, None, None);
         let turn = match stage {
-            Stage::Posted(attempt, retry, turn) => {
-                (posted, known) = (Some(attempt), Some(retry));
+            Stage::Posted(attempt, guess, retry, turn) => {
+                (posted, known) = (Some(attempt), Some((guess, retry)));
                 LocalTurn::Turn(turn)
             }
-            Stage::Answered(old, retry, turn) => {
-                (answered, known) = (Some(old), Some(retry));
+            Stage::Answered(old, guess, retry, turn) => {
+                (answered, known) = (Some(old), Some((guess, retry)));
                 LocalTurn::Turn(turn)
             }
             stage => match locks.local_turn(v, target, stage).await? {
@@ -280,10 +291,11 @@ impl<'a, V: Verbs> Locking<'a, V> {
                 Arrived::Locked(guard) => return guard.with_read(read).await,
             },
         };
-        let mut retry = known.unwrap_or_else(|| v.retry(locks.options.budget));
+        let (guess, mut retry) =
+            known.unwrap_or_else(|| (locks.guess(&target), v.retry(locks.options.budget)));
         // Without masked atomics: plain CASes of the whole word, each expecting what the one before it saw. A new
         // attempt starts from the same guess: what the last one saw may not survive it (`Retry`'s promise).
-        let (mut expect, mut raced) = (0, 0);
+        let (mut expect, mut raced) = (guess, 0);
         loop {
             let (old, lease) = match (answered.take(), read.filter(|_| plan.read_in_order)) {
                 (Some(old), _) => (old, None),
@@ -308,7 +320,7 @@ impl<'a, V: Verbs> Locking<'a, V> {
             drop(lease);
             let word = cell.word(old);
             if word.locked {
-                (expect, raced) = (0, 0);
+                (expect, raced) = (guess, 0);
                 let word = word.pack();
                 retry.again(cell.place, Why::LockHeld { word }).await?;
                 continue;

@@ -117,11 +117,16 @@ impl Cell {
 
     /// The bits that its holder leaves behind.
     #[inline]
-    fn released(self, raw: u64, payload: u32) -> u64 {
+    pub(crate) fn released(self, raw: u64, payload: u32) -> u64 {
         match self.kind {
             Kind::Word => LockWord::unpack(raw).released(payload).pack(),
             Kind::Lane { .. } => 0,
         }
+    }
+
+    /// What a release by FAA adds.
+    pub(crate) fn difference(self, raw: u64, payload: u32) -> u64 {
+        self.released(raw, payload).wrapping_sub(raw)
     }
 
     /// Appends the release of a lock held as `raw` by WRITE.
@@ -152,7 +157,7 @@ impl Cell {
     {
         let released = self.released(raw, payload);
         match (release, self.kind) {
-            (Release::Faa, _) => chain.faa(self.place, released.wrapping_sub(raw)),
+            (Release::Faa, _) => chain.faa(self.place, self.difference(raw, payload)),
             (_, Kind::Word) => chain.free_cas(self.place, raw, released),
             (_, Kind::Lane { .. }) => chain.free_masked_cas(self.place, self.lane_cas(raw, released)),
         }

@@ -101,6 +101,7 @@ impl<V: Verbs> Writing<'_, V> {
             }
             Stage::Leaving(step, mut guard, found) => {
                 step.await;
+                guard.note();
                 guard.leave();
                 return guard.check_found(found);
             }
@@ -265,6 +266,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
                 return wait(Stage::Leaving(step, self, found));
             }
         }
+        self.note();
         self.leave();
         Poll::Ready(self.check_found(found))
     }
@@ -363,21 +365,25 @@ impl<'a, V: Verbs> Guard<'a, V> {
     #[inline]
     pub(crate) fn check_found(&self, found: Option<u64>) -> Result<(), LockError> {
         match found {
-            Some(old) => self.check_word(self.cell.own(old)),
-            None => Ok(()),
+            Some(old) if self.cell.own(old) != self.raw => Err(self.lost(old)),
+            _ => Ok(()),
         }
     }
 
-    fn check_word(&self, found: u64) -> Result<(), LockError> {
-        let held = self.raw;
-        if found == held {
-            return Ok(());
+    /// The word, whole, was not as it was held.
+    #[cold]
+    fn lost(&self, word: u64) -> LockError {
+        if self.plan.release == Release::Faa {
+            //= docs/protocol/lock.md L5
+            // Adding knows no condition: what it made of another's word is undone, unless that changed again.
+            let added = self.cell.difference(self.raw, self.payload);
+            self.v.cas(self.place(), word.wrapping_add(added), word).detach();
         }
-        Err(LockError::Lost {
+        LockError::Lost {
             place: self.place(),
-            held,
-            found,
-        })
+            held: self.raw,
+            found: self.cell.own(word),
+        }
     }
 
     /// From here on a drop must not unlock again; it passes the turn on only.
@@ -402,7 +408,17 @@ impl<'a, V: Verbs> Guard<'a, V> {
         if self.seat == Seat::Turn {
             self.v.local(LocalStep::Section).await;
         }
+        self.note();
         self.leave();
+    }
+
+    /// What the word was left as, for whoever must guess it next; while the turn is this client's.
+    #[inline]
+    fn note(&self) {
+        if !self.plan.masked && self.seat == Seat::Turn {
+            let left = self.cell.released(self.raw, self.payload);
+            self.locks.hints.note(self.id, left);
+        }
     }
 
     /// Passes the local turn on.

@@ -47,6 +47,7 @@ mod cell;
 mod error;
 mod global;
 mod guard;
+mod hints;
 mod local;
 mod locks;
 mod options;

@@ -2,12 +2,13 @@
 
 use core::task::Poll;
 
-use dm_sync::Fingerprint;
+use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{Capability, ClientId, Place, RemotePtr, Verbs, at_once};
 
 use crate::acquire::Locking;
 use crate::cell::{Cell, Kind, Plan};
 use crate::guard::Guard;
+use crate::hints::Hints;
 use crate::local::{Handed, LocalLockTable};
 use crate::packed::{PackedTickets, PackedTurn};
 use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockFlaws, LockId, LockOptions};
@@ -20,6 +21,7 @@ pub struct Locks {
     pub(crate) options: LockOptions,
     table: GlobalLockTable,
     local: LocalTable,
+    pub(crate) hints: Hints,
 }
 
 #[derive(Debug)]
@@ -68,6 +70,7 @@ impl Locks {
             options,
             table,
             local,
+            hints: Hints::default(),
         }
     }
 
@@ -112,6 +115,7 @@ impl Locks {
     /// Bytes of this compute node's memory that locking takes, spare capacity included.
     pub fn local_bytes(&self) -> usize {
         size_of::<Self>()
+            + self.hints.bytes()
             + match &self.local {
                 LocalTable::Spin(table) | LocalTable::Queue(table) => table.bytes(),
                 LocalTable::Off | LocalTable::Packed(_) => 0,
@@ -251,10 +255,14 @@ impl Locks {
 
 impl Fingerprint for Locks {
     fn fingerprint(&self) -> u64 {
-        match &self.local {
+        let local = match &self.local {
             LocalTable::Off => 0,
             LocalTable::Spin(table) | LocalTable::Queue(table) => table.fingerprint(),
             LocalTable::Packed(table) => table.fingerprint(),
+        };
+        match self.hints.fingerprint() {
+            0 => local,
+            hints => fingerprint_of(&(local, hints)),
         }
     }
 }

@@ -110,7 +110,8 @@ pub(crate) fn failed(error: RegionError, stuck: Effect) -> Failed {
         RegionError::OutOfBounds { size, .. } => (VerbErrorKind::OutOfBounds { size }, Effect::None),
         RegionError::Unaligned { .. } => (VerbErrorKind::Misaligned, Effect::None),
         RegionError::HolderDead { pid, .. } => (VerbErrorKind::DeadWriter { process: pid }, stuck),
-        // The others come from mapping, which was done long ago; a line that stays busy is a node that is silent.
+        RegionError::Busy { pid, .. } => (VerbErrorKind::BusyWriter { process: pid }, stuck),
+        // The others come from mapping, which was done long ago.
         _ => (VerbErrorKind::Unreachable, stuck),
     }
 }

@@ -3,6 +3,7 @@
 use core::future::IntoFuture;
 use core::marker::PhantomData;
 
+use crate::meter::Tally;
 use crate::{Bytes, Many, MaskedCas, NodeId, Old, Op, Outputs, Place, Slot, Then, Ticket, Verbs, Wqe};
 
 /// Chain state: anything may be appended.
@@ -34,6 +35,8 @@ pub struct Chain<'v, V: Verbs, S, P = Open> {
     /// Taken when posted; still there at drop means that the chain was abandoned.
     slot: Option<Slot>,
     fence: bool,
+    /// What the meter has counted for it.
+    tally: Tally,
     _types: PhantomData<fn() -> (S, P)>,
 }
 
@@ -45,6 +48,7 @@ impl<'v, V: Verbs> Chain<'v, V, (), Open> {
             node,
             slot: Some(v.open(node)),
             fence: false,
+            tally: Tally::default(),
             _types: PhantomData,
         }
     }
@@ -63,6 +67,7 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
             node: self.node,
             slot: self.slot.take(),
             fence: self.fence,
+            tally: self.tally,
             _types: PhantomData,
         }
     }
@@ -72,6 +77,7 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
     fn push(&mut self, op: Op<'_>) {
         assert_eq!(op.at().node(), self.node, "a chain goes to one memory node");
         self.v.meter().verb(&op);
+        self.tally.add(&op);
         if let Some(slot) = &self.slot {
             self.v.push(
                 slot,
@@ -208,6 +214,7 @@ impl<V: Verbs, S, P> Drop for Chain<'_, V, S, P> {
     fn drop(&mut self) {
         // Never rung: the world forgets it, nothing was sent.
         if let Some(slot) = self.slot.take() {
+            self.v.meter().forget(&self.tally);
             self.v.close(slot);
         }
     }

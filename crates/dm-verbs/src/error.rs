@@ -63,6 +63,11 @@ pub enum VerbErrorKind {
         /// The process id.
         process: u32,
     },
+    /// A line of a shared region stays locked by a process that lives and makes no progress (stopped, most likely).
+    BusyWriter {
+        /// The process id.
+        process: u32,
+    },
 }
 
 impl VerbError {
@@ -108,6 +113,7 @@ impl fmt::Display for VerbErrorKind {
             Self::Fenced => f.write_str("this client was fenced off"),
             Self::QueueFull => f.write_str("too many chains in flight"),
             Self::DeadWriter { process } => write!(f, "line left locked by dead process {process}"),
+            Self::BusyWriter { process } => write!(f, "line kept locked by process {process}"),
         }
     }
 }

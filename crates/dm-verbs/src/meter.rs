@@ -123,6 +123,12 @@ fn bump(c: &Cell<u64>, by: u64) {
     c.set(c.get() + by);
 }
 
+#[inline]
+fn unbump(c: &Cell<u64>, by: u64) {
+    // Whoever dropped the chain as housekeeping and built it as something else counts wrong, but never below nothing.
+    c.set(c.get().saturating_sub(by));
+}
+
 impl Meter {
     /// The counts so far.
     pub fn counters(&self) -> Counters {
@@ -156,7 +162,8 @@ impl Meter {
         }
     }
 
-    #[inline]
+    /// A verb is appended to a chain, or posted alone.
+    #[inline(always)]
     pub(crate) fn verb(&self, op: &crate::Op<'_>) {
         use crate::Op;
         let c = &self.cells;
@@ -184,8 +191,22 @@ impl Meter {
         }
     }
 
-    pub(crate) fn loaded(&self, bytes: usize) {
-        bump(&self.cells.housekeeping_bytes, bytes as u64);
+    /// A chain of these verbs was dropped without being posted.
+    #[cold]
+    pub(crate) fn forget(&self, tally: &Tally) {
+        let c = &self.cells;
+        if self.housekeeping.get() {
+            unbump(&c.housekeeping_verbs, tally.verbs());
+            unbump(&c.housekeeping_bytes, tally.bytes());
+            return;
+        }
+        unbump(&c.reads, tally.reads.into());
+        unbump(&c.writes, tally.writes.into());
+        unbump(&c.cas, tally.cas.into());
+        unbump(&c.masked_cas, tally.masked_cas.into());
+        unbump(&c.faa, tally.faa.into());
+        unbump(&c.bytes_read, tally.bytes_read);
+        unbump(&c.bytes_written, tally.bytes_written);
     }
 
     #[inline]
@@ -196,6 +217,10 @@ impl Meter {
         self.waits.get()
     }
 
+    pub(crate) fn loaded(&self, bytes: usize) {
+        bump(&self.cells.housekeeping_bytes, bytes as u64);
+    }
+
     /// A completion that was posted at wait number `posted_at` was awaited.
     #[inline]
     pub(crate) fn waited(&self, posted_at: u32) {
@@ -203,6 +228,56 @@ impl Meter {
             bump(&self.cells.round_trips, 1);
             self.waits.set(posted_at.wrapping_add(1));
         }
+    }
+}
+
+/// The verbs of a chain under construction, to be taken back if it is dropped: only what is posted costs anything.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Tally {
+    reads: u16,
+    writes: u16,
+    cas: u16,
+    masked_cas: u16,
+    faa: u16,
+    bytes_read: u64,
+    bytes_written: u64,
+}
+
+impl Tally {
+    #[inline(always)]
+    pub(crate) fn add(&mut self, op: &crate::Op<'_>) {
+        use crate::Op;
+        // Results of a chain are numbered in as many bits.
+        match op {
+            Op::Read { len, .. } => {
+                self.reads += 1;
+                self.bytes_read += u64::from(*len);
+            }
+            Op::Word { .. } => {
+                self.reads += 1;
+                self.bytes_read += 8;
+            }
+            Op::Write { bytes, .. } => {
+                self.writes += 1;
+                self.bytes_written += bytes.len() as u64;
+            }
+            Op::Cas { .. } => self.cas += 1,
+            Op::MaskedCas { .. } => self.masked_cas += 1,
+            Op::Faa { .. } => self.faa += 1,
+        }
+    }
+
+    fn verbs(&self) -> u64 {
+        [self.reads, self.writes, self.cas, self.masked_cas, self.faa]
+            .into_iter()
+            .map(u64::from)
+            .sum()
+    }
+
+    /// Of remote memory that they touch.
+    fn bytes(&self) -> u64 {
+        let atomics = u64::from(self.cas) + u64::from(self.masked_cas) + u64::from(self.faa);
+        self.bytes_read + self.bytes_written + 8 * atomics
     }
 }
 
@@ -217,5 +292,41 @@ pub struct Housekeeping<'m> {
 impl Drop for Housekeeping<'_> {
     fn drop(&mut self) {
         self.meter.housekeeping.set(self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Op, Place, RemotePtr};
+
+    #[test]
+    fn a_chain_that_is_dropped_costs_nothing() {
+        let at = Place::from(RemotePtr::NULL);
+        let ops = [
+            Op::Read { at, len: 100 },
+            Op::Word { at },
+            Op::Write { at, bytes: &[0; 7] },
+            Op::Faa { at, add: 1 },
+        ];
+        let meter = Meter::default();
+        let mut tally = Tally::default();
+        for op in &ops {
+            meter.verb(op);
+            tally.add(op);
+        }
+        let built = meter.counters();
+        assert_eq!(
+            (built.verbs(), built.bytes_read, built.bytes_written),
+            (4, 108, 7)
+        );
+        meter.forget(&tally);
+        assert_eq!(meter.counters(), Counters::default());
+        let _unmetered = meter.housekeeping();
+        ops.iter().for_each(|op| meter.verb(op));
+        let built = meter.counters();
+        assert_eq!((built.housekeeping_verbs, built.housekeeping_bytes), (4, 123));
+        meter.forget(&tally);
+        assert_eq!(meter.counters(), Counters::default());
     }
 }

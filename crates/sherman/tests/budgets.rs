@@ -272,14 +272,10 @@ fn a_world_that_promises_less_gets_what_it_can_do() {
         TWO,
         [8, 17, 1],
     );
-    // No masked atomics: a CAS that guesses the release count wrong tells it, and is made again.
+    // No masked atomics: a CAS of the whole word, which is guessed right, being as this compute node left it.
     let guessed = Cost {
-        round_trips: 3,
-        doorbells: 3,
-        reads: 2,
-        bytes_read: 2048,
         masked_cas: 0,
-        cas: 2,
+        cas: 1,
         ..TWO
     };
     let plain = run(Loopback::builder().masked_atomics(false));

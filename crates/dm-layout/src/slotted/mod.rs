@@ -219,6 +219,26 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         self.geometry.place.encode(&init.header(), image);
     }
 
+    fn build_from(
+        &self,
+        image: &mut [u8],
+        init: &NodeInit<K>,
+        from: &[u8],
+        new: Option<(K, ValueRef<'_>)>,
+    ) -> Result<(), CheckFailure> {
+        assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
+        image.fill(0);
+        let mut slots = self.slots(image);
+        self.take_entries(image, &mut slots, from, &init.fences)?;
+        if let Some((key, value)) = new {
+            let slot = slots.next().ok_or(CheckFailure::corrupt(0, Reason::Order))?;
+            self.put_entry(image, slot, &key, value);
+        }
+        self.stamp_lines(image, init.version);
+        self.geometry.place.encode(&init.header(), image);
+        Ok(())
+    }
+
     #[inline]
     fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize> {
         self.put_entry(image, slot, key, value)

@@ -3,9 +3,10 @@
 use core::ops::Range;
 
 use super::{EMPTY, PRESENT, Slotted};
+use crate::error::{CheckFailure, Reason};
 use crate::format::{NodeFormat, Part, Slot};
 use crate::header::header_bytes;
-use crate::key::KeyBytes;
+use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
@@ -77,6 +78,28 @@ impl<K: KeyBytes> Slotted<K> {
         let tail = self.geometry.entry_bytes - (self.geometry.entry_lines - 1) * LINE_PAYLOAD;
         let last = first + self.geometry.entry_lines - 1;
         first * LINE_BYTES..last * LINE_BYTES + 1 + tail
+    }
+
+    /// Copies the entries of `from` inside `fences` to the next of `slots`.
+    pub(super) fn take_entries(
+        &self,
+        image: &mut [u8],
+        slots: &mut impl Iterator<Item = Slot>,
+        from: &[u8],
+        fences: &FenceKeys<K>,
+    ) -> Result<(), CheckFailure> {
+        let twice = CheckFailure::corrupt(0, Reason::Order);
+        let mut room = Ok(());
+        self.visit_entries(from, |key, value| {
+            if !fences.contains(&key) {
+                return;
+            }
+            match slots.next() {
+                Some(slot) => drop(self.put_entry(image, slot, &key, value)),
+                None => room = Err(twice),
+            }
+        })?;
+        room
     }
 
     /// Removes the entries of `part` from `from` on.

@@ -113,15 +113,39 @@ fn a_missing_promise_costs_round_trips_never_correctness() {
     );
     // Released by CAS in the same chain.
     assert_eq!(adding(builder().atomic_vs_write(AtomicVsWrite::Racy), on), (2, 4));
-    // The first guess misses the release count, so the chain [CAS, READ] goes twice.
-    assert_eq!(adding(builder().masked_atomics(false), on), (3, 6));
-    // All of it: [CAS], [CAS], [READ], [WRITE, CAS].
+    // The whole word is guessed: as this compute node left it.
+    assert_eq!(adding(builder().masked_atomics(false), on), (2, 4));
+    // Without a local table nothing is remembered: the guess misses the release count, the chain [CAS, READ] goes twice.
+    let off = LockOptions {
+        local: Local::Off,
+        ..on
+    };
+    assert_eq!(adding(builder().masked_atomics(false), off), (3, 6));
+    // All of it: [CAS], [READ], [WRITE, CAS].
     let weakest = builder()
         .chip_bytes(0)
         .masked_atomics(false)
         .cas_then_read(CasThenRead::AnyLineFirst)
         .atomic_vs_write(AtomicVsWrite::Racy);
-    assert_eq!(adding(weakest, on), (4, 5));
+    assert_eq!(adding(weakest, on), (3, 4));
+}
+
+#[test]
+fn a_word_that_another_compute_node_released_is_guessed_wrong_once() {
+    let bench = bench(builder().masked_atomics(false), 2, LockOptions::default());
+    let at = node(0, 1);
+    let (here, there) = (bench.client(0), bench.client(1));
+    for (round, v, locks, expected) in [
+        (1, &here, &bench.locks[0], (2, 4)),
+        (2, &here, &bench.locks[0], (2, 4)),
+        (3, &there, &bench.locks[1], (3, 6)),
+        (4, &there, &bench.locks[1], (2, 4)),
+        (5, &here, &bench.locks[0], (3, 6)),
+        (6, &here, &bench.locks[0], (2, 4)),
+    ] {
+        let (new, cost) = cost(v, add(v, locks, at));
+        assert_eq!((new, (cost.round_trips, cost.verbs())), (Ok(round), expected));
+    }
 }
 
 #[test]

@@ -371,6 +371,11 @@ fn a_lock_that_was_taken_over_is_reported_lost() {
                 found: other
             })
         );
+        assert_eq!(
+            bench.inspect(place),
+            other,
+            "{release:?} left the other holder's word alone"
+        );
     }
 }
 

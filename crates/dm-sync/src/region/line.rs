@@ -6,6 +6,8 @@ use core::sync::atomic::{
     fence,
 };
 
+use std::time::{Duration, Instant};
+
 use super::{LINE_BYTES, WORD_BYTES, WORDS_PER_LINE};
 
 /// Eight words. Byte `k` of the line is bits `8k..8k+8` (little-endian) of its word, on every host.
@@ -123,9 +125,15 @@ pub(super) enum Stuck {
 
 /// Spins before a waiter gives up its processor: a line is held for tens of nanoseconds.
 const SPINS: u32 = crate::scaled(128, 2) as u32;
-/// Yields before a waiter gives up (seconds on an idle machine), and how many lie between two looks at the holder.
-const YIELDS: u32 = crate::scaled(1 << 22, 1 << 10) as u32;
-const YIELDS_PER_LOOK: u32 = 256;
+/// Yields between two looks at the holder and the clock.
+const YIELDS_PER_LOOK: u32 = crate::scaled(256, 16) as u32;
+/// How long a waiter waits for a living holder, which may be stopped or just not be running: far longer than a loaded
+/// machine keeps a thread from running.
+const PATIENCE: Duration = Duration::from_millis(if cfg!(test) {
+    50
+} else {
+    crate::scaled(5_000, 50) as u64
+});
 
 impl LineLock {
     /// Waits until nobody writes, and begins a read.
@@ -189,20 +197,44 @@ impl LineLock {
                 return Ok(Stamp(word));
             }
         }
-        for yields in 0..YIELDS {
-            std::thread::yield_now();
+        let since = Instant::now();
+        loop {
+            for _ in 0..YIELDS_PER_LOOK {
+                std::thread::yield_now();
+                let word = self.0.load(Acquire); // as in `begin`
+                if word & HOLDER_MASK == 0 {
+                    return Ok(Stamp(word));
+                }
+            }
             let word = self.0.load(Acquire); // as in `begin`
             let holder = (word & HOLDER_MASK) as u32;
             if holder == 0 {
                 return Ok(Stamp(word));
             }
             // A holder that unlocked before it died has changed the word: look again after looking at the process.
-            if yields % YIELDS_PER_LOOK == 0 && !crate::process_alive(holder) && self.0.load(Acquire) == word
-            {
+            if !crate::process_alive(holder) && self.0.load(Acquire) == word {
                 return Err(Stuck::Dead(holder));
             }
+            if since.elapsed() >= PATIENCE {
+                return Err(Stuck::Busy(holder));
+            }
         }
-        let holder = (self.0.load(Relaxed) & HOLDER_MASK) as u32; // Relaxed: only named in the error
-        Err(Stuck::Busy(holder))
+    }
+}
+
+#[cfg(all(test, not(dm_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_living_holder_that_stands_still_is_waited_for_so_long_and_no_longer() {
+        let lock = LineLock(AtomicU64::new(0));
+        let (us, other) = (std::process::id(), 1);
+        // The process with the number 1 lives, and will not unlock.
+        let stamp = lock.lock(other).unwrap();
+        assert!(matches!(lock.begin(), Err(Stuck::Busy(1))));
+        assert!(matches!(lock.lock(us), Err(Stuck::Busy(1))));
+        lock.unlock(stamp);
+        assert!(lock.lock(us).is_ok());
     }
 }

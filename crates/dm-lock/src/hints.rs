@@ -1,0 +1,89 @@
+//! What lock words were last left as: the first guess of a plain CAS, where masked ones are missing.
+
+use dm_sync::{Fingerprint, Mutex, fingerprint_unordered};
+
+use crate::LockId;
+
+/// Words remembered at most.
+const WORDS: usize = dm_sync::scaled(1024, 4);
+
+/// Words by lock, each as this compute node last left or saw it free. A guess that is wrong costs the round trip that
+/// having none would.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    words: Mutex<Words>,
+}
+
+/// Directly mapped; nothing is allocated before the first word is noted.
+#[derive(Debug, Default)]
+struct Words(Vec<Option<(LockId, u64)>>);
+
+fn slot(id: LockId) -> usize {
+    (id.index as usize ^ usize::from(id.node.0) << 5) % WORDS
+}
+
+impl Hints {
+    /// The word of a lock that nobody holds, as far as is known: 0 for one that was never taken.
+    pub(crate) fn guess(&self, id: LockId) -> u64 {
+        self.words.with(|Words(words)| match words.get(slot(id)) {
+            Some(Some((known, word))) if *known == id => *word,
+            _ => 0,
+        })
+    }
+
+    /// The lock was left, or seen free, as `word`.
+    pub(crate) fn note(&self, id: LockId, word: u64) {
+        self.words.with(|Words(words)| {
+            if words.is_empty() {
+                words.resize(WORDS, None);
+            }
+            words[slot(id)] = Some((id, word));
+        });
+    }
+
+    /// Bytes allocated.
+    pub(crate) fn bytes(&self) -> usize {
+        self.words
+            .with(|Words(words)| words.capacity() * size_of::<Option<(LockId, u64)>>())
+    }
+}
+
+impl Fingerprint for Hints {
+    fn fingerprint(&self) -> u64 {
+        self.words.fingerprint()
+    }
+}
+
+impl Fingerprint for Words {
+    /// 0 if nothing is known.
+    fn fingerprint(&self) -> u64 {
+        let mut known = self.0.iter().flatten().peekable();
+        match known.peek() {
+            None => 0,
+            Some(_) => fingerprint_unordered(known.copied()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dm_verbs::NodeId;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_that_takes_anothers_place_does_not_take_its_word() {
+        let id = |index| LockId {
+            node: NodeId(0),
+            index,
+        };
+        let hints = Hints::default();
+        assert_eq!((hints.guess(id(1)), hints.fingerprint()), (0, 0));
+        hints.note(id(1), 7);
+        let other = id(1 + WORDS as u32);
+        assert_eq!((hints.guess(id(1)), hints.guess(other)), (7, 0));
+        hints.note(other, 9);
+        assert_eq!((hints.guess(id(1)), hints.guess(other)), (0, 9));
+        assert_ne!(hints.fingerprint(), 0);
+    }
+}
