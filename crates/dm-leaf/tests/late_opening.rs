@@ -8,19 +8,18 @@ use std::rc::Rc;
 
 use dm_alloc::Allocator;
 use dm_index::{Answer, NodeCopy, NodeStore, Stale, Write};
-use dm_layout::{FenceKeys, Key8, Slotted};
-use dm_leaf::{NodeOptions, TwoLevel};
+use dm_layout::{Checksummed, FenceKeys, Key8, NodeFormat, Slotted};
+use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
 use dm_sim::{CostModel, Endpoint, RunEnd, Sim};
 use dm_sync::Arc;
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 
-type Leaves = TwoLevel<Key8>;
+type Leaves<F> = Nodes<Key8, F>;
 
-fn leaves() -> (Leaves, Arc<Allocator>) {
+fn leaves<F: NodeFormat<Key8>>(format: F) -> (Leaves<F>, Arc<Allocator>) {
     let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(2, 64));
     let alloc = Arc::new(Allocator::new(2, 0).chunk_bytes(4096));
-    let format = Slotted::with_span(3, 8).expect("three entries of 17 bytes make a node");
     (
         Leaves::new(format, Arc::new(locks), alloc.clone(), NodeOptions::default()),
         alloc,
@@ -48,7 +47,13 @@ fn hold_up(v: &Endpoint, node: NodeId) {
     chain.post().detach();
 }
 
-async fn write(v: &Endpoint, leaves: &Leaves, mut at: RemotePtr, key: u64, value: u64) {
+async fn write<F: NodeFormat<Key8>>(
+    v: &Endpoint,
+    leaves: &Leaves<F>,
+    mut at: RemotePtr,
+    key: u64,
+    value: u64,
+) {
     let value = value.to_le_bytes();
     loop {
         match leaves
@@ -65,7 +70,12 @@ async fn write(v: &Endpoint, leaves: &Leaves, mut at: RemotePtr, key: u64, value
     }
 }
 
-async fn get(v: &Endpoint, leaves: &Leaves, mut at: RemotePtr, key: u64) -> Option<u64> {
+async fn get<F: NodeFormat<Key8>>(
+    v: &Endpoint,
+    leaves: &Leaves<F>,
+    mut at: RemotePtr,
+    key: u64,
+) -> Option<u64> {
     let mut value = Vec::new();
     loop {
         match leaves
@@ -82,14 +92,15 @@ async fn get(v: &Endpoint, leaves: &Leaves, mut at: RemotePtr, key: u64) -> Opti
 
 /// The splitter is held up after `before` and dropped 700 ns later; then another client updates each key.
 /// Answers whether it had linked the right node.
-fn run(before: Nanos, seed: u64) -> bool {
+fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
     let sim = Sim::builder(CostModel::cx5_ib())
         .memory_nodes(2)
         .memory_bytes(2 * 4096)
         .seed(seed)
         .build()
         .expect("a testbed");
-    let (leaves, alloc) = leaves();
+    let node_bytes = format.node_bytes() as u32;
+    let (leaves, alloc) = leaves(format);
     let store = Rc::new(leaves);
     let half_split = Rc::new(Cell::new(false));
     let seen = Rc::clone(&half_split);
@@ -102,7 +113,13 @@ fn run(before: Nanos, seed: u64) -> bool {
             .await
             .expect("room");
         // The rest of the left node's memory node goes, so that the right node lies on the other.
-        while alloc.alloc(&first, 128, Some(left)).await.expect("room").node() == left.node() {}
+        while alloc
+            .alloc(&first, node_bytes, Some(left))
+            .await
+            .expect("room")
+            .node()
+            == left.node()
+        {}
         {
             let value = [4; 8];
             let mut split = pin!(store.write(&first, left, 0, &Key8(4), Write::Upsert(&value), None));
@@ -133,12 +150,26 @@ fn run(before: Nanos, seed: u64) -> bool {
 
 #[test]
 fn an_opening_that_lands_late_undoes_nothing() {
+    let format = Slotted::with_span(3, 8).expect("three entries of 17 bytes make a node");
     let mut under_way = 0;
     for step in 0..140 {
-        under_way += u32::from(run(Nanos(50 * step), step));
+        under_way += u32::from(run(format, Nanos(50 * step), step));
     }
     assert!(
         under_way >= 20,
+        "only {under_way} splits were given up after linking"
+    );
+}
+
+#[test]
+fn nodes_that_are_written_whole_need_no_opening() {
+    let format = Checksummed::with_span(3, 8).expect("three entries of 16 bytes make a node");
+    let mut under_way = 0;
+    for step in 0..140 {
+        under_way += u32::from(run(format, Nanos(50 * step), step));
+    }
+    assert!(
+        under_way >= 5,
         "only {under_way} splits were given up after linking"
     );
 }

