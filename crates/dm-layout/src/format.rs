@@ -89,8 +89,10 @@ pub enum Judged {
     Stale(Stale),
     /// A split of this node was begun and given up: finish it first.
     Unfinished,
-    /// The right node of a split, or a node of a merge, under way: wait.
-    Changing,
+    /// The right node of a split under way: its splitter makes it live before it unlocks the left node.
+    Unborn,
+    /// A node of a merge under way.
+    Frozen,
 }
 
 /// Where a split cuts.
@@ -617,8 +619,8 @@ pub(crate) fn judge<K: KeyBytes, F: NodeFormat<K>>(
         _ if header.level != level => Judged::Stale(Stale::Level(header.level)),
         _ if *key < header.fences.low => Judged::Stale(Stale::Below),
         NodeState::Splitting if header.lag == LineLag::Behind => Judged::Unfinished,
-        // Its splitter makes it live before it unlocks the left node.
-        NodeState::Splitting | NodeState::Frozen => Judged::Changing,
+        NodeState::Splitting => Judged::Unborn,
+        NodeState::Frozen => Judged::Frozen,
         NodeState::Live if header.fences.is_below(key) => Judged::GoRight {
             sibling: header.sibling,
         },

@@ -111,6 +111,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Ok(Some(plan)) => plan,
             // A full node has two keys, every format's capacity being at least two; but not if they lie outside of it.
             Ok(None) => {
+                self.alloc.free_unpublished(right_at, self.node_len());
                 guard.release().await.map_err(lock_error)?;
                 let what = Corrupt {
                     offset: 0,
@@ -119,6 +120,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 return Err(IndexError::Corrupt { node: at, what });
             }
             Err(e) => {
+                self.alloc.free_unpublished(right_at, self.node_len());
                 guard.release().await.map_err(lock_error)?;
                 return Err(failure(at, e));
             }

@@ -223,14 +223,18 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Ok(Judged::GoRight { sibling }) => Away::Stale(go_right(at, sibling)?),
             Ok(Judged::Stale(dm_layout::Stale::Dead { forward })) => Away::Stale(follow(forward)),
             Ok(Judged::Stale(_)) => Away::Stale(Stale::Elsewhere),
-            Ok(Judged::Here(_) | Judged::Unfinished | Judged::Changing) => Away::Wait(Why::Changing),
+            Ok(Judged::Here(_) | Judged::Unfinished | Judged::Unborn | Judged::Frozen) => {
+                Away::Wait(Why::Changing)
+            }
             // An earlier holder's WRITE is still landing.
             Err(CheckFailure::Torn { .. }) => Away::Wait(Why::Torn),
             Err(CheckFailure::Corrupt(what)) => return Err(IndexError::Corrupt { node: at, what }),
         })
     }
 
-    /// Whether a node that an entry was removed from should be merged with a neighbour, and has one.
+    /// Whether a node that an entry was removed from should be merged with a neighbour, and has one. The write rested on
+    /// the lines of header and entry alone: bytes elsewhere that contradict themselves are found only here, and reported
+    /// with an unknown effect, though the entry is gone.
     fn is_lonely(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
         let bad = |e| failure(at, e);
         // A node that answers for all keys has no neighbour.
