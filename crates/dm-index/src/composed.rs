@@ -278,15 +278,16 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
                     let alive = self.leaves.copy(self.v, first, copy).await?;
                     let leaf = alive && copy.level == 0;
                     if leaf && copy.fences.contains(&expect) {
-                        // The way here was right: nothing to blame, and nothing to look for.
-                        retry.again(first, Why::Torn).await?;
+                        // The way here was right: nothing to blame, and nothing to look for. (How far the scan has come,
+                        // and where it goes on, is carried on: nothing is rewound.)
+                        retry.again_wiser(first, Why::Torn).await?;
                         sibling = Some(first);
                         continue;
                     }
                     if let Some(located) = self.inner.locate(self.v, &expect).await? {
                         self.inner.stale(self.v, located.proof);
                     }
-                    retry.again(first, Why::Stale).await?;
+                    retry.again_wiser(first, Why::Stale).await?;
                     // Over the sibling pointer, or to where a dead leaf's keys went.
                     let right = !alive || leaf && copy.fences.is_below(&expect);
                     sibling = (right && !copy.sibling.is_null()).then_some(copy.sibling);
