@@ -32,7 +32,9 @@ mod scan;
 
 pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH};
 pub use error::IndexError;
-pub use joint::{Answer, Inner, Located, Merge, NodeCopy, NodeStore, Split, Stale, Write};
+pub use joint::{
+    Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, NodeStore, Split, Stale, Write,
+};
 pub use range_index::{Applied, RangeIndex};
 pub use scan::Scan;
 

@@ -26,6 +26,7 @@ mod read;
 mod split;
 mod write;
 
+pub use errors::alloc_error;
 pub use nodes::{Bookends, Checksummed, Nodes, TwoLevel};
 pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, LeafFlaws, NodeOptions};
 

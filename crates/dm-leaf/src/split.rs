@@ -9,14 +9,42 @@
 //!    it Splitting, releases, and pauses.
 //! 4. The parent, by the caller, after the chain has completed (T-S4).
 
-use dm_index::{Answer, Applied, IndexError, NodeCopy, Split, Write};
-use dm_layout::{FIRST_VERSION, Header, KeyBytes, NodeFormat, Part, SplitPlan, SplitRequest, ValueRef};
+use dm_alloc::{Allocator, Block, Class};
+use dm_index::{Answer, Applied, Created, IndexError, NodeCopy, Split, Write};
+use dm_layout::{
+    FenceKeys, Header, KeyBytes, NodeFormat, NodeInit, NodeState, Part, SplitPlan, SplitRequest, ValueRef,
+};
 use dm_lock::Guard;
-use dm_verbs::{Control, Event, RemotePtr, VerbError, Verbs};
+use dm_verbs::{Control, Effect, Event, RemotePtr, VerbError, Verbs};
 
 use crate::Nodes;
 use crate::errors::lock_error;
 use crate::write::failure;
+
+/// A right node that nothing leads to yet. Given up, its block comes back.
+struct Unlinked<'v, V: Verbs> {
+    v: &'v V,
+    alloc: &'v Allocator,
+    class: Class,
+    block: Block,
+    /// A WRITE to it was posted, and may still be under way.
+    written: bool,
+    armed: bool,
+}
+
+impl<V: Verbs> Drop for Unlinked<'_, V> {
+    fn drop(&mut self) {
+        match (self.armed, self.written) {
+            (false, _) => {}
+            (true, false) => self.alloc.give_back(self.block, self.class),
+            (true, true) => {
+                //= docs/protocol/reclaim.md R11
+                let next = self.block.after(self.block.version);
+                self.alloc.give_back_unawaited(self.v.client(), next, self.class);
+            }
+        }
+    }
+}
 
 /// What makes the right node live. Given up between linking it and that, it is posted unawaited.
 struct Opening<'v, V: Verbs> {
@@ -93,18 +121,27 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         (key, write): (K, Write<'_>),
         after: Option<&mut NodeCopy<K>>,
     ) -> Result<Answer<K, Applied>, IndexError> {
-        let right_at = match self.allocate(v, Some(at)).await {
-            Ok(right_at) => right_at,
+        let block = match self.allocate(v, Some(at)).await {
+            Ok(block) => block,
             Err(e) => {
                 guard.release().await.map_err(lock_error)?;
                 return Err(e);
             }
         };
+        let right_at = block.at;
+        let mut unlinked = Unlinked {
+            v,
+            alloc: &self.alloc,
+            class: self.class(),
+            block,
+            written: false,
+            armed: true,
+        };
+        //= docs/protocol/reclaim.md R8
         let request = SplitRequest {
             right_address: right_at.raw(),
-            // Fresh memory, or a block that nothing ever pointed to.
-            right_incarnation: 1,
-            right_version: FIRST_VERSION,
+            right_incarnation: block.incarnation,
+            right_version: block.version,
             owner: u32::from(v.client().0) + 1,
             new: write.value().map(|value| (key, ValueRef::from(value))),
             bias: self.options.bias,
@@ -118,6 +155,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 return Err(failure(at, e));
             }
         };
+        unlinked.written = true;
         let word = self.format.state_word();
         let born = state_word(&right, word);
         // Published splits know no node in the making: the right one is live at once (T-S4).
@@ -139,7 +177,12 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             word: Flip::between(right_at, word, born, &right),
             armed: false,
         };
-        self.switch(v, guard, at, &mut left, &plan, opening).await?;
+        // From here on the left node may lead to it, whatever becomes of this.
+        unlinked.armed = false;
+        if let Err(e) = self.switch(v, guard, at, &mut left, &plan, opening).await {
+            unlinked.armed = e.effect() == Effect::None;
+            return Err(e);
+        }
         v.meter().note(Event::Split);
         if let Some(after) = after {
             self.decode(at, &left, after).map_err(|e| failure(at, e))?;
@@ -150,6 +193,56 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             right: right_at,
         };
         Ok(Answer::Split(Applied::Inserted, split))
+    }
+
+    /// Makes a created node live that was born unborn and is linked now.
+    pub(crate) async fn open_created<V: Verbs>(&self, v: &V, node: &Created) -> Result<(), IndexError> {
+        let bad = |e| failure(node.at, e);
+        let Some(word) = self.format.state_word() else {
+            // Nobody writes to it before it is live, so its head is as it was written.
+            let mut image = v.read(node.at, self.node_len()).await?;
+            let head = self.format.open(&mut image).map_err(bad)?;
+            return Ok(v.write(node.at.add(head.start as u64), &image[head]).await?);
+        };
+        // The word depends on nothing but what the node was created with.
+        let mut image = vec![0; self.format.node_bytes()];
+        let init = NodeInit {
+            incarnation: node.incarnation,
+            version: node.version,
+            state: NodeState::Splitting,
+            ..NodeInit::live(node.level, FenceKeys::ALL)
+        };
+        self.format.build(&mut image, &init, []);
+        let born = state_word(&image, Some(word));
+        self.format.open(&mut image).map_err(bad)?;
+        let mut opening = Opening {
+            v,
+            at: node.at,
+            head: Vec::new(),
+            word: Flip::between(node.at, Some(word), born, &image),
+            armed: true,
+        };
+        opening.land().await.map_err(VerbError::after_effect)?;
+        opening.armed = false;
+        Ok(())
+    }
+
+    /// Makes a linked root live whose maker has not done so yet, and perhaps gave up. The lock need not be held: the
+    /// word changes from unborn to live once.
+    pub(crate) async fn finish_birth<V: Verbs>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        image: &mut [u8],
+    ) -> Result<(), IndexError> {
+        let word = self.format.state_word();
+        let born = state_word(image, word);
+        let head = self.format.open(image).map_err(|e| failure(at, e))?;
+        match Flip::between(at, word, born, image) {
+            Some(Flip { at, from, to }) => drop(v.cas(at, from, to).await?),
+            None => v.write(at.add(head.start as u64), &image[head]).await?,
+        }
+        Ok(())
     }
 
     /// Steps 2 and 3.

@@ -1,6 +1,6 @@
 //! Writing one key: lock and read, judge, edit, write back and unlock.
 
-use dm_index::{Answer, Applied, IndexError, NodeCopy, Stale, Write};
+use dm_index::{Answer, Applied, IndexError, Lead, NodeCopy, Stale, Write};
 use dm_layout::{CheckFailure, FenceKeys, Header, KeyBytes, LineLag, NodeFormat, NodeState, Place, ValueRef};
 use dm_verbs::{Control, RemotePtr, Verbs, Why};
 
@@ -16,8 +16,10 @@ enum Judgement<K> {
     Stale(Stale),
     /// A split of it was begun and given up: finish it first.
     Unfinished(Header<K>),
-    /// It is the right node of a split under way: wait.
-    Unborn,
+    /// It is the right node of a split under way: wait, if it is linked. Or a new root, whose maker may have given up.
+    Unborn(Header<K>),
+    /// It is being merged: wait.
+    Frozen,
     /// The READ was torn although the lock is held: an earlier holder's WRITE is still landing.
     Torn,
 }
@@ -36,7 +38,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     pub(crate) async fn write_entry<V: Verbs + Control>(
         &self,
         v: &V,
-        at: RemotePtr,
+        Lead { at, linked }: Lead,
         level: u8,
         key: &K,
         write: Write<'_>,
@@ -59,7 +61,12 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     guard.release().await.map_err(lock_error)?;
                     match other? {
                         Judgement::Stale(stale) => return Ok(Answer::Stale(stale)),
-                        Judgement::Unborn => retry.again(at, Why::Changing).await?,
+                        //= docs/protocol/reclaim.md R9
+                        Judgement::Unborn(_) if !linked => return Ok(Answer::Stale(Stale::Elsewhere)),
+                        Judgement::Unborn(header) if header.fences == FenceKeys::ALL => {
+                            self.finish_birth(v, at, &mut image).await?;
+                        }
+                        Judgement::Unborn(_) | Judgement::Frozen => retry.again(at, Why::Changing).await?,
                         _ => retry.again(at, Why::Torn).await?,
                     }
                     continue;
@@ -117,7 +124,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             _ if header.level != level || *key < header.fences.low => Judgement::Stale(Stale::Elsewhere),
             NodeState::Splitting if header.lag == LineLag::Behind => Judgement::Unfinished(header),
             // Its splitter makes it live before it unlocks the left node.
-            NodeState::Splitting | NodeState::Frozen => Judgement::Unborn,
+            NodeState::Splitting => Judgement::Unborn(header),
+            NodeState::Frozen => Judgement::Frozen,
             NodeState::Live if header.fences.is_below(key) => Judgement::Stale(go_right(at, header.sibling)?),
             NodeState::Live => Judgement::Ready(header),
         })
@@ -128,22 +136,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let place = self.format.place(image, key)?;
         Ok(match (write, place) {
             (Write::Insert(_), Place::Present(_)) => Edit::Nothing(Applied::Present),
-            (Write::Update(_) | Write::Remove | Write::RemoveExact(..), Place::Free(_) | Place::Full) => {
+            (Write::Update(_) | Write::Remove, Place::Free(_) | Place::Full) => {
                 Edit::Nothing(Applied::Absent)
-            }
-            (Write::RemoveExact(value, instead), Place::Present(slot)) => {
-                if self
-                    .format
-                    .entry(image, slot)?
-                    .is_none_or(|(_, found)| found != *value)
-                {
-                    return Ok(Edit::Nothing(Applied::Absent));
-                }
-                if *key == self.format.header(image)?.fences.low {
-                    let range = self.format.update(image, slot, ValueRef::from(instead));
-                    return Ok(Edit::Range(Applied::Removed, range));
-                }
-                Edit::Range(Applied::Removed, self.format.remove(image, slot))
             }
             (Write::Update(value) | Write::Upsert(value), Place::Present(slot)) => Edit::Range(
                 Applied::Replaced,

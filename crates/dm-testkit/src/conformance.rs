@@ -463,8 +463,10 @@ fn many<I: IndexUnderTest>(index: I, kind: impl TestWorlds, mix: Mix, preload: b
     let report = stress(index, &world, &seats(3, 6, 3), &script).expect_correct();
     let calls = report.calls;
     assert_eq!(calls.total(), many, "{kind}: {report}");
+    // Neighbours of a bulk load lie on different memory nodes: an index may never merge them, and then seldom splits.
+    let splits = if preload { 0 } else { many / 1_000 };
     assert!(
-        report.meter.splits > many / 1_000 && report.scanned > many / 4,
+        report.meter.splits > splits && report.scanned > many / 4,
         "{kind}: {report}"
     );
     assert!(
