@@ -32,6 +32,7 @@ mod locks;
 mod matrix;
 mod nodes;
 mod page;
+mod reclaim;
 mod run;
 mod tree;
 
@@ -47,6 +48,7 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
         locks::ENTRIES,
         nodes::ENTRIES,
         tree::ENTRIES,
+        reclaim::ENTRIES,
         crash::ENTRIES,
     ]
     .into_iter()
