@@ -34,7 +34,7 @@ struct Args {
 enum Command {
     /// Everything that must hold before a change is kept: formatting, tidy, byte pictures, every test and doc test.
     ///
-    /// Takes about 10 minutes on 2 cores from nothing, mostly compiling; 1 to 4 minutes when little changed.
+    /// Takes about 20 minutes on 2 cores from nothing, mostly compiling; about 5 when little changed.
     /// All steps run even when an early one fails; the tests come last, so that their closing lines end the output.
     Test {
         /// Also run clippy with warnings as errors, and the loom models. On by itself where the environment says CI=true.
@@ -43,7 +43,7 @@ enum Command {
     },
     /// `test --strict`, then the documentation build with warnings as errors, then a compile check of the fuzz targets.
     ///
-    /// Takes about 15 minutes on 2 cores from nothing; 2 to 6 minutes when little changed.
+    /// Takes about 25 minutes on 2 cores from nothing.
     Ci,
     /// The rules that no compiler checks: crate floors, banned paths, dead files, doc comments, the top-level listing.
     ///

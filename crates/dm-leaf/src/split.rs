@@ -6,7 +6,7 @@
 //!    head again (Live), and the unlock. Lines may land one by one: entries that stay never move.
 //! 3. The right node is made Live before the left node is unlocked: by its head in that chain if both lie on one
 //!    memory node, else by an atomic awaited between clearing and finishing. Whoever locks the right node sooner finds
-//!    it Splitting, releases, and pauses.
+//!    it Splitting, releases, and pauses. Formats that are written whole have it born Live: step 2 is one WRITE there.
 //! 4. The parent, by the caller, after the chain has completed (T-S4).
 
 use dm_index::{Answer, Applied, IndexError, NodeCopy, Split, Write};

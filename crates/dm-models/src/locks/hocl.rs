@@ -25,16 +25,7 @@ pub(crate) const QUEUE: Entry = Entry {
 pub(crate) const NO_HANDOVER: Entry = Entry {
     name: "hocl-queue",
     about: "The same without handover: the local queue only orders who goes for the remote lock.",
-    build: |s| {
-        let local = Local::Queue { handover_max: 0 };
-        build(
-            s,
-            LockOptions {
-                local,
-                ..LockOptions::default()
-            },
-        )
-    },
+    build: |s| build_local(s, Local::Queue { handover_max: 0 }),
     cases: fewer_cases,
     ..QUEUE
 };
@@ -42,16 +33,7 @@ pub(crate) const NO_HANDOVER: Entry = Entry {
 pub(crate) const SPIN: Entry = Entry {
     name: "hocl-spin",
     about: "The same with a local lock that is spun on.",
-    build: |s| {
-        let local = Local::Spin;
-        build(
-            s,
-            LockOptions {
-                local,
-                ..LockOptions::default()
-            },
-        )
-    },
+    build: |s| build_local(s, Local::Spin),
     cases: fewer_cases,
     ..QUEUE
 };
@@ -60,16 +42,7 @@ pub(crate) const OFF: Entry = Entry {
     name: "hocl-flat",
     source: "Sherman §3.2 (FG)",
     about: "The same without local locks: every client tries the remote lock.",
-    build: |s| {
-        let local = Local::Off;
-        build(
-            s,
-            LockOptions {
-                local,
-                ..LockOptions::default()
-            },
-        )
-    },
+    build: |s| build_local(s, Local::Off),
     cases: fewer_cases,
     ..QUEUE
 };
@@ -160,6 +133,15 @@ fn every() -> Vec<Knobs> {
 
 fn two() -> impl Iterator<Item = Knobs> {
     [Knobs::weak(), Knobs::declared()].into_iter()
+}
+
+/// With these local locks, and otherwise as lock tables are by default.
+fn build_local(s: &Setting<'_>, local: Local) -> Box<dyn Explorable> {
+    let options = LockOptions {
+        local,
+        ..LockOptions::default()
+    };
+    build(s, options)
 }
 
 fn build(s: &Setting<'_>, options: LockOptions) -> Box<dyn Explorable> {
