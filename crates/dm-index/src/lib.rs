@@ -30,6 +30,7 @@ mod hops;
 mod joint;
 mod range_index;
 mod scan;
+mod words;
 
 pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH};
 pub use error::IndexError;
@@ -37,6 +38,7 @@ pub use hops::{HOPS_FREE, Hops};
 pub use joint::{Answer, Inner, Located, Merge, NodeCopy, NodeStore, Split, Stale, Write};
 pub use range_index::{Applied, RangeIndex};
 pub use scan::Scan;
+pub use words::Words;
 
 pub use dm_layout::{FenceKeys, Key8, Key32, KeyBytes};
 

@@ -70,6 +70,12 @@ counters! {
     splits,
     /// Nodes merged.
     merges,
+    /// Gets that another client's READ answered (read delegation).
+    delegated,
+    /// Writes that another client's write covers (write combining).
+    combined,
+    /// Operations that met another key at their local lock, and were not shared.
+    went_alone,
     /// Verbs posted as housekeeping (announcements, leases, loading); in no other count.
     housekeeping_verbs,
     /// Their payload bytes, and those of directly loaded images.
@@ -102,6 +108,12 @@ pub enum Event {
     Split,
     /// Two nodes were merged.
     Merge,
+    /// A get was answered by another client's READ.
+    Delegated,
+    /// A write is covered by another client's.
+    Combined,
+    /// A local lock held another key.
+    WentAlone,
 }
 
 /// One client's meter. A world keeps one in each of its endpoints; dm-verbs counts into it.
@@ -149,6 +161,9 @@ impl Meter {
                 Event::CacheMiss => &c.cache_misses,
                 Event::Split => &c.splits,
                 Event::Merge => &c.merges,
+                Event::Delegated => &c.delegated,
+                Event::Combined => &c.combined,
+                Event::WentAlone => &c.went_alone,
             },
             1,
         );

@@ -1,0 +1,242 @@
+//! An index client whose gets, updates and upserts are shared with the other clients of its compute node.
+
+use core::cell::Cell;
+use core::fmt;
+use core::future::Future;
+use core::task::Waker;
+
+use dm_index::{Applied, IndexError, KeyBytes, RangeIndex, Scan};
+use dm_sync::{Fingerprint, fingerprint_of};
+use dm_verbs::{Env, Event, LocalStep};
+
+use crate::Rdwc;
+use crate::lanes::{Came, Lanes, Lead};
+use crate::rules::{Told, Wish};
+
+/// The local locks that the clients of one compute node share, for keys `K`.
+#[derive(Debug)]
+pub struct Combiner<K> {
+    reads: Option<Lanes<K>>,
+    pub(crate) writes: Option<Lanes<K>>,
+}
+
+impl<K: KeyBytes> Combiner<K> {
+    /// What `rdwc` asks for.
+    pub fn new(rdwc: &Rdwc) -> Self {
+        let lanes = |on: bool| on.then(|| Lanes::new(rdwc.locks, rdwc.flaws));
+        Self {
+            reads: lanes(rdwc.delegate),
+            writes: lanes(rdwc.combine),
+        }
+    }
+
+    /// Bytes allocated: the locks, whoever waited at the busiest time, and the values that were handed on.
+    pub fn bytes(&self) -> usize {
+        [&self.reads, &self.writes]
+            .into_iter()
+            .flatten()
+            .map(Lanes::bytes)
+            .sum()
+    }
+}
+
+impl<K: KeyBytes> Fingerprint for Combiner<K> {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(&(self.reads.fingerprint(), self.writes.fingerprint()))
+    }
+}
+
+/// One client of an index, in front of which it shares what it does with its compute node's other clients.
+///
+/// Its get, update and upsert are those of `I`, or another client's that cover them; everything else is `I`'s own.
+/// Like `I` it is a client's own and not `Sync`; what is shared is the [`Combiner`].
+pub struct Combined<'h, V, I: RangeIndex> {
+    pub(crate) v: &'h V,
+    pub(crate) index: I,
+    table: Option<&'h Combiner<I::Key>>,
+    /// Empty: kept for its memory.
+    wakers: Cell<Vec<Waker>>,
+}
+
+impl<V, I: RangeIndex + fmt::Debug> fmt::Debug for Combined<'_, V, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Combined")
+            .field("index", &self.index)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A place that a client came to.
+pub(crate) enum Place<'h, K: KeyBytes> {
+    /// It does its operation itself, and tells others if it leads.
+    Own(Option<Lead<'h, K>>),
+    /// Another has done it.
+    Done(Told),
+}
+
+impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
+    /// Client `v`'s `index`, shared by way of `table`; without one it is the index alone.
+    ///
+    /// All clients of a compute node that use one table must use one index.
+    pub fn new(v: &'h V, index: I, table: Option<&'h Combiner<I::Key>>) -> Self {
+        Self {
+            v,
+            index,
+            table,
+            wakers: Cell::default(),
+        }
+    }
+
+    /// The client's connection.
+    pub fn verbs(&self) -> &'h V {
+        self.v
+    }
+
+    /// The client's own view of the index.
+    pub fn index(&self) -> &I {
+        &self.index
+    }
+
+    async fn place(
+        &self,
+        lanes: &'h Lanes<I::Key>,
+        key: &I::Key,
+        wish: Wish,
+        value: &mut Vec<u8>,
+    ) -> Place<'h, I::Key> {
+        //= docs/protocol/combine.md C11
+        self.v.local(LocalStep::Section).await;
+        let mut join = lanes.join(key, self.v.client(), wish, value);
+        match (&mut join).await {
+            Came::Alone => {
+                self.v.meter().note(Event::WentAlone);
+                Place::Own(None)
+            }
+            Came::Leads => Place::Own(Some(lanes.lead(join.at()))),
+            Came::Elected => {
+                self.v.local(LocalStep::HandOff).await;
+                let at = join.at();
+                join.begin();
+                Place::Own(Some(lanes.lead(at)))
+            }
+            Came::Told(told) => {
+                self.v.local(LocalStep::HandOff).await;
+                Place::Done(told)
+            }
+        }
+    }
+
+    /// Ends what this client has led, with its answer for others if it has one.
+    pub(crate) async fn tell(&self, lead: Lead<'h, I::Key>, answer: Option<(Told, &[u8])>) {
+        //= docs/protocol/combine.md C11
+        self.v.local(LocalStep::Section).await;
+        let mut wakers = self.wakers.take();
+        lead.tell(answer, &mut wakers);
+        self.wakers.set(wakers);
+    }
+
+    async fn write(&self, key: &I::Key, value: &[u8], wish: Wish) -> Result<Applied, IndexError> {
+        // A value of another length is for the index to refuse.
+        //= docs/protocol/combine.md C2
+        let fits = value.len() == self.index.value_bytes();
+        let lead = match self.table.and_then(|t| t.writes.as_ref()).filter(|_| fits) {
+            None => None,
+            Some(lanes) if lanes.flaws.buffer_of_lock => {
+                return self.write_as_published(lanes, key, value, wish).await;
+            }
+            Some(lanes) => match self.place(lanes, key, wish, &mut Vec::new()).await {
+                Place::Own(lead) => lead,
+                Place::Done(told) => return Ok(self.combined(told)),
+            },
+        };
+        //= docs/protocol/combine.md C4
+        let result = self.apply(key, value, wish).await;
+        if let Some(lead) = lead {
+            let answer = result.as_ref().ok().map(|&applied| Told::Applied(applied));
+            self.tell(lead, answer.map(|told| (told, [].as_slice()))).await;
+        }
+        result
+    }
+
+    /// The write itself.
+    pub(crate) async fn apply(&self, key: &I::Key, value: &[u8], wish: Wish) -> Result<Applied, IndexError> {
+        match wish {
+            Wish::Upsert => self.index.upsert(key, value).await,
+            Wish::Update | Wish::Get => self.index.update(key, value).await,
+        }
+    }
+
+    /// Another's write covers this client's.
+    pub(crate) fn combined(&self, told: Told) -> Applied {
+        self.v.meter().note(Event::Combined);
+        match told {
+            Told::Applied(applied) => applied,
+            Told::Got(_) => unreachable!("writers are told of writes"),
+        }
+    }
+}
+
+impl<V: Env, I: RangeIndex> RangeIndex for Combined<'_, V, I> {
+    type Key = I::Key;
+
+    fn value_bytes(&self) -> usize {
+        self.index.value_bytes()
+    }
+
+    async fn get(&self, key: &I::Key, value: &mut Vec<u8>) -> Result<bool, IndexError> {
+        let lead = match self.table.and_then(|t| t.reads.as_ref()) {
+            None => None,
+            Some(lanes) => {
+                value.clear();
+                match self.place(lanes, key, Wish::Get, value).await {
+                    Place::Own(lead) => lead,
+                    Place::Done(told) => {
+                        self.v.meter().note(Event::Delegated);
+                        return Ok(told == Told::Got(true));
+                    }
+                }
+            }
+        };
+        let result = self.index.get(key, value).await;
+        if let Some(lead) = lead {
+            let found = result.as_ref().ok();
+            self.tell(lead, found.map(|&found| (Told::Got(found), value.as_slice())))
+                .await;
+        }
+        result
+    }
+
+    #[inline]
+    fn insert(&self, key: &I::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
+        self.index.insert(key, value)
+    }
+    #[inline]
+    fn update(&self, key: &I::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
+        self.write(key, value, Wish::Update)
+    }
+    #[inline]
+    fn upsert(&self, key: &I::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
+        self.write(key, value, Wish::Upsert)
+    }
+    #[inline]
+    fn remove(&self, key: &I::Key) -> impl Future<Output = Result<Applied, IndexError>> {
+        self.index.remove(key)
+    }
+    #[inline]
+    fn scan(
+        &self,
+        from: &I::Key,
+        limit: usize,
+        out: &mut Scan<I::Key>,
+    ) -> impl Future<Output = Result<(), IndexError>> {
+        self.index.scan(from, limit, out)
+    }
+    #[inline]
+    fn bulk_load(
+        &self,
+        fill: f64,
+        next: impl FnMut(&mut Vec<u8>) -> Option<I::Key>,
+    ) -> impl Future<Output = Result<u64, IndexError>> {
+        self.index.bulk_load(fill, next)
+    }
+}
