@@ -1,10 +1,8 @@
 //! Chains and their requests as the engine stores them: slots that are used again.
 
-use std::rc::Rc;
-
 use dm_verbs::{ChipPtr, MaskedCas, Op, Outcome, Place, RemotePtr, Space, Wqe};
 
-use crate::lease::{Lease, Pool};
+use crate::lease::Lease;
 
 /// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,7 +131,7 @@ impl Request {
 
     /// Makes it `entry`.
     #[inline(always)]
-    pub(crate) fn set(&mut self, entry: &Entry<'_>, pool: &Rc<Pool>) {
+    pub(crate) fn set(&mut self, entry: &Entry<'_>) {
         self.raw = entry.at.raw();
         self.space = entry.at.space();
         self.len = entry.len as u32;
@@ -142,16 +140,16 @@ impl Request {
         self.parts = 1;
         match entry.kind {
             Kind::Read | Kind::Word => {}
-            Kind::Write => self.carry(entry.bytes, pool),
+            Kind::Write => self.carry(entry.bytes),
             Kind::Cas | Kind::MaskedCas | Kind::Faa => self.words = entry.words,
         }
     }
 
     /// Copies a WRITE's payload.
     #[inline]
-    fn carry(&mut self, bytes: &[u8], pool: &Rc<Pool>) {
+    fn carry(&mut self, bytes: &[u8]) {
         if bytes.len() > SMALL {
-            let mut b = pool.take(bytes.len());
+            let mut b = Lease::take(bytes.len());
             b.copy_from_slice(bytes);
             self.buffer = b;
         } else {
@@ -346,12 +344,12 @@ impl Chain {
     /// # Panics
     /// From 65535 requests on: no card takes such a chain.
     #[inline]
-    pub(crate) fn push(&mut self, entry: &Entry<'_>, pool: &Rc<Pool>) {
+    pub(crate) fn push(&mut self, entry: &Entry<'_>) {
         if self.count == 0 {
-            self.first.set(entry, pool);
+            self.first.set(entry);
         } else {
             let mut r = Request::vacant();
-            r.set(entry, pool);
+            r.set(entry);
             self.more.push(r);
         }
         self.count = self

@@ -17,14 +17,13 @@ mod fault;
 mod issue;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use dm_verbs::{Caps, NodeId, RemotePtr, Space, VerbError, VerbErrorKind};
 
 use crate::chain::{Chain, Entry, FOREIGN, Kind, NOBODY, State};
 use crate::control::ControlPlane;
-use crate::lease::{LONGEST, Pool};
+use crate::lease::LONGEST;
 use crate::memory::Memory;
 use crate::model::Ticks;
 use crate::nic::Nic;
@@ -195,7 +194,6 @@ pub(crate) struct Engine {
     pub(crate) woken: Option<Waker>,
     pub(crate) digest: u64,
     pub(crate) verbs_done: u64,
-    pool: Rc<Pool>,
     threads: BTreeMap<(u16, u16), usize>,
     thread_free: Vec<u64>,
     pairs: Vec<QueuePair>,
@@ -242,7 +240,6 @@ impl Engine {
             woken: None,
             digest: 0x9E37_79B9_7F4A_7C15,
             verbs_done: 0,
-            pool: Rc::new(Pool::default()),
             threads: BTreeMap::new(),
             thread_free: Vec::new(),
             pairs: Vec::new(),
@@ -381,7 +378,7 @@ impl Engine {
             return;
         }
         match check(&self.nodes[usize::from(c.node)].caps, entry) {
-            None => c.push(entry, &self.pool),
+            None => c.push(entry),
             Some(kind) => self.fail(chain, VerbError::refused(kind, entry.at)),
         }
     }

@@ -1,9 +1,9 @@
-//! Buffers that the transport owns: one pointer wide, back in their pool when dropped.
+//! Buffers that the transport owns: one pointer wide, back in their thread's pool when dropped.
 
 use core::cell::Cell;
 use core::fmt;
+use core::mem::forget;
 use core::ops::{Deref, DerefMut};
-use std::rc::Rc;
 
 /// log2 of the smallest buffer.
 const SMALLEST: u32 = 6;
@@ -13,115 +13,54 @@ const CLASSES: usize = 19;
 pub(crate) const LONGEST: usize = 1 << (SMALLEST as usize + CLASSES - 1);
 /// Free lists, a power of two: a class needs no check.
 const LISTS: usize = CLASSES.next_power_of_two();
+/// Bytes of the smallest buffer, a cache line: they lie in the buffer itself, and are copied as one piece.
+pub(crate) const LINE: usize = 1 << SMALLEST;
 
-#[derive(Debug)]
+#[repr(C, align(64))]
 struct Buffer {
-    bytes: Box<[u8]>,
-    len: u32,
-    class: u32,
-    /// Where it goes when it is free; nowhere while it is there.
-    home: Option<Rc<Pool>>,
+    small: [u8; LINE],
+    /// Of all but the smallest class.
+    large: Box<[u8]>,
     /// The next free one.
     next: Option<Box<Buffer>>,
+    len: u32,
+    class: u32,
+}
+
+std::thread_local! {
+    /// A pool of the thread, which all its simulations share: a lease need not know, nor count, where it comes from.
+    static POOL: Pool = const { Pool { free: [const { Cell::new(None) }; LISTS] } };
 }
 
 /// Free buffers by size class. Allocates only while the number of buffers in use still grows.
-#[derive(Default)]
-pub(crate) struct Pool {
+struct Pool {
     free: [Cell<Option<Box<Buffer>>>; LISTS],
-}
-
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").finish_non_exhaustive()
-    }
 }
 
 #[inline]
 fn class(len: usize) -> usize {
-    if len <= 1 << SMALLEST {
+    if len <= LINE {
         return 0;
     }
     (len - 1).ilog2() as usize + 1 - SMALLEST as usize
 }
 
 impl Pool {
-    /// A buffer of `len <= LONGEST` bytes; its content is left over from earlier use.
     #[inline]
-    pub(crate) fn take(self: &Rc<Self>, len: usize) -> Lease {
-        let class = class(len);
+    fn pop(&self, class: usize) -> Option<Box<Buffer>> {
         let list = &self.free[class % LISTS];
-        match list.take() {
-            Some(mut b) => {
-                list.set(b.next.take());
-                b.len = len as u32;
-                b.home = Some(Rc::clone(self));
-                Lease(Some(b))
-            }
-            None => self.make(len, class),
-        }
+        let mut b = list.take()?;
+        // Forgotten, not dropped: what the list held was taken just now.
+        forget(list.replace(b.next.take()));
+        Some(b)
     }
-
-    #[cold]
-    fn make(self: &Rc<Self>, len: usize, class: usize) -> Lease {
-        Lease(Some(Box::new(Buffer {
-            bytes: vec![0; 1 << (class as u32 + SMALLEST)].into_boxed_slice(),
-            len: len as u32,
-            class: class as u32,
-            home: Some(Rc::clone(self)),
-            next: None,
-        })))
-    }
-}
-
-/// Bytes of a READ. Owned, editable in place, one pointer wide; dropping it gives the buffer back to its
-/// simulation.
-pub struct Lease(Option<Box<Buffer>>);
-
-impl Lease {
-    /// No buffer: no bytes.
-    pub(crate) const NONE: Self = Self(None);
 
     #[inline]
-    pub(crate) fn is_none(&self) -> bool {
-        self.0.is_none()
-    }
-}
-
-impl Deref for Lease {
-    type Target = [u8];
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], |b| &b.bytes[..b.len as usize])
-    }
-}
-impl DerefMut for Lease {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        self.0
-            .as_mut()
-            .map_or(&mut [], |b| &mut b.bytes[..b.len as usize])
-    }
-}
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lease({} bytes)", self.len())
-    }
-}
-impl Drop for Lease {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(buffer) = self.0.take() {
-            give_back(buffer);
-        }
-    }
-}
-
-fn give_back(mut buffer: Box<Buffer>) {
-    if let Some(home) = buffer.home.take() {
-        let list = &home.free[buffer.class as usize % LISTS];
-        buffer.next = list.take();
-        list.set(Some(buffer));
+    fn push(&self, mut b: Box<Buffer>) {
+        let list = &self.free[b.class as usize % LISTS];
+        // Both forgotten: a buffer in use has no next one, and the list's first is that now.
+        forget(core::mem::replace(&mut b.next, list.take()));
+        forget(list.replace(Some(b)));
     }
 }
 
@@ -137,6 +76,93 @@ impl Drop for Pool {
     }
 }
 
+/// Bytes of a READ. Owned, editable in place, one pointer wide; dropping it gives the buffer back to its thread.
+pub struct Lease(Option<Box<Buffer>>);
+
+impl Lease {
+    /// No buffer: no bytes.
+    pub(crate) const NONE: Self = Self(None);
+
+    /// A buffer of `len <= LONGEST` bytes; its content is left over from earlier use.
+    #[inline]
+    pub(crate) fn take(len: usize) -> Self {
+        let class = class(len);
+        match POOL.try_with(|pool| pool.pop(class)) {
+            Ok(Some(mut b)) => {
+                b.len = len as u32;
+                Self(Some(b))
+            }
+            _ => Self::make(len, class),
+        }
+    }
+
+    #[cold]
+    fn make(len: usize, class: usize) -> Self {
+        let large = if class == 0 { 0 } else { LINE << class };
+        Self(Some(Box::new(Buffer {
+            small: [0; LINE],
+            large: vec![0; large].into_boxed_slice(),
+            next: None,
+            len: len as u32,
+            class: class as u32,
+        })))
+    }
+
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// A buffer of `len <= LINE` bytes, the first of `line`. What `line` holds behind them is copied too, and never
+    /// seen.
+    #[inline]
+    pub(crate) fn of_line(len: usize, line: &[u8; LINE]) -> Self {
+        let mut lease = Self::take(len);
+        if let Some(b) = &mut lease.0 {
+            b.small = *line;
+        }
+        lease
+    }
+}
+
+impl Deref for Lease {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |b| {
+            let bytes = if b.class == 0 { &b.small[..] } else { &b.large };
+            &bytes[..b.len as usize]
+        })
+    }
+}
+impl DerefMut for Lease {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.0.as_mut().map_or(&mut [], |b| {
+            let bytes = if b.class == 0 {
+                &mut b.small[..]
+            } else {
+                &mut b.large
+            };
+            &mut bytes[..b.len as usize]
+        })
+    }
+}
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lease({} bytes)", self.len())
+    }
+}
+impl Drop for Lease {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(buffer) = self.0.take() {
+            // A thread that is ending has no pool any more: the buffer is freed then.
+            let _ = POOL.try_with(|pool| pool.push(buffer));
+        }
+    }
+}
+
 const _: () = assert!(size_of::<Lease>() == size_of::<usize>());
 
 #[cfg(test)]
@@ -145,15 +171,21 @@ mod tests {
 
     #[test]
     fn a_dropped_lease_is_the_next_one() {
-        let pool = Rc::new(Pool::default());
-        let mut a = pool.take(100);
+        let mut a = Lease::take(100);
         a[99] = 7;
         let place = a.as_ptr();
         drop(a);
-        let b = pool.take(128);
+        let b = Lease::take(128);
         assert_eq!((b.as_ptr(), b.len(), b[99]), (place, 128, 7));
-        assert_ne!(pool.take(65).as_ptr(), place, "in use");
-        assert_eq!(pool.take(LONGEST).len(), LONGEST);
+        assert_ne!(Lease::take(65).as_ptr(), place, "in use");
+        assert_eq!(Lease::take(LONGEST).len(), LONGEST);
+    }
+
+    #[test]
+    fn a_line_is_cut_to_its_length() {
+        let line = core::array::from_fn(|i| i as u8);
+        assert_eq!(*Lease::of_line(3, &line), [0, 1, 2]);
+        assert_eq!(*Lease::of_line(LINE, &line), line);
     }
 
     #[test]
@@ -172,14 +204,15 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_outlives_its_pool() {
-        let pool = Rc::new(Pool::default());
-        let (lease, other) = (pool.take(8), pool.take(8));
-        drop(other);
-        let alive = Rc::downgrade(&pool);
-        drop(pool);
+    fn a_lease_may_end_on_another_thread_or_outlive_its_own() {
+        let lease = std::thread::spawn(|| {
+            drop(Lease::take(8));
+            Lease::take(8)
+        })
+        .join()
+        .expect("it does not panic");
         assert_eq!(lease.len(), 8);
         drop(lease);
-        assert_eq!(alive.strong_count(), 0, "no free buffer keeps its pool");
+        let _ = std::thread::spawn(|| core::mem::drop(Lease::take(8))).join();
     }
 }

@@ -98,7 +98,6 @@ impl Engine {
             pairs,
             chains,
             rng,
-            pool,
             on_arrival,
             ..
         } = self;
@@ -174,11 +173,11 @@ impl Engine {
         }
         if r.parts == 2 {
             if !waits {
-                execute::first(r, &mut node.memory, caps, pool, &mut nic.tally);
+                execute::first(r, &mut node.memory, caps, &mut nic.tally);
             }
             queue.push(at + window, What::ExecuteRest { chain, request: i }.pack());
         } else if !waits {
-            execute::whole(r, kind, space, &mut node.memory, pool, &mut nic.tally);
+            execute::whole(r, kind, space, &mut node.memory, &mut nic.tally);
             c.unexecuted -= 1;
         }
         let len = if kind.answers() { length } else { 0 };

@@ -1,31 +1,31 @@
 //! The moment at which a request acts on memory.
 
+use core::mem::{forget, replace};
 use core::ops::Range;
-use std::rc::Rc;
 
 use dm_verbs::{AtomicUnit, Caps, FailedCas, LineOrder, Space};
 
 use super::Engine;
 use crate::chain::{Kind, Request};
-use crate::lease::Pool;
+use crate::lease::{LINE, Lease};
 use crate::memory::Memory;
 use crate::nic::Tally;
 
 /// `r`, which moves at one instant, acts on memory.
 #[inline(always)]
-pub(super) fn whole(
-    r: &mut Request,
-    kind: Kind,
-    space: Space,
-    memory: &mut Memory,
-    pool: &Rc<Pool>,
-    tally: &mut Tally,
-) {
+pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memory, tally: &mut Tally) {
     match kind {
         Kind::Read => {
             // Not earlier: few buffers are in use at a time, and stay in the cache.
-            r.buffer = pool.take(r.len as usize);
-            r.transfer(kind, memory.bytes_mut(space), 0..r.len as usize);
+            let (at, len, memory) = (r.offset(), r.len as usize, memory.bytes_mut(space));
+            let line = memory.get(at..).and_then(<[u8]>::first_chunk::<LINE>);
+            match line {
+                Some(line) if len <= LINE => forget(replace(&mut r.buffer, Lease::of_line(len, line))),
+                _ => {
+                    r.buffer = Lease::take(len);
+                    r.transfer(kind, memory, 0..len);
+                }
+            }
         }
         Kind::Write => r.transfer(kind, memory.bytes_mut(space), 0..r.len as usize),
         Kind::Word => r.words[0] = memory.word(space, r.offset()),
@@ -40,7 +40,7 @@ pub(super) fn whole(
 
 /// The first part of `r`, which takes time: of a transfer some of its units, of an atomic that does not exclude WRITEs
 /// the look at the old value.
-pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, pool: &Rc<Pool>, tally: &mut Tally) {
+pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, tally: &mut Tally) {
     if r.kind.is_atomic() {
         let new = swap(r, memory, tally);
         r.words[1] = new.unwrap_or(r.words[0]);
@@ -48,7 +48,7 @@ pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, pool: &Rc
         return;
     }
     if r.kind == Kind::Read {
-        r.buffer = pool.take(r.len as usize);
+        r.buffer = Lease::take(r.len as usize);
     }
     part(r, memory, caps, true);
 }
@@ -71,10 +71,10 @@ impl Engine {
         let tally = &mut self.nics[usize::from(node.nic)].tally;
         let r = c.request_mut(i);
         if r.parts == 2 {
-            first(r, &mut node.memory, &self.caps, &self.pool, tally);
+            first(r, &mut node.memory, &self.caps, tally);
         } else {
             let (kind, space) = (r.kind, r.space());
-            whole(r, kind, space, &mut node.memory, &self.pool, tally);
+            whole(r, kind, space, &mut node.memory, tally);
             self.executed(chain);
         }
     }

@@ -110,7 +110,7 @@ impl Engine {
         }
         let c = &mut self.chains[chain as usize];
         debug_assert!(c.state == State::Free && c.count == 0);
-        c.first.set(&entry, &self.pool);
+        c.first.set(&entry);
         c.count = 1;
         c.unanswered = 1;
         c.unexecuted = 1;
