@@ -30,9 +30,11 @@ use crate::nic::Nic;
 use crate::queue::{Queue, QueueKind};
 use crate::rng::Dice;
 
-/// What an event is about. Packed into 51 bits: 3 of kind, 16 of request number, 32 of index.
+/// What an event is about. Packed into 52 bits: 4 of kind, 16 of request number, 32 of index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
+    /// A READ alone in its chain, of one line, has arrived at its memory node, and may act there and then.
+    ArriveRead { chain: u32 },
     /// A request has wholly arrived at its memory node.
     Arrive { chain: u32, request: u16 },
     /// A request acts on memory: all of it, or its first part.
@@ -51,43 +53,51 @@ pub(crate) enum What {
     Restore { node: u32 },
 }
 
+/// The kinds of the two most frequent events.
+const ARRIVE_READ: u64 = 0;
+const DONE: u64 = 1;
+/// Where the kind lies in a packed event.
+const KIND: u32 = 48;
+
 impl What {
     #[inline]
     fn pack(self) -> u64 {
         let of =
-            |kind: u64, request: u16, index: u32| kind << 48 | u64::from(request) << 32 | u64::from(index);
+            |kind: u64, request: u16, index: u32| kind << KIND | u64::from(request) << 32 | u64::from(index);
         match self {
-            What::Arrive { chain, request } => of(0, request, chain),
-            What::Execute { chain, request } => of(1, request, chain),
-            What::ExecuteRest { chain, request } => of(2, request, chain),
-            What::Done { chain } => of(3, 0, chain),
-            What::Wake { task } => of(4, 0, task),
-            What::Timer { timer } => of(5, 0, timer),
-            What::Cut { node } => of(6, 0, node),
-            What::Restore { node } => of(7, 0, node),
+            What::ArriveRead { chain } => of(ARRIVE_READ, 0, chain),
+            What::Done { chain } => of(DONE, 0, chain),
+            What::Arrive { chain, request } => of(2, request, chain),
+            What::Execute { chain, request } => of(3, request, chain),
+            What::ExecuteRest { chain, request } => of(4, request, chain),
+            What::Wake { task } => of(5, 0, task),
+            What::Timer { timer } => of(6, 0, timer),
+            What::Cut { node } => of(7, 0, node),
+            What::Restore { node } => of(8, 0, node),
         }
     }
 
     #[inline]
     fn unpack(bits: u64) -> Self {
         let (request, index) = ((bits >> 32) as u16, bits as u32);
-        match bits >> 48 {
-            0 => What::Arrive {
+        match bits >> KIND {
+            ARRIVE_READ => What::ArriveRead { chain: index },
+            DONE => What::Done { chain: index },
+            2 => What::Arrive {
                 chain: index,
                 request,
             },
-            1 => What::Execute {
+            3 => What::Execute {
                 chain: index,
                 request,
             },
-            2 => What::ExecuteRest {
+            4 => What::ExecuteRest {
                 chain: index,
                 request,
             },
-            3 => What::Done { chain: index },
-            4 => What::Wake { task: index },
-            5 => What::Timer { timer: index },
-            6 => What::Cut { node: index },
+            5 => What::Wake { task: index },
+            6 => What::Timer { timer: index },
+            7 => What::Cut { node: index },
             _ => What::Restore { node: index },
         }
     }
@@ -147,12 +157,41 @@ struct QueuePair {
     /// READs and atomics whose answer is still to come, and when the last known one does.
     unanswered: u32,
     answered: u64,
+    /// What is out of the ordinary about it: all of it is one look.
+    odd: Odd,
+}
+
+/// What may be out of the ordinary about a queue pair: a set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Odd(u8);
+
+impl Odd {
     /// A request was lost, and its error has not been reported yet.
-    broken: bool,
+    const BROKEN: Odd = Odd(1);
     /// Its client is fenced.
-    fenced: bool,
+    const FENCED: Odd = Odd(2);
     /// Chains wait behind a fenced request.
-    parked: bool,
+    const PARKED: Odd = Odd(4);
+    /// Its client's processor is dead.
+    const CRASHED: Odd = Odd(8);
+
+    #[inline]
+    const fn and(self, other: Odd) -> Odd {
+        Odd(self.0 | other.0)
+    }
+    /// Whether any of `these` holds.
+    #[inline]
+    const fn any(self, these: Odd) -> bool {
+        self.0 & these.0 != 0
+    }
+    #[inline]
+    fn set(&mut self, these: Odd, to: bool) {
+        if to {
+            self.0 |= these.0;
+        } else {
+            self.0 &= !these.0;
+        }
+    }
 }
 
 const _: () = assert!(size_of::<QueuePair>() == 64);
@@ -183,6 +222,10 @@ pub(crate) struct Engine {
     pub(crate) caps: Caps,
     /// Requests act on memory when they arrive.
     on_arrival: bool,
+    /// What lies in one line moves at one instant, when it arrives, and in order of arrival.
+    line_on_arrival: bool,
+    /// A memory node was cut off at some time.
+    any_cut: bool,
     pub(crate) queue: Queue,
     pub(crate) nics: Vec<Nic>,
     pub(crate) nodes: Vec<Node>,
@@ -229,6 +272,8 @@ impl Engine {
         Self {
             now: 0,
             on_arrival: arrive::acts_on_arrival(&setup.ticks, &setup.caps),
+            line_on_arrival: arrive::lines_act_on_arrival(&setup.ticks, &setup.caps),
+            any_cut: false,
             t: setup.ticks,
             caps: setup.caps,
             queue: Queue::new(setup.queue),
@@ -285,18 +330,20 @@ impl Engine {
     }
 
     /// Runs events up to `limit` until something outside the engine is to be done.
+    // Always: the executor's loop is its one caller, and comes here for every poll.
+    #[inline(always)]
     pub(crate) fn advance(&mut self, limit: u64) -> Turn {
         while let Some(event) = self.queue.pop(limit) {
             debug_assert!(event.at >= self.now, "time never goes back");
             self.now = event.at;
             // Two compares for the most frequent, rather than a jump that is hard to foresee.
-            let turn = match What::unpack(event.what) {
-                What::Arrive { chain, request } => {
-                    self.arrive(chain, request);
-                    Turn::Idle
-                }
-                What::Done { chain } => self.done(chain),
-                what => self.other(what),
+            let turn = if event.what >> KIND == ARRIVE_READ {
+                self.arrive_lone_read(event.what as u32);
+                continue;
+            } else if event.what >> KIND == DONE {
+                self.done(event.what as u32)
+            } else {
+                self.other(event.what)
             };
             if turn != Turn::Idle {
                 return turn;
@@ -306,8 +353,11 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn other(&mut self, what: What) -> Turn {
-        match what {
+    fn other(&mut self, what: u64) -> Turn {
+        match What::unpack(what) {
+            What::Arrive { chain, request } => self.arrive(chain, request),
+            What::ArriveRead { chain } => self.arrive_lone_read(chain),
+            What::Done { chain } => return self.done(chain),
             What::Execute { chain, request } => self.execute(chain, request),
             What::ExecuteRest { chain, request } => self.execute_rest(chain, request),
             What::Wake { task } => return Turn::Poll(task),
@@ -318,7 +368,6 @@ impl Engine {
             }
             What::Cut { node } => self.set_down(node, true),
             What::Restore { node } => self.set_down(node, false),
-            What::Arrive { .. } | What::Done { .. } => {}
         }
         Turn::Idle
     }
@@ -327,6 +376,7 @@ impl Engine {
         if let Some(n) = self.nodes.get_mut(node as usize) {
             n.down = down;
             if down {
+                self.any_cut = true;
                 n.cuts = n.cuts.wrapping_add(1);
                 n.cut_at = self.now;
             }

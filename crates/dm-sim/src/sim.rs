@@ -371,7 +371,7 @@ impl Sim {
     /// rung runs on. False when it had ended already, or brought its own endpoints.
     pub fn crash(&self, id: TaskId) -> bool {
         let Some(client) = id.client else { return false };
-        self.shared.engine.borrow_mut().clients[usize::from(client)].crashed = true;
+        self.shared.engine.borrow_mut().crash(client);
         self.cancel(id)
     }
 

@@ -3,7 +3,7 @@
 use dm_verbs::{AtomicUnit, AtomicVsWrite, Caps, CasThenRead, LineOrder, Space};
 
 use super::issue::request_bytes;
-use super::{Engine, Node, QueuePair, What, execute};
+use super::{Engine, Node, Odd, QueuePair, What, execute};
 use crate::chain::{Kind, Request};
 use crate::model::{Tearing, Ticks};
 use crate::nic::Nic;
@@ -58,6 +58,14 @@ pub(super) fn acts_on_arrival(t: &Ticks, caps: &Caps) -> bool {
     t.stall && caps.cas_then_read == CasThenRead::InOrder && caps.atomic_vs_write == AtomicVsWrite::Serialised
 }
 
+/// The same of whatever lies in one line, whose requests then depend on nothing but the order of their arrival.
+pub(super) fn lines_act_on_arrival(t: &Ticks, caps: &Caps) -> bool {
+    acts_on_arrival(t, caps) && caps.atomic_unit == AtomicUnit::Line
+}
+
+/// What keeps a request that arrives from acting.
+const DEAF: Odd = Odd::BROKEN.and(Odd::FENCED);
+
 impl Engine {
     /// Request `i` of `chain` has arrived.
     #[inline]
@@ -70,24 +78,32 @@ impl Engine {
         }
     }
 
+    /// The one request of `chain` has arrived: a READ of one line that acts now, unless an earlier WRITE of its queue
+    /// pair is still on its way to memory.
+    #[inline(never)]
+    pub(super) fn arrive_lone_read(&mut self, chain: u32) {
+        self.arrive_as(chain, 0, Kind::Read, Space::Host, true);
+    }
+
     #[inline(never)]
     fn arrive_read(&mut self, chain: u32, i: u16) {
-        self.arrive_as(chain, i, Kind::Read, Space::Host);
+        self.arrive_as(chain, i, Kind::Read, Space::Host, false);
     }
 
     #[inline(never)]
     fn arrive_write(&mut self, chain: u32, i: u16) {
-        self.arrive_as(chain, i, Kind::Write, Space::Host);
+        self.arrive_as(chain, i, Kind::Write, Space::Host, false);
     }
 
     #[inline(never)]
     fn arrive_other(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
-        self.arrive_as(chain, i, kind, space);
+        self.arrive_as(chain, i, kind, space, false);
     }
 
-    // Always: one body for each of the three above, with what never holds for it left out.
+    // Always: one body for each of the four above, with what never holds for it left out. `lone`: it is a chain's one
+    // request, touches one line, and `line_on_arrival` holds.
     #[inline(always)]
-    fn arrive_as(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
+    fn arrive_as(&mut self, chain: u32, i: u16, kind: Kind, space: Space, lone: bool) {
         let Engine {
             now,
             t,
@@ -105,15 +121,15 @@ impl Engine {
         let c = &mut chains[chain as usize];
         let pair = &mut pairs[c.qp as usize];
         let node = &mut nodes[usize::from(c.node)];
-        if node.down || pair.broken || pair.fenced {
-            let fenced = pair.fenced;
+        if node.down || pair.odd.any(DEAF) {
+            let fenced = pair.odd.any(Odd::FENCED);
             self.lost_request(chain, i, fenced);
             return;
         }
         c.cuts = node.cuts;
         let (client_nic, node_nic) = (usize::from(c.client_nic), usize::from(c.node_nic));
         let nic = &mut nics[node_nic];
-        let r = c.request_mut(i);
+        let r = if lone { &mut c.first } else { c.request_mut(i) };
         let (atomic, mutates, host) = (kind.is_atomic(), kind.mutates(), space == Space::Host);
         let length = u64::from(r.len);
         let bytes = request_bytes(t, kind, length);
@@ -122,7 +138,7 @@ impl Engine {
         // Cut-through: the last byte is here now unless the link was busy.
         let wire = bytes * t.link_byte;
         let inside = nic.link_in.fifo(now.saturating_sub(wire), wire) + wire;
-        let lines = r.units(6);
+        let lines = if lone { 1 } else { r.units(6) };
         let service = service(t, kind, space, lines);
         let start = if atomic {
             nic.tally.atomics += 1;
@@ -146,13 +162,17 @@ impl Engine {
         } else {
             start
         };
-        let mut at = (if *on_arrival { now } else { act }).max(earlier(pair, kind, space, caps));
-        let window = window(t, caps, nic, r, (kind, space), lines, rng);
+        let mut at = (if lone || *on_arrival { now } else { act }).max(earlier(pair, kind, space, caps));
+        let window = if lone {
+            0
+        } else {
+            window(t, caps, nic, r, (kind, space), lines, rng)
+        };
         match kind {
             Kind::Read | Kind::Word => {
                 nic.tally.reads += 1;
                 // `atomic_at` stays 0 where CAS→READ is in order.
-                let between = at < pair.atomic_at && at + window > pair.atomic_at;
+                let between = !lone && at < pair.atomic_at && at + window > pair.atomic_at;
                 if between && caps.cas_then_read == CasThenRead::WholeReadFirst {
                     at = pair.atomic_at;
                 }
@@ -171,14 +191,14 @@ impl Engine {
         if waits {
             queue.push(at, What::Execute { chain, request: i }.pack());
         }
-        if r.parts == 2 {
+        if !lone && r.parts == 2 {
             if !waits {
                 execute::first(r, &mut node.memory, caps, &mut nic.tally);
             }
             queue.push(at + window, What::ExecuteRest { chain, request: i }.pack());
         } else if !waits {
             execute::whole(r, kind, space, &mut node.memory, &mut nic.tally);
-            c.unexecuted -= 1;
+            c.unexecuted = if lone { 0 } else { c.unexecuted - 1 };
         }
         let len = if kind.answers() { length } else { 0 };
         act = act.max(at) + window;
@@ -195,14 +215,14 @@ impl Engine {
         // Completions of one queue pair come in order.
         pair.done = pair.done.max(here + t.completion);
         c.done_at = c.done_at.max(pair.done);
-        c.unanswered -= 1;
+        c.unanswered = if lone { 0 } else { c.unanswered - 1 };
         if c.unanswered == 0 {
             queue.push(c.done_at, What::Done { chain }.pack());
         }
         if len > 0 {
             pair.unanswered -= 1;
             pair.answered = pair.done;
-            if pair.parked && pair.unanswered == 0 {
+            if pair.odd.any(Odd::PARKED) && pair.unanswered == 0 {
                 let qp = c.qp;
                 self.unpark(qp);
             }

@@ -1,14 +1,13 @@
 //! The end of a chain: who is told, and what the run's digest takes in.
 
-use super::{Engine, Turn};
+use super::{Engine, Odd, Turn};
 use crate::chain::{FOREIGN, NOBODY, State};
 
 impl Engine {
     /// The completion of `chain` is found.
     #[inline]
     pub(super) fn done(&mut self, chain: u32) -> Turn {
-        let c = &mut self.chains[chain as usize];
-        if c.cuts != self.nodes[usize::from(c.node)].cuts {
+        if self.any_cut {
             return self.done_after_a_cut(chain);
         }
         self.completed(chain)
@@ -16,7 +15,8 @@ impl Engine {
 
     #[cold]
     fn done_after_a_cut(&mut self, chain: u32) -> Turn {
-        if self.cut_meanwhile(chain) {
+        let c = &self.chains[chain as usize];
+        if c.cuts != self.nodes[usize::from(c.node)].cuts && self.cut_meanwhile(chain) {
             return Turn::Idle;
         }
         self.completed(chain)
@@ -47,7 +47,7 @@ impl Engine {
     fn completed_oddly(&mut self, chain: u32) -> Turn {
         let c = &mut self.chains[chain as usize];
         if c.failed {
-            self.pairs[c.qp as usize].broken = false;
+            self.pairs[c.qp as usize].odd.set(Odd::BROKEN, false);
         }
         if c.closed {
             self.defer_error(chain);

@@ -2,7 +2,7 @@
 
 use dm_verbs::{Effect, VerbError, VerbErrorKind};
 
-use super::{Engine, What};
+use super::{Engine, Odd, What};
 
 impl Engine {
     /// Notes the first error of `chain`.
@@ -112,7 +112,9 @@ impl Engine {
         self.fail(chain, error);
         let heard = self.now + self.patience(kind);
         let pair = &mut self.pairs[qp as usize];
-        pair.broken |= !fenced;
+        if !fenced {
+            pair.odd.set(Odd::BROKEN, true);
+        }
         pair.done = pair.done.max(heard);
         let c = &mut self.chains[chain as usize];
         c.done_at = c.done_at.max(pair.done);
@@ -120,6 +122,15 @@ impl Engine {
         if c.unanswered == 0 {
             let at = c.done_at;
             self.schedule(at, What::Done { chain });
+        }
+    }
+
+    /// From now on `client` rings nothing.
+    pub(crate) fn crash(&mut self, client: u16) {
+        let (client, nodes) = (usize::from(client), self.nodes.len());
+        self.clients[client].crashed = true;
+        for pair in &mut self.pairs[client * nodes..(client + 1) * nodes] {
+            pair.odd.set(Odd::CRASHED, true);
         }
     }
 
@@ -131,7 +142,7 @@ impl Engine {
         pairs
             .iter_mut()
             .map(|p| {
-                p.fenced = true;
+                p.odd.set(Odd::FENCED, true);
                 p.order[0].max(p.order[1]).max(p.atomic_at)
             })
             .max()

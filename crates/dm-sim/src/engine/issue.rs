@@ -2,7 +2,7 @@
 
 use dm_verbs::{Place, Space, VerbError, VerbErrorKind};
 
-use super::{ClientState, Engine, QueuePair, What, check};
+use super::{ClientState, Engine, Odd, QueuePair, What, check};
 use crate::chain::{Entry, Kind, State};
 use crate::model::Ticks;
 use crate::nic::Nic;
@@ -10,6 +10,9 @@ use crate::rng::Dice;
 
 /// Charged CPU ends on a whole nanosecond: up to this many picoseconds later a coroutine is still running.
 const RESUME: u64 = 1000;
+
+/// What keeps a queue pair from sending at once.
+const UNABLE: Odd = Odd::FENCED.and(Odd::PARKED).and(Odd::CRASHED);
 
 /// Bytes on the wire of a request with `len` bytes of payload.
 #[inline(always)]
@@ -92,18 +95,17 @@ impl Engine {
     #[inline(always)]
     fn post_one(&mut self, client: u16, entry: Entry<'_>) -> (u32, u32) {
         let node = entry.at.node();
+        let qp = self.pair(client, node);
         let state = &mut self.clients[usize::from(client)];
-        let Some(to) = self.nodes.get(usize::from(node.0)) else {
-            return self.post_slowly(client, &entry);
+        let (Some(to), Some(pair)) = (self.nodes.get(usize::from(node.0)), self.pairs.get_mut(qp)) else {
+            return self.post_slowly(client, &{ entry });
         };
-        let qp = usize::from(client) * self.nodes.len() + usize::from(node.0);
-        let pair = &mut self.pairs[qp];
-        let odd = state.crashed || pair.fenced || pair.parked || (entry.fence && pair.unanswered > 0);
+        let odd = pair.odd.any(UNABLE) || (entry.fence && pair.unanswered > 0);
         if odd || check(&to.caps, &entry).is_some() {
-            return self.post_slowly(client, &entry);
+            return self.post_slowly(client, &{ entry });
         }
         let Some(chain) = self.free_chains.pop() else {
-            return self.post_slowly(client, &entry);
+            return self.post_slowly(client, &{ entry });
         };
         if entry.at.space() == Space::Host {
             to.memory.prefetch(entry.at.offset() as usize, entry.len);
@@ -125,7 +127,13 @@ impl Engine {
         let ready = take_cpu(state, &mut self.thread_free, self.now, t.post) + t.doorbell;
         let what = (entry.kind, entry.len as u32, entry.fence);
         let at = send(t, &mut self.rng, nic, pair, what, self.now, ready);
-        self.queue.push(at, What::Arrive { chain, request: 0 }.pack());
+        let line = entry.kind == Kind::Read && entry.at.space() == Space::Host && c.first.units(6) == 1;
+        let event = if line && self.line_on_arrival {
+            What::ArriveRead { chain }
+        } else {
+            What::Arrive { chain, request: 0 }
+        };
+        self.queue.push(at, event.pack());
         (chain, c.generation)
     }
 
@@ -156,7 +164,7 @@ impl Engine {
         c.unexecuted = c.count;
         if c.failed || c.count == 0 || client.fenced {
             self.refuse(chain, posted);
-        } else if self.pairs[c.qp as usize].parked {
+        } else if self.pairs[c.qp as usize].odd.any(Odd::PARKED) {
             let qp = c.qp;
             self.parked.entry(qp).or_default().push_back((chain, 0));
         } else {
@@ -192,7 +200,7 @@ impl Engine {
         for i in from..c.count {
             let r = c.request(i);
             if r.fence && pair.unanswered > 0 {
-                pair.parked = true;
+                pair.odd.set(Odd::PARKED, true);
                 self.parked.entry(c.qp).or_default().push_front((chain, i));
                 return false;
             }
@@ -214,7 +222,7 @@ impl Engine {
         let pair = &mut self.pairs[qp as usize];
         pair.unanswered -= 1;
         pair.answered = pair.answered.max(at);
-        if pair.parked && pair.unanswered == 0 {
+        if pair.odd.any(Odd::PARKED) && pair.unanswered == 0 {
             self.unpark(qp);
         }
     }
@@ -222,7 +230,7 @@ impl Engine {
     /// The last READ or atomic in flight was answered: what waited behind a fence goes on.
     #[cold]
     pub(super) fn unpark(&mut self, qp: u32) {
-        self.pairs[qp as usize].parked = false;
+        self.pairs[qp as usize].odd.set(Odd::PARKED, false);
         while let Some((chain, from)) = self
             .parked
             .get_mut(&qp)
