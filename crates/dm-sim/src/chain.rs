@@ -266,7 +266,7 @@ pub(crate) struct Chain {
     /// When the last completion known so far is found.
     pub(crate) done_at: u64,
     pub(crate) qp: u32,
-    /// The task that waits.
+    /// The task that waits. Of a free chain: the next free one, or [`NOBODY`].
     pub(crate) owner: u32,
     pub(crate) generation: u32,
     /// The cards of the client and of the memory node, and that node.
@@ -358,15 +358,21 @@ impl Chain {
             .expect("at most 65535 requests in a chain");
     }
 
-    /// Makes it another chain's, once it is clear.
+    /// Once it is clear, puts it before `next` among the free ones.
     #[inline]
-    pub(crate) fn free(&mut self) {
+    pub(crate) fn free(&mut self, next: u32) {
         self.count = 0;
         self.generation = self.generation.wrapping_add(1);
         self.state = State::Free;
         self.closed = false;
-        self.owner = NOBODY;
+        self.owner = next;
+    }
+
+    /// It is the first of the free ones, and is going to be used; answers which is the next.
+    #[inline]
+    pub(crate) fn leave_free(&mut self) -> u32 {
         self.done_at = 0;
+        core::mem::replace(&mut self.owner, NOBODY)
     }
 
     /// Forgets all requests and gives their buffers back.

@@ -241,7 +241,8 @@ pub(crate) struct Engine {
     thread_free: Vec<u64>,
     pairs: Vec<QueuePair>,
     chains: Vec<Chain>,
-    free_chains: Vec<u32>,
+    /// The first free chain: each names the next.
+    free_chains: u32,
     rng: Dice,
     /// Errors of chains that nobody has polled yet.
     errors: Vec<(u32, VerbError)>,
@@ -289,7 +290,7 @@ impl Engine {
             thread_free: Vec::new(),
             pairs: Vec::new(),
             chains: Vec::new(),
-            free_chains: Vec::new(),
+            free_chains: NOBODY,
             rng: Dice::new(setup.seed),
             errors: Vec::new(),
             foreign: BTreeMap::new(),
@@ -388,8 +389,12 @@ impl Engine {
     /// A chain from `client` to `node`; it fails with `NoSuchNode` where there is none.
     #[inline]
     pub(crate) fn open(&mut self, client: u16, node: NodeId) -> (u32, u32) {
-        let index = match self.free_chains.pop() {
-            Some(i) => i,
+        let index = self.free_chains;
+        let index = match self.chains.get_mut(index as usize) {
+            Some(c) => {
+                self.free_chains = c.leave_free();
+                index
+            }
             None => {
                 self.chains.push(Chain::new());
                 (self.chains.len() - 1) as u32
@@ -475,8 +480,7 @@ impl Engine {
             return self.take_and_close(chain, generation);
         }
         let outcome = c.first.outcome();
-        c.free();
-        self.free_chains.push(chain);
+        c.free(core::mem::replace(&mut self.free_chains, chain));
         outcome
     }
 
@@ -531,8 +535,7 @@ impl Engine {
         let c = &mut self.chains[chain as usize];
         if c.closed && c.state == State::Done && c.unexecuted == 0 {
             c.clear();
-            c.free();
-            self.free_chains.push(chain);
+            c.free(core::mem::replace(&mut self.free_chains, chain));
         }
     }
 

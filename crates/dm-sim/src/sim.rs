@@ -421,6 +421,9 @@ impl Sim {
             }
             self.collect();
         }
+        // While it runs, a task that is polled last says so; behind it, or within a run inside a task, nobody does: who
+        // asks then gives a waker that is kept.
+        self.shared.current.set(Current::default());
         let tasks = self.live_tasks();
         if !self.shared.engine.borrow().queue.is_empty() {
             RunEnd::TimeUp
@@ -446,14 +449,16 @@ impl Sim {
             return;
         };
         let Task { future, waker } = &mut *task;
-        let outer = self.shared.current.replace(Current {
+        self.shared.current.set(Current {
             task: index,
             waker: core::ptr::from_ref(&*waker) as usize,
         });
-        let polled = future.as_mut().poll(&mut Context::from_waker(waker));
-        self.shared.current.set(outer);
-        match polled {
-            Poll::Pending => self.tasks.borrow_mut().slots[index as usize].task = Some(task),
+        match future.as_mut().poll(&mut Context::from_waker(waker)) {
+            Poll::Pending => {
+                let place = &mut self.tasks.borrow_mut().slots[index as usize].task;
+                // Forgotten, not dropped: it was taken out above, and nobody else puts one in.
+                core::mem::forget(core::mem::replace(place, Some(task)));
+            }
             Poll::Ready(()) => self.end(index, task),
         }
     }

@@ -96,7 +96,8 @@ impl<'v, V: Verbs + 'v, A: Marker<V::Lease>> Outputs<'v, V> for (A,) {
         v.close(slot);
         A::unwrap(outcome)
     }
-    #[inline]
+    // Always: a wide result is then never built, only looked at.
+    #[inline(always)]
     fn poll(v: &'v V, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<A::Value, VerbError>> {
         match core::task::ready!(v.poll_single(slot, cx)) {
             Ok(outcome) => Poll::Ready(Ok(A::unwrap(outcome))),

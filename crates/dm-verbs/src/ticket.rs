@@ -65,6 +65,20 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
         S::single(self.v, o)
     }
 
+    /// Its chain has been collected, or closed.
+    #[inline(always)]
+    fn taken(&mut self) {
+        // A slot, which has nothing to drop.
+        core::mem::forget(core::mem::replace(&mut self.state, State::Taken));
+        self.v.meter().waited(self.posted_at);
+    }
+
+    #[cold]
+    fn failed<T>(&mut self, e: VerbError) -> Poll<Result<T, VerbError>> {
+        self.taken();
+        Poll::Ready(Err(e))
+    }
+
     /// Lets it run unsignalled.
     pub fn detach(self) {
         drop(self);
@@ -83,8 +97,7 @@ impl<'v, V: Verbs, S: Outputs<'v, V>> Ticket<'v, V, S> {
         };
         match S::poll(self.v, slot, cx) {
             Poll::Ready(answer) => {
-                self.state = State::Taken;
-                self.v.meter().waited(self.posted_at);
+                self.taken();
                 Ok(answer)
             }
             Poll::Pending => Err(self),
@@ -95,33 +108,29 @@ impl<'v, V: Verbs, S: Outputs<'v, V>> Ticket<'v, V, S> {
 impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
     type Output = Result<S::Out, VerbError>;
 
-    #[inline]
+    // Always: most polls find a request on its way, or one result, which then stays in a register.
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let State::Flying(slot) = &this.state else {
             return Poll::Ready(Ok(this.at_once()));
         };
-        let result = core::task::ready!(S::poll(this.v, slot, cx));
-        this.state = State::Taken;
-        this.v.meter().waited(this.posted_at);
-        // In two arms: a result is then moved without the bytes of an error that is not there.
-        match result {
-            Ok(out) => Poll::Ready(Ok(out)),
-            Err(e) => failed(e),
+        // In two arms from here on: a result is then moved without the bytes of an error that is not there.
+        match core::task::ready!(S::poll(this.v, slot, cx)) {
+            Ok(out) => {
+                this.taken();
+                Poll::Ready(Ok(out))
+            }
+            Err(e) => this.failed(e),
         }
     }
-}
-
-#[cold]
-fn failed<T>(e: VerbError) -> Poll<Result<T, VerbError>> {
-    Poll::Ready(Err(e))
 }
 
 impl<V: Verbs, S> Drop for Ticket<'_, V, S> {
     #[inline]
     fn drop(&mut self) {
-        if let State::Flying(slot) = core::mem::replace(&mut self.state, State::Taken) {
-            self.v.close(slot);
+        if let State::Flying(slot) = &self.state {
+            self.v.close(slot.same());
         }
     }
 }

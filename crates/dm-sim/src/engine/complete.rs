@@ -38,7 +38,6 @@ impl Engine {
         if c.failed || c.closed || task >= FOREIGN {
             return self.completed_oddly(chain);
         }
-        c.owner = NOBODY;
         Turn::Poll(task)
     }
 

@@ -104,14 +104,15 @@ impl Engine {
         if odd || check(&to.caps, &entry).is_some() {
             return self.post_slowly(client, &{ entry });
         }
-        let Some(chain) = self.free_chains.pop() else {
+        let chain = self.free_chains;
+        let Some(c) = self.chains.get_mut(chain as usize) else {
             return self.post_slowly(client, &{ entry });
         };
         if entry.at.space() == Space::Host {
             to.memory.prefetch(entry.at.offset() as usize, entry.len);
         }
-        let c = &mut self.chains[chain as usize];
         debug_assert!(c.state == State::Free && c.count == 0);
+        self.free_chains = c.leave_free();
         c.first.set(&entry);
         c.count = 1;
         c.unanswered = 1;
