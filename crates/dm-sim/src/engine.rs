@@ -27,7 +27,8 @@ use crate::lease::LONGEST;
 use crate::memory::Memory;
 use crate::model::Ticks;
 use crate::nic::Nic;
-use crate::queue::{Queue, QueueKind};
+use crate::prefetch;
+use crate::queue::{Event, Queue, QueueKind};
 use crate::rng::Dice;
 
 /// What an event is about. Packed into 52 bits: 4 of kind, 16 of request number, 32 of index.
@@ -334,7 +335,7 @@ impl Engine {
     // Always: the executor's loop is its one caller, and comes here for every poll.
     #[inline(always)]
     pub(crate) fn advance(&mut self, limit: u64) -> Turn {
-        while let Some(event) = self.queue.pop(limit) {
+        while let Some(event) = self.next(limit) {
             debug_assert!(event.at >= self.now, "time never goes back");
             self.now = event.at;
             // Two compares for the most frequent, rather than a jump that is hard to foresee.
@@ -351,6 +352,26 @@ impl Engine {
             }
         }
         Turn::Idle
+    }
+
+    /// The next event. What the following ones are about is called for beforehand: the chains of a while, the queue
+    /// pair of the very next.
+    #[inline(always)]
+    fn next(&mut self, limit: u64) -> Option<Event> {
+        let chains = &self.chains;
+        // Of other kinds of events it is a hint at something else, and does no harm.
+        let chain = |what: u64| chains.get(what as u32 as usize);
+        let event = self.queue.pop(limit, |what| {
+            if let Some(c) = chain(what) {
+                prefetch::line(&c.first.buffer);
+            }
+        })?;
+        if let Some(c) = self.queue.peek().and_then(chain)
+            && let Some(pair) = self.pairs.get(c.qp as usize)
+        {
+            prefetch::line(pair);
+        }
+        Some(event)
     }
 
     #[inline(never)]

@@ -2,7 +2,7 @@
 
 use core::cell::Cell;
 use core::fmt;
-use core::mem::forget;
+use core::mem::{ManuallyDrop, forget};
 use core::ops::{Deref, DerefMut};
 
 /// log2 of the smallest buffer.
@@ -77,11 +77,18 @@ impl Drop for Pool {
 }
 
 /// Bytes of a READ. Owned, editable in place, one pointer wide; dropping it gives the buffer back to its thread.
-pub struct Lease(Option<Box<Buffer>>);
+///
+// Not dropped by itself: it is empty when its own drop is through.
+pub struct Lease(ManuallyDrop<Option<Box<Buffer>>>);
 
 impl Lease {
     /// No buffer: no bytes.
-    pub(crate) const NONE: Self = Self(None);
+    pub(crate) const NONE: Self = Self(ManuallyDrop::new(None));
+
+    #[inline]
+    fn of(buffer: Box<Buffer>) -> Self {
+        Self(ManuallyDrop::new(Some(buffer)))
+    }
 
     /// A buffer of `len <= LONGEST` bytes; its content is left over from earlier use.
     #[inline]
@@ -90,7 +97,7 @@ impl Lease {
         match POOL.try_with(|pool| pool.pop(class)) {
             Ok(Some(mut b)) => {
                 b.len = len as u32;
-                Self(Some(b))
+                Self::of(b)
             }
             _ => Self::make(len, class),
         }
@@ -99,13 +106,13 @@ impl Lease {
     #[cold]
     fn make(len: usize, class: usize) -> Self {
         let large = if class == 0 { 0 } else { LINE << class };
-        Self(Some(Box::new(Buffer {
+        Self::of(Box::new(Buffer {
             small: [0; LINE],
             large: vec![0; large].into_boxed_slice(),
             next: None,
             len: len as u32,
             class: class as u32,
-        })))
+        }))
     }
 
     #[inline]
@@ -118,7 +125,7 @@ impl Lease {
     #[inline]
     pub(crate) fn of_line(len: usize, line: &[u8; LINE]) -> Self {
         let mut lease = Self::take(len);
-        if let Some(b) = &mut lease.0 {
+        if let Some(b) = lease.0.as_mut() {
             b.small = *line;
         }
         lease

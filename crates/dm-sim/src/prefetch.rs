@@ -1,14 +1,14 @@
 //! The one unsafe line: a hint to the cache.
 
-/// Hints that the line holding `byte` will be read soon.
+/// Hints that the line in which `place` begins will be read soon.
 #[inline]
-pub(crate) fn line(byte: &u8) {
+pub(crate) fn line<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch reads nothing architecturally and never faults; SSE is part of x86_64's baseline.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(byte).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(place).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = byte;
+    let _ = place;
 }

@@ -55,7 +55,7 @@ mod tests {
                 queue.push(now + ahead, step);
             }
             let limit = now + random() % 5_000_000;
-            match queue.pop(limit) {
+            match queue.pop(limit, |_| {}) {
                 Some(e) => {
                     now = e.at;
                     out.push((e.at, e.what));
@@ -63,7 +63,7 @@ mod tests {
                 None => now = limit,
             }
         }
-        while let Some(e) = queue.pop(u64::MAX) {
+        while let Some(e) = queue.pop(u64::MAX, |_| {}) {
             out.push((e.at, e.what));
         }
         assert_eq!(out.len() as u64, queue.pushed());

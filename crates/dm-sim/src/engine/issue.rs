@@ -11,6 +11,12 @@ use crate::rng::Dice;
 /// Charged CPU ends on a whole nanosecond: up to this many picoseconds later a coroutine is still running.
 const RESUME: u64 = 1000;
 
+/// Whether it touches no more than one line.
+#[inline(always)]
+fn in_one_line(entry: &Entry<'_>) -> bool {
+    entry.at.offset() % 64 + entry.len as u64 <= 64
+}
+
 /// What keeps a queue pair from sending at once.
 const UNABLE: Odd = Odd::FENCED.and(Odd::PARKED).and(Odd::CRASHED);
 
@@ -100,7 +106,7 @@ impl Engine {
         let (Some(to), Some(pair)) = (self.nodes.get(usize::from(node.0)), self.pairs.get_mut(qp)) else {
             return self.post_slowly(client, &{ entry });
         };
-        let odd = pair.odd.any(UNABLE) || (entry.fence && pair.unanswered > 0);
+        let odd = pair.odd.any(UNABLE) || entry.fence;
         if odd || check(&to.caps, &entry).is_some() {
             return self.post_slowly(client, &{ entry });
         }
@@ -126,9 +132,9 @@ impl Engine {
         let t = &self.t;
         let nic = &mut self.nics[usize::from(state.nic)];
         let ready = take_cpu(state, &mut self.thread_free, self.now, t.post) + t.doorbell;
-        let what = (entry.kind, entry.len as u32, entry.fence);
+        let what = (entry.kind, entry.len as u32, false);
         let at = send(t, &mut self.rng, nic, pair, what, self.now, ready);
-        let line = entry.kind == Kind::Read && entry.at.space() == Space::Host && c.first.units(6) == 1;
+        let line = entry.kind == Kind::Read && entry.at.space() == Space::Host && in_one_line(&entry);
         let event = if line && self.line_on_arrival {
             What::ArriveRead { chain }
         } else {

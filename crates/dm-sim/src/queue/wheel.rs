@@ -3,7 +3,7 @@
 //! ```text
 //!  slots[16384]  one event per 2.048 ns, by value; a list of them where several fall together (one in eight does)
 //!  words, tops   a bitmap of slots in use, and one of its non-zero words
-//!  due           events at or before the cursor, sorted: popped before anything else
+//!  due           events at or before the cursor, sorted: a word's at a time, popped before anything else
 //!  late[1024]    lists of what lies beyond the slots, 8.4 µs each; one list is moved into the slots at a time
 //!  far           what lies beyond that, in a heap
 //! ```
@@ -31,6 +31,9 @@ const SEGMENT_SHIFT: u32 = 12;
 const SEGMENTS: u64 = SLOTS as u64 >> SEGMENT_SHIFT;
 const LATE: usize = 1 << 10;
 
+/// From so many popped events on, they are cleared away before others are put between.
+const USED: usize = 64;
+
 const NONE: u32 = u32::MAX;
 /// A slot that holds a list: the number of its newest node.
 const LIST: u64 = 1 << 63;
@@ -52,6 +55,8 @@ pub(crate) struct Wheel {
     /// The first slot whose events are still in `late` or `far`.
     limit: u64,
     due: Vec<Event>,
+    /// How many of `due` have been popped.
+    head: usize,
     slots: Box<[u64; SLOTS]>,
     words: [u64; WORDS],
     tops: [u64; TOPS],
@@ -74,6 +79,7 @@ impl Wheel {
                 QueueKind::Heap => 0,
             },
             due: Vec::new(),
+            head: 0,
             slots: Box::new([0; SLOTS]),
             words: [0; WORDS],
             tops: [0; TOPS],
@@ -153,48 +159,54 @@ impl Wheel {
         }
     }
 
-    /// The next event, unless it lies after `limit`.
-    #[inline]
-    pub(crate) fn pop(&mut self, limit: u64) -> Option<Event> {
-        if !self.due.is_empty() {
-            return self.pop_due(limit);
+    /// The next event, unless it lies after `limit`. `soon` is told of what comes within a word of slots, before it
+    /// comes.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, limit: u64, soon: impl Fn(u64)) -> Option<Event> {
+        if self.head == self.due.len() {
+            self.refill(soon);
         }
-        let mut w = (self.cursor as usize >> 6) % WORDS;
-        let mut bits = self.words[w];
-        if bits == 0 {
-            let Some(next) = self.next_word() else {
-                return self.pop_due(limit);
-            };
-            w = next;
-            bits = self.words[w];
-        }
-        let slot = self.cursor & !63 | u64::from(bits.trailing_zeros());
-        self.cursor = slot;
-        let left = bits & (bits - 1);
-        self.words[w] = left;
-        if left == 0 {
-            self.tops[w >> 6] &= !(1 << (w & 63));
-        }
-        let value = self.slots[slot as usize % SLOTS];
-        let event = Self::unpack(value, slot);
-        if value & LIST == 0 && event.at <= limit {
-            // Alone in its slot, as most are: no need to sort.
-            return Some(event);
-        }
-        self.drain(value, slot);
-        self.pop_due(limit)
-    }
-
-    fn pop_due(&mut self, limit: u64) -> Option<Event> {
-        if self.due.last()?.at > limit {
+        let event = *self.due.get(self.head)?;
+        if event.at > limit {
             return None;
         }
-        self.due.pop()
+        self.head += 1;
+        Some(event)
+    }
+
+    /// What comes behind the event popped last, if that is known yet.
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<u64> {
+        self.due.get(self.head).map(|e| e.what)
+    }
+
+    /// Fills `due`, which is used up, with the events of the next word that has any.
+    #[inline(never)]
+    fn refill(&mut self, soon: impl Fn(u64)) {
+        self.due.clear();
+        self.head = 0;
+        let Some(w) = self.next_word() else { return };
+        let mut bits = core::mem::take(&mut self.words[w]);
+        self.tops[w >> 6] &= !(1 << (w & 63));
+        let first = self.cursor & !63;
+        self.cursor = first | 63;
+        while bits != 0 {
+            let slot = first | u64::from(bits.trailing_zeros());
+            bits &= bits - 1;
+            let value = self.slots[slot as usize % SLOTS];
+            if value & LIST == 0 {
+                let event = Self::unpack(value, slot);
+                soon(event.what);
+                self.due.push(event);
+            } else {
+                self.drain(value);
+            }
+        }
     }
 
     /// Whether no event is left.
     pub(crate) fn is_empty(&self) -> bool {
-        self.due.is_empty() && self.late_lists == 0 && self.far.is_empty() && self.tops == [0; TOPS]
+        self.head == self.due.len() && self.late_lists == 0 && self.far.is_empty() && self.tops == [0; TOPS]
     }
 
     /// How many events were ever pushed.
@@ -204,7 +216,6 @@ impl Wheel {
 
     /// Moves the cursor into the next word that has a slot in use, and tells its place; `None` when what is next, if
     /// anything, is in `due`.
-    #[inline(never)]
     fn next_word(&mut self) -> Option<usize> {
         if self.kind == QueueKind::Heap {
             self.cursor = self.far.peek()?.0.0 >> SHIFT;
@@ -322,33 +333,35 @@ impl Wheel {
         (first..first + LATE as u64).find(|s| self.late[*s as usize % LATE] != NONE)
     }
 
-    /// Sorts the events of a slot that has been cleared into `due`, which is empty.
+    /// Appends the events of a slot's list to `due`, sorted.
     #[inline(never)]
-    fn drain(&mut self, value: u64, slot: u64) {
-        if value & LIST == 0 {
-            self.due.push(Self::unpack(value, slot));
-            return;
-        }
+    fn drain(&mut self, value: u64) {
+        let start = self.due.len();
         let mut n = value as u32;
         while n != NONE {
-            // Newest first, and sorted latest first: what came first is popped first.
+            // Newest first: what is put before its equals came before them.
             let Node { event, next } = self.nodes[n as usize];
             self.nodes[n as usize].next = self.free;
             self.free = n;
             n = next;
-            let mut i = self.due.len();
-            while i > 0 && self.due[i - 1].at < event.at {
-                i -= 1;
+            let mut i = start;
+            while i < self.due.len() && self.due[i].at < event.at {
+                i += 1;
             }
             self.due.insert(i, event);
         }
     }
 
-    /// Puts an event for the cursor's own slot, or one before it, into its place: behind those of its time.
-    #[cold]
+    /// Puts an event that lies not behind the cursor into its place in `due`: behind those of its time.
+    #[inline(never)]
     fn insert(&mut self, event: Event) {
+        if self.head >= USED {
+            // Else it would grow as long as something always comes before what is left.
+            self.due.drain(..self.head);
+            self.head = 0;
+        }
         let mut i = self.due.len();
-        while i > 0 && self.due[i - 1].at <= event.at {
+        while i > self.head && self.due[i - 1].at > event.at {
             i -= 1;
         }
         self.due.insert(i, event);
