@@ -54,9 +54,10 @@ pub(crate) enum What {
     Restore { node: u32 },
 }
 
-/// The kinds of the two most frequent events.
+/// The kinds of the most frequent events.
 const ARRIVE_READ: u64 = 0;
 const DONE: u64 = 1;
+const ARRIVE: u64 = 2;
 /// Where the kind lies in a packed event.
 const KIND: u32 = 48;
 
@@ -68,7 +69,7 @@ impl What {
         match self {
             What::ArriveRead { chain } => of(ARRIVE_READ, 0, chain),
             What::Done { chain } => of(DONE, 0, chain),
-            What::Arrive { chain, request } => of(2, request, chain),
+            What::Arrive { chain, request } => of(ARRIVE, request, chain),
             What::Execute { chain, request } => of(3, request, chain),
             What::ExecuteRest { chain, request } => of(4, request, chain),
             What::Wake { task } => of(5, 0, task),
@@ -84,7 +85,7 @@ impl What {
         match bits >> KIND {
             ARRIVE_READ => What::ArriveRead { chain: index },
             DONE => What::Done { chain: index },
-            2 => What::Arrive {
+            ARRIVE => What::Arrive {
                 chain: index,
                 request,
             },
@@ -338,12 +339,16 @@ impl Engine {
         while let Some(event) = self.next(limit) {
             debug_assert!(event.at >= self.now, "time never goes back");
             self.now = event.at;
-            // Two compares for the most frequent, rather than a jump that is hard to foresee.
-            let turn = if event.what >> KIND == ARRIVE_READ {
-                self.arrive_lone_read(event.what as u32);
+            // Compares for the most frequent, rather than a jump that is hard to foresee.
+            let (kind, chain) = (event.what >> KIND, event.what as u32);
+            let turn = if kind == DONE {
+                self.done(chain)
+            } else if kind == ARRIVE_READ {
+                self.arrive_lone_read(chain);
                 continue;
-            } else if event.what >> KIND == DONE {
-                self.done(event.what as u32)
+            } else if kind == ARRIVE {
+                self.arrive(chain, (event.what >> 32) as u16);
+                continue;
             } else {
                 self.other(event.what)
             };

@@ -457,7 +457,7 @@ impl Sim {
             Poll::Pending => {
                 let place = &mut self.tasks.borrow_mut().slots[index as usize].task;
                 // Forgotten, not dropped: it was taken out above, and nobody else puts one in.
-                core::mem::forget(core::mem::replace(place, Some(task)));
+                core::mem::forget(place.replace(task));
             }
             Poll::Ready(()) => self.end(index, task),
         }
