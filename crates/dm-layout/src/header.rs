@@ -143,7 +143,7 @@ pub(crate) const fn unpack_state(byte: u8) -> Option<(NodeState, LineLag, bool)>
     Some((state, lag, byte & HAS_HIGH != 0))
 }
 
-const fn pack_state(state: NodeState, lag: LineLag, has_high: bool) -> u8 {
+pub(crate) const fn pack_state(state: NodeState, lag: LineLag, has_high: bool) -> u8 {
     let lag = match lag {
         LineLag::Equal => 0,
         LineLag::Behind => BEHIND,

@@ -5,11 +5,12 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
+use dm_sync::atomic::{AtomicU32, Ordering};
 use dm_sync::{CachePadded, Fingerprint, Mutex, fingerprint_unordered, scaled};
 use dm_verbs::ClientId;
 
 use crate::LockId;
-use crate::shard::{Entered, Shard, Waited};
+use crate::shard::{Entered, Grant, Shard, Waited};
 
 const SHARDS: usize = scaled(64, 2);
 const _: () = assert!(SHARDS.is_power_of_two());
@@ -69,8 +70,73 @@ impl core::error::Error for AlreadyHeld {}
 /// time; nothing is allocated once that was seen.
 #[derive(Debug)]
 pub struct LocalLockTable {
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    shards: Box<[CachePadded<Guarded>]>,
     handover_max: u32,
+}
+
+/// A shard, and how many wait in it as of the last section.
+#[derive(Debug, Default)]
+struct Guarded {
+    waiting: AtomicU32,
+    shard: Mutex<Shard>,
+}
+
+impl Guarded {
+    #[inline]
+    fn with<R>(&self, section: impl FnOnce(&mut Shard) -> R) -> R {
+        self.shard.with(section)
+    }
+
+    /// At the end of a section that has changed how many wait.
+    fn note(&self, shard: &Shard) {
+        // Relaxed: a hint, read without the section; whoever acts on it enters one.
+        self.waiting.store(shard.waiting(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn enter(&self, id: LockId, client: ClientId, waker: &Waker) -> Entered {
+        self.with(|s| {
+            let entered = s.enter(id, client, waker);
+            if let Entered::Queued(_) = entered {
+                self.note(s);
+            }
+            entered
+        })
+    }
+
+    #[inline]
+    fn pass(&self, id: LockId, unsettled: Option<u64>) -> Option<Waker> {
+        self.with(|s| {
+            let waker = s.pass(id, unsettled);
+            if waker.is_some() {
+                self.note(s);
+            }
+            waker
+        })
+    }
+
+    fn hand_over(&self, id: LockId, handed: Handed, max: u32) -> Result<Waker, ()> {
+        self.with(|s| {
+            let waker = s.hand_over(id, handed, max);
+            self.note(s);
+            waker
+        })
+    }
+
+    fn cancel(&self, id: LockId, waiter: u32) -> Option<Grant> {
+        self.with(|s| {
+            let grant = s.cancel(id, waiter);
+            self.note(s);
+            grant
+        })
+    }
+
+    /// Whether nobody waited a moment ago.
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        // Relaxed: as above. A waiter that is not seen here gets the turn when it is passed on, within a section.
+        self.waiting.load(Ordering::Relaxed) == 0
+    }
 }
 
 impl LocalLockTable {
@@ -84,7 +150,7 @@ impl LocalLockTable {
         let shards = locks.clamp(1, SHARDS).next_power_of_two();
         Self {
             shards: (0..shards)
-                .map(|_| CachePadded::new(Mutex::new(Shard::default())))
+                .map(|_| CachePadded::new(Guarded::default()))
                 .collect(),
             handover_max,
         }
@@ -106,7 +172,7 @@ impl LocalLockTable {
     /// Takes lock `id` if it is free, else queues: [`LocalLockTable::queued`] is to follow.
     #[inline]
     pub(crate) fn enter(&self, id: LockId, client: ClientId, waker: &Waker) -> Entered {
-        self.shard(id).with(|s| s.enter(id, client, waker))
+        self.shard(id).enter(id, client, waker)
     }
 
     /// The wait of a client that has queued.
@@ -144,7 +210,7 @@ impl LocalLockTable {
     }
 
     #[inline]
-    fn shard(&self, id: LockId) -> &Mutex<Shard> {
+    fn shard(&self, id: LockId) -> &Guarded {
         // Neighbouring indices in different shards; the memory node shifts the pattern.
         // There is a power of two of them.
         &self.shards[(id.index as usize ^ usize::from(id.node.0) << 3) & (self.shards.len() - 1)]
@@ -154,12 +220,17 @@ impl LocalLockTable {
     fn pass(&self, id: LockId, unsettled: Option<u64>) {
         // Under loom a thread that unwinds must not enter a section: loom would abort instead of reporting.
         if !(cfg!(dm_loom) && std::thread::panicking()) {
-            wake(self.shard(id).with(|s| s.pass(id, unsettled)));
+            wake(self.shard(id).pass(id, unsettled));
         }
     }
 
     #[inline]
     pub(crate) fn can_hand_over(&self, id: LockId) -> bool {
+        !self.shard(id).is_quiet() && self.may_hand_over(id)
+    }
+
+    #[cold]
+    fn may_hand_over(&self, id: LockId) -> bool {
         self.shard(id).with(|s| s.can_hand_over(id, self.handover_max))
     }
 
@@ -180,7 +251,7 @@ fn wake(waker: Option<Waker>) {
 impl Fingerprint for LocalLockTable {
     fn fingerprint(&self) -> u64 {
         // Most shards are idle (0), and checkers ask often.
-        let shards = self.shards.iter().map(|s| (**s).fingerprint()).enumerate();
+        let shards = self.shards.iter().map(|s| s.shard.fingerprint()).enumerate();
         fingerprint_unordered(shards.filter(|&(_, shard)| shard != 0))
     }
 }
@@ -233,11 +304,7 @@ impl<'t> Turn<'t> {
     /// The turn itself when nobody waits any more, or the bound is reached.
     pub fn hand_over(mut self, handed: Handed) -> Result<(), Self> {
         let max = self.table.handover_max;
-        match self
-            .table
-            .shard(self.id)
-            .with(|s| s.hand_over(self.id, handed, max))
-        {
+        match self.table.shard(self.id).hand_over(self.id, handed, max) {
             Ok(waker) => {
                 self.given = true;
                 waker.wake();
@@ -304,7 +371,7 @@ impl<'t, O: Orphan> Future for Acquire<'t, O> {
             return this.poll_again(cx);
         };
         let shard = this.table.shard(this.id);
-        match shard.with(|s| s.enter(this.id, this.client, cx.waker())) {
+        match shard.enter(this.id, this.client, cx.waker()) {
             Entered::Turn(unsettled) => {
                 this.stage = Stage::Over;
                 Poll::Ready(Ok((Turn::new(this.table, this.id, unsettled), Arrival::FIRST)))
@@ -352,7 +419,7 @@ impl<O: Orphan> Drop for Acquire<'_, O> {
         }
         let shard = self.table.shard(self.id);
         // Granted but unnoticed: the turn, and a lock that came with it, must go on.
-        if let Some(grant) = shard.with(|s| s.cancel(self.id, waiter)) {
+        if let Some(grant) = shard.cancel(self.id, waiter) {
             let unsettled = match (grant.handed, self.orphan.take()) {
                 (Some(handed), Some(orphan)) => orphan.left(handed),
                 _ => grant.unsettled,

@@ -70,6 +70,8 @@ pub(crate) struct Shard {
     entries: Vec<Entry>,
     waiters: Vec<Waiter>,
     free: u32,
+    /// Waiters in queues.
+    waiting: u32,
 }
 
 impl Default for Shard {
@@ -78,6 +80,7 @@ impl Default for Shard {
             entries: Vec::new(),
             waiters: Vec::new(),
             free: NONE,
+            waiting: 0,
         }
     }
 }
@@ -139,7 +142,13 @@ impl Shard {
             NONE => self.entries[i].head = number,
             tail => self.waiters[tail as usize].next = number,
         }
+        self.waiting += 1;
         number
+    }
+
+    /// How many wait in queues.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting
     }
 
     #[inline]
@@ -188,6 +197,7 @@ impl Shard {
     }
 
     fn unlink(&mut self, i: usize, waiter: u32) {
+        self.waiting -= 1;
         let (previous, next) = (
             self.waiters[waiter as usize].previous,
             self.waiters[waiter as usize].next,
@@ -206,6 +216,10 @@ impl Shard {
     #[inline]
     pub(crate) fn pass(&mut self, id: LockId, unsettled: Option<u64>) -> Option<Waker> {
         let i = self.entry(id);
+        if self.entries[i].head == NONE && unsettled.is_none() {
+            self.entries.swap_remove(i);
+            return None;
+        }
         self.entries[i].run = 0;
         let waker = self.grant(
             i,
@@ -215,12 +229,8 @@ impl Shard {
             },
         );
         if waker.is_none() {
-            if unsettled.is_some() {
-                self.entries[i].holder = None;
-                self.entries[i].unsettled = unsettled;
-            } else {
-                self.entries.swap_remove(i);
-            }
+            self.entries[i].holder = None;
+            self.entries[i].unsettled = unsettled;
         }
         waker
     }

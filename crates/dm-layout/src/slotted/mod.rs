@@ -200,6 +200,12 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         self.visit_entries(bytes, each)
     }
 
+    fn len(&self, bytes: &[u8]) -> Result<usize, CheckFailure> {
+        let mut count = 0;
+        self.visit_entries(bytes, |_, _| count += 1)?;
+        Ok(count)
+    }
+
     fn build<'v>(
         &self,
         image: &mut [u8],

@@ -4,10 +4,13 @@ use super::{EMPTY, PRESENT, Slotted};
 use crate::error::{CheckFailure, Reason};
 use crate::format::{Judged, Lookup, Place, Slot, Stale, judge};
 use crate::header::{HAS_HIGH, Header, KIND_AT, LineLag, NodeState, PREFIX_BYTES, STATE_AT};
-use crate::header::{header_bytes, unpack_state};
+use crate::header::{header_bytes, pack_state, unpack_state};
 use crate::key::KeyBytes;
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, LINE_PAYLOAD, Line};
+
+/// The state byte of a node at rest that has no upper end.
+const AT_REST: u8 = pack_state(NodeState::Live, LineLag::Equal, false);
 
 /// The line versions that go with a header: one, or two neighbours during a split or merge.
 #[derive(Clone, Copy)]
@@ -35,6 +38,12 @@ impl Cut {
     const fn distance(self, line: &Line) -> u8 {
         line[0].wrapping_sub(self.from) & self.mask
     }
+}
+
+/// Where `byte`, one of `lines`, is. By address, so that loops need not count.
+#[inline]
+fn offset_in(lines: &[Line], byte: &u8) -> usize {
+    core::ptr::from_ref(byte).addr() - lines.as_ptr().addr()
 }
 
 impl<K: KeyBytes> Slotted<K> {
@@ -145,31 +154,51 @@ impl<K: KeyBytes> Slotted<K> {
                 return Ok(Some(Slot::at(at)));
             }
         }
-        // Bits in which some line's version differs, instead of a branch per line.
-        let mut differ = 0;
-        // What is found is named behind the loop, which then counts nothing else.
-        let found = 'lines: {
-            for (index, line) in rest.iter().enumerate() {
-                for nth in 0..LINE_PAYLOAD / STRIDE {
-                    let at = 1 + nth * STRIDE;
-                    if Self::holds(&line[at..], probe) {
-                        break 'lines Some((first_line + index, at));
-                    }
-                }
-                differ |= line[0] ^ cut.from;
+        match Self::seek::<STRIDE>(rest, probe, cut.from).map(|byte| offset_in(lines, byte)) {
+            Some(at) if at.is_multiple_of(LINE_BYTES) => self.scan_mixed::<STRIDE>(lines, probe, cut),
+            Some(at) => Ok(Some(Slot::at(at))),
+            None if first_line == 1 => Ok(None),
+            None => Self::whole(lines, cut).map(|()| None),
+        }
+    }
+
+    /// The presence byte of the key's entry, or the version byte of a line of another version: whichever comes first.
+    // A function of its own, that names what it finds by reference: inlined, the loop would count lines and offsets too.
+    #[inline(never)]
+    fn seek<const STRIDE: usize>(lines: &[Line], probe: K::Probe, version: u8) -> Option<&u8> {
+        for line in lines {
+            if line[0] != version {
+                return Some(&line[0]);
             }
-            None
-        };
-        if let Some((line, at)) = found {
-            let start = line * LINE_BYTES;
-            return match cut.accepts(&lines[line]) {
-                true => Ok(Some(Slot::at(start + at))),
-                false => Err(CheckFailure::node_torn(start)),
-            };
+            for nth in 0..LINE_PAYLOAD / STRIDE {
+                let entry = &line[1 + nth * STRIDE..];
+                if Self::holds(entry, probe) {
+                    return Some(&entry[0]);
+                }
+            }
         }
-        if differ & cut.mask != 0 || first_line > 1 {
-            Self::whole(lines, cut)?;
+        None
+    }
+
+    /// As [`scan`](Self::scan), behind the header's line, where lines are of several versions.
+    #[cold]
+    #[inline(never)]
+    fn scan_mixed<const STRIDE: usize>(
+        &self,
+        lines: &[Line],
+        probe: K::Probe,
+        cut: Cut,
+    ) -> Result<Option<Slot>, CheckFailure> {
+        for (index, line) in lines.iter().enumerate().skip(self.geometry.first_line) {
+            let mut starts = (0..LINE_PAYLOAD / STRIDE).map(|nth| 1 + nth * STRIDE);
+            if let Some(at) = starts.find(|at| Self::holds(&line[*at..], probe)) {
+                return match cut.accepts(line) {
+                    true => Ok(Some(Slot::at(index * LINE_BYTES + at))),
+                    false => Err(CheckFailure::node_torn(index * LINE_BYTES)),
+                };
+            }
         }
+        Self::whole(lines, cut)?;
         Ok(None)
     }
 
@@ -212,21 +241,48 @@ impl<K: KeyBytes> Slotted<K> {
     pub(super) fn judge_node(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         let lines = self.lines(bytes)?;
         let head = &lines[0];
-        let at_rest = match unpack_state(head[STATE_AT]) {
-            Some((NodeState::Live, LineLag::Equal, false)) => true,
-            Some((NodeState::Live, LineLag::Equal, true)) => *key < K::read_from(&head[PREFIX_BYTES..]),
-            _ => false,
-        };
-        if at_rest && head[KIND_AT] == super::KIND && head[2] == level {
-            let hit = self.hit(bytes, lines, key, self.cut(head, LineLag::Equal))?;
-            if let Some(slot) = hit {
-                return Ok(Judged::Here(Place::Present(slot)));
-            }
-            if *key >= self.geometry.place.low.read::<K>(bytes) {
-                return Ok(Judged::Here(self.room(bytes, lines)));
+        let state = head[STATE_AT];
+        let live = state & !HAS_HIGH == AT_REST && head[KIND_AT] == super::KIND && head[2] == level;
+        if live && (state == AT_REST || *key < K::read_from(&head[PREFIX_BYTES..])) {
+            let cut = self.cut(head, LineLag::Equal);
+            let place = match self.geometry.entry_bytes {
+                17 => self.place_in_line::<17>(bytes, lines, key, cut)?,
+                25 => self.place_in_line::<25>(bytes, lines, key, cut)?,
+                41 => self.place_in_line::<41>(bytes, lines, key, cut)?,
+                _ => match self.scan_any(bytes, lines, key, cut)? {
+                    Some(slot) => Some(Place::Present(slot)),
+                    None => (!self.is_below(bytes, key)).then(|| self.room(bytes, lines)),
+                },
+            };
+            if let Some(place) = place {
+                return Ok(Judged::Here(place));
             }
         }
         self.judge_rest(bytes, key, level)
+    }
+
+    /// Where the key is or goes; `None` if it lies below the node.
+    #[inline(always)]
+    fn place_in_line<const STRIDE: usize>(
+        &self,
+        bytes: &[u8],
+        lines: &[Line],
+        key: &K,
+        cut: Cut,
+    ) -> Result<Option<Place>, CheckFailure> {
+        if let Some(slot) = self.scan::<STRIDE>(lines, key, cut)? {
+            return Ok(Some(Place::Present(slot)));
+        }
+        if self.is_below(bytes, key) {
+            return Ok(None);
+        }
+        let free = self.free::<STRIDE>(lines);
+        Ok(Some(free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))))
+    }
+
+    #[inline(always)]
+    fn is_below(&self, bytes: &[u8], key: &K) -> bool {
+        *key < self.geometry.place.low.read::<K>(bytes)
     }
 
     /// What is not the usual.
@@ -265,21 +321,30 @@ impl<K: KeyBytes> Slotted<K> {
         if head.is_some() {
             return head;
         }
-        let starts = || (0..LINE_PAYLOAD / STRIDE).map(|nth| 1 + nth * STRIDE);
-        // A line's slots at once: those before the first free one are full.
-        let has_room = |line: &Line| starts().fold(0xff, |all, at| all & line[at]) == EMPTY;
-        let mut from = self.geometry.first_line;
+        let mut rest = lines.get(self.geometry.first_line..)?;
         loop {
-            let line = from + lines[from..].iter().position(has_room)?;
-            if let Some((nth, at)) = starts().enumerate().find(|(_, at)| lines[line][*at] == EMPTY) {
+            let line = Self::line_with_room::<STRIDE>(rest)?;
+            let number = offset_in(lines, &line[0]) / LINE_BYTES;
+            let mut starts = (0..LINE_PAYLOAD / STRIDE).map(|nth| 1 + nth * STRIDE).enumerate();
+            if let Some((nth, at)) = starts.find(|(_, at)| line[*at] == EMPTY) {
                 // A node of fewer entries than would fit ends within a line.
-                let full = (line - self.geometry.first_line) * (LINE_PAYLOAD / STRIDE);
-                let number = self.geometry.head_slots + full + nth;
-                return (number < self.geometry.capacity).then_some(line * LINE_BYTES + at);
+                let full = (number - self.geometry.first_line) * (LINE_PAYLOAD / STRIDE);
+                let before = self.geometry.head_slots + full + nth;
+                return (before < self.geometry.capacity).then_some(number * LINE_BYTES + at);
             }
             // Presence bytes that are none.
-            from = line + 1;
+            rest = &lines[number + 1..];
         }
+    }
+
+    /// The first line that has a free slot.
+    // A function of its own, as `seek`.
+    #[inline(never)]
+    fn line_with_room<const STRIDE: usize>(lines: &[Line]) -> Option<&Line> {
+        // A line's slots at once: those before the first free one are full.
+        let slots =
+            |line: &Line| (0..LINE_PAYLOAD / STRIDE).fold(0xff, |all, nth| all & line[1 + nth * STRIDE]);
+        lines.iter().find(|line| slots(line) == EMPTY)
     }
 
     /// Shows every entry of an accepted image.
