@@ -1,6 +1,6 @@
 //! The structure that a compute node's threads share.
 
-use dm_cache::{Admitted, IndexCache, NodeImage, Origin};
+use dm_cache::{Addition, Admitted, IndexCache, NodeImage, Origin};
 use dm_index::{IndexError, Inner, KeyBytes, Located, NodeCopy, NodeStore, Split};
 use dm_sync::Mutex;
 use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
@@ -72,6 +72,28 @@ impl<K: KeyBytes, S> Blink<K, S> {
     /// The word that points to the root.
     pub fn root_word(&self) -> RemotePtr {
         self.root_word
+    }
+
+    /// Shows the cache a node that got the child of `split`, as the write left it.
+    pub(crate) fn refresh<V: Verbs>(&self, copy: &mut NodeCopy<K>, split: &Split<K>) -> Result<(), IndexError>
+    where
+        S: NodeStore<V, K>,
+    {
+        let addition = Addition {
+            at: copy.at,
+            level: copy.level,
+            low: copy.fences.low,
+            high: copy.fences.high,
+            incarnation: copy.incarnation,
+            entries: copy.folded_entries,
+            separator: split.separator,
+            child: split.right,
+        };
+        if copy.folded.is_empty() || !self.cache.add(&addition) {
+            self.nodes.unfold(copy)?;
+            let _admitted_or_not = self.admit(copy);
+        }
+        Ok(())
     }
 
     pub(crate) fn admit(&self, copy: &NodeCopy<K>) -> Admitted {

@@ -35,12 +35,12 @@ impl<K: KeyBytes, S> Blink<K, S> {
             {
                 Answer::Done(_) | Answer::Sparse(_) => {
                     v.local(LocalStep::Section).await;
-                    let _admitted_or_not = self.admit(&copy);
+                    self.refresh(&mut copy, split)?;
                     return Ok(None);
                 }
                 Answer::Split(_, next) => {
                     v.local(LocalStep::Section).await;
-                    let _admitted_or_not = self.admit(&copy);
+                    self.refresh(&mut copy, split)?;
                     return Ok(Some(next));
                 }
                 Answer::Stale(Stale::Right(right)) => {

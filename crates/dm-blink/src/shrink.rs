@@ -79,6 +79,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 .nodes
                 .write(v, at, level, separator, write, Some(parent))
                 .await?;
+            self.nodes.unfold(parent)?;
             let (applied, sparse) = match answer {
                 Answer::Done(applied) | Answer::Split(applied, _) => (applied, false),
                 Answer::Sparse(applied) => (applied, true),

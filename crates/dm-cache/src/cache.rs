@@ -7,7 +7,9 @@ use dm_sync::{Fingerprint, RwLock};
 use dm_verbs::RemotePtr;
 
 use crate::state::{State, prepare};
-use crate::types::{Admitted, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin};
+use crate::types::{
+    Addition, Admitted, CacheBytes, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin,
+};
 
 /// Inner nodes of one tree, as one compute node's threads have last read them (Sherman §4.2.3).
 ///
@@ -99,6 +101,15 @@ impl<K: CacheKey> IndexCache<K> {
         }
     }
 
+    /// Takes one more child into the image of a node, where that image shows all else that the node holds: its address,
+    /// level, incarnation and range, and as many entries less this one. So the image is what admitting the node anew would
+    /// make of it.
+    ///
+    /// `false`, and nothing done, where there is no such image, or no room: admit the node then.
+    pub fn add(&self, addition: &Addition<K>) -> bool {
+        self.state.with_write(|state| state.add(addition))
+    }
+
     /// Removes the image that proved stale, and tells whether it was still there. A fresher image of the same node or
     /// range stays (S11), whatever slot it is in.
     pub fn invalidate(&self, origin: Origin<K>) -> bool {
@@ -111,6 +122,14 @@ impl<K: CacheKey> IndexCache<K> {
     /// itself adds are not in it.
     pub fn bytes(&self) -> u64 {
         size_of::<Self>() as u64 + self.state.with_read(State::heap)
+    }
+
+    /// The same by what they are for.
+    pub fn bytes_by_part(&self) -> CacheBytes {
+        CacheBytes {
+            handle: size_of::<Self>() as u64,
+            ..self.state.with_read(State::heap_by_part)
+        }
     }
 
     /// How many nodes are cached.

@@ -15,6 +15,8 @@ use crate::slab::{grown_spine, reserve_one};
 const PAGE: usize = dm_sync::scaled(128, 4);
 /// Entries of the smallest page's allocation.
 const FIRST: usize = dm_sync::scaled(8, 2);
+/// Entries by which a page's allocation grows: its slack is half of this, where doubling would leave a third of it all.
+const STEP: usize = dm_sync::scaled(16, 2);
 
 #[derive(Debug)]
 struct Page<K> {
@@ -168,7 +170,7 @@ impl<K: Copy + Ord> Directory<K> {
         if len < capacity {
             Room::Fits(cursor)
         } else if len < PAGE {
-            Room::Widen(cursor, (2 * len).clamp(FIRST, PAGE))
+            Room::Widen(cursor, (len + STEP).min(PAGE))
         } else if number == last && at == len {
             Room::Append
         } else {
@@ -187,7 +189,8 @@ impl<K: Copy + Ord> Directory<K> {
             Room::Fits(_) => 0,
             Room::Widen(cursor, to) => (to - self.pages[cursor.page].lows.capacity()) as u64 * entry,
             Room::Append => FIRST as u64 * entry + one_more_page,
-            Room::Split(_) => PAGE as u64 * entry + one_more_page,
+            // The left one gives back about as much.
+            Room::Split(_) => (PAGE - PAGE / 2 + STEP) as u64 * entry + one_more_page,
         }
     }
 
@@ -258,11 +261,14 @@ impl<K: Copy + Ord> Directory<K> {
     }
 
     fn split(&mut self, cursor: Cursor) -> Cursor {
-        let mut right = Page::with_capacity(PAGE);
-        let left = &mut self.pages[cursor.page];
-        let half = left.lows.len() / 2;
-        right.lows.extend(left.lows.drain(half..));
-        right.slots.extend(left.slots.drain(half..));
+        let half = self.pages[cursor.page].lows.len() / 2;
+        let mut right = Page::with_capacity(self.pages[cursor.page].lows.len() - half + STEP);
+        self.change(cursor.page, |left| {
+            right.lows.extend(left.lows.drain(half..));
+            right.slots.extend(left.slots.drain(half..));
+            left.lows.shrink_to(half + STEP);
+            left.slots.shrink_to(half + STEP);
+        });
         let first = right.lows[0];
         self.push_page(cursor.page + 1, first, right);
         if cursor.at <= half {

@@ -100,6 +100,11 @@ impl<K: CacheKey> State<K> {
         self.heap_with(image, way) + size_of::<crate::IndexCache<K>>() as u64 > self.budget
     }
 
+    /// Whether the cache would be larger than its budget with so many bytes more.
+    pub(crate) fn exceeds_by(&self, bytes: u64) -> bool {
+        self.heap() + bytes + size_of::<crate::IndexCache<K>>() as u64 > self.budget
+    }
+
     /// Drops an image of level 1, or if there is none one of the lowest level below `level`; `false` if there is none.
     fn evict_below(&mut self, level: u8) -> bool {
         let below = usize::from(level.max(2) - 1);

@@ -7,7 +7,7 @@ use dm_sync::fingerprint_of;
 use dm_verbs::{NodeId, RemotePtr};
 
 use crate::search;
-use crate::types::{CacheKey, CachedNode, Hit, NodeImage, Origin};
+use crate::types::{Addition, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
 /// How child pointers are coded: `base`, plus a node delta above `offset_bits`, plus an offset delta below, the latter
 /// in units of `1 << shift` bytes. Nodes are of one size and lie in a few chunks, so that 32 bits nearly always do.
@@ -18,12 +18,43 @@ struct Packing {
     shift: u8,
 }
 
+/// Offsets are coded in units of this power of two at least, where bits allow it: nodes begin at lines.
+const LINE_SHIFT: u32 = 6;
+
 impl Packing {
-    fn encode(self, child: RemotePtr) -> u32 {
-        let nodes = u64::from(child.node().0 - self.base.node().0);
-        let units = (child.offset() - self.base.offset()) >> self.shift;
-        // `Shape::of` has checked that the sum of the widths is at most 32.
-        (nodes << self.offset_bits | units) as u32
+    /// The packing of pointers whose nodes and offsets lie between these, and of more beside them: what bits are left go
+    /// to offsets, as many to lower ones as to higher.
+    fn around(nodes: (NodeId, NodeId), offsets: (u64, u64), differ: u64) -> Option<Self> {
+        let node_bits = u16::BITS - (nodes.1.0 - nodes.0.0).leading_zeros();
+        let offset_bits = u32::BITS - node_bits;
+        let units = |shift: u32| (offsets.1 >> shift) - (offsets.0 >> shift);
+        let fits = |shift: &u32| units(*shift) >> offset_bits == 0;
+        // The lowest bit in which any two offsets differ; units of a line unless they would be too many.
+        let most = if differ == 0 {
+            LINE_SHIFT
+        } else {
+            differ.trailing_zeros()
+        };
+        let shift = [most.min(LINE_SHIFT), most].into_iter().find(fits)?;
+        let spare = (1 << offset_bits) - 1 - units(shift);
+        let below = (spare / 2).min(offsets.0 >> shift);
+        let base = RemotePtr::new(nodes.0, offsets.0 - (below << shift))?;
+        Some(Self {
+            base,
+            offset_bits: offset_bits as u8,
+            shift: shift as u8,
+        })
+    }
+
+    /// `None` if this packing does not reach there.
+    fn encode(self, child: RemotePtr) -> Option<u32> {
+        let nodes = u64::from(child.node().0.checked_sub(self.base.node().0)?);
+        let offset = child.offset().checked_sub(self.base.offset())?;
+        let units = offset >> self.shift;
+        let reached = units << self.shift == offset
+            && units >> self.offset_bits == 0
+            && (nodes << self.offset_bits) >> u32::BITS == 0;
+        reached.then_some((nodes << self.offset_bits | units) as u32)
     }
 
     #[inline]
@@ -77,52 +108,24 @@ impl Shape {
         if image.high.is_some_and(|high| high <= last) {
             return None;
         }
-        let shift = if differ == 0 { 0 } else { differ.trailing_zeros() };
-        let offset_bits = u64::BITS - ((offsets.1 - offsets.0) >> shift).leading_zeros();
-        let node_bits = u16::BITS - (nodes.1.0 - nodes.0.0).leading_zeros();
-        let packing = (offset_bits + node_bits <= u32::BITS)
-            .then(|| RemotePtr::new(nodes.0, offsets.0))
-            .flatten()
-            .map(|base| Packing {
-                base,
-                offset_bits: offset_bits as u8,
-                shift: shift as u8,
-            });
+        let packing = Packing::around(nodes, offsets, differ);
         Some(Self { entries, packing })
     }
 }
 
-fn heap_of<K>(entries: usize, packed: bool) -> u64 {
-    let pointer = if packed {
-        size_of::<u32>()
-    } else {
-        size_of::<u64>()
-    };
-    (entries * (size_of::<K>() + pointer)) as u64
+/// An entry's share of an image's stamp.
+fn stamp_of<K: CacheKey>(key: &K, child: RemotePtr) -> u64 {
+    fingerprint_of(&(key, child.raw()))
 }
 
-#[derive(Debug)]
-enum Children {
-    Packed(Packing, Box<[u32]>),
-    /// Pointers too far apart for 32 bits.
-    Plain(Box<[RemotePtr]>),
+/// Bytes of so many entries, each with so many words for its child.
+fn heap_of<K>(entries: usize, words: usize) -> u64 {
+    (entries * (size_of::<K>() + words * size_of::<u32>())) as u64
 }
 
-impl Children {
-    #[inline]
-    fn get(&self, i: usize) -> Option<RemotePtr> {
-        match self {
-            Self::Packed(packing, codes) => codes.get(i).map(|code| packing.decode(*code)),
-            Self::Plain(pointers) => pointers.get(i).copied(),
-        }
-    }
-
-    fn truncate(&mut self, len: usize) {
-        match self {
-            Self::Packed(_, codes) => *codes = shortened(core::mem::take(codes), len),
-            Self::Plain(pointers) => *pointers = shortened(core::mem::take(pointers), len),
-        }
-    }
+/// A pointer as it is, in two words.
+fn halves(child: RemotePtr) -> [u32; 2] {
+    [child.raw() as u32, (child.raw() >> 32) as u32]
 }
 
 fn shortened<T>(items: Box<[T]>, len: usize) -> Box<[T]> {
@@ -131,20 +134,41 @@ fn shortened<T>(items: Box<[T]>, len: usize) -> Box<[T]> {
     items.into_boxed_slice()
 }
 
-/// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below `high`; `children` is as long.
-/// Child `i` covers the keys from `keys[i]` to the next separator, the last one to `high`.
+/// The same with `more` at `at`: it may stay where it is, and has no slack.
+fn lengthened<T: Copy>(items: Box<[T]>, at: usize, more: &[T]) -> Box<[T]> {
+    let mut items = items.into_vec();
+    items.reserve_exact(more.len());
+    for (i, item) in more.iter().enumerate() {
+        items.insert(at + i, *item);
+    }
+    items.into_boxed_slice()
+}
+
+/// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below the upper end; `children` has a word
+/// for each, or two if they are not packed. Child `i` covers the keys from `keys[i]` to the next separator, the last one
+/// to the upper end. (Fields are such that padding takes little: there is one of these for every cached node.)
 #[derive(Debug)]
 pub(crate) struct Image<K> {
     pub(crate) at: RemotePtr,
-    pub(crate) high: Option<K>,
     pub(crate) stamp: u64,
     keys: Box<[K]>,
-    children: Children,
+    children: Box<[u32]>,
+    /// What packed children are told from.
+    base: RemotePtr,
+    /// The upper end, if there is one.
+    upper: K,
     incarnation: u32,
     /// When it was last used, on the eviction's clock ([`crate::evict`]). A hint: nothing else depends on it.
     used: AtomicU16,
     pub(crate) level: u8,
+    has_upper: bool,
+    /// Of packed children, as in [`Packing`]; [`UNPACKED`] of pointers too far apart for 32 bits.
+    offset_bits: u8,
+    shift: u8,
 }
+
+/// For [`Image::offset_bits`]: children are whole pointers, in two words each.
+const UNPACKED: u8 = u8::MAX;
 
 impl<K: CacheKey> Image<K> {
     /// Packs `image`, whose shape is `shape`.
@@ -155,27 +179,31 @@ impl<K: CacheKey> Image<K> {
         let mut keys = Vec::with_capacity(shape.entries);
         keys.extend(image.entries.clone().map(|(key, _)| key));
         let pointers = image.entries.map(|(_, child)| child);
-        let children = match shape.packing {
-            Some(packing) => {
-                let mut codes = Vec::with_capacity(shape.entries);
-                codes.extend(pointers.map(|child| packing.encode(child)));
-                Children::Packed(packing, codes.into_boxed_slice())
-            }
-            None => {
-                let mut plain = Vec::with_capacity(shape.entries);
-                plain.extend(pointers);
-                Children::Plain(plain.into_boxed_slice())
-            }
-        };
+        let packing = shape.packing.unwrap_or(Packing {
+            base: RemotePtr::NULL,
+            offset_bits: UNPACKED,
+            shift: 0,
+        });
+        let words = if shape.packing.is_some() { 1 } else { 2 };
+        let mut children = Vec::with_capacity(words * shape.entries);
+        match shape.packing {
+            // `Shape::of` has seen that all are reached.
+            Some(packing) => children.extend(pointers.filter_map(|child| packing.encode(child))),
+            None => children.extend(pointers.flat_map(halves)),
+        }
         let mut packed = Self {
             at: image.at,
-            high: image.high,
             stamp: 0,
             keys: keys.into_boxed_slice(),
-            children,
+            children: children.into_boxed_slice(),
+            base: packing.base,
+            upper: image.high.unwrap_or(image.low),
             incarnation: image.incarnation,
             used: AtomicU16::new(0),
             level: image.level,
+            has_upper: image.high.is_some(),
+            offset_bits: packing.offset_bits,
+            shift: packing.shift,
         };
         packed.restamp();
         packed
@@ -186,10 +214,43 @@ impl<K: CacheKey> Image<K> {
         self.keys[0]
     }
 
+    /// The first key that it does not cover; `None` is plus infinity.
+    #[inline]
+    pub(crate) fn high(&self) -> Option<K> {
+        self.has_upper.then_some(self.upper)
+    }
+
     /// Whether `key`, which is not below `low`, is below `high`.
     #[inline]
     pub(crate) fn reaches(&self, key: &K) -> bool {
-        self.high.is_none_or(|high| *key < high)
+        *key < self.upper || !self.has_upper
+    }
+
+    /// How its children are packed; `None` if they are not.
+    #[inline]
+    fn packing(&self) -> Option<Packing> {
+        (self.offset_bits != UNPACKED).then_some(Packing {
+            base: self.base,
+            offset_bits: self.offset_bits,
+            shift: self.shift,
+        })
+    }
+
+    /// Words that a child takes.
+    fn words(&self) -> usize {
+        if self.offset_bits == UNPACKED { 2 } else { 1 }
+    }
+
+    /// Child `i`; `None` past the last.
+    #[inline]
+    fn child(&self, i: usize) -> Option<RemotePtr> {
+        let Some(packing) = self.packing() else {
+            let halves = self.children.get(2 * i..2 * i + 2)?;
+            return Some(RemotePtr::from_raw(
+                u64::from(halves[1]) << 32 | u64::from(halves[0]),
+            ));
+        };
+        self.children.get(i).map(|code| packing.decode(*code))
     }
 
     /// The number of the child for `key`: of the last separator that is not above it, else 0.
@@ -202,10 +263,10 @@ impl<K: CacheKey> Image<K> {
     #[inline]
     pub(crate) fn hit(&self, i: usize, slot: u32) -> Option<Hit<K>> {
         Some(Hit {
-            child: self.children.get(i)?,
+            child: self.child(i)?,
             child_level: self.level - 1,
             low: *self.keys.get(i)?,
-            high: self.keys.get(i + 1).copied().or(self.high),
+            high: self.keys.get(i + 1).copied().or(self.high()),
             origin: self.origin(slot),
         })
     }
@@ -248,21 +309,61 @@ impl<K: CacheKey> Image<K> {
 
     /// Bytes that it has allocated.
     pub(crate) fn heap(&self) -> u64 {
-        heap_of::<K>(self.keys.len(), matches!(self.children, Children::Packed(..)))
+        heap_of::<K>(self.keys.len(), self.words())
     }
 
     /// Bytes that it would still have allocated after [`Image::trim`].
     pub(crate) fn heap_below(&self, cut: &K) -> u64 {
-        heap_of::<K>(self.below(cut), matches!(self.children, Children::Packed(..)))
+        heap_of::<K>(self.below(cut), self.words())
     }
 
     /// Drops what lies at or above `cut`, which is above `low`. What is left is another image, with its own stamp.
     pub(crate) fn trim(&mut self, cut: K) {
         let len = self.below(&cut);
         self.keys = shortened(core::mem::take(&mut self.keys), len);
-        self.children.truncate(len);
-        self.high = Some(cut);
+        self.children = shortened(core::mem::take(&mut self.children), len * self.words());
+        (self.upper, self.has_upper) = (cut, true);
         self.restamp();
+    }
+
+    /// Whether this is the node of `addition` as it was before: the same node and range, all other entries.
+    pub(crate) fn is_before(&self, addition: &Addition<K>) -> bool {
+        self.at == addition.at
+            && self.level == addition.level
+            && self.incarnation == addition.incarnation
+            && self.low() == addition.low
+            && self.high() == addition.high
+            && self.keys.len() + 1 == addition.entries
+    }
+
+    /// Bytes that one entry more allocates.
+    pub(crate) fn heap_of_one(&self) -> u64 {
+        heap_of::<K>(1, self.words())
+    }
+
+    /// Takes `child` in, from `separator` on; `false`, and nothing done, if there is no place for it. With it, this is
+    /// another image, with its own stamp.
+    pub(crate) fn add(&mut self, separator: K, child: RemotePtr) -> bool {
+        let Some(before) = search::floor(&self.keys, &separator) else {
+            return false;
+        };
+        if self.keys[before] == separator || !self.reaches(&separator) {
+            return false;
+        }
+        let place = (before + 1) * self.words();
+        let children = core::mem::take(&mut self.children);
+        let code = self.packing().map(|packing| packing.encode(child));
+        self.children = match code {
+            None => lengthened(children, place, &halves(child)),
+            Some(Some(code)) => lengthened(children, place, &[code]),
+            Some(None) => {
+                self.children = children;
+                return false;
+            }
+        };
+        self.keys = lengthened(core::mem::take(&mut self.keys), before + 1, &[separator]);
+        self.stamp = self.stamp.wrapping_add(stamp_of(&separator, child));
+        true
     }
 
     fn below(&self, cut: &K) -> usize {
@@ -273,20 +374,17 @@ impl<K: CacheKey> Image<K> {
         // A hash of the content rather than a counter: a cache's state doesn't then depend on the order in which
         // images came. Two contents of one node with one hash would be taken for each other, which costs a wrong hint
         // at worst: identity also compares address, level and low, and a reader checks the bounds again.
-        self.stamp = fingerprint_of(&(
-            (self.at, self.level, self.high, self.incarnation),
-            &self.keys,
-            self.entries()
-                .map(|(_, child)| child.raw())
-                .fold(0u64, |hash, raw| fingerprint_of(&(hash, raw))),
-        ));
+        // A sum over the entries, which are in order anyway: one more is added without the others.
+        let head = fingerprint_of(&(self.at, self.level, self.high(), self.incarnation));
+        let entries = self.entries().map(|(key, child)| stamp_of(&key, child));
+        self.stamp = entries.fold(head, u64::wrapping_add);
     }
 
     fn entries(&self) -> impl Iterator<Item = (K, RemotePtr)> {
         self.keys
             .iter()
             .enumerate()
-            .filter_map(|(i, key)| Some((*key, self.children.get(i)?)))
+            .filter_map(|(i, key)| Some((*key, self.child(i)?)))
     }
 
     /// A copy that anyone may look at.
@@ -295,7 +393,7 @@ impl<K: CacheKey> Image<K> {
             at: self.at,
             level: self.level,
             low: self.low(),
-            high: self.high,
+            high: self.high(),
             incarnation: self.incarnation,
             entries: self.entries().collect(),
         }

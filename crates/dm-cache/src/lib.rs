@@ -67,7 +67,7 @@ mod state;
 mod types;
 
 pub use cache::IndexCache;
-pub use types::{Admitted, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin};
+pub use types::{Addition, Admitted, CacheBytes, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

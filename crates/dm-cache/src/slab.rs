@@ -2,6 +2,8 @@
 
 use core::mem::size_of;
 
+use dm_verbs::RemotePtr;
+
 use crate::image::Image;
 
 /// Slots that are allocated together.
@@ -39,11 +41,16 @@ impl<K: crate::CacheKey> Slab<K> {
         self.len
     }
 
-    /// Bytes allocated: chunks with their slack, their list, the images' own.
+    /// Bytes that the images have allocated.
+    pub(crate) fn image_bytes(&self) -> u64 {
+        self.heap
+    }
+
+    /// Bytes allocated for slots: chunks with their slack, and their list.
     pub(crate) fn bytes(&self) -> u64 {
         let chunks = self.chunks.len() * size_of::<[Slot<K>; CHUNK]>();
         let spine = self.chunks.capacity() * size_of::<Box<[Slot<K>; CHUNK]>>();
-        (chunks + spine) as u64 + self.heap
+        (chunks + spine) as u64
     }
 
     /// Bytes that the next [`Slab::insert`] allocates, apart from the image's own.
@@ -101,6 +108,18 @@ impl<K: crate::CacheKey> Slab<K> {
         image.trim(cut);
         let dropped = before - image.heap();
         self.heap -= dropped;
+    }
+
+    /// Adds a child to an image; tells whether there was a place for it.
+    pub(crate) fn add(&mut self, slot: u32, separator: K, child: RemotePtr) -> bool {
+        let Some(Slot::Full(image)) = self.place(slot) else {
+            return false;
+        };
+        let before = image.heap();
+        let added = image.add(separator, child);
+        let grown = image.heap() - before;
+        self.heap += grown;
+        added
     }
 
     /// Every image with its slot, in the order of slots.

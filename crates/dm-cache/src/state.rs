@@ -9,7 +9,9 @@ use crate::directory::Directory;
 use crate::evict::Clock;
 use crate::image::{Image, Shape};
 use crate::slab::Slab;
-use crate::types::{Admitted, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin};
+use crate::types::{
+    Addition, Admitted, CacheBytes, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin,
+};
 
 /// The highest level that is believed: a tree of it has more nodes than there are addresses.
 pub(crate) const MAX_LEVEL: u8 = 48;
@@ -59,8 +61,18 @@ impl<K: CacheKey> State<K> {
 
     /// Bytes allocated by all that the state holds; its own inline bytes not counted.
     pub(crate) fn heap(&self) -> u64 {
+        self.heap_by_part().total()
+    }
+
+    /// The same by what they are for.
+    pub(crate) fn heap_by_part(&self) -> CacheBytes {
         let directories: u64 = self.levels.iter().map(Directory::bytes).sum();
-        self.slab.bytes() + directories + (self.levels.capacity() * size_of::<Directory<K>>()) as u64
+        CacheBytes {
+            entries: self.slab.image_bytes(),
+            slots: self.slab.bytes(),
+            directories: directories + (self.levels.capacity() * size_of::<Directory<K>>()) as u64,
+            handle: 0,
+        }
     }
 
     fn directory(&self, level: u8) -> Option<&Directory<K>> {
@@ -144,7 +156,7 @@ impl<K: CacheKey> State<K> {
                 shown += 1;
                 i += 1;
             }
-            let Some(high) = image.high else { break };
+            let Some(high) = image.high() else { break };
             from = high;
             next = directory.next(cursor);
         }
@@ -187,6 +199,26 @@ impl<K: CacheKey> State<K> {
         })
     }
 
+    /// Takes one more child into the image of a node that is else as it was; `false` if it is not, or there is no room.
+    pub(crate) fn add(&mut self, addition: &Addition<K>) -> bool {
+        let Some(directory) = self.directory(addition.level) else {
+            return false;
+        };
+        let found = directory
+            .exactly(&addition.low)
+            .and_then(|cursor| directory.slot(cursor));
+        let image = found.and_then(|slot| Some((slot, self.slab.get(slot)?)));
+        let Some((slot, image)) = image.filter(|(_, image)| image.is_before(addition)) else {
+            return false;
+        };
+        if self.is_bounded() && self.exceeds_by(image.heap_of_one()) {
+            return false;
+        }
+        // As a newcomer, which it is: `admit` would do the same.
+        image.touch(self.clock.entered());
+        self.slab.add(slot, addition.separator, addition.child)
+    }
+
     /// Images of the newcomer's level that overlap its range. The newest image of a range is believed: a node keeps
     /// its low when it splits, so what an older image says from the newcomer's low on has been moved or merged away,
     /// and what it says below still holds.
@@ -206,7 +238,7 @@ impl<K: CacheKey> State<K> {
             next = directory.next(cursor);
             let Some(slot) = directory.slot(cursor) else { break };
             let Some(image) = self.slab.get(slot) else { break };
-            if newcomer.high.is_some_and(|high| image.low() >= high) {
+            if newcomer.high().is_some_and(|high| image.low() >= high) {
                 break;
             }
             if !image.reaches(&low) {

@@ -31,6 +31,27 @@ pub struct NodeImage<K, I> {
     pub entries: I,
 }
 
+/// One child more in an inner node that was just written, offered to [`crate::IndexCache::add`].
+#[derive(Clone, Copy, Debug)]
+pub struct Addition<K> {
+    /// Where the node lies.
+    pub at: RemotePtr,
+    /// Its level, 1 or more.
+    pub level: u8,
+    /// The smallest key it covers (its lower fence).
+    pub low: K,
+    /// The first key that it doesn't cover (its upper fence); `None` is plus infinity.
+    pub high: Option<K>,
+    /// The incarnation that the node proved when it was written.
+    pub incarnation: u32,
+    /// How many children it has now.
+    pub entries: usize,
+    /// Where the new child begins.
+    pub separator: K,
+    /// The new child.
+    pub child: RemotePtr,
+}
+
 /// What became of an offered image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -92,6 +113,27 @@ pub struct CachedNode<K> {
     pub incarnation: u32,
     /// `(separator, child)`, ascending; the first separator is `low`.
     pub entries: Vec<(K, RemotePtr)>,
+}
+
+/// Bytes of an index cache by what they are for ([`crate::IndexCache::bytes_by_part`]).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CacheBytes {
+    /// Separators and child pointers of all images.
+    pub entries: u64,
+    /// Slots that images lie in, free ones too.
+    pub slots: u64,
+    /// The directories of all levels.
+    pub directories: u64,
+    /// The cache's own handle.
+    pub handle: u64,
+}
+
+impl CacheBytes {
+    /// All of it.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.entries + self.slots + self.directories + self.handle
+    }
 }
 
 /// Published mistakes that can be switched on, each alone, for study. The default has none.

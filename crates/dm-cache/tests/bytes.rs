@@ -5,7 +5,7 @@
 use core::cell::Cell;
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use dm_cache::{Admitted, IndexCache, NodeImage};
+use dm_cache::{Addition, Admitted, IndexCache, NodeImage};
 use dm_verbs::{NodeId, RemotePtr};
 
 std::thread_local! {
@@ -66,9 +66,28 @@ fn offer<K: dm_cache::CacheKey>(
     })
 }
 
-/// Random admissions (new, replacing, trimming), invalidations and clears; the count agrees after every one.
+/// Adds a child to an image, somewhere behind `low`; tells whether there was a place for it.
+fn grow<K: dm_cache::CacheKey>(cache: &IndexCache<K>, low: u64, key: impl Fn(u64) -> K) -> bool {
+    let Some(hit) = cache.lookup_at(1, &key(low)) else {
+        return false;
+    };
+    let nodes = cache.snapshot();
+    let node = nodes.iter().find(|node| node.low == hit.origin.low).unwrap();
+    cache.add(&Addition {
+        at: node.at,
+        level: 1,
+        low: node.low,
+        high: node.high,
+        incarnation: node.incarnation,
+        entries: node.entries.len() + 1,
+        separator: key(low),
+        child: hit.child,
+    })
+}
+
+/// Random admissions (new, replacing, trimming), additions, invalidations and clears; the count agrees after every one.
 fn every_byte_is_counted<K: dm_cache::CacheKey>(budget: u64, key: impl Fn(u64) -> K + Copy) -> u64 {
-    let (mut rng, mut evicted, mut top, mut len) = (1, 0, 0, 0);
+    let (mut rng, mut evicted, mut added, mut top, mut len) = (1, 0, 0, 0, 0);
     let before = LIVE.get();
     let cache = Box::new(IndexCache::new(budget));
     for step in 0..dm_sync::scaled(6_000, 60) {
@@ -84,7 +103,8 @@ fn every_byte_is_counted<K: dm_cache::CacheKey>(budget: u64, key: impl Fn(u64) -
                 evicted += usize::from(now <= len && admitted == Admitted::New);
                 len = now;
             }
-            _ => drop(cache.lookup(&key(low)).map(|hit| cache.invalidate(hit.origin))),
+            7 => drop(cache.lookup(&key(low)).map(|hit| cache.invalidate(hit.origin))),
+            _ => added += usize::from(grow(&cache, low, key)),
         }
         if step % 2_500 == 2_499 {
             cache.clear();
@@ -95,6 +115,7 @@ fn every_byte_is_counted<K: dm_cache::CacheKey>(budget: u64, key: impl Fn(u64) -
     drop(cache);
     assert_eq!(LIVE.get(), before);
     assert!(budget == u64::MAX || evicted > 0, "the budget was never reached");
+    assert!(dm_sync::SMALL_WORLD || added > 0, "no image has grown");
     top
 }
 

@@ -2,7 +2,7 @@
 #![cfg(not(dm_loom))]
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
-use dm_cache::{Admitted, CachedNode, Hit, IndexCache, NodeImage};
+use dm_cache::{Addition, Admitted, CachedNode, Hit, IndexCache, NodeImage};
 use dm_sync::{Fingerprint, fingerprint_unordered};
 use dm_verbs::{NodeId, RemotePtr};
 use proptest::collection::vec;
@@ -27,6 +27,24 @@ fn covers(node: &Node, key: u64) -> bool {
 
 fn overlap(a: &Node, b: &Node) -> bool {
     a.level == b.level && a.high.is_none_or(|high| b.low < high) && b.high.is_none_or(|high| a.low < high)
+}
+
+/// `node` with one child more: what `IndexCache::add` is told, and what admitting it would.
+fn grown(node: &Node, separator: u64, child: RemotePtr) -> (Addition<u64>, Node) {
+    let mut grown = node.clone();
+    grown.entries.push((separator, child));
+    grown.entries.sort_unstable();
+    let addition = Addition {
+        at: node.at,
+        level: node.level,
+        low: node.low,
+        high: node.high,
+        incarnation: node.incarnation,
+        entries: grown.entries.len(),
+        separator,
+        child,
+    };
+    (addition, grown)
 }
 
 /// The rule of `IndexCache::admit`, word by word.
@@ -111,21 +129,27 @@ enum Op {
     /// The origin of the lookup before so many others is found stale, perhaps not for the first time.
     Invalidate(usize),
     Look(u64, usize),
+    /// A node that was cached before so many others has one child more, at so many keys above its low; in this
+    /// incarnation of it, and with so many others that the cache does not know.
+    Add(usize, u64, RemotePtr, u32, usize),
     Clear,
+}
+
+fn pointer() -> impl Strategy<Value = RemotePtr> {
+    (0u16..3, 0u64..1 << 20, prop::bool::weighted(0.1)).prop_map(|(mn, kilobyte, far)| {
+        let offset = kilobyte << 10 | if far { 1 << 47 | 8 } else { 0 };
+        RemotePtr::new(NodeId(mn), offset).unwrap()
+    })
 }
 
 /// Nodes of up to 9 children in a universe of `keys` keys; few addresses, so that the same node comes again.
 fn node(keys: u64) -> impl Strategy<Value = Node> {
-    let pointer = (0u16..3, 0u64..1 << 20, prop::bool::weighted(0.1)).prop_map(|(mn, kilobyte, far)| {
-        let offset = kilobyte << 10 | if far { 1 << 47 | 8 } else { 0 };
-        RemotePtr::new(NodeId(mn), offset).unwrap()
-    });
-    let rest = vec((1..keys / 8, pointer.clone()), 0..8);
+    let rest = vec((1..keys / 8, pointer()), 0..8);
     let head = (
         1u64..12,
         prop_oneof![6 => Just(1u8), 1 => Just(2), 1 => Just(4)],
         0..keys,
-        pointer,
+        pointer(),
     );
     (head, rest, prop::option::weighted(0.9, 1..keys / 8), 0u32..3).prop_map(
         |((at, level, low, child), rest, last, incarnation)| {
@@ -154,6 +178,9 @@ fn op(keys: u64) -> impl Strategy<Value = Op> {
         40 => node(keys).prop_map(Op::Admit),
         20 => (0usize..8).prop_map(Op::Invalidate),
         40 => (0..keys + keys / 4, 0usize..20).prop_map(|(key, max)| Op::Look(key, max)),
+        20 => (0usize..4, 0..keys / 4, pointer(), 0u32..12, 0usize..8).prop_map(|(back, key, child, wrong, more)| {
+            Op::Add(back, key, child, wrong / 10, more / 7)
+        }),
         1 => Just(Op::Clear),
     ]
 }
@@ -161,7 +188,11 @@ fn op(keys: u64) -> impl Strategy<Value = Op> {
 fn play(ops: Vec<Op>, budget: u64) {
     let cache = IndexCache::new(budget);
     let (mut model, mut origins) = (Vec::new(), Vec::new());
+    let mut recent = Vec::new();
     for op in ops {
+        if let Op::Admit(node) = &op {
+            recent.push(node.clone());
+        }
         match op {
             Op::Admit(node) if budget == u64::MAX => {
                 assert_eq!(offer(&cache, &node), admit(&mut model, &node));
@@ -194,6 +225,34 @@ fn play(ops: Vec<Op>, budget: u64) {
                     let node = model.iter().find(|node| covers(node, key)).unwrap();
                     origins.push((hit.origin, node.clone()));
                 }
+            }
+            Op::Add(back, key, child, wrong, more) => {
+                let Some(node) = recent.iter().rev().nth(back).cloned() else {
+                    continue;
+                };
+                let separator = node.low + key;
+                let (mut addition, _) = grown(&node, separator, child);
+                addition.incarnation += wrong;
+                addition.entries += more;
+                // Told apart by all but the entries themselves.
+                let place = model.iter().position(|other: &Node| {
+                    let same = (other.at, other.level, other.low, other.high);
+                    same == (addition.at, addition.level, addition.low, addition.high)
+                        && other.incarnation == addition.incarnation
+                        && other.entries.len() + 1 == addition.entries
+                });
+                let known = |other: &Node| other.entries.iter().any(|(key, _)| *key == separator);
+                let place = place.filter(|place| covers(&node, separator) && !known(&model[*place]));
+                let before = cache.bytes();
+                let added = cache.add(&addition);
+                // It may be out of reach of the packing, or beyond the budget; but never in the wrong place.
+                assert!(!added || place.is_some());
+                assert!(added || cache.bytes() == before);
+                if let Some(place) = place.filter(|_| added) {
+                    model[place] = grown(&model[place], separator, child).1;
+                    recent.push(model[place].clone());
+                }
+                assert!(model.is_empty() || cache.bytes() <= budget);
             }
             Op::Clear => {
                 cache.clear();
@@ -257,6 +316,38 @@ proptest! {
         let node = Node { at: RemotePtr::NULL, level, low, high, incarnation: 0, entries };
         prop_assert_eq!(offer(&cache, &node), if sound { Admitted::New } else { Admitted::Malformed });
         prop_assert_eq!(cache.snapshot(), if sound { vec![node] } else { vec![] });
+    }
+}
+
+/// A node that grows child by child, as new leaves are allocated one behind the other, is taken in whole.
+#[test]
+fn children_are_added_without_admitting_the_node_anew() {
+    let at = RemotePtr::new(NodeId(1), 1 << 30).unwrap();
+    let child = |i: u64| at.add(i << 10);
+    let mut node = Node {
+        at,
+        level: 1,
+        low: 0,
+        high: Some(1 << 20),
+        incarnation: 3,
+        entries: vec![(0, child(0))],
+    };
+    let cache = IndexCache::new(u64::MAX);
+    assert_eq!(offer(&cache, &node), Admitted::New);
+    for i in 1..48 {
+        let before = cache.lookup(&(i << 8)).expect("all is covered").origin;
+        let (addition, grown) = grown(&node, (i * 5 % 48) << 8, child(i));
+        assert!(cache.add(&addition));
+        assert!(!cache.add(&addition), "it is there");
+        assert_eq!(cache.read(&before, &0), None, "another image has another stamp");
+        node = grown;
+        assert_eq!(cache.snapshot(), [node.clone()]);
+        let fresh = IndexCache::new(u64::MAX);
+        offer(&fresh, &node);
+        assert_eq!(
+            (fresh.bytes(), fresh.fingerprint()),
+            (cache.bytes(), cache.fingerprint())
+        );
     }
 }
 

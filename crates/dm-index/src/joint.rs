@@ -105,6 +105,11 @@ pub struct NodeCopy<K> {
     pub values: Vec<u8>,
     /// Bytes of one value.
     pub value_bytes: usize,
+    /// The node's bytes, where a write left them without looking at the entries: then these are what `entries` and
+    /// `values` are still to be made of ([`NodeStore::unfold`]). Empty elsewhere.
+    pub folded: Vec<u8>,
+    /// How many entries the folded bytes hold.
+    pub folded_entries: usize,
 }
 
 impl<K: crate::KeyBytes> NodeCopy<K> {
@@ -119,6 +124,8 @@ impl<K: crate::KeyBytes> NodeCopy<K> {
             entries: Vec::new(),
             values: Vec::new(),
             value_bytes: 0,
+            folded: Vec::new(),
+            folded_entries: 0,
         }
     }
     /// The entries.
@@ -167,7 +174,7 @@ pub trait NodeStore<V: Verbs, K> {
     ) -> impl Future<Output = Result<Answer<K, bool>, IndexError>>;
 
     /// Writes one key under the node's lock, splitting the node if it is full. `after`, if given, receives the node
-    /// as this write left it (its left half, after a split).
+    /// as this write left it (its left half, after a split), perhaps folded.
     fn write(
         &self,
         v: &V,
@@ -177,6 +184,12 @@ pub trait NodeStore<V: Verbs, K> {
         write: Write<'_>,
         after: Option<&mut NodeCopy<K>>,
     ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>>;
+
+    /// Makes the entries of a copy that a write has left folded. (Most who write an inner node need but its header.)
+    ///
+    /// # Errors
+    /// Bytes that are no node.
+    fn unfold(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError>;
 
     /// Reads all of the node at `at`; `false` if it is dead.
     fn copy(

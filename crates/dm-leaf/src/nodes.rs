@@ -102,6 +102,10 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         self.write_entry(v, at, level, key, write, after)
     }
 
+    fn unfold(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError> {
+        self.unfold_node(copy)
+    }
+
     fn copy(
         &self,
         v: &V,

@@ -6,6 +6,7 @@ use dm_verbs::{Nanos, RemotePtr, Verbs, Why};
 use smallvec::SmallVec;
 
 use crate::Nodes;
+use crate::write::failure;
 
 /// READs that [`Nodes::copy_nodes`] has in flight at once; more are posted batch by batch.
 const PARALLEL: usize = 32;
@@ -104,13 +105,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// Decodes an accepted image into `copy`, entries sorted, without those that a split has moved away.
-    pub(crate) fn decode(
-        &self,
-        at: RemotePtr,
-        bytes: &[u8],
-        copy: &mut NodeCopy<K>,
-    ) -> Result<Header<K>, CheckFailure> {
+    /// The header of an accepted image, and no entries.
+    fn head(&self, at: RemotePtr, bytes: &[u8], copy: &mut NodeCopy<K>) -> Result<Header<K>, CheckFailure> {
         let header = self.format.accept(bytes)?;
         copy.at = at;
         copy.level = header.level;
@@ -120,6 +116,41 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         copy.value_bytes = self.format.value_len();
         copy.entries.clear();
         copy.values.clear();
+        copy.folded.clear();
+        Ok(header)
+    }
+
+    /// The header of an accepted image, and its bytes for [`Nodes::unfold_node`].
+    pub(crate) fn fold(
+        &self,
+        at: RemotePtr,
+        bytes: &[u8],
+        copy: &mut NodeCopy<K>,
+    ) -> Result<(), CheckFailure> {
+        self.head(at, bytes, copy)?;
+        copy.folded_entries = self.format.len(bytes)?;
+        copy.folded.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Decodes what [`Nodes::fold`] left.
+    pub(crate) fn unfold_node(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError> {
+        if copy.folded.is_empty() {
+            return Ok(());
+        }
+        let (at, bytes) = (copy.at, core::mem::take(&mut copy.folded));
+        self.decode(at, &bytes, copy).map_err(|e| failure(at, e))?;
+        Ok(())
+    }
+
+    /// Decodes an accepted image into `copy`, entries sorted, without those that a split has moved away.
+    pub(crate) fn decode(
+        &self,
+        at: RemotePtr,
+        bytes: &[u8],
+        copy: &mut NodeCopy<K>,
+    ) -> Result<Header<K>, CheckFailure> {
+        let header = self.head(at, bytes, copy)?;
         let NodeCopy { entries, values, .. } = copy;
         self.format.visit(bytes, |key, value| {
             if header.fences.contains(&key) {

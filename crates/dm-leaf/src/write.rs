@@ -188,7 +188,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                         .write(at.add(range.start as u64), &image[range]);
                     guard.write_back(chain).await.map_err(lock_error)?;
                     if let Some(after) = after {
-                        self.decode(at, &image, after).map_err(|e| failure(at, e))?;
+                        self.fold(at, &image, after).map_err(|e| failure(at, e))?;
                     }
                     return self.written(at, &image, applied);
                 }
