@@ -90,6 +90,22 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
     Ok(cmd!(shell, "cargo {test...} --test-threads 1 {filter...}").run()?)
 }
 
+/// Bytes per key after inserts in random order.
+pub(crate) fn memory(root: &Path, keys: u64) -> Result<()> {
+    let shell = shell_in(root)?;
+    let keys = keys.to_string();
+    let run = [
+        "run",
+        "--release",
+        "--package",
+        "sherman",
+        "--example",
+        "memory",
+        "--",
+    ];
+    Ok(cmd!(shell, "cargo {run...} --keys {keys}").run()?)
+}
+
 /// Every crate's loom models, by cargo's own list of test targets.
 pub(crate) fn loom(root: &Path, filter: Option<&str>) -> Result<()> {
     let members = workspace::packages(root)?;

@@ -1,6 +1,6 @@
 //! The tree that a compute node's threads share, and its clients.
 
-use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan, Superblock};
+use dm_alloc::{AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
 use dm_blink::{Blink, BlinkOptions};
 use dm_cache::{CacheFlaws, IndexCache};
 use dm_index::{Composed, ComposedOptions, IndexError};
@@ -219,6 +219,16 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     /// Bytes of the index cache, every allocation counted.
     pub fn cache_bytes(&self) -> u64 {
         self.inner.cache().bytes()
+    }
+
+    /// The index cache of this compute node.
+    pub fn cache(&self) -> &IndexCache<K> {
+        self.inner.cache()
+    }
+
+    /// What this compute node has allocated, over all memory nodes.
+    pub fn alloc_stats(&self) -> AllocStats {
+        self.alloc.stats()
     }
 
     /// Bytes of everything else that this compute node keeps for the tree: local locks, allocator, handles.

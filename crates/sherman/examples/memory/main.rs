@@ -1,0 +1,94 @@
+//! Bytes per key after inserts in random order: of the memory nodes, and of the index cache. `cargo xtask memory`.
+//!
+//! ```text
+//! cargo run --release -p sherman --example memory -- [--keys 10000000]
+//! ```
+//!
+//! Fails where the budgets are exceeded, or the cache's account is not what the allocator counted.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the counts are what it is run for"
+)]
+
+mod measure;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use measure::{Measured, TOLERANCE, measure};
+
+/// Nodes in use, bytes per key.
+const NODES: f64 = 32.0;
+/// The index cache with all levels, bytes per key.
+const CACHE: f64 = 0.45;
+
+fn keys(mut words: impl Iterator<Item = String>) -> Result<u64, Box<dyn Error>> {
+    let mut keys = 10_000_000;
+    while let Some(dial) = words.next() {
+        let value = words.next().ok_or_else(|| format!("{dial} needs a value"))?;
+        match dial.as_str() {
+            "--keys" => keys = value.parse()?,
+            _ => return Err(format!("no such dial: {dial}").into()),
+        }
+    }
+    if keys == 0 {
+        return Err("there is nothing to divide by without keys".into());
+    }
+    Ok(keys)
+}
+
+fn print(m: &Measured) {
+    println!(
+        "{} keys of 8 bytes with values of 8, inserted in random order",
+        m.keys
+    );
+    let line = |what: &str, bytes: u64| println!("  {what:<42}{bytes:>14} B {:>9.4} B/key", m.per_key(bytes));
+    println!("memory nodes");
+    line("nodes in use", m.nodes);
+    line("chunks, with what is left of them", m.chunks);
+    println!("index cache");
+    line("keys and children", m.cache.entries);
+    line("slots for images", m.cache.slots);
+    line("directories", m.cache.directories);
+    line("its handle", m.cache.handle);
+    line("together", m.cache.total());
+    println!("  cached nodes by level, from 1 on: {:?}", m.cached);
+    println!("compute node");
+    line("local locks, allocator, handle", m.others);
+    println!(
+        "  what its account says beyond what the allocator got back: {} B (at most {TOLERANCE})",
+        m.difference()
+    );
+}
+
+fn run() -> Result<bool, Box<dyn Error>> {
+    let m = measure(keys(std::env::args().skip(1))?, |done| eprintln!("{done} keys"))?;
+    print(&m);
+    let checks = [
+        ("nodes in use", m.per_key(m.nodes), NODES),
+        ("index cache", m.per_key(m.cache.total()), CACHE),
+    ];
+    let mut sound = m.difference().abs() <= TOLERANCE;
+    if !sound {
+        println!("FAILED: account and allocator differ");
+    }
+    for (what, found, budget) in checks {
+        let kept = found <= budget;
+        sound &= kept;
+        let verdict = if kept { "kept" } else { "EXCEEDED" };
+        println!("{what}: {found:.4} of {budget} B per key, {verdict}");
+    }
+    Ok(sound)
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a tree takes after inserts in random order, counted twice: by its own account, and by the allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::error::Error;
+
+use dm_cache::CacheBytes;
+use dm_index::{Key8, RangeIndex};
+use dm_loopback::{Loopback, block_on};
+use dm_workload::KeySpace;
+use sherman::{Applied, Options, Sherman};
+
+std::thread_local! {
+    /// Bytes that this thread has asked for and not given back.
+    static LIVE: Cell<i64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count(bytes: i64) {
+    // A thread that is going away has no counter any more, and none that anyone asks for.
+    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: the caller's promises about `layout` are passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: the caller's promises about `at` and `layout` are passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How far the compute node's account and the allocator's count may lie apart, bytes: the account includes the handles
+/// themselves, which lie on the stack here, and the count the reference counts of what they share.
+pub(crate) const TOLERANCE: i64 = 4096;
+
+/// What was counted.
+pub(crate) struct Measured {
+    pub(crate) keys: u64,
+    /// Nodes in use, leaves and inner ones, bytes.
+    pub(crate) nodes: u64,
+    /// Chunks got from memory nodes, bytes.
+    pub(crate) chunks: u64,
+    pub(crate) cache: CacheBytes,
+    /// Cached nodes by level, from 1 on.
+    pub(crate) cached: Vec<usize>,
+    /// All else that the compute node keeps for the tree, by its own account, bytes.
+    pub(crate) others: u64,
+    /// What the allocator got back when the tree was dropped, bytes.
+    pub(crate) freed: i64,
+}
+
+impl Measured {
+    pub(crate) fn per_key(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.keys as f64
+    }
+
+    /// How much more the account says than the allocator got back.
+    pub(crate) fn difference(&self) -> i64 {
+        (self.cache.total() + self.others) as i64 - self.freed
+    }
+}
+
+/// Inserts `keys` keys of 8 bytes with values of 8 into an empty tree, in random order, and counts. `progress` is shown
+/// how many there are, now and then.
+pub(crate) fn measure(keys: u64, mut progress: impl FnMut(u64)) -> Result<Measured, Box<dyn Error>> {
+    // Twice the budget, and chunks that are begun.
+    let world = Loopback::builder()
+        .nodes(1)
+        .host_bytes(keys * 64 + (64 << 20))
+        .build()?;
+    let v = world.connect(0)?;
+    block_on(async {
+        let options = Options {
+            // Nothing is evicted.
+            cache_bytes: u64::MAX,
+            ..Options::new(8)
+        };
+        let tree = Sherman::<Key8>::create_or_open(&v, &options).await?;
+        let client = tree.client(&v);
+        // A bijection: every key is another, and all of 64 bits are drawn from.
+        let order = KeySpace::scrambled(1);
+        for i in 0..keys {
+            let key = order.number(i);
+            if client.insert(&Key8(key), &key.to_le_bytes()).await? != Applied::Inserted {
+                return Err(format!("key {key:#x} was there before").into());
+            }
+            if i.is_multiple_of(1 << 20) {
+                progress(i);
+            }
+        }
+        drop(client);
+        let stats = tree.alloc_stats();
+        let cached = (1..).map(|level| tree.cache().len_at(level));
+        let mut measured = Measured {
+            keys,
+            nodes: stats.in_use_bytes,
+            chunks: stats.fetched_bytes,
+            cache: tree.cache().bytes_by_part(),
+            cached: cached.take_while(|nodes| *nodes > 0).collect(),
+            others: tree.local_bytes(),
+            freed: LIVE.get(),
+        };
+        drop(tree);
+        measured.freed -= LIVE.get();
+        Ok(measured)
+    })
+}
