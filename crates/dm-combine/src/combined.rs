@@ -135,19 +135,44 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         self.wakers.set(wakers);
     }
 
-    async fn write(&self, key: &I::Key, value: &[u8], wish: Wish) -> Result<Applied, IndexError> {
-        // A value of another length is for the index to refuse.
-        //= docs/protocol/combine.md C2
-        let fits = value.len() == self.index.value_bytes();
-        let lead = match self.table.and_then(|t| t.writes.as_ref()).filter(|_| fits) {
-            None => None,
-            Some(lanes) if lanes.flaws.buffer_of_lock => {
-                return self.write_as_published(lanes, key, value, wish).await;
+    /// A get that is shared.
+    async fn read(
+        &self,
+        lanes: &'h Lanes<I::Key>,
+        key: &I::Key,
+        value: &mut Vec<u8>,
+    ) -> Result<bool, IndexError> {
+        value.clear();
+        let lead = match self.place(lanes, key, Wish::Get, value).await {
+            Place::Own(lead) => lead,
+            Place::Done(told) => {
+                self.v.meter().note(Event::Delegated);
+                return Ok(told == Told::Got(true));
             }
-            Some(lanes) => match self.place(lanes, key, wish, &mut Vec::new()).await {
-                Place::Own(lead) => lead,
-                Place::Done(told) => return Ok(self.combined(told)),
-            },
+        };
+        let result = self.index.get(key, value).await;
+        if let Some(lead) = lead {
+            let found = result.as_ref().ok();
+            self.tell(lead, found.map(|&found| (Told::Got(found), value.as_slice())))
+                .await;
+        }
+        result
+    }
+
+    /// A write that is shared.
+    async fn write(
+        &self,
+        lanes: &'h Lanes<I::Key>,
+        key: &I::Key,
+        value: &[u8],
+        wish: Wish,
+    ) -> Result<Applied, IndexError> {
+        if lanes.flaws.buffer_of_lock {
+            return self.write_as_published(lanes, key, value, wish).await;
+        }
+        let lead = match self.place(lanes, key, wish, &mut Vec::new()).await {
+            Place::Own(lead) => lead,
+            Place::Done(told) => return Ok(self.combined(told)),
         };
         //= docs/protocol/combine.md C4
         let result = self.apply(key, value, wish).await;
@@ -156,6 +181,15 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
             self.tell(lead, answer.map(|told| (told, [].as_slice()))).await;
         }
         result
+    }
+
+    /// The locks of a write that may be shared.
+    #[inline]
+    fn writes(&self, value: &[u8]) -> Option<&'h Lanes<I::Key>> {
+        // A value of another length is for the index to refuse.
+        //= docs/protocol/combine.md C2
+        let lanes = self.table?.writes.as_ref();
+        lanes.filter(|_| value.len() == self.index.value_bytes())
     }
 
     /// The write itself.
@@ -183,27 +217,13 @@ impl<V: Env, I: RangeIndex> RangeIndex for Combined<'_, V, I> {
         self.index.value_bytes()
     }
 
+    // An operation that is not shared goes straight to the index: it pays for a branch.
+    #[inline]
     async fn get(&self, key: &I::Key, value: &mut Vec<u8>) -> Result<bool, IndexError> {
-        let lead = match self.table.and_then(|t| t.reads.as_ref()) {
-            None => None,
-            Some(lanes) => {
-                value.clear();
-                match self.place(lanes, key, Wish::Get, value).await {
-                    Place::Own(lead) => lead,
-                    Place::Done(told) => {
-                        self.v.meter().note(Event::Delegated);
-                        return Ok(told == Told::Got(true));
-                    }
-                }
-            }
+        let Some(lanes) = self.table.and_then(|t| t.reads.as_ref()) else {
+            return self.index.get(key, value).await;
         };
-        let result = self.index.get(key, value).await;
-        if let Some(lead) = lead {
-            let found = result.as_ref().ok();
-            self.tell(lead, found.map(|&found| (Told::Got(found), value.as_slice())))
-                .await;
-        }
-        result
+        self.read(lanes, key, value).await
     }
 
     #[inline]
@@ -211,12 +231,18 @@ impl<V: Env, I: RangeIndex> RangeIndex for Combined<'_, V, I> {
         self.index.insert(key, value)
     }
     #[inline]
-    fn update(&self, key: &I::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
-        self.write(key, value, Wish::Update)
+    async fn update(&self, key: &I::Key, value: &[u8]) -> Result<Applied, IndexError> {
+        let Some(lanes) = self.writes(value) else {
+            return self.index.update(key, value).await;
+        };
+        self.write(lanes, key, value, Wish::Update).await
     }
     #[inline]
-    fn upsert(&self, key: &I::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
-        self.write(key, value, Wish::Upsert)
+    async fn upsert(&self, key: &I::Key, value: &[u8]) -> Result<Applied, IndexError> {
+        let Some(lanes) = self.writes(value) else {
+            return self.index.upsert(key, value).await;
+        };
+        self.write(lanes, key, value, Wish::Upsert).await
     }
     #[inline]
     fn remove(&self, key: &I::Key) -> impl Future<Output = Result<Applied, IndexError>> {

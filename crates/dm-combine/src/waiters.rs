@@ -153,8 +153,9 @@ impl Waiters {
 
     /// The waiters of a list, in order.
     pub(crate) fn of(&self, list: List) -> impl Iterator<Item = &Waiter> {
-        let numbers = core::iter::successors(Some(list.head), |&n| Some(self.after(n)));
-        numbers.take_while(|&n| n != NONE).map(|n| &self.slab[n as usize])
+        let some = |n: u32| (n != NONE).then_some(n);
+        let numbers = core::iter::successors(some(list.head), move |&n| some(self.after(n)));
+        numbers.map(|n| &self.slab[n as usize])
     }
 
     /// All that have been told something and have not noticed.

@@ -12,6 +12,8 @@ pub enum Kind {
     Litmus,
     /// Locks.
     Lock,
+    /// Read delegation and write combining.
+    Combine,
     /// One node.
     Node,
     /// Whole indexes.
@@ -26,6 +28,7 @@ impl Kind {
         match self {
             Self::Litmus => "litmus",
             Self::Lock => "lock",
+            Self::Combine => "combine",
             Self::Node => "node",
             Self::Tree => "tree",
             Self::Crash => "crash",

@@ -1,4 +1,5 @@
-//! Every model of dmkit by name: litmus tests of the RNIC's contract, locks, nodes, trees, crashes.
+//! Every model of dmkit by name: litmus tests of the RNIC's contract, locks, sharing, nodes, trees,
+//! crashes.
 //!
 //! An [`Entry`] names a model, where it comes from, the cases it is run in (a shape of the model, a setting of every
 //! knob, and the verdict it must have there), its twin as published where that is something else, and mutants that
@@ -25,6 +26,7 @@
 //! What a case holds, it holds within its bounds and under its knobs: `dm-explore` says what a pass assumes.
 #![forbid(unsafe_code)]
 
+mod combine;
 mod crash;
 mod entry;
 mod litmus;
@@ -45,6 +47,7 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
     [
         litmus::ENTRIES,
         locks::ENTRIES,
+        combine::ENTRIES,
         nodes::ENTRIES,
         tree::ENTRIES,
         crash::ENTRIES,

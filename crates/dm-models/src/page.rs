@@ -85,6 +85,7 @@ and its counterexample shows how the outcome comes about. A mutant is broken on 
         let title = match kind {
             Kind::Litmus => "Litmus tests",
             Kind::Lock => "Locks",
+            Kind::Combine => "Read delegation and write combining",
             Kind::Node => "Nodes",
             Kind::Tree => "Indexes",
             Kind::Crash => "Clients that die",

@@ -64,6 +64,11 @@ fn locks_are_as_the_registry_says() {
 }
 
 #[test]
+fn sharing_is_as_the_registry_says() {
+    judge(|e| e.kind == Kind::Combine);
+}
+
+#[test]
 fn nodes_are_as_the_registry_says() {
     judge(|e| e.kind == Kind::Node);
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand};
 use dm_sim::CostModel;
 use dm_workload::{Distribution, Mix, ScanLength};
-use sherman::Variant;
+use sherman::{Rdwc, Variant};
 
 /// Range indexes on disaggregated memory: load, drive, check and compare them on a simulated RDMA testbed.
 ///
@@ -194,9 +194,48 @@ pub(crate) struct Bench {
     /// How full leaves are loaded.
     #[arg(long, default_value_t = 0.8)]
     pub(crate) fill: f64,
+    /// Read delegation and write combining between the clients of a compute node: off, reads, writes or on.
+    #[arg(long, value_delimiter = ',', default_value = "off")]
+    pub(crate) rdwc: Vec<Sharing>,
+    /// Local locks of each of the two.
+    #[arg(long, default_value_t = sherman::DEFAULT_RDWC_LOCKS)]
+    pub(crate) rdwc_locks: u32,
     /// Everything random comes from this.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+/// What clients of a compute node share.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Sharing(pub(crate) Rdwc);
+
+impl Sharing {
+    pub(crate) fn name(self) -> &'static str {
+        match (self.0.delegate, self.0.combine) {
+            (false, false) => "off",
+            (true, false) => "reads",
+            (false, true) => "writes",
+            (true, true) => "on",
+        }
+    }
+}
+
+impl FromStr for Sharing {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        let all = [(false, false), (true, false), (false, true), (true, true)];
+        let named = all.into_iter().map(|(delegate, combine)| {
+            Self(Rdwc {
+                delegate,
+                combine,
+                ..Rdwc::OFF
+            })
+        });
+        let mut named = named.filter(|sharing| sharing.name() == s);
+        named
+            .next()
+            .ok_or_else(|| format!("no sharing {s:?}; there are off, reads, writes and on"))
+    }
 }
 
 /// A world to measure in.
@@ -285,6 +324,8 @@ mod tests {
 
     #[test]
     fn unknown_names_are_refused_with_a_list() {
+        assert!("both".parse::<Sharing>().unwrap_err().contains("writes"));
+        assert_eq!("on".parse::<Sharing>().map(|s| s.0), Ok(Rdwc::ON));
         assert!("sim:cx7".parse::<Fabric>().unwrap_err().contains("cx6-roce"));
         assert!("ib".parse::<Fabric>().unwrap_err().contains("loopback"));
     }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use dm_workload::{Distribution, Mix, ScanLength};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use sherman::Variant;
+use sherman::{Rdwc, Variant};
 
 use crate::cli::{Bench, Fabric, Output};
 use crate::point::{Measured, Point, Study};
@@ -53,6 +53,7 @@ pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
                     cache_bytes: sherman::DEFAULT_CACHE_BYTES,
                     fill: 0.8,
                     seed: 1,
+                    rdwc: Rdwc::OFF,
                     study: Study::default(),
                 });
             }
@@ -80,8 +81,11 @@ pub(crate) fn perform(title: &str, points: &[Point], output: &Output) -> io::Res
             Ok(measured) => rows.push(row(point, &measured)),
             Err(e) => {
                 good = false;
-                let (mix, variant, clients) = (point.mix, point.variant, point.clients);
-                writeln!(io::stderr(), "sherman ({variant}), {mix}, {clients} clients: {e}")?;
+                let (mix, techniques, clients) = (point.mix, point.techniques(), point.clients);
+                writeln!(
+                    io::stderr(),
+                    "sherman ({techniques}), {mix}, {clients} clients: {e}"
+                )?;
             }
         }
     }
@@ -129,7 +133,9 @@ fn run_all(points: &[Point], simulated: bool) -> Vec<Result<Measured, crate::run
             let Some(point) = points.get(i) else { return };
             bar.set_message(format!(
                 "{}, sherman ({}), {} clients",
-                point.mix, point.variant, point.clients
+                point.mix,
+                point.techniques(),
+                point.clients
             ));
             let result = run(point, &bar);
             next.lock().expect("no thread panics while it holds this").1[i] = Some(result);
@@ -172,7 +178,7 @@ fn row(point: &Point, m: &Measured) -> Row {
     };
     Row {
         index: "sherman".to_owned(),
-        variant: point.variant.to_string(),
+        variant: point.techniques(),
         workload: point.mix.to_string(),
         distribution: format!("{}{ranks}", point.distribution),
         fabric: point.fabric.name(),
@@ -191,6 +197,8 @@ fn row(point: &Point, m: &Measured) -> Row {
         bytes_written: per_op(c.bytes_written),
         lock_retries: per_op(c.lock_retries),
         torn_reads: per_op(c.torn_reads),
+        delegated: per_op(c.delegated),
+        combined: per_op(c.combined),
         cache_bytes: m.cache_bytes,
         local_bytes: m.local_bytes,
         remote_bytes_per_key: m.remote_bytes as f64 / m.keys.max(1) as f64,

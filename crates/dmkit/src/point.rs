@@ -5,9 +5,9 @@ use dm_sim::{Bound, Demand, MixDemand, Testbed, VerbKind};
 use dm_verbs::Counters;
 use dm_workload::{Distribution, KeySpace, Mix, OpKind, Plan, ScanLength, Workload, WorkloadError};
 use hdrhistogram::Histogram;
-use sherman::{CpuCost, DEFAULT_NODE, LeafKind, MODEL_CPU, NodeSize, Options, Variant};
+use sherman::{CpuCost, DEFAULT_NODE, LeafKind, MODEL_CPU, NodeSize, Options, Rdwc, Variant};
 
-use crate::cli::{Bench, Fabric};
+use crate::cli::{Bench, Fabric, Sharing};
 use crate::drive::{Steady, WriteCosts};
 
 /// What is run.
@@ -32,6 +32,8 @@ pub(crate) struct Point {
     pub(crate) cache_bytes: u64,
     pub(crate) fill: f64,
     pub(crate) seed: u64,
+    /// What clients of a compute node share.
+    pub(crate) rdwc: Rdwc,
     pub(crate) study: Study,
 }
 
@@ -106,12 +108,17 @@ impl BenchKey for Key32 {
     }
 }
 
+/// Each of the one with each of the other.
+fn pairs<'a, A, B>(a: &'a [A], b: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {
+    a.iter().flat_map(move |a| b.iter().map(move |b| (a, b)))
+}
+
 impl Point {
     /// Every combination of the lists in `bench`.
     pub(crate) fn all(bench: &Bench) -> Vec<Self> {
         let mut points = Vec::new();
         for &mix in &bench.workload {
-            for &variant in &bench.variant {
+            for (&variant, &Sharing(rdwc)) in pairs(&bench.variant, &bench.rdwc) {
                 for &clients in &bench.clients {
                     points.push(Self {
                         variant,
@@ -137,12 +144,24 @@ impl Point {
                         cache_bytes: (bench.cache_mb * 1e6) as u64,
                         fill: bench.fill,
                         seed: bench.seed,
+                        rdwc: Rdwc {
+                            locks: bench.rdwc_locks,
+                            ..rdwc
+                        },
                         study: Study::default(),
                     });
                 }
             }
         }
         points
+    }
+
+    /// The variant, and what clients share besides.
+    pub(crate) fn techniques(&self) -> String {
+        match Sharing(self.rdwc).name() {
+            "off" => self.variant.to_string(),
+            shared => format!("{} +rdwc:{shared}", self.variant),
+        }
     }
 
     /// Clients with connections of their own: threads times coroutines.
@@ -176,6 +195,7 @@ impl Point {
         let mut options = self.variant.apply(Options::new(self.value_size));
         options.cache_bytes = self.cache_bytes;
         options.node = self.study.node;
+        options.rdwc = self.rdwc;
         options.lock_and_read = self.study.lock_and_read.unwrap_or(options.lock_and_read);
         if matches!(self.fabric, Fabric::Sim(_)) {
             options.cpu = self.study.cpu;
@@ -198,16 +218,23 @@ impl Point {
         (entries / u64::from(self.mns.max(1)) + chunks).next_multiple_of(1 << 20)
     }
 
-    /// What one operation of the mix needs when nothing contends, by the budgets.
-    pub(crate) fn demand(&self, leaf_bytes: usize, leaf_capacity: usize) -> MixDemand {
+    /// What one operation of the mix needs when nothing contends, by the budgets; `delegated` gets and `combined` writes,
+    /// per operation, need nothing.
+    pub(crate) fn demand(
+        &self,
+        leaf_bytes: usize,
+        leaf_capacity: usize,
+        [delegated, combined]: [f64; 2],
+    ) -> MixDemand {
         let share = |kind| self.mix.share(kind);
         let rmw = share(OpKind::ReadModifyWrite);
-        let gets = share(OpKind::Get) + rmw;
+        let gets = (share(OpKind::Get) + rmw - delegated).max(0.0);
         let writes = share(OpKind::Update)
             + share(OpKind::Upsert)
             + share(OpKind::Insert)
             + share(OpKind::Remove)
             + rmw;
+        let writes = (writes - combined).max(0.0);
         let scans = share(OpKind::Scan);
         let scan_keys = match self.scan_length {
             ScanLength::UpTo(most) => (f64::from(most) + 1.0) / 2.0,
@@ -242,7 +269,8 @@ impl Point {
         }
     }
 
-    pub(crate) fn bound(&self, leaf_bytes: usize, leaf_capacity: usize) -> Option<Bound> {
+    /// `shared`: delegated gets and combined writes per operation.
+    pub(crate) fn bound(&self, leaf_bytes: usize, leaf_capacity: usize, shared: [f64; 2]) -> Option<Bound> {
         let Fabric::Sim(model) = &self.fabric else {
             return None;
         };
@@ -253,6 +281,6 @@ impl Point {
             colocated: self.colocated,
             threads,
         };
-        Some(model.bound(&self.demand(leaf_bytes, leaf_capacity), &bed))
+        Some(model.bound(&self.demand(leaf_bytes, leaf_capacity, shared), &bed))
     }
 }

@@ -334,6 +334,7 @@ fn measured<K: BenchKey, F: LeafFormat<K>>(
         return Err(e.into());
     }
     let leaf = &trees[0];
+    let shared = [counters.delegated, counters.combined].map(|n| n as f64 / tally.ops.max(1) as f64);
     Ok(Measured {
         ops: tally.ops,
         seconds,
@@ -343,7 +344,7 @@ fn measured<K: BenchKey, F: LeafFormat<K>>(
         local_bytes: trees.iter().map(Sherman::local_bytes).max().unwrap_or(0),
         remote_bytes: trees.iter().map(Sherman::allocated_bytes).sum(),
         keys: point.keys + tally.inserted,
-        bound: point.bound(leaf.leaf_bytes(), leaf.leaf_capacity()),
+        bound: point.bound(leaf.leaf_bytes(), leaf.leaf_capacity(), shared),
         latency: tally.latency,
         steady: tally.steady,
         writes: tally.writes,

@@ -12,6 +12,9 @@
 //! | the same, lock handed over | 2 | READ leaf, WRITE entry |
 //! | scan of m leaves | ⌈m/32⌉ | m READs |
 //!
+//! With [`Options::rdwc`] gets, updates and upserts of one key, by clients of one compute node at one time, cost one of
+//! them (`dm-combine`).
+//!
 //! ```
 //! use dm_index::{Key8, RangeIndex};
 //! use dm_loopback::{Loopback, block_on};
@@ -47,6 +50,7 @@ pub use options::{
 pub use tree::{Client, LeafFormat, Sherman};
 pub use variant::{LeafKind, ParseVariantError, Variant};
 
+pub use dm_combine::{DEFAULT_LOCKS as DEFAULT_RDWC_LOCKS, Rdwc, RdwcFlaws};
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 
 #[doc = include_str!("../README.md")]

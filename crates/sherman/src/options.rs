@@ -1,5 +1,6 @@
 //! What a tree is opened with. Layout options must agree between all who open it; the rest is each one's own.
 
+use dm_combine::Rdwc;
 use dm_index::CpuCost;
 use dm_layout::SplitBias;
 use dm_verbs::Nanos;
@@ -81,6 +82,9 @@ pub struct Options {
     pub release_by_faa: bool,
     /// Where splits cut.
     pub bias: SplitBias,
+    /// Read delegation and write combining between the clients of this compute node (SMART §4.2; not in Sherman's
+    /// paper, and off).
+    pub rdwc: Rdwc,
     /// Attempts of any loop before a typed error.
     pub attempts: u32,
     /// Chunk that an allocator asks for, bytes. Sherman: 8 MiB.
@@ -115,6 +119,7 @@ impl Options {
             lock_and_read: true,
             release_by_faa: false,
             bias: SplitBias::Median,
+            rdwc: Rdwc::OFF,
             attempts: DEFAULT_ATTEMPTS,
             chunk_bytes: dm_alloc::DEFAULT_CHUNK_BYTES,
             cpu: CpuCost::NONE,

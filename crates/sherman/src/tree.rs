@@ -3,6 +3,7 @@
 use dm_alloc::{AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
 use dm_blink::{Blink, BlinkOptions};
 use dm_cache::{CacheFlaws, IndexCache};
+use dm_combine::{Combined, Combiner};
 use dm_index::{Composed, ComposedOptions, IndexError};
 use dm_layout::{Bookend, Checksummed, GeometryError, KeyBytes, NodeFormat, Slotted};
 use dm_leaf::{LeafFlaws, NodeOptions, Nodes};
@@ -43,7 +44,7 @@ leaf_format!(Bookend, 3);
 type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
 
 /// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
-pub type Client<'h, V, K, F = Slotted<K>> = Composed<'h, V, K, Inner<K>, Nodes<K, F>>;
+pub type Client<'h, V, K, F = Slotted<K>> = Combined<'h, V, Composed<'h, V, K, Inner<K>, Nodes<K, F>>>;
 
 /// A Sherman tree, as the threads of one compute node share it: index cache, local locks, allocator.
 ///
@@ -55,6 +56,8 @@ pub struct Sherman<K: KeyBytes, F = Slotted<K>> {
     locks: Arc<Locks>,
     alloc: Arc<Allocator>,
     composed: ComposedOptions,
+    /// What clients share of their operations, if anything.
+    combiner: Option<Combiner<K>>,
 }
 
 /// The kind of index in a pool's superblock.
@@ -192,6 +195,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
             leaves: Nodes::new(leaf, locks.clone(), alloc.clone(), node_options),
             locks,
             alloc,
+            combiner: options.rdwc.is_on().then(|| Combiner::new(&options.rdwc)),
             composed: ComposedOptions {
                 attempts: options.attempts,
                 cpu: options.cpu,
@@ -205,7 +209,8 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
 
     /// A client over `v`'s connections.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K, F> {
-        Composed::new(v, &self.inner, &self.leaves, self.composed)
+        let composed = Composed::new(v, &self.inner, &self.leaves, self.composed);
+        Combined::new(v, composed, self.combiner.as_ref())
     }
 
     /// Reads all inner nodes into the index cache, as far as they fit; metered as housekeeping.
@@ -231,9 +236,11 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         self.alloc.stats()
     }
 
-    /// Bytes of everything else that this compute node keeps for the tree: local locks, allocator, handles.
+    /// Bytes of everything else that this compute node keeps for the tree: local locks, those of read delegation and write
+    /// combining, allocator, handles.
     pub fn local_bytes(&self) -> u64 {
-        (self.locks.local_bytes() + self.alloc.local_bytes() + size_of::<Self>()) as u64
+        let shared = self.combiner.as_ref().map_or(0, Combiner::bytes);
+        (self.locks.local_bytes() + self.alloc.local_bytes() + shared + size_of::<Self>()) as u64
     }
 
     /// Bytes of nodes in use that this compute node has allocated, over all memory nodes.
@@ -257,13 +264,14 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     }
 }
 
-/// All that a compute node's clients share: what the inner levels keep, local locks, free memory.
+/// All that a compute node's clients share: what the inner levels keep, local locks, free memory, operations.
 impl<K: KeyBytes, F> Fingerprint for Sherman<K, F> {
     fn fingerprint(&self) -> u64 {
         fingerprint_of(&(
             self.inner.fingerprint(),
             self.locks.fingerprint(),
             self.alloc.fingerprint(),
+            self.combiner.fingerprint(),
         ))
     }
 }

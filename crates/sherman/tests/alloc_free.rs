@@ -9,7 +9,7 @@ use common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_loopback::{Loopback, block_on};
 use dm_testkit::{IndexUnderTest, TestKey};
-use sherman::{Key8, NodeSize, Options, Variant};
+use sherman::{Key8, NodeSize, Options, Rdwc, Variant};
 
 std::thread_local! {
     /// Allocations of this thread.
@@ -42,16 +42,18 @@ const PER_SCAN: u64 = 6;
 
 #[test]
 fn operations_on_present_keys_allocate_nothing() {
-    for (variant, value_bytes) in [
-        (Variant::Default, 8),
-        (Variant::PaperRtt, 8),
-        (Variant::Default, 200),
+    for (variant, value_bytes, rdwc) in [
+        (Variant::Default, 8, Rdwc::OFF),
+        (Variant::PaperRtt, 8, Rdwc::OFF),
+        (Variant::Default, 200, Rdwc::OFF),
+        (Variant::Default, 8, Rdwc::ON),
     ] {
         let world = Loopback::builder().build().expect("memory");
         let v = world.connect(0).expect("a client");
         block_on(async {
             let options = variant.apply(Options {
                 node: NodeSize::Bytes(1024),
+                rdwc,
                 ..Options::new(value_bytes)
             });
             let tree = Tree::<Key8>::new(options).open(&v).await.expect("an empty pool");

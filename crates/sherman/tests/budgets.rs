@@ -10,7 +10,7 @@ use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{IndexUnderTest, Job, Seat, TestKey, World};
 use dm_verbs::{AtomicVsWrite, CasThenRead, Control, Counters, Verbs};
-use sherman::{Key8, Key32, LeafFormat, Options, Variant};
+use sherman::{Key8, Key32, LeafFormat, Options, Rdwc, Variant};
 
 /// What an operation cost. Masked and plain CASes apart: the former may be emulated by several of the latter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -201,6 +201,16 @@ fn by_default_every_write_takes_two_round_trips() {
     expect(&small, TWO_UNLOCK, TWO, [8, 17, 1]);
     let large = costs::<Key32, Slotted<Key32>>(Options::new(24));
     expect(&large, TWO_UNLOCK, TWO, [24, 57, 1]);
+}
+
+#[test]
+fn sharing_costs_no_verb_where_nobody_shares() {
+    let shared = Options {
+        rdwc: Rdwc::ON,
+        ..Options::new(8)
+    };
+    let small = costs::<Key8, Slotted<Key8>>(shared);
+    expect(&small, TWO_UNLOCK, TWO, [8, 17, 1]);
 }
 
 #[test]

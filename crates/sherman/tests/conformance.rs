@@ -5,12 +5,15 @@ mod common;
 use common::Tree;
 use dm_layout::{Checksummed, Slotted};
 use dm_testkit::{Family, TestKey};
-use sherman::{DEFAULT_NODE, LeafKind, NodeSize, Options, Variant};
+use sherman::{DEFAULT_NODE, LeafKind, NodeSize, Options, Rdwc, Variant};
 
 /// Trees of a variant with leaves under line versions.
 struct LineVersions(Variant, NodeSize);
 /// Trees of a variant with leaves under a checksum.
 struct Checksums(Variant, NodeSize);
+
+/// Trees whose clients share gets, updates and upserts, over so few local locks that most meet another key there.
+struct Shared(u32);
 
 fn options(variant: Variant, node: NodeSize, value_bytes: usize) -> Options {
     variant.apply(Options {
@@ -40,6 +43,20 @@ impl Family for Checksums {
     }
 }
 
+impl Family for Shared {
+    type Index<K: TestKey> = Tree<K, Slotted<K>>;
+    fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K> {
+        let rdwc = Rdwc {
+            locks: self.0,
+            ..Rdwc::ON
+        };
+        Tree::new(Options {
+            rdwc,
+            ..options(Variant::Default, DEFAULT_NODE, value_bytes)
+        })
+    }
+}
+
 dm_testkit::conformance! {
     default => LineVersions(Variant::Default, DEFAULT_NODE);
     small_nodes => LineVersions(Variant::Default, NodeSize::Span(6));
@@ -50,5 +67,6 @@ dm_testkit::conformance! {
     combine => Checksums(Variant::Combine, DEFAULT_NODE);
     on_chip => Checksums(Variant::OnChip, DEFAULT_NODE);
     hierarchical => Checksums(Variant::Hierarchical, DEFAULT_NODE);
+    rdwc => Shared(8);
     small_checksummed_nodes => Checksums(Variant::Hierarchical, NodeSize::Span(6));
 }

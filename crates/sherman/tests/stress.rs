@@ -11,8 +11,9 @@ use common::Tree;
 use dm_layout::Checksummed;
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{Report, Stress, World, seats, stress};
-use sherman::{Key8, NodeSize, Options, Variant};
+use dm_testkit::{Mix, Report, Stress, World, seats, stress};
+use dm_verbs::Counters;
+use sherman::{Key8, NodeSize, Options, Rdwc, Variant};
 
 /// Small nodes: about a thousand operations to a handful of splits. Values of two words, so that they can tear.
 fn options(variant: Variant) -> Options {
@@ -168,6 +169,75 @@ fn simulated_trees_of_tiny_nodes() {
         merges += report.meter.merges;
     }
     assert!(merges > 2_000, "{merges}");
+}
+
+/// Clients that share what they do, most of it on a few hot keys: every answer is checked, delegated or not.
+fn shared(world: &World, seats: &[dm_testkit::Seat], operations: u64, seed: u64) -> Report {
+    let script = Stress {
+        keys: 4_000,
+        hot_keys: 6,
+        hot_percent: 50,
+        mix: Mix {
+            get: 40,
+            update: 25,
+            upsert: 25,
+            insert: 5,
+            remove: 4,
+            scan: 1,
+        },
+        ..Stress::new(operations, seed)
+    };
+    let rdwc = Rdwc {
+        locks: 64,
+        ..Rdwc::ON
+    };
+    let tree = Options {
+        rdwc,
+        ..options(Variant::Default)
+    };
+    let report = stress(Tree::<Key8>::new(tree), world, seats, &script).expect_correct();
+    let Counters {
+        delegated,
+        combined,
+        went_alone,
+        ..
+    } = report.meter;
+    println!("{report}\n  {delegated} delegated, {combined} combined, {went_alone} alone");
+    report
+}
+
+#[test]
+fn clients_that_share_on_loopback() {
+    let world = Loopback::builder()
+        .nodes(2)
+        .host_bytes(1 << 30)
+        .delays(2)
+        .seed(5)
+        .build()
+        .expect("memory")
+        .into();
+    let report = shared(&world, &seats(2, 4, 6), 60_000, 5);
+    assert!(
+        report.meter.delegated > 300 && report.meter.combined > 300 && report.linearized.0 > 10_000,
+        "{report}"
+    );
+}
+
+#[test]
+fn clients_that_share_on_simulated_testbeds() {
+    for seed in 0..3 {
+        let sim = Sim::builder(CostModel::cx5_ib())
+            .compute_nodes(3)
+            .memory_nodes(2)
+            .seed(seed);
+        let world = World::from(sim.build().expect("memory"));
+        let report = shared(&world, &seats(3, 12, 4), 60_000, seed);
+        assert!(
+            report.meter.delegated > 500 && report.meter.combined > 2_000,
+            "{report}"
+        );
+        assert!(report.linearized.0 > 10_000, "{report}");
+    }
 }
 
 #[test]

@@ -48,6 +48,12 @@ pub(crate) struct Row {
     pub(crate) lock_retries: f64,
     /// Reads repeated because they were torn, per op.
     pub(crate) torn_reads: f64,
+    /// Gets that another client's READ answered, per op.
+    #[serde(default)]
+    pub(crate) delegated: f64,
+    /// Writes that another client's write covered, per op.
+    #[serde(default)]
+    pub(crate) combined: f64,
     /// The index cache of one compute node, all of it, in bytes.
     pub(crate) cache_bytes: u64,
     /// What one compute node holds besides: lock and combining tables, in bytes.
@@ -85,6 +91,8 @@ impl Row {
             ("bytes_written", self.bytes_written),
             ("lock_retries", self.lock_retries),
             ("torn_reads", self.torn_reads),
+            ("delegated", self.delegated),
+            ("combined", self.combined),
             ("remote_bytes_per_key", self.remote_bytes_per_key),
         ];
         figures

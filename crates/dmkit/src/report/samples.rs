@@ -37,6 +37,8 @@ pub(crate) fn samples() -> Vec<Row> {
                     bytes_written: 17.4,
                     lock_retries: 0.013,
                     torn_reads: 0.000_2,
+                    delegated: 0.078,
+                    combined: 0.0,
                     cache_bytes: 450_000,
                     local_bytes: 65_536,
                     remote_bytes_per_key: 31.4,

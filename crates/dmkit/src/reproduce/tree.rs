@@ -4,7 +4,7 @@ use dm_verbs::Nanos;
 use dm_workload::ScanLength;
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
-use sherman::{CpuCost, DEFAULT_NODE, MODEL_CPU, NodeSize, Variant};
+use sherman::{CpuCost, DEFAULT_NODE, MODEL_CPU, NodeSize, Rdwc, Variant};
 
 use super::cases::Figures;
 use super::metric::Metric;
@@ -53,6 +53,7 @@ fn point(variant: Variant, setup: &Resolved, seed: u64) -> Result<Point, RunErro
         cache_bytes: setup.cache_bytes,
         fill: setup.fill,
         seed,
+        rdwc: Rdwc::OFF,
         study: Study {
             node: setup.entries.map_or(DEFAULT_NODE, NodeSize::Span),
             cpu: scaled(MODEL_CPU, setup.cpu_scale),

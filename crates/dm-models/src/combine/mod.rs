@@ -1,0 +1,18 @@
+//! Models of read delegation and write combining: the shipped `dm-combine`, mostly over an index of single words.
+
+mod flaws;
+mod shared;
+mod tree;
+mod world;
+
+use crate::Entry;
+
+/// In the order listed.
+pub(crate) const ENTRIES: &[Entry] = &[
+    shared::RDWC,
+    shared::CANCELLED,
+    tree::ENTRY,
+    flaws::T_R1,
+    flaws::T_R2,
+    flaws::T_R3,
+];

@@ -1,0 +1,119 @@
+//! Words of remote memory as an index, its clients, and what each of them does.
+
+use dm_combine::{Combined, Combiner, Rdwc, RdwcFlaws};
+use dm_explore::{Client, Endpoint, Model};
+use dm_history::{KvMap, KvOp, KvRet};
+use dm_index::{IndexError, Key8, RangeIndex, Words};
+use dm_sync::Fingerprint;
+use dm_verbs::{NodeId, RemotePtr};
+
+use crate::tree::world::answer;
+
+/// Keys and values are numbers.
+pub(crate) type Spec = KvMap<u64, u64>;
+/// An operation with the value that it writes.
+pub(crate) type Op = KvOp<u64, u64>;
+
+/// The words before anybody starts, and everybody's operations. Keys are 1 and 2.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Script {
+    /// Keys that are there, key k with 100 k. All values of a key lie within its hundred.
+    pub(crate) loaded: &'static [u64],
+    /// Compute node and operations of each client.
+    pub(crate) clients: &'static [(u16, &'static [Op])],
+}
+
+/// Words that there are; the first is nobody's.
+const WORDS: u64 = 3;
+
+fn base() -> RemotePtr {
+    RemotePtr::new(NodeId(0), 4096).unwrap_or(RemotePtr::NULL)
+}
+
+/// One lock for gets and one for writes.
+pub(crate) const fn one_lock(flaws: RdwcFlaws) -> Rdwc {
+    Rdwc {
+        locks: 1,
+        flaws,
+        ..Rdwc::ON
+    }
+}
+
+/// The script of a shape.
+pub(crate) fn script(shapes: &[(&str, Script)], shape: &str) -> Script {
+    let found = shapes.iter().find(|(name, _)| *name == shape);
+    found.map_or_else(|| unreachable!("no such shape: {shape}"), |(_, script)| *script)
+}
+
+impl Script {
+    /// The model: every operation linearizable, none fails, no key ends with another's value.
+    pub(crate) fn model(self, title: String, rdwc: Rdwc) -> Model<Combiner<Key8>, Spec> {
+        let mut model = Model::new(title)
+            .setup(move |v: Endpoint| async move {
+                let mut keys = self.loaded.iter();
+                let load = |value: &mut Vec<u8>| {
+                    let key = *keys.next()?;
+                    value.extend(number(key * 100).to_le_bytes());
+                    Some(Key8(key))
+                };
+                let loaded = Words::new(&v, base(), WORDS).bulk_load(1.0, load).await;
+                assert_eq!(loaded, Ok(self.loaded.len() as u64));
+            })
+            .shared(move |_| Combiner::new(&rdwc))
+            .fingerprint(Combiner::fingerprint)
+            .spec(KvMap::loaded(self.loaded.iter().map(|&k| (k, k * 100))))
+            .invariant("each key has a value of its own", |end| {
+                let wrong = (1..WORDS).find(|key| {
+                    let value = end.word(base().add(key * 8)) & u64::from(u32::MAX);
+                    value != 0 && value / 100 != *key
+                });
+                wrong.map_or(Ok(()), |key| Err(format!("key {key} has not")))
+            });
+        for key in 1..WORDS {
+            model = model.place(base().add(key * 8), 8, format!("key {key}"));
+        }
+        for (i, &(on, does)) in self.clients.iter().enumerate() {
+            let name = char::from(b'A' + i as u8).to_string();
+            model = model.client(name, on, move |c| async move {
+                for op in does {
+                    let run = async {
+                        run(&c, op)
+                            .await
+                            .map_err(|e| c.check(false, || e.to_string()))
+                            .ok()
+                    };
+                    c.try_op(op.clone(), run).await;
+                    c.forget();
+                }
+            });
+        }
+        model
+    }
+}
+
+/// Values are small.
+fn number(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+async fn run(c: &Client<Combiner<Key8>, Spec>, op: &Op) -> Result<KvRet<u64>, IndexError> {
+    let v = c.verbs();
+    let client = Combined::new(v, Words::new(v, base(), WORDS), Some(c.shared()));
+    let key = Key8(*op.key());
+    let mut value = Vec::new();
+    let applied = match *op {
+        KvOp::Get(_) => {
+            let found = client.get(&key, &mut value).await?;
+            let value = value.first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
+            return Ok(match found {
+                true => KvRet::Found(u64::from(value)),
+                false => KvRet::Absent,
+            });
+        }
+        KvOp::Insert(_, new) => client.insert(&key, &number(new).to_le_bytes()).await,
+        KvOp::Update(_, new) => client.update(&key, &number(new).to_le_bytes()).await,
+        KvOp::Upsert(_, new) => client.upsert(&key, &number(new).to_le_bytes()).await,
+        KvOp::Remove(_) => client.remove(&key).await,
+    };
+    Ok(answer(applied?))
+}
