@@ -301,3 +301,63 @@ pub trait Inner<V: Verbs, K> {
         fill: f64,
     ) -> impl Future<Output = Result<(), IndexError>>;
 }
+
+/// What is at a leaf of one entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Single<K> {
+    /// The entry of the key that was asked for.
+    Hit,
+    /// Another key's entry; no other key shares its first `depth + 1` bytes.
+    Other {
+        /// That key.
+        key: K,
+        /// How deep it is linked, at most.
+        depth: u64,
+    },
+    /// An entry that was removed. It stays so: there will be another leaf if its key comes back.
+    Removed,
+}
+
+/// Leaves of one entry each: read with one READ, written in place under a lock of their own, removed for good.
+///
+/// They know nothing of what links them, but keep a *link depth* for it: a word that only grows, by FAA.
+pub trait SingleStore<V: Verbs, K> {
+    /// Bytes of one value.
+    fn value_bytes(&self) -> usize;
+    /// Bytes of a leaf, in whole lines.
+    fn block_bytes(&self) -> u32;
+    /// The bytes of a new leaf into `out` (cleared first). The caller writes them before it links the leaf.
+    fn image(&self, key: &K, value: &[u8], depth: u64, out: &mut Vec<u8>);
+    /// Where the link depth of the leaf at `at` lies.
+    fn depth_at(&self, at: RemotePtr) -> RemotePtr;
+
+    /// Reads `key`'s value into `value` (cleared first).
+    fn get(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        key: &K,
+        value: &mut Vec<u8>,
+    ) -> impl Future<Output = Result<Single<K>, IndexError>>;
+
+    /// Replaces `key`'s value.
+    fn update(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        key: &K,
+        value: &[u8],
+    ) -> impl Future<Output = Result<Single<K>, IndexError>>;
+
+    /// Removes `key`'s entry.
+    fn remove(&self, v: &V, at: RemotePtr, key: &K) -> impl Future<Output = Result<Single<K>, IndexError>>;
+
+    /// Reads several leaves at once, in one round trip, and shows those that are not removed in the order of `at`: key
+    /// and value.
+    fn entries(
+        &self,
+        v: &V,
+        at: &[RemotePtr],
+        each: impl FnMut(K, &[u8]),
+    ) -> impl Future<Output = Result<(), IndexError>>;
+}

@@ -35,7 +35,7 @@ mod words;
 pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH};
 pub use error::IndexError;
 pub use hops::{HOPS_FREE, Hops};
-pub use joint::{Answer, Inner, Located, Merge, NodeCopy, NodeStore, Split, Stale, Write};
+pub use joint::{Answer, Inner, Located, Merge, NodeCopy, NodeStore, Single, SingleStore, Split, Stale, Write};
 pub use range_index::{Applied, RangeIndex};
 pub use scan::Scan;
 pub use words::Words;

@@ -10,6 +10,9 @@
 //! | [`Bookend`] | versions at both ends of node and entry (Sherman, SIGMOD'22 §4.4) | one entry | study: it is unsound |
 //! | [`Checksummed`] | one 64-bit checksum, entries sorted (FG, FG+) | the whole node | baseline |
 //!
+//! Beside them lie the bytes of a radix tree, whose words are changed one by one: inner nodes of 8-byte slots
+//! ([`RadixNode`], [`SlotWord`]) and leaves of one entry ([`SingleLeaf`]).
+//!
 //! A slotted node of 1 KB, 8-byte keys and values: 47 entries (`docs/layout/` has every picture in full; [`picture`]
 //! computes them).
 //!
@@ -88,6 +91,8 @@ mod guard;
 mod header;
 mod key;
 pub mod picture;
+mod radix;
+mod single;
 mod slotted;
 pub mod testing;
 mod value;
@@ -99,6 +104,11 @@ pub use format::{Judged, Lookup, NodeFormat, Part, Place, Slot, SplitBias, Split
 pub use guard::{Bookends, Checksum, Guard, LineVersions, checksum_of};
 pub use header::{FIRST_VERSION, Header, LineLag, NodeInit, NodeState};
 pub use key::{FenceKeys, Key8, Key32, KeyBytes};
+pub use radix::{
+    DIRECT, Find, LEAF_LINES_MAX, NodeTypes, PARTIAL_MAX, RADIX_HEAD_BYTES, RadixHeader, RadixNode, Slot as RadixSlot,
+    SlotWord, build_radix_node,
+};
+pub use single::{SingleEntry, SingleLeaf};
 pub use slotted::{SlotGeometry, Slotted};
 pub use value::ValueRef;
 

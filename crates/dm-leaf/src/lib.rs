@@ -8,6 +8,9 @@
 //! | [`Bookends`] | unsorted | as published by Sherman (§4.4): versions at both ends of node and entry. **Unsound**, for study | the entry |
 //! | [`Checksummed`] | sorted | checksum over the node, as in FG | the whole node |
 //!
+//! [`Singles`] is a [`dm_index::SingleStore`]: leaves of one entry each (SMART), updated in place under a lock word at
+//! their rear. Who writes one of its fields writes no other; who removed one has removed it for good.
+//!
 //! # Invariants
 //! * **I1** A node's bytes change only under its lock; a WRITE of an entry stays inside one line (or carries entry
 //!   versions in each).
@@ -23,10 +26,12 @@ mod merge;
 mod nodes;
 mod options;
 mod read;
+mod single;
 mod split;
 mod write;
 
 pub use nodes::{Bookends, Checksummed, Nodes, TwoLevel};
+pub use single::{SingleFlaws, SingleOptions, Singles};
 pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, LeafFlaws, NodeOptions};
 
 #[doc = include_str!("../README.md")]

@@ -1,6 +1,6 @@
 //! The global lock table: which lock word guards a node.
 
-use dm_verbs::{ChipPtr, NodeId, Place, RemotePtr};
+use dm_verbs::{ChipPtr, LINE, NodeId, Place, RemotePtr};
 
 /// Locks per memory node unless asked otherwise: 8-byte words that fill 256 KiB of on-chip memory.
 pub const DEFAULT_LOCKS_PER_NODE: u32 = 32_768;
@@ -15,11 +15,13 @@ pub struct LockId {
 }
 
 /// Lock tables of all memory nodes (Sherman §4.3): a node's lock lies on the node's own memory node, at a place that
-/// its address hashes to.
+/// its address hashes to. Or no tables: each node has a lock word inside ([`GlobalLockTable::in_nodes`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GlobalLockTable {
     tables: Box<[Place]>,
     words_per_node: u32,
+    /// Where in a node its own lock word lies, if that is where locks are.
+    in_node_at: Option<u32>,
 }
 
 impl GlobalLockTable {
@@ -40,6 +42,21 @@ impl GlobalLockTable {
         Self {
             tables,
             words_per_node,
+            in_node_at: None,
+        }
+    }
+
+    /// No tables: the lock of a node (64-byte aligned, in the first 256 GiB of its memory node's host memory) is the
+    /// word `lock_at` bytes into it (SMART §4.1.1: a lock embedded at the rear).
+    ///
+    /// # Panics
+    /// When `lock_at` is not aligned.
+    pub fn in_nodes(memory_nodes: u16, lock_at: u32) -> Self {
+        assert!(lock_at.is_multiple_of(8), "a lock word lies aligned, not at byte {lock_at}");
+        let start = |node| RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL).into();
+        Self {
+            in_node_at: Some(lock_at),
+            ..Self::new((0..memory_nodes).map(start).collect::<Vec<Place>>(), u32::MAX)
         }
     }
 
@@ -59,7 +76,7 @@ impl GlobalLockTable {
 
     /// Words of all memory nodes.
     pub(crate) fn words(&self) -> usize {
-        self.tables.len() * self.words_per_node as usize
+        self.tables.len().saturating_mul(self.words_per_node as usize)
     }
 
     /// Whether `node` has a table.
@@ -71,6 +88,14 @@ impl GlobalLockTable {
     /// The lock of the node at `address`, one of `lanes` per word, if its memory node has a table.
     #[inline]
     pub(crate) fn place_of(&self, address: RemotePtr, lanes: u32) -> LockId {
+        if self.in_node_at.is_some() {
+            // The last number for all that lies too far away: a lock beyond any memory, which its world refuses.
+            let line = u32::try_from(address.offset() / LINE as u64).unwrap_or(u32::MAX);
+            return LockId {
+                node: address.node(),
+                index: line,
+            };
+        }
         LockId {
             node: address.node(),
             index: scale(spread(address.offset()), self.words_per_node * lanes),
@@ -94,6 +119,10 @@ impl GlobalLockTable {
     /// When `id` is of no table of this.
     #[inline]
     pub fn word_at(&self, id: LockId) -> Place {
+        if let Some(lock_at) = self.in_node_at {
+            let at = LINE as u64 * u64::from(id.index) + u64::from(lock_at);
+            return self.tables[usize::from(id.node.0)].add(at);
+        }
         assert!(id.index < self.words_per_node, "no such lock: {id:?}");
         self.tables[usize::from(id.node.0)].add(8 * u64::from(id.index))
     }
@@ -127,6 +156,17 @@ mod tests {
         }
         assert!(hit.iter().all(|&n| (60..150).contains(&n)), "{hit:?}");
         assert_eq!(table.lock_of(RemotePtr::new(NodeId(2), 4096).unwrap()), None);
+    }
+
+    #[test]
+    fn a_node_may_hold_its_own_lock() {
+        let table = GlobalLockTable::in_nodes(3, 40);
+        for offset in [64, 4096, (1 << 38) - 128] {
+            let at = RemotePtr::new(NodeId(2), offset).unwrap();
+            let id = table.lock_of(at).unwrap();
+            assert_eq!(table.word_at(id), at.add(40).into());
+        }
+        assert_eq!(table.lock_of(RemotePtr::new(NodeId(3), 64).unwrap()), None);
     }
 
     #[test]

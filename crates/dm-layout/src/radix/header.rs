@@ -1,0 +1,125 @@
+//! The header word of a radix node.
+
+use crate::error::{Corrupt, Reason};
+
+/// Key bytes that a header holds at most.
+pub const PARTIAL_MAX: usize = 6;
+
+/// Which part of a key a node stands for: bytes `depth..branch` are the header's own, byte `branch` chooses the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RadixHeader {
+    depth: u8,
+    node_type: u8,
+    len: u8,
+    partial: [u8; PARTIAL_MAX],
+}
+
+impl RadixHeader {
+    /// A node of type `node_type` (1 to 31) whose header begins at key byte `depth` and holds `partial`.
+    ///
+    /// # Panics
+    /// When `partial` is longer than [`PARTIAL_MAX`] or the type has more than five bits.
+    #[must_use]
+    pub fn new(depth: u8, node_type: u8, partial: &[u8]) -> Self {
+        assert!(
+            partial.len() <= PARTIAL_MAX && (1..32).contains(&node_type),
+            "a header holds at most {PARTIAL_MAX} key bytes, and types 1 to 31"
+        );
+        let mut bytes = [0; PARTIAL_MAX];
+        bytes[..partial.len()].copy_from_slice(partial);
+        Self {
+            depth,
+            node_type,
+            len: partial.len() as u8,
+            partial: bytes,
+        }
+    }
+
+    /// The first key byte that the header holds.
+    #[must_use]
+    pub const fn depth(&self) -> u8 {
+        self.depth
+    }
+
+    /// The key byte that the node's slots tell apart. Never changes in a node's life.
+    #[inline]
+    #[must_use]
+    pub const fn branch(&self) -> u8 {
+        self.depth + self.len
+    }
+
+    /// The node's type.
+    #[must_use]
+    pub const fn node_type(&self) -> u8 {
+        self.node_type
+    }
+
+    /// The key bytes `depth..branch`.
+    #[inline]
+    #[must_use]
+    pub fn partial(&self) -> &[u8] {
+        &self.partial[..usize::from(self.len)]
+    }
+
+    /// The key bytes from byte `from` to the branch; `None` if the header begins behind `from`.
+    #[inline]
+    #[must_use]
+    pub fn partial_from(&self, from: u8) -> Option<&[u8]> {
+        self.partial().get(usize::from(from.checked_sub(self.depth)?)..)
+    }
+
+    /// The same node with `before` in front of what its header holds; `None` if that is too much.
+    #[must_use]
+    pub fn extended(&self, before: &[u8]) -> Option<Self> {
+        let len = before.len() + usize::from(self.len);
+        if len > PARTIAL_MAX || before.len() > usize::from(self.depth) {
+            return None;
+        }
+        let mut partial = [0; PARTIAL_MAX];
+        partial[..before.len()].copy_from_slice(before);
+        partial[before.len()..len].copy_from_slice(self.partial());
+        Some(Self {
+            depth: self.depth - before.len() as u8,
+            len: len as u8,
+            partial,
+            ..*self
+        })
+    }
+
+    /// This with another type.
+    #[must_use]
+    pub fn typed(self, node_type: u8) -> Self {
+        Self { node_type, ..self }
+    }
+
+    /// The word.
+    #[must_use]
+    pub fn pack(&self) -> u64 {
+        let [a, b, c, d, e, f] = self.partial;
+        u64::from_le_bytes([self.depth, self.node_type | self.len << 5, a, b, c, d, e, f])
+    }
+
+    /// From the word.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: too many key bytes, no type, a branch beyond any key, or bytes behind those that count.
+    pub fn unpack(word: u64) -> Result<Self, Corrupt> {
+        let [depth, kind, a, b, c, d, e, f] = word.to_le_bytes();
+        let (node_type, len) = (kind & 0x1f, kind >> 5);
+        let partial = [a, b, c, d, e, f];
+        let corrupt = |reason| Err(Corrupt { offset: 0, reason });
+        if node_type == 0 {
+            return corrupt(Reason::Kind);
+        }
+        let beyond = partial.get(usize::from(len)..).is_none_or(|rest| rest.iter().any(|b| *b != 0));
+        if beyond || depth.checked_add(len).is_none() {
+            return corrupt(Reason::Count);
+        }
+        Ok(Self {
+            depth,
+            node_type,
+            len,
+            partial,
+        })
+    }
+}

@@ -1,0 +1,29 @@
+//! Bytes of adaptive radix nodes (SMART, TOS 2024 §4.1): homogeneous nodes of 8-byte slots behind an 8-byte header.
+//!
+//! ```text
+//!  byte 0  │ depth │ type, length │ partial 0 … partial 5 │     header: one word, changed by CAS
+//!  byte 8  │ incarnation 4 │ magic 2 │ 0 0 │                  identity: never changes in a life
+//!  byte 16 │ slot 0 │ slot 1 │ …                              each one word, changed by CAS alone
+//!
+//!  slot     63  partial  56   55     54    53 type / lines 48 47  node  40 39   offset / 64    0
+//!          ┌──────────────┬───────┬──────┬───────────────────┬───────────┬──────────────────────┐
+//!  child   │ key byte     │frozen │ leaf │ 1 to 63           │ 8 bits    │ 40 bits              │
+//!  none    │ 0 / kept     │frozen │  0   │ 0                 │ 1 empty, 2 removed │ incarnation │
+//!          └──────────────┴───────┴──────┴───────────────────┴───────────┴──────────────────────┘
+//! ```
+//!
+//! Where this leaves the paper: positions are absolute and a node's *branch* (the key byte that its slots tell apart)
+//! never changes, so a header split needs no second CAS to the child's header; an identity takes the place of the reverse
+//! pointer (leaves say how deep they are linked, [`SingleLeaf`](crate::SingleLeaf)); a slot without a child is not zero,
+//! so that no CAS meant for it succeeds in another life of the memory or in a frozen node; a node of 256 slots has one
+//! for each key byte.
+
+mod header;
+mod node;
+mod slot;
+mod types;
+
+pub use header::{PARTIAL_MAX, RadixHeader};
+pub use node::{Find, RADIX_HEAD_BYTES, RadixNode, build_radix_node};
+pub use slot::{LEAF_LINES_MAX, Slot, SlotWord};
+pub use types::{DIRECT, NodeTypes};

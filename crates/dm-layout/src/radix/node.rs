@@ -1,0 +1,164 @@
+//! A whole radix node, as one READ fetched it.
+
+use alloc::vec::Vec;
+
+use crate::error::{Corrupt, Reason};
+
+use super::{NodeTypes, RadixHeader, SlotWord};
+
+/// Bytes before the first slot.
+pub const RADIX_HEAD_BYTES: usize = 16;
+/// "rx", behind the incarnation.
+const MAGIC: u64 = 0x7872 << 32;
+const MAGIC_MASK: u64 = !0 << 32;
+
+/// The bytes of a radix node, checked for being one.
+#[derive(Clone, Copy, Debug)]
+pub struct RadixNode<'a> {
+    header: RadixHeader,
+    incarnation: u32,
+    direct: bool,
+    slots: &'a [[u8; 8]],
+}
+
+/// Where a key byte's child is, or could be put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Find {
+    /// It has a child.
+    Child(usize, SlotWord),
+    /// It has none; this slot (empty, or removed and its own) is where one goes.
+    Vacant(usize, SlotWord),
+    /// It has none, and every slot is another's.
+    Full,
+}
+
+impl<'a> RadixNode<'a> {
+    /// A node of `node_type` from the bytes of a READ that fetched all of it.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: other bytes than such a node's. Slots are checked when they are looked at.
+    pub fn decode(bytes: &'a [u8], types: &NodeTypes, node_type: u8) -> Result<Self, Corrupt> {
+        let corrupt = |offset, reason| Err(Corrupt { offset, reason });
+        let (words, _) = bytes.as_chunks::<8>();
+        let [header, identity, slots @ ..] = words else {
+            return corrupt(0, Reason::Length);
+        };
+        let header = RadixHeader::unpack(u64::from_le_bytes(*header))?;
+        let identity = u64::from_le_bytes(*identity);
+        if identity & MAGIC_MASK != MAGIC {
+            return corrupt(8, Reason::Kind);
+        }
+        if header.node_type() != node_type {
+            return corrupt(0, Reason::Kind);
+        }
+        let Some(slots) = slots.get(..types.slots(node_type)) else {
+            return corrupt(bytes.len(), Reason::Length);
+        };
+        Ok(Self {
+            header,
+            incarnation: identity as u32,
+            direct: types.is_direct(node_type),
+            slots,
+        })
+    }
+
+    /// The header.
+    #[must_use]
+    pub const fn header(&self) -> RadixHeader {
+        self.header
+    }
+
+    /// How often this memory was a node.
+    #[must_use]
+    pub const fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
+    /// The slots in order.
+    pub fn words(&self) -> impl ExactSizeIterator<Item = SlotWord> + Clone + use<'a> {
+        self.slots.iter().map(|w| SlotWord::from_raw(u64::from_le_bytes(*w)))
+    }
+
+    /// Whether any slot is frozen: the node is being replaced, or was.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.words().any(SlotWord::is_frozen)
+    }
+
+    /// The slot of key byte `partial`.
+    ///
+    /// The first empty slot is the one to fill. Slots are filled in order and keep their key byte, so at the moment
+    /// when that slot was read nobody had `partial`; slots behind it that are not empty were read later.
+    ///
+    /// # Errors
+    /// [`Corrupt`] for a word that no writer leaves, as far as it was looked at.
+    pub fn find(&self, partial: u8) -> Result<Find, Corrupt> {
+        if self.direct {
+            let index = usize::from(partial);
+            let word = SlotWord::from_raw(u64::from_le_bytes(self.slots[index]));
+            return self.found(index, word);
+        }
+        let mut free = None;
+        for (index, word) in self.words().enumerate() {
+            if word.is_empty() {
+                free = free.or(Some((index, word)));
+            } else if word.partial() == partial {
+                return self.found(index, word);
+            } else if !word.has_child() {
+                Self::check(index, word)?;
+            }
+        }
+        Ok(free.map_or(Find::Full, |(index, word)| Find::Vacant(index, word)))
+    }
+
+    fn check(index: usize, word: SlotWord) -> Result<(), Corrupt> {
+        match word.decode() {
+            Ok(_) => Ok(()),
+            Err(e) => Err(Corrupt {
+                offset: RADIX_HEAD_BYTES + 8 * index,
+                ..e
+            }),
+        }
+    }
+
+    fn found(&self, index: usize, word: SlotWord) -> Result<Find, Corrupt> {
+        Self::check(index, word)?;
+        Ok(match word.has_child() {
+            true => Find::Child(index, word),
+            false => Find::Vacant(index, word),
+        })
+    }
+}
+
+/// The bytes of a new node into `out` (cleared first): `children` (slots with key bytes, thawed) in the order given, or
+/// at their own places in a direct node; all other slots empty.
+///
+/// # Panics
+/// When the children are more than the type's slots, or one has no child.
+pub fn build_radix_node(
+    types: &NodeTypes,
+    header: RadixHeader,
+    incarnation: u32,
+    children: &[SlotWord],
+    out: &mut Vec<u8>,
+) {
+    let slots = types.slots(header.node_type());
+    assert!(
+        children.len() <= slots,
+        "{} children in {slots} slots",
+        children.len()
+    );
+    out.clear();
+    out.extend_from_slice(&header.pack().to_le_bytes());
+    out.extend_from_slice(&(MAGIC | u64::from(incarnation)).to_le_bytes());
+    for _ in 0..slots {
+        out.extend_from_slice(&SlotWord::empty(incarnation).raw().to_le_bytes());
+    }
+    let direct = types.is_direct(header.node_type());
+    for (i, child) in children.iter().enumerate() {
+        assert!(child.has_child() && !child.is_frozen(), "a child in every slot");
+        let index = if direct { usize::from(child.partial()) } else { i };
+        let at = RADIX_HEAD_BYTES + 8 * index;
+        out[at..at + 8].copy_from_slice(&child.raw().to_le_bytes());
+    }
+}

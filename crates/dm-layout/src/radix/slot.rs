@@ -1,0 +1,202 @@
+//! The slot word of a radix node.
+
+use crate::LINE_BYTES;
+use crate::error::{Corrupt, Reason};
+
+const OFFSET_BITS: u32 = 40;
+const NODE_BITS: u32 = 8;
+const KIND_SHIFT: u32 = 48;
+const KIND_MASK: u64 = 0x3f;
+const LEAF: u64 = 1 << 54;
+const FROZEN: u64 = 1 << 55;
+const PARTIAL_SHIFT: u32 = 56;
+const STATE_SHIFT: u32 = 32;
+const EMPTY: u64 = 1;
+const REMOVED: u64 = 2;
+/// Bits of a packed remote pointer that are its offset.
+const POINTER_OFFSET_BITS: u32 = 48;
+
+/// Lines of the largest leaf that a slot can point to.
+pub const LEAF_LINES_MAX: u8 = 63;
+
+/// A slot's 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct SlotWord(u64);
+
+/// A slot, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Slot {
+    /// Never filled.
+    Empty,
+    /// Had a child; only its own key byte may come back.
+    Removed {
+        /// The key byte.
+        partial: u8,
+    },
+    /// An inner node.
+    Inner {
+        /// The key byte.
+        partial: u8,
+        /// A packed remote pointer.
+        at: u64,
+        /// The child's type.
+        node_type: u8,
+    },
+    /// A leaf.
+    Leaf {
+        /// The key byte.
+        partial: u8,
+        /// A packed remote pointer.
+        at: u64,
+        /// Its size in lines.
+        lines: u8,
+    },
+}
+
+impl SlotWord {
+    /// A slot that was never filled, in a node of this incarnation.
+    #[must_use]
+    pub const fn empty(incarnation: u32) -> Self {
+        Self(EMPTY << STATE_SHIFT | incarnation as u64)
+    }
+
+    /// A slot whose child was removed.
+    #[must_use]
+    pub const fn removed(partial: u8, incarnation: u32) -> Self {
+        Self((partial as u64) << PARTIAL_SHIFT | REMOVED << STATE_SHIFT | incarnation as u64)
+    }
+
+    /// A slot that points to an inner node of type `node_type` at the packed remote pointer `at`; `None` if no slot can
+    /// say so (types 1 to 31, 256 memory nodes, 64 TiB each, lines).
+    #[must_use]
+    pub const fn inner(partial: u8, at: u64, node_type: u8) -> Option<Self> {
+        if node_type == 0 || node_type > 31 {
+            return None;
+        }
+        Self::child(partial, at, node_type as u64)
+    }
+
+    /// A slot that points to a leaf of so many lines; `None` as with [`SlotWord::inner`].
+    #[must_use]
+    pub const fn leaf(partial: u8, at: u64, lines: u8) -> Option<Self> {
+        if lines == 0 || lines > LEAF_LINES_MAX {
+            return None;
+        }
+        match Self::child(partial, at, lines as u64) {
+            Some(Self(word)) => Some(Self(word | LEAF)),
+            None => None,
+        }
+    }
+
+    const fn child(partial: u8, at: u64, kind: u64) -> Option<Self> {
+        let node = at >> POINTER_OFFSET_BITS;
+        let offset = at & ((1 << POINTER_OFFSET_BITS) - 1);
+        let lines = offset / LINE_BYTES as u64;
+        if node >> NODE_BITS != 0 || !offset.is_multiple_of(LINE_BYTES as u64) || lines >> OFFSET_BITS != 0 {
+            return None;
+        }
+        Some(Self(
+            (partial as u64) << PARTIAL_SHIFT | kind << KIND_SHIFT | node << OFFSET_BITS | lines,
+        ))
+    }
+
+    /// From its 64-bit form. Every word is one; not every one decodes.
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The 64-bit form.
+    #[inline]
+    #[must_use]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The key byte. Means nothing in an empty slot.
+    #[inline]
+    #[must_use]
+    pub const fn partial(self) -> u8 {
+        (self.0 >> PARTIAL_SHIFT) as u8
+    }
+
+    /// Whether no CAS may change it any more.
+    #[inline]
+    #[must_use]
+    pub const fn is_frozen(self) -> bool {
+        self.0 & FROZEN != 0
+    }
+
+    /// This, frozen.
+    #[must_use]
+    pub const fn frozen(self) -> Self {
+        Self(self.0 | FROZEN)
+    }
+
+    /// This, not frozen: what a copy of the node starts with.
+    #[must_use]
+    pub const fn thawed(self) -> Self {
+        Self(self.0 & !FROZEN)
+    }
+
+    /// Whether it was never filled.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        !self.has_child() && (self.0 >> STATE_SHIFT) & 0xff == EMPTY
+    }
+
+    /// Whether it points to something.
+    #[inline]
+    #[must_use]
+    pub const fn has_child(self) -> bool {
+        self.0 >> KIND_SHIFT & KIND_MASK != 0
+    }
+
+    /// Whether it points to a leaf.
+    #[inline]
+    #[must_use]
+    pub const fn is_leaf(self) -> bool {
+        self.has_child() && self.0 & LEAF != 0
+    }
+
+    /// What it points to as a packed remote pointer, if anything.
+    #[inline]
+    #[must_use]
+    pub const fn pointer(self) -> u64 {
+        if !self.has_child() {
+            return 0;
+        }
+        let node = self.0 >> OFFSET_BITS & ((1 << NODE_BITS) - 1);
+        let lines = self.0 & ((1 << OFFSET_BITS) - 1);
+        node << POINTER_OFFSET_BITS | lines * LINE_BYTES as u64
+    }
+
+    /// What it says, frozen or not.
+    ///
+    /// # Errors
+    /// [`Corrupt`] for words that no writer leaves.
+    pub const fn decode(self) -> Result<Slot, Corrupt> {
+        let (partial, kind) = (self.partial(), (self.0 >> KIND_SHIFT & KIND_MASK) as u8);
+        let at = self.pointer();
+        let null = at & ((1 << POINTER_OFFSET_BITS) - 1) == 0;
+        match (kind, self.0 & LEAF != 0, (self.0 >> STATE_SHIFT) & 0xff) {
+            (0, false, EMPTY) if partial == 0 => Ok(Slot::Empty),
+            (0, false, REMOVED) => Ok(Slot::Removed { partial }),
+            (1..=31, false, _) if !null => Ok(Slot::Inner {
+                partial,
+                at,
+                node_type: kind,
+            }),
+            (1.., true, _) if !null => Ok(Slot::Leaf {
+                partial,
+                at,
+                lines: kind,
+            }),
+            _ => Err(Corrupt {
+                offset: 0,
+                reason: Reason::State,
+            }),
+        }
+    }
+}

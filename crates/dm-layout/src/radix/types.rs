@@ -1,0 +1,108 @@
+//! How large radix nodes come.
+
+use crate::LINE_BYTES;
+use crate::error::GeometryError;
+
+use super::node::RADIX_HEAD_BYTES;
+
+/// Slots of a node that has one for each key byte, at the place that the byte names.
+pub const DIRECT: usize = 256;
+
+/// Most types of one tree.
+const TYPES_MAX: usize = 8;
+
+/// The node sizes of a tree, by type: type 1 is the smallest. Their number is a dial (SMART §5.4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeTypes {
+    slots: [u16; TYPES_MAX],
+    count: u8,
+}
+
+impl NodeTypes {
+    /// What is shipped: nodes of 64, 256 and 2,064 bytes. A node changes size twice on its way to the largest.
+    pub const SHIPPED: Self = Self {
+        slots: [6, 30, 256, 0, 0, 0, 0, 0],
+        count: 3,
+    };
+    /// Seven sizes, as in the paper: a node is read in fewer bytes, and copied more often while it grows.
+    pub const FINE: Self = Self {
+        slots: [4, 8, 16, 32, 64, 128, 256, 0],
+        count: 7,
+    };
+    /// For models: nodes that fit into a line, and no direct one. A root of four key bytes can't grow.
+    pub const TINY: Self = Self {
+        slots: [2, 4, 0, 0, 0, 0, 0, 0],
+        count: 2,
+    };
+
+    /// Nodes of so many slots, ascending, from at least 2 to exactly 256.
+    ///
+    /// # Errors
+    /// [`GeometryError::Span`] naming the first that is out of place, or 0 for none or too many.
+    pub fn new(slots: &[u16]) -> Result<Self, GeometryError> {
+        if slots.is_empty() || slots.len() > TYPES_MAX {
+            return Err(GeometryError::Span(0));
+        }
+        let ascending = |i: &usize| slots[*i] < 2 || *i > 0 && slots[i - 1] >= slots[*i];
+        if let Some(i) = (0..slots.len()).find(ascending) {
+            return Err(GeometryError::Span(usize::from(slots[i])));
+        }
+        match slots.last() {
+            Some(&last) if usize::from(last) == DIRECT => {}
+            last => return Err(GeometryError::Span(last.copied().map_or(0, usize::from))),
+        }
+        let mut all = [0; TYPES_MAX];
+        all[..slots.len()].copy_from_slice(slots);
+        Ok(Self {
+            slots: all,
+            count: slots.len() as u8,
+        })
+    }
+
+    /// The largest type, which a root has.
+    #[must_use]
+    pub const fn largest(&self) -> u8 {
+        self.count
+    }
+
+    /// Slots of a node of this type; 0 if there is no such type.
+    #[inline]
+    #[must_use]
+    pub const fn slots(&self, node_type: u8) -> usize {
+        if node_type == 0 || node_type > self.count {
+            return 0;
+        }
+        self.slots[node_type as usize - 1] as usize
+    }
+
+    /// Whether such a node has a slot for each key byte.
+    #[must_use]
+    pub const fn is_direct(&self, node_type: u8) -> bool {
+        self.slots(node_type) == DIRECT
+    }
+
+    /// Bytes of a node of this type, all of which a READ fetches.
+    #[must_use]
+    pub const fn bytes(&self, node_type: u8) -> usize {
+        RADIX_HEAD_BYTES + 8 * self.slots(node_type)
+    }
+
+    /// Bytes that such a node takes of its memory node.
+    #[must_use]
+    pub const fn block_bytes(&self, node_type: u8) -> usize {
+        self.bytes(node_type).next_multiple_of(LINE_BYTES)
+    }
+
+    /// The smallest type with at least so many slots; the largest if there is none.
+    #[must_use]
+    pub fn fitting(&self, slots: usize) -> u8 {
+        let fits = |node_type: &u8| self.slots(*node_type) >= slots;
+        (1..=self.count).find(fits).unwrap_or(self.count)
+    }
+
+    /// One byte per type, for a pool's description: slots, less one.
+    #[must_use]
+    pub fn describe(&self) -> [u8; 8] {
+        self.slots.map(|slots| slots.saturating_sub(1) as u8)
+    }
+}

@@ -1,0 +1,173 @@
+//! Bytes of a leaf with one entry (SMART, TOS 2024 §4.1.1), written in place under a lock word of its own at the rear.
+//!
+//! ```text
+//!  byte 0  │ link depth 8 │ state 8 │ key │ checksum 8 │ value … │ (to 8) │ lock 8 │
+//!            FAA            WRITE     never  WRITE together               CAS
+//! ```
+//!
+//! Each field has one way of being changed, and whoever writes one writes no other. The *link depth* takes the place of
+//! the paper's reverse pointer: it is at least the branch of the node that the leaf is linked in, and is raised before a
+//! link moves deeper. So a reader that came over a link at branch b and finds a depth of at most b knows that the leaf is
+//! alone under that link's key bytes. Other than an address it stays true when the node above is copied.
+
+use core::marker::PhantomData;
+
+use twox_hash::XxHash3_64;
+
+use crate::error::{CheckFailure, GeometryError, Reason};
+use crate::key::KeyBytes;
+use crate::radix::LEAF_LINES_MAX;
+use crate::{LINE_BYTES, checksum_of};
+
+const DEPTH_AT: usize = 0;
+const STATE_AT: usize = 8;
+const KEY_AT: usize = 16;
+const LIVE: u64 = u64::from_le_bytes(*b"live\0\0\0\x01");
+const REMOVED: u64 = u64::from_le_bytes(*b"gone\0\0\0\x02");
+
+/// Where the fields of a leaf lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SingleLeaf<K> {
+    value_bytes: usize,
+    _key: PhantomData<fn() -> K>,
+}
+
+/// A leaf, read whole and checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SingleEntry<'a, K> {
+    /// Its key, which never changes.
+    pub key: K,
+    /// Its value.
+    pub value: &'a [u8],
+    /// Whether the key is present; once `false`, for ever.
+    pub live: bool,
+    /// No other key shares this leaf's first `depth + 1` bytes, or did when it was read.
+    pub depth: u64,
+}
+
+impl<K: KeyBytes> SingleLeaf<K> {
+    /// Leaves of `value_bytes`-byte values.
+    ///
+    /// # Errors
+    /// [`GeometryError::NodeBytes`] if no slot can say how large such a leaf is.
+    pub fn new(value_bytes: usize) -> Result<Self, GeometryError> {
+        let leaf = Self {
+            value_bytes,
+            _key: PhantomData,
+        };
+        // Far too large values must not overflow on the way.
+        if value_bytes > 1 << 16 || leaf.block_bytes() > usize::from(LEAF_LINES_MAX) * LINE_BYTES {
+            return Err(GeometryError::NodeBytes(value_bytes));
+        }
+        Ok(leaf)
+    }
+
+    /// Bytes of a value.
+    #[must_use]
+    pub const fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+    const fn checksum_at(&self) -> usize {
+        KEY_AT + K::LEN
+    }
+    const fn value_at(&self) -> usize {
+        self.checksum_at() + 8
+    }
+    /// Where the lock word lies: behind all that a reader needs.
+    #[must_use]
+    pub const fn lock_at(&self) -> usize {
+        (self.value_at() + self.value_bytes).next_multiple_of(8)
+    }
+    /// Bytes that a reader fetches.
+    #[must_use]
+    pub const fn read_bytes(&self) -> usize {
+        self.value_at() + self.value_bytes
+    }
+    /// Bytes that a leaf takes: whole lines.
+    #[must_use]
+    pub const fn block_bytes(&self) -> usize {
+        (self.lock_at() + 8).next_multiple_of(LINE_BYTES)
+    }
+    /// The same in lines.
+    #[must_use]
+    pub const fn lines(&self) -> u8 {
+        (self.block_bytes() / LINE_BYTES) as u8
+    }
+    /// Where the link depth lies.
+    #[must_use]
+    pub const fn depth_at(&self) -> usize {
+        DEPTH_AT
+    }
+    /// What removing an entry writes, and where.
+    #[must_use]
+    pub const fn removal(&self) -> (usize, [u8; 8]) {
+        (STATE_AT, REMOVED.to_le_bytes())
+    }
+    /// The bytes that replacing a value writes.
+    #[must_use]
+    pub const fn value_range(&self) -> core::ops::Range<usize> {
+        self.checksum_at()..self.read_bytes()
+    }
+
+    fn checksum(&self, key: &[u8], value: &[u8]) -> u64 {
+        XxHash3_64::oneshot_with_seed(checksum_of(key), value)
+    }
+
+    /// A live leaf with a free lock, into `out`, which has [`SingleLeaf::block_bytes`].
+    ///
+    /// # Panics
+    /// When a length is wrong.
+    pub fn build(&self, key: &K, value: &[u8], depth: u64, out: &mut [u8]) {
+        assert_eq!(out.len(), self.block_bytes(), "an image of one leaf");
+        out.fill(0);
+        out[DEPTH_AT..DEPTH_AT + 8].copy_from_slice(&depth.to_le_bytes());
+        out[STATE_AT..STATE_AT + 8].copy_from_slice(&LIVE.to_le_bytes());
+        key.write_to(&mut out[KEY_AT..]);
+        self.replace(out, value);
+    }
+
+    /// Puts `value` and its checksum into the bytes of a leaf; [`SingleLeaf::value_range`] is what changed.
+    ///
+    /// # Panics
+    /// When a length is wrong.
+    pub fn replace(&self, bytes: &mut [u8], value: &[u8]) {
+        assert_eq!(value.len(), self.value_bytes, "a value of the leaf's length");
+        let sum = self.checksum(&bytes[KEY_AT..KEY_AT + K::LEN], value);
+        let (at, value_at) = (self.checksum_at(), self.value_at());
+        bytes[at..at + 8].copy_from_slice(&sum.to_le_bytes());
+        bytes[value_at..value_at + value.len()].copy_from_slice(value);
+    }
+
+    /// What the bytes of a READ of at least [`SingleLeaf::read_bytes`] say.
+    ///
+    /// # Errors
+    /// [`CheckFailure::Torn`] while somebody replaces the value, [`CheckFailure::Corrupt`] for other bytes than a leaf's.
+    #[inline]
+    pub fn open<'a>(&self, bytes: &'a [u8]) -> Result<SingleEntry<'a, K>, CheckFailure> {
+        let (Some(value), Some((depth, rest))) = (
+            bytes.get(self.value_at()..self.read_bytes()),
+            bytes.split_first_chunk::<8>(),
+        ) else {
+            return Err(CheckFailure::corrupt(bytes.len(), Reason::Length));
+        };
+        let Some(state) = rest.first_chunk::<8>() else {
+            return Err(CheckFailure::corrupt(bytes.len(), Reason::Length));
+        };
+        let live = match u64::from_le_bytes(*state) {
+            LIVE => true,
+            REMOVED => false,
+            _ => return Err(CheckFailure::corrupt(STATE_AT, Reason::State)),
+        };
+        let key = &bytes[KEY_AT..KEY_AT + K::LEN];
+        let sum = self.checksum(key, value).to_le_bytes();
+        if bytes[self.checksum_at()..self.value_at()] != sum {
+            return Err(CheckFailure::node_torn(self.checksum_at()));
+        }
+        Ok(SingleEntry {
+            key: K::read_from(key),
+            value,
+            live,
+            depth: u64::from_le_bytes(*depth),
+        })
+    }
+}

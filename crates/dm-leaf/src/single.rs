@@ -1,0 +1,235 @@
+//! Leaves of one entry (SMART, TOS 2024 §4.1): updated in place under a lock word at their rear.
+
+use dm_index::{IndexError, Single, SingleStore};
+use dm_layout::{CheckFailure, KeyBytes, SingleEntry, SingleLeaf};
+use dm_lock::Locks;
+use dm_sync::Arc;
+use dm_verbs::{RemotePtr, Retry, Verbs, Why};
+
+use crate::errors::lock_error;
+
+/// Published flaws of single leaves, off by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SingleFlaws {
+    /// T-M2: an update writes the whole leaf back as it was read before the lock was taken, link depth and state too.
+    pub stale_write_back: bool,
+}
+
+/// How a [`Singles`] store works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SingleOptions {
+    /// Attempts at a READ that is torn, before a typed error.
+    pub attempts: u32,
+    /// Published flaws.
+    pub flaws: SingleFlaws,
+}
+
+impl Default for SingleOptions {
+    fn default() -> Self {
+        Self {
+            attempts: crate::DEFAULT_ATTEMPTS,
+            flaws: SingleFlaws::default(),
+        }
+    }
+}
+
+/// Leaves of one entry.
+#[derive(Debug)]
+pub struct Singles<K> {
+    layout: SingleLeaf<K>,
+    locks: Arc<Locks>,
+    options: SingleOptions,
+}
+
+impl<K: KeyBytes> Singles<K> {
+    /// Leaves of this layout. `locks` must be those inside the leaves:
+    /// [`GlobalLockTable::in_nodes`](dm_lock::GlobalLockTable::in_nodes) at [`SingleLeaf::lock_at`].
+    pub fn new(layout: SingleLeaf<K>, locks: Arc<Locks>, options: SingleOptions) -> Self {
+        Self {
+            layout,
+            locks,
+            options,
+        }
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &SingleLeaf<K> {
+        &self.layout
+    }
+
+    fn read_len(&self) -> u32 {
+        self.layout.read_bytes() as u32
+    }
+
+    /// Answers for what is not `key`'s live entry.
+    fn miss(entry: &SingleEntry<'_, K>, key: &K) -> Option<Single<K>> {
+        if !entry.live {
+            return Some(Single::Removed);
+        }
+        (entry.key != *key).then_some(Single::Other {
+            key: entry.key,
+            depth: entry.depth,
+        })
+    }
+
+    /// One attempt at a write under the lock: `edit` is what it does to `key`'s entry, and answers the bytes to WRITE.
+    async fn write_once<V: Verbs>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        key: &K,
+        edit: impl FnOnce(&mut [u8]) -> core::ops::Range<usize>,
+    ) -> Result<Result<Single<K>, CheckFailure>, IndexError> {
+        //= docs/protocol/smart.md M7
+        let locked = self.locks.lock_and_read(v, at, at, self.read_len()).await;
+        let (guard, mut bytes) = locked.map_err(lock_error)?;
+        let miss = match self.layout.open(&bytes) {
+            Ok(entry) => Ok(Self::miss(&entry, key)),
+            Err(e) => Err(e),
+        };
+        if let Ok(None) = miss {
+            let range = edit(&mut bytes);
+            let chain = v.chain(at.node()).write(at.add(range.start as u64), &bytes[range]);
+            guard.write_back(chain).await.map_err(lock_error)?;
+            return Ok(Ok(Single::Hit));
+        }
+        drop(bytes);
+        guard.release().await.map_err(lock_error)?;
+        Ok(miss.map(|other| other.unwrap_or(Single::Hit)))
+    }
+
+    /// T-M2, for study.
+    #[cold]
+    async fn update_stale<V: Verbs>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        key: &K,
+        value: &[u8],
+    ) -> Result<Result<Single<K>, CheckFailure>, IndexError> {
+        let mut bytes = v.read(at, self.read_len()).await?;
+        match self.layout.open(&bytes) {
+            Ok(entry) => {
+                if let Some(miss) = Self::miss(&entry, key) {
+                    return Ok(Ok(miss));
+                }
+            }
+            Err(e) => return Ok(Err(e)),
+        }
+        let guard = self.locks.lock(v, at).await.map_err(lock_error)?;
+        self.layout.replace(&mut bytes, value);
+        let chain = v.chain(at.node()).write(at, &bytes);
+        guard.write_back(chain).await.map_err(lock_error)?;
+        Ok(Ok(Single::Hit))
+    }
+}
+
+/// What a failed check leads to: another attempt, or the end.
+async fn again<V: Verbs>(retry: &mut Retry<'_, V>, at: RemotePtr, e: CheckFailure) -> Result<(), IndexError> {
+    match e {
+        CheckFailure::Torn { .. } => Ok(retry.again(at, Why::Torn).await?),
+        CheckFailure::Corrupt(what) => Err(IndexError::Corrupt { node: at, what }),
+    }
+}
+
+impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
+    fn value_bytes(&self) -> usize {
+        self.layout.value_bytes()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.layout.block_bytes() as u32
+    }
+
+    fn image(&self, key: &K, value: &[u8], depth: u64, out: &mut Vec<u8>) {
+        out.clear();
+        out.resize(self.layout.block_bytes(), 0);
+        self.layout.build(key, value, depth, out);
+    }
+
+    fn depth_at(&self, at: RemotePtr) -> RemotePtr {
+        at.add(self.layout.depth_at() as u64)
+    }
+
+    async fn get(&self, v: &V, at: RemotePtr, key: &K, value: &mut Vec<u8>) -> Result<Single<K>, IndexError> {
+        let mut retry = v.retry(self.options.attempts);
+        loop {
+            let bytes = v.read(at, self.read_len()).await?;
+            let failure = match self.layout.open(&bytes) {
+                //= docs/protocol/smart.md M10
+                Ok(entry) => {
+                    return Ok(Self::miss(&entry, key).unwrap_or_else(|| {
+                        value.clear();
+                        value.extend_from_slice(entry.value);
+                        Single::Hit
+                    }));
+                }
+                Err(e) => e,
+            };
+            drop(bytes);
+            again(&mut retry, at, failure).await?;
+        }
+    }
+
+    async fn update(&self, v: &V, at: RemotePtr, key: &K, value: &[u8]) -> Result<Single<K>, IndexError> {
+        let mut retry = v.retry(self.options.attempts);
+        loop {
+            let done = if self.options.flaws.stale_write_back {
+                self.update_stale(v, at, key, value).await?
+            } else {
+                let edit = |bytes: &mut [u8]| {
+                    self.layout.replace(bytes, value);
+                    self.layout.value_range()
+                };
+                self.write_once(v, at, key, edit).await?
+            };
+            match done {
+                Ok(done) => return Ok(done),
+                Err(e) => again(&mut retry, at, e).await?,
+            }
+        }
+    }
+
+    async fn remove(&self, v: &V, at: RemotePtr, key: &K) -> Result<Single<K>, IndexError> {
+        let mut retry = v.retry(self.options.attempts);
+        loop {
+            let edit = |bytes: &mut [u8]| {
+                let (at, removed) = self.layout.removal();
+                bytes[at..at + removed.len()].copy_from_slice(&removed);
+                at..at + removed.len()
+            };
+            match self.write_once(v, at, key, edit).await? {
+                Ok(done) => return Ok(done),
+                Err(e) => again(&mut retry, at, e).await?,
+            }
+        }
+    }
+
+    async fn entries(
+        &self,
+        v: &V,
+        at: &[RemotePtr],
+        mut each: impl FnMut(K, &[u8]),
+    ) -> Result<(), IndexError> {
+        let posted: Vec<_> = at.iter().map(|&at| v.read(at, self.read_len())).collect();
+        for (&at, posted) in at.iter().zip(posted) {
+            let mut bytes = posted.await?;
+            let mut retry = v.retry(self.options.attempts);
+            loop {
+                let failure = match self.layout.open(&bytes) {
+                    Ok(entry) => {
+                        if entry.live {
+                            each(entry.key, entry.value);
+                        }
+                        break;
+                    }
+                    Err(e) => e,
+                };
+                drop(bytes);
+                again(&mut retry, at, failure).await?;
+                bytes = v.read(at, self.read_len()).await?;
+            }
+        }
+        Ok(())
+    }
+}
