@@ -12,6 +12,8 @@
 //!                                             └─ a slot is used again: an image's identity tells which is meant
 //! ```
 //!
+//! [`PrefixCache`] is the same for a radix tree (SMART §4.3): a connected partial copy of it, indexed by itself.
+//!
 //! # Invariants
 //! * **I1** A hint is only that. What the cache says was true when the node was read; the child proves by its own
 //!   fences, level and incarnation that it still is.
@@ -61,12 +63,14 @@ mod cache;
 mod directory;
 mod evict;
 mod image;
+mod prefix;
 mod search;
 mod slab;
 mod state;
 mod types;
 
 pub use cache::IndexCache;
+pub use prefix::{Apart, CachedSlot, PrefixCache, PrefixHit, PrefixImage};
 pub use types::{Addition, Admitted, CacheBytes, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
 #[doc = include_str!("../README.md")]

@@ -43,7 +43,7 @@ impl CpuCost {
 
     /// Charges what one operation costs, before it takes any lock.
     #[inline]
-    async fn charge<E: Env>(&self, env: &E) {
+    pub async fn charge<E: Env>(&self, env: &E) {
         if *self == Self::NONE {
             return;
         }

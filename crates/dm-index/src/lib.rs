@@ -26,6 +26,7 @@
 
 mod composed;
 mod error;
+mod gather;
 mod hops;
 mod joint;
 mod range_index;
@@ -34,8 +35,11 @@ mod words;
 
 pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH};
 pub use error::IndexError;
+pub use gather::gather;
 pub use hops::{HOPS_FREE, Hops};
-pub use joint::{Answer, Inner, Located, Merge, NodeCopy, NodeStore, Single, SingleStore, Split, Stale, Write};
+pub use joint::{
+    Answer, Inner, Located, Merge, NodeCopy, NodeStore, Single, SingleStore, Split, Stale, Write,
+};
 pub use range_index::{Applied, RangeIndex};
 pub use scan::Scan;
 pub use words::Words;

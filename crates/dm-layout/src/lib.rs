@@ -105,8 +105,8 @@ pub use guard::{Bookends, Checksum, Guard, LineVersions, checksum_of};
 pub use header::{FIRST_VERSION, Header, LineLag, NodeInit, NodeState};
 pub use key::{FenceKeys, Key8, Key32, KeyBytes};
 pub use radix::{
-    DIRECT, Find, LEAF_LINES_MAX, NodeTypes, PARTIAL_MAX, RADIX_HEAD_BYTES, RadixHeader, RadixNode, Slot as RadixSlot,
-    SlotWord, build_radix_node,
+    DIRECT, Find, LEAF_LINES_MAX, NodeTypes, PARTIAL_MAX, RADIX_HEAD_BYTES, RadixHeader, RadixNode,
+    Slot as RadixSlot, SlotWord, build_radix_node,
 };
 pub use single::{SingleEntry, SingleLeaf};
 pub use slotted::{SlotGeometry, Slotted};

@@ -1,13 +1,16 @@
 //! Radix nodes and single leaves: golden bytes, decoding what was encoded, and decoding anything at all.
 
 use dm_layout::{
-    CheckFailure, Find, Key8, Key32, KeyBytes, NodeTypes, RadixHeader, RadixNode, RadixSlot, SingleLeaf, SlotWord,
-    build_radix_node,
+    CheckFailure, Find, Key8, Key32, KeyBytes, NodeTypes, RadixHeader, RadixNode, RadixSlot, SingleLeaf,
+    SlotWord, build_radix_node,
 };
 use proptest::prelude::*;
 
 fn hex(bytes: &[u8]) -> String {
-    let words: Vec<String> = bytes.chunks(8).map(|w| w.iter().map(|b| format!("{b:02x}")).collect()).collect();
+    let words: Vec<String> = bytes
+        .chunks(8)
+        .map(|w| w.iter().map(|b| format!("{b:02x}")).collect())
+        .collect();
     words.join(" ")
 }
 
@@ -27,13 +30,24 @@ fn a_node_is_as_pictured() {
     assert_eq!(SlotWord::removed(0x20, 7).raw(), 0x2000_0002_0000_0007);
     assert_eq!(inner.frozen().raw(), inner.raw() | 1 << 55);
     let shipped = NodeTypes::SHIPPED;
-    assert_eq!([1, 2, 3].map(|t| (shipped.bytes(t), shipped.block_bytes(t))), [(64, 64), (256, 256), (2064, 2112)]);
+    assert_eq!(
+        [1, 2, 3].map(|t| (shipped.bytes(t), shipped.block_bytes(t))),
+        [(64, 64), (256, 256), (2064, 2112)]
+    );
 }
 
 #[test]
 fn a_leaf_is_as_pictured() {
     let leaf = SingleLeaf::<Key8>::new(8).expect("small");
-    assert_eq!((leaf.read_bytes(), leaf.lock_at(), leaf.block_bytes(), leaf.lines()), (40, 40, 64, 1));
+    assert_eq!(
+        (
+            leaf.read_bytes(),
+            leaf.lock_at(),
+            leaf.block_bytes(),
+            leaf.lines()
+        ),
+        (40, 40, 64, 1)
+    );
     let mut bytes = vec![0xff; 64];
     leaf.build(&Key8(0x0102), b"valueval", 3, &mut bytes);
     let sum = hex(&bytes[24..32]);
@@ -45,7 +59,10 @@ fn a_leaf_is_as_pictured() {
         )
     );
     let large = SingleLeaf::<Key32>::new(100).expect("small");
-    assert_eq!((large.read_bytes(), large.lock_at(), large.lines()), (156, 160, 3));
+    assert_eq!(
+        (large.read_bytes(), large.lock_at(), large.lines()),
+        (156, 160, 3)
+    );
     assert!(SingleLeaf::<Key8>::new(3_984).is_ok() && SingleLeaf::<Key8>::new(3_993).is_err());
 }
 
@@ -63,30 +80,58 @@ fn types_are_ascending_up_to_a_direct_one() {
 fn the_first_empty_slot_is_the_one_to_fill() {
     let child = |p| SlotWord::leaf(p, 64, 1).expect("a pointer");
     let mut bytes = Vec::new();
-    build_radix_node(&NodeTypes::SHIPPED, RadixHeader::new(0, 1, &[]), 1, &[child(5), child(0)], &mut bytes);
-    let node = |bytes: &[u8]| RadixNode::decode(bytes, &NodeTypes::SHIPPED, 1).map(|n| [0, 5, 9].map(|p| n.find(p)));
+    build_radix_node(
+        &NodeTypes::SHIPPED,
+        RadixHeader::new(0, 1, &[]),
+        1,
+        &[child(5), child(0)],
+        &mut bytes,
+    );
+    let node =
+        |bytes: &[u8]| RadixNode::decode(bytes, &NodeTypes::SHIPPED, 1).map(|n| [0, 5, 9].map(|p| n.find(p)));
     let empty = SlotWord::empty(1);
     assert_eq!(
         node(&bytes),
-        Ok([Ok(Find::Child(1, child(0))), Ok(Find::Child(0, child(5))), Ok(Find::Vacant(2, empty))])
+        Ok([
+            Ok(Find::Child(1, child(0))),
+            Ok(Find::Child(0, child(5))),
+            Ok(Find::Vacant(2, empty))
+        ])
     );
     // Slot 0 loses its child and keeps its key byte: only that one goes there.
     let removed = SlotWord::removed(5, 1);
     bytes[16..24].copy_from_slice(&removed.raw().to_le_bytes());
     assert_eq!(
         node(&bytes),
-        Ok([Ok(Find::Child(1, child(0))), Ok(Find::Vacant(0, removed)), Ok(Find::Vacant(2, empty))])
+        Ok([
+            Ok(Find::Child(1, child(0))),
+            Ok(Find::Vacant(0, removed)),
+            Ok(Find::Vacant(2, empty))
+        ])
     );
     // A READ that was overtaken: a hole before a slot that was filled later.
     bytes[16..24].copy_from_slice(&empty.raw().to_le_bytes());
     assert_eq!(
         node(&bytes),
-        Ok([Ok(Find::Child(1, child(0))), Ok(Find::Vacant(0, empty)), Ok(Find::Vacant(0, empty))])
+        Ok([
+            Ok(Find::Child(1, child(0))),
+            Ok(Find::Vacant(0, empty)),
+            Ok(Find::Vacant(0, empty))
+        ])
     );
     let mut direct = Vec::new();
-    build_radix_node(&NodeTypes::SHIPPED, RadixHeader::new(0, 3, &[]), 1, &[child(5)], &mut direct);
+    build_radix_node(
+        &NodeTypes::SHIPPED,
+        RadixHeader::new(0, 3, &[]),
+        1,
+        &[child(5)],
+        &mut direct,
+    );
     let direct = RadixNode::decode(&direct, &NodeTypes::SHIPPED, 3).expect("a node");
-    assert_eq!((direct.find(5), direct.find(6)), (Ok(Find::Child(5, child(5))), Ok(Find::Vacant(6, empty))));
+    assert_eq!(
+        (direct.find(5), direct.find(6)),
+        (Ok(Find::Child(5, child(5))), Ok(Find::Vacant(6, empty)))
+    );
 }
 
 proptest! {
@@ -114,7 +159,7 @@ proptest! {
 
     #[test]
     fn slots_come_back(partial: u8, node in 0u64..256, line in 1u64..1 << 40, kind in 1u8..64) {
-        let at = node << 48 | line * 64;
+        let at = (node << 48) | (line * 64);
         let leaf = SlotWord::leaf(partial, at, kind).expect("in range");
         for word in [leaf, leaf.frozen()] {
             prop_assert_eq!(word.decode(), Ok(RadixSlot::Leaf { partial, at, lines: kind }));

@@ -31,8 +31,8 @@ mod split;
 mod write;
 
 pub use nodes::{Bookends, Checksummed, Nodes, TwoLevel};
-pub use single::{SingleFlaws, SingleOptions, Singles};
 pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, LeafFlaws, NodeOptions};
+pub use single::{SingleFlaws, SingleOptions, Singles};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

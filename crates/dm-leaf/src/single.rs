@@ -1,6 +1,6 @@
 //! Leaves of one entry (SMART, TOS 2024 §4.1): updated in place under a lock word at their rear.
 
-use dm_index::{IndexError, Single, SingleStore};
+use dm_index::{IndexError, Single, SingleStore, gather};
 use dm_layout::{CheckFailure, KeyBytes, SingleEntry, SingleLeaf};
 use dm_lock::Locks;
 use dm_sync::Arc;
@@ -89,7 +89,9 @@ impl<K: KeyBytes> Singles<K> {
         };
         if let Ok(None) = miss {
             let range = edit(&mut bytes);
-            let chain = v.chain(at.node()).write(at.add(range.start as u64), &bytes[range]);
+            let chain = v
+                .chain(at.node())
+                .write(at.add(range.start as u64), &bytes[range]);
             guard.write_back(chain).await.map_err(lock_error)?;
             return Ok(Ok(Single::Hit));
         }
@@ -211,9 +213,9 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
         at: &[RemotePtr],
         mut each: impl FnMut(K, &[u8]),
     ) -> Result<(), IndexError> {
-        let posted: Vec<_> = at.iter().map(|&at| v.read(at, self.read_len())).collect();
-        for (&at, posted) in at.iter().zip(posted) {
-            let mut bytes = posted.await?;
+        let wanted: Vec<_> = at.iter().map(|&at| (at, self.read_len())).collect();
+        let read = gather(v, &wanted).await?;
+        for (&at, mut bytes) in at.iter().zip(read) {
             let mut retry = v.retry(self.options.attempts);
             loop {
                 let failure = match self.layout.open(&bytes) {

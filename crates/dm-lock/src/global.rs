@@ -52,7 +52,10 @@ impl GlobalLockTable {
     /// # Panics
     /// When `lock_at` is not aligned.
     pub fn in_nodes(memory_nodes: u16, lock_at: u32) -> Self {
-        assert!(lock_at.is_multiple_of(8), "a lock word lies aligned, not at byte {lock_at}");
+        assert!(
+            lock_at.is_multiple_of(8),
+            "a lock word lies aligned, not at byte {lock_at}"
+        );
         let start = |node| RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL).into();
         Self {
             in_node_at: Some(lock_at),

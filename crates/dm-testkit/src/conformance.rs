@@ -364,7 +364,9 @@ impl<I: IndexUnderTest> Job for Bulk<I> {
             .await
             .map_err(|e| format!("as loaded: {e}"))?;
         let again = client.bulk_load(self.fill, |_| None).await;
-        if !matches!(again, Err(IndexError::NotEmpty { .. })) {
+        // What was loaded with nothing may be as empty as before.
+        let refused = matches!(again, Err(IndexError::NotEmpty { .. }));
+        if !(refused || self.entries == 0 && again == Ok(0)) {
             return Err(format!("a second bulk load answered {again:?}"));
         }
         let mut rng = Rng::new(self.entries, 1);
@@ -463,8 +465,9 @@ fn many<I: IndexUnderTest>(index: I, kind: impl TestWorlds, mix: Mix, preload: b
     let report = stress(index, &world, &seats(3, 6, 3), &script).expect_correct();
     let calls = report.calls;
     assert_eq!(calls.total(), many, "{kind}: {report}");
+    // Nodes of a radix tree hold up to 256 neighbours, and need not split once they are all there.
     assert!(
-        report.meter.splits > many / 1_000 && report.scanned > many / 4,
+        (preload || report.meter.splits > many / 2_000) && report.scanned > many / 4,
         "{kind}: {report}"
     );
     assert!(
@@ -485,7 +488,7 @@ fn waves<I: IndexUnderTest>(index: I, kind: impl TestWorlds) {
     };
     let report = stress(index, &world, &seats(3, 6, 3), &script).expect_correct();
     assert!(
-        report.calls.total() == many && report.meter.splits > many / 5_000,
+        report.calls.total() == many && report.meter.splits > many / 10_000,
         "{kind}: {report}"
     );
 }

@@ -111,7 +111,9 @@ impl RadixHeader {
         if node_type == 0 {
             return corrupt(Reason::Kind);
         }
-        let beyond = partial.get(usize::from(len)..).is_none_or(|rest| rest.iter().any(|b| *b != 0));
+        let beyond = partial
+            .get(usize::from(len)..)
+            .is_none_or(|rest| rest.iter().any(|b| *b != 0));
         if beyond || depth.checked_add(len).is_none() {
             return corrupt(Reason::Count);
         }

@@ -76,7 +76,9 @@ impl<'a> RadixNode<'a> {
 
     /// The slots in order.
     pub fn words(&self) -> impl ExactSizeIterator<Item = SlotWord> + Clone + use<'a> {
-        self.slots.iter().map(|w| SlotWord::from_raw(u64::from_le_bytes(*w)))
+        self.slots
+            .iter()
+            .map(|w| SlotWord::from_raw(u64::from_le_bytes(*w)))
     }
 
     /// Whether any slot is frozen: the node is being replaced, or was.

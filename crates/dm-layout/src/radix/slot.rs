@@ -169,7 +169,7 @@ impl SlotWord {
         }
         let node = self.0 >> OFFSET_BITS & ((1 << NODE_BITS) - 1);
         let lines = self.0 & ((1 << OFFSET_BITS) - 1);
-        node << POINTER_OFFSET_BITS | lines * LINE_BYTES as u64
+        (node << POINTER_OFFSET_BITS) | (lines * LINE_BYTES as u64)
     }
 
     /// What it says, frozen or not.

@@ -1,0 +1,259 @@
+//! The structure that a compute node's threads share, and its clients.
+
+use core::cell::RefCell;
+use core::marker::PhantomData;
+
+use dm_alloc::Allocator;
+use dm_cache::PrefixCache;
+use dm_index::{Applied, IndexError, KeyBytes, RangeIndex, Scan, SingleStore, Write};
+use dm_layout::{NodeTypes, RadixHeader, SlotWord, build_radix_node};
+use dm_sync::{Arc, Fingerprint, fingerprint_of};
+use dm_verbs::{Control, RemotePtr, Verbs};
+
+use crate::ArtOptions;
+use crate::block::Block;
+use crate::errors::{misplaced, unaddressable};
+
+/// The incarnation of a node in memory that never was one.
+pub(crate) const FIRST_INCARNATION: u32 = 1;
+/// The longest key, bytes.
+pub(crate) const KEY_MAX: usize = 64;
+
+/// A radix tree of keys `K` over leaves `L`, as the threads of one compute node share it.
+#[derive(Debug)]
+pub struct Art<K, L> {
+    pub(crate) leaves: L,
+    pub(crate) cache: PrefixCache,
+    pub(crate) alloc: Arc<Allocator>,
+    pub(crate) root: RemotePtr,
+    pub(crate) options: ArtOptions,
+    _key: PhantomData<fn() -> K>,
+}
+
+impl<K, L> Art<K, L> {
+    /// The tree whose root word is `root_word` (8-byte aligned; 0 where there is no tree yet, which is then made: one of
+    /// many who try it does).
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn open<V: Verbs + Control>(
+        v: &V,
+        leaves: L,
+        alloc: Arc<Allocator>,
+        root_word: RemotePtr,
+        options: ArtOptions,
+    ) -> Result<Self, IndexError> {
+        let mut root = v.word(root_word).await?;
+        if root == 0 {
+            root = plant(v, &alloc, &options.types, root_word).await?;
+        }
+        let at = RemotePtr::from_raw(root);
+        if SlotWord::inner(0, root, options.types.largest()).is_none() {
+            return Err(misplaced(at));
+        }
+        Ok(Self {
+            leaves,
+            cache: PrefixCache::new(options.types, options.cache_bytes),
+            alloc,
+            root: at,
+            options,
+            _key: PhantomData,
+        })
+    }
+
+    /// A client over `v`'s connections.
+    pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> ArtClient<'h, V, K, L> {
+        ArtClient {
+            v,
+            art: self,
+            scratch: RefCell::default(),
+        }
+    }
+
+    /// The compute node's cache of inner nodes.
+    pub fn cache(&self) -> &PrefixCache {
+        &self.cache
+    }
+
+    /// The leaves.
+    pub fn leaves(&self) -> &L {
+        &self.leaves
+    }
+
+    /// The allocator.
+    pub fn alloc(&self) -> &Allocator {
+        &self.alloc
+    }
+
+    /// The root node.
+    pub fn root(&self) -> RemotePtr {
+        self.root
+    }
+
+    pub(crate) fn types(&self) -> &NodeTypes {
+        &self.options.types
+    }
+}
+
+/// Makes the root; answers whose it is.
+async fn plant<V: Verbs + Control>(
+    v: &V,
+    alloc: &Allocator,
+    types: &NodeTypes,
+    root_word: RemotePtr,
+) -> Result<u64, IndexError> {
+    let kind = types.largest();
+    let mut block = Block::new(v, alloc, types.block_bytes(kind) as u32, Some(root_word)).await?;
+    let at = block.at();
+    if SlotWord::inner(0, at.raw(), kind).is_none() {
+        return Err(unaddressable());
+    }
+    let mut image = Vec::new();
+    let header = RadixHeader::new(0, kind, &[]);
+    build_radix_node(types, header, FIRST_INCARNATION, &[], &mut image);
+    block.busy();
+    //= docs/protocol/smart.md M14
+    v.write(at, &image).await?;
+    match v.cas(root_word, 0, at.raw()).await? {
+        0 => Ok(at.raw()),
+        other => {
+            block.idle();
+            Ok(other)
+        }
+    }
+}
+
+/// One client of a tree: a coroutine with its own connections and buffers.
+#[derive(Debug)]
+pub struct ArtClient<'h, V, K, L> {
+    pub(crate) v: &'h V,
+    pub(crate) art: &'h Art<K, L>,
+    pub(crate) scratch: RefCell<Scratch>,
+}
+
+/// Buffers that are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) value: Vec<u8>,
+    pub(crate) leaf: Vec<u8>,
+}
+
+/// A key's bytes.
+pub(crate) struct KeyText {
+    bytes: [u8; KEY_MAX],
+    len: usize,
+}
+
+impl KeyText {
+    pub(crate) fn of<K: KeyBytes>(key: &K) -> Self {
+        const { assert!(K::LEN <= KEY_MAX) };
+        let mut bytes = [0; KEY_MAX];
+        key.write_to(&mut bytes[..K::LEN]);
+        Self { bytes, len: K::LEN }
+    }
+}
+
+impl core::ops::Deref for KeyText {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl<K, L> Fingerprint for Art<K, L> {
+    /// What is cached, and the memory in stock. Leaves say theirs themselves.
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(&(self.cache.fingerprint(), self.alloc.fingerprint()))
+    }
+}
+
+impl<V, K, L> ArtClient<'_, V, K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: SingleStore<V, K>,
+{
+    /// The client's connection.
+    pub fn verbs(&self) -> &V {
+        self.v
+    }
+
+    fn check(&self, value: &[u8]) -> Result<(), IndexError> {
+        let (found, expected) = (value.len(), self.art.leaves.value_bytes());
+        if found != expected {
+            return Err(IndexError::ValueLength { found, expected });
+        }
+        Ok(())
+    }
+
+    async fn apply(&self, key: &K, write: Write<'_>) -> Result<Applied, IndexError> {
+        if let Some(value) = write.value() {
+            self.check(value)?;
+        }
+        let _begun = self.v.operation()?;
+        self.art.options.cpu.charge(self.v).await;
+        match write.value() {
+            None => self.remove_key(key).await,
+            Some(value) => {
+                // Taken for the time of the write; one that is dropped midway costs the next one an allocation.
+                let mut scratch = self.scratch.take();
+                let result = self.write_key(key, value, write, &mut scratch).await;
+                self.scratch.replace(scratch);
+                result
+            }
+        }
+    }
+}
+
+impl<V, K, L> RangeIndex for ArtClient<'_, V, K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: SingleStore<V, K>,
+{
+    type Key = K;
+
+    fn value_bytes(&self) -> usize {
+        self.art.leaves.value_bytes()
+    }
+
+    async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
+        let _begun = self.v.operation()?;
+        self.art.options.cpu.charge(self.v).await;
+        value.clear();
+        self.get_key(key, value).await
+    }
+
+    fn insert(&self, key: &K, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
+        self.apply(key, Write::Insert(value))
+    }
+    fn update(&self, key: &K, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
+        self.apply(key, Write::Update(value))
+    }
+    fn upsert(&self, key: &K, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
+        self.apply(key, Write::Upsert(value))
+    }
+    fn remove(&self, key: &K) -> impl Future<Output = Result<Applied, IndexError>> {
+        self.apply(key, Write::Remove)
+    }
+
+    async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
+        let _begun = self.v.operation()?;
+        self.art.options.cpu.charge(self.v).await;
+        out.reset(self.art.leaves.value_bytes());
+        self.scan_keys(from, limit, out).await
+    }
+
+    async fn bulk_load(
+        &self,
+        fill: f64,
+        next: impl FnMut(&mut Vec<u8>) -> Option<K>,
+    ) -> Result<u64, IndexError> {
+        if !(fill > 0.0 && fill <= 1.0) {
+            return Err(IndexError::BadInput {
+                why: "a fill lies above 0 and at most at 1",
+            });
+        }
+        self.load_keys(fill, next).await
+    }
+}

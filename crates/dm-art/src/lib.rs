@@ -1,0 +1,47 @@
+//! Adaptive radix inner levels on disaggregated memory (SMART, TOS 2024 §4), over any leaves of one entry.
+//!
+//! [`Art`] is what the clients of a compute node share, an [`ArtClient`] is one of them and a
+//! [`dm_index::RangeIndex`]. Inner nodes are lock-free: each slot is a word that only CAS changes. Leaves are a
+//! [`dm_index::SingleStore`] and lock themselves.
+//!
+//! ```text
+//!   root (direct, 256 slots)
+//!    │ byte 0
+//!    ├─────────▶ node: header 1..3, branches at byte 3 ──▶ leaf     a leaf split puts a node above a leaf,
+//!    │              └────▶ node: branches at byte 5 ──▶ …           a header split one above a node,
+//!    └─────────▶ leaf                                              a renewal takes a node's place by a copy of it
+//! ```
+//!
+//! # Invariants
+//! * **I1** A node's prefix, branch, type and identity never change; its header only says more of the prefix.
+//! * **I2** A slot that had a key byte keeps it. Slots of a node are filled in order, or each at its byte's place.
+//! * **I3** A node changes size, shrinks or goes away only frozen: every word of it refuses every CAS from then on.
+//! * **I4** A key has one live leaf at most; a leaf that is not live never is again.
+//! * **I5** Present is proved by the leaf alone, absent by a link that was read within the operation, or by the leaf's
+//!   link depth.
+//!
+//! The rules are `docs/protocol/smart.md`; the code cites its MUSTs.
+//!
+//! # Limits
+//! Memory of removed leaves and of nodes that were replaced is not used again. A scan reads the nodes on its way, cached
+//! or not. At most 256 memory nodes.
+#![forbid(unsafe_code)]
+
+mod art;
+mod block;
+mod errors;
+mod load;
+mod locate;
+mod options;
+mod publish;
+mod remove;
+mod renew;
+mod scan;
+mod write;
+
+pub use art::{Art, ArtClient};
+pub use options::{ArtFlaws, ArtOptions, DEFAULT_ATTEMPTS};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

@@ -1,0 +1,281 @@
+//! Bulk load: a tree from keys in ascending order, built from its right edge; and reading a whole tree into the cache.
+
+use dm_cache::PrefixImage;
+use dm_index::{IndexError, KeyBytes, SingleStore};
+use dm_layout::{LINE_BYTES, PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
+use dm_verbs::{Capability, Control, NodeId, RemotePtr, VerbErrorKind, Verbs};
+
+use crate::art::{Art, ArtClient, FIRST_INCARNATION, KeyText};
+use crate::errors::{alloc_error, corrupt, misplaced, unaddressable};
+use crate::locate::node_type;
+
+/// Nodes above this height get memory nodes of their own, round robin; those below lie where their parent does.
+const SPREAD_HEIGHT: usize = 2;
+
+/// A node on the right edge, its children known so far.
+struct Open {
+    branch: usize,
+    children: Vec<SlotWord>,
+    memory_node: u16,
+}
+
+/// A key that was taken from the caller, and its leaf's bytes.
+struct Pending {
+    text: KeyText,
+    shared_before: usize,
+}
+
+/// A load under way.
+struct Load<'c, 'h, V, K, L> {
+    client: &'c ArtClient<'h, V, K, L>,
+    fill: f64,
+    /// From the root down.
+    edge: Vec<Open>,
+    next_node: u16,
+    bytes: Vec<u8>,
+}
+
+fn shared(a: &KeyText, b: &KeyText) -> usize {
+    a.iter().zip(b.iter()).take_while(|(a, b)| a == b).count()
+}
+
+impl<V, K, L> ArtClient<'_, V, K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: SingleStore<V, K>,
+{
+    pub(crate) async fn load_keys(
+        &self,
+        fill: f64,
+        mut next: impl FnMut(&mut Vec<u8>) -> Option<K>,
+    ) -> Result<u64, IndexError> {
+        let (root, kind) = (self.art.root, self.art.types().largest());
+        let bytes = self.read_node(root, kind).await?;
+        if self.decode(&bytes, root, kind)?.words().any(|w| !w.is_empty()) {
+            return Err(IndexError::NotEmpty { root });
+        }
+        drop(bytes);
+        let mut load = Load {
+            client: self,
+            fill,
+            edge: vec![Open {
+                branch: 0,
+                children: Vec::new(),
+                memory_node: 0,
+            }],
+            next_node: 0,
+            bytes: Vec::new(),
+        };
+        let expected = self.art.leaves.value_bytes();
+        let (mut value, mut ahead) = (Vec::new(), Vec::new());
+        let mut pending: Option<(K, Pending)> = None;
+        let mut total = 0;
+        loop {
+            ahead.clear();
+            let Some(key) = next(&mut ahead) else { break };
+            if ahead.len() != expected {
+                let found = ahead.len();
+                return Err(IndexError::ValueLength { found, expected });
+            }
+            let text = KeyText::of(&key);
+            let mut shared_before = 0;
+            if let Some((last, before)) = &pending {
+                if *last >= key {
+                    return Err(IndexError::BadInput {
+                        why: "a bulk load's keys must ascend strictly",
+                    });
+                }
+                shared_before = shared(&before.text, &text);
+                load.leaf(last, before, shared_before, &value).await?;
+                load.close(&before.text, shared_before).await?;
+            }
+            pending = Some((key, Pending { text, shared_before }));
+            core::mem::swap(&mut value, &mut ahead);
+            total += 1;
+        }
+        if let Some((last, before)) = &pending {
+            load.leaf(last, before, 0, &value).await?;
+            load.close(&before.text, 0).await?;
+        }
+        load.root().await?;
+        Ok(total)
+    }
+}
+
+impl<V, K, L> Load<'_, '_, V, K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: SingleStore<V, K>,
+{
+    fn last(&mut self) -> &mut Open {
+        self.edge.last_mut().expect("the root stays on the edge")
+    }
+
+    /// Where the children of the edge's last node lie.
+    fn place(&mut self) -> u16 {
+        if self.edge.len() > SPREAD_HEIGHT {
+            return self.last().memory_node;
+        }
+        let nodes = self.client.art.alloc.memory_nodes().max(1);
+        self.next_node = (self.next_node + 1) % nodes;
+        self.next_node
+    }
+
+    async fn block(&self, bytes: usize, memory_node: u16) -> Result<RemotePtr, IndexError> {
+        let near = RemotePtr::new(NodeId(memory_node), 0);
+        let alloc = &self.client.art.alloc;
+        alloc
+            .alloc(self.client.v, bytes as u32, near)
+            .await
+            .map_err(alloc_error)
+    }
+
+    async fn place_bytes(&self, at: RemotePtr, bytes: &[u8]) -> Result<(), IndexError> {
+        let v = self.client.v;
+        match v.load(at, bytes) {
+            Err(e) if e.kind == VerbErrorKind::Unsupported(Capability::DirectLoad) => {
+                let _unmetered = v.meter().housekeeping();
+                Ok(v.write(at, bytes).await?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// A leaf for `key`, which shares so many bytes with the key behind it.
+    async fn leaf(
+        &mut self,
+        key: &K,
+        pending: &Pending,
+        shared_after: usize,
+        value: &[u8],
+    ) -> Result<(), IndexError> {
+        let branch = pending.shared_before.max(shared_after);
+        if self.last().branch < branch {
+            let memory_node = self.place();
+            self.edge.push(Open {
+                branch,
+                children: Vec::new(),
+                memory_node,
+            });
+        }
+        let memory_node = if self.edge.len() == 1 {
+            self.place()
+        } else {
+            self.last().memory_node
+        };
+        let art = self.client.art;
+        let at = self.block(art.leaves.block_bytes() as usize, memory_node).await?;
+        art.leaves.image(key, value, branch as u64, &mut self.bytes);
+        self.place_bytes(at, &self.bytes).await?;
+        let lines = (self.bytes.len() / LINE_BYTES) as u8;
+        let word = SlotWord::leaf(pending.text[branch], at.raw(), lines).ok_or_else(unaddressable)?;
+        self.last().children.push(word);
+        Ok(())
+    }
+
+    /// Finishes the nodes that no later key belongs to: the next one shares `shared` bytes with `text`, the last.
+    async fn close(&mut self, text: &KeyText, shared: usize) -> Result<(), IndexError> {
+        while self.last().branch > shared {
+            let Some(done) = self.edge.pop() else { break };
+            if self.last().branch < shared {
+                // The next key leaves in the middle of what this node skips: a node there holds both.
+                let memory_node = done.memory_node;
+                self.edge.push(Open {
+                    branch: shared,
+                    children: Vec::new(),
+                    memory_node,
+                });
+            }
+            let from = self.last().branch + 1;
+            let word = self.node(&done, text, from).await?;
+            self.last().children.push(word);
+        }
+        Ok(())
+    }
+
+    /// Writes a node, and what it takes of nodes above it to hold the bytes that it skips; answers the slot's word.
+    async fn node(&mut self, done: &Open, text: &KeyText, from: usize) -> Result<SlotWord, IndexError> {
+        let types = *self.client.art.types();
+        let room = done.children.len() as f64 / self.fill;
+        let mut kind = types.fitting(room.ceil() as usize);
+        let mut children = done.children.clone();
+        let mut branch = done.branch;
+        loop {
+            // Whole steps of header and slot above, so that what is left fits into this header.
+            let above = (branch - from)
+                .saturating_sub(PARTIAL_MAX)
+                .div_ceil(PARTIAL_MAX + 1);
+            let begin = from + above * (PARTIAL_MAX + 1);
+            let header = RadixHeader::new(begin as u8, kind, &text[begin..branch]);
+            build_radix_node(&types, header, FIRST_INCARNATION, &children, &mut self.bytes);
+            let at = self.block(types.block_bytes(kind), done.memory_node).await?;
+            self.place_bytes(at, &self.bytes).await?;
+            let word = SlotWord::inner(text[begin - 1], at.raw(), kind).ok_or_else(unaddressable)?;
+            if above == 0 {
+                return Ok(word);
+            }
+            children = vec![word];
+            (kind, branch) = (types.fitting(1), begin - 1);
+        }
+    }
+
+    async fn root(&mut self) -> Result<(), IndexError> {
+        let art = self.client.art;
+        let children = core::mem::take(&mut self.last().children);
+        let header = RadixHeader::new(0, art.types().largest(), &[]);
+        build_radix_node(art.types(), header, FIRST_INCARNATION, &children, &mut self.bytes);
+        self.place_bytes(art.root, &self.bytes).await
+    }
+}
+
+impl<K: KeyBytes, L> Art<K, L> {
+    /// Reads all inner nodes into the cache, as far as they fit; metered as housekeeping. Answers how many.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        let _unmetered = v.meter().housekeeping();
+        let types = self.types();
+        let mut left = vec![(self.root, types.largest(), 0, [0; crate::art::KEY_MAX])];
+        let mut nodes = 0;
+        while let Some((at, kind, from, mut key)) = left.pop() {
+            let bytes = v.read(at, types.bytes(kind) as u32).await?;
+            let node = dm_layout::RadixNode::decode(&bytes, types, kind).map_err(corrupt(at))?;
+            let header = node.header();
+            let branch = usize::from(header.branch());
+            let Some(partial) = header.partial_from(from).filter(|_| branch < K::LEN) else {
+                return Err(misplaced(at));
+            };
+            key[usize::from(from)..branch].copy_from_slice(partial);
+            if node.is_frozen() {
+                continue;
+            }
+            let image = PrefixImage {
+                at,
+                header,
+                incarnation: node.incarnation(),
+                words: node.words(),
+            };
+            if !self.cache.admit(&key[..K::LEN], image) {
+                continue;
+            }
+            nodes += 1;
+            for word in node.words().filter(|w| w.has_child() && !w.is_leaf()) {
+                key[branch] = word.partial();
+                let kind = node_type(word);
+                if types.slots(kind) == 0 {
+                    return Err(misplaced(at));
+                }
+                left.push((
+                    RemotePtr::from_raw(word.pointer()),
+                    kind,
+                    header.branch() + 1,
+                    key,
+                ));
+            }
+        }
+        Ok(nodes)
+    }
+}

@@ -1,0 +1,38 @@
+//! How a tree works.
+
+use dm_index::CpuCost;
+use dm_layout::NodeTypes;
+
+/// Default of [`ArtOptions::attempts`].
+pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
+
+/// Published flaws, each off by default; for study, each with its counterexample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ArtFlaws {
+    /// T-M1: who finds a leaf's link depth other than the way it came by puts it right, without looking whether that way
+    /// is still the leaf's.
+    pub repairs_unchecked: bool,
+    /// T-M3: the leaf learns that its link moved deeper after the slot says so, and nobody waits for it.
+    pub depth_unawaited: bool,
+    /// T-M4: a node that is full is copied without being frozen; who filled one of its slots meanwhile is not told.
+    pub switch_unfrozen: bool,
+    /// T-M5: a slot that loses its child becomes empty: any key byte may come there.
+    pub removal_empties: bool,
+    /// T-M6: a merge freezes the slots that have children, not the empty ones.
+    pub merge_leaves_empties: bool,
+}
+
+/// How an [`crate::Art`] works.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ArtOptions {
+    /// The sizes of nodes. All clients of a tree must use the same.
+    pub types: NodeTypes,
+    /// Budget of a compute node's cache of inner nodes, bytes.
+    pub cache_bytes: u64,
+    /// Attempts of an operation's loop before a typed error.
+    pub attempts: u32,
+    /// CPU time of each operation.
+    pub cpu: CpuCost,
+    /// Published flaws.
+    pub flaws: ArtFlaws,
+}

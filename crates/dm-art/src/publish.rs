@@ -1,0 +1,139 @@
+//! Publishing: what a slot is to point to is written, then a CAS on the slot makes it part of the tree.
+
+use dm_cache::PrefixImage;
+use dm_index::{IndexError, KeyBytes, SingleStore};
+use dm_layout::{RadixNode, SlotWord};
+use dm_verbs::{Control, LocalStep, RemotePtr, Verbs};
+
+use crate::art::{ArtClient, KeyText};
+use crate::locate::Link;
+
+/// A WRITE of bytes that nothing points to yet.
+pub(crate) struct Fresh<'b> {
+    pub(crate) at: RemotePtr,
+    pub(crate) bytes: &'b [u8],
+    /// Its type, if it is a node.
+    pub(crate) node_type: Option<u8>,
+}
+
+/// A leaf whose link moves deeper.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deeper {
+    /// Its link depth.
+    pub(crate) at: RemotePtr,
+    /// By how much it grows.
+    pub(crate) by: u64,
+}
+
+/// What became of a CAS on a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Published {
+    /// It is done.
+    Done,
+    /// Another was quicker: the slot holds this.
+    Lost(SlotWord),
+}
+
+impl<V, K, L> ArtClient<'_, V, K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: SingleStore<V, K>,
+{
+    /// Writes `fresh`, makes `deeper` deeper, and swaps the slot of `link` from what it was seen with to `word`. One round
+    /// trip where all of that lies on one memory node, else two.
+    pub(crate) async fn publish(
+        &self,
+        key: &KeyText,
+        link: &Link,
+        fresh: &[Fresh<'_>],
+        deeper: Option<Deeper>,
+        word: SlotWord,
+    ) -> Result<Published, IndexError> {
+        let v = self.v;
+        let slot = link.at();
+        let before = link.slot.word;
+        let late = deeper.filter(|_| self.art.options.flaws.depth_unawaited);
+        let deeper = deeper.filter(|_| late.is_none());
+        let one_node = fresh.iter().all(|f| f.at.node() == slot.node())
+            && deeper.is_none_or(|d| d.at.node() == slot.node());
+        //= docs/protocol/smart.md M14
+        //= docs/protocol/smart.md M9
+        let old = if one_node {
+            let mut chain = v.chain(slot.node()).many();
+            for f in fresh {
+                chain = chain.write(f.at, f.bytes);
+            }
+            if let Some(d) = deeper {
+                chain = chain.faa(d.at, d.by);
+            }
+            let chain = chain.cas(slot, before.raw(), word.raw());
+            chain.post().await?.old(u16::from(deeper.is_some()))
+        } else {
+            let written: Vec<_> = fresh.iter().map(|f| v.write(f.at, f.bytes)).collect();
+            let deepened = deeper.map(|d| v.faa(d.at, d.by));
+            for ticket in written {
+                ticket.await?;
+            }
+            if let Some(ticket) = deepened {
+                ticket.await?;
+            }
+            v.cas(slot, before.raw(), word.raw()).await?
+        };
+        if let Some(d) = late {
+            v.faa(d.at, d.by).detach();
+        }
+        let old = SlotWord::from_raw(old);
+        let published = if old == before {
+            Published::Done
+        } else {
+            Published::Lost(old)
+        };
+        match published {
+            Published::Done => self.note_new(key, link, fresh, word).await,
+            Published::Lost(old) => self.note_slot(key, link, old).await,
+        }
+        Ok(published)
+    }
+
+    /// Tells the cache of what was published: the slot, and the nodes that hang there now, from above.
+    async fn note_new(&self, key: &KeyText, link: &Link, fresh: &[Fresh<'_>], word: SlotWord) {
+        self.v.local(LocalStep::Section).await;
+        let cache = &self.art.cache;
+        let mut above = Some((link.slot.node, link.slot.index, word));
+        for new in fresh {
+            let Some(Ok(node)) = new
+                .node_type
+                .map(|kind| RadixNode::decode(new.bytes, self.art.types(), kind))
+            else {
+                continue;
+            };
+            let image = PrefixImage {
+                at: new.at,
+                header: node.header(),
+                incarnation: node.incarnation(),
+                words: node.words(),
+            };
+            match above.take() {
+                Some((at, index, word)) => cache.replace(key, at, index, word, image),
+                None => {
+                    cache.admit(key, image);
+                }
+            }
+        }
+        if let Some((at, index, word)) = above {
+            cache.learn(key, at, index, word);
+        }
+    }
+
+    /// Tells the cache what a slot holds.
+    pub(crate) async fn note_slot(&self, key: &KeyText, link: &Link, word: SlotWord) {
+        self.v.local(LocalStep::Section).await;
+        let cache = &self.art.cache;
+        if word.is_frozen() {
+            cache.forget(key, link.slot.node);
+        } else {
+            cache.learn(key, link.slot.node, link.slot.index, word);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Renewal: a node that is full, or has too little in it, is frozen word by word and gives way to what it holds.
+//!
+//! Nobody owns a renewal. Every step leaves the node in a state from which anybody can go on, and all who do come to
+//! the same: the frozen words say what takes the node's place, and the parent's slot is swapped once.
+
+use dm_index::{IndexError, KeyBytes, SingleStore};
+use dm_layout::{RadixHeader, RadixNode, SlotWord, build_radix_node};
+use dm_verbs::{Control, Event, Many, RemotePtr, Ticket, Verbs, Why};
+
+use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
+use crate::block::Block;
+use crate::errors::{corrupt, misplaced, unaddressable};
+use crate::locate::{Link, Within, node_type};
+use crate::publish::{Fresh, Published};
+
+/// CASes of one chain.
+const FREEZE_BATCH: usize = 32;
+
+impl<V, K, L> ArtClient<'_, V, K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: SingleStore<V, K>,
+{
+    /// Renews the node `within`, on `key`'s way; or, if another above it is in the middle of that, that one. Whether this
+    /// client or another did it, or the node was not there any more: the caller looks anew.
+    pub(crate) async fn renew(&self, key: &KeyText, within: &Within) -> Result<(), IndexError> {
+        if within.at == self.art.root {
+            // The root is as large as nodes get; only a tree for study has a root that can be full.
+            return Err(IndexError::BadInput {
+                why: "the root has no room for another key byte",
+            });
+        }
+        let link = match within.link {
+            Some(link) if !link.slot.word.is_frozen() => link,
+            _ => match self.link_of(key, within.at).await? {
+                Some(link) => link,
+                None => return Ok(()),
+            },
+        };
+        self.finish(key, &link).await
+    }
+
+    /// The slot that points to `at`, or to a frozen node above it, read from the root on; `None` if neither is on `key`'s
+    /// way.
+    async fn link_of(&self, key: &KeyText, at: RemotePtr) -> Result<Option<Link>, IndexError> {
+        let mut link: Option<Link> = None;
+        let (mut here, mut kind) = (self.art.root, self.art.types().largest());
+        loop {
+            if self.art.types().slots(kind) == 0 {
+                return Err(misplaced(here));
+            }
+            let bytes = self.read_node(here, kind).await?;
+            let node = self.decode(&bytes, here, kind)?;
+            if here == at || node.is_frozen() {
+                return Ok(link);
+            }
+            let branch = node.header().branch();
+            let Some(&byte) = key.get(usize::from(branch)) else {
+                return Err(misplaced(here));
+            };
+            let dm_layout::Find::Child(index, word) = node.find(byte).map_err(corrupt(here))? else {
+                return Ok(None);
+            };
+            if word.is_leaf() {
+                return Ok(None);
+            }
+            let slot = dm_cache::CachedSlot {
+                node: here,
+                incarnation: node.incarnation(),
+                branch,
+                index,
+                word,
+            };
+            link = Some(Link { slot, fresh: true });
+            (here, kind) = (RemotePtr::from_raw(word.pointer()), node_type(word));
+        }
+    }
+
+    /// Freezes the node that `link` points to, and swaps the slot.
+    async fn finish(&self, key: &KeyText, link: &Link) -> Result<(), IndexError> {
+        let (at, kind) = (link.child(), node_type(link.slot.word));
+        let children = self.freeze(at, kind).await?;
+        //= docs/protocol/smart.md M18
+        // Read once frozen and linked here: it says all of the prefix from this link on.
+        let bytes = self.read_node(at, kind).await?;
+        let node = self.decode(&bytes, at, kind)?;
+        let published = match children.as_slice() {
+            //= docs/protocol/smart.md M19
+            [] => {
+                let removed = SlotWord::removed(link.slot.word.partial(), link.slot.incarnation);
+                self.publish(key, link, &[], None, removed).await?
+            }
+            [only] => match self.lifted(link, &node, *only).await? {
+                Some(word) => self.publish(key, link, &[], None, word).await?,
+                None => self.copy(key, link, &node, &children).await?,
+            },
+            _ => self.copy(key, link, &node, &children).await?,
+        };
+        match published {
+            Published::Done if children.len() < 2 => self.v.meter().note(Event::Merge),
+            Published::Done => {}
+            Published::Lost(_) => {
+                // Whatever led here is out of date.
+                self.v.local(dm_verbs::LocalStep::Section).await;
+                self.art.cache.forget(key, at);
+                self.art.cache.forget(key, link.slot.node);
+            }
+        }
+        Ok(())
+    }
+
+    /// Freezes every word of a node; answers its children, thawed.
+    async fn freeze(&self, at: RemotePtr, kind: u8) -> Result<Vec<SlotWord>, IndexError> {
+        let flaws = self.art.options.flaws;
+        let bytes = self.read_node(at, kind).await?;
+        let mut words: Vec<SlotWord> = self.decode(&bytes, at, kind)?.words().collect();
+        drop(bytes);
+        let mut retry = self.v.retry(self.art.options.attempts);
+        loop {
+            //= docs/protocol/smart.md M17
+            let open: Vec<usize> = (0..words.len())
+                .filter(|&i| !words[i].is_frozen())
+                .filter(|_| !flaws.switch_unfrozen || words.iter().any(|w| w.is_empty()))
+                .filter(|&i| !flaws.merge_leaves_empties || !words[i].is_empty())
+                .collect();
+            if open.is_empty() {
+                break;
+            }
+            let chains: Vec<_> = open
+                .chunks(FREEZE_BATCH)
+                .map(|part| self.post_freeze(at, part, &words))
+                .collect();
+            let mut all = true;
+            for (part, chain) in open.chunks(FREEZE_BATCH).zip(chains) {
+                let found = chain.await?;
+                for (n, &i) in part.iter().enumerate() {
+                    let old = SlotWord::from_raw(found.old(n as u16));
+                    let done = old == words[i] || old.is_frozen();
+                    words[i] = if done { old.frozen() } else { old };
+                    all &= done;
+                }
+            }
+            if all {
+                break;
+            }
+            retry.again_wiser(at, Why::Raced).await?;
+        }
+        for (i, word) in words.iter().enumerate() {
+            let checked = word.decode().map_err(corrupt(at));
+            checked.map_err(|_| misplaced(slot_at(at, i)))?;
+        }
+        Ok(words
+            .iter()
+            .filter(|w| w.has_child())
+            .map(|w| w.thawed())
+            .collect())
+    }
+
+    /// Posts CASes that freeze these words.
+    fn post_freeze(&self, at: RemotePtr, part: &[usize], words: &[SlotWord]) -> Ticket<'_, V, Many> {
+        let mut chain = self.v.chain(at.node()).many();
+        for &i in part {
+            chain = chain.free_cas(slot_at(at, i), words[i].raw(), words[i].frozen().raw());
+        }
+        chain.post()
+    }
+
+    /// The word for `link` that points past a node to its only child; `None` if that child's header can't say what the
+    /// node's did.
+    async fn lifted(
+        &self,
+        link: &Link,
+        node: &RadixNode<'_>,
+        only: SlotWord,
+    ) -> Result<Option<SlotWord>, IndexError> {
+        let partial = link.slot.word.partial();
+        let (at, kind) = (only.pointer(), node_type(only));
+        if only.is_leaf() {
+            let lines = match only.decode() {
+                Ok(dm_layout::RadixSlot::Leaf { lines, .. }) => lines,
+                _ => return Ok(None),
+            };
+            return SlotWord::leaf(partial, at, lines)
+                .ok_or_else(unaddressable)
+                .map(Some);
+        }
+        let word = SlotWord::inner(partial, at, kind).ok_or_else(unaddressable)?;
+        let child = RemotePtr::from_raw(at);
+        let from = link.slot.branch + 1;
+        // What the child's header lacks: the node's own bytes, and the byte of its slot.
+        let header = node.header();
+        let Some(own) = header.partial_from(from) else {
+            return Err(misplaced(link.child()));
+        };
+        let mut before = own.to_vec();
+        before.push(only.partial());
+        let mut retry = self.v.retry(self.art.options.attempts);
+        let mut seen = self.v.word(child).await?;
+        loop {
+            let below = RadixHeader::unpack(seen).map_err(corrupt(child))?;
+            if below.depth() <= from {
+                return Ok(Some(word));
+            }
+            let missing = usize::from(below.depth() - from);
+            let Some(longer) = before.get(..missing).and_then(|more| below.extended(more)) else {
+                return Ok(None);
+            };
+            let old = self.v.cas(child, seen, longer.pack()).await?;
+            if old == seen {
+                return Ok(Some(word));
+            }
+            seen = old;
+            retry.again_wiser(child, Why::Raced).await?;
+        }
+    }
+
+    /// A copy of the node with these children, and room for more, in its place.
+    async fn copy(
+        &self,
+        key: &KeyText,
+        link: &Link,
+        node: &RadixNode<'_>,
+        children: &[SlotWord],
+    ) -> Result<Published, IndexError> {
+        let types = self.art.types();
+        // A quarter more than there is, so that the next insert does not begin anew.
+        let kind = types.fitting(children.len() + children.len() / 4 + 1);
+        let bytes = types.block_bytes(kind) as u32;
+        let mut block = Block::new(self.v, &self.art.alloc, bytes, Some(link.child())).await?;
+        let mut image = Vec::new();
+        build_radix_node(
+            types,
+            node.header().typed(kind),
+            FIRST_INCARNATION,
+            children,
+            &mut image,
+        );
+        let at = block.at();
+        let word = SlotWord::inner(link.slot.word.partial(), at.raw(), kind).ok_or_else(unaddressable)?;
+        block.busy();
+        let fresh = [Fresh {
+            at,
+            bytes: &image,
+            node_type: Some(kind),
+        }];
+        let published = self.publish(key, link, &fresh, None, word).await?;
+        if published != Published::Done {
+            block.idle();
+        }
+        Ok(published)
+    }
+}
+
+fn slot_at(node: RemotePtr, index: usize) -> RemotePtr {
+    node.add((dm_layout::RADIX_HEAD_BYTES + 8 * index) as u64)
+}

@@ -1,0 +1,180 @@
+//! Scan: the nodes and leaves on the way, in key order, read in parallel.
+
+use dm_index::{IndexError, KeyBytes, Scan, SingleStore, gather};
+use dm_layout::{RadixNode, SlotWord};
+use dm_verbs::{Control, RemotePtr, Verbs};
+
+use crate::art::{ArtClient, KeyText};
+use crate::errors::{corrupt, misplaced};
+use crate::locate::node_type;
+
+/// Nodes, or leaves, that are read at once.
+const BATCH: usize = 64;
+
+/// Something that holds keys still to be returned, in their order.
+#[derive(Clone, Copy, Debug)]
+enum Item {
+    Leaf(RemotePtr),
+    Node {
+        at: RemotePtr,
+        node_type: u8,
+        /// The first key byte that it says something of.
+        from: u8,
+        /// All bytes before are those of the first key that was asked for: what is below that is not wanted.
+        edge: bool,
+    },
+}
+
+impl<V, K, L> ArtClient<'_, V, K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: SingleStore<V, K>,
+{
+    pub(crate) async fn scan_keys(
+        &self,
+        from: &K,
+        limit: usize,
+        out: &mut Scan<K>,
+    ) -> Result<(), IndexError> {
+        let text = KeyText::of(from);
+        //= docs/protocol/smart.md M20
+        let mut items = vec![Item::Node {
+            at: self.art.root,
+            node_type: self.art.types().largest(),
+            from: 0,
+            edge: true,
+        }];
+        while out.len() < limit && !items.is_empty() {
+            let nodes = self.nodes_to_read(&items, limit - out.len());
+            if nodes.is_empty() {
+                let leaves = items.iter().take(BATCH.min(limit - out.len()));
+                let leaves: Vec<RemotePtr> = leaves
+                    .map_while(|item| match item {
+                        Item::Leaf(at) => Some(*at),
+                        Item::Node { .. } => None,
+                    })
+                    .collect();
+                self.take_leaves(from, &leaves, limit, out).await?;
+                items.drain(..leaves.len());
+            } else {
+                items = self.expand(&text, &items, &nodes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The nodes (by their place in `items`) before the first `wanted` keys, as far as can be told.
+    fn nodes_to_read(&self, items: &[Item], wanted: usize) -> Vec<usize> {
+        let mut keys = 0;
+        let mut nodes = Vec::new();
+        for (i, item) in items.iter().enumerate() {
+            if keys >= wanted || nodes.len() == BATCH {
+                break;
+            }
+            match item {
+                // Leaves in front are read first if they fill a batch.
+                Item::Leaf(_) if nodes.is_empty() && keys + 1 == BATCH => break,
+                Item::Leaf(_) => keys += 1,
+                Item::Node { node_type, .. } => {
+                    nodes.push(i);
+                    // It would be smaller if it held less.
+                    keys += self.art.types().slots(node_type.saturating_sub(1)).max(2);
+                }
+            }
+        }
+        nodes
+    }
+
+    /// Reads some of the nodes, and puts what they hold in their places.
+    async fn expand(&self, from: &KeyText, items: &[Item], nodes: &[usize]) -> Result<Vec<Item>, IndexError> {
+        let types = self.art.types();
+        let mut wanted = Vec::with_capacity(nodes.len());
+        for &i in nodes {
+            if let Item::Node { at, node_type, .. } = items[i] {
+                if types.slots(node_type) == 0 {
+                    return Err(misplaced(at));
+                }
+                wanted.push((at, types.bytes(node_type) as u32));
+            }
+        }
+        let mut reads = gather(self.v, &wanted).await?.into_iter();
+        let mut nodes = nodes.iter().copied().peekable();
+        let mut expanded = Vec::with_capacity(items.len() + 64);
+        for (i, item) in items.iter().enumerate() {
+            match (item, nodes.next_if_eq(&i).and_then(|_| reads.next())) {
+                (
+                    &Item::Node {
+                        at,
+                        node_type,
+                        from: byte,
+                        edge,
+                    },
+                    Some(bytes),
+                ) => {
+                    let node = self.decode(&bytes, at, node_type)?;
+                    children(from, &node, at, (byte, edge), &mut expanded)?;
+                }
+                _ => expanded.push(*item),
+            }
+        }
+        Ok(expanded)
+    }
+
+    async fn take_leaves(
+        &self,
+        from: &K,
+        leaves: &[RemotePtr],
+        limit: usize,
+        out: &mut Scan<K>,
+    ) -> Result<(), IndexError> {
+        let take = |key: K, value: &[u8]| {
+            let last = out.keys().last();
+            // A leaf that does not follow on the one before it hangs where it does not belong.
+            if key >= *from && last.is_none_or(|last| *last < key) && out.len() < limit {
+                out.push(key, value);
+            }
+        };
+        self.art.leaves.entries(self.v, leaves, take).await
+    }
+}
+
+/// What a node holds from the first key on, in key order.
+fn children(
+    from: &KeyText,
+    node: &RadixNode<'_>,
+    at: RemotePtr,
+    (byte, mut edge): (u8, bool),
+    out: &mut Vec<Item>,
+) -> Result<(), IndexError> {
+    let header = node.header();
+    let branch = header.branch();
+    //= docs/protocol/smart.md M13
+    let (Some(partial), Some(&first)) = (header.partial_from(byte), from.get(usize::from(branch))) else {
+        return Err(misplaced(at));
+    };
+    if edge {
+        match partial.cmp(&from[usize::from(byte)..usize::from(branch)]) {
+            core::cmp::Ordering::Less => return Ok(()),
+            core::cmp::Ordering::Equal => {}
+            core::cmp::Ordering::Greater => edge = false,
+        }
+    }
+    let wanted = |w: &SlotWord| w.has_child() && (!edge || w.partial() >= first);
+    let mut words: Vec<SlotWord> = node.words().filter(wanted).collect();
+    words.sort_unstable_by_key(|w| w.partial());
+    for word in words {
+        word.decode().map_err(corrupt(at))?;
+        let child = RemotePtr::from_raw(word.pointer());
+        out.push(match word.is_leaf() {
+            true => Item::Leaf(child),
+            false => Item::Node {
+                at: child,
+                node_type: node_type(word),
+                from: branch + 1,
+                edge: edge && word.partial() == first,
+            },
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,339 @@
+//! Insert, update, upsert: one text for the three.
+
+use dm_index::{Applied, IndexError, KeyBytes, Single, SingleStore, Write};
+use dm_layout::{PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
+use dm_verbs::{Control, Event, RemotePtr, Retry, Verbs, Why};
+
+use crate::art::{ArtClient, FIRST_INCARNATION, KeyText, Scratch};
+use crate::block::Block;
+use crate::errors::{misplaced, unaddressable};
+use crate::locate::{From, Link, Place, Within, leaf_proves_absence};
+use crate::publish::{Deeper, Fresh, Published};
+
+/// What is to be written.
+pub(crate) struct Wanted<'k, K> {
+    pub(crate) key: &'k K,
+    pub(crate) text: KeyText,
+    pub(crate) value: &'k [u8],
+    pub(crate) write: Write<'k>,
+}
+
+/// What stands in the way of a new leaf.
+enum Beside<K> {
+    /// Nothing: the slot is free, or its leaf is no entry any more.
+    Nothing,
+    /// Another key's leaf.
+    Leaf { key: K, depth: u64 },
+    /// A node whose prefix the key leaves at byte `at`, where the node has `byte`.
+    Node { at: u8, byte: u8 },
+}
+
+/// How an attempt ended.
+enum Attempt {
+    Done(Applied),
+    /// What was seen proves too little: begin anew.
+    Surer,
+    /// The slot was another's, or is now: begin anew.
+    Raced(RemotePtr),
+}
+
+impl<V, K, L> ArtClient<'_, V, K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: SingleStore<V, K>,
+{
+    pub(crate) async fn write_key(
+        &self,
+        key: &K,
+        value: &[u8],
+        write: Write<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Applied, IndexError> {
+        let wanted = Wanted {
+            key,
+            text: KeyText::of(key),
+            value,
+            write,
+        };
+        let mut from = From::Cache;
+        let mut retry = self.v.retry(self.art.options.attempts);
+        let mut leaf = None;
+        loop {
+            let place = self.locate(&wanted.text, from).await?;
+            match self.attempt(&wanted, place, &mut leaf, scratch).await? {
+                Attempt::Done(applied) => return Ok(applied),
+                Attempt::Surer if from == From::Root => return Err(misplaced(self.art.root)),
+                Attempt::Surer => from = from.surer(),
+                Attempt::Raced(at) => {
+                    self.raced(&mut retry, at).await?;
+                    // The cache has learnt what the slot holds, or forgotten the node.
+                    from = From::Cache;
+                }
+            }
+        }
+    }
+
+    async fn raced(&self, retry: &mut Retry<'_, V>, at: RemotePtr) -> Result<(), IndexError> {
+        Ok(retry.again_wiser(at, Why::Raced).await?)
+    }
+
+    async fn attempt<'a>(
+        &'a self,
+        wanted: &Wanted<'_, K>,
+        place: Place,
+        leaf: &mut Option<Block<'a>>,
+        scratch: &mut Scratch,
+    ) -> Result<Attempt, IndexError> {
+        let updates = matches!(wanted.write, Write::Update(_));
+        let (link, within, beside) = match place {
+            Place::Leaf(link, within) => {
+                let leaves = &self.art.leaves;
+                let found = match wanted.write {
+                    Write::Insert(_) => {
+                        leaves
+                            .get(self.v, link.child(), wanted.key, &mut scratch.value)
+                            .await?
+                    }
+                    _ => {
+                        leaves
+                            .update(self.v, link.child(), wanted.key, wanted.value)
+                            .await?
+                    }
+                };
+                let beside = match found {
+                    Single::Hit if matches!(wanted.write, Write::Insert(_)) => {
+                        return Ok(Attempt::Done(Applied::Present));
+                    }
+                    Single::Hit => return Ok(Attempt::Done(Applied::Replaced)),
+                    Single::Other { key, depth } => Beside::Leaf { key, depth },
+                    Single::Removed => Beside::Nothing,
+                };
+                if updates {
+                    return Ok(absent(leaf_proves_absence(&found, &link)));
+                }
+                (link, within, beside)
+            }
+            _ if updates => return Ok(absent(place.proves_absence())),
+            Place::Vacant(link, within) => (link, within, Beside::Nothing),
+            Place::Apart {
+                link,
+                within,
+                at,
+                byte,
+            } => (link, within, Beside::Node { at, byte }),
+            Place::Full(within, _) => {
+                self.renew(&wanted.text, &within).await?;
+                return Ok(Attempt::Raced(within.at));
+            }
+        };
+        if link.slot.word.is_frozen() {
+            //= docs/protocol/smart.md M16
+            self.renew(&wanted.text, &within).await?;
+            return Ok(Attempt::Raced(link.slot.node));
+        }
+        let published = match beside {
+            Beside::Nothing => self.put_leaf(wanted, &link, &within, leaf, scratch).await?,
+            Beside::Leaf { key, depth } => {
+                let other = KeyText::of(&key);
+                let from = usize::from(link.slot.branch) + 1;
+                let same = |(a, b): &(&u8, &u8)| a == b;
+                let rest = wanted.text.get(from..).unwrap_or(&[]);
+                let shared = rest
+                    .iter()
+                    .zip(other.get(from..).unwrap_or(&[]))
+                    .take_while(same)
+                    .count();
+                let at = from + shared;
+                // It hangs where only keys with the same bytes up to `from` belong, and is no such key.
+                if at >= wanted.text.len() || other[..from] != wanted.text[..from] {
+                    return Err(misplaced(link.child()));
+                }
+                let up = (at as u64).saturating_sub(depth);
+                let deeper = (up > 0).then(|| Deeper {
+                    at: self.art.leaves.depth_at(link.child()),
+                    by: up,
+                });
+                let word = SlotWord::leaf(other[at], link.child().raw(), link_kind(&link));
+                self.put_node(wanted, &link, &within, (at, word, deeper), leaf, scratch)
+                    .await?
+            }
+            Beside::Node { at, byte } => {
+                let word = SlotWord::inner(byte, link.child().raw(), link_kind(&link));
+                self.put_node(
+                    wanted,
+                    &link,
+                    &within,
+                    (usize::from(at), word, None),
+                    leaf,
+                    scratch,
+                )
+                .await?
+            }
+        };
+        match published {
+            Published::Done => Ok(Attempt::Done(Applied::Inserted)),
+            Published::Lost(word) => {
+                if word.is_frozen() {
+                    self.renew(&wanted.text, &within).await?;
+                }
+                Ok(Attempt::Raced(link.slot.node))
+            }
+        }
+    }
+
+    /// Where a leaf of this node should lie: with it, so that one chain does. The root's go round robin.
+    fn near(within: &Within) -> Option<RemotePtr> {
+        within.link.map(|_| within.at)
+    }
+
+    /// Where a node below this node should lie. Below a large one they go round robin, else a tree would lie on one memory
+    /// node.
+    fn near_node(&self, within: &Within) -> Option<RemotePtr> {
+        Self::near(within).filter(|_| !self.art.types().is_direct(within.node_type))
+    }
+
+    /// The block of the new leaf; the one of an earlier attempt if there is one.
+    async fn leaf_block<'a>(
+        &'a self,
+        leaf: &mut Option<Block<'a>>,
+        near: Option<RemotePtr>,
+    ) -> Result<RemotePtr, IndexError> {
+        if let Some(block) = leaf {
+            return Ok(block.at());
+        }
+        let bytes = self.art.leaves.block_bytes();
+        let block = Block::new(self.v, &self.art.alloc, bytes, near).await?;
+        Ok(leaf.insert(block).at())
+    }
+
+    /// A new leaf into a slot without one.
+    async fn put_leaf<'a>(
+        &'a self,
+        wanted: &Wanted<'_, K>,
+        link: &Link,
+        within: &Within,
+        leaf: &mut Option<Block<'a>>,
+        scratch: &mut Scratch,
+    ) -> Result<Published, IndexError> {
+        let at = self.leaf_block(leaf, Self::near(within)).await?;
+        let branch = link.slot.branch;
+        let leaves = &self.art.leaves;
+        leaves.image(wanted.key, wanted.value, u64::from(branch), &mut scratch.leaf);
+        let lines = (scratch.leaf.len() / dm_layout::LINE_BYTES) as u8;
+        let word =
+            SlotWord::leaf(wanted.text[usize::from(branch)], at.raw(), lines).ok_or_else(unaddressable)?;
+        let fresh = [Fresh {
+            at,
+            bytes: &scratch.leaf,
+            node_type: None,
+        }];
+        busy(leaf);
+        let published = self.publish(&wanted.text, link, &fresh, None, word).await?;
+        if published != Published::Done {
+            idle(leaf);
+        }
+        Ok(published)
+    }
+
+    /// A new node into the slot of `link`, with what hung there (`word`, at key byte `at`) and a new leaf; more nodes above
+    /// it if one header does not hold what the keys share.
+    async fn put_node<'a>(
+        &'a self,
+        wanted: &Wanted<'_, K>,
+        link: &Link,
+        within: &Within,
+        (at, word, deeper): (usize, Option<SlotWord>, Option<Deeper>),
+        leaf: &mut Option<Block<'a>>,
+        scratch: &mut Scratch,
+    ) -> Result<Published, IndexError> {
+        let old = word.ok_or_else(unaddressable)?;
+        let types = self.art.types();
+        let from = usize::from(link.slot.branch) + 1;
+        // A node above holds six bytes in its header and one in its slot.
+        let above = (at - from).saturating_sub(PARTIAL_MAX).div_ceil(PARTIAL_MAX + 1);
+        let (kind, single) = (types.fitting(2), types.fitting(1));
+        let mut blocks = Vec::with_capacity(above + 1);
+        let mut near = self.near_node(within);
+        for i in 0..=above {
+            let kind = if i == above { kind } else { single };
+            let bytes = types.block_bytes(kind) as u32;
+            let mut block = Block::new(self.v, &self.art.alloc, bytes, near).await?;
+            block.busy();
+            near = Some(block.at());
+            blocks.push(block);
+        }
+        let leaf_at = self.leaf_block(leaf, near).await?;
+        self.art
+            .leaves
+            .image(wanted.key, wanted.value, at as u64, &mut scratch.leaf);
+        let lines = (scratch.leaf.len() / dm_layout::LINE_BYTES) as u8;
+        let new = SlotWord::leaf(wanted.text[at], leaf_at.raw(), lines).ok_or_else(unaddressable)?;
+        // From below: each node needs the word of the next.
+        let mut images = vec![Vec::new(); blocks.len()];
+        let mut children = vec![old, new];
+        let mut below = link.slot.word;
+        for (i, block) in blocks.iter().enumerate().rev() {
+            let begin = from + i * (PARTIAL_MAX + 1);
+            let branch = if i == above { at } else { begin + PARTIAL_MAX };
+            let kind = if i == above { kind } else { single };
+            let header = RadixHeader::new(begin as u8, kind, &wanted.text[begin..branch]);
+            build_radix_node(types, header, FIRST_INCARNATION, &children, &mut images[i]);
+            below =
+                SlotWord::inner(wanted.text[begin - 1], block.at().raw(), kind).ok_or_else(unaddressable)?;
+            children = vec![below];
+        }
+        let mut fresh: Vec<Fresh<'_>> = Vec::with_capacity(above + 2);
+        for (i, block) in blocks.iter().enumerate() {
+            fresh.push(Fresh {
+                at: block.at(),
+                bytes: &images[i],
+                node_type: Some(if i == above { kind } else { single }),
+            });
+        }
+        fresh.push(Fresh {
+            at: leaf_at,
+            bytes: &scratch.leaf,
+            node_type: None,
+        });
+        busy(leaf);
+        let published = self.publish(&wanted.text, link, &fresh, deeper, below).await?;
+        match published {
+            Published::Done => self.v.meter().note(Event::Split),
+            Published::Lost(_) => {
+                blocks.iter_mut().for_each(Block::idle);
+                idle(leaf);
+            }
+        }
+        Ok(published)
+    }
+}
+
+/// The kind bits of what a slot points to: a leaf's lines or a node's type.
+fn link_kind(link: &Link) -> u8 {
+    match link.slot.word.decode() {
+        Ok(dm_layout::RadixSlot::Inner { node_type, .. }) => node_type,
+        Ok(dm_layout::RadixSlot::Leaf { lines, .. }) => lines,
+        _ => 0,
+    }
+}
+
+fn absent(proved: bool) -> Attempt {
+    if proved {
+        Attempt::Done(Applied::Absent)
+    } else {
+        Attempt::Surer
+    }
+}
+
+fn busy(leaf: &mut Option<Block<'_>>) {
+    if let Some(block) = leaf {
+        block.busy();
+    }
+}
+
+fn idle(leaf: &mut Option<Block<'_>>) {
+    if let Some(block) = leaf {
+        block.idle();
+    }
+}

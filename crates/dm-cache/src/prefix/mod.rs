@@ -1,0 +1,146 @@
+//! The radix-indexed prefix cache (SMART, TOS 2024 §4.3): a compute node's partial copy of a remote radix tree.
+//!
+//! The copy is indexed by itself: an image of a node hangs in the slot of its parent's image that points to it, so a key's
+//! prefix is stored once, and a lookup walks from image to image without asking anybody. What is cached is always
+//! connected to the root; images go from below.
+//!
+//! Everything an image says about a node was true when it was read, and much of it stays true (a node's prefix, branch and
+//! identity, the key byte of a slot that had one). Whether a slot still holds what the image says is for its user to find
+//! out: by the leaf itself, or by a CAS.
+
+mod entry;
+mod evict;
+mod tree;
+
+use dm_layout::{Find, NodeTypes, RadixHeader, SlotWord};
+use dm_sync::{Fingerprint, RwLock};
+use dm_verbs::RemotePtr;
+
+use tree::Tree;
+
+/// A node as it was read.
+#[derive(Clone, Debug)]
+pub struct PrefixImage<I> {
+    /// Where it lies.
+    pub at: RemotePtr,
+    /// Its header.
+    pub header: RadixHeader,
+    /// Its incarnation.
+    pub incarnation: u32,
+    /// Its slots in order, none frozen.
+    pub words: I,
+}
+
+/// A slot, and the node it belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CachedSlot {
+    /// The node.
+    pub node: RemotePtr,
+    /// Its incarnation.
+    pub incarnation: u32,
+    /// The key byte that its slots tell apart.
+    pub branch: u8,
+    /// Which slot.
+    pub index: usize,
+    /// What it held.
+    pub word: SlotWord,
+}
+
+/// A child that the key does not reach: it leaves the child's prefix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Apart {
+    /// The first key byte that differs.
+    pub at: u8,
+    /// What the child has there.
+    pub byte: u8,
+}
+
+/// The deepest cached node whose prefix a key has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PrefixHit {
+    /// Where it lies.
+    pub at: RemotePtr,
+    /// Its type.
+    pub node_type: u8,
+    /// Its incarnation.
+    pub incarnation: u32,
+    /// The key byte that its slots tell apart.
+    pub branch: u8,
+    /// The key's slot in it.
+    pub find: Find,
+    /// Slots that have a child.
+    pub children: usize,
+    /// The slot that points to it; `None` for the root.
+    pub link: Option<CachedSlot>,
+    /// The key's child is cached, and is not on the key's way.
+    pub apart: Option<Apart>,
+}
+
+/// The cache that the threads of a compute node share.
+#[derive(Debug)]
+pub struct PrefixCache {
+    types: NodeTypes,
+    tree: RwLock<Tree>,
+}
+
+impl PrefixCache {
+    /// For nodes of these types, within `budget` bytes.
+    pub fn new(types: NodeTypes, budget: u64) -> Self {
+        Self {
+            types,
+            tree: RwLock::new(Tree::new(budget.saturating_sub(size_of::<Self>() as u64))),
+        }
+    }
+
+    /// The deepest cached node on `key`'s way; `None` if not even the root is cached.
+    pub fn lookup(&self, key: &[u8]) -> Option<PrefixHit> {
+        self.tree.with_read(|tree| tree.lookup(&self.types, key))
+    }
+
+    /// Keeps the image of a node on `key`'s way, if its parent is cached and says so, and there is room.
+    pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord>>) -> bool {
+        self.tree.with_write(|tree| tree.admit(&self.types, key, image))
+    }
+
+    /// What a CAS told of a slot of the node at `at`, on `key`'s way.
+    pub fn learn(&self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord) {
+        self.tree
+            .with_write(|tree| tree.learn(&self.types, key, at, index, word));
+    }
+
+    /// Slot `index` of the node at `at`, on `key`'s way, points to a new node now, as `word` says. What was cached below the
+    /// slot stays, as far as the new node leads there.
+    pub fn replace(
+        &self,
+        key: &[u8],
+        at: RemotePtr,
+        index: usize,
+        word: SlotWord,
+        image: PrefixImage<impl Iterator<Item = SlotWord>>,
+    ) {
+        self.tree
+            .with_write(|tree| tree.replace(&self.types, key, (at, index, word), image));
+    }
+
+    /// Drops the image of the node at `at`, on `key`'s way, and those below it.
+    pub fn forget(&self, key: &[u8], at: RemotePtr) {
+        self.tree.with_write(|tree| tree.forget(key, at));
+    }
+
+    /// Bytes of all its allocations, slack included.
+    pub fn bytes(&self) -> u64 {
+        self.tree
+            .with_read(|tree| tree.bytes() + size_of::<Self>() as u64)
+    }
+
+    /// Cached nodes.
+    pub fn nodes(&self) -> usize {
+        self.tree.with_read(Tree::nodes)
+    }
+}
+
+impl Fingerprint for PrefixCache {
+    fn fingerprint(&self) -> u64 {
+        self.tree.fingerprint()
+    }
+}

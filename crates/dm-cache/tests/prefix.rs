@@ -1,0 +1,205 @@
+//! The prefix cache: what it answers, what it drops, and that it counts every byte.
+
+use dm_cache::{Apart, PrefixCache, PrefixHit, PrefixImage};
+use dm_layout::{Find, NodeTypes, RadixHeader, SlotWord};
+use dm_sync::Fingerprint;
+use dm_verbs::{NodeId, RemotePtr};
+
+const TYPES: NodeTypes = NodeTypes::SHIPPED;
+
+fn at(line: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(1), line * 64).expect("in range")
+}
+
+fn leaf(partial: u8, line: u64) -> SlotWord {
+    SlotWord::leaf(partial, at(line).raw(), 1).expect("in range")
+}
+
+fn inner(partial: u8, line: u64, node_type: u8) -> SlotWord {
+    SlotWord::inner(partial, at(line).raw(), node_type).expect("in range")
+}
+
+fn image(line: u64, header: RadixHeader, words: &[SlotWord]) -> PrefixImage<impl Iterator<Item = SlotWord>> {
+    let empty = TYPES.slots(header.node_type()) - words.len();
+    let words = words.iter().copied();
+    PrefixImage {
+        at: at(line),
+        header,
+        incarnation: 1,
+        words: words.chain(core::iter::repeat_n(SlotWord::empty(1), empty)),
+    }
+}
+
+/// A root with a node at byte 1 that skips bytes 2 and 3 ("ab") and has leaves below x and y; and a leaf at byte 2.
+fn small(budget: u64) -> PrefixCache {
+    let cache = PrefixCache::new(TYPES, budget);
+    let root = RadixHeader::new(0, 3, &[]);
+    // A direct node has each slot at its own place.
+    let mut words = vec![SlotWord::empty(1); 256];
+    words[1] = inner(1, 10, 1);
+    words[2] = leaf(2, 20);
+    assert!(cache.admit(b"\x01abx", image(1, root, &words)));
+    let node = RadixHeader::new(1, 1, b"ab");
+    assert!(cache.admit(b"\x01abx", image(10, node, &[leaf(b'x', 30), leaf(b'y', 31)])));
+    cache
+}
+
+fn hit(cache: &PrefixCache, key: &[u8]) -> PrefixHit {
+    cache.lookup(key).expect("the root is cached")
+}
+
+#[test]
+fn the_deepest_node_on_the_way_answers() {
+    let cache = small(1 << 20);
+    let x = hit(&cache, b"\x01abx");
+    assert_eq!(
+        (x.at, x.branch, x.find, x.children),
+        (at(10), 3, Find::Child(0, leaf(b'x', 30)), 2)
+    );
+    let link = x.link.expect("not the root");
+    assert_eq!(
+        (link.node, link.branch, link.index, link.word),
+        (at(1), 0, 1, inner(1, 10, 1))
+    );
+    // The next slot is the one to fill; in a direct node the key byte's own.
+    assert_eq!(hit(&cache, b"\x01abz").find, Find::Vacant(2, SlotWord::empty(1)));
+    assert_eq!(hit(&cache, b"\x07abz").find, Find::Vacant(7, SlotWord::empty(1)));
+    assert_eq!(
+        (hit(&cache, b"\x02...").find, hit(&cache, b"\x02...").link),
+        (Find::Child(2, leaf(2, 20)), None)
+    );
+    // A key that leaves the node's prefix stays with the parent.
+    let apart = hit(&cache, b"\x01aqx");
+    assert_eq!(
+        (apart.at, apart.apart),
+        (at(1), Some(Apart { at: 2, byte: b'b' }))
+    );
+    assert_eq!(PrefixCache::new(TYPES, 1 << 20).lookup(b"abcd"), None);
+}
+
+#[test]
+fn it_learns_slot_by_slot_and_drops_what_moved() {
+    let cache = small(1 << 20);
+    cache.learn(b"\x01abz", at(10), 2, leaf(b'z', 40));
+    assert_eq!(hit(&cache, b"\x01abz").find, Find::Child(2, leaf(b'z', 40)));
+    // Too far on: the slots before it are not known.
+    cache.learn(b"\x01abw", at(10), 5, leaf(b'w', 41));
+    assert_eq!(hit(&cache, b"\x01abw").find, Find::Vacant(3, SlotWord::empty(1)));
+    let removed = SlotWord::removed(b'x', 1);
+    cache.learn(b"\x01abx", at(10), 0, removed);
+    assert_eq!(
+        (hit(&cache, b"\x01abx").find, hit(&cache, b"\x01abx").children),
+        (Find::Vacant(0, removed), 2)
+    );
+    // Another node takes its place: the image goes, and nobody finds it by its old address.
+    let before = cache.bytes();
+    cache.learn(b"\x01abx", at(1), 1, inner(1, 50, 2));
+    assert_eq!((hit(&cache, b"\x01abx").at, cache.nodes()), (at(1), 1));
+    assert!(cache.bytes() < before);
+    cache.learn(b"\x01abx", at(10), 0, leaf(b'x', 99));
+    assert_eq!(cache.nodes(), 1);
+    // A node whose parent does not point to it is refused.
+    assert!(!cache.admit(
+        b"\x01abx",
+        image(10, RadixHeader::new(1, 1, b"ab"), &[leaf(b'x', 30)])
+    ));
+    cache.forget(b"\x01abx", at(1));
+    assert_eq!(cache.lookup(b"\x01abx"), None);
+}
+
+#[test]
+fn a_slot_that_was_read_behind_an_empty_one_is_not_believed() {
+    let cache = small(1 << 20);
+    let torn = [leaf(b'x', 30), SlotWord::empty(1), leaf(b'q', 33)];
+    assert!(cache.admit(b"\x01abx", image(10, RadixHeader::new(1, 1, b"ab"), &torn)));
+    assert_eq!(hit(&cache, b"\x01abq").find, Find::Vacant(1, SlotWord::empty(1)));
+}
+
+/// Many nodes below the root, each with a few leaves.
+fn crowd(budget: u64, nodes: u64) -> PrefixCache {
+    let cache = PrefixCache::new(TYPES, budget);
+    let words: Vec<SlotWord> = (0..=255).map(|p| inner(p, 100 + u64::from(p), 1)).collect();
+    assert!(cache.admit(&[0; 4], image(1, RadixHeader::new(0, 3, &[]), &words)));
+    for n in 0..nodes {
+        let key = [n as u8, 9, (n / 256) as u8, 0];
+        let leaves: Vec<SlotWord> = (0..5).map(|p| leaf(p, 1_000 + n * 8 + u64::from(p))).collect();
+        let _kept = cache.admit(&key, image(100 + n % 256, RadixHeader::new(1, 1, &[9]), &leaves));
+        // Nodes 0 to 7 are in use all the time.
+        for hot in 0..8u8 {
+            let _used = cache.lookup(&[hot, 9, 0, 0]);
+        }
+        assert!(cache.bytes() <= budget, "{} of {budget}", cache.bytes());
+    }
+    cache
+}
+
+#[test]
+fn it_stays_within_its_budget_and_keeps_what_is_used() {
+    let all = crowd(1 << 20, 256);
+    assert_eq!(all.nodes(), 257);
+    let half = crowd(all.bytes() / 2, 256);
+    assert!(half.nodes() > 60 && half.nodes() < 200, "{}", half.nodes());
+    let kept = (0..8u8)
+        .filter(|&hot| hit(&half, &[hot, 9, 0, 0]).at != at(1))
+        .count();
+    assert!(kept >= 6, "{kept} of 8 hot nodes are left");
+    assert_eq!(half.fingerprint(), crowd(all.bytes() / 2, 256).fingerprint());
+    let none = PrefixCache::new(TYPES, 0);
+    assert!(!none.admit(&[0; 4], image(1, RadixHeader::new(0, 3, &[]), &[])));
+}
+
+/// Dense keys: 64 full nodes of leaves below a full node.
+#[test]
+fn dense_keys_take_little_more_than_their_slots() {
+    let cache = PrefixCache::new(TYPES, 1 << 30);
+    let words: Vec<SlotWord> = (0..=255).map(|p| inner(p, 100 + u64::from(p), 3)).collect();
+    assert!(cache.admit(&[0; 4], image(1, RadixHeader::new(0, 3, &[]), &words)));
+    for n in 0..=255u8 {
+        let words: Vec<SlotWord> = (0..=255)
+            .map(|p| leaf(p, 2_000 + u64::from(n) * 256 + u64::from(p)))
+            .collect();
+        assert!(cache.admit(
+            &[n, 0, 0, 0],
+            image(100 + u64::from(n), RadixHeader::new(1, 3, &[0, 0]), &words)
+        ));
+    }
+    let per_key = cache.bytes() as f64 / 65_536.0;
+    assert!(per_key <= 8.45, "{per_key} bytes a key");
+}
+
+/// A new node between two cached ones, or in the place of one, costs no image below it.
+#[test]
+fn what_hangs_below_a_new_node_stays() {
+    let cache = small(1 << 20);
+    // The header of the node at byte 1 is split before its last byte.
+    let between = [inner(b'b', 10, 1), leaf(b'q', 70)];
+    let header = RadixHeader::new(1, 1, b"a");
+    cache.replace(b"\x01aqq", at(1), 1, inner(1, 60, 1), image(60, header, &between));
+    assert_eq!(
+        (
+            hit(&cache, b"\x01aqq").at,
+            hit(&cache, b"\x01abx").at,
+            cache.nodes()
+        ),
+        (at(60), at(10), 3)
+    );
+    assert_eq!(hit(&cache, b"\x01abx").link.map(|link| link.node), Some(at(60)));
+    // And the node in between gives way to a larger copy.
+    cache.replace(
+        b"\x01aqq",
+        at(1),
+        1,
+        inner(1, 80, 2),
+        image(80, RadixHeader::new(1, 2, b"a"), &between),
+    );
+    assert_eq!(
+        (
+            hit(&cache, b"\x01aqq").at,
+            hit(&cache, b"\x01abx").at,
+            cache.nodes()
+        ),
+        (at(80), at(10), 3)
+    );
+    cache.forget(b"\x01aqq", at(80));
+    assert_eq!(cache.nodes(), 1);
+}

@@ -1,0 +1,51 @@
+//! SMART: an adaptive radix tree on disaggregated memory (Luo et al., OSDI 2023; TOS 2024).
+//!
+//! A façade: [`Smart`] composes lock-free radix levels and a prefix cache (`dm-art`, `dm-cache`) with leaves that are
+//! updated in place under a lock at their rear (`dm-leaf`, `dm-lock`) and two-stage allocation (`dm-alloc`). It holds no
+//! byte offset and no retry policy of its own.
+//!
+//! | operation, inner nodes cached, uncontended | round trips | verbs |
+//! |---|---|---|
+//! | get | 1 | READ leaf (40 bytes for 8 + 8) |
+//! | get of an absent key | 1 | READ leaf that is alone there, or READ node |
+//! | update, remove | 2 | \[CAS lock, READ leaf\], \[WRITE value or state, WRITE unlock\] |
+//! | insert into an empty slot | 1 | \[WRITE leaf, CAS slot\]; 2 where leaf and node lie on two memory nodes |
+//! | insert beside a leaf | 2 | READ leaf, \[WRITE node, WRITE leaf, FAA depth, CAS slot\]; 3 on two memory nodes |
+//! | scan | levels and one | READs |
+//!
+//! ```
+//! use dm_index::{Key8, RangeIndex};
+//! use dm_loopback::{Loopback, block_on};
+//! use smart::{Options, Smart};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Two memory nodes of 64 MiB in this process.
+//! let pool = Loopback::builder().nodes(2).host_bytes(64 << 20).build()?;
+//! let v = pool.connect(0)?;
+//! block_on(async {
+//!     let tree = Smart::<Key8>::create_or_open(&v, &Options::new(8)).await?;
+//!     let client = tree.client(&v);
+//!     client.insert(&Key8(7), b"sevenish").await?;
+//!     let mut value = Vec::new();
+//!     assert!(client.get(&Key8(7), &mut value).await?);
+//!     assert_eq!(value, b"sevenish");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod options;
+mod tree;
+
+pub use error::OpenError;
+pub use options::{DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, Flaws, MODEL_CPU, Options};
+pub use tree::{Client, Smart};
+
+pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
+pub use dm_layout::NodeTypes;
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

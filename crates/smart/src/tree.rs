@@ -1,0 +1,167 @@
+//! The tree that a compute node's threads share, and its clients.
+
+use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan, Superblock};
+use dm_art::{Art, ArtClient, ArtOptions};
+use dm_index::IndexError;
+use dm_layout::{KeyBytes, SingleLeaf};
+use dm_leaf::{SingleOptions, Singles};
+use dm_lock::{GlobalLockTable, Local, LockOptions, LockPlace, Locks};
+use dm_sync::{Arc, Fingerprint, fingerprint_of};
+use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
+
+use crate::{OpenError, Options};
+
+/// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
+pub type Client<'h, V, K> = ArtClient<'h, V, K, Singles<K>>;
+
+/// A SMART tree, as the threads of one compute node share it: prefix cache, local locks, allocator.
+#[derive(Debug)]
+pub struct Smart<K: KeyBytes> {
+    art: Art<K, Singles<K>>,
+    locks: Arc<Locks>,
+}
+
+/// The kind of index in a pool's superblock.
+const KIND: u32 = u32::from_le_bytes(*b"smrt");
+/// Memory nodes that a slot can name.
+const MEMORY_NODES_MAX: u16 = 256;
+
+impl<K: KeyBytes> Smart<K> {
+    /// Opens the pool's tree, creating it if the pool is empty. Any number of clients of any number of compute nodes may
+    /// do so at once.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the pool holds something else, a value makes no leaf, or the world lacks a promise.
+    pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
+        let layout = SingleLeaf::new(options.value_bytes)?;
+        let superblock = Superblock::create_or_open(v, &Self::descriptor(options)).await?;
+        Self::over(v, options, layout, &superblock).await
+    }
+
+    /// Opens a tree that exists.
+    ///
+    /// # Errors
+    /// As [`Smart::create_or_open`], and where the pool is empty.
+    pub async fn open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
+        let layout = SingleLeaf::new(options.value_bytes)?;
+        let superblock = Superblock::open(v, &Self::descriptor(options)).await?;
+        Self::over(v, options, layout, &superblock).await
+    }
+
+    /// Over a pool whose superblock was read before: opens it with one READ, for whoever opens one pool many times.
+    ///
+    /// # Errors
+    /// A value size that makes no leaf, a superblock of another kind or geometry, or a world that lacks a promise.
+    pub async fn from_superblock<V: Verbs + Control>(
+        v: &V,
+        options: &Options,
+        superblock: &Superblock,
+    ) -> Result<Self, OpenError> {
+        superblock.matches(&Self::descriptor(options))?;
+        let layout = SingleLeaf::new(options.value_bytes)?;
+        Self::over(v, options, layout, superblock).await
+    }
+
+    /// What must agree between all who open a pool: what a superblock of this tree says.
+    pub fn descriptor(options: &Options) -> Descriptor {
+        let mut bytes = [0; 64];
+        bytes[8..16].copy_from_slice(&(K::LEN as u64).to_le_bytes());
+        bytes[16..24].copy_from_slice(&(options.value_bytes as u64).to_le_bytes());
+        bytes[24..32].copy_from_slice(&options.types.describe());
+        Descriptor {
+            kind: KIND,
+            bytes,
+            // The locks lie in the leaves: the table that every pool has is not used.
+            locks: LockPlan {
+                home: LockHome::ChipIfAny,
+                per_node: 1,
+            },
+        }
+    }
+
+    async fn over<V: Verbs + Control>(
+        v: &V,
+        options: &Options,
+        layout: SingleLeaf<K>,
+        superblock: &Superblock,
+    ) -> Result<Self, OpenError> {
+        let nodes = superblock.memory_nodes();
+        if nodes > MEMORY_NODES_MAX {
+            return Err(OpenError::Index(IndexError::BadInput {
+                why: "a slot names at most 256 memory nodes",
+            }));
+        }
+        let lock_options = LockOptions {
+            local: match options.hierarchical {
+                true => Local::Queue {
+                    handover_max: options.handover_max,
+                },
+                false => Local::Off,
+            },
+            place: LockPlace::Host,
+            lock_and_read: options.lock_and_read,
+            budget: options.attempts,
+            ..LockOptions::default()
+        };
+        let table = GlobalLockTable::in_nodes(nodes, layout.lock_at() as u32);
+        let locks = Arc::new(Locks::new(lock_options, table));
+        for node in 0..nodes {
+            locks.check(&v.caps(NodeId(node)))?;
+        }
+        let single = SingleOptions {
+            attempts: options.attempts,
+            flaws: options.flaws.leaf,
+        };
+        let alloc = Arc::new(Allocator::new(nodes, v.compute_node()).chunk_bytes(options.chunk_bytes));
+        let art = ArtOptions {
+            types: options.types,
+            cache_bytes: options.cache_bytes,
+            attempts: options.attempts,
+            cpu: options.cpu,
+            flaws: options.flaws.inner,
+        };
+        let leaves = Singles::new(layout, locks.clone(), single);
+        let art = Art::open(v, leaves, alloc, superblock.root_word, art).await?;
+        Ok(Self { art, locks })
+    }
+
+    /// A client over `v`'s connections.
+    pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K> {
+        self.art.client(v)
+    }
+
+    /// Reads all inner nodes into the cache, as far as they fit; metered as housekeeping. Answers how many.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        self.art.warm(v).await
+    }
+
+    /// Bytes of the cache of inner nodes, every allocation counted.
+    pub fn cache_bytes(&self) -> u64 {
+        self.art.cache().bytes()
+    }
+
+    /// Bytes of everything else that this compute node keeps for the tree: local locks, allocator, handles.
+    pub fn local_bytes(&self) -> u64 {
+        (self.locks.local_bytes() + self.art.alloc().local_bytes() + size_of::<Self>()) as u64
+    }
+
+    /// Bytes of nodes and leaves in use that this compute node has allocated, over all memory nodes.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.art.alloc().stats().in_use_bytes
+    }
+
+    /// The root node.
+    pub fn root(&self) -> RemotePtr {
+        self.art.root()
+    }
+}
+
+/// All that a compute node's clients share: cache, local locks, free memory.
+impl<K: KeyBytes> Fingerprint for Smart<K> {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(&(self.art.fingerprint(), self.locks.fingerprint()))
+    }
+}

@@ -1,0 +1,283 @@
+//! What each operation costs, to the verb and the byte: all inner nodes cached, nobody else there. The same on loopback
+//! and in the simulator.
+
+mod common;
+
+use common::Tree;
+use dm_index::{Applied, RangeIndex, Scan};
+use dm_loopback::Loopback;
+use dm_sim::{CostModel, Sim};
+use dm_testkit::{IndexUnderTest, Job, World};
+use dm_verbs::{Control, Counters, Verbs};
+use smart::{Key8, Options};
+
+/// What counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Cost {
+    round_trips: u64,
+    reads: u64,
+    bytes_read: u64,
+    writes: u64,
+    bytes_written: u64,
+    lock_cas: u64,
+    cas: u64,
+    faa: u64,
+}
+
+impl Cost {
+    fn of(c: Counters) -> Self {
+        assert_eq!(
+            [c.lock_retries, c.torn_reads, c.handovers, c.cache_misses],
+            [0; 4],
+            "nobody else is there: {c:?}"
+        );
+        Self {
+            round_trips: c.round_trips,
+            reads: c.reads,
+            bytes_read: c.bytes_read,
+            writes: c.writes,
+            bytes_written: c.bytes_written,
+            lock_cas: c.masked_cas,
+            cas: c.cas,
+            faa: c.faa,
+        }
+    }
+}
+
+/// A key that is alone below its slot, far from the others.
+const ALONE: u64 = 1 << 40;
+/// Even keys below twice as many are loaded.
+const LOADED: u64 = 2_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Costs {
+    get: Cost,
+    absent_beside_leaf: Cost,
+    absent_in_node: Cost,
+    update: Cost,
+    update_absent: Cost,
+    insert: Cost,
+    insert_present: Cost,
+    leaf_split: Cost,
+    header_split: Cost,
+    remove: Cost,
+    insert_again: Cost,
+}
+
+struct Measure;
+
+impl Job for Measure {
+    type Out = Costs;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Costs {
+        let tree = Tree::<Key8>::new(Options::new(8))
+            .open(v)
+            .await
+            .expect("an empty pool");
+        let client = tree.client(v);
+        let mut next = (0..LOADED).map(|n| Key8(n * 2)).chain([Key8(ALONE)]);
+        let loaded = client.bulk_load(0.7, |out| {
+            out.extend_from_slice(&[7; 8]);
+            next.next()
+        });
+        assert_eq!(loaded.await, Ok(LOADED + 1));
+        tree.warm(v).await.expect("inner nodes");
+        let mut before = v.meter().counters();
+        let mut lap = || {
+            let now = v.meter().counters();
+            Cost::of(now - core::mem::replace(&mut before, now))
+        };
+        let mut out = Vec::with_capacity(8);
+        let (key, odd, value) = (Key8(LOADED), Key8(LOADED + 1), [3; 8]);
+        assert_eq!(client.get(&key, &mut out).await, Ok(true));
+        let get = lap();
+        assert_eq!(client.get(&Key8(ALONE + 5), &mut out).await, Ok(false));
+        let absent_beside_leaf = lap();
+        assert_eq!(client.get(&odd, &mut out).await, Ok(false));
+        let absent_in_node = lap();
+        assert_eq!(client.update(&key, &value).await, Ok(Applied::Replaced));
+        let update = lap();
+        assert_eq!(client.update(&odd, &value).await, Ok(Applied::Absent));
+        let update_absent = lap();
+        assert_eq!(client.insert(&odd, &value).await, Ok(Applied::Inserted));
+        let insert = lap();
+        assert_eq!(client.insert(&odd, &value).await, Ok(Applied::Present));
+        let insert_present = lap();
+        assert_eq!(
+            client.insert(&Key8(ALONE + 5), &value).await,
+            Ok(Applied::Inserted)
+        );
+        let leaf_split = lap();
+        assert_eq!(client.insert(&Key8(1 << 50), &value).await, Ok(Applied::Inserted));
+        let header_split = lap();
+        assert_eq!(client.remove(&odd).await, Ok(Applied::Removed));
+        let remove = lap();
+        assert_eq!(client.insert(&odd, &value).await, Ok(Applied::Inserted));
+        let insert_again = lap();
+        Costs {
+            get,
+            absent_beside_leaf,
+            absent_in_node,
+            update,
+            update_absent,
+            insert,
+            insert_present,
+            leaf_split,
+            header_split,
+            remove,
+            insert_again,
+        }
+    }
+}
+
+fn loopback(memory_nodes: u16) -> World {
+    Loopback::builder()
+        .nodes(memory_nodes)
+        .build()
+        .expect("memory")
+        .into()
+}
+
+fn simulated(memory_nodes: u16) -> World {
+    let sim = Sim::builder(CostModel::cx6_roce()).memory_nodes(memory_nodes);
+    sim.build().expect("memory").into()
+}
+
+/// READ of a leaf, lock word apart.
+const LEAF: Cost = Cost {
+    round_trips: 1,
+    reads: 1,
+    bytes_read: 40,
+    writes: 0,
+    bytes_written: 0,
+    lock_cas: 0,
+    cas: 0,
+    faa: 0,
+};
+/// READ of a node of 256 slots.
+const NODE: Cost = Cost {
+    bytes_read: 2064,
+    ..LEAF
+};
+/// \[CAS lock, READ leaf\], \[WRITE …, WRITE unlock\].
+const LOCKED: Cost = Cost {
+    round_trips: 2,
+    writes: 2,
+    lock_cas: 1,
+    ..LEAF
+};
+/// \[WRITE leaf, CAS slot\].
+const PUT: Cost = Cost {
+    round_trips: 1,
+    reads: 0,
+    bytes_read: 0,
+    writes: 1,
+    bytes_written: 64,
+    cas: 1,
+    ..LEAF
+};
+
+#[test]
+fn on_one_memory_node_all_budgets_are_met_to_the_byte() {
+    let found = loopback(1).run_one(Measure);
+    assert_eq!(
+        found,
+        simulated(1).run_one(Measure),
+        "the meter counts the same in every world"
+    );
+    let expected = Costs {
+        get: LEAF,
+        absent_beside_leaf: LEAF,
+        absent_in_node: NODE,
+        // Checksum and value, lock word.
+        update: Cost {
+            bytes_written: 16 + 8,
+            ..LOCKED
+        },
+        update_absent: NODE,
+        insert: PUT,
+        insert_present: LEAF,
+        // READ leaf, [WRITE node, WRITE leaf, FAA depth, CAS slot].
+        leaf_split: Cost {
+            round_trips: 2,
+            reads: 1,
+            bytes_read: 40,
+            writes: 2,
+            bytes_written: 128,
+            faa: 1,
+            ..PUT
+        },
+        header_split: Cost {
+            writes: 2,
+            bytes_written: 128,
+            ..PUT
+        },
+        // State, lock word; and the slot, which nobody waits for.
+        remove: Cost {
+            bytes_written: 8 + 8,
+            cas: 1,
+            ..LOCKED
+        },
+        insert_again: PUT,
+    };
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn on_several_memory_nodes_a_round_trip_more_at_most() {
+    for world in [loopback(3), simulated(2)] {
+        let found = world.run_one(Measure);
+        assert_eq!(
+            (found.get, found.update.round_trips, found.remove.round_trips),
+            (LEAF, 2, 2)
+        );
+        assert!(
+            found.insert.round_trips <= 2 && found.header_split.round_trips <= 2,
+            "{found:?}"
+        );
+        assert!(found.leaf_split.round_trips <= 3, "{found:?}");
+    }
+}
+
+struct Scans;
+
+impl Job for Scans {
+    type Out = Vec<(usize, Cost)>;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
+        let tree = Tree::<Key8>::new(Options::new(8))
+            .open(v)
+            .await
+            .expect("an empty pool");
+        let client = tree.client(v);
+        let mut next = (0..5_000).map(Key8);
+        let loaded = client.bulk_load(1.0, |out| {
+            out.extend_from_slice(&[1; 8]);
+            next.next()
+        });
+        assert_eq!(loaded.await, Ok(5_000));
+        let mut scan = Scan::new();
+        let mut found = Vec::new();
+        for entries in [1, 50, 64, 1_000] {
+            let before = v.meter().counters();
+            assert_eq!(client.scan(&Key8(700), entries, &mut scan).await, Ok(()));
+            found.push((entries, Cost::of(v.meter().counters() - before)));
+            assert!(scan.keys().iter().copied().eq((700..).take(entries).map(Key8)));
+        }
+        found
+    }
+}
+
+#[test]
+fn a_scan_takes_a_round_trip_for_each_level_and_each_64_leaves() {
+    for (entries, cost) in loopback(2).run_one(Scans) {
+        // Root, branch 6, branch 7; and the nodes that turn out to be needed behind the first.
+        assert!(
+            cost.round_trips <= 3 + 2 + entries.div_ceil(64) as u64 * 2,
+            "{entries} entries: {cost:?}"
+        );
+        assert!(
+            cost.reads <= 3 + 40 + entries as u64,
+            "{entries} entries: {cost:?}"
+        );
+        assert_eq!((cost.writes, cost.cas, cost.lock_cas, cost.faa), (0, 0, 0, 0));
+    }
+}

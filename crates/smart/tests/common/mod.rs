@@ -1,0 +1,36 @@
+//! SMART as the test kit opens it.
+
+use std::marker::PhantomData;
+
+use dm_testkit::{Failure, IndexUnderTest, TestKey};
+use dm_verbs::{Control, Verbs};
+use smart::{Options, RangeIndex, Smart};
+
+/// A tree with these options.
+pub(crate) struct Tree<K> {
+    pub(crate) options: Options,
+    _types: PhantomData<fn() -> K>,
+}
+
+impl<K> Tree<K> {
+    pub(crate) const fn new(options: Options) -> Self {
+        Self {
+            options,
+            _types: PhantomData,
+        }
+    }
+}
+
+impl<K: TestKey> IndexUnderTest for Tree<K> {
+    type Key = K;
+    type Handle = Smart<K>;
+    fn value_bytes(&self) -> usize {
+        self.options.value_bytes
+    }
+    async fn open<V: Verbs + Control>(&self, v: &V) -> Result<Smart<K>, Failure> {
+        Ok(Smart::create_or_open(v, &self.options).await?)
+    }
+    fn client<'h, V: Verbs + Control>(tree: &'h Smart<K>, v: &'h V) -> impl RangeIndex<Key = K> {
+        tree.client(v)
+    }
+}
