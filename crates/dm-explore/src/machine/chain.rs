@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use dm_verbs::{MaskedCas, Op, Place, Space, VerbError};
 
+use super::stamped::{Copies, refill};
 use crate::fp::Fp;
 use crate::lease::{Lease, Pool};
 
@@ -175,36 +176,6 @@ impl Chain {
         results.nth(usize::from(i)).map(|(number, _)| number)
     }
 
-    /// Becomes a copy of `o`, which nobody will take results from.
-    pub(super) fn copy_from(&mut self, o: &Self) {
-        let Self {
-            client,
-            node,
-            generation,
-            requests,
-            buffers: _,
-            data,
-            left,
-            rung,
-            done,
-            closed,
-            observed,
-            awaited,
-            error,
-            content,
-            operations,
-            seen,
-        } = o;
-        self.buffers.clear();
-        self.requests.clone_from(requests);
-        self.data.clone_from(data);
-        self.seen.clone_from(seen);
-        (self.client, self.node, self.generation) = (*client, *node, *generation);
-        (self.left, self.rung, self.done, self.closed) = (*left, *rung, *done, *closed);
-        (self.observed, self.awaited, self.error) = (*observed, *awaited, *error);
-        (self.content, self.operations) = (*content, *operations);
-    }
-
     /// What it answers, for whoever observes it.
     pub(crate) fn fold_results(&self, into: &mut Fp) {
         if let Some(e) = &self.error {
@@ -247,5 +218,37 @@ pub(crate) fn refused(kind: dm_verbs::VerbErrorKind, at: Place, index: usize) ->
     VerbError {
         index: index as u16,
         ..VerbError::refused(kind, at)
+    }
+}
+
+impl Copies for Chain {
+    /// Becomes a copy of `o`, which nobody will take results from.
+    fn copy_from(&mut self, o: &Self) {
+        let Self {
+            client,
+            node,
+            generation,
+            requests,
+            buffers: _,
+            data,
+            left,
+            rung,
+            done,
+            closed,
+            observed,
+            awaited,
+            error,
+            content,
+            operations,
+            seen,
+        } = o;
+        self.buffers.clear();
+        refill(&mut self.requests, requests);
+        refill(&mut self.data, data);
+        refill(&mut self.seen, seen);
+        (self.client, self.node, self.generation) = (*client, *node, *generation);
+        (self.left, self.rung, self.done, self.closed) = (*left, *rung, *done, *closed);
+        (self.observed, self.awaited, self.error) = (*observed, *awaited, *error);
+        (self.content, self.operations) = (*content, *operations);
     }
 }

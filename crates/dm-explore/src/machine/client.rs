@@ -3,6 +3,7 @@
 use dm_verbs::{ControlError, ControlReply, ControlRequest, VerbError};
 
 use super::chain::Seen;
+use super::stamped::{Copies, refill};
 use crate::fp::Fp;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -126,8 +127,19 @@ impl ClientState {
         };
     }
 
+    /// Can it be polled on account of a waker, a change, or time?
+    pub(crate) fn can_wake(&self) -> bool {
+        self.status == Status::Running && (self.woken || self.paused && (self.ready || self.timed))
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.status, Status::Done | Status::Cancelled | Status::Crashed)
+    }
+}
+
+impl Copies for ClientState {
     /// Becomes a copy of `o`, in the room that it has.
-    pub(super) fn copy_from(&mut self, o: &Self) {
+    fn copy_from(&mut self, o: &Self) {
         // By name, so that none is forgotten.
         let Self {
             status,
@@ -172,14 +184,14 @@ impl ClientState {
             hash,
             dirty,
         } = o;
-        self.live.clone_from(live);
-        self.awaiting.clone_from(awaiting);
-        self.open.clone_from(open);
-        self.reads.clone_from(reads);
-        self.marks.clone_from(marks);
-        self.watch.clone_from(watch);
-        self.times.clone_from(times);
-        self.outputs.clone_from(outputs);
+        refill(&mut self.live, live);
+        refill(&mut self.awaiting, awaiting);
+        refill(&mut self.open, open);
+        refill(&mut self.reads, reads);
+        refill(&mut self.marks, marks);
+        refill(&mut self.watch, watch);
+        refill(&mut self.times, times);
+        refill(&mut self.outputs, outputs);
         self.status = *status;
         self.node = *node;
         self.seen = *seen;
@@ -213,14 +225,5 @@ impl ClientState {
         self.forgotten = *forgotten;
         self.hash = *hash;
         self.dirty = *dirty;
-    }
-
-    /// Can it be polled on account of a waker, a change, or time?
-    pub(crate) fn can_wake(&self) -> bool {
-        self.status == Status::Running && (self.woken || self.paused && (self.ready || self.timed))
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(self.status, Status::Done | Status::Cancelled | Status::Crashed)
     }
 }

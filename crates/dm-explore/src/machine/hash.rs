@@ -1,6 +1,7 @@
 //! The identity of a state: memory, queues, and of each client a hash of what it observed.
 
 use super::Machine;
+use super::chain::Chain;
 use super::client::ClientState;
 use crate::fp::Fp;
 
@@ -85,21 +86,27 @@ impl Machine {
             f.fold2(watch);
         }
         for &i in &client.live {
-            let chain = &self.chains[usize::from(i)];
-            f.fold2(chain.content);
-            f.fold(u64::from(chain.done) | u64::from(chain.closed) << 1 | u64::from(chain.operations) << 8);
-            for r in &chain.requests {
-                f.fold((r.done as u64) ^ ((r.done >> 64) as u64).rotate_left(17));
-                f.fold(u64::from(r.half) | u64::from(r.finished) << 1);
-                if r.half {
-                    f.fold(r.old);
-                }
-                if !chain.closed {
-                    f.fold(r.old);
-                    f.fold2(r.seen);
-                }
-            }
+            // Of all chains, a step changes one.
+            f.fold2(self.chains[usize::from(i)].memo(chain_hash));
         }
         f
     }
+}
+
+/// What a live chain is, as part of its client.
+fn chain_hash(chain: &Chain) -> Fp {
+    let mut f = chain.content;
+    f.fold(u64::from(chain.done) | u64::from(chain.closed) << 1 | u64::from(chain.operations) << 8);
+    for r in &chain.requests {
+        f.fold((r.done as u64) ^ ((r.done >> 64) as u64).rotate_left(17));
+        f.fold(u64::from(r.half) | u64::from(r.finished) << 1);
+        if r.half {
+            f.fold(r.old);
+        }
+        if !chain.closed {
+            f.fold(r.old);
+            f.fold2(r.seen);
+        }
+    }
+    f
 }

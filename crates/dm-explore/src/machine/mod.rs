@@ -8,6 +8,7 @@ mod monitor;
 mod offer;
 mod post;
 pub(crate) mod saved;
+mod stamped;
 pub(crate) mod tape;
 mod unit;
 
@@ -25,6 +26,7 @@ use crate::trace::Log;
 use crate::verdict::Failure;
 use chain::Chain;
 use client::{ClientState, Status};
+use stamped::Stamped;
 
 /// What the runner must do to finish a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,11 +59,11 @@ pub(crate) struct Machine {
     pub(crate) mem: Memory,
     /// Bytes of a unit.
     unit: u32,
-    chains: Vec<Chain>,
+    chains: Vec<Stamped<Chain>>,
     free: Vec<u16>,
     pool: Rc<Pool>,
     /// The clients, and one more for setting up.
-    pub(crate) clients: Vec<ClientState>,
+    pub(crate) clients: Vec<Stamped<ClientState>>,
     pub(crate) nodes: Vec<NodeState>,
     /// Whether compute nodes say themselves what they hold.
     pub(crate) own_fingerprints: bool,
@@ -123,7 +125,12 @@ impl Machine {
             chains: Vec::new(),
             free: Vec::new(),
             pool: Rc::default(),
-            clients: nodes.iter().map(state).chain([ClientState::default()]).collect(),
+            clients: nodes
+                .iter()
+                .map(state)
+                .chain([ClientState::default()])
+                .map(Stamped::from)
+                .collect(),
             nodes: vec![NodeState::default(); nodes.iter().max().map_or(1, |&n| usize::from(n) + 1)],
             own_fingerprints: false,
             blind: false,
@@ -355,7 +362,7 @@ impl Machine {
 
     /// Chains that nobody will ask about any more are recycled.
     fn sweep(&mut self, c: u8) {
-        let client = &mut self.clients[usize::from(c)];
+        let client = &mut *self.clients[usize::from(c)];
         let (chains, free) = (&mut self.chains, &mut self.free);
         client.live.retain(|&i| {
             let chain = &mut chains[usize::from(i)];
@@ -415,7 +422,7 @@ impl Machine {
     pub(crate) fn set_node_fingerprint(&mut self, node: u16, by: u8, fingerprint: u64) {
         let now = Fp::at(u64::from(node), fingerprint);
         let before = core::mem::replace(&mut self.nodes[usize::from(node)].chain, now);
-        let client = &mut self.clients[usize::from(by)];
+        let client = &mut *self.clients[usize::from(by)];
         client.looked = now;
         if before != now {
             client.changed.xor(before);

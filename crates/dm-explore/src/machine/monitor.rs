@@ -132,7 +132,7 @@ impl Machine {
     pub(crate) fn forget(&mut self, c: u8) {
         self.note_sections();
         self.note(Call::Forget);
-        let client = &mut self.clients[usize::from(c)];
+        let client = &mut *self.clients[usize::from(c)];
         client.forgotten += 1;
         client.seen = Fp::seed(u64::from(c) | 1 << 50);
         client.seen.fold(u64::from(client.forgotten));

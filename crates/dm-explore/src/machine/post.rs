@@ -13,7 +13,7 @@ use crate::lease::Lease;
 impl Machine {
     pub(crate) fn open(&mut self, c: u8, node: u16) -> u16 {
         let i = self.free.pop().unwrap_or_else(|| {
-            self.chains.push(super::Chain::default());
+            self.chains.push(super::Chain::default().into());
             (self.chains.len() - 1) as u16
         });
         self.note(Call::Open(dm_verbs::NodeId(node)));
@@ -267,7 +267,7 @@ impl Machine {
     }
 
     fn begin_pause(&mut self, c: u8) {
-        let client = &mut self.clients[usize::from(c)];
+        let client = &mut *self.clients[usize::from(c)];
         if !client.rewound {
             client.watch.clear();
             client.watch.append(&mut client.reads);
@@ -304,7 +304,7 @@ impl Machine {
     pub(crate) fn mark(&mut self, c: u8) -> u64 {
         self.note_sections();
         self.note(Call::Mark);
-        let client = &mut self.clients[usize::from(c)];
+        let client = &mut *self.clients[usize::from(c)];
         let (seen, acts, rng, asked) = (client.seen, client.acts, client.rng, client.asked);
         client.marks.push(Mark {
             seen,
@@ -324,7 +324,7 @@ impl Machine {
         if self.knobs.retries != Retries::Rewound || self.immediate {
             return;
         }
-        let client = &mut self.clients[usize::from(c)];
+        let client = &mut *self.clients[usize::from(c)];
         let Some(&m) = client.marks.get(mark as usize) else {
             return;
         };

@@ -3,6 +3,7 @@
 
 use super::chain::Chain;
 use super::client::ClientState;
+use super::stamped::Stamped;
 use super::{Machine, NodeState};
 use crate::fp::Fp;
 
@@ -10,9 +11,9 @@ use crate::fp::Fp;
 #[derive(Debug, Default)]
 pub(crate) struct Saved {
     memory: usize,
-    chains: Vec<Chain>,
+    chains: Vec<Stamped<Chain>>,
     free: Vec<u16>,
-    clients: Vec<ClientState>,
+    clients: Vec<Stamped<ClientState>>,
     nodes: Vec<NodeState>,
     held: Vec<u32>,
     allocated: Vec<u64>,
@@ -28,14 +29,14 @@ impl Machine {
     /// Keeps the present state in `saved`, whose room is used again.
     pub(crate) fn save(&self, saved: &mut Saved) {
         saved.memory = self.mem.moment();
-        saved.chains.resize_with(self.chains.len(), Chain::default);
+        saved.chains.resize_with(self.chains.len(), Stamped::default);
         for (to, from) in saved.chains.iter_mut().zip(&self.chains) {
             to.copy_from(from);
         }
         saved.free.clone_from(&self.free);
         // Not the one that sets up.
         let clients = usize::from(self.setup_client());
-        saved.clients.resize_with(clients, ClientState::default);
+        saved.clients.resize_with(clients, Stamped::default);
         for (to, from) in saved.clients.iter_mut().zip(&self.clients) {
             to.copy_from(from);
         }

@@ -18,7 +18,7 @@ impl Machine {
         if client.open_operation.is_some() && chain.operations == client.times.len() as u32 {
             self.invoked(c);
         }
-        let chain = &mut self.chains[i];
+        let chain = &mut *self.chains[i];
         let r = &mut chain.requests[usize::from(request)];
         let (from, to) = r.unit(unit, self.unit);
         self.footprint.from = from;
