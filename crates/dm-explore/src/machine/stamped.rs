@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn what_changed_is_copied_and_what_did_not_is_not() {
-        let mut now = Stamped::from((1, 0));
-        let mut kept = Stamped::default();
+        let mut now = Stamped::from((1u32, 0u32));
+        let mut kept = Stamped::from((0, 0));
         kept.copy_from(&now);
         assert_eq!(*kept, (1, 1), "a new value is no copy of another");
         kept.copy_from(&now);
@@ -134,8 +134,8 @@ mod tests {
     fn a_memo_is_of_the_value_as_it_is() {
         let hash = |v: &Stamped<(u32, u32)>| v.memo(|v| Fp::at(u64::from(v.0), 0));
         let of = |x| Fp::at(x, 0);
-        let mut now = Stamped::from((1, 0));
-        let mut kept = Stamped::default();
+        let mut now = Stamped::from((1u32, 0u32));
+        let mut kept = Stamped::from((0, 0));
         assert_eq!(hash(&now), of(1));
         kept.copy_from(&now);
         now.0 = 2;
@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn two_that_change_alike_are_not_taken_for_each_other() {
-        let mut one = Stamped::from((1, 0));
-        let mut other = Stamped::default();
+        let mut one = Stamped::from((1u32, 0u32));
+        let mut other = Stamped::from((0, 0));
         other.copy_from(&one);
         (one.0, other.0) = (5, 7);
         other.copy_from(&one);
