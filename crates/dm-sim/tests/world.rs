@@ -61,6 +61,35 @@ fn one_seed_is_one_run_with_either_queue() {
     assert_ne!(a.0, mixed(6, QueueKind::Wheel).0);
 }
 
+/// 64 clients READ within lines and across them, behind WRITEs and atomics of their own, alone or as chains.
+fn lone_or_chained(chained: bool) -> (u64, u64) {
+    let sim = bed().build().unwrap();
+    for c in 0..64u16 {
+        sim.spawn(c % 4, c / 8, move |v| async move {
+            for _ in 0..200 {
+                let r = v.rng(0);
+                let at = RemotePtr::new(NodeId((r >> 60 & 1) as u16), 4096 + (r & 0x3FF)).unwrap();
+                let before = v.write(at, &[r as u8; 200][..1 + (r >> 20) as usize % 200]);
+                let len = 1 + (r >> 32) as u32 % 80;
+                let read = if chained {
+                    v.chain(at.node()).read(at, len).await
+                } else {
+                    v.read(at, len).await
+                };
+                assert_eq!(read.unwrap().len(), len as usize);
+                before.await.unwrap();
+            }
+        });
+    }
+    assert_eq!(sim.run(), RunEnd::Finished);
+    (sim.digest(), sim.verbs())
+}
+
+#[test]
+fn a_lone_read_takes_as_long_as_a_chain_of_one() {
+    assert_eq!(lone_or_chained(false), lone_or_chained(true));
+}
+
 #[test]
 fn idle_latencies_are_those_of_the_model() {
     let sim = Sim::builder(CostModel::cx5_ib()).seed(3).build().unwrap();

@@ -367,3 +367,26 @@ impl Wheel {
         self.due.insert(i, event);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_popped_does_not_pile_up_before_what_waits() {
+        let mut wheel = Wheel::new(QueueKind::Wheel);
+        // Both in the first word of slots: the second is known, and waits, while others come before it.
+        let (first, last) = (1 << SHIFT, 60 << SHIFT);
+        wheel.push(first, 1);
+        wheel.push(last, 2);
+        assert_eq!(wheel.pop(u64::MAX, |_| {}).map(|e| e.what), Some(1));
+        for i in 0..10_000 {
+            let at = first + i;
+            wheel.push(at, 3);
+            assert_eq!(wheel.pop(u64::MAX, |_| {}), Some(Event { at, what: 3 }));
+        }
+        assert!(wheel.due.capacity() < 4 * USED, "{}", wheel.due.capacity());
+        assert_eq!(wheel.pop(u64::MAX, |_| {}), Some(Event { at: last, what: 2 }));
+        assert!(wheel.is_empty());
+    }
+}

@@ -1,0 +1,75 @@
+//! Events as words.
+
+/// What an event is about. Packed into 52 bits: 4 of kind, 16 of request number, 32 of index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// A READ alone in its chain, of one line, has arrived at its memory node, and may act there and then.
+    ArriveRead { chain: u32 },
+    /// A request has wholly arrived at its memory node.
+    Arrive { chain: u32, request: u16 },
+    /// A request acts on memory: all of it, or its first part.
+    Execute { chain: u32, request: u16 },
+    /// The second part of a transfer.
+    ExecuteRest { chain: u32, request: u16 },
+    /// A chain's completion is found by a poll.
+    Done { chain: u32 },
+    /// A task asked to be polled now.
+    Wake { task: u32 },
+    /// A timer of a foreign waker.
+    Timer { timer: u32 },
+    /// A memory node is cut off.
+    Cut { node: u32 },
+    /// A memory node is reachable again.
+    Restore { node: u32 },
+}
+
+/// The kinds of the most frequent events.
+pub(super) const ARRIVE_READ: u64 = 0;
+pub(super) const DONE: u64 = 1;
+pub(super) const ARRIVE: u64 = 2;
+/// Where the kind lies in a packed event.
+pub(super) const KIND: u32 = 48;
+
+impl What {
+    #[inline]
+    pub(super) fn pack(self) -> u64 {
+        let of =
+            |kind: u64, request: u16, index: u32| kind << KIND | u64::from(request) << 32 | u64::from(index);
+        match self {
+            What::ArriveRead { chain } => of(ARRIVE_READ, 0, chain),
+            What::Done { chain } => of(DONE, 0, chain),
+            What::Arrive { chain, request } => of(ARRIVE, request, chain),
+            What::Execute { chain, request } => of(3, request, chain),
+            What::ExecuteRest { chain, request } => of(4, request, chain),
+            What::Wake { task } => of(5, 0, task),
+            What::Timer { timer } => of(6, 0, timer),
+            What::Cut { node } => of(7, 0, node),
+            What::Restore { node } => of(8, 0, node),
+        }
+    }
+
+    #[inline]
+    pub(super) fn unpack(bits: u64) -> Self {
+        let (request, index) = ((bits >> 32) as u16, bits as u32);
+        match bits >> KIND {
+            ARRIVE_READ => What::ArriveRead { chain: index },
+            DONE => What::Done { chain: index },
+            ARRIVE => What::Arrive {
+                chain: index,
+                request,
+            },
+            3 => What::Execute {
+                chain: index,
+                request,
+            },
+            4 => What::ExecuteRest {
+                chain: index,
+                request,
+            },
+            5 => What::Wake { task: index },
+            6 => What::Timer { timer: index },
+            7 => What::Cut { node: index },
+            _ => What::Restore { node: index },
+        }
+    }
+}
