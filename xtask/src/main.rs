@@ -77,6 +77,14 @@ enum Command {
         #[arg(long)]
         nightly: bool,
     },
+    /// The unit tests of floors 0 and 1 and of the lock and cache crates under Miri: undefined behaviour, leaks, data races.
+    ///
+    /// Takes about 15 minutes. Needs a nightly toolchain with the components miri and rust-src. What Miri can't run or is
+    /// too slow for says so where it is ignored.
+    Miri {
+        /// Only tests whose name contains this.
+        filter: Option<String>,
+    },
     /// The stress runs at full size: 20 million operations on loopback growing a tree, as many growing and shrinking one,
     /// and 200 seeds of 100,000 operations on simulated testbeds.
     ///
@@ -130,6 +138,7 @@ fn run(command: Command) -> Result<()> {
         Command::Layout { check } => layout::run(&root, check),
         Command::Loom { filter } => steps::loom(&root, filter.as_deref()),
         Command::Models { check, nightly } => steps::models(&root, check, nightly),
+        Command::Miri { filter } => steps::miri(&root, filter.as_deref()),
         Command::Stress { filter } => steps::stress(&root, filter.as_deref()),
         Command::Memory { keys } => steps::memory(&root, keys),
         Command::Rxe { binary, filter } => rxe::run(&root, binary.as_deref(), filter.as_deref()),
