@@ -144,6 +144,8 @@ pub(crate) fn miri(root: &Path, filter: Option<&str>) -> Result<()> {
         "rustup run nightly cargo miri test {packages...} --lib --no-fail-fast -- {filter...}"
     )
     .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+    // A hundred times slower than the machine: a few cases take the paths, the plain run takes the inputs.
+    .env("PROPTEST_CASES", "8")
     .run()?)
 }
 

@@ -356,8 +356,10 @@ mod tests {
     /// Any accepted geometry tiles its node: nothing overlaps, nothing sticks out.
     #[test]
     fn all_geometries_tile() {
+        // Miri takes an hour for all of them, and what it looks for does not depend on the length.
+        let step = if cfg!(miri) { 67 } else { 1 };
         for key_len in [8, 32] {
-            for value_len in 0..200 {
+            for value_len in (0..200).step_by(step) {
                 for node_bytes in [192, 256, 1024, 1088] {
                     let Ok(geometry) = SlotGeometry::with_node_bytes(node_bytes, key_len, value_len) else {
                         continue;
