@@ -62,14 +62,16 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
     });
 }
 
-/// All models, optimised, by the program that draws their pages.
+/// All models, by the program that draws their pages.
 pub(crate) fn models(root: &Path, check: bool, nightly: bool) -> Result<()> {
     let shell = shell_in(root)?;
     let flags = [(check, "--check"), (nightly, "--nightly")];
     let flags = flags.into_iter().filter_map(|(on, flag)| on.then_some(flag));
+    // A check is made from what the tests are made from: debug assertions cost seconds, another build minutes.
+    let profile = if nightly { "release" } else { "test" };
     Ok(cmd!(
         shell,
-        "cargo run --release -p dm-models --example models -- docs {flags...}"
+        "cargo run --profile {profile} -p dm-models --example models -- docs {flags...}"
     )
     .run()?)
 }
