@@ -250,7 +250,9 @@ mod tests {
     #[test]
     fn mixed_halves_of_eight_bytes_are_found() {
         let mut passed = 0;
-        for sequence in 0..100_000 {
+        // Miri is no judge of a hash.
+        let mixtures = if cfg!(miri) { 100 } else { 100_000 };
+        for sequence in 0..mixtures {
             let (mut value, mut other) = ([0; 8], [0; 8]);
             stamp(b"k", 1, sequence, &mut value);
             stamp(b"k", 2, sequence + 1, &mut other);
@@ -259,7 +261,7 @@ mod tests {
         }
         assert!(
             passed <= 1,
-            "{passed} of 100 000 mixtures passed; 2^-24 each allows about 0.006"
+            "{passed} of {mixtures} mixtures passed; 2^-24 each allows about 0.006 of 100 000"
         );
     }
 
