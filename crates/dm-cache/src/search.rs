@@ -31,7 +31,10 @@ mod tests {
     fn finds_what_a_walk_finds() {
         // Miri takes an hour for all of them; every branch is taken within the first few.
         let longest = if cfg!(miri) { 20 } else { 1000 };
-        for len in (0..160u32).chain([255, 256, 257, 1000]).filter(|len| *len <= longest) {
+        for len in (0..160u32)
+            .chain([255, 256, 257, 1000])
+            .filter(|len| *len <= longest)
+        {
             let keys: Vec<u32> = (0..len).map(|i| 2 * i + 1).collect();
             for key in 0..2 * len + 3 {
                 let expected = keys.iter().rposition(|other| *other <= key);
