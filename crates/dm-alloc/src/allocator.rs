@@ -5,10 +5,12 @@ use core::task::Poll;
 
 use dm_sync::atomic::{AtomicU32, Ordering};
 use dm_sync::{CachePadded, Fingerprint, Mutex, fingerprint_of};
-use dm_verbs::{Control, ControlError, LINE, LocalStep, NodeId, RemotePtr, Verbs};
+use dm_verbs::{ClientId, Control, ControlError, LINE, LocalStep, NodeId, RemotePtr, Verbs};
 
 use crate::AllocError;
+use crate::block::{Block, Class};
 use crate::pool::{Found, NodePool};
+use crate::reclaim::Reclaim;
 use crate::superblock::PAGE;
 
 /// Bytes of a chunk unless asked otherwise (Sherman §4.2.4).
@@ -19,8 +21,11 @@ pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
 pub struct AllocStats {
     /// Chunks got from memory nodes.
     pub fetched_bytes: u64,
-    /// Blocks in use.
-    pub in_use_bytes: u64,
+    /// Blocks handed out, less those that came back or were retired. A compute node that retires what others have
+    /// allocated comes out below zero; the sum over all is what is in use.
+    pub in_use_bytes: i64,
+    /// Retired blocks that somebody may still be reading.
+    pub limbo_bytes: u64,
     /// Blocks that came back and wait in free lists.
     pub free_bytes: u64,
     /// Remainders of chunks given up: no block will come from them.
@@ -34,9 +39,10 @@ pub struct AllocStats {
 /// 64 bytes). A block is zero the first time it is handed out; one that came back holds whatever was in it.
 #[derive(Debug)]
 pub struct Allocator {
-    pools: Box<[CachePadded<Mutex<NodePool>>]>,
+    pub(crate) pools: Box<[CachePadded<Mutex<NodePool>>]>,
     next: AtomicU32,
     chunk_bytes: u64,
+    pub(crate) reclaim: Option<Reclaim>,
 }
 
 impl Allocator {
@@ -49,6 +55,7 @@ impl Allocator {
                 .collect(),
             next: AtomicU32::new(u32::from(compute_node)),
             chunk_bytes: DEFAULT_CHUNK_BYTES,
+            reclaim: None,
         }
     }
 
@@ -79,7 +86,32 @@ impl Allocator {
         size: u32,
         near: Option<RemotePtr>,
     ) -> Result<RemotePtr, AllocError> {
-        let bytes = block_bytes(size);
+        let block = self.take_sized(v, plain(size), size, near).await?;
+        Ok(block.at)
+    }
+
+    /// As [`Allocator::alloc`], a block of a class, and how the node there must be told from its last one.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn take<V: Verbs + Control>(
+        &self,
+        v: &V,
+        class: Class,
+        near: Option<RemotePtr>,
+    ) -> Result<Block, AllocError> {
+        self.take_sized(v, class, class.bytes, near).await
+    }
+
+    /// `size` is what was asked for, as errors name it.
+    async fn take_sized<V: Verbs + Control>(
+        &self,
+        v: &V,
+        class: Class,
+        size: u32,
+        near: Option<RemotePtr>,
+    ) -> Result<Block, AllocError> {
+        let bytes = class.block_bytes();
         if size == 0 || bytes > self.chunk_bytes {
             return Err(AllocError::BadSize {
                 wanted: size,
@@ -93,7 +125,7 @@ impl Allocator {
         let near = near.map(|p| p.node()).filter(|n| n.0 < nodes);
         let mut failed = None;
         if let Some(node) = near
-            && let Some(block) = self.block_of(v, node, bytes, &mut failed).await?
+            && let Some(block) = self.block_of(v, node, class, &mut failed).await?
         {
             return Ok(block);
         }
@@ -102,7 +134,7 @@ impl Allocator {
         for i in 0..u32::from(nodes) {
             let node = NodeId((first.wrapping_add(i) % u32::from(nodes)) as u16);
             if near != Some(node)
-                && let Some(block) = self.block_of(v, node, bytes, &mut failed).await?
+                && let Some(block) = self.block_of(v, node, class, &mut failed).await?
             {
                 return Ok(block);
             }
@@ -119,24 +151,37 @@ impl Allocator {
     /// Takes back a block of `size` bytes (as asked for) that no other client has ever been able to reach: it may be
     /// handed out again at once.
     pub fn free_unpublished(&self, block: RemotePtr, size: u32) {
-        let bytes = block_bytes(size);
+        let block = Block::fresh(block);
+        self.give_back(block.after(block.version), plain(size));
+    }
+
+    /// As [`Allocator::free_unpublished`], a block of a class. `block` is as it is to be handed out next.
+    pub fn give_back(&self, block: Block, class: Class) {
+        self.pool_of(block.at).with(|pool| pool.put(block, class));
+    }
+
+    /// Takes back a block that nobody but `client` has ever been able to reach, and to which a WRITE of this client may
+    /// be under way: only this client gets it again, unless [`Allocator::attend`] has seen the WRITE landed.
+    pub fn give_back_unawaited(&self, client: ClientId, block: Block, class: Class) {
+        self.pool_of(block.at)
+            .with(|pool| pool.put_orphan(client, block, class));
+    }
+
+    pub(crate) fn pool_of(&self, block: RemotePtr) -> &Mutex<NodePool> {
         assert!(
             block.offset().is_multiple_of(LINE as u64) && block.node().0 < self.memory_nodes(),
             "{block} is no block of this allocator"
         );
-        self.pools[usize::from(block.node().0)].with(|pool| pool.put(block, bytes));
+        &self.pools[usize::from(block.node().0)]
     }
 
     /// What it holds.
     pub fn stats(&self) -> AllocStats {
         let mut stats = AllocStats::default();
         for pool in &self.pools {
-            let [fetched, in_use, free, wasted] = pool.with(|p| p.bytes());
-            stats.fetched_bytes += fetched;
-            stats.in_use_bytes += in_use;
-            stats.free_bytes += free;
-            stats.wasted_bytes += wasted;
+            pool.with(|p| p.add_to(&mut stats));
         }
+        stats.limbo_bytes = self.reclaim.as_ref().map_or(0, Reclaim::limbo_bytes);
         stats
     }
 
@@ -145,6 +190,7 @@ impl Allocator {
         let pools = self.pools.len() * size_of::<CachePadded<Mutex<NodePool>>>();
         size_of::<Self>()
             + pools
+            + self.reclaim.as_ref().map_or(0, Reclaim::heap_bytes)
             + self
                 .pools
                 .iter()
@@ -157,14 +203,14 @@ impl Allocator {
         &self,
         v: &V,
         node: NodeId,
-        bytes: u64,
+        class: Class,
         failed: &mut Option<ControlError>,
-    ) -> Result<Option<RemotePtr>, AllocError> {
+    ) -> Result<Option<Block>, AllocError> {
         let pool = &self.pools[usize::from(node.0)];
         // Every round either ends, or waits for a chunk, or learns that the node has less left than it said before.
         loop {
             v.local(LocalStep::Section).await;
-            let wanted = match pool.with(|p| p.take(bytes, self.chunk_bytes)) {
+            let wanted = match pool.with(|p| p.take(v.client(), class, self.chunk_bytes)) {
                 Found::Block(block) => return Ok(Some(block)),
                 Found::Full => return Ok(None),
                 Found::Fetching => {
@@ -178,6 +224,10 @@ impl Allocator {
                 Found::Fetch(wanted) => wanted,
             };
             let fetch = Fetch { pool };
+            // What another compute node has too much of comes before memory that nobody had yet.
+            if self.receive(v, node).await? {
+                continue;
+            }
             let answer = v.chunk(node, wanted).await;
             match answer {
                 Ok(start) => pool.with(|p| p.add(start, wanted)),
@@ -200,6 +250,7 @@ impl Fingerprint for Allocator {
         fingerprint_of(&(
             self.next.load(Ordering::Relaxed) % self.pools.len().max(1) as u32,
             pools,
+            self.reclaim.as_ref().map(Fingerprint::fingerprint),
         ))
     }
 }
@@ -223,6 +274,9 @@ impl Drop for Fetch<'_> {
     }
 }
 
-fn block_bytes(size: u32) -> u64 {
-    u64::from(size).next_multiple_of(LINE as u64)
+/// The class of blocks that are asked for by size alone.
+fn plain(size: u32) -> Class {
+    // Sizes in one multiple of a line are one class.
+    let bytes = size.checked_next_multiple_of(LINE as u32).unwrap_or(size);
+    Class { bytes, kind: 0 }
 }

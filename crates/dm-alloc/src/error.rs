@@ -90,6 +90,11 @@ pub enum AllocError {
         /// Largest block.
         most: u64,
     },
+    /// Every slot is taken by a compute node that announces itself.
+    NoSlot {
+        /// How many there are.
+        slots: u16,
+    },
     /// Every memory node is full.
     Exhausted {
         /// Bytes asked for.
@@ -173,6 +178,7 @@ impl fmt::Display for AllocError {
                     "a block of {wanted} bytes: blocks have 1 to {most} bytes (one chunk)"
                 )
             }
+            Self::NoSlot { slots } => write!(f, "all {slots} slots for members are taken"),
             Self::Exhausted { wanted, nodes_tried } => {
                 write!(
                     f,

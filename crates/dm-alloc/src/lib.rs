@@ -15,7 +15,9 @@
 //!   CREATING by its creator. Behind READY nothing of the page changes but the root word.
 //! * **I2** No two blocks in use overlap, of whichever compute nodes: chunks are disjoint, and a chunk belongs to
 //!   one allocator.
-//! * **I3** Memory is type-stable: the address of a block is the address of blocks of that size for ever.
+//! * **I3** Memory is type-stable: the address of a block is the address of blocks of its [`Class`] for ever.
+//! * **I4** A retired block is handed out only after every operation that began before it was unlinked has ended, on
+//!   whichever compute node (`docs/protocol/reclaim.md`).
 //!
 //! # Example
 //! ```
@@ -25,7 +27,7 @@
 //! /// Opens the pool, creating it if need be, and makes a root if it has none.
 //! async fn start<V: Verbs + Control>(v: &V, shared: &Allocator) -> Result<RemotePtr, AllocError> {
 //!     let kind = u32::from_le_bytes(*b"demo");
-//!     let sb = Superblock::create_or_open(v, &Descriptor { kind, bytes: [0; 64], locks: LockPlan::default() }).await?;
+//!     let sb = Superblock::create_or_open(v, &Descriptor { kind, bytes: [0; 64], locks: LockPlan::default(), members: 0 }).await?;
 //!     let root = shared.alloc(v, 1024, Some(sb.root_word)).await?;
 //!     match v.cas(sb.root_word, 0, root.raw()).await? {
 //!         0 => Ok(root),
@@ -39,19 +41,28 @@
 //!
 //! # Limits
 //! Chunks never go back to their memory node. A creator that dies between CREATING and READY leaves the pool stuck:
-//! the others end in [`AllocError::CreationStuck`], which names it. Freeing blocks that readers may still hold
-//! (reclamation) is not here yet.
+//! the others end in [`AllocError::CreationStuck`], which names it. A compute node that dies takes what it had free or
+//! retired along.
 #![forbid(unsafe_code)]
 
 mod allocator;
+mod block;
+mod depot;
 mod error;
+mod limbo;
+mod members;
 mod page;
 mod pool;
+mod reclaim;
 mod superblock;
 
 pub use allocator::{AllocStats, Allocator, DEFAULT_CHUNK_BYTES};
+pub use block::{Block, Class};
 pub use error::AllocError;
+pub use limbo::Limbo;
+pub use members::MemberArea;
 pub use page::{FORMAT_VERSION, MEMORY_NODES_MAX};
+pub use reclaim::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, ReclaimFlaws, ReclaimOptions};
 pub use superblock::{CREATE_BUDGET, DEFAULT_LOCKS_PER_NODE, Descriptor, LockHome, LockPlan, Superblock};
 
 #[doc = include_str!("../README.md")]

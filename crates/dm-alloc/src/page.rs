@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!    0  state     word: empty · creating, by whom · ready             a line of its own, changed by CAS only
-//!   64  head      magic 8 · version 4 · kind 4 · locks per node 4 · memory nodes 2 · zero 2 · checksum 8 · zero 32
+//!   64  head      magic 8 · version 4 · kind 4 · locks per node 4 · memory nodes 2 · zero 2 · checksum 8 · members 8 · zero 24
 //!  128  descriptor 64 opaque bytes of the index
 //!  192  root      word: the index's root pointer                      a line of its own, changed by CAS only
 //!  256  tables    a word per memory node: space 1 (host, chip) above a 48-bit offset
 //! ```
+//! Members: their number 16 bits, above the 48-bit offset of their area on memory node 0; 0 for none.
 //! All numbers are little-endian. The checksum covers head (itself as zero), descriptor and tables.
 
 use core::hash::Hasher;
@@ -14,7 +15,7 @@ use core::hash::Hasher;
 use dm_sync::FingerprintHasher;
 use dm_verbs::{ChipPtr, NodeId, Place, RESERVED_BYTES, RemotePtr, Space};
 
-use crate::{AllocError, Superblock};
+use crate::{AllocError, MemberArea, Superblock};
 
 pub(crate) const STATE_AT: u64 = 0;
 pub(crate) const HEAD_AT: u64 = 64;
@@ -22,11 +23,12 @@ pub(crate) const ROOT_AT: u64 = 192;
 const DESCRIPTOR_AT: usize = 128;
 const TABLES_AT: usize = 256;
 const CHECKSUM_AT: usize = HEAD_AT as usize + 24;
+const MEMBERS_AT: usize = HEAD_AT as usize + 32;
 
 /// Most memory nodes that a superblock describes.
 pub const MEMORY_NODES_MAX: u16 = ((RESERVED_BYTES as usize - TABLES_AT) / 8) as u16;
 /// Version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 pub(crate) const PAGE_BYTES: usize = RESERVED_BYTES as usize;
 const MAGIC: u64 = u64::from_le_bytes(*b"dmkit/sb");
@@ -115,6 +117,8 @@ pub(crate) fn encode(sb: &Superblock) -> Vec<u8> {
     put(&mut page, head + 12, &sb.kind.to_le_bytes());
     put(&mut page, head + 16, &sb.locks_per_node.to_le_bytes());
     put(&mut page, head + 20, &sb.memory_nodes().to_le_bytes());
+    let members = sb.members.map_or(0, |m| u64::from(m.slots) << 48 | m.at.offset());
+    put(&mut page, MEMBERS_AT, &members.to_le_bytes());
     put(&mut page, DESCRIPTOR_AT, &sb.descriptor);
     for (i, &table) in sb.lock_tables.iter().enumerate() {
         put(&mut page, TABLES_AT + 8 * i, &table_word(table).to_le_bytes());
@@ -162,11 +166,17 @@ pub(crate) fn decode(page: &[u8]) -> Result<Superblock, AllocError> {
             None => return corrupt(word_at, "impossible lock table place"),
         }
     }
+    let members = u64::from_le_bytes(get(page, MEMBERS_AT));
+    let members = (members != 0).then(|| MemberArea {
+        at: at(members & ((1 << 48) - 1)),
+        slots: (members >> 48) as u16,
+    });
     Ok(Superblock {
         root_word: at(ROOT_AT),
         lock_tables: lock_tables.into(),
         locks_per_node: u32::from_le_bytes(get(page, head + 16)),
         kind: u32::from_le_bytes(get(page, head + 12)),
+        members,
         descriptor: get(page, DESCRIPTOR_AT),
         created: false,
     })
@@ -187,6 +197,10 @@ mod tests {
             .into(),
             locks_per_node: 32_768,
             kind: u32::from_le_bytes(*b"test"),
+            members: Some(MemberArea {
+                at: at(0x3000),
+                slots: 5,
+            }),
             descriptor: core::array::from_fn(|i| i as u8),
             created: false,
         }
@@ -195,8 +209,9 @@ mod tests {
     #[test]
     fn the_page_is_as_pictured() {
         let page = encode(&sample());
-        assert_eq!(&page[64..84], b"dmkit/sb\x01\0\0\0test\0\x80\0\0");
+        assert_eq!(&page[64..84], b"dmkit/sb\x02\0\0\0test\0\x80\0\0");
         assert_eq!(page[84..88], [2, 0, 0, 0]);
+        assert_eq!(page[96..104], [0, 0x30, 0, 0, 0, 0, 5, 0]);
         assert_eq!(page[128..132], [0, 1, 2, 3]);
         assert_eq!(page[192..256], [0; 64], "the root word has a line of its own");
         assert_eq!(page[256..264], [0, 0, 0, 0, 0, 0, 0, 2]);

@@ -2,8 +2,10 @@
 
 use core::task::Waker;
 
-use dm_verbs::RemotePtr;
+use dm_verbs::{ClientId, RemotePtr};
 
+use crate::block::{Block, Class};
+use crate::depot::{BATCH, KEEP, MAGAZINE};
 use crate::superblock::PAGE;
 
 /// Unused ranges that are kept at most; the smallest is given up beyond that.
@@ -16,16 +18,25 @@ struct Range {
     bytes: u64,
 }
 
-/// Freed blocks of one size.
+/// Freed blocks of one class.
 #[derive(Debug)]
-struct Class {
-    bytes: u64,
-    free: Vec<RemotePtr>,
+struct FreeList {
+    class: Class,
+    free: Vec<Block>,
+}
+
+/// A block that was given up while a WRITE to it was under way: it lands before whatever this client writes there next,
+/// and some time before whatever this client has read from that memory node later.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Orphan {
+    client: ClientId,
+    class: Class,
+    block: Block,
 }
 
 /// What [`NodePool::take`] found.
 pub(crate) enum Found {
-    Block(RemotePtr),
+    Block(Block),
     /// A chunk of that many bytes must be fetched, and the caller is the one to do it.
     Fetch(u64),
     /// Somebody else of this compute node is fetching one.
@@ -36,7 +47,8 @@ pub(crate) enum Found {
 #[derive(Debug, Default)]
 pub(crate) struct NodePool {
     ranges: Vec<Range>,
-    classes: Vec<Class>,
+    classes: Vec<FreeList>,
+    orphans: Vec<Orphan>,
     /// Somebody is fetching a chunk; the others wait here for it.
     fetching: bool,
     waiting: Vec<Waker>,
@@ -44,8 +56,8 @@ pub(crate) struct NodePool {
     left: Option<u64>,
     /// Bytes of all chunks so far.
     fetched: u64,
-    /// Bytes of blocks in use.
-    in_use: u64,
+    /// Bytes of blocks handed out, less those that came back: they may have come from another compute node.
+    in_use: i64,
     /// Bytes of ranges given up.
     wasted: u64,
 }
@@ -56,20 +68,25 @@ impl NodePool {
         let lists: usize = self
             .classes
             .iter()
-            .map(|c| c.free.capacity() * size_of::<RemotePtr>())
+            .map(|c| c.free.capacity() * size_of::<Block>())
             .sum();
         self.ranges.capacity() * size_of::<Range>()
-            + self.classes.capacity() * size_of::<Class>()
+            + self.classes.capacity() * size_of::<FreeList>()
+            + self.orphans.capacity() * size_of::<Orphan>()
             + self.waiting.capacity() * size_of::<Waker>()
             + lists
     }
 
-    /// A block of `bytes` (a multiple of 64), or what to do for one.
-    pub(crate) fn take(&mut self, bytes: u64, chunk: u64) -> Found {
-        let class = self.classes.iter_mut().find(|c| c.bytes == bytes);
-        let block = class.and_then(|c| c.free.pop()).or_else(|| self.bump(bytes));
+    /// A block of `class` for `client`, or what to do for one.
+    pub(crate) fn take(&mut self, client: ClientId, class: Class, chunk: u64) -> Found {
+        let bytes = class.block_bytes();
+        let list = self.classes.iter_mut().find(|c| c.class == class);
+        let block = list
+            .and_then(|c| c.free.pop())
+            .or_else(|| self.adopt(client, class))
+            .or_else(|| self.bump(bytes).map(Block::fresh));
         if let Some(block) = block {
-            self.in_use += bytes;
+            self.in_use += bytes as i64;
             return Found::Block(block);
         }
         if self.fetching {
@@ -82,6 +99,56 @@ impl NodePool {
         }
         self.fetching = true;
         Found::Fetch(fetch)
+    }
+
+    /// This client's own orphan: its next WRITE goes behind the last.
+    fn adopt(&mut self, client: ClientId, class: Class) -> Option<Block> {
+        let mine = |o: &Orphan| o.client == client && o.class == class;
+        let i = self.orphans.iter().position(mine)?;
+        Some(self.orphans.swap_remove(i).block)
+    }
+
+    /// A block of `class` comes back that `client` may still be writing to.
+    pub(crate) fn put_orphan(&mut self, client: ClientId, block: Block, class: Class) {
+        self.in_use -= class.block_bytes() as i64;
+        self.orphans.push(Orphan { client, class, block });
+    }
+
+    /// The same, of a block that was free.
+    pub(crate) fn put_orphan_again(&mut self, client: ClientId, block: Block, class: Class) {
+        self.orphans.push(Orphan { client, class, block });
+    }
+
+    /// Some of the blocks of a class that there are more than enough of, and a magazine to put them into.
+    pub(crate) fn surplus(&mut self) -> Option<(Block, Vec<(Block, Class)>)> {
+        let plenty = |list: &FreeList| list.class != MAGAZINE && list.free.len() >= KEEP + BATCH;
+        let i = self.classes.iter().position(plenty)?;
+        let magazine = match self.list(MAGAZINE).pop() {
+            Some(magazine) => magazine,
+            None => Block::fresh(self.bump(MAGAZINE.block_bytes())?),
+        };
+        let FreeList { class, free } = &mut self.classes[i];
+        let blocks = free.drain(..BATCH).map(|block| (block, *class)).collect();
+        Some((magazine, blocks))
+    }
+
+    /// Takes out the orphans of `client`.
+    pub(crate) fn take_orphans(&mut self, client: ClientId) -> Vec<Orphan> {
+        let (mine, others) = self.orphans.drain(..).partition(|o| o.client == client);
+        self.orphans = others;
+        mine
+    }
+
+    /// Puts them back.
+    pub(crate) fn put_back(&mut self, orphans: Vec<Orphan>) {
+        self.orphans.extend(orphans);
+    }
+
+    /// What was written to them has landed.
+    pub(crate) fn landed(&mut self, orphans: Vec<Orphan>) {
+        for Orphan { class, block, .. } in orphans {
+            self.list(class).push(block);
+        }
     }
 
     fn bump(&mut self, bytes: u64) -> Option<RemotePtr> {
@@ -98,16 +165,32 @@ impl NodePool {
         Some(block)
     }
 
-    /// A block comes back; only blocks of its own size are taken from it again.
-    pub(crate) fn put(&mut self, block: RemotePtr, bytes: u64) {
-        self.in_use -= bytes;
-        match self.classes.iter_mut().find(|c| c.bytes == bytes) {
-            Some(class) => class.free.push(block),
-            None => self.classes.push(Class {
-                bytes,
-                free: vec![block],
-            }),
-        }
+    /// A block comes back that nobody can reach; it goes to requests of its own class only.
+    pub(crate) fn put(&mut self, block: Block, class: Class) {
+        self.in_use -= class.block_bytes() as i64;
+        self.list(class).push(block);
+    }
+
+    /// A block that was retired before is free.
+    pub(crate) fn put_reclaimed(&mut self, block: Block, class: Class) {
+        self.list(class).push(block);
+    }
+
+    /// A block is retired: no longer in use, and not free yet.
+    pub(crate) fn retire(&mut self, class: Class) {
+        self.in_use -= class.block_bytes() as i64;
+    }
+
+    fn list(&mut self, class: Class) -> &mut Vec<Block> {
+        let i = self.classes.iter().position(|c| c.class == class);
+        let i = i.unwrap_or_else(|| {
+            self.classes.push(FreeList {
+                class,
+                free: Vec::new(),
+            });
+            self.classes.len() - 1
+        });
+        &mut self.classes[i].free
     }
 
     /// The chunk is there.
@@ -145,15 +228,28 @@ impl NodePool {
         self.fetching
     }
 
-    pub(crate) fn bytes(&self) -> [u64; 4] {
-        let free = self.classes.iter().map(|c| c.bytes * c.free.len() as u64).sum();
-        [self.fetched, self.in_use, free, self.wasted]
+    /// Adds what it has to do with.
+    pub(crate) fn add_to(&self, stats: &mut crate::AllocStats) {
+        let lists = self.classes.iter();
+        let free: u64 = lists.map(|c| c.class.block_bytes() * c.free.len() as u64).sum();
+        let orphans: u64 = self.orphans.iter().map(|o| o.class.block_bytes()).sum();
+        stats.fetched_bytes += self.fetched;
+        stats.in_use_bytes += self.in_use;
+        stats.free_bytes += free + orphans;
+        stats.wasted_bytes += self.wasted;
     }
 
     /// All that later behaviour depends on. Waiters are woken in any case, so who they are is left out.
     pub(crate) fn state(&self) -> impl core::hash::Hash + '_ {
         let ranges: Vec<_> = self.ranges.iter().map(|r| (r.start.raw(), r.bytes)).collect();
-        let classes: Vec<_> = self.classes.iter().map(|c| (c.bytes, &c.free)).collect();
-        (ranges, classes, self.fetching, self.waiting.len(), self.left)
+        let classes: Vec<_> = self.classes.iter().map(|c| (c.class, &c.free)).collect();
+        (
+            ranges,
+            classes,
+            &self.orphans,
+            self.fetching,
+            self.waiting.len(),
+            self.left,
+        )
     }
 }

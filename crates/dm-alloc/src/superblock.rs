@@ -3,6 +3,7 @@
 use dm_verbs::{ChipPtr, Control, NodeId, Place, RemotePtr, Verbs, Why};
 
 use crate::AllocError;
+use crate::members::{self, MemberArea};
 use crate::page::{self, MEMORY_NODES_MAX, PAGE_BYTES, ROOT_AT, STATE_AT, State};
 
 /// Locks per memory node unless asked otherwise: 8-byte words that fill 256 KiB of on-chip memory.
@@ -52,6 +53,8 @@ pub struct Descriptor {
     pub bytes: [u8; 64],
     /// Locks of a new pool. Not compared.
     pub locks: LockPlan,
+    /// Compute nodes that can be members of a new pool at once; 0 for a pool in which nothing is reclaimed. Not compared.
+    pub members: u16,
 }
 
 /// A pool's fixed facts, from the reserved page of memory node 0.
@@ -67,6 +70,8 @@ pub struct Superblock {
     pub lock_tables: Box<[Place]>,
     /// Lock words of 8 bytes in each table.
     pub locks_per_node: u32,
+    /// Where compute nodes announce what they are running, in a pool in which memory is reclaimed.
+    pub members: Option<MemberArea>,
     /// Kind of index.
     pub kind: u32,
     /// The index's description of itself.
@@ -248,6 +253,7 @@ impl<'v, V: Verbs + Control> Creation<'v, V> {
             root_word: page::at(ROOT_AT),
             lock_tables: lock_tables.into(),
             locks_per_node: wanted.locks.per_node,
+            members: place_members(v, wanted.members).await?,
             kind: wanted.kind,
             descriptor: wanted.bytes,
             created: true,
@@ -274,6 +280,16 @@ impl<V: Verbs> Drop for Creation<'_, V> {
             self.v.cas(page::at(STATE_AT), mine, State::Empty.pack()).detach();
         }
     }
+}
+
+/// Room for `slots` members; a chunk is zero, which is nobody.
+async fn place_members<V: Verbs + Control>(v: &V, slots: u16) -> Result<Option<MemberArea>, AllocError> {
+    if slots == 0 {
+        return Ok(None);
+    }
+    let bytes = members::area_bytes(slots, node_count(v)?).next_multiple_of(PAGE);
+    let at = v.chunk(NodeId(0), bytes).await?;
+    Ok(Some(MemberArea { at, slots }))
 }
 
 async fn place_table<V: Verbs + Control>(v: &V, node: NodeId, plan: LockPlan) -> Result<Place, AllocError> {

@@ -73,7 +73,7 @@ fn threads_and_coroutines_of_two_compute_nodes_never_share_a_byte() {
     for a in &shared {
         let stats = a.stats();
         let used: u64 = 200 * (1024 + 64 + 1152 + 64);
-        assert_eq!((stats.in_use_bytes, stats.free_bytes), (used, 0));
+        assert_eq!((stats.in_use_bytes, stats.free_bytes), (used as i64, 0));
         assert!(stats.fetched_bytes <= used + 4 * CHUNK, "{stats:?}");
     }
 }

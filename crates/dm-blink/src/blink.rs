@@ -1,8 +1,9 @@
 //! The structure that a compute node's threads share.
 
 use dm_cache::{Addition, Admitted, IndexCache, NodeImage, Origin};
-use dm_index::{IndexError, Inner, KeyBytes, Located, NodeCopy, NodeStore, Split};
-use dm_sync::Mutex;
+use dm_index::{IndexError, Inner, KeyBytes, Lead, Located, NodeCopy, NodeStore, Split};
+use dm_sync::epoch::Epochs;
+use dm_sync::{Arc, Mutex};
 use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
 
 use crate::root::Root;
@@ -31,8 +32,11 @@ pub struct Blink<K: KeyBytes, S> {
     pub(crate) nodes: S,
     pub(crate) cache: IndexCache<K>,
     pub(crate) root_word: RemotePtr,
-    /// The root as last seen; `None` for not known. Any former root is a way in.
-    pub(crate) root: Mutex<Option<Root>>,
+    /// The root as last seen, and the epoch that it was seen in: in a later one its memory may be another node's.
+    /// `None` for not known. Any former root is a way in.
+    pub(crate) root: Mutex<Option<(Root, u64)>>,
+    /// The epochs that operations run in, where memory is reclaimed.
+    pub(crate) epochs: Option<Arc<Epochs>>,
     pub(crate) options: BlinkOptions,
 }
 
@@ -55,8 +59,25 @@ impl<K: KeyBytes, S> Blink<K, S> {
             cache,
             root_word,
             root: Mutex::new(None),
+            epochs: None,
             options,
         }
+    }
+
+    /// This, over nodes whose memory is used again, by operations that run in `epochs`.
+    #[must_use]
+    pub fn in_epochs(mut self, epochs: Option<Arc<Epochs>>) -> Self {
+        self.epochs = epochs;
+        self
+    }
+
+    /// What the root's address is good for: as long as this is the same, the node there is not another.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epochs.as_ref().map_or(0, |epochs| epochs.epoch())
+    }
+
+    pub(crate) fn set_root(&self, root: Option<Root>, epoch: u64) {
+        self.root.with(|known| *known = root.map(|root| (root, epoch)));
     }
 
     /// The compute node's cache of inner nodes.
@@ -116,7 +137,7 @@ impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
         if let Some(hit) = self.cache.lookup(key).filter(|hit| hit.child_level == 0) {
             v.meter().note(Event::CacheHit);
             return Ok(Some(Located {
-                leaf: hit.child,
+                leaf: Lead::hint(hit.child),
                 proof: Proof::Cached(hit.origin),
             }));
         }
@@ -139,7 +160,7 @@ impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
             v.meter().note(Event::CacheMiss);
             let located = self.find_leaf(v, key).await?;
             if self.cache.run(key, max, |hit| run.push(hit.child)) == 0 {
-                run.extend(located.map(|l| l.leaf));
+                run.extend(located.map(|l| l.leaf.at));
             }
         }
         Ok(())

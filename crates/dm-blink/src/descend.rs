@@ -1,6 +1,6 @@
 //! The way down.
 
-use dm_index::{Hops, IndexError, KeyBytes, Located, NodeCopy, NodeStore};
+use dm_index::{Hops, IndexError, KeyBytes, Lead, Located, NodeCopy, NodeStore};
 use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
 
 use crate::blink::{Blink, Proof};
@@ -11,7 +11,7 @@ const LEVEL_MAX: u8 = 32;
 
 /// Where a descent begins or goes on: a node, its level, and who said so.
 struct Step<K> {
-    at: RemotePtr,
+    at: Lead,
     level: u8,
     proof: Proof<K>,
 }
@@ -20,13 +20,15 @@ impl<K: KeyBytes, S> Blink<K, S> {
     /// The root as it may be cached, else as its word says; `None` for an empty tree.
     pub(crate) async fn root<V: Verbs>(&self, v: &V) -> Result<Option<Root>, IndexError> {
         v.local(LocalStep::Section).await;
+        //= docs/protocol/reclaim.md R12
+        let epoch = self.epoch();
         let known = self.root.with(|root| *root);
-        if known.is_some() {
-            return Ok(known);
+        if let Some((root, _)) = known.filter(|(_, seen)| *seen == epoch) {
+            return Ok(Some(root));
         }
         let root = Root::unpack(v.word(self.root_word).await?);
         v.local(LocalStep::Section).await;
-        self.root.with(|known| *known = root);
+        self.set_root(root, epoch);
         Ok(root)
     }
 
@@ -45,11 +47,11 @@ impl<K: KeyBytes, S> Blink<K, S> {
         };
         Ok(Some(match found {
             Found::Node => Located {
-                leaf: child_below(&copy, key)?,
+                leaf: Lead::hint(child_below(&copy, key)?),
                 proof: Proof::Read,
             },
             Found::RootBelow(root) => Located {
-                leaf: root.at,
+                leaf: Lead::linked(root.at),
                 proof: Proof::Root,
             },
         }))
@@ -75,26 +77,29 @@ impl<K: KeyBytes, S> Blink<K, S> {
             if step.level < level {
                 // Only a root may lie there; it may be a leaf, which is not read as an inner node.
                 return Ok(Some(Found::RootBelow(Root {
-                    at: step.at,
+                    at: step.at.at,
                     level: step.level,
                 })));
             }
             loop {
-                let alive = self.nodes.copy(v, step.at, copy).await?;
+                let alive = self.nodes.copy(v, step.at.at, copy).await?;
                 if !alive && !copy.sibling.is_null() && copy.level == step.level {
                     // Merged into the node that it points to, though its parent may not say so yet.
                     self.blame(v, step.proof).await;
                     step = Step {
-                        at: copy.sibling,
+                        //= docs/protocol/reclaim.md R10
+                        at: Lead::hint(copy.sibling),
                         level: copy.level,
                         proof: Proof::Read,
                     };
-                    retry.again_wiser(step.at, Why::Stale).await?;
+                    retry.again_wiser(step.at.at, Why::Stale).await?;
                     continue;
                 }
-                if !alive || *key < copy.fences.low || copy.level != step.level {
+                //= docs/protocol/reclaim.md R9
+                let unlinked = copy.unborn && !step.at.linked;
+                if !alive || unlinked || *key < copy.fences.low || copy.level != step.level {
                     self.blame(v, step.proof).await;
-                    retry.again(step.at, Why::Stale).await?;
+                    retry.again(step.at.at, Why::Stale).await?;
                     continue 'restart;
                 }
                 if copy.fences.is_below(key) {
@@ -102,9 +107,12 @@ impl<K: KeyBytes, S> Blink<K, S> {
                         return Err(no_sibling(copy.at));
                     }
                     self.blame(v, step.proof).await;
-                    hops.step(&mut retry, copy.sibling).await?;
+                    if hops.step(&mut retry, copy.sibling).await? {
+                        //= docs/protocol/reclaim.md R10
+                        continue 'restart;
+                    }
                     step = Step {
-                        at: copy.sibling,
+                        at: Lead::linked(copy.sibling),
                         level: copy.level,
                         proof: Proof::Read,
                     };
@@ -116,7 +124,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     return Ok(Some(Found::Node));
                 }
                 step = Step {
-                    at: child_below(copy, key)?,
+                    at: Lead::hint(child_below(copy, key)?),
                     level: copy.level - 1,
                     proof: Proof::Read,
                 };
@@ -132,7 +140,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             if let Some(hit) = self.cache.lookup_at(above, key) {
                 let proof = Proof::Cached(hit.origin);
                 return Ok(Some(Step {
-                    at: hit.child,
+                    at: Lead::hint(hit.child),
                     level: hit.child_level,
                     proof,
                 }));
@@ -140,7 +148,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }
         let root = self.root(v).await?;
         Ok(root.map(|Root { at, level }| Step {
-            at,
+            at: Lead::linked(at),
             level,
             proof: Proof::Root,
         }))

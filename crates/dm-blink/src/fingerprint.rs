@@ -8,7 +8,9 @@ use crate::blink::Blink;
 /// Of the cache and the root as last seen. Locks and memory of the nodes say theirs themselves.
 impl<K: KeyBytes, S> Fingerprint for Blink<K, S> {
     fn fingerprint(&self) -> u64 {
-        let root = self.root.with(|root| root.map(|root| root.pack()));
+        let root = self
+            .root
+            .with(|root| root.map(|(root, epoch)| (root.pack(), epoch)));
         fingerprint_of(&(self.cache.fingerprint(), root))
     }
 }

@@ -1,6 +1,6 @@
 //! The way up: separators of split nodes, new roots, bulk building.
 
-use dm_index::{Answer, FenceKeys, Hops, IndexError, KeyBytes, NodeCopy, NodeStore, Split, Stale, Write};
+use dm_index::{Answer, FenceKeys, Hops, IndexError, KeyBytes, Lead, NodeCopy, NodeStore, Split, Stale, Write};
 use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
 
 use crate::blink::Blink;
@@ -22,7 +22,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut retry = v.retry(self.options.attempts);
         let mut hops = Hops::default();
         let mut copy = NodeCopy::new();
-        let Some(mut parent) = self.parent(v, split, &mut copy).await? else {
+        let Some(mut lead) = self.parent(v, split, &mut copy).await? else {
             return Ok(None);
         };
         loop {
@@ -30,7 +30,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             let write = Write::Upsert(&child);
             match self
                 .nodes
-                .write(v, parent, level, &split.separator, write, Some(&mut copy))
+                .write(v, lead, level, &split.separator, write, Some(&mut copy))
                 .await?
             {
                 Answer::Done(_) | Answer::Sparse(_) => {
@@ -44,17 +44,18 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     return Ok(Some(next));
                 }
                 Answer::Stale(Stale::Right(right)) => {
-                    hops.step(&mut retry, right).await?;
-                    parent = right;
+                    // Where it came from is found again by key, if need be.
+                    let _far = hops.step(&mut retry, right.at).await?;
+                    lead = right;
                 }
                 Answer::Stale(Stale::Elsewhere) => {
                     v.local(LocalStep::Section).await;
                     if let Some(hit) = self.cache.lookup_at(level, &split.separator) {
                         self.cache.invalidate(hit.origin);
                     }
-                    retry.again(parent, Why::Stale).await?;
+                    retry.again(lead.at, Why::Stale).await?;
                     match self.parent(v, split, &mut copy).await? {
-                        Some(found) => parent = found,
+                        Some(found) => lead = found,
                         None => return Ok(None),
                     }
                 }
@@ -68,19 +69,20 @@ impl<K: KeyBytes, S> Blink<K, S> {
         v: &V,
         split: &Split<K>,
         copy: &mut NodeCopy<K>,
-    ) -> Result<Option<RemotePtr>, IndexError>
+    ) -> Result<Option<Lead>, IndexError>
     where
         S: NodeStore<V, K>,
     {
         let level = split.level + 1;
         v.local(LocalStep::Section).await;
         if let Some(hit) = self.cache.lookup_at(level, &split.separator) {
-            return Ok(Some(hit.origin.node));
+            return Ok(Some(Lead::hint(hit.origin.node)));
         }
         let mut retry = v.retry(self.options.attempts);
         loop {
             match self.descend(v, &split.separator, level, copy).await? {
-                Some(Found::Node) => return Ok(Some(copy.at)),
+                // Just read, by its parent or as the root: it is linked.
+                Some(Found::Node) => return Ok(Some(Lead::linked(copy.at))),
                 Some(Found::RootBelow(root)) => {
                     if root.level + 1 == level && self.grow(v, root, split).await? {
                         return Ok(None);
@@ -112,15 +114,21 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let (left, right) = (root.at.raw().to_le_bytes(), split.right.raw().to_le_bytes());
         let entries = [(K::MIN, &left[..]), (split.separator, &right[..])];
         let level = root.level + 1;
-        let at = self.nodes.create(v, level, FenceKeys::ALL, &entries).await?;
-        let new = Root { at, level };
+        //= docs/protocol/reclaim.md R9
+        let node = self
+            .nodes
+            .create(v, level, FenceKeys::ALL, &entries, true)
+            .await?;
+        let new = Root { at: node.at, level };
+        let epoch = self.epoch();
         if v.cas(self.root_word, root.pack(), new.pack()).await? != root.pack() {
             // Nothing ever pointed to it.
-            self.nodes.forget(at);
+            self.nodes.forget(node);
             return Ok(false);
         }
+        self.nodes.open(v, &node).await?;
         v.local(LocalStep::Section).await;
-        self.root.with(|known| *known = Some(new));
+        self.set_root(Some(new), epoch);
         Ok(true)
     }
 

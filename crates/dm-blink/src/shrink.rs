@@ -1,15 +1,18 @@
 //! Merging upwards, and lowering the root.
 
-use dm_index::{Answer, Applied, Hops, IndexError, KeyBytes, Merge, NodeCopy, NodeStore, Stale, Write};
+use dm_index::{IndexError, KeyBytes, Merge, Neighbours, NodeCopy, NodeStore};
 use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
 
 use crate::blink::Blink;
 use crate::descend::Found;
 use crate::root::Root;
 
+/// Attempts at a merge that others are in the way of. A node that stays sparse costs room, and its next remove tries anew.
+const MERGE_ATTEMPTS: u32 = 64;
+
 impl<K: KeyBytes, S> Blink<K, S> {
-    /// Merges the node of `key` with a neighbour under the same parent, level by level, as long as that leaves a
-    /// sparse parent.
+    /// Merges the node of `key` with its neighbours under the same parent as long as it is sparse, and level by level as
+    /// long as that leaves a sparse parent.
     pub(crate) async fn shrink_levels<V: Verbs, L: NodeStore<V, K>>(
         &self,
         v: &V,
@@ -21,87 +24,52 @@ impl<K: KeyBytes, S> Blink<K, S> {
     {
         let mut copy = NodeCopy::new();
         let mut level = 0;
+        let mut retry = v.retry(MERGE_ATTEMPTS);
+        let mut parent_sparse = false;
         loop {
             // The parent as it is now: a merge trusts no cache.
             let Some(Found::Node) = self.descend(v, key, level + 1, &mut copy).await? else {
                 return Ok(());
             };
-            let Some(pair) = Pair::of(&copy, key) else {
-                return self.lower_root(v, &copy).await;
-            };
-            let Pair {
-                left,
-                right,
-                between,
-                until,
-            } = pair;
-            let merged = if level == 0 {
-                leaves.merge(v, left, right, 0, &between, until.as_ref()).await?
-            } else {
-                self.nodes
-                    .merge(v, left, right, level, &between, until.as_ref())
-                    .await?
-            };
-            if merged != Merge::Done {
-                return Ok(());
+            let mut merged = Merge::TooFull;
+            for side in [Side::Right, Side::Left] {
+                let Some(pair) = side.pair(&copy, key) else {
+                    continue;
+                };
+                merged = if level == 0 {
+                    leaves.merge(v, &pair, &self.nodes, &mut copy).await?
+                } else {
+                    self.nodes.merge(v, &pair, &self.nodes, &mut copy).await?
+                };
+                if merged != Merge::TooFull {
+                    break;
+                }
             }
-            let sparse = self.unlink(v, &mut copy, &between, [left, right]).await?;
+            match merged {
+                Merge::Done {
+                    sparse,
+                    parent_sparse: p,
+                } => {
+                    v.local(LocalStep::Section).await;
+                    let _admitted_or_not = self.admit(&copy);
+                    parent_sparse = p;
+                    if sparse {
+                        continue;
+                    }
+                }
+                // Somebody is at work on one of the three: a split, another merge, a separator on its way.
+                Merge::Changed => {
+                    if retry.again(copy.at, Why::Changing).await.is_ok() {
+                        continue;
+                    }
+                }
+                Merge::TooFull => {}
+            }
             self.lower_root(v, &copy).await?;
-            if !sparse {
+            if !parent_sparse {
                 return Ok(());
             }
-            level += 1;
-        }
-    }
-
-    /// Removes the separator of the dead node `dead` from its parent, which `parent` shows as last seen and then as
-    /// it is afterwards; `true` if that left it sparse.
-    async fn unlink<V: Verbs>(
-        &self,
-        v: &V,
-        parent: &mut NodeCopy<K>,
-        separator: &K,
-        [left, dead]: [RemotePtr; 2],
-    ) -> Result<bool, IndexError>
-    where
-        S: NodeStore<V, K>,
-    {
-        let level = parent.level;
-        let mut at = parent.at;
-        let (child, left) = (dead.raw().to_le_bytes(), left.raw().to_le_bytes());
-        let mut retry = v.retry(self.options.attempts);
-        let mut hops = Hops::default();
-        loop {
-            // Exactly this pointer: the left node may have been split again at the same key.
-            // And where the parent was split just there, the separator is its low fence: the left node takes its place.
-            let write = Write::RemoveExact(&child, &left);
-            let answer = self
-                .nodes
-                .write(v, at, level, separator, write, Some(parent))
-                .await?;
-            self.nodes.unfold(parent)?;
-            let (applied, sparse) = match answer {
-                Answer::Done(applied) | Answer::Split(applied, _) => (applied, false),
-                Answer::Sparse(applied) => (applied, true),
-                Answer::Stale(Stale::Right(right)) => {
-                    hops.step(&mut retry, right).await?;
-                    at = right;
-                    continue;
-                }
-                Answer::Stale(Stale::Elsewhere) => {
-                    retry.again(at, Why::Stale).await?;
-                    let Some(Found::Node) = self.descend(v, separator, level, parent).await? else {
-                        return Ok(false);
-                    };
-                    at = parent.at;
-                    continue;
-                }
-            };
-            if applied == Applied::Removed {
-                v.local(LocalStep::Section).await;
-                let _admitted_or_not = self.admit(parent);
-            }
-            return Ok(sparse);
+            (level, parent_sparse) = (level + 1, false);
         }
     }
 
@@ -127,11 +95,12 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     at: RemotePtr::from_raw(raw),
                     level: old.level - 1,
                 };
+                let epoch = self.epoch();
                 if v.cas(self.root_word, old.pack(), new.pack()).await? != old.pack() {
                     return Ok(false);
                 }
                 v.local(LocalStep::Section).await;
-                self.root.with(|known| *known = Some(new));
+                self.set_root(Some(new), epoch);
                 Ok(true)
             })
             .await?;
@@ -139,32 +108,30 @@ impl<K: KeyBytes, S> Blink<K, S> {
     }
 }
 
-/// Two neighbours under one parent.
-struct Pair<K> {
-    left: RemotePtr,
-    right: RemotePtr,
-    between: K,
-    /// Where the right one ends.
-    until: Option<K>,
+/// Which neighbour a node is merged with.
+#[derive(Clone, Copy)]
+enum Side {
+    Right,
+    Left,
 }
 
-impl<K: KeyBytes> Pair<K> {
-    /// `key`'s child of `parent` and its right neighbour, or else its left one; `None` for an only child.
-    fn of(parent: &NodeCopy<K>, key: &K) -> Option<Self> {
+impl Side {
+    /// `key`'s child of `parent` and its neighbour on this side; `None` if it has none there.
+    fn pair<K: KeyBytes>(self, parent: &NodeCopy<K>, key: &K) -> Option<Neighbours<K>> {
         let after = parent.entries.partition_point(|(separator, _)| separator <= key);
         // The index of the right one of the two.
-        let right = if after < parent.entries.len() {
-            after
-        } else {
-            after.checked_sub(1)?
+        let right = match self {
+            Self::Right => after,
+            Self::Left => after.checked_sub(1)?,
         };
         let left = right.checked_sub(1)?;
-        let until = parent.entries.get(right + 1).map(|e| e.0).or(parent.fences.high);
-        Some(Self {
+        Some(Neighbours {
+            level: parent.level.checked_sub(1)?,
             left: parent.child(left)?,
             right: parent.child(right)?,
             between: parent.entries.get(right)?.0,
-            until,
+            until: parent.entries.get(right + 1).map(|e| e.0).or(parent.fences.high),
+            parent: parent.at,
         })
     }
 }

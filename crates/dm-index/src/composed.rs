@@ -1,13 +1,15 @@
 //! An index of an inner structure and leaves.
 
 use core::cell::RefCell;
+use core::fmt;
 use core::future::Future;
 
 use dm_layout::{FenceKeys, KeyBytes};
-use dm_verbs::{Env, Nanos, RemotePtr, Verbs, Why};
+use dm_sync::epoch::{Epochs, Running, Seat};
+use dm_verbs::{Env, LocalStep, Nanos, RemotePtr, Verbs, Why};
 
 use crate::{
-    Answer, Applied, Hops, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex, Scan, Stale, Write,
+    Answer, Applied, Hops, IndexError, Inner, Lead, Located, NodeCopy, NodeStore, RangeIndex, Scan, Stale, Write,
 };
 
 /// Leaves that a scan reads at once.
@@ -83,6 +85,27 @@ pub struct Composed<'h, V, K, I, L> {
     leaves: &'h L,
     options: ComposedOptions,
     buffers: RefCell<Buffers<K>>,
+    presence: Presence<'h>,
+}
+
+/// A client's place among the running operations of its compute node, where memory is reclaimed.
+struct Presence<'h> {
+    seat: Option<Seat>,
+    farewell: Box<dyn Fn() + 'h>,
+}
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        if self.seat.take().is_some() {
+            (self.farewell)();
+        }
+    }
+}
+
+impl fmt::Debug for Presence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Presence").field(&self.seat).finish()
+    }
 }
 
 #[derive(Debug)]
@@ -109,6 +132,33 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             leaves,
             options,
             buffers: RefCell::default(),
+            presence: Presence {
+                seat: leaves.epochs().map(Epochs::seat),
+                farewell: Box::new(|| leaves.farewell(v)),
+            },
+        }
+    }
+
+    /// Begins an operation, which ends when the answer is dropped: what it reads is not used again before.
+    async fn begin(&self) -> Result<Option<Running<'_>>, IndexError> {
+        let Some(seat) = &self.presence.seat else {
+            return Ok(None);
+        };
+        self.v.local(LocalStep::Section).await;
+        if !self.leaves.is_due(self.v)
+            && let Some(running) = seat.enter()
+        {
+            return Ok(Some(running));
+        }
+        let mut retry = self.v.retry(self.options.attempts);
+        loop {
+            self.leaves.attend(self.v, seat).await?;
+            self.v.local(LocalStep::Section).await;
+            if let Some(running) = seat.enter() {
+                return Ok(Some(running));
+            }
+            // Its compute node has left, or was taken for gone, in between.
+            retry.again(RemotePtr::NULL, Why::Changing).await?;
         }
     }
 
@@ -121,8 +171,9 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
     async fn planted(&self, key: &K) -> Result<Located<I::Proof>, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         loop {
-            let leaf = self.leaves.create(self.v, 0, FenceKeys::ALL, &[]).await?;
-            if !self.inner.plant(self.v, leaf).await? {
+            // Live at once: there was no leaf before, so nothing leads to this memory.
+            let leaf = self.leaves.create(self.v, 0, FenceKeys::ALL, &[], false).await?;
+            if !self.inner.plant(self.v, leaf.at).await? {
                 // Another client's leaf is the first one: nothing ever pointed to this.
                 self.leaves.forget(leaf);
                 if self.options.flaws.root_race_fatal {
@@ -134,7 +185,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             if let Some(located) = self.inner.locate(self.v, key).await? {
                 return Ok(located);
             }
-            retry.again_wiser(leaf, Why::Raced).await?;
+            retry.again_wiser(leaf.at, Why::Raced).await?;
         }
     }
 
@@ -144,6 +195,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             return Err(IndexError::ValueLength { found, expected });
         }
         let _begun = self.v.operation()?;
+        let _running = self.begin().await?;
         self.options.cpu.charge(self.v).await;
         let mut retry = self.v.retry(self.options.attempts);
         let mut hops = Hops::default();
@@ -167,7 +219,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
                 }
                 Answer::Sparse(applied) => {
                     let shrunk = self.inner.shrink(self.v, self.leaves, key).await;
-                    shrunk.map_err(|e| e.after_effect(located.leaf))?;
+                    shrunk.map_err(|e| e.after_effect(located.leaf.at))?;
                     return Ok(applied);
                 }
                 Answer::Stale(stale) => {
@@ -189,14 +241,19 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         self.inner.stale(self.v, located.proof);
         match stale {
             Stale::Right(right) => {
-                hops.step(retry, right).await?;
+                //= docs/protocol/reclaim.md R10
+                if hops.step(retry, right.at).await?
+                    && let Some(located) = self.inner.locate(self.v, key).await?
+                {
+                    return Ok(located);
+                }
                 Ok(Located {
                     leaf: right,
                     proof: located.proof,
                 })
             }
             Stale::Elsewhere => {
-                retry.again(located.leaf, Why::Stale).await?;
+                retry.again(located.leaf.at, Why::Stale).await?;
                 match self.inner.locate(self.v, key).await? {
                     Some(located) => Ok(located),
                     None => self.planted(key).await,
@@ -208,17 +265,19 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
     /// Takes entries from the leaves of `run`, as long as each follows on the one before it.
     async fn scan_run(
         &self,
-        run: &[RemotePtr],
+        (run, linked): (&[RemotePtr], bool),
         mut expect: K,
         limit: usize,
         copy: &mut NodeCopy<K>,
         out: &mut Scan<K>,
     ) -> Result<Progress<K>, IndexError> {
         let mut progress = Progress::Lost;
+        let mut first = linked;
         self.leaves
             .copies(self.v, run, copy, |copy| {
+                let linked = core::mem::take(&mut first);
                 let answers = copy.fences.contains(&expect) || self.options.flaws.scan_trusts_cache;
-                if copy.level != 0 || !answers {
+                if copy.unborn && !linked || copy.level != 0 || !answers {
                     return false;
                 }
                 for (key, value) in copy.iter().filter(|(k, _)| *k >= expect) {
@@ -256,11 +315,15 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         let mut expect = *from;
         let mut retry = self.v.retry(self.options.attempts);
         // Where to read next when the inner structure need not be asked.
-        let mut sibling = None;
+        let mut sibling: Option<Lead> = None;
         while out.len() < limit {
             run.clear();
+            let mut linked = false;
             match sibling.take() {
-                Some(at) => run.push(at),
+                Some(lead) => {
+                    linked = lead.linked;
+                    run.push(lead.at);
+                }
                 None => {
                     // Leaves are at least half full but for removes: a wrong guess costs one more batch.
                     let want = (limit - out.len()).div_ceil(self.leaves.capacity().div_ceil(2));
@@ -270,18 +333,21 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
                 }
             }
             let Some(&first) = run.first() else { return Ok(()) };
-            match self.scan_run(run, expect, limit, copy, out).await? {
+            if let Some(seat) = &self.presence.seat {
+                self.leaves.beat(self.v, seat).await?;
+            }
+            match self.scan_run((run, linked), expect, limit, copy, out).await? {
                 Progress::End => return Ok(()),
                 Progress::UpTo(next) => expect = next,
                 Progress::Lost => {
                     // The first leaf was torn, split, or is not where the cache says: look at it like a reader.
                     let alive = self.leaves.copy(self.v, first, copy).await?;
-                    let leaf = alive && copy.level == 0;
+                    let leaf = alive && copy.level == 0 && (linked || !copy.unborn);
                     if leaf && copy.fences.contains(&expect) {
                         // The way here was right: nothing to blame, and nothing to look for. (How far the scan has come,
                         // and where it goes on, is carried on: nothing is rewound.)
                         retry.again_wiser(first, Why::Torn).await?;
-                        sibling = Some(first);
+                        sibling = Some(Lead { at: first, linked });
                         continue;
                     }
                     if let Some(located) = self.inner.locate(self.v, &expect).await? {
@@ -290,7 +356,10 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
                     retry.again_wiser(first, Why::Stale).await?;
                     // Over the sibling pointer, or to where a dead leaf's keys went.
                     let right = !alive || leaf && copy.fences.is_below(&expect);
-                    sibling = (right && !copy.sibling.is_null()).then_some(copy.sibling);
+                    sibling = (right && !copy.sibling.is_null()).then_some(Lead {
+                        at: copy.sibling,
+                        linked: alive,
+                    });
                 }
             }
         }
@@ -317,6 +386,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
 
     async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         let _begun = self.v.operation()?;
+        let _running = self.begin().await?;
         self.options.cpu.charge(self.v).await;
         value.clear();
         let Some(mut located) = self.inner.locate(self.v, key).await? else {
@@ -353,6 +423,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         let _begun = self.v.operation()?;
+        let _running = self.begin().await?;
         self.options.cpu.charge(self.v).await;
         out.reset(self.leaves.value_bytes());
         // Taken for the time of the scan; a scan that is dropped midway costs the next one an allocation.
@@ -373,7 +444,9 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
             });
         }
         if let Some(located) = self.inner.locate(self.v, &K::MIN).await? {
-            return Err(IndexError::NotEmpty { root: located.leaf });
+            return Err(IndexError::NotEmpty {
+                root: located.leaf.at,
+            });
         }
         let value_bytes = self.leaves.value_bytes();
         #[expect(

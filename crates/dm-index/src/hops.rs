@@ -11,17 +11,18 @@ pub const HOPS_FREE: u32 = 64;
 pub struct Hops(u32);
 
 impl Hops {
-    /// A step to the node at `to`.
+    /// A step to the node at `to`. `true` once, when it has become a long way: it may have begun in memory that is another
+    /// node's by now, far to the left.
     ///
     /// # Errors
     /// [`Exhausted`] when the loop's budget is used up.
     #[inline]
-    pub async fn step<E: Env>(&mut self, retry: &mut Retry<'_, E>, to: RemotePtr) -> Result<(), Exhausted> {
+    pub async fn step<E: Env>(&mut self, retry: &mut Retry<'_, E>, to: RemotePtr) -> Result<bool, Exhausted> {
         self.0 = self.0.wrapping_add(1);
         if self.0.is_multiple_of(HOPS_FREE) {
             // Where it has come to stays with the caller.
             retry.again_wiser(to, Why::Stale).await?;
         }
-        Ok(())
+        Ok(self.0 == HOPS_FREE)
     }
 }

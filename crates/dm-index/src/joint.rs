@@ -3,15 +3,43 @@
 use core::future::Future;
 
 use dm_layout::FenceKeys;
+use dm_sync::Arc;
+use dm_sync::epoch::{Epochs, Seat};
 use dm_verbs::{RemotePtr, Verbs};
 
 use crate::{Applied, IndexError};
+
+/// An address, and what is known of how it came about.
+///
+/// An address out of a cache or a parent may be of another time: the memory may be another node's by now, one perhaps
+/// that is written and not linked yet. An address that a node of the index held when it was read within this operation
+/// is that of a linked node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lead {
+    /// The node's address.
+    pub at: RemotePtr,
+    /// Whether the node was linked when the address was read, within this operation.
+    pub linked: bool,
+}
+
+impl Lead {
+    /// An address that proves nothing.
+    #[inline]
+    pub const fn hint(at: RemotePtr) -> Self {
+        Self { at, linked: false }
+    }
+    /// The sibling of a node just read, or the root as just read.
+    #[inline]
+    pub const fn linked(at: RemotePtr) -> Self {
+        Self { at, linked: true }
+    }
+}
 
 /// Where a key's leaf probably is, and what to blame if it is not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Located<P> {
     /// The leaf to try.
-    pub leaf: RemotePtr,
+    pub leaf: Lead,
     /// What the address was taken from; goes back to [`Inner::stale`].
     pub proof: P,
 }
@@ -19,9 +47,10 @@ pub struct Located<P> {
 /// A node does not answer for the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
-    /// The key lies at or above the high fence, or the node is dead and was merged into another: that one is next.
-    Right(RemotePtr),
-    /// The key lies below the low fence, or this is no such node: find it anew.
+    /// The key lies at or above the high fence, or the node is dead and was merged into another: that one is next. Where
+    /// a dead node points is a hint: the node there may have died since.
+    Right(Lead),
+    /// The key lies below the low fence, or this is no such node, or one that is not linked: find it anew.
     Elsewhere,
 }
 
@@ -52,12 +81,34 @@ pub enum Answer<K, T> {
 /// What came of an attempt to merge two neighbours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Merge {
-    /// The left node took over all that the right one held; the right one is dead.
-    Done,
-    /// Together they hold too much.
+    /// The left node took over all that the right one held; the right one is dead, and out of its parent.
+    Done {
+        /// The merged node is so empty that it should be merged again.
+        sparse: bool,
+        /// So is its parent now.
+        parent_sparse: bool,
+    },
+    /// Together they hold too much, or they lie on two memory nodes.
     TooFull,
     /// They are not (or no longer) what the caller took them for. Nothing was changed.
     Changed,
+}
+
+/// Two neighbours that are to be merged, as their parent shows them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Neighbours<K> {
+    /// Level of the two.
+    pub level: u8,
+    /// The left one.
+    pub left: RemotePtr,
+    /// The right one.
+    pub right: RemotePtr,
+    /// Where they meet.
+    pub between: K,
+    /// Where the right one ends.
+    pub until: Option<K>,
+    /// Their parent.
+    pub parent: RemotePtr,
 }
 
 /// A write to one key.
@@ -71,9 +122,6 @@ pub enum Write<'a> {
     Upsert(&'a [u8]),
     /// Remove.
     Remove,
-    /// Remove, if the value is the first of these. If the key is the node's low fence it gets the second instead: the
-    /// first entry of an inner node stays.
-    RemoveExact(&'a [u8], &'a [u8]),
 }
 
 impl<'a> Write<'a> {
@@ -81,7 +129,7 @@ impl<'a> Write<'a> {
     pub fn value(&self) -> Option<&'a [u8]> {
         match *self {
             Self::Insert(v) | Self::Update(v) | Self::Upsert(v) => Some(v),
-            Self::Remove | Self::RemoveExact(..) => None,
+            Self::Remove => None,
         }
     }
 }
@@ -93,6 +141,9 @@ pub struct NodeCopy<K> {
     pub at: RemotePtr,
     /// 0 for a leaf.
     pub level: u8,
+    /// The right half of a split under way, or a new root: whoever has not read its link yet can't know whether there
+    /// is one.
+    pub unborn: bool,
     /// How often this memory was a node.
     pub incarnation: u32,
     /// The keys that it answers for.
@@ -118,6 +169,7 @@ impl<K: crate::KeyBytes> NodeCopy<K> {
         Self {
             at: RemotePtr::NULL,
             level: 0,
+            unborn: false,
             incarnation: 0,
             fences: FenceKeys::ALL,
             sibling: RemotePtr::NULL,
@@ -154,6 +206,20 @@ impl<K: crate::KeyBytes> Default for NodeCopy<K> {
     }
 }
 
+/// A node that nothing points to yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "it is lost unless it is linked or forgotten"]
+pub struct Created {
+    /// Where it lies.
+    pub at: RemotePtr,
+    /// How often this memory was a node.
+    pub incarnation: u32,
+    /// The version that it was written with.
+    pub version: u8,
+    /// 0 for a leaf.
+    pub level: u8,
+}
+
 /// Nodes that hold entries: how one node is read, written under its lock, split, and made.
 ///
 /// The same store serves leaves and the inner nodes of a B-link tree (whose values are 8-byte child pointers).
@@ -167,7 +233,7 @@ pub trait NodeStore<V: Verbs, K> {
     fn get(
         &self,
         v: &V,
-        at: RemotePtr,
+        at: Lead,
         level: u8,
         key: &K,
         value: &mut Vec<u8>,
@@ -178,7 +244,7 @@ pub trait NodeStore<V: Verbs, K> {
     fn write(
         &self,
         v: &V,
-        at: RemotePtr,
+        at: Lead,
         level: u8,
         key: &K,
         write: Write<'_>,
@@ -209,14 +275,19 @@ pub trait NodeStore<V: Verbs, K> {
         each: impl FnMut(&NodeCopy<K>) -> bool,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Makes a live node that nothing points to yet, by WRITE.
+    /// Makes a node that nothing points to yet, by WRITE: a live one, or one that is born only when it is linked, by
+    /// [`NodeStore::open`].
     fn create(
         &self,
         v: &V,
         level: u8,
         fences: FenceKeys<K>,
         entries: &[(K, &[u8])],
-    ) -> impl Future<Output = Result<RemotePtr, IndexError>>;
+        unborn: bool,
+    ) -> impl Future<Output = Result<Created, IndexError>>;
+
+    /// Makes a node live that was created unborn, and has been linked. Dropped midway it happens all the same.
+    fn open(&self, v: &V, node: &Created) -> impl Future<Output = Result<(), IndexError>>;
 
     /// Room for a node, for [`NodeStore::load`].
     fn reserve(&self, v: &V) -> impl Future<Output = Result<RemotePtr, IndexError>>;
@@ -225,18 +296,38 @@ pub trait NodeStore<V: Verbs, K> {
     /// way.
     fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Merges the node at `right` into its left neighbour at `left`, if both are live nodes of `level` that meet at
-    /// `between`, the right one ends at `until`, and their entries fit into one with room to spare. No operation of
-    /// the index may still be about to enter `right` in its parent: the caller has seen it there.
-    fn merge(
+    /// Merges a node into its left neighbour and takes it out of their parent (a node of `parents`), if all three are
+    /// what `pair` says, and the entries fit into one node with room to spare. `after` receives the parent as it is then.
+    ///
+    /// All three are locked meanwhile, so whoever was to enter the right node in the parent has done so, and nobody will
+    /// again.
+    fn merge<P: NodeStore<V, K>>(
         &self,
         v: &V,
-        left: RemotePtr,
-        right: RemotePtr,
-        level: u8,
-        between: &K,
-        until: Option<&K>,
+        pair: &Neighbours<K>,
+        parents: &P,
+        after: &mut NodeCopy<K>,
     ) -> impl Future<Output = Result<Merge, IndexError>>;
+
+    /// Bytes of a node.
+    fn node_bytes(&self) -> u32;
+
+    /// Takes the right one of `pair` out of `image`, which was read of their parent under its lock; the bytes to write
+    /// back. `None`, and nothing is changed, if the parent does not show them as `pair` does.
+    ///
+    /// # Errors
+    /// Bytes that contradict themselves.
+    fn unlink(
+        &self,
+        image: &mut [u8],
+        pair: &Neighbours<K>,
+    ) -> Result<Option<core::ops::Range<usize>>, IndexError>;
+
+    /// Shows an image of the node at `at`, as it is under its lock, in `copy`; `true` if the node is sparse.
+    ///
+    /// # Errors
+    /// Bytes that contradict themselves.
+    fn show(&self, at: RemotePtr, image: &[u8], copy: &mut NodeCopy<K>) -> Result<bool, IndexError>;
 
     /// Ends the node at `at`, if it is a live node of `level` that answers for all keys and has one entry. `commit`
     /// is told that entry's value under the node's lock, and says whether the node's life is over.
@@ -249,7 +340,30 @@ pub trait NodeStore<V: Verbs, K> {
     ) -> impl Future<Output = Result<bool, IndexError>>;
 
     /// Gives back a node that was never pointed to.
-    fn forget(&self, at: RemotePtr);
+    fn forget(&self, node: Created);
+
+    /// The epochs that operations on these nodes run in, if the memory of dead ones is used again.
+    fn epochs(&self) -> Option<&Arc<Epochs>> {
+        None
+    }
+
+    /// Whether [`NodeStore::attend`] is to be awaited before an operation in any case: a look at the clock.
+    fn is_due(&self, _v: &V) -> bool {
+        false
+    }
+
+    /// To be awaited where a seat of [`NodeStore::epochs`] lets no operation begin.
+    fn attend(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
+        core::future::ready(Ok(()))
+    }
+
+    /// To be awaited now and then in an operation that takes long: its compute node must not seem silent.
+    fn beat(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
+        core::future::ready(Ok(()))
+    }
+
+    /// A client leaves; it may have been the last of its compute node. Never waits.
+    fn farewell(&self, _v: &V) {}
 }
 
 /// An inner structure: from a key to its leaf.

@@ -163,7 +163,7 @@ pub enum Part {
 /// | [`announce_split`](Self::announce_split): WRITE L's head (Splitting, new fence and sibling) | [`announce_merge`](Self::announce_merge): WRITE L's head (Frozen, lines may run ahead) |
 /// | [`clear_split`](Self::clear_split): WRITE L's rest | [`copy_merge`](Self::copy_merge): WRITE L's rest |
 /// | [`finish_split`](Self::finish_split): WRITE L's head (Live), **await** | [`finish_merge`](Self::finish_merge): WRITE L's head (Live, R's fence and sibling), **await** |
-/// | [`open`](Self::open) R, **await**; unlock L | [`bury`](Self::bury) R, **await**; unlock both |
+/// | [`open`](Self::open) R, **await**; unlock L | [`bury`](Self::bury) R; all of it one chain; the parent; unlock all |
 ///
 /// L's three WRITEs may share a chain: one queue pair places WRITEs in order, and readers accept every mixture
 /// that any prefix of lines leaves.
@@ -378,6 +378,13 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// state changes nothing else that a reader checks: it can be changed by a CAS then. `None` in the others.
     fn state_word(&self) -> Option<usize> {
         None
+    }
+
+    /// Whether an image shows the right half of a split under way, or another node that is linked only later: who came
+    /// by an old address can't tell whether it has been. Total on any bytes; says nothing of whether they hold together.
+    fn is_unborn(&self, bytes: &[u8]) -> bool {
+        let header = self.header(bytes);
+        header.is_ok_and(|h| h.state == NodeState::Splitting && h.lag == LineLag::Equal)
     }
 
     /// The bytes that a step over `part` writes: one line of header and the rest, or all and nothing.

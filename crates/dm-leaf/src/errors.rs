@@ -5,7 +5,8 @@ use dm_index::IndexError;
 use dm_lock::{LockError, LockWord};
 use dm_verbs::{Exhausted, RemotePtr, Why};
 
-pub(crate) fn alloc_error(e: AllocError) -> IndexError {
+/// An allocation's error as an index's.
+pub fn alloc_error(e: AllocError) -> IndexError {
     match e {
         AllocError::Verb(e) => IndexError::Verb(e),
         AllocError::Control(e) => IndexError::Control(e),
@@ -13,6 +14,10 @@ pub(crate) fn alloc_error(e: AllocError) -> IndexError {
         AllocError::Exhausted { wanted, nodes_tried } => IndexError::OutOfMemory {
             wanted: u64::from(wanted),
             nodes: nodes_tried,
+        },
+        AllocError::NoSlot { .. } => IndexError::Pool {
+            at: RemotePtr::NULL,
+            why: "all slots for members are taken by compute nodes that announce themselves",
         },
         AllocError::NoMemoryNodes => IndexError::OutOfMemory { wanted: 0, nodes: 0 },
         AllocError::BadSize { .. } => IndexError::BadInput {

@@ -30,6 +30,7 @@ mod single;
 mod split;
 mod write;
 
+pub use errors::alloc_error;
 pub use nodes::{Bookends, Checksummed, Nodes, TwoLevel};
 pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, LeafFlaws, NodeOptions};
 pub use single::{SingleFlaws, SingleOptions, Singles};

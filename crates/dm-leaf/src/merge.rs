@@ -1,17 +1,22 @@
 //! Merging a node into its left neighbour, and ending a root that has one child.
 //!
-//! With both nodes locked (as a set), L left of R:
+//! With both nodes and their parent P locked (as a set), L left of R:
 //! 1. WRITE R's head: Frozen.
 //! 2. One chain to L: its head (Frozen, lines may run ahead), its rest (R's entries in free slots, version + 1), its
 //!    head again (version + 1, R's fence and sibling, Live). A reader that mixes these finds one state of L (S2).
 //! 3. WRITE R whole: Dead, forwarding to L, version + 1 on every line.
-//! 4. Unlock both. Then, by the caller, the parent forgets R.
+//! 4. WRITE P's entry of R: gone. Unlock all. Nothing of the index leads to R any more: it is retired.
 //!
-//! On one memory node all of it is one chain. On two, each step is awaited before the next.
+//! L and R lie on one memory node: 1 to 3 are one chain, and 4 too if P lies there; else it is awaited before.
 
-use dm_index::{IndexError, Merge};
-use dm_layout::{FenceKeys, Header, KeyBytes, NodeFormat, NodeState, Part};
-use dm_verbs::{Effect, Event, RemotePtr, Verbs};
+use core::ops::Range;
+
+use dm_alloc::Block;
+use dm_index::{IndexError, Merge, Neighbours, NodeCopy, NodeStore};
+use dm_layout::{FenceKeys, Header, KeyBytes, NodeFormat, NodeState, Part, Place};
+use dm_lock::SetGuard;
+use dm_verbs::{Effect, Event, LocalStep, NodeId, RemotePtr, Verbs};
+use smallvec::SmallVec;
 
 use crate::Nodes;
 use crate::errors::lock_error;
@@ -22,20 +27,37 @@ const SPARSE: usize = 4;
 /// A merged node leaves at least one in this many of its slots free, so that it does not split at once.
 const SPARE: usize = 4;
 
-/// What is owed to the right node if the merge is given up: to be thawed, or buried.
+/// Bytes, and where they are to be written.
+type Piece = (RemotePtr, Vec<u8>);
+
+/// What is owed once the merge was posted: the parent's entry goes. If the merge did not happen after all, the right node
+/// is reached over its left neighbour.
 struct Owed<'v, V: Verbs> {
     v: &'v V,
-    at: RemotePtr,
-    bytes: Option<Vec<u8>>,
+    piece: Option<Piece>,
 }
 
 impl<V: Verbs> Drop for Owed<'_, V> {
     fn drop(&mut self) {
-        // Behind what was posted before it, and before the guards' unlocks.
-        if let Some(bytes) = &self.bytes {
-            self.v.write(self.at, bytes).detach();
+        // Before the guards' unlocks: on the parent's queue pair its lock comes free behind it.
+        if let Some((at, bytes)) = &self.piece {
+            self.v.write(*at, bytes).detach();
         }
     }
+}
+
+/// All that a merge writes, made before anything is written.
+struct Plan {
+    /// The memory node of both.
+    node: NodeId,
+    /// The right node's head.
+    frozen: Piece,
+    /// To the left node, in this order.
+    steps: SmallVec<[Piece; 3]>,
+    /// The right node whole.
+    buried: Piece,
+    /// The parent's entry of the right node, gone.
+    unlinked: Piece,
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
@@ -53,100 +75,169 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    pub(crate) async fn merge_nodes<V: Verbs>(
+    /// Both of `pair` as READs without a lock show them: most merges that are not to be end here, and hold up nobody.
+    async fn look<V: Verbs>(&self, v: &V, pair: &Neighbours<K>) -> Result<Option<Merge>, IndexError> {
+        let (left, right) = (
+            v.read(pair.left, self.node_len()),
+            v.read(pair.right, self.node_len()),
+        );
+        self.unsuitable(pair, &left.await?, &right.await?)
+    }
+
+    /// Why these two are not to be merged, if they are not.
+    fn unsuitable(
         &self,
-        v: &V,
-        [left_at, right_at]: [RemotePtr; 2],
-        level: u8,
-        between: &K,
-        until: Option<&K>,
-    ) -> Result<Merge, IndexError> {
-        let set = self
-            .locks
-            .lock_set(v, &[left_at, right_at])
-            .await
-            .map_err(lock_error)?;
-        let reads = [
-            v.read(left_at, self.node_len()),
-            v.read(right_at, self.node_len()),
-        ];
-        let [left, right] = reads;
-        let (mut left, mut right) = (left.await?, right.await?);
+        pair: &Neighbours<K>,
+        left: &[u8],
+        right: &[u8],
+    ) -> Result<Option<Merge>, IndexError> {
         let headers = (
-            self.settled(left_at, &left, level)?,
-            self.settled(right_at, &right, level)?,
+            self.settled(pair.left, left, pair.level)?,
+            self.settled(pair.right, right, pair.level)?,
         );
         let (Some(l), Some(r)) = headers else {
+            return Ok(Some(Merge::Changed));
+        };
+        //= docs/protocol/sherman.md S23
+        let meet = l.fences.high == Some(pair.between)
+            && l.sibling == pair.right.raw()
+            && r.fences.low == pair.between
+            && r.fences.high == pair.until;
+        if !meet {
+            return Ok(Some(Merge::Changed));
+        }
+        let bad = |e| failure(pair.left, e);
+        let entries = self.format.len(left).map_err(bad)? + self.format.len(right).map_err(bad)?;
+        let full = entries * SPARE > self.format.capacity() * (SPARE - 1);
+        Ok(full.then_some(Merge::TooFull))
+    }
+
+    pub(crate) async fn merge_nodes<V: Verbs, P: NodeStore<V, K>>(
+        &self,
+        v: &V,
+        pair: &Neighbours<K>,
+        parents: &P,
+        after: &mut NodeCopy<K>,
+    ) -> Result<Merge, IndexError> {
+        //= docs/protocol/sherman.md S23
+        // On two memory nodes nothing would order the burial with the left node's unlock, if the merge is given up.
+        if pair.left.node() != pair.right.node() {
+            return Ok(Merge::TooFull);
+        }
+        if let Some(not) = self.look(v, pair).await? {
+            return Ok(not);
+        }
+        //= docs/protocol/sherman.md S23
+        let nodes = [pair.left, pair.right, pair.parent];
+        let set = self.locks.lock_set(v, &nodes).await.map_err(lock_error)?;
+        let reads = [
+            v.read(pair.left, self.node_len()),
+            v.read(pair.right, self.node_len()),
+            v.read(pair.parent, parents.node_bytes()),
+        ];
+        let [left, right, parent] = reads;
+        let (mut left, mut right, mut parent) = (left.await?, right.await?, parent.await?);
+        if let Some(not) = self.unsuitable(pair, &left, &right)? {
+            set.release().await.map_err(lock_error)?;
+            return Ok(not);
+        }
+        let Some(gone) = parents.unlink(&mut parent, pair)? else {
             set.release().await.map_err(lock_error)?;
             return Ok(Merge::Changed);
         };
-        let meet = l.fences.high == Some(*between) && l.sibling == right_at.raw() && r.fences.low == *between;
-        if !meet || r.fences.high.as_ref() != until {
-            set.release().await.map_err(lock_error)?;
-            return Ok(Merge::Changed);
-        }
-        let bad = |e| failure(left_at, e);
-        let entries = self.format.len(&left).map_err(bad)? + self.format.len(&right).map_err(bad)?;
-        if entries * SPARE > self.format.capacity() * (SPARE - 1) {
-            set.release().await.map_err(lock_error)?;
-            return Ok(Merge::TooFull);
-        }
+        let unlinked = piece(pair.parent, &parent, gone);
+        let plan = self.plan_merge(v, pair, (&mut left, &mut right), unlinked)?;
+        let done = Merge::Done {
+            sparse: self.is_sparse(&left).map_err(|e| failure(pair.left, e))?,
+            parent_sparse: parents.show(pair.parent, &parent, after)?,
+        };
+        let dead = self.format.header(&right).map_err(|e| failure(pair.right, e))?;
+        carry_out(v, set, plan).await?;
+        v.meter().note(Event::Merge);
+        v.local(LocalStep::Section).await;
+        self.retire(pair.right, &dead);
+        Ok(done)
+    }
 
-        // All images are made before anything is written.
-        let thawed = right[self.format.range(Part::Head)].to_vec();
+    fn plan_merge<V: Verbs>(
+        &self,
+        v: &V,
+        pair: &Neighbours<K>,
+        (left, right): (&mut [u8], &mut [u8]),
+        unlinked: Piece,
+    ) -> Result<Plan, IndexError> {
+        let bad = |e| failure(pair.left, e);
         let owner = u32::from(v.client().0) + 1;
-        let frozen = self.format.freeze(&mut right, owner).map_err(bad)?;
-        let frozen = (right_at.add(frozen.start as u64), right[frozen].to_vec());
-        let mut steps: Vec<(RemotePtr, Vec<u8>)> = Vec::with_capacity(3);
-        let announced = self.format.announce_merge(&mut left, owner).map_err(bad)?;
+        let was = self.format.header(right).map_err(bad)?;
+        let range = self.format.freeze(right, owner).map_err(bad)?;
+        let frozen = piece(pair.right, right, range);
+        let mut steps = SmallVec::new();
+        let announced = self.format.announce_merge(left, owner).map_err(bad)?;
+        // Formats that are written back whole know one step: the last.
         let by_steps = !self.format.range(Part::Rest).is_empty();
         if by_steps {
-            steps.push((left_at.add(announced.start as u64), left[announced].to_vec()));
+            steps.push(piece(pair.left, left, announced));
         }
-        let copied = self.format.copy_merge(&mut left, &right).map_err(bad)?;
+        let copied = self.format.copy_merge(left, right).map_err(bad)?;
         if by_steps {
-            steps.push((left_at.add(copied.start as u64), left[copied].to_vec()));
+            steps.push(piece(pair.left, left, copied));
         }
-        // Formats that are written back whole know one step: this one.
-        let switched = self.format.finish_merge(&mut left, &r).map_err(bad)?;
-        steps.push((left_at.add(switched.start as u64), left[switched].to_vec()));
-        self.format.bury(&mut right, left_at.raw()).map_err(bad)?;
+        let switched = self.format.finish_merge(left, &was).map_err(bad)?;
+        steps.push(piece(pair.left, left, switched));
+        let whole = self.format.bury(right, pair.left.raw()).map_err(bad)?;
+        let buried = match self.options.flaws.unburied {
+            false => piece(pair.right, right, whole),
+            true => frozen.clone(),
+        };
+        Ok(Plan {
+            node: pair.left.node(),
+            frozen,
+            steps,
+            buried,
+            unlinked,
+        })
+    }
 
-        let mut chain = v.chain(left_at.node());
-        if left_at.node() == right_at.node() {
-            chain = chain.write(frozen.0, &frozen.1);
-            for (at, bytes) in &steps {
-                chain = chain.write(*at, bytes);
-            }
-            chain = chain.write(right_at, &right);
-            set.write_back([(left_at.node(), chain)])
-                .await
-                .map_err(lock_error)?;
-        } else {
-            let mut owed = Owed {
-                v,
-                at: frozen.0,
-                bytes: Some(thawed.clone()),
-            };
-            v.write(frozen.0, &frozen.1).await?;
-            for (at, bytes) in &steps {
-                chain = chain.write(*at, bytes);
-            }
-            // From the posting on, the right node's keys live in the left one.
-            (owed.at, owed.bytes) = (right_at, Some(right.to_vec()));
-            if let Err(e) = chain.await {
-                //= docs/protocol/sherman.md S28
-                // Buried, its entries would be gone if the left node did not take them over. Frozen they are still read.
-                let untouched = e.overall() == Effect::None;
-                (owed.at, owed.bytes) = (frozen.0, untouched.then_some(thawed));
-                return Err(e.into());
-            }
-            v.write(right_at, &right).await?;
-            owed.bytes = None;
-            set.release().await.map_err(lock_error)?;
+    /// Takes the right one of `pair` out of the image of their parent, if that shows them so.
+    pub(crate) fn unlink_right(
+        &self,
+        image: &mut [u8],
+        pair: &Neighbours<K>,
+    ) -> Result<Option<Range<usize>>, IndexError> {
+        let bad = |e| failure(pair.parent, e);
+        let Some(header) = self.settled(pair.parent, image, pair.level + 1)? else {
+            return Ok(None);
+        };
+        let mut entries = Vec::with_capacity(self.format.capacity());
+        self.format
+            .gather(image, &header.fences, &mut entries)
+            .map_err(bad)?;
+        let at = entries.partition_point(|(separator, _)| *separator < pair.between);
+        let child = |i: usize, address: RemotePtr| {
+            entries
+                .get(i)
+                .is_some_and(|(_, value)| *value == address.raw().to_le_bytes()[..])
+        };
+        //= docs/protocol/sherman.md S25
+        // Never the first entry: its left neighbour is another parent's.
+        let shown = at > 0
+            && entries
+                .get(at)
+                .is_some_and(|(separator, _)| *separator == pair.between)
+            && child(at - 1, pair.left)
+            && child(at, pair.right)
+            && entries
+                .get(at + 1)
+                .map(|(separator, _)| *separator)
+                .or(header.fences.high)
+                == pair.until;
+        if !shown {
+            return Ok(None);
         }
-        v.meter().note(Event::Merge);
-        Ok(Merge::Done)
+        match self.format.place(image, &pair.between).map_err(bad)? {
+            Place::Present(slot) => Ok(Some(self.format.remove(image, slot))),
+            Place::Free(_) | Place::Full => Ok(None),
+        }
     }
 
     pub(crate) async fn collapse_node<V: Verbs>(
@@ -188,6 +279,56 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             .write_back(v.chain(at.node()).write(at, &image))
             .await
             .map_err(lock_error)?;
+        let dead = self.format.header(&image).map_err(bad)?;
+        v.local(LocalStep::Section).await;
+        self.retire(at, &dead);
         Ok(true)
     }
+
+    /// The node is buried, that has been awaited, and nothing of the index leads to it.
+    fn retire(&self, at: RemotePtr, dead: &Header<K>) {
+        //= docs/protocol/reclaim.md R1
+        let block = Block {
+            at,
+            incarnation: dead.incarnation,
+            version: dead.version,
+        };
+        self.alloc.retire(block.after(dead.version), self.class());
+    }
+}
+
+fn piece(at: RemotePtr, image: &[u8], range: Range<usize>) -> Piece {
+    (at.add(range.start as u64), image[range].to_vec())
+}
+
+/// Writes all of `plan` in its order, and unlocks.
+async fn carry_out<'a, V: Verbs>(v: &'a V, set: SetGuard<'a, V>, plan: Plan) -> Result<(), IndexError> {
+    //= docs/protocol/sherman.md S24
+    // One chain: the locks of both come free behind it, whatever becomes of this future.
+    let mut chain = v.chain(plan.node).write(plan.frozen.0, &plan.frozen.1);
+    for (at, bytes) in &plan.steps {
+        chain = chain.write(*at, bytes);
+    }
+    chain = chain.write(plan.buried.0, &plan.buried.1);
+    let (unlinked, parent) = (&plan.unlinked, plan.unlinked.0.node());
+    if plan.node == parent {
+        chain = chain.write(unlinked.0, &unlinked.1);
+        return set.write_back([(parent, chain)]).await.map_err(lock_error);
+    }
+    //= docs/protocol/sherman.md S28
+    let mut owed = Owed {
+        v,
+        piece: Some(plan.unlinked.clone()),
+    };
+    if let Err(e) = chain.await {
+        if e.overall() == Effect::None {
+            owed.piece = None;
+        }
+        return Err(e.into());
+    }
+    owed.piece = None;
+    let chain = v.chain(parent).write(unlinked.0, &unlinked.1);
+    set.write_back([(parent, chain)])
+        .await
+        .map_err(|e| lock_error(e).after_effect(plan.buried.0))
 }

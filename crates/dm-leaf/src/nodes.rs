@@ -2,16 +2,19 @@
 
 use core::future::Future;
 use core::marker::PhantomData;
+use core::ops::Range;
 
-use dm_alloc::Allocator;
-use dm_index::{Answer, Applied, IndexError, Merge, NodeCopy, NodeStore, Write};
-use dm_layout::{FenceKeys, KeyBytes, NodeFormat, NodeInit, ValueRef};
+use dm_alloc::{Allocator, Block, Class};
+use dm_index::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, NodeStore, Write};
+use dm_layout::{FenceKeys, KeyBytes, NodeFormat, NodeInit, NodeState, ValueRef};
 use dm_lock::Locks;
 use dm_sync::Arc;
+use dm_sync::epoch::{Epochs, Seat};
 use dm_verbs::{Capability, Control, RemotePtr, VerbErrorKind, Verbs};
 
 use crate::NodeOptions;
 use crate::errors::alloc_error;
+use crate::write::failure;
 
 /// Nodes with unsorted entries under line versions.
 pub type TwoLevel<K> = Nodes<K, dm_layout::Slotted<K>>;
@@ -58,11 +61,16 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         &self,
         v: &V,
         near: Option<RemotePtr>,
-    ) -> Result<RemotePtr, IndexError> {
-        self.alloc
-            .alloc(v, self.node_len(), near)
-            .await
-            .map_err(alloc_error)
+    ) -> Result<Block, IndexError> {
+        self.alloc.take(v, self.class(), near).await.map_err(alloc_error)
+    }
+
+    /// Blocks of these nodes: a dead one's may become another of these, never one of another format.
+    pub(crate) fn class(&self) -> Class {
+        Class {
+            bytes: self.node_len(),
+            kind: self.options.kind,
+        }
     }
 }
 
@@ -81,7 +89,7 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
     fn get(
         &self,
         v: &V,
-        at: RemotePtr,
+        at: Lead,
         level: u8,
         key: &K,
         value: &mut Vec<u8>,
@@ -93,7 +101,7 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
     fn write(
         &self,
         v: &V,
-        at: RemotePtr,
+        at: Lead,
         level: u8,
         key: &K,
         write: Write<'_>,
@@ -131,18 +139,43 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         level: u8,
         fences: FenceKeys<K>,
         entries: &[(K, &[u8])],
-    ) -> Result<RemotePtr, IndexError> {
-        let at = self.allocate(v, None).await?;
+        unborn: bool,
+    ) -> Result<Created, IndexError> {
+        let Block {
+            at,
+            incarnation,
+            version,
+        } = self.allocate(v, None).await?;
+        let node = Created {
+            at,
+            incarnation,
+            version,
+            level,
+        };
+        //= docs/protocol/reclaim.md R8
+        let mut init = NodeInit {
+            incarnation,
+            version,
+            ..NodeInit::live(level, fences)
+        };
+        if unborn {
+            init.state = NodeState::Splitting;
+            init.owner = u32::from(v.client().0) + 1;
+        }
         let mut image = vec![0; self.format.node_bytes()];
         let entries = entries.iter().map(|&(k, value)| (k, ValueRef::from(value)));
-        self.format
-            .build(&mut image, &NodeInit::live(level, fences), entries);
+        self.format.build(&mut image, &init, entries);
         v.write(at, &image).await?;
-        Ok(at)
+        Ok(node)
+    }
+
+    async fn open(&self, v: &V, node: &Created) -> Result<(), IndexError> {
+        self.open_created(v, node).await
     }
 
     async fn reserve(&self, v: &V) -> Result<RemotePtr, IndexError> {
-        self.allocate(v, None).await
+        // For an index that is empty, and ever was: nothing leads to this memory, whatever it holds.
+        Ok(self.allocate(v, None).await?.at)
     }
 
     async fn load(&self, v: &V, copy: &NodeCopy<K>) -> Result<(), IndexError> {
@@ -165,16 +198,27 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         }
     }
 
-    async fn merge(
+    async fn merge<P: NodeStore<V, K>>(
         &self,
         v: &V,
-        left: RemotePtr,
-        right: RemotePtr,
-        level: u8,
-        between: &K,
-        until: Option<&K>,
+        pair: &Neighbours<K>,
+        parents: &P,
+        after: &mut NodeCopy<K>,
     ) -> Result<Merge, IndexError> {
-        self.merge_nodes(v, [left, right], level, between, until).await
+        self.merge_nodes(v, pair, parents, after).await
+    }
+
+    fn node_bytes(&self) -> u32 {
+        self.node_len()
+    }
+
+    fn unlink(&self, image: &mut [u8], pair: &Neighbours<K>) -> Result<Option<Range<usize>>, IndexError> {
+        self.unlink_right(image, pair)
+    }
+
+    fn show(&self, at: RemotePtr, image: &[u8], copy: &mut NodeCopy<K>) -> Result<bool, IndexError> {
+        let header = self.decode(at, image, copy).map_err(|e| failure(at, e))?;
+        Ok(header.fences != FenceKeys::ALL && self.is_sparse(image).map_err(|e| failure(at, e))?)
     }
 
     async fn collapse(
@@ -187,7 +231,35 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         self.collapse_node(v, at, level, commit).await
     }
 
-    fn forget(&self, at: RemotePtr) {
-        self.alloc.free_unpublished(at, self.node_len());
+    fn forget(&self, node: Created) {
+        let block = Block {
+            at: node.at,
+            incarnation: node.incarnation,
+            version: node.version,
+        };
+        self.alloc.give_back(block.after(node.version), self.class());
+    }
+
+    fn epochs(&self) -> Option<&Arc<Epochs>> {
+        self.alloc.epochs()
+    }
+
+    #[inline]
+    fn is_due(&self, v: &V) -> bool {
+        self.alloc.is_due(v)
+    }
+
+    async fn attend(&self, v: &V, seat: &Seat) -> Result<(), IndexError> {
+        self.alloc.attend(v, seat).await.map_err(alloc_error)
+    }
+
+    async fn beat(&self, v: &V, seat: &Seat) -> Result<(), IndexError> {
+        self.alloc.beat(v, seat).await.map_err(alloc_error)
+    }
+
+    fn farewell(&self, v: &V) {
+        if self.alloc.epochs().is_some_and(|epochs| epochs.seats() == 0) {
+            self.alloc.leave(v);
+        }
     }
 }

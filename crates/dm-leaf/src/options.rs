@@ -15,6 +15,8 @@ pub struct LeafFlaws {
     /// No published flaw, but a broken twin of ours: the right node of a split is not awaited before the left one
     /// points to it (S12).
     pub right_unawaited: bool,
+    /// A merged node is not written dead. For study of reclamation.
+    pub unburied: bool,
 }
 
 /// How a [`crate::Nodes`] store works.
@@ -29,6 +31,8 @@ pub struct NodeOptions {
     pub read_window: Nanos,
     /// Where a split cuts.
     pub bias: SplitBias,
+    /// Nodes of one size and kind use each other's memory again. Different formats must be of different kinds.
+    pub kind: u8,
     /// Published flaws.
     pub flaws: LeafFlaws,
 }
@@ -44,6 +48,7 @@ impl Default for NodeOptions {
             attempts: DEFAULT_ATTEMPTS,
             read_window: DEFAULT_READ_WINDOW,
             bias: SplitBias::Median,
+            kind: 0,
             flaws: LeafFlaws::default(),
         }
     }

@@ -1,7 +1,9 @@
 //! Reading: one READ, one judgement, again if it was torn or took too long.
 
-use dm_index::{Answer, IndexError, NodeCopy, Stale};
-use dm_layout::{CheckFailure, Corrupt, Header, KeyBytes, Lookup, NodeFormat, NodeState, Reason, TornPart};
+use dm_index::{Answer, IndexError, Lead, NodeCopy, Stale};
+use dm_layout::{
+    CheckFailure, Corrupt, Header, KeyBytes, LineLag, Lookup, NodeFormat, NodeState, Reason, TornPart,
+};
 use dm_verbs::{Nanos, RemotePtr, Verbs, Why};
 use smallvec::SmallVec;
 
@@ -15,7 +17,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     pub(crate) async fn get_entry<V: Verbs>(
         &self,
         v: &V,
-        at: RemotePtr,
+        Lead { at, linked }: Lead,
         level: u8,
         key: &K,
         out: &mut Vec<u8>,
@@ -26,6 +28,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             let bytes = v.read(at, self.node_len()).await?;
             match self.format.lookup(&bytes, key, level) {
                 _ if self.too_slow(v, posted) => {}
+                //= docs/protocol/reclaim.md R9
+                _ if !linked && self.format.is_unborn(&bytes) => return Ok(Answer::Stale(Stale::Elsewhere)),
                 Ok(Lookup::Found { value, .. }) => {
                     out.clear();
                     value.append_to(out);
@@ -110,6 +114,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let header = self.format.accept(bytes)?;
         copy.at = at;
         copy.level = header.level;
+        copy.unborn = header.state == NodeState::Splitting && header.lag == LineLag::Equal;
         copy.incarnation = header.incarnation;
         copy.fences = header.fences;
         copy.sibling = RemotePtr::from_raw(header.sibling);
@@ -172,7 +177,8 @@ pub(crate) fn follow(forward: u64) -> Stale {
     if forward == 0 {
         Stale::Elsewhere
     } else {
-        Stale::Right(RemotePtr::from_raw(forward))
+        //= docs/protocol/reclaim.md R10
+        Stale::Right(Lead::hint(RemotePtr::from_raw(forward)))
     }
 }
 
@@ -185,5 +191,5 @@ pub(crate) fn go_right(at: RemotePtr, sibling: u64) -> Result<Stale, IndexError>
         };
         return Err(IndexError::Corrupt { node: at, what });
     }
-    Ok(Stale::Right(RemotePtr::from_raw(sibling)))
+    Ok(Stale::Right(Lead::linked(RemotePtr::from_raw(sibling))))
 }

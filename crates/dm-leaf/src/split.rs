@@ -9,16 +9,42 @@
 //!    it Splitting, releases, and pauses. Formats that are written whole have it born Live: step 2 is one WRITE there.
 //! 4. The parent, by the caller, after the chain has completed (T-S4).
 
-use dm_index::{Answer, Applied, IndexError, NodeCopy, Split, Write};
+use dm_alloc::{Allocator, Block, Class};
+use dm_index::{Answer, Applied, Created, IndexError, NodeCopy, Split, Write};
 use dm_layout::{
-    Corrupt, FIRST_VERSION, KeyBytes, NodeFormat, Part, Reason, SplitPlan, SplitRequest, ValueRef,
+    Corrupt, FenceKeys, KeyBytes, NodeFormat, NodeInit, NodeState, Part, Reason, SplitPlan, SplitRequest, ValueRef,
 };
 use dm_lock::Guard;
-use dm_verbs::{Control, Event, RemotePtr, VerbError, Verbs};
+use dm_verbs::{Control, Effect, Event, RemotePtr, VerbError, Verbs, Why};
 
 use crate::Nodes;
 use crate::errors::lock_error;
 use crate::write::failure;
+
+/// A right node that nothing leads to yet. Given up, its block comes back.
+struct Unlinked<'v, V: Verbs> {
+    v: &'v V,
+    alloc: &'v Allocator,
+    class: Class,
+    block: Block,
+    /// A WRITE to it was posted, and may still be under way.
+    written: bool,
+    armed: bool,
+}
+
+impl<V: Verbs> Drop for Unlinked<'_, V> {
+    fn drop(&mut self) {
+        match (self.armed, self.written) {
+            (false, _) => {}
+            (true, false) => self.alloc.give_back(self.block, self.class),
+            (true, true) => {
+                //= docs/protocol/reclaim.md R11
+                let next = self.block.after(self.block.version);
+                self.alloc.give_back_unawaited(self.v.client(), next, self.class);
+            }
+        }
+    }
+}
 
 /// What makes the right node live. Given up between linking it and that, it is posted unawaited.
 struct Opening<'v, V: Verbs> {
@@ -90,18 +116,27 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         (key, write): (K, Write<'_>),
         after: Option<&mut NodeCopy<K>>,
     ) -> Result<Answer<K, Applied>, IndexError> {
-        let right_at = match self.allocate(v, Some(at)).await {
-            Ok(right_at) => right_at,
+        let block = match self.allocate(v, Some(at)).await {
+            Ok(block) => block,
             Err(e) => {
                 guard.release().await.map_err(lock_error)?;
                 return Err(e);
             }
         };
+        let right_at = block.at;
+        let mut unlinked = Unlinked {
+            v,
+            alloc: &self.alloc,
+            class: self.class(),
+            block,
+            written: false,
+            armed: true,
+        };
+        //= docs/protocol/reclaim.md R8
         let request = SplitRequest {
             right_address: right_at.raw(),
-            // Fresh memory, or a block that nothing ever pointed to.
-            right_incarnation: 1,
-            right_version: FIRST_VERSION,
+            right_incarnation: block.incarnation,
+            right_version: block.version,
             owner: u32::from(v.client().0) + 1,
             new: write.value().map(|value| (key, ValueRef::from(value))),
             bias: self.options.bias,
@@ -111,7 +146,6 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Ok(Some(plan)) => plan,
             // A full node has two keys, every format's capacity being at least two; but not if they lie outside of it.
             Ok(None) => {
-                self.alloc.free_unpublished(right_at, self.node_len());
                 guard.release().await.map_err(lock_error)?;
                 let what = Corrupt {
                     offset: 0,
@@ -120,17 +154,18 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 return Err(IndexError::Corrupt { node: at, what });
             }
             Err(e) => {
-                self.alloc.free_unpublished(right_at, self.node_len());
                 guard.release().await.map_err(lock_error)?;
                 return Err(failure(at, e));
             }
         };
         let bad = |e| failure(right_at, e);
+        unlinked.written = true;
         let word = self.format.state_word();
         let born = state_word(&right, word);
-        // Written whole, the left node links it and is rid of the moved entries in one step: nothing is in the making.
-        // Published splits know no such state at all (T-S4).
-        let born_live = word.is_none() || self.options.flaws.parent_before_left;
+        // Written whole, the left node links it and is rid of the moved entries in one step: nothing is in the making,
+        // and nobody comes by an old address to memory that never was a node. Published splits know no such state at all
+        // (T-S4).
+        let born_live = word.is_none() && block.is_fresh() || self.options.flaws.parent_before_left;
         if born_live {
             self.format.open(&mut right).map_err(bad)?;
         }
@@ -149,7 +184,17 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             flip,
             armed: false,
         });
-        self.switch(v, guard, at, &mut left, &plan, opening).await?;
+        // From here on the left node may lead to it, whatever becomes of this.
+        unlinked.armed = false;
+        if let Err(e) = self.switch(v, guard, at, &mut left, &plan, opening).await {
+            unlinked.armed = e.effect() == Effect::None;
+            return Err(e);
+        }
+        if word.is_none() && !born_live {
+            //= docs/protocol/reclaim.md R9
+            let opened = self.open_whole(v, right_at).await;
+            opened.map_err(|e| e.after_effect(right_at))?;
+        }
         v.meter().note(Event::Split);
         if let Some(after) = after {
             self.decode(at, &left, after).map_err(|e| failure(at, e))?;
@@ -160,6 +205,85 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             right: right_at,
         };
         Ok(Answer::Split(Applied::Inserted, split))
+    }
+
+    /// Makes a created node live that was born unborn and is linked now.
+    pub(crate) async fn open_created<V: Verbs>(&self, v: &V, node: &Created) -> Result<(), IndexError> {
+        let bad = |e| failure(node.at, e);
+        let Some(word) = self.format.state_word() else {
+            return self.open_whole(v, node.at).await;
+        };
+        // The word depends on nothing but what the node was created with.
+        let mut image = vec![0; self.format.node_bytes()];
+        let init = NodeInit {
+            incarnation: node.incarnation,
+            version: node.version,
+            state: NodeState::Splitting,
+            ..NodeInit::live(node.level, FenceKeys::ALL)
+        };
+        self.format.build(&mut image, &init, []);
+        let born = state_word(&image, Some(word));
+        self.format.open(&mut image).map_err(bad)?;
+        let Some(flip) = Flip::between(node.at, Some(word), born, &image) else {
+            return Ok(());
+        };
+        let mut opening = Opening {
+            v,
+            at: node.at,
+            head: Vec::new(),
+            flip,
+            armed: true,
+        };
+        opening.land().await.map_err(VerbError::after_effect)?;
+        opening.armed = false;
+        Ok(())
+    }
+
+    /// Makes a linked node live that was born unborn, of a format that is written whole, unless somebody has. Such nodes
+    /// are opened under their locks alone: a WRITE of all of it must not meet another's.
+    async fn open_whole<V: Verbs>(&self, v: &V, at: RemotePtr) -> Result<(), IndexError> {
+        let mut retry = v.retry(self.options.attempts);
+        loop {
+            let locked = self.locks.lock_and_read(v, at, at, self.node_len()).await;
+            let (guard, mut image) = locked.map_err(lock_error)?;
+            match self.format.accept(&image) {
+                Ok(_) if self.format.is_unborn(&image) => {
+                    return self.finish_birth(v, guard, at, &mut image).await;
+                }
+                Err(e) if e.is_torn() => guard.release().await.map_err(lock_error)?,
+                Ok(_) => return guard.release().await.map_err(lock_error),
+                Err(e) => {
+                    guard.release().await.map_err(lock_error)?;
+                    return Err(failure(at, e));
+                }
+            }
+            drop(image);
+            retry.again(at, Why::Torn).await?;
+        }
+    }
+
+    /// Makes a linked node live whose maker has not done so yet, and perhaps gave up. It is locked, and unlocked then.
+    pub(crate) async fn finish_birth<'a, V: Verbs>(
+        &'a self,
+        v: &'a V,
+        guard: Guard<'a, V>,
+        at: RemotePtr,
+        image: &mut [u8],
+    ) -> Result<(), IndexError> {
+        let word = self.format.state_word();
+        let born = state_word(image, word);
+        let head = self.format.open(image).map_err(|e| failure(at, e))?;
+        match Flip::between(at, word, born, image) {
+            // Its maker may post the same without the lock: the word changes from unborn to live once.
+            Some(Flip { at, from, to }) => {
+                v.cas(at, from, to).await?;
+                guard.release().await.map_err(lock_error)
+            }
+            None => {
+                let chain = v.chain(at.node()).write(at.add(head.start as u64), &image[head]);
+                guard.write_back(chain).await.map_err(lock_error)
+            }
+        }
     }
 
     /// Steps 2 and 3.

@@ -2,7 +2,7 @@
 
 use core::task::{Context, Poll};
 
-use dm_index::{Answer, Applied, IndexError, NodeCopy, Stale, Write};
+use dm_index::{Answer, Applied, IndexError, Lead, NodeCopy, Stale, Write};
 use dm_layout::{CheckFailure, FenceKeys, Judged, KeyBytes, NodeFormat, Place, ValueRef};
 use dm_lock::{Guard, Locking, Writing};
 use dm_verbs::{Control, RemotePtr, Retry, Verbs, Why, at_once};
@@ -33,6 +33,7 @@ enum Edit {
 #[derive(Clone, Copy)]
 struct Wanted<'k, K> {
     at: RemotePtr,
+    linked: bool,
     level: u8,
     key: &'k K,
     write: Write<'k>,
@@ -52,7 +53,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     pub(crate) async fn write_entry<V: Verbs + Control>(
         &self,
         v: &V,
-        at: RemotePtr,
+        Lead { at, linked }: Lead,
         level: u8,
         key: &K,
         write: Write<'_>,
@@ -60,6 +61,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     ) -> Result<Answer<K, Applied>, IndexError> {
         let wanted = Wanted {
             at,
+            linked,
             level,
             key,
             write,
@@ -86,6 +88,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             level,
             key,
             write,
+            ..
         }: &Wanted<'_, K>,
         cx: &mut Context<'_>,
         later: &mut Option<Stage<'a, V>>,
@@ -141,6 +144,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         v: &'a V,
         Wanted {
             at,
+            linked,
             level,
             key,
             write,
@@ -170,6 +174,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 Ok(Judged::Here(place)) => place,
                 Ok(Judged::Unfinished) => {
                     self.finish_split(v, guard, at, &mut image).await?;
+                    continue;
+                }
+                //= docs/protocol/reclaim.md R9
+                Ok(Judged::Unborn) if !linked => {
+                    guard.release().await.map_err(lock_error)?;
+                    return Ok(Answer::Stale(Stale::Elsewhere));
+                }
+                Ok(Judged::Unborn) if self.opens_here(at, &image)? => {
+                    self.finish_birth(v, guard, at, &mut image).await?;
                     continue;
                 }
                 other => {
@@ -232,6 +245,13 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         })
     }
 
+    /// Whether whoever finds this node linked and unborn, under its lock, is to make it live: a root, whose maker may have
+    /// given up, or a node of a format that is written whole. (Of others' right nodes the splitter does it.)
+    fn opens_here(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
+        let header = self.format.header(image).map_err(|e| failure(at, e))?;
+        Ok(header.fences == FenceKeys::ALL || self.format.state_word().is_none())
+    }
+
     /// Whether a node that an entry was removed from should be merged with a neighbour, and has one. The write rested on
     /// the lines of header and entry alone: bytes elsewhere that contradict themselves are found only here, and reported
     /// with an unknown effect, though the entry is gone.
@@ -246,22 +266,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     fn edit(&self, image: &mut [u8], key: &K, write: Write<'_>, place: Place) -> Result<Edit, CheckFailure> {
         Ok(match (write, place) {
             (Write::Insert(_), Place::Present(_)) => Edit::Nothing(Applied::Present),
-            (Write::Update(_) | Write::Remove | Write::RemoveExact(..), Place::Free(_) | Place::Full) => {
+            (Write::Update(_) | Write::Remove, Place::Free(_) | Place::Full) => {
                 Edit::Nothing(Applied::Absent)
-            }
-            (Write::RemoveExact(value, instead), Place::Present(slot)) => {
-                if self
-                    .format
-                    .entry(image, slot)?
-                    .is_none_or(|(_, found)| found != *value)
-                {
-                    return Ok(Edit::Nothing(Applied::Absent));
-                }
-                if *key == self.format.header(image)?.fences.low {
-                    let range = self.format.update(image, slot, ValueRef::from(instead));
-                    return Ok(Edit::Range(Applied::Removed, range));
-                }
-                Edit::Range(Applied::Removed, self.format.remove(image, slot))
             }
             (Write::Update(value) | Write::Upsert(value), Place::Present(slot)) => Edit::Range(
                 Applied::Replaced,

@@ -1,10 +1,10 @@
-//! A merge over two memory nodes whose left node is cut off in the middle.
+//! A merge whose memory node is cut off in the middle; the parent lies on another.
 
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 
 use dm_alloc::Allocator;
-use dm_index::{Answer, NodeCopy, NodeStore, Stale};
+use dm_index::{Answer, Lead, Neighbours, NodeCopy, NodeStore, Stale};
 use dm_layout::{FenceKeys, Key8, Slotted};
 use dm_leaf::{NodeOptions, TwoLevel};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
@@ -41,26 +41,43 @@ fn a_merge_that_fails_halfway_loses_no_entry() {
             FenceKeys::new(Key8(0), Some(Key8(10))),
             FenceKeys::new(Key8(10), None),
         );
-        // The allocator takes turns: the right node lies on memory node 1, the left one on 0.
-        let (left, right) = block_on(async {
+        // The allocator takes turns: both leaves lie on memory node 0, their parent on 1.
+        let (left, right, parent) = block_on(async {
             let a = leaves
-                .create(&v, 0, low, &[(Key8(1), &[1; 8])])
+                .create(&v, 0, low, &[(Key8(1), &[1; 8])], false)
                 .await
-                .expect("room");
+                .expect("room")
+                .at;
+            let _elsewhere = leaves.reserve(&v).await.expect("room");
             let b = leaves
-                .create(&v, 0, high, &[(Key8(11), &[11; 8])])
+                .create(&v, 0, high, &[(Key8(11), &[11; 8])], false)
                 .await
-                .expect("room");
+                .expect("room")
+                .at;
             let mut copy = NodeCopy::new();
             leaves.copy(&v, a, &mut copy).await.expect("a node");
             copy.sibling = b;
             leaves.load(&v, &copy).await.expect("a node");
-            (a, b)
+            let (first, second) = (a.raw().to_le_bytes(), b.raw().to_le_bytes());
+            let children = [(Key8(0), &first[..]), (Key8(10), &second)];
+            let parent = leaves
+                .create(&v, 1, FenceKeys::ALL, &children, false)
+                .await
+                .expect("room");
+            (a, b, parent.at)
         });
-        assert_ne!(left.node(), right.node());
+        assert!(left.node() == right.node() && left.node() != parent.node());
         {
-            let between = Key8(10);
-            let mut merging = pin!(leaves.merge(&v, left, right, 0, &between, None));
+            let pair = Neighbours {
+                level: 0,
+                left,
+                right,
+                between: Key8(10),
+                until: None,
+                parent,
+            };
+            let mut after = NodeCopy::new();
+            let mut merging = pin!(leaves.merge(&v, &pair, &leaves, &mut after));
             let mut cx = Context::from_waker(Waker::noop());
             if (0..polls).any(|_| merging.as_mut().poll(&mut cx).is_ready()) {
                 continue;
@@ -76,7 +93,7 @@ fn a_merge_that_fails_halfway_loses_no_entry() {
         world.restore(left.node());
         block_on(async {
             for (key, at) in [(1, left), (11, right)] {
-                let (mut at, mut value) = (at, Vec::new());
+                let (mut at, mut value) = (Lead::hint(at), Vec::new());
                 let mut hops = 0;
                 loop {
                     match leaves

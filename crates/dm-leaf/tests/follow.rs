@@ -2,8 +2,8 @@
 
 use dm_alloc::Allocator;
 use dm_index::{
-    Composed, ComposedOptions, CpuCost, Flaws, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex,
-    Split,
+    Composed, ComposedOptions, CpuCost, Flaws, IndexError, Inner, Lead, Located, NodeCopy, NodeStore,
+    RangeIndex, Split,
 };
 use dm_layout::{FenceKeys, Key8, Slotted};
 use dm_leaf::{NodeOptions, TwoLevel};
@@ -19,7 +19,7 @@ impl Inner<Endpoint, Key8> for Fixed {
     type Proof = ();
     async fn locate(&self, _: &Endpoint, _: &Key8) -> Result<Option<Located<()>>, IndexError> {
         Ok(Some(Located {
-            leaf: self.0,
+            leaf: Lead::hint(self.0),
             proof: (),
         }))
     }
@@ -63,7 +63,7 @@ fn a_circle_of_leaves_ends_in_a_typed_error() {
     let leaves = TwoLevel::new(format, Arc::new(locks), alloc, NodeOptions::default());
     let fences = FenceKeys::new(Key8(0), Some(Key8(10)));
     let leaf = block_on(async {
-        let at = leaves.create(&v, 0, fences, &[]).await.expect("room");
+        let at = leaves.create(&v, 0, fences, &[], false).await.expect("room").at;
         let mut copy = NodeCopy::new();
         leaves.copy(&v, at, &mut copy).await.expect("a node");
         copy.sibling = at;
@@ -97,7 +97,9 @@ fn a_scan_without_bound_of_the_smallest_leaves_is_a_scan() {
     let alloc = Arc::new(Allocator::new(1, 0));
     let leaves = TwoLevel::new(format, Arc::new(locks), alloc, NodeOptions::default());
     let entries = [(Key8(1), &[1; 8][..]), (Key8(2), &[2; 8])];
-    let leaf = block_on(leaves.create(&v, 0, FenceKeys::ALL, &entries)).expect("room");
+    let leaf = block_on(leaves.create(&v, 0, FenceKeys::ALL, &entries, false))
+        .expect("room")
+        .at;
     let options = ComposedOptions {
         attempts: 10,
         cpu: CpuCost::NONE,

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use dm_alloc::Allocator;
-use dm_index::{Answer, NodeCopy, NodeStore, Stale, Write};
+use dm_index::{Answer, Lead, NodeCopy, NodeStore, Stale, Write};
 use dm_layout::{Checksummed, FenceKeys, Key8, NodeFormat, Slotted};
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
@@ -47,14 +47,9 @@ fn hold_up(v: &Endpoint, node: NodeId) {
     chain.post().detach();
 }
 
-async fn write<F: NodeFormat<Key8>>(
-    v: &Endpoint,
-    leaves: &Leaves<F>,
-    mut at: RemotePtr,
-    key: u64,
-    value: u64,
-) {
+async fn write<F: NodeFormat<Key8>>(v: &Endpoint, leaves: &Leaves<F>, at: RemotePtr, key: u64, value: u64) {
     let value = value.to_le_bytes();
+    let mut at = Lead::linked(at);
     loop {
         match leaves
             .write(v, at, 0, &Key8(key), Write::Upsert(&value), None)
@@ -70,12 +65,8 @@ async fn write<F: NodeFormat<Key8>>(
     }
 }
 
-async fn get<F: NodeFormat<Key8>>(
-    v: &Endpoint,
-    leaves: &Leaves<F>,
-    mut at: RemotePtr,
-    key: u64,
-) -> Option<u64> {
+async fn get<F: NodeFormat<Key8>>(v: &Endpoint, leaves: &Leaves<F>, at: RemotePtr, key: u64) -> Option<u64> {
+    let mut at = Lead::linked(at);
     let mut value = Vec::new();
     loop {
         match leaves
@@ -109,9 +100,10 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
         let entries = [1, 2, 3u64].map(|k| (Key8(k), k.to_le_bytes()));
         let entries = entries.each_ref().map(|(k, v)| (*k, &v[..]));
         let left = store
-            .create(&first, 0, FenceKeys::ALL, &entries)
+            .create(&first, 0, FenceKeys::ALL, &entries, false)
             .await
-            .expect("room");
+            .expect("room")
+            .at;
         // The rest of the left node's memory node goes, so that the right node lies on the other.
         while alloc
             .alloc(&first, node_bytes, Some(left))
@@ -122,7 +114,8 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
         {}
         {
             let value = [4; 8];
-            let mut split = pin!(store.write(&first, left, 0, &Key8(4), Write::Upsert(&value), None));
+            let at = Lead::hint(left);
+            let mut split = pin!(store.write(&first, at, 0, &Key8(4), Write::Upsert(&value), None));
             if within(&second, before, &mut split).await.is_some() {
                 return;
             }

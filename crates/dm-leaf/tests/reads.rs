@@ -25,9 +25,10 @@ fn a_key_that_moved_during_the_read_is_copied_once() {
     block_on(async {
         let entries = [(Key8(1), &[1; 8][..]), (Key8(2), &[2; 8]), (Key8(3), &[3; 8])];
         let at = leaves
-            .create(&v, 0, FenceKeys::ALL, &entries)
+            .create(&v, 0, FenceKeys::ALL, &entries, false)
             .await
-            .expect("room");
+            .expect("room")
+            .at;
         // What such a READ shows: key 2 in its old slot, and in a free one of another line.
         let mut image = v.read(at, format.node_bytes() as u32).await.expect("no trouble");
         let free = format.slots(&image).last().expect("eight slots");

@@ -49,7 +49,7 @@ impl Builder {
     /// On-chip memory per node, bytes: a ConnectX-5's (Sherman §4.3).
     pub const DEFAULT_CHIP_BYTES: u64 = 256 << 10;
     /// Length of a lease.
-    pub const DEFAULT_LEASE: Nanos = Nanos::from_millis(1000);
+    pub const DEFAULT_LEASE: Nanos = Nanos::from_millis(10_000);
     /// Chains that one client may have open or in flight.
     pub const DEFAULT_CHAINS_MAX: u32 = 4096;
     /// Largest payload that counts as inline, bytes.

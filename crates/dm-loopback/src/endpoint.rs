@@ -422,6 +422,18 @@ impl Control for Endpoint {
             ready!(self.poll_quiet(client, cx));
             return Poll::Ready(Ok(ControlReply::Done));
         }
+        if let ControlRequest::FenceMember { member } = *request {
+            if core::mem::replace(state, 1) == 0 {
+                self.world.group(member).for_each(|client| {
+                    // One that has gone meanwhile does nothing more.
+                    let _there = self.world.fence_off(client);
+                });
+            }
+            for client in self.world.group(member) {
+                ready!(self.poll_quiet(client, cx));
+            }
+            return Poll::Ready(Ok(ControlReply::Done));
+        }
         Poll::Ready(self.answer(request))
     }
 }
@@ -455,6 +467,10 @@ impl Endpoint {
             }
             ControlRequest::Leave => {
                 self.world.set_joined(self.client, false);
+                Ok(ControlReply::Done)
+            }
+            ControlRequest::Enlist { member } => {
+                self.world.enlist(self.client, member);
                 Ok(ControlReply::Done)
             }
             // `Fence` waits, and is answered by `poll_control`; what else the future brings is not known here.

@@ -4,7 +4,7 @@
 //!      0  magic · version · nodes · host bytes · chip bytes · unit · alarm       one line
 //!     64  next client id                                                         one line
 //!   4096  per node:   chunk bytes handed out · trouble                           one line each
-//!  69632  per client: state · busy                                               one line each
+//!  69632  per client: state · busy · group                                       one line each
 //!         per node:   host region, chip region                                   (in a file: the following bytes)
 //! ```
 //! All are little-endian words that are read and changed as atomics.
@@ -58,6 +58,11 @@ pub(crate) fn client_state(client: u16) -> u64 {
 /// Offset of the word that is 1 while `client` carries out a chain that changes memory.
 pub(crate) fn client_busy(client: u16) -> u64 {
     client_state(client) + 8
+}
+
+/// Offset of the word that holds one more than the number of the group that `client` belongs to; 0 for none.
+pub(crate) fn client_group(client: u16) -> u64 {
+    client_state(client) + 16
 }
 
 /// Sizes of a pool.

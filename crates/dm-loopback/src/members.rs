@@ -9,7 +9,7 @@ use core::cell::Cell;
 use dm_sync::{process_alive, region};
 use dm_verbs::ClientId;
 
-use crate::format::{CLIENTS_MAX, client_busy, client_state, header};
+use crate::format::{CLIENTS_MAX, client_busy, client_group, client_state, header};
 use crate::world::World;
 
 /// A client's word: `epoch:32 | process:22 | joined:1 | fenced:1 | live:1`, the low bits last.
@@ -79,6 +79,7 @@ impl World {
         }
         // A dead process may have left the busy word set.
         self.set_word(client_busy(client.0), 0);
+        self.set_word(client_group(client.0), 0);
         Some(found.successor(me).epoch())
     }
 
@@ -111,6 +112,18 @@ impl World {
                 state.0 & !JOINED
             }))
         });
+    }
+
+    pub(crate) fn enlist(&self, client: ClientId, member: u16) {
+        self.set_word(client_group(client.0), 1 + u64::from(member));
+        // Before whatever the client reads next: who fences its group after that sees it.
+        region::fence();
+    }
+
+    /// The clients of a group.
+    pub(crate) fn group(&self, member: u16) -> impl Iterator<Item = ClientId> + '_ {
+        let clients = (1..CLIENTS_MAX).map(|client| ClientId(client as u16));
+        clients.filter(move |client| self.word(client_group(client.0)) == 1 + u64::from(member))
     }
 
     /// Shuts `client` out; false if there is no such client. Its chain in progress may still be busy.

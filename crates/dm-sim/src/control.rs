@@ -113,6 +113,18 @@ impl Engine {
                     }
                     _ => Err(ControlError::NoSuchClient { client }),
                 },
+                ControlRequest::Enlist { member } => {
+                    self.clients[usize::from(client)].group = Some(member);
+                    Ok(ControlReply::Done)
+                }
+                ControlRequest::FenceMember { member } => {
+                    for c in 0..self.clients.len() {
+                        if self.clients[c].group == Some(member) && !self.clients[c].fenced {
+                            served = served.max(self.fence(c));
+                        }
+                    }
+                    Ok(ControlReply::Done)
+                }
                 _ => Err(ControlError::Unreachable { node }),
             }
         };

@@ -68,6 +68,8 @@ pub(crate) struct ClientState {
     thread: u32,
     nic: u16,
     pub(crate) fenced: bool,
+    /// The clients that it is fenced with.
+    pub(crate) group: Option<u16>,
     pub(crate) crashed: bool,
 }
 
@@ -244,6 +246,7 @@ impl Engine {
             thread: thread as u32,
             nic: nic as u16,
             fenced: false,
+            group: None,
             crashed: false,
         });
         self.pairs

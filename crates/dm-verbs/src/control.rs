@@ -35,6 +35,16 @@ pub enum ControlRequest {
         /// Whom.
         client: ClientId,
     },
+    /// This client belongs to a group from now on, as the clients of one compute node do; to this one only.
+    Enlist {
+        /// The group's number.
+        member: u16,
+    },
+    /// No verb of any client that belongs to a group takes effect after the answer. Who joins it later is not concerned.
+    FenceMember {
+        /// The group's number.
+        member: u16,
+    },
 }
 
 /// A client's membership.
@@ -65,7 +75,7 @@ pub enum ControlReply {
     Region(Region),
     /// To `Join`.
     Joined(Membership),
-    /// To `Leave` and `Fence`.
+    /// To `Leave`, `Fence`, `Enlist` and `FenceMember`.
     Done,
 }
 

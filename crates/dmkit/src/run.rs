@@ -342,7 +342,7 @@ fn measured<K: BenchKey, F: LeafFormat<K>>(
         wrong_values: tally.wrong,
         cache_bytes: trees.iter().map(Sherman::cache_bytes).max().unwrap_or(0),
         local_bytes: trees.iter().map(Sherman::local_bytes).max().unwrap_or(0),
-        remote_bytes: trees.iter().map(Sherman::allocated_bytes).sum(),
+        remote_bytes: trees.iter().map(Sherman::allocated_bytes).sum::<i64>().max(0) as u64,
         keys: point.keys + tally.inserted,
         bound: point.bound(leaf.leaf_bytes(), leaf.leaf_capacity(), shared),
         latency: tally.latency,

@@ -1,5 +1,6 @@
 //! What a tree is opened with. Layout options must agree between all who open it; the rest is each one's own.
 
+use dm_alloc::ReclaimOptions;
 use dm_combine::Rdwc;
 use dm_index::CpuCost;
 use dm_layout::SplitBias;
@@ -89,6 +90,11 @@ pub struct Options {
     pub attempts: u32,
     /// Chunk that an allocator asks for, bytes. Sherman: 8 MiB.
     pub chunk_bytes: u64,
+    /// Compute nodes that can use the tree at once; 0 for a tree that never uses the memory of dead nodes again. Layout,
+    /// fixed by whoever creates it.
+    pub members: u16,
+    /// How this compute node takes part in reclaiming dead nodes.
+    pub reclaim: ReclaimOptions,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
     /// Published flaws.
@@ -103,6 +109,9 @@ pub const DEFAULT_CACHE_BYTES: u64 = 500_000_000;
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
 /// Default of [`Options::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
+
+/// Default of [`Options::members`]: their slots and the epoch's line fill a page.
+pub const DEFAULT_MEMBERS: u16 = 63;
 
 impl Options {
     /// Defaults, for values of `value_bytes` bytes.
@@ -122,6 +131,8 @@ impl Options {
             rdwc: Rdwc::OFF,
             attempts: DEFAULT_ATTEMPTS,
             chunk_bytes: dm_alloc::DEFAULT_CHUNK_BYTES,
+            members: DEFAULT_MEMBERS,
+            reclaim: ReclaimOptions::new(),
             cpu: CpuCost::NONE,
             flaws: Flaws {
                 torn_entry_absent: false,

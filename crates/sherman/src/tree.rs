@@ -1,6 +1,8 @@
 //! The tree that a compute node's threads share, and its clients.
 
-use dm_alloc::{AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
+use dm_alloc::{
+    AllocError, AllocStats, Allocator, Descriptor, LockHome, LockPlan, ReclaimOptions, Superblock,
+};
 use dm_blink::{Blink, BlinkOptions};
 use dm_cache::{CacheFlaws, IndexCache};
 use dm_combine::{Combined, Combiner};
@@ -8,6 +10,7 @@ use dm_index::{Composed, ComposedOptions, IndexError};
 use dm_layout::{Bookend, Checksummed, GeometryError, KeyBytes, NodeFormat, Slotted};
 use dm_leaf::{LeafFlaws, NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, Local, LockFlaws, LockOptions, LockPlace, Locks, ReleaseBy};
+use dm_sync::epoch::Epochs;
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
 use dm_verbs::{Capability, Control, RemotePtr, Verbs};
 
@@ -111,6 +114,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 home,
                 per_node: options.locks_per_node,
             },
+            members: options.members,
         }
     }
 
@@ -169,7 +173,19 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
             caps.require("line-versioned nodes", &[Capability::LineAtomicity])
                 .map_err(OpenError::Refused)?;
         }
-        let alloc = Arc::new(Allocator::new(nodes, v.compute_node()).chunk_bytes(options.chunk_bytes));
+        let mut alloc = Allocator::new(nodes, v.compute_node()).chunk_bytes(options.chunk_bytes);
+        if let Some(area) = superblock.members {
+            // Not a choice: others use memory again only because all announce what they run.
+            let attempts = options.reclaim.attempts.min(options.attempts);
+            alloc = alloc.reclaiming(
+                area,
+                ReclaimOptions {
+                    attempts,
+                    ..options.reclaim
+                },
+            );
+        }
+        let alloc = Arc::new(alloc);
         let node_options = NodeOptions {
             attempts: options.attempts,
             bias: options.bias,
@@ -178,10 +194,15 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 no_read_window: flaws.no_read_window,
                 parent_before_left: flaws.parent_before_left,
                 right_unawaited: flaws.right_unawaited,
+                unburied: options.reclaim.flaws.unburied,
             },
             ..NodeOptions::default()
         };
-        let store = Nodes::new(inner, locks.clone(), alloc.clone(), node_options);
+        let inner_options = NodeOptions {
+            kind: 1,
+            ..node_options
+        };
+        let store = Nodes::new(inner, locks.clone(), alloc.clone(), inner_options);
         let cache_flaws = CacheFlaws {
             recycled_slot: flaws.recycled_slot,
         };
@@ -191,7 +212,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
             root_race_fatal: flaws.root_race_fatal,
         };
         Ok(Self {
-            inner: Blink::new(store, cache, superblock.root_word, blink),
+            inner: Blink::new(store, cache, superblock.root_word, blink).in_epochs(alloc.epochs().cloned()),
             leaves: Nodes::new(leaf, locks.clone(), alloc.clone(), node_options),
             locks,
             alloc,
@@ -218,7 +239,49 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     /// # Errors
     /// As any read.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
-        self.inner.warm(v).await
+        let Some(epochs) = self.alloc.epochs() else {
+            return self.inner.warm(v).await;
+        };
+        let warmed = {
+            let seat = Epochs::seat(epochs);
+            let running = loop {
+                if let Some(running) = seat.enter() {
+                    break running;
+                }
+                self.alloc.attend(v, &seat).await.map_err(dm_leaf::alloc_error)?;
+            };
+            let warmed = self.inner.warm(v).await;
+            drop(running);
+            warmed
+        };
+        self.rest(v);
+        warmed
+    }
+
+    /// Announces what this compute node runs, and frees what all others have announced to be past, now instead of at an
+    /// operation of its own: for compute nodes that do nothing for a while. Metered as housekeeping.
+    ///
+    /// Three rounds of every compute node free what was retired before the first.
+    ///
+    /// # Errors
+    /// As any operation's.
+    pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
+        let Some(epochs) = self.alloc.epochs() else {
+            return Ok(());
+        };
+        let collected = {
+            let seat = Epochs::seat(epochs);
+            self.alloc.collect(v, &seat).await
+        };
+        self.rest(v);
+        collected
+    }
+
+    /// This compute node is no member any more if it has no clients: nobody waits for it.
+    fn rest<V: Verbs>(&self, v: &V) {
+        if self.alloc.epochs().is_some_and(|epochs| epochs.seats() == 0) {
+            self.alloc.leave(v);
+        }
     }
 
     /// Bytes of the index cache, every allocation counted.
@@ -231,11 +294,6 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         self.inner.cache()
     }
 
-    /// What this compute node has allocated, over all memory nodes.
-    pub fn alloc_stats(&self) -> AllocStats {
-        self.alloc.stats()
-    }
-
     /// Bytes of everything else that this compute node keeps for the tree: local locks, those of read delegation and write
     /// combining, allocator, handles.
     pub fn local_bytes(&self) -> u64 {
@@ -243,9 +301,15 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         (self.locks.local_bytes() + self.alloc.local_bytes() + shared + size_of::<Self>()) as u64
     }
 
-    /// Bytes of nodes in use that this compute node has allocated, over all memory nodes.
-    pub fn allocated_bytes(&self) -> u64 {
+    /// Bytes of nodes that this compute node has allocated, less those that it has retired, over all memory nodes. The
+    /// sum over all compute nodes is what the tree takes; one of them may come out below zero.
+    pub fn allocated_bytes(&self) -> i64 {
         self.alloc.stats().in_use_bytes
+    }
+
+    /// What this compute node's allocator has to do with.
+    pub fn alloc_stats(&self) -> AllocStats {
+        self.alloc.stats()
     }
 
     /// The word that points to the root.

@@ -12,14 +12,20 @@ use dm_layout::Checksummed;
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{Mix, Report, Stress, World, seats, stress};
-use dm_verbs::Counters;
-use sherman::{Key8, NodeSize, Options, Rdwc, Variant};
+use dm_verbs::{Counters, Nanos};
+use sherman::{Key8, NodeSize, Options, Rdwc, ReclaimOptions, Variant};
 
 /// Small nodes: about a thousand operations to a handful of splits. Values of two words, so that they can tear.
 fn options(variant: Variant) -> Options {
     variant.apply(Options {
         node: NodeSize::Bytes(256),
         chunk_bytes: 32 << 10,
+        // Often, so that the memory of dead nodes is used again under the eyes of readers.
+        reclaim: ReclaimOptions {
+            period: Nanos::from_micros(20),
+            operations: 4,
+            ..ReclaimOptions::new()
+        },
         ..Options::new(16)
     })
 }
@@ -65,8 +71,8 @@ fn simulated(seed: u64) {
     let sim = Sim::builder(model)
         .compute_nodes(3)
         .memory_nodes(2)
-        // Little more than needed; dead nodes keep their memory.
-        .memory_bytes(if shrinks { 8 << 20 } else { 800 << 10 })
+        // Little more than needed.
+        .memory_bytes(if shrinks { 1 << 20 } else { 840 << 10 })
         .colocated(seed % 4 == 1)
         .seed(seed)
         .build()
@@ -128,7 +134,7 @@ fn threads_on_loopback() {
 
 #[test]
 fn threads_that_grow_and_shrink_a_tree() {
-    let report = loopback(&waves(1_000_000, 3), 1 << 30);
+    let report = loopback(&waves(1_000_000, 3), 8 << 20);
     assert!(
         report.meter.splits > 3_000 && report.meter.merges > 2_000,
         "{report}"
@@ -253,7 +259,7 @@ fn full_threads_on_loopback() {
 #[test]
 #[ignore = "minutes: run by `cargo xtask stress`"]
 fn full_threads_that_grow_and_shrink_a_tree() {
-    let report = loopback(&waves(20_000_000, 4), 8 << 30);
+    let report = loopback(&waves(20_000_000, 4), 64 << 20);
     assert!(
         report.meter.splits >= 100_000 && report.meter.merges >= 50_000,
         "{report}"

@@ -76,6 +76,7 @@ impl<K: KeyBytes> Smart<K> {
                 home: LockHome::ChipIfAny,
                 per_node: 1,
             },
+            members: 0,
         }
     }
 
@@ -150,7 +151,7 @@ impl<K: KeyBytes> Smart<K> {
 
     /// Bytes of nodes and leaves in use that this compute node has allocated, over all memory nodes.
     pub fn allocated_bytes(&self) -> u64 {
-        self.art.alloc().stats().in_use_bytes
+        self.art.alloc().stats().in_use_bytes.max(0) as u64
     }
 
     /// The root node.

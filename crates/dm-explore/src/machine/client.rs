@@ -87,6 +87,8 @@ pub(crate) struct ClientState {
     pub(crate) reply: Option<Result<ControlReply, ControlError>>,
     pub(crate) deferred: Option<VerbError>,
     pub(crate) fenced: bool,
+    /// The clients that it is fenced with.
+    pub(crate) group: Option<u16>,
     /// Its operations, and how many of them were begun.
     pub(crate) times: Vec<Times>,
     pub(crate) open_operation: Option<u32>,
@@ -176,6 +178,7 @@ impl Copies for ClientState {
             reply,
             deferred,
             fenced,
+            group,
             times,
             open_operation,
             outputs,
@@ -220,6 +223,7 @@ impl Copies for ClientState {
         self.reply = *reply;
         self.deferred = *deferred;
         self.fenced = *fenced;
+        self.group = *group;
         self.open_operation = *open_operation;
         self.output_hash = *output_hash;
         self.forgotten = *forgotten;

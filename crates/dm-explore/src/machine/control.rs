@@ -43,12 +43,12 @@ impl Machine {
         let reply = if self.clients[usize::from(c)].fenced {
             Err(ControlError::Fenced)
         } else {
-            self.control_reply(request)
+            self.control_reply(c, request)
         };
         self.clients[usize::from(c)].reply = Some(reply);
     }
 
-    fn control_reply(&mut self, request: ControlRequest) -> Result<ControlReply, ControlError> {
+    fn control_reply(&mut self, c: u8, request: ControlRequest) -> Result<ControlReply, ControlError> {
         match request {
             ControlRequest::Chunk { node, bytes } => self.chunk(node, bytes),
             ControlRequest::Describe { node } => {
@@ -75,6 +75,18 @@ impl Machine {
                     }
                     None => Err(ControlError::NoSuchClient { client }),
                 }
+            }
+            ControlRequest::Enlist { member } => {
+                self.clients[usize::from(c)].group = Some(member);
+                Ok(ControlReply::Done)
+            }
+            ControlRequest::FenceMember { member } => {
+                for target in 0..self.setup_client() {
+                    if self.clients[usize::from(target)].group == Some(member) {
+                        self.fence(target);
+                    }
+                }
+                Ok(ControlReply::Done)
             }
             // `Leave`, and whatever comes later that needs no answer.
             _ => Ok(ControlReply::Done),

@@ -73,7 +73,7 @@ impl Machine {
             .enumerate()
             .fold(0, |bits, (i, &on)| bits | u64::from(on) << i);
         f.fold(bits | (client.status as u64) << 16 | u64::from(client.acts) << 32);
-        f.fold(u64::from(client.rng));
+        f.fold(u64::from(client.rng) | client.group.map_or(0, |g| 1 + u64::from(g)) << 32);
         f.fold2(client.output_hash);
         // What failed attempts of loops inside of loops did to shared state is not in `seen`, which was rewound.
         self.fold_changes(client, &mut f);

@@ -12,7 +12,7 @@ pub use self::geometry::SlotGeometry;
 
 use crate::error::{CheckFailure, GeometryError, Reason};
 use crate::format::{Judged, Lookup, NodeFormat, Part, Place, Slot};
-use crate::header::{Header, NodeInit};
+use crate::header::{Header, LineLag, NodeInit, NodeState, STATE_AT, unpack_state};
 use crate::key::{KeyBytes, sealed};
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
@@ -267,6 +267,15 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
 
     fn state_word(&self) -> Option<usize> {
         Some(self.geometry.place.base)
+    }
+
+    #[inline]
+    fn is_unborn(&self, bytes: &[u8]) -> bool {
+        let state = bytes.get(self.geometry.place.base + STATE_AT).copied();
+        matches!(
+            state.and_then(unpack_state),
+            Some((NodeState::Splitting, LineLag::Equal, _))
+        )
     }
 
     fn range(&self, part: Part) -> Range<usize> {

@@ -3,7 +3,7 @@
 use dm_alloc::Allocator;
 use dm_explore::{Client, Endpoint, Model};
 use dm_history::{KvMap, KvOp, KvRet};
-use dm_index::{Answer, Applied, FenceKeys, Key8, NodeStore, Stale, Write};
+use dm_index::{Answer, Applied, FenceKeys, Key8, Lead, NodeStore, Stale, Write};
 use dm_layout::NodeFormat;
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
@@ -110,13 +110,15 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
 
     async fn set_up(&self, v: &Endpoint) {
         let made = Leaf::new(self, 0);
-        let at = made.nodes.create(v, 0, FenceKeys::ALL, &[]).await;
-        assert_eq!(at, Ok(leaf()), "the first block of all");
+        let at = made.nodes.create(v, 0, FenceKeys::ALL, &[], false).await;
+        assert_eq!(at.map(|made| made.at), Ok(leaf()), "the first block of all");
         let mut value = Vec::new();
         for &key in self.preload {
             self.fill(&mut value, loaded(key));
             let key = Key8(key);
-            let put = made.nodes.write(v, leaf(), 0, &key, Write::Insert(&value), None);
+            let put = made
+                .nodes
+                .write(v, Lead::hint(leaf()), 0, &key, Write::Insert(&value), None);
             assert_eq!(put.await, Ok(Answer::Done(Applied::Inserted)), "room for {key:?}");
         }
         if self.first_is_full {
@@ -132,7 +134,7 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
 
     async fn run(&self, c: &Client<Leaf<F>, Spec>, op: &Op) -> Option<KvRet<u64>> {
         let (v, nodes) = (c.verbs(), &c.shared().nodes);
-        let (mut at, key) = (leaf(), Key8(*op.key()));
+        let (mut at, key) = (Lead::hint(leaf()), Key8(*op.key()));
         let mut value = Vec::new();
         if let KvOp::Insert(_, new) | KvOp::Update(_, new) | KvOp::Upsert(_, new) = op {
             self.fill(&mut value, *new);

@@ -103,7 +103,7 @@ pub(crate) fn measure(keys: u64, mut progress: impl FnMut(u64)) -> Result<Measur
         let cached = (1..).map(|level| tree.cache().len_at(level));
         let mut measured = Measured {
             keys,
-            nodes: stats.in_use_bytes,
+            nodes: stats.in_use_bytes.max(0) as u64,
             chunks: stats.fetched_bytes,
             cache: tree.cache().bytes_by_part(),
             cached: cached.take_while(|nodes| *nodes > 0).collect(),

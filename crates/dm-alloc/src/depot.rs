@@ -1,0 +1,246 @@
+//! Free blocks that pass from compute nodes that retire to those that allocate.
+//!
+//! A stack per memory node, of magazines: blocks of that node that hold a list of free ones. Its head is a word among the
+//! members' that changes by CAS; a tag in it grows with every change, so that a magazine that came, went and came back is
+//! not taken for unchanged.
+//!
+//! ```text
+//!   head       tag 22 · offset / 64 in 42 bits, low bits last; offset 0: empty
+//!   magazine   head below it 8 · entries 8 · entries of 16 bytes: address 8 · incarnation 4 · version 1 · kind 1 · lines 2
+//! ```
+//! Who is cut off between taking blocks out of his lists and the CAS puts them back; who is cut off in the CAS leaves
+//! them lost.
+
+use dm_sync::Mutex;
+use dm_verbs::{Control, LINE, LocalStep, NodeId, RemotePtr, Verbs, Why};
+
+use crate::block::{Block, Class};
+use crate::members::MemberArea;
+use crate::pool::NodePool;
+use crate::{AllocError, Allocator};
+
+/// Blocks of one class that a compute node keeps for itself on a memory node; it gives up [`BATCH`] beyond that.
+pub(crate) const KEEP: usize = dm_sync::scaled(16, 1);
+/// Blocks of a magazine, at most as many as fit.
+pub(crate) const BATCH: usize = dm_sync::scaled(63, 1);
+/// Magazines are exchanged among themselves.
+pub(crate) const MAGAZINE: Class = Class {
+    bytes: 1024,
+    kind: u8::MAX,
+};
+const ENTRIES_AT: usize = 16;
+const ENTRY: usize = 16;
+const _: () = assert!(ENTRIES_AT + BATCH * ENTRY <= MAGAZINE.bytes as usize);
+/// Attempts at a head that others change, each of whom comes further then.
+const ATTEMPTS: u32 = 1 << 16;
+
+const UNIT: u64 = LINE as u64;
+const TAG_SHIFT: u32 = 42;
+
+/// The head word that follows on `old` and leads to `offset`.
+fn next_head(old: u64, offset: u64) -> u64 {
+    ((old >> TAG_SHIFT).wrapping_add(1) << TAG_SHIFT) | (offset / UNIT)
+}
+
+fn offset_of(head: u64) -> u64 {
+    (head & ((1 << TAG_SHIFT) - 1)) * UNIT
+}
+
+/// Blocks on their way to a depot.
+struct Batch<'a, V: Verbs> {
+    v: &'a V,
+    pool: &'a Mutex<NodePool>,
+    magazine: Block,
+    blocks: Vec<(Block, Class)>,
+    /// The magazine was written to.
+    written: bool,
+    /// They are whoever pops them's, or may be.
+    gone: bool,
+}
+
+impl<V: Verbs> Drop for Batch<'_, V> {
+    fn drop(&mut self) {
+        if self.gone {
+            return;
+        }
+        let client = self.v.client();
+        self.pool.with(|pool| {
+            for (block, class) in self.blocks.drain(..) {
+                pool.put_reclaimed(block, class);
+            }
+            match self.written {
+                true => pool.put_orphan_again(client, self.magazine, MAGAZINE),
+                false => pool.put_reclaimed(self.magazine, MAGAZINE),
+            }
+        });
+    }
+}
+
+fn encode(blocks: &[(Block, Class)], below: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(MAGAZINE.bytes as usize);
+    bytes.extend_from_slice(&below.to_le_bytes());
+    bytes.extend_from_slice(&(blocks.len() as u64).to_le_bytes());
+    for (block, class) in blocks {
+        bytes.extend_from_slice(&block.at.raw().to_le_bytes());
+        bytes.extend_from_slice(&block.incarnation.to_le_bytes());
+        bytes.extend_from_slice(&[block.version, class.kind]);
+        bytes.extend_from_slice(&((class.block_bytes() / UNIT) as u16).to_le_bytes());
+    }
+    bytes
+}
+
+/// The head below, and the blocks; `None` if the bytes are no magazine of `node`.
+fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
+    let word = |at: usize| {
+        let bytes = bytes.get(at..)?.first_chunk()?;
+        Some(u64::from_le_bytes(*bytes))
+    };
+    let count = usize::try_from(word(8)?).ok().filter(|count| *count <= BATCH)?;
+    let mut blocks = Vec::with_capacity(count);
+    for entry in bytes.get(ENTRIES_AT..)?.chunks_exact(ENTRY).take(count) {
+        let (at, rest) = entry.split_first_chunk::<8>()?;
+        let (incarnation, rest) = rest.split_first_chunk::<4>()?;
+        let &[version, kind, low, high] = rest else {
+            return None;
+        };
+        let block = Block {
+            at: RemotePtr::from_raw(u64::from_le_bytes(*at)),
+            incarnation: u32::from_le_bytes(*incarnation),
+            version,
+        };
+        let bytes = u32::from(u16::from_le_bytes([low, high])) * LINE as u32;
+        if block.at.node() != node || !block.at.offset().is_multiple_of(UNIT) || bytes == 0 {
+            return None;
+        }
+        blocks.push((block, Class { bytes, kind }));
+    }
+    Some((word(0)?, blocks))
+}
+
+impl Allocator {
+    /// Gives up what this compute node has more than enough of.
+    pub(crate) async fn give_up<V: Verbs>(&self, v: &V, area: &MemberArea) -> Result<(), AllocError> {
+        for (node, pool) in (0..).zip(&self.pools) {
+            v.local(LocalStep::Section).await;
+            while let Some((magazine, blocks)) = pool.with(NodePool::surplus) {
+                self.give_one(v, area.depot(NodeId(node)), pool, (magazine, blocks))
+                    .await?;
+                v.local(LocalStep::Section).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn give_one<V: Verbs>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        pool: &Mutex<NodePool>,
+        (magazine, blocks): (Block, Vec<(Block, Class)>),
+    ) -> Result<(), AllocError> {
+        let mut batch = Batch {
+            v,
+            pool,
+            magazine,
+            blocks,
+            written: false,
+            gone: false,
+        };
+        let mut retry = v.retry(ATTEMPTS);
+        let mut head = v.word(at).await?;
+        loop {
+            batch.written = true;
+            v.write(magazine.at, &encode(&batch.blocks, head)).await?;
+            // From the posting on it may be there.
+            batch.gone = true;
+            let found = v.cas(at, head, next_head(head, magazine.at.offset())).await?;
+            if found == head {
+                return Ok(());
+            }
+            batch.gone = false;
+            head = found;
+            retry.again(at, Why::Raced).await?;
+        }
+    }
+
+    /// Takes a magazine of free blocks of `node`; `false` if there is none.
+    pub(crate) async fn receive<V: Verbs + Control>(&self, v: &V, node: NodeId) -> Result<bool, AllocError> {
+        let Some(area) = self.area() else { return Ok(false) };
+        let _unmetered = v.meter().housekeeping();
+        let at = area.depot(node);
+        let mut head = v.word(at).await?;
+        let mut retry = v.retry(ATTEMPTS);
+        loop {
+            let Some(magazine) = RemotePtr::new(node, offset_of(head)).filter(|p| p.offset() != 0) else {
+                return Ok(false);
+            };
+            let image = v.read(magazine, MAGAZINE.bytes).await?;
+            let Some((below, blocks)) = decode(&image, node) else {
+                // Taken, and written to, in between; or unreadable, and then it stays where it is.
+                let found = v.word(at).await?;
+                if found == head {
+                    return Err(AllocError::Corrupt {
+                        at: magazine,
+                        what: "no list of free blocks",
+                    });
+                }
+                head = found;
+                retry.again(at, Why::Raced).await?;
+                continue;
+            };
+            let found = v.cas(at, head, next_head(head, offset_of(below))).await?;
+            if found != head {
+                head = found;
+                retry.again(at, Why::Raced).await?;
+                continue;
+            }
+            v.local(LocalStep::Section).await;
+            self.pool_of(magazine).with(|pool| {
+                for (block, class) in blocks {
+                    pool.put_reclaimed(block, class);
+                }
+                pool.put_reclaimed(Block::fresh(magazine), MAGAZINE);
+            });
+            return Ok(true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_head_leads_somewhere_and_never_repeats() {
+        let first = next_head(0, 0x1_2340 * UNIT);
+        assert_eq!(offset_of(first), 0x1_2340 * UNIT);
+        let back = next_head(next_head(first, 0), 0x1_2340 * UNIT);
+        assert_eq!(offset_of(back), offset_of(first));
+        assert_ne!(back, first);
+    }
+
+    #[test]
+    fn a_magazine_holds_what_was_put_in() {
+        let block = |i: u64| Block {
+            at: RemotePtr::new(NodeId(3), i * UNIT).expect("in range"),
+            incarnation: 7 + i as u32,
+            version: i as u8,
+        };
+        let class = |kind| Class { bytes: 1024, kind };
+        let blocks: Vec<_> = (1..=BATCH as u64)
+            .map(|i| (block(i), class(i as u8 % 2)))
+            .collect();
+        let bytes = encode(&blocks, 0xABCD);
+        assert_eq!(decode(&bytes, NodeId(3)), Some((0xABCD, blocks)));
+        assert_eq!(decode(&bytes, NodeId(2)), None);
+        assert_eq!(decode(&[], NodeId(3)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_magazine_or_not(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+            let _ = decode(&bytes, NodeId(0));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Retired blocks, in the order in which they were retired, until nobody can be reading them.
+
+use std::collections::VecDeque;
+
+use dm_sync::{Fingerprint, fingerprint_of};
+
+use crate::block::{Block, Class};
+
+/// Retired blocks of one compute node.
+///
+/// Each goes through three lists: *fresh*, then *closed* (with all that were fresh, when a collection begins), then
+/// *waiting* with the tag of that collection. The tag is drawn after the closing, so that whoever began after the draw
+/// began after each of them was unlinked.
+///
+/// ```
+/// use dm_alloc::{Block, Class, Limbo};
+/// use dm_verbs::RemotePtr;
+/// let class = Class { bytes: 1024, kind: 0 };
+/// let mut limbo = Limbo::default();
+/// limbo.retire(Block::fresh(RemotePtr::from_raw(4096)), class);
+/// assert!(limbo.close());
+/// limbo.tag(7);
+/// assert!(limbo.free_below(7).is_empty(), "somebody may have begun in epoch 7, before the tag was drawn");
+/// assert_eq!(limbo.free_below(8).len(), 1);
+/// ```
+#[derive(Debug, Default)]
+pub struct Limbo {
+    fresh: Vec<(Block, Class)>,
+    closed: Vec<(Block, Class)>,
+    /// Tags ascend.
+    waiting: VecDeque<(u64, Vec<(Block, Class)>)>,
+    bytes: u64,
+}
+
+impl Limbo {
+    /// A block that nothing leads to any more; as it is to be handed out next.
+    pub fn retire(&mut self, block: Block, class: Class) {
+        self.bytes += class.block_bytes();
+        self.fresh.push((block, class));
+    }
+
+    /// Closes what was retired so far, before a tag is drawn for it; `false` if there is nothing. What was closed before
+    /// and never tagged is closed with it.
+    #[must_use]
+    pub fn close(&mut self) -> bool {
+        self.closed.append(&mut self.fresh);
+        !self.closed.is_empty()
+    }
+
+    /// The tag of what is closed.
+    pub fn tag(&mut self, tag: u64) {
+        let closed = core::mem::take(&mut self.closed);
+        self.waiting.push_back((tag, closed));
+    }
+
+    /// Takes out what has a tag below `oldest`, the earliest epoch that any running operation began in: it is free.
+    #[must_use]
+    pub fn free_below(&mut self, oldest: u64) -> Vec<Vec<(Block, Class)>> {
+        let mut freed = Vec::new();
+        while self.waiting.front().is_some_and(|(tag, _)| *tag < oldest)
+            && let Some((_, list)) = self.waiting.pop_front()
+        {
+            self.bytes -= list.iter().map(|(_, class)| class.block_bytes()).sum::<u64>();
+            freed.push(list);
+        }
+        freed
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes that the lists have allocated.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let waiting: usize = self.waiting.iter().map(|(_, list)| list.capacity()).sum();
+        (self.fresh.capacity() + self.closed.capacity() + waiting) * size_of::<(Block, Class)>()
+            + self.waiting.capacity() * size_of::<(u64, Vec<(Block, Class)>)>()
+    }
+}
+
+impl Fingerprint for Limbo {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(&(&self.fresh, &self.closed, &self.waiting))
+    }
+}

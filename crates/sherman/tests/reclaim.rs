@@ -1,0 +1,274 @@
+//! The memory of dead nodes is used again: by every compute node, beside readers, and without those that are silent.
+
+use core::future::poll_fn;
+use core::pin::pin;
+use core::task::Poll;
+use std::rc::Rc;
+use std::sync::Barrier;
+
+use dm_index::{Applied, Key8, RangeIndex, Scan};
+use dm_loopback::{Loopback, block_on};
+use dm_sim::{CostModel, RunEnd, Sim};
+use dm_verbs::{Env, Nanos};
+use sherman::{NodeSize, Options, ReclaimOptions, Sherman};
+
+fn small() -> Options {
+    Options {
+        node: NodeSize::Span(8),
+        // A round takes about half of a chunk of each of two compute nodes: three don't fit into them.
+        chunk_bytes: 256 << 10,
+        reclaim: ReclaimOptions {
+            period: Nanos::from_micros(20),
+            operations: 8,
+            ..ReclaimOptions::new()
+        },
+        ..Options::new(8)
+    }
+}
+
+fn key(i: u64) -> Key8 {
+    // A bijection, so that neighbours come and go in no order.
+    Key8(i.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+type Trees = [Sherman<Key8>];
+
+fn live(trees: &Trees) -> i64 {
+    trees.iter().map(Sherman::allocated_bytes).sum()
+}
+
+fn fetched(trees: &Trees) -> u64 {
+    trees.iter().map(|t| t.alloc_stats().fetched_bytes).sum()
+}
+
+fn limbo(trees: &Trees) -> u64 {
+    trees.iter().map(|t| t.alloc_stats().limbo_bytes).sum()
+}
+
+fn open(pool: &Loopback, compute_nodes: u16, options: &Options) -> Vec<Sherman<Key8>> {
+    let tree = |cn| {
+        let v = pool.connect(cn).expect("a client");
+        block_on(Sherman::create_or_open(&v, options)).expect("a tree")
+    };
+    (0..compute_nodes).map(tree).collect()
+}
+
+/// Rounds of every compute node, until nothing waits any more.
+fn settle(pool: &Loopback, trees: &Trees) {
+    for _ in 0..4 {
+        for (cn, tree) in (0..).zip(trees) {
+            let v = pool.connect(cn).expect("a client");
+            block_on(tree.collect(&v)).expect("a round");
+        }
+    }
+}
+
+#[test]
+fn everything_in_and_out_three_times_takes_memory_once() {
+    const THREADS: u64 = 4;
+    const KEYS: u64 = 1_500;
+    let pool = Loopback::builder()
+        .nodes(1)
+        .host_bytes(64 << 20)
+        .build()
+        .expect("memory");
+    let trees = open(&pool, 2, &small());
+    // The empty tree: one leaf.
+    let v = pool.connect(0).expect("a client");
+    block_on(async {
+        let client = trees[0].client(&v);
+        client.insert(&key(0), &[0; 8]).await.expect("room");
+        client.remove(&key(0)).await.expect("no trouble");
+    });
+    let empty = live(&trees);
+    let barrier = Barrier::new(THREADS as usize);
+    let taken = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|t| {
+                let (pool, trees, barrier) = (&pool, &trees[..], &barrier);
+                scope.spawn(move || {
+                    let cn = (t % 2) as u16;
+                    let mut taken = Vec::new();
+                    for round in 0..3u64 {
+                        let v = pool.connect(cn).expect("a client");
+                        let client = trees[usize::from(cn)].client(&v);
+                        block_on(async {
+                            for i in 0..KEYS {
+                                let done = client.insert(&key(i * THREADS + t), &round.to_le_bytes()).await;
+                                assert_eq!(done, Ok(Applied::Inserted));
+                            }
+                            let mut value = Vec::new();
+                            for i in 0..KEYS {
+                                let key = key(i * THREADS + t);
+                                assert_eq!(client.get(&key, &mut value).await, Ok(true));
+                                assert_eq!(value, round.to_le_bytes());
+                                assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
+                            }
+                        });
+                        drop(client);
+                        barrier.wait();
+                        if t == 0 {
+                            settle(pool, trees);
+                            taken.push((live(trees), limbo(trees), fetched(trees)));
+                        }
+                        barrier.wait();
+                    }
+                    taken
+                })
+            })
+            .collect();
+        let mut taken: Vec<_> = threads.into_iter().map(|t| t.join().expect("no panic")).collect();
+        taken.swap_remove(0)
+    });
+    check(empty, &taken);
+}
+
+/// What was live, in limbo and fetched after each round of a tree that took `empty` before.
+fn check(empty: i64, taken: &[(i64, u64, u64)]) {
+    for (live, limbo, fetched) in taken {
+        assert_eq!((*live, *limbo), (empty, 0), "{taken:?}");
+        assert_eq!(*fetched, taken[0].2, "a later round took a new chunk: {taken:?}");
+    }
+}
+
+/// Runs `client` on `clients` threads of each of two compute nodes, all at once.
+fn all<Fut: Future<Output = ()> + 'static>(
+    sim: &Sim,
+    trees: &Rc<Vec<Sherman<Key8>>>,
+    clients: u16,
+    client: impl Fn(Rc<Vec<Sherman<Key8>>>, dm_sim::Endpoint, u64) -> Fut,
+) {
+    for number in 0..2 * clients {
+        let v = sim.endpoint(number % 2, number / 2);
+        sim.spawn_task(client(Rc::clone(trees), v, u64::from(number)));
+    }
+    assert_eq!(sim.run(), RunEnd::Finished);
+}
+
+fn simulated(options: Options, seed: u64) -> (Sim, Rc<Vec<Sherman<Key8>>>) {
+    let sim = Sim::builder(CostModel::cx5_ib())
+        .compute_nodes(2)
+        .memory_bytes(16 << 20)
+        .seed(seed)
+        .build()
+        .expect("a testbed");
+    let opened = Rc::new(std::cell::RefCell::new(Vec::new()));
+    for cn in 0..2 {
+        let (v, opened) = (sim.endpoint(cn, 0), Rc::clone(&opened));
+        sim.spawn_task(async move {
+            let tree = Sherman::<Key8>::create_or_open(&v, &options)
+                .await
+                .expect("a tree");
+            opened.borrow_mut().push(tree);
+        });
+        assert_eq!(sim.run(), RunEnd::Finished);
+    }
+    let trees = Rc::new(opened.take());
+    (sim, trees)
+}
+
+#[test]
+fn everything_in_and_out_three_times_of_simulated_clients() {
+    const CLIENTS: u16 = 8;
+    const KEYS: u64 = 300;
+    for (seed, members) in [(0, 63), (1, 63), (1, 0)] {
+        let (sim, trees) = simulated(Options { members, ..small() }, seed);
+        all(&sim, &trees, 1, |trees, v, number| async move {
+            let client = trees[v.compute_node() as usize].client(&v);
+            if number == 0 {
+                client.insert(&key(0), &[0; 8]).await.expect("room");
+                client.remove(&key(0)).await.expect("no trouble");
+            }
+        });
+        let empty = live(&trees);
+        let mut taken = Vec::new();
+        for round in 0..3u64 {
+            all(&sim, &trees, CLIENTS, move |trees, v, number| async move {
+                let client = trees[v.compute_node() as usize].client(&v);
+                let mine = |i: u64| key(i * 2 * u64::from(CLIENTS) + number);
+                for i in 0..KEYS {
+                    let done = client.insert(&mine(i), &round.to_le_bytes()).await;
+                    assert_eq!(done, Ok(Applied::Inserted));
+                }
+                let mut scan = Scan::new();
+                client.scan(&Key8(0), 500, &mut scan).await.expect("no trouble");
+                assert!(scan.keys().is_sorted_by(|a, b| a < b));
+                for i in 0..KEYS {
+                    assert_eq!(client.remove(&mine(i)).await, Ok(Applied::Removed));
+                }
+            });
+            for _ in 0..4 {
+                all(&sim, &trees, 1, |trees, v, _| async move {
+                    trees[v.compute_node() as usize]
+                        .collect(&v)
+                        .await
+                        .expect("a round");
+                });
+            }
+            taken.push((live(&trees), limbo(&trees), fetched(&trees)));
+        }
+        if members > 0 {
+            check(empty, &taken);
+        } else {
+            assert!(
+                live(&trees) > 2 * empty && taken[2].2 > taken[0].2,
+                "what is not reclaimed stays: {taken:?}"
+            );
+        }
+    }
+}
+
+/// A compute node stops in the middle of an operation. What the other one retires waits for its lease and its fence, and
+/// comes back then.
+#[test]
+fn a_silent_compute_node_is_fenced_and_what_it_pinned_comes_back() {
+    let (sim, trees) = simulated(small(), 7);
+    let lease = Nanos(10_000_000);
+    let (silent, other) = (sim.endpoint(1, 0), sim.endpoint(0, 0));
+    let tree = Rc::clone(&trees);
+    sim.spawn_task(async move {
+        let client = tree[1].client(&silent);
+        client.insert(&key(0), &[1; 8]).await.expect("room");
+        // An operation that is begun and polled no more: it stays pinned, and says nothing.
+        let mut value = Vec::new();
+        let key = key(0);
+        let mut begun = pin!(client.get(&key, &mut value));
+        poll_fn(|cx| {
+            assert!(begun.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        core::future::pending().await
+    });
+    sim.run_for(Nanos::from_millis(1));
+    let begun = sim.now();
+    let tree = Rc::clone(&trees);
+    let worked = Rc::new(std::cell::Cell::new((Nanos(0), 0, Nanos(0))));
+    let out = Rc::clone(&worked);
+    sim.spawn_task(async move {
+        let client = tree[0].client(&other);
+        for i in 1..200 {
+            client.insert(&key(i), &[1; 8]).await.expect("room");
+        }
+        for i in 0..200 {
+            client.remove(&key(i)).await.expect("no trouble");
+        }
+        for _ in 0..20 {
+            tree[0].collect(&other).await.expect("a round");
+        }
+        let (then, pinned) = (other.now(), tree[0].alloc_stats().limbo_bytes);
+        while tree[0].alloc_stats().limbo_bytes > 0 {
+            other.charge(Nanos::from_micros(100)).await;
+            tree[0].collect(&other).await.expect("a round");
+        }
+        out.set((then, pinned, other.now()));
+    });
+    sim.run_for(Nanos::from_millis(200));
+    let (then, pinned, end) = worked.get();
+    assert!(
+        then - begun < lease && pinned > 0,
+        "{pinned} B wait for the silent one"
+    );
+    let took = end - begun;
+    assert!(took >= lease && took < Nanos(3 * lease.0), "freed after {took:?}");
+}
