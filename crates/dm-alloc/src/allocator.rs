@@ -71,8 +71,8 @@ impl Allocator {
         self.pools.len() as u16
     }
 
-    /// A block of at least `size` bytes. With `near`, on that address' memory node if there is room; else, or
-    /// without, round robin over the nodes.
+    /// A block of at least `size` bytes. With `near`, on that address' memory node if there is room; without, where most
+    /// are free that came back; else round robin over the nodes.
     ///
     /// Clients of a compute node that need a chunk of one node at once share one request. Dropped at any await it
     /// hands out nothing; a chunk request under way may be lost with it, as [`Control::call`] says.
@@ -103,6 +103,15 @@ impl Allocator {
         self.take_sized(v, class, class.bytes, near).await
     }
 
+    /// Where most blocks of `class` are free, if any are: there is no wish, so no chunk is asked for elsewhere.
+    fn richest(&self, class: Class) -> Option<NodeId> {
+        self.reclaim.as_ref()?;
+        let pools = (0..).map(NodeId).zip(&self.pools);
+        let free = pools.map(|(node, pool)| (pool.with(|p| p.free(class)), node));
+        let most = free.filter(|(free, _)| *free > 0).max_by_key(|(free, _)| *free)?;
+        Some(most.1)
+    }
+
     /// `size` is what was asked for, as errors name it.
     async fn take_sized<V: Verbs + Control>(
         &self,
@@ -123,6 +132,7 @@ impl Allocator {
             return Err(AllocError::NoMemoryNodes);
         }
         let near = near.map(|p| p.node()).filter(|n| n.0 < nodes);
+        let near = near.or_else(|| self.richest(class));
         let mut failed = None;
         if let Some(node) = near
             && let Some(block) = self.block_of(v, node, class, &mut failed).await?
@@ -212,6 +222,8 @@ impl Allocator {
             v.local(LocalStep::Section).await;
             let wanted = match pool.with(|p| p.take(v.client(), class, self.chunk_bytes)) {
                 Found::Block(block) => return Ok(Some(block)),
+                // What another compute node has too much of, as below.
+                Found::Full if self.receive(v, node).await? => continue,
                 Found::Full => return Ok(None),
                 Found::Fetching => {
                     poll_fn(|cx| match pool.with(|p| p.wait(cx.waker())) {

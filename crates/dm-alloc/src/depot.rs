@@ -12,7 +12,7 @@
 //! them lost.
 
 use dm_sync::Mutex;
-use dm_verbs::{Control, LINE, LocalStep, NodeId, RemotePtr, Verbs, Why};
+use dm_verbs::{Control, Effect, LINE, LocalStep, NodeId, RemotePtr, VerbError, Verbs, Why};
 
 use crate::block::{Block, Class};
 use crate::members::MemberArea;
@@ -72,6 +72,24 @@ impl<V: Verbs> Drop for Batch<'_, V> {
                 true => pool.put_orphan_again(client, self.magazine, MAGAZINE),
                 false => pool.put_reclaimed(self.magazine, MAGAZINE),
             }
+        });
+    }
+}
+
+/// Blocks out of a depot: this compute node's, whatever becomes of the operation.
+struct Taken<'a> {
+    pool: &'a Mutex<NodePool>,
+    magazine: RemotePtr,
+    blocks: Vec<(Block, Class)>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.pool.with(|pool| {
+            for (block, class) in self.blocks.drain(..) {
+                pool.put_reclaimed(block, class);
+            }
+            pool.put_reclaimed(Block::fresh(self.magazine), MAGAZINE);
         });
     }
 }
@@ -153,11 +171,15 @@ impl Allocator {
             v.write(magazine.at, &encode(&batch.blocks, head)).await?;
             // From the posting on it may be there.
             batch.gone = true;
-            let found = v.cas(at, head, next_head(head, magazine.at.offset())).await?;
-            if found == head {
+            let posted = v.cas(at, head, next_head(head, magazine.at.offset())).await;
+            let without = |e: &VerbError| e.overall() == Effect::None;
+            batch.gone = posted
+                .as_ref()
+                .map_or_else(|e| !without(e), |found| *found == head);
+            let found = posted?;
+            if batch.gone {
                 return Ok(());
             }
-            batch.gone = false;
             head = found;
             retry.again(at, Why::Raced).await?;
         }
@@ -194,13 +216,13 @@ impl Allocator {
                 retry.again(at, Why::Raced).await?;
                 continue;
             }
+            let taken = Taken {
+                pool: self.pool_of(magazine),
+                magazine,
+                blocks,
+            };
             v.local(LocalStep::Section).await;
-            self.pool_of(magazine).with(|pool| {
-                for (block, class) in blocks {
-                    pool.put_reclaimed(block, class);
-                }
-                pool.put_reclaimed(Block::fresh(magazine), MAGAZINE);
-            });
+            drop(taken);
             return Ok(true);
         }
     }

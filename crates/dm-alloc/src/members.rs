@@ -123,6 +123,9 @@ pub(crate) enum Standing {
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
     pub(crate) standing: Standing,
+    /// Announcements that were given up before their CASes were known to have failed or not. One of them may have landed,
+    /// or may yet.
+    pub(crate) posted: Vec<SlotWord>,
     /// How long a member may be silent before it is fenced.
     pub(crate) lease: Nanos,
     /// When the last round began.
@@ -136,6 +139,12 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
+    /// The slot says this for certain, and nothing that is under way changes it.
+    pub(crate) fn settle(&mut self, slot: u16, word: SlotWord) {
+        self.standing = Standing::Member { slot, word };
+        self.posted.clear();
+    }
+
     /// Whether this compute node is the member that `mine` is an announcement of.
     pub(crate) fn is(&self, mine: SlotWord) -> bool {
         matches!(self.standing, Standing::Member { word, .. } if word.number() == mine.number())

@@ -181,6 +181,12 @@ impl NodePool {
         self.in_use -= class.block_bytes() as i64;
     }
 
+    /// Free blocks of `class`, as many as have come back.
+    pub(crate) fn free(&self, class: Class) -> usize {
+        let list = self.classes.iter().find(|c| c.class == class);
+        list.map_or(0, |c| c.free.len())
+    }
+
     fn list(&mut self, class: Class) -> &mut Vec<Block> {
         let i = self.classes.iter().position(|c| c.class == class);
         let i = i.unwrap_or_else(|| {

@@ -9,6 +9,9 @@
 //! An operation that is announced with an epoch above g began after the FAA, hence after the block was unlinked.
 
 use core::fmt;
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::task::Poll;
 
 use dm_sync::atomic::{AtomicU64, Ordering};
 use dm_sync::epoch::{Epochs, Seat};
@@ -27,11 +30,11 @@ use crate::{AllocError, Allocator};
 /// How a compute node takes part in reclamation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReclaimOptions {
-    /// Time between two announcements.
+    /// Time between two announcements; `Nanos(u64::MAX)` for none but by [`Allocator::collect`].
     pub period: Nanos,
     /// Operations of a client after which it looks whether its compute node is still a member, due or not.
     pub operations: u32,
-    /// Looks in a row at a slot that find the same, before its member counts as silent.
+    /// Looks in a row at a slot that find the same, before its member counts as silent; `u32::MAX` for never.
     pub looks: u32,
     /// Looks at a slot, or at another client's joining, before a typed error.
     pub attempts: u32,
@@ -46,6 +49,8 @@ pub struct ReclaimFlaws {
     pub no_grace: bool,
     /// A block is handed out with the incarnation and version of its last life.
     pub same_life: bool,
+    /// The present epoch is announced, not the one of the oldest operation that runs.
+    pub announces_now: bool,
     /// A silent member is taken for gone without being fenced.
     pub no_fence: bool,
     /// A dead node is not written dead (for whoever writes nodes).
@@ -68,10 +73,18 @@ impl ReclaimOptions {
             flaws: ReclaimFlaws {
                 no_grace: false,
                 same_life: false,
+                announces_now: false,
                 no_fence: false,
                 unburied: false,
             },
         }
+    }
+}
+
+impl ReclaimOptions {
+    /// Whether a round is due, the last having begun at `last`.
+    fn is_due<E: Env>(&self, env: &E, last: Nanos) -> bool {
+        self.period.0 < u64::MAX && env.elapsed(last, self.period)
     }
 }
 
@@ -114,7 +127,7 @@ impl Fingerprint for Membership {
     fn fingerprint(&self) -> u64 {
         // Times are observations, which an explorer folds in itself.
         let seen: Vec<_> = self.seen.iter().map(|s| s.map(|s| (s.word, s.looks))).collect();
-        fingerprint_of(&(self.standing, self.in_round, seen))
+        fingerprint_of(&(self.standing, &self.posted, self.in_round, seen))
     }
 }
 
@@ -188,10 +201,16 @@ impl Allocator {
     /// [`AllocError::NoSlot`] when all slots are taken by others that announce themselves; verbs' and the control
     /// plane's own, [`ControlError::Fenced`] among them: this compute node was silent for too long.
     pub async fn attend<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
+        let _unmetered = v.meter().housekeeping();
+        self.enrolled(v, seat).await?;
+        self.round(v, false).await
+    }
+
+    /// [`Allocator::attend`] without the round.
+    async fn enrolled<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
         };
-        let _unmetered = v.meter().housekeeping();
         let mut retry = v.retry(reclaim.options.attempts);
         loop {
             v.local(LocalStep::Section).await;
@@ -204,7 +223,6 @@ impl Allocator {
                         continue;
                     }
                     self.land(v).await?;
-                    self.round(v, false).await?;
                     seat.enroll(generation, reclaim.options.operations);
                     return Ok(());
                 }
@@ -234,11 +252,8 @@ impl Allocator {
     /// # Errors
     /// As [`Allocator::attend`].
     pub async fn collect<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
-        if self.reclaim.is_none() {
-            return Ok(());
-        }
-        self.attend(v, seat).await?;
         let _unmetered = v.meter().housekeeping();
+        self.enrolled(v, seat).await?;
         self.round(v, true).await
     }
 
@@ -249,13 +264,18 @@ impl Allocator {
         let left = reclaim.membership.with(|m| match m.standing {
             Standing::Member { slot, word } if !m.in_round && reclaim.epochs.close() => {
                 m.standing = Standing::Outside;
-                Some((slot, word))
+                let mut words = core::mem::take(&mut m.posted);
+                words.push(word);
+                Some((slot, words))
             }
             _ => None,
         });
-        if let Some((slot, word)) = left {
+        if let Some((slot, words)) = left {
             let _unmetered = v.meter().housekeeping();
-            v.cas(reclaim.area.slot(slot), word.0, 0).detach();
+            // The last announcement that was awaited goes first: what was posted upon it fails then.
+            for word in words.into_iter().rev() {
+                v.cas(reclaim.area.slot(slot), word.0, 0).detach();
+            }
         }
     }
 
@@ -287,7 +307,48 @@ impl Allocator {
         };
         // Relaxed: a hint; the round looks again in its section.
         let last = Nanos(reclaim.last_round.load(Ordering::Relaxed));
-        env.elapsed(last, reclaim.options.period)
+        reclaim.options.is_due(env, last)
+    }
+
+    /// To be awaited where an operation waits for others and tries again: does the round if it is due, so that its compute
+    /// node does not seem silent. Counted as housekeeping.
+    ///
+    /// # Errors
+    /// As [`Allocator::attend`].
+    #[inline]
+    pub async fn tend<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
+        if !self.is_due(v) {
+            return Ok(());
+        }
+        let _unmetered = v.meter().housekeeping();
+        // In a box: it is done once per period, and would make every loop's future large.
+        Box::pin(self.round(v, false)).await
+    }
+
+    /// `work` that waits for others (for a lock, say), and the rounds that come due meanwhile beside it.
+    pub async fn tending<V: Verbs + Control, T>(&self, v: &V, work: impl Future<Output = T>) -> T {
+        if self.reclaim.is_none() {
+            return work.await;
+        }
+        let mut work = pin!(work);
+        let mut round = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                // A round that is not over yet is given up: what it posted lands.
+                return Poll::Ready(done);
+            }
+            if round.is_none() && self.is_due(v) {
+                round = Some(Box::pin(self.round(v, false)));
+            }
+            // For the time of the poll only: the work's verbs are metered.
+            let _unmetered = v.meter().housekeeping();
+            if round.as_mut().is_some_and(|r| r.as_mut().poll(cx).is_ready()) {
+                // What failed here fails the work as well.
+                round = None;
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     /// The compute node's round, if it is due (or `now`) and nobody else is at it.
@@ -310,8 +371,18 @@ impl Allocator {
             reclaim.limbo.with(|limbo| limbo.tag(tag));
         }
         let view = reclaim.epochs.epoch();
-        let announced = reclaim.epochs.oldest().unwrap_or(view).min(view);
+        let oldest = reclaim
+            .epochs
+            .oldest()
+            .filter(|_| !reclaim.options.flaws.announces_now);
+        let announced = oldest.unwrap_or(view).min(view);
         let next = word.announcing(announced);
+        // Before it is posted: given up, it may land all the same.
+        reclaim.membership.with(|m| {
+            if !m.posted.contains(&next) {
+                m.posted.push(next);
+            }
+        });
         let chain = v
             .chain(NodeId(0))
             .cas(reclaim.area.slot(slot), word.0, next.0)
@@ -420,7 +491,7 @@ impl Reclaim {
             let Standing::Member { slot, word } = m.standing else {
                 return None;
             };
-            let due = now || env.elapsed(m.last_round, self.options.period);
+            let due = now || self.options.is_due(env, m.last_round);
             if m.in_round || !due {
                 return None;
             }
@@ -437,7 +508,7 @@ impl Reclaim {
     fn announced(&self, slot: u16, word: SlotWord) {
         self.membership.with(|m| {
             if m.is(word) {
-                m.standing = Standing::Member { slot, word };
+                m.settle(slot, word);
             }
         });
     }
@@ -516,8 +587,7 @@ impl Reclaim {
             v.local(LocalStep::Section).await;
             joining.posted = None;
             self.advance(epoch);
-            self.membership
-                .with(|m| m.standing = Standing::Member { slot, word });
+            self.membership.with(|m| m.settle(slot, word));
             return Ok(());
         }
     }

@@ -31,15 +31,21 @@ enum Mutant {
     TagBeforeClose,
     /// What was retired is free at once.
     NoGrace,
+    /// Nothing orders pins and the view.
+    NoFences,
 }
 
 impl Pool {
-    fn new() -> Self {
+    fn new(mutant: Mutant) -> Self {
+        let epochs = match mutant {
+            Mutant::NoFences => Epochs::unordered(),
+            _ => Epochs::new(),
+        };
         Self {
             root: AtomicU64::new(1),
             life: AtomicU64::new(1),
             epoch: AtomicU64::new(5),
-            epochs: Arc::new(Epochs::new()),
+            epochs: Arc::new(epochs),
             limbo: Mutex::new(Limbo::default()),
         }
     }
@@ -120,7 +126,7 @@ fn explore(name: &str, floor: usize, body: impl Fn() + Send + Sync + 'static) {
 /// A reader beside one who retires the block and does three rounds.
 fn reader_and_rounds(mutant: Mutant) {
     explore("a reader beside rounds", 100, move || {
-        let pool = Arc::new(Pool::new());
+        let pool = Arc::new(Pool::new(mutant));
         let reader = thread::spawn({
             let pool = Arc::clone(&pool);
             move || pool.read()
@@ -157,10 +163,16 @@ fn a_block_that_does_not_wait_is_found() {
     reader_and_rounds(Mutant::NoGrace);
 }
 
+#[test]
+#[should_panic(expected = "used again under a reader")]
+fn a_pin_that_nothing_orders_is_found() {
+    reader_and_rounds(Mutant::NoFences);
+}
+
 /// One thread retires while another does rounds, beside a reader.
 fn retirer_beside_rounds(mutant: Mutant) {
     explore("a retirer beside rounds", 100, move || {
-        let pool = Arc::new(Pool::new());
+        let pool = Arc::new(Pool::new(mutant));
         let reader = thread::spawn({
             let pool = Arc::clone(&pool);
             move || pool.read()

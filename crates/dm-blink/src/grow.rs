@@ -1,7 +1,9 @@
 //! The way up: separators of split nodes, new roots, bulk building.
 
-use dm_index::{Answer, FenceKeys, Hops, IndexError, KeyBytes, Lead, NodeCopy, NodeStore, Split, Stale, Write};
-use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
+use dm_index::{
+    Answer, FenceKeys, Hops, IndexError, KeyBytes, Lead, NodeCopy, NodeStore, Split, Stale, Write,
+};
+use dm_verbs::{Effect, LocalStep, RemotePtr, VerbError, Verbs, Why};
 
 use crate::blink::Blink;
 use crate::descend::Found;
@@ -121,11 +123,17 @@ impl<K: KeyBytes, S> Blink<K, S> {
             .await?;
         let new = Root { at: node.at, level };
         let epoch = self.epoch();
-        if v.cas(self.root_word, root.pack(), new.pack()).await? != root.pack() {
+        let posted = v.cas(self.root_word, root.pack(), new.pack()).await;
+        let without = |e: &VerbError| e.overall() == Effect::None;
+        if posted
+            .as_ref()
+            .map_or_else(without, |found| *found != root.pack())
+        {
             // Nothing ever pointed to it.
             self.nodes.forget(node);
-            return Ok(false);
+            return posted.map(|_| false).map_err(IndexError::from);
         }
+        posted?;
         self.nodes.open(v, &node).await?;
         v.local(LocalStep::Section).await;
         self.set_root(Some(new), epoch);

@@ -6,10 +6,11 @@ use core::future::Future;
 
 use dm_layout::{FenceKeys, KeyBytes};
 use dm_sync::epoch::{Epochs, Running, Seat};
-use dm_verbs::{Env, LocalStep, Nanos, RemotePtr, Verbs, Why};
+use dm_verbs::{Effect, Env, LocalStep, Nanos, RemotePtr, Verbs, Why};
 
 use crate::{
-    Answer, Applied, Hops, IndexError, Inner, Lead, Located, NodeCopy, NodeStore, RangeIndex, Scan, Stale, Write,
+    Answer, Applied, Hops, IndexError, Inner, Lead, Located, NodeCopy, NodeStore, RangeIndex, Scan, Stale,
+    Write,
 };
 
 /// Leaves that a scan reads at once.
@@ -145,7 +146,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             return Ok(None);
         };
         self.v.local(LocalStep::Section).await;
-        if !self.leaves.is_due(self.v)
+        // Nobody attends beside an operation of its own: that is known as one of the member that it began with (R6).
+        if (seat.is_running() || !self.leaves.is_due(self.v))
             && let Some(running) = seat.enter()
         {
             return Ok(Some(running));
@@ -173,9 +175,13 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         loop {
             // Live at once: there was no leaf before, so nothing leads to this memory.
             let leaf = self.leaves.create(self.v, 0, FenceKeys::ALL, &[], false).await?;
-            if !self.inner.plant(self.v, leaf.at).await? {
-                // Another client's leaf is the first one: nothing ever pointed to this.
+            let planted = self.inner.plant(self.v, leaf.at).await;
+            let without = |e: &IndexError| e.effect() == Effect::None;
+            if planted.as_ref().map_or_else(without, |planted| !planted) {
+                // Another client's leaf is the first one, or none: nothing ever pointed to this.
                 self.leaves.forget(leaf);
+            }
+            if !planted? {
                 if self.options.flaws.root_race_fatal {
                     return Err(IndexError::BadInput {
                         why: "published flaw T-S5: lost the race for the root",
@@ -239,6 +245,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         hops: &mut Hops,
     ) -> Result<Located<I::Proof>, IndexError> {
         self.inner.stale(self.v, located.proof);
+        self.leaves.tend(self.v).await?;
         match stale {
             Stale::Right(right) => {
                 //= docs/protocol/reclaim.md R10

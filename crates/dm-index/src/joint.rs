@@ -362,6 +362,12 @@ pub trait NodeStore<V: Verbs, K> {
         core::future::ready(Ok(()))
     }
 
+    /// To be awaited where an operation tries again what others are in the way of: as [`NodeStore::beat`], of whatever
+    /// client.
+    fn tend(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
+        core::future::ready(Ok(()))
+    }
+
     /// A client leaves; it may have been the last of its compute node. Never waits.
     fn farewell(&self, _v: &V) {}
 }

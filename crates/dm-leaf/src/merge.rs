@@ -15,7 +15,7 @@ use dm_alloc::Block;
 use dm_index::{IndexError, Merge, Neighbours, NodeCopy, NodeStore};
 use dm_layout::{FenceKeys, Header, KeyBytes, NodeFormat, NodeState, Part, Place};
 use dm_lock::SetGuard;
-use dm_verbs::{Effect, Event, LocalStep, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Control, Effect, Event, LocalStep, NodeId, RemotePtr, Verbs};
 use smallvec::SmallVec;
 
 use crate::Nodes;
@@ -112,7 +112,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(full.then_some(Merge::TooFull))
     }
 
-    pub(crate) async fn merge_nodes<V: Verbs, P: NodeStore<V, K>>(
+    pub(crate) async fn merge_nodes<V: Verbs + Control, P: NodeStore<V, K>>(
         &self,
         v: &V,
         pair: &Neighbours<K>,
@@ -129,7 +129,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
         //= docs/protocol/sherman.md S23
         let nodes = [pair.left, pair.right, pair.parent];
-        let set = self.locks.lock_set(v, &nodes).await.map_err(lock_error)?;
+        let locked = self.alloc.tending(v, self.locks.lock_set(v, &nodes)).await;
+        let set = locked.map_err(lock_error)?;
         let reads = [
             v.read(pair.left, self.node_len()),
             v.read(pair.right, self.node_len()),
@@ -240,18 +241,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    pub(crate) async fn collapse_node<V: Verbs>(
+    pub(crate) async fn collapse_node<V: Verbs + Control>(
         &self,
         v: &V,
         at: RemotePtr,
         level: u8,
         commit: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
     ) -> Result<bool, IndexError> {
-        let (guard, mut image) = self
-            .locks
-            .lock_and_read(v, at, at, self.node_len())
-            .await
-            .map_err(lock_error)?;
+        let locking = self.locks.lock_and_read(v, at, at, self.node_len());
+        let (guard, mut image) = self.alloc.tending(v, locking).await.map_err(lock_error)?;
         let bad = |e| failure(at, e);
         let alone = self
             .settled(at, &image, level)?

@@ -14,6 +14,7 @@ use dm_verbs::{Capability, Control, RemotePtr, VerbErrorKind, Verbs};
 
 use crate::NodeOptions;
 use crate::errors::alloc_error;
+use crate::split::Unlinked;
 use crate::write::failure;
 
 /// Nodes with unsorted entries under line versions.
@@ -141,17 +142,19 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         entries: &[(K, &[u8])],
         unborn: bool,
     ) -> Result<Created, IndexError> {
+        let block = self.allocate(v, None).await?;
         let Block {
             at,
             incarnation,
             version,
-        } = self.allocate(v, None).await?;
+        } = block;
         let node = Created {
             at,
             incarnation,
             version,
             level,
         };
+        let mut unlinked = Unlinked::new(v, self, block);
         //= docs/protocol/reclaim.md R8
         let mut init = NodeInit {
             incarnation,
@@ -165,7 +168,9 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         let mut image = vec![0; self.format.node_bytes()];
         let entries = entries.iter().map(|&(k, value)| (k, ValueRef::from(value)));
         self.format.build(&mut image, &init, entries);
+        unlinked.written = true;
         v.write(at, &image).await?;
+        unlinked.armed = false;
         Ok(node)
     }
 
@@ -255,6 +260,10 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
 
     async fn beat(&self, v: &V, seat: &Seat) -> Result<(), IndexError> {
         self.alloc.beat(v, seat).await.map_err(alloc_error)
+    }
+
+    async fn tend(&self, v: &V) -> Result<(), IndexError> {
+        self.alloc.tend(v).await.map_err(alloc_error)
     }
 
     fn farewell(&self, v: &V) {

@@ -4,17 +4,21 @@ use dm_index::{Answer, IndexError, Lead, NodeCopy, Stale};
 use dm_layout::{
     CheckFailure, Corrupt, Header, KeyBytes, LineLag, Lookup, NodeFormat, NodeState, Reason, TornPart,
 };
-use dm_verbs::{Nanos, RemotePtr, Verbs, Why};
+use dm_verbs::{Control, Nanos, RemotePtr, Retry, Verbs, Why};
 use smallvec::SmallVec;
 
 use crate::Nodes;
+use crate::errors::alloc_error;
 use crate::write::failure;
 
 /// READs that [`Nodes::copy_nodes`] has in flight at once; more are posted batch by batch.
 const PARALLEL: usize = 32;
 
+/// Failed attempts after which a loop looks whether its compute node's round is due.
+const PATIENCE: u32 = 16;
+
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    pub(crate) async fn get_entry<V: Verbs>(
+    pub(crate) async fn get_entry<V: Verbs + Control>(
         &self,
         v: &V,
         Lead { at, linked }: Lead,
@@ -52,6 +56,20 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
             drop(bytes);
             retry.again(at, Why::Torn).await?;
+            self.have_patience(v, &retry).await?;
+        }
+    }
+
+    /// Now and then in a loop that waits for others: its compute node must not seem silent.
+    pub(crate) async fn have_patience<V: Verbs + Control>(
+        &self,
+        v: &V,
+        retry: &Retry<'_, V>,
+    ) -> Result<(), IndexError> {
+        //= docs/protocol/reclaim.md R2
+        match retry.failed().is_multiple_of(PATIENCE) {
+            true => self.alloc.tend(v).await.map_err(alloc_error),
+            false => Ok(()),
         }
     }
 
@@ -61,7 +79,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         !self.options.flaws.no_read_window && v.elapsed(posted, self.options.read_window)
     }
 
-    pub(crate) async fn copy_node<V: Verbs>(
+    pub(crate) async fn copy_node<V: Verbs + Control>(
         &self,
         v: &V,
         at: RemotePtr,
@@ -79,6 +97,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
             drop(bytes);
             retry.again(at, Why::Torn).await?;
+            self.have_patience(v, &retry).await?;
         }
     }
 

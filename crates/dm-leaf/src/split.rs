@@ -12,7 +12,8 @@
 use dm_alloc::{Allocator, Block, Class};
 use dm_index::{Answer, Applied, Created, IndexError, NodeCopy, Split, Write};
 use dm_layout::{
-    Corrupt, FenceKeys, KeyBytes, NodeFormat, NodeInit, NodeState, Part, Reason, SplitPlan, SplitRequest, ValueRef,
+    Corrupt, FenceKeys, KeyBytes, NodeFormat, NodeInit, NodeState, Part, Reason, SplitPlan, SplitRequest,
+    ValueRef,
 };
 use dm_lock::Guard;
 use dm_verbs::{Control, Effect, Event, RemotePtr, VerbError, Verbs, Why};
@@ -21,15 +22,28 @@ use crate::Nodes;
 use crate::errors::lock_error;
 use crate::write::failure;
 
-/// A right node that nothing leads to yet. Given up, its block comes back.
-struct Unlinked<'v, V: Verbs> {
+/// A node that nothing leads to yet. Given up, its block comes back.
+pub(crate) struct Unlinked<'v, V: Verbs> {
     v: &'v V,
     alloc: &'v Allocator,
     class: Class,
     block: Block,
     /// A WRITE to it was posted, and may still be under way.
-    written: bool,
-    armed: bool,
+    pub(crate) written: bool,
+    pub(crate) armed: bool,
+}
+
+impl<'v, V: Verbs> Unlinked<'v, V> {
+    pub(crate) fn new<K: KeyBytes, F: NodeFormat<K>>(v: &'v V, nodes: &'v Nodes<K, F>, block: Block) -> Self {
+        Self {
+            v,
+            alloc: &nodes.alloc,
+            class: nodes.class(),
+            block,
+            written: false,
+            armed: true,
+        }
+    }
 }
 
 impl<V: Verbs> Drop for Unlinked<'_, V> {
@@ -124,14 +138,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
         };
         let right_at = block.at;
-        let mut unlinked = Unlinked {
-            v,
-            alloc: &self.alloc,
-            class: self.class(),
-            block,
-            written: false,
-            armed: true,
-        };
+        let mut unlinked = Unlinked::new(v, self, block);
         //= docs/protocol/reclaim.md R8
         let request = SplitRequest {
             right_address: right_at.raw(),
@@ -208,7 +215,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 
     /// Makes a created node live that was born unborn and is linked now.
-    pub(crate) async fn open_created<V: Verbs>(&self, v: &V, node: &Created) -> Result<(), IndexError> {
+    pub(crate) async fn open_created<V: Verbs + Control>(
+        &self,
+        v: &V,
+        node: &Created,
+    ) -> Result<(), IndexError> {
         let bad = |e| failure(node.at, e);
         let Some(word) = self.format.state_word() else {
             return self.open_whole(v, node.at).await;
@@ -241,11 +252,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
 
     /// Makes a linked node live that was born unborn, of a format that is written whole, unless somebody has. Such nodes
     /// are opened under their locks alone: a WRITE of all of it must not meet another's.
-    async fn open_whole<V: Verbs>(&self, v: &V, at: RemotePtr) -> Result<(), IndexError> {
+    async fn open_whole<V: Verbs + Control>(&self, v: &V, at: RemotePtr) -> Result<(), IndexError> {
         let mut retry = v.retry(self.options.attempts);
         loop {
-            let locked = self.locks.lock_and_read(v, at, at, self.node_len()).await;
-            let (guard, mut image) = locked.map_err(lock_error)?;
+            let locking = self.locks.lock_and_read(v, at, at, self.node_len());
+            let (guard, mut image) = self.alloc.tending(v, locking).await.map_err(lock_error)?;
             match self.format.accept(&image) {
                 Ok(_) if self.format.is_unborn(&image) => {
                     return self.finish_birth(v, guard, at, &mut image).await;

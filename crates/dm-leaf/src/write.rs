@@ -161,11 +161,14 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     return self.written(at, &image, applied);
                 }
                 begun => {
-                    let locked = match begun {
-                        Some(Stage::Locking(locking)) => Locking::resume(locking).await,
-                        _ => self.locks.lock_and_read(v, at, at, self.node_len()).await,
+                    let locked = async {
+                        match begun {
+                            Some(Stage::Locking(locking)) => Locking::resume(locking).await,
+                            _ => self.locks.lock_and_read(v, at, at, self.node_len()).await,
+                        }
                     };
-                    let (guard, image) = locked.map_err(lock_error)?;
+                    //= docs/protocol/reclaim.md R2
+                    let (guard, image) = self.alloc.tending(v, locked).await.map_err(lock_error)?;
                     let judged = self.format.judge(&image, key, level);
                     (guard, image, judged)
                 }
@@ -191,6 +194,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                         Away::Stale(stale) => return Ok(Answer::Stale(stale)),
                         Away::Wait(why) => retry.again(at, why).await?,
                     }
+                    self.have_patience(v, &retry).await?;
                     continue;
                 }
             };

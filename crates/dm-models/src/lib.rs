@@ -34,6 +34,7 @@ mod locks;
 mod matrix;
 mod nodes;
 mod page;
+mod reclaim;
 mod run;
 mod tree;
 
@@ -50,6 +51,7 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
         combine::ENTRIES,
         nodes::ENTRIES,
         tree::ENTRIES,
+        reclaim::ENTRIES,
         crash::ENTRIES,
     ]
     .into_iter()

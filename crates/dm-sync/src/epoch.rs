@@ -39,6 +39,8 @@ type Pin = Arc<CachePadded<AtomicU64>>;
 pub struct Epochs {
     view: AtomicU64,
     seats: Mutex<Vec<Pin>>,
+    #[cfg(dm_loom)]
+    unordered: bool,
 }
 
 impl Default for Epochs {
@@ -53,7 +55,30 @@ impl Epochs {
         Self {
             view: AtomicU64::new(0),
             seats: Mutex::new(Vec::new()),
+            #[cfg(dm_loom)]
+            unordered: false,
         }
+    }
+
+    /// A mutant for models: nothing orders a pin and the look at the view behind it, nor a view and the look at the pins.
+    #[cfg(dm_loom)]
+    pub fn unordered() -> Self {
+        Self {
+            unordered: true,
+            ..Self::new()
+        }
+    }
+
+    /// Stands between what one side stores and what it loads of the other: a seat its pin and the view, `oldest` the view
+    /// and the pins. One of the two sees the other's store.
+    #[inline]
+    fn order(&self) {
+        #[cfg(dm_loom)]
+        if self.unordered {
+            return;
+        }
+        // SeqCst: a store before a load of another word, on both sides; nothing weaker orders that.
+        fence(Ordering::SeqCst);
     }
 
     /// A seat for one client. It lets nobody in before [`Seat::enroll`].
@@ -97,9 +122,8 @@ impl Epochs {
     /// The earliest epoch that a running operation is pinned to; `None` if none runs. An operation that this misses
     /// begins, with all it does, after this: it sees what the caller stored before.
     pub fn oldest(&self) -> Option<u64> {
-        // SeqCst: pairs with the fence in `Seat::enter`. Either the load below sees the pin, or the seat sees the view
-        // that the caller stored before, and pins anew.
-        fence(Ordering::SeqCst);
+        // Either the load below sees the pin, or the seat sees the view that the caller stored before, and pins anew.
+        self.order();
         self.seats.with(|seats| {
             // Acquire: pairs with Release in `Running::drop`; what an ended operation did is over.
             let pins = seats.iter().map(|pin| pin.load(Ordering::Acquire));
@@ -193,8 +217,8 @@ impl Seat {
                 }
                 // Relaxed: the fence orders it.
                 self.pin.store((view & EPOCH_MASK) + 1, Ordering::Relaxed);
-                // SeqCst: pairs with the fence in `Epochs::oldest`, as it says.
-                fence(Ordering::SeqCst);
+                // As `Epochs::oldest` says.
+                self.epochs.order();
                 // Relaxed: the fence orders it.
                 let now = self.epochs.view.load(Ordering::Relaxed);
                 if now == view {

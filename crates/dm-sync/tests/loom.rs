@@ -1,8 +1,10 @@
 //! The loom switch itself: a correct model passes, its broken twin is found.
 #![cfg(dm_loom)]
 
-use dm_sync::atomic::{AtomicU64, Ordering};
+use dm_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use dm_sync::epoch::Epochs;
 use dm_sync::{Arc, Mutex, RwLock, thread};
+use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
 
 /// Two threads add one each through a mutex; loom must visit more than one interleaving.
@@ -82,4 +84,78 @@ fn a_read_section_sees_no_half_write() {
 #[should_panic(expected = "torn pair")]
 fn two_read_sections_see_two_states() {
     pair_stays_equal(2);
+}
+
+/// How `oldest` is asked beside an operation that begins.
+#[derive(Clone, Copy)]
+enum Ending {
+    /// The compute node leaves.
+    Close,
+    /// It was taken for gone, and joins anew.
+    Revoke,
+}
+
+/// An operation that begins, beside one who looks for running ones; the interleavings. Who finds none makes something
+/// `gone` that an operation relies on. `epochs` are the shipped ones, or a mutant.
+fn begins_beside(ending: Ending, floor: usize, epochs: fn() -> Epochs) {
+    let runs = StdArc::new(AtomicUsize::new(0));
+    let counter = StdArc::clone(&runs);
+    loom::model(move || {
+        // Relaxed: a counter of runs, read after the model ended.
+        counter.fetch_add(1, StdOrdering::Relaxed);
+        let epochs = Arc::new(epochs());
+        let gone = Arc::new(AtomicU32::new(0));
+        let operation = thread::spawn({
+            let (epochs, gone) = (Arc::clone(&epochs), Arc::clone(&gone));
+            move || {
+                let seat = Epochs::seat(&epochs);
+                seat.enroll(0, 2);
+                for _ in 0..2 {
+                    let Some(_running) = seat.enter() else { return };
+                    // SeqCst: stands for a verb.
+                    assert_eq!(gone.load(Ordering::SeqCst), 0, "gone under an operation");
+                }
+            }
+        });
+        let nobody = match ending {
+            Ending::Close => epochs.close(),
+            Ending::Revoke => {
+                epochs.revoke();
+                epochs.oldest().is_none()
+            }
+        };
+        if nobody {
+            // SeqCst: as above.
+            gone.store(1, Ordering::SeqCst);
+        }
+        operation.join().expect("no panic");
+    });
+    let runs = runs.load(StdOrdering::Relaxed);
+    println!("an operation beside an ending: {runs} interleavings");
+    assert!(
+        runs >= floor,
+        "only {runs} interleavings, at least {floor} expected"
+    );
+}
+
+#[test]
+fn who_leaves_leaves_nobody_behind() {
+    begins_beside(Ending::Close, 30, Epochs::new);
+}
+
+#[test]
+fn who_is_revoked_knows_who_still_runs() {
+    begins_beside(Ending::Revoke, 30, Epochs::new);
+}
+
+#[test]
+#[should_panic(expected = "gone under an operation")]
+fn a_closing_without_fences_is_found() {
+    begins_beside(Ending::Close, 1, Epochs::unordered);
+}
+
+#[test]
+#[should_panic(expected = "gone under an operation")]
+fn a_revoking_without_fences_is_found() {
+    begins_beside(Ending::Revoke, 1, Epochs::unordered);
 }

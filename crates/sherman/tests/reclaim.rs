@@ -65,10 +65,17 @@ fn settle(pool: &Loopback, trees: &Trees) {
 
 #[test]
 fn everything_in_and_out_three_times_takes_memory_once() {
+    for nodes in 1..=3 {
+        in_and_out(nodes);
+    }
+}
+
+/// Over so many memory nodes.
+fn in_and_out(nodes: u16) {
     const THREADS: u64 = 4;
     const KEYS: u64 = 1_500;
     let pool = Loopback::builder()
-        .nodes(1)
+        .nodes(nodes)
         .host_bytes(64 << 20)
         .build()
         .expect("memory");
@@ -145,9 +152,10 @@ fn all<Fut: Future<Output = ()> + 'static>(
     assert_eq!(sim.run(), RunEnd::Finished);
 }
 
-fn simulated(options: Options, seed: u64) -> (Sim, Rc<Vec<Sherman<Key8>>>) {
+fn simulated(options: Options, memory_nodes: u16, seed: u64) -> (Sim, Rc<Vec<Sherman<Key8>>>) {
     let sim = Sim::builder(CostModel::cx5_ib())
         .compute_nodes(2)
+        .memory_nodes(memory_nodes)
         .memory_bytes(16 << 20)
         .seed(seed)
         .build()
@@ -171,8 +179,8 @@ fn simulated(options: Options, seed: u64) -> (Sim, Rc<Vec<Sherman<Key8>>>) {
 fn everything_in_and_out_three_times_of_simulated_clients() {
     const CLIENTS: u16 = 8;
     const KEYS: u64 = 300;
-    for (seed, members) in [(0, 63), (1, 63), (1, 0)] {
-        let (sim, trees) = simulated(Options { members, ..small() }, seed);
+    for (seed, members, nodes) in [(0, 63, 1), (1, 63, 1), (2, 63, 2), (3, 63, 3), (1, 0, 1)] {
+        let (sim, trees) = simulated(Options { members, ..small() }, nodes, seed);
         all(&sim, &trees, 1, |trees, v, number| async move {
             let client = trees[v.compute_node() as usize].client(&v);
             if number == 0 {
@@ -222,7 +230,7 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
 /// comes back then.
 #[test]
 fn a_silent_compute_node_is_fenced_and_what_it_pinned_comes_back() {
-    let (sim, trees) = simulated(small(), 7);
+    let (sim, trees) = simulated(small(), 1, 7);
     let lease = Nanos(10_000_000);
     let (silent, other) = (sim.endpoint(1, 0), sim.endpoint(0, 0));
     let tree = Rc::clone(&trees);

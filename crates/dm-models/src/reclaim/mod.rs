@@ -1,0 +1,102 @@
+//! Models of reclamation: the shipped `dm-alloc`, and nodes of `dm-leaf` that die and live again.
+
+mod next_life;
+mod reuse;
+mod silent;
+
+use dm_alloc::{AllocError, Allocator, Class, MemberArea, ReclaimFlaws, ReclaimOptions};
+use dm_explore::Endpoint;
+use dm_sync::epoch::{Epochs, Running, Seat};
+use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
+
+use crate::Entry;
+
+/// In the order listed.
+pub(crate) const ENTRIES: &[Entry] = &[reuse::ENTRY, silent::ENTRY, next_life::ENTRY];
+
+/// The word that leads to the block.
+fn root() -> RemotePtr {
+    RemotePtr::new(NodeId(0), 256).unwrap_or(RemotePtr::NULL)
+}
+
+/// The block: which life it is in, and a value.
+fn block() -> RemotePtr {
+    RemotePtr::new(NodeId(0), 1024).unwrap_or(RemotePtr::NULL)
+}
+
+/// What a dead block's first word says.
+const DEAD: u64 = u64::MAX;
+/// The value of the next life.
+const NEXT: u64 = 9;
+
+const CLASS: Class = Class { bytes: 64, kind: 0 };
+
+/// A compute node's allocator, in a pool for `slots` members. It does rounds when told to; after `looks` looks that find
+/// the same, a member may be silent for a lease.
+fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: ReclaimFlaws) -> Allocator {
+    let area = MemberArea {
+        at: RemotePtr::new(NodeId(0), 512).unwrap_or(RemotePtr::NULL),
+        slots,
+    };
+    let options = ReclaimOptions {
+        period: Nanos(u64::MAX),
+        operations: 1,
+        looks,
+        attempts: 2,
+        flaws,
+    };
+    Allocator::new(1, compute_node).reclaiming(area, options)
+}
+
+/// The same, a member already.
+async fn member(v: Endpoint, looks: u32, flaws: ReclaimFlaws) -> Allocator {
+    let alloc = allocator(v.compute_node(), 2, looks, flaws);
+    if let Some(epochs) = alloc.epochs() {
+        let seat = Epochs::seat(epochs);
+        alloc.attend(&v, &seat).await.expect("nobody else is there yet");
+    }
+    alloc
+}
+
+/// Begins an operation.
+async fn begin<'s>(v: &Endpoint, alloc: &Allocator, seat: &'s Seat) -> Result<Running<'s>, AllocError> {
+    loop {
+        if let Some(running) = seat.enter() {
+            return Ok(running);
+        }
+        alloc.attend(v, seat).await?;
+    }
+}
+
+/// Unlinks and buries the block, retires it, and uses it again if it comes back within `rounds` rounds; whether it did.
+/// (That this runs in an operation itself would change nothing: it reads nothing that another uses again.)
+async fn use_again(v: &Endpoint, alloc: &Allocator, rounds: u32) -> Result<bool, AllocError> {
+    let Some(epochs) = alloc.epochs() else {
+        return Ok(false);
+    };
+    let seat = Epochs::seat(epochs);
+    let chain = v.chain(NodeId(0)).write(root(), &[0; 8]);
+    chain.write(block(), &DEAD.to_le_bytes()).await?;
+    let next = dm_alloc::Block::fresh(block()).after(1);
+    alloc.retire(next, CLASS);
+    for _ in 0..rounds {
+        if alloc.stats().free_bytes > 0 {
+            break;
+        }
+        alloc.collect(v, &seat).await?;
+    }
+    if alloc.stats().free_bytes == 0 {
+        return Ok(false);
+    }
+    let life = alloc.take(v, CLASS, None).await?;
+    let words = [u64::from(life.incarnation), NEXT];
+    v.write(life.at, &words.map(u64::to_le_bytes).concat()).await?;
+    Ok(true)
+}
+
+/// The block in its first life, with the root leading to it.
+fn first_life(v: &Endpoint) {
+    v.load(root(), &block().raw().to_le_bytes()).expect("setting up");
+    v.load(block(), &[1u64, 7].map(u64::to_le_bytes).concat())
+        .expect("setting up");
+}
