@@ -134,6 +134,8 @@ impl Guarded {
     /// Whether nobody waited a moment ago.
     #[inline]
     fn is_quiet(&self) -> bool {
+        // Without the section, but a step of the program under check all the same.
+        dm_sync::count_section();
         // Relaxed: as above. A waiter that is not seen here gets the turn when it is passed on, within a section.
         self.waiting.load(Ordering::Relaxed) == 0
     }

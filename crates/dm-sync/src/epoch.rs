@@ -22,7 +22,7 @@ use core::cell::Cell;
 use core::fmt;
 
 use crate::atomic::{AtomicU64, Ordering, fence};
-use crate::{Arc, CachePadded, Fingerprint, Mutex, fingerprint_of, fingerprint_unordered};
+use crate::{Arc, CachePadded, Fingerprint, Mutex, count_section, fingerprint_of, fingerprint_unordered};
 
 /// The view: a generation above the epoch.
 const EPOCH_BITS: u32 = 48;
@@ -97,6 +97,7 @@ impl Epochs {
     /// The epoch in which an operation would begin now.
     #[inline]
     pub fn epoch(&self) -> u64 {
+        count_section();
         // Acquire: pairs with Release in `advance`; whoever acts on an epoch sees what its announcer did before.
         self.view.load(Ordering::Acquire) & EPOCH_MASK
     }
@@ -104,6 +105,7 @@ impl Epochs {
     /// Grows with every [`Epochs::close`]; seats of another generation must enroll again.
     #[inline]
     pub fn generation(&self) -> u64 {
+        count_section();
         // Acquire: as in `epoch`.
         self.view.load(Ordering::Acquire) >> EPOCH_BITS
     }
@@ -207,6 +209,7 @@ impl Seat {
         let depth = self.depth.get();
         if depth == 0 {
             let left = self.left.get().checked_sub(1)?;
+            count_section();
             // Relaxed: looked at again behind the fence.
             let mut view = self.epochs.view.load(Ordering::Relaxed);
             loop {
@@ -281,6 +284,7 @@ impl Drop for Running<'_> {
         let depth = self.seat.depth.get() - 1;
         self.seat.depth.set(depth);
         if depth == 0 {
+            count_section();
             // Release: pairs with Acquire in `Epochs::oldest`; the operation is over before the seat is idle.
             self.seat.pin.store(IDLE, Ordering::Release);
         }

@@ -51,7 +51,7 @@ pub use std::sync::Arc;
 
 pub use crossbeam_utils::CachePadded;
 pub use fingerprint::{Fingerprint, FingerprintHasher, fingerprint_of, fingerprint_unordered};
-pub use mutex::{Mutex, local_sections};
+pub use mutex::{Mutex, count_section, local_sections};
 pub use process::process_alive;
 pub use rwlock::RwLock;
 pub use scale::{SMALL_WORLD, scaled};

@@ -21,9 +21,10 @@ pub fn local_sections() -> u64 {
     SECTIONS.with(Cell::get)
 }
 
-/// Notes that this thread enters a section on shared state.
+/// Notes that this thread enters a section on shared state; to be called too by whoever looks at such state, or changes
+/// it, through an atomic alone.
 #[inline]
-pub(crate) fn count_section() {
+pub fn count_section() {
     SECTIONS.with(|count| count.set(count.get().wrapping_add(1)));
 }
 
