@@ -34,6 +34,7 @@ mod locks;
 mod matrix;
 mod nodes;
 mod page;
+mod radix;
 mod reclaim;
 mod run;
 mod tree;
@@ -52,6 +53,7 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
         nodes::ENTRIES,
         tree::ENTRIES,
         reclaim::ENTRIES,
+        radix::ENTRIES,
         crash::ENTRIES,
     ]
     .into_iter()

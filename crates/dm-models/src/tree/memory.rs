@@ -160,7 +160,7 @@ pub(super) fn stage(end: &End<'_>, held: bool) -> Result<&'static str, String> {
 
 /// Whether `contents` is what the script's clients, as far as they came to their end, must have left behind: keys that
 /// nobody writes as they were loaded, keys with one writer as he left them; of others only that they are not lost.
-pub(super) fn as_written(end: &End<'_>, script: &Script, contents: &[(u64, u64)]) -> Result<(), String> {
+pub(crate) fn as_written(end: &End<'_>, script: &Script, contents: &[(u64, u64)]) -> Result<(), String> {
     let now = |key| contents.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
     let keys = script.clients.iter().flat_map(|(_, does)| *does);
     for key in keys.filter_map(Do::written_key).chain(script.present()) {
@@ -207,7 +207,7 @@ fn left_by(client: usize, does: &[Do], key: u64, at_first: Option<u64>) -> Optio
 
 impl Do {
     /// As the explorer numbers clients.
-    pub(super) const fn client_id(number: usize) -> ClientId {
+    pub(crate) const fn client_id(number: usize) -> ClientId {
         ClientId(number as u16 + 1)
     }
 }

@@ -2,7 +2,7 @@
 
 mod crash;
 mod flaws;
-mod memory;
+pub(crate) mod memory;
 mod merge;
 mod split;
 pub(crate) mod world;

@@ -194,9 +194,9 @@ impl Script {
 }
 
 /// Bytes of host memory of a memory node.
-const MEMORY: u64 = 64 << 10;
+pub(crate) const MEMORY: u64 = 64 << 10;
 /// More keys than there are.
-const LIMIT: usize = 64;
+pub(crate) const LIMIT: usize = 64;
 
 impl Do {
     /// The key that it may change.
@@ -207,7 +207,7 @@ impl Do {
         }
     }
 
-    fn op(self, client: ClientId, number: usize) -> Option<KvOp<u64, u64>> {
+    pub(crate) fn op(self, client: ClientId, number: usize) -> Option<KvOp<u64, u64>> {
         let value = |key| written(key, client, number);
         Some(match self {
             Self::Get(key) => KvOp::Get(key),

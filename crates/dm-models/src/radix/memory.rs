@@ -1,0 +1,80 @@
+//! What a radix tree holds, as it lies in memory when nothing is left to happen.
+
+use dm_alloc::Superblock;
+use dm_explore::End;
+use dm_layout::{Key8, NodeTypes, RadixNode, RadixSlot, SingleLeaf, SlotWord};
+use dm_verbs::RemotePtr;
+
+use crate::tree::world::number_of;
+
+/// All entries by ascending key. Every node says all of its prefix, every leaf hangs where its key belongs, no key byte
+/// has two slots.
+pub(super) fn contents(end: &End<'_>, types: &NodeTypes) -> Result<Vec<(u64, u64)>, String> {
+    let mut all = Vec::new();
+    let root = RemotePtr::from_raw(end.word(Superblock::ROOT_WORD));
+    visit(end, types, root, types.largest(), &[], &mut all)?;
+    all.sort_unstable();
+    match all.is_sorted_by(|a, b| a.0 < b.0) {
+        true => Ok(all),
+        false => Err(format!("a key twice: {all:?}")),
+    }
+}
+
+fn visit(
+    end: &End<'_>,
+    types: &NodeTypes,
+    at: RemotePtr,
+    node_type: u8,
+    prefix: &[u8],
+    all: &mut Vec<(u64, u64)>,
+) -> Result<(), String> {
+    let bytes = end.bytes(at, types.bytes(node_type) as u32);
+    let node = RadixNode::decode(bytes, types, node_type).map_err(|e| format!("node {at}: {e}"))?;
+    let header = node.header();
+    let Some(partial) = header.partial_from(prefix.len() as u8) else {
+        return Err(format!("node {at} begins behind {prefix:?}"));
+    };
+    let prefix = [prefix, partial].concat();
+    let mut seen = Vec::new();
+    for word in node.words().filter(|w| !w.is_empty()) {
+        if seen.contains(&word.partial()) {
+            return Err(format!("node {at} has {:#x} twice", word.partial()));
+        }
+        seen.push(word.partial());
+        let below = [&prefix[..], &[word.partial()]].concat();
+        match word.decode().map_err(|e| format!("node {at}: {e}"))? {
+            RadixSlot::Empty | RadixSlot::Removed { .. } => {}
+            RadixSlot::Inner { at, node_type, .. } => {
+                visit(end, types, RemotePtr::from_raw(at), node_type, &below, all)?;
+            }
+            RadixSlot::Leaf { .. } => entry(end, word, &below, header.branch(), all)?,
+        }
+    }
+    Ok(())
+}
+
+fn entry(
+    end: &End<'_>,
+    word: SlotWord,
+    prefix: &[u8],
+    branch: u8,
+    all: &mut Vec<(u64, u64)>,
+) -> Result<(), String> {
+    let layout = SingleLeaf::<Key8>::new(8).expect("small");
+    let at = RemotePtr::from_raw(word.pointer());
+    let bytes = end.bytes(at, layout.read_bytes() as u32);
+    let leaf = layout.open(bytes).map_err(|e| format!("leaf {at}: {e}"))?;
+    if !leaf.key.0.to_be_bytes().starts_with(prefix) {
+        return Err(format!("leaf {at} of {:?} hangs below {prefix:?}", leaf.key));
+    }
+    if leaf.live {
+        if leaf.depth < u64::from(branch) {
+            return Err(format!(
+                "leaf {at} hangs at byte {branch} and says {}",
+                leaf.depth
+            ));
+        }
+        all.push((leaf.key.0, number_of(leaf.value)));
+    }
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! Models of radix trees.
+
+mod flaws;
+mod memory;
+mod races;
+mod world;
+
+use crate::Entry;
+
+/// In the order listed.
+pub(crate) const ENTRIES: &[Entry] = &[
+    races::ENTRY,
+    flaws::T_M1,
+    flaws::T_M2,
+    flaws::T_M3,
+    flaws::T_M4,
+    flaws::T_M5,
+    flaws::T_M6,
+];

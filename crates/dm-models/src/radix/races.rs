@@ -1,0 +1,233 @@
+//! Splits, growth, removal and merges beside each other.
+
+use dm_explore::Knobs;
+use dm_verbs::Capability;
+
+use super::world::{Shape, model, options};
+use crate::tree::world::{Do, Script, timeless};
+use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
+use Do::{Get, Insert, Remove, Scan, Update, Upsert};
+
+/// Keys differ in their last two bytes. The root's only slot leads to a node at the last byte, full with two leaves.
+pub(super) const FULL: Script = Script {
+    preload: &[1, 2],
+    ..Script::EMPTY
+};
+/// The same with room: four slots, three taken.
+pub(super) const ROOM: Script = Script {
+    preload: &[1, 2, 4],
+    ..Script::EMPTY
+};
+/// Two leaves, the slot of a third that was removed, and an empty one.
+pub(super) const SPARSE: Script = Script {
+    preload: &[1, 2, 4],
+    removed: &[4],
+    ..Script::EMPTY
+};
+/// A node at the last byte but one, full with two leaves.
+pub(super) const APART: Script = Script {
+    preload: &[0x101, 0x201],
+    ..Script::EMPTY
+};
+
+const SHAPES: &[Shape] = &[
+    (
+        "leaf split, get",
+        with(APART, &[(0, &[Insert(0x102)]), (1, &[Get(0x101), Get(0x102)])]),
+        &[],
+    ),
+    (
+        "leaf split, insert",
+        with(APART, &[(0, &[Insert(0x102)]), (1, &[Insert(0x103)])]),
+        &[],
+    ),
+    (
+        "leaf split, same key",
+        with(APART, &[(0, &[Insert(0x102)]), (1, &[Upsert(0x102)])]),
+        &[],
+    ),
+    (
+        "leaf split, update",
+        with(APART, &[(0, &[Insert(0x102)]), (1, &[Update(0x101)])]),
+        &[],
+    ),
+    (
+        "leaf split, remove",
+        with(APART, &[(0, &[Insert(0x102)]), (1, &[Remove(0x101)])]),
+        &[],
+    ),
+    (
+        "header split, get",
+        with(FULL, &[(0, &[Insert(0x101)]), (1, &[Get(1), Get(0x101)])]),
+        &[],
+    ),
+    (
+        "header split, insert",
+        with(FULL, &[(0, &[Insert(0x101)]), (1, &[Insert(0x201)])]),
+        &[],
+    ),
+    (
+        "header split, insert, get",
+        with(
+            FULL,
+            &[(0, &[Insert(0x101)]), (1, &[Insert(0x201)]), (2, &[Get(0x101)])],
+        ),
+        &[2],
+    ),
+    (
+        "growth, get",
+        with(FULL, &[(0, &[Insert(3)]), (1, &[Get(2), Get(3)])]),
+        &[],
+    ),
+    (
+        "growth, insert",
+        with(FULL, &[(0, &[Insert(3)]), (1, &[Insert(4)])]),
+        &[],
+    ),
+    (
+        "growth, insert, get",
+        with(FULL, &[(0, &[Insert(3)]), (1, &[Insert(3)]), (2, &[Get(3)])]),
+        &[],
+    ),
+    (
+        "growth, leaf split",
+        with(APART, &[(0, &[Insert(0x301)]), (1, &[Insert(0x102)])]),
+        &[],
+    ),
+    (
+        "growth, header split",
+        with(FULL, &[(0, &[Insert(3)]), (1, &[Insert(0x101)])]),
+        &[],
+    ),
+    (
+        "remove, insert",
+        with(ROOM, &[(0, &[Remove(1)]), (1, &[Insert(1), Get(1)])]),
+        &[],
+    ),
+    (
+        "remove, insert, insert",
+        with(ROOM, &[(0, &[Remove(1)]), (1, &[Insert(3)]), (2, &[Insert(3)])]),
+        &[2],
+    ),
+    (
+        "remove, remove",
+        with(ROOM, &[(0, &[Remove(1)]), (1, &[Remove(1)])]),
+        &[],
+    ),
+    (
+        "merge, insert",
+        with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(3)])]),
+        &[],
+    ),
+    (
+        "merge, get",
+        with(SPARSE, &[(0, &[Remove(1)]), (1, &[Get(1), Get(2)])]),
+        &[],
+    ),
+    (
+        "merge, remove",
+        with(SPARSE, &[(0, &[Remove(1)]), (1, &[Remove(2)])]),
+        &[],
+    ),
+    (
+        "merge, header split",
+        with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(0x101)])]),
+        &[],
+    ),
+    (
+        "scan, leaf split",
+        Script {
+            always: &[0x101, 0x201],
+            ..with(APART, &[(0, &[Insert(0x102)]), (1, &[Scan(0)])])
+        },
+        &[],
+    ),
+    (
+        "scan, growth",
+        Script {
+            always: &[1, 2],
+            ..with(FULL, &[(0, &[Insert(3)]), (1, &[Scan(1)])])
+        },
+        &[],
+    ),
+    (
+        "2 MN, leaf split, get",
+        Script {
+            memory_nodes: 2,
+            ..with(APART, &[(0, &[Insert(0x102)]), (1, &[Get(0x102)])])
+        },
+        &[],
+    ),
+    (
+        "2 MN, growth, insert",
+        Script {
+            memory_nodes: 2,
+            ..with(FULL, &[(0, &[Insert(3)]), (1, &[Insert(4)])])
+        },
+        &[],
+    ),
+];
+
+const fn with(script: Script, clients: &'static [(u16, &'static [Do])]) -> Script {
+    Script { clients, ..script }
+}
+
+/// Cards whose freedoms make a tree behave differently.
+pub(super) fn knobs() -> Vec<Knobs> {
+    matrix(
+        &timeless(Knobs::weak()),
+        &[Knob::CasThenRead, Knob::AtomicVsWrite],
+    )
+}
+
+/// A weak card and one as cards are declared to be.
+pub(super) fn plain() -> [Knobs; 2] {
+    [timeless(Knobs::weak()), timeless(Knobs::declared())]
+}
+
+pub(super) fn build(shapes: &[Shape], s: &Setting<'_>, options: smart::Options) -> Box<dyn Explorable> {
+    let found = shapes.iter().find(|(name, ..)| *name == s.shape);
+    let (_, script, cold) = found.unwrap_or_else(|| unreachable!("no such shape: {}", s.shape));
+    Box::new(model((*script, cold), s.title.clone(), options))
+}
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "radix-races",
+    kind: Kind::Tree,
+    source: "SMART §4.1.2 and §4.5, docs/protocol/smart.md M1–M20",
+    about: "Get, insert, update, upsert, remove and scan of a radix tree beside each other, while leaves and headers are \
+            split, nodes grow, and nodes with one child go.",
+    cases: || {
+        let mut cases: Vec<Case> = Vec::new();
+        for &(shape, script, _) in SHAPES {
+            // Only leaves' locks depend on the card, and three clients are many states.
+            let locks = shape.contains("update") || shape == "leaf split, remove";
+            let under = match locks && script.clients.len() < 3 {
+                true => knobs(),
+                false => plain().to_vec(),
+            };
+            cases.extend(under.into_iter().map(|k| Case::holds(shape, k)));
+        }
+        cases
+    },
+    published: None,
+    mutants: &[Twin {
+        name: "read-first",
+        about: "lock-and-read of a leaf in one chain on a card that may serve the READ first",
+        cases: || {
+            let knobs = timeless(Knobs::weak()).pretend(Capability::CasThenReadInOrder);
+            vec![Case::fails(How::NotLinearizable, "remove, remove", knobs).or(How::Invariant)]
+        },
+    }],
+    build: |s| {
+        const MUTANT: &[Shape] = &[(
+            "remove, remove",
+            with(ROOM, &[(0, &[Remove(1)]), (1, &[Remove(1)])]),
+            &[],
+        )];
+        match s.mutant("read-first") {
+            true => build(MUTANT, s, options()),
+            false => build(SHAPES, s, options()),
+        }
+    },
+};
