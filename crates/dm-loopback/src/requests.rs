@@ -47,8 +47,8 @@ impl World {
         op: &Op<'_>,
         order: LineOrder,
     ) -> Result<Outcome<Lease>, Failed> {
-        let region = node.space(op.at());
-        let offset = op.at().offset();
+        let at = op.at();
+        let (region, offset) = (node.space(at), at.offset());
         let old = match *op {
             Op::Read { len, .. } => return read(region, offset, len as usize, order),
             Op::Write { bytes, .. } => {

@@ -76,7 +76,6 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
     #[inline(always)]
     fn push(&mut self, op: Op<'_>) {
         assert_eq!(op.at().node(), self.node, "a chain goes to one memory node");
-        self.v.meter().verb(&op);
         self.tally.add(&op);
         if let Some(slot) = &self.slot {
             self.v.push(
@@ -126,7 +125,7 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
             .take()
             .expect("a chain is posted once, and owns its slot until then");
         self.v.ring(&slot);
-        Ticket::flying(self.v, slot, self.v.meter().doorbell())
+        Ticket::flying(self.v, slot, self.v.meter().posted(&self.tally))
     }
 }
 
@@ -214,7 +213,6 @@ impl<V: Verbs, S, P> Drop for Chain<'_, V, S, P> {
     fn drop(&mut self) {
         // Never rung: the world forgets it, nothing was sent.
         if let Some(slot) = self.slot.take() {
-            self.v.meter().forget(&self.tally);
             self.v.close(slot);
         }
     }

@@ -135,12 +135,6 @@ fn bump(c: &Cell<u64>, by: u64) {
     c.set(c.get() + by);
 }
 
-#[inline]
-fn unbump(c: &Cell<u64>, by: u64) {
-    // Whoever dropped the chain as housekeeping and built it as something else counts wrong, but never below nothing.
-    c.set(c.get().saturating_sub(by));
-}
-
 impl Meter {
     /// The counts so far.
     pub fn counters(&self) -> Counters {
@@ -177,58 +171,24 @@ impl Meter {
         }
     }
 
-    /// A verb is appended to a chain, or posted alone.
+    /// A chain of these verbs is posted. The answer is the number of the wait that it is posted in.
+    // Always: where the chain is built and posted in one place, its counts are constants.
     #[inline(always)]
-    pub(crate) fn verb(&self, op: &crate::Op<'_>) {
-        use crate::Op;
+    pub(crate) fn posted(&self, tally: &Tally) -> u32 {
         let c = &self.cells;
         if self.housekeeping.get() {
-            bump(&c.housekeeping_verbs, 1);
-            bump(&c.housekeeping_bytes, op.len() as u64);
-            return;
+            bump(&c.housekeeping_verbs, tally.verbs());
+            bump(&c.housekeeping_bytes, tally.bytes());
+            return self.waits.get();
         }
-        match op {
-            Op::Read { len, .. } => {
-                bump(&c.reads, 1);
-                bump(&c.bytes_read, u64::from(*len));
-            }
-            Op::Word { .. } => {
-                bump(&c.reads, 1);
-                bump(&c.bytes_read, 8);
-            }
-            Op::Write { bytes, .. } => {
-                bump(&c.writes, 1);
-                bump(&c.bytes_written, bytes.len() as u64);
-            }
-            Op::Cas { .. } => bump(&c.cas, 1),
-            Op::MaskedCas { .. } => bump(&c.masked_cas, 1),
-            Op::Faa { .. } => bump(&c.faa, 1),
-        }
-    }
-
-    /// A chain of these verbs was dropped without being posted.
-    #[cold]
-    pub(crate) fn forget(&self, tally: &Tally) {
-        let c = &self.cells;
-        if self.housekeeping.get() {
-            unbump(&c.housekeeping_verbs, tally.verbs());
-            unbump(&c.housekeeping_bytes, tally.bytes());
-            return;
-        }
-        unbump(&c.reads, tally.reads.into());
-        unbump(&c.writes, tally.writes.into());
-        unbump(&c.cas, tally.cas.into());
-        unbump(&c.masked_cas, tally.masked_cas.into());
-        unbump(&c.faa, tally.faa.into());
-        unbump(&c.bytes_read, tally.bytes_read);
-        unbump(&c.bytes_written, tally.bytes_written);
-    }
-
-    #[inline]
-    pub(crate) fn doorbell(&self) -> u32 {
-        if !self.housekeeping.get() {
-            bump(&self.cells.doorbells, 1);
-        }
+        bump(&c.reads, tally.reads.into());
+        bump(&c.writes, tally.writes.into());
+        bump(&c.cas, tally.cas.into());
+        bump(&c.masked_cas, tally.masked_cas.into());
+        bump(&c.faa, tally.faa.into());
+        bump(&c.bytes_read, tally.bytes_read);
+        bump(&c.bytes_written, tally.bytes_written);
+        bump(&c.doorbells, 1);
         self.waits.get()
     }
 
@@ -246,7 +206,7 @@ impl Meter {
     }
 }
 
-/// The verbs of a chain under construction, to be taken back if it is dropped: only what is posted costs anything.
+/// The verbs of a chain under construction: only what is posted counts.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Tally {
     reads: u16,
@@ -316,7 +276,7 @@ mod tests {
     use crate::{Op, Place, RemotePtr};
 
     #[test]
-    fn a_chain_that_is_dropped_costs_nothing() {
+    fn a_chain_counts_verb_by_verb_when_it_is_posted() {
         let at = Place::from(RemotePtr::NULL);
         let ops = [
             Op::Read { at, len: 100 },
@@ -326,22 +286,23 @@ mod tests {
         ];
         let meter = Meter::default();
         let mut tally = Tally::default();
-        for op in &ops {
-            meter.verb(op);
-            tally.add(op);
-        }
-        let built = meter.counters();
+        ops.iter().for_each(|op| tally.add(op));
+        assert_eq!(meter.counters(), Counters::default());
+        meter.posted(&tally);
+        let posted = meter.counters();
         assert_eq!(
-            (built.verbs(), built.bytes_read, built.bytes_written),
-            (4, 108, 7)
+            (
+                posted.verbs(),
+                posted.bytes_read,
+                posted.bytes_written,
+                posted.doorbells
+            ),
+            (4, 108, 7, 1)
         );
-        meter.forget(&tally);
-        assert_eq!(meter.counters(), Counters::default());
         let _unmetered = meter.housekeeping();
-        ops.iter().for_each(|op| meter.verb(op));
-        let built = meter.counters();
-        assert_eq!((built.housekeeping_verbs, built.housekeeping_bytes), (4, 123));
-        meter.forget(&tally);
-        assert_eq!(meter.counters(), Counters::default());
+        meter.posted(&tally);
+        let both = meter.counters();
+        assert_eq!((both.housekeeping_verbs, both.housekeeping_bytes), (4, 123));
+        assert_eq!((both.verbs(), both.doorbells), (4, 1));
     }
 }

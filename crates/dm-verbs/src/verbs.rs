@@ -3,6 +3,7 @@
 use core::ops::DerefMut;
 use core::task::{Context, Poll};
 
+use crate::meter::Tally;
 use crate::{
     Bytes, Caps, Chain, Env, NodeId, Old, Op, Outcome, Place, Posted, Retry, Slot, Ticket, VerbError, Wqe,
 };
@@ -135,9 +136,10 @@ pub struct Operation(());
 #[inline]
 fn post<'v, V: Verbs, S>(v: &'v V, op: Op<'_>) -> Ticket<'v, V, S> {
     let meter = v.meter();
-    meter.verb(&op);
+    let mut tally = Tally::default();
+    tally.add(&op);
     let posted = v.post_one(op.into());
-    let at = meter.doorbell();
+    let at = meter.posted(&tally);
     match posted {
         Posted::Done(o) => Ticket::ready(v, o, at),
         Posted::Flying(slot) => Ticket::flying(v, slot, at),
