@@ -219,7 +219,7 @@ impl LocalLockTable {
     }
 
     #[inline]
-    fn pass(&self, id: LockId, unsettled: Option<u64>) {
+    pub(crate) fn pass(&self, id: LockId, unsettled: Option<u64>) {
         // Under loom a thread that unwinds must not enter a section: loom would abort instead of reporting.
         if !(cfg!(dm_loom) && std::thread::panicking()) {
             wake(self.shard(id).pass(id, unsettled));

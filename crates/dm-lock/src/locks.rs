@@ -232,7 +232,7 @@ impl Locks {
     pub(crate) fn leave(&self, id: LockId, seat: Seat, unsettled: Option<u64>) {
         match (&self.local, seat) {
             (LocalTable::Spin(table) | LocalTable::Queue(table), Seat::Turn) => {
-                table.turn(id, unsettled).pass();
+                table.pass(id, unsettled);
             }
             (LocalTable::Packed(table), Seat::Packed) => drop(PackedTurn::new(table, id)),
             _ => {}
