@@ -54,6 +54,16 @@ impl<K: CacheKey> IndexCache<K> {
         self.state.with_read(|state| state.lookup(key))
     }
 
+    /// The leaf for `key`, and the level-1 image that says so: all that most lookups need of a [`Hit`].
+    #[inline]
+    pub fn leaf(&self, key: &K) -> Option<(RemotePtr, Origin<K>)> {
+        if self.flaws.recycled_slot {
+            let hit = self.lookup(key).filter(|hit| hit.child_level == 0)?;
+            return Some((hit.child, hit.origin));
+        }
+        self.state.with_read(|state| state.leaf(key))
+    }
+
     /// The child for `key` in the cached node of exactly this level; the way to a parent after a split.
     pub fn lookup_at(&self, level: u8, key: &K) -> Option<Hit<K>> {
         self.state.with_read(|state| state.lookup_at(level, key))

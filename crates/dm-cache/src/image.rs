@@ -1,4 +1,4 @@
-//! A cached node, packed: its separators, and its child pointers in four bytes each where they allow it.
+//! A cached node, packed: its separators, and its child pointers in three or four bytes each where they allow it.
 
 use core::mem::size_of;
 
@@ -9,11 +9,13 @@ use dm_verbs::{NodeId, RemotePtr};
 use crate::search;
 use crate::types::{Addition, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
-/// How child pointers are coded: `base`, plus a node delta above `offset_bits`, plus an offset delta below, the latter
-/// in units of `1 << shift` bytes. Nodes are of one size and lie in a few chunks, so that 32 bits nearly always do.
+/// How child pointers are coded, in `width` bytes: `base`, plus a node delta above `offset_bits`, plus an offset delta
+/// below, the latter in units of `1 << shift` bytes. Nodes are of one size and lie in a few chunks, so that 3 bytes do as
+/// long as these lie within some GiB, and 4 nearly always.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Packing {
     base: RemotePtr,
+    width: u8,
     offset_bits: u8,
     shift: u8,
 }
@@ -26,21 +28,23 @@ impl Packing {
     /// to offsets, as many to lower ones as to higher.
     fn around(nodes: (NodeId, NodeId), offsets: (u64, u64), differ: u64) -> Option<Self> {
         let node_bits = u16::BITS - (nodes.1.0 - nodes.0.0).leading_zeros();
-        let offset_bits = u32::BITS - node_bits;
-        let units = |shift: u32| (offsets.1 >> shift) - (offsets.0 >> shift);
-        let fits = |shift: &u32| units(*shift) >> offset_bits == 0;
         // The lowest bit in which any two offsets differ; units of a line unless they would be too many.
         let most = if differ == 0 {
             LINE_SHIFT
         } else {
             differ.trailing_zeros()
         };
-        let shift = [most.min(LINE_SHIFT), most].into_iter().find(fits)?;
+        let units = |shift: u32| (offsets.1 >> shift) - (offsets.0 >> shift);
+        let tries = [3u8, 4].map(|width| [most.min(LINE_SHIFT), most].map(|shift| (width, shift)));
+        let (width, shift, offset_bits) = tries.as_flattened().iter().find_map(|&(width, shift)| {
+            let offset_bits = (8 * u32::from(width)).checked_sub(node_bits)?;
+            (units(shift) >> offset_bits == 0).then_some((width, shift, offset_bits))
+        })?;
         let spare = (1 << offset_bits) - 1 - units(shift);
         let below = (spare / 2).min(offsets.0 >> shift);
-        let base = RemotePtr::new(nodes.0, offsets.0 - (below << shift))?;
         Some(Self {
-            base,
+            base: RemotePtr::new(nodes.0, offsets.0 - (below << shift))?,
+            width,
             offset_bits: offset_bits as u8,
             shift: shift as u8,
         })
@@ -53,7 +57,7 @@ impl Packing {
         let units = offset >> self.shift;
         let reached = units << self.shift == offset
             && units >> self.offset_bits == 0
-            && (nodes << self.offset_bits) >> u32::BITS == 0;
+            && (nodes << self.offset_bits) >> (8 * self.width) == 0;
         reached.then_some((nodes << self.offset_bits | units) as u32)
     }
 
@@ -118,14 +122,9 @@ fn stamp_of<K: CacheKey>(key: &K, child: RemotePtr) -> u64 {
     fingerprint_of(&(key, child.raw()))
 }
 
-/// Bytes of so many entries, each with so many words for its child.
-fn heap_of<K>(entries: usize, words: usize) -> u64 {
-    (entries * (size_of::<K>() + words * size_of::<u32>())) as u64
-}
-
-/// A pointer as it is, in two words.
-fn halves(child: RemotePtr) -> [u32; 2] {
-    [child.raw() as u32, (child.raw() >> 32) as u32]
+/// Bytes of so many entries, each with so many for its child.
+fn heap_of<K>(entries: usize, width: usize) -> u64 {
+    (entries * (size_of::<K>() + width)) as u64
 }
 
 fn shortened<T>(items: Box<[T]>, len: usize) -> Box<[T]> {
@@ -138,21 +137,20 @@ fn shortened<T>(items: Box<[T]>, len: usize) -> Box<[T]> {
 fn lengthened<T: Copy>(items: Box<[T]>, at: usize, more: &[T]) -> Box<[T]> {
     let mut items = items.into_vec();
     items.reserve_exact(more.len());
-    for (i, item) in more.iter().enumerate() {
-        items.insert(at + i, *item);
-    }
+    items.extend_from_slice(more);
+    items[at..].rotate_right(more.len());
     items.into_boxed_slice()
 }
 
-/// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below the upper end; `children` has a word
-/// for each, or two if they are not packed. Child `i` covers the keys from `keys[i]` to the next separator, the last one
+/// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below the upper end; `children` has
+/// `width` bytes for each. Child `i` covers the keys from `keys[i]` to the next separator, the last one
 /// to the upper end. (Fields are such that padding takes little: there is one of these for every cached node.)
 #[derive(Debug)]
 pub(crate) struct Image<K> {
     pub(crate) at: RemotePtr,
     pub(crate) stamp: u64,
     keys: Box<[K]>,
-    children: Box<[u32]>,
+    children: Box<[u8]>,
     /// What packed children are told from.
     base: RemotePtr,
     /// The upper end, if there is one.
@@ -162,13 +160,14 @@ pub(crate) struct Image<K> {
     used: AtomicU16,
     pub(crate) level: u8,
     has_upper: bool,
-    /// Of packed children, as in [`Packing`]; [`UNPACKED`] of pointers too far apart for 32 bits.
+    /// Of children, as in [`Packing`]; [`UNPACKED`] of pointers too far apart for it.
+    width: u8,
     offset_bits: u8,
     shift: u8,
 }
 
-/// For [`Image::offset_bits`]: children are whole pointers, in two words each.
-const UNPACKED: u8 = u8::MAX;
+/// For [`Image::width`]: children are whole pointers.
+const UNPACKED: u8 = 8;
 
 impl<K: CacheKey> Image<K> {
     /// Packs `image`, whose shape is `shape`.
@@ -178,18 +177,21 @@ impl<K: CacheKey> Image<K> {
     {
         let mut keys = Vec::with_capacity(shape.entries);
         keys.extend(image.entries.clone().map(|(key, _)| key));
-        let pointers = image.entries.map(|(_, child)| child);
         let packing = shape.packing.unwrap_or(Packing {
             base: RemotePtr::NULL,
-            offset_bits: UNPACKED,
+            width: UNPACKED,
+            offset_bits: 0,
             shift: 0,
         });
-        let words = if shape.packing.is_some() { 1 } else { 2 };
-        let mut children = Vec::with_capacity(words * shape.entries);
-        match shape.packing {
-            // `Shape::of` has seen that all are reached.
-            Some(packing) => children.extend(pointers.filter_map(|child| packing.encode(child))),
-            None => children.extend(pointers.flat_map(halves)),
+        let width = usize::from(packing.width);
+        let mut children = Vec::with_capacity(width * shape.entries);
+        for (_, child) in image.entries {
+            // `Shape::of` has seen that a packing reaches all.
+            let code = match shape.packing {
+                Some(packing) => packing.encode(child).map_or(0, u64::from),
+                None => child.raw(),
+            };
+            children.extend_from_slice(&code.to_le_bytes()[..width]);
         }
         let mut packed = Self {
             at: image.at,
@@ -202,6 +204,7 @@ impl<K: CacheKey> Image<K> {
             used: AtomicU16::new(0),
             level: image.level,
             has_upper: image.high.is_some(),
+            width: packing.width,
             offset_bits: packing.offset_bits,
             shift: packing.shift,
         };
@@ -229,28 +232,33 @@ impl<K: CacheKey> Image<K> {
     /// How its children are packed; `None` if they are not.
     #[inline]
     fn packing(&self) -> Option<Packing> {
-        (self.offset_bits != UNPACKED).then_some(Packing {
+        (self.width != UNPACKED).then_some(Packing {
             base: self.base,
+            width: self.width,
             offset_bits: self.offset_bits,
             shift: self.shift,
         })
     }
 
-    /// Words that a child takes.
-    fn words(&self) -> usize {
-        if self.offset_bits == UNPACKED { 2 } else { 1 }
+    /// Bytes that a child takes.
+    fn width(&self) -> usize {
+        usize::from(self.width)
     }
 
     /// Child `i`; `None` past the last.
     #[inline]
-    fn child(&self, i: usize) -> Option<RemotePtr> {
+    pub(crate) fn child(&self, i: usize) -> Option<RemotePtr> {
         let Some(packing) = self.packing() else {
-            let halves = self.children.get(2 * i..2 * i + 2)?;
-            return Some(RemotePtr::from_raw(
-                u64::from(halves[1]) << 32 | u64::from(halves[0]),
-            ));
+            let raw = self.children.get(8 * i..)?.first_chunk()?;
+            return Some(RemotePtr::from_raw(u64::from_le_bytes(*raw)));
         };
-        self.children.get(i).map(|code| packing.decode(*code))
+        let code = if packing.width == 3 {
+            let [a, b, c] = *self.children.get(3 * i..)?.first_chunk()?;
+            u32::from_le_bytes([a, b, c, 0])
+        } else {
+            u32::from_le_bytes(*self.children.get(4 * i..)?.first_chunk()?)
+        };
+        Some(packing.decode(code))
     }
 
     /// The number of the child for `key`: of the last separator that is not above it, else 0.
@@ -309,19 +317,19 @@ impl<K: CacheKey> Image<K> {
 
     /// Bytes that it has allocated.
     pub(crate) fn heap(&self) -> u64 {
-        heap_of::<K>(self.keys.len(), self.words())
+        heap_of::<K>(self.keys.len(), self.width())
     }
 
     /// Bytes that it would still have allocated after [`Image::trim`].
     pub(crate) fn heap_below(&self, cut: &K) -> u64 {
-        heap_of::<K>(self.below(cut), self.words())
+        heap_of::<K>(self.below(cut), self.width())
     }
 
     /// Drops what lies at or above `cut`, which is above `low`. What is left is another image, with its own stamp.
     pub(crate) fn trim(&mut self, cut: K) {
         let len = self.below(&cut);
         self.keys = shortened(core::mem::take(&mut self.keys), len);
-        self.children = shortened(core::mem::take(&mut self.children), len * self.words());
+        self.children = shortened(core::mem::take(&mut self.children), len * self.width());
         (self.upper, self.has_upper) = (cut, true);
         self.restamp();
     }
@@ -338,7 +346,7 @@ impl<K: CacheKey> Image<K> {
 
     /// Bytes that one entry more allocates.
     pub(crate) fn heap_of_one(&self) -> u64 {
-        heap_of::<K>(1, self.words())
+        heap_of::<K>(1, self.width())
     }
 
     /// Takes `child` in, from `separator` on; `false`, and nothing done, if there is no place for it. With it, this is
@@ -350,17 +358,14 @@ impl<K: CacheKey> Image<K> {
         if self.keys[before] == separator || !self.reaches(&separator) {
             return false;
         }
-        let place = (before + 1) * self.words();
-        let children = core::mem::take(&mut self.children);
-        let code = self.packing().map(|packing| packing.encode(child));
-        self.children = match code {
-            None => lengthened(children, place, &halves(child)),
-            Some(Some(code)) => lengthened(children, place, &[code]),
-            Some(None) => {
-                self.children = children;
-                return false;
-            }
+        let place = (before + 1) * self.width();
+        let code = match self.packing() {
+            Some(packing) => packing.encode(child).map(u64::from),
+            None => Some(child.raw()),
         };
+        let Some(code) = code else { return false };
+        let children = core::mem::take(&mut self.children);
+        self.children = lengthened(children, place, &code.to_le_bytes()[..self.width()]);
         self.keys = lengthened(core::mem::take(&mut self.keys), before + 1, &[separator]);
         self.stamp = self.stamp.wrapping_add(stamp_of(&separator, child));
         true

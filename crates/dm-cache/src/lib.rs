@@ -7,7 +7,7 @@
 //! ```text
 //!   lookup(key) ──▶ directory of level 1 ──▶ slot ──▶ image  [low ───────────────── high)
 //!        │ not covered    firsts, pages       │          keys      k0=low  k1  k2 … kn
-//!        ▼                                    │          children  c0      c1  c2 … cn    4 bytes each, if near
+//!        ▼                                    │          children  c0      c1  c2 … cn    3 or 4 bytes each, if near
 //!        directory of level 2, 3, …           │
 //!                                             └─ a slot is used again: an image's identity tells which is meant
 //! ```

@@ -16,8 +16,11 @@ pub(crate) fn floor<K: Ord>(keys: &[K], key: &K) -> Option<usize> {
     let rest = keys.len() - span;
     let mut at = select_unpredictable(keys[rest] <= *key, rest, 0);
     let mut step = span / 2;
-    while step > 0 {
-        at = select_unpredictable(keys[at + step] <= *key, at + step, at);
+    // There always is a key at `at + step`; what the loop would do about one missing costs less than a panic.
+    while let Some(middle) = keys.get(at + step)
+        && step > 0
+    {
+        at = select_unpredictable(*middle <= *key, at + step, at);
         step /= 2;
     }
     Some(at)

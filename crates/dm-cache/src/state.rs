@@ -94,6 +94,13 @@ impl<K: CacheKey> State<K> {
         image.hit(image.position(key), slot)
     }
 
+    #[inline]
+    pub(crate) fn leaf(&self, key: &K) -> Option<(RemotePtr, Origin<K>)> {
+        let (slot, image) = self.covering(self.levels.first()?, key)?;
+        self.touch(image);
+        Some((image.child(image.position(key))?, image.origin(slot)))
+    }
+
     pub(crate) fn lookup_at(&self, level: u8, key: &K) -> Option<Hit<K>> {
         let (slot, image) = self.covering(self.directory(level)?, key)?;
         self.touch(image);

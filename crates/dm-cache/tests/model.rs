@@ -136,10 +136,10 @@ enum Op {
 }
 
 fn pointer() -> impl Strategy<Value = RemotePtr> {
-    (0u16..3, 0u64..1 << 20, prop::bool::weighted(0.1)).prop_map(|(mn, kilobyte, far)| {
-        let offset = kilobyte << 10 | if far { 1 << 47 | 8 } else { 0 };
-        RemotePtr::new(NodeId(mn), offset).unwrap()
-    })
+    // Within reach of three bytes, of four, and of none.
+    let far = prop_oneof![8 => Just(0u64), 1 => Just(1 << 35), 1 => Just(1 << 47 | 8)];
+    (0u16..3, 0u64..1 << 20, far)
+        .prop_map(|(mn, kilobyte, far)| RemotePtr::new(NodeId(mn), kilobyte << 10 | far).unwrap())
 }
 
 /// Nodes of up to 9 children in a universe of `keys` keys; few addresses, so that the same node comes again.
