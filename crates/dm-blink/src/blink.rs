@@ -132,15 +132,17 @@ impl<K: KeyBytes, S> Blink<K, S> {
 impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
     type Proof = Proof<K>;
 
-    async fn locate(&self, v: &V, key: &K) -> Result<Option<Located<Proof<K>>>, IndexError> {
-        v.local(LocalStep::Section).await;
-        if let Some(hit) = self.cache.lookup(key).filter(|hit| hit.child_level == 0) {
-            v.meter().note(Event::CacheHit);
-            return Ok(Some(Located {
-                leaf: Lead::hint(hit.child),
-                proof: Proof::Cached(hit.origin),
-            }));
-        }
+    #[inline]
+    fn known(&self, v: &V, key: &K) -> Option<Located<Proof<K>>> {
+        let (leaf, origin) = self.cache.leaf(key)?;
+        v.meter().note(Event::CacheHit);
+        Some(Located {
+            leaf: Lead::hint(leaf),
+            proof: Proof::Cached(origin),
+        })
+    }
+
+    async fn find(&self, v: &V, key: &K) -> Result<Option<Located<Proof<K>>>, IndexError> {
         v.meter().note(Event::CacheMiss);
         self.find_leaf(v, key).await
     }

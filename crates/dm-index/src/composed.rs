@@ -205,10 +205,14 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         self.options.cpu.charge(self.v).await;
         let mut retry = self.v.retry(self.options.attempts);
         let mut hops = Hops::default();
-        // Here and not in `planted`: the usual way has one layer of async less.
-        let mut located = match self.inner.locate(self.v, key).await? {
+        // Here and not in `locate` and `planted`: the usual way has layers of async less.
+        self.v.local(LocalStep::Section).await;
+        let mut located = match self.inner.known(self.v, key) {
             Some(located) => located,
-            None => self.planted(key).await?,
+            None => match self.inner.find(self.v, key).await? {
+                Some(located) => located,
+                None => self.planted(key).await?,
+            },
         };
         loop {
             match self
@@ -396,8 +400,13 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
         let _running = self.begin().await?;
         self.options.cpu.charge(self.v).await;
         value.clear();
-        let Some(mut located) = self.inner.locate(self.v, key).await? else {
-            return Ok(false);
+        self.v.local(LocalStep::Section).await;
+        let mut located = match self.inner.known(self.v, key) {
+            Some(located) => located,
+            None => match self.inner.find(self.v, key).await? {
+                Some(located) => located,
+                None => return Ok(false),
+            },
         };
         let mut retry = self.v.retry(self.options.attempts);
         let mut hops = Hops::default();

@@ -5,7 +5,7 @@ use core::future::Future;
 use dm_layout::FenceKeys;
 use dm_sync::Arc;
 use dm_sync::epoch::{Epochs, Seat};
-use dm_verbs::{RemotePtr, Verbs};
+use dm_verbs::{LocalStep, RemotePtr, Verbs};
 
 use crate::{Applied, IndexError};
 
@@ -377,12 +377,27 @@ pub trait Inner<V: Verbs, K> {
     /// What an address was taken from.
     type Proof: Copy;
 
+    /// Where `key`'s leaf probably is, as far as the compute node remembers it. A section: a local step comes before it.
+    fn known(&self, v: &V, key: &K) -> Option<Located<Self::Proof>>;
+
+    /// Where `key`'s leaf probably is, by reading, where it is not [known](Inner::known); `None` while the index has no
+    /// leaf at all.
+    fn find(&self, v: &V, key: &K) -> impl Future<Output = Result<Option<Located<Self::Proof>>, IndexError>>;
+
     /// Where `key`'s leaf probably is; `None` while the index has no leaf at all.
     fn locate(
         &self,
         v: &V,
         key: &K,
-    ) -> impl Future<Output = Result<Option<Located<Self::Proof>>, IndexError>>;
+    ) -> impl Future<Output = Result<Option<Located<Self::Proof>>, IndexError>> {
+        async {
+            v.local(LocalStep::Section).await;
+            match self.known(v, key) {
+                Some(located) => Ok(Some(located)),
+                None => self.find(v, key).await,
+            }
+        }
+    }
 
     /// Up to `max` consecutive leaves from `key`'s on, as far as they are known without reading more than
     /// [`Inner::locate`] would; at least one unless the index has no leaf.

@@ -4,7 +4,7 @@ use core::task::{Context, Poll};
 
 use dm_index::{Answer, Applied, IndexError, Lead, NodeCopy, Stale, Write};
 use dm_layout::{CheckFailure, FenceKeys, Judged, KeyBytes, NodeFormat, Place, ValueRef};
-use dm_lock::{Guard, Locking, Writing};
+use dm_lock::{Guard, LockError, Locking, Writing};
 use dm_verbs::{Control, RemotePtr, Retry, Verbs, Why, at_once};
 
 use crate::Nodes;
@@ -43,10 +43,14 @@ struct Wanted<'k, K> {
 enum Stage<'a, V: Verbs> {
     /// To the lock.
     Locking(Option<Locking<'a, V>>),
+    /// Not even there.
+    Locked(LockError),
     /// To a node that is not let be written with one entry's WRITE.
     Judged(Guard<'a, V>, V::Lease, Result<Judged, CheckFailure>),
     /// To the write-back.
     Writing(Option<Writing<'a, V>>, V::Lease, Applied),
+    /// To its end, with something else than plain success.
+    Over(Result<(), LockError>, V::Lease, Applied),
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
@@ -66,15 +70,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             key,
             write,
         };
-        let retry = v.retry(self.options.attempts);
-        if after.is_some() {
-            return self.write_slowly(v, wanted, after, retry, None).await;
-        }
         let mut later = None;
-        match at_once(|cx| self.begin_write(v, &wanted, cx, &mut later)).await {
-            Poll::Ready(done) => done,
-            Poll::Pending => self.write_slowly(v, wanted, after, retry, later).await,
+        // What is copied from here to there is one byte where all went well.
+        if after.is_none()
+            && let Poll::Ready(applied) = at_once(|cx| self.begin_write(v, &wanted, cx, &mut later)).await
+        {
+            return Ok(Answer::Done(applied));
         }
+        let retry = v.retry(self.options.attempts);
+        self.write_slowly(v, wanted, after, retry, later).await
     }
 
     /// The usual way, as far as it goes without waiting. `Pending`: not to its end, but to the stage in `later`.
@@ -92,7 +96,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }: &Wanted<'_, K>,
         cx: &mut Context<'_>,
         later: &mut Option<Stage<'a, V>>,
-    ) -> Poll<Result<Answer<K, Applied>, IndexError>> {
+    ) -> Poll<Applied> {
         let mut wait = |stage| {
             *later = Some(stage);
             Poll::Pending
@@ -101,25 +105,36 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let node = (at, at, self.node_len());
         let (guard, mut image) = match self.locks.begin_lock_and_read(v, node, cx, &mut locking) {
             Poll::Ready(Ok(locked)) => locked,
-            Poll::Ready(Err(e)) => return Poll::Ready(Err(lock_error(e))),
+            Poll::Ready(Err(e)) => return wait(Stage::Locked(e)),
             Poll::Pending => return wait(Stage::Locking(locking)),
         };
         let place = match self.format.judge(&image, key, level) {
             Ok(Judged::Here(place)) => place,
             other => return wait(Stage::Judged(guard, image, other)),
         };
-        let (applied, range) = match self.edit(&mut image, key, write, place) {
-            Ok(Edit::Range(applied, range)) => (applied, range),
-            // The image is as it was.
-            _ => return wait(Stage::Judged(guard, image, Ok(Judged::Here(place)))),
+        let (applied, range) = match (write, place) {
+            // What there is most of, without the way round.
+            (Write::Insert(value) | Write::Upsert(value), Place::Free(slot)) => {
+                let range = self.format.put(&mut image, slot, key, ValueRef::from(value));
+                (Applied::Inserted, range)
+            }
+            (Write::Update(value) | Write::Upsert(value), Place::Present(slot)) => {
+                let range = self.format.update(&mut image, slot, ValueRef::from(value));
+                (Applied::Replaced, range)
+            }
+            _ => match self.edit(&mut image, key, write, place) {
+                Ok(Edit::Range(applied, range)) => (applied, range),
+                // The image is as it was.
+                _ => return wait(Stage::Judged(guard, image, Ok(Judged::Here(place)))),
+            },
         };
         let chain = v
             .chain(at.node())
             .write(at.add(range.start as u64), &image[range]);
         let mut writing = None;
         match guard.begin_write_back(chain, cx, &mut writing) {
-            Poll::Ready(Ok(())) => Poll::Ready(self.written(at, &image, applied)),
-            Poll::Ready(Err(e)) => Poll::Ready(Err(lock_error(e))),
+            Poll::Ready(Ok(())) if applied != Applied::Removed => Poll::Ready(applied),
+            Poll::Ready(done) => wait(Stage::Over(done, image, applied)),
             Poll::Pending => wait(Stage::Writing(writing, image, applied)),
         }
     }
@@ -156,6 +171,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         loop {
             let (guard, mut image, judged) = match begun.take() {
                 Some(Stage::Judged(guard, image, judged)) => (guard, image, judged),
+                Some(Stage::Locked(e)) => return Err(lock_error(e)),
+                Some(Stage::Over(done, image, applied)) => {
+                    done.map_err(lock_error)?;
+                    return self.written(at, &image, applied);
+                }
                 Some(Stage::Writing(writing, image, applied)) => {
                     Writing::resume(writing).await.map_err(lock_error)?;
                     return self.written(at, &image, applied);
