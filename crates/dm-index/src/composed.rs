@@ -181,12 +181,10 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
                 // Another client's leaf is the first one, or none: nothing ever pointed to this.
                 self.leaves.forget(leaf);
             }
-            if !planted? {
-                if self.options.flaws.root_race_fatal {
-                    return Err(IndexError::BadInput {
-                        why: "published flaw T-S5: lost the race for the root",
-                    });
-                }
+            if !planted? && self.options.flaws.root_race_fatal {
+                return Err(IndexError::BadInput {
+                    why: "published flaw T-S5: lost the race for the root",
+                });
             }
             if let Some(located) = self.inner.locate(self.v, key).await? {
                 return Ok(located);
