@@ -3,9 +3,8 @@
 //! T-S2b and T-S4 need a request that is delayed past several round trips, which neither loopback nor the simulated
 //! network do: they are the explorer's. T-S7 has its test in `dm-cache`.
 
-mod common;
 
-use common::Tree;
+use crate::common::Tree;
 use dm_index::{Applied, IndexError, RangeIndex};
 use dm_layout::{Bookend, Slotted};
 use dm_loopback::{Loopback, block_on};

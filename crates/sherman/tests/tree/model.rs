@@ -1,8 +1,7 @@
 //! Property tests: any sequence of operations against a `BTreeMap`, on nodes so small that several levels split.
 
-mod common;
 
-use common::Tree;
+use crate::common::Tree;
 use dm_index::RangeIndex;
 use dm_layout::{Checksummed, Slotted};
 use dm_loopback::{Loopback, block_on};

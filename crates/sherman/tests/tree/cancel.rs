@@ -1,7 +1,6 @@
 //! Operations dropped at any poll: no lock stays held, what was acknowledged stays, and a dropped write has happened as
 //! a whole or not at all.
 
-mod common;
 #[path = "common/locks.rs"]
 mod locks;
 
@@ -12,7 +11,7 @@ use core::task::{Context, Poll};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::Tree;
+use crate::common::Tree;
 use dm_index::{IndexError, RangeIndex, Scan};
 use dm_layout::{Checksummed, Slotted};
 use dm_loopback::Loopback;

@@ -1,12 +1,11 @@
 //! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
 
-mod common;
 #[path = "common/locks.rs"]
 mod locks;
 
 use std::collections::BTreeMap;
 
-use common::Tree;
+use crate::common::Tree;
 use dm_alloc::{AllocError, Descriptor, LockHome, LockPlan, Superblock};
 use dm_index::{Applied, IndexError, RangeIndex, Scan};
 use dm_loopback::{BuildError, Loopback, Trouble, block_on};

@@ -1,8 +1,7 @@
 //! Every correct variant passes the same script in every world.
 
-mod common;
 
-use common::Tree;
+use crate::common::Tree;
 use dm_layout::{Checksummed, Slotted};
 use dm_testkit::{Family, TestKey};
 use sherman::{DEFAULT_NODE, LeafKind, NodeSize, Options, Rdwc, Variant};
