@@ -46,6 +46,7 @@ fn open_pool(bytes: &[u8]) {
             home: LockHome::Host,
             per_node: 64,
         },
+        members: 0,
     };
     if let Ok(superblock) = block_on(Superblock::open(&v, &wanted)) {
         assert!(superblock.memory_nodes() >= 1, "a pool has memory");

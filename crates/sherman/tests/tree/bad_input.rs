@@ -1,11 +1,9 @@
 //! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
 
-#[path = "common/locks.rs"]
-mod locks;
-
 use std::collections::BTreeMap;
 
 use crate::common::Tree;
+use crate::locks;
 use dm_alloc::{AllocError, Descriptor, LockHome, LockPlan, Superblock};
 use dm_index::{Applied, IndexError, RangeIndex, Scan};
 use dm_loopback::{BuildError, Loopback, Trouble, block_on};

@@ -1,7 +1,6 @@
 //! What each operation costs, to the verb and the byte: all inner nodes cached, nobody else there. The same on loopback
 //! and in the simulator.
 
-
 use crate::common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_layout::{Checksummed, Slotted};

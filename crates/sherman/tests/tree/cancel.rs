@@ -1,9 +1,6 @@
 //! Operations dropped at any poll: no lock stays held, what was acknowledged stays, and a dropped write has happened as
 //! a whole or not at all.
 
-#[path = "common/locks.rs"]
-mod locks;
-
 use core::future::Future;
 use core::marker::PhantomData;
 use core::pin::{Pin, pin};
@@ -12,6 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::common::Tree;
+use crate::locks;
 use dm_index::{IndexError, RangeIndex, Scan};
 use dm_layout::{Checksummed, Slotted};
 use dm_loopback::Loopback;

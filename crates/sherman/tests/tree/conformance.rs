@@ -1,6 +1,5 @@
 //! Every correct variant passes the same script in every world.
 
-
 use crate::common::Tree;
 use dm_layout::{Checksummed, Slotted};
 use dm_testkit::{Family, TestKey};

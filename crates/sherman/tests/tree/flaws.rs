@@ -3,7 +3,6 @@
 //! T-S2b and T-S4 need a request that is delayed past several round trips, which neither loopback nor the simulated
 //! network do: they are the explorer's. T-S7 has its test in `dm-cache`.
 
-
 use crate::common::Tree;
 use dm_index::{Applied, IndexError, RangeIndex};
 use dm_layout::{Bookend, Slotted};

@@ -1,6 +1,5 @@
 //! Property tests: any sequence of operations against a `BTreeMap`, on nodes so small that several levels split.
 
-
 use crate::common::Tree;
 use dm_index::RangeIndex;
 use dm_layout::{Checksummed, Slotted};
