@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use dm_sim::CostModel;
 use dm_workload::{Distribution, Mix, ScanLength};
 use sherman::{Rdwc, Variant};
 
 /// Range indexes on disaggregated memory: load, drive, check and compare them on a simulated RDMA testbed.
 ///
-/// Without a command: the main job. Loads FG+ and Sherman, runs YCSB C, A and LOAD over five client counts each on
+/// Without a command: the main job. Loads FG+, Sherman and SMART, runs YCSB C, A and LOAD over five client counts each on
 /// the model `cx5-ib`, checks every value read, prints a table and draws throughput-latency curves. About a minute on
 /// two cores.
 #[derive(Debug, Parser)]
@@ -136,13 +136,32 @@ pub(crate) struct Reproduce {
     pub(crate) page: bool,
 }
 
+/// An index that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Index {
+    /// A B-link tree (SIGMOD 2022); FG and FG+ are variants of it.
+    Sherman,
+    /// An adaptive radix tree (OSDI 2023).
+    Smart,
+}
+
+impl Index {
+    /// As printed.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sherman => "sherman",
+            Self::Smart => "smart",
+        }
+    }
+}
+
 /// The dials of a measurement.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Bench {
     /// Which index.
-    #[arg(long, default_value = "sherman", value_parser = ["sherman"])]
-    pub(crate) index: String,
-    /// Which techniques: default, paper-rtt, published, fg, fg+, +combine, +on-chip, +hierarchical, +two-level.
+    #[arg(long, value_enum, default_value_t = Index::Sherman)]
+    pub(crate) index: Index,
+    /// Which techniques of sherman: default, paper-rtt, published, fg, fg+, +combine, +on-chip, +hierarchical, +two-level.
     #[arg(long, value_delimiter = ',', default_value = "default")]
     pub(crate) variant: Vec<Variant>,
     /// YCSB a to f, load, write-only, write-intensive, read-intensive, range-only, range-write, or shares such as

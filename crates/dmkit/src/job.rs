@@ -11,7 +11,7 @@ use dm_workload::{Distribution, Mix, ScanLength};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sherman::{Rdwc, Variant};
 
-use crate::cli::{Bench, Fabric, Output};
+use crate::cli::{Bench, Fabric, Index, Output};
 use crate::point::{Measured, Point, Study};
 use crate::report::{Curves, Row, read_json_lines, table, write_csv, write_json_lines};
 use crate::run::run;
@@ -24,15 +24,21 @@ const MAIN_OPS: u64 = 400_000;
 const MAIN_KEYS: u64 = 1_000_000;
 const MAIN_RANKS: u64 = 1_000_000_000;
 
-/// FG+ and Sherman under YCSB C, A and LOAD on the model of Sherman's testbed.
+/// FG+, Sherman and SMART under YCSB C, A and LOAD on the model of Sherman's testbed.
 pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
     let fabric = Fabric::Sim(Box::new(model));
     let mut points = Vec::new();
     for mix in ["c", "a", "load"] {
         let mix: Mix = mix.parse().expect("a preset");
-        for variant in [Variant::FgPlus, Variant::Default] {
+        let indexes = [
+            (Index::Sherman, Variant::FgPlus),
+            (Index::Sherman, Variant::Default),
+            (Index::Smart, Variant::Default),
+        ];
+        for (index, variant) in indexes {
             for clients in MAIN_CLIENTS {
                 points.push(Point {
+                    index,
                     variant,
                     mix,
                     distribution: Distribution::Zipf {
@@ -84,7 +90,8 @@ pub(crate) fn perform(title: &str, points: &[Point], output: &Output) -> io::Res
                 let (mix, techniques, clients) = (point.mix, point.techniques(), point.clients);
                 writeln!(
                     io::stderr(),
-                    "sherman ({techniques}), {mix}, {clients} clients: {e}"
+                    "{} ({techniques}), {mix}, {clients} clients: {e}",
+                    point.index.name()
                 )?;
             }
         }
@@ -132,8 +139,9 @@ fn run_all(points: &[Point], simulated: bool) -> Vec<Result<Measured, crate::run
             };
             let Some(point) = points.get(i) else { return };
             bar.set_message(format!(
-                "{}, sherman ({}), {} clients",
+                "{}, {} ({}), {} clients",
                 point.mix,
+                point.index.name(),
                 point.techniques(),
                 point.clients
             ));
@@ -177,7 +185,7 @@ fn row(point: &Point, m: &Measured) -> Row {
         String::new()
     };
     Row {
-        index: "sherman".to_owned(),
+        index: point.index.name().to_owned(),
         variant: point.techniques(),
         workload: point.mix.to_string(),
         distribution: format!("{}{ranks}", point.distribution),

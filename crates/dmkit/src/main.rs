@@ -1,6 +1,7 @@
 //! The `dmkit` command: loads, drives, checks, compares and plots range indexes on disaggregated memory.
 #![forbid(unsafe_code)]
 
+mod bench_tree;
 mod cli;
 mod drive;
 mod explore;

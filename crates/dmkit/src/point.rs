@@ -7,12 +7,14 @@ use dm_workload::{Distribution, KeySpace, Mix, OpKind, Plan, ScanLength, Workloa
 use hdrhistogram::Histogram;
 use sherman::{CpuCost, DEFAULT_NODE, LeafKind, MODEL_CPU, NodeSize, Options, Rdwc, Variant};
 
-use crate::cli::{Bench, Fabric, Sharing};
+use crate::cli::{Bench, Fabric, Index, Sharing};
 use crate::drive::{Steady, WriteCosts};
 
 /// What is run.
 #[derive(Debug, Clone)]
 pub(crate) struct Point {
+    pub(crate) index: Index,
+    /// Of sherman.
     pub(crate) variant: Variant,
     pub(crate) mix: Mix,
     pub(crate) distribution: Distribution,
@@ -121,6 +123,7 @@ impl Point {
             for (&variant, &Sharing(rdwc)) in pairs(&bench.variant, &bench.rdwc) {
                 for &clients in &bench.clients {
                     points.push(Self {
+                        index: bench.index,
                         variant,
                         mix,
                         distribution: bench.dist.unwrap_or_else(|| mix.usual_distribution()),
@@ -158,6 +161,9 @@ impl Point {
 
     /// The variant, and what clients share besides.
     pub(crate) fn techniques(&self) -> String {
+        if self.index == Index::Smart {
+            return "default".to_owned();
+        }
         match Sharing(self.rdwc).name() {
             "off" => self.variant.to_string(),
             shared => format!("{} +rdwc:{shared}", self.variant),
@@ -213,9 +219,65 @@ impl Point {
             reason = "a share of a count"
         )]
         let inserts = (self.ops as f64 * self.mix.share(OpKind::Insert)) as u64;
-        let entries = (self.keys + inserts) * entry * 4;
+        let per_entry = match self.index {
+            Index::Sherman => entry * 4,
+            // A leaf in whole lines, and nodes of all sizes that were outgrown.
+            Index::Smart => entry.next_multiple_of(64) * 4,
+        };
+        let entries = (self.keys + inserts) * per_entry;
         let chunks = u64::from(self.cns + 1) * 4 * self.options().chunk_bytes;
         (entries / u64::from(self.mns.max(1)) + chunks).next_multiple_of(1 << 20)
+    }
+
+    pub(crate) fn smart_options(&self) -> smart::Options {
+        let mut options = smart::Options::new(self.value_size);
+        options.cache_bytes = self.cache_bytes;
+        options.lock_and_read = self.study.lock_and_read.unwrap_or(options.lock_and_read);
+        if matches!(self.fabric, Fabric::Sim(_)) {
+            options.cpu = self.study.cpu;
+        }
+        options
+    }
+
+    /// What one operation of the mix needs of a radix tree whose inner nodes are cached, when nothing contends: a leaf to
+    /// read, a lock and two WRITEs to update, a leaf and a slot to insert.
+    fn smart_demand(&self) -> MixDemand {
+        let share = |kind| self.mix.share(kind);
+        let rmw = share(OpKind::ReadModifyWrite);
+        let locked = share(OpKind::Update) + share(OpKind::Upsert) + share(OpKind::Remove) + rmw;
+        let inserts = share(OpKind::Insert);
+        let scan_keys = match self.scan_length {
+            ScanLength::UpTo(most) => (f64::from(most) + 1.0) / 2.0,
+            ScanLength::Fixed(n) => f64::from(n),
+        };
+        let gets = share(OpKind::Get) + rmw;
+        let scans = share(OpKind::Scan);
+        let leaf = (self.key_size + self.value_size) as f64 + 24.0;
+        let block = (leaf + 8.0) / 64.0;
+        let verbs = vec![
+            Demand::new(VerbKind::Read, leaf, gets + locked + scans * scan_keys),
+            Demand::new(VerbKind::Cas, 8.0, locked + inserts),
+            Demand::new(VerbKind::Write, self.value_size as f64 + 8.0, locked),
+            Demand::new(VerbKind::Write, 8.0, locked),
+            Demand::new(VerbKind::Write, block.ceil() * 64.0, inserts),
+        ];
+        let trips = if self.smart_options().lock_and_read {
+            2.0
+        } else {
+            3.0
+        };
+        let cpu = self.smart_options().cpu;
+        let cpu = cpu.locate.0 + cpu.locate_mean.0 + cpu.search.0;
+        MixDemand {
+            verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
+            chains: gets + locked * trips + inserts + scans,
+            cpu_ns: cpu as f64 * (gets + locked + inserts + scans),
+        }
+    }
+
+    /// The bound of a radix tree.
+    pub(crate) fn smart_bound(&self) -> Option<Bound> {
+        self.bound_of(&self.smart_demand())
     }
 
     /// What one operation of the mix needs when nothing contends, by the budgets; `delegated` gets and `combined` writes,
@@ -271,6 +333,10 @@ impl Point {
 
     /// `shared`: delegated gets and combined writes per operation.
     pub(crate) fn bound(&self, leaf_bytes: usize, leaf_capacity: usize, shared: [f64; 2]) -> Option<Bound> {
+        self.bound_of(&self.demand(leaf_bytes, leaf_capacity, shared))
+    }
+
+    fn bound_of(&self, demand: &MixDemand) -> Option<Bound> {
         let Fabric::Sim(model) = &self.fabric else {
             return None;
         };
@@ -281,6 +347,6 @@ impl Point {
             colocated: self.colocated,
             threads,
         };
-        Some(model.bound(&self.demand(leaf_bytes, leaf_capacity, shared), &bed))
+        Some(model.bound(demand, &bed))
     }
 }

@@ -12,9 +12,11 @@ use dm_sim::{CostModel, RunEnd, Sim};
 use dm_verbs::{Control, Counters, Env, Verbs};
 use dm_workload::{Mix, OpKind, OpStream, Plan, Values};
 use indicatif::ProgressBar;
-use sherman::{LeafFormat, LeafKind, OpenError, Sherman};
+use sherman::{LeafKind, OpenError, Rdwc, Sherman, Variant};
+use smart::Smart;
 
-use crate::cli::Fabric;
+use crate::bench_tree::BenchTree;
+use crate::cli::{Fabric, Index};
 use crate::drive::{Tally, Worker};
 use crate::point::{BenchKey, Measured, Point};
 
@@ -41,6 +43,11 @@ impl std::error::Error for RunError {}
 impl From<IndexError> for RunError {
     fn from(e: IndexError) -> Self {
         Self::Index(e)
+    }
+}
+impl From<smart::OpenError> for RunError {
+    fn from(e: smart::OpenError) -> Self {
+        Self::Bad(format!("opening the index: {e}"))
     }
 }
 impl From<OpenError> for RunError {
@@ -71,20 +78,28 @@ pub(crate) fn run(point: &Point, progress: &ProgressBar) -> Result<Measured, Run
 }
 
 fn with_key<K: BenchKey>(point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {
+    if point.index == Index::Smart {
+        if point.variant != Variant::Default || point.rdwc != Rdwc::OFF {
+            return Err(bad(
+                "smart has no variants, and shares nothing between its clients yet",
+            ));
+        }
+        return with_tree::<K, Smart<K>>(point, progress);
+    }
     match point.variant.leaf() {
-        LeafKind::TwoLevel => with_leaf::<K, Slotted<K>>(point, progress),
-        LeafKind::Checksummed => with_leaf::<K, Checksummed<K>>(point, progress),
-        LeafKind::Bookend => with_leaf::<K, Bookend<K>>(point, progress),
+        LeafKind::TwoLevel => with_tree::<K, Sherman<K, Slotted<K>>>(point, progress),
+        LeafKind::Checksummed => with_tree::<K, Sherman<K, Checksummed<K>>>(point, progress),
+        LeafKind::Bookend => with_tree::<K, Sherman<K, Bookend<K>>>(point, progress),
     }
 }
 
-fn with_leaf<K: BenchKey, F: LeafFormat<K>>(
+fn with_tree<K: BenchKey, T: BenchTree<Key = K>>(
     point: &Point,
     progress: &ProgressBar,
 ) -> Result<Measured, RunError> {
     match &point.fabric {
-        Fabric::Sim(model) => in_sim::<K, F>(point, &Plans::of(point)?, model, progress),
-        Fabric::Loopback => in_loopback::<K, F>(point, &point.plan(point.mix).map_err(bad)?, progress),
+        Fabric::Sim(model) => in_sim::<K, T>(point, &Plans::of(point)?, model, progress),
+        Fabric::Loopback => in_loopback::<K, T>(point, &point.plan(point.mix).map_err(bad)?, progress),
     }
 }
 
@@ -122,11 +137,11 @@ impl Plans {
 }
 
 /// Creates the tree and fills it.
-async fn load<V: Verbs + Control, K: BenchKey, F: LeafFormat<K>>(
+async fn load<V: Verbs + Control, K: BenchKey, T: BenchTree<Key = K>>(
     v: &V,
     point: &Point,
-) -> Result<Sherman<K, F>, RunError> {
-    let tree = Sherman::create_or_open(v, &point.options()).await?;
+) -> Result<T, RunError> {
+    let tree = T::create(v, point).await?;
     if point.keys == 0 {
         return Ok(tree);
     }
@@ -147,19 +162,16 @@ async fn load<V: Verbs + Control, K: BenchKey, F: LeafFormat<K>>(
     Ok(tree)
 }
 
-async fn open<V: Verbs + Control, K: BenchKey, F: LeafFormat<K>>(
+async fn open<V: Verbs + Control, K: BenchKey, T: BenchTree<Key = K>>(
     v: &V,
     point: &Point,
-) -> Result<Sherman<K, F>, RunError> {
-    let tree = Sherman::open(v, &point.options()).await?;
+) -> Result<T, RunError> {
+    let tree = T::open(v, point).await?;
     tree.warm(v).await?;
     Ok(tree)
 }
 
-/// A compute node's tree, or why it has none.
-type Opened<K, F> = Result<Sherman<K, F>, RunError>;
-
-fn in_sim<K: BenchKey, F: LeafFormat<K>>(
+fn in_sim<K: BenchKey, T: BenchTree<Key = K>>(
     point: &Point,
     plans: &Plans,
     model: &CostModel,
@@ -174,27 +186,27 @@ fn in_sim<K: BenchKey, F: LeafFormat<K>>(
         .build()
         .map_err(bad)?;
     // The tree of each compute node; the loader's first.
-    let trees: Rc<RefCell<Vec<Opened<K, F>>>> = Rc::default();
+    let trees: Rc<RefCell<Vec<Result<T, RunError>>>> = Rc::default();
     for cn in 0..point.cns {
         let (trees, point) = (trees.clone(), point.clone());
         sim.spawn(cn, 0, async move |v| {
             let tree = match cn {
-                0 => match load(&v, &point).await {
+                0 => match load::<_, K, T>(&v, &point).await {
                     Ok(tree) => tree.warm(&v).await.map(|_| tree).map_err(RunError::from),
                     Err(e) => Err(e),
                 },
-                _ => open(&v, &point).await,
+                _ => open::<_, K, T>(&v, &point).await,
             };
             trees.borrow_mut().push(tree);
         });
         finish(&sim)?;
     }
-    let trees: Vec<Sherman<K, F>> = Rc::into_inner(trees)
+    let trees: Vec<T> = Rc::into_inner(trees)
         .expect("the tasks have ended")
         .into_inner()
         .into_iter()
         .collect::<Result<_, _>>()?;
-    let trees: Rc<[Sherman<K, F>]> = trees.into();
+    let trees: Rc<[T]> = trees.into();
 
     let (before, began) = (sim.meter(), sim.now());
     let tally = Rc::new(RefCell::new(Tally::new(point.warm_up())));
@@ -242,7 +254,7 @@ fn finish(sim: &Sim) -> Result<(), RunError> {
     }
 }
 
-fn in_loopback<K: BenchKey, F: LeafFormat<K>>(
+fn in_loopback<K: BenchKey, T: BenchTree<Key = K>>(
     point: &Point,
     plan: &Plan,
     progress: &ProgressBar,
@@ -257,13 +269,13 @@ fn in_loopback<K: BenchKey, F: LeafFormat<K>>(
     for cn in 0..point.cns {
         let v = world.connect(cn).map_err(bad)?;
         let tree = match cn {
-            0 => dm_loopback::block_on(load::<_, K, F>(&v, point))?,
-            _ => dm_loopback::block_on(open::<_, K, F>(&v, point))?,
+            0 => dm_loopback::block_on(load::<_, K, T>(&v, point))?,
+            _ => dm_loopback::block_on(open::<_, K, T>(&v, point))?,
         };
         dm_loopback::block_on(tree.warm(&v))?;
         trees.push(tree);
     }
-    let trees: Arc<[Sherman<K, F>]> = trees.into();
+    let trees: Arc<[T]> = trees.into();
     let clock = world.connect(0).map_err(bad)?;
     let began = clock.now();
     let results: Vec<Result<(Tally, Counters), RunError>> = std::thread::scope(|scope| {
@@ -289,11 +301,11 @@ fn in_loopback<K: BenchKey, F: LeafFormat<K>>(
     measured(point, tally, seconds, counters, &trees)
 }
 
-fn loopback_thread<K: BenchKey, F: LeafFormat<K>>(
+fn loopback_thread<K: BenchKey, T: BenchTree<Key = K>>(
     point: &Point,
     plan: &Plan,
     world: &Loopback,
-    trees: &[Sherman<K, F>],
+    trees: &[T],
     thread: u32,
     progress: &ProgressBar,
 ) -> Result<(Tally, Counters), RunError> {
@@ -323,28 +335,26 @@ fn loopback_thread<K: BenchKey, F: LeafFormat<K>>(
     Ok((tally.into_inner(), counters))
 }
 
-fn measured<K: BenchKey, F: LeafFormat<K>>(
+fn measured<K: BenchKey, T: BenchTree<Key = K>>(
     point: &Point,
     tally: Tally,
     seconds: f64,
     counters: Counters,
-    trees: &[Sherman<K, F>],
+    trees: &[T],
 ) -> Result<Measured, RunError> {
     if let Some(e) = tally.failed {
         return Err(e.into());
     }
-    let leaf = &trees[0];
-    let shared = [counters.delegated, counters.combined].map(|n| n as f64 / tally.ops.max(1) as f64);
     Ok(Measured {
         ops: tally.ops,
         seconds,
         counters,
         wrong_values: tally.wrong,
-        cache_bytes: trees.iter().map(Sherman::cache_bytes).max().unwrap_or(0),
-        local_bytes: trees.iter().map(Sherman::local_bytes).max().unwrap_or(0),
-        remote_bytes: trees.iter().map(Sherman::allocated_bytes).sum::<i64>().max(0) as u64,
+        cache_bytes: trees.iter().map(T::cache_bytes).max().unwrap_or(0),
+        local_bytes: trees.iter().map(T::local_bytes).max().unwrap_or(0),
+        remote_bytes: trees.iter().map(T::allocated_bytes).sum::<i64>().max(0) as u64,
         keys: point.keys + tally.inserted,
-        bound: point.bound(leaf.leaf_bytes(), leaf.leaf_capacity(), shared),
+        bound: trees[0].bound(point, &counters, tally.ops),
         latency: tally.latency,
         steady: tally.steady,
         writes: tally.writes,

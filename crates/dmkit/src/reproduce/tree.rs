@@ -35,6 +35,7 @@ fn point(variant: Variant, setup: &Resolved, seed: u64) -> Result<Point, RunErro
         .mix
         .ok_or_else(|| RunError::Bad("the experiment has no mix".to_owned()))?;
     Ok(Point {
+        index: crate::cli::Index::Sherman,
         variant,
         mix,
         distribution: setup.distribution,

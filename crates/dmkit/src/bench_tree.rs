@@ -1,0 +1,89 @@
+//! The indexes as benches drive them: one compute node's handle, whatever index it is.
+
+use std::future::Future;
+
+use dm_index::{IndexError, RangeIndex};
+use dm_layout::KeyBytes;
+use dm_sim::Bound;
+use dm_verbs::{Control, Counters, Verbs};
+use sherman::{LeafFormat, Sherman};
+use smart::Smart;
+
+use crate::point::Point;
+use crate::run::RunError;
+
+/// What the clients of a compute node share.
+pub(crate) trait BenchTree: Sized + Send + Sync + 'static {
+    type Key: KeyBytes;
+
+    fn create<V: Verbs + Control>(v: &V, point: &Point) -> impl Future<Output = Result<Self, RunError>>;
+    fn open<V: Verbs + Control>(v: &V, point: &Point) -> impl Future<Output = Result<Self, RunError>>;
+    fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl RangeIndex<Key = Self::Key>;
+    fn warm<V: Verbs + Control>(&self, v: &V) -> impl Future<Output = Result<u64, IndexError>>;
+    fn cache_bytes(&self) -> u64;
+    fn local_bytes(&self) -> u64;
+    /// What its clients allocated less what they gave back; the sum over all compute nodes is what is in use.
+    fn allocated_bytes(&self) -> i64;
+    /// The model's own bound for the point; the counters say what was shared.
+    fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound>;
+}
+
+impl<K: KeyBytes, F: LeafFormat<K> + Send + Sync + 'static> BenchTree for Sherman<K, F> {
+    type Key = K;
+
+    async fn create<V: Verbs + Control>(v: &V, point: &Point) -> Result<Self, RunError> {
+        Ok(Sherman::create_or_open(v, &point.options()).await?)
+    }
+    async fn open<V: Verbs + Control>(v: &V, point: &Point) -> Result<Self, RunError> {
+        Ok(Sherman::open(v, &point.options()).await?)
+    }
+    fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl RangeIndex<Key = K> {
+        Sherman::client(self, v)
+    }
+    async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        Sherman::warm(self, v).await
+    }
+    fn cache_bytes(&self) -> u64 {
+        Sherman::cache_bytes(self)
+    }
+    fn local_bytes(&self) -> u64 {
+        Sherman::local_bytes(self)
+    }
+    fn allocated_bytes(&self) -> i64 {
+        Sherman::allocated_bytes(self)
+    }
+    fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound> {
+        let shared = [counters.delegated, counters.combined].map(|n| n as f64 / ops.max(1) as f64);
+        point.bound(self.leaf_bytes(), self.leaf_capacity(), shared)
+    }
+}
+
+impl<K: KeyBytes> BenchTree for Smart<K> {
+    type Key = K;
+
+    async fn create<V: Verbs + Control>(v: &V, point: &Point) -> Result<Self, RunError> {
+        Ok(Smart::create_or_open(v, &point.smart_options()).await?)
+    }
+    async fn open<V: Verbs + Control>(v: &V, point: &Point) -> Result<Self, RunError> {
+        Ok(Smart::open(v, &point.smart_options()).await?)
+    }
+    fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl RangeIndex<Key = K> {
+        Smart::client(self, v)
+    }
+    async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        Smart::warm(self, v).await
+    }
+    fn cache_bytes(&self) -> u64 {
+        Smart::cache_bytes(self)
+    }
+    fn local_bytes(&self) -> u64 {
+        Smart::local_bytes(self)
+    }
+    fn allocated_bytes(&self) -> i64 {
+        // Nothing is given back yet.
+        Smart::allocated_bytes(self).cast_signed()
+    }
+    fn bound(&self, point: &Point, _: &Counters, _: u64) -> Option<Bound> {
+        point.smart_bound()
+    }
+}
