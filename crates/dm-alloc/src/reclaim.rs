@@ -34,7 +34,9 @@ pub struct ReclaimOptions {
     pub period: Nanos,
     /// Operations of a client after which it looks whether its compute node is still a member, due or not.
     pub operations: u32,
-    /// Looks in a row at a slot that find the same, before its member counts as silent; `u32::MAX` for never.
+    /// Looks in a row at a slot that find the same, before its member counts as silent and is fenced off after its lease;
+    /// `u32::MAX`, the default, for never: a silent member then pins memory. A member that is busy but makes no round for
+    /// a lease (R7a) is fenced off as well, so this is for those who can say how long that may take.
     pub looks: u32,
     /// Looks at a slot, or at another client's joining, before a typed error.
     pub attempts: u32,
@@ -68,7 +70,7 @@ impl ReclaimOptions {
         Self {
             period: DEFAULT_PERIOD,
             operations: DEFAULT_OPERATIONS,
-            looks: 4,
+            looks: u32::MAX,
             attempts: 1 << 20,
             flaws: ReclaimFlaws {
                 no_grace: false,

@@ -19,7 +19,7 @@ use crate::run::run;
 /// The main job's client threads, over 8 compute nodes: to Sherman's 22 a machine.
 const MAIN_CLIENTS: [u32; 5] = [16, 48, 88, 176, 352];
 /// Operations of each of its points; five make a curve of more than a million.
-const MAIN_OPS: u64 = 400_000;
+const MAIN_OPS: u64 = 240_000;
 /// Keys that it loads, and those that its Zipf ranks are drawn over: Sherman's 10^9.
 const MAIN_KEYS: u64 = 1_000_000;
 const MAIN_RANKS: u64 = 1_000_000_000;
