@@ -5,8 +5,9 @@
 //!   64  slot of a member: epoch 40 · beat 6 · number 16 · state 2, low bits last        one line each
 //!      depots: the free blocks of each memory node                                       one word each
 //! ```
-//! All of it lies on memory node 0, as words that change by CAS and FAA alone. Nothing here outlives its lease: a member
-//! that does not beat is fenced by whoever waits for it, and its slot is free then.
+//! All of it lies on memory node 0, as words that change by CAS and FAA alone. A member that does
+//! not beat keeps its slot, unless those who look are told to take it for silent (`ReclaimOptions::looks`): then it is fenced
+//! after its lease, and the slot is free.
 
 use dm_verbs::{LINE, Nanos, NodeId, RemotePtr};
 
