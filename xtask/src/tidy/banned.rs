@@ -20,9 +20,17 @@ const HARMLESS: &[&str] = &["std::thread::panicking"];
 /// What reads the machine's clock.
 const CLOCKS: &[&str] = &["Instant::now", "SystemTime::now"];
 
-/// Crates whose matter is the machine's time: worlds of real threads, the programs, and the words of a mapped region,
-/// whose waiters give a stopped process only so long.
-const HAVE_CLOCKS: &[&str] = &["dm-sync", "dm-explore", "dm-loopback", "dm-ib", "dmkit", "xtask"];
+/// Crates whose matter is the machine's time: worlds of real threads, a node's control plane, the programs, and the words of a
+/// mapped region, whose waiters give a stopped process only so long.
+const HAVE_CLOCKS: &[&str] = &[
+    "dm-sync",
+    "dm-explore",
+    "dm-loopback",
+    "dm-control",
+    "dm-ib",
+    "dmkit",
+    "xtask",
+];
 
 pub(super) fn atomics_and_threads(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();

@@ -5,7 +5,7 @@ use super::{Finding, tree::Tree};
 /// Every crate's floor. A new crate is placed here before it can use or be used.
 const FLOORS: &[(u8, &[&str])] = &[
     (0, &["dm-sync", "dm-layout"]),
-    (1, &["dm-verbs", "dm-history"]),
+    (1, &["dm-verbs", "dm-history", "dm-control"]),
     (
         2,
         &[

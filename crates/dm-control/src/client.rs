@@ -1,0 +1,209 @@
+//! The client's side: greets a node, then asks it one thing at a time.
+
+use core::fmt;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::frame::{self, Wait};
+use crate::secret::{Secret, Side, nonce};
+use crate::wire::{Answer, Message, Port, Refusal, Request, VERSION, WireError};
+
+/// How long a node may take to answer a request, unless told otherwise.
+pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A connection to a node that has greeted.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    patience: Duration,
+    /// An answer that came late would be taken for another one's: after an error nothing is asked any more.
+    broken: bool,
+}
+
+/// What a node said of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Welcomed {
+    /// Another number after each start of the node: its memory begins empty then.
+    pub boot: u64,
+    /// Its queue pair, and the memory that it leads to.
+    pub port: Port,
+}
+
+/// Why a node could not be greeted or asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// It could not be reached, did not answer in time, or ended the connection.
+    Io(io::Error),
+    /// It said what no node says.
+    Wire(WireError),
+    /// It said something else than was asked.
+    OutOfTurn,
+    /// It refused.
+    Refused(Refusal),
+    /// It wants a secret, and none was given.
+    SecretNeeded,
+    /// It does not know the secret: it is another's.
+    Impostor,
+    /// An earlier request failed, and its answer may still come.
+    Broken,
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(e) if e.kind() == io::ErrorKind::TimedOut => f.write_str("no answer in time"),
+            Self::Io(e) => e.fmt(f),
+            Self::Wire(e) => write!(f, "not a memory node: {e}"),
+            Self::OutOfTurn => f.write_str("not a memory node: it said something else than was asked"),
+            Self::Refused(refusal) => write!(f, "refused: {refusal}"),
+            Self::SecretNeeded => f.write_str("it wants a secret"),
+            Self::Impostor => f.write_str("it does not know the secret"),
+            Self::Broken => f.write_str("the connection broke earlier"),
+        }
+    }
+}
+
+impl core::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Io(e) => Some(e),
+            Self::Wire(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for ClientError {
+    fn from(e: io::Error) -> Self {
+        match e.downcast::<WireError>() {
+            Ok(wire) => Self::Wire(wire),
+            Err(e) => Self::Io(e),
+        }
+    }
+}
+
+impl Client {
+    /// Greets the node at `address` with the queue pair `port`, within `patience`; asks again while it has too many
+    /// connections.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn connect(
+        address: SocketAddr,
+        secret: Option<&Secret>,
+        port: &Port,
+        patience: Duration,
+    ) -> Result<(Self, Welcomed), ClientError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let result = Self::greet(address, secret, port, deadline, patience);
+            let busy = matches!(result, Err(ClientError::Refused(Refusal::Busy)));
+            if !busy || Instant::now() >= deadline {
+                return result;
+            }
+            crate::pause(Duration::from_millis(20));
+        }
+    }
+
+    fn greet(
+        address: SocketAddr,
+        secret: Option<&Secret>,
+        port: &Port,
+        deadline: Instant,
+        patience: Duration,
+    ) -> Result<(Self, Welcomed), ClientError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut stream = TcpStream::connect_timeout(&address, left.max(Duration::from_millis(1)))?;
+        stream.set_nodelay(true)?;
+        let ours = nonce()?;
+        let hello = Message::Hello {
+            version: VERSION,
+            nonce: ours,
+        };
+        frame::send(&mut stream, &hello, patience)?;
+        let (theirs, wanted) = match next(&mut stream, deadline)? {
+            Message::Challenge { nonce, secret } => (nonce, secret),
+            Message::Refuse(refusal) => return Err(ClientError::Refused(refusal)),
+            _ => return Err(ClientError::OutOfTurn),
+        };
+        if wanted && secret.is_none() {
+            return Err(ClientError::SecretNeeded);
+        }
+        let none = Secret::default();
+        let secret = secret.unwrap_or(&none);
+        let dialogue = [ours, theirs];
+        let proof = Message::Proof {
+            tag: secret.prove(Side::Client, &dialogue, &[port.bytes()]),
+            port: port.clone(),
+        };
+        frame::send(&mut stream, &proof, patience)?;
+        match next(&mut stream, deadline)? {
+            Message::Welcome { tag, boot, port } => {
+                let said: [&[u8]; 2] = [&boot.to_le_bytes(), port.bytes()];
+                if !secret.verify(Side::Node, &dialogue, &said, &tag) {
+                    return Err(ClientError::Impostor);
+                }
+                let client = Self {
+                    stream,
+                    patience,
+                    broken: false,
+                };
+                Ok((client, Welcomed { boot, port }))
+            }
+            // A node without a secret takes no proof but that of another one without.
+            Message::Refuse(Refusal::Secret) if !wanted => Err(ClientError::Impostor),
+            Message::Refuse(refusal) => Err(ClientError::Refused(refusal)),
+            _ => Err(ClientError::OutOfTurn),
+        }
+    }
+
+    /// Asks for something on behalf of client `caller`, 0 for none yet, and waits for the answer.
+    ///
+    /// # Errors
+    /// [`ClientError`]; the request may have been carried out, and this connection is of no use any more.
+    pub fn call(&mut self, caller: u16, request: Request) -> Result<Answer, ClientError> {
+        if self.broken {
+            return Err(ClientError::Broken);
+        }
+        let answer = self.ask(&Message::Call { caller, request });
+        if answer.is_err() {
+            self.broken = true;
+            // The node learns of it at once, and frees what was this connection's.
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+        answer
+    }
+
+    fn ask(&mut self, call: &Message) -> Result<Answer, ClientError> {
+        frame::send(&mut self.stream, call, self.patience)?;
+        match next(&mut self.stream, Instant::now() + self.patience)? {
+            Message::Answer(answer) => Ok(answer),
+            _ => Err(ClientError::OutOfTurn),
+        }
+    }
+
+    /// Waits at `place` until `of` connections to this node are there, as long as that takes within `most`; whether they
+    /// are.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn meet(&mut self, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
+        let deadline = Instant::now() + most;
+        loop {
+            match self.call(0, Request::Meet { place, of })? {
+                Answer::Met { arrived } if arrived >= of => return Ok(true),
+                Answer::Met { .. } if Instant::now() < deadline => crate::pause(Duration::from_millis(2)),
+                Answer::Met { .. } => return Ok(false),
+                _ => return Err(ClientError::OutOfTurn),
+            }
+        }
+    }
+}
+
+fn next(stream: &mut TcpStream, deadline: Instant) -> Result<Message, ClientError> {
+    let body = frame::receive(stream, Wait::Until(deadline))?;
+    let body = body.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+    Message::decode(&body).map_err(ClientError::Wire)
+}

@@ -1,0 +1,200 @@
+//! A node's side of one connection, without the network: a body comes in, a message goes out.
+
+use core::fmt;
+use std::io;
+use std::time::Instant;
+
+use dm_sync::{Arc, Mutex};
+
+use crate::ledger::{Connection, Ledger, Ports};
+use crate::metrics::Metrics;
+use crate::secret::{Secret, Side, nonce};
+use crate::wire::{Answer, Message, Nonce, Port, Refusal, Request, VERSION, WireError};
+
+/// The node's device, as the control plane sees it.
+pub trait Fabric: Ports + Send + Sync + 'static {
+    /// A queue pair that is connected to the client's, which the client describes by `theirs`; and its description.
+    ///
+    /// # Errors
+    /// The device has none, or the description means nothing to it.
+    fn open(&self, theirs: &Port) -> io::Result<(Self::Port, Port)>;
+}
+
+/// A node's control plane without a network: what its dialogues share.
+pub struct Desk<F: Fabric> {
+    pub(crate) ledger: Mutex<Ledger<F>>,
+    pub(crate) fabric: Arc<F>,
+    pub(crate) secret: Option<Secret>,
+    pub(crate) metrics: Metrics,
+    pub(crate) bytes: u64,
+    pub(crate) born: Instant,
+}
+
+impl<F: Fabric> Desk<F> {
+    /// Counters, in the text format of Prometheus.
+    pub fn metrics(&self) -> String {
+        let census = self.ledger.with(|ledger| ledger.census(Instant::now()));
+        self.metrics.text(&census, self.bytes, self.born)
+    }
+}
+
+impl<F: Fabric> fmt::Debug for Desk<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+enum State {
+    Silent,
+    Challenged([Nonce; 2]),
+    Greeted(Connection),
+    Over,
+}
+
+/// Why a dialogue ends, as the log says it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum End {
+    /// No message.
+    Wire(WireError),
+    /// A message that has no place here.
+    OutOfTurn,
+    /// Refused, and told so.
+    Refused(Refusal),
+    /// The system has no random bytes.
+    Random(io::Error),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wire(e) => e.fmt(f),
+            Self::OutOfTurn => f.write_str("a message out of its turn"),
+            Self::Refused(Refusal::Secret) => f.write_str("wrong secret"),
+            Self::Refused(refusal) => write!(f, "refused: {refusal:?}"),
+            Self::Random(e) => e.fmt(f),
+        }
+    }
+}
+
+/// One connection's state. Its clients and its queue pair end with it.
+pub struct Dialogue<F: Fabric> {
+    desk: Arc<Desk<F>>,
+    state: State,
+}
+
+impl<F: Fabric> Dialogue<F> {
+    /// A peer has come to `desk`.
+    pub fn new(desk: &Arc<Desk<F>>) -> Self {
+        Self {
+            desk: Arc::clone(desk),
+            state: State::Silent,
+        }
+    }
+
+    /// Whether it has proved what it had to, and its queue pair is open.
+    pub fn has_greeted(&self) -> bool {
+        matches!(self.state, State::Greeted(_))
+    }
+
+    /// What is answered to `body`, and whether that was all.
+    pub fn hear(&mut self, body: &[u8]) -> (Option<Message>, Option<End>) {
+        match self.take_turn(body) {
+            Ok(message) => (Some(message), None),
+            Err(end) => {
+                self.close();
+                let last = match end {
+                    End::Refused(refusal) => Some(Message::Refuse(refusal)),
+                    _ => None,
+                };
+                (last, Some(end))
+            }
+        }
+    }
+
+    fn take_turn(&mut self, body: &[u8]) -> Result<Message, End> {
+        let message = Message::decode(body).map_err(End::Wire)?;
+        match (&self.state, message) {
+            (
+                State::Silent,
+                Message::Hello {
+                    version,
+                    nonce: theirs,
+                },
+            ) => {
+                if version != VERSION {
+                    return Err(End::Refused(Refusal::Version(VERSION)));
+                }
+                let ours = nonce().map_err(End::Random)?;
+                self.state = State::Challenged([theirs, ours]);
+                Ok(Message::Challenge {
+                    nonce: ours,
+                    secret: self.desk.secret.is_some(),
+                })
+            }
+            (State::Challenged(nonces), Message::Proof { tag, port }) => {
+                let (desk, nonces) = (Arc::clone(&self.desk), *nonces);
+                let none = Secret::default();
+                let secret = desk.secret.as_ref().unwrap_or(&none);
+                // Nothing is opened, given or told before this.
+                if !secret.verify(Side::Client, &nonces, &[port.bytes()], &tag) {
+                    return Err(End::Refused(Refusal::Secret));
+                }
+                let opened = desk.fabric.open(&port);
+                let (opened, port) = opened.map_err(|error| {
+                    tracing::warn!(%error, "no queue pair for a client");
+                    End::Refused(Refusal::Device)
+                })?;
+                let (connection, boot) = desk.ledger.with(|l| (l.connect(opened), l.boot()));
+                self.state = State::Greeted(connection);
+                let tag = secret.prove(Side::Node, &nonces, &[&boot.to_le_bytes(), port.bytes()]);
+                Ok(Message::Welcome { tag, boot, port })
+            }
+            (&State::Greeted(connection), Message::Call { caller, request }) => {
+                let answer = self.desk.ledger.with(|l| l.answer(connection, caller, request));
+                self.desk.metrics.answered(&request, &answer);
+                log(caller, &request, &answer);
+                Ok(Message::Answer(answer))
+            }
+            _ => Err(End::OutOfTurn),
+        }
+    }
+
+    fn close(&mut self) {
+        if let State::Greeted(connection) = core::mem::replace(&mut self.state, State::Over) {
+            self.desk.ledger.with(|l| l.disconnect(connection));
+        }
+    }
+}
+
+impl<F: Fabric> fmt::Debug for Dialogue<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialogue")
+            .field("greeted", &self.has_greeted())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F: Fabric> Drop for Dialogue<F> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Says what is rare and of consequence.
+fn log(caller: u16, request: &Request, answer: &Answer) {
+    match (request, answer) {
+        (Request::Fence { .. } | Request::FenceGroup { .. }, _) => {
+            tracing::info!(caller, ?request, ?answer, "fence");
+        }
+        (_, Answer::Fenced | Answer::NotYours | Answer::Failed | Answer::OutOfMemory { .. }) => {
+            tracing::warn!(caller, ?request, ?answer, "refused");
+        }
+        _ => tracing::debug!(caller, ?request, ?answer, "answered"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

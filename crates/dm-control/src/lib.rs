@@ -1,0 +1,102 @@
+//! The control plane of a memory node: what its one weak core does, over TCP, with nothing of RDMA in it.
+//!
+//! A [`Server`] hands out memory and client ids, keeps memberships, groups and leases, and fences. What it needs of a
+//! device is a [`Fabric`]: open a queue pair for a client whose own is described by some bytes, and shut it. A
+//! [`Client`] is the other side.
+//!
+//! ```text
+//!  client                                    node
+//!    │  Hello     version, nonce               │
+//!    │ ──────────────────────────────────────▶ │   nothing is opened, given or told
+//!    │ ◀────────────────────────────────────── │
+//!    │  Challenge nonce, is there a secret     │
+//!    │  Proof     HMAC over both nonces, port  │
+//!    │ ──────────────────────────────────────▶ │   wrong: Refuse, a line in the log, and good-bye
+//!    │ ◀────────────────────────────────────── │
+//!    │  Welcome   HMAC, boot, port             │
+//!    │  Call      caller, request              │
+//!    │ ──────────────────────────────────────▶ │   ids, chunks, leases, groups, fences
+//!    │ ◀── Answer ──────────────────────────── │
+//! ```
+//!
+//! # Invariants
+//! * **C1** A message has at most 260 bytes with its length; decoding is total ([`Message::decode`]).
+//! * **C2** Beyond loopback there is a secret. It is never sent; proofs are compared in constant time, and both sides
+//!   prove.
+//! * **C3** A greeting ends within [`Limits::greeting`], a message within [`Limits::message`] of its first byte. One
+//!   address has only so many connections, a connection so many clients. So whoever stalls, sends garbage or
+//!   disconnects in the middle costs the others nothing.
+//! * **C4** A caller speaks for its own clients only.
+//! * **C5** When a fence is answered, the queue pairs of those who were fenced are shut, and they stay fenced when they
+//!   come back.
+//! * **C6** After an error a client's connection asks nothing more: an answer that came late would be taken for another.
+//!
+//! # Example
+//! ```
+//! use dm_control::{Answer, Builder, Client, Fabric, Port, Ports, Request};
+//!
+//! /// A device that lends nothing.
+//! struct Nothing;
+//! impl Ports for Nothing {
+//!     type Port = ();
+//!     fn shut(&self, _: &()) -> std::io::Result<()> {
+//!         Ok(())
+//!     }
+//! }
+//! impl Fabric for Nothing {
+//!     fn open(&self, _: &Port) -> std::io::Result<((), Port)> {
+//!         Ok(((), Port::default()))
+//!     }
+//! }
+//!
+//! let node = Builder::new(1 << 20).start(Nothing)?;
+//! let (mut client, _) =
+//!     Client::connect(node.address(), None, &Port::default(), dm_control::DEFAULT_PATIENCE)?;
+//! assert_eq!(client.call(0, Request::Claim)?, Answer::Claimed { client: 1, epoch: 1 });
+//! assert_eq!(client.call(1, Request::Chunk { bytes: 100 })?, Answer::Chunk { offset: 4096 });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Limits
+//! * Peers are authenticated when they greet; what follows is neither encrypted nor signed, as RDMA itself is not. The
+//!   network between the machines of a cluster must be trusted not to change packets.
+//! * A thread per connection: hundreds of client threads, not tens of thousands.
+#![forbid(unsafe_code)]
+
+mod client;
+mod dialogue;
+mod doorman;
+mod frame;
+mod http;
+mod ledger;
+mod limits;
+mod meetings;
+mod metrics;
+mod secret;
+mod server;
+mod wire;
+
+pub use client::{Client, ClientError, DEFAULT_PATIENCE, Welcomed};
+pub use dialogue::{Desk, Dialogue, End, Fabric};
+pub use ledger::{CLIENTS_END, Ports};
+pub use limits::{DEFAULT_LEASE, Limits};
+pub use secret::{SECRET_MAX, SECRET_MIN, Secret, SecretError, Side};
+pub use server::{Builder, Server, StartError};
+pub use wire::{Answer, BODY_MAX, Message, Nonce, PORT_MAX, Port, Refusal, Request, Tag, VERSION, WireError};
+
+/// Bytes at the start of a node's memory that no chunk overlaps, and of which chunks are multiples.
+pub const CHUNK_UNIT: u64 = 4096;
+
+/// Waits where there is nobody to be woken by.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the machine's time is this crate's matter"
+)]
+pub(crate) fn pause(time: core::time::Duration) {
+    // std's: no model of loom waits by the clock.
+    std::thread::sleep(time);
+}
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

@@ -1,0 +1,161 @@
+//! The shared secret, and how each side proves that it knows it without sending it.
+//!
+//! HMAC-SHA-256 over a label of the side, both nonces, and what else the side says. A side without a secret proves with
+//! an empty key, which another side without one accepts.
+
+use core::fmt;
+use std::io;
+use std::path::Path;
+
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+use crate::wire::{Nonce, Tag};
+
+/// Bytes that a secret must have at least.
+pub const SECRET_MIN: usize = 16;
+/// Bytes that a secret may have at most.
+pub const SECRET_MAX: usize = 4096;
+
+/// What memory nodes and clients of a cluster know, and nobody else.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Secret(Vec<u8>);
+
+/// Bytes that are no secret.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SecretError {
+    /// Fewer than [`SECRET_MIN`], or more than [`SECRET_MAX`].
+    Length(usize),
+    /// The file could not be read.
+    File(io::Error),
+}
+
+impl fmt::Display for SecretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(bytes) => write!(
+                f,
+                "a secret has {SECRET_MIN} to {SECRET_MAX} bytes, this one {bytes}"
+            ),
+            Self::File(e) => write!(f, "the file of the secret: {e}"),
+        }
+    }
+}
+
+impl core::error::Error for SecretError {}
+
+impl Secret {
+    /// A secret of these bytes.
+    ///
+    /// # Errors
+    /// [`SecretError::Length`].
+    pub fn new(bytes: &[u8]) -> Result<Self, SecretError> {
+        if !(SECRET_MIN..=SECRET_MAX).contains(&bytes.len()) {
+            return Err(SecretError::Length(bytes.len()));
+        }
+        Ok(Self(bytes.to_vec()))
+    }
+
+    /// The content of a file, without white space at its ends.
+    ///
+    /// # Errors
+    /// [`SecretError`].
+    pub fn from_file(path: &Path) -> Result<Self, SecretError> {
+        let bytes = std::fs::read(path).map_err(SecretError::File)?;
+        Self::new(bytes.trim_ascii())
+    }
+
+    fn mac(&self, side: Side, dialogue: &[Nonce; 2], said: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        mac.update(side.label());
+        for nonce in dialogue {
+            mac.update(nonce);
+        }
+        for part in said {
+            // Each with its length, so that no two lists of parts are the same bytes.
+            mac.update(&(part.len() as u64).to_le_bytes());
+            mac.update(part);
+        }
+        mac
+    }
+
+    /// `side`'s proof in the dialogue of these two nonces (client's, node's), over what it says.
+    pub fn prove(&self, side: Side, dialogue: &[Nonce; 2], said: &[&[u8]]) -> Tag {
+        self.mac(side, dialogue, said).finalize().into_bytes().into()
+    }
+
+    /// Whether `tag` is [`Secret::prove`]'s; takes as long whatever the tag is.
+    pub fn verify(&self, side: Side, dialogue: &[Nonce; 2], said: &[&[u8]], tag: &Tag) -> bool {
+        self.mac(side, dialogue, said).verify_slice(tag).is_ok()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Who proves: a proof of one side is none of the other's.
+#[derive(Clone, Copy, Debug)]
+pub enum Side {
+    /// Says its port.
+    Client,
+    /// Says its boot, 8 bytes, and its port.
+    Node,
+}
+
+impl Side {
+    fn label(self) -> &'static [u8] {
+        match self {
+            Self::Client => b"dmkit control 2 client",
+            Self::Node => b"dmkit control 2 node  ",
+        }
+    }
+}
+
+/// Fresh random bytes of the system.
+///
+/// # Errors
+/// The system has none.
+pub(crate) fn nonce() -> io::Result<Nonce> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|e| io::Error::other(e.to_string()))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_holds_for_its_own_dialogue_side_and_words_alone() {
+        let secret = Secret::new(b"sixteen bytes ok").unwrap();
+        let dialogue = [[1; 32], [2; 32]];
+        let tag = secret.prove(Side::Client, &dialogue, &[b"a", b"bc"]);
+        let holds = |s: &Secret, side, d: &[Nonce; 2], said: &[&[u8]]| s.verify(side, d, said, &tag);
+        assert!(holds(&secret, Side::Client, &dialogue, &[b"a", b"bc"]));
+        assert!(!holds(&secret, Side::Node, &dialogue, &[b"a", b"bc"]));
+        assert!(!holds(&secret, Side::Client, &dialogue, &[b"ab", b"c"]));
+        assert!(!holds(&secret, Side::Client, &[[2; 32], [1; 32]], &[b"a", b"bc"]));
+        assert!(!holds(
+            &Secret::default(),
+            Side::Client,
+            &dialogue,
+            &[b"a", b"bc"]
+        ));
+        let mut other = tag;
+        other[31] ^= 1;
+        assert!(!secret.verify(Side::Client, &dialogue, &[b"a", b"bc"], &other));
+    }
+
+    #[test]
+    fn secrets_are_long_enough_and_never_shown() {
+        assert!(matches!(Secret::new(&[1; 15]), Err(SecretError::Length(15))));
+        assert!(matches!(Secret::new(&[1; 4097]), Err(SecretError::Length(4097))));
+        let secret = Secret::new(b"swordfish swordfish").unwrap();
+        assert!(!format!("{secret:?}").contains("sword"));
+        assert_ne!(nonce().unwrap(), nonce().unwrap());
+    }
+}

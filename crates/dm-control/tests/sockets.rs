@@ -1,0 +1,415 @@
+//! A node on real sockets: what it serves, whom it survives, and what it says of them.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use dm_control::{
+    Answer, Builder, Client, ClientError, DEFAULT_PATIENCE, Fabric, Limits, Message, Port, Ports, Refusal,
+    Request, Secret, Server, StartError, VERSION,
+};
+
+/// A device whose queue pairs are numbers; remembers which live and which were shut.
+#[derive(Default)]
+struct Device(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    opened: u32,
+    shut: Vec<u32>,
+}
+
+impl Ports for Device {
+    type Port = u32;
+    fn shut(&self, port: &u32) -> io::Result<()> {
+        self.0.lock().unwrap().shut.push(*port);
+        Ok(())
+    }
+}
+
+impl Fabric for Device {
+    fn open(&self, theirs: &Port) -> io::Result<(u32, Port)> {
+        let mut seen = self.0.lock().unwrap();
+        seen.opened += 1;
+        Ok((seen.opened, theirs.clone()))
+    }
+}
+
+/// Everything that was logged in this process.
+fn log() -> &'static Mutex<Vec<u8>> {
+    static LOG: OnceLock<&'static Mutex<Vec<u8>>> = OnceLock::new();
+    LOG.get_or_init(|| {
+        let log: &'static Mutex<Vec<u8>> = Box::leak(Box::default());
+        struct To(&'static Mutex<Vec<u8>>);
+        impl Write for To {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.lock().unwrap().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || To(log))
+            .init();
+        log
+    })
+}
+
+/// Whether the log speaks of `peer` in a line with `words`, within some seconds.
+fn is_logged(peer: SocketAddr, words: &str) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < deadline {
+        let text = String::from_utf8(log().lock().unwrap().clone()).unwrap();
+        if text
+            .lines()
+            .any(|line| line.contains(&format!("peer={peer}")) && line.contains(words))
+        {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
+}
+
+const SECRET: &[u8] = b"correct horse battery staple";
+
+fn secret() -> Secret {
+    Secret::new(SECRET).unwrap()
+}
+
+fn quick() -> Limits {
+    let mut limits = Limits::default();
+    limits.greeting = Duration::from_millis(300);
+    limits.message = Duration::from_millis(300);
+    limits
+}
+
+fn serve(builder: Builder) -> Server<Device> {
+    log();
+    builder.start(Device::default()).unwrap()
+}
+
+fn connect(node: &Server<Device>) -> Client {
+    let (client, welcomed) = Client::connect(
+        node.address(),
+        Some(&secret()),
+        &Port::new(*b"mine").unwrap(),
+        DEFAULT_PATIENCE,
+    )
+    .unwrap();
+    assert_eq!(welcomed.port.bytes(), b"mine");
+    client
+}
+
+fn claim(client: &mut Client) -> u16 {
+    match client.call(0, Request::Claim) {
+        Ok(Answer::Claimed { client, .. }) => client,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reads until the node ends the connection.
+fn rest(mut stream: &TcpStream) -> Vec<u8> {
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        // What was sent lies unread at the node.
+        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {}
+        Err(e) => panic!("the connection was not ended: {e}"),
+    }
+    bytes
+}
+
+fn hello() -> Vec<u8> {
+    frame(&Message::Hello {
+        version: VERSION,
+        nonce: [3; 32],
+    })
+}
+
+fn frame(message: &Message) -> Vec<u8> {
+    let body = message.encode();
+    let mut frame = (body.len() as u32).to_le_bytes().to_vec();
+    frame.extend(body);
+    frame
+}
+
+/// A client whose words reach the node through somebody who, after the greeting, passes on 3 bytes and no more. Also the
+/// address that the node sees.
+fn through_a_gap(node: &Server<Device>, goes_away: bool) -> (SocketAddr, Client) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let between = listener.local_addr().unwrap();
+    let (mut far, own) = stranger(node);
+    let proof = 4 + 1 + 32 + 1 + b"mine".len();
+    let mut left = hello().len() + proof + 3;
+    std::thread::spawn(move || {
+        let (mut near, _) = listener.accept().unwrap();
+        let (mut from, mut to) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        std::thread::spawn(move || io::copy(&mut from, &mut to));
+        let mut bytes = [0; 256];
+        while left > 0 {
+            let got = near.read(&mut bytes).unwrap();
+            let some = got.min(left);
+            far.write_all(&bytes[..some]).unwrap();
+            left -= some;
+        }
+        if !goes_away {
+            rest(&far);
+        }
+        let _ = far.shutdown(std::net::Shutdown::Both);
+    });
+    let made = Client::connect(
+        between,
+        Some(&secret()),
+        &Port::new(*b"mine").unwrap(),
+        DEFAULT_PATIENCE,
+    );
+    (own, made.unwrap().0)
+}
+
+fn stranger(node: &Server<Device>) -> (TcpStream, SocketAddr) {
+    let stream = TcpStream::connect(node.address()).unwrap();
+    let own = stream.local_addr().unwrap();
+    (stream, own)
+}
+
+#[test]
+fn other_addresses_than_loopback_need_a_secret() {
+    let anywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let refused = Builder::new(1 << 20).listen(anywhere).start(Device::default());
+    assert!(matches!(refused, Err(StartError::SecretNeeded { address }) if address == anywhere));
+    let node = serve(Builder::new(1 << 20).listen(anywhere).secret(secret()));
+    let address = SocketAddr::from(([127, 0, 0, 1], node.address().port()));
+    let made = Client::connect(address, Some(&secret()), &Port::default(), DEFAULT_PATIENCE);
+    assert_eq!(claim(&mut made.unwrap().0), 1);
+    assert!(serve(Builder::new(1 << 20)).address().ip().is_loopback());
+}
+
+#[test]
+fn whoever_lacks_the_secret_gets_nothing_and_is_logged() {
+    let node = serve(Builder::new(1 << 20).secret(secret()));
+    let other = Secret::new(b"not the secret of this node").unwrap();
+    let ask = |secret| Client::connect(node.address(), secret, &Port::default(), DEFAULT_PATIENCE);
+    assert!(matches!(ask(None), Err(ClientError::SecretNeeded)));
+    assert!(matches!(
+        ask(Some(&other)),
+        Err(ClientError::Refused(Refusal::Secret))
+    ));
+    // By hand, so that the peer's address is known.
+    let (mut stream, own) = stranger(&node);
+    stream.write_all(&hello()).unwrap();
+    let proof = Message::Proof {
+        tag: [7; 32],
+        port: Port::default(),
+    };
+    stream.write_all(&frame(&proof)).unwrap();
+    let said = rest(&stream);
+    assert!(said.ends_with(&frame(&Message::Refuse(Refusal::Secret))));
+    assert!(is_logged(own, "wrong secret"));
+    assert_eq!(node.fabric().0.lock().unwrap().opened, 0);
+    assert!(
+        node.metrics().contains("dmkit_node_wrong_secret_total 2"),
+        "{}",
+        node.metrics()
+    );
+    assert!(!String::from_utf8_lossy(&log().lock().unwrap()).contains("horse"));
+}
+
+#[test]
+fn a_client_with_a_secret_takes_no_node_without_it() {
+    let node = serve(Builder::new(1 << 20));
+    let asked = Client::connect(
+        node.address(),
+        Some(&secret()),
+        &Port::default(),
+        DEFAULT_PATIENCE,
+    );
+    assert!(matches!(asked, Err(ClientError::Impostor)), "{asked:?}");
+    // One that answers every proof with a welcome of its own.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let impostor = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let challenge = Message::Challenge {
+            nonce: [1; 32],
+            secret: true,
+        };
+        stream.write_all(&frame(&challenge)).unwrap();
+        let welcome = Message::Welcome {
+            tag: [1; 32],
+            boot: 1,
+            port: Port::default(),
+        };
+        stream.write_all(&frame(&welcome)).unwrap();
+        rest(&stream)
+    });
+    let asked = Client::connect(address, Some(&secret()), &Port::default(), DEFAULT_PATIENCE);
+    assert!(matches!(asked, Err(ClientError::Impostor)), "{asked:?}");
+    let heard = impostor.join().unwrap();
+    assert!(
+        !heard.windows(5).any(|bytes| bytes == b"horse"),
+        "the secret was sent"
+    );
+}
+
+#[test]
+fn stalls_garbage_and_disconnects_harm_nobody_and_are_logged() {
+    let node = serve(Builder::new(1 << 20).secret(secret()).limits(quick()));
+    let mut good = connect(&node);
+    let id = claim(&mut good);
+    let began = Instant::now();
+    let stall = |bytes: &[u8]| {
+        let (mut stream, own) = stranger(&node);
+        stream.write_all(bytes).unwrap();
+        (stream, own)
+    };
+    let hello = hello();
+    // Nothing, a part of a length, a part of a greeting, a greeting without a proof.
+    let stalled = [stall(b""), stall(&hello[..2]), stall(&hello[..20]), stall(&hello)];
+    let garbage = [
+        stall(b"GET / HTTP/1.1\r\n\r\n"),
+        stall(&[255; 64]),
+        stall(&[0; 8]),
+        stall(&[1, 0, 0, 0, 99]),
+    ];
+    let cut: Vec<_> = [1, 4, 20, hello.len() - 1].map(|n| stall(&hello[..n]).1).into();
+    for (stream, own) in &stalled {
+        rest(stream);
+        assert!(is_logged(*own, "stalled"), "{own}");
+    }
+    for (stream, own) in &garbage {
+        rest(stream);
+        assert!(is_logged(*own, "a message"), "{own}");
+    }
+    for own in cut {
+        assert!(is_logged(own, "connection ended"), "{own}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(8), "each ends after 0.3 s");
+    // After the greeting, in the middle of a request: one stalls, one goes away.
+    for (goes_away, words) in [(false, "stalled"), (true, "connection ended")] {
+        let (own, mut victim) = through_a_gap(&node, goes_away);
+        assert!(victim.call(0, Request::Claim).is_err());
+        assert!(is_logged(own, words), "{own}");
+    }
+    assert!(matches!(
+        good.call(id, Request::Chunk { bytes: 1 }),
+        Ok(Answer::Chunk { offset: 4096 })
+    ));
+    let metrics = node.metrics();
+    assert!(metrics.contains("dmkit_node_broken_total 14"), "{metrics}");
+}
+
+#[test]
+fn a_crowd_of_strangers_leaves_room_for_others() {
+    let mut limits = quick();
+    limits.strangers_per_host = 4;
+    let node = serve(Builder::new(1 << 20).limits(limits));
+    let crowd: Vec<_> = (0..20).map(|_| stranger(&node)).collect();
+    let busy = crowd.iter().filter(|(stream, own)| {
+        let said = rest(stream);
+        let refused = said == frame(&Message::Refuse(Refusal::Busy));
+        assert!(!refused || is_logged(*own, "too many connections"));
+        refused
+    });
+    assert!(busy.count() >= 10);
+    // Whoever comes meanwhile asks again until there is room.
+    let (mut client, _) = Client::connect(node.address(), None, &Port::default(), DEFAULT_PATIENCE).unwrap();
+    claim(&mut client);
+}
+
+#[test]
+fn a_fence_shuts_queue_pairs_before_it_is_answered_and_death_gives_ids_back() {
+    let node = serve(Builder::new(1 << 20).secret(secret()));
+    let (mut doomed, mut judge) = (connect(&node), connect(&node));
+    let (id, own) = (claim(&mut doomed), claim(&mut judge));
+    assert_eq!(
+        doomed.call(id, Request::Enlist { group: 3 }).unwrap(),
+        Answer::Done
+    );
+    assert_eq!(
+        judge.call(own, Request::Fence { client: 999 }).unwrap(),
+        Answer::NoSuchClient
+    );
+    assert_eq!(
+        judge.call(own, Request::FenceGroup { group: 3 }).unwrap(),
+        Answer::Done
+    );
+    assert_eq!(node.fabric().0.lock().unwrap().shut, [1]);
+    assert_eq!(doomed.call(id, Request::Join).unwrap(), Answer::Fenced);
+    drop(doomed);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !node.metrics().contains("dmkit_node_clients 1\n") {
+        assert!(Instant::now() < deadline, "{}", node.metrics());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn machines_meet() {
+    let node = serve(Builder::new(1 << 20).secret(secret()));
+    let (mut early, mut late) = (connect(&node), connect(&node));
+    assert!(!early.meet(5, 2, Duration::from_millis(20)).unwrap());
+    let waiting = std::thread::spawn(move || early.meet(5, 2, Duration::from_secs(10)).unwrap());
+    assert!(late.meet(5, 2, Duration::from_secs(10)).unwrap());
+    assert!(waiting.join().unwrap());
+}
+
+#[test]
+fn a_silent_node_is_given_up_and_never_asked_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let began = Instant::now();
+    let patience = Duration::from_millis(200);
+    let silent = Client::connect(address, None, &Port::default(), patience).unwrap_err();
+    assert_eq!(silent.to_string(), "no answer in time");
+    assert!(began.elapsed() < Duration::from_secs(5));
+    // A node that dies between two requests.
+    let node = serve(Builder::new(1 << 20).secret(secret()));
+    let mut client = connect(&node);
+    drop(node);
+    assert!(client.call(0, Request::Describe).is_err());
+    assert!(matches!(
+        client.call(0, Request::Describe),
+        Err(ClientError::Broken)
+    ));
+}
+
+#[test]
+fn metrics_are_told_over_http_whatever_else_comes_there() {
+    let node = serve(Builder::new(1 << 20).metrics(([127, 0, 0, 1], 0).into()));
+    let address = node.metrics_address().unwrap();
+    let ask = |request: &[u8]| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request).unwrap();
+        String::from_utf8(rest(&stream)).unwrap()
+    };
+    let page = ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    assert!(page.contains("# TYPE dmkit_node_memory_bytes gauge\ndmkit_node_memory_bytes 1048576\n"));
+    assert!(ask(b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert_eq!(ask(&[b'x'; 5000]), "");
+    let staller = TcpStream::connect(address).unwrap();
+    assert!(ask(b"GET /metrics HTTP/1.0\r\n\r\n").contains("200 OK"));
+    drop(staller);
+}
+
+#[test]
+fn a_stopped_node_leaves_no_connection() {
+    let node = serve(Builder::new(1 << 20).secret(secret()));
+    let clients: Vec<_> = (0..10).map(|_| connect(&node)).collect();
+    let (silent, _) = stranger(&node);
+    let began = Instant::now();
+    drop(node);
+    assert!(began.elapsed() < Duration::from_secs(5));
+    assert_eq!(rest(&silent), b"");
+    for mut client in clients {
+        assert!(client.call(0, Request::Describe).is_err());
+    }
+}
