@@ -3,10 +3,12 @@
 use core::cell::RefCell;
 use core::fmt;
 use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
 
 use dm_layout::{FenceKeys, KeyBytes};
 use dm_sync::epoch::{Epochs, Running, Seat};
-use dm_verbs::{Effect, Env, LocalStep, Nanos, RemotePtr, Verbs, Why};
+use dm_verbs::{Effect, Env, LocalStep, Nanos, RemotePtr, Step, Verbs, Why, at_once};
 
 use crate::{
     Answer, Applied, Hops, IndexError, Inner, Lead, Located, NodeCopy, NodeStore, RangeIndex, Scan, Stale,
@@ -109,6 +111,22 @@ impl fmt::Debug for Presence<'_> {
     }
 }
 
+/// How far the beginning of a write came without waiting.
+enum Begun<'s, V, P> {
+    /// Nowhere: its client is to attend first.
+    Not,
+    /// To the local step before its seat's section.
+    Coming(Step<'s, V>),
+    /// To its seat.
+    Seated(Option<Running<'s>>),
+    /// To the local step before the inner structure's section.
+    Asking(Option<Running<'s>>, Step<'s, V>),
+    /// To a leaf that the compute node does not know.
+    Asked(Option<Running<'s>>),
+    /// Into the write of this leaf.
+    Writing(Option<Running<'s>>, Located<P>),
+}
+
 #[derive(Debug)]
 struct Buffers<K> {
     run: Vec<RemotePtr>,
@@ -146,18 +164,30 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             return Ok(None);
         };
         self.v.local(LocalStep::Section).await;
-        // Nobody attends beside an operation of its own: that is known as one of the member that it began with (R6).
-        if (seat.is_running() || !self.leaves.is_due(self.v))
-            && let Some(running) = seat.enter()
-        {
-            return Ok(Some(running));
+        match self.seated(seat) {
+            Some(running) => Ok(Some(running)),
+            None => self.enrolled(seat).await.map(Some),
         }
+    }
+
+    /// Begins on `seat`, unless its client is to attend first.
+    #[inline(always)]
+    fn seated<'s>(&self, seat: &'s Seat) -> Option<Running<'s>> {
+        // Nobody attends beside an operation of its own: that is known as one of the member that it began with (R6).
+        if !seat.is_running() && self.leaves.is_due(self.v) {
+            return None;
+        }
+        seat.enter()
+    }
+
+    /// Attends, then begins.
+    async fn enrolled<'s>(&self, seat: &'s Seat) -> Result<Running<'s>, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         loop {
             self.leaves.attend(self.v, seat).await?;
             self.v.local(LocalStep::Section).await;
             if let Some(running) = seat.enter() {
-                return Ok(Some(running));
+                return Ok(running);
             }
             // Its compute node has left, or was taken for gone, in between.
             retry.again(RemotePtr::NULL, Why::Changing).await?;
@@ -199,25 +229,120 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             return Err(IndexError::ValueLength { found, expected });
         }
         let _begun = self.v.operation()?;
-        let _running = self.begin().await?;
-        self.options.cpu.charge(self.v).await;
-        let mut retry = self.v.retry(self.options.attempts);
-        let mut hops = Hops::default();
-        // Here and not in `locate` and `planted`: the usual way has layers of async less.
-        self.v.local(LocalStep::Section).await;
-        let mut located = match self.inner.known(self.v, key) {
+        let (mut begun, mut later) = (Begun::Not, L::Begun::default());
+        match at_once(|cx| self.begin_apply(key, write, cx, &mut begun, &mut later)).await {
+            Poll::Ready(applied) => Ok(applied),
+            Poll::Pending => self.apply_slowly(key, write, begun, later).await,
+        }
+    }
+
+    /// The usual way of a write, as far as it goes without waiting. `Pending`: not to its end, but as far as `begun` says.
+    // A plain function: what it knows stays in registers, where an async one keeps it for a time when it waits.
+    #[inline(always)]
+    fn begin_apply<'s>(
+        &'s self,
+        key: &K,
+        write: Write<'_>,
+        cx: &mut Context<'_>,
+        begun: &mut Begun<'s, V, I::Proof>,
+        later: &mut L::Begun<'s>,
+    ) -> Poll<Applied> {
+        let mut section = || {
+            let mut step = self.v.local(LocalStep::Section);
+            let waits = Pin::new(&mut step).poll(cx).is_pending();
+            waits.then_some(step)
+        };
+        let mut running = None;
+        if let Some(seat) = &self.presence.seat {
+            if let Some(step) = section() {
+                *begun = Begun::Coming(step);
+                return Poll::Pending;
+            }
+            running = self.seated(seat);
+            if running.is_none() {
+                return Poll::Pending;
+            }
+        }
+        if self.options.cpu != CpuCost::NONE {
+            *begun = Begun::Seated(running);
+            return Poll::Pending;
+        }
+        if let Some(step) = section() {
+            *begun = Begun::Asking(running, step);
+            return Poll::Pending;
+        }
+        let Some(located) = self.inner.known(self.v, key) else {
+            *begun = Begun::Asked(running);
+            return Poll::Pending;
+        };
+        let written = self
+            .leaves
+            .begin_write(self.v, located.leaf, (0, key), write, cx, later);
+        if written.is_pending() {
+            *begun = Begun::Writing(running, located);
+        }
+        written
+    }
+
+    /// Takes up a write where its beginning had to wait: to where it runs, and to its leaf.
+    async fn come<'s>(
+        &'s self,
+        key: &K,
+        begun: Begun<'s, V, I::Proof>,
+    ) -> Result<(Option<Running<'s>>, Located<I::Proof>), IndexError> {
+        let begun = match (begun, &self.presence.seat) {
+            (Begun::Not, Some(seat)) => Begun::Seated(Some(self.enrolled(seat).await?)),
+            (Begun::Coming(step), Some(seat)) => {
+                step.await;
+                Begun::Seated(match self.seated(seat) {
+                    Some(running) => Some(running),
+                    None => Some(self.enrolled(seat).await?),
+                })
+            }
+            (begun, _) => begun,
+        };
+        let (running, known) = match begun {
+            Begun::Writing(running, located) => return Ok((running, located)),
+            Begun::Asked(running) => (running, None),
+            Begun::Asking(running, step) => {
+                step.await;
+                (running, self.inner.known(self.v, key))
+            }
+            Begun::Seated(running) => {
+                self.options.cpu.charge(self.v).await;
+                self.v.local(LocalStep::Section).await;
+                (running, self.inner.known(self.v, key))
+            }
+            // Without a seat there is nowhere to come to.
+            Begun::Not | Begun::Coming(_) => (None, None),
+        };
+        let located = match known {
             Some(located) => located,
             None => match self.inner.find(self.v, key).await? {
                 Some(located) => located,
                 None => self.planted(key).await?,
             },
         };
+        Ok((running, located))
+    }
+
+    /// The rest of a write that has to wait, or to try again.
+    async fn apply_slowly<'s>(
+        &'s self,
+        key: &K,
+        write: Write<'_>,
+        begun: Begun<'s, V, I::Proof>,
+        begun_write: L::Begun<'s>,
+    ) -> Result<Applied, IndexError> {
+        let (_running, mut located) = self.come(key, begun).await?;
+        let mut retry = self.v.retry(self.options.attempts);
+        let mut hops = Hops::default();
+        let mut begun_write = Some(begun_write);
         loop {
-            match self
-                .leaves
-                .write(self.v, located.leaf, 0, key, write, None)
-                .await?
-            {
+            // A write that has not begun begins here.
+            let begun = begun_write.take().unwrap_or_default();
+            let written = self.leaves.resume(self.v, located.leaf, (0, key), write, begun);
+            match written.await? {
                 Answer::Done(applied) => return Ok(applied),
                 Answer::Split(applied, split) => {
                     // The write is done, whatever becomes of the separator.

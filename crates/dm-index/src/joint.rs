@@ -1,6 +1,7 @@
 //! The joint: what an inner structure and a node say to each other.
 
 use core::future::Future;
+use core::task::{Context, Poll};
 
 use dm_layout::FenceKeys;
 use dm_sync::Arc;
@@ -249,6 +250,35 @@ pub trait NodeStore<V: Verbs, K> {
         key: &K,
         write: Write<'_>,
         after: Option<&mut NodeCopy<K>>,
+    ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>>;
+
+    /// A write that was begun and has to wait.
+    type Begun<'a>: Default
+    where
+        Self: 'a,
+        V: 'a;
+
+    /// [`NodeStore::write`] as far as it goes without waiting, for a write that most often does not wait and whose layers
+    /// of async would be dear. `Pending`: not to its end; [`NodeStore::resume`] goes on from what is in `begun` then.
+    /// Dropped instead, it is a write that was dropped while it waited.
+    fn begin_write<'a>(
+        &'a self,
+        v: &'a V,
+        at: Lead,
+        key: (u8, &K),
+        write: Write<'_>,
+        cx: &mut Context<'_>,
+        begun: &mut Self::Begun<'a>,
+    ) -> Poll<Applied>;
+
+    /// The rest of a write that was begun with the same arguments.
+    fn resume<'a>(
+        &'a self,
+        v: &'a V,
+        at: Lead,
+        key: (u8, &K),
+        write: Write<'_>,
+        begun: Self::Begun<'a>,
     ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>>;
 
     /// Makes the entries of a copy that a write has left folded. (Most who write an inner node need but its header.)

@@ -28,6 +28,8 @@ pub trait KeyBytes: Copy + Ord + Debug + Hash + Send + Sync + 'static + sealed::
     fn probe(&self) -> Self::Probe;
     /// The stored form at the start of `bytes`, unconverted. Panics if `bytes` is shorter than `LEN`.
     fn probe_at(bytes: &[u8]) -> Self::Probe;
+    /// The last byte: neighbours differ in it more than in any other.
+    fn last_byte(&self) -> u8;
 }
 
 /// An 8-byte key. Stored big-endian, so that comparing numbers is comparing byte strings.
@@ -104,6 +106,11 @@ impl KeyBytes for Key8 {
     fn probe_at(bytes: &[u8]) -> u64 {
         u64::from_le_bytes(*first(bytes))
     }
+
+    #[inline]
+    fn last_byte(&self) -> u8 {
+        self.0.to_be_bytes()[7]
+    }
 }
 
 impl KeyBytes for Key32 {
@@ -129,6 +136,11 @@ impl KeyBytes for Key32 {
     #[inline]
     fn probe_at(bytes: &[u8]) -> [u8; 32] {
         *first(bytes)
+    }
+
+    #[inline]
+    fn last_byte(&self) -> u8 {
+        self.0[31]
     }
 }
 

@@ -34,6 +34,7 @@ pub use errors::alloc_error;
 pub use nodes::{Bookends, Checksummed, Nodes, TwoLevel};
 pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, LeafFlaws, NodeOptions};
 pub use single::{SingleFlaws, SingleOptions, Singles};
+pub use write::Begun;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -1,11 +1,12 @@
 //! Writing one key: lock and read, judge, edit, write back and unlock.
 
+use core::fmt;
 use core::task::{Context, Poll};
 
 use dm_index::{Answer, Applied, IndexError, Lead, NodeCopy, Stale, Write};
 use dm_layout::{CheckFailure, FenceKeys, Judged, KeyBytes, NodeFormat, Place, ValueRef};
 use dm_lock::{Guard, LockError, Locking, Writing};
-use dm_verbs::{Control, RemotePtr, Retry, Verbs, Why, at_once};
+use dm_verbs::{Control, RemotePtr, Verbs, Why, at_once};
 
 use crate::Nodes;
 use crate::errors::lock_error;
@@ -29,14 +30,43 @@ enum Edit {
     Full,
 }
 
+/// A write that was begun: how far it came without waiting, if anywhere.
+pub struct Begun<'a, V: Verbs>(Option<Stage<'a, V>>);
+
+impl<V: Verbs> Default for Begun<'_, V> {
+    #[inline]
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<V: Verbs> fmt::Debug for Begun<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Begun").finish_non_exhaustive()
+    }
+}
+
 /// One write to one key.
 #[derive(Clone, Copy)]
-struct Wanted<'k, K> {
+pub(crate) struct Wanted<'k, K> {
     at: RemotePtr,
     linked: bool,
     level: u8,
     key: &'k K,
     write: Write<'k>,
+}
+
+impl<'k, K> Wanted<'k, K> {
+    #[inline]
+    pub(crate) fn new(Lead { at, linked }: Lead, (level, key): (u8, &'k K), write: Write<'k>) -> Self {
+        Self {
+            at,
+            linked,
+            level,
+            key,
+            write,
+        }
+    }
 }
 
 /// How far a write came without waiting.
@@ -57,34 +87,26 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     pub(crate) async fn write_entry<V: Verbs + Control>(
         &self,
         v: &V,
-        Lead { at, linked }: Lead,
+        at: Lead,
         level: u8,
         key: &K,
         write: Write<'_>,
         after: Option<&mut NodeCopy<K>>,
     ) -> Result<Answer<K, Applied>, IndexError> {
-        let wanted = Wanted {
-            at,
-            linked,
-            level,
-            key,
-            write,
-        };
-        let mut later = None;
-        // What is copied from here to there is one byte where all went well.
+        let wanted = Wanted::new(at, (level, key), write);
+        let mut begun = Begun::default();
         if after.is_none()
-            && let Poll::Ready(applied) = at_once(|cx| self.begin_write(v, &wanted, cx, &mut later)).await
+            && let Poll::Ready(applied) = at_once(|cx| self.begin(v, &wanted, cx, &mut begun)).await
         {
             return Ok(Answer::Done(applied));
         }
-        let retry = v.retry(self.options.attempts);
-        self.write_slowly(v, wanted, after, retry, later).await
+        self.write_slowly(v, wanted, after, begun).await
     }
 
     /// The usual way, as far as it goes without waiting. `Pending`: not to its end, but to the stage in `later`.
     // A plain function: what it knows stays in registers, where an async one keeps it for a time when it waits.
     #[inline]
-    fn begin_write<'a, V: Verbs + Control>(
+    pub(crate) fn begin<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
         &Wanted {
@@ -95,10 +117,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             ..
         }: &Wanted<'_, K>,
         cx: &mut Context<'_>,
-        later: &mut Option<Stage<'a, V>>,
+        begun: &mut Begun<'a, V>,
     ) -> Poll<Applied> {
         let mut wait = |stage| {
-            *later = Some(stage);
+            begun.0 = Some(stage);
             Poll::Pending
         };
         let mut locking = None;
@@ -154,7 +176,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 
     /// The rest of a write that has to wait, or to try again.
-    async fn write_slowly<'a, V: Verbs + Control>(
+    pub(crate) async fn write_slowly<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
         Wanted {
@@ -165,9 +187,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             write,
         }: Wanted<'_, K>,
         after: Option<&mut NodeCopy<K>>,
-        mut retry: Retry<'_, V>,
-        mut begun: Option<Stage<'a, V>>,
+        Begun(mut begun): Begun<'a, V>,
     ) -> Result<Answer<K, Applied>, IndexError> {
+        let mut retry = v.retry(self.options.attempts);
         loop {
             let (guard, mut image, judged) = match begun.take() {
                 Some(Stage::Judged(guard, image, judged)) => (guard, image, judged),

@@ -111,7 +111,8 @@ impl Locks {
     ///
     /// # Panics
     /// When `read_at` is on another memory node than `node`.
-    #[inline]
+    // Always: guard and lease then need no memory on their way to the caller.
+    #[inline(always)]
     pub fn begin_lock_and_read<'a, V: Verbs>(
         &'a self,
         v: &'a V,

@@ -217,7 +217,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
     ///
     /// # Panics
     /// As [`Guard::write_back`].
-    #[inline]
+    // Always: guard and chain are built where this is called, and need no memory then.
+    #[inline(always)]
     pub fn begin_write_back(
         mut self,
         chain: Chain<'a, V, (), Open>,

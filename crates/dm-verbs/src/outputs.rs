@@ -55,7 +55,8 @@ pub trait Outputs<'v, V: Verbs + 'v>: Sized {
     /// Collects the single result of a request that completed at once.
     fn single(v: &'v V, o: Outcome<V::Lease>) -> Self::Out;
     /// Polls a rung slot; when it is ready the slot has been collected, or closed.
-    #[inline]
+    // Always: what comes of it is a lease among other words, which is then taken apart where it is used.
+    #[inline(always)]
     fn poll(v: &'v V, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<Self::Out, VerbError>> {
         match core::task::ready!(v.poll_chain(slot, cx)) {
             Ok(()) => Poll::Ready(Ok(Self::collect(v, slot.same()))),
@@ -114,7 +115,7 @@ macro_rules! outputs {
     ($($name:ident $i:literal),+) => {
         impl<'v, V: Verbs + 'v, $($name: Marker<V::Lease>),+> Outputs<'v, V> for ($($name,)+) {
             type Out = ($($name::Value,)+);
-            #[inline]
+            #[inline(always)]
             fn collect(v: &'v V, slot: Slot) -> Self::Out {
                 let out = ($($name::unwrap(v.take(&slot, $i)),)+);
                 v.close(slot);

@@ -265,7 +265,7 @@ impl<K: KeyBytes> Slotted<K> {
                 41 => self.place_in_line::<41>(bytes, lines, key, cut)?,
                 _ => match self.scan_any(bytes, lines, key, cut)? {
                     Some(slot) => Some(Place::Present(slot)),
-                    None => (!self.is_below(bytes, key)).then(|| self.room(bytes, lines)),
+                    None => (!self.is_below(bytes, key)).then(|| self.room(bytes, lines, key)),
                 },
             };
             if let Some(place) = place {
@@ -290,7 +290,7 @@ impl<K: KeyBytes> Slotted<K> {
         if self.is_below(bytes, key) {
             return Ok(None);
         }
-        let free = self.free::<STRIDE>(lines);
+        let free = self.free::<STRIDE>(lines, key);
         Ok(Some(free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))))
     }
 
@@ -311,31 +311,46 @@ impl<K: KeyBytes> Slotted<K> {
         if let Some(slot) = self.hit(bytes, lines, key, Cut::ANY)? {
             return Ok(Place::Present(slot));
         }
-        Ok(self.room(bytes, lines))
+        Ok(self.room(bytes, lines, key))
     }
 
     /// Room for an absent key.
     #[inline(always)]
-    fn room(&self, bytes: &[u8], lines: &[Line]) -> Place {
+    fn room(&self, bytes: &[u8], lines: &[Line], key: &K) -> Place {
         let free = match self.geometry.entry_bytes {
-            17 => self.free::<17>(lines),
-            25 => self.free::<25>(lines),
-            41 => self.free::<41>(lines),
+            17 => self.free::<17>(lines, key),
+            25 => self.free::<25>(lines, key),
+            41 => self.free::<41>(lines, key),
             _ => self.geometry.offsets().find(|at| bytes[*at] == EMPTY),
         };
         free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))
     }
 
-    /// The first slot without an entry.
+    /// A slot without an entry, for `key`: one of the header's line, or else of a line from one on that depends on the key.
+    /// (From the first on, most of a node would be found full at every insert.)
     #[inline(always)]
-    fn free<const STRIDE: usize>(&self, lines: &[Line]) -> Option<usize> {
+    fn free<const STRIDE: usize>(&self, lines: &[Line], key: &K) -> Option<usize> {
         let head = (0..self.geometry.head_slots)
             .map(|index| header_bytes(K::LEN) + index * STRIDE)
             .find(|at| lines[0][*at] == EMPTY);
         if head.is_some() {
             return head;
         }
-        let mut rest = lines.get(self.geometry.first_line..)?;
+        let rest = lines.get(self.geometry.first_line..)?;
+        let from = (usize::from(key.last_byte()) * rest.len()) >> 8;
+        let (before, behind) = rest.split_at_checked(from)?;
+        self.free_in::<STRIDE>(lines, behind)
+            .or_else(|| self.free_before::<STRIDE>(lines, before))
+    }
+
+    #[inline(never)]
+    fn free_before<const STRIDE: usize>(&self, lines: &[Line], before: &[Line]) -> Option<usize> {
+        self.free_in::<STRIDE>(lines, before)
+    }
+
+    /// The first slot without an entry in `rest`, a part of `lines` behind the header's.
+    #[inline(always)]
+    fn free_in<const STRIDE: usize>(&self, lines: &[Line], mut rest: &[Line]) -> Option<usize> {
         loop {
             let line = Self::line_with_room::<STRIDE>(rest)?;
             let number = offset_in(lines, &line[0]) / LINE_BYTES;
@@ -344,10 +359,13 @@ impl<K: KeyBytes> Slotted<K> {
                 // A node of fewer entries than would fit ends within a line.
                 let full = (number - self.geometry.first_line) * (LINE_PAYLOAD / STRIDE);
                 let before = self.geometry.head_slots + full + nth;
-                return (before < self.geometry.capacity).then_some(number * LINE_BYTES + at);
+                if before < self.geometry.capacity {
+                    return Some(number * LINE_BYTES + at);
+                }
             }
-            // Presence bytes that are none.
-            rest = &lines[number + 1..];
+            // Presence bytes that are none, or no slots of the node's.
+            let next = offset_in(rest, &line[0]) / LINE_BYTES + 1;
+            rest = &rest[next..];
         }
     }
 
