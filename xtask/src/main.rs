@@ -99,6 +99,10 @@ enum Command {
     /// exceeded: 32 bytes of nodes in use and 0.45 bytes of cache per key of 8 bytes with a value of 8, every allocation
     /// and all levels counted.
     Memory {
+        /// Which: sherman, or smart, whose budgets are 8.4 and 13.5 bytes of prefix cache per dense and random key, and 230
+        /// bytes of nodes and leaves per key at 2 million.
+        #[arg(long, default_value = "sherman", value_parser = ["sherman", "smart"])]
+        index: String,
         /// Keys to insert. The budgets are those of the default.
         #[arg(long, default_value_t = 10_000_000)]
         keys: u64,
@@ -140,7 +144,7 @@ fn run(command: Command) -> Result<()> {
         Command::Models { check, nightly } => steps::models(&root, check, nightly),
         Command::Miri { filter } => steps::miri(&root, filter.as_deref()),
         Command::Stress { filter } => steps::stress(&root, filter.as_deref()),
-        Command::Memory { keys } => steps::memory(&root, keys),
+        Command::Memory { index, keys } => steps::memory(&root, &index, keys),
         Command::Rxe { binary, filter } => rxe::run(&root, binary.as_deref(), filter.as_deref()),
         Command::Bench(bench) => bench::run(&root, &bench),
     }

@@ -93,14 +93,14 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
 }
 
 /// Bytes per key after inserts in random order.
-pub(crate) fn memory(root: &Path, keys: u64) -> Result<()> {
+pub(crate) fn memory(root: &Path, index: &str, keys: u64) -> Result<()> {
     let shell = shell_in(root)?;
     let keys = keys.to_string();
     let run = [
         "run",
         "--release",
         "--package",
-        "sherman",
+        index,
         "--example",
         "memory",
         "--",

@@ -43,10 +43,14 @@ impl<K: KeyBytes> Bookend<K> {
     /// # Errors
     /// [`GeometryError`] names what does not fit.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
-        if !node_bytes.is_multiple_of(LINE_BYTES)
-            || node_bytes < 2 * LINE_BYTES
-            || node_bytes > NODE_BYTES_MAX
-        {
+        if !node_bytes.is_multiple_of(LINE_BYTES) {
+            return Err(GeometryError::NodeBytes(node_bytes));
+        }
+        Self::with_bytes(node_bytes, value_len)
+    }
+
+    const fn with_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
+        if node_bytes < 2 * LINE_BYTES || node_bytes > NODE_BYTES_MAX {
             return Err(GeometryError::NodeBytes(node_bytes));
         }
         let capacity = (node_bytes - 1 - Self::ENTRIES_AT) / (2 + K::LEN + value_len);
@@ -70,7 +74,7 @@ impl<K: KeyBytes> Bookend<K> {
         })
     }
 
-    /// The smallest node of exactly `span` entries.
+    /// The smallest node of exactly `span` entries: as published, it ends with its last byte, not with a line.
     ///
     /// # Errors
     /// [`GeometryError::Span`] if there is none.
@@ -79,7 +83,8 @@ impl<K: KeyBytes> Bookend<K> {
             return Err(GeometryError::Span(span));
         }
         let bytes = Self::ENTRIES_AT + span * (2 + K::LEN + value_len) + 1;
-        match Self::with_node_bytes(bytes.next_multiple_of(LINE_BYTES), value_len) {
+        let least = 2 * LINE_BYTES;
+        match Self::with_bytes(if bytes < least { least } else { bytes }, value_len) {
             Ok(mut format) => {
                 format.capacity = span;
                 Ok(format)

@@ -1,5 +1,6 @@
 //! The bytes of the i-th key.
 
+use crate::addresses::{self, ADDRESS_BYTES, address};
 use crate::permutation::{scramble, unscramble};
 
 /// A numbering of keys: a bijection between indices and 64-bit numbers, hence no collision, no hole, and no
@@ -18,6 +19,8 @@ use crate::permutation::{scramble, unscramble};
 pub struct KeySpace {
     /// `None`: the index itself.
     salt: Option<u64>,
+    /// Keys of 32 bytes are mail addresses.
+    addresses: bool,
 }
 
 /// Longer keys share one of so many first halves, as addresses and names do.
@@ -29,13 +32,27 @@ impl KeySpace {
     pub fn scrambled(seed: u64) -> Self {
         Self {
             salt: Some(scramble(seed ^ 0x6b65_7973)),
+            addresses: false,
         }
     }
 
     /// The i-th key is the number i, as in published scan experiments, which enumerate integers.
     #[must_use]
     pub fn dense() -> Self {
-        Self { salt: None }
+        Self {
+            salt: None,
+            addresses: false,
+        }
+    }
+
+    /// Keys of 32 bytes that look like mail addresses, made from lists of names and domains: `anna.kim7@post.net`, the
+    /// rest zero. For indices below 800 million; keys of other lengths are dense.
+    #[must_use]
+    pub fn addresses() -> Self {
+        Self {
+            salt: None,
+            addresses: true,
+        }
     }
 
     /// The i-th key as a number.
@@ -60,6 +77,11 @@ impl KeySpace {
     #[inline]
     pub fn bytes<const N: usize>(&self, index: u64) -> [u8; N] {
         const { assert!(N == 8 || N >= 16, "a key has 8 bytes, or 16 and more") };
+        if self.addresses && N == ADDRESS_BYTES {
+            let mut key = [0; N];
+            key.copy_from_slice(&address(index));
+            return key;
+        }
         let number = self.number(index);
         let group = if self.salt.is_some() {
             scramble(number % GROUP_COUNT)
@@ -82,6 +104,9 @@ impl KeySpace {
     /// Which key the bytes are, if they are one of this space: the inverse of [`KeySpace::bytes`].
     #[must_use]
     pub fn index_of<const N: usize>(&self, key: &[u8; N]) -> Option<u64> {
+        if self.addresses && N == ADDRESS_BYTES {
+            return addresses::index_of(key.as_slice().try_into().ok()?);
+        }
         let number_at = if N == 8 { 0 } else { 8 };
         let number = key.get(number_at..number_at + 8)?.try_into().ok()?;
         let index = self.index(u64::from_be_bytes(number));

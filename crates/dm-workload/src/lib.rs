@@ -49,6 +49,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod distribution;
 mod error;
 mod keys;

@@ -83,7 +83,7 @@ impl<K: KeyBytes> BenchTree for Smart<K> {
         // Nothing is given back yet.
         Smart::allocated_bytes(self).cast_signed()
     }
-    fn bound(&self, point: &Point, _: &Counters, _: u64) -> Option<Bound> {
-        point.smart_bound()
+    fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound> {
+        point.smart_bound(counters, ops)
     }
 }

@@ -127,6 +127,9 @@ pub(crate) struct Reproduce {
     /// A sixth of the operations: for a first look. Verdicts of tails are not to be trusted then.
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Load so many keys instead; caches stay in proportion to what the file says, the ranks of Zipf as they are.
+    #[arg(long, value_parser = count)]
+    pub(crate) keys: Option<u64>,
     /// Also turn each of the 11 fitted constants down and up by 20 %, with one seed: 22 times the runs of one seed,
     /// so about 8 times as long as three seeds without (sherman-10 takes 10 minutes, sherman-16 two).
     #[arg(long)]
@@ -153,6 +156,14 @@ impl Index {
             Self::Smart => "smart",
         }
     }
+
+    /// What its clients share in its paper.
+    pub(crate) const fn usual_sharing(self) -> Rdwc {
+        match self {
+            Self::Sherman => Rdwc::OFF,
+            Self::Smart => Rdwc::ON,
+        }
+    }
 }
 
 /// The dials of a measurement.
@@ -161,7 +172,8 @@ pub(crate) struct Bench {
     /// Which index.
     #[arg(long, value_enum, default_value_t = Index::Sherman)]
     pub(crate) index: Index,
-    /// Which techniques of sherman: default, paper-rtt, published, fg, fg+, +combine, +on-chip, +hierarchical, +two-level.
+    /// Which techniques of sherman: default, paper-rtt, published, fg, fg+, +combine, +on-chip,
+    /// +hierarchical, +two-level, as-in-smart.
     #[arg(long, value_delimiter = ',', default_value = "default")]
     pub(crate) variant: Vec<Variant>,
     /// YCSB a to f, load, write-only, write-intensive, read-intensive, range-only, range-write, or shares such as
@@ -213,8 +225,9 @@ pub(crate) struct Bench {
     /// How full leaves are loaded.
     #[arg(long, default_value_t = 0.8)]
     pub(crate) fill: f64,
-    /// Read delegation and write combining between the clients of a compute node: off, reads, writes or on.
-    #[arg(long, value_delimiter = ',', default_value = "off")]
+    /// Read delegation and write combining between the clients of a compute node: off, reads, writes or on; default: as in
+    /// the index's paper, off for sherman and on for smart.
+    #[arg(long, value_delimiter = ',')]
     pub(crate) rdwc: Vec<Sharing>,
     /// Local locks of each of the two.
     #[arg(long, default_value_t = sherman::DEFAULT_RDWC_LOCKS)]
@@ -319,6 +332,13 @@ fn count(s: &str) -> Result<u64, String> {
 }
 
 impl Bench {
+    pub(crate) fn sharing(&self) -> Vec<Sharing> {
+        match self.rdwc.as_slice() {
+            [] => vec![Sharing(self.index.usual_sharing())],
+            asked => asked.to_vec(),
+        }
+    }
+
     pub(crate) fn scan_length(&self) -> ScanLength {
         self.scan_len.map_or(ScanLength::default(), ScanLength::Fixed)
     }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use dm_workload::{Distribution, Mix, ScanLength};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use sherman::{Rdwc, Variant};
+use sherman::Variant;
 
 use crate::cli::{Bench, Fabric, Index, Output};
 use crate::point::{Measured, Point, Study};
@@ -59,7 +59,8 @@ pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
                     cache_bytes: sherman::DEFAULT_CACHE_BYTES,
                     fill: 0.8,
                     seed: 1,
-                    rdwc: Rdwc::OFF,
+                    rdwc: index.usual_sharing(),
+                    addresses: false,
                     study: Study::default(),
                 });
             }

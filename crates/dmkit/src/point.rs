@@ -5,7 +5,7 @@ use dm_sim::{Bound, Demand, MixDemand, Testbed, VerbKind};
 use dm_verbs::Counters;
 use dm_workload::{Distribution, KeySpace, Mix, OpKind, Plan, ScanLength, Workload, WorkloadError};
 use hdrhistogram::Histogram;
-use sherman::{CpuCost, DEFAULT_NODE, LeafKind, MODEL_CPU, NodeSize, Options, Rdwc, Variant};
+use sherman::{CpuCost, LeafKind, MODEL_CPU, NodeSize, Options, Rdwc, Variant};
 
 use crate::cli::{Bench, Fabric, Index, Sharing};
 use crate::drive::{Steady, WriteCosts};
@@ -36,13 +36,16 @@ pub(crate) struct Point {
     pub(crate) seed: u64,
     /// What clients of a compute node share.
     pub(crate) rdwc: Rdwc,
+    /// Keys of 32 bytes look like mail addresses.
+    pub(crate) addresses: bool,
     pub(crate) study: Study,
 }
 
 /// What only a reproduction of a paper's figure changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Study {
-    pub(crate) node: NodeSize,
+    /// Instead of what the variant says.
+    pub(crate) node: Option<NodeSize>,
     /// Client CPU that the simulator charges.
     pub(crate) cpu: CpuCost,
     /// Instead of what the variant says.
@@ -60,7 +63,7 @@ pub(crate) struct Study {
 impl Default for Study {
     fn default() -> Self {
         Self {
-            node: DEFAULT_NODE,
+            node: None,
             cpu: MODEL_CPU,
             lock_and_read: None,
             by_thread: false,
@@ -90,6 +93,15 @@ pub(crate) struct Measured {
     /// Of a steady run.
     pub(crate) steady: Steady,
     pub(crate) writes: WriteCosts,
+    /// Of a simulated run.
+    pub(crate) nic: NicShares,
+}
+
+/// What the responder of the busiest memory node's NIC did, as shares of the run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NicShares {
+    pub(crate) stalled: f64,
+    pub(crate) worked: f64,
 }
 
 /// Keys that a benchmark can make from an index.
@@ -120,7 +132,7 @@ impl Point {
     pub(crate) fn all(bench: &Bench) -> Vec<Self> {
         let mut points = Vec::new();
         for &mix in &bench.workload {
-            for (&variant, &Sharing(rdwc)) in pairs(&bench.variant, &bench.rdwc) {
+            for (&variant, &Sharing(rdwc)) in pairs(&bench.variant, &bench.sharing()) {
                 for &clients in &bench.clients {
                     points.push(Self {
                         index: bench.index,
@@ -151,6 +163,7 @@ impl Point {
                             locks: bench.rdwc_locks,
                             ..rdwc
                         },
+                        addresses: false,
                         study: Study::default(),
                     });
                 }
@@ -161,9 +174,6 @@ impl Point {
 
     /// The variant, and what clients share besides.
     pub(crate) fn techniques(&self) -> String {
-        if self.index == Index::Smart {
-            return "default".to_owned();
-        }
         match Sharing(self.rdwc).name() {
             "off" => self.variant.to_string(),
             shared => format!("{} +rdwc:{shared}", self.variant),
@@ -194,13 +204,16 @@ impl Point {
     }
 
     pub(crate) fn key_space(&self) -> KeySpace {
-        KeySpace::scrambled(self.seed)
+        match self.addresses {
+            true => KeySpace::addresses(),
+            false => KeySpace::scrambled(self.seed),
+        }
     }
 
     pub(crate) fn options(&self) -> Options {
         let mut options = self.variant.apply(Options::new(self.value_size));
         options.cache_bytes = self.cache_bytes;
-        options.node = self.study.node;
+        options.node = self.study.node.unwrap_or(options.node);
         options.rdwc = self.rdwc;
         options.lock_and_read = self.study.lock_and_read.unwrap_or(options.lock_and_read);
         if matches!(self.fabric, Fabric::Sim(_)) {
@@ -232,6 +245,7 @@ impl Point {
     pub(crate) fn smart_options(&self) -> smart::Options {
         let mut options = smart::Options::new(self.value_size);
         options.cache_bytes = self.cache_bytes;
+        options.rdwc = self.rdwc;
         options.lock_and_read = self.study.lock_and_read.unwrap_or(options.lock_and_read);
         if matches!(self.fabric, Fabric::Sim(_)) {
             options.cpu = self.study.cpu;
@@ -241,16 +255,21 @@ impl Point {
 
     /// What one operation of the mix needs of a radix tree whose inner nodes are cached, when nothing contends: a leaf to
     /// read, a lock and two WRITEs to update, a leaf and a slot to insert.
-    fn smart_demand(&self) -> MixDemand {
+    /// What clients share costs nothing; what the tree asks for by its shape, a node to be split or one that does not fit the
+    /// cache, costs what it costs: both are in `counters`, of `ops` operations.
+    fn smart_demand(&self, counters: &Counters, ops: u64) -> MixDemand {
         let share = |kind| self.mix.share(kind);
+        let counted = |n: u64| n as f64 / ops.max(1) as f64;
         let rmw = share(OpKind::ReadModifyWrite);
         let locked = share(OpKind::Update) + share(OpKind::Upsert) + share(OpKind::Remove) + rmw;
+        let locked = (locked - counted(counters.combined)).max(0.0);
         let inserts = share(OpKind::Insert);
+        let (splits, misses) = (counted(counters.splits), counted(counters.cache_misses));
         let scan_keys = match self.scan_length {
             ScanLength::UpTo(most) => (f64::from(most) + 1.0) / 2.0,
             ScanLength::Fixed(n) => f64::from(n),
         };
-        let gets = share(OpKind::Get) + rmw;
+        let gets = (share(OpKind::Get) + rmw - counted(counters.delegated)).max(0.0);
         let scans = share(OpKind::Scan);
         let leaf = (self.key_size + self.value_size) as f64 + 24.0;
         let block = (leaf + 8.0) / 64.0;
@@ -260,6 +279,12 @@ impl Point {
             Demand::new(VerbKind::Write, self.value_size as f64 + 8.0, locked),
             Demand::new(VerbKind::Write, 8.0, locked),
             Demand::new(VerbKind::Write, block.ceil() * 64.0, inserts),
+            // A split: the leaf that is in the way, a new node, the link depth.
+            Demand::new(VerbKind::Read, leaf, splits),
+            Demand::new(VerbKind::Write, 64.0, splits),
+            Demand::new(VerbKind::Faa, 8.0, splits),
+            // A miss: the smallest node.
+            Demand::new(VerbKind::Read, 64.0, misses),
         ];
         let trips = if self.smart_options().lock_and_read {
             2.0
@@ -270,14 +295,14 @@ impl Point {
         let cpu = cpu.locate.0 + cpu.locate_mean.0 + cpu.search.0;
         MixDemand {
             verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
-            chains: gets + locked * trips + inserts + scans,
+            chains: gets + locked * trips + inserts + scans + splits + misses,
             cpu_ns: cpu as f64 * (gets + locked + inserts + scans),
         }
     }
 
     /// The bound of a radix tree.
-    pub(crate) fn smart_bound(&self) -> Option<Bound> {
-        self.bound_of(&self.smart_demand())
+    pub(crate) fn smart_bound(&self, counters: &Counters, ops: u64) -> Option<Bound> {
+        self.bound_of(&self.smart_demand(counters, ops))
     }
 
     /// What one operation of the mix needs when nothing contends, by the budgets; `delegated` gets and `combined` writes,

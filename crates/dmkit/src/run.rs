@@ -8,17 +8,17 @@ use std::sync::Arc;
 use dm_index::{IndexError, RangeIndex};
 use dm_layout::{Bookend, Checksummed, Slotted};
 use dm_loopback::{Loopback, run_all};
-use dm_sim::{CostModel, RunEnd, Sim};
-use dm_verbs::{Control, Counters, Env, Verbs};
+use dm_sim::{CostModel, NicCounters, RunEnd, Sim};
+use dm_verbs::{Control, Counters, Env, NodeId, Verbs};
 use dm_workload::{Mix, OpKind, OpStream, Plan, Values};
 use indicatif::ProgressBar;
-use sherman::{LeafKind, OpenError, Rdwc, Sherman, Variant};
+use sherman::{LeafKind, OpenError, Sherman, Variant};
 use smart::Smart;
 
 use crate::bench_tree::BenchTree;
 use crate::cli::{Fabric, Index};
 use crate::drive::{Tally, Worker};
-use crate::point::{BenchKey, Measured, Point};
+use crate::point::{BenchKey, Measured, NicShares, Point};
 
 /// Why a point has no result.
 #[derive(Debug)]
@@ -79,10 +79,8 @@ pub(crate) fn run(point: &Point, progress: &ProgressBar) -> Result<Measured, Run
 
 fn with_key<K: BenchKey>(point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {
     if point.index == Index::Smart {
-        if point.variant != Variant::Default || point.rdwc != Rdwc::OFF {
-            return Err(bad(
-                "smart has no variants, and shares nothing between its clients yet",
-            ));
+        if point.variant != Variant::Default {
+            return Err(bad("smart has no variants"));
         }
         return with_tree::<K, Smart<K>>(point, progress);
     }
@@ -209,6 +207,7 @@ fn in_sim<K: BenchKey, T: BenchTree<Key = K>>(
     let trees: Rc<[T]> = trees.into();
 
     let (before, began) = (sim.meter(), sim.now());
+    let nics_before = nics(&sim, point.mns);
     let tally = Rc::new(RefCell::new(Tally::new(point.warm_up())));
     tally.borrow_mut().warm_until = began.0 + point.study.least / 4;
     let until = began.0 + point.study.least;
@@ -244,7 +243,22 @@ fn in_sim<K: BenchKey, T: BenchTree<Key = K>>(
     finish(&sim)?;
     let tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
     let seconds = (tally.ended.saturating_sub(began.0)) as f64 / 1e9;
-    measured(point, tally, seconds, sim.meter() - before, &trees)
+    let took = (sim.now() - began).0.max(1) as f64;
+    let busiest = nics(&sim, point.mns)
+        .into_iter()
+        .zip(nics_before)
+        .map(|(after, before)| NicShares {
+            stalled: (after.stall_ns - before.stall_ns) as f64 / took,
+            worked: (after.responder_busy_ns - before.responder_busy_ns) as f64 / took,
+        })
+        .max_by(|a, b| (a.stalled + a.worked).total_cmp(&(b.stalled + b.worked)));
+    let mut measured = measured(point, tally, seconds, sim.meter() - before, &trees)?;
+    measured.nic = busiest.unwrap_or_default();
+    Ok(measured)
+}
+
+fn nics(sim: &Sim, nodes: u16) -> Vec<NicCounters> {
+    (0..nodes).map(|node| sim.memory_nic(NodeId(node))).collect()
 }
 
 fn finish(sim: &Sim) -> Result<(), RunError> {
@@ -358,5 +372,6 @@ fn measured<K: BenchKey, T: BenchTree<Key = K>>(
         latency: tally.latency,
         steady: tally.steady,
         writes: tally.writes,
+        nic: NicShares::default(),
     })
 }

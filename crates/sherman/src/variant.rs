@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::{Flaws, Options};
+use crate::{Flaws, NodeSize, Options};
 
 /// Which leaf layout a tree has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,11 +37,14 @@ pub enum Variant {
     Hierarchical,
     /// And two-level versions in unsorted leaves: Sherman as in its paper.
     TwoLevel,
+    /// Sherman as SMART's paper ran it: every technique, nodes of 32 entries, packed across lines under versions at both
+    /// ends as in the published code.
+    AsInSmart,
 }
 
 impl Variant {
     /// All presets.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Default,
         Self::PaperRtt,
         Self::Published,
@@ -51,6 +54,7 @@ impl Variant {
         Self::OnChip,
         Self::Hierarchical,
         Self::TwoLevel,
+        Self::AsInSmart,
     ];
 
     /// Its name on the command line.
@@ -65,6 +69,7 @@ impl Variant {
             Self::OnChip => "+on-chip",
             Self::Hierarchical => "+hierarchical",
             Self::TwoLevel => "+two-level",
+            Self::AsInSmart => "as-in-smart",
         }
     }
 
@@ -72,7 +77,7 @@ impl Variant {
     pub const fn leaf(self) -> LeafKind {
         match self {
             Self::Default | Self::PaperRtt | Self::TwoLevel => LeafKind::TwoLevel,
-            Self::Published => LeafKind::Bookend,
+            Self::Published | Self::AsInSmart => LeafKind::Bookend,
             Self::Fg | Self::FgPlus | Self::Combine | Self::OnChip | Self::Hierarchical => {
                 LeafKind::Checksummed
             }
@@ -88,7 +93,7 @@ impl Variant {
             Self::Combine => 1,
             Self::OnChip => 2,
             Self::Hierarchical => 3,
-            Self::TwoLevel | Self::Default | Self::PaperRtt | Self::Published => 4,
+            Self::TwoLevel | Self::Default | Self::PaperRtt | Self::Published | Self::AsInSmart => 4,
         };
         base.combine = steps >= 1;
         base.on_chip = steps >= 2;
@@ -100,6 +105,9 @@ impl Variant {
         };
         base.lock_and_read = matches!(self, Self::Default);
         base.release_by_faa = matches!(self, Self::Fg);
+        if matches!(self, Self::AsInSmart) {
+            base.node = NodeSize::Span(32);
+        }
         if matches!(self, Self::Published) {
             base.flaws = Flaws::PUBLISHED;
         }
@@ -139,6 +147,8 @@ impl FromStr for Variant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LeafFormat;
+    use dm_layout::{Bookend, Key8, NodeFormat};
 
     #[test]
     fn names_parse_back() {
@@ -146,6 +156,18 @@ mod tests {
             assert_eq!(v.name().parse(), Ok(v));
         }
         assert!("+onchip".parse::<Variant>().is_err());
+    }
+
+    /// A competitor in another's paper has the bytes that it had there.
+    #[test]
+    fn as_in_smart_has_that_papers_nodes() {
+        let options = Variant::AsInSmart.apply(Options::new(8));
+        let leaf = <Bookend<Key8> as LeafFormat<Key8>>::of(options.node, 8).expect("a leaf");
+        let bytes = leaf.node_bytes();
+        assert!(leaf.capacity() == 32 && (600..=640).contains(&bytes), "{bytes}");
+        assert!(options.on_chip && !options.lock_and_read && !options.rdwc.is_on());
+        // More than a line of entries that are 18 bytes long: some lie across lines.
+        assert_eq!(Variant::AsInSmart.leaf(), LeafKind::Bookend);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! SMART: an adaptive radix tree on disaggregated memory (Luo et al., OSDI 2023; TOS 2024).
 //!
 //! A façade: [`Smart`] composes lock-free radix levels and a prefix cache (`dm-art`, `dm-cache`) with leaves that are
-//! updated in place under a lock at their rear (`dm-leaf`, `dm-lock`) and two-stage allocation (`dm-alloc`). It holds no
-//! byte offset and no retry policy of its own.
+//! updated in place under a lock at their rear (`dm-leaf`, `dm-lock`), read delegation and write combining between the
+//! clients of a compute node (`dm-combine`) and two-stage allocation (`dm-alloc`). It holds no byte offset and no retry
+//! policy of its own.
 //!
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
 //! |---|---|---|
@@ -12,6 +13,7 @@
 //! | insert into an empty slot | 1 | \[WRITE leaf, CAS slot\]; 2 where leaf and node lie on two memory nodes |
 //! | insert beside a leaf | 2 | READ leaf, \[WRITE node, WRITE leaf, FAA depth, CAS slot\]; 3 on two memory nodes |
 //! | scan | levels and one | READs |
+//! | get, update, upsert of a key that another client of the compute node is about to get or write | 0 | with [`Options::rdwc`] |
 //!
 //! ```
 //! use dm_index::{Key8, RangeIndex};
@@ -43,6 +45,7 @@ pub use error::OpenError;
 pub use options::{DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, Flaws, MODEL_CPU, Options};
 pub use tree::{Client, Smart};
 
+pub use dm_combine::{DEFAULT_LOCKS as DEFAULT_RDWC_LOCKS, Rdwc, RdwcFlaws};
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 pub use dm_layout::NodeTypes;
 

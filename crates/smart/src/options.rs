@@ -1,6 +1,7 @@
 //! What a tree is opened with. Layout options must agree between all who open it; the rest is each one's own.
 
 use dm_art::ArtFlaws;
+use dm_combine::Rdwc;
 use dm_index::CpuCost;
 use dm_layout::NodeTypes;
 use dm_leaf::SingleFlaws;
@@ -30,6 +31,8 @@ pub struct Options {
     pub handover_max: u32,
     /// Lock CAS and READ in one chain, where the world executes them in order.
     pub lock_and_read: bool,
+    /// Read delegation and write combining between the clients of this compute node (§4.2). On, as in the paper.
+    pub rdwc: Rdwc,
     /// Attempts of any loop before a typed error.
     pub attempts: u32,
     /// Chunk that an allocator asks for, bytes. SMART: 16 MB.
@@ -57,6 +60,7 @@ impl Options {
             hierarchical: true,
             handover_max: DEFAULT_HANDOVER_MAX,
             lock_and_read: true,
+            rdwc: Rdwc::ON,
             attempts: DEFAULT_ATTEMPTS,
             chunk_bytes: dm_alloc::DEFAULT_CHUNK_BYTES,
             cpu: CpuCost::NONE,

@@ -2,6 +2,7 @@
 
 use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan, Superblock};
 use dm_art::{Art, ArtClient, ArtOptions};
+use dm_combine::{Combined, Combiner};
 use dm_index::IndexError;
 use dm_layout::{KeyBytes, SingleLeaf};
 use dm_leaf::{SingleOptions, Singles};
@@ -12,13 +13,16 @@ use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
 use crate::{OpenError, Options};
 
 /// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
-pub type Client<'h, V, K> = ArtClient<'h, V, K, Singles<K>>;
+pub type Client<'h, V, K> = Combined<'h, V, ArtClient<'h, V, K, Singles<K>>>;
 
-/// A SMART tree, as the threads of one compute node share it: prefix cache, local locks, allocator.
+/// A SMART tree, as the threads of one compute node share it: prefix cache, local locks, allocator, operations
+/// under way.
 #[derive(Debug)]
 pub struct Smart<K: KeyBytes> {
     art: Art<K, Singles<K>>,
     locks: Arc<Locks>,
+    /// What clients share of their operations, if anything.
+    combiner: Option<Combiner<K>>,
 }
 
 /// The kind of index in a pool's superblock.
@@ -123,12 +127,13 @@ impl<K: KeyBytes> Smart<K> {
         };
         let leaves = Singles::new(layout, locks.clone(), single);
         let art = Art::open(v, leaves, alloc, superblock.root_word, art).await?;
-        Ok(Self { art, locks })
+        let combiner = options.rdwc.is_on().then(|| Combiner::new(&options.rdwc));
+        Ok(Self { art, locks, combiner })
     }
 
     /// A client over `v`'s connections.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K> {
-        self.art.client(v)
+        Combined::new(v, self.art.client(v), self.combiner.as_ref())
     }
 
     /// Reads all inner nodes into the cache, as far as they fit; metered as housekeeping. Answers how many.
@@ -144,9 +149,11 @@ impl<K: KeyBytes> Smart<K> {
         self.art.cache().bytes()
     }
 
-    /// Bytes of everything else that this compute node keeps for the tree: local locks, allocator, handles.
+    /// Bytes of everything else that this compute node keeps for the tree: local locks, those of read delegation and write
+    /// combining, allocator, handles.
     pub fn local_bytes(&self) -> u64 {
-        (self.locks.local_bytes() + self.art.alloc().local_bytes() + size_of::<Self>()) as u64
+        let shared = self.combiner.as_ref().map_or(0, Combiner::bytes);
+        (self.locks.local_bytes() + self.art.alloc().local_bytes() + shared + size_of::<Self>()) as u64
     }
 
     /// Bytes of nodes and leaves in use that this compute node has allocated, over all memory nodes.
@@ -160,9 +167,13 @@ impl<K: KeyBytes> Smart<K> {
     }
 }
 
-/// All that a compute node's clients share: cache, local locks, free memory.
+/// All that a compute node's clients share: cache, local locks, free memory, operations.
 impl<K: KeyBytes> Fingerprint for Smart<K> {
     fn fingerprint(&self) -> u64 {
-        fingerprint_of(&(self.art.fingerprint(), self.locks.fingerprint()))
+        fingerprint_of(&(
+            self.art.fingerprint(),
+            self.locks.fingerprint(),
+            self.combiner.fingerprint(),
+        ))
     }
 }

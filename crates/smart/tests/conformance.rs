@@ -38,7 +38,7 @@ mod others {
 
     #[test]
     fn small_cache() {
-        conform(&Trees(NodeTypes::SHIPPED, 16 << 10), WorldKind::LoopbackDelays);
+        conform(&Trees(NodeTypes::SHIPPED, 16 << 10), WorldKind::SimCx6Colocated);
     }
 
     #[test]

@@ -8,8 +8,10 @@
 //! identity, the key byte of a slot that had one). Whether a slot still holds what the image says is for its user to find
 //! out: by the leaf itself, or by a CAS.
 
+mod arena;
 mod entry;
 mod evict;
+mod packed;
 mod tree;
 
 use dm_layout::{Find, NodeTypes, RadixHeader, SlotWord};

@@ -1,30 +1,30 @@
 //! The images and how they hang together.
 
-use dm_layout::{Find, NodeTypes, SlotWord};
+use dm_layout::{Find, NodeTypes, RadixSlot, SlotWord};
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::RemotePtr;
 
-use super::entry::{About, Entry, NONE};
+use super::arena::{Arena, NONE};
+use super::entry::{About, Entry};
+use super::packed::{Edit, Said, View, pack};
 use super::{Apart, CachedSlot, PrefixHit, PrefixImage};
 
 /// The content of a cache.
 #[derive(Debug)]
 pub(super) struct Tree {
-    pub(super) entries: Vec<Option<Box<Entry>>>,
-    free: Vec<u32>,
+    pub(super) arena: Arena,
     pub(super) root: u32,
-    pub(super) budget: u64,
-    /// Bytes of all images.
-    image_bytes: u64,
-    /// Admissions so far: the clock of recency.
-    pub(super) now: u32,
-    /// State of the draws of an eviction.
-    pub(super) draw: u64,
+    budget: u64,
+    /// The chunk that eviction visited last.
+    pub(super) hand: usize,
+    /// Lines of the leaves whose slots have short codes: the first leaf's. 0 before there is one.
+    leaf_lines: u8,
 }
 
 /// How far a key's way is cached.
-struct Way {
-    entry: u32,
+struct Way<'a> {
+    image: u32,
+    view: View<'a>,
     link: Option<CachedSlot>,
     find: Find,
     apart: Option<Apart>,
@@ -43,87 +43,156 @@ fn leaves(key: &[u8], from: u8, partial: &[u8]) -> Option<Apart> {
 impl Tree {
     pub(super) fn new(budget: u64) -> Self {
         Self {
-            entries: Vec::new(),
-            free: Vec::new(),
+            arena: Arena::new(),
             root: NONE,
             budget,
-            image_bytes: 0,
-            now: 0,
-            draw: 0x9E37_79B9_7F4A_7C15,
+            hand: 0,
+            leaf_lines: 0,
         }
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let slab = self.entries.capacity() * size_of::<Option<Box<Entry>>>();
-        self.image_bytes + (slab + self.free.capacity() * size_of::<u32>()) as u64
+        self.arena.bytes()
     }
 
     pub(super) fn nodes(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.arena.live()
     }
 
-    pub(super) fn get(&self, entry: u32) -> Option<&Entry> {
-        self.entries.get(entry as usize)?.as_deref()
+    #[inline]
+    pub(super) fn view(&self, image: u32) -> Option<View<'_>> {
+        self.arena.get(image).map(View::new)
     }
 
-    fn get_mut(&mut self, entry: u32) -> Option<&mut Entry> {
-        self.entries.get_mut(entry as usize)?.as_deref_mut()
+    fn edit(&mut self, image: u32) -> Option<Edit<'_>> {
+        self.arena.get_mut(image).map(Edit)
     }
 
-    /// Walks down `key`'s way as long as `on` likes the entry.
-    fn walk(&self, types: &NodeTypes, key: &[u8], mut on: impl FnMut(&Entry) -> bool) -> Option<Way> {
+    /// The word of a slot, and the image that hangs there.
+    #[inline]
+    fn slot(&self, view: View<'_>, place: usize, partial: u8) -> (SlotWord, u32) {
+        match view.said(place, partial, self.leaf_lines) {
+            Said::Word(word) => (word, NONE),
+            Said::Kid(kid, Some(word)) => (word, kid),
+            Said::Kid(kid, None) => {
+                let word = self
+                    .view(kid)
+                    .and_then(|below| SlotWord::inner(partial, below.at(), below.node_type()));
+                (word.unwrap_or_default(), kid)
+            }
+        }
+    }
+
+    /// The key byte's slot in the node, and the cached child in it.
+    #[inline]
+    fn find(&self, types: &NodeTypes, view: View<'_>, partial: u8) -> (Find, u32) {
+        let direct = view.is_direct();
+        let index = |place: usize| if direct { usize::from(partial) } else { place };
+        match view.place(partial) {
+            Ok(place) => match self.slot(view, place, partial) {
+                (word, kid) if word.has_child() => (Find::Child(index(place), word), kid),
+                (word, _) => (Find::Vacant(index(place), word), NONE),
+            },
+            Err(place) if direct || place < types.slots(view.node_type()) => (
+                Find::Vacant(index(place), SlotWord::empty(view.incarnation())),
+                NONE,
+            ),
+            Err(_) => (Find::Full, NONE),
+        }
+    }
+
+    /// Walks down `key`'s way as long as `on` likes the image.
+    #[inline]
+    fn walk(&self, types: &NodeTypes, key: &[u8], mut on: impl FnMut(View<'_>) -> bool) -> Option<Way<'_>> {
         let mut way = Way {
-            entry: self.root,
+            image: self.root,
+            view: self.view(self.root)?,
             link: None,
             find: Find::Full,
             apart: None,
         };
         loop {
-            let entry = self.get(way.entry)?;
-            let &byte = key.get(usize::from(entry.branch))?;
-            let (find, kid) = entry.find(types, byte);
+            let branch = way.view.branch();
+            let &byte = key.get(usize::from(branch))?;
+            let (find, kid) = self.find(types, way.view, byte);
             way.find = find;
-            let (Find::Child(index, word), Some(below)) = (find, self.get(kid)) else {
+            let (Find::Child(index, word), Some(below)) = (find, self.view(kid)) else {
                 return Some(way);
             };
-            if !on(entry) {
+            if !on(way.view) {
                 return Some(way);
             }
-            way.apart = leaves(key, entry.branch + 1, below.partial());
+            way.apart = leaves(key, branch + 1, below.partial());
             if way.apart.is_some() {
                 return Some(way);
             }
             way.link = Some(CachedSlot {
-                node: RemotePtr::from_raw(entry.at),
-                incarnation: entry.incarnation,
-                branch: entry.branch,
+                node: RemotePtr::from_raw(way.view.at()),
+                incarnation: way.view.incarnation(),
+                branch,
                 index,
                 word,
             });
-            way.entry = kid;
+            (way.image, way.view) = (kid, below);
         }
     }
 
     pub(super) fn lookup(&self, types: &NodeTypes, key: &[u8]) -> Option<PrefixHit> {
         let way = self.walk(types, key, |_| true)?;
-        let entry = self.get(way.entry)?;
-        entry.touch(self.now);
+        self.arena.touch(way.image);
         Some(PrefixHit {
-            at: RemotePtr::from_raw(entry.at),
-            node_type: entry.node_type,
-            incarnation: entry.incarnation,
-            branch: entry.branch,
+            at: RemotePtr::from_raw(way.view.at()),
+            node_type: way.view.node_type(),
+            incarnation: way.view.incarnation(),
+            branch: way.view.branch(),
             find: way.find,
-            children: entry.children(),
+            children: way.view.children(),
             link: way.link,
             apart: way.apart,
         })
     }
 
-    /// The entry of the node at `at`, on `key`'s way.
-    fn entry_at(&self, types: &NodeTypes, key: &[u8], at: RemotePtr) -> Option<u32> {
-        let way = self.walk(types, key, |entry| entry.at != at.raw())?;
-        (self.get(way.entry)?.at == at.raw()).then_some(way.entry)
+    /// The image of the node at `at`, on `key`'s way.
+    fn image_at(&self, types: &NodeTypes, key: &[u8], at: RemotePtr) -> Option<u32> {
+        let way = self.walk(types, key, |view| view.at() != at.raw())?;
+        (way.view.at() == at.raw()).then_some(way.image)
+    }
+
+    fn unpack(&self, types: &NodeTypes, view: View<'_>) -> Entry {
+        let about = About {
+            at: view.at(),
+            incarnation: view.incarnation(),
+            node_type: view.node_type(),
+            branch: view.branch(),
+            partial: view.partial(),
+            parent: view.parent(),
+        };
+        let bytes = view.key_bytes().iter().enumerate();
+        Entry::new(types, &about).with_slots(bytes.map(|(place, &byte)| self.slot(view, place, byte)))
+    }
+
+    /// Keeps `entry` under its number, or a new one if it has none; answers which, or `None` if there is no room. Then
+    /// what was there before is as it was.
+    fn keep(&mut self, image: Option<u32>, entry: &Entry, spare: usize, kept: &[u32]) -> Option<u32> {
+        if self.leaf_lines == 0 {
+            let lines = |w: &SlotWord| match w.decode() {
+                Ok(RadixSlot::Leaf { lines, .. }) => Some(lines),
+                _ => None,
+            };
+            self.leaf_lines = entry.words.iter().find_map(lines).unwrap_or(0);
+        }
+        let (mut packed, mut number) = (Vec::new(), None);
+        let done = self.with_room(kept, |tree| {
+            let Some(new) = image.or_else(|| tree.arena.number(tree.budget)) else {
+                return false;
+            };
+            // Evictions change which number is free.
+            if number.replace(new) != Some(new) {
+                pack(entry, new, spare, tree.leaf_lines, &mut packed);
+            }
+            tree.arena.put(new, &packed, tree.budget)
+        });
+        number.filter(|_| done)
     }
 
     pub(super) fn admit(
@@ -132,77 +201,73 @@ impl Tree {
         key: &[u8],
         image: PrefixImage<impl Iterator<Item = SlotWord>>,
     ) -> bool {
-        let branch = image.header.branch();
-        self.now = self.now.wrapping_add(1);
-        let entry = match self.entry_at(types, key, image.at) {
-            Some(known) => known,
-            None => match self.hang(types, key, image.at, image.incarnation, &image.header) {
-                Some(new) => new,
-                None => return false,
-            },
-        };
-        let now = self.now;
-        let Some(known) = self.get_mut(entry) else {
-            return false;
-        };
-        debug_assert_eq!(known.branch, branch, "a node's branch never changes");
-        let before = known.heap_bytes();
-        let orphans = known.refill(image.words);
-        known.touch(now);
-        let after = known.heap_bytes();
-        self.image_bytes = self.image_bytes + after - before;
-        for orphan in orphans {
-            self.cut(orphan);
-        }
-        self.fit(entry)
+        self.admit_beside(types, key, image, NONE).is_some()
     }
 
-    /// A new, empty entry under its parent's slot.
+    fn admit_beside(
+        &mut self,
+        types: &NodeTypes,
+        key: &[u8],
+        image: PrefixImage<impl Iterator<Item = SlotWord>>,
+        kept: u32,
+    ) -> Option<u32> {
+        let known = self.image_at(types, key, image.at);
+        let Some(known) = known else {
+            return self.hang(types, key, image, kept);
+        };
+        let mut entry = self.unpack(types, self.view(known)?);
+        debug_assert_eq!(
+            entry.branch,
+            image.header.branch(),
+            "a node's branch never changes"
+        );
+        let orphans = entry.refill(image.words);
+        // Orphans are on no way any more, and could be evicted: not before they are let go.
+        let mut stay = vec![known, kept];
+        stay.extend_from_slice(&orphans);
+        let new = self.keep(Some(known), &entry, 0, &stay);
+        if new.is_none() {
+            // Whoever read it anew found the image out of date.
+            self.cut(known);
+        }
+        for orphan in orphans {
+            self.cut_loose(orphan);
+        }
+        new.inspect(|&image| self.arena.touch(image))
+    }
+
+    /// A new image under its parent's slot.
     fn hang(
         &mut self,
         types: &NodeTypes,
         key: &[u8],
-        at: RemotePtr,
-        incarnation: u32,
-        header: &dm_layout::RadixHeader,
+        image: PrefixImage<impl Iterator<Item = SlotWord>>,
+        kept: u32,
     ) -> Option<u32> {
+        let (header, at) = (image.header, image.at);
         let branch = header.branch();
         let (parent, from) = if self.root == NONE {
             (NONE, 0)
         } else {
-            let way = self.walk(types, key, |entry| entry.branch < branch)?;
-            let parent = self.get(way.entry)?;
+            let way = self.walk(types, key, |view| view.branch() < branch)?;
             let points = matches!(way.find, Find::Child(_, word) if word.pointer() == at.raw());
-            if parent.branch >= branch || !points {
+            if way.view.branch() >= branch || !points {
                 return None;
             }
-            (way.entry, parent.branch + 1)
+            (way.image, way.view.branch() + 1)
         };
         let partial = header.partial_from(from)?;
         let about = About {
             at: at.raw(),
-            incarnation,
+            incarnation: image.incarnation,
             node_type: header.node_type(),
             branch,
             partial,
             parent,
         };
-        let entry = Box::new(Entry::new(types, &about, self.now));
-        self.image_bytes += size_of::<Entry>() as u64;
-        let new = match self.free.pop() {
-            Some(free) => {
-                self.entries[free as usize] = Some(entry);
-                free
-            }
-            None => {
-                if self.entries.len() == self.entries.capacity() {
-                    // By an eighth: slack counts against the budget.
-                    self.entries.reserve_exact(self.entries.len() / 8 + 16);
-                }
-                self.entries.push(Some(entry));
-                (self.entries.len() - 1) as u32
-            }
-        };
+        let mut entry = Entry::new(types, &about);
+        entry.refill(image.words);
+        let new = self.keep(None, &entry, 0, &[parent, kept])?;
         if parent == NONE {
             self.root = new;
         } else {
@@ -216,15 +281,54 @@ impl Tree {
     }
 
     fn kid(&self, types: &NodeTypes, parent: u32, byte: u8) -> u32 {
-        self.get(parent).map_or(NONE, |p| p.find(types, byte).1)
+        self.view(parent)
+            .map_or(NONE, |view| self.find(types, view, byte).1)
     }
 
+    /// Hangs `kid` into the slot of `byte`, which points to its node.
     fn hang_into(&mut self, parent: u32, byte: u8, kid: u32) {
-        let Some(entry) = self.get_mut(parent) else { return };
-        let before = entry.heap_bytes();
-        entry.hang(byte, kid);
-        let after = entry.heap_bytes();
-        self.image_bytes = self.image_bytes + after - before;
+        let Some(Ok(place)) = self.view(parent).map(|view| view.place(byte)) else {
+            return;
+        };
+        if let Some(mut edit) = self.edit(parent) {
+            edit.hang(place, kid);
+        }
+    }
+
+    /// Takes the image off slot `place` of `parent`, which goes on pointing to the node.
+    fn take_off(&mut self, parent: u32, place: usize) {
+        let Some(view) = self.view(parent) else { return };
+        let byte = view.key_bytes()[place];
+        let (word, _) = self.slot(view, place, byte);
+        let leaf_lines = self.leaf_lines;
+        let done = self
+            .edit(parent)
+            .is_some_and(|mut edit| edit.set(place, word, true, leaf_lines));
+        if !done && !self.repack(parent, |entry| entry.hang(byte, NONE)) {
+            self.cut(parent);
+        }
+    }
+
+    /// Changes an image by way of its unpacked form; `false` if there is no room for what it would be.
+    fn repack(&mut self, image: u32, change: impl FnOnce(&mut Entry)) -> bool {
+        // What is direct is known from the image itself.
+        let types = &NodeTypes::SHIPPED;
+        let Some(view) = self.view(image) else {
+            return false;
+        };
+        let mut entry = self.unpack(types, view);
+        entry.direct = view.is_direct();
+        // Small ones grow slot by slot: packing them anew is cheap, and they are most of all.
+        let spare = entry.words.len() / 16;
+        change(&mut entry);
+        // Its children stay, so it does, or all of them go.
+        let mut kept: Vec<u32> = entry
+            .slots()
+            .map(|(_, kid)| kid)
+            .filter(|kid| *kid != NONE)
+            .collect();
+        kept.push(image);
+        self.keep(Some(image), &entry, spare, &kept).is_some()
     }
 
     pub(super) fn learn(
@@ -235,22 +339,38 @@ impl Tree {
         index: usize,
         word: SlotWord,
     ) {
-        if word.is_empty() {
-            return;
+        if let Some(image) = self.image_at(types, key, at).filter(|_| !word.is_empty()) {
+            self.learn_slot(image, index, word.thawed());
         }
-        let Some(entry) = self.entry_at(types, key, at) else {
-            return;
+    }
+
+    fn learn_slot(&mut self, image: u32, index: usize, word: SlotWord) {
+        let Some(view) = self.view(image) else { return };
+        let leaf_lines = self.leaf_lines;
+        let found = view.place(word.partial());
+        let direct = view.is_direct();
+        let mut orphan = NONE;
+        let done = match found {
+            Ok(place) => {
+                let (old, kid) = self.slot(view, place, word.partial());
+                if old == word {
+                    return;
+                }
+                orphan = kid;
+                let edit = self.edit(image);
+                edit.is_some_and(|mut edit| edit.set(place, word, old.has_child(), leaf_lines))
+            }
+            Err(place) if direct || place == index => {
+                let edit = self.edit(image);
+                edit.is_some_and(|mut edit| edit.insert(place, word, leaf_lines))
+            }
+            Err(_) => return,
         };
-        let Some(known) = self.get_mut(entry) else { return };
-        let before = known.heap_bytes();
-        let orphan = known.learn(index, word);
-        let after = known.heap_bytes();
-        self.image_bytes = self.image_bytes + after - before;
-        if let Some(orphan) = orphan {
-            self.hang_into(entry, word.partial(), NONE);
-            self.cut_loose(orphan);
+        // What can't be learnt makes the image wrong: whoever lost a race for the slot would lose it again and again.
+        if !done && !self.repack(image, |entry| entry.take(index, word)) {
+            self.cut(image);
         }
-        let _kept = self.fit(entry);
+        self.cut_loose(orphan);
     }
 
     pub(super) fn replace(
@@ -260,122 +380,134 @@ impl Tree {
         (at, index, word): (RemotePtr, usize, SlotWord),
         image: PrefixImage<impl Iterator<Item = SlotWord>>,
     ) {
-        let Some(parent) = self.entry_at(types, key, at) else {
+        let Some(parent) = self.image_at(types, key, at) else {
             return;
         };
         let byte = word.partial();
         // Off the slot, so that learning leaves it alone.
         let old = self.kid(types, parent, byte);
-        self.hang_into(parent, byte, NONE);
-        self.learn(types, key, at, index, word);
-        let new_at = image.at;
-        let admitted = self.admit(types, key, image);
-        let new = self.entry_at(types, key, new_at).filter(|_| admitted);
-        if let Some(new) = new {
+        if let Some(Ok(place)) = self.view(parent).filter(|_| old != NONE).map(|v| v.place(byte)) {
+            self.take_off(parent, place);
+        }
+        self.learn_slot(parent, index, word.thawed());
+        if let Some(new) = self.admit_beside(types, key, image, old) {
             self.inherit(types, old, new);
         }
         self.cut_loose(old);
-        if let Some(new) = new {
-            let _kept = self.fit(new);
-        }
     }
 
-    /// Hangs under `new` what it shares with the entry `old` that it replaces: `old` itself, or its children.
+    /// Hangs under `new` what it shares with the image `old` that it replaces: `old` itself, or its children.
     fn inherit(&mut self, types: &NodeTypes, old: u32, new: u32) {
-        let (Some(before), Some(after)) = (self.get(old), self.get(new)) else {
+        let (Some(before), Some(after)) = (self.view(old), self.view(new)) else {
             return;
         };
+        let branch = after.branch();
+        let slots = after.key_bytes().iter().enumerate();
+        let byte_of = |at: u64| {
+            let mut slots = slots
+                .clone()
+                .map(|(place, &byte)| self.slot(after, place, byte).0);
+            slots
+                .find(|w| w.has_child() && w.pointer() == at)
+                .map(|w| w.partial())
+        };
         let mut moved: Vec<(u8, u32)> = Vec::new();
-        if let Some(byte) = after.byte_of(before.at) {
+        if let Some(byte) = byte_of(before.at()) {
             moved.push((byte, old));
-        } else if before.branch == after.branch {
-            let kids = before.kids().filter_map(|kid| Some((self.get(kid)?.at, kid)));
-            moved.extend(kids.filter_map(|(at, kid)| Some((after.byte_of(at)?, kid))));
+        } else if before.branch() == branch {
+            let kids = before.kids().filter_map(|kid| Some((self.view(kid)?.at(), kid)));
+            moved.extend(kids.filter_map(|(at, kid)| Some((byte_of(at)?, kid))));
         }
-        let branch = after.branch;
         for (byte, kid) in moved {
-            if kid != old {
-                self.unhang(old, kid);
+            if let Some(place) = self
+                .view(old)
+                .filter(|_| kid != old)
+                .and_then(|v| v.place_of(kid))
+            {
+                self.take_off(old, place);
             }
             // No image is lost that hangs there already.
             let other = self.kid(types, new, byte);
             self.hang_into(new, byte, kid);
-            self.cut_loose(other);
-            if let Some(entry) = self.get_mut(kid) {
-                entry.moved_below(new, branch);
+            if other != kid {
+                self.cut_loose(other);
+            }
+            let Some(view) = self.view(kid) else { continue };
+            if usize::from(view.branch()) == usize::from(branch) + 1 + view.partial().len() {
+                if let Some(mut edit) = self.edit(kid) {
+                    edit.set_parent(new);
+                }
+            } else if !self.repack(kid, |entry| entry.moved_below(new, branch)) {
+                self.cut_below(new, byte, kid);
             }
         }
+    }
+
+    /// Takes `kid`, which still names another parent, off the slot where it was hung, and drops it.
+    fn cut_below(&mut self, parent: u32, byte: u8, kid: u32) {
+        if let Some(Ok(place)) = self.view(parent).map(|view| view.place(byte)) {
+            self.take_off(parent, place);
+        }
+        self.cut_loose(kid);
     }
 
     pub(super) fn forget(&mut self, key: &[u8], at: RemotePtr) {
         // Which slots there are does not matter here.
-        if let Some(entry) = self.entry_at(&NodeTypes::SHIPPED, key, at) {
-            self.cut(entry);
+        if let Some(image) = self.image_at(&NodeTypes::SHIPPED, key, at) {
+            self.cut(image);
         }
     }
 
-    /// Drops an entry and those below it.
-    pub(super) fn cut(&mut self, entry: u32) {
-        let Some(known) = self.get(entry) else { return };
-        let parent = known.parent;
+    /// Drops an image and those below it.
+    pub(super) fn cut(&mut self, image: u32) {
+        let Some(view) = self.view(image) else { return };
+        let parent = view.parent();
         if parent == NONE {
             self.root = NONE;
-        } else if let Some(above) = self.get(parent) {
-            let hangs = above.kids().any(|kid| kid == entry);
-            if hangs {
-                self.unhang(parent, entry);
-            }
+        } else if let Some(place) = self.view(parent).and_then(|above| above.place_of(image)) {
+            self.take_off(parent, place);
         }
-        self.cut_loose(entry);
+        self.cut_loose(image);
     }
 
-    fn unhang(&mut self, parent: u32, kid: u32) {
-        let Some(entry) = self.get_mut(parent) else { return };
-        let before = entry.heap_bytes();
-        entry.unhang(kid);
-        let after = entry.heap_bytes();
-        self.image_bytes = self.image_bytes + after - before;
-    }
-
-    fn hangs(&self, entry: u32, known: &Entry) -> bool {
-        self.root == entry
-            || self
-                .get(known.parent)
-                .is_some_and(|above| above.kids().any(|kid| kid == entry))
+    fn hangs(&self, image: u32) -> bool {
+        let above = |view: View<'_>| {
+            self.view(view.parent())
+                .is_some_and(|a| a.place_of(image).is_some())
+        };
+        self.root == image || self.view(image).is_some_and(above)
     }
 
     /// Drops what hangs nowhere any more.
-    fn cut_loose(&mut self, entry: u32) {
-        let mut loose = vec![entry];
-        while let Some(entry) = loose.pop() {
+    fn cut_loose(&mut self, image: u32) {
+        let mut loose = vec![image];
+        while let Some(image) = loose.pop() {
             // What found another place stays.
-            if self.get(entry).is_some_and(|known| self.hangs(entry, known)) {
+            let Some(view) = self.view(image) else { continue };
+            if self.hangs(image) {
                 continue;
             }
-            let Some(known) = self.entries.get_mut(entry as usize).and_then(Option::take) else {
-                continue;
-            };
-            self.image_bytes -= size_of::<Entry>() as u64 + known.heap_bytes();
-            loose.extend(known.kids());
-            self.free.push(entry);
+            loose.extend(view.kids());
+            self.arena.remove(image);
         }
     }
 }
 
 impl Fingerprint for Tree {
-    /// What is cached. When things were used counts only near the budget, where it decides what goes.
+    /// What is cached. What was used counts only near the budget, where it decides what goes.
     fn fingerprint(&self) -> u64 {
         let mut live: Vec<(u64, u64)> = Vec::new();
         let mut loose = vec![self.root];
         let tight = self.bytes() * 2 > self.budget;
-        while let Some(entry) = loose.pop() {
-            if let Some(known) = self.get(entry) {
-                loose.extend(known.kids());
-                let used = if tight { known.last_used() } else { 0 };
-                live.push((known.at, fingerprint_of(&(known.digest(), used))));
+        while let Some(image) = loose.pop() {
+            if let Some(view) = self.view(image) {
+                loose.extend(view.kids());
+                let used = tight && self.arena.was_used(image);
+                let digest = self.unpack(&NodeTypes::SHIPPED, view).digest();
+                live.push((view.at(), fingerprint_of(&(digest, used))));
             }
         }
         live.sort_unstable();
-        fingerprint_of(&(live, if tight { self.draw } else { 0 }))
+        fingerprint_of(&(live, if tight { self.hand } else { 0 }))
     }
 }

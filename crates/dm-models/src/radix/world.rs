@@ -24,6 +24,8 @@ pub(super) const fn options() -> Options {
         types: NodeTypes::TINY,
         chunk_bytes: 4096,
         cache_bytes: 1 << 20,
+        // What clients share has models of its own, and would hide races here.
+        rdwc: smart::Rdwc::OFF,
         ..Options::new(8)
     }
 }

@@ -8,11 +8,11 @@ use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
-use sherman::Variant;
 
 use super::experiment::{Experiment, ExperimentError, World};
 use super::locks::LockWay;
 use super::metric::Metric;
+use super::series::Series;
 use super::setup::Resolved;
 use super::writes::Direction;
 use super::{locks, tree, writes};
@@ -25,6 +25,8 @@ pub(crate) struct Effort {
     pub(crate) seeds: u64,
     /// A sixth of the operations, and a quarter of the virtual time where there is no tree.
     pub(crate) quick: bool,
+    /// Instead of the file's.
+    pub(crate) keys: Option<u64>,
 }
 
 /// One run.
@@ -66,7 +68,7 @@ pub(crate) struct Sample {
 /// Names the series.
 pub(crate) fn check_series(world: World, series: &str) -> Result<(), String> {
     match world {
-        World::Tree => series.parse::<Variant>().map(drop).map_err(|e| e.to_string()),
+        World::Tree => series.parse::<Series>().map(drop),
         World::Locks => series.parse::<LockWay>().map(drop),
         World::Writes => series.parse::<Direction>().map(drop),
     }
@@ -88,6 +90,9 @@ impl Case {
                     if experiment.world != World::Tree {
                         setup.window_ns /= 4;
                     }
+                }
+                if let Some(keys) = effort.keys.filter(|_| setup.keys > 0) {
+                    setup.load(keys);
                 }
                 for series in panel.all_series() {
                     cases.extend((1..=effort.seeds).map(|seed| Self {

@@ -35,7 +35,7 @@ pub(crate) struct Experiment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum World {
-    /// A Sherman tree; series are its variants.
+    /// A whole tree; series are variants of an index.
     Tree,
     /// The lock crate without a tree; series are ways of locking.
     Locks,
@@ -107,6 +107,8 @@ pub(crate) struct Claim {
     pub(crate) at: Option<At>,
     /// Where the divisor is taken, if elsewhere.
     pub(crate) over_at: Option<At>,
+    /// The divisor's panel, if another: a paper's grids need not be the same for all.
+    pub(crate) over_panel: Option<String>,
     /// The paper's figure.
     pub(crate) paper: Option<f64>,
     /// What a throw-away model of these parameters without a tree gave; dmkit's tree stays within 25 % of it.
@@ -188,7 +190,7 @@ impl fmt::Display for ExperimentError {
 impl std::error::Error for ExperimentError {}
 
 /// The experiments of this program, in the papers' order.
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 12] = [
     (
         "sherman-table-1.toml",
         include_str!("../../experiments/sherman-table-1.toml"),
@@ -223,6 +225,8 @@ const FILES: [(&str, &str); 10] = [
         "sherman-16.toml",
         include_str!("../../experiments/sherman-16.toml"),
     ),
+    ("smart-14.toml", include_str!("../../experiments/smart-14.toml")),
+    ("smart-15.toml", include_str!("../../experiments/smart-15.toml")),
 ];
 
 /// All embedded experiments.
@@ -290,7 +294,18 @@ impl Experiment {
 
     fn check_claim(&self, claim: &Claim) -> Result<(), String> {
         let panel = self.panel(&claim.panel).ok_or("no such panel")?;
-        let named = claim.rising.iter().chain(&claim.over);
+        let other = match &claim.over_panel {
+            Some(name) => self.panel(name).ok_or("no such panel of the divisor")?,
+            None => panel,
+        };
+        if let Some(series) = claim
+            .over
+            .iter()
+            .find(|over| !other.all_series().any(|s| s == *over))
+        {
+            return Err(format!("panel {} has no series {series:?}", other.name));
+        }
+        let named = claim.rising.iter();
         for series in named.chain(Some(&claim.of).filter(|_| claim.rising.is_empty())) {
             if !panel.all_series().any(|s| s == series) {
                 return Err(format!("panel {} has no series {series:?}", panel.name));

@@ -28,12 +28,16 @@ fn words(world: World, r: &Resolved) -> Vec<String> {
             "{} compute and {} memory nodes {place}",
             r.compute_nodes, r.memory_nodes
         ),
-        format!("{} clients", r.clients * r.coroutines),
+        match r.coroutines {
+            1 => format!("{} clients", r.clients),
+            each => format!("{} client threads of {each} coroutines", r.clients),
+        },
     ];
     match world {
         World::Tree => {
+            let like = if r.addresses { " like mail addresses" } else { "" };
             facts.push(format!(
-                "{} keys of {} + {} bytes",
+                "{} keys of {} + {} bytes{like}",
                 count(r.keys),
                 r.key_bytes,
                 r.value_bytes

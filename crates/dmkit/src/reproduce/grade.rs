@@ -112,7 +112,18 @@ pub(crate) fn grade(experiment: &Experiment, samples: &[Sample]) -> Vec<Outcome>
         let figures: Vec<f64> = panel
             .filter(|_| claim.skip.is_none())
             .map(|panel| {
-                let reading = |&seed| Reading { panel, samples, seed }.claim(claim);
+                let other = claim
+                    .over_panel
+                    .as_deref()
+                    .and_then(|name| experiment.panel(name));
+                let reading = |&seed| {
+                    let here = Reading { panel, samples, seed };
+                    let there = Reading {
+                        panel: other.unwrap_or(panel),
+                        ..here
+                    };
+                    here.claim(claim, &there)
+                };
                 seeds.iter().filter_map(reading).collect()
             })
             .unwrap_or_default();
@@ -168,6 +179,7 @@ fn judge(claim: &Claim, model: Option<Spread>) -> Outcome {
 }
 
 /// Reads figures of one seed off a panel.
+#[derive(Clone, Copy)]
 struct Reading<'a> {
     panel: &'a Panel,
     samples: &'a [Sample],
@@ -175,7 +187,8 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn claim(&self, claim: &Claim) -> Option<f64> {
+    /// `there` is where a divisor is read.
+    fn claim(&self, claim: &Claim, there: &Self) -> Option<f64> {
         let metric = claim.metric;
         if !claim.rising.is_empty() {
             let steps = claim.rising.windows(2).map(|pair| {
@@ -194,7 +207,7 @@ impl Reading<'_> {
                 let along: Vec<f64> = self.panel.places().filter_map(quotient).collect();
                 along.windows(2).map(|pair| pair[1] / pair[0]).reduce(f64::min)
             }
-            at => Some(self.taken(&claim.of, metric, at)? / self.taken(over, metric, claim.over_at.or(at))?),
+            at => Some(self.taken(&claim.of, metric, at)? / there.taken(over, metric, claim.over_at.or(at))?),
         }
     }
 

@@ -30,6 +30,18 @@ metrics! {
     ScanMops, "range queries", "Mops";
     /// What the NICs allow for these verbs when nothing contends.
     BoundMops, "bound of the NICs", "Mops";
+    /// Throughput as a share of that bound.
+    OfBound, "throughput, of the bound", "%";
+    /// Share of the run for which the busiest memory node's responder stood still behind atomics.
+    Stall, "responder stalled by atomics", "%";
+    /// Share of the run for which it worked.
+    Responder, "responder at work", "%";
+    /// Share of operations that another client's READ answered.
+    Delegated, "gets delegated", "%";
+    /// Share of operations that another client's write covers.
+    Combined, "writes combined", "%";
+    /// READs, WRITEs and atomics per operation.
+    Verbs, "verbs per operation", "";
     /// Payload bytes of WRITEs per nanosecond.
     GbytesPerS, "payload", "GB/s";
     /// Median latency.

@@ -15,6 +15,7 @@ mod metric;
 mod page;
 mod record;
 mod sensitivity;
+mod series;
 mod setup;
 mod svg;
 mod terminal;
@@ -101,6 +102,7 @@ fn run(experiment: &Experiment, asked: &Reproduce, memory: &Memory) -> io::Resul
     let effort = Effort {
         seeds: asked.seeds.unwrap_or(if asked.quick { 1 } else { 3 }).max(1),
         quick: asked.quick,
+        keys: asked.keys,
     };
     let began = Instant::now();
     let cases = Case::all(experiment, effort).map_err(io::Error::other)?;
@@ -113,6 +115,9 @@ fn run(experiment: &Experiment, asked: &Reproduce, memory: &Memory) -> io::Resul
     let mut command = format!("dmkit reproduce {}", experiment.name);
     if effort.quick {
         command += " --quick";
+    }
+    if let Some(keys) = asked.keys {
+        command += &format!(" --keys {keys}");
     }
     if asked.seeds.is_some() {
         command += &format!(" --seeds {}", effort.seeds);

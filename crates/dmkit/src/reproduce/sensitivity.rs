@@ -44,7 +44,11 @@ impl Turn {
 /// # Errors
 /// As running the experiment.
 pub(crate) fn study(experiment: &Experiment, quick: bool, memory: &Memory) -> io::Result<Vec<Turn>> {
-    let effort = Effort { seeds: 1, quick };
+    let effort = Effort {
+        seeds: 1,
+        quick,
+        keys: None,
+    };
     let mut cases = Case::all(experiment, effort).map_err(io::Error::other)?;
     cases.retain(|case| {
         experiment.claims.iter().any(|claim| {

@@ -31,17 +31,23 @@ setup! {
     clients: u32;
     /// Hardware threads over all compute nodes.
     threads: u32;
+    /// Of each client, where the paper counts clients and not coroutines: then `clients` are threads.
+    coroutines: u32;
     /// Loaded before.
     keys: u64;
     /// Over how many keys Zipf ranks are drawn before they are folded onto the loaded ones: the paper's count.
     ranks: u64;
     /// Zipf's exponent; 0 is uniform.
     skew: f64;
+    /// Instead: the keys that were inserted last are read most, as YCSB D does.
+    latest: bool;
     /// Index cache of a compute node, bytes per loaded key.
     cache_bytes_per_key: f64;
     /// How full leaves are loaded.
     fill: f64;
     key_bytes: usize;
+    /// Keys of 32 bytes that look like mail addresses.
+    addresses: bool;
     value_bytes: usize;
     /// Entries of a leaf, where the paper fixes them; else nodes have 1024 bytes.
     entries: usize;
@@ -103,6 +109,7 @@ pub(crate) struct Resolved {
     pub(crate) cache_bytes: u64,
     pub(crate) fill: f64,
     pub(crate) key_bytes: usize,
+    pub(crate) addresses: bool,
     pub(crate) value_bytes: usize,
     pub(crate) entries: Option<usize>,
     pub(crate) mix: Option<Mix>,
@@ -144,14 +151,18 @@ impl Setup {
             None => return Err(missing("model")),
         };
         let clients = self.clients.ok_or_else(|| missing("clients"))?;
-        let threads = self.threads.unwrap_or(clients);
+        let each = self.coroutines.unwrap_or(1).max(1);
+        let clients = clients * each;
+        let threads = self.threads.unwrap_or(clients / each);
         let coroutines = clients.div_ceil(threads.max(1)).max(1);
         if clients == 0 || !clients.is_multiple_of(coroutines) {
             return Err(format!("{clients} clients do not share {threads} threads evenly"));
         }
         let keys = self.keys.unwrap_or(0);
         let skew = self.skew.ok_or_else(|| missing("skew"))?;
-        let distribution = if skew == 0.0 {
+        let distribution = if self.latest == Some(true) {
+            Distribution::Latest { theta: skew }
+        } else if skew == 0.0 {
             Distribution::Uniform
         } else {
             Distribution::Zipf { theta: skew }
@@ -175,6 +186,7 @@ impl Setup {
             cache_bytes: (self.cache_bytes_per_key.unwrap_or(0.0) * keys as f64) as u64,
             fill: self.fill.unwrap_or(1.0),
             key_bytes: self.key_bytes.unwrap_or(8),
+            addresses: self.addresses.unwrap_or(false),
             value_bytes: self.value_bytes.unwrap_or(8),
             entries: self.entries,
             mix,
@@ -187,6 +199,16 @@ impl Setup {
             write_bytes: self.write_bytes.unwrap_or(0),
             cpu_scale: 1.0,
         })
+    }
+}
+
+impl Resolved {
+    /// Loads `keys` instead, with caches in proportion. Zipf ranks stay the paper's, folded onto these.
+    pub(crate) fn load(&mut self, keys: u64) {
+        let per_key = self.cache_bytes as f64 / self.keys.max(1) as f64;
+        self.cache_bytes = (per_key * keys as f64) as u64;
+        self.keys = keys;
+        self.ranks = self.ranks.max(keys);
     }
 }
 
@@ -221,6 +243,15 @@ mod tests {
         assert_eq!(of(at(88.0).unwrap()), (88, 1));
         assert_eq!(of(at(528.0).unwrap()), (176, 3));
         assert!(at(177.0).unwrap_err().contains("evenly"));
+        let two_each = Setup {
+            coroutines: Some(2),
+            threads: None,
+            ..base()
+        };
+        assert_eq!(
+            of(two_each.resolve(Some((Dial::Clients, 88.0))).unwrap()),
+            (88, 2)
+        );
     }
 
     #[test]

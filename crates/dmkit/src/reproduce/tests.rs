@@ -23,6 +23,7 @@ fn asked() -> Reproduce {
         list: false,
         seeds: Some(1),
         quick: false,
+        keys: None,
         sensitivity: false,
         page: false,
     }
@@ -65,6 +66,7 @@ fn equal_seeds_give_equal_figures_and_others_do_not() {
     let effort = Effort {
         seeds: 2,
         quick: false,
+        keys: None,
     };
     let figures = || {
         let cases = Case::all(&e, effort).unwrap();

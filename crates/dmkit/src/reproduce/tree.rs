@@ -1,13 +1,14 @@
-//! Runs of a whole tree: a variant of Sherman under a mix on the simulated testbed.
+//! Runs of a whole tree: a variant of an index under a mix on the simulated testbed.
 
 use dm_verbs::Nanos;
 use dm_workload::ScanLength;
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
-use sherman::{CpuCost, DEFAULT_NODE, MODEL_CPU, NodeSize, Rdwc, Variant};
+use sherman::{CpuCost, MODEL_CPU, NodeSize};
 
 use super::cases::Figures;
 use super::metric::Metric;
+use super::series::Series;
 use super::setup::Resolved;
 use crate::cli::Fabric;
 use crate::point::{Measured, Point, Study};
@@ -18,8 +19,8 @@ use crate::run::{RunError, run as run_point};
 /// # Errors
 /// [`RunError`]; a read of a wrong value is one.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
-    let variant: Variant = series.parse().map_err(|e| RunError::Bad(format!("{e}")))?;
-    let point = point(variant, setup, seed)?;
+    let series: Series = series.parse().map_err(RunError::Bad)?;
+    let point = point(series, setup, seed)?;
     let measured = run_point(&point, &ProgressBar::hidden())?;
     if measured.wrong_values > 0 {
         return Err(RunError::Bad(format!(
@@ -30,13 +31,13 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
     Ok(figures(&point, &measured))
 }
 
-fn point(variant: Variant, setup: &Resolved, seed: u64) -> Result<Point, RunError> {
+fn point(series: Series, setup: &Resolved, seed: u64) -> Result<Point, RunError> {
     let mix = setup
         .mix
         .ok_or_else(|| RunError::Bad("the experiment has no mix".to_owned()))?;
     Ok(Point {
-        index: crate::cli::Index::Sherman,
-        variant,
+        index: series.index,
+        variant: series.variant,
         mix,
         distribution: setup.distribution,
         ranks: setup.ranks,
@@ -54,11 +55,12 @@ fn point(variant: Variant, setup: &Resolved, seed: u64) -> Result<Point, RunErro
         cache_bytes: setup.cache_bytes,
         fill: setup.fill,
         seed,
-        rdwc: Rdwc::OFF,
+        rdwc: series.rdwc,
+        addresses: setup.addresses,
         study: Study {
-            node: setup.entries.map_or(DEFAULT_NODE, NodeSize::Span),
+            node: setup.entries.map(NodeSize::Span),
             cpu: scaled(MODEL_CPU, setup.cpu_scale),
-            lock_and_read: setup.lock_and_read,
+            lock_and_read: series.lock_and_read.or(setup.lock_and_read),
             by_thread: setup.by_thread,
             steady: true,
             least: setup.window_ns,
@@ -101,8 +103,17 @@ fn figures(point: &Point, m: &Measured) -> Figures {
         (Metric::NodeBytesPerKey, m.remote_bytes as f64 / keys),
         (Metric::WrongValues, m.wrong_values as f64),
         (Metric::Operations, m.steady.ops as f64),
+        (Metric::Stall, 100.0 * m.nic.stalled),
+        (Metric::Responder, 100.0 * m.nic.worked),
+        (Metric::Delegated, share(c.delegated, m.ops)),
+        (Metric::Combined, share(c.combined, m.ops)),
+        (Metric::Verbs, c.verbs() as f64 / all),
     ];
-    metrics.extend(m.bound.as_ref().map(|bound| (Metric::BoundMops, bound.mops)));
+    if let Some(bound) = &m.bound {
+        let mops = m.steady.ops as f64 / seconds / 1e6;
+        metrics.push((Metric::BoundMops, bound.mops));
+        metrics.push((Metric::OfBound, 100.0 * mops / bound.mops));
+    }
     if point.mix.share(dm_workload::OpKind::Scan) > 0.0 {
         metrics.push((Metric::ScanMops, m.steady.scans as f64 / seconds / 1e6));
     }

@@ -1,0 +1,298 @@
+//! Where packed images lie: chunks that are filled from the front, and closed up when much of one is dead.
+//!
+//! An image has a number for as long as it lives and a place that may change: whoever holds the number asks for the place.
+//! So blocks of any size lie side by side without slack, and what is evicted anywhere in a chunk is room again for what
+//! comes next.
+
+use dm_sync::atomic::{AtomicU8, Ordering};
+
+use super::packed;
+
+/// No image.
+pub(super) const NONE: u32 = u32::MAX;
+/// The largest chunk, bytes. Small caches have smaller ones, a sixteenth of what there is.
+const CHUNK_MAX: usize = 1 << 16;
+/// The smallest, unless less is left of the budget.
+const CHUNK_MIN: usize = 512;
+/// Blocks begin at multiples of so many bytes.
+pub(super) const GRANULE: usize = 4;
+/// Bits of a place that are granules within a chunk.
+const WITHIN_BITS: u32 = 14;
+/// A number without an image: the other bits are the next such number.
+const FREE: u32 = 1 << 31;
+/// The end of the list of those.
+const END: u32 = FREE - 1;
+
+/// Some memory, filled up to `filled`.
+#[derive(Debug)]
+struct Chunk {
+    bytes: Box<[u8]>,
+    filled: u32,
+    /// Of blocks that are nobody's any more.
+    dead: u32,
+}
+
+impl Chunk {
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Bytes that closing up leaves at the end.
+    fn room(&self) -> usize {
+        self.len() - self.filled as usize + self.dead as usize
+    }
+}
+
+/// The images by number.
+#[derive(Debug)]
+pub(super) struct Arena {
+    chunks: Vec<Chunk>,
+    /// Where each image lies.
+    places: Vec<u32>,
+    /// Whether each was used since eviction last came by.
+    used: Vec<AtomicU8>,
+    /// The first number without an image.
+    free: u32,
+    live: usize,
+    /// The chunk that is being filled.
+    current: usize,
+    /// Bytes of all chunks.
+    chunk_bytes: usize,
+}
+
+fn split(place: u32) -> (usize, usize) {
+    let within = (place & ((1 << WITHIN_BITS) - 1)) as usize;
+    ((place >> WITHIN_BITS) as usize, within * GRANULE)
+}
+
+fn join(chunk: usize, at: usize) -> u32 {
+    // Chunks are as many as `add_chunk` lets there be, and at most `CHUNK_MAX` long.
+    (chunk as u32) << WITHIN_BITS | (at / GRANULE) as u32
+}
+
+impl Arena {
+    pub(super) fn new() -> Self {
+        Self {
+            chunks: Vec::new(),
+            places: Vec::new(),
+            used: Vec::new(),
+            free: END,
+            live: 0,
+            current: 0,
+            chunk_bytes: 0,
+        }
+    }
+
+    /// Bytes of all allocations, slack included.
+    pub(super) fn bytes(&self) -> u64 {
+        let lists = self.chunks.capacity() * size_of::<Chunk>()
+            + self.places.capacity() * size_of::<u32>()
+            + self.used.capacity() * size_of::<AtomicU8>();
+        (self.chunk_bytes + lists) as u64
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.live
+    }
+
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// An image's bytes, and what lies behind it.
+    #[inline]
+    pub(super) fn get(&self, image: u32) -> Option<&[u8]> {
+        let place = *self.places.get(image as usize)?;
+        if place & FREE != 0 {
+            return None;
+        }
+        let (chunk, at) = split(place);
+        self.chunks.get(chunk)?.bytes.get(at..)
+    }
+
+    pub(super) fn get_mut(&mut self, image: u32) -> Option<&mut [u8]> {
+        let place = *self.places.get(image as usize)?;
+        if place & FREE != 0 {
+            return None;
+        }
+        let (chunk, at) = split(place);
+        self.chunks.get_mut(chunk)?.bytes.get_mut(at..)
+    }
+
+    #[inline]
+    pub(super) fn touch(&self, image: u32) {
+        if let Some(used) = self.used.get(image as usize) {
+            // Relaxed: a hint for eviction, it orders nothing. Written only when it changes: readers share the line.
+            if used.load(Ordering::Relaxed) == 0 {
+                used.store(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn was_used(&self, image: u32) -> bool {
+        // Relaxed: as above.
+        let used = |u: &AtomicU8| u.load(Ordering::Relaxed) != 0;
+        self.used.get(image as usize).is_some_and(used)
+    }
+
+    pub(super) fn forget_use(&self, image: u32) {
+        if let Some(used) = self.used.get(image as usize) {
+            // Relaxed: as above.
+            used.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A number for an image that [`Arena::put`] is about to bring; `None` if the list of numbers would grow beyond `limit`
+    /// bytes in all.
+    pub(super) fn number(&mut self, limit: u64) -> Option<u32> {
+        if self.free != END {
+            return Some(self.free);
+        }
+        let (len, capacity) = (self.places.len(), self.places.capacity());
+        if len == capacity {
+            // By a sixteenth: slack counts against the budget.
+            let more = len / 16 + 8;
+            let bytes = more * (size_of::<u32>() + size_of::<AtomicU8>());
+            if self.bytes() + bytes as u64 > limit || len + more >= END as usize {
+                return None;
+            }
+            self.places.reserve_exact(more);
+            self.used.reserve_exact(more);
+        }
+        self.places.push(FREE | END);
+        self.used.push(AtomicU8::new(0));
+        self.free = len as u32;
+        Some(self.free)
+    }
+
+    /// Puts a packed image where it fits, in the place of the one before it if there is one; `false` if there is no room
+    /// within `limit` bytes in all.
+    pub(super) fn put(&mut self, image: u32, bytes: &[u8], limit: u64) -> bool {
+        let old = self.get(image).map(packed::bytes_of);
+        if old == Some(bytes.len()) {
+            if let Some(here) = self.get_mut(image) {
+                here[..bytes.len()].copy_from_slice(bytes);
+            }
+            return true;
+        }
+        let Some((chunk, at)) = self.take(bytes.len(), limit) else {
+            return false;
+        };
+        self.chunks[chunk].bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        match old {
+            // Taking may have moved it.
+            Some(old) => {
+                let (chunk, _) = split(self.places[image as usize]);
+                self.chunks[chunk].dead += old as u32;
+            }
+            None => {
+                self.free = self.places[image as usize] & !FREE;
+                self.live += 1;
+                self.touch(image);
+            }
+        }
+        self.places[image as usize] = join(chunk, at);
+        true
+    }
+
+    /// Drops an image.
+    pub(super) fn remove(&mut self, image: u32) {
+        let Some(size) = self.get(image).map(packed::bytes_of) else {
+            return;
+        };
+        let place = &mut self.places[image as usize];
+        let (chunk, _) = split(*place);
+        *place = FREE | self.free;
+        self.chunks[chunk].dead += size as u32;
+        self.free = image;
+        self.live -= 1;
+        self.forget_use(image);
+    }
+
+    /// Room for `size` bytes: in the current chunk, or in one that is closed up, or in a new one.
+    fn take(&mut self, size: usize, limit: u64) -> Option<(usize, usize)> {
+        let fits = |c: &Chunk| c.filled as usize + size <= c.len();
+        if !self.chunks.get(self.current).is_some_and(fits) {
+            let roomiest = (0..self.chunks.len()).max_by_key(|&c| self.chunks[c].room());
+            // Closing up moves a whole chunk: it must be worth it, the less so the less there is else.
+            let [well_worth, worth] = [12, 16].map(|part| {
+                roomiest.filter(|&c| {
+                    let (room, len) = (self.chunks[c].room(), self.chunks[c].len());
+                    room >= size && room * part >= len
+                })
+            });
+            self.current = match well_worth {
+                Some(chunk) => self.close_up(chunk),
+                None => match self.add_chunk(size, limit) {
+                    Some(chunk) => chunk,
+                    None => self.close_up(worth?),
+                },
+            };
+        }
+        let chunk = self.chunks.get_mut(self.current)?;
+        let at = chunk.filled as usize;
+        chunk.filled += size as u32;
+        Some((self.current, at))
+    }
+
+    fn add_chunk(&mut self, size: usize, limit: u64) -> Option<usize> {
+        if self.chunks.len() + 1 >= (FREE >> WITHIN_BITS) as usize {
+            return None;
+        }
+        let spine = match self.chunks.len() == self.chunks.capacity() {
+            true => self.chunks.len() / 8 + 4,
+            false => 0,
+        };
+        let taken = self.bytes() + (spine * size_of::<Chunk>()) as u64;
+        let left = usize::try_from(limit.saturating_sub(taken)).unwrap_or(usize::MAX);
+        let wanted = (self.chunk_bytes / 16)
+            .max(CHUNK_MIN)
+            .clamp(size, CHUNK_MAX.max(size));
+        let bytes = wanted.min(left) / GRANULE * GRANULE;
+        if bytes < size || size > CHUNK_MAX {
+            return None;
+        }
+        self.chunks.reserve_exact(spine);
+        self.chunks.push(Chunk {
+            bytes: vec![0; bytes].into_boxed_slice(),
+            filled: 0,
+            dead: 0,
+        });
+        self.chunk_bytes += bytes;
+        Some(self.chunks.len() - 1)
+    }
+
+    /// Moves what lives in a chunk to its front.
+    fn close_up(&mut self, chunk: usize) -> usize {
+        let here = &mut self.chunks[chunk];
+        let (mut from, mut to) = (0, 0);
+        while from < here.filled as usize {
+            let (size, image) = packed::outline(&here.bytes[from..]);
+            let place = &mut self.places[image as usize];
+            if *place == join(chunk, from) {
+                here.bytes.copy_within(from..from + size, to);
+                *place = join(chunk, to);
+                to += size;
+            }
+            from += size;
+        }
+        (here.filled, here.dead) = (to as u32, 0);
+        chunk
+    }
+
+    /// The images in a chunk, in their order there.
+    pub(super) fn in_chunk(&self, chunk: usize) -> Vec<u32> {
+        let Some(here) = self.chunks.get(chunk) else {
+            return Vec::new();
+        };
+        let (mut at, mut images) = (0, Vec::new());
+        while at < here.filled as usize {
+            let (size, image) = packed::outline(&here.bytes[at..]);
+            if self.places.get(image as usize) == Some(&join(chunk, at)) {
+                images.push(image);
+            }
+            at += size;
+        }
+        images
+    }
+}

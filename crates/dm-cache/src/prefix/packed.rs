@@ -1,0 +1,490 @@
+//! The bytes of a packed image.
+//!
+//! ```text
+//!   at 6 │ branch 1 │ type and flags 1 │ number 4 │ parent 4 │ slots, spare, prefix, removed 4 │ (incarnation 4)
+//!   prefix bytes │ key byte of each slot 1 │ code of each slot 5 │ to a multiple of 4
+//! ```
+//! A slot's code is a leaf's address, a node's address and type, "removed", or the number of the child's own image, which
+//! says address and type itself. Where a slot's word is none of these (a far address, a leaf of another size) all slots of
+//! the image are *wide*: the word and the child's number, 12 bytes.
+
+use dm_layout::{LINE_BYTES, SlotWord};
+
+use super::arena::{GRANULE, NONE};
+use super::entry::Entry;
+
+const HEAD: usize = 20;
+const NARROW: usize = 5;
+const WIDE: usize = 12;
+
+// Flags of the first word, above a node type of five bits.
+const TYPE_SHIFT: u32 = 56;
+const TYPE_MASK: u64 = 0x1f;
+const IS_WIDE: u64 = 1 << 61;
+/// The incarnation is [`FIRST`] and not stored.
+const IS_FIRST: u64 = 1 << 62;
+const HAS_256: u64 = 1 << 63;
+/// In the byte of the prefix's length.
+const IS_DIRECT: u8 = 0x80;
+
+const FIRST: u32 = 1;
+
+// Codes: two bits of tag above 38.
+const TAG_SHIFT: u32 = 38;
+const LEAF: u64 = 0;
+const KID: u64 = 1;
+const NODE: u64 = 2;
+const REMOVED: u64 = 3;
+const LEAF_LINE_BITS: u32 = 30;
+const NODE_LINE_BITS: u32 = 27;
+const NODE_TYPE_SHIFT: u32 = 35;
+/// Bits of a packed remote pointer that are its offset.
+const OFFSET_BITS: u32 = 48;
+
+/// What a slot says, as far as its code tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Said {
+    /// Its word.
+    Word(SlotWord),
+    /// The image that hangs there, with the word where that is stored.
+    Kid(u32, Option<SlotWord>),
+}
+
+/// Reads a packed image.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a>(&'a [u8]);
+
+fn word_at(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
+}
+
+fn half_at(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
+}
+
+/// Bytes of the image at the front of `bytes`.
+pub(super) fn bytes_of(bytes: &[u8]) -> usize {
+    View(bytes).size()
+}
+
+/// The size of the image at the front of `bytes`, and its number.
+pub(super) fn outline(bytes: &[u8]) -> (usize, u32) {
+    (View(bytes).size(), half_at(bytes, 8))
+}
+
+fn lines_of(at: u64) -> (u64, u64) {
+    (
+        at >> OFFSET_BITS,
+        (at & ((1 << OFFSET_BITS) - 1)) / LINE_BYTES as u64,
+    )
+}
+
+fn pointer(node: u64, lines: u64) -> u64 {
+    (node << OFFSET_BITS) | (lines * LINE_BYTES as u64)
+}
+
+/// The code of a word; `None` if it has none. All leaves that have one are `leaf_lines` long.
+fn code_of(word: SlotWord, incarnation: u32, leaf_lines: u8) -> Option<u64> {
+    let partial = word.partial();
+    if !word.has_child() {
+        return (word == SlotWord::removed(partial, incarnation)).then_some(REMOVED << TAG_SHIFT);
+    }
+    let (node, lines) = lines_of(word.pointer());
+    match word.decode().ok()? {
+        dm_layout::RadixSlot::Leaf { lines: long, .. }
+            if long == leaf_lines && lines >> LEAF_LINE_BITS == 0 =>
+        {
+            Some(LEAF << TAG_SHIFT | node << LEAF_LINE_BITS | lines)
+        }
+        dm_layout::RadixSlot::Inner { node_type, .. } if node_type < 8 && lines >> NODE_LINE_BITS == 0 => {
+            Some(NODE << TAG_SHIFT | u64::from(node_type) << NODE_TYPE_SHIFT | node << NODE_LINE_BITS | lines)
+        }
+        _ => None,
+    }
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    fn first(&self) -> u64 {
+        word_at(self.0, 0)
+    }
+
+    /// As a packed remote pointer.
+    #[inline]
+    pub(super) fn at(&self) -> u64 {
+        let raw = self.first() & ((1 << 48) - 1);
+        pointer(raw >> 40, raw & ((1 << 40) - 1))
+    }
+    #[inline]
+    pub(super) fn branch(&self) -> u8 {
+        self.0[6]
+    }
+    #[inline]
+    pub(super) fn node_type(&self) -> u8 {
+        self.0[7] & TYPE_MASK as u8
+    }
+    pub(super) fn parent(&self) -> u32 {
+        half_at(self.0, 12)
+    }
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.0[16]) + if self.first() & HAS_256 != 0 { 256 } else { 0 }
+    }
+    fn capacity(&self) -> usize {
+        self.len() + usize::from(self.0[17])
+    }
+    fn partial_len(&self) -> usize {
+        usize::from(self.0[18] & !IS_DIRECT)
+    }
+    pub(super) fn is_direct(&self) -> bool {
+        self.0[18] & IS_DIRECT != 0
+    }
+    /// Slots that have a child.
+    pub(super) fn children(&self) -> usize {
+        self.len() - usize::from(self.0[19])
+    }
+    fn is_wide(&self) -> bool {
+        self.first() & IS_WIDE != 0
+    }
+    fn width(&self) -> usize {
+        if self.is_wide() { WIDE } else { NARROW }
+    }
+    fn partial_at(&self) -> usize {
+        HEAD + if self.first() & IS_FIRST != 0 { 0 } else { 4 }
+    }
+    pub(super) fn incarnation(&self) -> u32 {
+        match self.first() & IS_FIRST != 0 {
+            true => FIRST,
+            false => half_at(self.0, HEAD),
+        }
+    }
+    /// Key bytes between the parent's slot and the branch.
+    #[inline]
+    pub(super) fn partial(&self) -> &'a [u8] {
+        &self.0[self.partial_at()..][..self.partial_len()]
+    }
+    fn bytes_at(&self) -> usize {
+        self.partial_at() + self.partial_len()
+    }
+    fn code_at(&self, place: usize) -> usize {
+        self.bytes_at() + self.capacity() + place * self.width()
+    }
+    fn size(&self) -> usize {
+        self.code_at(self.capacity()).next_multiple_of(GRANULE)
+    }
+    /// The key bytes of the slots: in their order, ascending in a direct node.
+    pub(super) fn key_bytes(&self) -> &'a [u8] {
+        &self.0[self.bytes_at()..][..self.len()]
+    }
+
+    /// Where the slot of key byte `partial` is kept, or would be.
+    #[inline]
+    pub(super) fn place(&self, partial: u8) -> Result<usize, usize> {
+        let bytes = self.key_bytes();
+        if !self.is_direct() {
+            return bytes.iter().position(|b| *b == partial).ok_or(bytes.len());
+        }
+        // All are there: no search.
+        match bytes.get(usize::from(partial)) {
+            Some(byte) if *byte == partial => Ok(usize::from(partial)),
+            _ => bytes.binary_search(&partial),
+        }
+    }
+
+    /// What the slot at `place` says, which has key byte `partial`.
+    #[inline]
+    pub(super) fn said(&self, place: usize, partial: u8, leaf_lines: u8) -> Said {
+        let at = self.code_at(place);
+        if self.is_wide() {
+            let word = SlotWord::from_raw(word_at(self.0, at));
+            return match half_at(self.0, at + 8) {
+                NONE => Said::Word(word),
+                kid => Said::Kid(kid, Some(word)),
+            };
+        }
+        let code = u64::from(half_at(self.0, at)) | u64::from(self.0[at + 4]) << 32;
+        let low = |bits: u32| code & ((1 << bits) - 1);
+        let node = |bits: u32| code >> bits & 0xff;
+        let word = match code >> TAG_SHIFT {
+            KID => return Said::Kid(code as u32, None),
+            LEAF => SlotWord::leaf(
+                partial,
+                pointer(node(LEAF_LINE_BITS), low(LEAF_LINE_BITS)),
+                leaf_lines,
+            ),
+            NODE => {
+                let node_type = (code >> NODE_TYPE_SHIFT & 7) as u8;
+                SlotWord::inner(
+                    partial,
+                    pointer(node(NODE_LINE_BITS), low(NODE_LINE_BITS)),
+                    node_type,
+                )
+            }
+            _ => Some(SlotWord::removed(partial, self.incarnation())),
+        };
+        Said::Word(word.unwrap_or_default())
+    }
+
+    /// The images that hang in its slots.
+    pub(super) fn kids(self) -> impl Iterator<Item = u32> + 'a {
+        (0..self.len()).filter_map(move |place| match self.said(place, 0, 1) {
+            Said::Kid(kid, _) => Some(kid),
+            Said::Word(_) => None,
+        })
+    }
+
+    /// Where `kid` hangs.
+    pub(super) fn place_of(self, kid: u32) -> Option<usize> {
+        (0..self.len()).find(|&place| matches!(self.said(place, 0, 1), Said::Kid(k, _) if k == kid))
+    }
+}
+
+/// Changes a packed image in place, as far as its slots' codes and its room allow.
+pub(super) struct Edit<'a>(pub(super) &'a mut [u8]);
+
+impl Edit<'_> {
+    fn view(&self) -> View<'_> {
+        View(self.0)
+    }
+
+    pub(super) fn set_parent(&mut self, parent: u32) {
+        self.0[12..16].copy_from_slice(&parent.to_le_bytes());
+    }
+
+    fn write_code(&mut self, place: usize, code: u64) {
+        let at = self.view().code_at(place);
+        self.0[at..at + NARROW].copy_from_slice(&code.to_le_bytes()[..NARROW]);
+    }
+
+    /// Hangs `kid` into a slot that has a child.
+    pub(super) fn hang(&mut self, place: usize, kid: u32) {
+        if self.view().is_wide() {
+            let at = self.view().code_at(place) + 8;
+            self.0[at..at + 4].copy_from_slice(&kid.to_le_bytes());
+        } else {
+            self.write_code(place, KID << TAG_SHIFT | u64::from(kid));
+        }
+    }
+
+    /// Puts `word`, with no image, into the slot at `place`; `false` if that needs another form. Whether the slot had a
+    /// child is `had`.
+    pub(super) fn set(&mut self, place: usize, word: SlotWord, had: bool, leaf_lines: u8) -> bool {
+        let view = self.view();
+        if view.is_wide() {
+            let at = view.code_at(place);
+            self.0[at..at + 8].copy_from_slice(&word.raw().to_le_bytes());
+            self.0[at + 8..at + WIDE].copy_from_slice(&NONE.to_le_bytes());
+        } else {
+            let Some(code) = code_of(word, view.incarnation(), leaf_lines) else {
+                return false;
+            };
+            self.write_code(place, code);
+        }
+        match (had, word.has_child()) {
+            (true, false) => self.0[19] += 1,
+            (false, true) => self.0[19] -= 1,
+            _ => {}
+        }
+        true
+    }
+
+    /// Inserts a slot with a child at `place`; `false` if there is no room, or another form is needed.
+    pub(super) fn insert(&mut self, place: usize, word: SlotWord, leaf_lines: u8) -> bool {
+        let view = self.view();
+        let (len, spare) = (view.len(), self.0[17]);
+        if spare == 0 || len >= 255 || view.is_wide() || !word.has_child() {
+            return false;
+        }
+        let Some(code) = code_of(word, view.incarnation(), leaf_lines) else {
+            return false;
+        };
+        let bytes = view.bytes_at();
+        let (from, to) = (view.code_at(place), view.code_at(len));
+        self.0.copy_within(from..to, from + NARROW);
+        self.0.copy_within(bytes + place..bytes + len, bytes + place + 1);
+        self.0[bytes + place] = word.partial();
+        // The capacity stays: one slot more, one spare less.
+        self.0[16] += 1;
+        self.0[17] -= 1;
+        self.write_code(place, code);
+        true
+    }
+}
+
+/// Packs `entry` under its number, with room for `spare` slots more, into `out` (cleared first).
+pub(super) fn pack(entry: &Entry, number: u32, spare: usize, leaf_lines: u8, out: &mut Vec<u8>) {
+    let len = entry.words.len();
+    let spare = spare.min(256 - len.min(256)).min(255);
+    let code = |(word, kid): (SlotWord, u32)| match kid {
+        NONE => code_of(word, entry.incarnation, leaf_lines),
+        kid => Some(KID << TAG_SHIFT | u64::from(kid)),
+    };
+    let wide = entry.slots().any(|slot| code(slot).is_none());
+    let (node, lines) = lines_of(entry.at);
+    let mut first =
+        node << 40 | lines | u64::from(entry.branch) << 48 | u64::from(entry.node_type) << TYPE_SHIFT;
+    for (flag, on) in [
+        (IS_WIDE, wide),
+        (IS_FIRST, entry.incarnation == FIRST),
+        (HAS_256, len == 256),
+    ] {
+        first |= if on { flag } else { 0 };
+    }
+    let gone = len - entry.children();
+    let direct = if entry.direct { IS_DIRECT } else { 0 };
+    out.clear();
+    out.extend_from_slice(&first.to_le_bytes());
+    out.extend_from_slice(&number.to_le_bytes());
+    out.extend_from_slice(&entry.parent.to_le_bytes());
+    out.extend_from_slice(&[
+        len as u8,
+        spare as u8,
+        entry.partial().len() as u8 | direct,
+        gone as u8,
+    ]);
+    if entry.incarnation != FIRST {
+        out.extend_from_slice(&entry.incarnation.to_le_bytes());
+    }
+    out.extend_from_slice(entry.partial());
+    out.extend(entry.words.iter().map(|w| w.partial()));
+    out.resize(out.len() + spare, 0);
+    for (word, kid) in entry.slots() {
+        if wide {
+            out.extend_from_slice(&word.raw().to_le_bytes());
+            out.extend_from_slice(&kid.to_le_bytes());
+        } else {
+            out.extend_from_slice(&code((word, kid)).unwrap_or(0).to_le_bytes()[..NARROW]);
+        }
+    }
+    let width = if wide { WIDE } else { NARROW };
+    out.resize((out.len() + spare * width).next_multiple_of(GRANULE), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::About;
+    use super::*;
+    use dm_layout::NodeTypes;
+    use dm_verbs::{NodeId, RemotePtr};
+
+    fn at(node: u16, line: u64) -> u64 {
+        RemotePtr::new(NodeId(node), line * 64).map_or(0, RemotePtr::raw)
+    }
+
+    fn entry(incarnation: u32, node_type: u8, words: &[SlotWord]) -> Entry {
+        let about = About {
+            at: at(3, 77),
+            incarnation,
+            node_type,
+            branch: 5,
+            partial: b"abc",
+            parent: 9,
+        };
+        let mut entry = Entry::new(&NodeTypes::SHIPPED, &about);
+        assert!(entry.refill(words.iter().copied()).is_empty());
+        entry
+    }
+
+    /// Words near and far, of every kind, come back from their codes, packed narrow or wide.
+    #[test]
+    fn packing_loses_nothing() {
+        let leaf = |p, line, lines| SlotWord::leaf(p, at(200, line), lines).unwrap();
+        let inner = |p, line, kind| SlotWord::inner(p, at(255, line), kind).unwrap();
+        let narrow = [
+            leaf(b'x', (1 << 30) - 1, 2),
+            inner(b'y', (1 << 27) - 1, 3),
+            SlotWord::removed(b'z', 7),
+        ];
+        let far = [leaf(b'x', 1 << 30, 2), inner(b'y', 1, 3)];
+        let other = [leaf(b'x', 5, 3), leaf(b'q', 6, 2)];
+        let of_another_life = [SlotWord::removed(b'z', 6), leaf(b'q', 6, 2)];
+        for (words, wide) in [
+            (&narrow[..], false),
+            (&far, true),
+            (&other, true),
+            (&of_another_life, true),
+        ] {
+            for spare in [0, 3] {
+                let mut e = entry(7, 2, words);
+                e.hang(b'y', 42);
+                let mut bytes = Vec::new();
+                pack(&e, 11, spare, 2, &mut bytes);
+                let view = View::new(&bytes);
+                assert_eq!((view.is_wide(), outline(&bytes)), (wide, (bytes.len(), 11)));
+                assert_eq!(
+                    (view.at(), view.branch(), view.node_type(), view.parent()),
+                    (at(3, 77), 5, 2, 9)
+                );
+                assert_eq!(
+                    (view.incarnation(), view.partial(), view.len()),
+                    (7, &b"abc"[..], words.len())
+                );
+                assert_eq!(view.children(), words.iter().filter(|w| w.has_child()).count());
+                for word in words {
+                    let place = view.place(word.partial()).unwrap();
+                    match view.said(place, word.partial(), 2) {
+                        Said::Word(said) => assert_eq!(said, *word),
+                        Said::Kid(kid, _) => assert_eq!((kid, word.partial()), (42, b'y')),
+                    }
+                }
+                assert_eq!(view.place(b'!'), Err(words.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn slots_come_and_change_in_place() {
+        let leaf = |p, line| SlotWord::leaf(p, at(1, line), 1).unwrap();
+        let e = entry(1, 3, &[leaf(10, 1), leaf(20, 2)]);
+        let mut bytes = Vec::new();
+        pack(&e, 0, 2, 1, &mut bytes);
+        let size = bytes.len();
+        let mut edit = Edit(&mut bytes);
+        assert!(edit.insert(1, leaf(15, 3), 1) && edit.insert(0, leaf(5, 4), 1));
+        assert!(!edit.insert(4, leaf(30, 5), 1), "no room");
+        assert!(edit.set(1, SlotWord::removed(10, 1), true, 1));
+        edit.hang(2, 6);
+        assert!(
+            !edit.set(3, SlotWord::leaf(20, at(1, 2), 2).unwrap(), true, 1),
+            "another size"
+        );
+        let view = View::new(&bytes);
+        assert_eq!(
+            (view.key_bytes(), view.children(), bytes_of(&bytes)),
+            (&[5, 10, 15, 20][..], 3, size)
+        );
+        let said: Vec<Said> = (0..4).map(|i| view.said(i, view.key_bytes()[i], 1)).collect();
+        assert_eq!(
+            said,
+            [
+                Said::Word(leaf(5, 4)),
+                Said::Word(SlotWord::removed(10, 1)),
+                Said::Kid(6, None),
+                Said::Word(leaf(20, 2))
+            ]
+        );
+        assert_eq!(
+            (view.place_of(6), view.kids().collect::<Vec<_>>()),
+            (Some(2), vec![6])
+        );
+    }
+
+    /// A full direct node: as many slots as a byte has values.
+    #[test]
+    fn all_key_bytes_fit() {
+        let words: Vec<SlotWord> = (0..=255)
+            .map(|p| SlotWord::leaf(p, at(0, 9), 1).unwrap())
+            .collect();
+        let mut bytes = Vec::new();
+        pack(&entry(1, 3, &words), 0, 0, 1, &mut bytes);
+        let view = View::new(&bytes);
+        assert_eq!(
+            (view.len(), view.children(), view.place(255)),
+            (256, 256, Ok(255))
+        );
+        assert!(bytes.len() <= 256 * 6 + 24, "{}", bytes.len());
+    }
+}
