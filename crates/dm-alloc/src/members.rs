@@ -6,9 +6,9 @@
 //!      depots: the free blocks of each memory node                                       one word each
 //! ```
 //! All of it lies on memory node 0, as words that change by CAS and FAA alone. A member that does
-//! not beat keeps its slot, unless those who look are told to take it for silent (`ReclaimOptions::looks`): then it is fenced
-//! after its lease, and the slot is free.
+//! not beat for its lease is fenced by those who look (`ReclaimOptions::looks`), and the slot is free then.
 
+use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{LINE, Nanos, NodeId, RemotePtr};
 
 /// Where a pool's members announce themselves.
@@ -140,6 +140,17 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
+    /// How it stands; who finds it outside is to join for all.
+    pub(crate) fn stand(&mut self) -> Standing {
+        let standing = self.standing;
+        if standing == Standing::Outside {
+            self.standing = Standing::Joining;
+            // What was seen before is of another time.
+            self.seen.clear();
+        }
+        standing
+    }
+
     /// The slot says this for certain, and nothing that is under way changes it.
     pub(crate) fn settle(&mut self, slot: u16, word: SlotWord) {
         self.standing = Standing::Member { slot, word };
@@ -170,6 +181,14 @@ impl Membership {
         };
         self.seen[slot] = Some(seen);
         seen
+    }
+}
+
+impl Fingerprint for Membership {
+    fn fingerprint(&self) -> u64 {
+        // Times are observations, which an explorer folds in itself.
+        let seen: Vec<_> = self.seen.iter().map(|s| s.map(|s| (s.word, s.looks))).collect();
+        fingerprint_of(&(self.standing, &self.posted, self.in_round, seen))
     }
 }
 

@@ -20,7 +20,6 @@ fn small() -> Options {
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
             operations: 8,
-            looks: 4,
             ..ReclaimOptions::new()
         },
         ..Options::new(8)

@@ -1,0 +1,134 @@
+//! Joining: a compute node takes a slot, and its clients are enlisted as its own, so that they are fenced with it.
+
+use dm_verbs::{Control, ControlError, ControlReply, ControlRequest, LocalStep, Verbs, Why};
+
+use super::Reclaim;
+use crate::AllocError;
+use crate::members::{SlotWord, Standing};
+
+/// A joining under way; given up, another client may try.
+struct Joining<'r, 'v, V: Verbs> {
+    reclaim: &'r Reclaim,
+    v: &'v V,
+    /// A CAS on a slot that may succeed.
+    posted: Option<(u16, SlotWord)>,
+}
+
+impl<V: Verbs> Drop for Joining<'_, '_, V> {
+    fn drop(&mut self) {
+        self.reclaim.membership.with(|m| {
+            if m.standing == Standing::Joining {
+                m.standing = Standing::Outside;
+            }
+        });
+        if let Some((slot, word)) = self.posted {
+            // Names this member, so it does nothing if the CAS failed; on the same queue pair it comes behind it.
+            self.v.cas(self.reclaim.area.slot(slot), word.0, 0).detach();
+        }
+    }
+}
+
+impl Reclaim {
+    /// Others took this compute node for gone, or are about to.
+    pub(super) fn lost(&self, mine: SlotWord) {
+        self.membership.with(|m| {
+            // Another client may have found that out before, and joined anew.
+            if m.is(mine) {
+                m.standing = Standing::Outside;
+                self.epochs.revoke();
+            }
+        });
+    }
+
+    /// Takes a slot for this compute node. The caller has found it outside.
+    pub(super) async fn join<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
+        let mut joining = Joining {
+            reclaim: self,
+            v,
+            posted: None,
+        };
+        let lease = match v.call(ControlRequest::Join).await? {
+            ControlReply::Joined(membership) => membership.lease,
+            other => unreachable!("the control plane answered a join with {other:?}"),
+        };
+        self.membership.with(|m| m.lease = lease);
+        let mut number = v.faa(self.area.next_number(), 1).await? as u16;
+        let mut retry = v.retry(self.options.attempts);
+        loop {
+            let image = v.read(self.area.at, self.area.bytes()).await?;
+            let epoch = image.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            let Some((slot, _)) = self.area.words(&image).find(|(_, word)| word.is_free()) else {
+                // Some of them may be gone.
+                let taken: Vec<_> = self.area.words(&image).collect();
+                drop(image);
+                for (slot, word) in taken {
+                    self.watch(v, slot, word).await?;
+                }
+                if retry.again(self.place(), Why::Changing).await.is_err() {
+                    return Err(AllocError::NoSlot {
+                        slots: self.area.slots,
+                    });
+                }
+                continue;
+            };
+            if self
+                .area
+                .words(&image)
+                .any(|(_, word)| !word.is_free() && word.number() == number)
+            {
+                // Numbers wrap, and one of those before is still there.
+                drop(image);
+                number = v.faa(self.area.next_number(), 1).await? as u16;
+                retry.again(self.place(), Why::Changing).await?;
+                continue;
+            }
+            drop(image);
+            // Operations of an earlier membership may still run.
+            let oldest = self.epochs.oldest().map_or(epoch, |oldest| oldest.min(epoch));
+            let word = SlotWord::active(number, oldest);
+            joining.posted = Some((slot, word));
+            if v.cas(self.area.slot(slot), 0, word.0).await? != 0 {
+                joining.posted = None;
+                retry.again(self.place(), Why::Raced).await?;
+                continue;
+            }
+            //= docs/protocol/reclaim.md R5
+            // What was freed before the slot was taken was unlinked before anything is read from here on.
+            let epoch = v.word(self.area.epoch()).await?;
+            v.local(LocalStep::Section).await;
+            joining.posted = None;
+            self.advance(epoch);
+            self.membership.with(|m| m.settle(slot, word));
+            return Ok(());
+        }
+    }
+
+    /// Makes this client one that is fenced with its compute node; `false` if that is a member no more.
+    pub(super) async fn enlist<V: Verbs + Control>(
+        &self,
+        v: &V,
+        slot: u16,
+        mine: SlotWord,
+    ) -> Result<bool, AllocError> {
+        //= docs/protocol/reclaim.md R6
+        match v
+            .call(ControlRequest::Enlist {
+                member: mine.number(),
+            })
+            .await
+        {
+            Ok(_) => {}
+            // A control plane that knows no groups: nobody is fenced, and a silent member pins memory for good.
+            Err(ControlError::NoSuchNode { .. }) => self.membership.with(|m| m.fences_nobody = true),
+            Err(e) => return Err(e.into()),
+        }
+        // Who expels marks the slot before he fences: either this sees the mark, or the fence sees this client.
+        let found = SlotWord(v.word(self.area.slot(slot)).await?);
+        if found.is_of(mine) {
+            return Ok(true);
+        }
+        v.local(LocalStep::Section).await;
+        self.lost(mine);
+        Ok(false)
+    }
+}

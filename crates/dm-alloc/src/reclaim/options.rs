@@ -1,0 +1,78 @@
+//! How a compute node takes part in reclamation.
+
+use dm_verbs::{Env, Nanos};
+
+/// How a compute node takes part in reclamation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReclaimOptions {
+    /// Time between two announcements; `Nanos(u64::MAX)` for none but by [`Allocator::collect`].
+    pub period: Nanos,
+    /// Operations of a client after which it looks whether its compute node is still a member, due or not.
+    pub operations: u32,
+    /// Looks in a row at a slot that find the same, before its member counts as silent and is fenced off after its lease;
+    /// `u32::MAX` for never: a silent member then pins memory.
+    pub looks: u32,
+    /// Looks at a slot, or at another client's joining, before a typed error.
+    pub attempts: u32,
+    /// Published nowhere; for study, each with its counterexample.
+    pub flaws: ReclaimFlaws,
+}
+
+/// What reclamation must not do, switchable for the explorer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReclaimFlaws {
+    /// A retired block is free at once.
+    pub no_grace: bool,
+    /// A block is handed out with the incarnation and version of its last life.
+    pub same_life: bool,
+    /// The present epoch is announced, not the one of the oldest operation that runs.
+    pub announces_now: bool,
+    /// A silent member is taken for gone without being fenced.
+    pub no_fence: bool,
+    /// A dead node is not written dead (for whoever writes nodes).
+    pub unburied: bool,
+}
+
+/// Default of [`ReclaimOptions::period`].
+pub const DEFAULT_PERIOD: Nanos = Nanos::from_micros(1_000);
+/// Default of [`ReclaimOptions::operations`].
+pub const DEFAULT_OPERATIONS: u32 = 64;
+
+impl ReclaimOptions {
+    /// Defaults.
+    pub const fn new() -> Self {
+        Self {
+            period: DEFAULT_PERIOD,
+            operations: DEFAULT_OPERATIONS,
+            looks: 4,
+            attempts: 1 << 20,
+            flaws: ReclaimFlaws {
+                no_grace: false,
+                same_life: false,
+                announces_now: false,
+                no_fence: false,
+                unburied: false,
+            },
+        }
+    }
+}
+
+impl ReclaimOptions {
+    /// Whether a round is due, the last having begun at `last`.
+    #[inline]
+    pub(crate) fn is_due<E: Env>(&self, env: &E, last: Nanos) -> bool {
+        self.period.0 < u64::MAX && env.elapsed(last, self.period)
+    }
+
+    /// Whether it has been due for a period: nobody began an operation meanwhile.
+    #[inline]
+    pub(crate) fn is_overdue<E: Env>(&self, env: &E, last: Nanos) -> bool {
+        self.period.0 < u64::MAX && env.elapsed(last, Nanos(self.period.0.saturating_mul(2)))
+    }
+}
+
+impl Default for ReclaimOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
