@@ -1,7 +1,7 @@
 //! The way up: separators of split nodes, new roots, bulk building.
 
 use dm_index::{
-    Answer, FenceKeys, Hops, IndexError, KeyBytes, Lead, NodeCopy, NodeStore, Split, Stale, Write,
+    Answer, Child, FenceKeys, Hops, IndexError, KeyBytes, Lead, NodeCopy, NodeStore, Split, Stale, Write,
 };
 use dm_verbs::{Effect, LocalStep, RemotePtr, VerbError, Verbs, Why};
 
@@ -20,7 +20,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         S: NodeStore<V, K>,
     {
         let level = split.level + 1;
-        let child = split.right.raw().to_le_bytes();
+        let child = Child::of(split.right, NodeStore::<V, K>::value_bytes(&self.nodes))?;
         let mut retry = v.retry(self.options.attempts);
         let mut hops = Hops::default();
         let mut copy = NodeCopy::new();
@@ -29,7 +29,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         };
         loop {
             // Upsert: redoing an install that may have happened changes nothing.
-            let write = Write::Upsert(&child);
+            let write = Write::Upsert(child.bytes());
             match self
                 .nodes
                 .write(v, lead, level, &split.separator, write, Some(&mut copy))
@@ -113,8 +113,9 @@ impl<K: KeyBytes, S> Blink<K, S> {
     where
         S: NodeStore<V, K>,
     {
-        let (left, right) = (root.at.raw().to_le_bytes(), split.right.raw().to_le_bytes());
-        let entries = [(K::MIN, &left[..]), (split.separator, &right[..])];
+        let bytes = NodeStore::<V, K>::value_bytes(&self.nodes);
+        let (left, right) = (Child::of(root.at, bytes)?, Child::of(split.right, bytes)?);
+        let entries = [(K::MIN, left.bytes()), (split.separator, right.bytes())];
         let level = root.level + 1;
         //= docs/protocol/reclaim.md R9
         let node = self
@@ -183,7 +184,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         S: NodeStore<V, K>,
     {
         let mut copy = NodeCopy::new();
-        copy.value_bytes = 8;
+        copy.value_bytes = NodeStore::<V, K>::value_bytes(&self.nodes);
         copy.level = level;
         copy.incarnation = 1;
         let mut made = Vec::with_capacity(below.len().div_ceil(fan_out));
@@ -200,10 +201,11 @@ impl<K: KeyBytes, S> Blink<K, S> {
             copy.sibling = next.map_or(RemotePtr::NULL, |(_, sibling)| sibling);
             copy.entries.clear();
             copy.values.clear();
-            for (i, &(key, child)) in children.iter().enumerate() {
-                copy.entries
-                    .push((key, u32::try_from(i * 8).expect("a node has less than 4 GiB")));
-                copy.values.extend_from_slice(&child.raw().to_le_bytes());
+            for &(key, child) in children {
+                let at = u32::try_from(copy.values.len()).expect("a node has less than 4 GiB");
+                copy.entries.push((key, at));
+                let child = Child::of(child, copy.value_bytes)?;
+                copy.values.extend_from_slice(child.bytes());
             }
             self.nodes.load(v, &copy).await?;
             made.push((low, at));

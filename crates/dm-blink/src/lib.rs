@@ -1,7 +1,7 @@
 //! B-link inner levels: from a key to its leaf, over any node store.
 //!
-//! [`Blink`] is a [`dm_index::Inner`]. Its nodes are a [`dm_index::NodeStore`] whose values are 8-byte child
-//! pointers, so inner nodes are read, locked, written and split by the very protocol of the leaves (Lehman & Yao's
+//! [`Blink`] is a [`dm_index::Inner`]. Its nodes are a [`dm_index::NodeStore`] whose values are [children](dm_index::Child),
+//! so inner nodes are read, locked, written and split by the very protocol of the leaves (Lehman & Yao's
 //! tree: fences and sibling pointers make every half-finished split navigable). What is left for this crate is the
 //! way down, the root, and the order in which a split goes up.
 //!

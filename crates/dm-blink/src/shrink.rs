@@ -1,7 +1,7 @@
 //! Merging upwards, and lowering the root.
 
-use dm_index::{IndexError, KeyBytes, Merge, Neighbours, NodeCopy, NodeStore};
-use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
+use dm_index::{Child, IndexError, KeyBytes, Merge, Neighbours, NodeCopy, NodeStore};
+use dm_verbs::{LocalStep, Verbs, Why};
 
 use crate::blink::Blink;
 use crate::descend::Found;
@@ -88,11 +88,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
         };
         self.nodes
             .collapse(v, root.at, root.level, async |child: &[u8]| {
-                let raw = child
-                    .first_chunk::<8>()
-                    .map_or(0, |word| u64::from_le_bytes(*word));
                 let new = Root {
-                    at: RemotePtr::from_raw(raw),
+                    at: Child::decode(child),
                     level: old.level - 1,
                 };
                 let epoch = self.epoch();

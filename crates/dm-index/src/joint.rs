@@ -196,8 +196,9 @@ impl<K: crate::KeyBytes> NodeCopy<K> {
         self.entries.get(i).map(|&(_, at)| self.pointer(at))
     }
     fn pointer(&self, at: u32) -> RemotePtr {
-        let word = self.values[at as usize..].first_chunk::<8>();
-        RemotePtr::from_raw(word.map_or(0, |bytes| u64::from_le_bytes(*bytes)))
+        let at = at as usize;
+        let value = self.values.get(at..at + self.value_bytes);
+        value.map_or(RemotePtr::NULL, crate::Child::decode)
     }
 }
 

@@ -24,6 +24,7 @@
 //! * **I4** An operation returns only after the last chain that it depends on has completed.
 #![forbid(unsafe_code)]
 
+mod child;
 mod composed;
 mod error;
 mod gather;
@@ -33,6 +34,7 @@ mod range_index;
 mod scan;
 mod words;
 
+pub use child::{CHILD_BYTES, CHILD_NODES_MAX, Child};
 pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH};
 pub use error::IndexError;
 pub use gather::gather;

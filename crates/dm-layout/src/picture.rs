@@ -333,6 +333,13 @@ pub fn pictures() -> Vec<(&'static str, String)> {
             ),
         ),
         (
+            "slotted-1k-inner",
+            slotted(
+                "Slotted inner node, 1 KB, children of 6 bytes",
+                Slotted::<Key8>::with_node_bytes(1024, 6),
+            ),
+        ),
+        (
             "slotted-1k-value64",
             slotted(
                 "Slotted node, 1 KB, 64-byte values",
@@ -389,6 +396,7 @@ mod tests {
                 .any(|(s, picture)| *s == stem && picture.contains(text))
         };
         assert!(has("slotted-1k", "**47 entries**"));
+        assert!(has("slotted-1k-inner", "**62 entries**"));
         assert!(has("slotted-1k-key32", "**15 entries**"));
         assert!(has("bookend-1k", "**54 entries**"));
         assert!(has("checksummed-1k", "**61 entries**"));

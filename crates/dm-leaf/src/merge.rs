@@ -12,8 +12,8 @@
 use core::ops::Range;
 
 use dm_alloc::Block;
-use dm_index::{IndexError, Merge, Neighbours, NodeCopy, NodeStore};
-use dm_layout::{FenceKeys, Header, KeyBytes, NodeFormat, NodeState, Part, Place};
+use dm_index::{Child, IndexError, Merge, Neighbours, NodeCopy, NodeStore};
+use dm_layout::{FenceKeys, Header, KeyBytes, NodeFormat, NodeState, Part, Place, ValueRef};
 use dm_lock::SetGuard;
 use dm_verbs::{Control, Effect, Event, LocalStep, NodeId, RemotePtr, Verbs};
 use smallvec::SmallVec;
@@ -217,7 +217,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let child = |i: usize, address: RemotePtr| {
             entries
                 .get(i)
-                .is_some_and(|(_, value)| *value == address.raw().to_le_bytes()[..])
+                .is_some_and(|(_, value)| child_of(*value) == address)
         };
         //= docs/protocol/sherman.md S25
         // Never the first entry: its left neighbour is another parent's.
@@ -293,6 +293,16 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         };
         self.alloc.retire(block.after(dead.version), self.class());
     }
+}
+
+/// The child in an inner node's entry.
+fn child_of(value: ValueRef<'_>) -> RemotePtr {
+    let mut bytes = [0; 8];
+    let Some(bytes) = bytes.get_mut(..value.len()) else {
+        return RemotePtr::NULL;
+    };
+    value.copy_to(bytes);
+    Child::decode(bytes)
 }
 
 fn piece(at: RemotePtr, image: &[u8], range: Range<usize>) -> Piece {

@@ -6,7 +6,7 @@ use dm_alloc::{
 use dm_blink::{Blink, BlinkOptions};
 use dm_cache::{CacheFlaws, IndexCache};
 use dm_combine::{Combined, Combiner};
-use dm_index::{Composed, ComposedOptions, IndexError};
+use dm_index::{CHILD_BYTES, CHILD_NODES_MAX, Composed, ComposedOptions, IndexError};
 use dm_layout::{Bookend, Checksummed, GeometryError, KeyBytes, NodeFormat, Slotted};
 use dm_leaf::{LeafFlaws, NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, Local, LockFlaws, LockOptions, LockPlace, Locks, ReleaseBy};
@@ -43,6 +43,11 @@ macro_rules! leaf_format {
 leaf_format!(Slotted, 1);
 leaf_format!(Checksummed, 2);
 leaf_format!(Bookend, 3);
+
+const _: () = assert!(
+    dm_alloc::MEMORY_NODES_MAX <= CHILD_NODES_MAX,
+    "every node of a pool has room in its parent"
+);
 
 type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
 
@@ -99,6 +104,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         bytes[1] = unit;
         // A layout flaw: whoever shares words with such locks must know it.
         bytes[2] = u8::from(options.flaws.lanes16);
+        bytes[3] = CHILD_BYTES as u8;
         bytes[8..16].copy_from_slice(&(K::LEN as u64).to_le_bytes());
         bytes[16..24].copy_from_slice(&(options.value_bytes as u64).to_le_bytes());
         bytes[24..32].copy_from_slice(&(size as u64).to_le_bytes());
@@ -132,7 +138,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     }
 
     fn over<V: Verbs>(v: &V, options: &Options, leaf: F, superblock: &Superblock) -> Result<Self, OpenError> {
-        let inner = Slotted::of(options.node, 8)?;
+        let inner = Slotted::of(options.node, CHILD_BYTES)?;
         let flaws = options.flaws;
         let lock_options = LockOptions {
             local: if options.hierarchical {

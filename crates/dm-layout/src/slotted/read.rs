@@ -134,6 +134,21 @@ impl<K: KeyBytes> Slotted<K> {
             17 => self.scan::<17>(lines, key, cut),
             25 => self.scan::<25>(lines, key, cut),
             41 => self.scan::<41>(lines, key, cut),
+            _ => self.scan_inner(bytes, lines, key, cut),
+        }
+    }
+
+    /// As [`hit`](Self::hit): entries of inner nodes with children of 6 bytes, and unusual ones.
+    fn scan_inner(
+        &self,
+        bytes: &[u8],
+        lines: &[Line],
+        key: &K,
+        cut: Cut,
+    ) -> Result<Option<Slot>, CheckFailure> {
+        match self.geometry.entry_bytes {
+            15 => self.scan::<15>(lines, key, cut),
+            39 => self.scan::<39>(lines, key, cut),
             _ => self.scan_any(bytes, lines, key, cut),
         }
     }
@@ -263,7 +278,7 @@ impl<K: KeyBytes> Slotted<K> {
                 17 => self.place_in_line::<17>(bytes, lines, key, cut)?,
                 25 => self.place_in_line::<25>(bytes, lines, key, cut)?,
                 41 => self.place_in_line::<41>(bytes, lines, key, cut)?,
-                _ => match self.scan_any(bytes, lines, key, cut)? {
+                _ => match self.scan_inner(bytes, lines, key, cut)? {
                     Some(slot) => Some(Place::Present(slot)),
                     None => (!self.is_below(bytes, key)).then(|| self.room(bytes, lines, key)),
                 },
@@ -321,6 +336,8 @@ impl<K: KeyBytes> Slotted<K> {
             17 => self.free::<17>(lines, key),
             25 => self.free::<25>(lines, key),
             41 => self.free::<41>(lines, key),
+            15 => self.free::<15>(lines, key),
+            39 => self.free::<39>(lines, key),
             _ => self.geometry.offsets().find(|at| bytes[*at] == EMPTY),
         };
         free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))
@@ -390,6 +407,8 @@ impl<K: KeyBytes> Slotted<K> {
             17 => self.visit_in_line::<17>(self.lines(bytes)?, each),
             25 => self.visit_in_line::<25>(self.lines(bytes)?, each),
             41 => self.visit_in_line::<41>(self.lines(bytes)?, each),
+            15 => self.visit_in_line::<15>(self.lines(bytes)?, each),
+            39 => self.visit_in_line::<39>(self.lines(bytes)?, each),
             _ => {
                 for at in self.geometry.offsets() {
                     if let Some((key, value)) = self.entry_at(bytes, Slot::at(at))? {

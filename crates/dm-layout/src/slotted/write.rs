@@ -92,6 +92,8 @@ impl<K: KeyBytes> Slotted<K> {
             17 => return self.take_in_line::<17>(image, slots, from, fences),
             25 => return self.take_in_line::<25>(image, slots, from, fences),
             41 => return self.take_in_line::<41>(image, slots, from, fences),
+            15 => return self.take_in_line::<15>(image, slots, from, fences),
+            39 => return self.take_in_line::<39>(image, slots, from, fences),
             _ => {}
         }
         let twice = CheckFailure::corrupt(0, Reason::Order);
@@ -139,6 +141,8 @@ impl<K: KeyBytes> Slotted<K> {
             17 => self.evict_in_line::<17>(image, from, part),
             25 => self.evict_in_line::<25>(image, from, part),
             41 => self.evict_in_line::<41>(image, from, part),
+            15 => self.evict_in_line::<15>(image, from, part),
+            39 => self.evict_in_line::<39>(image, from, part),
             _ => {
                 let range = self.range(part);
                 for at in self.geometry.offsets().filter(|at| range.contains(at)) {

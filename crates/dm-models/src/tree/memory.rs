@@ -2,6 +2,7 @@
 
 use dm_alloc::Superblock;
 use dm_explore::End;
+use dm_index::{CHILD_BYTES, Child};
 use dm_layout::{FenceKeys, Header, Key8, KeyBytes, LineLag, NodeFormat, NodeState, Slotted, SplitPlan};
 use dm_verbs::{ClientId, RemotePtr};
 use sherman::LeafFormat;
@@ -10,7 +11,7 @@ use super::world::{Do, Script, loaded, number_of, options, written};
 
 /// Inner nodes of every tree here.
 fn inner() -> Slotted<Key8> {
-    Slotted::tiny(8).expect("two entries fit")
+    Slotted::tiny(CHILD_BYTES).expect("two entries fit")
 }
 
 fn node<F: NodeFormat<Key8>>(
@@ -30,9 +31,15 @@ fn first_leaf(end: &End<'_>) -> Result<Option<RemotePtr>, String> {
     let (mut at, mut level) = (RemotePtr::from_raw(word & !63), word & 63);
     while level > 0 {
         let (header, bytes) = node(end, &inner(), at)?;
-        let children = entries(&inner(), &header, &bytes)?;
-        let (_, first) = children.first().ok_or("an inner node without a child")?;
-        at = RemotePtr::from_raw(*first);
+        let mut children = Vec::new();
+        let visited = inner().visit(&bytes, |key, child| {
+            if header.fences.contains(&key) {
+                children.push((key, Child::decode(&child.to_vec())));
+            }
+        });
+        visited.map_err(|e| e.to_string())?;
+        let first = children.iter().min_by_key(|(key, _)| *key);
+        at = first.ok_or("an inner node without a child")?.1;
         level -= 1;
     }
     Ok((!at.is_null()).then_some(at))
@@ -128,7 +135,7 @@ pub(super) fn contents<F: LeafFormat<Key8>>(end: &End<'_>) -> Result<Vec<(u64, u
 /// How far the split of the leaf that holds 30 has come, when its lock is held or not.
 #[cfg(test)]
 pub(super) fn stage(end: &End<'_>, held: bool) -> Result<&'static str, String> {
-    let format = inner();
+    let format = Slotted::tiny(8).expect("two entries fit");
     let mut at = first_leaf(end)?.ok_or("an empty tree")?;
     let left = loop {
         let (header, _) = node(end, &format, at)?;
@@ -142,8 +149,8 @@ pub(super) fn stage(end: &End<'_>, held: bool) -> Result<&'static str, String> {
         right => Some(node(end, &format, RemotePtr::from_raw(right))?.0.state == NodeState::Splitting),
     };
     let word = end.word(Superblock::ROOT_WORD);
-    let (root, bytes) = node(end, &format, RemotePtr::from_raw(word & !63))?;
-    let known = entries(&format, &root, &bytes)?.len() > 2;
+    let (root, bytes) = node(end, &inner(), RemotePtr::from_raw(word & !63))?;
+    let known = entries(&inner(), &root, &bytes)?.len() > 2;
     Ok(match (held, left.state, born) {
         (true, NodeState::Live, None) => "1 lock held, nothing to be seen",
         (false, NodeState::Live, None) => "0 lock free, nothing done",
