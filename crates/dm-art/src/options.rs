@@ -20,6 +20,8 @@ pub struct ArtFlaws {
     pub removal_empties: bool,
     /// T-M6: a merge freezes the slots that have children, not the empty ones.
     pub merge_leaves_empties: bool,
+    /// T-M7: a scan whose beginning is cached looks only below the cached node.
+    pub scan_trusts_cache: bool,
 }
 
 /// How an [`crate::Art`] works.

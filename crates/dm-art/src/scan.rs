@@ -45,6 +45,16 @@ where
             from: 0,
             edge: true,
         }];
+        if self.art.options.flaws.scan_trusts_cache
+            && let Some(hit) = self.art.cache.lookup(&text)
+        {
+            items = vec![Item::Node {
+                at: hit.at,
+                node_type: hit.node_type,
+                from: hit.link.map_or(0, |link| link.branch + 1),
+                edge: true,
+            }];
+        }
         while out.len() < limit && !items.is_empty() {
             let nodes = self.nodes_to_read(&items, limit - out.len());
             if nodes.is_empty() {

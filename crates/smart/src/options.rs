@@ -10,7 +10,7 @@ use dm_verbs::Nanos;
 /// Published flaws, each switchable alone. Off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flaws {
-    /// Of the inner levels: T-M1, T-M3 to T-M6.
+    /// Of the inner levels: T-M1, T-M3 to T-M7.
     pub inner: ArtFlaws,
     /// Of leaves: T-M2.
     pub leaf: SingleFlaws,
@@ -71,6 +71,7 @@ impl Options {
                     switch_unfrozen: false,
                     removal_empties: false,
                     merge_leaves_empties: false,
+                    scan_trusts_cache: false,
                 },
                 leaf: SingleFlaws {
                     stale_write_back: false,

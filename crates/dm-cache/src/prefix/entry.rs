@@ -55,7 +55,12 @@ impl Entry {
 
     /// This, with slots and the images that hang there.
     pub(super) fn with_slots(mut self, slots: impl Iterator<Item = (SlotWord, u32)>) -> Self {
-        (self.words, self.kids) = slots.unzip();
+        let room = slots.size_hint().0 + 1;
+        (self.words, self.kids) = (Vec::with_capacity(room), Vec::with_capacity(room));
+        for (word, kid) in slots {
+            self.words.push(word);
+            self.kids.push(kid);
+        }
         self
     }
 

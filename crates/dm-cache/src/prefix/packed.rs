@@ -228,17 +228,44 @@ impl<'a> View<'a> {
         Said::Word(word.unwrap_or_default())
     }
 
+    /// The image that hangs in the slot at `place`.
+    #[inline]
+    pub(super) fn kid(&self, place: usize) -> Option<u32> {
+        let at = self.code_at(place);
+        if self.is_wide() {
+            return Some(half_at(self.0, at + 8)).filter(|kid| *kid != NONE);
+        }
+        let tag = self.0[at + 4] >> (TAG_SHIFT - 32);
+        (u64::from(tag) == KID).then(|| half_at(self.0, at))
+    }
+
+    /// Whether [`View::copy_with`] can make room for one more.
+    pub(super) fn can_grow(&self) -> bool {
+        !self.is_wide() && self.len() < 255
+    }
+
+    /// The bytes of the same image with room for `spare` slots more, into `out`.
+    pub(super) fn copy_with(&self, spare: usize, out: &mut Vec<u8>) {
+        let (len, bytes) = (self.len(), self.bytes_at());
+        let spare = spare.min(255 - len.min(255));
+        let capacity = len + spare;
+        let end = bytes + capacity * (1 + NARROW);
+        out.reserve_exact(end.next_multiple_of(GRANULE));
+        out.extend_from_slice(&self.0[..bytes + len]);
+        out.resize(bytes + capacity, 0);
+        out.extend_from_slice(&self.0[self.code_at(0)..self.code_at(len)]);
+        out.resize(end.next_multiple_of(GRANULE), 0);
+        out[17] = spare as u8;
+    }
+
     /// The images that hang in its slots.
     pub(super) fn kids(self) -> impl Iterator<Item = u32> + 'a {
-        (0..self.len()).filter_map(move |place| match self.said(place, 0, 1) {
-            Said::Kid(kid, _) => Some(kid),
-            Said::Word(_) => None,
-        })
+        (0..self.len()).filter_map(move |place| self.kid(place))
     }
 
     /// Where `kid` hangs.
     pub(super) fn place_of(self, kid: u32) -> Option<usize> {
-        (0..self.len()).find(|&place| matches!(self.said(place, 0, 1), Said::Kid(k, _) if k == kid))
+        (0..self.len()).find(|&place| self.kid(place) == Some(kid))
     }
 }
 

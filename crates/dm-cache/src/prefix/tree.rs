@@ -104,37 +104,47 @@ impl Tree {
     /// Walks down `key`'s way as long as `on` likes the image.
     #[inline]
     fn walk(&self, types: &NodeTypes, key: &[u8], mut on: impl FnMut(View<'_>) -> bool) -> Option<Way<'_>> {
-        let mut way = Way {
-            image: self.root,
-            view: self.view(self.root)?,
-            link: None,
-            find: Find::Full,
-            apart: None,
-        };
-        loop {
-            let branch = way.view.branch();
+        let (mut image, mut view) = (self.root, self.view(self.root)?);
+        // The image above, and the place of the slot that leads on. What that slot's word is matters only at the end.
+        let mut above: Option<(View<'_>, usize)> = None;
+        let mut apart = None;
+        let byte = loop {
+            let branch = view.branch();
             let &byte = key.get(usize::from(branch))?;
-            let (find, kid) = self.find(types, way.view, byte);
-            way.find = find;
-            let (Find::Child(index, word), Some(below)) = (find, self.view(kid)) else {
-                return Some(way);
+            let Some((place, kid)) = view.place(byte).ok().and_then(|p| Some((p, view.kid(p)?))) else {
+                break byte;
             };
-            if !on(way.view) {
-                return Some(way);
+            let Some(below) = self.view(kid).filter(|_| on(view)) else {
+                break byte;
+            };
+            apart = leaves(key, branch + 1, below.partial());
+            if apart.is_some() {
+                break byte;
             }
-            way.apart = leaves(key, branch + 1, below.partial());
-            if way.apart.is_some() {
-                return Some(way);
+            above = Some((view, place));
+            (image, view) = (kid, below);
+        };
+        let link = above.map(|(parent, place)| {
+            let byte = parent.key_bytes()[place];
+            CachedSlot {
+                node: RemotePtr::from_raw(parent.at()),
+                incarnation: parent.incarnation(),
+                branch: parent.branch(),
+                index: if parent.is_direct() {
+                    usize::from(byte)
+                } else {
+                    place
+                },
+                word: self.slot(parent, place, byte).0,
             }
-            way.link = Some(CachedSlot {
-                node: RemotePtr::from_raw(way.view.at()),
-                incarnation: way.view.incarnation(),
-                branch,
-                index,
-                word,
-            });
-            (way.image, way.view) = (kid, below);
-        }
+        });
+        Some(Way {
+            image,
+            view,
+            link,
+            find: self.find(types, view, byte).0,
+            apart,
+        })
     }
 
     pub(super) fn lookup(&self, types: &NodeTypes, key: &[u8]) -> Option<PrefixHit> {
@@ -366,11 +376,28 @@ impl Tree {
             }
             Err(_) => return,
         };
+        let done = done || (found.is_err() && self.grow(image, found.unwrap_or_else(|place| place), word));
         // What can't be learnt makes the image wrong: whoever lost a race for the slot would lose it again and again.
         if !done && !self.repack(image, |entry| entry.take(index, word)) {
             self.cut(image);
         }
         self.cut_loose(orphan);
+    }
+
+    /// Inserts a slot into an image that has no room for it, by way of a copy that has.
+    fn grow(&mut self, image: u32, place: usize, word: SlotWord) -> bool {
+        let Some(view) = self.view(image).filter(|view| view.can_grow()) else {
+            return false;
+        };
+        // Small ones grow slot by slot: a copy of them is cheap, and they are most of all.
+        let spare = view.len() / 16 + 1;
+        let mut copy = Vec::new();
+        view.copy_with(spare, &mut copy);
+        if !Edit(&mut copy).insert(place, word, self.leaf_lines) {
+            return false;
+        }
+        // Without evictions: what is below it could go, and the copy names that.
+        self.arena.put(image, &copy, self.budget)
     }
 
     pub(super) fn replace(

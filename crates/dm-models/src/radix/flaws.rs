@@ -1,10 +1,10 @@
-//! Flaws of the published tree: T-M1 to T-M6.
+//! Flaws of the published tree: T-M1 to T-M7.
 
 use super::races::{APART, ROOM, SPARSE, build, plain};
 use super::world::{Shape, options};
 use crate::tree::world::{Do, Script};
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
-use Do::{Get, Insert, Remove, Update};
+use Do::{Get, Insert, Remove, Scan, Update};
 
 const fn with(script: Script, clients: &'static [(u16, &'static [Do])]) -> Script {
     Script { clients, ..script }
@@ -42,6 +42,39 @@ const T_M5_SHAPES: &[Shape] = &[(
 )];
 const T_M6_SHAPES: &[Shape] = &[("2x1", with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(3)])]), &[])];
 
+/// Two nodes of two leaves below one: beside the scan a leaf is split, a node grows, a header is split.
+const SPLITS: Script = Script {
+    preload: &[0x101, 0x102, 0x201, 0x202],
+    always: &[0x101, 0x102, 0x201, 0x202],
+    ..Script::EMPTY
+};
+const T_M7_SHAPES: &[Shape] = &[
+    (
+        "growth",
+        with(SPLITS, &[(0, &[Insert(0x103)]), (1, &[Scan(0x101)])]),
+        &[],
+    ),
+    (
+        "growth behind",
+        with(SPLITS, &[(0, &[Insert(0x203)]), (1, &[Scan(0x101)])]),
+        &[],
+    ),
+    (
+        "header split",
+        with(SPLITS, &[(0, &[Insert(0x1_0001)]), (1, &[Scan(0x101)])]),
+        &[],
+    ),
+];
+/// What a scan answers is judged on the spot.
+fn incomplete(shapes: &'static [Shape]) -> Vec<Case> {
+    let each = |&(shape, ..): &Shape| {
+        plain()
+            .into_iter()
+            .map(move |k| Case::fails(How::Check, shape, k))
+    };
+    shapes.iter().flat_map(each).collect()
+}
+
 fn holds(shapes: &'static [Shape]) -> Vec<Case> {
     let each = |&(shape, ..): &Shape| plain().into_iter().map(move |k| Case::holds(shape, k));
     shapes.iter().flat_map(each).collect()
@@ -63,6 +96,12 @@ fn flawed(s: &Setting<'_>, shapes: &[Shape], flaw: fn(&mut smart::Flaws)) -> Box
 
 macro_rules! flaw {
     ($entry:ident, $shapes:ident, $name:literal, $source:literal, $about:literal, $different:literal, $flaw:expr) => {
+        flaw!(
+            $entry, $shapes, $name, $source, $about, $different, $flaw, fails
+        );
+    };
+    ($entry:ident, $shapes:ident, $name:literal, $source:literal, $about:literal, $different:literal, $flaw:expr,
+     $fails:expr) => {
         pub(crate) const $entry: Entry = Entry {
             name: $name,
             kind: Kind::Tree,
@@ -72,7 +111,7 @@ macro_rules! flaw {
             published: Some(Twin {
                 name: "published",
                 about: $different,
-                cases: || fails($shapes),
+                cases: || $fails($shapes),
             }),
             mutants: &[],
             build: |s| flawed(s, $shapes, $flaw),
@@ -134,4 +173,14 @@ flaw!(
     "A node with one child left gives way to it, beside an insert into the node.",
     "empty slots are not frozen before",
     |f| f.inner.merge_leaves_empties = true
+);
+flaw!(
+    T_M7,
+    T_M7_SHAPES,
+    "T-M7",
+    "SMART's code, Tree.cpp:1212 to 1400",
+    "A scan beside splits and growth, its beginning cached: whatever is there throughout comes once and in order.",
+    "only what is cached is expanded where anything is",
+    |f| f.inner.scan_trusts_cache = true,
+    incomplete
 );

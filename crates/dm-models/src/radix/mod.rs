@@ -16,4 +16,5 @@ pub(crate) const ENTRIES: &[Entry] = &[
     flaws::T_M4,
     flaws::T_M5,
     flaws::T_M6,
+    flaws::T_M7,
 ];
