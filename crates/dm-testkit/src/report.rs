@@ -49,6 +49,8 @@ pub struct Report {
     pub calls: Calls,
     /// Entries that scans returned, each of them checked.
     pub scanned: u64,
+    /// Operations that failed while a memory node was cut off.
+    pub failed: u64,
     /// Answers that can't be, and errors.
     pub wrong: u64,
     /// The first of them in words.
@@ -74,6 +76,7 @@ impl Report {
     pub(crate) fn absorb(&mut self, other: Self) {
         self.calls.add(&other.calls);
         self.scanned += other.scanned;
+        self.failed += other.failed;
         self.wrong += other.wrong;
         self.texts.extend(other.texts);
         self.meter += other.meter;
@@ -96,7 +99,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "{}: {} operations, {} scanned entries, {} splits, {} merges, {calls} calls on {keys} hot keys linearized, \
-             {} keys verified at the end, {} lock retries, {} handovers, {} torn reads; {} wrong",
+             {} keys verified at the end, {} lock retries, {} handovers, {} torn reads, {} failed in an outage; {} wrong",
             self.title,
             self.calls.total(),
             self.scanned,
@@ -106,6 +109,7 @@ impl fmt::Display for Report {
             self.meter.lock_retries,
             self.meter.handovers,
             self.meter.torn_reads,
+            self.failed,
             self.wrong,
         )?;
         self.texts.iter().try_for_each(|text| write!(f, "\n  {text}"))

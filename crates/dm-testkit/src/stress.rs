@@ -1,10 +1,12 @@
 //! Many clients on one index, every answer checked.
 
+use std::collections::BTreeSet;
+
 use dm_history::{History, KvMap, KvOp, KvRet, Limits, Verdict, check};
 use dm_index::RangeIndex;
 use dm_sync::Arc;
 use dm_sync::atomic::AtomicU32;
-use dm_verbs::{Control, Counters, Verbs};
+use dm_verbs::{Control, Counters, Nanos, Verbs};
 
 use crate::stress_client::{Client, load, verify};
 use crate::{Failure, IndexUnderTest, Job, Report, Seat, TestWorld};
@@ -76,6 +78,10 @@ pub struct Stress {
     /// How often the index shrinks after it has grown: in every second part of a run most writes are removes. 0: one
     /// mix all along.
     pub waves: u64,
+    /// When a memory node that whoever made the world cuts off is there again, by the world's clock: until then operations
+    /// may fail, and are counted. After a write that failed nobody writes the key any more, and it is as the write left or
+    /// found it. 0: none may fail.
+    pub outage_end: Nanos,
     /// The seed of the clients' scripts.
     pub seed: u64,
 }
@@ -102,6 +108,7 @@ impl Stress {
             scan_max: 100,
             preload: false,
             waves: 0,
+            outage_end: Nanos(0),
             seed,
         }
     }
@@ -123,6 +130,11 @@ impl Stress {
 
 /// Stands for the bulk load among the writes of a key.
 pub(crate) const LOADED: u32 = u32::MAX;
+/// Stands for a write that failed, and the one before it.
+pub(crate) const DOUBTFUL: u32 = u32::MAX - 1;
+
+/// Keys that a write failed on.
+pub(crate) type Shunned = dm_sync::Mutex<BTreeSet<u64>>;
 
 pub(crate) type HotHistory = History<KvOp<u64, u64>, KvRet<u64>>;
 
@@ -170,6 +182,7 @@ struct Run<I: IndexUnderTest> {
     handle_of: Vec<usize>,
     /// By client: writes that it has begun.
     begun: Vec<AtomicU32>,
+    shunned: Shunned,
 }
 
 impl<I: IndexUnderTest> Job for Run<I> {
@@ -178,7 +191,8 @@ impl<I: IndexUnderTest> Job for Run<I> {
         let handle = &self.handles[self.handle_of[number]];
         let index = I::client(handle, v);
         let before = v.meter().counters();
-        let mut client = Client::new(&self.stress, &self.begun, number, v, index.value_bytes());
+        let shared = (&self.begun[..], &self.shunned);
+        let mut client = Client::new(&self.stress, shared, number, v, index.value_bytes());
         client.run(&index).await;
         let mut done = client.done();
         done.report.meter = v.meter().counters() - before;
@@ -197,6 +211,9 @@ impl<I: IndexUnderTest> Job for Look<I> {
     type Out = (u64, Report);
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> (u64, Report) {
         let mut report = Report::default();
+        while v.now() < self.stress.outage_end {
+            v.charge(self.stress.outage_end - v.now()).await;
+        }
         match self.index.open(v).await {
             Ok(handle) => {
                 let verified = verify(&I::client(&handle, v), &self.stress, &self.own, &mut report).await;
@@ -273,6 +290,7 @@ pub fn stress<I: IndexUnderTest>(
         handles,
         handle_of: seats.iter().filter_map(place).collect(),
         begun: seats.iter().map(|_| AtomicU32::new(0)).collect(),
+        shunned: Shunned::default(),
     });
     let mut hot = HotHistory::new();
     let mut own = Vec::with_capacity(seats.len());

@@ -6,9 +6,9 @@ use dm_history::scan::{check_complete, check_items};
 use dm_history::{KvOp, KvRet, LOADER, Monotone, Stamp, check_value, stamp};
 use dm_index::{Applied, IndexError, KeyBytes, RangeIndex, Scan};
 use dm_sync::atomic::{AtomicU32, Ordering};
-use dm_verbs::Env;
+use dm_verbs::{Effect, Env, Nanos};
 
-use crate::stress::{Done, HOT_AT_ONCE, HotHistory, LOADED};
+use crate::stress::{DOUBTFUL, Done, HOT_AT_ONCE, HotHistory, LOADED, Shunned};
 use crate::{Report, Rng, Stress, TestKey};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +25,7 @@ pub(crate) struct Client<'r, E> {
     stress: &'r Stress,
     /// By client: writes begun. Nobody may see a later one.
     begun: &'r [AtomicU32],
+    shunned: &'r Shunned,
     me: usize,
     env: &'r E,
     rng: Rng,
@@ -59,7 +60,7 @@ fn key_bytes<K: KeyBytes>(key: &K) -> [u8; 32] {
 impl<'r, E: Env> Client<'r, E> {
     pub(crate) fn new(
         stress: &'r Stress,
-        begun: &'r [AtomicU32],
+        (begun, shunned): (&'r [AtomicU32], &'r Shunned),
         me: usize,
         env: &'r E,
         value_bytes: usize,
@@ -70,6 +71,7 @@ impl<'r, E: Env> Client<'r, E> {
         Self {
             stress,
             begun,
+            shunned,
             me,
             env,
             rng: Rng::new(stress.seed, me as u64 + 1),
@@ -94,7 +96,8 @@ impl<'r, E: Env> Client<'r, E> {
         }
     }
 
-    /// Makes its share of the operations; stops at the first error, after which nothing is known.
+    /// Makes its share of the operations; stops at the first error, after which nothing is known, unless it may be of an
+    /// outage.
     pub(crate) async fn run<I>(&mut self, index: &I)
     where
         I: RangeIndex,
@@ -111,10 +114,24 @@ impl<'r, E: Env> Client<'r, E> {
                 _ => self.write(index, kind, key).await,
             };
             self.made += 1;
-            if let Err(e) = result {
+            let Err(e) = result else { continue };
+            if self.stress.outage_end == Nanos(0) {
                 self.wrong(key, &format_args!("{kind:?} erred: {e}"));
                 return;
             }
+            self.failed(kind, key, &e);
+        }
+    }
+
+    /// An operation of an outage failed.
+    fn failed(&mut self, kind: Kind, key: u64, e: &IndexError) {
+        self.report.failed += 1;
+        if matches!(kind, Kind::Get | Kind::Scan) {
+            return;
+        }
+        self.shunned.with(|keys| keys.insert(key));
+        if self.is_own(key) && e.effect() != Effect::None {
+            *self.last(key) = DOUBTFUL;
         }
     }
 
@@ -164,8 +181,18 @@ impl<'r, E: Env> Client<'r, E> {
         Kind::Scan
     }
 
-    /// A hot key, one of its own, or (for reads) half the time anybody's.
+    /// A key that no write failed on.
     fn draw_key(&mut self, kind: Kind) -> u64 {
+        loop {
+            let key = self.draw_any_key(kind);
+            if self.stress.outage_end == Nanos(0) || !self.shunned.with(|keys| keys.contains(&key)) {
+                return key;
+            }
+        }
+    }
+
+    /// A hot key, one of its own, or (for reads) half the time anybody's.
+    fn draw_any_key(&mut self, kind: Kind) -> u64 {
         if kind != Kind::Scan && self.rng.below(100) < self.stress.hot_percent {
             let groups = self.stress.hot_keys.div_ceil(HOT_AT_ONCE);
             let group = self.made * groups / self.quota.max(1);
@@ -200,7 +227,7 @@ impl<'r, E: Env> Client<'r, E> {
         let clients = self.begun.len();
         let of = found.client as usize;
         if found.client == LOADER && self.stress.is_loaded(key) {
-            if self.is_own(key) && self.own[key as usize / clients] != LOADED {
+            if self.is_own(key) && !matches!(self.own[key as usize / clients], LOADED | DOUBTFUL) {
                 return Err("as loaded, but it was written since".to_owned());
             }
             return Ok(found);
@@ -218,7 +245,7 @@ impl<'r, E: Env> Client<'r, E> {
         }
         if self.is_own(key) {
             let last = self.own[key as usize / clients];
-            if found.sequence != last {
+            if found.sequence != last && last != DOUBTFUL {
                 return Err(format!("own write {}, but the last was {last}", found.sequence));
             }
         }
@@ -252,7 +279,7 @@ impl<'r, E: Env> Client<'r, E> {
                     ret = KvRet::Found(u64::MAX);
                 }
             }
-        } else if self.is_own(key) && *self.last(key) != 0 {
+        } else if self.is_own(key) && !matches!(*self.last(key), 0 | DOUBTFUL) {
             let last = *self.last(key);
             self.wrong(key, &format_args!("get: absent, but own write {last} is there"));
         }
@@ -360,7 +387,7 @@ impl<'r, E: Env> Client<'r, E> {
             if last.is_some_and(|last| key > last) {
                 break;
             }
-            if write != 0 {
+            if !matches!(write, 0 | DOUBTFUL) {
                 keys.push(key);
             }
         }
@@ -440,7 +467,7 @@ fn absent_between(from: u64, to: u64, stress: &Stress, own: &[Vec<u32>], report:
     let mut fine = 0;
     for key in (from..to).filter(|&key| !stress.is_hot(key)) {
         match last_of(key, own) {
-            (_, 0) => fine += 1,
+            (_, 0 | DOUBTFUL) => fine += 1,
             (of, last) => {
                 report.note(|| format!("last look: key {key} is lost (write {last} of client {of})"))
             }
@@ -466,7 +493,8 @@ fn is_last<K: TestKey>(
     };
     let (of, last) = last_of(number, own);
     let right = match found.client {
-        LOADER => last == LOADED && stress.is_loaded(number),
+        LOADER => matches!(last, LOADED | DOUBTFUL) && stress.is_loaded(number),
+        client if last == DOUBTFUL => client as usize == of,
         client => stress.is_hot(number) || (client as usize, found.sequence) == (of, last),
     };
     if !right {

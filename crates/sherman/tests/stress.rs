@@ -11,9 +11,13 @@ use common::Tree;
 use dm_layout::Checksummed;
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{Mix, Report, Stress, World, seats, stress};
-use dm_verbs::{Counters, Nanos};
+use dm_sync::Arc;
+use dm_testkit::{Job, Mix, Report, Seat, Stress, TestWorld, World, seats, stress};
+use dm_verbs::{Counters, Nanos, NodeId};
 use sherman::{Key8, NodeSize, Options, Rdwc, ReclaimOptions, Variant};
+
+/// When a memory node that was cut off is there again: after all clients have ended.
+const OUTAGE_END: Nanos = Nanos::from_millis(10_000);
 
 /// Small nodes: about a thousand operations to a handful of splits. Values of two words, so that they can tear.
 fn options(variant: Variant) -> Options {
@@ -60,6 +64,23 @@ fn waves(operations: u64, seed: u64) -> Stress {
     }
 }
 
+/// One of the memory nodes may be cut off for most of a run.
+struct Testbed {
+    world: World,
+    outage: bool,
+}
+
+impl TestWorld for Testbed {
+    fn run<J: Job>(&self, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
+        // Opening and looking are done by few.
+        if let (World::Sim(sim), true) = (&self.world, self.outage && seats.len() > 3) {
+            sim.cut_off(NodeId(1), sim.now() + Nanos::from_millis(2));
+            sim.restore(NodeId(1), OUTAGE_END);
+        }
+        self.world.run(seats, job)
+    }
+}
+
 /// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script and variant go by the seed.
 fn simulated(seed: u64) {
     let model = if seed.is_multiple_of(2) {
@@ -77,7 +98,11 @@ fn simulated(seed: u64) {
         .seed(seed)
         .build()
         .expect("memory");
-    let world = World::from(sim);
+    let outage = seed % 7 == 3;
+    let world = Testbed {
+        world: World::from(sim),
+        outage,
+    };
     let script = match shrinks {
         true => waves(100_000, seed),
         false => Stress {
@@ -89,6 +114,7 @@ fn simulated(seed: u64) {
     };
     let script = Stress {
         preload: seed % 4 > 1,
+        outage_end: Nanos(OUTAGE_END.0 * u64::from(outage)),
         ..script
     };
     let variants = [
@@ -100,18 +126,35 @@ fn simulated(seed: u64) {
     ];
     let variant = variants[seed as usize % variants.len()];
     let seats = seats(3, 12, 4);
+    let options = Options {
+        // Who waits for one that waits for a node that is cut off need not wait for long.
+        attempts: if outage {
+            1 << 14
+        } else {
+            sherman::DEFAULT_ATTEMPTS
+        },
+        ..options(variant)
+    };
     let report = match variant {
         Variant::Hierarchical | Variant::Fg => stress(
-            Tree::<Key8, Checksummed<Key8>>::new(options(variant)),
+            Tree::<Key8, Checksummed<Key8>>::new(options),
             &world,
             &seats,
             &script,
         ),
-        _ => stress(Tree::<Key8>::new(options(variant)), &world, &seats, &script),
+        _ => stress(Tree::<Key8>::new(options), &world, &seats, &script),
     };
     println!("{variant}: {report}");
     let report = report.expect_correct();
     assert_eq!(report.calls.total(), 100_000);
+    if outage {
+        // Most writes after the cut that come to the lost half fail, and their keys are left alone.
+        assert!(
+            report.failed > 100 && report.verified > script.keys / 2,
+            "{report}"
+        );
+        return;
+    }
     assert!(
         report.meter.splits > 200 && report.linearized.0 > 2_000 && report.verified > script.keys * 9 / 10,
         "{report}"
