@@ -12,6 +12,7 @@
 mod archive;
 mod kernel;
 mod programs;
+mod two;
 mod vm;
 
 use crate::Result;
@@ -44,7 +45,7 @@ const PACKAGES: &[&str] = &[
 ];
 
 /// After so long the machine is given up.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(1200);
 
 /// What stands before the exit status on the serial port.
 const MARK: &str = "dmkit-rxe-exit:";
@@ -53,8 +54,22 @@ const MARK: &str = "dmkit-rxe-exit:";
 const PROVIDER: &str = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so";
 const DRIVER: &str = "/etc/libibverbs.d/rxe.driver";
 
-/// Runs the tests whose names contain `filter`, of the test binaries whose names contain `binary`.
-pub(crate) fn run(root: &Path, binary: Option<&str>, filter: Option<&str>) -> Result<()> {
+/// What there is to run: one machine that tests, or two that are two hosts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rxe {
+    /// Only test binaries whose name contains this.
+    #[arg(long, conflicts_with = "two")]
+    binary: Option<String>,
+    /// Two virtual machines as two hosts: clients and memory nodes that are killed and started again, a link that is cut.
+    #[arg(long)]
+    two: bool,
+    /// Only tests whose name contains this.
+    #[arg(conflicts_with = "two")]
+    filter: Option<String>,
+}
+
+/// Runs the tests whose names contain `filter`, of the test binaries whose names contain `binary`; or the two hosts.
+pub(crate) fn run(root: &Path, asked: &Rxe) -> Result<()> {
     if !cfg!(target_arch = "x86_64") {
         return Err("the virtual machine is an x86-64 one: so must this machine be".into());
     }
@@ -65,11 +80,18 @@ pub(crate) fn run(root: &Path, binary: Option<&str>, filter: Option<&str>) -> Re
     clock.lap("packages");
     let kernel = kernel::fetch(&cache)?;
     clock.lap("kernel");
-    let built = programs::build(root)?;
+    let built = programs::build(root, if asked.two { programs::TWO } else { programs::TESTS })?;
     clock.lap("build");
+    if asked.two {
+        let went = two::run(&cache, &kernel, &built);
+        clock.lap("machines");
+        eprintln!("== {}", clock.laps.join(", "));
+        return went;
+    }
+    let binary = |name: &str| asked.binary.as_ref().is_none_or(|part| name.contains(part));
     let tests: Vec<_> = built
         .iter()
-        .filter(|program| program.is_test && binary.is_none_or(|part| program.name.contains(part)))
+        .filter(|program| program.is_test && binary(&program.name))
         .collect();
     if tests.is_empty() {
         return Err("no test binary of that name".into());
@@ -78,7 +100,7 @@ pub(crate) fn run(root: &Path, binary: Option<&str>, filter: Option<&str>) -> Re
     let script = init_script(
         &kernel.modules,
         tests.iter().map(|test| test.path.as_path()),
-        filter,
+        asked.filter.as_deref(),
     );
     std::fs::write(&initramfs, image(&cache, &kernel, &built, &script)?)?;
     clock.lap("image");
@@ -158,12 +180,14 @@ fn is_installed(package: &str) -> bool {
     output(&mut query).is_ok_and(|status| status == "installed")
 }
 
-/// What the machine has to do, as its first and only process.
-fn init_script<'a>(
-    modules: &[PathBuf],
-    tests: impl Iterator<Item = &'a Path>,
-    filter: Option<&str>,
-) -> String {
+/// Waits until soft-RoCE works.
+const ACTIVE: &str = "n=0; until grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state; do\n\
+    n=$((n+1)); if [ $n = 300 ]; then echo 'rxe0 does not get active'; poweroff -f; fi; usleep 100000; done\n\
+    ulimit -l unlimited\n\
+    export RUST_BACKTRACE=1\n";
+
+/// The beginning of every script: file systems, modules, the loopback interface.
+fn loading(modules: &[PathBuf]) -> String {
     let mut script = String::from(
         "#!/bin/sh\n\
          export PATH=/bin\n\
@@ -173,16 +197,23 @@ fn init_script<'a>(
         let name = module.file_name().unwrap_or_default().to_string_lossy();
         let _ = writeln!(script, "insmod /modules/{name} || echo \"no module {name}\"");
     }
+    script.push_str("ip link set lo up\n");
+    script
+}
+
+/// What the machine has to do, as its first and only process.
+fn init_script<'a>(
+    modules: &[PathBuf],
+    tests: impl Iterator<Item = &'a Path>,
+    filter: Option<&str>,
+) -> String {
+    let mut script = loading(modules);
     script.push_str(
-        "ip link set lo up\n\
-         ip addr add 10.7.7.1/24 dev dummy0; ip link set dummy0 up\n\
-         rdma link add rxe0 type rxe netdev dummy0\n\
-         n=0; until grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state; do\n\
-         n=$((n+1)); if [ $n = 300 ]; then echo 'rxe0 does not get active'; poweroff -f; fi; usleep 100000; done\n\
-         ulimit -l unlimited\n\
-         export RUST_BACKTRACE=1\n\
-         status=0\n",
+        "ip addr add 10.7.7.1/24 dev dummy0; ip link set dummy0 up\n\
+         rdma link add rxe0 type rxe netdev dummy0\n",
     );
+    script.push_str(ACTIVE);
+    script.push_str("status=0\n");
     let filter = filter.map_or(String::new(), |filter| format!(" '{}'", filter.replace('\'', "")));
     for test in tests {
         let path = test.display();
@@ -210,7 +241,7 @@ fn image(
     let busybox = programs::find("busybox")?;
     archive.file(Path::new("/bin/busybox"), &std::fs::read(busybox)?, true);
     for applet in [
-        "sh", "mount", "insmod", "echo", "grep", "usleep", "poweroff", "cat", "ls",
+        "sh", "mount", "insmod", "echo", "grep", "usleep", "poweroff", "cat", "ls", "kill", "pidof", "tail",
     ] {
         archive.link(&Path::new("/bin").join(applet), "busybox");
     }
@@ -264,14 +295,14 @@ mod tests {
     #[test]
     fn the_machine_loads_runs_and_tells_in_this_order() {
         let modules = [PathBuf::from("a/ib_core.ko"), PathBuf::from("b/rdma_rxe.ko")];
-        let tests = [Path::new("/t/verbs-1"), Path::new("/t/sherman-2")];
+        let tests = [Path::new("/t/verbs-1"), Path::new("/t/indexes-2")];
         let script = init_script(&modules, tests.into_iter(), Some("chain"));
         let order = [
             "insmod /modules/ib_core.ko",
             "insmod /modules/rdma_rxe.ko",
             "rdma link add",
             "'/t/verbs-1' --test-threads=1 --show-output 'chain' || status=1",
-            "'/t/sherman-2' --test-threads=1 --show-output 'chain' || status=1",
+            "'/t/indexes-2' --test-threads=1 --show-output 'chain' || status=1",
             MARK,
             "\npoweroff",
         ];

@@ -210,8 +210,11 @@ impl<P: Ports> Ledger<P> {
                 if known.fenced {
                     return Answer::Fenced;
                 }
-                if known.connection.is_some_and(|other| other != connection) {
-                    return Answer::NotYours;
+                // It came back before this node noticed that it was cut off: nothing old of it may land any more.
+                let left = known.connection.filter(|other| *other != connection);
+                let port = left.and_then(|left| self.connections.get(&left));
+                if port.is_some_and(|port| self.ports.shut(port).is_err()) {
+                    return Answer::Failed;
                 }
                 known.connection = Some(connection);
                 Answer::Done

@@ -111,12 +111,13 @@ impl Chain {
         let Some(pushed) = self.pushed.get(usize::from(number)) else {
             return;
         };
-        let effect = match fault {
-            Fault::Refused => Effect::None,
-            Fault::Unknown => Effect::Unknown,
+        let (kind, effect) = match fault {
+            Fault::Refused => (VerbErrorKind::Refused, Effect::None),
+            Fault::Malformed => (VerbErrorKind::ConnectionLost, Effect::None),
+            Fault::Unknown => (VerbErrorKind::ConnectionLost, Effect::Unknown),
         };
         self.error.get_or_insert(VerbError {
-            kind: VerbErrorKind::ConnectionLost,
+            kind,
             at: pushed.at,
             index: number,
             effect,
@@ -173,8 +174,8 @@ mod tests {
         chain.fail(2, Fault::Unknown);
         let error = chain.error.unwrap();
         assert_eq!(
-            (error.index, error.effect, error.rest),
-            (1, Effect::None, Effect::None)
+            (error.kind, error.index, error.effect, error.rest),
+            (VerbErrorKind::Refused, 1, Effect::None, Effect::None)
         );
         assert_eq!(chain.answer(1), Some((2, Answers::Bytes)));
         assert_eq!(chain.answer(2), None);

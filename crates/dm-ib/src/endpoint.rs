@@ -5,6 +5,7 @@ use core::fmt;
 use core::task::{Context, Poll};
 use std::rc::Rc;
 
+use dm_control::{Answer, Request};
 use dm_verbs::{
     Capability, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, Membership, Meter,
     Nanos, NodeId, Op, Outcome, Place, Region, RemotePtr, Slot, VerbError, VerbErrorKind, Verbs, Wqe,
@@ -15,7 +16,6 @@ use crate::error::IbError;
 use crate::ffi::{self, Lease, PIECE_BYTES_MAX, What};
 use crate::rng::Rng;
 use crate::thread::{Inner, Link};
-use crate::wire::{Answer, Request};
 
 /// A client of a [`crate::Thread`]: what index code does its verbs through. Cheap; one per coroutine.
 ///
@@ -32,25 +32,34 @@ pub struct Endpoint {
 impl Endpoint {
     pub(crate) fn new(thread: &Rc<Inner>, compute_node: u16) -> Result<Self, IbError> {
         let call = |node: usize, request| {
-            thread.call(node, 0, request).map_err(|reason| IbError::Network {
+            thread.call(node, 0, request).map_err(|reason| IbError::Node {
                 address: thread.world.nodes[node],
                 reason,
             })
         };
-        let Answer::Claimed { client } = call(0, Request::Claim)? else {
+        let Answer::Claimed { client, epoch } = call(0, Request::Claim)? else {
             return Err(IbError::TooManyClients);
         };
-        for node in 1..thread.world.nodes.len() {
-            call(node, Request::Attach { client })?;
-        }
-        Ok(Self {
+        // From here on dropping it gives the id back.
+        let endpoint = Self {
             thread: Rc::clone(thread),
             client: ClientId(client),
             compute_node,
             meter: Meter::default(),
             deferred: Deferred::default(),
             streams: RefCell::default(),
-        })
+        };
+        thread.clients.borrow_mut().insert(client, epoch);
+        let giver = thread.state.borrow().links.first().map_or(0, |link| link.boot);
+        for node in 1..thread.world.nodes.len() {
+            let attach = Request::Attach { client, epoch, giver };
+            if call(node, attach)? != Answer::Done {
+                return Err(IbError::Fenced {
+                    client: ClientId(client),
+                });
+            }
+        }
+        Ok(endpoint)
     }
 
     /// Calls the control plane of `node`.
@@ -60,9 +69,36 @@ impl Endpoint {
         }
         match self.thread.call(usize::from(node.0), self.client.0, request) {
             Ok(Answer::Fenced) => Err(ControlError::Fenced),
+            // An id that is not this connection's any more went to another client.
+            Ok(Answer::NotYours) => Err(ControlError::Fenced),
             Ok(Answer::Failed) | Err(_) => Err(ControlError::Unreachable { node }),
             Ok(answer) => Ok(answer),
         }
+    }
+
+    /// Asks every memory node: each holds a queue pair of its own towards a client's thread.
+    fn everywhere(
+        &self,
+        request: Request,
+        check: impl Fn(Answer) -> Result<(), ControlError>,
+    ) -> Result<ControlReply, ControlError> {
+        for node in 0..self.memory_nodes() {
+            check(self.call(NodeId(node), request)?)?;
+        }
+        Ok(ControlReply::Done)
+    }
+
+    /// Waits at `place` until `of` threads of any machines are there, at most `most`; whether they came. Stops the whole
+    /// thread meanwhile.
+    ///
+    /// # Errors
+    /// [`IbError::Node`].
+    pub fn meet(&self, place: u64, of: u16, most: core::time::Duration) -> Result<bool, IbError> {
+        let met = self.thread.meet(place, of, most);
+        met.map_err(|reason| IbError::Node {
+            address: self.thread.world.nodes[0],
+            reason,
+        })
     }
 
     fn control(&self, request: &ControlRequest) -> Result<ControlReply, ControlError> {
@@ -94,14 +130,16 @@ impl Endpoint {
             },
             ControlRequest::Leave => self.call(first, Request::Leave).map(|_| ControlReply::Done),
             ControlRequest::Fence { client } => {
-                // Each memory node holds a queue pair of its own towards the client's thread.
-                for node in 0..self.memory_nodes() {
-                    let fence = Request::Fence { client: client.0 };
-                    if self.call(NodeId(node), fence)? == Answer::NoSuchClient {
-                        return Err(ControlError::NoSuchClient { client });
-                    }
-                }
-                Ok(ControlReply::Done)
+                self.everywhere(Request::Fence { client: client.0 }, |answer| match answer {
+                    Answer::NoSuchClient => Err(ControlError::NoSuchClient { client }),
+                    _ => Ok(()),
+                })
+            }
+            ControlRequest::Enlist { member } => {
+                self.everywhere(Request::Enlist { group: member }, |_| Ok(()))
+            }
+            ControlRequest::FenceMember { member } => {
+                self.everywhere(Request::FenceGroup { group: member }, |_| Ok(()))
             }
             // What else the future brings is not known here.
             _ => Err(ControlError::NoSuchNode {
@@ -178,6 +216,7 @@ fn check(op: &Op<'_>, size: u64) -> Result<(), VerbErrorKind> {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        self.thread.clients.borrow_mut().remove(&self.client.0);
         // A node that does not answer has nothing to release: it forgets its clients with the connection.
         for node in 0..self.thread.world.nodes.len() {
             let release = Request::Release {

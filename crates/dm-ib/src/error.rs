@@ -4,7 +4,8 @@ use core::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use dm_verbs::Capability;
+use dm_control::{ClientError, StartError};
+use dm_verbs::{Capability, ClientId, NodeId};
 
 /// Why a world, a thread's connections, a client or a memory node could not be made.
 #[derive(Debug)]
@@ -34,12 +35,37 @@ pub enum IbError {
         /// Bytes that were asked for.
         bytes: u64,
     },
-    /// A memory node could not be reached, or does not speak as one.
-    Network {
+    /// A memory node's control plane did not start.
+    Start(StartError),
+    /// A memory node could not be reached, refused, or does not speak as one.
+    Node {
         /// Where.
         address: SocketAddr,
         /// What went wrong.
+        reason: ClientError,
+    },
+    /// No queue pair to a memory node could be connected.
+    QueuePair {
+        /// Where the node is.
+        address: SocketAddr,
+        /// What the system said.
         reason: io::Error,
+    },
+    /// The memory node was started anew since this thread connected to it: its memory is empty, and every address that
+    /// was learnt of it means nothing. A new [`crate::Thread`] may begin again.
+    Restarted {
+        /// Which.
+        node: NodeId,
+    },
+    /// A client of this thread was fenced off, or its id is another's by now: the thread can't come back.
+    Fenced {
+        /// Which.
+        client: ClientId,
+    },
+    /// There is no such memory node.
+    NoSuchNode {
+        /// Which.
+        node: NodeId,
     },
     /// A world needs 1 to 65535 memory nodes.
     BadNodeCount {
@@ -66,7 +92,19 @@ impl fmt::Display for IbError {
             Self::NoAtomics { name } => write!(f, "device {name} has no atomics"),
             Self::Memory { bytes, reason } => write!(f, "no {bytes} bytes of registered memory: {reason}"),
             Self::TooSmall { bytes } => write!(f, "a memory node of {bytes} bytes has no room"),
-            Self::Network { address, reason } => write!(f, "memory node at {address}: {reason}"),
+            Self::Start(reason) => reason.fmt(f),
+            Self::Node { address, reason } => write!(f, "memory node at {address}: {reason}"),
+            Self::QueuePair { address, reason } => {
+                write!(f, "no queue pair to the memory node at {address}: {reason}")
+            }
+            Self::Restarted { node } => {
+                write!(
+                    f,
+                    "memory node {node} was started anew: what was in its memory is gone"
+                )
+            }
+            Self::Fenced { client } => write!(f, "{client} was fenced off, and its thread with it"),
+            Self::NoSuchNode { node } => write!(f, "no memory node {node}"),
             Self::BadNodeCount { nodes } => write!(f, "{nodes} memory nodes: there must be 1 to 65535"),
             Self::CannotAssume { capability } => {
                 write!(f, "{capability} can't be assumed: a device has it or not")
@@ -79,9 +117,11 @@ impl fmt::Display for IbError {
 impl core::error::Error for IbError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Device { reason, .. } | Self::Memory { reason, .. } | Self::Network { reason, .. } => {
+            Self::Device { reason, .. } | Self::Memory { reason, .. } | Self::QueuePair { reason, .. } => {
                 Some(reason)
             }
+            Self::Start(reason) => Some(reason),
+            Self::Node { reason, .. } => Some(reason),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! Real verbs: one-sided requests over reliable connected queue pairs of libibverbs, and a plain memory node.
 //!
-//! A [`MemoryNode`] lends memory; an [`Ib`] is a world of such nodes. Each [`Thread`] of it has a queue pair per memory
+//! A [`MemoryNode`] lends memory, under the control plane of `dm-control`; an [`Ib`] is a world of such nodes. Each [`Thread`] of it has a queue pair per memory
 //! node and one completion queue, which [`Thread::run`] polls while it runs thousands of coroutines; a coroutine's
 //! [`Endpoint`] is its [`Verbs`](dm_verbs::Verbs), [`Env`](dm_verbs::Env) and [`Control`](dm_verbs::Control).
 //!
@@ -28,7 +28,8 @@
 //!
 //! # Effects of errors
 //! A peer that does not answer fails a chain with `ConnectionLost` after about half a second, effect unknown; what
-//! comes later is refused as `Unreachable`, without effect. There is no reconnecting: a new [`Thread`] is.
+//! comes later is refused as `Unreachable`, without effect. Other memory nodes go on. [`Thread::reconnect`] comes back
+//! once the node does: to the same memory after a cut link, and with [`IbError::Restarted`] where the memory is gone.
 //!
 //! # Example
 //! ```no_run
@@ -52,7 +53,7 @@
 //! rest may rely on.
 //!
 //! # Limits
-//! * Little-endian machines. Port 1 of a device. READs and WRITEs of at most 1 MiB.
+//! * Little-endian machines. READs and WRITEs of at most 1 MiB.
 //! * A control request stops its whole thread until it is answered, at most 2 seconds.
 //! * A fence shuts the queue pairs of the client's thread, those of the thread's other clients with it.
 //! * On-chip memory is lent where the device has some; that, and the bytes of masked atomics in [`mlx5`], were **not
@@ -63,6 +64,7 @@
 compile_error!("remote words are little-endian, and cards answer in the machine's order");
 
 mod chains;
+mod choice;
 mod endpoint;
 mod error;
 mod executor;
@@ -75,9 +77,11 @@ mod thread;
 mod wire;
 mod world;
 
+pub use choice::DeviceChoice;
+pub use dm_control::{Limits as ConnectionLimits, Secret, SecretError};
 pub use endpoint::Endpoint;
 pub use error::IbError;
-pub use ffi::{AtomicScope, Lease, Limits};
+pub use ffi::{AtomicScope, DeviceReport, GidReport, Lease, Limits, PortReport, devices};
 pub use node::{DEFAULT_LEASE, MemoryNode, NodeBuilder};
 pub use thread::Thread;
 pub use world::{Builder, DEFAULT_INLINE, DEFAULT_QUEUE_DEPTH, Ib, Promises};

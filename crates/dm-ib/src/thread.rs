@@ -3,26 +3,28 @@
 use core::cell::RefCell;
 use core::fmt;
 use core::future::Future;
-use std::collections::VecDeque;
-use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use dm_control::{Answer, Client, ClientError, Request};
 use dm_sync::Arc;
-use dm_verbs::{Caps, Space, VerbErrorKind};
+use dm_verbs::{Caps, ClientId, NodeId, Space, VerbErrorKind};
 
 use crate::chains::{Chain, Phase};
 use crate::endpoint::Endpoint;
 use crate::error::IbError;
 use crate::executor;
-use crate::ffi::{CHAIN_MAX, Cq, Fault, Patience, Pool, Port, Qp, QueueOptions};
-use crate::wire::{Answer, Message, Request, Window};
+use crate::ffi::{CHAIN_MAX, Cq, Fault, Pool, Port, Qp, QueueOptions};
+use crate::wire::{NodePort, Window, client_port};
 use crate::world::World;
 
 /// How long a memory node may take to answer a control request.
-const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+const CALL_TIMEOUT: Duration = dm_control::DEFAULT_PATIENCE;
+/// How long a queue pair that was shut may take to say so of all that was posted.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The connections of one thread, which its clients share. Not `Send`; clones are the same connections.
 ///
@@ -36,6 +38,8 @@ pub(crate) struct Inner {
     pub(crate) world: Arc<World>,
     pub(crate) pool: Pool,
     pub(crate) state: RefCell<State>,
+    /// The clients that live, with their epochs: who comes back brings them along.
+    pub(crate) clients: RefCell<BTreeMap<u16, u32>>,
     /// Woken after the state is released.
     due: RefCell<Vec<Waker>>,
 }
@@ -50,7 +54,9 @@ pub(crate) struct State {
 
 /// The connection to one memory node.
 pub(crate) struct Link {
-    stream: TcpStream,
+    control: Client,
+    /// Drawn by the node when it started.
+    pub(crate) boot: u64,
     pub(crate) caps: Caps,
     host: Window,
     chip: Window,
@@ -74,14 +80,8 @@ impl Thread {
         let mut qps = Vec::new();
         let mut links = Vec::new();
         for &address in &world.nodes {
-            let options = QueueOptions {
-                depth,
-                inline: world.inline,
-                serves: false,
-            };
-            let qp = Qp::new(&cq, options).map_err(memory)?;
-            let link = Link::connect(world, &qp, address, completions / world.nodes.len() as u32)
-                .map_err(|reason| IbError::Network { address, reason })?;
+            let share = completions / world.nodes.len() as u32;
+            let (qp, link) = Link::connect(world, &cq, address, share)?;
             qps.push(qp);
             links.push(link);
         }
@@ -95,6 +95,7 @@ impl Thread {
                     links,
                     landed: Vec::new(),
                 }),
+                clients: RefCell::default(),
                 due: RefCell::default(),
             }),
         })
@@ -106,6 +107,24 @@ impl Thread {
     /// [`IbError`]: no id left, a memory node that does not answer.
     pub fn connect(&self, compute_node: u16) -> Result<Endpoint, IbError> {
         Endpoint::new(&self.inner, compute_node)
+    }
+
+    /// Whether nothing goes to memory node `node` any more, until [`Thread::reconnect`].
+    pub fn is_cut_off(&self, node: NodeId) -> bool {
+        let state = self.inner.state.borrow();
+        let link = state.links.get(usize::from(node.0));
+        link.is_some_and(|link| link.broken)
+    }
+
+    /// Connects to `node` anew after its connection was lost: another queue pair, the same clients. Not to be called
+    /// within [`Thread::run`].
+    ///
+    /// # Errors
+    /// [`IbError::Node`] while the node can't be reached; [`IbError::Restarted`] where its memory is gone, and
+    /// [`IbError::Fenced`] where a client of this thread was fenced off meanwhile: this thread can't come back then.
+    /// Whatever fails, the thread is as it was, and may try again.
+    pub fn reconnect(&self, node: NodeId) -> Result<(), IbError> {
+        self.inner.reconnect(node)
     }
 
     /// Runs all `futures` to their ends as coroutines of this thread; gives their outputs in order. What they have
@@ -158,10 +177,80 @@ impl Inner {
     }
 
     /// Asks memory node `node`, and waits for the answer.
-    pub(crate) fn call(&self, node: usize, caller: u16, request: Request) -> io::Result<Answer> {
+    pub(crate) fn call(&self, node: usize, caller: u16, request: Request) -> Result<Answer, ClientError> {
         let mut state = self.state.borrow_mut();
-        let link = state.links.get_mut(node).ok_or(io::ErrorKind::NotFound)?;
-        link.call(caller, request)
+        match state.links.get_mut(node) {
+            Some(link) => link.control.call(caller, request),
+            None => Err(ClientError::Broken),
+        }
+    }
+
+    /// Waits at `place`, on memory node 0, until `of` threads are there; whether they came.
+    pub(crate) fn meet(&self, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
+        let mut state = self.state.borrow_mut();
+        match state.links.first_mut() {
+            Some(link) => link.control.meet(place, of, most),
+            None => Err(ClientError::Broken),
+        }
+    }
+
+    fn reconnect(&self, node: NodeId) -> Result<(), IbError> {
+        let at = usize::from(node.0);
+        let address = self.world.nodes.get(at).ok_or(IbError::NoSuchNode { node })?;
+        self.flush(at);
+        let (cq, share, boot, giver) = {
+            let state = self.state.borrow();
+            let (Some(link), Some(first)) = (state.links.get(at), state.links.first()) else {
+                return Err(IbError::NoSuchNode { node });
+            };
+            (Arc::clone(state.port.cq()), link.depth, link.boot, first.boot)
+        };
+        let (qp, mut link) = Link::connect(&self.world, &cq, *address, share)?;
+        if link.boot != boot {
+            return Err(IbError::Restarted { node });
+        }
+        for (&client, &epoch) in self.clients.borrow().iter() {
+            let attach = Request::Attach { client, epoch, giver };
+            let answer = link.control.call(0, attach).map_err(|reason| IbError::Node {
+                address: *address,
+                reason,
+            })?;
+            if answer != Answer::Done {
+                return Err(IbError::Fenced {
+                    client: ClientId(client),
+                });
+            }
+        }
+        let state = &mut *self.state.borrow_mut();
+        if let Some(old) = state.links.get_mut(at) {
+            *old = link;
+        }
+        state.port.replace(at, qp);
+        Ok(())
+    }
+
+    /// Shuts the queue pair to a node, and waits until all that was posted to it has ended.
+    fn flush(&self, at: usize) {
+        self.with(|state, due| {
+            if let Some(link) = state.links.get_mut(at) {
+                link.broken = true;
+            }
+            let _ = state.port.qp(at).map(Qp::shut);
+            state.post_waiting(at, due);
+        });
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
+        let in_flight = || {
+            self.state
+                .borrow()
+                .links
+                .get(at)
+                .is_some_and(|link| link.used > 0)
+        };
+        while in_flight() && Instant::now() < deadline {
+            if !self.advance() {
+                dm_sync::thread::yield_now();
+            }
+        }
     }
 }
 
@@ -267,36 +356,36 @@ impl State {
 }
 
 impl Link {
-    /// Greets the memory node at `address`, and connects `qp` to its queue pair.
-    fn connect(world: &World, qp: &Qp, address: SocketAddr, depth: u32) -> io::Result<Self> {
-        let mut stream = TcpStream::connect_timeout(&address, CALL_TIMEOUT)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(CALL_TIMEOUT))?;
-        stream.set_write_timeout(Some(CALL_TIMEOUT))?;
-        Message::Hello(qp.local(0)).send(&mut stream)?;
-        let Some(Message::Welcome { peer, host, chip }) = Message::receive(&mut stream)? else {
-            return Err(io::ErrorKind::InvalidData.into());
+    /// Greets the memory node at `address`, and connects a new queue pair to its.
+    fn connect(world: &World, cq: &Arc<Cq>, address: SocketAddr, depth: u32) -> Result<(Qp, Self), IbError> {
+        let broken = |reason| IbError::QueuePair { address, reason };
+        let options = QueueOptions {
+            depth: world.queue_depth,
+            inline: world.inline,
+            serves: false,
         };
-        qp.connect(0, &peer, Patience::default())?;
-        Ok(Self {
-            stream,
-            caps: world.caps(host.bytes, chip.bytes, qp.inline_bytes()),
-            host,
-            chip,
+        let qp = Qp::new(cq, options).map_err(broken)?;
+        let own = client_port(&qp.local(0));
+        let met = Client::connect(address, world.secret.as_ref(), &own, CALL_TIMEOUT);
+        let (control, welcomed) = met.map_err(|reason| IbError::Node { address, reason })?;
+        let node = NodePort::read(&welcomed.port).ok_or(IbError::Node {
+            address,
+            reason: ClientError::OutOfTurn,
+        })?;
+        qp.connect(0, &node.peer, world.patience).map_err(broken)?;
+        let caps = world.caps(node.host.bytes, node.chip.bytes, qp.inline_bytes());
+        let link = Self {
+            control,
+            boot: welcomed.boot,
+            caps,
+            host: node.host,
+            chip: node.chip,
             depth: world.queue_depth.min(depth),
             used: 0,
             waiting: VecDeque::new(),
             broken: false,
-        })
-    }
-
-    fn call(&mut self, caller: u16, request: Request) -> io::Result<Answer> {
-        Message::Call { caller, request }.send(&mut self.stream)?;
-        match Message::receive(&mut self.stream)? {
-            Some(Message::Answer(answer)) => Ok(answer),
-            Some(_) => Err(io::ErrorKind::InvalidData.into()),
-            None => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
+        };
+        Ok((qp, link))
     }
 
     /// The window for places in `space`.
@@ -307,3 +396,6 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

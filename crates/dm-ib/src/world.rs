@@ -4,11 +4,13 @@ use core::fmt;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use dm_control::Secret;
 use dm_sync::Arc;
 use dm_verbs::{Capability, Caps};
 
+use crate::choice::DeviceChoice;
 use crate::error::IbError;
-use crate::ffi::{AtomicScope, Device, Limits};
+use crate::ffi::{AtomicScope, Device, Limits, Patience, RETRIES_MAX};
 use crate::thread::Thread;
 
 /// Work requests of one queue pair unless told otherwise.
@@ -20,8 +22,10 @@ pub const DEFAULT_INLINE: u32 = 64;
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct Builder {
-    device: Option<String>,
+    device: DeviceChoice,
     nodes: Vec<SocketAddr>,
+    secret: Option<Secret>,
+    patience: Patience,
     assumed: Vec<Capability>,
     queue_depth: u32,
     inline: u32,
@@ -30,9 +34,23 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Through the device of this name.
-    pub fn device(mut self, name: &str) -> Self {
-        self.device = Some(name.to_owned());
+    /// Through this device.
+    pub fn device(mut self, device: impl Into<DeviceChoice>) -> Self {
+        self.device = device.into();
+        self
+    }
+    /// What the memory nodes want to be told.
+    pub fn secret(mut self, secret: Secret) -> Self {
+        self.secret = Some(secret);
+        self
+    }
+    /// A request that is not acknowledged is tried again `retries` times, at most 6, each after 4.096 µs times two to the
+    /// power of `timeout`, at most 31. Then its chain fails, effect unknown. Default: 6 and 14, half a second in all.
+    pub fn patience(mut self, retries: u8, timeout: u8) -> Self {
+        self.patience = Patience {
+            timeout: timeout.min(31),
+            retries: retries.min(RETRIES_MAX),
+        };
         self
     }
     /// Declares `capabilities` on the caller's word, for every memory node. They are part of [`Ib::promises`], which
@@ -84,12 +102,14 @@ impl Builder {
                 return Err(IbError::CannotAssume { capability });
             }
         }
-        let device = open_device(self.device.as_deref())?;
+        let device = open_device(&self.device)?;
         Ok(Ib {
             world: Arc::new(World {
                 queue_depth: self.queue_depth.clamp(1, device.limits.queue_depth_max.max(1)),
                 device,
                 nodes: self.nodes,
+                secret: self.secret,
+                patience: self.patience,
                 assumed: self.assumed,
                 inline: self.inline,
                 slower: self.slower,
@@ -101,9 +121,9 @@ impl Builder {
 }
 
 /// Opens a device that can do atomics.
-pub(crate) fn open_device(name: Option<&str>) -> Result<Arc<Device>, IbError> {
-    let device = Device::open(name).map_err(|reason| IbError::Device {
-        name: name.map(str::to_owned),
+pub(crate) fn open_device(choice: &DeviceChoice) -> Result<Arc<Device>, IbError> {
+    let device = Device::open(choice).map_err(|reason| IbError::Device {
+        name: choice.name.clone(),
         reason,
     })?;
     if device.limits.atomics == AtomicScope::None {
@@ -117,6 +137,8 @@ pub(crate) fn open_device(name: Option<&str>) -> Result<Arc<Device>, IbError> {
 pub(crate) struct World {
     pub(crate) device: Arc<Device>,
     pub(crate) nodes: Vec<SocketAddr>,
+    pub(crate) secret: Option<Secret>,
+    pub(crate) patience: Patience,
     pub(crate) assumed: Vec<Capability>,
     pub(crate) queue_depth: u32,
     pub(crate) inline: u32,
@@ -135,8 +157,10 @@ impl Ib {
     /// Begins to describe a world of the memory nodes at these addresses, numbered in this order.
     pub fn builder(nodes: &[SocketAddr]) -> Builder {
         Builder {
-            device: None,
+            device: DeviceChoice::default(),
             nodes: nodes.to_vec(),
+            secret: None,
+            patience: Patience::default(),
             assumed: Vec::new(),
             queue_depth: DEFAULT_QUEUE_DEPTH,
             inline: DEFAULT_INLINE,

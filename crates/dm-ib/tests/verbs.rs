@@ -3,11 +3,12 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{at, cluster};
-use dm_ib::{Endpoint, Ib, Thread};
+use dm_ib::{Endpoint, Ib, IbError, MemoryNode, Secret, Thread};
 use dm_verbs::{
     Capability, Control, ControlError, ControlReply, ControlRequest, Effect, Env, MaskedCas, NodeId,
     RemotePtr, VerbErrorKind, Verbs, masked_cas,
@@ -366,27 +367,196 @@ fn a_fenced_client_changes_nothing_any_more() {
 }
 
 #[test]
-fn a_killed_peer_is_noticed_within_a_second() {
-    let mut peer = Command::new(env!("CARGO_BIN_EXE_memory-node"))
-        .arg(MIB.to_string())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
+fn a_group_is_fenced_as_one_and_who_enlists_later_is_not_concerned() {
+    let cluster = cluster(2, MIB, &[]);
+    let (one, other, judge) = (
+        cluster.ib.thread().unwrap(),
+        cluster.ib.thread().unwrap(),
+        cluster.ib.thread().unwrap(),
+    );
+    let (v, w, j) = (
+        one.connect(1).unwrap(),
+        other.connect(1).unwrap(),
+        judge.connect(2).unwrap(),
+    );
+    let enlist = |member| ControlRequest::Enlist { member };
+    run(&one, async {
+        assert_eq!(v.call(enlist(7)).await, Ok(ControlReply::Done))
+    });
+    run(&judge, async {
+        assert_eq!(j.call(enlist(8)).await, Ok(ControlReply::Done));
+        let fenced = j.call(ControlRequest::FenceMember { member: 7 }).await;
+        assert_eq!(fenced, Ok(ControlReply::Done));
+    });
+    run(&other, async {
+        assert_eq!(w.call(enlist(7)).await, Ok(ControlReply::Done));
+        w.faa(at(1, 4096), 1).await.unwrap();
+    });
+    run(&one, async {
+        assert_eq!(v.call(enlist(7)).await, Err(ControlError::Fenced));
+        for node in [0, 1] {
+            let lost = v.faa(at(node, 4096), 100).await.unwrap_err();
+            assert_eq!(lost.kind, VerbErrorKind::ConnectionLost);
+        }
+    });
+    // A fence is no cut link: the thread can't come back.
+    let back = one.reconnect(NodeId(1)).unwrap_err();
+    assert!(
+        matches!(back, IbError::Fenced { client } if client == v.client()),
+        "{back}"
+    );
+    run(&judge, async {
+        assert_eq!(j.word(at(0, 4096)).await.unwrap(), 0);
+        assert_eq!(j.word(at(1, 4096)).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn nodes_and_clients_want_the_same_secret() {
+    let secret = |bytes: &[u8]| Secret::new(bytes).unwrap();
+    let node = MemoryNode::builder(MIB)
+        .secret(secret(b"what only these know"))
+        .start()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(peer.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let near = dm_ib::MemoryNode::builder(MIB).start().unwrap();
-    let ib = Ib::builder(&[line.trim().parse().unwrap(), near.address()])
+    let world = |secret: Option<Secret>| {
+        let builder = Ib::builder(&[node.address()]);
+        let builder = match secret {
+            Some(secret) => builder.secret(secret),
+            None => builder,
+        };
+        builder.build().unwrap().thread()
+    };
+    for wrong in [None, Some(secret(b"what others think it is"))] {
+        let refused = world(wrong).unwrap_err();
+        assert!(refused.to_string().contains("secret"), "{refused}");
+    }
+    let thread = world(Some(secret(b"what only these know"))).unwrap();
+    let v = thread.connect(0).unwrap();
+    assert_eq!(run(&thread, async { v.faa(at(0, 4096), 1).await }), Ok(0));
+    assert!(
+        node.metrics().contains("dmkit_node_wrong_secret_total 1\n"),
+        "{}",
+        node.metrics()
+    );
+    let anywhere = MemoryNode::builder(MIB).listen(([0, 0, 0, 0], 0).into()).start();
+    assert!(anywhere.unwrap_err().to_string().contains("needs a secret"));
+}
+
+/// A memory node as a process of its own.
+struct Process {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Process {
+    fn start(listen: SocketAddr) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_memory-node"))
+            .args([MIB.to_string(), listen.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line.trim().parse().unwrap();
+        Self { child, address }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Stops it, or lets it go on: its card works on meanwhile.
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill")
+            .args([signal, &self.child.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+#[test]
+fn a_node_that_died_and_came_back_is_known_to_be_empty() {
+    let mut far = Process::start(ANY);
+    let near = MemoryNode::builder(MIB).start().unwrap();
+    let ib = Ib::builder(&[near.address(), far.address])
+        .patience(2, 14)
         .build()
         .unwrap();
     let thread = ib.thread().unwrap();
     let v = thread.connect(0).unwrap();
+    run(&thread, async { v.faa(at(1, 4096), 5).await.unwrap() });
+    far.kill();
+    let lost = run(&thread, async { v.faa(at(1, 4096), 5).await.unwrap_err() });
+    assert_eq!(
+        (lost.kind, lost.effect),
+        (VerbErrorKind::ConnectionLost, Effect::Unknown)
+    );
+    assert!(thread.is_cut_off(NodeId(1)) && !thread.is_cut_off(NodeId(0)));
+    let absent = thread.reconnect(NodeId(1)).unwrap_err();
+    assert!(matches!(absent, IbError::Node { .. }), "{absent}");
+    let _again = Process::start(far.address);
+    let restarted = thread.reconnect(NodeId(1)).unwrap_err();
+    assert!(
+        matches!(restarted, IbError::Restarted { node: NodeId(1) }),
+        "{restarted}"
+    );
+    run(&thread, async { v.faa(at(0, 4096), 1).await.unwrap() });
+    drop(v);
+    // Whoever begins again does so with the empty node.
+    let thread = ib.thread().unwrap();
+    let v = thread.connect(0).unwrap();
+    assert_eq!(run(&thread, async { v.faa(at(1, 4096), 1).await.unwrap() }), 0);
+}
+
+#[test]
+fn a_stopped_control_plane_stops_no_verb_and_no_other_node() {
+    let far = Process::start(ANY);
+    let near = MemoryNode::builder(MIB).start().unwrap();
+    let ib = Ib::builder(&[near.address(), far.address]).build().unwrap();
+    let thread = ib.thread().unwrap();
+    let v = thread.connect(0).unwrap();
+    far.signal("-STOP");
+    run(&thread, async {
+        let began = Instant::now();
+        let unheard = v.chunk(NodeId(1), 1).await.unwrap_err();
+        assert_eq!(unheard, ControlError::Unreachable { node: NodeId(1) });
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(6), "{took:?}");
+        v.faa(at(1, 4096), 1).await.unwrap();
+        v.chunk(NodeId(0), 1).await.unwrap();
+    });
+    far.signal("-CONT");
+    // It has lost nothing; what was asked meanwhile is not mistaken for what is asked now.
+    thread.reconnect(NodeId(1)).unwrap();
+    run(&thread, async {
+        assert_eq!(v.faa(at(1, 4096), 1).await.unwrap(), 1);
+        assert!(v.chunk(NodeId(1), 1).await.is_ok());
+    });
+}
+
+#[test]
+fn a_killed_peer_is_noticed_within_a_second() {
+    let mut peer = Process::start(ANY);
+    let near = dm_ib::MemoryNode::builder(MIB).start().unwrap();
+    let ib = Ib::builder(&[peer.address, near.address()]).build().unwrap();
+    let thread = ib.thread().unwrap();
+    let v = thread.connect(0).unwrap();
     let word: RemotePtr = at(0, 4096);
     run(&thread, async { v.faa(word, 1).await.unwrap() });
-    peer.kill().unwrap();
-    peer.wait().unwrap();
+    peer.kill();
     run(&thread, async {
         let began = Instant::now();
         let (first, second) = (

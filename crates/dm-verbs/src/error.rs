@@ -40,6 +40,9 @@ pub enum VerbErrorKind {
     Unreachable,
     /// The connection was lost while the chain was in flight.
     ConnectionLost,
+    /// The memory node's card refused the request (a wrong key, or memory that is not lent any more). The connection is
+    /// lost with it.
+    Refused,
     /// Beyond the memory of the node: its size in bytes is given.
     OutOfBounds {
         /// Bytes that this memory has.
@@ -106,6 +109,7 @@ impl fmt::Display for VerbErrorKind {
             Self::NoSuchNode => f.write_str("no such memory node"),
             Self::Unreachable => f.write_str("memory node unreachable"),
             Self::ConnectionLost => f.write_str("connection lost in flight"),
+            Self::Refused => f.write_str("refused by the memory node's card"),
             Self::OutOfBounds { size } => write!(f, "beyond the node's {size} bytes"),
             Self::Misaligned => f.write_str("address is no multiple of 8"),
             Self::BadLength { len } => write!(f, "bad length {len}"),

@@ -12,7 +12,14 @@ use std::{
 };
 
 /// What is loaded, beside what that needs; `crc32_generic` is soft-RoCE's checksum, which it asks for by name.
-const MODULES: &[&str] = &["crc32_generic", "dummy", "ib_uverbs", "rdma_rxe"];
+const MODULES: &[&str] = &[
+    "crc32_generic",
+    "dummy",
+    "virtio_pci",
+    "virtio_net",
+    "ib_uverbs",
+    "rdma_rxe",
+];
 
 /// A kernel and modules, in the order of loading.
 #[derive(Debug)]
@@ -23,7 +30,8 @@ pub(super) struct Kernel {
 
 /// The kernel in `cache`, downloaded if it is not there.
 pub(super) fn fetch(cache: &Path) -> Result<Kernel> {
-    let dir = cache.join("kernel");
+    // Another name whenever more of the package is needed than was unpacked before.
+    let dir = cache.join("kernel-with-network");
     if !dir.is_dir() {
         download(cache, &dir)?;
     }
@@ -89,7 +97,11 @@ fn download(cache: &Path, dir: &Path) -> Result<()> {
             "./lib/modules/*/kernel/lib/*",
             "./lib/modules/*/kernel/net/ipv4/*",
             "./lib/modules/*/kernel/net/ipv6/*",
+            "./lib/modules/*/kernel/net/core/*",
             "./lib/modules/*/kernel/drivers/net/dummy.ko",
+            "./lib/modules/*/kernel/drivers/net/net_failover.ko",
+            "./lib/modules/*/kernel/drivers/net/virtio_net.ko",
+            "./lib/modules/*/kernel/drivers/virtio/*",
             "./lib/modules/*/kernel/drivers/infiniband/*",
         ])
         .stdin(tar)

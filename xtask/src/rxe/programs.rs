@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Something that cargo built.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) name: String,
     pub(super) path: PathBuf,
@@ -34,18 +34,39 @@ struct Profile {
     test: bool,
 }
 
-/// Builds dm-ib's tests, and the programs that they start.
-pub(super) fn build(root: &Path) -> Result<Vec<Program>> {
+/// What makes dm-ib's tests, and the programs that they start.
+pub(super) const TESTS: &[&str] = &[
+    "test",
+    "--package",
+    "dm-ib",
+    "--no-run",
+    "--lib",
+    "--bins",
+    "--tests",
+];
+/// What makes the programs of the two hosts, as the tests are made.
+pub(super) const TWO: &[&str] = &[
+    "build",
+    "--package",
+    "dm-ib",
+    "--profile",
+    "test",
+    "--bins",
+    "--example",
+    "two_hosts",
+];
+
+/// Builds programs, and tells where they are.
+pub(super) fn build(root: &Path, what: &[&str]) -> Result<Vec<Program>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["test", "--package", "dm-ib", "--no-run"])
-        .args(["--lib", "--bins", "--tests"])
+        .args(what)
         .arg("--message-format=json-render-diagnostics")
         .current_dir(root)
         .stderr(Stdio::inherit())
         .output()?;
     if !built.status.success() {
-        return Err("dm-ib's tests do not build".into());
+        return Err("dm-ib does not build".into());
     }
     programs(&String::from_utf8(built.stdout)?)
 }

@@ -1,14 +1,13 @@
 //! The ledger against its invariants, without a network.
 
-use core::cell::RefCell;
-use std::rc::Rc;
+use dm_sync::Mutex;
 
 use super::*;
 use crate::CHUNK_UNIT;
 
 /// Ports that are numbers; remembers which were shut, and refuses to shut some.
 #[derive(Clone, Default)]
-struct Shut(Rc<RefCell<Vec<u32>>>, Option<u32>);
+struct Shut(Arc<Mutex<Vec<u32>>>, Option<u32>);
 
 impl Ports for Shut {
     type Port = u32;
@@ -16,7 +15,7 @@ impl Ports for Shut {
         if self.1 == Some(*port) {
             return Err(io::ErrorKind::Other.into());
         }
-        self.0.borrow_mut().push(*port);
+        self.0.with(|shut| shut.push(*port));
         Ok(())
     }
 }
@@ -101,7 +100,7 @@ fn a_fence_shuts_the_port_first_and_outlives_the_connection() {
     let fence = |client| Request::Fence { client };
     assert_eq!(l.answer(d, judge, fence(4000)), Answer::NoSuchClient);
     assert_eq!(l.answer(d, judge, fence(id)), Answer::Done);
-    assert_eq!(*ports.0.borrow(), [10]);
+    assert_eq!(ports.0.with(|shut| shut.clone()), [10]);
     assert_eq!(l.answer(c, id, Request::Chunk { bytes: 1 }), Answer::Fenced);
     // Reconnecting does not help; the next holder of the id is another one.
     l.disconnect(c);
@@ -122,7 +121,7 @@ fn a_fence_shuts_the_port_first_and_outlives_the_connection() {
 
 #[test]
 fn a_fence_that_the_device_refuses_is_not_believed() {
-    let ports = Shut(Rc::default(), Some(10));
+    let ports = Shut(Arc::default(), Some(10));
     let mut l = ledger(ports);
     let (c, d) = (l.connect(10), l.connect(20));
     let (id, _) = claim(&mut l, c);
@@ -144,7 +143,7 @@ fn a_group_is_fenced_with_those_who_were_cut_off_and_not_with_those_who_come_lat
         l.answer(e, ids[2].0, Request::FenceGroup { group: 7 }),
         Answer::Done
     );
-    assert_eq!(*ports.0.borrow(), [10]);
+    assert_eq!(ports.0.with(|shut| shut.clone()), [10]);
     let d = l.connect(21);
     let again = Request::Attach {
         client: ids[1].0,
@@ -160,14 +159,23 @@ fn a_group_is_fenced_with_those_who_were_cut_off_and_not_with_those_who_come_lat
 
 #[test]
 fn ids_of_another_node_attach_and_a_restarted_givers_ids_displace_nobody() {
-    let mut l = ledger(Shut::default());
+    let ports = Shut::default();
+    let mut l = ledger(ports.clone());
     let (c, d) = (l.connect(1), l.connect(2));
     let attach = |client, epoch, giver| Request::Attach { client, epoch, giver };
     assert_eq!(l.answer(c, 0, attach(5, 3, 100)), Answer::Done);
     assert_eq!(l.answer(c, 0, attach(5, 3, 100)), Answer::Done, "asked again");
-    assert_eq!(l.answer(d, 0, attach(5, 3, 100)), Answer::NotYours);
     assert_eq!(l.answer(d, 0, attach(5, 1, 101)), Answer::NotYours);
+    assert_eq!(l.answer(d, 0, attach(5, 4, 100)), Answer::NotYours);
+    // The same client by another connection, before the first one's end was noticed: the first is shut.
+    ports.0.with(|shut| assert!(shut.is_empty()));
+    assert_eq!(l.answer(d, 0, attach(5, 3, 100)), Answer::Done);
+    ports.0.with(|shut| assert_eq!(*shut, [1]));
+    assert_eq!(l.answer(c, 5, Request::Leave), Answer::NotYours);
     l.disconnect(c);
+    assert_eq!(l.answer(d, 5, Request::Leave), Answer::Done);
+    l.disconnect(d);
+    let d = l.connect(3);
     assert_eq!(l.answer(d, 0, attach(5, 2, 100)), Answer::NotYours, "long gone");
     assert_eq!(l.answer(d, 0, attach(5, 1, 101)), Answer::Done);
     assert_eq!(l.answer(d, 0, attach(6, 1, BOOT)), Answer::NoSuchClient);

@@ -1,4 +1,5 @@
-//! A memory node as a process of its own: prints its address, serves until its input ends.
+//! A memory node as a process of its own, for tests: prints its address, serves until its input ends. `dmkit serve` is
+//! the one for people.
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -10,9 +11,9 @@
 use std::io::Read;
 use std::process::ExitCode;
 
-use dm_ib::{IbError, MemoryNode};
+use dm_ib::{MemoryNode, Secret};
 
-const USAGE: &str = "usage: memory-node BYTES [LISTEN-ADDRESS [DEVICE]]";
+const USAGE: &str = "usage: memory-node BYTES [LISTEN-ADDRESS [SECRET-FILE]]";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -34,10 +35,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(bytes: u64, listen: std::net::SocketAddr, device: Option<&String>) -> Result<(), IbError> {
+fn serve(
+    bytes: u64,
+    listen: std::net::SocketAddr,
+    secret: Option<&String>,
+) -> Result<(), Box<dyn std::error::Error>> {
     let mut builder = MemoryNode::builder(bytes).listen(listen);
-    if let Some(device) = device {
-        builder = builder.device(device);
+    if let Some(path) = secret {
+        builder = builder.secret(Secret::from_file(path.as_ref())?);
     }
     let node = builder.start()?;
     println!("{}", node.address());

@@ -8,6 +8,7 @@ use std::io;
 use ibverbs_sys as sys;
 
 use super::check;
+use crate::choice::DeviceChoice;
 
 unsafe extern "C" {
     fn dm_ib_device_memory(context: *mut sys::ibv_context, bytes: *mut u64) -> core::ffi::c_int;
@@ -67,14 +68,9 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Opens the device called `name`, or the first whose port 1 is active.
-    pub(crate) fn open(name: Option<&str>) -> io::Result<Self> {
-        let mut count = 0;
-        // SAFETY: `count` is writable; the list is freed below.
-        let list = unsafe { sys::ibv_get_device_list(&raw mut count) };
-        let Some(list) = NonNull::new(list) else {
-            return Err(io::Error::last_os_error());
-        };
+    /// Opens the device, port and GID of `choice`; what that leaves open is picked.
+    pub(crate) fn open(choice: &DeviceChoice) -> io::Result<Self> {
+        let name = choice.name.as_deref();
         let mut opened = Err(io::Error::new(
             io::ErrorKind::NotFound,
             match name {
@@ -82,34 +78,20 @@ impl Device {
                 None => "no RDMA device with an active port".to_owned(),
             },
         ));
-        for index in 0..usize::try_from(count).unwrap_or(0) {
-            // SAFETY: the list has `count` entries.
-            let device = unsafe { list.add(index) };
-            // SAFETY: as above, and each entry is a device until the list is freed.
-            let device = unsafe { *device.as_ptr() };
-            // SAFETY: it is a device of the list.
-            let found = unsafe { sys::ibv_get_device_name(device) };
-            // SAFETY: a device's name is a C string that lives as long as the device.
-            let found = unsafe { CStr::from_ptr(found) };
-            let found = found.to_string_lossy();
-            if name.is_some_and(|name| name != found) {
-                continue;
+        for_each_device(|device, found| {
+            if name.is_none_or(|name| name == found) && opened.is_err() {
+                opened = Self::open_raw(device, found, choice);
             }
-            opened = Self::open_raw(device, &found);
-            if opened.is_ok() {
-                break;
-            }
-        }
-        // SAFETY: it came from `ibv_get_device_list`, and opened devices outlive it.
-        unsafe { sys::ibv_free_device_list(list.as_ptr()) };
+        })?;
         opened
     }
 
-    fn open_raw(device: *mut sys::ibv_device, name: &str) -> io::Result<Self> {
+    fn open_raw(device: *mut sys::ibv_device, name: &str, choice: &DeviceChoice) -> io::Result<Self> {
         // SAFETY: `device` is an entry of a device list that is not freed yet.
         let context = unsafe { sys::ibv_open_device(device) };
         let context = NonNull::new(context).ok_or_else(io::Error::last_os_error)?;
-        let described = address(context, 1).and_then(|address| Ok((address, limits(context)?)));
+        let described =
+            pick_port(context, choice).and_then(|(port, address)| Ok((port, address, limits(context)?)));
         // SAFETY: the context is open.
         let pd =
             described.and_then(
@@ -119,11 +101,11 @@ impl Device {
                 },
             );
         match pd {
-            Ok(((address, limits), pd)) => Ok(Self {
+            Ok(((port, address, limits), pd)) => Ok(Self {
                 context,
                 pd,
                 name: name.to_owned(),
-                port: 1,
+                port,
                 address,
                 limits,
             }),
@@ -166,27 +148,89 @@ impl fmt::Debug for Device {
     }
 }
 
-fn address(context: NonNull<sys::ibv_context>, port: u8) -> io::Result<Address> {
+/// Calls `each` with every device of this machine and its name.
+pub(super) fn for_each_device(mut each: impl FnMut(*mut sys::ibv_device, &str)) -> io::Result<()> {
+    let mut count = 0;
+    // SAFETY: `count` is writable; the list is freed below.
+    let list = unsafe { sys::ibv_get_device_list(&raw mut count) };
+    let Some(list) = NonNull::new(list) else {
+        return Err(io::Error::last_os_error());
+    };
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the list has `count` entries.
+        let device = unsafe { list.add(index) };
+        // SAFETY: as above, and each entry is a device until the list is freed.
+        let device = unsafe { *device.as_ptr() };
+        // SAFETY: it is a device of the list.
+        let found = unsafe { sys::ibv_get_device_name(device) };
+        // SAFETY: a device's name is a C string that lives as long as the device.
+        let found = unsafe { CStr::from_ptr(found) };
+        each(device, &found.to_string_lossy());
+    }
+    // SAFETY: it came from `ibv_get_device_list`, and opened devices outlive it.
+    unsafe { sys::ibv_free_device_list(list.as_ptr()) };
+    Ok(())
+}
+
+/// The port that is asked for, or the first that can be used.
+fn pick_port(context: NonNull<sys::ibv_context>, choice: &DeviceChoice) -> io::Result<(u8, Address)> {
+    let ports = match choice.port {
+        Some(port) => port..=port,
+        None => 1..=port_count(context)?.max(1),
+    };
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for port in ports {
+        match address(context, port, choice.gid) {
+            Ok(address) => return Ok((port, address)),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+fn port_count(context: NonNull<sys::ibv_context>) -> io::Result<u8> {
+    let mut attr = sys::ibv_device_attr::default();
+    // SAFETY: `attr` is writable.
+    check(unsafe { sys::ibv_query_device(context.as_ptr(), &raw mut attr) })?;
+    Ok(attr.phys_port_cnt)
+}
+
+pub(super) fn port_attributes(
+    context: NonNull<sys::ibv_context>,
+    port: u8,
+) -> io::Result<sys::ibv_port_attr> {
     let mut attr = sys::ibv_port_attr::default();
     // SAFETY: the exported symbol fills the old, shorter beginning of this structure.
     let answer = unsafe { sys::ibv_query_port(context.as_ptr(), port, (&raw mut attr).cast()) };
     check(answer)?;
-    if attr.state != sys::ibv_port_state::IBV_PORT_ACTIVE {
-        return Err(io::Error::new(
-            io::ErrorKind::NotConnected,
-            "the device's port is not active",
-        ));
+    Ok(attr)
+}
+
+/// One entry of a port's table of GIDs.
+#[derive(Clone, Copy)]
+pub(super) struct Gid {
+    pub(super) index: u8,
+    pub(super) raw: [u8; 16],
+    pub(super) routable: bool,
+}
+
+impl Gid {
+    pub(super) fn is_ipv4(&self) -> bool {
+        self.raw.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff])
     }
-    // RoCE v2 over IPv4 first, then RoCE v2, then what there is.
-    let mut best: Option<(u8, sys::ibv_gid_entry)> = None;
-    for index in 0..u32::try_from(attr.gid_tbl_len).unwrap_or(0).min(256) {
+}
+
+/// The entries that are not empty.
+pub(super) fn gids(context: NonNull<sys::ibv_context>, port: u8, length: i32) -> Vec<Gid> {
+    let mut found = Vec::new();
+    for index in 0..u8::try_from(length.clamp(0, 255)).unwrap_or(0) {
         let mut entry = sys::ibv_gid_entry::default();
         // SAFETY: `entry` is writable and of the size that is told.
         let answer = unsafe {
             sys::_ibv_query_gid_ex(
                 context.as_ptr(),
                 u32::from(port),
-                index,
+                u32::from(index),
                 &raw mut entry,
                 0,
                 size_of::<sys::ibv_gid_entry>(),
@@ -194,35 +238,60 @@ fn address(context: NonNull<sys::ibv_context>, port: u8) -> io::Result<Address> 
         };
         // SAFETY: the 16 bytes are initialised whichever half of the union was written.
         let raw = unsafe { entry.gid.raw };
-        if answer != 0 || raw == [0; 16] {
-            continue;
-        }
-        let routable = entry.gid_type == sys::IBV_GID_TYPE_ROCE_V2;
-        let ipv4 = raw[..10] == [0; 10] && raw[10..12] == [0xff; 2];
-        let rank = u8::from(routable) * 2 + u8::from(ipv4);
-        if best.as_ref().is_none_or(|(known, _)| rank > *known) {
-            best = Some((rank, entry));
+        if answer == 0 && raw != [0; 16] {
+            let routable = entry.gid_type == sys::IBV_GID_TYPE_ROCE_V2;
+            found.push(Gid { index, raw, routable });
         }
     }
-    let ethernet = u32::from(attr.link_layer) == sys::IBV_LINK_LAYER_ETHERNET;
-    let (_, entry) = best.unwrap_or_default();
-    if ethernet && entry.gid_type == 0 && entry.ndev_ifindex == 0 {
+    found
+}
+
+fn address(context: NonNull<sys::ibv_context>, port: u8, wanted: Option<u8>) -> io::Result<Address> {
+    let attr = port_attributes(context, port)?;
+    if attr.state != sys::ibv_port_state::IBV_PORT_ACTIVE {
         return Err(io::Error::new(
-            io::ErrorKind::AddrNotAvailable,
-            "the device's network interface has no address",
+            io::ErrorKind::NotConnected,
+            format!("the device's port {port} is not active"),
         ));
     }
+    let ethernet = u32::from(attr.link_layer) == sys::IBV_LINK_LAYER_ETHERNET;
+    let all = gids(context, port, attr.gid_tbl_len);
+    let best = match wanted {
+        Some(index) => all.iter().find(|gid| gid.index == index),
+        // RoCE v2 over IPv4 first, then RoCE v2, then what there is; of equals the first.
+        None => all
+            .iter()
+            .rev()
+            .max_by_key(|gid| u8::from(gid.routable) * 2 + u8::from(gid.is_ipv4())),
+    };
+    let best = match best {
+        Some(gid) => *gid,
+        // InfiniBand finds its way by the LID.
+        None if !ethernet && wanted.is_none() => Gid {
+            index: 0,
+            raw: [0; 16],
+            routable: false,
+        },
+        None => {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrNotAvailable,
+                match wanted {
+                    Some(index) => format!("port {port} has no GID {index}"),
+                    None => "the device's network interface has no address".to_owned(),
+                },
+            ));
+        }
+    };
     Ok(Address {
-        // SAFETY: as above.
-        gid: unsafe { entry.gid.raw },
-        gid_index: u8::try_from(entry.gid_index).unwrap_or(0),
+        gid: best.raw,
+        gid_index: best.index,
         lid: attr.lid,
         mtu: u8::try_from(attr.active_mtu).unwrap_or(1),
         ethernet,
     })
 }
 
-fn limits(context: NonNull<sys::ibv_context>) -> io::Result<Limits> {
+pub(super) fn limits(context: NonNull<sys::ibv_context>) -> io::Result<Limits> {
     let mut attr = sys::ibv_device_attr::default();
     // SAFETY: `attr` is writable.
     check(unsafe { sys::ibv_query_device(context.as_ptr(), &raw mut attr) })?;

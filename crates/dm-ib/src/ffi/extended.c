@@ -14,6 +14,24 @@ int dm_ib_device_memory(struct ibv_context *context, uint64_t *bytes)
 	return error;
 }
 
+/* Sizes of atomics that the device does over PCI, as masks: fetch-and-add, swap, compare-and-swap. */
+int dm_ib_pci_atomics(struct ibv_context *context, uint16_t *sizes)
+{
+	struct ibv_device_attr_ex attr = {};
+	int error = ibv_query_device_ex(context, NULL, &attr);
+
+	sizes[0] = error ? 0 : attr.pci_atomic_caps.fetch_add;
+	sizes[1] = error ? 0 : attr.pci_atomic_caps.swap;
+	sizes[2] = error ? 0 : attr.pci_atomic_caps.compare_swap;
+	return error;
+}
+
+/* 1 where the data of such requests is placed in order. */
+int dm_ib_in_order(struct ibv_qp *qp, int opcode)
+{
+	return ibv_query_qp_data_in_order(qp, (enum ibv_wr_opcode)opcode, 0);
+}
+
 /* NULL with errno where the provider has none. Aligned for atomics. */
 struct ibv_dm *dm_ib_alloc_dm(struct ibv_context *context, uint64_t bytes)
 {

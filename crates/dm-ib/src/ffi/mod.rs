@@ -8,6 +8,7 @@
 //! * **F3** Memory lent to others ([`Lent`]) is never seen as a reference.
 
 mod device;
+mod inspect;
 mod memory;
 mod pool;
 mod port;
@@ -15,11 +16,12 @@ mod queue;
 
 pub(crate) use device::Device;
 pub use device::{AtomicScope, Limits};
+pub use inspect::{DeviceReport, GidReport, PortReport, devices};
 pub(crate) use memory::{ChipLent, Lent};
 pub use pool::Lease;
 pub(crate) use pool::{PIECE_BYTES_MAX, Pool};
 pub(crate) use port::{CHAIN_MAX, Fault, Port, Request, What};
-pub(crate) use queue::{Cq, Patience, Peer, Qp, QueueOptions};
+pub(crate) use queue::{Cq, Patience, Peer, Qp, QueueOptions, RETRIES_MAX};
 
 use std::io;
 

@@ -69,6 +69,8 @@ struct Entry {
 pub(crate) enum Fault {
     /// The peer refused it; it had no effect, nor has anything behind it.
     Refused,
+    /// This side's card refused it: as above, but the peer knows nothing of it.
+    Malformed,
     /// No answer, or flushed behind something that failed: the effect is unknown.
     Unknown,
 }
@@ -114,6 +116,18 @@ impl Port {
 
     pub(crate) fn qp(&self, qp: usize) -> Option<&Qp> {
         self.qps.get(qp)
+    }
+
+    pub(crate) fn cq(&self) -> &Arc<Cq> {
+        &self.cq
+    }
+
+    /// Puts another queue pair in the place of one that was shut. What still flew there is given up: its buffers stay with
+    /// it, for nobody will hear of them.
+    pub(crate) fn replace(&mut self, at: usize, qp: Qp) {
+        if let Some(old) = self.qps.get_mut(at) {
+            *old = qp;
+        }
     }
 
     /// A new chain: its number and generation.
@@ -218,11 +232,10 @@ impl Port {
 
 fn fault(status: status::Type) -> Fault {
     match status {
-        status::IBV_WC_REM_ACCESS_ERR
-        | status::IBV_WC_REM_INV_REQ_ERR
-        | status::IBV_WC_LOC_LEN_ERR
-        | status::IBV_WC_LOC_PROT_ERR
-        | status::IBV_WC_LOC_QP_OP_ERR => Fault::Refused,
+        status::IBV_WC_REM_ACCESS_ERR | status::IBV_WC_REM_INV_REQ_ERR => Fault::Refused,
+        status::IBV_WC_LOC_LEN_ERR | status::IBV_WC_LOC_PROT_ERR | status::IBV_WC_LOC_QP_OP_ERR => {
+            Fault::Malformed
+        }
         _ => Fault::Unknown,
     }
 }

@@ -151,6 +151,10 @@ impl Qp {
         }
     }
 
+    pub(super) fn raw(&self) -> *mut sys::ibv_qp {
+        self.raw.as_ptr()
+    }
+
     /// Bytes of payload that a work request may carry.
     pub(crate) fn inline_bytes(&self) -> u32 {
         self.inline
@@ -276,16 +280,19 @@ impl Qp {
 pub(crate) struct Patience {
     /// A try lasts 4.096 µs times two to the power of this.
     pub(crate) timeout: u8,
-    /// Tries after the first; at most 6, since soft-RoCE takes 7 for ever.
+    /// Tries after the first; at most [`RETRIES_MAX`].
     pub(crate) retries: u8,
 }
+
+/// Soft-RoCE takes 7 for ever.
+pub(crate) const RETRIES_MAX: u8 = 6;
 
 impl Default for Patience {
     /// Seven tries of 67 ms.
     fn default() -> Self {
         Self {
             timeout: 14,
-            retries: 6,
+            retries: RETRIES_MAX,
         }
     }
 }

@@ -1,0 +1,211 @@
+//! A client machine of a cluster, step by step: `cargo xtask rxe --two` runs it against memory nodes on another one.
+//!
+//! `two_hosts STEP SECRET-FILE ADDRESS…`, where a step is one of: `load` a tree; `write` to it until killed, noting what
+//! was acknowledged; `verify` that; live through an `outage` of the last node, or a `cut` of the link. Each says `two: …`
+//! when something has to happen elsewhere.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "what it says is what it is for")]
+
+use std::error::Error;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use dm_ib::{Endpoint, Ib, IbError, Secret, Thread};
+use dm_verbs::{Capability, Control, Effect, NodeId, RemotePtr, VerbErrorKind, Verbs};
+use sherman::{Applied, Key8, Options, RangeIndex, Sherman};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Keys that are loaded; those from here on are written until the writer is killed.
+const LOADED: u64 = 400;
+/// Where the writer notes what it was told to have been written.
+const ACKNOWLEDGED: &str = "acknowledged";
+/// How long a step waits for what must happen elsewhere.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [step, secret, nodes @ ..] = words.as_slice() else {
+        return Err("two_hosts STEP SECRET-FILE ADDRESS…".into());
+    };
+    let nodes = nodes
+        .iter()
+        .map(|node| node.parse())
+        .collect::<std::result::Result<Vec<_>, _>>()?;
+    let ib = world(&nodes, Path::new(secret))?;
+    let thread = ib.thread()?;
+    let v = thread.connect(0)?;
+    match step.as_str() {
+        "load" => run(&thread, load(&v)),
+        "write" => run(&thread, write(&v)),
+        "verify" => run(&thread, verify(&v)),
+        "outage" => outage(&ib, &thread, v),
+        "cut" => cut(&thread, &v),
+        _ => Err(format!("no step {step}").into()),
+    }
+}
+
+fn world(nodes: &[SocketAddr], secret: &Path) -> Result<Ib> {
+    let ib = Ib::builder(nodes)
+        .secret(Secret::from_file(secret)?)
+        .assume(&[Capability::LineAtomicity])
+        // Two emulated machines share a processor with others: they are not always heard in time.
+        .slower(256)
+        .patience(6, 16)
+        .build()?;
+    println!("two: {}", ib.promises());
+    Ok(ib)
+}
+
+fn run<T>(thread: &Thread, future: impl Future<Output = T>) -> T {
+    thread.run([future]).remove(0)
+}
+
+fn options() -> Options {
+    Options {
+        chunk_bytes: 1 << 18,
+        ..Options::new(16)
+    }
+}
+
+fn value(key: u64) -> [u8; 16] {
+    let mut value = [0; 16];
+    value[..8].copy_from_slice(&key.to_le_bytes());
+    value[8..].copy_from_slice(&(!key).to_le_bytes());
+    value
+}
+
+async fn load(v: &Endpoint) -> Result<()> {
+    let tree = Sherman::<Key8>::create_or_open(v, &options()).await?;
+    let client = tree.client(v);
+    for key in 0..LOADED {
+        if client.insert(&Key8(key), &value(key)).await? != Applied::Inserted {
+            return Err(format!("key {key} was there before").into());
+        }
+    }
+    println!("two: loaded {LOADED} keys");
+    Ok(())
+}
+
+/// Ends by being killed.
+async fn write(v: &Endpoint) -> Result<()> {
+    let tree = Sherman::<Key8>::open(v, &options()).await?;
+    let client = tree.client(v);
+    for key in LOADED.. {
+        client.upsert(&Key8(key), &value(key)).await?;
+        fs::write(ACKNOWLEDGED, key.to_string())?;
+        if key == LOADED + 50 {
+            println!("two: writing");
+        }
+    }
+    Ok(())
+}
+
+async fn verify(v: &Endpoint) -> Result<()> {
+    let last: u64 = fs::read_to_string(ACKNOWLEDGED)?.parse()?;
+    let tree = Sherman::<Key8>::open(v, &options()).await?;
+    let client = tree.client(v);
+    let mut found = Vec::new();
+    for key in 0..=last {
+        if !client.get(&Key8(key), &mut found).await? || found != value(key) {
+            return Err(format!("key {key} of {last} was acknowledged, and is not there").into());
+        }
+    }
+    // What was not acknowledged is there whole, or not at all.
+    if client.get(&Key8(last + 1), &mut found).await? && found != value(last + 1) {
+        return Err("a torn value".into());
+    }
+    if client.update(&Key8(0), &value(0)).await? != Applied::Replaced {
+        return Err("key 0 is gone".into());
+    }
+    println!(
+        "two: verified {} keys, the last {} of a killed client",
+        last + 1,
+        last - LOADED + 1
+    );
+    Ok(())
+}
+
+/// A fresh word of `node`.
+fn word(thread: &Thread, v: &Endpoint, node: NodeId) -> Result<RemotePtr> {
+    Ok(run(thread, v.chunk(node, 4096))?)
+}
+
+/// Counts at `at` until that fails; how often it did not, and how long the failure took.
+fn count_until_lost(thread: &Thread, v: &Endpoint, at: RemotePtr) -> Result<(u64, Duration)> {
+    let began = Instant::now();
+    for counted in 0.. {
+        let asked = Instant::now();
+        if let Err(lost) = run(thread, v.faa(at, 1)) {
+            let took = asked.elapsed();
+            println!("two: lost after {} ms: {lost}", took.as_millis());
+            if (lost.kind, lost.effect) != (VerbErrorKind::ConnectionLost, Effect::Unknown) {
+                return Err("that is not how a connection is lost".into());
+            }
+            let later = run(thread, v.faa(at, 1)).expect_err("nothing goes there any more");
+            if (later.kind, later.effect) != (VerbErrorKind::Unreachable, Effect::None) {
+                return Err(format!("{later}: not known to be unreachable").into());
+            }
+            return Ok((counted, took));
+        }
+        if began.elapsed() > PATIENCE {
+            break;
+        }
+    }
+    Err("nothing was lost".into())
+}
+
+/// Tries to come back until something else than "can't be reached" is said.
+fn come_back(thread: &Thread, node: NodeId) -> std::result::Result<(), IbError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match thread.reconnect(node) {
+            Err(IbError::Node { .. }) if Instant::now() < deadline => std::thread::yield_now(),
+            other => return other,
+        }
+    }
+}
+
+/// The last node dies, and is started again with empty memory.
+fn outage(ib: &Ib, thread: &Thread, v: Endpoint) -> Result<()> {
+    let (near, far) = (NodeId(0), NodeId(ib.memory_nodes() - 1));
+    let (here, there) = (word(thread, &v, near)?, word(thread, &v, far)?);
+    println!("two: ready");
+    let (_, took) = count_until_lost(thread, &v, there)?;
+    if took > Duration::from_secs(10) {
+        return Err("that took too long".into());
+    }
+    run(thread, v.faa(here, 1))?;
+    println!("two: the other node goes on");
+    match come_back(thread, far) {
+        Err(IbError::Restarted { node }) if node == far => println!("two: it is known to be empty"),
+        other => return Err(format!("it was started again, but: {other:?}").into()),
+    }
+    drop(v);
+    let thread = ib.thread()?;
+    let v = thread.connect(0)?;
+    let fresh = word(&thread, &v, far)?;
+    if run(&thread, v.faa(fresh, 1))? != 0 {
+        return Err("its memory is not empty".into());
+    }
+    println!("two: begun again");
+    Ok(())
+}
+
+/// The link goes down and comes up: the same memory.
+fn cut(thread: &Thread, v: &Endpoint) -> Result<()> {
+    let at = word(thread, v, NodeId(0))?;
+    println!("two: ready");
+    let (counted, _) = count_until_lost(thread, v, at)?;
+    come_back(thread, NodeId(0))?;
+    let found = run(thread, v.word(at))?;
+    // The one whose effect was unknown may have had one.
+    if found != counted && found != counted + 1 {
+        return Err(format!("{counted} were counted, {found} are there").into());
+    }
+    run(thread, v.chunk(NodeId(0), 1))?;
+    println!("two: back, {found} counted");
+    Ok(())
+}

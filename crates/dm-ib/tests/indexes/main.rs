@@ -1,0 +1,9 @@
+//! Every index over real queue pairs: the script of every world, and stress runs.
+
+#![expect(clippy::print_stdout, reason = "a run says what it assumes and what it did")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod sherman;
+mod smart;
+mod world;

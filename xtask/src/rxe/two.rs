@@ -1,0 +1,234 @@
+//! `cargo xtask rxe --two`: two machines as two hosts, memory nodes on one and clients on the other.
+//!
+//! Each has a shell on its serial port. This end types what each has to do, so that a node dies exactly when a client has
+//! said that it is ready.
+
+use super::{ACTIVE, image, kernel::Kernel, loading, programs::Program, vm};
+use crate::Result;
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// What stands before the status of a command on a serial port.
+const MARK: &str = "dmkit-two-status:";
+/// For all of it, on a machine that others use too; alone it takes less than three minutes.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Megabytes of each.
+const MEGABYTES: u32 = 1024;
+/// Where the memory nodes listen.
+const NODES: [&str; 2] = ["10.8.8.1:7471", "10.8.8.1:7472"];
+const SECRET: &str = "secret";
+
+/// Waits for commands once the network, and soft-RoCE over it, work.
+fn script(kernel: &Kernel) -> String {
+    let mut script = loading(&kernel.modules);
+    script.push_str(
+        "for word in $(cat /proc/cmdline); do case $word in dmkit.address=*) address=${word#*=};; esac; done\n\
+         ip addr add $address/24 dev eth0; ip link set eth0 up\n\
+         rdma link add rxe0 type rxe netdev eth0\n",
+    );
+    script.push_str(ACTIVE);
+    script.push_str("cd /tmp; echo 'only two hosts know this' > ");
+    script.push_str(SECRET);
+    script.push_str(&format!(
+        "\necho '{MARK}0'\nwhile read -r line; do eval \"$line\"; echo \"{MARK}$?\"; done\n"
+    ));
+    script
+}
+
+pub(super) fn run(cache: &Path, kernel: &Kernel, built: &[Program]) -> Result<()> {
+    let find = |name: &str| {
+        let found = built
+            .iter()
+            .find(|program| program.name == name && !program.is_test);
+        found.ok_or_else(|| format!("no program {name} was built"))
+    };
+    let (node, client) = (find("memory-node")?, find("two_hosts")?);
+    let initramfs = cache.join("two.cpio");
+    let wire = cache.join("two.sock");
+    let _ = std::fs::remove_file(&wire);
+    std::fs::write(
+        &initramfs,
+        image(cache, kernel, &[node.clone(), client.clone()], &script(kernel))?,
+    )?;
+    let went = hosts(kernel, &initramfs, &wire).and_then(|(nodes, clients)| {
+        let mut play = Play {
+            nodes,
+            clients,
+            node: node.path.display().to_string(),
+            client: client.path.display().to_string(),
+        };
+        play.all()
+    });
+    let _ = std::fs::remove_file(&initramfs);
+    let _ = std::fs::remove_file(&wire);
+    went
+}
+
+/// Boots both; the second one's end of the wire looks for the first one's.
+fn hosts(kernel: &Kernel, initramfs: &Path, wire: &Path) -> Result<(Host, Host)> {
+    let deadline = Instant::now() + PATIENCE;
+    let start = |name: &'static str, number: u8, server: &str| -> Result<Host> {
+        let words = [
+            "-netdev".to_owned(),
+            format!(
+                "stream,id=n0,server={server},addr.type=unix,addr.path={}",
+                wire.display()
+            ),
+            "-device".to_owned(),
+            format!("virtio-net-pci,netdev=n0,mac=52:54:00:00:00:0{number},romfile="),
+        ];
+        let address = format!("dmkit.address=10.8.8.{number}");
+        let machine = vm::Machine::start(&kernel.image, initramfs, MEGABYTES, &address, &words)?;
+        Ok(Host {
+            name,
+            machine,
+            deadline,
+        })
+    };
+    let mut nodes = start("nodes", 1, "on")?;
+    while !wire.exists() && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    let mut clients = start("clients", 2, "off")?;
+    nodes.wait_for_status("boot")?;
+    clients.wait_for_status("boot")?;
+    Ok((nodes, clients))
+}
+
+/// A machine with a shell.
+struct Host {
+    name: &'static str,
+    machine: vm::Machine,
+    deadline: Instant,
+}
+
+impl Host {
+    fn line(&self) -> Result<String> {
+        let line = self.machine.line(self.deadline)?;
+        if !line.contains(MARK) && !line.is_empty() {
+            println!("{:>8}  {line}", self.name);
+        }
+        Ok(line)
+    }
+
+    /// Waits until a line says `words`; a command that ends before fails.
+    fn wait_for(&self, words: &str) -> Result<()> {
+        loop {
+            let line = self.line()?;
+            if line.contains(words) {
+                return Ok(());
+            }
+            if let Some(status) = vm::status(&line, MARK) {
+                return Err(format!("{} ended with {} without \"{words}\"", self.name, status?).into());
+            }
+        }
+    }
+
+    fn wait_for_status(&mut self, what: &str) -> Result<()> {
+        loop {
+            if let Some(status) = vm::status(&self.line()?, MARK) {
+                return match status? {
+                    0 => Ok(()),
+                    failed => Err(format!("{}: {what}: status {failed}", self.name).into()),
+                };
+            }
+        }
+    }
+
+    /// Types a command; its status is still to be waited for.
+    fn begin(&mut self, command: &str) -> Result<()> {
+        self.machine.type_line(command)
+    }
+
+    /// Runs a command to its end, which must be a good one.
+    fn run(&mut self, command: &str) -> Result<()> {
+        self.begin(command)?;
+        self.wait_for_status(command)
+    }
+}
+
+struct Play {
+    nodes: Host,
+    clients: Host,
+    node: String,
+    client: String,
+}
+
+impl Play {
+    /// Starts memory node `number`, and waits until it listens.
+    fn start_node(&mut self, number: usize) -> Result<()> {
+        let (program, address) = (&self.node, NODES[number]);
+        // Its standard input must not end before it does.
+        self.nodes.run(&format!(
+            "tail -f /dev/null | {program} 33554432 {address} {SECRET} > node{number} & \
+             echo $! > pid{number}; until grep -q : node{number}; do usleep 50000; done"
+        ))
+    }
+
+    fn kill_node(&mut self, number: usize) -> Result<()> {
+        self.nodes.run(&format!("kill -9 $(cat pid{number})"))
+    }
+
+    fn step(&self, step: &str) -> String {
+        format!("{} {step} {SECRET} {} {}", self.client, NODES[0], NODES[1])
+    }
+
+    fn all(&mut self) -> Result<()> {
+        let mut began = Instant::now();
+        let mut lap = |what: &str| {
+            println!("== {what}: {:.1} s", began.elapsed().as_secs_f64());
+            began = Instant::now();
+        };
+        self.start_node(0)?;
+        self.start_node(1)?;
+        self.clients.run(&self.step("load"))?;
+        lap("two hosts, a tree loaded");
+        self.a_client_dies()?;
+        lap("a client was killed, another found all that it was told");
+        self.the_link_is_cut()?;
+        lap("the link was cut and came back");
+        self.a_node_dies()?;
+        lap("a memory node was killed and started again");
+        // With all of them started anew it is an empty cluster.
+        self.kill_node(0)?;
+        self.kill_node(1)?;
+        self.start_node(0)?;
+        self.start_node(1)?;
+        self.clients.run(&self.step("load"))?;
+        lap("all memory nodes were started again");
+        Ok(())
+    }
+
+    fn a_client_dies(&mut self) -> Result<()> {
+        let write = self.step("write");
+        // In the background, so that the shell can kill it.
+        self.clients.run(&format!("{write} & echo $! > writer"))?;
+        self.clients.wait_for("two: writing")?;
+        self.clients.run("kill -9 $(cat writer)")?;
+        self.clients.run(&self.step("verify"))
+    }
+
+    fn the_link_is_cut(&mut self) -> Result<()> {
+        let cut = self.step("cut");
+        self.clients.begin(&cut)?;
+        self.clients.wait_for("two: ready")?;
+        self.nodes.run("ip link set eth0 down")?;
+        self.clients.wait_for("two: lost")?;
+        self.nodes.run("ip link set eth0 up")?;
+        self.clients.wait_for("two: back")?;
+        self.clients.wait_for_status("cut")
+    }
+
+    fn a_node_dies(&mut self) -> Result<()> {
+        let outage = self.step("outage");
+        self.clients.begin(&outage)?;
+        self.clients.wait_for("two: ready")?;
+        self.kill_node(1)?;
+        self.clients.wait_for("two: the other node goes on")?;
+        self.start_node(1)?;
+        self.clients.wait_for("two: begun again")?;
+        self.clients.wait_for_status("outage")
+    }
+}
