@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -7,6 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use dm_sim::CostModel;
 use dm_workload::{Distribution, Mix, ScanLength};
 use sherman::{Rdwc, Variant};
+
+use crate::cluster::{ClusterRun, Machine};
 
 /// Range indexes on disaggregated memory: load, drive, check and compare them on a simulated RDMA testbed.
 ///
@@ -37,6 +40,20 @@ pub(crate) enum Command {
     /// (for a litmus test: the outcome is shown); 2 a search was cut short, or only sampled, and found nothing; 3 it
     /// could not be run.
     Explore(Explore),
+    /// A memory node: lends memory over RDMA until it is told to stop. Needs the feature `ib`.
+    Serve(Serve),
+    /// Creates, opens or shows the index of a cluster, through its superblock; refuses what does not fit. Needs `ib`.
+    Index(Box<IndexCommand>),
+    /// What this machine's RDMA device promises, and which protocols run on it, fall back, or are refused.
+    ///
+    /// Exit status: 0 there is a device that can be used, 1 there is none.
+    Doctor(Doctor),
+    /// Puts the rows of several client machines together (`--json` of each in a file).
+    Merge {
+        /// Files of JSON lines, one of each machine.
+        #[arg(required = true)]
+        rows: Vec<PathBuf>,
+    },
     /// Draws a table and curves of rows that `--json` printed.
     Plot {
         /// A file of JSON lines.
@@ -139,6 +156,79 @@ pub(crate) struct Reproduce {
     pub(crate) page: bool,
 }
 
+/// What a memory node lends, and to whom.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Serve {
+    /// Bytes of host memory (such as 4G; powers of ten).
+    #[arg(long, default_value = "1G", value_parser = count)]
+    pub(crate) bytes: u64,
+    /// Where clients connect. Beyond loopback there must be a secret.
+    #[arg(long, default_value = "127.0.0.1:7471")]
+    pub(crate) listen: SocketAddr,
+    /// A file of the secret that clients must know: 16 bytes at least.
+    #[arg(long)]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// Where counters are told to Prometheus, at /metrics. To whoever asks: they name no client.
+    #[arg(long)]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// The RDMA device; else the first that is active.
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// Its port; else the first that is active.
+    #[arg(long)]
+    pub(crate) port: Option<u8>,
+    /// The index of its GID; else RoCE v2 over IPv4, if there is one.
+    #[arg(long)]
+    pub(crate) gid: Option<u8>,
+    /// At most so much of the device's own memory is lent; default: all.
+    #[arg(long, value_parser = count)]
+    pub(crate) chip_bytes: Option<u64>,
+    /// Milliseconds of a membership lease.
+    #[arg(long, default_value_t = 100)]
+    pub(crate) lease_ms: u64,
+}
+
+/// What is done with an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IndexAction {
+    /// Create it, empty; or open it if it is there.
+    Create,
+    /// Open it; refused if another kind or geometry is there, or nothing.
+    Open,
+    /// Say what is there.
+    Show,
+}
+
+/// Which index of which cluster.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct IndexCommand {
+    /// What to do.
+    #[arg(value_enum)]
+    pub(crate) action: IndexAction,
+    #[command(flatten)]
+    pub(crate) bench: Bench,
+}
+
+/// Which device, and what is assumed of it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Doctor {
+    /// The device; else the first that can be used.
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// What you vouch for: lines, cas-read, atomic-write, write-lines, host-before-chip.
+    #[arg(long, value_delimiter = ',', value_parser = crate::cluster::capability)]
+    pub(crate) assume: Vec<dm_verbs::Capability>,
+}
+
+/// Whether an index is loaded first, or is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pool {
+    /// Loaded first; refused if one is there.
+    New,
+    /// It is there, loaded with the same keys.
+    Open,
+}
+
 /// An index that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Index {
@@ -186,10 +276,19 @@ pub(crate) struct Bench {
     /// Over how many keys Zipf ranks are drawn before they are folded onto the loaded ones; default: --keys.
     #[arg(long, value_parser = count)]
     pub(crate) zipf_keys: Option<u64>,
-    /// sim:PRESET (cx5-ib, cx6-roce) or loopback.
+    /// sim:PRESET (cx5-ib, cx6-roce), loopback, or ib:FILE, a cluster file.
     #[arg(long, default_value = "sim:cx5-ib")]
     pub(crate) fabric: Fabric,
-    /// Compute nodes.
+    /// Which of how many client machines this is (ib only): 0/2 is the first of two. Each has its part of the clients.
+    #[arg(long, default_value_t = Machine::ALONE)]
+    pub(crate) machine: Machine,
+    /// Whether the first machine loads a new index (ib only); further points of one bench use the first one's.
+    #[arg(long, value_enum, default_value_t = Pool::New)]
+    pub(crate) pool: Pool,
+    /// Seconds that the machines wait for each other (ib only).
+    #[arg(long, default_value_t = 60)]
+    pub(crate) wait: u64,
+    /// Compute nodes; of a cluster, its client machines.
     #[arg(long, default_value_t = 8)]
     pub(crate) cns: u16,
     /// Memory nodes.
@@ -275,12 +374,14 @@ impl FromStr for Sharing {
 pub(crate) enum Fabric {
     Loopback,
     Sim(Box<CostModel>),
+    Ib(Box<ClusterRun>),
 }
 
 impl Fabric {
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Loopback => "loopback".to_owned(),
+            Self::Ib(cluster) => format!("ib:{}", cluster.path.display()),
             Self::Sim(model) => format!("sim:{}", model.name.trim_start_matches("model ")),
         }
     }
@@ -292,8 +393,9 @@ impl FromStr for Fabric {
         match s.split_once(':') {
             None if s == "loopback" => Ok(Self::Loopback),
             Some(("sim", name)) => preset(name).map(|m| Self::Sim(Box::new(m))),
+            Some(("ib", path)) => ClusterRun::read(path).map(|run| Self::Ib(Box::new(run))),
             _ => Err(format!(
-                "no fabric {s:?}; there are loopback, sim:cx5-ib and sim:cx6-roce"
+                "no fabric {s:?}; there are loopback, sim:cx5-ib, sim:cx6-roce and ib:FILE"
             )),
         }
     }
@@ -366,6 +468,12 @@ mod tests {
         assert!("both".parse::<Sharing>().unwrap_err().contains("writes"));
         assert_eq!("on".parse::<Sharing>().map(|s| s.0), Ok(Rdwc::ON));
         assert!("sim:cx7".parse::<Fabric>().unwrap_err().contains("cx6-roce"));
+        assert!(
+            "ib:/no/such/file"
+                .parse::<Fabric>()
+                .unwrap_err()
+                .contains("/no/such/file")
+        );
         assert!("ib".parse::<Fabric>().unwrap_err().contains("loopback"));
     }
 }

@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sherman::Variant;
 
 use crate::cli::{Bench, Fabric, Index, Output};
+use crate::cluster::Latencies;
 use crate::point::{Measured, Point, Study};
 use crate::report::{Curves, Row, read_json_lines, table, write_csv, write_json_lines};
 use crate::run::run;
@@ -107,7 +108,7 @@ pub(crate) fn replot(file: &Path, output: &Output) -> io::Result<bool> {
 }
 
 /// Prints and draws rows; `false` if a wrong value was read.
-fn show(title: &str, rows: &[Row], output: &Output) -> io::Result<bool> {
+pub(crate) fn show(title: &str, rows: &[Row], output: &Output) -> io::Result<bool> {
     if output.json {
         write_json_lines(rows, io::stdout().lock()).map_err(io::Error::other)?;
     } else if !rows.is_empty() {
@@ -178,12 +179,18 @@ fn row(point: &Point, m: &Measured) -> Row {
             .map(ToString::to_string)
             .collect::<Vec<_>>()
             .join("; "),
+        Fabric::Ib(_) => m.promises.clone().unwrap_or_default(),
         Fabric::Loopback => "in-process memory, lines never torn, CAS→READ in order".to_owned(),
     };
     let ranks = if point.ranks > point.keys {
         format!(" of {}", point.ranks)
     } else {
         String::new()
+    };
+    // Rows of several machines are put together by `dmkit merge`.
+    let (machine, latencies) = match &point.fabric {
+        Fabric::Ib(cluster) => (cluster.machine.to_string(), Latencies::text(&m.latency)),
+        _ => Default::default(),
     };
     Row {
         index: point.index.name().to_owned(),
@@ -214,6 +221,8 @@ fn row(point: &Point, m: &Measured) -> Row {
         wrong_values: m.wrong_values,
         seed: point.seed,
         assumptions,
+        machine,
+        latencies,
     }
 }
 
@@ -261,6 +270,12 @@ pub(crate) fn bench_title(bench: &Bench) -> String {
         Fabric::Loopback => format!(
             "dmkit bench, loopback, {} compute and {} memory nodes",
             bench.cns, bench.mns
+        ),
+        Fabric::Ib(cluster) => format!(
+            "dmkit bench, {}, client machine {}, {} memory nodes",
+            bench.fabric.name(),
+            bench.machine,
+            cluster.file.nodes.len()
         ),
         fabric => format!(
             "dmkit bench, {}, {} CN + {} MN {place}",

@@ -3,6 +3,7 @@
 
 mod bench_tree;
 mod cli;
+mod cluster;
 mod drive;
 mod explore;
 mod job;
@@ -34,6 +35,10 @@ fn main() -> ExitCode {
             job::perform(&job::bench_title(&bench), &Point::all(&bench), &cli.output)
         }
         Some(Command::Reproduce(asked)) => reproduce::perform(&asked, &cli.output),
+        Some(Command::Serve(asked)) => cluster::serve(&asked),
+        Some(Command::Index(asked)) => cluster::index(&asked),
+        Some(Command::Doctor(asked)) => cluster::doctor(&asked),
+        Some(Command::Merge { rows }) => cluster::merge(&rows, &cli.output),
         Some(Command::Plot { rows }) => job::replot(&rows, &cli.output),
         Some(Command::Model { preset }) => cli::preset(&preset)
             .map_err(io::Error::other)

@@ -1,5 +1,7 @@
 //! One point of a measurement: what is run, and what came out.
 
+use std::time::Duration;
+
 use dm_index::{Key8, Key32, KeyBytes};
 use dm_sim::{Bound, Demand, MixDemand, Testbed, VerbKind};
 use dm_verbs::Counters;
@@ -7,7 +9,8 @@ use dm_workload::{Distribution, KeySpace, Mix, OpKind, Plan, ScanLength, Workloa
 use hdrhistogram::Histogram;
 use sherman::{CpuCost, LeafKind, MODEL_CPU, NodeSize, Options, Rdwc, Variant};
 
-use crate::cli::{Bench, Fabric, Index, Sharing};
+use crate::cli::{Bench, Fabric, Index, Pool, Sharing};
+use crate::cluster::ClusterRun;
 use crate::drive::{Steady, WriteCosts};
 
 /// What is run.
@@ -95,6 +98,8 @@ pub(crate) struct Measured {
     pub(crate) writes: WriteCosts,
     /// Of a simulated run.
     pub(crate) nic: NicShares,
+    /// What a device promised, and what was assumed of it; the fabric's own words otherwise.
+    pub(crate) promises: Option<String>,
 }
 
 /// What the responder of the busiest memory node's NIC did, as shares of the run.
@@ -127,22 +132,40 @@ fn pairs<'a, A, B>(a: &'a [A], b: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B
     a.iter().flat_map(move |a| b.iter().map(move |b| (a, b)))
 }
 
+impl Bench {
+    /// The world, its compute and its memory nodes; `later`: of a point behind the first.
+    fn place(&self, later: bool) -> (Fabric, u16, u16) {
+        let Fabric::Ib(cluster) = &self.fabric else {
+            return (self.fabric.clone(), self.cns, self.mns);
+        };
+        let nodes = u16::try_from(cluster.file.nodes.len()).unwrap_or(u16::MAX);
+        let run = ClusterRun {
+            machine: self.machine,
+            existing: later || self.pool == Pool::Open,
+            patience: Duration::from_secs(self.wait),
+            ..(**cluster).clone()
+        };
+        (Fabric::Ib(Box::new(run)), self.machine.of, nodes)
+    }
+}
+
 impl Point {
     /// Every combination of the lists in `bench`.
     pub(crate) fn all(bench: &Bench) -> Vec<Self> {
-        let mut points = Vec::new();
+        let mut points: Vec<Self> = Vec::new();
         for &mix in &bench.workload {
             for (&variant, &Sharing(rdwc)) in pairs(&bench.variant, &bench.sharing()) {
                 for &clients in &bench.clients {
+                    let (fabric, cns, mns) = bench.place(!points.is_empty());
                     points.push(Self {
                         index: bench.index,
                         variant,
                         mix,
                         distribution: bench.dist.unwrap_or_else(|| mix.usual_distribution()),
                         ranks: bench.zipf_keys.unwrap_or(bench.keys),
-                        fabric: bench.fabric.clone(),
-                        cns: bench.cns,
-                        mns: bench.mns,
+                        fabric,
+                        cns,
+                        mns,
                         colocated: bench.colocated,
                         clients,
                         coroutines: bench.coroutines,

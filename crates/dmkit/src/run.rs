@@ -56,7 +56,7 @@ impl From<OpenError> for RunError {
     }
 }
 
-fn bad(e: impl fmt::Display) -> RunError {
+pub(crate) fn bad(e: impl fmt::Display) -> RunError {
     RunError::Bad(e.to_string())
 }
 
@@ -97,6 +97,7 @@ fn with_tree<K: BenchKey, T: BenchTree<Key = K>>(
 ) -> Result<Measured, RunError> {
     match &point.fabric {
         Fabric::Sim(model) => in_sim::<K, T>(point, &Plans::of(point)?, model, progress),
+        Fabric::Ib(cluster) => crate::cluster::run::<K, T>(point, cluster, progress),
         Fabric::Loopback => in_loopback::<K, T>(point, &point.plan(point.mix).map_err(bad)?, progress),
     }
 }
@@ -135,7 +136,7 @@ impl Plans {
 }
 
 /// Creates the tree and fills it.
-async fn load<V: Verbs + Control, K: BenchKey, T: BenchTree<Key = K>>(
+pub(crate) async fn load<V: Verbs + Control, K: BenchKey, T: BenchTree<Key = K>>(
     v: &V,
     point: &Point,
 ) -> Result<T, RunError> {
@@ -349,7 +350,7 @@ fn loopback_thread<K: BenchKey, T: BenchTree<Key = K>>(
     Ok((tally.into_inner(), counters))
 }
 
-fn measured<K: BenchKey, T: BenchTree<Key = K>>(
+pub(crate) fn measured<K: BenchKey, T: BenchTree<Key = K>>(
     point: &Point,
     tally: Tally,
     seconds: f64,
@@ -373,5 +374,6 @@ fn measured<K: BenchKey, T: BenchTree<Key = K>>(
         steady: tally.steady,
         writes: tally.writes,
         nic: NicShares::default(),
+        promises: None,
     })
 }

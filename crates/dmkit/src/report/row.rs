@@ -66,6 +66,12 @@ pub(crate) struct Row {
     pub(crate) seed: u64,
     /// What the world promised or was told to assume, separated by `; `.
     pub(crate) assumptions: String,
+    /// Which of how many client machines measured it; empty where there is one row for all.
+    #[serde(default)]
+    pub(crate) machine: String,
+    /// Its latencies, `nanoseconds:count`, to be put together with the other machines'.
+    #[serde(default)]
+    pub(crate) latencies: String,
 }
 
 impl Row {

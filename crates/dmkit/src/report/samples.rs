@@ -45,6 +45,8 @@ pub(crate) fn samples() -> Vec<Row> {
                     wrong_values: 0,
                     seed: 7,
                     assumptions: "CAS before READ in a chain; atomic and WRITE serialised".to_owned(),
+                    machine: String::new(),
+                    latencies: String::new(),
                 });
             }
         }

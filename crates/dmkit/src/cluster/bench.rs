@@ -1,0 +1,175 @@
+//! A point over real queue pairs: this machine's part of it.
+
+use std::cell::RefCell;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Barrier;
+
+use dm_alloc::{AllocError, Superblock};
+use dm_ib::{DeviceChoice, Endpoint, Ib, Secret, Thread};
+use dm_verbs::{Counters, Env};
+use dm_workload::{OpKind, Plan, Values};
+use indicatif::ProgressBar;
+
+use super::{ClusterFile, ClusterRun};
+use crate::bench_tree::BenchTree;
+use crate::drive::{Tally, Worker};
+use crate::point::{BenchKey, Measured, Point};
+use crate::run::{RunError, bad, load, measured};
+
+/// The cluster as a world.
+pub(super) fn world(file: &ClusterFile, seed: u64) -> Result<Ib, RunError> {
+    let mut builder = Ib::builder(&file.addresses().map_err(bad)?)
+        .device(DeviceChoice {
+            name: file.device.clone(),
+            port: file.port,
+            gid: file.gid,
+        })
+        .assume(&file.capabilities().map_err(bad)?)
+        .slower(file.slower)
+        .seed(seed);
+    if let Some(path) = &file.secret_file {
+        builder = builder.secret(Secret::from_file(path).map_err(bad)?);
+    }
+    builder.build().map_err(bad)
+}
+
+/// One future on a thread of its own connections.
+pub(super) fn alone<F: Future>(thread: &Thread, future: F) -> F::Output {
+    thread.run([future]).remove(0)
+}
+
+/// Runs this machine's clients, at the same time as the other machines do theirs.
+pub(crate) fn run<K: BenchKey, T: BenchTree<Key = K>>(
+    point: &Point,
+    cluster: &ClusterRun,
+    progress: &ProgressBar,
+) -> Result<Measured, RunError> {
+    let machine = cluster.machine;
+    if cluster.existing && point.mix.share(OpKind::Insert) > 0.0 {
+        return Err(bad(
+            "a mix that inserts needs a fresh index: each insert brings a key that nobody had",
+        ));
+    }
+    let world = world(&cluster.file, point.seed)?;
+    let thread = world.thread().map_err(bad)?;
+    let v = thread.connect(machine.number).map_err(bad)?;
+    let creates = machine.number == 0 && !cluster.existing;
+    let mut tree = None;
+    if creates {
+        alone(&thread, refuse_another(&v))?;
+        tree = Some(alone(&thread, load::<_, K, T>(&v, point))?);
+    }
+    meet(point, cluster, &v, "loaded")?;
+    let tree = match tree {
+        Some(tree) => tree,
+        None => alone(&thread, T::open(&v, point))?,
+    };
+    alone(&thread, tree.warm(&v))?;
+    let plan = point.plan(point.mix).map_err(bad)?;
+    let own: Vec<u32> = (0..point.clients)
+        .filter(|thread| thread % u32::from(machine.of) == u32::from(machine.number))
+        .collect();
+    // All are connected, then all machines are, then all begin.
+    let (ready, begin) = (Barrier::new(own.len() + 1), Barrier::new(own.len() + 1));
+    let (began, met, results) = std::thread::scope(|scope| {
+        let threads: Vec<_> = own
+            .iter()
+            .map(|&number| {
+                let (world, tree, plan, gates) = (&world, &tree, &plan, [&ready, &begin]);
+                scope.spawn(move || clients(point, plan, world, tree, number, gates, progress))
+            })
+            .collect();
+        ready.wait();
+        let met = meet(point, cluster, &v, "begin");
+        let began = v.now();
+        begin.wait();
+        let ends = threads.into_iter().map(|t| t.join());
+        let results: Vec<_> = ends
+            .map(|end| end.unwrap_or_else(|_| Err(bad("a client thread panicked"))))
+            .collect();
+        (began, met, results)
+    });
+    met?;
+    let mut tally = Tally::new(0);
+    let mut counters = Counters::default();
+    for result in results {
+        let (t, c) = result?;
+        tally.add(&t);
+        counters += c;
+    }
+    let seconds = tally.ended.saturating_sub(began.0) as f64 / 1e9;
+    let measured = measured(point, tally, seconds, counters, std::slice::from_ref(&tree))?;
+    Ok(Measured {
+        promises: Some(world.promises().to_string()),
+        ..measured
+    })
+}
+
+/// An index that is there already must not be loaded again.
+async fn refuse_another(v: &Endpoint) -> Result<(), RunError> {
+    match Superblock::inspect(v).await {
+        Err(AllocError::NotFormatted { word: 0, .. }) => Ok(()),
+        Ok(_) => Err(bad(
+            "the memory nodes hold an index already: --pool open uses it, a memory node that is started anew is empty",
+        )),
+        Err(e) => Err(bad(e)),
+    }
+}
+
+/// Waits until every machine has come so far.
+fn meet(point: &Point, cluster: &ClusterRun, v: &Endpoint, stage: &str) -> Result<(), RunError> {
+    // The same words give the same place on every machine that runs this program.
+    let mut place = DefaultHasher::new();
+    let what = (point.index.name(), point.techniques(), point.mix.to_string());
+    (what, point.clients, point.keys, point.ops, point.seed, stage).hash(&mut place);
+    let of = cluster.machine.of;
+    match v.meet(place.finish(), of, cluster.patience) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(bad(format_args!(
+            "{} s passed and not all of {of} machines came ({stage}): each must be started with the same flags",
+            cluster.patience.as_secs()
+        ))),
+        Err(e) => Err(bad(e)),
+    }
+}
+
+/// One client thread: its connections, then its coroutines.
+fn clients<K: BenchKey, T: BenchTree<Key = K>>(
+    point: &Point,
+    plan: &Plan,
+    world: &Ib,
+    tree: &T,
+    number: u32,
+    [ready, begin]: [&Barrier; 2],
+    progress: &ProgressBar,
+) -> Result<(Tally, Counters), RunError> {
+    let compute_node = (number % u32::from(point.cns)) as u16;
+    let connected = world.thread().map_err(bad).and_then(|thread| {
+        let endpoints = (0..point.coroutines).map(|_| thread.connect(compute_node).map_err(bad));
+        let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
+        Ok((endpoints, thread))
+    });
+    // Others wait here even if this one could not connect.
+    ready.wait();
+    begin.wait();
+    let (endpoints, thread) = connected?;
+    let tally = RefCell::new(Tally::new(0));
+    thread.run(endpoints.iter().enumerate().map(|(coroutine, v)| {
+        let client = number * point.coroutines + coroutine as u32;
+        let mut worker = Worker {
+            env: v,
+            index: tree.client(v),
+            keys: point.key_space(),
+            values: Values::of_client(client),
+            loaded: point.keys,
+            removes: point.mix.share(OpKind::Remove) > 0.0,
+            progress,
+        };
+        let tally = &tally;
+        async move { worker.run(plan.client(client), || true, tally).await }
+    }));
+    let counters = endpoints
+        .iter()
+        .fold(Counters::default(), |sum, v| sum + v.meter().counters());
+    Ok((tally.into_inner(), counters))
+}

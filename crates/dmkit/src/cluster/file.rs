@@ -1,0 +1,211 @@
+//! The cluster file: which memory nodes there are, and how this machine reaches them.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use dm_verbs::Capability;
+use serde::Deserialize;
+
+/// A cluster, as its file says.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClusterFile {
+    /// Addresses of the memory nodes' control planes, `host:port`. Their order numbers them: it is the same everywhere.
+    pub(crate) nodes: Vec<String>,
+    /// The file of the shared secret; beside this file, unless its path is absolute.
+    #[serde(default)]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// The RDMA device; else the first that is active.
+    #[serde(default)]
+    pub(crate) device: Option<String>,
+    /// Its port.
+    #[serde(default)]
+    pub(crate) port: Option<u8>,
+    /// The index of its GID.
+    #[serde(default)]
+    pub(crate) gid: Option<u8>,
+    /// What somebody vouches for beyond what devices promise.
+    #[serde(default)]
+    pub(crate) assume: Vec<String>,
+    /// How much longer a round trip takes than between cards: for emulated devices.
+    #[serde(default = "one")]
+    pub(crate) slower: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// What can be vouched for, by the name that files and flags use.
+const ASSUMABLE: [(&str, Capability); 5] = [
+    ("lines", Capability::LineAtomicity),
+    ("cas-read", Capability::CasThenReadInOrder),
+    ("atomic-write", Capability::AtomicVsWriteSerialised),
+    ("write-lines", Capability::WriteLinesIncreasing),
+    ("host-before-chip", Capability::HostBeforeChip),
+];
+
+/// The capability that is called `name`.
+pub(crate) fn capability(name: &str) -> Result<Capability, String> {
+    let found = ASSUMABLE.iter().find(|(known, _)| *known == name);
+    found.map(|(_, capability)| *capability).ok_or_else(|| {
+        let names = ASSUMABLE.map(|(known, _)| known).join(", ");
+        format!("nothing called {name:?} can be assumed; there are {names}")
+    })
+}
+
+impl ClusterFile {
+    /// The file at `path`, checked.
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        let named = |e: &dyn fmt::Display| format!("{}: {e}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|e| named(&e))?;
+        let mut file: Self = toml::from_str(&text).map_err(|e| named(&e))?;
+        if file.nodes.is_empty() {
+            return Err(named(&"there is no memory node in `nodes`"));
+        }
+        file.capabilities().map_err(|e| named(&e))?;
+        if let (Some(secret), Some(dir)) = (&mut file.secret_file, path.parent()) {
+            // An absolute path stays what it is.
+            *secret = dir.join(&secret);
+        }
+        Ok(file)
+    }
+
+    /// What is assumed.
+    pub(crate) fn capabilities(&self) -> Result<Vec<Capability>, String> {
+        self.assume.iter().map(|name| capability(name)).collect()
+    }
+
+    /// Where the memory nodes are.
+    #[cfg_attr(not(feature = "ib"), expect(dead_code, reason = "only RDMA goes there"))]
+    pub(crate) fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
+        let resolve = |node: &String| {
+            let found = node
+                .to_socket_addrs()
+                .map_err(|e| format!("memory node {node}: {e}"))?;
+            // Soft-RoCE's and most clusters' control networks are IPv4.
+            let mut all: Vec<_> = found.collect();
+            all.sort_by_key(SocketAddr::is_ipv6);
+            all.first()
+                .copied()
+                .ok_or_else(|| format!("memory node {node}: no address"))
+        };
+        self.nodes.iter().map(resolve).collect()
+    }
+}
+
+/// Which of how many client machines this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Machine {
+    /// From 0.
+    pub(crate) number: u16,
+    pub(crate) of: u16,
+}
+
+impl Machine {
+    /// The only one.
+    pub(crate) const ALONE: Self = Self { number: 0, of: 1 };
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.number, self.of)
+    }
+}
+
+impl FromStr for Machine {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        let parsed = s
+            .split_once('/')
+            .and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+        match parsed {
+            Some((number, of)) if number < of => Ok(Self { number, of }),
+            _ => Err(format!(
+                "{s:?} is no machine: 0/2 is the first of two, 1/2 the second"
+            )),
+        }
+    }
+}
+
+/// How a bench uses a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClusterRun {
+    /// As it was named.
+    pub(crate) path: PathBuf,
+    pub(crate) file: ClusterFile,
+    pub(crate) machine: Machine,
+    /// The index is there already, loaded with the same keys.
+    pub(crate) existing: bool,
+    /// How long the machines wait for each other.
+    pub(crate) patience: Duration,
+}
+
+impl ClusterRun {
+    pub(crate) fn read(path: &str) -> Result<Self, String> {
+        Ok(Self {
+            path: path.into(),
+            file: ClusterFile::read(Path::new(path))?,
+            machine: Machine::ALONE,
+            existing: false,
+            patience: Duration::from_secs(60),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str, text: &str) -> Result<ClusterFile, String> {
+        let dir = std::env::temp_dir().join(format!("dmkit-cluster-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("cluster.toml");
+        std::fs::write(&path, text).unwrap();
+        let read = ClusterFile::read(&path);
+        std::fs::remove_dir_all(&dir).unwrap();
+        read
+    }
+
+    #[test]
+    fn a_small_file_is_enough_and_a_secret_lies_beside_it() {
+        let file = read(
+            "small",
+            "nodes = [\"127.0.0.1:7471\"]\nsecret_file = \"the.secret\"",
+        )
+        .unwrap();
+        assert_eq!((file.nodes.len(), file.slower, file.gid), (1, 1, None));
+        let secret = file.secret_file.unwrap();
+        assert!(
+            secret.is_absolute() && secret.ends_with("the.secret"),
+            "{secret:?}"
+        );
+        let file = read("absolute", "nodes = [\"a:1\"]\nsecret_file = \"/etc/the.secret\"").unwrap();
+        assert_eq!(file.secret_file, Some("/etc/the.secret".into()));
+    }
+
+    #[test]
+    fn what_a_file_must_not_say_is_named() {
+        let wrong = [
+            ("empty", "nodes = []", "no memory node"),
+            ("none", "device = \"mlx5_0\"", "nodes"),
+            ("unknown", "nodes = [\"a:1\"]\nnote = 1", "unknown field `note`"),
+            ("assumes", "nodes = [\"a:1\"]\nassume = [\"luck\"]", "cas-read"),
+        ];
+        for (name, text, words) in wrong {
+            let error = read(name, text).unwrap_err();
+            assert!(error.contains(words) && error.contains("cluster.toml"), "{error}");
+        }
+    }
+
+    #[test]
+    fn machines_are_counted_from_zero() {
+        assert_eq!("1/2".parse(), Ok(Machine { number: 1, of: 2 }));
+        for wrong in ["2/2", "1", "a/b", "1/0"] {
+            assert!(wrong.parse::<Machine>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Which protocols run under which promises: tried on the simulated NIC, which then promises exactly that.
+//!
+//! Nothing is decided here. An index that lacks something refuses by itself, and what it falls back to shows in the round
+//! trips of its operations.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use clap::Parser;
+use dm_index::{Key8, RangeIndex};
+use dm_layout::{Checksummed, Slotted};
+use dm_sim::{CostModel, Sim};
+use dm_verbs::{Caps, Control, Verbs};
+use sherman::Sherman;
+use smart::Smart;
+
+use crate::bench_tree::BenchTree;
+use crate::cli::{Cli, Command};
+use crate::point::{BenchKey, Point};
+
+/// Round trips of a get, an update and an insert, caches warm and nobody in the way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Trips {
+    pub(super) get: f64,
+    pub(super) update: f64,
+    pub(super) insert: f64,
+}
+
+/// What became of a protocol: its costs, or its own words of refusal.
+pub(super) type Outcome = Result<Trips, String>;
+
+/// The protocols that are tried, by the names that `dmkit bench` knows.
+pub(super) const PROTOCOLS: [&str; 3] = ["sherman", "sherman (fg+)", "smart"];
+
+/// Runs `PROTOCOLS[which]` under `caps`.
+pub(super) fn attempt(which: usize, caps: Caps) -> Outcome {
+    let words: &[&str] = match which {
+        0 => &["--index", "sherman"],
+        1 => &["--index", "sherman", "--variant", "fg+"],
+        _ => &["--index", "smart"],
+    };
+    let point = point(words);
+    match which {
+        0 => run::<Key8, Sherman<Key8, Slotted<Key8>>>(&point, caps),
+        1 => run::<Key8, Sherman<Key8, Checksummed<Key8>>>(&point, caps),
+        _ => run::<Key8, Smart<Key8>>(&point, caps),
+    }
+}
+
+const KEYS: u64 = 2000;
+/// Operations of each kind; few enough that no leaf splits often.
+const OPS: u64 = 40;
+
+fn point(words: &[&str]) -> Point {
+    let line = [
+        "dmkit",
+        "bench",
+        "--cns",
+        "1",
+        "--mns",
+        "1",
+        "--clients",
+        "1",
+        "--keys",
+        "2000",
+    ];
+    let cli = Cli::parse_from(line.iter().chain(words));
+    let Some(Command::Bench(bench)) = cli.command else {
+        unreachable!("the line says so")
+    };
+    Point::all(&bench).remove(0)
+}
+
+fn run<K: BenchKey, T: BenchTree<Key = K>>(point: &Point, caps: Caps) -> Outcome {
+    let mut model = CostModel::cx6_roce();
+    let bytes = point.bytes_per_memory_node();
+    model.caps = Caps {
+        host_bytes: bytes,
+        ..caps
+    };
+    let sim = Sim::builder(model)
+        .compute_nodes(1)
+        .memory_nodes(1)
+        .memory_bytes(bytes)
+        .build()
+        .map_err(|e| e.to_string())?;
+    let result: Rc<RefCell<Option<Outcome>>> = Rc::default();
+    let (told, point) = (Rc::clone(&result), point.clone());
+    sim.spawn(0, 0, async move |v| {
+        let outcome = measure::<_, K, T>(&v, &point).await;
+        told.replace(Some(outcome));
+    });
+    sim.run();
+    result.take().unwrap_or_else(|| Err("it did not end".to_owned()))
+}
+
+async fn measure<V: Verbs + Control, K: BenchKey, T: BenchTree<Key = K>>(v: &V, point: &Point) -> Outcome {
+    let tree: T = crate::run::load(v, point).await.map_err(|e| e.to_string())?;
+    tree.warm(v).await.map_err(|e| e.to_string())?;
+    let (index, space) = (tree.client(v), point.key_space());
+    let value = vec![7; point.value_size];
+    let mut read = Vec::new();
+    let mut trips = [0.0; 3];
+    for (kind, sum) in trips.iter_mut().enumerate() {
+        for i in 0..OPS {
+            let before = v.meter().counters();
+            // Fresh keys lie behind the loaded ones.
+            let number = if kind == 2 { KEYS + i } else { i * (KEYS / OPS) };
+            let key = K::nth(&space, number);
+            let done = match kind {
+                0 => index.get(&key, &mut read).await.map(drop),
+                1 => index.update(&key, &value).await.map(drop),
+                _ => index.insert(&key, &value).await.map(drop),
+            };
+            done.map_err(|e| e.to_string())?;
+            let cost = v.meter().counters() - before;
+            *sum += cost.round_trips as f64 / OPS as f64;
+        }
+    }
+    let [get, update, insert] = trips;
+    Ok(Trips { get, update, insert })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dm_verbs::Capability;
+
+    #[test]
+    fn promises_decide_what_runs_and_what_it_costs() {
+        let nothing = Caps::default();
+        let lines = nothing.assume(Capability::LineAtomicity);
+        let all = lines
+            .assume(Capability::CasThenReadInOrder)
+            .assume(Capability::AtomicVsWriteSerialised);
+        let refused = attempt(0, nothing).unwrap_err();
+        assert!(refused.contains("64-byte line atomicity"), "{refused}");
+        for which in [0, 2] {
+            let (weak, strong) = (attempt(which, lines).unwrap(), attempt(which, all).unwrap());
+            assert!(strong.update < weak.update, "{strong:?} and {weak:?}");
+            assert!((strong.get - 1.0).abs() < 0.2, "{strong:?}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `dmkit serve`: a memory node.
+
+use std::io::{self, Write};
+use std::sync::mpsc;
+
+use dm_ib::{DeviceChoice, MemoryNode, Secret};
+use dm_verbs::Nanos;
+
+use crate::cli::Serve;
+
+/// Serves until it is told to stop (SIGINT, SIGTERM).
+pub(crate) fn perform(asked: &Serve) -> io::Result<bool> {
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(tracing::Level::INFO)
+        .init();
+    let mut builder = MemoryNode::builder(asked.bytes)
+        .listen(asked.listen)
+        .lease(Nanos::from_millis(asked.lease_ms))
+        .device(DeviceChoice {
+            name: asked.device.clone(),
+            port: asked.port,
+            gid: asked.gid,
+        });
+    if let Some(path) = &asked.secret_file {
+        builder = builder.secret(Secret::from_file(path).map_err(io::Error::other)?);
+    }
+    if let Some(address) = asked.metrics {
+        builder = builder.metrics(address);
+    }
+    if let Some(bytes) = asked.chip_bytes {
+        builder = builder.chip_bytes(bytes);
+    }
+    let (stop, stopped) = mpsc::channel();
+    ctrlc::set_handler(move || {
+        // A second signal finds nobody waiting, and nothing to do.
+        let _ = stop.send(());
+    })
+    .map_err(io::Error::other)?;
+    let node = builder.start().map_err(io::Error::other)?;
+    writeln!(
+        io::stdout(),
+        "serving {} bytes and {} on chip of {} at {}",
+        asked.bytes,
+        node.chip_bytes(),
+        node.device(),
+        node.address()
+    )?;
+    if let Some(address) = node.metrics_address() {
+        writeln!(io::stdout(), "metrics at http://{address}/metrics")?;
+    }
+    io::stdout().flush()?;
+    let _ = stopped.recv();
+    drop(node);
+    writeln!(io::stdout(), "stopped")?;
+    Ok(true)
+}
