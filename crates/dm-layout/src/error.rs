@@ -139,8 +139,10 @@ pub enum GeometryError {
     },
     /// More entries were asked for than any node of at most 65,536 bytes holds, or fewer than two.
     Span(usize),
-    /// A version has 2 to 8 bits (2 to 4 where entries span lines).
+    /// A version has 2 to 8 bits (2 to 4 where entries span lines; 2 to 7 in hopscotch nodes).
     VersionBits(u8),
+    /// A neighbourhood has 2 to 16 entries, and not more than its node.
+    Neighbourhood(usize),
 }
 
 impl fmt::Display for GeometryError {
@@ -158,6 +160,7 @@ impl fmt::Display for GeometryError {
                 "no node of at most 65536 bytes holds {span} entries and can split"
             ),
             Self::VersionBits(bits) => write!(f, "a version of {bits} bits does not fit this geometry"),
+            Self::Neighbourhood(entries) => write!(f, "a neighbourhood of {entries} entries: want 2 to 16"),
         }
     }
 }

@@ -172,6 +172,8 @@ pub enum Part {
 pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed::Sealed {
     /// The format's name, as in tables.
     const NAME: &'static str;
+    /// Whether an entry may lie in any slot, so that a node takes as many as it has.
+    const ANYWHERE: bool = true;
 
     /// Bytes of a node: a multiple of 64.
     fn node_bytes(&self) -> usize;
@@ -215,6 +217,11 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// As [`accept`](Self::accept) and [`place`](Self::place).
     fn judge(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         judge(self, bytes, key, level)
+    }
+
+    /// Whether a node has places for entries of all these keys, each there once.
+    fn takes(&self, keys: &mut dyn Iterator<Item = K>) -> bool {
+        keys.count() <= self.capacity()
     }
 
     /// The slots that may hold an entry, in byte order. No slots if `bytes` is no node of this format's length.

@@ -280,6 +280,8 @@ pub struct NodeInit<K> {
 
 /// The version of the first node in zeroed memory: zeroed lines don't pass as its lines.
 pub const FIRST_VERSION: u8 = 1;
+/// The incarnation of the first node in zeroed memory.
+pub const FIRST_INCARNATION: u32 = 1;
 
 impl<K: KeyBytes> NodeInit<K> {
     /// A live leaf or inner node in fresh memory, without sibling.
@@ -287,7 +289,7 @@ impl<K: KeyBytes> NodeInit<K> {
     pub const fn live(level: u8, fences: FenceKeys<K>) -> Self {
         Self {
             level,
-            incarnation: 1,
+            incarnation: FIRST_INCARNATION,
             version: FIRST_VERSION,
             state: NodeState::Live,
             owner: 0,

@@ -11,6 +11,7 @@ use crate::bookend::Bookend;
 use crate::checksum::{CHECKSUM_BYTES, Checksummed, SEAL_BYTES};
 use crate::format::NodeFormat;
 use crate::header::{HeaderPlace, OWNER_BYTES, PREFIX_BYTES, Prefix};
+use crate::hopscotch::{HopGeometry, Hopscotch};
 use crate::key::{Key8, Key32, KeyBytes};
 use crate::slotted::{SlotGeometry, Slotted};
 use crate::{LINE_BYTES, error::GeometryError};
@@ -99,6 +100,32 @@ fn slotted_fields(geometry: &SlotGeometry) -> Vec<Field> {
             from += bytes + 1;
         }
     }
+    fields
+}
+
+fn hopscotch_fields(geometry: &HopGeometry) -> Vec<Field> {
+    let mut fields = header_fields(&geometry.place, geometry.key_len);
+    // The low fence lies in the first marks' pieces, which are named below.
+    fields.retain(|field| field.at < LINE_BYTES);
+    for slot in 0..geometry.span() {
+        fields.push(field(
+            geometry.slot_at(slot),
+            geometry.entry_bytes(),
+            "entry: node version and presence 1, key, value",
+        ));
+    }
+    for group in 0..geometry.groups {
+        let at = geometry.mark_at(group);
+        let piece = match group % geometry.pieces < geometry.pieces / 2 {
+            true => "mark: low fence",
+            false => "mark: high fence",
+        };
+        fields.push(field(at, 1, "mark: node version"));
+        fields.push(field(at + 1, 1, "mark: flags"));
+        fields.push(field(at + 2, 2, "mark: hops"));
+        fields.push(field(at + 4, geometry.piece, piece));
+    }
+    fields.push(field(geometry.hops_at(), 2, "hops"));
     fields
 }
 
@@ -275,6 +302,23 @@ fn slotted<K: KeyBytes>(
     Ok(head(&facts) + &by_lines(&fields, geometry.node_bytes()))
 }
 
+fn hopscotch() -> Result<String, GeometryError> {
+    let format = Hopscotch::<Key8>::new(64, 8, 8)?;
+    let geometry = format.geometry();
+    let facts = Facts {
+        title: "Hopscotch leaf, span 64, neighbourhood 8",
+        node_bytes: geometry.node_bytes(),
+        key_len: Key8::LEN,
+        value_len: format.value_len(),
+        capacity: format.capacity(),
+        guard: String::from(
+            "Guard: a 7-bit node version with every entry and every mark. A full leaf has some 57 entries.",
+        ),
+    };
+    let fields = tile(hopscotch_fields(geometry), geometry.node_bytes());
+    Ok(head(&facts) + &by_lines(&fields, geometry.node_bytes()))
+}
+
 fn bookend() -> Result<String, GeometryError> {
     let format = Bookend::<Key8>::with_node_bytes(1024, 8)?;
     let facts = Facts {
@@ -346,6 +390,7 @@ pub fn pictures() -> Vec<(&'static str, String)> {
                 Slotted::<Key8>::with_node_bytes(1024, 64),
             ),
         ),
+        ("hopscotch-span64", hopscotch()),
         ("bookend-1k", bookend()),
         ("checksummed-1k", checksummed()),
     ];

@@ -8,14 +8,36 @@ use crate::{LINE_BYTES, LINE_PAYLOAD};
 #[derive(Clone, Copy, Debug)]
 pub struct ValueRef<'a> {
     head: &'a [u8],
-    /// Whole lines (version byte first) that hold the rest; empty for a contiguous value.
+    /// Whole lines (versions first) that hold the rest; empty for a contiguous value.
     lines: &'a [[u8; LINE_BYTES]],
+    /// Bytes of versions before a line's payload.
+    skip: usize,
     len: usize,
 }
 
 impl<'a> ValueRef<'a> {
     pub(crate) const fn striped(head: &'a [u8], lines: &'a [[u8; LINE_BYTES]], len: usize) -> Self {
-        Self { head, lines, len }
+        Self {
+            head,
+            lines,
+            skip: LINE_BYTES - LINE_PAYLOAD,
+            len,
+        }
+    }
+
+    /// As [`striped`](Self::striped), of lines that begin with `skip` bytes of versions.
+    pub(crate) const fn striped_behind(
+        skip: usize,
+        head: &'a [u8],
+        lines: &'a [[u8; LINE_BYTES]],
+        len: usize,
+    ) -> Self {
+        Self {
+            head,
+            lines,
+            skip,
+            len,
+        }
     }
 
     /// Bytes of the value.
@@ -44,10 +66,11 @@ impl<'a> ValueRef<'a> {
     /// The pieces in order; together they are [`len`](Self::len) bytes.
     pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut left = self.len - self.head.len();
+        let skip = self.skip;
         core::iter::once(self.head).chain(self.lines.iter().map(move |line| {
-            let piece = left.min(LINE_PAYLOAD);
+            let piece = left.min(LINE_BYTES - skip);
             left -= piece;
-            &line[1..1 + piece]
+            &line[skip..skip + piece]
         }))
     }
 
@@ -117,6 +140,7 @@ impl<'a> From<&'a [u8]> for ValueRef<'a> {
         Self {
             head: value,
             lines: &[],
+            skip: LINE_BYTES - LINE_PAYLOAD,
             len: value.len(),
         }
     }

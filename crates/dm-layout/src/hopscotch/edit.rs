@@ -1,0 +1,198 @@
+//! Edits of a whole image, each returning the bytes to WRITE.
+
+use core::ops::Range;
+
+use alloc::vec::Vec;
+
+use super::geometry::{HOPS_BYTES, MARK_HEAD, MARK_HOPS};
+use super::{Hopscotch, PRESENT, flag};
+use crate::LINE_BYTES;
+use crate::error::CheckFailure;
+use crate::format::{NodeFormat, Slot};
+use crate::key::{FenceKeys, KeyBytes};
+use crate::value::ValueRef;
+
+impl<K: KeyBytes> Hopscotch<K> {
+    /// The bytes that [`put`](NodeFormat::put) would write for an in-line entry of a node of `version`, without an image:
+    /// to be written at the slot's offset. Returns how many bytes of `out` it filled.
+    ///
+    /// Panics if entries are not in-line, or `out` is shorter than an entry.
+    pub fn encode_entry(&self, version: u8, key: &K, value: &[u8], out: &mut [u8]) -> usize {
+        assert!(
+            self.geometry.is_in_line(),
+            "an entry larger than a line carries versions: edit an image"
+        );
+        assert_eq!(
+            value.len(),
+            self.geometry.value_len,
+            "a value of the geometry's length"
+        );
+        out[0] = version << 1 | PRESENT;
+        key.write_to(&mut out[1..]);
+        out[1 + K::LEN..self.geometry.stride].copy_from_slice(value);
+        self.geometry.stride
+    }
+
+    /// The byte that takes an entry away from a node of `version`, to be written at its slot's offset.
+    #[must_use]
+    pub const fn removed_byte(version: u8) -> u8 {
+        version << 1
+    }
+
+    /// Where the value of an in-line entry begins: an update WRITEs the value alone.
+    #[must_use]
+    pub const fn value_offset(&self, slot: Slot) -> usize {
+        slot.offset() + self.geometry.prefix + K::LEN
+    }
+
+    pub(super) fn put_entry(
+        &self,
+        image: &mut [u8],
+        slot: Slot,
+        key: &K,
+        value: ValueRef<'_>,
+    ) -> Range<usize> {
+        let at = slot.offset();
+        image[at] |= PRESENT;
+        key.write_to(&mut image[at + self.geometry.prefix..]);
+        let written = self.put_value(image, slot, value);
+        at..written.end
+    }
+
+    /// The value behind the key; of an entry with lines of its own the whole entry, with the next entry version.
+    fn put_value(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
+        assert_eq!(
+            value.len(),
+            self.geometry.value_len,
+            "a value of the geometry's length"
+        );
+        let from = self.value_offset(slot);
+        if self.geometry.is_in_line() {
+            value.copy_to(&mut image[from..]);
+            return from..from + value.len();
+        }
+        let start = slot.offset();
+        let version = image[start + 1].wrapping_add(1);
+        for line in 0..self.geometry.entry_lines {
+            image[start + line * LINE_BYTES + 1] = version;
+        }
+        let mut at = from;
+        for mut piece in value.pieces() {
+            while !piece.is_empty() {
+                if at.is_multiple_of(LINE_BYTES) {
+                    at += self.geometry.prefix;
+                }
+                let take = piece.len().min(LINE_BYTES - at % LINE_BYTES);
+                image[at..at + take].copy_from_slice(&piece[..take]);
+                at += take;
+                piece = &piece[take..];
+            }
+        }
+        start..start + self.geometry.stride
+    }
+
+    /// The other slot that shows the key of the one in `slot`: a hop was given up between copying and overwriting it.
+    fn twin(&self, image: &[u8], slot: Slot) -> Option<Slot> {
+        let geometry = &self.geometry;
+        let key = K::read_from(&image[slot.offset() + geometry.prefix..]);
+        let mut others = self.slots_near(self.home(&key)).map(|n| geometry.slot_at(n));
+        let shows = |at: usize| {
+            at != slot.offset()
+                && image[at] & PRESENT != 0
+                && K::probe_at(&image[at + geometry.prefix..]) == key.probe()
+        };
+        others.find(|at| shows(*at)).map(Slot::at)
+    }
+
+    /// Takes the twin away, if there is one, and tells what to write besides.
+    fn alone(&self, image: &mut [u8], slot: Slot, written: Range<usize>) -> Range<usize> {
+        match self.twin(image, slot) {
+            None => written,
+            Some(twin) => {
+                image[twin.offset()] &= !PRESENT;
+                written.start.min(twin.offset())..written.end.max(twin.offset() + 1)
+            }
+        }
+    }
+
+    pub(super) fn update_entry(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
+        let written = self.put_value(image, slot, value);
+        self.alone(image, slot, written)
+    }
+
+    pub(super) fn remove_entry(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
+        let at = slot.offset();
+        let written = self.alone(image, slot, at..at + 1);
+        image[at] &= !PRESENT;
+        written
+    }
+
+    pub(super) fn evict_entries(&self, image: &mut [u8], from: &K) {
+        for slot in 0..self.geometry.span {
+            let at = self.geometry.slot_at(slot);
+            if image[at] & PRESENT != 0 && K::read_from(&image[at + self.geometry.prefix..]) >= *from {
+                image[at] &= !PRESENT;
+            }
+        }
+    }
+
+    /// Gives every entry and mark the node version, and every mark the fences and the header's count of hops.
+    pub(super) fn stamp(&self, image: &mut [u8], version: u8, fences: &FenceKeys<K>, flags: u8) {
+        let geometry = &self.geometry;
+        let version = version & geometry.place.version_mask;
+        let lines = if geometry.is_in_line() {
+            1
+        } else {
+            geometry.group_lines
+        };
+        for slot in 0..geometry.span {
+            for line in 0..lines {
+                let first = &mut image[geometry.slot_at(slot) + line * LINE_BYTES];
+                *first = version << 1 | *first & PRESENT;
+            }
+        }
+        let mut both = [0; 128];
+        fences.low.write_to(&mut both);
+        fences.high.unwrap_or(K::MIN).write_to(&mut both[K::LEN..]);
+        let hops = geometry.hops_at();
+        let flags = flags | flag::NODE | if fences.high.is_some() { flag::HAS_HIGH } else { 0 };
+        for group in 0..geometry.groups {
+            let at = geometry.mark_at(group);
+            let piece = group % geometry.pieces * geometry.piece;
+            image[at] = version << 1;
+            image[at + 1] = flags;
+            image.copy_within(hops..hops + HOPS_BYTES, at + MARK_HOPS);
+            image[at + MARK_HEAD..at + MARK_HEAD + geometry.piece]
+                .copy_from_slice(&both[piece..piece + geometry.piece]);
+        }
+    }
+
+    /// Makes one hop of a plan: a copy of the entry, and the next node version on every line. What it came from is
+    /// overwritten by whatever comes next, which must be a WRITE of its own. The bytes to WRITE: all.
+    ///
+    /// # Errors
+    /// [`CheckFailure`] if the bytes are no node.
+    pub fn hop(
+        &self,
+        image: &mut [u8],
+        (from, to): (Slot, Slot),
+        versioned: bool,
+    ) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(image)?;
+        let Some((key, value)) = self.entry(image, from)? else {
+            return Ok(0..0);
+        };
+        let value: Vec<u8> = value.to_vec();
+        let written = self.put_entry(image, to, &key, value.as_slice().into());
+        if !versioned {
+            return Ok(written);
+        }
+        header.version = self.version_after(header.version, 1);
+        self.geometry.place.encode(&header, image);
+        if let Some(hops) = image[self.geometry.hops_at()..].first_chunk_mut() {
+            *hops = u16::from_le_bytes(*hops).wrapping_add(1).to_le_bytes();
+        }
+        self.stamp(image, header.version, &header.fences, 0);
+        Ok(0..self.geometry.node_bytes)
+    }
+}

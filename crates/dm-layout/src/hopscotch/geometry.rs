@@ -1,0 +1,310 @@
+//! Where everything lies in a hopscotch node: computed once, from four numbers.
+
+use core::ops::Range;
+
+use crate::LINE_BYTES;
+use crate::error::GeometryError;
+use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of};
+
+/// The kind byte of a hopscotch node.
+pub(crate) const KIND: u8 = 0xd4;
+const NODE_BYTES_MAX: usize = 65_536;
+/// Most entries of a node: plans of hops lie on the stack.
+pub(crate) const SPAN_MAX: usize = 512;
+/// Most entries of a neighbourhood.
+pub(crate) const NEIGHBOURHOOD_MAX: usize = 16;
+/// Version, flags and hop count of a mark, before its piece of the fences.
+pub(crate) const MARK_HEAD: usize = 4;
+/// Where a mark, and the header behind what all headers have, count the hops.
+pub(crate) const MARK_HOPS: usize = 2;
+pub(crate) const HOPS_BYTES: usize = 2;
+/// Bits of a node version: it shares its byte with an entry's presence.
+const VERSION_BITS: u8 = 7;
+
+/// The geometry of a hopscotch node: a runtime value, checked when made.
+///
+/// Line 0 holds the header. Then come *groups* of whole lines: in each the entries that fit, then a *mark* (node version,
+/// flags, hop count, a piece of the fences). The fences have two or four pieces, dealt out to the groups in turn. An entry is a byte
+/// of node version and presence, the key, the value; one that does not fit beside a mark has a group of its own, and two
+/// bytes of versions in each line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HopGeometry {
+    pub(crate) node_bytes: usize,
+    pub(crate) key_len: usize,
+    pub(crate) value_len: usize,
+    pub(crate) span: usize,
+    pub(crate) neighbourhood: usize,
+    /// Bytes of versions and presence before a key.
+    pub(crate) prefix: usize,
+    /// Bytes from an entry's first to its last, with the versions of its lines.
+    pub(crate) stride: usize,
+    /// Lines that hold an entry's own bytes.
+    pub(crate) entry_lines: usize,
+    pub(crate) per_group: usize,
+    pub(crate) group_lines: usize,
+    pub(crate) groups: usize,
+    pub(crate) pieces: usize,
+    pub(crate) piece: usize,
+    /// Where the mark lies in a group whose entries have lines of their own.
+    mark_behind: usize,
+    pub(crate) place: HeaderPlace,
+}
+
+/// The bytes of one neighbourhood, with what a reader needs to judge them: one stretch of the node, or two where the
+/// neighbourhood wraps around the node's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// From the home on.
+    pub first: Range<usize>,
+    /// From the node's start on.
+    pub second: Option<Range<usize>>,
+}
+
+impl Reach {
+    /// Bytes to read.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.first.len() + self.second.as_ref().map_or(0, ExactSizeIterator::len)
+    }
+}
+
+impl HopGeometry {
+    /// A node of `span` entries, each at most `neighbourhood` places from its home.
+    ///
+    /// # Errors
+    /// [`GeometryError`] names what does not fit.
+    pub const fn new(
+        span: usize,
+        neighbourhood: usize,
+        key_len: usize,
+        value_len: usize,
+    ) -> Result<Self, GeometryError> {
+        if span < 2 || span > SPAN_MAX {
+            return Err(GeometryError::Span(span));
+        }
+        if neighbourhood < 2 || neighbourhood > NEIGHBOURHOOD_MAX || neighbourhood > span {
+            return Err(GeometryError::Neighbourhood(neighbourhood));
+        }
+        let half_mark = MARK_HEAD + key_len / 2;
+        let mut geometry = Self {
+            node_bytes: 0,
+            key_len,
+            value_len,
+            span,
+            neighbourhood,
+            prefix: 1,
+            stride: 1 + key_len + value_len,
+            entry_lines: 1,
+            per_group: 0,
+            group_lines: 1,
+            groups: 0,
+            pieces: 2,
+            piece: key_len,
+            mark_behind: 0,
+            place: HeaderPlace {
+                base: 0,
+                kind: KIND,
+                low: LowPlace::whole(0, key_len),
+                version_mask: mask_of(VERSION_BITS),
+            },
+        };
+        geometry.per_group = (LINE_BYTES - half_mark) / geometry.stride;
+        let used = if geometry.per_group > 0 {
+            geometry.per_group * geometry.stride
+        } else {
+            // Lines of its own, two bytes of versions in each.
+            geometry.per_group = 1;
+            geometry.prefix = 2;
+            let payload = LINE_BYTES - geometry.prefix;
+            geometry.entry_lines = (key_len + value_len).div_ceil(payload);
+            geometry.stride = geometry.entry_lines * geometry.prefix + key_len + value_len;
+            let tail = geometry.stride - (geometry.entry_lines - 1) * LINE_BYTES;
+            geometry.group_lines = geometry.entry_lines;
+            geometry.mark_behind = geometry.stride;
+            if tail + half_mark > LINE_BYTES {
+                geometry.group_lines += 1;
+                geometry.mark_behind = geometry.entry_lines * LINE_BYTES + geometry.prefix;
+            }
+            geometry.mark_behind % LINE_BYTES
+        };
+        if used + MARK_HEAD + key_len > LINE_BYTES {
+            geometry.piece = key_len / 2;
+            geometry.pieces = 4;
+        }
+        geometry.groups = span.div_ceil(geometry.per_group);
+        if geometry.groups < geometry.pieces {
+            geometry.groups = geometry.pieces;
+        }
+        geometry.node_bytes = (1 + geometry.groups * geometry.group_lines) * LINE_BYTES;
+        if geometry.node_bytes > NODE_BYTES_MAX || header_bytes(key_len) + HOPS_BYTES > LINE_BYTES {
+            return Err(GeometryError::Span(span));
+        }
+        geometry.place.low = LowPlace {
+            first_at: geometry.mark_at(0) + MARK_HEAD,
+            first_len: geometry.piece,
+            second_at: geometry.mark_at(1) + MARK_HEAD,
+        };
+        Ok(geometry)
+    }
+
+    /// This, with node versions of `bits` bits: narrow ones let a checker find what wraps. The default is 7.
+    ///
+    /// # Errors
+    /// [`GeometryError::VersionBits`] below 2 or above 7.
+    pub const fn with_version_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
+        if bits < 2 || bits > VERSION_BITS {
+            return Err(GeometryError::VersionBits(bits));
+        }
+        self.place.version_mask = mask_of(bits);
+        Ok(self)
+    }
+
+    /// Bytes of a node.
+    #[must_use]
+    pub const fn node_bytes(&self) -> usize {
+        self.node_bytes
+    }
+
+    /// Entries of a node.
+    #[must_use]
+    pub const fn span(&self) -> usize {
+        self.span
+    }
+
+    /// Entries of a neighbourhood.
+    #[must_use]
+    pub const fn neighbourhood(&self) -> usize {
+        self.neighbourhood
+    }
+
+    /// True if an entry lies in one line, beside others or a mark.
+    #[must_use]
+    pub const fn is_in_line(&self) -> bool {
+        self.prefix == 1
+    }
+
+    /// Bytes from an entry's first to its last.
+    pub(crate) const fn entry_bytes(&self) -> usize {
+        self.stride
+    }
+
+    /// Bytes to read for an entry's value: up to a line's end where it has lines of its own.
+    pub(crate) const fn entry_lines_bytes(&self) -> usize {
+        if self.entry_lines == 1 {
+            self.stride
+        } else {
+            self.entry_lines * LINE_BYTES
+        }
+    }
+
+    /// Offset of the header's count of hops.
+    pub(crate) const fn hops_at(&self) -> usize {
+        header_bytes(self.key_len)
+    }
+
+    const fn group_at(&self, group: usize) -> usize {
+        (1 + group * self.group_lines) * LINE_BYTES
+    }
+
+    /// Offset of the `slot`-th entry.
+    #[inline]
+    pub(crate) const fn slot_at(&self, slot: usize) -> usize {
+        self.group_at(slot / self.per_group) + slot % self.per_group * self.stride
+    }
+
+    /// The number of the entry at an offset that [`slot_at`](Self::slot_at) gave.
+    #[inline]
+    pub(crate) const fn slot_of(&self, at: usize) -> usize {
+        let group = (at / LINE_BYTES - 1) / self.group_lines;
+        group * self.per_group + (at - self.group_at(group)) / self.stride
+    }
+
+    /// Offset of a group's mark: right behind its last entry.
+    #[inline]
+    pub(crate) const fn mark_at(&self, group: usize) -> usize {
+        if self.prefix == 2 {
+            return self.group_at(group) + self.mark_behind;
+        }
+        let first = group * self.per_group;
+        let left = self.span.saturating_sub(first);
+        let entries = if left < self.per_group {
+            left
+        } else {
+            self.per_group
+        };
+        self.group_at(group) + entries * self.stride
+    }
+
+    const fn mark_end(&self, group: usize) -> usize {
+        self.mark_at(group) + MARK_HEAD + self.piece
+    }
+
+    /// The groups whose marks lie wholly in `range`.
+    pub(crate) fn marks_in(&self, range: &Range<usize>) -> Range<usize> {
+        if range.is_empty() {
+            return 0..0;
+        }
+        let bytes = self.group_lines * LINE_BYTES;
+        let (from, to) = (range.start.max(LINE_BYTES), range.end.max(LINE_BYTES));
+        let mut first = (from - LINE_BYTES) / bytes;
+        if self.mark_at(first) < range.start {
+            first += 1;
+        }
+        let mut end = ((to - LINE_BYTES) / bytes).min(self.groups);
+        if end < self.groups && self.mark_end(end) <= range.end {
+            end += 1;
+        }
+        first..end.max(first)
+    }
+
+    /// What to read for the keys of a home.
+    #[must_use]
+    pub fn reach(&self, home: usize) -> Reach {
+        let last = home + self.neighbourhood - 1;
+        let end_of = |slot| self.slot_at(slot) + self.entry_lines_bytes();
+        let (mut first, mut second) = match last < self.span {
+            true => (self.slot_at(home)..end_of(last), 0..0),
+            false => (
+                self.slot_at(home)..end_of(self.span - 1),
+                LINE_BYTES..end_of(last - self.span),
+            ),
+        };
+        // Rarely more than once: the entries of a neighbourhood lie in several groups.
+        loop {
+            let (a, b) = (self.marks_in(&first), self.marks_in(&second));
+            if self.has_all_pieces(&a, &b) {
+                break;
+            }
+            // The next mark behind the first stretch, else behind the second, else before the first.
+            let behind = |marks: &Range<usize>, range: &Range<usize>| {
+                let next = marks
+                    .end
+                    .max((range.end - LINE_BYTES) / (self.group_lines * LINE_BYTES));
+                (next < self.groups && self.mark_end(next) > range.end).then(|| self.mark_end(next))
+            };
+            if let Some(end) = behind(&a, &first) {
+                first.end = end;
+            } else if !second.is_empty() {
+                second.end = behind(&b, &second).unwrap_or(first.start);
+            } else {
+                let before = if a.is_empty() { self.groups } else { a.start };
+                first.start = self.mark_at(before.saturating_sub(1));
+            }
+        }
+        Reach {
+            first,
+            second: (!second.is_empty()).then_some(second),
+        }
+    }
+
+    fn has_all_pieces(&self, a: &Range<usize>, b: &Range<usize>) -> bool {
+        if a.len() >= self.pieces || b.len() >= self.pieces {
+            return true;
+        }
+        let mut found = 0_u32;
+        for group in a.clone().chain(b.clone()) {
+            found |= 1 << (group % self.pieces);
+        }
+        found == (1 << self.pieces) - 1
+    }
+}

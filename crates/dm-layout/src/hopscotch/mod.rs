@@ -1,0 +1,282 @@
+//! The hopscotch node (CHIME, SOSP 2024, §4.1): every entry lies at most a neighbourhood's length from its home.
+//!
+//! A reader needs one neighbourhood: each entry carries the node version, each group of entries a *mark* with the node
+//! version again and a piece of the fences. So the bytes of a neighbourhood say by themselves whether they are one state
+//! of the right node; see [`near`].
+
+mod edit;
+mod geometry;
+mod near;
+mod plan;
+mod split;
+mod whole;
+
+use core::marker::PhantomData;
+use core::ops::Range;
+
+use alloc::vec::Vec;
+
+pub use self::geometry::{HopGeometry, Reach};
+pub use self::near::{Near, NearFlaws};
+pub use self::plan::HopPlan;
+
+use crate::error::{CheckFailure, GeometryError, Reason};
+use crate::format::{Lookup, NodeFormat, Part, Place, Slot, SplitPlan, SplitRequest};
+use crate::header::{Header, LineLag, NodeInit, NodeState, STATE_AT, unpack_state};
+use crate::key::{KeyBytes, sealed};
+use crate::value::ValueRef;
+use crate::{FIRST_INCARNATION, LINE_BYTES};
+
+/// The bit of an entry's first byte that says it is there; the node version lies above it.
+pub(crate) const PRESENT: u8 = 1;
+
+/// Flags of a mark.
+pub(crate) mod flag {
+    /// This is a mark.
+    pub(crate) const NODE: u8 = 1;
+    /// Written when the node was born in used memory: it may not be linked yet, and the marks don't know.
+    pub(crate) const YOUNG: u8 = 2;
+    /// The node is dead.
+    pub(crate) const DEAD: u8 = 4;
+    /// The node has an upper end.
+    pub(crate) const HAS_HIGH: u8 = 8;
+}
+
+/// The hopscotch format for keys `K`: a [`HopGeometry`] that knows its key type.
+///
+/// The acceptance rule of a whole node is that of [`Slotted`](crate::Slotted) (*node cut*), and a key's slot does not
+/// change within a version: a hop is a change of structure. Lines may be read and written in any order; a line is atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hopscotch<K> {
+    pub(crate) geometry: HopGeometry,
+    key: PhantomData<fn() -> K>,
+}
+
+impl<K: KeyBytes> Hopscotch<K> {
+    /// A node of `span` entries in neighbourhoods of `neighbourhood`, with values of `value_len` bytes.
+    ///
+    /// # Errors
+    /// [`GeometryError`] names what does not fit.
+    pub const fn new(span: usize, neighbourhood: usize, value_len: usize) -> Result<Self, GeometryError> {
+        match HopGeometry::new(span, neighbourhood, K::LEN, value_len) {
+            Ok(geometry) => Ok(Self {
+                geometry,
+                key: PhantomData,
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// This, with narrower versions: see [`HopGeometry::with_version_bits`].
+    ///
+    /// # Errors
+    /// [`GeometryError::VersionBits`] if they don't fit.
+    pub const fn with_version_bits(self, bits: u8) -> Result<Self, GeometryError> {
+        match self.geometry.with_version_bits(bits) {
+            Ok(geometry) => Ok(Self {
+                geometry,
+                key: PhantomData,
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub const fn geometry(&self) -> &HopGeometry {
+        &self.geometry
+    }
+
+    /// The slots of a home's neighbourhood, from the home on, around the node's end.
+    #[inline]
+    pub(crate) fn slots_near(&self, home: usize) -> impl Iterator<Item = usize> + use<K> {
+        let (span, count) = (self.geometry.span, self.geometry.neighbourhood);
+        (home..home + count).map(move |slot| if slot < span { slot } else { slot - span })
+    }
+
+    fn length(&self, bytes: &[u8]) -> Result<(), CheckFailure> {
+        match bytes.len() == self.geometry.node_bytes {
+            true => Ok(()),
+            false => Err(CheckFailure::corrupt(bytes.len(), Reason::Length)),
+        }
+    }
+}
+
+impl<K> sealed::Sealed for Hopscotch<K> {}
+
+impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
+    const NAME: &'static str = "hopscotch";
+    const ANYWHERE: bool = false;
+
+    #[inline]
+    fn node_bytes(&self) -> usize {
+        self.geometry.node_bytes
+    }
+
+    #[inline]
+    fn capacity(&self) -> usize {
+        self.geometry.span
+    }
+
+    #[inline]
+    fn value_len(&self) -> usize {
+        self.geometry.value_len
+    }
+
+    fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
+        self.length(bytes)?;
+        Ok(self.geometry.place.decode_sound(bytes)?)
+    }
+
+    fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
+        self.accept_node(bytes)
+    }
+
+    fn lookup<'a>(&self, bytes: &'a [u8], key: &K, level: u8) -> Result<Lookup<'a>, CheckFailure> {
+        self.lookup_node(bytes, key, level)
+    }
+
+    fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
+        self.place_key(bytes, key)
+    }
+
+    fn takes(&self, keys: &mut dyn Iterator<Item = K>) -> bool {
+        self.has_places(&mut keys.map(|key| self.home(&key)))
+    }
+
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
+        let count = match bytes.len() == self.geometry.node_bytes {
+            true => self.geometry.span,
+            false => 0,
+        };
+        let geometry = self.geometry;
+        (0..count).map(move |slot| Slot::at(geometry.slot_at(slot)))
+    }
+
+    fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {
+        self.entry_at(bytes, slot)
+    }
+
+    fn build<'v>(
+        &self,
+        image: &mut [u8],
+        init: &NodeInit<K>,
+        entries: impl IntoIterator<Item = (K, ValueRef<'v>)>,
+    ) {
+        self.found(image, init);
+        let entries: Vec<_> = entries.into_iter().collect();
+        let homes: Vec<usize> = entries.iter().map(|(key, _)| self.home(key)).collect();
+        let Some(slots) = self.arrange(&homes) else {
+            panic!("{} entries that find no places", entries.len())
+        };
+        for ((key, value), slot) in entries.iter().zip(slots) {
+            self.put_entry(image, Slot::at(self.geometry.slot_at(slot)), key, *value);
+        }
+    }
+
+    fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize> {
+        self.put_entry(image, slot, key, value)
+    }
+
+    fn update(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
+        self.update_entry(image, slot, value)
+    }
+
+    fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
+        self.remove_entry(image, slot)
+    }
+
+    fn version_after(&self, version: u8, steps: u8) -> u8 {
+        self.geometry.place.version_after(version, steps)
+    }
+
+    fn state_word(&self) -> Option<usize> {
+        Some(self.geometry.place.base)
+    }
+
+    fn is_unborn(&self, bytes: &[u8]) -> bool {
+        let state = bytes.get(self.geometry.place.base + STATE_AT).copied();
+        matches!(
+            state.and_then(unpack_state),
+            Some((NodeState::Splitting, LineLag::Equal, _))
+        )
+    }
+
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Head => 0..LINE_BYTES,
+            Part::Rest => LINE_BYTES..self.geometry.node_bytes,
+        }
+    }
+
+    fn evict(&self, image: &mut [u8], from: &K, part: Part) {
+        if part == Part::Rest {
+            self.evict_entries(image, from);
+        }
+    }
+
+    fn seal_head(&self, image: &mut [u8], header: &Header<K>) {
+        self.geometry.place.encode(header, image);
+    }
+
+    fn seal_rest(&self, image: &mut [u8], version: u8) {
+        // What the marks say is the header's, which a step over the rest finds already changed.
+        if let Ok(header) = self.geometry.place.decode::<K>(image) {
+            self.stamp(image, version, &header.fences, 0);
+        }
+    }
+
+    fn prepare_split<'v>(
+        &self,
+        left: &[u8],
+        right: &mut [u8],
+        request: &SplitRequest<'v, K>,
+    ) -> Result<Option<SplitPlan<'v, K>>, CheckFailure> {
+        self.split_in_two(left, right, request)
+    }
+
+    fn merge_fits(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
+        let mut both = left.to_vec();
+        self.take_over(&mut both, right)
+    }
+
+    fn copy_merge(&self, left: &mut [u8], right: &[u8]) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(left)?;
+        assert!(
+            self.take_over(left, right)?,
+            "a merge needs room for all of the right node's entries"
+        );
+        // The lines speak for the wider node from here on; its header follows.
+        header.fences.high = self.header(right)?.fences.high;
+        let version = self.version_after(header.version, 1);
+        self.stamp(left, version, &header.fences, 0);
+        Ok(self.range(Part::Rest))
+    }
+
+    fn bury(&self, image: &mut [u8], forward: u64) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(image)?;
+        header.version = self.version_after(header.version, 1);
+        header.state = NodeState::Dead;
+        header.lag = LineLag::Equal;
+        header.owner = 0;
+        header.sibling = forward;
+        self.evict_entries(image, &K::MIN);
+        self.geometry.place.encode(&header, image);
+        self.stamp(image, header.version, &header.fences, flag::DEAD);
+        Ok(0..self.geometry.node_bytes)
+    }
+}
+
+impl<K: KeyBytes> Hopscotch<K> {
+    /// A node without entries.
+    pub(crate) fn found(&self, image: &mut [u8], init: &NodeInit<K>) {
+        assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
+        image.fill(0);
+        self.geometry.place.encode(&init.header(), image);
+        let young = match init.incarnation == FIRST_INCARNATION {
+            true => 0,
+            false => flag::YOUNG,
+        };
+        self.stamp(image, init.version, &init.fences, young);
+    }
+}

@@ -1,0 +1,273 @@
+//! Homes, and who may lie where.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::geometry::SPAN_MAX;
+use super::{Hopscotch, PRESENT};
+use crate::error::CheckFailure;
+use crate::format::{NodeFormat, Slot};
+use crate::key::KeyBytes;
+
+/// Most hops that one insert makes. Each changes the node version, and a version must not wrap within a READ.
+pub(crate) const HOPS_MAX: usize = 3;
+
+/// Hops that make room for a key, in the order in which they are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HopPlan {
+    moves: [(Slot, Slot); HOPS_MAX],
+    len: usize,
+    /// Where the key goes then: the last hop's start, whose entry has a copy by then.
+    pub slot: Slot,
+}
+
+impl HopPlan {
+    /// The hops: from, to. A later one goes where an earlier one came from.
+    #[must_use]
+    pub fn moves(&self) -> &[(Slot, Slot)] {
+        &self.moves[..self.len]
+    }
+}
+
+/// The finaliser of splitmix64: part of the format, since all clients must agree on homes.
+const fn spread(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+impl<K: KeyBytes> Hopscotch<K> {
+    /// The slot where `key` lies if nothing is in its way.
+    #[inline]
+    #[must_use]
+    pub fn home(&self, key: &K) -> usize {
+        let mut bytes = [0; 64];
+        key.write_to(&mut bytes);
+        let words = bytes[..K::LEN].as_chunks::<8>().0;
+        let hash = words.iter().fold(0x9E37_79B9_7F4A_7C15, |hash, word| {
+            spread(hash ^ u64::from_le_bytes(*word))
+        });
+        // By its high half: a multiplication, where a remainder would be a division.
+        (((hash >> 32) * self.geometry.span as u64) >> 32) as usize
+    }
+
+    /// How far `slot` lies behind `home`, around the node's end.
+    #[inline]
+    pub(crate) const fn distance(&self, home: usize, slot: usize) -> usize {
+        if slot >= home {
+            slot - home
+        } else {
+            slot + self.geometry.span - home
+        }
+    }
+
+    /// How many of so many entries per home are left over at the node's end, to go on at its start.
+    fn left_over(counts: &[u16]) -> usize {
+        let serve = |waiting: usize, count: &u16| (waiting + usize::from(*count)).saturating_sub(1);
+        // One round tells how many; what they push away in turn, a second.
+        counts.iter().chain(counts).fold(0, serve)
+    }
+
+    /// Whether entries of these homes find slots, each in its neighbourhood.
+    pub(super) fn has_places(&self, homes: &mut dyn Iterator<Item = usize>) -> bool {
+        let span = self.geometry.span;
+        let mut counts = [0_u16; SPAN_MAX];
+        let mut entries = 0;
+        for home in homes {
+            counts[home] += 1;
+            entries += 1;
+            if entries > span {
+                return false;
+            }
+        }
+        let counts = &counts[..span];
+        // First come, first served, as `arrange`: the longest way is that of whoever waits longest.
+        let mut waiting = Self::left_over(counts);
+        if waiting > self.geometry.neighbourhood {
+            return false;
+        }
+        // The home of the longest waiting, as if the node's end lay before its start, and how many of that home wait.
+        let (mut oldest, mut of_it) = (span, usize::from(counts[0]));
+        let mut left = waiting;
+        while left > 0 {
+            oldest -= 1;
+            of_it = usize::from(counts[oldest]).min(left);
+            left -= of_it;
+        }
+        for slot in span..2 * span {
+            waiting += usize::from(counts[slot - span]);
+            if waiting == 0 {
+                continue;
+            }
+            while of_it == 0 {
+                oldest += 1;
+                of_it = usize::from(counts[oldest % span]);
+            }
+            if slot - oldest >= self.geometry.neighbourhood {
+                return false;
+            }
+            of_it -= 1;
+            waiting -= 1;
+        }
+        true
+    }
+
+    /// Slots for entries of these homes, each in its neighbourhood; `None` if there are none.
+    ///
+    /// Who came first goes first: no order makes the longest way shorter.
+    pub(super) fn arrange(&self, homes: &[usize]) -> Option<Vec<usize>> {
+        let span = self.geometry.span;
+        if homes.len() > span {
+            return None;
+        }
+        // Entries by home, ascending.
+        let mut order: Vec<usize> = (0..homes.len()).collect();
+        order.sort_unstable_by_key(|entry| homes[*entry]);
+        let mut counts = vec![0_u16; span];
+        for home in homes {
+            counts[*home] += 1;
+        }
+        let mut waiting = Self::left_over(&counts);
+        let mut slots = vec![0; homes.len()];
+        // The last ones in order are those left over.
+        let mut next = homes.len().checked_sub(waiting)?;
+        let mut placed = 0;
+        for (slot, count) in counts.iter().enumerate() {
+            waiting += usize::from(*count);
+            if waiting == 0 {
+                continue;
+            }
+            waiting -= 1;
+            let entry = *order.get(next % homes.len())?;
+            next += 1;
+            placed += 1;
+            if self.distance(homes[entry], slot) >= self.geometry.neighbourhood {
+                return None;
+            }
+            slots[entry] = slot;
+        }
+        (placed == homes.len()).then_some(slots)
+    }
+
+    /// The fewest hops that make room for the absent `key` in an accepted image whose neighbourhood is full; `None` if
+    /// three don't, or entries have lines of their own: those do not count hops.
+    ///
+    /// # Errors
+    /// [`CheckFailure`] if the bytes are no node of this format's length.
+    pub fn plan_hops(&self, image: &[u8], key: &K) -> Result<Option<HopPlan>, CheckFailure> {
+        self.header(image)?;
+        let geometry = &self.geometry;
+        if !geometry.is_in_line() {
+            return Ok(None);
+        }
+        /// Nobody asked for it yet, or it is where a key would lie.
+        const NEW: u16 = u16::MAX;
+        const ROOT: u16 = u16::MAX - 1;
+        // Which entry wants each slot; and slots in the order in which they were asked for, with the number of hops.
+        let mut wanted_by = [NEW; SPAN_MAX];
+        let mut queue = [(0_u16, 0_u8); SPAN_MAX];
+        let (mut head, mut tail) = (0, 0);
+        for slot in self.slots_near(self.home(key)) {
+            wanted_by[slot] = ROOT;
+            queue[tail] = (slot as u16, 0);
+            tail += 1;
+        }
+        while head < tail {
+            let (from, hops) = queue[head];
+            head += 1;
+            if usize::from(hops) == HOPS_MAX {
+                return Ok(None);
+            }
+            let at = geometry.slot_at(usize::from(from));
+            let home = self.home(&K::read_from(&image[at + geometry.prefix..]));
+            for to in self.slots_near(home) {
+                if wanted_by[to] != NEW {
+                    continue;
+                }
+                wanted_by[to] = from;
+                if image[geometry.slot_at(to)] & PRESENT == 0 {
+                    return Ok(Some(self.path_to(to, &wanted_by)));
+                }
+                queue[tail] = (to as u16, hops + 1);
+                tail += 1;
+            }
+        }
+        Ok(None)
+    }
+
+    fn path_to(&self, free: usize, wanted_by: &[u16; SPAN_MAX]) -> HopPlan {
+        let slot = |number: usize| Slot::at(self.geometry.slot_at(number));
+        let mut plan = HopPlan {
+            moves: [(Slot::at(0), Slot::at(0)); HOPS_MAX],
+            len: 0,
+            slot: slot(free),
+        };
+        let mut to = free;
+        // Until a slot of the key's own neighbourhood, which no entry asked for.
+        while plan.len < HOPS_MAX && usize::from(wanted_by[to]) < self.geometry.span {
+            let from = usize::from(wanted_by[to]);
+            plan.moves[plan.len] = (slot(from), slot(to));
+            plan.len += 1;
+            to = from;
+        }
+        plan.slot = slot(to);
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Key8;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Both say the same, and what they say is so: each slot once, none too far, and with matching by augmenting
+        /// paths there is no other way either.
+        #[test]
+        fn arranging_finds_places_if_there_are_any(
+            h in 2_usize..6,
+            homes in prop::collection::vec(0_usize..12, 0..13),
+        ) {
+            let format = Hopscotch::<Key8>::new(12, h, 8).expect("a node");
+            let slots = format.arrange(&homes);
+            prop_assert_eq!(slots.is_some(), format.has_places(&mut homes.iter().copied()));
+            prop_assert_eq!(slots.is_some(), matched(&homes, h) == homes.len());
+            if let Some(slots) = slots {
+                let mut taken = [false; 12];
+                for (home, slot) in homes.iter().zip(slots) {
+                    prop_assert!(format.distance(*home, slot) < h && !taken[slot]);
+                    taken[slot] = true;
+                }
+            }
+        }
+    }
+
+    fn matched(homes: &[usize], h: usize) -> usize {
+        let mut owner = [None; 12];
+        (0..homes.len())
+            .filter(|entry| augment(*entry, homes, h, &mut owner, &mut [false; 12]))
+            .count()
+    }
+
+    fn augment(
+        entry: usize,
+        homes: &[usize],
+        h: usize,
+        owner: &mut [Option<usize>; 12],
+        seen: &mut [bool; 12],
+    ) -> bool {
+        for slot in (0..h).map(|d| (homes[entry] + d) % 12) {
+            if core::mem::replace(&mut seen[slot], true) {
+                continue;
+            }
+            if owner[slot].is_none_or(|other| augment(other, homes, h, owner, seen)) {
+                owner[slot] = Some(entry);
+                return true;
+            }
+        }
+        false
+    }
+}

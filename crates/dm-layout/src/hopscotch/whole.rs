@@ -1,0 +1,200 @@
+//! Reading a whole node: scans, splits, writers, and readers whom a neighbourhood left in doubt.
+
+use super::geometry::{HOPS_BYTES, MARK_HOPS};
+use super::{Hopscotch, PRESENT};
+use crate::LINE_BYTES;
+use crate::error::{CheckFailure, Reason};
+use crate::format::{Lookup, Place, Slot, Stale};
+use crate::header::{Header, LineLag, NodeState};
+use crate::key::KeyBytes;
+use crate::value::ValueRef;
+
+/// The versions that go with a header: one, or two neighbours during a split or merge.
+#[derive(Clone, Copy)]
+struct Cut {
+    mask: u8,
+    from: u8,
+    more: u8,
+}
+
+impl Cut {
+    /// `byte`: a version and the presence bit.
+    #[inline]
+    const fn accepts(self, byte: u8) -> bool {
+        (byte >> 1).wrapping_sub(self.from) & self.mask <= self.more
+    }
+}
+
+impl<K: KeyBytes> Hopscotch<K> {
+    fn cut(&self, header: &Header<K>) -> Cut {
+        let (from, more) = match header.lag {
+            LineLag::Equal => (header.version, 0),
+            LineLag::Behind => (header.version.wrapping_sub(1), 1),
+            LineLag::Ahead => (header.version, 1),
+        };
+        Cut {
+            mask: self.geometry.place.version_mask,
+            from,
+            more,
+        }
+    }
+
+    /// Where the lines of a node but the first carry its version.
+    fn versions(&self) -> impl Iterator<Item = usize> + use<K> {
+        let geometry = self.geometry;
+        let in_line = geometry.is_in_line();
+        (0..geometry.groups * geometry.group_lines).map(move |line| match in_line {
+            true => geometry.mark_at(line),
+            // Of groups without an entry it is the mark's line that counts; all lines of others are versioned.
+            false if line / geometry.group_lines < geometry.span => (1 + line) * LINE_BYTES,
+            false => geometry.mark_at(line / geometry.group_lines),
+        })
+    }
+
+    fn whole(&self, bytes: &[u8], cut: Cut) -> Result<(), CheckFailure> {
+        let other = |group: &usize| !self.hopped_as_the_header(bytes, *group);
+        let marks = (0..self.geometry.groups).filter(other);
+        let torn = self.versions().find(|at| !cut.accepts(bytes[*at]));
+        match torn.or(marks.map(|group| self.geometry.mark_at(group)).next()) {
+            Some(at) => Err(CheckFailure::node_torn(at / LINE_BYTES * LINE_BYTES)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the mark of `group` counts as many hops as the header: far more than versions tell apart.
+    fn hopped_as_the_header(&self, bytes: &[u8], group: usize) -> bool {
+        let (head, mark) = (self.geometry.hops_at(), self.geometry.mark_at(group) + MARK_HOPS);
+        bytes[head..head + HOPS_BYTES] == bytes[mark..mark + HOPS_BYTES]
+    }
+
+    pub(super) fn accept_node(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
+        self.length(bytes)?;
+        let header = self.geometry.place.decode::<K>(bytes)?;
+        self.whole(bytes, self.cut(&header))?;
+        // After the cut: the low fence lies in another line.
+        Ok(self.geometry.place.sound(header)?)
+    }
+
+    /// As [`Slotted`](crate::Slotted)'s: a key that is found proves itself with the header's line and its own, its
+    /// absence needs all lines.
+    pub(super) fn lookup_node<'a>(
+        &self,
+        bytes: &'a [u8],
+        key: &K,
+        level: u8,
+    ) -> Result<Lookup<'a>, CheckFailure> {
+        self.length(bytes)?;
+        let header = self.geometry.place.decode::<K>(bytes)?;
+        if header.state == NodeState::Dead {
+            let forward = header.sibling;
+            return Ok(Lookup::Stale(Stale::Dead { forward }));
+        }
+        if header.level != level {
+            return Ok(Lookup::Stale(Stale::Level(header.level)));
+        }
+        if header.fences.is_below(key) {
+            let sibling = header.sibling;
+            return Ok(Lookup::GoRight { sibling });
+        }
+        let cut = self.cut(&header);
+        if let Some(slot) = self.search(bytes, key) {
+            let at = slot.offset();
+            let torn =
+                (0..self.geometry.entry_lines).find(|line| !cut.accepts(bytes[at + line * LINE_BYTES]));
+            let group = self.geometry.slot_of(at) / self.geometry.per_group;
+            if let Some(line) = torn.or((!self.hopped_as_the_header(bytes, group)).then_some(0)) {
+                return Err(CheckFailure::node_torn((at / LINE_BYTES + line) * LINE_BYTES));
+            }
+            self.check_entry(bytes, slot)?;
+            return Ok(Lookup::Found {
+                slot,
+                value: self.value_at(bytes, slot),
+            });
+        }
+        self.whole(bytes, cut)?;
+        if *key < header.fences.low {
+            return Ok(Lookup::Stale(Stale::Below));
+        }
+        Ok(Lookup::Absent)
+    }
+
+    /// The first slot that shows `key`, unchecked.
+    fn search(&self, bytes: &[u8], key: &K) -> Option<Slot> {
+        let geometry = &self.geometry;
+        let probe = key.probe();
+        self.slots_near(self.home(key))
+            .map(|slot| geometry.slot_at(slot))
+            .find(|at| bytes[*at] & PRESENT != 0 && K::probe_at(&bytes[*at + geometry.prefix..]) == probe)
+            .map(Slot::at)
+    }
+
+    pub(super) fn place_key(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
+        self.length(bytes)?;
+        if let Some(slot) = self.search(bytes, key) {
+            self.check_entry(bytes, slot)?;
+            return Ok(Place::Present(slot));
+        }
+        Ok(self.room(bytes, key).map_or(Place::Full, Place::Free))
+    }
+
+    /// The free slot nearest to the key's home.
+    pub(super) fn room(&self, bytes: &[u8], key: &K) -> Option<Slot> {
+        self.slots_near(self.home(key))
+            .map(|slot| self.geometry.slot_at(slot))
+            .find(|at| bytes[*at] & PRESENT == 0)
+            .map(Slot::at)
+    }
+
+    pub(super) fn entry_at<'a>(
+        &self,
+        bytes: &'a [u8],
+        slot: Slot,
+    ) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {
+        self.length(bytes)?;
+        let at = slot.offset();
+        if bytes[at] & PRESENT == 0 {
+            return Ok(None);
+        }
+        self.check_entry(bytes, slot)?;
+        let key = K::read_from(&bytes[at + self.geometry.prefix..]);
+        // Elsewhere no reader would find it.
+        let slot_number = self.geometry.slot_of(at);
+        if self.distance(self.home(&key), slot_number) >= self.geometry.neighbourhood {
+            return Err(CheckFailure::corrupt(at, Reason::Presence));
+        }
+        Ok(Some((key, self.value_at(bytes, slot))))
+    }
+
+    /// An entry with lines of its own: all of them carry one entry version.
+    fn check_entry(&self, bytes: &[u8], slot: Slot) -> Result<(), CheckFailure> {
+        let at = slot.offset();
+        if self.geometry.is_in_line() {
+            return Ok(());
+        }
+        match (1..self.geometry.entry_lines).all(|line| bytes[at + line * LINE_BYTES + 1] == bytes[at + 1]) {
+            true => Ok(()),
+            false => Err(CheckFailure::entry_torn(at)),
+        }
+    }
+
+    fn value_at<'a>(&self, bytes: &'a [u8], slot: Slot) -> ValueRef<'a> {
+        self.value_in(&bytes[slot.offset()..slot.offset() + self.geometry.entry_lines_bytes()])
+    }
+
+    /// The value of an entry whose bytes begin here; of one with lines of its own up to a line's end.
+    pub(super) fn value_in<'a>(&self, entry: &'a [u8]) -> ValueRef<'a> {
+        let geometry = &self.geometry;
+        let from = geometry.prefix + K::LEN;
+        if geometry.entry_lines == 1 {
+            return ValueRef::from(&entry[from..from + geometry.value_len]);
+        }
+        let (head, rest) = entry.split_at(LINE_BYTES);
+        let lines = rest.as_chunks::<LINE_BYTES>().0;
+        ValueRef::striped_behind(
+            geometry.prefix,
+            &head[from..],
+            &lines[..geometry.entry_lines - 1],
+            geometry.value_len,
+        )
+    }
+}
