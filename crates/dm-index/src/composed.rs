@@ -619,7 +619,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
                 });
             }
             last = Some(key);
-            if copy.entries.len() == per_leaf {
+            let full = copy.entries.len() == per_leaf || !self.leaves.takes(&copy, &key);
+            if full && !copy.entries.is_empty() {
                 let at = self.leaves.reserve(self.v).await?;
                 copy.fences.high = Some(key);
                 copy.sibling = at;

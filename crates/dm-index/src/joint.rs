@@ -230,6 +230,11 @@ pub trait NodeStore<V: Verbs, K> {
     fn value_bytes(&self) -> usize;
     /// Entries that fit into one node.
     fn capacity(&self) -> usize;
+    /// Whether a node of the entries of `copy` has a place for `key` too. (Where it has not, though it is not full, the
+    /// next node of a bulk load begins.)
+    fn takes(&self, _copy: &NodeCopy<K>, _key: &K) -> bool {
+        true
+    }
 
     /// Reads the value of `key` from the node at `at`, which should be of `level`.
     fn get(

@@ -2,8 +2,8 @@
 
 use dm_alloc::AllocError;
 use dm_index::IndexError;
-use dm_lock::{LockError, LockWord};
-use dm_verbs::{Exhausted, RemotePtr, Why};
+use dm_lock::LockError;
+use dm_verbs::RemotePtr;
 
 /// An allocation's error as an index's.
 pub fn alloc_error(e: AllocError) -> IndexError {
@@ -32,33 +32,5 @@ pub fn alloc_error(e: AllocError) -> IndexError {
 }
 
 pub(crate) fn lock_error(e: LockError) -> IndexError {
-    match e {
-        LockError::Verb(e) => IndexError::Verb(e),
-        LockError::Refused(e) => IndexError::Refused(e),
-        LockError::Held(Exhausted {
-            at,
-            why: Why::LockHeld { word },
-            attempts,
-        }) => IndexError::LockTimeout {
-            lock: at,
-            owner: LockWord::unpack(word).owner,
-            attempts,
-        },
-        LockError::Held(e) => IndexError::Exhausted(e),
-        LockError::Lost { place, .. } => IndexError::Lock {
-            lock: place,
-            why: "it was taken over or overwritten while this client held it",
-        },
-        LockError::AlreadyHeld { place } => IndexError::Lock {
-            lock: place,
-            why: "this client holds it already",
-        },
-        LockError::NoLockTable { node } => IndexError::Lock {
-            lock: RemotePtr::new(node, 0).unwrap_or(RemotePtr::NULL).into(),
-            why: "its memory node has no lock table",
-        },
-        _ => IndexError::BadInput {
-            why: "this client's number does not fit into a lock word",
-        },
-    }
+    e.into()
 }

@@ -109,7 +109,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let bad = |e| failure(pair.left, e);
         let entries = self.format.len(left).map_err(bad)? + self.format.len(right).map_err(bad)?;
         let full = entries * SPARE > self.format.capacity() * (SPARE - 1);
-        Ok(full.then_some(Merge::TooFull))
+        let fits = !full && (F::ANYWHERE || self.format.merge_fits(left, right).map_err(bad)?);
+        Ok((!fits).then_some(Merge::TooFull))
     }
 
     pub(crate) async fn merge_nodes<V: Verbs + Control, P: NodeStore<V, K>>(
@@ -130,7 +131,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         //= docs/protocol/sherman.md S23
         let nodes = [pair.left, pair.right, pair.parent];
         let locked = self.alloc.tending(v, self.locks.lock_set(v, &nodes)).await;
-        let set = locked.map_err(lock_error)?;
+        let mut set = locked.map_err(lock_error)?;
         let reads = [
             v.read(pair.left, self.node_len()),
             v.read(pair.right, self.node_len()),
@@ -148,6 +149,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         };
         let unlinked = piece(pair.parent, &parent, gone);
         let plan = self.plan_merge(v, pair, (&mut left, &mut right), unlinked)?;
+        for at in nodes {
+            if let Some(guard) = set.of(at) {
+                guard.doubt_if_lost();
+            }
+        }
         let done = Merge::Done {
             sparse: self.is_sparse(&left).map_err(|e| failure(pair.left, e))?,
             parent_sparse: parents.show(pair.parent, &parent, after)?,

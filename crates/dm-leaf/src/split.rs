@@ -301,12 +301,13 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     async fn switch<'a, V: Verbs>(
         &'a self,
         v: &'a V,
-        guard: Guard<'a, V>,
+        mut guard: Guard<'a, V>,
         at: RemotePtr,
         left: &mut [u8],
         plan: &SplitPlan<'_, K>,
         mut opening: Option<Opening<'a, V>>,
     ) -> Result<(), IndexError> {
+        guard.doubt_if_lost();
         let right_at = RemotePtr::from_raw(plan.right_address);
         let bad = |e| failure(at, e);
         let mut chain = v.chain(at.node());
@@ -359,7 +360,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     pub(crate) async fn finish_split<'a, V: Verbs>(
         &'a self,
         v: &'a V,
-        guard: Guard<'a, V>,
+        mut guard: Guard<'a, V>,
         at: RemotePtr,
         left: &mut [u8],
     ) -> Result<(), IndexError> {
@@ -376,8 +377,21 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let right_at = RemotePtr::from_raw(header.sibling);
         let mut right = v.read(right_at, self.node_len()).await?;
         let born = self.format.header(&right).map_err(|e| failure(right_at, e))?;
+        let plan = SplitPlan {
+            separator,
+            right_address: header.sibling,
+            owner: header.owner,
+            new_left: None,
+        };
+        let rest = self.format.clear_split(left, &plan).map_err(bad)?;
+        let mut chain = v.chain(at.node()).write(at.add(rest.start as u64), &left[rest]);
+        guard.doubt_if_lost();
         if born.state == dm_layout::NodeState::Splitting && born.lag == dm_layout::LineLag::Equal {
             //= docs/protocol/sherman.md S16
+            // In the splitter's order: what a reader takes from the left node's lines alone is true as long as nobody
+            // writes to the right one.
+            chain.await?;
+            chain = v.chain(at.node());
             let word = self.format.state_word();
             let before = state_word(&right, word);
             let head = self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
@@ -388,14 +402,6 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 None => v.write(right_at.add(head.start as u64), &right[head]).await?,
             }
         }
-        let plan = SplitPlan {
-            separator,
-            right_address: header.sibling,
-            owner: header.owner,
-            new_left: None,
-        };
-        let rest = self.format.clear_split(left, &plan).map_err(bad)?;
-        let mut chain = v.chain(at.node()).write(at.add(rest.start as u64), &left[rest]);
         let head = self.format.finish_split(left).map_err(bad)?;
         chain = chain.write(at.add(head.start as u64), &left[head]);
         guard.write_back(chain).await.map_err(lock_error)

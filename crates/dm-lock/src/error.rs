@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use dm_verbs::{ClientId, Exhausted, NodeId, Place, Refused, VerbError, Why};
+use dm_index::IndexError;
+use dm_verbs::{ClientId, Exhausted, NodeId, Place, Refused, RemotePtr, VerbError, Why};
 
 use crate::LockWord;
 
@@ -106,5 +107,40 @@ impl From<Exhausted> for LockError {
 impl From<Refused> for LockError {
     fn from(e: Refused) -> Self {
         Self::Refused(e)
+    }
+}
+
+impl From<LockError> for IndexError {
+    /// As an index's error.
+    fn from(e: LockError) -> Self {
+        match e {
+            LockError::Verb(e) => IndexError::Verb(e),
+            LockError::Refused(e) => IndexError::Refused(e),
+            LockError::Held(Exhausted {
+                at,
+                why: Why::LockHeld { word },
+                attempts,
+            }) => IndexError::LockTimeout {
+                lock: at,
+                owner: LockWord::unpack(word).owner,
+                attempts,
+            },
+            LockError::Held(e) => IndexError::Exhausted(e),
+            LockError::Lost { place, .. } => IndexError::Lock {
+                lock: place,
+                why: "it was taken over or overwritten while this client held it",
+            },
+            LockError::AlreadyHeld { place } => IndexError::Lock {
+                lock: place,
+                why: "this client holds it already",
+            },
+            LockError::NoLockTable { node } => IndexError::Lock {
+                lock: RemotePtr::new(node, 0).unwrap_or(RemotePtr::NULL).into(),
+                why: "its memory node has no lock table",
+            },
+            _ => IndexError::BadInput {
+                why: "this client's number does not fit into a lock word",
+            },
+        }
     }
 }

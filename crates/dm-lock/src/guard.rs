@@ -37,7 +37,13 @@ pub struct Guard<'a, V: Verbs> {
     armed: bool,
     /// The local turn must not go on without saying so: see [`unsettled`].
     unsettled: bool,
+    /// An unlock that is not the ordinary one leaves [`DOUBT`].
+    doubt_if_lost: bool,
 }
+
+/// The bit of a lock word's payload that says: a change of structure under this lock may have failed midway. (Set by
+/// [`Guard::doubt_if_lost`], never cleared: who must know looks at nodes whole, from then on.)
+pub const DOUBT: u32 = 1;
 
 /// The answer to an unlock: the word that was found, where that is told.
 enum Unlock<'a, V: Verbs> {
@@ -144,6 +150,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
             handed: false,
             armed: true,
             unsettled: false,
+            doubt_if_lost: false,
         }
     }
 
@@ -188,6 +195,26 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// chain, or [`Guard::release`] begins; a guard dropped before that leaves the old one.
     pub fn set_payload(&mut self, payload: u32) {
         self.staged = payload;
+    }
+
+    /// From here on, should this guard be dropped, or the chain of its unlock fail, the lock word's payload gets
+    /// [`DOUBT`]: what was to be written before the unlock may be there in part.
+    pub fn doubt_if_lost(&mut self) {
+        self.doubt_if_lost = true;
+    }
+
+    /// Whether a change of structure may have failed midway under this lock, at any time.
+    #[inline]
+    pub fn in_doubt(&self) -> bool {
+        self.payload & DOUBT != 0
+    }
+
+    /// The payload of an unlock that is not the ordinary one.
+    fn payload_if_lost(&self) -> u32 {
+        match self.doubt_if_lost {
+            true => self.payload | DOUBT,
+            false => self.payload,
+        }
     }
 
     /// Posts `chain` with the unlock behind it, and awaits both; or, when the next client of this compute node is
@@ -398,7 +425,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     #[cold]
     pub(crate) fn unlock_again(&mut self, again: bool) {
         if again {
-            self.cell.abandon(self.v, self.raw, self.payload);
+            self.cell.abandon(self.v, self.raw, self.payload_if_lost());
         }
     }
 
@@ -451,7 +478,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// Posts an unlock that nobody waits for.
     #[cold]
     fn abandon(&mut self) {
-        self.cell.abandon(self.v, self.raw, self.payload);
+        self.cell.abandon(self.v, self.raw, self.payload_if_lost());
         self.unlock_posted();
     }
 }

@@ -105,3 +105,28 @@ fn a_dropped_holders_lock_is_not_free_before_its_data_has_landed() {
     }
     assert!(seen.get() > 10, "only {} runs met data", seen.get());
 }
+
+/// A change of structure that is given up, or whose chain fails, leaves doubt in the word; others leave none.
+#[test]
+fn doubt_is_left_where_a_change_was_lost() {
+    let world = Loopback::builder().build().expect("a world");
+    let v = world.connect(0).expect("a client");
+    let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(1, 64));
+    let lock = || block_on(locks.lock(&v, data())).expect("a free lock");
+    let chain = || v.chain(NodeId(0)).write_word(data(), 7);
+    let mut guard = lock();
+    assert!(!guard.in_doubt());
+    guard.doubt_if_lost();
+    block_on(guard.write_back(chain())).expect("no trouble");
+    let guard = lock();
+    assert!(!guard.in_doubt(), "it came to its end");
+    drop(guard);
+    let mut guard = lock();
+    assert!(!guard.in_doubt(), "nothing was begun");
+    guard.doubt_if_lost();
+    drop(guard);
+    let guard = lock();
+    assert!(guard.in_doubt());
+    block_on(guard.write_back(chain())).expect("no trouble");
+    assert!(lock().in_doubt(), "it stays");
+}
