@@ -1,0 +1,63 @@
+//! Why a tree could not be opened.
+
+use core::fmt;
+
+use dm_alloc::AllocError;
+use dm_index::IndexError;
+use dm_layout::GeometryError;
+use dm_lock::LockError;
+use dm_verbs::Refused;
+
+/// Why a tree could not be opened or created.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The pool: none there, another's, damaged, too small, unreachable.
+    Pool(AllocError),
+    /// Key, value, span and neighbourhood make no leaf.
+    Geometry(GeometryError),
+    /// The world does not promise what the chosen techniques need.
+    Refused(Refused),
+    /// The locks can't be what was asked for.
+    Locks(LockError),
+    /// An operation failed.
+    Index(IndexError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool(e) => e.fmt(f),
+            Self::Geometry(e) => e.fmt(f),
+            Self::Refused(e) => e.fmt(f),
+            Self::Locks(e) => e.fmt(f),
+            Self::Index(e) => e.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+impl From<AllocError> for OpenError {
+    fn from(e: AllocError) -> Self {
+        Self::Pool(e)
+    }
+}
+impl From<GeometryError> for OpenError {
+    fn from(e: GeometryError) -> Self {
+        Self::Geometry(e)
+    }
+}
+impl From<LockError> for OpenError {
+    fn from(e: LockError) -> Self {
+        match e {
+            LockError::Refused(e) => Self::Refused(e),
+            other => Self::Locks(other),
+        }
+    }
+}
+impl From<IndexError> for OpenError {
+    fn from(e: IndexError) -> Self {
+        Self::Index(e)
+    }
+}

@@ -1,0 +1,55 @@
+//! CHIME: a B-link tree over hopscotch leaves on disaggregated memory (Luo et al., SOSP 2024).
+//!
+//! A façade: [`Chime`] composes B-link inner levels (`dm-blink`) and a level-1 index cache (`dm-cache`) over hopscotch
+//! leaves (`dm-hopscotch` in front of `dm-leaf`) with hierarchical locks (`dm-lock`) and two-stage allocation
+//! (`dm-alloc`); the operations are `dm-index`'s. It holds no byte offset and no retry policy of its own.
+//!
+//! | operation, inner nodes cached, uncontended | round trips | verbs |
+//! |---|---|---|
+//! | get, present or absent | 1 | READ neighbourhood (162 to 175 bytes for 8 + 8), two READs behind one doorbell if it wraps |
+//! | update, remove | 2 | \[CAS lock, READ neighbourhood\], \[WRITE value or presence, WRITE unlock\] |
+//! | insert | 2 | the same; 3 where the neighbourhood is full: READ leaf, \[WRITE leaf, WRITE entry, WRITE unlock\] |
+//! | scan of m leaves | ⌈m/32⌉ | m READs |
+//!
+//! ```
+//! use chime::{Chime, Options};
+//! use dm_index::{Key8, RangeIndex};
+//! use dm_loopback::{Loopback, block_on};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Two memory nodes of 64 MiB in this process.
+//! let pool = Loopback::builder().nodes(2).host_bytes(64 << 20).build()?;
+//! let v = pool.connect(0)?;
+//! block_on(async {
+//!     let tree = Chime::<Key8>::create_or_open(&v, &Options::new(8)).await?;
+//!     let client = tree.client(&v);
+//!     client.insert(&Key8(7), b"sevenish").await?;
+//!     let mut value = Vec::new();
+//!     assert!(client.get(&Key8(7), &mut value).await?);
+//!     assert_eq!(value, b"sevenish");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod options;
+mod tree;
+
+pub use error::OpenError;
+pub use options::{
+    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, DEFAULT_NEIGHBOURHOOD,
+    DEFAULT_SPAN, MODEL_CPU, Options,
+};
+pub use tree::{Chime, Client};
+
+pub use dm_alloc::{AllocStats, ReclaimOptions};
+pub use dm_combine::Rdwc;
+pub use dm_hopscotch::{HopFlaws, HopGeometry, NearFlaws, Reach};
+pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
+pub use dm_leaf::LeafFlaws;
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

@@ -1,0 +1,117 @@
+//! What a tree is opened with. Layout options must agree between all who open it; the rest is each one's own.
+
+use dm_alloc::ReclaimOptions;
+use dm_combine::Rdwc;
+use dm_hopscotch::HopFlaws;
+use dm_index::CpuCost;
+use dm_layout::{NearFlaws, SplitBias};
+use dm_leaf::LeafFlaws;
+use dm_verbs::Nanos;
+
+/// Options of a [`crate::Chime`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Options {
+    /// Bytes of every value. Layout.
+    pub value_bytes: usize,
+    /// Entries of a leaf. Layout.
+    pub span: usize,
+    /// Entries of a neighbourhood. Layout.
+    pub neighbourhood: usize,
+    /// Children of an inner node. Layout.
+    pub inner_span: usize,
+    /// Lock words per memory node. Layout.
+    pub locks_per_node: u32,
+    /// Locks in on-chip memory where there is any, else in host memory. Layout.
+    pub on_chip: bool,
+    /// Budget of the level-1 index cache of a compute node, bytes.
+    pub cache_bytes: u64,
+    /// Local lock tables in front of the remote ones.
+    pub hierarchical: bool,
+    /// Consecutive handovers of a lock between threads of a compute node; 0 for none.
+    pub handover_max: u32,
+    /// Lock CAS and READ in one chain, where the world executes them in order.
+    pub lock_and_read: bool,
+    /// Where splits cut.
+    pub bias: SplitBias,
+    /// Read delegation and write combining between the clients of this compute node (SMART §4.2; on in the paper).
+    pub rdwc: Rdwc,
+    /// Attempts of any loop before a typed error.
+    pub attempts: u32,
+    /// Chunk that an allocator asks for, bytes. CHIME: 16 MB.
+    pub chunk_bytes: u64,
+    /// Compute nodes that can use the tree at once; 0 for a tree that never uses the memory of dead nodes again. Layout,
+    /// fixed by whoever creates it.
+    pub members: u16,
+    /// How this compute node takes part in reclaiming dead nodes.
+    pub reclaim: ReclaimOptions,
+    /// CPU time that a simulator charges.
+    pub cpu: CpuCost,
+    /// Flaws of reading and writing by the neighbourhood, each switchable alone. Off by default.
+    pub flaws: HopFlaws,
+    /// Flaws of splits and merges, as Sherman's leaves have them. Off by default.
+    pub leaf_flaws: LeafFlaws,
+}
+
+/// Default of [`Options::span`] and [`Options::inner_span`] (CHIME §5.1).
+pub const DEFAULT_SPAN: usize = 64;
+/// Default of [`Options::neighbourhood`] (CHIME §5.1).
+pub const DEFAULT_NEIGHBOURHOOD: usize = 8;
+/// Default of [`Options::cache_bytes`] (CHIME §5.1: 100 MB).
+pub const DEFAULT_CACHE_BYTES: u64 = 100_000_000;
+/// Default of [`Options::handover_max`] (as Sherman's).
+pub const DEFAULT_HANDOVER_MAX: u32 = 4;
+/// Default of [`Options::attempts`].
+pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
+/// Default of [`Options::members`]: their slots and the epoch's line fill a page.
+pub const DEFAULT_MEMBERS: u16 = 63;
+
+impl Options {
+    /// Defaults, for values of `value_bytes` bytes.
+    pub const fn new(value_bytes: usize) -> Self {
+        Self {
+            value_bytes,
+            span: DEFAULT_SPAN,
+            neighbourhood: DEFAULT_NEIGHBOURHOOD,
+            inner_span: DEFAULT_SPAN,
+            locks_per_node: dm_alloc::DEFAULT_LOCKS_PER_NODE,
+            on_chip: true,
+            cache_bytes: DEFAULT_CACHE_BYTES,
+            hierarchical: true,
+            handover_max: DEFAULT_HANDOVER_MAX,
+            lock_and_read: true,
+            bias: SplitBias::Median,
+            rdwc: Rdwc::OFF,
+            attempts: DEFAULT_ATTEMPTS,
+            chunk_bytes: dm_alloc::DEFAULT_CHUNK_BYTES,
+            members: DEFAULT_MEMBERS,
+            reclaim: ReclaimOptions::new(),
+            cpu: CpuCost::NONE,
+            flaws: HopFlaws {
+                near: NearFlaws {
+                    stops_at_vacancy: false,
+                    absent_unchecked: false,
+                    found_unchecked: false,
+                    takes_young: false,
+                },
+                hop_unversioned: false,
+                never_in_doubt: false,
+            },
+            leaf_flaws: LeafFlaws {
+                torn_entry_absent: false,
+                no_read_window: false,
+                parent_before_left: false,
+                right_unawaited: false,
+                unburied: false,
+            },
+        }
+    }
+}
+
+/// CPU time of a client's work per operation, for a simulator: finding the leaf in the cache (half fixed, half
+/// exponential, for cache misses) and judging its neighbourhood. As Sherman's, so that the two are compared by what they
+/// ask of the network.
+pub const MODEL_CPU: CpuCost = CpuCost {
+    locate: Nanos(950),
+    locate_mean: Nanos(950),
+    search: Nanos(500),
+};

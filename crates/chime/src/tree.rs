@@ -1,0 +1,295 @@
+//! The tree that a compute node's threads share, and its clients.
+
+use dm_alloc::{
+    AllocError, AllocStats, Allocator, Descriptor, LockHome, LockPlan, ReclaimOptions, Superblock,
+};
+use dm_blink::{Blink, BlinkOptions};
+use dm_cache::IndexCache;
+use dm_combine::{Combined, Combiner};
+use dm_hopscotch::{HopGeometry, HopOptions, Hopscotch, Neighbourhoods};
+use dm_index::{Composed, ComposedOptions, Flaws, IndexError};
+use dm_layout::{KeyBytes, Slotted};
+use dm_leaf::{NodeOptions, Nodes};
+use dm_lock::{GlobalLockTable, Local, LockOptions, LockPlace, Locks};
+use dm_sync::epoch::Epochs;
+use dm_sync::{Arc, Fingerprint, fingerprint_of};
+use dm_verbs::{Capability, Control, NodeId, RemotePtr, Verbs};
+
+use crate::{OpenError, Options};
+
+type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
+type Leaves<K> = Neighbourhoods<K, Nodes<K, Hopscotch<K>>>;
+
+/// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
+pub type Client<'h, V, K> = Combined<'h, V, Composed<'h, V, K, Inner<K>, Leaves<K>>>;
+
+/// A CHIME tree, as the threads of one compute node share it: index cache, local locks, allocator.
+#[derive(Debug)]
+pub struct Chime<K: KeyBytes> {
+    inner: Inner<K>,
+    leaves: Leaves<K>,
+    locks: Arc<Locks>,
+    alloc: Arc<Allocator>,
+    composed: ComposedOptions,
+    /// What clients share of their operations, if anything.
+    combiner: Option<Combiner<K>>,
+}
+
+/// The kind of index in a pool's superblock.
+const KIND: u32 = u32::from_le_bytes(*b"chim");
+
+impl<K: KeyBytes> Chime<K> {
+    /// Opens the pool's tree, creating it if the pool is empty. Any number of clients of any number of compute nodes may
+    /// do so at once.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the pool holds something else, sizes make no node, or the world lacks a promise.
+    pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
+        let leaf = Self::leaf(options)?;
+        let superblock = Superblock::create_or_open(v, &Self::descriptor(options)).await?;
+        Self::over(v, options, leaf, &superblock)
+    }
+
+    /// Opens a tree that exists.
+    ///
+    /// # Errors
+    /// As [`Chime::create_or_open`], and where the pool is empty.
+    pub async fn open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
+        let leaf = Self::leaf(options)?;
+        let superblock = Superblock::open(v, &Self::descriptor(options)).await?;
+        Self::over(v, options, leaf, &superblock)
+    }
+
+    /// Over a pool whose superblock was read before: opens it without a verb, for whoever opens one pool many times.
+    ///
+    /// # Errors
+    /// Sizes that make no node, a superblock of another kind or geometry, or a world that lacks a promise.
+    pub fn from_superblock<V: Verbs>(
+        v: &V,
+        options: &Options,
+        superblock: &Superblock,
+    ) -> Result<Self, OpenError> {
+        superblock.matches(&Self::descriptor(options))?;
+        Self::over(v, options, Self::leaf(options)?, superblock)
+    }
+
+    fn leaf(options: &Options) -> Result<Hopscotch<K>, OpenError> {
+        Ok(Hopscotch::new(
+            options.span,
+            options.neighbourhood,
+            options.value_bytes,
+        )?)
+    }
+
+    /// What must agree between all who open a pool: what a superblock of this tree says.
+    pub fn descriptor(options: &Options) -> Descriptor {
+        let mut bytes = [0; 64];
+        let sizes = [
+            K::LEN,
+            options.value_bytes,
+            options.span,
+            options.neighbourhood,
+            options.inner_span,
+        ];
+        for (place, size) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(sizes) {
+            *place = (size as u64).to_le_bytes();
+        }
+        Descriptor {
+            kind: KIND,
+            bytes,
+            locks: LockPlan {
+                home: match options.on_chip {
+                    true => LockHome::ChipIfAny,
+                    false => LockHome::Host,
+                },
+                per_node: options.locks_per_node,
+            },
+            members: options.members,
+        }
+    }
+
+    fn over<V: Verbs>(
+        v: &V,
+        options: &Options,
+        leaf: Hopscotch<K>,
+        superblock: &Superblock,
+    ) -> Result<Self, OpenError> {
+        let inner = Slotted::with_span(options.inner_span, 8)?;
+        let locks = Arc::new(Self::locks(options, superblock));
+        let nodes = superblock.memory_nodes();
+        for node in 0..nodes {
+            let caps = v.caps(NodeId(node));
+            locks.check(&caps)?;
+            caps.require("line-versioned nodes", &[Capability::LineAtomicity])
+                .map_err(OpenError::Refused)?;
+        }
+        let mut alloc = Allocator::new(nodes, v.compute_node()).chunk_bytes(options.chunk_bytes);
+        if let Some(area) = superblock.members {
+            // Not a choice: others use memory again only because all announce what they run.
+            let attempts = options.reclaim.attempts.min(options.attempts);
+            let reclaim = ReclaimOptions {
+                attempts,
+                ..options.reclaim
+            };
+            alloc = alloc.reclaiming(area, reclaim);
+        }
+        let alloc = Arc::new(alloc);
+        let hop = HopOptions {
+            flaws: options.flaws,
+            ..HopOptions::default()
+        };
+        let leaf_options = NodeOptions {
+            attempts: options.attempts,
+            bias: options.bias,
+            flaws: options.leaf_flaws,
+            ..NodeOptions::default()
+        };
+        let inner_options = NodeOptions {
+            kind: 1,
+            ..leaf_options
+        };
+        let inner = Nodes::new(inner, locks.clone(), alloc.clone(), inner_options);
+        let whole = Nodes::new(leaf, locks.clone(), alloc.clone(), leaf_options);
+        let blink = BlinkOptions {
+            attempts: options.attempts,
+            root_race_fatal: false,
+        };
+        let cache = IndexCache::new(options.cache_bytes);
+        Ok(Self {
+            inner: Blink::new(inner, cache, superblock.root_word, blink).in_epochs(alloc.epochs().cloned()),
+            leaves: Neighbourhoods::new(leaf, whole, locks.clone(), alloc.clone(), hop),
+            locks,
+            alloc,
+            combiner: options.rdwc.is_on().then(|| Combiner::new(&options.rdwc)),
+            composed: ComposedOptions {
+                attempts: options.attempts,
+                cpu: options.cpu,
+                flaws: Flaws::default(),
+            },
+        })
+    }
+
+    fn locks(options: &Options, superblock: &Superblock) -> Locks {
+        let lock_options = LockOptions {
+            local: match options.hierarchical {
+                true => Local::Queue {
+                    handover_max: options.handover_max,
+                },
+                false => Local::Off,
+            },
+            lock_and_read: options.lock_and_read,
+            budget: options.attempts,
+            place: match options.on_chip {
+                true => LockPlace::Chip,
+                false => LockPlace::Host,
+            },
+            ..LockOptions::default()
+        };
+        let tables = superblock.lock_tables.clone();
+        Locks::new(
+            lock_options,
+            GlobalLockTable::new(tables, superblock.locks_per_node),
+        )
+    }
+
+    /// A client over `v`'s connections.
+    pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K> {
+        let composed = Composed::new(v, &self.inner, &self.leaves, self.composed);
+        Combined::new(v, composed, self.combiner.as_ref())
+    }
+
+    /// Reads all inner nodes into the index cache, as far as they fit; metered as housekeeping.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        let Some(epochs) = self.alloc.epochs() else {
+            return self.inner.warm(v).await;
+        };
+        let warmed = {
+            let seat = Epochs::seat(epochs);
+            let running = loop {
+                if let Some(running) = seat.enter() {
+                    break running;
+                }
+                self.alloc.attend(v, &seat).await.map_err(dm_leaf::alloc_error)?;
+            };
+            let warmed = self.inner.warm(v).await;
+            drop(running);
+            warmed
+        };
+        self.rest(v);
+        warmed
+    }
+
+    /// Announces what this compute node runs, and frees what all others have announced to be past, now instead of at an
+    /// operation of its own: for compute nodes that do nothing for a while. Metered as housekeeping.
+    ///
+    /// Three rounds of every compute node free what was retired before the first.
+    ///
+    /// # Errors
+    /// As any operation's.
+    pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
+        let Some(epochs) = self.alloc.epochs() else {
+            return Ok(());
+        };
+        let collected = {
+            let seat = Epochs::seat(epochs);
+            self.alloc.collect(v, &seat).await
+        };
+        self.rest(v);
+        collected
+    }
+
+    /// This compute node is no member any more if it has no clients: nobody waits for it.
+    fn rest<V: Verbs>(&self, v: &V) {
+        if self.alloc.epochs().is_some_and(|epochs| epochs.seats() == 0) {
+            self.alloc.leave(v);
+        }
+    }
+
+    /// Bytes of the index cache, every allocation counted.
+    pub fn cache_bytes(&self) -> u64 {
+        self.inner.cache().bytes()
+    }
+
+    /// Bytes of everything else that this compute node keeps for the tree: local locks, those of read delegation and write
+    /// combining, allocator, handles.
+    pub fn local_bytes(&self) -> u64 {
+        let shared = self.combiner.as_ref().map_or(0, Combiner::bytes);
+        (self.locks.local_bytes() + self.alloc.local_bytes() + shared + size_of::<Self>()) as u64
+    }
+
+    /// Bytes of nodes that this compute node has allocated, less those that it has retired, over all memory nodes. The
+    /// sum over all compute nodes is what the tree takes; one of them may come out below zero.
+    pub fn allocated_bytes(&self) -> i64 {
+        self.alloc.stats().in_use_bytes
+    }
+
+    /// What this compute node's allocator has to do with.
+    pub fn alloc_stats(&self) -> AllocStats {
+        self.alloc.stats()
+    }
+
+    /// The word that points to the root.
+    pub fn root_word(&self) -> RemotePtr {
+        self.inner.root_word()
+    }
+
+    /// Where everything lies in a leaf.
+    pub fn geometry(&self) -> &HopGeometry {
+        self.leaves.format().geometry()
+    }
+}
+
+/// All that a compute node's clients share: what the inner levels keep, local locks, free memory, operations.
+impl<K: KeyBytes> Fingerprint for Chime<K> {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(&(
+            self.inner.fingerprint(),
+            self.locks.fingerprint(),
+            self.alloc.fingerprint(),
+            self.combiner.fingerprint(),
+        ))
+    }
+}

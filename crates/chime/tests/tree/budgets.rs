@@ -1,0 +1,235 @@
+//! What each operation costs, to the verb and the byte: all inner nodes cached, nobody else there. The same on loopback
+//! and in the simulator. And what a tree takes.
+
+use chime::{Key8, Options};
+use dm_index::{Applied, RangeIndex, Scan};
+use dm_loopback::Loopback;
+use dm_sim::{CostModel, Sim};
+use dm_testkit::{IndexUnderTest, Job, World};
+use dm_verbs::{Control, Counters, Verbs};
+
+use crate::common::Tree;
+
+/// What counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Cost {
+    round_trips: u64,
+    doorbells: u64,
+    reads: u64,
+    bytes_read: u64,
+    writes: u64,
+    bytes_written: u64,
+    locks: u64,
+}
+
+impl Cost {
+    fn of(c: Counters) -> Self {
+        assert_eq!(
+            [
+                c.lock_retries,
+                c.torn_reads,
+                c.stale_reads,
+                c.handovers,
+                c.cache_misses,
+                c.cas,
+                c.faa
+            ],
+            [0; 7],
+            "nobody else is there: {c:?}"
+        );
+        Self {
+            round_trips: c.round_trips,
+            doorbells: c.doorbells,
+            reads: c.reads,
+            bytes_read: c.bytes_read,
+            writes: c.writes,
+            bytes_written: c.bytes_written,
+            locks: c.masked_cas,
+        }
+    }
+}
+
+/// Even numbers below twice as many are loaded.
+const LOADED: u64 = 5_000;
+/// So many keys are measured.
+const KEYS: u64 = 500;
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Costs {
+    get: Vec<Cost>,
+    absent: Vec<Cost>,
+    update: Vec<Cost>,
+    insert: Vec<Cost>,
+    present: Vec<Cost>,
+    remove: Vec<Cost>,
+    scans: Vec<(u64, Cost)>,
+}
+
+struct Measure;
+
+impl Job for Measure {
+    type Out = Costs;
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Costs {
+        let tree = Tree::<Key8>::new(Options::new(8))
+            .open(v)
+            .await
+            .expect("an empty pool");
+        let client = tree.client(v);
+        let mut next = (0..LOADED).map(|n| Key8(n * 2));
+        let loaded = client.bulk_load(0.7, |out| {
+            out.extend_from_slice(&[7; 8]);
+            next.next()
+        });
+        assert_eq!(loaded.await, Ok(LOADED));
+        tree.warm(v).await.expect("inner nodes");
+        let mut before = v.meter().counters();
+        let mut lap = || {
+            let now = v.meter().counters();
+            Cost::of(now - core::mem::replace(&mut before, now))
+        };
+        let (mut out, mut costs) = (Vec::with_capacity(8), Costs::default());
+        // From all over the tree, so that no leaf is filled up.
+        for key in (0..KEYS).map(|n| n * (2 * LOADED / KEYS)) {
+            let (even, odd) = (Key8(key), Key8(key + 1));
+            assert_eq!(client.get(&even, &mut out).await, Ok(true));
+            costs.get.push(lap());
+            assert_eq!(client.get(&odd, &mut out).await, Ok(false));
+            costs.absent.push(lap());
+            assert_eq!(client.update(&even, &[3; 8]).await, Ok(Applied::Replaced));
+            costs.update.push(lap());
+            assert_eq!(client.insert(&odd, &[4; 8]).await, Ok(Applied::Inserted));
+            costs.insert.push(lap());
+            assert_eq!(client.insert(&odd, &[4; 8]).await, Ok(Applied::Present));
+            costs.present.push(lap());
+            assert_eq!(client.remove(&odd).await, Ok(Applied::Removed));
+            costs.remove.push(lap());
+        }
+        let mut scan = Scan::new();
+        for entries in [1, 50, 1_000] {
+            lap();
+            assert_eq!(client.scan(&Key8(700), entries, &mut scan).await, Ok(()));
+            costs.scans.push((entries as u64, lap()));
+        }
+        costs
+    }
+}
+
+fn loopback() -> World {
+    Loopback::builder().nodes(2).build().expect("memory").into()
+}
+
+fn simulated() -> World {
+    let sim = Sim::builder(CostModel::cx6_roce()).memory_nodes(2);
+    sim.build().expect("memory").into()
+}
+
+/// A neighbourhood that lies together is one READ, one that wraps two behind one doorbell.
+fn is_one_neighbourhood(cost: &Cost) -> bool {
+    cost.reads <= 2 && (162..=175).contains(&cost.bytes_read)
+}
+
+const LEAF: u64 = 1472;
+
+#[test]
+fn budgets_are_met_to_the_byte() {
+    let found = loopback().run_one(Measure);
+    assert_eq!(
+        found,
+        simulated().run_one(Measure),
+        "the meter counts the same in every world"
+    );
+    for cost in found.get.iter().chain(&found.absent) {
+        assert!(is_one_neighbourhood(cost), "{cost:?}");
+        assert_eq!((cost.round_trips, cost.doorbells), (1, 1), "{cost:?}");
+        assert_eq!((cost.writes, cost.locks), (0, 0), "{cost:?}");
+    }
+    let wrapped = found.get.iter().filter(|cost| cost.reads == 2).count() as u64;
+    assert!(
+        (KEYS / 20..KEYS / 5).contains(&wrapped),
+        "7 homes of 64: {wrapped}"
+    );
+    for cost in &found.update {
+        // Value and lock word.
+        assert_eq!(
+            (cost.round_trips, cost.reads, cost.writes, cost.locks),
+            (2, 1, 2, 1),
+            "{cost:?}"
+        );
+        assert_eq!(cost.bytes_written, 8 + 8, "{cost:?}");
+        assert!(is_one_neighbourhood(cost) || cost.bytes_read == LEAF, "{cost:?}");
+    }
+    for cost in &found.present {
+        assert_eq!(
+            (cost.round_trips, cost.reads, cost.writes, cost.locks),
+            (2, 1, 1, 1),
+            "{cost:?}"
+        );
+    }
+    let (straight, others): (Vec<&Cost>, Vec<&Cost>) =
+        found.insert.iter().partition(|c| c.bytes_written == 17 + 8);
+    for cost in &straight {
+        assert_eq!(
+            (cost.round_trips, cost.reads, cost.writes, cost.locks),
+            (2, 1, 2, 1),
+            "{cost:?}"
+        );
+    }
+    let (hopped, split): (Vec<&Cost>, Vec<&Cost>) = others.into_iter().partition(|c| c.locks == 1);
+    for cost in &hopped {
+        // The leaf once per hop, the entry, the lock word.
+        assert!(cost.round_trips <= 3 && cost.reads <= 2, "{cost:?}");
+        assert!((cost.bytes_written - 17 - 8).is_multiple_of(LEAF), "{cost:?}");
+    }
+    let met = (straight.len(), hopped.len(), split.len());
+    assert!(met.1 > 0 && met.1 < met.0 / 4 && met.2 < met.0 / 50, "{met:?}");
+    for cost in &found.remove {
+        // Presence and lock word; what leaves its neighbourhood empty looks at the leaf.
+        assert_eq!((cost.writes, cost.bytes_written), (2, 1 + 8), "{cost:?}");
+        assert!(
+            cost.round_trips == 2 || cost.round_trips == 3 && cost.bytes_read > LEAF,
+            "{cost:?}"
+        );
+    }
+    for (entries, cost) in found.scans {
+        let leaves = cost.reads;
+        assert_eq!(
+            cost.round_trips,
+            leaves.div_ceil(32),
+            "{entries} entries: {cost:?}"
+        );
+        assert_eq!(cost.bytes_read, leaves * LEAF, "{entries} entries: {cost:?}");
+        assert!(leaves <= entries / 30 + 2, "{entries} entries: {cost:?}");
+    }
+}
+
+struct Fill(u64);
+
+impl Job for Fill {
+    type Out = (f64, f64);
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
+        let tree = Tree::<Key8>::new(Options::new(8))
+            .open(v)
+            .await
+            .expect("an empty pool");
+        let client = tree.client(v);
+        for n in 0..self.0 {
+            // Odd multiples are a permutation of all numbers.
+            let key = Key8(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            assert_eq!(client.insert(&key, &[1; 8]).await, Ok(Applied::Inserted));
+        }
+        tree.warm(v).await.expect("inner nodes");
+        let per_key = |bytes: f64| bytes / self.0 as f64;
+        (
+            per_key(tree.allocated_bytes() as f64),
+            per_key(tree.cache_bytes() as f64),
+        )
+    }
+}
+
+/// After inserts in no order, every allocation counted.
+#[test]
+fn a_tree_is_small() {
+    let (remote, cache) = loopback().run_one(Fill(200_000));
+    assert!(remote <= 38.0, "{remote} bytes per key on memory nodes");
+    assert!(cache <= 0.5, "{cache} bytes per key in the cache");
+}

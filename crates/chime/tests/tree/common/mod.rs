@@ -1,0 +1,36 @@
+//! CHIME as the test kit opens it.
+
+use std::marker::PhantomData;
+
+use chime::{Chime, Options, RangeIndex};
+use dm_testkit::{Failure, IndexUnderTest, TestKey};
+use dm_verbs::{Control, Verbs};
+
+/// A tree with these options.
+pub(crate) struct Tree<K> {
+    pub(crate) options: Options,
+    _types: PhantomData<fn() -> K>,
+}
+
+impl<K> Tree<K> {
+    pub(crate) const fn new(options: Options) -> Self {
+        Self {
+            options,
+            _types: PhantomData,
+        }
+    }
+}
+
+impl<K: TestKey> IndexUnderTest for Tree<K> {
+    type Key = K;
+    type Handle = Chime<K>;
+    fn value_bytes(&self) -> usize {
+        self.options.value_bytes
+    }
+    async fn open<V: Verbs + Control>(&self, v: &V) -> Result<Chime<K>, Failure> {
+        Ok(Chime::create_or_open(v, &self.options).await?)
+    }
+    fn client<'h, V: Verbs + Control>(tree: &'h Chime<K>, v: &'h V) -> impl RangeIndex<Key = K> {
+        tree.client(v)
+    }
+}

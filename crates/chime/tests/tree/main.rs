@@ -1,0 +1,5 @@
+//! Whole trees, in one program.
+
+mod budgets;
+mod common;
+mod conformance;

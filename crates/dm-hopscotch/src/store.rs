@@ -1,0 +1,228 @@
+//! The store: neighbourhoods in front of whole nodes.
+
+use core::future::Future;
+use core::ops::Range;
+use core::task::{Context, Poll};
+
+use dm_alloc::Allocator;
+use dm_index::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, NodeStore, Write};
+use dm_layout::{FenceKeys, Hopscotch, KeyBytes, NodeFormat};
+use dm_lock::Locks;
+use dm_sync::Arc;
+use dm_sync::epoch::{Epochs, Seat};
+use dm_verbs::{Control, RemotePtr, Verbs};
+
+use crate::HopOptions;
+
+/// Hopscotch leaves, as the threads of one compute node share them: `S` holds whole nodes of the same format, under the
+/// same locks.
+#[derive(Debug)]
+pub struct Neighbourhoods<K, S> {
+    pub(crate) format: Hopscotch<K>,
+    pub(crate) nodes: S,
+    pub(crate) locks: Arc<Locks>,
+    pub(crate) alloc: Arc<Allocator>,
+    pub(crate) options: HopOptions,
+}
+
+impl<K: KeyBytes, S> Neighbourhoods<K, S> {
+    /// In front of `nodes`, whose format, locks and memory must be these.
+    pub fn new(
+        format: Hopscotch<K>,
+        nodes: S,
+        locks: Arc<Locks>,
+        alloc: Arc<Allocator>,
+        options: HopOptions,
+    ) -> Self {
+        Self {
+            format,
+            nodes,
+            locks,
+            alloc,
+            options,
+        }
+    }
+
+    /// The format.
+    pub fn format(&self) -> &Hopscotch<K> {
+        &self.format
+    }
+
+    pub(crate) fn node_len(&self) -> u32 {
+        // A node has at most 64 KiB.
+        self.format.node_bytes() as u32
+    }
+}
+
+impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Neighbourhoods<K, S> {
+    async fn get(
+        &self,
+        v: &V,
+        at: Lead,
+        level: u8,
+        key: &K,
+        value: &mut Vec<u8>,
+    ) -> Result<Answer<K, bool>, IndexError> {
+        if level == 0
+            && let Some(found) = self.get_near(v, (at.at, at.linked), key, value).await?
+        {
+            return Ok(Answer::Done(found));
+        }
+        //= docs/protocol/chime.md H2
+        self.nodes.get(v, at, level, key, value).await
+    }
+
+    async fn write(
+        &self,
+        v: &V,
+        at: Lead,
+        level: u8,
+        key: &K,
+        write: Write<'_>,
+        after: Option<&mut NodeCopy<K>>,
+    ) -> Result<Answer<K, Applied>, IndexError> {
+        //= docs/protocol/chime.md H5
+        // By a sibling pointer one comes to nodes in the making, which their neighbourhoods do not tell of.
+        if level == 0
+            && !at.linked
+            && after.is_none()
+            && let Some(answer) = self.write_near(v, at.at, key, write).await?
+        {
+            return Ok(answer);
+        }
+        self.nodes.write(v, at, level, key, write, after).await
+    }
+
+    // Nothing is begun without waiting: all of a write comes when it is resumed.
+
+    type Begun<'a>
+        = ()
+    where
+        Self: 'a,
+        V: 'a;
+
+    #[inline]
+    fn begin_write<'a>(
+        &'a self,
+        _v: &'a V,
+        _at: Lead,
+        _key: (u8, &K),
+        _write: Write<'_>,
+        _cx: &mut Context<'_>,
+        (): &mut (),
+    ) -> Poll<Applied> {
+        Poll::Pending
+    }
+
+    #[inline]
+    fn resume<'a>(
+        &'a self,
+        v: &'a V,
+        at: Lead,
+        (level, key): (u8, &K),
+        write: Write<'_>,
+        (): (),
+    ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>> {
+        self.write(v, at, level, key, write, None)
+    }
+
+    // The rest is the store inside's.
+
+    fn value_bytes(&self) -> usize {
+        self.nodes.value_bytes()
+    }
+    fn capacity(&self) -> usize {
+        self.nodes.capacity()
+    }
+    fn takes(&self, copy: &NodeCopy<K>, key: &K) -> bool {
+        self.nodes.takes(copy, key)
+    }
+    fn unfold(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError> {
+        self.nodes.unfold(copy)
+    }
+    fn copy(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        copy: &mut NodeCopy<K>,
+    ) -> impl Future<Output = Result<bool, IndexError>> {
+        self.nodes.copy(v, at, copy)
+    }
+    fn copies(
+        &self,
+        v: &V,
+        at: &[RemotePtr],
+        copy: &mut NodeCopy<K>,
+        each: impl FnMut(&NodeCopy<K>) -> bool,
+    ) -> impl Future<Output = Result<(), IndexError>> {
+        self.nodes.copies(v, at, copy, each)
+    }
+    fn create(
+        &self,
+        v: &V,
+        level: u8,
+        fences: FenceKeys<K>,
+        entries: &[(K, &[u8])],
+        unborn: bool,
+    ) -> impl Future<Output = Result<Created, IndexError>> {
+        self.nodes.create(v, level, fences, entries, unborn)
+    }
+    fn open(&self, v: &V, node: &Created) -> impl Future<Output = Result<(), IndexError>> {
+        self.nodes.open(v, node)
+    }
+    fn reserve(&self, v: &V) -> impl Future<Output = Result<RemotePtr, IndexError>> {
+        self.nodes.reserve(v)
+    }
+    fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>> {
+        self.nodes.load(v, copy)
+    }
+    fn merge<P: NodeStore<V, K>>(
+        &self,
+        v: &V,
+        pair: &Neighbours<K>,
+        parents: &P,
+        after: &mut NodeCopy<K>,
+    ) -> impl Future<Output = Result<Merge, IndexError>> {
+        self.nodes.merge(v, pair, parents, after)
+    }
+    fn node_bytes(&self) -> u32 {
+        self.nodes.node_bytes()
+    }
+    fn unlink(&self, image: &mut [u8], pair: &Neighbours<K>) -> Result<Option<Range<usize>>, IndexError> {
+        self.nodes.unlink(image, pair)
+    }
+    fn show(&self, at: RemotePtr, image: &[u8], copy: &mut NodeCopy<K>) -> Result<bool, IndexError> {
+        self.nodes.show(at, image, copy)
+    }
+    fn collapse(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        level: u8,
+        commit: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
+    ) -> impl Future<Output = Result<bool, IndexError>> {
+        self.nodes.collapse(v, at, level, commit)
+    }
+    fn forget(&self, node: Created) {
+        self.nodes.forget(node);
+    }
+    fn epochs(&self) -> Option<&Arc<Epochs>> {
+        self.nodes.epochs()
+    }
+    #[inline]
+    fn is_due(&self, v: &V) -> bool {
+        self.nodes.is_due(v)
+    }
+    fn attend(&self, v: &V, seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
+        self.nodes.attend(v, seat)
+    }
+    fn beat(&self, v: &V, seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
+        self.nodes.beat(v, seat)
+    }
+    fn tend(&self, v: &V) -> impl Future<Output = Result<(), IndexError>> {
+        self.nodes.tend(v)
+    }
+    fn farewell(&self, v: &V) {
+        self.nodes.farewell(v);
+    }
+}

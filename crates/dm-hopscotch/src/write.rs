@@ -1,0 +1,212 @@
+//! Writing one key: lock and read its neighbourhood, edit, write back and unlock; hop where it is full.
+
+use dm_alloc::Allocator;
+use dm_index::{Answer, Applied, IndexError, NodeCopy, NodeStore, Write};
+use dm_layout::{CheckFailure, Corrupt, Judged, KeyBytes, Near, NodeFormat, Place, Reason, ValueRef};
+use dm_lock::Guard;
+use dm_verbs::{Control, RemotePtr, Verbs};
+use smallvec::{SmallVec, smallvec};
+
+use crate::Neighbourhoods;
+use crate::read::stretch;
+
+/// Bytes of an entry that lies in a line.
+const ENTRY_MAX: usize = 64;
+
+/// What a write by the neighbourhood came to; `None`: nothing was written, and the store inside is to do it.
+type Written<K> = Result<Option<Answer<K, Applied>>, IndexError>;
+
+impl<K: KeyBytes, S> Neighbourhoods<K, S> {
+    pub(crate) async fn write_near<'a, V: Verbs + Control>(
+        &'a self,
+        v: &'a V,
+        at: RemotePtr,
+        key: &K,
+        write: Write<'_>,
+    ) -> Written<K>
+    where
+        S: NodeStore<V, K>,
+    {
+        let geometry = self.format.geometry();
+        let reach = geometry.reach(self.format.home(key));
+        if !geometry.is_in_line() || reach.second.is_some() {
+            // One READ follows a lock in its chain: of all lines where those that matter are not together.
+            let (guard, image) = self.lock(v, at, (at, self.node_len())).await?;
+            return self.write_whole(v, guard, at, image, key, write).await;
+        }
+        let (guard, bytes) = self.lock(v, at, stretch(at, &reach.first)).await?;
+        let mut flaws = self.options.flaws.near;
+        flaws.stops_at_vacancy &= matches!(write, Write::Insert(_) | Write::Upsert(_));
+        //= docs/protocol/chime.md H5
+        let near = match guard.in_doubt() && !self.options.flaws.never_in_doubt {
+            true => Near::Unsure,
+            false => self.format.near(&reach, (&bytes, &[]), key, false, flaws),
+        };
+        let (applied, slot, edit): (_, _, SmallVec<[u8; ENTRY_MAX]>) = match (write, near) {
+            (_, Near::Unsure | Near::Found { twice: true, .. }) => {
+                drop(bytes);
+                guard.release().await?;
+                return Ok(None);
+            }
+            (Write::Insert(_), Near::Found { .. }) => return settled(guard, Applied::Present).await,
+            (Write::Update(_) | Write::Remove, Near::Absent { .. }) => {
+                return settled(guard, Applied::Absent).await;
+            }
+            (Write::Update(value) | Write::Upsert(value), Near::Found { slot, .. }) => {
+                let offset = self.format.value_offset(slot);
+                (Applied::Replaced, offset, SmallVec::from_slice(value))
+            }
+            (Write::Remove, Near::Found { slot, version, .. }) => {
+                let gone = dm_layout::Hopscotch::<K>::removed_byte(version);
+                (Applied::Removed, slot.offset(), smallvec![gone])
+            }
+            (Write::Insert(value) | Write::Upsert(value), Near::Absent { free, version }) => match free {
+                Some(slot) => {
+                    let mut entry = [0; ENTRY_MAX];
+                    let len = self.format.encode_entry(version, key, value, &mut entry);
+                    (
+                        Applied::Inserted,
+                        slot.offset(),
+                        SmallVec::from_slice(&entry[..len]),
+                    )
+                }
+                None => {
+                    drop(bytes);
+                    let image = v.read(at, self.node_len()).await?;
+                    return self.write_whole(v, guard, at, image, key, write).await;
+                }
+            },
+        };
+        let lonely = matches!(near, Near::Found { lonely: true, .. });
+        drop(bytes);
+        let chain = v.chain(at.node()).write(at.add(slot as u64), &edit);
+        guard.write_back(chain).await?;
+        if applied == Applied::Removed && lonely {
+            // Its neighbourhood is empty: the node may be nearly so.
+            let image = v.read(at, self.node_len()).await?;
+            return Ok(Some(self.removed(at, &image)));
+        }
+        Ok(Some(Answer::Done(applied)))
+    }
+
+    async fn lock<'a, V: Verbs + Control>(
+        &'a self,
+        v: &'a V,
+        at: RemotePtr,
+        (from, len): (RemotePtr, u32),
+    ) -> Result<(Guard<'a, V>, V::Lease), IndexError> {
+        //= docs/protocol/reclaim.md R2
+        let locking = self.locks.lock_and_read(v, at, from, len);
+        let alloc: &Allocator = &self.alloc;
+        Ok(alloc.tending(v, locking).await?)
+    }
+
+    /// With all of the node, read under its lock.
+    async fn write_whole<'a, V: Verbs + Control>(
+        &'a self,
+        v: &'a V,
+        guard: Guard<'a, V>,
+        at: RemotePtr,
+        mut image: V::Lease,
+        key: &K,
+        write: Write<'_>,
+    ) -> Written<K>
+    where
+        S: NodeStore<V, K>,
+    {
+        let format = &self.format;
+        let Ok(Judged::Here(place)) = format.judge(&image, key, 0) else {
+            drop(image);
+            guard.release().await?;
+            return Ok(None);
+        };
+        let (applied, range) = match (write, place) {
+            (Write::Insert(_), Place::Present(_)) => return settled(guard, Applied::Present).await,
+            (Write::Update(_) | Write::Remove, Place::Free(_) | Place::Full) => {
+                return settled(guard, Applied::Absent).await;
+            }
+            (Write::Update(value) | Write::Upsert(value), Place::Present(slot)) => (
+                Applied::Replaced,
+                format.update(&mut image, slot, ValueRef::from(value)),
+            ),
+            (Write::Remove, Place::Present(slot)) => (Applied::Removed, format.remove(&mut image, slot)),
+            (Write::Insert(value) | Write::Upsert(value), Place::Free(slot)) => {
+                let range = format.put(&mut image, slot, key, ValueRef::from(value));
+                (Applied::Inserted, range)
+            }
+            (Write::Insert(value) | Write::Upsert(value), Place::Full) => {
+                return self.hop(v, guard, at, image, key, value).await;
+            }
+        };
+        let chain = v
+            .chain(at.node())
+            .write(at.add(range.start as u64), &image[range]);
+        guard.write_back(chain).await?;
+        if applied == Applied::Removed {
+            return Ok(Some(self.removed(at, &image)));
+        }
+        Ok(Some(Answer::Done(applied)))
+    }
+
+    /// Makes room for a key in its full neighbourhood; where that takes too many hops, the node is to be split.
+    async fn hop<'a, V: Verbs + Control>(
+        &'a self,
+        v: &'a V,
+        guard: Guard<'a, V>,
+        at: RemotePtr,
+        mut image: V::Lease,
+        key: &K,
+        value: &[u8],
+    ) -> Written<K>
+    where
+        S: NodeStore<V, K>,
+    {
+        let bad = |e| failure(at, e);
+        let Some(plan) = self.format.plan_hops(&image, key).map_err(bad)? else {
+            drop(image);
+            guard.release().await?;
+            return Ok(None);
+        };
+        let mut chain = v.chain(at.node());
+        //= docs/protocol/chime.md H4
+        for hop in plan.moves() {
+            let versioned = !self.options.flaws.hop_unversioned;
+            let range = self.format.hop(&mut image, *hop, versioned).map_err(bad)?;
+            chain = chain.write(at.add(range.start as u64), &image[range]);
+        }
+        let range = self.format.put(&mut image, plan.slot, key, ValueRef::from(value));
+        chain = chain.write(at.add(range.start as u64), &image[range]);
+        guard.write_back(chain).await?;
+        Ok(Some(Answer::Done(Applied::Inserted)))
+    }
+
+    /// The answer to a removal that has come through, by the node as it was then. (Whatever became of it since: the
+    /// answer is a hint.)
+    fn removed<V: Verbs>(&self, at: RemotePtr, image: &[u8]) -> Answer<K, Applied>
+    where
+        S: NodeStore<V, K>,
+    {
+        match self.nodes.show(at, image, &mut NodeCopy::new()) {
+            Ok(true) => Answer::Sparse(Applied::Removed),
+            Ok(false) | Err(_) => Answer::Done(Applied::Removed),
+        }
+    }
+}
+
+/// Nothing to write.
+async fn settled<K, V: Verbs>(guard: Guard<'_, V>, applied: Applied) -> Written<K> {
+    guard.release().await?;
+    Ok(Some(Answer::Done(applied)))
+}
+
+/// A failure in an image that was accepted before.
+fn failure(node: RemotePtr, e: CheckFailure) -> IndexError {
+    let what = match e {
+        CheckFailure::Corrupt(what) => what,
+        CheckFailure::Torn { offset, .. } => Corrupt {
+            offset,
+            reason: Reason::Order,
+        },
+    };
+    IndexError::Corrupt { node, what }
+}
