@@ -29,6 +29,7 @@
 mod combine;
 mod crash;
 mod entry;
+mod hopscotch;
 mod litmus;
 mod locks;
 mod matrix;
@@ -54,6 +55,7 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
         tree::ENTRIES,
         reclaim::ENTRIES,
         radix::ENTRIES,
+        hopscotch::ENTRIES,
         crash::ENTRIES,
     ]
     .into_iter()

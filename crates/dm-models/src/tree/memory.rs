@@ -100,23 +100,27 @@ fn redo<F: NodeFormat<Key8>>(
 /// All entries, leaf by leaf: a reader accepts each leaf as it lies there, they cover all keys without gap or overlap,
 /// and finishing what is unfinished changes nothing that is read.
 pub(super) fn contents<F: LeafFormat<Key8>>(end: &End<'_>) -> Result<Vec<(u64, u64)>, String> {
-    let format = F::of(options().node, 8).expect("entries fit");
+    contents_of(end, &F::of(options().node, 8).expect("entries fit"))
+}
+
+/// The same of leaves of any format.
+pub(crate) fn contents_of<F: NodeFormat<Key8>>(end: &End<'_>, format: &F) -> Result<Vec<(u64, u64)>, String> {
     let mut all = Vec::new();
     let Some(mut at) = first_leaf(end)? else {
         return Ok(all);
     };
     let mut low = Key8::MIN;
     loop {
-        let (header, mut bytes) = node(end, &format, at)?;
+        let (header, mut bytes) = node(end, format, at)?;
         if header.fences.low != low || header.level != 0 {
             return Err(format!(
                 "leaf {at} begins at {:?}, not at {low:?}",
                 header.fences.low
             ));
         }
-        let before = entries(&format, &header, &bytes)?;
-        redo(&format, at, &header, &mut bytes)?;
-        if entries(&format, &header, &bytes)? != before {
+        let before = entries(format, &header, &bytes)?;
+        redo(format, at, &header, &mut bytes)?;
+        if entries(format, &header, &bytes)? != before {
             return Err(format!("finishing {at} changes what it holds"));
         }
         all.extend(before);

@@ -1,0 +1,97 @@
+//! Hops, removes, inserts and gets in one leaf.
+
+use super::world::{Shape, build, holds, options, plain, with};
+use crate::tree::world::{Do, Script};
+use crate::{Case, Entry, How, Kind, Twin};
+use Do::{Get, Insert, Remove, Scan, Update, Upsert};
+
+/// Two leaves under a root. In the first 4 and 7 fill the neighbourhood of 5: its insert moves 7 from the first line to
+/// the second.
+pub(super) const NEXT: Script = Script {
+    preload: &[4, 7, 55, 53, 50],
+    ..Script::EMPTY
+};
+/// The same with 10, of 7's home, where 7 is to go.
+pub(super) const TAKEN: Script = Script {
+    preload: &[4, 7, 55, 53, 50, 10],
+    ..Script::EMPTY
+};
+/// 5 lies behind a slot that has come free.
+pub(super) const BEHIND: Script = Script {
+    preload: &[4, 5, 55, 53, 50],
+    removed: &[4],
+    ..Script::EMPTY
+};
+
+const SHAPES: &[Shape] = &[
+    (
+        "hop, get",
+        with(NEXT, &[(0, &[Insert(5)]), (1, &[Get(7), Get(5)])]),
+    ),
+    (
+        "hop, get absent",
+        with(NEXT, &[(0, &[Insert(5)]), (1, &[Get(10), Get(7)])]),
+    ),
+    ("hop, update", with(NEXT, &[(0, &[Insert(5)]), (1, &[Update(7)])])),
+    (
+        "hop, remove",
+        with(NEXT, &[(0, &[Insert(5)]), (1, &[Remove(7), Get(7)])]),
+    ),
+    ("hop, insert", with(NEXT, &[(0, &[Insert(5)]), (1, &[Upsert(5)])])),
+    ("hop, hop", with(NEXT, &[(0, &[Insert(5)]), (1, &[Insert(9)])])),
+    (
+        "hop, scan",
+        Script {
+            always: &[4, 7],
+            ..with(NEXT, &[(0, &[Insert(5)]), (1, &[Scan(0)])])
+        },
+    ),
+    (
+        "remove, hop, get",
+        with(TAKEN, &[(0, &[Remove(10), Insert(5)]), (1, &[Get(7)])]),
+    ),
+    (
+        "remove, hop, get, 3 clients",
+        with(TAKEN, &[(0, &[Remove(10)]), (1, &[Insert(5)]), (2, &[Get(7)])]),
+    ),
+    (
+        "vacancy before the key",
+        with(BEHIND, &[(0, &[Insert(5)]), (1, &[Remove(5), Get(5)])]),
+    ),
+    (
+        "1x2 hop, update",
+        with(NEXT, &[(0, &[Insert(5)]), (0, &[Update(7), Get(7)])]),
+    ),
+];
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "chime-hops",
+    kind: Kind::Tree,
+    source: "CHIME §4.1, docs/protocol/chime.md H1–H4",
+    about: "Get, insert, update, upsert, remove and scan of one leaf, read by the neighbourhood, while entries hop from \
+            line to line.",
+    cases: || {
+        let long = |c: Case| {
+            if c.shape.contains("3 clients") {
+                c.nightly()
+            } else {
+                c
+            }
+        };
+        holds(SHAPES).into_iter().map(long).collect()
+    },
+    published: None,
+    mutants: &[Twin {
+        name: "unversioned",
+        about: "a hop changes no version of the leaf",
+        cases: || {
+            let case = |k| Case::fails(How::NotLinearizable, "hop, get", k);
+            plain().into_iter().map(case).collect()
+        },
+    }],
+    build: |s| {
+        let mut options = options();
+        options.flaws.hop_unversioned = s.mutant("unversioned");
+        build(SHAPES, s, options)
+    },
+};

@@ -1,0 +1,90 @@
+//! Leaves that split and merge under readers of neighbourhoods whose caches are out of date.
+
+use super::world::{Shape, build, holds, options, plain, with};
+use crate::tree::world::{Do, Script};
+use crate::{Case, Entry, How, Kind, Twin};
+use Do::{Get, Insert, Remove, Update, Upsert};
+
+/// Two leaves under a root, the first one full, with 1 to 6. 5 splits it before itself: 6 moves.
+const FULL: Script = Script {
+    preload: &[2, 4, 7, 1, 50, 6],
+    ..Script::EMPTY
+};
+/// The same with three leaves: 2 and 4, 5 and 6, 7 and 50.
+const SPARSE: Script = Script {
+    preload: &[2, 4, 7, 1, 50, 6, 5],
+    removed: &[1],
+    ..Script::EMPTY
+};
+
+const SHAPES: &[Shape] = &[
+    (
+        "split, get moved",
+        with(FULL, &[(0, &[Insert(5)]), (1, &[Get(6)])]),
+    ),
+    (
+        "split, get new",
+        with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(4)])]),
+    ),
+    (
+        "split, update moved",
+        with(FULL, &[(0, &[Insert(5)]), (1, &[Update(6)])]),
+    ),
+    (
+        "split, remove kept",
+        with(FULL, &[(0, &[Insert(5)]), (1, &[Remove(4)])]),
+    ),
+    (
+        "split, split",
+        with(FULL, &[(0, &[Insert(5)]), (1, &[Upsert(3)])]),
+    ),
+    (
+        "2 MN, split to the other, update moved",
+        Script {
+            memory_nodes: 2,
+            first_is_full: true,
+            ..with(FULL, &[(0, &[Insert(5)]), (1, &[Update(6)])])
+        },
+    ),
+    (
+        "2 MN, split to the other, get moved",
+        Script {
+            memory_nodes: 2,
+            first_is_full: true,
+            ..with(FULL, &[(0, &[Insert(5)]), (1, &[Get(6)])])
+        },
+    ),
+    ("merge, get", with(SPARSE, &[(0, &[Remove(4)]), (1, &[Get(6)])])),
+    (
+        "merge, update",
+        with(SPARSE, &[(0, &[Remove(4)]), (1, &[Update(6)])]),
+    ),
+    (
+        "merge, insert",
+        with(SPARSE, &[(0, &[Remove(4)]), (1, &[Insert(3)])]),
+    ),
+];
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "chime-splits",
+    kind: Kind::Tree,
+    source: "CHIME §4.2, docs/protocol/chime.md H1, H5 and H6",
+    about: "Leaves split and are merged while others, whose caches know only how it was before, read and write keys that \
+            stay and keys that move.",
+    cases: || holds(SHAPES),
+    published: None,
+    mutants: &[Twin {
+        name: "unawaited",
+        about: "the right node of a split is not awaited before the left one points to it",
+        cases: || {
+            let case = |k| Case::fails(How::NotLinearizable, "2 MN, split to the other, get moved", k);
+            let either = |k| case(k).or(How::Check);
+            plain().into_iter().map(either).collect()
+        },
+    }],
+    build: |s| {
+        let mut options = options();
+        options.leaf_flaws.right_unawaited = s.mutant("unawaited");
+        build(SHAPES, s, options)
+    },
+};
