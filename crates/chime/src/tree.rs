@@ -7,7 +7,7 @@ use dm_blink::{Blink, BlinkOptions};
 use dm_cache::IndexCache;
 use dm_combine::{Combined, Combiner};
 use dm_hopscotch::{HopGeometry, HopOptions, Hopscotch, Neighbourhoods};
-use dm_index::{Composed, ComposedOptions, Flaws, IndexError};
+use dm_index::{CHILD_BYTES, Composed, ComposedOptions, Flaws, IndexError};
 use dm_layout::{KeyBytes, Slotted};
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, Local, LockOptions, LockPlace, Locks};
@@ -90,6 +90,7 @@ impl<K: KeyBytes> Chime<K> {
             options.span,
             options.neighbourhood,
             options.inner_span,
+            CHILD_BYTES,
         ];
         for (place, size) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(sizes) {
             *place = (size as u64).to_le_bytes();
@@ -114,7 +115,7 @@ impl<K: KeyBytes> Chime<K> {
         leaf: Hopscotch<K>,
         superblock: &Superblock,
     ) -> Result<Self, OpenError> {
-        let inner = Slotted::with_span(options.inner_span, 8)?;
+        let inner = Slotted::with_span(options.inner_span, CHILD_BYTES)?;
         let locks = Arc::new(Self::locks(options, superblock));
         let nodes = superblock.memory_nodes();
         for node in 0..nodes {
