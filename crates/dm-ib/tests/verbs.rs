@@ -1,5 +1,7 @@
 //! Verbs over a real device: soft-RoCE in `cargo xtask rxe`, or a card.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod common;
 
 use std::io::{BufRead, BufReader};
