@@ -132,7 +132,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
 impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
     type Proof = Proof<K>;
 
-    #[inline]
+    // Always: before every operation, and what it answers is wide.
+    #[inline(always)]
     fn known(&self, v: &V, key: &K) -> Option<Located<Proof<K>>> {
         let (leaf, origin) = self.cache.leaf(key)?;
         v.meter().note(Event::CacheHit);

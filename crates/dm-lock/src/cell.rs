@@ -130,7 +130,8 @@ impl Cell {
     }
 
     /// Appends the release of a lock held as `raw` by WRITE.
-    #[inline]
+    // Always: a chain that is passed on in memory costs as much as the request.
+    #[inline(always)]
     pub(crate) fn write_release<'v, V: Verbs, S>(
         self,
         chain: Chain<'v, V, S, Open>,

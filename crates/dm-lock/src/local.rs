@@ -172,7 +172,8 @@ impl LocalLockTable {
     }
 
     /// Takes lock `id` if it is free, else queues: [`LocalLockTable::queued`] is to follow.
-    #[inline]
+    // Always, as what it is called from: most often nobody else is there.
+    #[inline(always)]
     pub(crate) fn enter(&self, id: LockId, client: ClientId, waker: &Waker) -> Entered {
         self.shard(id).enter(id, client, waker)
     }
@@ -226,7 +227,7 @@ impl LocalLockTable {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn can_hand_over(&self, id: LockId) -> bool {
         !self.shard(id).is_quiet() && self.may_hand_over(id)
     }

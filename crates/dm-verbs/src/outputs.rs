@@ -25,7 +25,7 @@ pub trait Marker<L> {
 
 impl<L> Marker<L> for Old {
     type Value = u64;
-    #[inline]
+    #[inline(always)]
     fn unwrap(o: Outcome<L>) -> u64 {
         match o {
             Outcome::Old(v) => v,
@@ -36,7 +36,7 @@ impl<L> Marker<L> for Old {
 
 impl<L> Marker<L> for Bytes {
     type Value = L;
-    #[inline]
+    #[inline(always)]
     fn unwrap(o: Outcome<L>) -> L {
         match o {
             Outcome::Lease(l) => l,
