@@ -12,7 +12,7 @@ use crate::{LINE_BYTES, LINE_PAYLOAD};
 
 impl<K: KeyBytes> Slotted<K> {
     /// An in-line entry is written without its line's version byte: its line is the unit that a reader checks.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put_entry(
         &self,
         image: &mut [u8],
