@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use chime::Chime;
 use dm_index::{IndexError, RangeIndex};
 use dm_layout::KeyBytes;
 use dm_sim::Bound;
@@ -85,5 +86,35 @@ impl<K: KeyBytes> BenchTree for Smart<K> {
     }
     fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound> {
         point.smart_bound(counters, ops)
+    }
+}
+
+impl<K: KeyBytes> BenchTree for Chime<K> {
+    type Key = K;
+
+    async fn create<V: Verbs + Control>(v: &V, point: &Point) -> Result<Self, RunError> {
+        Ok(Chime::create_or_open(v, &point.chime_options()).await?)
+    }
+    async fn open<V: Verbs + Control>(v: &V, point: &Point) -> Result<Self, RunError> {
+        Ok(Chime::open(v, &point.chime_options()).await?)
+    }
+    fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl RangeIndex<Key = K> {
+        Chime::client(self, v)
+    }
+    async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        Chime::warm(self, v).await
+    }
+    fn cache_bytes(&self) -> u64 {
+        Chime::cache_bytes(self)
+    }
+    fn local_bytes(&self) -> u64 {
+        Chime::local_bytes(self)
+    }
+    fn allocated_bytes(&self) -> i64 {
+        Chime::allocated_bytes(self)
+    }
+    fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound> {
+        let shared = [counters.delegated, counters.combined].map(|n| n as f64 / ops.max(1) as f64);
+        point.chime_bound(self.geometry(), shared)
     }
 }

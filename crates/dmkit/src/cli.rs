@@ -236,6 +236,8 @@ pub(crate) enum Index {
     Sherman,
     /// An adaptive radix tree (OSDI 2023).
     Smart,
+    /// A B-link tree over hopscotch leaves (SOSP 2024).
+    Chime,
 }
 
 impl Index {
@@ -244,6 +246,7 @@ impl Index {
         match self {
             Self::Sherman => "sherman",
             Self::Smart => "smart",
+            Self::Chime => "chime",
         }
     }
 
@@ -251,7 +254,7 @@ impl Index {
     pub(crate) const fn usual_sharing(self) -> Rdwc {
         match self {
             Self::Sherman => Rdwc::OFF,
-            Self::Smart => Rdwc::ON,
+            Self::Smart | Self::Chime => Rdwc::ON,
         }
     }
 }

@@ -25,7 +25,7 @@ const MAIN_OPS: u64 = 240_000;
 const MAIN_KEYS: u64 = 1_000_000;
 const MAIN_RANKS: u64 = 1_000_000_000;
 
-/// FG+, Sherman and SMART under YCSB C, A and LOAD on the model of Sherman's testbed.
+/// FG+, Sherman, SMART and CHIME under YCSB C, A and LOAD on the model of Sherman's testbed.
 pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
     let fabric = Fabric::Sim(Box::new(model));
     let mut points = Vec::new();
@@ -35,6 +35,7 @@ pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
             (Index::Sherman, Variant::FgPlus),
             (Index::Sherman, Variant::Default),
             (Index::Smart, Variant::Default),
+            (Index::Chime, Variant::Default),
         ];
         for (index, variant) in indexes {
             for clients in MAIN_CLIENTS {

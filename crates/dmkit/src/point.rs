@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chime::{HopGeometry, Reach};
 use dm_index::{Key8, Key32, KeyBytes};
 use dm_sim::{Bound, Demand, MixDemand, Testbed, VerbKind};
 use dm_verbs::Counters;
@@ -256,7 +257,7 @@ impl Point {
         )]
         let inserts = (self.ops as f64 * self.mix.share(OpKind::Insert)) as u64;
         let per_entry = match self.index {
-            Index::Sherman => entry * 4,
+            Index::Sherman | Index::Chime => entry * 4,
             // A leaf in whole lines, and nodes of all sizes that were outgrown.
             Index::Smart => entry.next_multiple_of(64) * 4,
         };
@@ -326,6 +327,72 @@ impl Point {
     /// The bound of a radix tree.
     pub(crate) fn smart_bound(&self, counters: &Counters, ops: u64) -> Option<Bound> {
         self.bound_of(&self.smart_demand(counters, ops))
+    }
+
+    pub(crate) fn chime_options(&self) -> chime::Options {
+        let mut options = chime::Options::new(self.value_size);
+        options.cache_bytes = self.cache_bytes;
+        options.rdwc = self.rdwc;
+        options.lock_and_read = self.study.lock_and_read.unwrap_or(options.lock_and_read);
+        if matches!(self.fabric, Fabric::Sim(_)) {
+            options.cpu = self.study.cpu;
+        }
+        options
+    }
+
+    /// What one operation of the mix needs of a tree over hopscotch leaves when nothing contends: a neighbourhood to
+    /// read, one that wraps in two READs or, behind a lock, with its whole leaf. Inserts that hop are not in it.
+    fn chime_demand(&self, leaf: &HopGeometry, [delegated, combined]: [f64; 2]) -> MixDemand {
+        let share = |kind| self.mix.share(kind);
+        let rmw = share(OpKind::ReadModifyWrite);
+        let gets = (share(OpKind::Get) + rmw - delegated).max(0.0);
+        let inserts = share(OpKind::Insert);
+        let changes = share(OpKind::Update) + share(OpKind::Upsert) + share(OpKind::Remove) + rmw;
+        let changes = (changes - combined).max(0.0);
+        let writes = inserts + changes;
+        let scans = share(OpKind::Scan);
+        let scan_keys = match self.scan_length {
+            ScanLength::UpTo(most) => (f64::from(most) + 1.0) / 2.0,
+            ScanLength::Fixed(n) => f64::from(n),
+        };
+        let scan_leaves = scan_keys / (leaf.span() as f64 * self.fill) + 1.0;
+        let homes = leaf.span() as f64;
+        let reaches: Vec<_> = (0..leaf.span()).map(|home| leaf.reach(home)).collect();
+        let wrapped = reaches.iter().filter(|reach| reach.second.is_some()).count() as f64 / homes;
+        let near = reaches.iter().map(Reach::bytes).sum::<usize>() as f64 / homes;
+        let options = self.chime_options();
+        let lock = |d: Demand| if options.on_chip { d.on_chip() } else { d };
+        let near_writes = if leaf.is_in_line() {
+            writes * (1.0 - wrapped)
+        } else {
+            0.0
+        };
+        let whole = scans * scan_leaves + writes - near_writes;
+        let verbs = vec![
+            Demand::new(VerbKind::Read, near, gets * (1.0 - wrapped) + near_writes).unaligned(),
+            Demand::new(VerbKind::Read, near / 2.0, gets * wrapped * 2.0).unaligned(),
+            Demand::new(VerbKind::Read, leaf.node_bytes() as f64, whole),
+            lock(Demand::new(VerbKind::Cas, 8.0, writes)),
+            Demand::new(VerbKind::Write, self.value_size as f64, changes),
+            Demand::new(
+                VerbKind::Write,
+                (self.key_size + self.value_size + 1) as f64,
+                inserts,
+            ),
+            lock(Demand::new(VerbKind::Write, 8.0, writes)),
+        ];
+        let trips = if options.lock_and_read { 2.0 } else { 3.0 };
+        let cpu = options.cpu.locate.0 + options.cpu.locate_mean.0 + options.cpu.search.0;
+        MixDemand {
+            verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
+            chains: gets + writes * trips + scans * scan_leaves,
+            cpu_ns: cpu as f64 * (gets + writes + scans),
+        }
+    }
+
+    /// The bound of a tree over hopscotch leaves; `shared` as for [`Point::bound`].
+    pub(crate) fn chime_bound(&self, leaf: &HopGeometry, shared: [f64; 2]) -> Option<Bound> {
+        self.bound_of(&self.chime_demand(leaf, shared))
     }
 
     /// What one operation of the mix needs when nothing contends, by the budgets; `delegated` gets and `combined` writes,

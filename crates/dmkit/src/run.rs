@@ -5,6 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use chime::Chime;
 use dm_index::{IndexError, RangeIndex};
 use dm_layout::{Bookend, Checksummed, Slotted};
 use dm_loopback::{Loopback, run_all};
@@ -45,6 +46,11 @@ impl From<IndexError> for RunError {
         Self::Index(e)
     }
 }
+impl From<chime::OpenError> for RunError {
+    fn from(e: chime::OpenError) -> Self {
+        Self::Bad(format!("opening the index: {e}"))
+    }
+}
 impl From<smart::OpenError> for RunError {
     fn from(e: smart::OpenError) -> Self {
         Self::Bad(format!("opening the index: {e}"))
@@ -83,6 +89,12 @@ fn with_key<K: BenchKey>(point: &Point, progress: &ProgressBar) -> Result<Measur
             return Err(bad("smart has no variants"));
         }
         return with_tree::<K, Smart<K>>(point, progress);
+    }
+    if point.index == Index::Chime {
+        if point.variant != Variant::Default {
+            return Err(bad("chime has no variants yet"));
+        }
+        return with_tree::<K, Chime<K>>(point, progress);
     }
     match point.variant.leaf() {
         LeafKind::TwoLevel => with_tree::<K, Sherman<K, Slotted<K>>>(point, progress),
