@@ -86,7 +86,7 @@ enum Command {
         filter: Option<String>,
     },
     /// The stress runs at full size: 20 million operations on loopback growing a tree, as many growing and shrinking one,
-    /// and 200 seeds of 100,000 operations on simulated testbeds, in 29 of which a memory node is cut off.
+    /// and 200 seeds of 100,000 operations on simulated testbeds, a memory node cut off in some of them.
     ///
     /// Takes about 10 minutes on 2 cores.
     Stress {
