@@ -388,10 +388,13 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         guard.doubt_if_lost();
         if born.state == dm_layout::NodeState::Splitting && born.lag == dm_layout::LineLag::Equal {
             //= docs/protocol/sherman.md S16
-            // In the splitter's order: what a reader takes from the left node's lines alone is true as long as nobody
-            // writes to the right one.
-            chain.await?;
-            chain = v.chain(at.node());
+            if !F::ANYWHERE {
+                //= docs/protocol/chime.md H6
+                // In the splitter's order: what a reader takes from the left node's lines alone is true as long as
+                // nobody writes to the right one.
+                chain.await?;
+                chain = v.chain(at.node());
+            }
             let word = self.format.state_word();
             let before = state_word(&right, word);
             let head = self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
