@@ -33,11 +33,9 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod error;
 mod options;
 mod tree;
 
-pub use error::OpenError;
 pub use options::{
     DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, DEFAULT_NEIGHBOURHOOD,
     DEFAULT_SPAN, MODEL_CPU, Options,
@@ -48,7 +46,7 @@ pub use dm_alloc::{AllocStats, ReclaimOptions};
 pub use dm_combine::Rdwc;
 pub use dm_hopscotch::{HopFlaws, HopGeometry, NearFlaws, Reach};
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
-pub use dm_leaf::LeafFlaws;
+pub use dm_leaf::{LeafFlaws, OpenError};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -10,8 +10,8 @@ use dm_verbs::{ClientId, Control, ControlError, LINE, LocalStep, NodeId, RemoteP
 use crate::AllocError;
 use crate::block::{Block, Class};
 use crate::pool::{Found, NodePool};
-use crate::reclaim::Reclaim;
-use crate::superblock::PAGE;
+use crate::reclaim::{Reclaim, ReclaimOptions};
+use crate::superblock::{PAGE, Superblock};
 
 /// Bytes of a chunk unless asked otherwise (Sherman §4.2.4).
 pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
@@ -56,6 +56,16 @@ impl Allocator {
             next: AtomicU32::new(u32::from(compute_node)),
             chunk_bytes: DEFAULT_CHUNK_BYTES,
             reclaim: None,
+        }
+    }
+
+    /// Over a pool's memory nodes. If its members announce themselves, so does this one, as `reclaim` says: that is not a
+    /// choice, for others use memory again only because all announce what they run.
+    pub fn for_pool(superblock: &Superblock, compute_node: u16, reclaim: ReclaimOptions) -> Self {
+        let alloc = Self::new(superblock.memory_nodes(), compute_node);
+        match superblock.members {
+            Some(area) => alloc.reclaiming(area, reclaim),
+            None => alloc,
         }
     }
 

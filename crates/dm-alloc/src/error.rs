@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use dm_index::IndexError;
 use dm_verbs::{Capability, ControlError, Exhausted, NodeId, RemotePtr, VerbError};
 
 /// Why a pool could not be created or opened, or memory not be had.
@@ -220,5 +221,33 @@ impl AllocError {
     /// What a pool lacks of the world, where it is that.
     pub fn missing(&self) -> Option<Capability> {
         matches!(self, Self::ChipTooSmall { .. }).then_some(Capability::ChipMemory)
+    }
+}
+
+/// As an operation's error.
+impl From<AllocError> for IndexError {
+    fn from(e: AllocError) -> Self {
+        match e {
+            AllocError::Verb(e) => Self::Verb(e),
+            AllocError::Control(e) => Self::Control(e),
+            AllocError::Contended(e) => Self::Exhausted(e),
+            AllocError::Exhausted { wanted, nodes_tried } => Self::OutOfMemory {
+                wanted: u64::from(wanted),
+                nodes: nodes_tried,
+            },
+            AllocError::NoSlot { .. } => Self::Pool {
+                at: RemotePtr::NULL,
+                why: "all slots for members are taken by compute nodes that announce themselves",
+            },
+            AllocError::NoMemoryNodes => Self::OutOfMemory { wanted: 0, nodes: 0 },
+            AllocError::BadSize { .. } => Self::BadInput {
+                why: "a node is larger than a chunk",
+            },
+            // The rest are a superblock's, which allocation does not touch.
+            _ => Self::Pool {
+                at: RemotePtr::NULL,
+                why: "the pool does not fit this index",
+            },
+        }
     }
 }

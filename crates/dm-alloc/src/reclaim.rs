@@ -27,6 +27,7 @@ mod joining;
 mod landing;
 mod options;
 mod round;
+mod visit;
 
 pub use options::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, ReclaimFlaws, ReclaimOptions};
 

@@ -4,8 +4,6 @@ use dm_alloc::Allocator;
 use dm_index::IndexError;
 use dm_verbs::{Control, RemotePtr, Verbs};
 
-use crate::errors::alloc_error;
-
 /// A block that goes back to its allocator unless it was published, or may have been.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
@@ -23,7 +21,7 @@ impl<'a> Block<'a> {
         bytes: u32,
         near: Option<RemotePtr>,
     ) -> Result<Self, IndexError> {
-        let at = alloc.alloc(v, bytes, near).await.map_err(alloc_error)?;
+        let at = alloc.alloc(v, bytes, near).await?;
         Ok(Self {
             alloc,
             at,

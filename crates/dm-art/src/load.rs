@@ -6,7 +6,7 @@ use dm_layout::{LINE_BYTES, PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node
 use dm_verbs::{Capability, Control, NodeId, RemotePtr, VerbErrorKind, Verbs};
 
 use crate::art::{Art, ArtClient, FIRST_INCARNATION, KeyText};
-use crate::errors::{alloc_error, corrupt, misplaced, unaddressable};
+use crate::errors::{corrupt, misplaced, unaddressable};
 use crate::locate::node_type;
 
 /// Nodes above this height get memory nodes of their own, round robin; those below lie where their parent does.
@@ -126,10 +126,7 @@ where
     async fn block(&self, bytes: usize, memory_node: u16) -> Result<RemotePtr, IndexError> {
         let near = RemotePtr::new(NodeId(memory_node), 0);
         let alloc = &self.client.art.alloc;
-        alloc
-            .alloc(self.client.v, bytes as u32, near)
-            .await
-            .map_err(alloc_error)
+        Ok(alloc.alloc(self.client.v, bytes as u32, near).await?)
     }
 
     async fn place_bytes(&self, at: RemotePtr, bytes: &[u8]) -> Result<(), IndexError> {

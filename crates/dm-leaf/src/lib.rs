@@ -21,17 +21,17 @@
 //! * **I4** Whoever finds a node mid-split under its own lock finishes the split: the one that began it gave up.
 #![forbid(unsafe_code)]
 
-mod errors;
 mod merge;
 mod nodes;
+mod open;
 mod options;
 mod read;
 mod single;
 mod split;
 mod write;
 
-pub use errors::alloc_error;
 pub use nodes::{Bookends, Checksummed, Nodes, TwoLevel};
+pub use open::OpenError;
 pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, LeafFlaws, NodeOptions};
 pub use single::{SingleFlaws, SingleOptions, Singles};
 pub use write::Begun;

@@ -19,7 +19,6 @@ use dm_verbs::{Control, Effect, Event, LocalStep, NodeId, RemotePtr, Verbs};
 use smallvec::SmallVec;
 
 use crate::Nodes;
-use crate::errors::lock_error;
 use crate::write::failure;
 
 /// A node is sparse when at most one in this many of its slots is taken.
@@ -140,7 +139,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         //= docs/protocol/sherman.md S23
         let nodes = [pair.left, pair.right, pair.parent];
         let locked = self.alloc.tending(v, self.locks.lock_set(v, &nodes)).await;
-        let mut set = locked.map_err(lock_error)?;
+        let mut set = locked?;
         let reads = [
             v.read(pair.left, self.node_len()),
             v.read(pair.right, self.node_len()),
@@ -149,11 +148,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let [left, right, parent] = reads;
         let (mut left, mut right, mut parent) = (left.await?, right.await?, parent.await?);
         if let Some(not) = self.unsuitable(pair, &left, &right)? {
-            set.release().await.map_err(lock_error)?;
+            set.release().await?;
             return Ok(not);
         }
         let Some(gone) = parents.unlink(&mut parent, pair)? else {
-            set.release().await.map_err(lock_error)?;
+            set.release().await?;
             return Ok(Merge::Changed);
         };
         let unlinked = piece(pair.parent, &parent, gone);
@@ -264,7 +263,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         commit: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
     ) -> Result<bool, IndexError> {
         let locking = self.locks.lock_and_read(v, at, at, self.node_len());
-        let (guard, mut image) = self.alloc.tending(v, locking).await.map_err(lock_error)?;
+        let (guard, mut image) = self.alloc.tending(v, locking).await?;
         let bad = |e| failure(at, e);
         let alone = self
             .settled(at, &image, level)?
@@ -276,22 +275,19 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 .map_err(bad)?;
         }
         let [(_, only)] = entries[..] else {
-            guard.release().await.map_err(lock_error)?;
+            guard.release().await?;
             return Ok(false);
         };
         let value = only.to_vec();
         drop(entries);
         if !commit(&value).await? {
-            guard.release().await.map_err(lock_error)?;
+            guard.release().await?;
             return Ok(false);
         }
         //= docs/protocol/sherman.md S27
         // It forwards nowhere: what took its place is of another level, and perhaps of another format.
         self.format.bury(&mut image, 0).map_err(bad)?;
-        guard
-            .write_back(v.chain(at.node()).write(at, &image))
-            .await
-            .map_err(lock_error)?;
+        guard.write_back(v.chain(at.node()).write(at, &image)).await?;
         let dead = self.format.header(&image).map_err(bad)?;
         v.local(LocalStep::Section).await;
         self.retire(at, &dead);
@@ -336,7 +332,7 @@ async fn carry_out<'a, V: Verbs>(v: &'a V, set: SetGuard<'a, V>, plan: Plan) -> 
     let (unlinked, parent) = (&plan.unlinked, plan.unlinked.0.node());
     if plan.node == parent {
         chain = chain.write(unlinked.0, &unlinked.1);
-        return set.write_back([(parent, chain)]).await.map_err(lock_error);
+        return set.write_back([(parent, chain)]).await.map_err(IndexError::from);
     }
     //= docs/protocol/sherman.md S28
     let mut owed = Owed {
@@ -353,5 +349,5 @@ async fn carry_out<'a, V: Verbs>(v: &'a V, set: SetGuard<'a, V>, plan: Plan) -> 
     let chain = v.chain(parent).write(unlinked.0, &unlinked.1);
     set.write_back([(parent, chain)])
         .await
-        .map_err(|e| lock_error(e).after_effect(plan.buried.0))
+        .map_err(|e| IndexError::from(e).after_effect(plan.buried.0))
 }

@@ -14,7 +14,6 @@ use dm_sync::epoch::{Epochs, Seat};
 use dm_verbs::{Capability, Control, RemotePtr, VerbErrorKind, Verbs};
 
 use crate::NodeOptions;
-use crate::errors::alloc_error;
 use crate::split::Unlinked;
 use crate::write::{Begun, Wanted, failure};
 
@@ -64,7 +63,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         v: &V,
         near: Option<RemotePtr>,
     ) -> Result<Block, IndexError> {
-        self.alloc.take(v, self.class(), near).await.map_err(alloc_error)
+        Ok(self.alloc.take(v, self.class(), near).await?)
     }
 
     /// Blocks of these nodes: a dead one's may become another of these, never one of another format.
@@ -292,20 +291,18 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
     }
 
     async fn attend(&self, v: &V, seat: &Seat) -> Result<(), IndexError> {
-        self.alloc.attend(v, seat).await.map_err(alloc_error)
+        Ok(self.alloc.attend(v, seat).await?)
     }
 
     async fn beat(&self, v: &V, seat: &Seat) -> Result<(), IndexError> {
-        self.alloc.beat(v, seat).await.map_err(alloc_error)
+        Ok(self.alloc.beat(v, seat).await?)
     }
 
     async fn tend(&self, v: &V) -> Result<(), IndexError> {
-        self.alloc.tend(v).await.map_err(alloc_error)
+        Ok(self.alloc.tend(v).await?)
     }
 
     fn farewell(&self, v: &V) {
-        if self.alloc.epochs().is_some_and(|epochs| epochs.seats() == 0) {
-            self.alloc.leave(v);
-        }
+        self.alloc.farewell(v);
     }
 }

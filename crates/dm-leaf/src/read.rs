@@ -8,7 +8,6 @@ use dm_verbs::{Control, Nanos, RemotePtr, Retry, Verbs, Why};
 use smallvec::SmallVec;
 
 use crate::Nodes;
-use crate::errors::alloc_error;
 use crate::write::failure;
 
 /// READs that [`Nodes::copy_nodes`] has in flight at once; more are posted batch by batch.
@@ -68,7 +67,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     ) -> Result<(), IndexError> {
         //= docs/protocol/reclaim.md R2
         match retry.failed().is_multiple_of(PATIENCE) {
-            true => self.alloc.tend(v).await.map_err(alloc_error),
+            true => Ok(self.alloc.tend(v).await?),
             false => Ok(()),
         }
     }

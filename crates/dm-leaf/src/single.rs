@@ -6,8 +6,6 @@ use dm_lock::Locks;
 use dm_sync::Arc;
 use dm_verbs::{RemotePtr, Retry, Verbs, Why};
 
-use crate::errors::lock_error;
-
 /// Published flaws of single leaves, off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SingleFlaws {
@@ -82,7 +80,7 @@ impl<K: KeyBytes> Singles<K> {
     ) -> Result<Result<Single<K>, CheckFailure>, IndexError> {
         //= docs/protocol/smart.md M7
         let locked = self.locks.lock_and_read(v, at, at, self.read_len()).await;
-        let (guard, mut bytes) = locked.map_err(lock_error)?;
+        let (guard, mut bytes) = locked?;
         let miss = match self.layout.open(&bytes) {
             Ok(entry) => Ok(Self::miss(&entry, key)),
             Err(e) => Err(e),
@@ -92,11 +90,11 @@ impl<K: KeyBytes> Singles<K> {
             let chain = v
                 .chain(at.node())
                 .write(at.add(range.start as u64), &bytes[range]);
-            guard.write_back(chain).await.map_err(lock_error)?;
+            guard.write_back(chain).await?;
             return Ok(Ok(Single::Hit));
         }
         drop(bytes);
-        guard.release().await.map_err(lock_error)?;
+        guard.release().await?;
         Ok(miss.map(|other| other.unwrap_or(Single::Hit)))
     }
 
@@ -118,10 +116,10 @@ impl<K: KeyBytes> Singles<K> {
             }
             Err(e) => return Ok(Err(e)),
         }
-        let guard = self.locks.lock(v, at).await.map_err(lock_error)?;
+        let guard = self.locks.lock(v, at).await?;
         self.layout.replace(&mut bytes, value);
         let chain = v.chain(at.node()).write(at, &bytes);
-        guard.write_back(chain).await.map_err(lock_error)?;
+        guard.write_back(chain).await?;
         Ok(Ok(Single::Hit))
     }
 }

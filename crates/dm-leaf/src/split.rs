@@ -19,7 +19,6 @@ use dm_lock::Guard;
 use dm_verbs::{Control, Effect, Event, RemotePtr, VerbError, Verbs, Why};
 
 use crate::Nodes;
-use crate::errors::lock_error;
 use crate::write::failure;
 
 /// A node that nothing leads to yet. Given up, its block comes back.
@@ -133,7 +132,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let block = match self.allocate(v, Some(at)).await {
             Ok(block) => block,
             Err(e) => {
-                guard.release().await.map_err(lock_error)?;
+                guard.release().await?;
                 return Err(e);
             }
         };
@@ -153,7 +152,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Ok(Some(plan)) => plan,
             // A full node has two keys, every format's capacity being at least two; but not if they lie outside of it.
             Ok(None) => {
-                guard.release().await.map_err(lock_error)?;
+                guard.release().await?;
                 let what = Corrupt {
                     offset: 0,
                     reason: Reason::Order,
@@ -161,7 +160,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 return Err(IndexError::Corrupt { node: at, what });
             }
             Err(e) => {
-                guard.release().await.map_err(lock_error)?;
+                guard.release().await?;
                 return Err(failure(at, e));
             }
         };
@@ -256,15 +255,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let mut retry = v.retry(self.options.attempts);
         loop {
             let locking = self.locks.lock_and_read(v, at, at, self.node_len());
-            let (guard, mut image) = self.alloc.tending(v, locking).await.map_err(lock_error)?;
+            let (guard, mut image) = self.alloc.tending(v, locking).await?;
             match self.format.accept(&image) {
                 Ok(_) if self.format.is_unborn(&image) => {
                     return self.finish_birth(v, guard, at, &mut image).await;
                 }
-                Err(e) if e.is_torn() => guard.release().await.map_err(lock_error)?,
-                Ok(_) => return guard.release().await.map_err(lock_error),
+                Err(e) if e.is_torn() => guard.release().await?,
+                Ok(_) => return guard.release().await.map_err(IndexError::from),
                 Err(e) => {
-                    guard.release().await.map_err(lock_error)?;
+                    guard.release().await?;
                     return Err(failure(at, e));
                 }
             }
@@ -288,11 +287,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             // Its maker may post the same without the lock: the word changes from unborn to live once.
             Some(Flip { at, from, to }) => {
                 v.cas(at, from, to).await?;
-                guard.release().await.map_err(lock_error)
+                guard.release().await.map_err(IndexError::from)
             }
             None => {
                 let chain = v.chain(at.node()).write(at.add(head.start as u64), &image[head]);
-                guard.write_back(chain).await.map_err(lock_error)
+                guard.write_back(chain).await.map_err(IndexError::from)
             }
         }
     }
@@ -348,7 +347,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             drop(guard);
             return Ok(());
         }
-        let written = guard.write_back(chain).await.map_err(lock_error);
+        let written = guard.write_back(chain).await.map_err(IndexError::from);
         match apart {
             false => written,
             true => written.map_err(|e| e.after_effect(right_at)),
@@ -367,7 +366,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let bad = |e| failure(at, e);
         let header = self.format.header(left).map_err(bad)?;
         let Some(separator) = header.fences.high else {
-            guard.release().await.map_err(lock_error)?;
+            guard.release().await?;
             let what = Corrupt {
                 offset: 0,
                 reason: Reason::Fences,
@@ -407,6 +406,6 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
         let head = self.format.finish_split(left).map_err(bad)?;
         chain = chain.write(at.add(head.start as u64), &left[head]);
-        guard.write_back(chain).await.map_err(lock_error)
+        guard.write_back(chain).await.map_err(IndexError::from)
     }
 }

@@ -9,7 +9,6 @@ use dm_lock::{Guard, LockError, Locking, Writing};
 use dm_verbs::{Control, RemotePtr, Verbs, Why, at_once};
 
 use crate::Nodes;
-use crate::errors::lock_error;
 use crate::read::{follow, go_right};
 
 /// What to do about a node that does not let the writer in.
@@ -193,13 +192,13 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         loop {
             let (guard, mut image, judged) = match begun.take() {
                 Some(Stage::Judged(guard, image, judged)) => (guard, image, judged),
-                Some(Stage::Locked(e)) => return Err(lock_error(e)),
+                Some(Stage::Locked(e)) => return Err(e.into()),
                 Some(Stage::Over(done, image, applied)) => {
-                    done.map_err(lock_error)?;
+                    done?;
                     return self.written(at, &image, applied);
                 }
                 Some(Stage::Writing(writing, image, applied)) => {
-                    Writing::resume(writing).await.map_err(lock_error)?;
+                    Writing::resume(writing).await?;
                     return self.written(at, &image, applied);
                 }
                 begun => {
@@ -210,7 +209,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                         }
                     };
                     //= docs/protocol/reclaim.md R2
-                    let (guard, image) = self.alloc.tending(v, locked).await.map_err(lock_error)?;
+                    let (guard, image) = self.alloc.tending(v, locked).await?;
                     let judged = self.format.judge(&image, key, level);
                     (guard, image, judged)
                 }
@@ -223,7 +222,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 }
                 //= docs/protocol/reclaim.md R9
                 Ok(Judged::Unborn) if !linked => {
-                    guard.release().await.map_err(lock_error)?;
+                    guard.release().await?;
                     return Ok(Answer::Stale(Stale::Elsewhere));
                 }
                 Ok(Judged::Unborn) if self.opens_here(at, &image)? => {
@@ -245,21 +244,21 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     let chain = v
                         .chain(at.node())
                         .write(at.add(range.start as u64), &image[range]);
-                    guard.write_back(chain).await.map_err(lock_error)?;
+                    guard.write_back(chain).await?;
                     if let Some(after) = after {
                         self.fold(at, &image, after).map_err(|e| failure(at, e))?;
                     }
                     return self.written(at, &image, applied);
                 }
                 Ok(Edit::Nothing(applied)) => {
-                    guard.release().await.map_err(lock_error)?;
+                    guard.release().await?;
                     return Ok(Answer::Done(applied));
                 }
                 Ok(Edit::Full) => {
                     return self.split(v, guard, at, level, image, (*key, write), after).await;
                 }
                 Err(e) => {
-                    guard.release().await.map_err(lock_error)?;
+                    guard.release().await?;
                     if e.is_torn() {
                         retry.again(at, Why::Torn).await?;
                         continue;
@@ -277,7 +276,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         at: RemotePtr,
         judged: Result<Judged, CheckFailure>,
     ) -> Result<Away, IndexError> {
-        guard.release().await.map_err(lock_error)?;
+        guard.release().await?;
         Ok(match judged {
             Ok(Judged::GoRight { sibling }) => Away::Stale(go_right(at, sibling)?),
             Ok(Judged::Stale(dm_layout::Stale::Dead { forward })) => Away::Stale(follow(forward)),

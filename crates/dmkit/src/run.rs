@@ -46,16 +46,6 @@ impl From<IndexError> for RunError {
         Self::Index(e)
     }
 }
-impl From<chime::OpenError> for RunError {
-    fn from(e: chime::OpenError) -> Self {
-        Self::Bad(format!("opening the index: {e}"))
-    }
-}
-impl From<smart::OpenError> for RunError {
-    fn from(e: smart::OpenError) -> Self {
-        Self::Bad(format!("opening the index: {e}"))
-    }
-}
 impl From<OpenError> for RunError {
     fn from(e: OpenError) -> Self {
         Self::Open(e)

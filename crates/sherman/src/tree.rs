@@ -1,20 +1,17 @@
 //! The tree that a compute node's threads share, and its clients.
 
-use dm_alloc::{
-    AllocError, AllocStats, Allocator, Descriptor, LockHome, LockPlan, ReclaimOptions, Superblock,
-};
+use dm_alloc::{AllocError, AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
 use dm_blink::{Blink, BlinkOptions};
 use dm_cache::{CacheFlaws, IndexCache};
 use dm_combine::{Combined, Combiner};
 use dm_index::{CHILD_BYTES, CHILD_NODES_MAX, Composed, ComposedOptions, IndexError};
 use dm_layout::{Bookend, Checksummed, GeometryError, KeyBytes, NodeFormat, Slotted};
-use dm_leaf::{LeafFlaws, NodeOptions, Nodes};
+use dm_leaf::{LeafFlaws, NodeOptions, Nodes, OpenError};
 use dm_lock::{GlobalLockTable, Local, LockFlaws, LockOptions, LockPlace, Locks, ReleaseBy};
-use dm_sync::epoch::Epochs;
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
 use dm_verbs::{Capability, Control, RemotePtr, Verbs};
 
-use crate::{NodeSize, OpenError, Options};
+use crate::{NodeSize, Options};
 
 /// A leaf layout that a tree can have: sealed by [`NodeFormat`].
 pub trait LeafFormat<K: KeyBytes>: NodeFormat<K> {
@@ -179,18 +176,9 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
             caps.require("line-versioned nodes", &[Capability::LineAtomicity])
                 .map_err(OpenError::Refused)?;
         }
-        let mut alloc = Allocator::new(nodes, v.compute_node()).chunk_bytes(options.chunk_bytes);
-        if let Some(area) = superblock.members {
-            // Not a choice: others use memory again only because all announce what they run.
-            let attempts = options.reclaim.attempts.min(options.attempts);
-            alloc = alloc.reclaiming(
-                area,
-                ReclaimOptions {
-                    attempts,
-                    ..options.reclaim
-                },
-            );
-        }
+        let reclaim = options.reclaim.at_most(options.attempts);
+        let alloc =
+            Allocator::for_pool(superblock, v.compute_node(), reclaim).chunk_bytes(options.chunk_bytes);
         let alloc = Arc::new(alloc);
         let node_options = NodeOptions {
             attempts: options.attempts,
@@ -245,23 +233,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     /// # Errors
     /// As any read.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
-        let Some(epochs) = self.alloc.epochs() else {
-            return self.inner.warm(v).await;
-        };
-        let warmed = {
-            let seat = Epochs::seat(epochs);
-            let running = loop {
-                if let Some(running) = seat.enter() {
-                    break running;
-                }
-                self.alloc.attend(v, &seat).await.map_err(dm_leaf::alloc_error)?;
-            };
-            let warmed = self.inner.warm(v).await;
-            drop(running);
-            warmed
-        };
-        self.rest(v);
-        warmed
+        self.alloc.visit(v, self.inner.warm(v)).await
     }
 
     /// Announces what this compute node runs, and frees what all others have announced to be past, now instead of at an
@@ -272,22 +244,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     /// # Errors
     /// As any operation's.
     pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
-        let Some(epochs) = self.alloc.epochs() else {
-            return Ok(());
-        };
-        let collected = {
-            let seat = Epochs::seat(epochs);
-            self.alloc.collect(v, &seat).await
-        };
-        self.rest(v);
-        collected
-    }
-
-    /// This compute node is no member any more if it has no clients: nobody waits for it.
-    fn rest<V: Verbs>(&self, v: &V) {
-        if self.alloc.epochs().is_some_and(|epochs| epochs.seats() == 0) {
-            self.alloc.leave(v);
-        }
+        self.alloc.collect_alone(v).await
     }
 
     /// Bytes of the index cache, every allocation counted.

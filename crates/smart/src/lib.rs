@@ -37,17 +37,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod error;
 mod options;
 mod tree;
 
-pub use error::OpenError;
 pub use options::{DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, Flaws, MODEL_CPU, Options};
 pub use tree::{Client, Smart};
 
 pub use dm_combine::{DEFAULT_LOCKS as DEFAULT_RDWC_LOCKS, Rdwc, RdwcFlaws};
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 pub use dm_layout::NodeTypes;
+pub use dm_leaf::OpenError;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -5,12 +5,12 @@ use dm_art::{Art, ArtClient, ArtOptions};
 use dm_combine::{Combined, Combiner};
 use dm_index::IndexError;
 use dm_layout::{KeyBytes, SingleLeaf};
-use dm_leaf::{SingleOptions, Singles};
+use dm_leaf::{OpenError, SingleOptions, Singles};
 use dm_lock::{GlobalLockTable, Local, LockOptions, LockPlace, Locks};
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
 use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
 
-use crate::{OpenError, Options};
+use crate::Options;
 
 /// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
 pub type Client<'h, V, K> = Combined<'h, V, ArtClient<'h, V, K, Singles<K>>>;

@@ -58,6 +58,15 @@ impl ReclaimOptions {
 }
 
 impl ReclaimOptions {
+    /// These, with at most `attempts` looks before a typed error.
+    #[must_use]
+    pub fn at_most(self, attempts: u32) -> Self {
+        Self {
+            attempts: self.attempts.min(attempts),
+            ..self
+        }
+    }
+
     /// Whether a round is due, the last having begun at `last`.
     #[inline]
     pub(crate) fn is_due<E: Env>(&self, env: &E, last: Nanos) -> bool {

@@ -1,4 +1,4 @@
-//! Why a tree could not be opened.
+//! Why an index could not be opened.
 
 use core::fmt;
 
@@ -6,15 +6,15 @@ use dm_alloc::AllocError;
 use dm_index::IndexError;
 use dm_layout::GeometryError;
 use dm_lock::LockError;
-use dm_verbs::Refused;
+use dm_verbs::{Refused, VerbError};
 
-/// Why a tree could not be opened or created.
+/// Why an index could not be opened or created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The pool: none there, another's, damaged, too small, unreachable.
     Pool(AllocError),
-    /// Key, value, span and neighbourhood make no leaf.
+    /// Key, value and node sizes make no node, or no leaf.
     Geometry(GeometryError),
     /// The world does not promise what the chosen techniques need.
     Refused(Refused),
@@ -48,6 +48,11 @@ impl From<GeometryError> for OpenError {
         Self::Geometry(e)
     }
 }
+impl From<Refused> for OpenError {
+    fn from(e: Refused) -> Self {
+        Self::Refused(e)
+    }
+}
 impl From<LockError> for OpenError {
     fn from(e: LockError) -> Self {
         match e {
@@ -59,5 +64,10 @@ impl From<LockError> for OpenError {
 impl From<IndexError> for OpenError {
     fn from(e: IndexError) -> Self {
         Self::Index(e)
+    }
+}
+impl From<VerbError> for OpenError {
+    fn from(e: VerbError) -> Self {
+        Self::Index(e.into())
     }
 }

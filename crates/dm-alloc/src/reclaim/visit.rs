@@ -1,0 +1,61 @@
+//! What a compute node does that may have no client of its own.
+
+use dm_sync::epoch::Epochs;
+use dm_verbs::{Control, Verbs};
+
+use crate::{AllocError, Allocator};
+
+impl Allocator {
+    /// `work` as an operation of this compute node: nothing that it reads is used again before it is over. For what is
+    /// done without a client, such as filling a cache.
+    ///
+    /// # Errors
+    /// As [`Allocator::attend`], and `work`'s own.
+    pub async fn visit<V: Verbs + Control, T, E: From<AllocError>>(
+        &self,
+        v: &V,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let Some(epochs) = self.epochs() else {
+            return work.await;
+        };
+        let done = {
+            let seat = Epochs::seat(epochs);
+            let running = loop {
+                if let Some(running) = seat.enter() {
+                    break running;
+                }
+                self.attend(v, &seat).await?;
+            };
+            let done = work.await;
+            drop(running);
+            done
+        };
+        self.farewell(v);
+        done
+    }
+
+    /// [`Allocator::collect`] without a seat of the caller's. Three such rounds of every compute node free what was
+    /// retired before the first.
+    ///
+    /// # Errors
+    /// As [`Allocator::attend`].
+    pub async fn collect_alone<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
+        let Some(epochs) = self.epochs() else {
+            return Ok(());
+        };
+        let collected = {
+            let seat = Epochs::seat(epochs);
+            self.collect(v, &seat).await
+        };
+        self.farewell(v);
+        collected
+    }
+
+    /// Gives the membership up if this compute node has no clients: nobody waits for it then.
+    pub fn farewell<V: Verbs>(&self, v: &V) {
+        if self.epochs().is_some_and(|epochs| epochs.seats() == 0) {
+            self.leave(v);
+        }
+    }
+}
