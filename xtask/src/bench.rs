@@ -42,14 +42,14 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
             shell.change_dir(root);
             Ok(cmd!(
                 shell,
-                "cargo run --release -p dm-sim --example bench -- {args...}"
+                "cargo run --release -p dm-sim --example sim_bench -- {args...}"
             )
             .run()?)
         }
         Bench::Explore => {
             let shell = Shell::new()?;
             shell.change_dir(root);
-            Ok(cmd!(shell, "cargo run --release -p dm-models --example bench").run()?)
+            Ok(cmd!(shell, "cargo run --release -p dm-models --example explore_bench").run()?)
         }
         Bench::Client(options) => client::run(root, options),
     }

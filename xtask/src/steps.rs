@@ -96,16 +96,12 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
 pub(crate) fn memory(root: &Path, index: &str, keys: u64) -> Result<()> {
     let shell = shell_in(root)?;
     let keys = keys.to_string();
-    let run = [
-        "run",
-        "--release",
-        "--package",
-        index,
-        "--example",
-        "memory",
-        "--",
-    ];
-    Ok(cmd!(shell, "cargo {run...} --keys {keys}").run()?)
+    let example = format!("{index}_memory");
+    Ok(cmd!(
+        shell,
+        "cargo run --release -p {index} --example {example} -- --keys {keys}"
+    )
+    .run()?)
 }
 
 /// Every crate's loom models, by cargo's own list of test targets.

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`Op`], [`Model`], [`apply`] | does a single client see what a `BTreeMap` would show? (shared by proptest and fuzzing) |
 //! | [`Stress`], [`stress`] | do many clients on many compute nodes see only what they may? |
+//! | [`OneClient`] | what does an operation cost its client? (`cargo xtask bench client`) |
 //! | [`conformance!`] | all of it, for one index, in every world |
 //!
 //! ```text
@@ -38,6 +39,7 @@ mod conformance;
 mod index;
 mod key;
 mod model;
+mod one_client;
 mod op;
 mod report;
 mod rng;
@@ -49,6 +51,7 @@ pub use conformance::conform;
 pub use index::{Failure, Family, IndexUnderTest};
 pub use key::TestKey;
 pub use model::{Mismatch, Model, apply, check_all};
+pub use one_client::OneClient;
 pub use op::{OP_BYTES, Op, value_of};
 pub use report::{Calls, Report};
 pub use rng::Rng;

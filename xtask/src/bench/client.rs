@@ -24,9 +24,9 @@ pub(crate) struct Options {
     /// The package whose example is measured.
     #[arg(long, default_value = "sherman")]
     package: String,
-    /// The example.
-    #[arg(long, default_value = "client")]
-    example: String,
+    /// The example; `PACKAGE_client` unless named.
+    #[arg(long)]
+    example: Option<String>,
     /// The operations, one measurement each; the example knows their names.
     #[arg(long = "op", default_values = ["get", "update", "insert", "scan"])]
     ops: Vec<String>,
@@ -112,13 +112,17 @@ fn measure(
 
 /// Builds the example and answers where it is.
 fn build(shell: &Shell, options: &Options) -> Result<PathBuf> {
-    let Options { package, example, .. } = options;
+    let package = &options.package;
+    let example = options
+        .example
+        .clone()
+        .unwrap_or_else(|| format!("{package}_client"));
     let messages = cmd!(
         shell,
         "cargo build --release -p {package} --example {example} --message-format=json-render-diagnostics"
     )
     .read()?;
-    executable(&messages, example)
+    executable(&messages, &example)
         .ok_or_else(|| format!("cargo names no executable for example `{example}`").into())
 }
 
@@ -307,7 +311,7 @@ mod tests {
         shell.change_dir(workspace::root().unwrap());
         let options = Options {
             package: "xtask".to_owned(),
-            example: "toy".to_owned(),
+            example: Some("toy".to_owned()),
             ops: Vec::new(),
             low: 100,
             high: 1_100,

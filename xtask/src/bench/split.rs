@@ -266,7 +266,10 @@ mod tests {
             ),
             (site("<sherman::Get as core::future::Future>::poll", STD), 30),
             (site("sherman::get", "crates/dm-sync/src/region/bytes.rs"), 40),
-            (site("client::main", "crates/sherman/examples/client.rs"), 50),
+            (
+                site("client::main", "crates/sherman/examples/sherman_client.rs"),
+                50,
+            ),
             (site("dm_workload::zipf", STD), 60),
         ];
         let parts = split(&profile(&own, &[]), &crates());
@@ -286,7 +289,7 @@ mod tests {
         assert_eq!(split(&profile, &crates()), BTreeMap::from([(Part::Rest, 10.0)]));
         profile.homes.insert(
             "client::main".to_owned(),
-            "/x/crates/sherman/examples/client.rs".to_owned(),
+            "/x/crates/sherman/examples/sherman_client.rs".to_owned(),
         );
         let harness = Part::Harness("sherman example".to_owned());
         assert_eq!(split(&profile, &crates()), BTreeMap::from([(harness, 10.0)]));

@@ -1,6 +1,6 @@
 //! Bytes per key after inserts in random order, at a size for every run; `cargo xtask memory` has the full one.
 
-#[path = "../../examples/memory/measure.rs"]
+#[path = "../../examples/sherman_memory/measure.rs"]
 mod measure;
 
 use measure::{TOLERANCE, measure};

@@ -1,7 +1,7 @@
 //! Bytes per key after inserts in random order: of the memory nodes, and of the index cache. `cargo xtask memory`.
 //!
 //! ```text
-//! cargo run --release -p sherman --example memory -- [--keys 10000000]
+//! cargo run --release -p sherman --example sherman_memory -- [--keys 10000000]
 //! ```
 //!
 //! Fails where the budgets are exceeded, or the cache's account is not what the allocator counted.

@@ -1,7 +1,7 @@
 //! How many simulated verbs a second of CPU gives. Rates depend on the machine and its neighbours: gate on counters
 //! and digests, look at these.
 //!
-//! `cargo run --release -p dm-sim --example bench [verbs per row, in thousands] [only this mix] [only so many clients]`
+//! `cargo run --release -p dm-sim --example sim_bench [verbs per row, in thousands] [only this mix] [only so many clients]`
 
 #![expect(clippy::print_stdout, reason = "a bench prints")]
 

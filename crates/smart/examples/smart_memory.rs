@@ -1,7 +1,7 @@
 //! Bytes per key after inserts: of the prefix cache, of the memory nodes, of a leaf. `cargo xtask memory --index smart`.
 //!
 //! ```text
-//! cargo run --release -p smart --example memory -- [--keys 10000000]
+//! cargo run --release -p smart --example smart_memory -- [--keys 10000000]
 //! ```
 //!
 //! Fails where the budgets are exceeded, or the cache's account is not what the allocator counted.
