@@ -3,7 +3,7 @@
 use dm_combine::RdwcFlaws;
 use dm_explore::Knobs;
 use dm_layout::{Key8, Slotted};
-use sherman::Options;
+use sherman::{Options, Sherman};
 
 use super::world::one_lock;
 use crate::tree::world::{Do, Script, options, timeless};
@@ -75,5 +75,5 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     };
     let found = SHAPES.iter().find(|(shape, _)| *shape == s.shape);
     let script = found.map_or(Script::EMPTY, |(_, script)| *script);
-    Box::new(script.model::<Slotted<Key8>>(s.title.clone(), options))
+    Box::new(script.model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
 }

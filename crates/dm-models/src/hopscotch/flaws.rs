@@ -1,8 +1,8 @@
 //! Flaws of the published leaf: T-C1 and T-C2.
 
 use super::hops::{BEHIND, NEXT, TAKEN};
-use super::world::{Shape, build, holds, options, plain, with};
-use crate::tree::world::Do;
+use super::world::{build, options};
+use crate::tree::world::{Do, Shape, holds, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove};
 

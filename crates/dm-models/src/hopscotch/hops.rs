@@ -1,7 +1,7 @@
 //! Hops, removes, inserts and gets in one leaf.
 
-use super::world::{Shape, build, holds, options, plain, with};
-use crate::tree::world::{Do, Script};
+use super::world::{build, options};
+use crate::tree::world::{Do, Script, Shape, holds, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Scan, Update, Upsert};
 

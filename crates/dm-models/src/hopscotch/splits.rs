@@ -1,7 +1,7 @@
 //! Leaves that split and merge under readers of neighbourhoods whose caches are out of date.
 
-use super::world::{Shape, build, holds, options, plain, with};
-use crate::tree::world::{Do, Script};
+use super::world::{build, options};
+use crate::tree::world::{Do, Script, Shape, holds, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Update, Upsert};
 

@@ -1,46 +1,37 @@
 //! Flaws of the published tree: T-M1 to T-M7.
 
-use super::races::{APART, ROOM, SPARSE, build, plain};
-use super::world::{Shape, options};
-use crate::tree::world::{Do, Script};
+use super::races::{APART, ROOM, SPARSE};
+use super::world::{build, options};
+use crate::tree::world::{Do, Script, Shape, cold, holds, plain, with};
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 use Do::{Get, Insert, Remove, Scan, Update};
 
-const fn with(script: Script, clients: &'static [(u16, &'static [Do])]) -> Script {
-    Script { clients, ..script }
-}
-
 const T_M1_SHAPES: &[Shape] = &[(
     "3x1",
+    // Who comes without a cache finds the leaf by its old link.
     with(
-        APART,
+        cold(APART, &[1]),
         &[(0, &[Insert(0x102)]), (1, &[Get(0x103)]), (2, &[Get(0x102)])],
     ),
-    // Who comes without a cache finds the leaf by its old link.
-    &[1],
 )];
 const T_M2_SHAPES: &[Shape] = &[(
     "3x1",
     with(ROOM, &[(0, &[Update(1)]), (1, &[Remove(1)]), (2, &[Get(1)])]),
-    &[],
 )];
-const T_M3_SHAPES: &[Shape] = &[(
-    "2x1",
-    with(APART, &[(0, &[Insert(0x102)]), (1, &[Get(0x102)])]),
-    &[],
-)];
+const T_M3_SHAPES: &[Shape] = &[("2x1", with(APART, &[(0, &[Insert(0x102)]), (1, &[Get(0x102)])]))];
 const T_M4_SHAPES: &[Shape] = &[(
     "2x1",
     with(APART, &[(0, &[Insert(0x301)]), (1, &[Insert(0x102), Get(0x102)])]),
-    &[],
 )];
 const T_M5_SHAPES: &[Shape] = &[(
     "3x1",
-    with(ROOM, &[(0, &[Remove(1)]), (1, &[Insert(3)]), (2, &[Insert(3)])]),
     // One inserter has an old copy of the node, the other reads it.
-    &[2],
+    with(
+        cold(ROOM, &[2]),
+        &[(0, &[Remove(1)]), (1, &[Insert(3)]), (2, &[Insert(3)])],
+    ),
 )];
-const T_M6_SHAPES: &[Shape] = &[("2x1", with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(3)])]), &[])];
+const T_M6_SHAPES: &[Shape] = &[("2x1", with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(3)])]))];
 
 /// Two nodes of two leaves below one: beside the scan a leaf is split, a node grows, a header is split.
 const SPLITS: Script = Script {
@@ -52,17 +43,14 @@ const T_M7_SHAPES: &[Shape] = &[
     (
         "growth",
         with(SPLITS, &[(0, &[Insert(0x103)]), (1, &[Scan(0x101)])]),
-        &[],
     ),
     (
         "growth behind",
         with(SPLITS, &[(0, &[Insert(0x203)]), (1, &[Scan(0x101)])]),
-        &[],
     ),
     (
         "header split",
         with(SPLITS, &[(0, &[Insert(0x1_0001)]), (1, &[Scan(0x101)])]),
-        &[],
     ),
 ];
 /// What a scan answers is judged on the spot.
@@ -72,11 +60,6 @@ fn incomplete(shapes: &'static [Shape]) -> Vec<Case> {
             .into_iter()
             .map(move |k| Case::fails(How::Check, shape, k))
     };
-    shapes.iter().flat_map(each).collect()
-}
-
-fn holds(shapes: &'static [Shape]) -> Vec<Case> {
-    let each = |&(shape, ..): &Shape| plain().into_iter().map(move |k| Case::holds(shape, k));
     shapes.iter().flat_map(each).collect()
 }
 

@@ -3,9 +3,9 @@
 use dm_explore::Knobs;
 use dm_verbs::Capability;
 
-use super::world::{Shape, model, options};
-use crate::tree::world::{Do, Script, timeless};
-use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
+use super::world::{build, options};
+use crate::tree::world::{Do, Script, Shape, cold, plain, timeless, with};
+use crate::{Case, Entry, How, Kind, Knob, Twin, matrix};
 use Do::{Get, Insert, Remove, Scan, Update, Upsert};
 
 /// Keys differ in their last two bytes. The root's only slot leads to a node at the last byte, full with two leaves.
@@ -34,105 +34,88 @@ const SHAPES: &[Shape] = &[
     (
         "leaf split, get",
         with(APART, &[(0, &[Insert(0x102)]), (1, &[Get(0x101), Get(0x102)])]),
-        &[],
     ),
     (
         "leaf split, insert",
         with(APART, &[(0, &[Insert(0x102)]), (1, &[Insert(0x103)])]),
-        &[],
     ),
     (
         "leaf split, same key",
         with(APART, &[(0, &[Insert(0x102)]), (1, &[Upsert(0x102)])]),
-        &[],
     ),
     (
         "leaf split, update",
         with(APART, &[(0, &[Insert(0x102)]), (1, &[Update(0x101)])]),
-        &[],
     ),
     (
         "leaf split, remove",
         with(APART, &[(0, &[Insert(0x102)]), (1, &[Remove(0x101)])]),
-        &[],
     ),
     (
         "header split, get",
         with(FULL, &[(0, &[Insert(0x101)]), (1, &[Get(1), Get(0x101)])]),
-        &[],
     ),
     (
         "header split, insert",
         with(FULL, &[(0, &[Insert(0x101)]), (1, &[Insert(0x201)])]),
-        &[],
     ),
     (
         "header split, insert, get",
         with(
-            FULL,
+            cold(FULL, &[2]),
             &[(0, &[Insert(0x101)]), (1, &[Insert(0x201)]), (2, &[Get(0x101)])],
         ),
-        &[2],
     ),
     (
         "growth, get",
         with(FULL, &[(0, &[Insert(3)]), (1, &[Get(2), Get(3)])]),
-        &[],
     ),
     (
         "growth, insert",
         with(FULL, &[(0, &[Insert(3)]), (1, &[Insert(4)])]),
-        &[],
     ),
     (
         "growth, insert, get",
         with(FULL, &[(0, &[Insert(3)]), (1, &[Insert(3)]), (2, &[Get(3)])]),
-        &[],
     ),
     (
         "growth, leaf split",
         with(APART, &[(0, &[Insert(0x301)]), (1, &[Insert(0x102)])]),
-        &[],
     ),
     (
         "growth, header split",
         with(FULL, &[(0, &[Insert(3)]), (1, &[Insert(0x101)])]),
-        &[],
     ),
     (
         "remove, insert",
         with(ROOM, &[(0, &[Remove(1)]), (1, &[Insert(1), Get(1)])]),
-        &[],
     ),
     (
         "remove, insert, insert",
-        with(ROOM, &[(0, &[Remove(1)]), (1, &[Insert(3)]), (2, &[Insert(3)])]),
-        &[2],
+        with(
+            cold(ROOM, &[2]),
+            &[(0, &[Remove(1)]), (1, &[Insert(3)]), (2, &[Insert(3)])],
+        ),
     ),
     (
         "remove, remove",
         with(ROOM, &[(0, &[Remove(1)]), (1, &[Remove(1)])]),
-        &[],
     ),
     (
         "merge, insert",
         with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(3)])]),
-        &[],
     ),
     (
         "merge, get",
         with(SPARSE, &[(0, &[Remove(1)]), (1, &[Get(1), Get(2)])]),
-        &[],
     ),
     (
         "merge, remove",
         with(SPARSE, &[(0, &[Remove(1)]), (1, &[Remove(2)])]),
-        &[],
     ),
     (
         "merge, header split",
         with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(0x101)])]),
-        &[],
     ),
     (
         "scan, leaf split",
@@ -140,7 +123,6 @@ const SHAPES: &[Shape] = &[
             always: &[0x101, 0x201],
             ..with(APART, &[(0, &[Insert(0x102)]), (1, &[Scan(0)])])
         },
-        &[],
     ),
     (
         "scan, growth",
@@ -148,7 +130,6 @@ const SHAPES: &[Shape] = &[
             always: &[1, 2],
             ..with(FULL, &[(0, &[Insert(3)]), (1, &[Scan(1)])])
         },
-        &[],
     ),
     (
         "2 MN, leaf split, get",
@@ -156,7 +137,6 @@ const SHAPES: &[Shape] = &[
             memory_nodes: 2,
             ..with(APART, &[(0, &[Insert(0x102)]), (1, &[Get(0x102)])])
         },
-        &[],
     ),
     (
         "2 MN, growth, insert",
@@ -164,13 +144,8 @@ const SHAPES: &[Shape] = &[
             memory_nodes: 2,
             ..with(FULL, &[(0, &[Insert(3)]), (1, &[Insert(4)])])
         },
-        &[],
     ),
 ];
-
-const fn with(script: Script, clients: &'static [(u16, &'static [Do])]) -> Script {
-    Script { clients, ..script }
-}
 
 /// Cards whose freedoms make a tree behave differently.
 pub(super) fn knobs() -> Vec<Knobs> {
@@ -178,17 +153,6 @@ pub(super) fn knobs() -> Vec<Knobs> {
         &timeless(Knobs::weak()),
         &[Knob::CasThenRead, Knob::AtomicVsWrite],
     )
-}
-
-/// A weak card and one as cards are declared to be.
-pub(super) fn plain() -> [Knobs; 2] {
-    [timeless(Knobs::weak()), timeless(Knobs::declared())]
-}
-
-pub(super) fn build(shapes: &[Shape], s: &Setting<'_>, options: smart::Options) -> Box<dyn Explorable> {
-    let found = shapes.iter().find(|(name, ..)| *name == s.shape);
-    let (_, script, cold) = found.unwrap_or_else(|| unreachable!("no such shape: {}", s.shape));
-    Box::new(model((*script, cold), s.title.clone(), options))
 }
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -199,7 +163,7 @@ pub(crate) const ENTRY: Entry = Entry {
             split, nodes grow, and nodes with one child go.",
     cases: || {
         let mut cases: Vec<Case> = Vec::new();
-        for &(shape, script, _) in SHAPES {
+        for &(shape, script) in SHAPES {
             // Only leaves' locks depend on the card, and three clients are many states.
             let locks = shape.contains("update") || shape == "leaf split, remove";
             let under = match locks && script.clients.len() < 3 {
@@ -223,7 +187,6 @@ pub(crate) const ENTRY: Entry = Entry {
         const MUTANT: &[Shape] = &[(
             "remove, remove",
             with(ROOM, &[(0, &[Remove(1)]), (1, &[Remove(1)])]),
-            &[],
         )];
         match s.mutant("read-first") {
             true => build(MUTANT, s, options()),

@@ -1,22 +1,15 @@
 //! A SMART tree of tiny nodes, its clients, and what each of them does.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use dm_alloc::Superblock;
-use dm_explore::{Client, Endpoint, Model};
-use dm_history::{KvMap, scan};
-use dm_index::{IndexError, Key8, RangeIndex, Scan};
+use dm_explore::{End, Endpoint};
+use dm_index::{Key8, RangeIndex};
 use dm_sync::Fingerprint;
-use dm_verbs::{ClientId, Env};
 use smart::{NodeTypes, Options, Smart};
 
 use super::memory::contents;
-use crate::tree::memory::as_written;
-use crate::tree::world::{Do, LIMIT, MEMORY, Script, Spec, apply_to, loaded, number_of};
-
-/// A script, and the compute nodes that begin with nothing cached.
-pub(super) type Shape = (&'static str, Script, &'static [u16]);
+use crate::tree::subject::Subject;
+use crate::tree::world::{Shape, script};
+use crate::{Explorable, Setting};
 
 /// Nodes of one line, with 2 or 4 slots.
 pub(super) const fn options() -> Options {
@@ -30,98 +23,43 @@ pub(super) const fn options() -> Options {
     }
 }
 
-type Me = Client<Smart<Key8>, Spec>;
-
-/// The model: every operation linearizable, none fails.
-pub(super) fn model(
-    (script, cold): (Script, &'static [u16]),
-    title: String,
-    options: Options,
-) -> Model<Smart<Key8>, Spec> {
-    let found: Rc<RefCell<Option<Superblock>>> = Rc::default();
-    let keep = Rc::clone(&found);
-    let mut model = Model::new(title)
-        .memory_nodes(script.memory_nodes)
-        .memory(MEMORY, 256)
-        .setup(move |v: Endpoint| {
-            let keep = Rc::clone(&keep);
-            async move {
-                // Whatever is prepared is prepared by the protocol as it should be.
-                let sound = Options {
-                    flaws: smart::Flaws::default(),
-                    ..options
-                };
-                set_up(script, &v, &sound).await.expect("room, and no faults");
-                *keep.borrow_mut() = Some(Superblock::inspect(&v).await.expect("a pool"));
-            }
-        })
-        .shared_opened(move |v: Endpoint, node| {
-            let found = Rc::clone(&found);
-            async move {
-                let superblock = found.borrow().clone().expect("set up before");
-                let tree = Smart::<Key8>::from_superblock(&v, &options, &superblock).await;
-                let tree = tree.expect("the same options");
-                if !cold.contains(&node) {
-                    tree.warm(&v).await.expect("no faults");
-                }
-                tree
-            }
-        })
-        .fingerprint(Smart::fingerprint)
-        .spec(KvMap::loaded(script.present().map(|k| (k, loaded(k)))))
-        .invariant("memory holds what was written", move |end| {
-            as_written(end, &script, &contents(end, &options.types)?)
-        });
-    for (i, &(on, does)) in script.clients.iter().enumerate() {
-        let name = char::from(b'A' + i as u8).to_string();
-        model = model.client(name, on, move |c| async move {
-            for (number, what) in does.iter().enumerate() {
-                run(script, &c, *what, number).await;
-                c.forget();
-            }
-        });
-    }
-    model
+pub(super) fn build(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<dyn Explorable> {
+    Box::new(script(shapes, s.shape).model::<Smart<Key8>>(s.title.clone(), options))
 }
 
-async fn set_up(script: Script, v: &Endpoint, options: &Options) -> Result<(), IndexError> {
-    let tree = Smart::<Key8>::create_or_open(v, options)
-        .await
-        .expect("an empty pool");
-    let client = tree.client(v);
-    for &key in script.preload {
-        client.insert(&Key8(key), &loaded(key).to_le_bytes()).await?;
-    }
-    for &key in script.removed {
-        client.remove(&Key8(key)).await?;
-    }
-    Ok(())
-}
+impl Subject for Smart<Key8> {
+    type Options = Options;
 
-async fn run(script: Script, c: &Me, what: Do, number: usize) {
-    let ClientId(me) = c.verbs().client();
-    let fail = |e: IndexError| c.check(false, || format!("client {me}: {e}"));
-    let tree = c.shared().client(c.verbs());
-    if let Some(op) = what.op(c.verbs().client(), number) {
-        let done = c.try_op(op.clone(), async {
-            apply_to(&tree, &op).await.map_err(fail).ok()
-        });
-        done.await;
-        return;
+    fn sound(options: Options) -> Options {
+        Options {
+            flaws: smart::Flaws::default(),
+            ..options
+        }
     }
-    let Do::Scan(from) = what else { return };
-    let mut out = Scan::new();
-    if let Err(e) = Box::pin(tree.scan(&Key8(from), LIMIT, &mut out)).await {
-        fail(e);
-        return;
+
+    async fn create(v: &Endpoint, options: &Options) -> Self {
+        Self::create_or_open(v, options).await.expect("an empty pool")
     }
-    let items: Vec<(u64, u64)> = out.iter().map(|(k, v)| (k.0, number_of(v))).collect();
-    // Every value of a key lies within its thousand.
-    let legal = |key: &u64, value: &u64| match value / 1000 == *key {
-        true => Ok(()),
-        false => Err("another key's value"),
-    };
-    let fault = scan::check_items(&from, None, LIMIT, &items, legal)
-        .and_then(|()| scan::check_complete(&from, None, LIMIT, &items, script.always));
-    c.check(fault.is_ok(), || format!("{fault:?} in {items:?}"));
+
+    async fn open(v: &Endpoint, options: &Options, superblock: &Superblock) -> Self {
+        Self::from_superblock(v, options, superblock)
+            .await
+            .expect("the same options")
+    }
+
+    async fn warm(&self, v: &Endpoint) {
+        Self::warm(self, v).await.expect("no faults");
+    }
+
+    fn client<'h>(&'h self, v: &'h Endpoint) -> impl RangeIndex<Key = Key8> {
+        Self::client(self, v)
+    }
+
+    fn state(&self) -> u64 {
+        self.fingerprint()
+    }
+
+    fn contents(end: &End<'_>, options: &Options) -> Result<Vec<(u64, u64)>, String> {
+        contents(end, &options.types)
+    }
 }

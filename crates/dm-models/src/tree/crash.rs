@@ -4,10 +4,11 @@ use dm_explore::Knobs;
 use dm_layout::{Key8, Slotted};
 
 use super::merge::THREE_LEAVES;
-use super::split::{TWO_LEAVES, script};
-use super::world::{Do, Script, options, timeless};
+use super::split::TWO_LEAVES;
+use super::world::{Do, Script, options, script, timeless};
 use crate::{Case, Entry, How, Kind, Knob, Twin, matrix};
 use Do::{Get, Insert, Remove, Update, Upsert};
+use sherman::Sherman;
 
 const SHAPES: &[(&str, Script)] = &[
     (
@@ -85,7 +86,7 @@ pub(crate) const SPLIT: Entry = Entry {
         let script = script(SHAPES, s.shape);
         Box::new(
             script
-                .model::<Slotted<Key8>>(s.title.clone(), options)
+                .model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options)
                 .crash_may_block(),
         )
     },
@@ -142,7 +143,7 @@ pub(crate) const MERGE: Entry = Entry {
         let script = script(MERGES, s.shape);
         Box::new(
             script
-                .model::<Slotted<Key8>>(s.title.clone(), options())
+                .model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options())
                 .crash_may_block(),
         )
     },

@@ -6,8 +6,8 @@ use dm_layout::{Key8, Slotted};
 use dm_verbs::LineOrder;
 use sherman::{Options, Sherman};
 
-use super::split::{read_first, script};
-use super::world::{Do, Script, Spec, apply_to, options, timeless};
+use super::split::read_first;
+use super::world::{Do, Script, Spec, apply_to, options, script, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 use Do::{Get, Insert, Update};
 
@@ -18,7 +18,7 @@ const T_S4_SHAPES: &[(&str, Script)] = &[(
     Script {
         preload: &[10, 20, 30, 40, 50],
         memory_nodes: 2,
-        warm: false,
+        cold: &[0, 1, 2],
         clients: &[(0, &[Insert(45)]), (1, &[Update(50)]), (2, &[Get(30), Get(50)])],
         ..Script::EMPTY
     },
@@ -44,7 +44,7 @@ pub(crate) const T_S4: Entry = Entry {
         let mut options = options();
         options.flaws.parent_before_left = s.published();
         let script = script(T_S4_SHAPES, s.shape);
-        Box::new(script.model::<Slotted<Key8>>(s.title.clone(), options))
+        Box::new(script.model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
     },
 };
 
@@ -138,7 +138,7 @@ pub(crate) const T_S5: Entry = Entry {
 
 fn build(s: &Setting<'_>, mut options: Options) -> Box<dyn Explorable> {
     options.flaws.root_race_fatal = s.published();
-    Box::new(script(T_S5_SHAPES, s.shape).model::<Slotted<Key8>>(s.title.clone(), options))
+    Box::new(script(T_S5_SHAPES, s.shape).model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
 }
 
 /// Everybody finds an empty pool, and opens it for himself.

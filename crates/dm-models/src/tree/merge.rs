@@ -3,10 +3,11 @@
 use dm_explore::Knobs;
 use dm_layout::{Key8, Slotted};
 
-use super::split::{knobs, read_first, script};
-use super::world::{Do, Script, options, timeless};
+use super::split::{knobs, read_first};
+use super::world::{Do, Script, options, script, timeless};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Scan, Update, Upsert};
+use sherman::Sherman;
 
 /// Leaves 10 and 20; 40; 50 and 60, under one root: taking 40 out merges its leaf with the one to the right.
 pub(super) const THREE_LEAVES: Script = Script {
@@ -130,7 +131,9 @@ pub(crate) const MERGE: Entry = Entry {
         about: "lock-and-read in one chain on a card that may serve the READ first",
         cases: || read_first("2x1 insert"),
     }],
-    build: |s| Box::new(script(SHAPES, s.shape).model::<Slotted<Key8>>(s.title.clone(), options())),
+    build: |s| {
+        Box::new(script(SHAPES, s.shape).model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options()))
+    },
 };
 
 const SCANS: &[(&str, Script)] = &[
@@ -226,6 +229,6 @@ pub(crate) const SCAN: Entry = Entry {
     build: |s| {
         let mut options = options();
         options.flaws.scan_trusts_cache = s.published();
-        Box::new(script(SCANS, s.shape).model::<Slotted<Key8>>(s.title.clone(), options))
+        Box::new(script(SCANS, s.shape).model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
     },
 };

@@ -5,6 +5,7 @@ mod flaws;
 pub(crate) mod memory;
 mod merge;
 mod split;
+pub(crate) mod subject;
 pub(crate) mod world;
 
 use crate::Entry;

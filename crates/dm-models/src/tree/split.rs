@@ -3,9 +3,9 @@
 use dm_explore::Knobs;
 use dm_layout::{Checksummed, Key8, Slotted};
 use dm_verbs::Capability;
-use sherman::{Options, Variant as Preset};
+use sherman::{Options, Sherman, Variant as Preset};
 
-use super::world::{Do, Script, options, timeless};
+use super::world::{Do, Script, options, script, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 use Do::{Get, Insert, Remove, Update, Upsert};
 
@@ -55,7 +55,7 @@ const SHAPES: &[(&str, Script)] = &[
     (
         "2x1 split, cold",
         Script {
-            warm: false,
+            cold: &[0, 1, 2],
             clients: &[(0, &[Insert(45)]), (1, &[Get(50)])],
             ..TWO_LEAVES
         },
@@ -135,11 +135,6 @@ const SHAPES: &[(&str, Script)] = &[
     ),
 ];
 
-pub(crate) fn script(shapes: &[(&str, Script)], shape: &str) -> Script {
-    let found = shapes.iter().find(|(name, _)| *name == shape);
-    found.unwrap_or_else(|| unreachable!("no such shape: {shape}")).1
-}
-
 /// Cards whose freedoms make a tree behave differently.
 pub(crate) fn knobs() -> Vec<Knobs> {
     let turned = [
@@ -185,7 +180,7 @@ fn cases() -> Vec<Case> {
 }
 
 fn build(s: &Setting<'_>, options: Options) -> Box<dyn Explorable> {
-    Box::new(script(SHAPES, s.shape).model::<Slotted<Key8>>(s.title.clone(), options))
+    Box::new(script(SHAPES, s.shape).model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
 }
 
 /// Every step of the paper's figures, from FG on.
@@ -239,8 +234,10 @@ pub(crate) const VARIANTS: Entry = Entry {
         let (title, mut options) = (s.title.clone(), preset.apply(options()));
         options.flaws.handover_before_write_back = flawed;
         match preset.leaf() {
-            sherman::LeafKind::Checksummed => Box::new(script.model::<Checksummed<Key8>>(title, options)),
-            _ => Box::new(script.model::<Slotted<Key8>>(title, options)),
+            sherman::LeafKind::Checksummed => {
+                Box::new(script.model::<Sherman<Key8, Checksummed<Key8>>>(title, options))
+            }
+            _ => Box::new(script.model::<Sherman<Key8, Slotted<Key8>>>(title, options)),
         }
     },
 };

@@ -1,17 +1,16 @@
 //! A Sherman tree of tiny nodes, its clients, and what each of them does.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use dm_alloc::Superblock;
-use dm_explore::{Client, Elapsed, Endpoint, Knobs, Model};
-use dm_history::{KvMap, KvOp, KvRet, scan};
-use dm_index::{Applied, IndexError, Key8, RangeIndex, Scan};
+use dm_explore::{Elapsed, End, Endpoint, Knobs};
+use dm_history::{KvMap, KvOp, KvRet};
+use dm_index::{Applied, IndexError, Key8, RangeIndex};
 use dm_sync::Fingerprint;
-use dm_verbs::{ClientId, Control, Env, NodeId};
+use dm_verbs::ClientId;
 use sherman::{LeafFormat, NodeSize, Options, Sherman};
 
-use super::memory::{as_written, contents};
+use super::memory::contents;
+use super::subject::Subject;
+use crate::Case;
 
 /// Keys and values are numbers.
 pub(crate) type Spec = KvMap<u64, u64>;
@@ -38,8 +37,8 @@ pub(crate) struct Script {
     pub(crate) memory_nodes: u16,
     /// Memory node 0 has no room for another node: what is split there goes elsewhere.
     pub(crate) first_is_full: bool,
-    /// Compute nodes begin with inner nodes cached.
-    pub(crate) warm: bool,
+    /// Compute nodes that begin with nothing cached; the others have all inner nodes.
+    pub(crate) cold: &'static [u16],
     /// Compute node and operations of each client.
     pub(crate) clients: &'static [(u16, &'static [Do])],
     /// Keys that nobody removes.
@@ -52,7 +51,7 @@ impl Script {
         removed: &[],
         memory_nodes: 1,
         first_is_full: false,
-        warm: true,
+        cold: &[],
         clients: &[],
         always: &[],
     };
@@ -66,6 +65,38 @@ pub(crate) const fn loaded(key: u64) -> u64 {
 /// Every write's own value: by key, client and number of the operation.
 pub(crate) const fn written(key: u64, ClientId(client): ClientId, number: usize) -> u64 {
     loaded(key) + client as u64 * 10 + number as u64
+}
+
+impl<F: LeafFormat<Key8>> Subject for Sherman<Key8, F> {
+    type Options = Options;
+
+    fn sound(options: Options) -> Options {
+        options
+    }
+
+    async fn create(v: &Endpoint, options: &Options) -> Self {
+        Self::create_or_open(v, options).await.expect("an empty pool")
+    }
+
+    async fn open(v: &Endpoint, options: &Options, superblock: &Superblock) -> Self {
+        Self::from_superblock(v, options, superblock).expect("the same options")
+    }
+
+    async fn warm(&self, v: &Endpoint) {
+        Self::warm(self, v).await.expect("no faults");
+    }
+
+    fn client<'h>(&'h self, v: &'h Endpoint) -> impl RangeIndex<Key = Key8> {
+        Self::client(self, v)
+    }
+
+    fn state(&self) -> u64 {
+        self.fingerprint()
+    }
+
+    fn contents(end: &End<'_>, _: &Options) -> Result<Vec<(u64, u64)>, String> {
+        contents::<F>(end)
+    }
 }
 
 /// 2 lines and 3 entries to a node; 16 locks to a memory node.
@@ -90,106 +121,10 @@ pub(crate) fn timeless(knobs: Knobs) -> Knobs {
 }
 
 impl Script {
-    /// The model: every operation linearizable, none fails.
-    pub(crate) fn model<F: LeafFormat<Key8>>(
-        self,
-        title: String,
-        options: Options,
-    ) -> Model<Sherman<Key8, F>, Spec> {
-        let found: Rc<RefCell<Option<Superblock>>> = Rc::default();
-        let keep = Rc::clone(&found);
-        let mut model = Model::new(title)
-            .memory_nodes(self.memory_nodes)
-            .memory(MEMORY, 256)
-            .setup(move |v: Endpoint| {
-                let keep = Rc::clone(&keep);
-                async move {
-                    self.set_up::<F>(&v, &options).await.expect("room, and no faults");
-                    *keep.borrow_mut() = Some(Superblock::inspect(&v).await.expect("a pool"));
-                }
-            })
-            .shared_opened(move |v: Endpoint, _| {
-                let found = Rc::clone(&found);
-                async move {
-                    let tree = {
-                        let found = found.borrow();
-                        let found = found.as_ref().expect("set up before");
-                        Sherman::<Key8, F>::from_superblock(&v, &options, found)
-                    };
-                    let tree = tree.expect("the same options");
-                    if self.warm {
-                        tree.warm(&v).await.expect("no faults");
-                    }
-                    tree
-                }
-            })
-            .fingerprint(Sherman::fingerprint)
-            .spec(KvMap::loaded(self.present().map(|k| (k, loaded(k)))))
-            .invariant("memory holds what was written", move |end| {
-                as_written(end, &self, &contents::<F>(end)?)
-            });
-        for (i, &(on, does)) in self.clients.iter().enumerate() {
-            let name = char::from(b'A' + i as u8).to_string();
-            model = model.client(name, on, move |c| async move {
-                for (number, what) in does.iter().enumerate() {
-                    self.run(&c, *what, number).await;
-                    c.forget();
-                }
-            });
-        }
-        model
-    }
-
     /// The loaded keys.
     pub(crate) fn present(self) -> impl Iterator<Item = u64> {
         let keys = self.preload.iter().copied();
         keys.filter(move |k| !self.removed.contains(k))
-    }
-
-    async fn set_up<F: LeafFormat<Key8>>(self, v: &Endpoint, options: &Options) -> Result<(), IndexError> {
-        let tree = Sherman::<Key8, F>::create_or_open(v, options).await;
-        let tree = tree.expect("an empty pool");
-        let client = tree.client(v);
-        for &key in self.preload {
-            client.insert(&Key8(key), &loaded(key).to_le_bytes()).await?;
-        }
-        for &key in self.removed {
-            client.remove(&Key8(key)).await?;
-        }
-        if self.first_is_full {
-            while v.chunk(NodeId(0), 4096).await.is_ok() {}
-        }
-        Ok(())
-    }
-
-    async fn run<F: LeafFormat<Key8>>(self, c: &Client<Sherman<Key8, F>, Spec>, what: Do, number: usize) {
-        let Some(op) = what.op(c.verbs().client(), number) else {
-            return self.scan(c, what).await;
-        };
-        let ClientId(me) = c.verbs().client();
-        let done = c.try_op(op.clone(), async {
-            apply(c, &op).await.map_err(|e| fail(c, me, &e)).ok()
-        });
-        done.await;
-    }
-
-    async fn scan<F: LeafFormat<Key8>>(self, c: &Client<Sherman<Key8, F>, Spec>, what: Do) {
-        let Do::Scan(from) = what else { return };
-        let ClientId(me) = c.verbs().client();
-        let (tree, mut out) = (c.shared().client(c.verbs()), Scan::new());
-        if let Err(e) = Box::pin(tree.scan(&Key8(from), LIMIT, &mut out)).await {
-            fail(c, me, &e);
-            return;
-        }
-        let items: Vec<(u64, u64)> = out.iter().map(|(k, v)| (k.0, number_of(v))).collect();
-        // Every value of a key lies within its thousand.
-        let legal = |key: &u64, value: &u64| match value / 1000 == *key {
-            true => Ok(()),
-            false => Err("another key's value"),
-        };
-        let fault = scan::check_items(&from, None, LIMIT, &items, legal)
-            .and_then(|()| scan::check_complete(&from, None, LIMIT, &items, self.always));
-        c.check(fault.is_ok(), || format!("{fault:?} in {items:?}"));
     }
 }
 
@@ -220,24 +155,11 @@ impl Do {
     }
 }
 
-/// An operation's failure is the model's, unless somebody died: then it may have to wait for him.
-fn fail<F: LeafFormat<Key8>>(c: &Client<Sherman<Key8, F>, Spec>, me: u16, e: &IndexError) {
-    c.check(false, || format!("client {me}: {e}"));
-}
-
 pub(crate) fn number_of(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(u64::MAX, |b| u64::from_le_bytes(*b))
 }
 
-/// Runs an operation on the client's tree. Futures are boxed one by one: the explorer makes and drops many.
-pub(crate) async fn apply<F: LeafFormat<Key8>>(
-    c: &Client<Sherman<Key8, F>, Spec>,
-    op: &KvOp<u64, u64>,
-) -> Result<KvRet<u64>, IndexError> {
-    apply_to(&c.shared().client(c.verbs()), op).await
-}
-
-/// The same on a tree of one's own.
+/// Runs an operation. Futures are boxed one by one: the explorer makes and drops many.
 pub(crate) async fn apply_to(
     tree: &impl RangeIndex<Key = Key8>,
     op: &KvOp<u64, u64>,
@@ -271,4 +193,32 @@ pub(crate) const fn answer(applied: Applied) -> KvRet<u64> {
         Applied::Present => KvRet::Present,
         Applied::Absent => KvRet::Absent,
     }
+}
+
+/// A script, and its name.
+pub(crate) type Shape = (&'static str, Script);
+
+pub(crate) const fn with(script: Script, clients: &'static [(u16, &'static [Do])]) -> Script {
+    Script { clients, ..script }
+}
+
+pub(crate) const fn cold(script: Script, cold: &'static [u16]) -> Script {
+    Script { cold, ..script }
+}
+
+/// A weak card and one as cards are declared to be, with time standing still.
+pub(crate) fn plain() -> [Knobs; 2] {
+    [timeless(Knobs::weak()), timeless(Knobs::declared())]
+}
+
+/// Every shape holds under each of [`plain`].
+pub(crate) fn holds(shapes: &'static [Shape]) -> Vec<Case> {
+    let each = |&(shape, _): &Shape| plain().into_iter().map(move |k| Case::holds(shape, k));
+    shapes.iter().flat_map(each).collect()
+}
+
+/// The script of that name.
+pub(crate) fn script(shapes: &[Shape], name: &str) -> Script {
+    let found = shapes.iter().find(|(shape, _)| *shape == name);
+    found.unwrap_or_else(|| unreachable!("no such shape: {name}")).1
 }

@@ -13,7 +13,8 @@ use dm_verbs::{ChipPtr, NodeId};
 
 use super::super::memory::{contents, stage};
 use super::super::split::TWO_LEAVES;
-use super::super::world::{Do, Script, apply, loaded, options, timeless};
+use super::super::world::{Do, Script, apply_to, loaded, options, timeless};
+use sherman::Sherman;
 
 /// What the survivor's operation came to.
 fn code(answer: &Result<KvRet<u64>, IndexError>) -> u64 {
@@ -39,11 +40,11 @@ fn table(first_is_full: bool, op: KvOp<u64, u64>) -> BTreeMap<&'static str, BTre
     let found: Rc<RefCell<BTreeMap<_, BTreeSet<_>>>> = Rc::default();
     let seen = Rc::clone(&found);
     let model = script
-        .model::<Slotted<Key8>>("after a crash".into(), options())
+        .model::<Sherman<Key8, Slotted<Key8>>>("after a crash".into(), options())
         .survivor("survivor", 1, move |c| {
             let op = op.clone();
             async move {
-                let answer = apply(&c, &op).await;
+                let answer = apply_to(&c.shared().client(c.verbs()), &op).await;
                 c.output(code(&answer));
             }
         })

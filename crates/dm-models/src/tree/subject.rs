@@ -1,0 +1,124 @@
+//! The model of a script on whichever index.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use dm_alloc::Superblock;
+use dm_explore::{Client, End, Endpoint, Model};
+use dm_history::{KvMap, scan};
+use dm_index::{IndexError, Key8, RangeIndex, Scan};
+use dm_verbs::{ClientId, Control, Env, NodeId};
+
+use super::memory::as_written;
+use super::world::{Do, LIMIT, MEMORY, Script, Spec, apply_to, loaded, number_of};
+
+/// An index that scripts run on: what the clients of one compute node share of it.
+pub(crate) trait Subject: Sized + 'static {
+    type Options: Copy + 'static;
+
+    /// The options under which the pool is prepared: by the protocol as it should be, where flaws leave the layout alone.
+    fn sound(options: Self::Options) -> Self::Options;
+
+    /// In an empty pool.
+    async fn create(v: &Endpoint, options: &Self::Options) -> Self;
+
+    /// As another compute node, over what was created.
+    async fn open(v: &Endpoint, options: &Self::Options, superblock: &Superblock) -> Self;
+
+    /// Reads all inner nodes into the cache.
+    async fn warm(&self, v: &Endpoint);
+
+    fn client<'h>(&'h self, v: &'h Endpoint) -> impl RangeIndex<Key = Key8>;
+
+    fn state(&self) -> u64;
+
+    /// All entries that memory holds, by key ascending; or what is wrong there.
+    fn contents(end: &End<'_>, options: &Self::Options) -> Result<Vec<(u64, u64)>, String>;
+}
+
+impl Script {
+    /// The model: every operation linearizable, none fails.
+    pub(crate) fn model<S: Subject>(self, title: String, options: S::Options) -> Model<S, Spec> {
+        let found: Rc<RefCell<Option<Superblock>>> = Rc::default();
+        let keep = Rc::clone(&found);
+        let mut model = Model::new(title)
+            .memory_nodes(self.memory_nodes)
+            .memory(MEMORY, 256)
+            .setup(move |v: Endpoint| {
+                let keep = Rc::clone(&keep);
+                async move {
+                    let tree = S::create(&v, &S::sound(options)).await;
+                    self.set_up(&tree.client(&v)).await.expect("room, and no faults");
+                    if self.first_is_full {
+                        while v.chunk(NodeId(0), 4096).await.is_ok() {}
+                    }
+                    *keep.borrow_mut() = Some(Superblock::inspect(&v).await.expect("a pool"));
+                }
+            })
+            .shared_opened(move |v: Endpoint, node| {
+                let found = Rc::clone(&found);
+                async move {
+                    let superblock = found.borrow().clone().expect("set up before");
+                    let tree = S::open(&v, &options, &superblock).await;
+                    if !self.cold.contains(&node) {
+                        tree.warm(&v).await;
+                    }
+                    tree
+                }
+            })
+            .fingerprint(S::state)
+            .spec(KvMap::loaded(self.present().map(|k| (k, loaded(k)))))
+            .invariant("memory holds what was written", move |end| {
+                as_written(end, &self, &S::contents(end, &options)?)
+            });
+        for (i, &(on, does)) in self.clients.iter().enumerate() {
+            let name = char::from(b'A' + i as u8).to_string();
+            model = model.client(name, on, move |c| async move {
+                for (number, what) in does.iter().enumerate() {
+                    self.run(&c, *what, number).await;
+                    c.forget();
+                }
+            });
+        }
+        model
+    }
+
+    async fn set_up(self, client: &impl RangeIndex<Key = Key8>) -> Result<(), IndexError> {
+        for &key in self.preload {
+            client.insert(&Key8(key), &loaded(key).to_le_bytes()).await?;
+        }
+        for &key in self.removed {
+            client.remove(&Key8(key)).await?;
+        }
+        Ok(())
+    }
+
+    async fn run<S: Subject>(self, c: &Client<S, Spec>, what: Do, number: usize) {
+        let ClientId(me) = c.verbs().client();
+        // An operation's failure is the model's, unless somebody died: then it may have to wait for him.
+        let fail = |e: IndexError| c.check(false, || format!("client {me}: {e}"));
+        let tree = c.shared().client(c.verbs());
+        if let Some(op) = what.op(c.verbs().client(), number) {
+            let done = c.try_op(op.clone(), async {
+                apply_to(&tree, &op).await.map_err(fail).ok()
+            });
+            done.await;
+            return;
+        }
+        let Do::Scan(from) = what else { return };
+        let mut out = Scan::new();
+        if let Err(e) = Box::pin(tree.scan(&Key8(from), LIMIT, &mut out)).await {
+            fail(e);
+            return;
+        }
+        let items: Vec<(u64, u64)> = out.iter().map(|(k, v)| (k.0, number_of(v))).collect();
+        // Every value of a key lies within its thousand.
+        let legal = |key: &u64, value: &u64| match value / 1000 == *key {
+            true => Ok(()),
+            false => Err("another key's value"),
+        };
+        let fault = scan::check_items(&from, None, LIMIT, &items, legal)
+            .and_then(|()| scan::check_complete(&from, None, LIMIT, &items, self.always));
+        c.check(fault.is_ok(), || format!("{fault:?} in {items:?}"));
+    }
+}
