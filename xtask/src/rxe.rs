@@ -241,7 +241,7 @@ fn image(
     let busybox = programs::find("busybox")?;
     archive.file(Path::new("/bin/busybox"), &std::fs::read(busybox)?, true);
     for applet in [
-        "sh", "mount", "insmod", "echo", "grep", "usleep", "poweroff", "cat", "ls", "kill", "pidof", "tail",
+        "sh", "mount", "insmod", "echo", "grep", "usleep", "poweroff", "cat", "ls", "kill", "pidof", "wget",
     ] {
         archive.link(&Path::new("/bin").join(applet), "busybox");
     }

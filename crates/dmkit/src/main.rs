@@ -4,6 +4,7 @@
 mod bench_tree;
 mod cli;
 mod cluster;
+mod dispatch;
 mod drive;
 mod explore;
 mod job;

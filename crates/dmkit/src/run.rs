@@ -5,19 +5,17 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use chime::Chime;
 use dm_index::{IndexError, RangeIndex};
-use dm_layout::{Bookend, Checksummed, Slotted};
 use dm_loopback::{Loopback, run_all};
 use dm_sim::{CostModel, NicCounters, RunEnd, Sim};
 use dm_verbs::{Control, Counters, Env, NodeId, Verbs};
 use dm_workload::{Mix, OpKind, OpStream, Plan, Values};
 use indicatif::ProgressBar;
-use sherman::{LeafKind, OpenError, Sherman, Variant};
-use smart::Smart;
+use sherman::OpenError;
 
 use crate::bench_tree::BenchTree;
-use crate::cli::{Fabric, Index};
+use crate::cli::Fabric;
+use crate::dispatch::{WithTree, with_tree};
 use crate::drive::{Tally, Worker};
 use crate::point::{BenchKey, Measured, NicShares, Point};
 
@@ -66,41 +64,24 @@ pub(crate) fn run(point: &Point, progress: &ProgressBar) -> Result<Measured, Run
     if point.clients == 0 || point.coroutines == 0 || point.cns == 0 {
         return Err(bad("there must be a compute node, a client and a coroutine"));
     }
-    match point.key_size {
-        8 => with_key::<dm_index::Key8>(point, progress),
-        32 => with_key::<dm_index::Key32>(point, progress),
-        n => Err(bad(format_args!("keys have 8 or 32 bytes, not {n}"))),
-    }
+    with_tree(point, Measure { point, progress })
 }
 
-fn with_key<K: BenchKey>(point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {
-    if point.index == Index::Smart {
-        if point.variant != Variant::Default {
-            return Err(bad("smart has no variants"));
-        }
-        return with_tree::<K, Smart<K>>(point, progress);
-    }
-    if point.index == Index::Chime {
-        if point.variant != Variant::Default {
-            return Err(bad("chime has no variants yet"));
-        }
-        return with_tree::<K, Chime<K>>(point, progress);
-    }
-    match point.variant.leaf() {
-        LeafKind::TwoLevel => with_tree::<K, Sherman<K, Slotted<K>>>(point, progress),
-        LeafKind::Checksummed => with_tree::<K, Sherman<K, Checksummed<K>>>(point, progress),
-        LeafKind::Bookend => with_tree::<K, Sherman<K, Bookend<K>>>(point, progress),
-    }
+/// A point's measurement in its world.
+struct Measure<'a> {
+    point: &'a Point,
+    progress: &'a ProgressBar,
 }
 
-fn with_tree<K: BenchKey, T: BenchTree<Key = K>>(
-    point: &Point,
-    progress: &ProgressBar,
-) -> Result<Measured, RunError> {
-    match &point.fabric {
-        Fabric::Sim(model) => in_sim::<K, T>(point, &Plans::of(point)?, model, progress),
-        Fabric::Ib(cluster) => crate::cluster::run::<K, T>(point, cluster, progress),
-        Fabric::Loopback => in_loopback::<K, T>(point, &point.plan(point.mix).map_err(bad)?, progress),
+impl WithTree for Measure<'_> {
+    type Out = Measured;
+    fn with<K: BenchKey, T: BenchTree<Key = K>>(self) -> Result<Measured, RunError> {
+        let Self { point, progress } = self;
+        match &point.fabric {
+            Fabric::Sim(model) => in_sim::<K, T>(point, &Plans::of(point)?, model, progress),
+            Fabric::Ib(cluster) => crate::cluster::run::<K, T>(point, cluster, progress),
+            Fabric::Loopback => in_loopback::<K, T>(point, &point.plan(point.mix).map_err(bad)?, progress),
+        }
     }
 }
 

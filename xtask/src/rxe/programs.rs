@@ -44,14 +44,19 @@ pub(super) const TESTS: &[&str] = &[
     "--bins",
     "--tests",
 ];
-/// What makes the programs of the two hosts, as the tests are made.
+/// What makes the programs of the two hosts, as the tests are made: the command itself, and clients that live through faults.
 pub(super) const TWO: &[&str] = &[
     "build",
     "--package",
     "dm-ib",
+    "--package",
+    "dmkit",
+    "--features",
+    "dmkit/ib",
     "--profile",
     "test",
-    "--bins",
+    "--bin",
+    "dmkit",
     "--example",
     "two_hosts",
 ];
@@ -66,7 +71,7 @@ pub(super) fn build(root: &Path, what: &[&str]) -> Result<Vec<Program>> {
         .stderr(Stdio::inherit())
         .output()?;
     if !built.status.success() {
-        return Err("dm-ib does not build".into());
+        return Err("what is to run over soft-RoCE does not build".into());
     }
     programs(&String::from_utf8(built.stdout)?)
 }

@@ -19,6 +19,10 @@ const MEGABYTES: u32 = 1024;
 /// Where the memory nodes listen.
 const NODES: [&str; 2] = ["10.8.8.1:7471", "10.8.8.1:7472"];
 const SECRET: &str = "secret";
+/// Host memory of each.
+const NODE_BYTES: u64 = 96 << 20;
+/// Long enough for two emulated machines that share a processor with others.
+const LEASE_MS: u64 = 2000;
 
 /// Waits for commands once the network, and soft-RoCE over it, work.
 fn script(kernel: &Kernel) -> String {
@@ -44,19 +48,19 @@ pub(super) fn run(cache: &Path, kernel: &Kernel, built: &[Program]) -> Result<()
             .find(|program| program.name == name && !program.is_test);
         found.ok_or_else(|| format!("no program {name} was built"))
     };
-    let (node, client) = (find("memory-node")?, find("two_hosts")?);
+    let (dmkit, client) = (find("dmkit")?, find("two_hosts")?);
     let initramfs = cache.join("two.cpio");
     let wire = cache.join("two.sock");
     let _ = std::fs::remove_file(&wire);
     std::fs::write(
         &initramfs,
-        image(cache, kernel, &[node.clone(), client.clone()], &script(kernel))?,
+        image(cache, kernel, &[dmkit.clone(), client.clone()], &script(kernel))?,
     )?;
     let went = hosts(kernel, &initramfs, &wire).and_then(|(nodes, clients)| {
         let mut play = Play {
             nodes,
             clients,
-            node: node.path.display().to_string(),
+            dmkit: dmkit.path.display().to_string(),
             client: client.path.display().to_string(),
         };
         play.all()
@@ -152,19 +156,34 @@ impl Host {
 struct Play {
     nodes: Host,
     clients: Host,
-    node: String,
+    dmkit: String,
     client: String,
 }
 
 impl Play {
     /// Starts memory node `number`, and waits until it listens.
     fn start_node(&mut self, number: usize) -> Result<()> {
-        let (program, address) = (&self.node, NODES[number]);
-        // Its standard input must not end before it does.
+        let (dmkit, address) = (&self.dmkit, NODES[number]);
         self.nodes.run(&format!(
-            "tail -f /dev/null | {program} 33554432 {address} {SECRET} > node{number} & \
-             echo $! > pid{number}; until grep -q : node{number}; do usleep 50000; done"
+            "{dmkit} serve --bytes {NODE_BYTES} --listen {address} --secret-file {SECRET} --lease-ms {LEASE_MS} \
+             --metrics 127.0.0.1:947{number} > node{number} 2> log{number} & \
+             echo $! > pid{number}; until grep -q serving node{number}; do usleep 50000; done"
         ))
+    }
+
+    fn start_nodes(&mut self) -> Result<()> {
+        self.start_node(0)?;
+        self.start_node(1)
+    }
+
+    /// Ends them as an operator does, and waits until they have said so.
+    fn stop_nodes(&mut self) -> Result<()> {
+        for number in 0..NODES.len() {
+            self.nodes.run(&format!(
+                "kill $(cat pid{number}); until grep -q stopped node{number}; do usleep 50000; done"
+            ))?;
+        }
+        Ok(())
     }
 
     fn kill_node(&mut self, number: usize) -> Result<()> {
@@ -181,8 +200,7 @@ impl Play {
             println!("== {what}: {:.1} s", began.elapsed().as_secs_f64());
             began = Instant::now();
         };
-        self.start_node(0)?;
-        self.start_node(1)?;
+        self.start_nodes()?;
         self.clients.run(&self.step("load"))?;
         lap("two hosts, a tree loaded");
         self.a_client_dies()?;
@@ -194,10 +212,13 @@ impl Play {
         // With all of them started anew it is an empty cluster.
         self.kill_node(0)?;
         self.kill_node(1)?;
-        self.start_node(0)?;
-        self.start_node(1)?;
+        self.start_nodes()?;
         self.clients.run(&self.step("load"))?;
         lap("all memory nodes were started again");
+        self.stop_nodes()?;
+        lap("all memory nodes ended cleanly");
+        self.the_command()?;
+        lap("doctor, index, bench and merge");
         Ok(())
     }
 
@@ -230,5 +251,44 @@ impl Play {
         self.start_node(1)?;
         self.clients.wait_for("two: begun again")?;
         self.clients.wait_for_status("outage")
+    }
+
+    /// What `docs/cluster.md` has a user type, with every index.
+    fn the_command(&mut self) -> Result<()> {
+        let dmkit = self.dmkit.clone();
+        let [first, second] = NODES;
+        // Between emulated machines a round trip takes some hundred times as long as between cards.
+        self.clients.run(&format!(
+            "echo 'nodes = [\"{first}\", \"{second}\"]' > cluster.toml; \
+             echo 'secret_file = \"{SECRET}\"' >> cluster.toml; \
+             echo 'assume = [\"lines\"]' >> cluster.toml; echo 'slower = 256' >> cluster.toml"
+        ))?;
+        self.clients.run(&format!("{dmkit} doctor --assume lines"))?;
+        let fabric = "--fabric ib:cluster.toml";
+        let size = "--keys 2000 --ops 600 --coroutines 2 --no-plot";
+        for index in ["sherman", "smart", "chime"] {
+            self.start_nodes()?;
+            let bench = format!("{dmkit} bench {fabric} --index {index} {size}");
+            self.clients.run(&format!("{bench} --workload a --clients 2"))?;
+            // Another index is refused by name, the same one is opened.
+            let other = if index == "sherman" { "smart" } else { "sherman" };
+            self.clients
+                .run(&format!("! {dmkit} index open {fabric} --index {other}"))?;
+            self.clients
+                .run(&format!("{dmkit} index open {fabric} --index {index}"))?;
+            let part = |number| {
+                format!(
+                    "{bench} --pool open --workload c --clients 2 --machine {number}/2 --json > {number}.jsonl"
+                )
+            };
+            let (zero, one) = (part(0), part(1));
+            self.clients.run(&format!(
+                "{zero} & {one} && wait $! && {dmkit} merge 0.jsonl 1.jsonl --no-plot"
+            ))?;
+            self.nodes
+                .run("wget -q -O - http://127.0.0.1:9470/metrics | grep -q ^dmkit_")?;
+            self.stop_nodes()?;
+        }
+        Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "a run says what it assumes and what it did")]
 
+mod chime;
 #[path = "../common/mod.rs"]
 mod common;
 mod sherman;

@@ -3,17 +3,14 @@
 use std::io::{self, Write};
 
 use dm_alloc::Superblock;
-use dm_ib::Endpoint;
-use dm_index::{Key8, Key32};
-use dm_layout::{Bookend, Checksummed, Slotted};
-use sherman::{LeafKind, Sherman};
-use smart::Smart;
+use dm_ib::{Endpoint, Thread};
 
 use super::ClusterRun;
 use super::bench::{alone, world};
 use crate::bench_tree::BenchTree;
-use crate::cli::{Fabric, Index, IndexAction, IndexCommand};
-use crate::point::Point;
+use crate::cli::{Fabric, IndexAction, IndexCommand};
+use crate::dispatch::{WithTree, with_tree};
+use crate::point::{BenchKey, Point};
 use crate::run::RunError;
 
 /// Does what is asked, says what lies there then.
@@ -32,7 +29,13 @@ fn tell(action: IndexAction, point: &Point, cluster: &ClusterRun) -> Result<Stri
     let thread = world.thread().map_err(crate::run::bad)?;
     let v = thread.connect(0).map_err(crate::run::bad)?;
     if action != IndexAction::Show {
-        alone(&thread, handle(action, &v, point))?;
+        let handle = Handle {
+            action,
+            thread: &thread,
+            v: &v,
+            point,
+        };
+        with_tree(point, handle)?;
     }
     let lies = alone(&thread, Superblock::inspect(&v)).map_err(crate::run::bad)?;
     let kind: String = lies
@@ -54,34 +57,23 @@ fn tell(action: IndexAction, point: &Point, cluster: &ClusterRun) -> Result<Stri
 }
 
 /// Opens a handle and closes it again: dropping it is all that closing takes.
-async fn handle(action: IndexAction, v: &Endpoint, point: &Point) -> Result<(), RunError> {
-    match (point.index, point.variant.leaf(), point.key_size) {
-        (Index::Smart, _, 8) => open::<Smart<Key8>>(action, v, point).await,
-        (Index::Smart, _, 32) => open::<Smart<Key32>>(action, v, point).await,
-        (Index::Sherman, LeafKind::TwoLevel, 8) => {
-            open::<Sherman<Key8, Slotted<Key8>>>(action, v, point).await
-        }
-        (Index::Sherman, LeafKind::TwoLevel, 32) => {
-            open::<Sherman<Key32, Slotted<Key32>>>(action, v, point).await
-        }
-        (Index::Sherman, LeafKind::Checksummed, 8) => {
-            open::<Sherman<Key8, Checksummed<Key8>>>(action, v, point).await
-        }
-        (Index::Sherman, LeafKind::Bookend, 8) => {
-            open::<Sherman<Key8, Bookend<Key8>>>(action, v, point).await
-        }
-        (index, _, size) => Err(crate::run::bad(format_args!(
-            "no {} of this variant with keys of {size} bytes here",
-            index.name()
-        ))),
-    }
+struct Handle<'a> {
+    action: IndexAction,
+    thread: &'a Thread,
+    v: &'a Endpoint,
+    point: &'a Point,
 }
 
-async fn open<T: BenchTree>(action: IndexAction, v: &Endpoint, point: &Point) -> Result<(), RunError> {
-    let tree = match action {
-        IndexAction::Create => T::create(v, point).await?,
-        IndexAction::Open | IndexAction::Show => T::open(v, point).await?,
-    };
-    drop(tree);
-    Ok(())
+impl WithTree for Handle<'_> {
+    type Out = ();
+    fn with<K: BenchKey, T: BenchTree<Key = K>>(self) -> Result<(), RunError> {
+        let Self { v, point, .. } = self;
+        let tree = async {
+            match self.action {
+                IndexAction::Create => T::create(v, point).await,
+                IndexAction::Open | IndexAction::Show => T::open(v, point).await,
+            }
+        };
+        alone(self.thread, tree).map(drop)
+    }
 }

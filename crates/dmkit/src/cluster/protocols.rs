@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use chime::Chime;
 use clap::Parser;
 use dm_index::{Key8, RangeIndex};
 use dm_layout::{Checksummed, Slotted};
@@ -30,20 +31,22 @@ pub(super) struct Trips {
 pub(super) type Outcome = Result<Trips, String>;
 
 /// The protocols that are tried, by the names that `dmkit bench` knows.
-pub(super) const PROTOCOLS: [&str; 3] = ["sherman", "sherman (fg+)", "smart"];
+pub(super) const PROTOCOLS: [&str; 4] = ["sherman", "sherman (fg+)", "smart", "chime"];
 
 /// Runs `PROTOCOLS[which]` under `caps`.
 pub(super) fn attempt(which: usize, caps: Caps) -> Outcome {
     let words: &[&str] = match which {
         0 => &["--index", "sherman"],
         1 => &["--index", "sherman", "--variant", "fg+"],
-        _ => &["--index", "smart"],
+        2 => &["--index", "smart"],
+        _ => &["--index", "chime"],
     };
     let point = point(words);
     match which {
         0 => run::<Key8, Sherman<Key8, Slotted<Key8>>>(&point, caps),
         1 => run::<Key8, Sherman<Key8, Checksummed<Key8>>>(&point, caps),
-        _ => run::<Key8, Smart<Key8>>(&point, caps),
+        2 => run::<Key8, Smart<Key8>>(&point, caps),
+        _ => run::<Key8, Chime<Key8>>(&point, caps),
     }
 }
 
@@ -135,7 +138,7 @@ mod tests {
             .assume(Capability::AtomicVsWriteSerialised);
         let refused = attempt(0, nothing).unwrap_err();
         assert!(refused.contains("64-byte line atomicity"), "{refused}");
-        for which in [0, 2] {
+        for which in [0, 2, 3] {
             let (weak, strong) = (attempt(which, lines).unwrap(), attempt(which, all).unwrap());
             assert!(strong.update < weak.update, "{strong:?} and {weak:?}");
             assert!((strong.get - 1.0).abs() < 0.2, "{strong:?}");
