@@ -1,6 +1,6 @@
 //! Arbitrary bytes where a client looks for an inner node, or for a pool's superblock: an answer or a typed error.
 //!
-//! The first byte says which. A node is read as an inner one (children are 8-byte values) on the way down to any key;
+//! The first byte says which. A node is read as an inner one (children of 4 or 8 bytes) on the way down to any key;
 //! a page is opened over loopback, as its first reader would.
 #![no_main]
 
@@ -20,11 +20,11 @@ fn descend<K: KeyBytes>(format: &Slotted<K>, key: u8, bytes: &[u8]) {
         && let Ok(Some((slot, separator, child))) = format.floor(&node, &key)
     {
         assert!(separator <= key, "a floor lies at or below the key");
-        assert_eq!(child.len(), 8, "a child is an address");
+        assert_eq!(child.len(), format.value_len(), "a child is an address");
         let again = format.entry(&node, slot).expect("the floor is an entry");
         assert_eq!(
-            again.map(|(k, v)| (k, v.as_u64())),
-            Some((separator, child.as_u64()))
+            again.map(|(k, v)| (k, v.to_vec())),
+            Some((separator, child.to_vec()))
         );
     }
 }
@@ -55,7 +55,7 @@ fn open_pool(bytes: &[u8]) {
 
 fuzz_target!(|data: &[u8]| {
     match data {
-        [kind, key, bytes @ ..] if kind % 4 < 3 => match kind % 4 {
+        [kind, key, bytes @ ..] if kind % 5 < 4 => match kind % 5 {
             0 => descend(
                 &Slotted::<Key8>::with_node_bytes(1024, 8).expect("a node"),
                 *key,
@@ -63,6 +63,11 @@ fuzz_target!(|data: &[u8]| {
             ),
             1 => descend(
                 &Slotted::<Key32>::with_node_bytes(1024, 8).expect("a node"),
+                *key,
+                bytes,
+            ),
+            2 => descend(
+                &Slotted::<Key8>::marked_with_node_bytes(1024, 4).expect("a node"),
                 *key,
                 bytes,
             ),

@@ -42,6 +42,8 @@ pub struct Allocator {
     pub(crate) pools: Box<[CachePadded<Mutex<NodePool>>]>,
     next: AtomicU32,
     chunk_bytes: u64,
+    /// Where on a memory node blocks end, at the latest.
+    reach: u64,
     pub(crate) reclaim: Option<Reclaim>,
 }
 
@@ -55,6 +57,7 @@ impl Allocator {
                 .collect(),
             next: AtomicU32::new(u32::from(compute_node)),
             chunk_bytes: DEFAULT_CHUNK_BYTES,
+            reach: u64::MAX,
             reclaim: None,
         }
     }
@@ -73,6 +76,13 @@ impl Allocator {
     #[must_use]
     pub fn chunk_bytes(mut self, bytes: u64) -> Self {
         self.chunk_bytes = bytes.max(1).next_multiple_of(PAGE);
+        self
+    }
+
+    /// With no block beyond the first `bytes` of a memory node: one that gives a chunk there counts as full.
+    #[must_use]
+    pub fn reaching(mut self, bytes: u64) -> Self {
+        self.reach = bytes;
         self
     }
 
@@ -252,6 +262,7 @@ impl Allocator {
             }
             let answer = v.chunk(node, wanted).await;
             match answer {
+                Ok(start) if start.offset() + wanted > self.reach => pool.with(|p| p.out_of_reach(wanted)),
                 Ok(start) => pool.with(|p| p.add(start, wanted)),
                 Err(ControlError::OutOfMemory { left, .. }) => pool.with(|p| p.refused(left.min(wanted - 1))),
                 Err(e @ ControlError::Fenced) => return Err(e.into()),

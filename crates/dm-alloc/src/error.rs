@@ -15,7 +15,7 @@ pub enum AllocError {
     Control(ControlError),
     /// The control plane lists no memory node.
     NoMemoryNodes,
-    /// More memory nodes than a superblock has room for.
+    /// More memory nodes than a superblock has room for, or an address in a node of the index.
     TooManyNodes {
         /// How many there are.
         listed: u16,

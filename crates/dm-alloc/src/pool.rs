@@ -215,6 +215,13 @@ impl NodePool {
         }
     }
 
+    /// A chunk came that is not to be used, and what comes later is no better.
+    pub(crate) fn out_of_reach(&mut self, bytes: u64) {
+        self.fetched += bytes;
+        self.wasted += bytes;
+        self.refused(0);
+    }
+
     /// The node refused a chunk and has `left` bytes.
     pub(crate) fn refused(&mut self, left: u64) {
         self.left = Some(self.left.map_or(left, |before| before.min(left)));

@@ -42,6 +42,31 @@ fn assert_disjoint(blocks: impl IntoIterator<Item = (RemotePtr, u32)>) -> usize 
 }
 
 #[test]
+fn no_block_lies_out_of_reach() {
+    let world = world(2, 1 << 20);
+    let v = world.connect(0).unwrap();
+    let a = Allocator::new(2, 0).chunk_bytes(CHUNK).reaching(5 * CHUNK);
+    let full = loop {
+        match alloc(&v, &a, 1024, None) {
+            Ok(block) => assert!(block.offset() + 1024 <= 5 * CHUNK, "{block}"),
+            Err(full) => break full,
+        }
+    };
+    assert!(
+        matches!(full, AllocError::Exhausted { nodes_tried: 2, .. }),
+        "{full}"
+    );
+    // One chunk of each memory node was asked for in vain, once.
+    assert!(alloc(&v, &a, 1024, None).is_err());
+    let stats = a.stats();
+    assert_eq!(stats.wasted_bytes, 2 * CHUNK);
+    assert_eq!(
+        stats.in_use_bytes as u64,
+        stats.fetched_bytes - stats.wasted_bytes
+    );
+}
+
+#[test]
 fn threads_and_coroutines_of_two_compute_nodes_never_share_a_byte() {
     let world = world(3, 8 << 20);
     let shared = [0, 1].map(|cn| Allocator::new(3, cn).chunk_bytes(CHUNK));

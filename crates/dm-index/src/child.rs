@@ -1,16 +1,33 @@
 //! A child's address as an inner node's entry holds it.
 
-use dm_verbs::{LINE, NodeId, RemotePtr};
+use dm_verbs::{NodeId, RemotePtr};
 
 use crate::IndexError;
 
-/// Bytes of a child in an inner node that is to hold many: 62 with keys of 8 bytes in 1 KB.
+/// Bytes of a child in an inner node that is to hold most: 77 with keys of 8 bytes in 1 KB. For nodes that all lie at
+/// multiples of [`NEAR_CHILD_UNIT`]. Its first byte is odd, so that it says that there is an entry as well.
+///
+/// ```text
+///  31  node 5  27 26       offset / 1024       1 0   1     little-endian
+/// ```
+pub const NEAR_CHILD_BYTES: usize = 4;
+/// What the addresses are multiples of that go into [`NEAR_CHILD_BYTES`].
+pub const NEAR_CHILD_UNIT: u64 = 1 << NEAR_SHIFT;
+/// Memory nodes whose addresses go into [`NEAR_CHILD_BYTES`].
+pub const NEAR_CHILD_NODES_MAX: u16 = 1 << NEAR_NODE_BITS;
+/// Bytes of a memory node whose addresses go into [`NEAR_CHILD_BYTES`]: 64 GiB.
+pub const NEAR_CHILD_REACH: u64 = 1 << (NEAR_SHIFT + NEAR_OFFSET_BITS);
+const NEAR_SHIFT: u32 = 10;
+const NEAR_OFFSET_BITS: u32 = 26;
+const NEAR_NODE_BITS: u32 = 5;
+
+/// Bytes of a child in an inner node that is to hold many, wherever they lie: 62 with keys of 8 bytes in 1 KB.
 ///
 /// ```text
 ///  47   node 10   38 37          offset / 64          0    little-endian
 /// ```
 pub const CHILD_BYTES: usize = 6;
-const _: () = assert!(LINE == 1 << LINE_SHIFT);
+const _: () = assert!(dm_verbs::LINE == 1 << LINE_SHIFT);
 const LINE_SHIFT: u32 = 6;
 const OFFSET_BITS: u32 = 38;
 const NODE_BITS: u32 = 10;
@@ -18,14 +35,15 @@ const NODE_BITS: u32 = 10;
 /// Memory nodes whose addresses go into [`CHILD_BYTES`].
 pub const CHILD_NODES_MAX: u16 = 1 << NODE_BITS;
 
-/// A child's address in as many bytes as inner nodes' values have: [`CHILD_BYTES`], or a remote pointer's 8.
+/// A child's address in as many bytes as inner nodes' values have: [`NEAR_CHILD_BYTES`], [`CHILD_BYTES`], or a remote
+/// pointer's 8.
 ///
 /// ```
-/// use dm_index::{CHILD_BYTES, Child};
+/// use dm_index::{CHILD_BYTES, Child, NEAR_CHILD_BYTES};
 /// use dm_verbs::{NodeId, RemotePtr};
 ///
 /// let at = RemotePtr::new(NodeId(3), 5 << 10).unwrap();
-/// for bytes in [CHILD_BYTES, 8] {
+/// for bytes in [NEAR_CHILD_BYTES, CHILD_BYTES, 8] {
 ///     let child = Child::of(at, bytes)?;
 ///     assert_eq!(child.bytes().len(), bytes);
 ///     assert_eq!(Child::decode(child.bytes()), at);
@@ -42,31 +60,44 @@ impl Child {
     /// `at` in `len` bytes.
     ///
     /// # Errors
-    /// [`IndexError::Pool`] for an address that has no room there: no multiple of 64, beyond 16 TiB, or on a memory node
-    /// beyond the 1024th. [`IndexError::BadInput`] for another `len` than 6 or 8.
+    /// [`IndexError::Pool`] for an address that has no room there: in 6 bytes no multiple of 64, beyond 16 TiB, or on a
+    /// memory node beyond the 1024th; in 4 no multiple of 1024, beyond 64 GiB, or on one beyond the 32nd.
+    /// [`IndexError::BadInput`] for another `len` than 4, 6 or 8.
     pub fn of(at: RemotePtr, len: usize) -> Result<Self, IndexError> {
         let word = match len {
-            8 => at.raw(),
-            CHILD_BYTES => {
-                let (node, lines) = (u64::from(at.node().0), at.offset() >> LINE_SHIFT);
-                let fits = at.offset().is_multiple_of(LINE as u64)
-                    && lines >> OFFSET_BITS == 0
-                    && at.node().0 < CHILD_NODES_MAX;
-                if !fits {
-                    let why = "the address of a node has no room in its parent";
-                    return Err(IndexError::Pool { at, why });
-                }
-                node << OFFSET_BITS | lines
+            8 => Some(at.raw()),
+            CHILD_BYTES => Self::packed(at, LINE_SHIFT, OFFSET_BITS, NODE_BITS),
+            NEAR_CHILD_BYTES => {
+                let packed = Self::packed(at, NEAR_SHIFT, NEAR_OFFSET_BITS, NEAR_NODE_BITS);
+                packed.map(|word| word << 1 | 1)
             }
             _ => {
-                let why = "an inner node's values have 6 or 8 bytes";
+                let why = "an inner node's values have 4, 6 or 8 bytes";
                 return Err(IndexError::BadInput { why });
             }
+        };
+        let Some(word) = word else {
+            let why = "the address of a node has no room in its parent";
+            return Err(IndexError::Pool { at, why });
         };
         Ok(Self {
             word: word.to_le_bytes(),
             len,
         })
+    }
+
+    /// The memory node above so many bits of the offset, without its lowest; `None` if that is not all of the address.
+    fn packed(at: RemotePtr, shift: u32, offset_bits: u32, node_bits: u32) -> Option<u64> {
+        let (node, units) = (u64::from(at.node().0), at.offset() >> shift);
+        let fits = at.offset() == units << shift && units >> offset_bits == 0 && node >> node_bits == 0;
+        fits.then_some(node << offset_bits | units)
+    }
+
+    fn unpacked(word: u64, shift: u32, offset_bits: u32) -> RemotePtr {
+        // At most ten bits.
+        let node = NodeId((word >> offset_bits) as u16);
+        let offset = (word & ((1 << offset_bits) - 1)) << shift;
+        RemotePtr::new(node, offset).unwrap_or(RemotePtr::NULL)
     }
 
     /// The bytes of the entry's value.
@@ -81,14 +112,15 @@ impl Child {
         if let Ok(bytes) = <[u8; 8]>::try_from(bytes) {
             return RemotePtr::from_raw(u64::from_le_bytes(bytes));
         }
+        if let Ok(bytes) = <[u8; NEAR_CHILD_BYTES]>::try_from(bytes) {
+            let word = u64::from(u32::from_le_bytes(bytes));
+            return Self::unpacked(word >> 1, NEAR_SHIFT, NEAR_OFFSET_BITS);
+        }
         let Ok([a, b, c, d, e, f]) = <[u8; CHILD_BYTES]>::try_from(bytes) else {
             return RemotePtr::NULL;
         };
         let word = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
-        // Ten bits.
-        let node = NodeId((word >> OFFSET_BITS) as u16);
-        let offset = (word & ((1 << OFFSET_BITS) - 1)) << LINE_SHIFT;
-        RemotePtr::new(node, offset).unwrap_or(RemotePtr::NULL)
+        Self::unpacked(word, LINE_SHIFT, OFFSET_BITS)
     }
 }
 
@@ -114,7 +146,23 @@ mod tests {
     }
 
     #[test]
+    fn near_the_same_and_odd() {
+        let last = at(NEAR_CHILD_NODES_MAX - 1, NEAR_CHILD_REACH - NEAR_CHILD_UNIT);
+        let child = Child::of(last, NEAR_CHILD_BYTES).expect("it has room");
+        assert_eq!(child.bytes(), [0xff; 4]);
+        assert_eq!(Child::decode(child.bytes()), last);
+        let first = Child::of(at(0, 1024), NEAR_CHILD_BYTES).expect("it has room");
+        assert_eq!(first.bytes(), [3, 0, 0, 0]);
+        for beyond in [at(32, 1024), at(0, 1 << 36), at(0, 512)] {
+            assert!(Child::of(beyond, NEAR_CHILD_BYTES).is_err(), "{beyond}");
+            assert!(Child::of(beyond, CHILD_BYTES).is_ok(), "{beyond}");
+        }
+    }
+
+    #[test]
     fn any_bytes_are_an_address_or_null() {
+        assert_eq!(Child::decode(&[0; NEAR_CHILD_BYTES]), RemotePtr::NULL);
+        assert_eq!(Child::decode(&[1, 0, 0, 0]), RemotePtr::NULL);
         assert_eq!(Child::decode(&[0; CHILD_BYTES]), RemotePtr::NULL);
         assert_eq!(Child::decode(&[1; 5]), RemotePtr::NULL);
         assert_eq!(Child::decode(&[1, 0, 0, 0, 0, 0]), at(0, 64));

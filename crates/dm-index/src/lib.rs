@@ -34,7 +34,10 @@ mod range_index;
 mod scan;
 mod words;
 
-pub use child::{CHILD_BYTES, CHILD_NODES_MAX, Child};
+pub use child::{
+    CHILD_BYTES, CHILD_NODES_MAX, Child, NEAR_CHILD_BYTES, NEAR_CHILD_NODES_MAX, NEAR_CHILD_REACH,
+    NEAR_CHILD_UNIT,
+};
 pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH};
 pub use error::IndexError;
 pub use gather::gather;

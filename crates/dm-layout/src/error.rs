@@ -141,6 +141,8 @@ pub enum GeometryError {
     Span(usize),
     /// A version has 2 to 8 bits (2 to 4 where entries span lines; 2 to 7 in hopscotch nodes).
     VersionBits(u8),
+    /// Marked values of so many bytes: they have at least one, and lie in one line with their key.
+    Marked(usize),
     /// A neighbourhood has 2 to 16 entries, and not more than its node.
     Neighbourhood(usize),
 }
@@ -160,6 +162,10 @@ impl fmt::Display for GeometryError {
                 "no node of at most 65536 bytes holds {span} entries and can split"
             ),
             Self::VersionBits(bits) => write!(f, "a version of {bits} bits does not fit this geometry"),
+            Self::Marked(bytes) => write!(
+                f,
+                "marked values of {bytes} bytes do not fit into a line with their key"
+            ),
             Self::Neighbourhood(entries) => write!(f, "a neighbourhood of {entries} entries: want 2 to 16"),
         }
     }

@@ -182,6 +182,11 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// Bytes of a value.
     fn value_len(&self) -> usize;
 
+    /// Bits that the first byte of every value has: where it says that the entry is there.
+    fn value_mark(&self) -> u8 {
+        0
+    }
+
     // ---- reading ----
 
     /// Decodes the header alone. Under the node's lock, or as a hint; it says nothing of the other bytes.

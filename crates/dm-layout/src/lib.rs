@@ -135,6 +135,11 @@ const _: () = {
     assert!(is(slotted(Slotted::<Key32>::with_node_bytes(1024, 8)), 1024, 15));
     assert!(is(slotted(Slotted::<Key8>::with_span(32, 8)), 704, 32));
     assert!(is(slotted(Slotted::<Key8>::with_span(64, 8)), 1408, 64));
+    assert!(is(
+        slotted(Slotted::<Key8>::marked_with_node_bytes(1024, 4)),
+        1024,
+        77
+    ));
     assert!(is(slotted(Slotted::<Key8>::tiny(8)), 128, 3));
     assert!(is(slotted(Slotted::<Key32>::tiny(8)), 256, 3));
 };

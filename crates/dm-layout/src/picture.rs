@@ -77,10 +77,14 @@ fn slotted_fields(geometry: &SlotGeometry) -> Vec<Field> {
     for line in 1..geometry.node_bytes() / LINE_BYTES {
         fields.push(field(line * LINE_BYTES, 1, version));
     }
+    let entry = match geometry.is_marked() {
+        true => "entry: value, odd where there is one, key",
+        false => "entry: presence 1, key, value",
+    };
     for index in 0..geometry.capacity() {
         let at = geometry.slot_offset(index);
         if geometry.is_in_line() {
-            fields.push(field(at, geometry.entry_bytes(), "entry: presence 1, key, value"));
+            fields.push(field(at, geometry.entry_bytes(), entry));
             continue;
         }
         let mut left = geometry.entry_bytes();
@@ -90,11 +94,7 @@ fn slotted_fields(geometry: &SlotGeometry) -> Vec<Field> {
             fields.push(field(
                 from,
                 bytes,
-                if from == at {
-                    "entry: presence 1, key, value"
-                } else {
-                    "value, continued"
-                },
+                if from == at { entry } else { "value, continued" },
             ));
             left -= bytes;
             from += bytes + 1;
@@ -379,6 +379,13 @@ pub fn pictures() -> Vec<(&'static str, String)> {
         (
             "slotted-1k-inner",
             slotted(
+                "Slotted inner node, 1 KB, children of 4 bytes",
+                Slotted::<Key8>::marked_with_node_bytes(1024, 4),
+            ),
+        ),
+        (
+            "slotted-1k-inner-far",
+            slotted(
                 "Slotted inner node, 1 KB, children of 6 bytes",
                 Slotted::<Key8>::with_node_bytes(1024, 6),
             ),
@@ -413,14 +420,15 @@ mod tests {
         for key_len in [8, 32] {
             for value_len in (0..200).step_by(step) {
                 for node_bytes in [192, 256, 1024, 1088] {
-                    let Ok(geometry) = SlotGeometry::with_node_bytes(node_bytes, key_len, value_len) else {
-                        continue;
-                    };
-                    let fields = tile(slotted_fields(&geometry), node_bytes);
-                    let sum: usize = fields.iter().map(|field| field.bytes).sum();
-                    assert_eq!(sum, node_bytes, "{geometry:?}");
-                    let spanning = fields.iter().find(|f| f.at / 64 != (f.at + f.bytes - 1) / 64);
-                    assert_eq!(spanning, None, "{geometry:?}: no field crosses a line");
+                    let plain = SlotGeometry::with_node_bytes(node_bytes, key_len, value_len);
+                    let marked = SlotGeometry::marked_with_node_bytes(node_bytes, key_len, value_len);
+                    for geometry in plain.into_iter().chain(marked) {
+                        let fields = tile(slotted_fields(&geometry), node_bytes);
+                        let sum: usize = fields.iter().map(|field| field.bytes).sum();
+                        assert_eq!(sum, node_bytes, "{geometry:?}");
+                        let spanning = fields.iter().find(|f| f.at / 64 != (f.at + f.bytes - 1) / 64);
+                        assert_eq!(spanning, None, "{geometry:?}: no field crosses a line");
+                    }
                 }
             }
         }
@@ -441,7 +449,8 @@ mod tests {
                 .any(|(s, picture)| *s == stem && picture.contains(text))
         };
         assert!(has("slotted-1k", "**47 entries**"));
-        assert!(has("slotted-1k-inner", "**62 entries**"));
+        assert!(has("slotted-1k-inner", "**77 entries**"));
+        assert!(has("slotted-1k-inner-far", "**62 entries**"));
         assert!(has("slotted-1k-key32", "**15 entries**"));
         assert!(has("bookend-1k", "**54 entries**"));
         assert!(has("checksummed-1k", "**61 entries**"));

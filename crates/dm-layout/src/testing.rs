@@ -84,7 +84,13 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
     /// first difference.
     pub fn apply(&mut self, op: NodeOp) {
         match op {
-            NodeOp::Upsert(key, value) => self.upsert(key_of(key), &value_of(value, self.format.value_len())),
+            NodeOp::Upsert(key, value) => {
+                let mut value = value_of(value, self.format.value_len());
+                if let Some(first) = value.first_mut() {
+                    *first |= self.format.value_mark();
+                }
+                self.upsert(key_of(key), &value);
+            }
             NodeOp::Remove(key) => self.remove(&key_of(key)),
             NodeOp::Get(key) => self.get(&key_of(key)),
             NodeOp::Split { keep_right } => self.split(keep_right),

@@ -13,6 +13,10 @@ macro_rules! on_every_format {
         $run::<Key8, _>(&Slotted::with_span(7, 13).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::with_span(5, 0).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::with_span(5, 200).unwrap(), $($argument),*);
+        // As inner nodes have them, and not as any have them.
+        $run::<Key8, _>(&Slotted::marked_with_node_bytes(1024, 4).unwrap(), $($argument),*);
+        $run::<Key32, _>(&Slotted::marked_with_node_bytes(256, 4).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Slotted::marked_with_node_bytes(192, 9).unwrap(), $($argument),*);
         $run::<Key32, _>(&Slotted::with_span(6, 8).unwrap(), $($argument),*);
         $run::<Key32, _>(&Slotted::with_span(4, 64).unwrap().with_version_bits(3).unwrap(), $($argument),*);
         $run::<Key8, _>(&Bookend::with_span(8, 8).unwrap(), $($argument),*);

@@ -238,6 +238,7 @@ impl Point {
         let mut options = self.variant.apply(Options::new(self.value_size));
         options.cache_bytes = self.cache_bytes;
         options.node = self.study.node.unwrap_or(options.node);
+        options.far_children = self.mns > dm_index::NEAR_CHILD_NODES_MAX;
         options.rdwc = self.rdwc;
         options.lock_and_read = self.study.lock_and_read.unwrap_or(options.lock_and_read);
         if matches!(self.fabric, Fabric::Sim(_)) {

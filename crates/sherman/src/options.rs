@@ -65,6 +65,10 @@ pub struct Options {
     pub value_bytes: usize,
     /// Size of nodes. Layout.
     pub node: NodeSize,
+    /// Inner nodes name their children in 6 bytes instead of 4: for pools of more than
+    /// [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes, or of more than [64 GiB](dm_index::NEAR_CHILD_REACH) on one
+    /// (what lies beyond is not used otherwise). Nodes of no multiple of 1 KB always do. Layout.
+    pub far_children: bool,
     /// Lock words per memory node. Layout.
     pub locks_per_node: u32,
     /// Locks in on-chip memory where there is any (`+on-chip`), else in host memory. Layout.
@@ -119,6 +123,7 @@ impl Options {
         Self {
             value_bytes,
             node: DEFAULT_NODE,
+            far_children: false,
             locks_per_node: dm_alloc::DEFAULT_LOCKS_PER_NODE,
             on_chip: true,
             cache_bytes: DEFAULT_CACHE_BYTES,

@@ -4,7 +4,10 @@ use dm_alloc::{AllocError, AllocStats, Allocator, Descriptor, LockHome, LockPlan
 use dm_blink::{Blink, BlinkOptions};
 use dm_cache::{CacheFlaws, IndexCache};
 use dm_combine::{Combined, Combiner};
-use dm_index::{CHILD_BYTES, CHILD_NODES_MAX, Composed, ComposedOptions, IndexError};
+use dm_index::{
+    CHILD_BYTES, CHILD_NODES_MAX, Composed, ComposedOptions, IndexError, NEAR_CHILD_BYTES,
+    NEAR_CHILD_NODES_MAX, NEAR_CHILD_REACH, NEAR_CHILD_UNIT,
+};
 use dm_layout::{Bookend, Checksummed, GeometryError, KeyBytes, NodeFormat, Slotted};
 use dm_leaf::{LeafFlaws, NodeOptions, Nodes, OpenError};
 use dm_lock::{GlobalLockTable, Local, LockFlaws, LockOptions, LockPlace, Locks, ReleaseBy};
@@ -46,6 +49,25 @@ const _: () = assert!(
     "every node of a pool has room in its parent"
 );
 
+/// Bytes of nodes that all lie where an address of [`NEAR_CHILD_BYTES`] leads, if they do.
+fn near(options: &Options) -> Option<usize> {
+    match options.node {
+        NodeSize::Bytes(bytes) if !options.far_children => {
+            (bytes as u64).is_multiple_of(NEAR_CHILD_UNIT).then_some(bytes)
+        }
+        _ => None,
+    }
+}
+
+/// Refuses what a node of the pool could not be named in its parent for.
+fn room_for_children<V: Control>(v: &V, options: &Options) -> Result<(), AllocError> {
+    let (listed, most) = (v.memory_nodes(), NEAR_CHILD_NODES_MAX);
+    match near(options).is_some() && listed > most {
+        true => Err(AllocError::TooManyNodes { listed, most }),
+        false => Ok(()),
+    }
+}
+
 type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
 
 /// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
@@ -76,6 +98,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     /// [`OpenError`]: the pool holds something else, sizes make no node, or the world lacks a promise.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
         let leaf = F::of(options.node, options.value_bytes)?;
+        room_for_children(v, options)?;
         let superblock = Superblock::create_or_open(v, &Self::descriptor(options)).await?;
         Self::over(v, options, leaf, &superblock)
     }
@@ -101,7 +124,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         bytes[1] = unit;
         // A layout flaw: whoever shares words with such locks must know it.
         bytes[2] = u8::from(options.flaws.lanes16);
-        bytes[3] = CHILD_BYTES as u8;
+        bytes[3] = near(options).map_or(CHILD_BYTES, |_| NEAR_CHILD_BYTES) as u8;
         bytes[8..16].copy_from_slice(&(K::LEN as u64).to_le_bytes());
         bytes[16..24].copy_from_slice(&(options.value_bytes as u64).to_le_bytes());
         bytes[24..32].copy_from_slice(&(size as u64).to_le_bytes());
@@ -135,7 +158,13 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     }
 
     fn over<V: Verbs>(v: &V, options: &Options, leaf: F, superblock: &Superblock) -> Result<Self, OpenError> {
-        let inner = Slotted::of(options.node, CHILD_BYTES)?;
+        let (inner, reach) = match near(options) {
+            Some(bytes) => (
+                Slotted::marked_with_node_bytes(bytes, NEAR_CHILD_BYTES)?,
+                NEAR_CHILD_REACH,
+            ),
+            None => (Slotted::of(options.node, CHILD_BYTES)?, u64::MAX),
+        };
         let flaws = options.flaws;
         let lock_options = LockOptions {
             local: if options.hierarchical {
@@ -177,8 +206,9 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 .map_err(OpenError::Refused)?;
         }
         let reclaim = options.reclaim.at_most(options.attempts);
-        let alloc =
-            Allocator::for_pool(superblock, v.compute_node(), reclaim).chunk_bytes(options.chunk_bytes);
+        let alloc = Allocator::for_pool(superblock, v.compute_node(), reclaim)
+            .chunk_bytes(options.chunk_bytes)
+            .reaching(reach);
         let alloc = Arc::new(alloc);
         let node_options = NodeOptions {
             attempts: options.attempts,

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::{EMPTY, PRESENT};
 use crate::error::GeometryError;
 use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of};
 use crate::{LINE_BYTES, LINE_PAYLOAD};
@@ -9,18 +10,29 @@ use crate::{LINE_BYTES, LINE_PAYLOAD};
 /// The kind byte of a slotted node.
 pub(crate) const KIND: u8 = 0xd1;
 const NODE_BYTES_MAX: usize = 65_536;
+/// In a [`SlotGeometry::shape`]: values are marked. No entry has as many bytes.
+const MARKED: usize = 1 << 31;
+/// Shapes of marked entries with children of four bytes, and where their key is.
+pub(super) const MARKED_12: usize = MARKED | 12;
+pub(super) const MARKED_36: usize = MARKED | 36;
+pub(super) const MARKED_KEY: usize = 4;
 
 /// The geometry of a slotted, line-versioned node: a runtime value, checked when made.
 ///
 /// Every line begins with its version byte and carries 63 bytes of payload. Line 0 holds the header and the
 /// entries that still fit; the low fence lies in spare bytes. An entry is a presence byte, the key, the value; if
-/// it fits into a line it never crosses one, else it has whole lines of its own.
+/// it fits into a line it never crosses one, else it has whole lines of its own. Values that are *marked* (whose
+/// first byte is odd) need no presence byte: such an entry is the value, then the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotGeometry {
     pub(crate) node_bytes: usize,
     pub(crate) key_len: usize,
     pub(crate) value_len: usize,
     pub(crate) entry_bytes: usize,
+    /// Values are marked.
+    pub(crate) marked: bool,
+    /// Where in an entry the key begins.
+    pub(crate) key_at: usize,
     /// Lines of one entry: 1 if it is in-line.
     pub(crate) entry_lines: usize,
     pub(crate) head_slots: usize,
@@ -48,13 +60,32 @@ impl SlotGeometry {
         {
             return Err(GeometryError::NodeBytes(node_bytes));
         }
-        let geometry = Self::fill(node_bytes, key_len, value_len);
+        let geometry = Self::fill(node_bytes, key_len, value_len, false);
         if geometry.capacity < 2 {
             return Err(GeometryError::TooFewEntries {
                 capacity: geometry.capacity,
             });
         }
         Ok(geometry)
+    }
+
+    /// As many entries as fit into a node of `node_bytes`, of marked values: the first byte of each is odd.
+    ///
+    /// # Errors
+    /// [`GeometryError`] names what does not fit.
+    pub const fn marked_with_node_bytes(
+        node_bytes: usize,
+        key_len: usize,
+        value_len: usize,
+    ) -> Result<Self, GeometryError> {
+        // A mark needs a byte, and says nothing of the other lines of an entry that has several.
+        if value_len == 0 || key_len + value_len > LINE_PAYLOAD {
+            return Err(GeometryError::Marked(value_len));
+        }
+        match Self::with_node_bytes(node_bytes, key_len, value_len) {
+            Ok(_) => Ok(Self::fill(node_bytes, key_len, value_len, true)),
+            Err(error) => Err(error),
+        }
     }
 
     /// The smallest node that holds `span` entries, and exactly so many.
@@ -64,7 +95,7 @@ impl SlotGeometry {
     pub const fn with_span(span: usize, key_len: usize, value_len: usize) -> Result<Self, GeometryError> {
         let mut node_bytes = 2 * LINE_BYTES;
         while span >= 2 && node_bytes <= NODE_BYTES_MAX {
-            let mut geometry = Self::fill(node_bytes, key_len, value_len);
+            let mut geometry = Self::fill(node_bytes, key_len, value_len, false);
             if geometry.capacity >= span {
                 geometry.capacity = span;
                 return Ok(geometry);
@@ -91,9 +122,10 @@ impl SlotGeometry {
         if entry_lines > 1 { 4 } else { 8 }
     }
 
-    const fn fill(node_bytes: usize, key_len: usize, value_len: usize) -> Self {
+    const fn fill(node_bytes: usize, key_len: usize, value_len: usize, marked: bool) -> Self {
         let lines = node_bytes / LINE_BYTES;
-        let entry_bytes = 1 + key_len + value_len;
+        let key_at = if marked { value_len } else { 1 };
+        let entry_bytes = key_len + value_len + if marked { 0 } else { 1 };
         let entry_lines = entry_bytes.div_ceil(LINE_PAYLOAD);
         let per_line = LINE_PAYLOAD / entry_bytes;
         let head_end = header_bytes(key_len);
@@ -139,6 +171,8 @@ impl SlotGeometry {
             key_len,
             value_len,
             entry_bytes,
+            marked,
+            key_at,
             entry_lines,
             head_slots,
             per_line,
@@ -175,6 +209,39 @@ impl SlotGeometry {
     #[must_use]
     pub const fn entry_bytes(&self) -> usize {
         self.entry_bytes
+    }
+
+    /// True if the first byte of every value is odd, and an entry has no presence byte beside it.
+    #[must_use]
+    pub const fn is_marked(&self) -> bool {
+        self.marked
+    }
+
+    /// Where in an in-line entry the value begins.
+    pub(crate) const fn value_at(&self) -> usize {
+        if self.marked { 0 } else { 1 + self.key_len }
+    }
+
+    /// What an entry's first byte says; `None` if it is none.
+    #[inline]
+    pub(crate) const fn presence(&self, byte: u8) -> Option<bool> {
+        match byte {
+            EMPTY => Some(false),
+            PRESENT => Some(true),
+            _ if self.marked && byte & PRESENT != 0 => Some(true),
+            _ => None,
+        }
+    }
+
+    /// The bytes of an entry, with [`MARKED`] on top for marked values: what functions with constant strides are
+    /// chosen by.
+    #[inline]
+    pub(crate) const fn shape(&self) -> usize {
+        if self.marked {
+            MARKED | self.entry_bytes
+        } else {
+            self.entry_bytes
+        }
     }
 
     /// True if an entry fits into one line: then it has no version of its own.
@@ -287,8 +354,12 @@ impl fmt::Debug for SlotGeometry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "SlotGeometry({} B, {}+{}, {} slots)",
-            self.node_bytes, self.key_len, self.value_len, self.capacity
+            "SlotGeometry({} B, {}+{}{}, {} slots)",
+            self.node_bytes,
+            self.key_len,
+            self.value_len,
+            if self.marked { " marked" } else { "" },
+            self.capacity
         )
     }
 }

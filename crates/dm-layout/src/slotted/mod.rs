@@ -48,6 +48,21 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
+    /// As many entries as fit into `node_bytes`, with *marked* values of `value_len` bytes: the first byte of each
+    /// MUST be odd, and is the entry's presence byte too.
+    ///
+    /// # Errors
+    /// [`GeometryError`] names what does not fit.
+    pub const fn marked_with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
+        match SlotGeometry::marked_with_node_bytes(node_bytes, K::LEN, value_len) {
+            Ok(geometry) => Ok(Self {
+                geometry,
+                key: PhantomData,
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The smallest node of exactly `span` entries.
     ///
     /// # Errors
@@ -90,8 +105,8 @@ impl<K: KeyBytes> Slotted<K> {
         &self.geometry
     }
 
-    /// The bytes that [`put`](NodeFormat::put) would write for an in-line entry, without an image: presence
-    /// byte, key, value, to be written at the slot's offset. Returns how many bytes of `out` it filled.
+    /// The bytes that [`put`](NodeFormat::put) would write for an in-line entry, without an image, to be written at
+    /// the slot's offset. Returns how many bytes of `out` it filled.
     ///
     /// Panics if entries are not in-line, or `out` is shorter than an entry.
     #[inline]
@@ -105,9 +120,10 @@ impl<K: KeyBytes> Slotted<K> {
             self.geometry.value_len,
             "a value of the geometry's length"
         );
+        let value_at = self.geometry.value_at();
         out[0] = PRESENT;
-        key.write_to(&mut out[1..]);
-        out[1 + K::LEN..self.geometry.entry_bytes].copy_from_slice(value);
+        key.write_to(&mut out[self.geometry.key_at..]);
+        out[value_at..value_at + value.len()].copy_from_slice(value);
         self.geometry.entry_bytes
     }
 
@@ -117,7 +133,7 @@ impl<K: KeyBytes> Slotted<K> {
     #[must_use]
     pub const fn value_offset(&self, slot: Slot) -> Option<usize> {
         if self.geometry.is_in_line() {
-            Some(slot.offset() + 1 + K::LEN)
+            Some(slot.offset() + self.geometry.value_at())
         } else {
             None
         }
@@ -151,6 +167,10 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
     #[inline]
     fn value_len(&self) -> usize {
         self.geometry.value_len
+    }
+
+    fn value_mark(&self) -> u8 {
+        if self.geometry.marked { PRESENT } else { 0 }
     }
 
     fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {

@@ -1,5 +1,6 @@
 //! Acceptance and search over the bytes of one READ.
 
+use super::geometry::{MARKED_12, MARKED_36, MARKED_KEY};
 use super::{EMPTY, PRESENT, Slotted};
 use crate::error::{CheckFailure, Reason};
 use crate::format::{Judged, Lookup, Place, Slot, Stale, judge};
@@ -130,15 +131,15 @@ impl<K: KeyBytes> Slotted<K> {
     #[inline(always)]
     fn hit(&self, bytes: &[u8], lines: &[Line], key: &K, cut: Cut) -> Result<Option<Slot>, CheckFailure> {
         // Constant strides for the usual entries, so that the scan unrolls without bounds checks.
-        match self.geometry.entry_bytes {
-            17 => self.scan::<17>(lines, key, cut),
-            25 => self.scan::<25>(lines, key, cut),
-            41 => self.scan::<41>(lines, key, cut),
+        match self.geometry.shape() {
+            17 => self.scan::<17, 1>(lines, key, cut),
+            25 => self.scan::<25, 1>(lines, key, cut),
+            41 => self.scan::<41, 1>(lines, key, cut),
             _ => self.scan_inner(bytes, lines, key, cut),
         }
     }
 
-    /// As [`hit`](Self::hit): entries of inner nodes with children of 6 bytes, and unusual ones.
+    /// As [`hit`](Self::hit): entries of inner nodes with children of 4 or 6 bytes, and unusual ones.
     fn scan_inner(
         &self,
         bytes: &[u8],
@@ -146,15 +147,17 @@ impl<K: KeyBytes> Slotted<K> {
         key: &K,
         cut: Cut,
     ) -> Result<Option<Slot>, CheckFailure> {
-        match self.geometry.entry_bytes {
-            15 => self.scan::<15>(lines, key, cut),
-            39 => self.scan::<39>(lines, key, cut),
+        match self.geometry.shape() {
+            15 => self.scan::<15, 1>(lines, key, cut),
+            39 => self.scan::<39, 1>(lines, key, cut),
+            MARKED_12 => self.scan::<12, MARKED_KEY>(lines, key, cut),
+            MARKED_36 => self.scan::<36, MARKED_KEY>(lines, key, cut),
             _ => self.scan_any(bytes, lines, key, cut),
         }
     }
 
     #[inline(always)]
-    fn scan<const STRIDE: usize>(
+    fn scan<const STRIDE: usize, const KEY_AT: usize>(
         &self,
         lines: &[Line],
         key: &K,
@@ -165,12 +168,12 @@ impl<K: KeyBytes> Slotted<K> {
         let (before, rest) = lines.split_at(first_line);
         for index in 0..self.geometry.head_slots {
             let at = header_bytes(K::LEN) + index * STRIDE;
-            if Self::holds(&before[0][at..], probe) {
+            if Self::holds::<KEY_AT>(&before[0][at..], probe) {
                 return Ok(Some(Slot::at(at)));
             }
         }
-        match Self::seek::<STRIDE>(rest, probe, cut.from).map(|byte| offset_in(lines, byte)) {
-            Some(at) if at.is_multiple_of(LINE_BYTES) => self.scan_mixed::<STRIDE>(lines, probe, cut),
+        match Self::seek::<STRIDE, KEY_AT>(rest, probe, cut.from).map(|byte| offset_in(lines, byte)) {
+            Some(at) if at.is_multiple_of(LINE_BYTES) => self.scan_mixed::<STRIDE, KEY_AT>(lines, probe, cut),
             Some(at) => Ok(Some(Slot::at(at))),
             None if first_line == 1 => Ok(None),
             None => Self::whole(lines, cut).map(|()| None),
@@ -180,29 +183,37 @@ impl<K: KeyBytes> Slotted<K> {
     /// The presence byte of the key's entry, or the version byte of a line of another version: whichever comes first.
     // A function of its own, that names what it finds by reference: inlined, the loop would count lines and offsets too.
     #[inline(never)]
-    fn seek<const STRIDE: usize>(lines: &[Line], probe: K::Probe, version: u8) -> Option<&u8> {
+    fn seek<const STRIDE: usize, const KEY_AT: usize>(
+        lines: &[Line],
+        probe: K::Probe,
+        version: u8,
+    ) -> Option<&u8> {
         // Two lines a turn: the turning costs a quarter of a line.
         let (pairs, last) = lines.as_chunks::<2>();
         for [line, next] in pairs {
-            if let Some(byte) = Self::seek_in::<STRIDE>(line, probe, version) {
+            if let Some(byte) = Self::seek_in::<STRIDE, KEY_AT>(line, probe, version) {
                 return Some(byte);
             }
-            if let Some(byte) = Self::seek_in::<STRIDE>(next, probe, version) {
+            if let Some(byte) = Self::seek_in::<STRIDE, KEY_AT>(next, probe, version) {
                 return Some(byte);
             }
         }
         last.iter()
-            .find_map(|line| Self::seek_in::<STRIDE>(line, probe, version))
+            .find_map(|line| Self::seek_in::<STRIDE, KEY_AT>(line, probe, version))
     }
 
     #[inline(always)]
-    fn seek_in<const STRIDE: usize>(line: &Line, probe: K::Probe, version: u8) -> Option<&u8> {
+    fn seek_in<const STRIDE: usize, const KEY_AT: usize>(
+        line: &Line,
+        probe: K::Probe,
+        version: u8,
+    ) -> Option<&u8> {
         if line[0] != version {
             return Some(&line[0]);
         }
         for nth in 0..LINE_PAYLOAD / STRIDE {
             let entry = &line[1 + nth * STRIDE..];
-            if Self::holds(entry, probe) {
+            if Self::holds::<KEY_AT>(entry, probe) {
                 return Some(&entry[0]);
             }
         }
@@ -212,7 +223,7 @@ impl<K: KeyBytes> Slotted<K> {
     /// As [`scan`](Self::scan), behind the header's line, where lines are of several versions.
     #[cold]
     #[inline(never)]
-    fn scan_mixed<const STRIDE: usize>(
+    fn scan_mixed<const STRIDE: usize, const KEY_AT: usize>(
         &self,
         lines: &[Line],
         probe: K::Probe,
@@ -220,7 +231,7 @@ impl<K: KeyBytes> Slotted<K> {
     ) -> Result<Option<Slot>, CheckFailure> {
         for (index, line) in lines.iter().enumerate().skip(self.geometry.first_line) {
             let mut starts = (0..LINE_PAYLOAD / STRIDE).map(|nth| 1 + nth * STRIDE);
-            if let Some(at) = starts.find(|at| Self::holds(&line[*at..], probe)) {
+            if let Some(at) = starts.find(|at| Self::holds::<KEY_AT>(&line[*at..], probe)) {
                 return match cut.accepts(line) {
                     true => Ok(Some(Slot::at(index * LINE_BYTES + at))),
                     false => Err(CheckFailure::node_torn(index * LINE_BYTES)),
@@ -231,9 +242,19 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(None)
     }
 
+    /// `KEY_AT` is 1 where the first byte says that the entry is there and no more, else behind a marked value.
     #[inline(always)]
-    fn holds(entry: &[u8], probe: K::Probe) -> bool {
-        K::probe_at(&entry[1..]) == probe && entry[0] == PRESENT
+    fn holds<const KEY_AT: usize>(entry: &[u8], probe: K::Probe) -> bool {
+        K::probe_at(&entry[KEY_AT..]) == probe && Self::says_present::<KEY_AT>(entry[0])
+    }
+
+    #[inline(always)]
+    const fn says_present<const KEY_AT: usize>(byte: u8) -> bool {
+        if KEY_AT == 1 {
+            byte == PRESENT
+        } else {
+            byte & PRESENT != 0
+        }
     }
 
     fn scan_any(
@@ -259,10 +280,11 @@ impl<K: KeyBytes> Slotted<K> {
     /// The slot that shows `key`, unchecked.
     fn search(&self, bytes: &[u8], key: &K) -> Option<Slot> {
         let probe = key.probe();
-        self.geometry
-            .offsets()
-            .map(Slot::at)
-            .find(|slot| Self::holds(&bytes[slot.offset()..], probe))
+        self.geometry.offsets().map(Slot::at).find(|slot| {
+            let entry = &bytes[slot.offset()..];
+            K::probe_at(&entry[self.geometry.key_at..]) == probe
+                && self.geometry.presence(entry[0]) == Some(true)
+        })
     }
 
     /// As [`lookup_node`](Self::lookup_node), for a writer.
@@ -274,10 +296,10 @@ impl<K: KeyBytes> Slotted<K> {
         let live = state & !HAS_HIGH == AT_REST && head[KIND_AT] == super::KIND && head[2] == level;
         if live && (state == AT_REST || *key < K::read_from(&head[PREFIX_BYTES..])) {
             let cut = self.cut(head, LineLag::Equal);
-            let place = match self.geometry.entry_bytes {
-                17 => self.place_in_line::<17>(bytes, lines, key, cut)?,
-                25 => self.place_in_line::<25>(bytes, lines, key, cut)?,
-                41 => self.place_in_line::<41>(bytes, lines, key, cut)?,
+            let place = match self.geometry.shape() {
+                17 => self.place_in_line::<17, 1>(bytes, lines, key, cut)?,
+                25 => self.place_in_line::<25, 1>(bytes, lines, key, cut)?,
+                41 => self.place_in_line::<41, 1>(bytes, lines, key, cut)?,
                 _ => match self.scan_inner(bytes, lines, key, cut)? {
                     Some(slot) => Some(Place::Present(slot)),
                     None => (!self.is_below(bytes, key)).then(|| self.room(bytes, lines, key)),
@@ -292,14 +314,14 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// Where the key is or goes; `None` if it lies below the node.
     #[inline(always)]
-    fn place_in_line<const STRIDE: usize>(
+    fn place_in_line<const STRIDE: usize, const KEY_AT: usize>(
         &self,
         bytes: &[u8],
         lines: &[Line],
         key: &K,
         cut: Cut,
     ) -> Result<Option<Place>, CheckFailure> {
-        if let Some(slot) = self.scan::<STRIDE>(lines, key, cut)? {
+        if let Some(slot) = self.scan::<STRIDE, KEY_AT>(lines, key, cut)? {
             return Ok(Some(Place::Present(slot)));
         }
         if self.is_below(bytes, key) {
@@ -332,12 +354,14 @@ impl<K: KeyBytes> Slotted<K> {
     /// Room for an absent key.
     #[inline(always)]
     fn room(&self, bytes: &[u8], lines: &[Line], key: &K) -> Place {
-        let free = match self.geometry.entry_bytes {
+        let free = match self.geometry.shape() {
             17 => self.free::<17>(lines, key),
             25 => self.free::<25>(lines, key),
             41 => self.free::<41>(lines, key),
             15 => self.free::<15>(lines, key),
             39 => self.free::<39>(lines, key),
+            MARKED_12 => self.free::<12>(lines, key),
+            MARKED_36 => self.free::<36>(lines, key),
             _ => self.geometry.offsets().find(|at| bytes[*at] == EMPTY),
         };
         free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))
@@ -392,7 +416,7 @@ impl<K: KeyBytes> Slotted<K> {
     fn line_with_room<const STRIDE: usize>(lines: &[Line]) -> Option<&Line> {
         // A line's slots at once: those before the first free one are full.
         let slots =
-            |line: &Line| (0..LINE_PAYLOAD / STRIDE).fold(0xff, |all, nth| all & line[1 + nth * STRIDE]);
+            |line: &Line| (0..LINE_PAYLOAD / STRIDE).fold(PRESENT, |all, nth| all & line[1 + nth * STRIDE]);
         lines.iter().find(|line| slots(line) == EMPTY)
     }
 
@@ -403,12 +427,14 @@ impl<K: KeyBytes> Slotted<K> {
         bytes: &'a [u8],
         mut each: impl FnMut(K, ValueRef<'a>),
     ) -> Result<(), CheckFailure> {
-        match self.geometry.entry_bytes {
-            17 => self.visit_in_line::<17>(self.lines(bytes)?, each),
-            25 => self.visit_in_line::<25>(self.lines(bytes)?, each),
-            41 => self.visit_in_line::<41>(self.lines(bytes)?, each),
-            15 => self.visit_in_line::<15>(self.lines(bytes)?, each),
-            39 => self.visit_in_line::<39>(self.lines(bytes)?, each),
+        match self.geometry.shape() {
+            17 => self.visit_in_line::<17, 1>(self.lines(bytes)?, each),
+            25 => self.visit_in_line::<25, 1>(self.lines(bytes)?, each),
+            41 => self.visit_in_line::<41, 1>(self.lines(bytes)?, each),
+            15 => self.visit_in_line::<15, 1>(self.lines(bytes)?, each),
+            39 => self.visit_in_line::<39, 1>(self.lines(bytes)?, each),
+            MARKED_12 => self.visit_in_line::<12, MARKED_KEY>(self.lines(bytes)?, each),
+            MARKED_36 => self.visit_in_line::<36, MARKED_KEY>(self.lines(bytes)?, each),
             _ => {
                 for at in self.geometry.offsets() {
                     if let Some((key, value)) = self.entry_at(bytes, Slot::at(at))? {
@@ -422,19 +448,22 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// Of entries that have no version of their own.
     #[inline(always)]
-    fn visit_in_line<'a, const STRIDE: usize>(
+    fn visit_in_line<'a, const STRIDE: usize, const KEY_AT: usize>(
         &self,
         lines: &'a [Line],
         mut each: impl FnMut(K, ValueRef<'a>),
     ) -> Result<(), CheckFailure> {
-        self.present_in_line::<STRIDE>(lines, |entry| {
-            each(K::read_from(&entry[1..]), ValueRef::from(&entry[1 + K::LEN..]));
+        let value_at = if KEY_AT == 1 { 1 + K::LEN } else { 0 };
+        let value_len = STRIDE - K::LEN - usize::from(KEY_AT == 1);
+        self.present_in_line::<STRIDE, KEY_AT>(lines, |entry| {
+            let value = &entry[value_at..value_at + value_len];
+            each(K::read_from(&entry[KEY_AT..]), ValueRef::from(value));
         })
     }
 
     /// Shows the bytes of every such entry that is there.
     #[inline(always)]
-    pub(super) fn present_in_line<'a, const STRIDE: usize>(
+    pub(super) fn present_in_line<'a, const STRIDE: usize, const KEY_AT: usize>(
         &self,
         lines: &'a [Line],
         mut each: impl FnMut(&'a [u8; STRIDE]),
@@ -443,7 +472,7 @@ impl<K: KeyBytes> Slotted<K> {
         let Some(head) = lines.first() else { return Ok(()) };
         for index in 0..self.geometry.head_slots {
             if let Some(entry) = head[header_bytes(K::LEN) + index * STRIDE..].first_chunk()
-                && !Self::show(entry, &mut each)
+                && !Self::show::<STRIDE, KEY_AT>(entry, &mut each)
             {
                 return Err(bad(entry));
             }
@@ -456,7 +485,7 @@ impl<K: KeyBytes> Slotted<K> {
         for line in full {
             for nth in 0..LINE_PAYLOAD / STRIDE {
                 if let Some(entry) = line[1 + nth * STRIDE..].first_chunk()
-                    && !Self::show(entry, &mut each)
+                    && !Self::show::<STRIDE, KEY_AT>(entry, &mut each)
                 {
                     return Err(bad(entry));
                 }
@@ -464,7 +493,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
         for nth in 0..rest.min(last.len() * LINE_PAYLOAD) {
             if let Some(entry) = last[0][1 + nth * STRIDE..].first_chunk()
-                && !Self::show(entry, &mut each)
+                && !Self::show::<STRIDE, KEY_AT>(entry, &mut each)
             {
                 return Err(bad(entry));
             }
@@ -474,13 +503,13 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// `false` if the presence byte is none.
     #[inline(always)]
-    fn show<'a, const STRIDE: usize>(
+    fn show<'a, const STRIDE: usize, const KEY_AT: usize>(
         entry: &'a [u8; STRIDE],
         each: &mut impl FnMut(&'a [u8; STRIDE]),
     ) -> bool {
         match entry[0] {
             EMPTY => true,
-            PRESENT => {
+            byte if Self::says_present::<KEY_AT>(byte) => {
                 each(entry);
                 true
             }
@@ -496,15 +525,15 @@ impl<K: KeyBytes> Slotted<K> {
         let lines = self.lines(bytes)?;
         let mut best: Option<(Slot, K)> = None;
         for at in self.geometry.offsets() {
-            match bytes[at] {
-                EMPTY => {}
-                PRESENT => {
-                    let found = K::read_from(&bytes[at + 1..]);
+            match self.geometry.presence(bytes[at]) {
+                Some(false) => {}
+                Some(true) => {
+                    let found = K::read_from(&bytes[at + self.geometry.key_at..]);
                     if found <= *key && best.is_none_or(|(_, b)| b < found) {
                         best = Some((Slot::at(at), found));
                     }
                 }
-                _ => return Err(CheckFailure::corrupt(at, Reason::Presence)),
+                None => return Err(CheckFailure::corrupt(at, Reason::Presence)),
             }
         }
         let Some((slot, found)) = best else {
@@ -521,13 +550,14 @@ impl<K: KeyBytes> Slotted<K> {
     ) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {
         let lines = self.lines(bytes)?;
         let at = slot.offset();
-        match bytes[at] {
-            EMPTY => Ok(None),
-            PRESENT => {
+        match self.geometry.presence(bytes[at]) {
+            Some(false) => Ok(None),
+            Some(true) => {
                 self.check_entry(lines, slot)?;
-                Ok(Some((K::read_from(&bytes[at + 1..]), self.value_at(bytes, slot))))
+                let key = K::read_from(&bytes[at + self.geometry.key_at..]);
+                Ok(Some((key, self.value_at(bytes, slot))))
             }
-            _ => Err(CheckFailure::corrupt(at, Reason::Presence)),
+            None => Err(CheckFailure::corrupt(at, Reason::Presence)),
         }
     }
 
@@ -549,7 +579,7 @@ impl<K: KeyBytes> Slotted<K> {
 
     #[inline]
     fn value_at<'a>(&self, bytes: &'a [u8], slot: Slot) -> ValueRef<'a> {
-        let from = slot.offset() + 1 + K::LEN;
+        let from = slot.offset() + self.geometry.value_at();
         let len = self.geometry.value_len;
         if self.geometry.is_in_line() {
             return ValueRef::from(&bytes[from..from + len]);

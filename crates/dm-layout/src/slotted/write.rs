@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 
+use super::geometry::{MARKED_12, MARKED_36, MARKED_KEY};
 use super::{EMPTY, PRESENT, Slotted};
 use crate::error::{CheckFailure, Reason};
 use crate::format::{NodeFormat, Part, Slot};
@@ -26,10 +27,12 @@ impl<K: KeyBytes> Slotted<K> {
             "a value of the geometry's length"
         );
         let at = slot.offset();
+        // A marked value brings its own.
         image[at] = PRESENT;
-        key.write_to(&mut image[at + 1..]);
+        key.write_to(&mut image[at + self.geometry.key_at..]);
         if self.geometry.is_in_line() {
-            value.copy_to(&mut image[at + 1 + K::LEN..]);
+            value.copy_to(&mut image[at + self.geometry.value_at()..]);
+            debug_assert!(image[at] & PRESENT != 0, "a marked value's first byte is odd");
             return at..at + self.geometry.entry_bytes;
         }
         self.put_striped(image, slot, value)
@@ -42,7 +45,7 @@ impl<K: KeyBytes> Slotted<K> {
             self.geometry.value_len,
             "a value of the geometry's length"
         );
-        let from = slot.offset() + 1 + K::LEN;
+        let from = slot.offset() + self.geometry.value_at();
         if self.geometry.is_in_line() {
             value.copy_to(&mut image[from..]);
             return from..from + value.len();
@@ -88,12 +91,14 @@ impl<K: KeyBytes> Slotted<K> {
         from: &[u8],
         fences: &FenceKeys<K>,
     ) -> Result<(), CheckFailure> {
-        match self.geometry.entry_bytes {
-            17 => return self.take_in_line::<17>(image, slots, from, fences),
-            25 => return self.take_in_line::<25>(image, slots, from, fences),
-            41 => return self.take_in_line::<41>(image, slots, from, fences),
-            15 => return self.take_in_line::<15>(image, slots, from, fences),
-            39 => return self.take_in_line::<39>(image, slots, from, fences),
+        match self.geometry.shape() {
+            17 => return self.take_in_line::<17, 1>(image, slots, from, fences),
+            25 => return self.take_in_line::<25, 1>(image, slots, from, fences),
+            41 => return self.take_in_line::<41, 1>(image, slots, from, fences),
+            15 => return self.take_in_line::<15, 1>(image, slots, from, fences),
+            39 => return self.take_in_line::<39, 1>(image, slots, from, fences),
+            MARKED_12 => return self.take_in_line::<12, MARKED_KEY>(image, slots, from, fences),
+            MARKED_36 => return self.take_in_line::<36, MARKED_KEY>(image, slots, from, fences),
             _ => {}
         }
         let twice = CheckFailure::corrupt(0, Reason::Order);
@@ -112,7 +117,7 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// Of entries that lie in one line, whose bytes are the same wherever they lie.
     #[inline(always)]
-    fn take_in_line<const STRIDE: usize>(
+    fn take_in_line<const STRIDE: usize, const KEY_AT: usize>(
         &self,
         image: &mut [u8],
         slots: &mut impl Iterator<Item = Slot>,
@@ -120,8 +125,8 @@ impl<K: KeyBytes> Slotted<K> {
         fences: &FenceKeys<K>,
     ) -> Result<(), CheckFailure> {
         let mut room = true;
-        self.present_in_line::<STRIDE>(self.lines(from)?, |entry| {
-            if fences.contains(&K::read_from(&entry[1..])) {
+        self.present_in_line::<STRIDE, KEY_AT>(self.lines(from)?, |entry| {
+            if fences.contains(&K::read_from(&entry[KEY_AT..])) {
                 let slot = slots.next().and_then(|slot| image.get_mut(slot.offset()..));
                 match slot.and_then(|slot| slot.first_chunk_mut()) {
                     Some(slot) => *slot = *entry,
@@ -137,42 +142,50 @@ impl<K: KeyBytes> Slotted<K> {
 
     /// Removes the entries of `part` from `from` on.
     pub(super) fn evict_entries(&self, image: &mut [u8], from: &K, part: Part) {
-        match self.geometry.entry_bytes {
-            17 => self.evict_in_line::<17>(image, from, part),
-            25 => self.evict_in_line::<25>(image, from, part),
-            41 => self.evict_in_line::<41>(image, from, part),
-            15 => self.evict_in_line::<15>(image, from, part),
-            39 => self.evict_in_line::<39>(image, from, part),
+        match self.geometry.shape() {
+            17 => self.evict_in_line::<17, 1>(image, from, part),
+            25 => self.evict_in_line::<25, 1>(image, from, part),
+            41 => self.evict_in_line::<41, 1>(image, from, part),
+            15 => self.evict_in_line::<15, 1>(image, from, part),
+            39 => self.evict_in_line::<39, 1>(image, from, part),
+            MARKED_12 => self.evict_in_line::<12, MARKED_KEY>(image, from, part),
+            MARKED_36 => self.evict_in_line::<36, MARKED_KEY>(image, from, part),
             _ => {
                 let range = self.range(part);
                 for at in self.geometry.offsets().filter(|at| range.contains(at)) {
-                    Self::evict_entry(&mut image[at..], from);
+                    Self::evict_entry(&mut image[at..], self.geometry.key_at, from);
                 }
             }
         }
     }
 
     #[inline(always)]
-    fn evict_in_line<const STRIDE: usize>(&self, image: &mut [u8], from: &K, part: Part) {
+    fn evict_in_line<const STRIDE: usize, const KEY_AT: usize>(
+        &self,
+        image: &mut [u8],
+        from: &K,
+        part: Part,
+    ) {
         let lines = image.as_chunks_mut::<LINE_BYTES>().0;
         if part == Part::Head {
             for index in 0..self.geometry.head_slots {
-                Self::evict_entry(&mut lines[0][header_bytes(K::LEN) + index * STRIDE..], from);
+                let entry = &mut lines[0][header_bytes(K::LEN) + index * STRIDE..];
+                Self::evict_entry(entry, KEY_AT, from);
             }
             return;
         }
         let mut left = self.geometry.capacity - self.geometry.head_slots;
         for line in lines.iter_mut().skip(self.geometry.first_line) {
             for nth in 0..(LINE_PAYLOAD / STRIDE).min(left) {
-                Self::evict_entry(&mut line[1 + nth * STRIDE..], from);
+                Self::evict_entry(&mut line[1 + nth * STRIDE..], KEY_AT, from);
                 left -= 1;
             }
         }
     }
 
     #[inline(always)]
-    fn evict_entry(entry: &mut [u8], from: &K) {
-        if entry[0] != EMPTY && K::read_from(&entry[1..]) >= *from {
+    fn evict_entry(entry: &mut [u8], key_at: usize, from: &K) {
+        if entry[0] != EMPTY && K::read_from(&entry[key_at..]) >= *from {
             entry[0] = EMPTY;
         }
     }

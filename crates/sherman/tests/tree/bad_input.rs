@@ -44,6 +44,41 @@ fn a_world_without_memory_nodes_is_refused() {
     assert!(matches!(refused, Err(dm_sim::BuildError::NoNodes)));
 }
 
+#[test]
+fn more_memory_nodes_than_children_can_name_are_refused_and_named_in_six_bytes() {
+    let world = Loopback::builder()
+        .nodes(33)
+        .host_bytes(1 << 20)
+        .build()
+        .expect("a world");
+    let v = world.connect(0).expect("a client");
+    let options = Options {
+        chunk_bytes: 64 << 10,
+        locks_per_node: 64,
+        ..Options::new(8)
+    };
+    let refused = block_on(Sherman::<Key8>::create_or_open(&v, &options)).err();
+    let expected = AllocError::TooManyNodes { listed: 33, most: 32 };
+    assert_eq!(refused, Some(OpenError::Pool(expected)));
+    // Nothing was created that could not be used.
+    let far = Options {
+        far_children: true,
+        ..options
+    };
+    let tree = block_on(Sherman::<Key8>::create_or_open(&v, &far)).expect("a pool");
+    let client = tree.client(&v);
+    let keys: Vec<u64> = (0..3_000).collect();
+    for key in &keys {
+        block_on(client.insert(&Key8(*key), &key.to_le_bytes())).expect("room for it");
+    }
+    let other = block_on(Sherman::<Key8>::open(&v, &options)).err();
+    let other = other.expect("another geometry");
+    assert!(
+        matches!(other, OpenError::Pool(AllocError::OtherDescriptor { .. })),
+        "{other}"
+    );
+}
+
 // ---- memory runs out --------------------------------------------------------------------------------------------
 
 struct FillUp;

@@ -390,7 +390,7 @@ fn a_leaf_split_takes_five_round_trips() {
         reads: 2,
         bytes_read: 2048,
         writes: 1 + 5 + 2,
-        bytes_written: 1024 + (64 + 960 + 64 + 64 + 8) + (15 + 8),
+        bytes_written: 1024 + (64 + 960 + 64 + 64 + 8) + (12 + 8),
         masked_cas: 2,
         ..NONE
     };
