@@ -8,75 +8,17 @@ use core::task::{Context, Poll};
 
 use dm_layout::{FenceKeys, KeyBytes};
 use dm_sync::epoch::{Epochs, Running, Seat};
-use dm_verbs::{Effect, Env, LocalStep, Nanos, RemotePtr, Step, Verbs, Why, at_once};
+use dm_verbs::{Effect, LocalStep, RemotePtr, Step, Verbs, Why, at_once};
 
 use crate::{
-    Answer, Applied, Hops, IndexError, Inner, Lead, Located, NodeCopy, NodeStore, RangeIndex, Scan, Stale,
-    Write,
+    Answer, Applied, Hops, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex, Scan, Stale, Write,
 };
 
-/// Leaves that a scan reads at once.
-pub const SCAN_BATCH: usize = 32;
+mod options;
+mod scan;
 
-/// Published flaws of the operation text, off by default. For study: each has its counterexample.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Flaws {
-    /// T-S5: who loses the race for the first leaf or a new root has no path to go on with, and gives up.
-    pub root_race_fatal: bool,
-    /// A scan takes the leaves that a cached inner node names for all there are, whatever their fences say.
-    pub scan_trusts_cache: bool,
-}
-
-/// CPU time of a client's own work, for worlds that model it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CpuCost {
-    /// Fixed part of finding a leaf.
-    pub locate: Nanos,
-    /// Mean of the exponentially distributed rest of it (cache misses).
-    pub locate_mean: Nanos,
-    /// Searching a leaf.
-    pub search: Nanos,
-}
-
-impl CpuCost {
-    /// Nothing: for worlds where CPU time is real.
-    pub const NONE: Self = Self {
-        locate: Nanos(0),
-        locate_mean: Nanos(0),
-        search: Nanos(0),
-    };
-
-    /// Charges what one operation costs, before it takes any lock.
-    #[inline]
-    pub async fn charge<E: Env>(&self, env: &E) {
-        if *self == Self::NONE {
-            return;
-        }
-        // 53 random bits make a uniform number above 0 and at most 1.
-        let uniform = ((env.rng(RNG_CPU) >> 11) + 1) as f64 / (1u64 << 53) as f64;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a small positive number"
-        )]
-        let rest = (self.locate_mean.0 as f64 * -uniform.ln()) as u64;
-        env.charge(self.locate + Nanos(rest) + self.search).await;
-    }
-}
-
-/// Random stream of CPU costs.
-const RNG_CPU: u32 = 0x6370_7531;
-
-/// How a [`Composed`] works.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ComposedOptions {
-    /// Attempts of an operation's loop before a typed error.
-    pub attempts: u32,
-    /// CPU time of each operation.
-    pub cpu: CpuCost,
-    /// Published flaws.
-    pub flaws: Flaws,
-}
+pub use options::{ComposedOptions, CpuCost, Flaws};
+pub use scan::SCAN_BATCH;
 
 /// One client of an index made of `I` and `L`.
 ///
@@ -395,120 +337,6 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             }
         }
     }
-
-    /// Takes entries from the leaves of `run`, as long as each follows on the one before it.
-    async fn scan_run(
-        &self,
-        (run, linked): (&[RemotePtr], bool),
-        mut expect: K,
-        limit: usize,
-        copy: &mut NodeCopy<K>,
-        out: &mut Scan<K>,
-    ) -> Result<Progress<K>, IndexError> {
-        let mut progress = Progress::Lost;
-        let mut first = linked;
-        self.leaves
-            .copies(self.v, run, copy, |copy| {
-                let linked = core::mem::take(&mut first);
-                let answers = copy.fences.contains(&expect) || self.options.flaws.scan_trusts_cache;
-                if copy.unborn && !linked || copy.level != 0 || !answers {
-                    return false;
-                }
-                for (key, value) in copy.iter().filter(|(k, _)| *k >= expect) {
-                    if out.len() == limit {
-                        break;
-                    }
-                    out.push(key, value);
-                }
-                let Some(high) = copy.fences.high else {
-                    progress = Progress::End;
-                    return false;
-                };
-                // Every key below `high` was seen: the next leaf must answer for `high` itself, whatever was split
-                // meanwhile.
-                expect = high;
-                progress = Progress::UpTo(high);
-                out.len() < limit
-            })
-            .await?;
-        if self.options.flaws.scan_trusts_cache && matches!(progress, Progress::UpTo(_)) {
-            return Ok(Progress::End);
-        }
-        Ok(progress)
-    }
-
-    /// The loop of a scan; `run` and `copy` are the client's buffers.
-    async fn scan_into(
-        &self,
-        from: &K,
-        limit: usize,
-        buffers: &mut Buffers<K>,
-        out: &mut Scan<K>,
-    ) -> Result<(), IndexError> {
-        let Buffers { run, copy } = buffers;
-        let mut expect = *from;
-        let mut retry = self.v.retry(self.options.attempts);
-        // Where to read next when the inner structure need not be asked.
-        let mut sibling: Option<Lead> = None;
-        while out.len() < limit {
-            run.clear();
-            let mut linked = false;
-            match sibling.take() {
-                Some(lead) => {
-                    linked = lead.linked;
-                    run.push(lead.at);
-                }
-                None => {
-                    // Leaves are at least half full but for removes: a wrong guess costs one more batch.
-                    let want = (limit - out.len()).div_ceil(self.leaves.capacity().div_ceil(2));
-                    self.inner
-                        .locate_run(self.v, &expect, want.saturating_add(1).min(SCAN_BATCH), run)
-                        .await?;
-                }
-            }
-            let Some(&first) = run.first() else { return Ok(()) };
-            if let Some(seat) = &self.presence.seat {
-                self.leaves.beat(self.v, seat).await?;
-            }
-            match self.scan_run((run, linked), expect, limit, copy, out).await? {
-                Progress::End => return Ok(()),
-                Progress::UpTo(next) => expect = next,
-                Progress::Lost => {
-                    // The first leaf was torn, split, or is not where the cache says: look at it like a reader.
-                    let alive = self.leaves.copy(self.v, first, copy).await?;
-                    let leaf = alive && copy.level == 0 && (linked || !copy.unborn);
-                    if leaf && copy.fences.contains(&expect) {
-                        // The way here was right: nothing to blame, and nothing to look for. (How far the scan has come,
-                        // and where it goes on, is carried on: nothing is rewound.)
-                        retry.again_wiser(first, Why::Torn).await?;
-                        sibling = Some(Lead { at: first, linked });
-                        continue;
-                    }
-                    if let Some(located) = self.inner.locate(self.v, &expect).await? {
-                        self.inner.stale(self.v, located.proof);
-                    }
-                    retry.again_wiser(first, Why::Stale).await?;
-                    // Over the sibling pointer, or to where a dead leaf's keys went.
-                    let right = !alive || leaf && copy.fences.is_below(&expect);
-                    sibling = (right && !copy.sibling.is_null()).then_some(Lead {
-                        at: copy.sibling,
-                        linked: alive,
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// How far a batch of a scan came.
-enum Progress<K> {
-    /// Not even the first leaf held the expected key.
-    Lost,
-    /// All below this key was seen.
-    UpTo(K),
-    /// The last leaf of the index was seen.
-    End,
 }
 
 impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for Composed<'_, V, K, I, L> {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use dm_verbs::{AtomicUnit, AtomicVsWrite, Capability, Caps, CasThenRead, LineOrder};
 
-use super::protocols::{Outcome, PROTOCOLS, attempt};
+use super::protocols::{Outcome, PROTOCOLS, Protocol};
 use super::sysfs;
 use crate::cli::Doctor;
 
@@ -260,19 +260,20 @@ fn protocol_part(text: &mut String, caps: &Caps, asked: &Doctor) {
         settings.insert(1, ("as you assume", own));
     }
     let _ = writeln!(text, "Protocols, by round trips of a get, an update, an insert");
-    for (which, name) in PROTOCOLS.iter().enumerate() {
-        let best = attempt(which, all);
+    for protocol in &PROTOCOLS {
+        let best = protocol.attempt(all);
         for (setting, caps) in &settings {
             let _ = writeln!(
                 text,
-                "  {name:<16}{setting:<20}{}",
-                verdict(&attempt(which, *caps), &best, caps)
+                "  {:<16}{setting:<20}{}",
+                protocol.name,
+                verdict(protocol, &protocol.attempt(*caps), &best, caps)
             );
         }
     }
 }
 
-fn verdict(outcome: &Outcome, best: &Outcome, caps: &Caps) -> String {
+fn verdict(protocol: &Protocol, outcome: &Outcome, best: &Outcome, caps: &Caps) -> String {
     match (outcome, best) {
         (Err(words), _) => format!("refused: {words}"),
         (Ok(trips), best) => {
@@ -281,7 +282,7 @@ fn verdict(outcome: &Outcome, best: &Outcome, caps: &Caps) -> String {
             if best.as_ref().is_ok_and(|best| trips.update > best.update + 0.05) {
                 falls.push("more round trips than with every order");
             }
-            if caps.chip_bytes == 0 {
+            if protocol.on_chip && caps.chip_bytes == 0 {
                 falls.push("locks in host memory");
             }
             if falls.is_empty() {

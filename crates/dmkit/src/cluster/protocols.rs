@@ -30,23 +30,47 @@ pub(super) struct Trips {
 /// What became of a protocol: its costs, or its own words of refusal.
 pub(super) type Outcome = Result<Trips, String>;
 
-/// The protocols that are tried, by the names that `dmkit bench` knows.
-pub(super) const PROTOCOLS: [&str; 4] = ["sherman", "sherman (fg+)", "smart", "chime"];
+/// A protocol that is tried.
+pub(super) struct Protocol {
+    pub(super) name: &'static str,
+    /// As `dmkit bench` is told.
+    words: &'static [&'static str],
+    /// Its locks lie on chip where there is room.
+    pub(super) on_chip: bool,
+    run: fn(&Point, Caps) -> Outcome,
+}
 
-/// Runs `PROTOCOLS[which]` under `caps`.
-pub(super) fn attempt(which: usize, caps: Caps) -> Outcome {
-    let words: &[&str] = match which {
-        0 => &["--index", "sherman"],
-        1 => &["--index", "sherman", "--variant", "fg+"],
-        2 => &["--index", "smart"],
-        _ => &["--index", "chime"],
-    };
-    let point = point(words);
-    match which {
-        0 => run::<Key8, Sherman<Key8, Slotted<Key8>>>(&point, caps),
-        1 => run::<Key8, Sherman<Key8, Checksummed<Key8>>>(&point, caps),
-        2 => run::<Key8, Smart<Key8>>(&point, caps),
-        _ => run::<Key8, Chime<Key8>>(&point, caps),
+pub(super) const PROTOCOLS: [Protocol; 4] = [
+    Protocol {
+        name: "sherman",
+        words: &["--index", "sherman"],
+        on_chip: true,
+        run: run::<Key8, Sherman<Key8, Slotted<Key8>>>,
+    },
+    Protocol {
+        name: "sherman (fg+)",
+        words: &["--index", "sherman", "--variant", "fg+"],
+        on_chip: false,
+        run: run::<Key8, Sherman<Key8, Checksummed<Key8>>>,
+    },
+    Protocol {
+        name: "smart",
+        words: &["--index", "smart"],
+        on_chip: false,
+        run: run::<Key8, Smart<Key8>>,
+    },
+    Protocol {
+        name: "chime",
+        words: &["--index", "chime"],
+        on_chip: true,
+        run: run::<Key8, Chime<Key8>>,
+    },
+];
+
+impl Protocol {
+    /// Runs it under `caps`.
+    pub(super) fn attempt(&self, caps: Caps) -> Outcome {
+        (self.run)(&point(self.words), caps)
     }
 }
 
@@ -136,10 +160,11 @@ mod tests {
         let all = lines
             .assume(Capability::CasThenReadInOrder)
             .assume(Capability::AtomicVsWriteSerialised);
-        let refused = attempt(0, nothing).unwrap_err();
+        let [sherman, _, smart, chime] = &PROTOCOLS;
+        let refused = sherman.attempt(nothing).unwrap_err();
         assert!(refused.contains("64-byte line atomicity"), "{refused}");
-        for which in [0, 2, 3] {
-            let (weak, strong) = (attempt(which, lines).unwrap(), attempt(which, all).unwrap());
+        for protocol in [sherman, smart, chime] {
+            let (weak, strong) = (protocol.attempt(lines).unwrap(), protocol.attempt(all).unwrap());
             assert!(strong.update < weak.update, "{strong:?} and {weak:?}");
             assert!((strong.get - 1.0).abs() < 0.2, "{strong:?}");
         }

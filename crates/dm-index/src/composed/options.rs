@@ -1,0 +1,63 @@
+//! How an index works, and what of it a simulator charges for.
+
+use dm_verbs::{Env, Nanos};
+
+/// Published flaws of the operation text, off by default. For study: each has its counterexample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flaws {
+    /// T-S5: who loses the race for the first leaf or a new root has no path to go on with, and gives up.
+    pub root_race_fatal: bool,
+    /// A scan takes the leaves that a cached inner node names for all there are, whatever their fences say.
+    pub scan_trusts_cache: bool,
+}
+
+/// CPU time of a client's own work, for worlds that model it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuCost {
+    /// Fixed part of finding a leaf.
+    pub locate: Nanos,
+    /// Mean of the exponentially distributed rest of it (cache misses).
+    pub locate_mean: Nanos,
+    /// Searching a leaf.
+    pub search: Nanos,
+}
+
+impl CpuCost {
+    /// Nothing: for worlds where CPU time is real.
+    pub const NONE: Self = Self {
+        locate: Nanos(0),
+        locate_mean: Nanos(0),
+        search: Nanos(0),
+    };
+
+    /// Charges what one operation costs, before it takes any lock.
+    #[inline]
+    pub async fn charge<E: Env>(&self, env: &E) {
+        if *self == Self::NONE {
+            return;
+        }
+        // 53 random bits make a uniform number above 0 and at most 1.
+        let uniform = ((env.rng(RNG_CPU) >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a small positive number"
+        )]
+        let rest = (self.locate_mean.0 as f64 * -uniform.ln()) as u64;
+        env.charge(self.locate + Nanos(rest) + self.search).await;
+    }
+}
+
+/// Random stream of CPU costs.
+const RNG_CPU: u32 = 0x6370_7531;
+
+/// How a [`Composed`] works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ComposedOptions {
+    /// Attempts of an operation's loop before a typed error.
+    pub attempts: u32,
+    /// CPU time of each operation.
+    pub cpu: CpuCost,
+    /// Published flaws.
+    pub flaws: Flaws,
+}
