@@ -77,16 +77,23 @@ impl NodePool {
             + lists
     }
 
-    /// A block of `class` for `client`, or what to do for one.
-    pub(crate) fn take(&mut self, client: ClientId, class: Class, chunk: u64) -> Found {
+    /// A block of `class` for `client`, if there is one.
+    #[inline]
+    pub(crate) fn at_hand(&mut self, client: ClientId, class: Class) -> Option<Block> {
         let bytes = class.block_bytes();
         let list = self.classes.iter_mut().find(|c| c.class == class);
         let block = list
             .and_then(|c| c.free.pop())
             .or_else(|| self.adopt(client, class))
-            .or_else(|| self.bump(bytes).map(Block::fresh));
-        if let Some(block) = block {
-            self.in_use += bytes as i64;
+            .or_else(|| self.bump(bytes).map(Block::fresh))?;
+        self.in_use += bytes as i64;
+        Some(block)
+    }
+
+    /// The same, or what to do for one.
+    pub(crate) fn take(&mut self, client: ClientId, class: Class, chunk: u64) -> Found {
+        let bytes = class.block_bytes();
+        if let Some(block) = self.at_hand(client, class) {
             return Found::Block(block);
         }
         if self.fetching {

@@ -2,17 +2,20 @@
 
 use core::cell::RefCell;
 use core::marker::PhantomData;
+use core::task::Poll;
 
 use dm_alloc::Allocator;
 use dm_cache::PrefixCache;
 use dm_index::{Applied, IndexError, KeyBytes, RangeIndex, Scan, SingleStore, Write};
 use dm_layout::{NodeTypes, RadixHeader, SlotWord, build_radix_node};
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
-use dm_verbs::{Control, RemotePtr, Verbs};
+use dm_verbs::{Control, RemotePtr, Verbs, at_once};
 
 use crate::ArtOptions;
 use crate::block::Block;
 use crate::errors::{misplaced, unaddressable};
+use crate::get::Sought;
+use crate::put::Begun;
 
 /// The incarnation of a node in memory that never was one.
 pub(crate) const FIRST_INCARNATION: u32 = 1;
@@ -191,17 +194,31 @@ where
             self.check(value)?;
         }
         let _begun = self.v.operation()?;
-        self.art.options.cpu.charge(self.v).await;
-        match write.value() {
-            None => self.remove_key(key).await,
-            Some(value) => {
-                // Taken for the time of the write; one that is dropped midway costs the next one an allocation.
-                let mut scratch = self.scratch.take();
-                let result = self.write_key(key, value, write, &mut scratch).await;
-                self.scratch.replace(scratch);
-                result
-            }
+        let Some(value) = write.value() else {
+            self.art.options.cpu.charge(self.v).await;
+            return self.remove_key(key).await;
+        };
+        let mut begun = Begun::Nothing;
+        if !matches!(write, Write::Update(_))
+            && let Poll::Ready(applied) = at_once(|cx| self.begin_put(key, value, cx, &mut begun)).await
+        {
+            return Ok(applied);
         }
+        self.apply_slowly(key, value, write, begun).await
+    }
+
+    async fn apply_slowly<'s>(
+        &'s self,
+        key: &K,
+        value: &[u8],
+        write: Write<'_>,
+        begun: Begun<'s, V>,
+    ) -> Result<Applied, IndexError> {
+        // Taken for the time of the write; one that is dropped midway costs the next one an allocation.
+        let mut scratch = self.scratch.take();
+        let result = self.write_key(key, value, write, begun, &mut scratch).await;
+        self.scratch.replace(scratch);
+        result
     }
 }
 
@@ -219,9 +236,12 @@ where
 
     async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         let _begun = self.v.operation()?;
-        self.art.options.cpu.charge(self.v).await;
         value.clear();
-        self.get_key(key, value).await
+        let mut sought = Sought::Nothing;
+        match at_once(|cx| self.begin_get(key, value, cx, &mut sought)).await {
+            Poll::Ready(found) => Ok(found),
+            Poll::Pending => self.get_slowly(key, value, sought).await,
+        }
     }
 
     fn insert(&self, key: &K, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {

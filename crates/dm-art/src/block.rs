@@ -1,8 +1,12 @@
 //! Memory that nothing points to yet.
 
+use core::future::Future;
+use core::pin::Pin;
+use core::task::Context;
+
 use dm_alloc::Allocator;
 use dm_index::IndexError;
-use dm_verbs::{Control, RemotePtr, Verbs};
+use dm_verbs::{Control, LocalStep, RemotePtr, Step, Verbs};
 
 /// A block that goes back to its allocator unless it was published, or may have been.
 #[derive(Debug)]
@@ -30,6 +34,30 @@ impl<'a> Block<'a> {
         })
     }
 
+    /// One that is at hand on `near`'s memory node; else the local step that is to be awaited before that is asked, if
+    /// that is why.
+    #[inline]
+    pub(crate) fn at_hand<'v, V: Verbs>(
+        v: &'v V,
+        alloc: &'a Allocator,
+        bytes: u32,
+        near: RemotePtr,
+        cx: &mut Context<'_>,
+    ) -> Result<Self, Option<Step<'v, V>>> {
+        let mut step = v.local(LocalStep::Section);
+        if Pin::new(&mut step).poll(cx).is_pending() {
+            return Err(Some(step));
+        }
+        let at = alloc.at_hand(v.client(), bytes, near).ok_or(None)?;
+        Ok(Self {
+            alloc,
+            at,
+            bytes,
+            idle: true,
+        })
+    }
+
+    #[inline]
     pub(crate) fn at(&self) -> RemotePtr {
         self.at
     }

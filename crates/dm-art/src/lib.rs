@@ -30,10 +30,12 @@
 mod art;
 mod block;
 mod errors;
+mod get;
 mod load;
 mod locate;
 mod options;
 mod publish;
+mod put;
 mod remove;
 mod renew;
 mod scan;

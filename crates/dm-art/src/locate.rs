@@ -99,18 +99,19 @@ impl Place {
     }
 }
 
-/// What a leaf that is not the key's proves about the key.
-pub(crate) fn leaf_proves_absence<K>(found: &Single<K>, link: &Link) -> bool {
+/// What a leaf that is not the key's proves about the key, over a link of this branch.
+pub(crate) fn leaf_proves_absence<K>(found: &Single<K>, branch: u8, fresh: bool) -> bool {
     //= docs/protocol/smart.md M11
     match found {
         Single::Hit => false,
-        Single::Other { depth, .. } => link.fresh || *depth <= u64::from(link.slot.branch),
-        Single::Removed => link.fresh,
+        Single::Other { depth, .. } => fresh || *depth <= u64::from(branch),
+        Single::Removed => fresh,
     }
 }
 
 /// A node to be read.
-struct Step {
+#[derive(Debug)]
+pub(crate) struct Step {
     at: RemotePtr,
     node_type: u8,
     /// The first key byte that is not known to be right.
@@ -159,17 +160,25 @@ where
     pub(crate) async fn locate(&self, key: &KeyText, from: From) -> Result<Place, IndexError> {
         let step = match from {
             From::Root => self.root_step(),
-            From::Cache | From::Again => match self.cached(key, from).await {
-                Ok(place) => return Ok(place),
-                Err(step) => step,
-            },
+            From::Cache | From::Again => {
+                self.v.local(LocalStep::Section).await;
+                return self.locate_entered(key, from).await;
+            }
         };
         self.descend(key, step).await
     }
 
+    /// The same from the cache, behind the local step before its section.
+    pub(crate) async fn locate_entered(&self, key: &KeyText, from: From) -> Result<Place, IndexError> {
+        match self.cached(key, from) {
+            Ok(place) => Ok(place),
+            Err(step) => self.descend(key, step).await,
+        }
+    }
+
     /// What the cache says, or where to begin to read.
-    async fn cached(&self, key: &KeyText, from: From) -> Result<Place, Step> {
-        self.v.local(LocalStep::Section).await;
+    #[inline]
+    pub(crate) fn cached(&self, key: &KeyText, from: From) -> Result<Place, Step> {
         let Some(hit) = self.art.cache.lookup(key) else {
             self.v.meter().note(Event::CacheMiss);
             return Err(self.root_step());
@@ -220,7 +229,7 @@ where
     }
 
     /// Reads down from `step` on.
-    async fn descend(&self, key: &KeyText, mut step: Step) -> Result<Place, IndexError> {
+    pub(crate) async fn descend(&self, key: &KeyText, mut step: Step) -> Result<Place, IndexError> {
         loop {
             // A slot names no type that the tree has not, or it is no slot of this tree.
             if self.art.types().slots(step.node_type) == 0 {
@@ -321,47 +330,5 @@ where
         node_type: u8,
     ) -> Result<RadixNode<'b>, IndexError> {
         RadixNode::decode(bytes, self.art.types(), node_type).map_err(corrupt(at))
-    }
-
-    /// Reads `key`'s value.
-    pub(crate) async fn get_key(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
-        let text = KeyText::of(key);
-        let mut from = From::Cache;
-        // Three times at most: whatever begins at the root proves what it says.
-        loop {
-            let place = self.locate(&text, from).await?;
-            let proved = match place {
-                Place::Leaf(link, _) => {
-                    let found = self.art.leaves.get(self.v, link.child(), key, value).await?;
-                    if found == Single::Hit {
-                        return Ok(true);
-                    }
-                    self.repair(&found, &link).await?;
-                    leaf_proves_absence(&found, &link)
-                }
-                _ => place.proves_absence(),
-            };
-            if proved {
-                return Ok(false);
-            }
-            if from == From::Root {
-                return Err(misplaced(self.art.root));
-            }
-            from = from.surer();
-        }
-    }
-
-    /// T-M1, for study.
-    async fn repair(&self, found: &Single<K>, link: &Link) -> Result<(), IndexError> {
-        let branch = u64::from(link.slot.branch);
-        if let Single::Other { depth, .. } = found
-            && self.art.options.flaws.repairs_unchecked
-            && link.fresh
-            && *depth != branch
-        {
-            let at = self.art.leaves.depth_at(link.child());
-            self.v.cas(at, *depth, branch).await?;
-        }
-        Ok(())
     }
 }

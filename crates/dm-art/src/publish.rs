@@ -34,6 +34,17 @@ pub(crate) enum Published {
     Lost(SlotWord),
 }
 
+impl Published {
+    /// By what the CAS found.
+    #[inline]
+    pub(crate) fn of(before: SlotWord, old: u64) -> Self {
+        match SlotWord::from_raw(old) {
+            old if old == before => Self::Done,
+            old => Self::Lost(old),
+        }
+    }
+}
+
 impl<V, K, L> ArtClient<'_, V, K, L>
 where
     V: Verbs + Control,
@@ -83,12 +94,7 @@ where
         if let Some(d) = late {
             v.faa(d.at, d.by).detach();
         }
-        let old = SlotWord::from_raw(old);
-        let published = if old == before {
-            Published::Done
-        } else {
-            Published::Lost(old)
-        };
+        let published = Published::of(before, old);
         match published {
             Published::Done => self.note_new(key, link, fresh, word).await,
             Published::Lost(old) => self.note_slot(key, link, old).await,
@@ -129,6 +135,12 @@ where
     /// Tells the cache what a slot holds.
     pub(crate) async fn note_slot(&self, key: &KeyText, link: &Link, word: SlotWord) {
         self.v.local(LocalStep::Section).await;
+        self.learn(key, link, word);
+    }
+
+    /// The same, behind the local step.
+    #[inline]
+    pub(crate) fn learn(&self, key: &KeyText, link: &Link, word: SlotWord) {
         let cache = &self.art.cache;
         if word.is_frozen() {
             cache.forget(key, link.slot.node);

@@ -28,7 +28,7 @@ where
                         unlinked.map_err(|e| e.after_effect(link.child()))?;
                         return Ok(Applied::Removed);
                     }
-                    leaf_proves_absence(&found, &link)
+                    leaf_proves_absence(&found, link.slot.branch, link.fresh)
                 }
                 _ => place.proves_absence(),
             };

@@ -3,15 +3,17 @@
 use core::cell::Cell;
 use core::fmt;
 use core::future::Future;
-use core::task::Waker;
+use core::pin::Pin;
+use core::task::{Context, Waker};
 
 use dm_index::{Applied, IndexError, KeyBytes, RangeIndex, Scan};
 use dm_sync::{Fingerprint, fingerprint_of};
-use dm_verbs::{Env, Event, LocalStep};
+use dm_verbs::{Env, Event, LocalStep, Step, at_once};
 
 use crate::Rdwc;
 use crate::lanes::{Came, Lanes, Lead};
 use crate::rules::{Told, Wish};
+use crate::shard::{Entered, Entering};
 
 /// The local locks that the clients of one compute node share, for keys `K`.
 #[derive(Debug)]
@@ -74,6 +76,14 @@ pub(crate) enum Place<'h, K: KeyBytes> {
     Done(Told),
 }
 
+/// How far a client came that has to wait.
+enum Entry<'s, V> {
+    /// To the local step before the lock's section.
+    Coming(Step<'s, V>),
+    /// Into the lock, as that waiter.
+    Waits(u32),
+}
+
 impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
     /// Client `v`'s `index`, shared by way of `table`; without one it is the index alone.
     ///
@@ -97,16 +107,50 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         &self.index
     }
 
+    /// A place at the key's lock, as far as it goes without waiting.
+    // A plain function: nearly always the lock is free, and nothing outlives the poll.
+    #[inline(always)]
+    fn enter<'s>(
+        &'s self,
+        lanes: &'h Lanes<I::Key>,
+        key: &I::Key,
+        wish: Wish,
+        cx: &mut Context<'_>,
+    ) -> Result<Option<Lead<'h, I::Key>>, Entry<'s, V>> {
+        //= docs/protocol/combine.md C11
+        let mut step = self.v.local(LocalStep::Section);
+        if Pin::new(&mut step).poll(cx).is_pending() {
+            return Err(Entry::Coming(step));
+        }
+        let (at, waker, client) = (lanes.of(key), cx.waker(), self.v.client());
+        let who = Entering { client, wish, waker };
+        let shard = lanes.shard(at);
+        match shard.with(|s| s.enter(at.lane(), key, who, &lanes.flaws)) {
+            Entered::Leads => Ok(Some(lanes.lead(at))),
+            Entered::Alone => {
+                self.v.meter().note(Event::WentAlone);
+                Ok(None)
+            }
+            Entered::Waits(number) => Err(Entry::Waits(number)),
+        }
+    }
+
+    /// A place at the lock, where that takes waiting.
     async fn place(
         &self,
         lanes: &'h Lanes<I::Key>,
         key: &I::Key,
         wish: Wish,
+        entry: Entry<'_, V>,
         value: &mut Vec<u8>,
     ) -> Place<'h, I::Key> {
-        //= docs/protocol/combine.md C11
-        self.v.local(LocalStep::Section).await;
-        let mut join = lanes.join(key, self.v.client(), wish, value);
+        let mut join = match entry {
+            Entry::Coming(step) => {
+                step.await;
+                lanes.join(key, self.v.client(), wish, value)
+            }
+            Entry::Waits(number) => lanes.waits(key, (self.v.client(), wish), number, value),
+        };
         match (&mut join).await {
             Came::Alone => {
                 self.v.meter().note(Event::WentAlone);
@@ -126,13 +170,37 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         }
     }
 
-    /// Ends what this client has led, with its answer for others if it has one.
-    pub(crate) async fn tell(&self, lead: Lead<'h, I::Key>, answer: Option<(Told, &[u8])>) {
+    /// Ends what this client has led, with its answer for others if it has one; or says what is to be awaited first.
+    #[inline(always)]
+    fn tell_now<'s>(
+        &'s self,
+        lead: Lead<'h, I::Key>,
+        answer: Option<(Told, &[u8])>,
+        cx: &mut Context<'_>,
+    ) -> Option<(Step<'s, V>, Lead<'h, I::Key>)> {
         //= docs/protocol/combine.md C11
-        self.v.local(LocalStep::Section).await;
+        let mut step = self.v.local(LocalStep::Section);
+        if Pin::new(&mut step).poll(cx).is_pending() {
+            return Some((step, lead));
+        }
+        self.told(lead, answer);
+        None
+    }
+
+    #[inline]
+    fn told(&self, lead: Lead<'h, I::Key>, answer: Option<(Told, &[u8])>) {
         let mut wakers = self.wakers.take();
         lead.tell(answer, &mut wakers);
         self.wakers.set(wakers);
+    }
+
+    /// Ends what this client has led, with its answer for others if it has one.
+    #[inline]
+    pub(crate) async fn tell(&self, lead: Lead<'h, I::Key>, answer: Option<(Told, &[u8])>) {
+        if let Some((step, lead)) = at_once(|cx| self.tell_now(lead, answer, cx)).await {
+            step.await;
+            self.told(lead, answer);
+        }
     }
 
     /// A get that is shared.
@@ -143,12 +211,15 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         value: &mut Vec<u8>,
     ) -> Result<bool, IndexError> {
         value.clear();
-        let lead = match self.place(lanes, key, Wish::Get, value).await {
-            Place::Own(lead) => lead,
-            Place::Done(told) => {
-                self.v.meter().note(Event::Delegated);
-                return Ok(told == Told::Got(true));
-            }
+        let lead = match at_once(|cx| self.enter(lanes, key, Wish::Get, cx)).await {
+            Ok(lead) => lead,
+            Err(entry) => match self.place(lanes, key, Wish::Get, entry, value).await {
+                Place::Own(lead) => lead,
+                Place::Done(told) => {
+                    self.v.meter().note(Event::Delegated);
+                    return Ok(told == Told::Got(true));
+                }
+            },
         };
         let result = self.index.get(key, value).await;
         if let Some(lead) = lead {
@@ -170,9 +241,12 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         if lanes.flaws.buffer_of_lock {
             return self.write_as_published(lanes, key, value, wish).await;
         }
-        let lead = match self.place(lanes, key, wish, &mut Vec::new()).await {
-            Place::Own(lead) => lead,
-            Place::Done(told) => return Ok(self.combined(told)),
+        let lead = match at_once(|cx| self.enter(lanes, key, wish, cx)).await {
+            Ok(lead) => lead,
+            Err(entry) => match self.place(lanes, key, wish, entry, &mut Vec::new()).await {
+                Place::Own(lead) => lead,
+                Place::Done(told) => return Ok(self.combined(told)),
+            },
         };
         //= docs/protocol/combine.md C4
         let result = self.apply(key, value, wish).await;

@@ -270,6 +270,9 @@ impl<K: Copy + Eq + Hash> Lead<'_, K> {
             .with(|s| s.finish(at.lane, answer, wakers, flaws));
         // Outside of the section: what a waker runs may enter it.
         //= docs/protocol/combine.md C11
+        if wakers.is_empty() {
+            return;
+        }
         for waker in wakers.drain(..) {
             waker.wake();
         }

@@ -166,6 +166,17 @@ impl<K: Copy + Eq> Shard<K> {
             l.held = None;
             return;
         }
+        self.finish_for_others(lane, answer, wake, flaws);
+    }
+
+    fn finish_for_others(
+        &mut self,
+        lane: usize,
+        answer: Option<(Told, &[u8])>,
+        wake: &mut Vec<Waker>,
+        flaws: &RdwcFlaws,
+    ) {
+        let l = &mut self.lanes[lane];
         let mut at = l.sealed.head;
         while at != NONE {
             let number = at;

@@ -1,12 +1,13 @@
 //! The joint: what an inner structure and a node say to each other.
 
+use core::fmt;
 use core::future::Future;
 use core::task::{Context, Poll};
 
-use dm_layout::FenceKeys;
+use dm_layout::{CheckFailure, FenceKeys};
 use dm_sync::Arc;
 use dm_sync::epoch::{Epochs, Seat};
-use dm_verbs::{LocalStep, RemotePtr, Verbs};
+use dm_verbs::{Bytes, LocalStep, RemotePtr, Ticket, Verbs};
 
 use crate::{Applied, IndexError};
 
@@ -489,6 +490,23 @@ pub enum Single<K> {
     Removed,
 }
 
+/// The READ of a leaf of one entry, begun.
+pub enum Reading<'v, V: Verbs> {
+    /// It is on its way.
+    Posted(Ticket<'v, V, (Bytes,)>),
+    /// It was torn, or what it brought is no leaf.
+    Failed(CheckFailure),
+}
+
+impl<V: Verbs> fmt::Debug for Reading<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Posted(_) => f.debug_tuple("Posted").finish_non_exhaustive(),
+            Self::Failed(failure) => f.debug_tuple("Failed").field(failure).finish(),
+        }
+    }
+}
+
 /// Leaves of one entry each: read with one READ, written in place under a lock of their own, removed for good.
 ///
 /// They know nothing of what links them, but keep a *link depth* for it: a word that only grows, by FAA.
@@ -502,13 +520,23 @@ pub trait SingleStore<V: Verbs, K> {
     /// Where the link depth of the leaf at `at` lies.
     fn depth_at(&self, at: RemotePtr) -> RemotePtr;
 
-    /// Reads `key`'s value into `value` (cleared first).
+    /// Posts the READ of a leaf.
+    fn post_read<'v>(&self, v: &'v V, at: RemotePtr) -> Ticket<'v, V, (Bytes,)>;
+
+    /// What the bytes of that READ say of `key`; its value goes into `value` (cleared first).
+    ///
+    /// # Errors
+    /// Bytes that prove nothing: [`Reading::Failed`] takes up from there.
+    fn judge(&self, bytes: &[u8], key: &K, value: &mut Vec<u8>) -> Result<Single<K>, CheckFailure>;
+
+    /// Reads `key`'s value into `value` (cleared first); `begun` is what was read of the leaf already, or is being read.
     fn get(
         &self,
         v: &V,
         at: RemotePtr,
         key: &K,
         value: &mut Vec<u8>,
+        begun: Option<Reading<'_, V>>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
     /// Replaces `key`'s value.

@@ -43,8 +43,8 @@ pub use error::IndexError;
 pub use gather::gather;
 pub use hops::{HOPS_FREE, Hops};
 pub use joint::{
-    Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, NodeStore, Single, SingleStore,
-    Split, Stale, Write,
+    Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, NodeStore, Reading, Single,
+    SingleStore, Split, Stale, Write,
 };
 pub use range_index::{Applied, RangeIndex};
 pub use scan::Scan;

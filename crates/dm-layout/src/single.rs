@@ -109,6 +109,7 @@ impl<K: KeyBytes> SingleLeaf<K> {
         self.checksum_at()..self.read_bytes()
     }
 
+    #[inline]
     fn checksum(&self, key: &[u8], value: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(checksum_of(key), value)
     }

@@ -99,6 +99,13 @@ impl PrefixCache {
         self.tree.with_read(|tree| tree.lookup(&self.types, key))
     }
 
+    /// The leaf that the deepest cached node on `key`'s way points to for it, and the key byte that this node's slots tell
+    /// apart: all of a [`PrefixHit`] that most lookups need. `None` if it points to something else.
+    #[inline]
+    pub fn leaf(&self, key: &[u8]) -> Option<(RemotePtr, u8)> {
+        self.tree.with_read(|tree| tree.leaf(key))
+    }
+
     /// Keeps the image of a node on `key`'s way, if its parent is cached and says so, and there is room.
     pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord>>) -> bool {
         self.tree.with_write(|tree| tree.admit(&self.types, key, image))
@@ -106,8 +113,7 @@ impl PrefixCache {
 
     /// What a CAS told of a slot of the node at `at`, on `key`'s way.
     pub fn learn(&self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord) {
-        self.tree
-            .with_write(|tree| tree.learn(&self.types, key, at, index, word));
+        self.tree.with_write(|tree| tree.learn(key, at, index, word));
     }
 
     /// Slot `index` of the node at `at`, on `key`'s way, points to a new node now, as `word` says. What was cached below the

@@ -103,7 +103,126 @@ fn code_of(word: SlotWord, incarnation: u32, leaf_lines: u8) -> Option<u64> {
     }
 }
 
+/// An image's slots: where their key bytes and codes lie, worked out once for a step of a walk.
+#[derive(Clone, Copy)]
+pub(super) struct Slots<'a> {
+    key_bytes: &'a [u8],
+    codes: &'a [u8],
+    wide: bool,
+    direct: bool,
+}
+
+impl<'a> Slots<'a> {
+    /// Where the slot of key byte `partial` is kept, or would be.
+    #[inline]
+    pub(super) fn place(self, partial: u8) -> Result<usize, usize> {
+        position(self.key_bytes, partial, self.direct)
+    }
+
+    fn code(self, place: usize) -> Option<&'a [u8]> {
+        match self.wide {
+            true => self.codes.get(place * WIDE..)?.get(..WIDE),
+            false => self.codes.get(place * NARROW..)?.get(..NARROW),
+        }
+    }
+
+    /// The image that hangs in the slot at `place`, or the leaf that it points to; neither for anything else.
+    #[inline]
+    pub(super) fn below(self, place: usize) -> Below {
+        let Some(code) = self.code(place) else {
+            return Below::Other;
+        };
+        if self.wide {
+            let word = SlotWord::from_raw(word_at(code, 0));
+            return match half_at(code, 8) {
+                NONE if word.is_leaf() => Below::Leaf(word.pointer()),
+                NONE => Below::Other,
+                kid => Below::Kid(kid),
+            };
+        }
+        let Some(code) = code.first_chunk::<NARROW>() else {
+            return Below::Other;
+        };
+        let low = u32::from_le_bytes([code[0], code[1], code[2], code[3]]);
+        let code = u64::from(low) | u64::from(code[4]) << 32;
+        match code >> TAG_SHIFT {
+            KID => Below::Kid(low),
+            LEAF => Below::Leaf(pointer(
+                code >> LEAF_LINE_BITS & 0xff,
+                code & ((1 << LEAF_LINE_BITS) - 1),
+            )),
+            _ => Below::Other,
+        }
+    }
+}
+
+/// What hangs in a slot, as far as a walk asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Below {
+    /// An image.
+    Kid(u32),
+    /// A leaf, as a packed remote pointer.
+    Leaf(u64),
+    /// A node without an image, or no child.
+    Other,
+}
+
+/// A one in each byte.
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// Where `partial` is among the key bytes of an image's slots, or would be.
+#[inline]
+fn position(bytes: &[u8], partial: u8, direct: bool) -> Result<usize, usize> {
+    if direct {
+        // All are there: no search.
+        return match bytes.get(usize::from(partial)) {
+            Some(byte) if *byte == partial => Ok(usize::from(partial)),
+            _ => bytes.binary_search(&partial),
+        };
+    }
+    // Eight at a time: a byte that is equal is the lowest one that becomes zero.
+    let (eights, rest) = bytes.as_chunks::<8>();
+    let wanted = ONES * u64::from(partial);
+    for (i, eight) in eights.iter().enumerate() {
+        let differs = u64::from_le_bytes(*eight) ^ wanted;
+        let zero = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
+        if zero != 0 {
+            return Ok(8 * i + zero.trailing_zeros() as usize / 8);
+        }
+    }
+    let found = rest.iter().position(|b| *b == partial);
+    found.map(|i| 8 * eights.len() + i).ok_or(bytes.len())
+}
+
 impl<'a> View<'a> {
+    /// Its slots.
+    #[inline]
+    pub(super) fn slots(self) -> Slots<'a> {
+        let none = Slots {
+            key_bytes: &[],
+            codes: &[],
+            wide: false,
+            direct: false,
+        };
+        let Some(head) = self.0.first_chunk::<HEAD>() else {
+            return none;
+        };
+        // The flags of the first word, in its last byte.
+        let flag = |flag: u64| head[7] & (flag >> TYPE_SHIFT) as u8 != 0;
+        let len = usize::from(head[16]) + if flag(HAS_256) { 256 } else { 0 };
+        let partial = usize::from(head[18] & !IS_DIRECT);
+        let at = HEAD + if flag(IS_FIRST) { 0 } else { 4 } + partial;
+        let Some((key_bytes, rest)) = self.0.get(at..).and_then(|rest| rest.split_at_checked(len)) else {
+            return none;
+        };
+        Slots {
+            key_bytes,
+            codes: rest.get(usize::from(head[17])..).unwrap_or(&[]),
+            wide: flag(IS_WIDE),
+            direct: head[18] & IS_DIRECT != 0,
+        }
+    }
+
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -183,15 +302,7 @@ impl<'a> View<'a> {
     /// Where the slot of key byte `partial` is kept, or would be.
     #[inline]
     pub(super) fn place(&self, partial: u8) -> Result<usize, usize> {
-        let bytes = self.key_bytes();
-        if !self.is_direct() {
-            return bytes.iter().position(|b| *b == partial).ok_or(bytes.len());
-        }
-        // All are there: no search.
-        match bytes.get(usize::from(partial)) {
-            Some(byte) if *byte == partial => Ok(usize::from(partial)),
-            _ => bytes.binary_search(&partial),
-        }
+        position(self.key_bytes(), partial, self.is_direct())
     }
 
     /// What the slot at `place` says, which has key byte `partial`.

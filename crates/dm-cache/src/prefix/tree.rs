@@ -6,7 +6,7 @@ use dm_verbs::RemotePtr;
 
 use super::arena::{Arena, NONE};
 use super::entry::{About, Entry};
-use super::packed::{Edit, Said, View, pack};
+use super::packed::{Below, Edit, Said, View, pack};
 use super::{Apart, CachedSlot, PrefixHit, PrefixImage};
 
 /// The content of a cache.
@@ -19,19 +19,50 @@ pub(super) struct Tree {
     pub(super) hand: usize,
     /// Lines of the leaves whose slots have short codes: the first leaf's. 0 before there is one.
     leaf_lines: u8,
+    /// Kept for its memory, up to [`PACKED_MAX`] bytes: an image on its way into the arena.
+    packed: Vec<u8>,
 }
+
+/// The most that a cache keeps for packing, bytes: what most images take.
+const PACKED_MAX: usize = 512;
+/// Caches of less than this keep nothing.
+const PACKED_FROM: u64 = 64 << 10;
 
 /// How far a key's way is cached.
 struct Way<'a> {
     image: u32,
     view: View<'a>,
-    link: Option<CachedSlot>,
-    find: Find,
+    /// The image above, and the place of its slot that leads here.
+    above: Option<(View<'a>, usize)>,
+    /// The key's byte in it, and where the slot of that is kept, or would be.
+    byte: u8,
+    place: Result<usize, usize>,
     apart: Option<Apart>,
 }
 
+impl Way<'_> {
+    /// The slot that leads here.
+    fn link(&self) -> Option<CachedSlot> {
+        let (parent, place) = self.above?;
+        let byte = *parent.key_bytes().get(place)?;
+        let direct = parent.is_direct();
+        Some(CachedSlot {
+            node: RemotePtr::from_raw(parent.at()),
+            incarnation: parent.incarnation(),
+            branch: parent.branch(),
+            index: if direct { usize::from(byte) } else { place },
+            // What hangs there says where, and what it is.
+            word: SlotWord::inner(byte, self.view.at(), self.view.node_type()).unwrap_or_default(),
+        })
+    }
+}
+
 /// The first byte at which `key`, from byte `from` on, leaves `partial`.
+#[inline]
 fn leaves(key: &[u8], from: u8, partial: &[u8]) -> Option<Apart> {
+    if partial.is_empty() {
+        return None;
+    }
     let rest = &key[usize::from(from)..];
     let i = partial.iter().zip(rest).position(|(a, b)| a != b)?;
     Some(Apart {
@@ -48,11 +79,28 @@ impl Tree {
             budget,
             hand: 0,
             leaf_lines: 0,
+            packed: Vec::new(),
+        }
+    }
+
+    /// What images and their lists may take.
+    fn limit(&self) -> u64 {
+        match self.budget >= PACKED_FROM {
+            true => self.budget - PACKED_MAX as u64,
+            false => self.budget,
+        }
+    }
+
+    /// Keeps the buffer for the next image, if that may be.
+    fn keep_buffer(&mut self, mut packed: Vec<u8>) {
+        packed.clear();
+        if self.budget >= PACKED_FROM && packed.capacity() <= PACKED_MAX {
+            self.packed = packed;
         }
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.arena.bytes()
+        self.arena.bytes() + self.packed.capacity() as u64
     }
 
     pub(super) fn nodes(&self) -> usize {
@@ -84,11 +132,22 @@ impl Tree {
     }
 
     /// The key byte's slot in the node, and the cached child in it.
-    #[inline]
     fn find(&self, types: &NodeTypes, view: View<'_>, partial: u8) -> (Find, u32) {
+        self.find_at(types, view, partial, view.slots().place(partial))
+    }
+
+    /// The same, of a byte whose slot is kept, or would be, at `place`.
+    #[inline]
+    fn find_at(
+        &self,
+        types: &NodeTypes,
+        view: View<'_>,
+        partial: u8,
+        place: Result<usize, usize>,
+    ) -> (Find, u32) {
         let direct = view.is_direct();
         let index = |place: usize| if direct { usize::from(partial) } else { place };
-        match view.place(partial) {
+        match place {
             Ok(place) => match self.slot(view, place, partial) {
                 (word, kid) if word.has_child() => (Find::Child(index(place), word), kid),
                 (word, _) => (Find::Vacant(index(place), word), NONE),
@@ -103,68 +162,80 @@ impl Tree {
 
     /// Walks down `key`'s way as long as `on` likes the image.
     #[inline]
-    fn walk(&self, types: &NodeTypes, key: &[u8], mut on: impl FnMut(View<'_>) -> bool) -> Option<Way<'_>> {
-        let (mut image, mut view) = (self.root, self.view(self.root)?);
-        // The image above, and the place of the slot that leads on. What that slot's word is matters only at the end.
-        let mut above: Option<(View<'_>, usize)> = None;
-        let mut apart = None;
-        let byte = loop {
+    fn walk(&self, key: &[u8], mut on: impl FnMut(View<'_>) -> bool) -> Option<Way<'_>> {
+        let mut way = Way {
+            image: self.root,
+            view: self.view(self.root)?,
+            above: None,
+            byte: 0,
+            place: Err(0),
+            apart: None,
+        };
+        loop {
+            let branch = way.view.branch();
+            way.byte = *key.get(usize::from(branch))?;
+            let slots = way.view.slots();
+            way.place = slots.place(way.byte);
+            let Ok(place) = way.place else { break };
+            let Below::Kid(kid) = slots.below(place) else {
+                break;
+            };
+            let Some(below) = self.view(kid).filter(|_| on(way.view)) else {
+                break;
+            };
+            way.apart = leaves(key, branch + 1, below.partial());
+            if way.apart.is_some() {
+                break;
+            }
+            way.above = Some((way.view, place));
+            (way.image, way.view) = (kid, below);
+        }
+        Some(way)
+    }
+
+    /// The leaf that the deepest cached node on `key`'s way points to for it, and that node's branch.
+    #[inline]
+    pub(super) fn leaf(&self, key: &[u8]) -> Option<(RemotePtr, u8)> {
+        let mut image = self.root;
+        let mut view = self.view(image)?;
+        loop {
             let branch = view.branch();
             let &byte = key.get(usize::from(branch))?;
-            let Some((place, kid)) = view.place(byte).ok().and_then(|p| Some((p, view.kid(p)?))) else {
-                break byte;
+            let slots = view.slots();
+            let kid = match slots.below(slots.place(byte).ok()?) {
+                Below::Kid(kid) => kid,
+                Below::Leaf(at) => {
+                    self.arena.touch(image);
+                    return Some((RemotePtr::from_raw(at), branch));
+                }
+                Below::Other => return None,
             };
-            let Some(below) = self.view(kid).filter(|_| on(view)) else {
-                break byte;
-            };
-            apart = leaves(key, branch + 1, below.partial());
-            if apart.is_some() {
-                break byte;
+            let below = self.view(kid)?;
+            if leaves(key, branch + 1, below.partial()).is_some() {
+                return None;
             }
-            above = Some((view, place));
             (image, view) = (kid, below);
-        };
-        let link = above.map(|(parent, place)| {
-            let byte = parent.key_bytes()[place];
-            CachedSlot {
-                node: RemotePtr::from_raw(parent.at()),
-                incarnation: parent.incarnation(),
-                branch: parent.branch(),
-                index: if parent.is_direct() {
-                    usize::from(byte)
-                } else {
-                    place
-                },
-                word: self.slot(parent, place, byte).0,
-            }
-        });
-        Some(Way {
-            image,
-            view,
-            link,
-            find: self.find(types, view, byte).0,
-            apart,
-        })
+        }
     }
 
     pub(super) fn lookup(&self, types: &NodeTypes, key: &[u8]) -> Option<PrefixHit> {
-        let way = self.walk(types, key, |_| true)?;
+        let way = self.walk(key, |_| true)?;
         self.arena.touch(way.image);
         Some(PrefixHit {
             at: RemotePtr::from_raw(way.view.at()),
             node_type: way.view.node_type(),
             incarnation: way.view.incarnation(),
             branch: way.view.branch(),
-            find: way.find,
+            find: self.find_at(types, way.view, way.byte, way.place).0,
             children: way.view.children(),
-            link: way.link,
+            link: way.link(),
             apart: way.apart,
         })
     }
 
     /// The image of the node at `at`, on `key`'s way.
-    fn image_at(&self, types: &NodeTypes, key: &[u8], at: RemotePtr) -> Option<u32> {
-        let way = self.walk(types, key, |view| view.at() != at.raw())?;
+    fn image_at(&self, key: &[u8], at: RemotePtr) -> Option<u32> {
+        let way = self.walk(key, |view| view.at() != at.raw())?;
         (way.view.at() == at.raw()).then_some(way.image)
     }
 
@@ -191,17 +262,18 @@ impl Tree {
             };
             self.leaf_lines = entry.words.iter().find_map(lines).unwrap_or(0);
         }
-        let (mut packed, mut number) = (Vec::new(), None);
+        let (mut packed, mut number) = (core::mem::take(&mut self.packed), None);
         let done = self.with_room(kept, |tree| {
-            let Some(new) = image.or_else(|| tree.arena.number(tree.budget)) else {
+            let Some(new) = image.or_else(|| tree.arena.number(tree.limit())) else {
                 return false;
             };
             // Evictions change which number is free.
             if number.replace(new) != Some(new) {
                 pack(entry, new, spare, tree.leaf_lines, &mut packed);
             }
-            tree.arena.put(new, &packed, tree.budget)
+            tree.arena.put(new, &packed, tree.limit())
         });
+        self.keep_buffer(packed);
         number.filter(|_| done)
     }
 
@@ -221,16 +293,16 @@ impl Tree {
         image: PrefixImage<impl Iterator<Item = SlotWord>>,
         kept: u32,
     ) -> Option<u32> {
-        let known = self.image_at(types, key, image.at);
+        let known = self.image_at(key, image.at);
         let Some(known) = known else {
             return self.hang(types, key, image, kept);
         };
         let mut entry = self.unpack(types, self.view(known)?);
-        debug_assert_eq!(
-            entry.branch,
-            image.header.branch(),
-            "a node's branch never changes"
-        );
+        if entry.branch != image.header.branch() {
+            // A node's branch never changes: somebody damaged it.
+            self.cut(known);
+            return None;
+        }
         let orphans = entry.refill(image.words);
         // Orphans are on no way any more, and could be evicted: not before they are let go.
         let mut stay = vec![known, kept];
@@ -259,8 +331,9 @@ impl Tree {
         let (parent, from) = if self.root == NONE {
             (NONE, 0)
         } else {
-            let way = self.walk(types, key, |view| view.branch() < branch)?;
-            let points = matches!(way.find, Find::Child(_, word) if word.pointer() == at.raw());
+            let way = self.walk(key, |view| view.branch() < branch)?;
+            let (find, _) = self.find_at(types, way.view, way.byte, way.place);
+            let points = matches!(find, Find::Child(_, word) if word.pointer() == at.raw());
             if way.view.branch() >= branch || !points {
                 return None;
             }
@@ -341,15 +414,8 @@ impl Tree {
         self.keep(Some(image), &entry, spare, &kept).is_some()
     }
 
-    pub(super) fn learn(
-        &mut self,
-        types: &NodeTypes,
-        key: &[u8],
-        at: RemotePtr,
-        index: usize,
-        word: SlotWord,
-    ) {
-        if let Some(image) = self.image_at(types, key, at).filter(|_| !word.is_empty()) {
+    pub(super) fn learn(&mut self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord) {
+        if let Some(image) = self.image_at(key, at).filter(|_| !word.is_empty()) {
             self.learn_slot(image, index, word.thawed());
         }
     }
@@ -391,13 +457,16 @@ impl Tree {
         };
         // Small ones grow slot by slot: a copy of them is cheap, and they are most of all.
         let spare = view.len() / 16 + 1;
-        let mut copy = Vec::new();
-        view.copy_with(spare, &mut copy);
-        if !Edit(&mut copy).insert(place, word, self.leaf_lines) {
-            return false;
+        let mut copy = core::mem::take(&mut self.packed);
+        // Borrowed anew: the buffer was the tree's.
+        if let Some(view) = self.view(image) {
+            view.copy_with(spare, &mut copy);
         }
-        // Without evictions: what is below it could go, and the copy names that.
-        self.arena.put(image, &copy, self.budget)
+        let done = Edit(&mut copy).insert(place, word, self.leaf_lines)
+            // Without evictions: what is below it could go, and the copy names that.
+            && self.arena.put(image, &copy, self.limit());
+        self.keep_buffer(copy);
+        done
     }
 
     pub(super) fn replace(
@@ -407,7 +476,7 @@ impl Tree {
         (at, index, word): (RemotePtr, usize, SlotWord),
         image: PrefixImage<impl Iterator<Item = SlotWord>>,
     ) {
-        let Some(parent) = self.image_at(types, key, at) else {
+        let Some(parent) = self.image_at(key, at) else {
             return;
         };
         let byte = word.partial();
@@ -479,8 +548,7 @@ impl Tree {
     }
 
     pub(super) fn forget(&mut self, key: &[u8], at: RemotePtr) {
-        // Which slots there are does not matter here.
-        if let Some(image) = self.image_at(&NodeTypes::SHIPPED, key, at) {
+        if let Some(image) = self.image_at(key, at) {
             self.cut(image);
         }
     }
@@ -507,6 +575,9 @@ impl Tree {
 
     /// Drops what hangs nowhere any more.
     fn cut_loose(&mut self, image: u32) {
+        if image == NONE {
+            return;
+        }
         let mut loose = vec![image];
         while let Some(image) = loose.pop() {
             // What found another place stays.
@@ -525,7 +596,7 @@ impl Fingerprint for Tree {
     fn fingerprint(&self) -> u64 {
         let mut live: Vec<(u64, u64)> = Vec::new();
         let mut loose = vec![self.root];
-        let tight = self.bytes() * 2 > self.budget;
+        let tight = self.arena.bytes() * 2 > self.budget;
         while let Some(image) = loose.pop() {
             if let Some(view) = self.view(image) {
                 loose.extend(view.kids());

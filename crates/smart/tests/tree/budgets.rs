@@ -1,9 +1,7 @@
 //! What each operation costs, to the verb and the byte: all inner nodes cached, nobody else there. The same on loopback
 //! and in the simulator.
 
-mod common;
-
-use common::Tree;
+use crate::common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};

@@ -1,8 +1,6 @@
 //! Property tests: any sequence of operations against a `BTreeMap`, on keys that share prefixes of every length.
 
-mod common;
-
-use common::Tree;
+use crate::common::Tree;
 use dm_layout::NodeTypes;
 use dm_loopback::{Loopback, block_on};
 use dm_testkit::{IndexUnderTest, Model, OP_BYTES, Op, TestKey, apply, check_all};
