@@ -18,7 +18,7 @@ pub(crate) enum Bench {
     ///
     /// Takes 1 to 2 minutes to build and about 1 minute to run.
     Sim {
-        /// Passed on to the example `bench` of dm-sim.
+        /// Passed on to the example `sim_bench` of dm-sim.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },

@@ -94,7 +94,7 @@ impl<K: CacheKey> IndexCache<K> {
     ///
     /// The newest image of a range is believed. An older image of the same node goes; an image of another node that
     /// starts below keeps what lies below; one that starts within the newcomer's range goes. So cached nodes of one
-    /// level never overlap, and a run has no duplicates (S9).
+    /// level never overlap, and a run has no duplicates.
     ///
     /// What does not fit the budget evicts images of lower levels, and level 1 of its own.
     pub fn admit<I>(&self, image: NodeImage<K, I>) -> Admitted
@@ -121,7 +121,7 @@ impl<K: CacheKey> IndexCache<K> {
     }
 
     /// Removes the image that proved stale, and tells whether it was still there. A fresher image of the same node or
-    /// range stays (S11), whatever slot it is in.
+    /// range stays, whatever slot it is in.
     pub fn invalidate(&self, origin: Origin<K>) -> bool {
         // Most that find an image stale come after the first: they look, and needn't write.
         self.state.with_read(|state| state.named(&origin).is_some())

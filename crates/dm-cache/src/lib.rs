@@ -50,9 +50,9 @@
 //! ```
 //!
 //! # Published mistakes
-//! [`CacheFlaws::recycled_slot`] is T-S7: a held-up reader trusts a slot that has been used again. Not reproduced: S8
-//! (an eviction that draws keys, and can spin for ever where they are not spread over the range drawn from; here
-//! images are drawn) and S11, which costs time only.
+//! [`CacheFlaws::recycled_slot`] is T-S7: a held-up reader trusts a slot that has been used again. Not reproduced: an
+//! eviction that draws keys, and can spin for ever where they are not spread over the range drawn from (here images are
+//! drawn).
 //!
 //! # Limits
 //! An image whose node's address is used again for quite another range stays until it is found stale, or evicted. Slots

@@ -170,7 +170,7 @@ fn bytes_per_key() {
     let per_key = cache.bytes() as f64 / (nodes * 42 * 37) as f64;
     assert!(
         dm_sync::SMALL_WORLD || per_key <= 0.45,
-        "{per_key:.3} B per key (DESIGN §7)"
+        "{per_key:.3} B per key, the budget is 0.45"
     );
     println!(
         "{} nodes, {} B, {per_key:.3} B per key",

@@ -84,7 +84,8 @@ fn a_recycled_slot_that_is_not_checked_is_found() {
     recycled_slot(CacheFlaws { recycled_slot: true });
 }
 
-/// Two who both found the first image stale; one has already cached the second. `check` is S11's check of the origin.
+/// Two who both found the first image stale; one has already cached the second. `check`: whoever removes
+/// it compares the origin.
 fn fresher_image_stays(check: bool) {
     explore("fresher image", 20, move || {
         let cache = Arc::new(IndexCache::new(u64::MAX));

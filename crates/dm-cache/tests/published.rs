@@ -1,4 +1,4 @@
-//! What is published and broken, and what became of it: T-S7, S9, S11.
+//! What is published and broken, and what became of it: T-S7, images twice in a level, a fresher image removed for a stale one.
 #![cfg(not(dm_loom))]
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 

@@ -16,7 +16,8 @@ use dm_sync::Arc;
 use crate::meetings::Meetings;
 use crate::wire::{Answer, Request};
 
-/// Client ids run from 1 to one less than this: lock words name their holder in 12 bits.
+/// Client ids run from 1 to one less than this: values that are checked name their writer in 12 bits (`dm-history`'s
+/// stamps). Lock words have 15.
 pub const CLIENTS_END: u16 = 1 << 12;
 
 /// A connection's number.

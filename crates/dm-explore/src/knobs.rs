@@ -26,7 +26,7 @@ pub enum Retries {
     Bounded(u32),
 }
 
-/// The RNIC's freedoms (`DESIGN` §3) and the faults to explore. Fields are public: start from [`Knobs::weak`] or
+/// The RNIC's freedoms (what [`dm_verbs::Caps`] may leave unpromised) and the faults to explore. Fields are public: start from [`Knobs::weak`] or
 /// [`Knobs::strong`] and change what matters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Knobs {
@@ -67,7 +67,7 @@ impl Default for Knobs {
 }
 
 impl Knobs {
-    /// The default of the contract (`DESIGN` §3): weak, except for lines of one WRITE (increasing), the atomic unit
+    /// The default of the contract ([`dm_verbs::Caps`]): weak, except for lines of one WRITE (increasing), the atomic unit
     /// (line) and on-chip order (host before chip).
     #[must_use]
     pub fn weak() -> Self {

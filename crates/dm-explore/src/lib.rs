@@ -3,7 +3,7 @@
 //!
 //! A *step* is one unit (a 64-byte line, or an 8-byte word) of one verb, one section on state that a compute node's
 //! clients share (`Env::local`), one wake-up, one request to the control plane, or the start of a client. What the
-//! RNIC is free to do (`DESIGN` §3) is a knob each, as are crashes and cancellations at any step. A run that fails is
+//! RNIC is free to do (see [`dm_verbs::Caps`]) is a knob each, as are crashes and cancellations at any step. A run that fails is
 //! told in words and drawn, and replays from a short string.
 //!
 //! ```text

@@ -3,7 +3,8 @@
 use dm_layout::NearFlaws;
 use dm_verbs::Nanos;
 
-/// Published flaws, each off by default; for study, each with its counterexample.
+/// Published flaws and one twin of ours, each off by default; for study. `docs/models.md` has counterexamples of T-C1 and
+/// T-C2; the others are not modelled yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HopFlaws {
     /// Of judging what was read: T-C1, T-C2, T-C3, T-C6.

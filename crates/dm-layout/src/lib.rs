@@ -2,13 +2,14 @@
 //!
 //! A reader fetches a node with a one-sided READ while a writer may be WRITEing it; nothing but the bytes can tell
 //! it whether it saw one node or a mixture of two. This crate is those bytes and the rules for reading and editing
-//! them: pure functions, no I/O, no locks, no unsafe code. Three formats, one trait ([`NodeFormat`]):
+//! them: pure functions, no I/O, no locks, no unsafe code. Four formats, one trait ([`NodeFormat`]):
 //!
 //! | format | guard | a small write | for |
 //! |---|---|---|---|
 //! | [`Slotted`] | a version in every 64-byte line | one entry | use: leaves and inner nodes |
 //! | [`Bookend`] | versions at both ends of node and entry (Sherman, SIGMOD'22 §4.4) | one entry | study: it is unsound |
 //! | [`Checksummed`] | one 64-bit checksum, entries sorted (FG, FG+) | the whole node | baseline |
+//! | [`Hopscotch`] | the node version in every entry and group of entries (CHIME, SOSP'24 §4.1) | one entry; a hop: the whole node | use: leaves that are read by the neighbourhood |
 //!
 //! Beside them lie the bytes of a radix tree, whose words are changed one by one: inner nodes of 8-byte slots
 //! ([`RadixNode`], [`SlotWord`]) and leaves of one entry ([`SingleLeaf`]).

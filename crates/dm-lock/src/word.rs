@@ -22,8 +22,8 @@ pub(crate) const TAG_MASK: u64 = LOCKED | OWNER_MASK | EPOCH_MASK;
 /// ```text
 ///  63            payload           32 31   count   24 23   epoch   16 15      owner      1   0
 /// ┌──────────────────────────────────┬───────────────┬───────────────┬────────────────────┬───┐
-/// │ what the protocol keeps with it  │ releases so   │ owner's lease │ client id          │ L │
-/// │ (vacancy …), survives a holder   │ far, mod 256  │ epoch         │ (15 bits)          │   │
+/// │ the protocol's, survives holders │ releases so   │ owner's lease │ client id          │ L │
+/// │ (bit 32: a change is in doubt)   │ far, mod 256  │ epoch         │ (15 bits)          │   │
 /// └──────────────────────────────────┴───────────────┴───────────────┴────────────────────┴───┘
 /// ```
 /// Acquiring compares L and swaps L, owner and epoch; releasing writes L, owner and epoch zero, count + 1 and the
@@ -39,7 +39,7 @@ pub struct LockWord {
     pub epoch: u8,
     /// Releases so far, modulo 256.
     pub count: u8,
-    /// The protocol's own 32 bits.
+    /// The protocol's own 32 bits; the lowest says that a change of structure under the lock may have failed midway.
     pub payload: u32,
 }
 

@@ -7,7 +7,7 @@ use crate::{Arc, Mutex, RwLock};
 /// A hash of a structure's state: equal states give equal fingerprints, in every run and process.
 ///
 /// The explorer's cached search prunes a state that it has seen. A structure that threads of one compute node
-/// share is part of that state (`DESIGN` §1): either the explorer folds the order of all sections into the
+/// share is part of that state: either the explorer folds the order of all sections into the
 /// state, or the structure says here what it holds. Leave out nothing that later behaviour depends on; leave out
 /// addresses, capacities and the order of maps, which differ between equal states.
 ///

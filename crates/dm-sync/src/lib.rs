@@ -2,7 +2,7 @@
 //!
 //! Every structure that threads of one compute node share is built on this crate, so that the same source
 //! runs in production, under loom (as the memory-order oracle) and under the explorer (as the protocol
-//! oracle), `DESIGN` §1 and §4.5.
+//! oracle); `docs/TESTING.md` has both among the layers of testing.
 //!
 //! | item | std | loom | explorer |
 //! |---|---|---|---|

@@ -13,7 +13,7 @@ use crate::cluster::{ClusterRun, Machine};
 
 /// Range indexes on disaggregated memory: load, drive, check and compare them on a simulated RDMA testbed.
 ///
-/// Without a command: the main job. Loads FG+, Sherman and SMART, runs YCSB C, A and LOAD over five client counts each on
+/// Without a command: the main job. Loads FG+, Sherman, SMART and CHIME, runs YCSB C, A and LOAD over five client counts each on
 /// the model `cx5-ib`, checks every value read, prints a table and draws throughput-latency curves. About a minute on
 /// two cores.
 #[derive(Debug, Parser)]
@@ -328,7 +328,7 @@ pub(crate) struct Bench {
     #[arg(long, default_value_t = 0.8)]
     pub(crate) fill: f64,
     /// Read delegation and write combining between the clients of a compute node: off, reads, writes or on; default: as in
-    /// the index's paper, off for sherman and on for smart.
+    /// the index's paper, off for sherman, on for smart and chime.
     #[arg(long, value_delimiter = ',')]
     pub(crate) rdwc: Vec<Sharing>,
     /// Local locks of each of the two.

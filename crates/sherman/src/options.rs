@@ -15,7 +15,7 @@ pub enum NodeSize {
     Span(usize),
 }
 
-/// Published flaws, each switchable alone, by their catalogue names. Off by default.
+/// Published flaws, each switchable alone, by their names in `docs/models.md`. Off by default.
 ///
 /// T-S2a (bookend versions) is a layout: [`crate::LeafKind::Bookend`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

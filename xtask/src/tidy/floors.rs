@@ -20,7 +20,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     ),
     (3, &["dm-alloc", "dm-lock", "dm-combine", "dm-cache"]),
     (4, &["dm-leaf", "dm-hopscotch", "dm-art", "dm-blink"]),
-    (5, &["sherman", "smart", "chime", "dolphin", "dm-testkit"]),
+    (5, &["sherman", "smart", "chime", "dm-testkit"]),
     (6, &["dm-models"]),
     (7, &["dmkit"]),
 ];

@@ -157,6 +157,21 @@ mod tests {
         assert_eq!(found, [(".ci/run".to_owned(), 1), ("README.md".to_owned(), 1)]);
     }
 
+    /// Pages that only their authors ever had.
+    #[test]
+    fn this_trees_list_knows_what_is_not_in_the_tree() {
+        let list = include_str!("../../forbidden-words.txt");
+        for text in [concat!("see DES", "IGN §3"), concat!("(`DES", "IGN` §1)")] {
+            assert_eq!(
+                forbidden(&sample([(LIST, list), ("docs/a.md", text)])).len(),
+                1,
+                "{text}"
+            );
+        }
+        let fine = "The design, §3 of the paper.";
+        assert_eq!(forbidden(&sample([(LIST, list), ("docs/a.md", fine)])), []);
+    }
+
     #[test]
     fn a_missing_list_is_an_error() {
         assert_eq!(forbidden(&sample([])).len(), 1);

@@ -145,7 +145,7 @@ fn build(s: &Setting<'_>, mut options: Options) -> Box<dyn Explorable> {
 pub(crate) const BOOTSTRAP: Entry = Entry {
     name: "bootstrap",
     kind: Kind::Tree,
-    source: "Sherman's repository, issue 26; dm-alloc",
+    source: "Sherman's code, creation of the root; dm-alloc",
     about: "Clients of several compute nodes create or open one pool at once, plant the first leaf and insert: one \
             creates, the others wait for it, and nobody's key is lost.",
     // Three of them are tens of millions of states.

@@ -49,7 +49,7 @@ pub const WORDS_PER_LINE: usize = LINE_BYTES / WORD_BYTES;
 /// A region in a file begins and ends at multiples of this many bytes.
 pub const FILE_ALIGN: u64 = 4096;
 
-/// What a read can't see half of (`DESIGN` §3, "atomic unit").
+/// What a read can't see half of (`dm_verbs::Caps::atomic_unit`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtomicUnit {
     /// A 64-byte aligned line, as x86 hosts are seen to do.

@@ -1,6 +1,6 @@
 //! In which order the lines of one READ are served.
 
-/// The order of a READ's lines (`DESIGN` §3: an RNIC promises none).
+/// The order of a READ's lines (an RNIC promises none: `dm_verbs::Caps::read_lines`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LineOrder {
     /// From the lowest address up.
