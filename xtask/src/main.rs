@@ -37,7 +37,8 @@ enum Command {
     /// Takes about 20 minutes on 2 cores from nothing, mostly compiling; about 5 when little changed.
     /// All steps run even when an early one fails; the tests come last, so that their closing lines end the output.
     Test {
-        /// Also run clippy with warnings as errors, and the loom models. On by itself where the environment says CI=true.
+        /// Also run clippy with warnings as errors, the loom models, and the protocols' models, whose pages must be as they
+        /// are. On by itself where the environment says CI=true.
         #[arg(long)]
         strict: bool,
     },
@@ -77,7 +78,8 @@ enum Command {
         #[arg(long)]
         nightly: bool,
     },
-    /// The unit tests of floors 0 and 1 and of the lock and cache crates under Miri: undefined behaviour, leaks, data races.
+    /// The unit tests of dm-sync, dm-layout, dm-verbs, dm-history, dm-lock and dm-cache under Miri: undefined behaviour,
+    /// leaks, data races.
     ///
     /// Takes about 15 minutes. Needs a nightly toolchain with the components miri and rust-src. What Miri can't run or is
     /// too slow for says so where it is ignored.
@@ -107,7 +109,8 @@ enum Command {
         #[arg(long, default_value_t = 10_000_000)]
         keys: u64,
     },
-    /// dm-ib's tests over soft-RoCE, in a virtual machine: QEMU, Debian's 6.1 kernel, one emulated processor.
+    /// dm-ib's tests over soft-RoCE, in a virtual machine: QEMU, Debian's 6.1 kernel, one emulated processor. With --two, two
+    /// of them as two hosts, and the dmkit command over them with every index.
     ///
     /// Takes about 5 minutes to build from nothing, then 2 to 4 minutes, with --two less than 3. Needs Debian 12 on x86-64
     /// and, for the packages that are missing, root; the kernel is downloaded once, into `target/rxe`. Fails as the tests

@@ -1,4 +1,5 @@
-//! Nodes of a tree on disaggregated memory: read without locks, written under one, split without losing a reader.
+//! Nodes of a tree on disaggregated memory: read without locks, written under one, split and merged without
+//! losing a reader.
 //!
 //! [`Nodes`] is a [`dm_index::NodeStore`] over any [`dm_layout::NodeFormat`]:
 //!
@@ -19,6 +20,9 @@
 //! * **I3** A sibling is written and awaited before anything points to it; the left node's split is one chain in
 //!   the order announce, clear, finish; entries that stay never move.
 //! * **I4** Whoever finds a node mid-split under its own lock finishes the split: the one that began it gave up.
+//! * **I5** Neighbours are merged under the locks of both and of their parent, in one chain whose every prefix shows
+//!   readers each key: frozen, copied, widened, dead and forwarding, gone from the parent. What is dead is retired to the
+//!   allocator only after that (`docs/protocol/sherman.md`, S23 to S28; `reclaim.md`).
 #![forbid(unsafe_code)]
 
 mod merge;

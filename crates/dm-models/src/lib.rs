@@ -1,5 +1,5 @@
-//! Every model of dmkit by name: litmus tests of the RNIC's contract, locks, sharing, nodes, trees,
-//! crashes.
+//! Every model of dmkit by name: litmus tests of the RNIC's contract, locks, sharing, nodes, B-link trees,
+//! hopscotch leaves, radix trees, reclamation, crashes.
 //!
 //! An [`Entry`] names a model, where it comes from, the cases it is run in (a shape of the model, a setting of every
 //! knob, and the verdict it must have there), its twin as published where that is something else, and mutants that
