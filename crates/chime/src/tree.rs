@@ -10,7 +10,7 @@ use dm_layout::{KeyBytes, Slotted};
 use dm_leaf::{NodeOptions, Nodes, OpenError};
 use dm_lock::{GlobalLockTable, Local, LockOptions, LockPlace, Locks};
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
-use dm_verbs::{Capability, Control, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Capability, Control, Nanos, NodeId, RemotePtr, Verbs};
 
 use crate::Options;
 
@@ -31,6 +31,9 @@ pub struct Chime<K: KeyBytes> {
     /// What clients share of their operations, if anything.
     combiner: Option<Combiner<K>>,
 }
+
+/// A READ of a whole leaf that took longer is not trusted: its versions are narrow (docs/protocol/chime.md H2).
+const WINDOW: Nanos = Nanos::from_micros(500);
 
 /// The kind of index in a pool's superblock.
 const KIND: u32 = u32::from_le_bytes(*b"chim");
@@ -131,6 +134,7 @@ impl<K: KeyBytes> Chime<K> {
         };
         let leaf_options = NodeOptions {
             attempts: options.attempts,
+            read_window: WINDOW,
             bias: options.bias,
             flaws: options.leaf_flaws,
             ..NodeOptions::default()

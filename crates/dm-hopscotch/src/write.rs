@@ -82,9 +82,10 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         let chain = v.chain(at.node()).write(at.add(slot as u64), &edit);
         guard.write_back(chain).await?;
         if applied == Applied::Removed && lonely {
-            // Its neighbourhood is empty: the node may be nearly so.
-            let image = v.read(at, self.node_len()).await?;
-            return Ok(Some(self.removed(at, &image)));
+            // Its neighbourhood is empty: the node may be nearly so. A look only: the entry is gone, whatever becomes of it.
+            if let Ok(image) = v.read(at, self.node_len()).await {
+                return Ok(Some(self.removed(at, &image)));
+            }
         }
         Ok(Some(Answer::Done(applied)))
     }

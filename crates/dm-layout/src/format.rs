@@ -135,6 +135,9 @@ pub struct SplitPlan<'v, K> {
     pub owner: u32,
     /// The new entry, if it goes left.
     pub new_left: Option<(K, ValueRef<'v>)>,
+    /// The new entry, and its slot, if it goes right and the right node was built without it: where readers take parts of
+    /// nodes, some still find the left node as it was, and nobody may find the entry before all of those are gone.
+    pub late_right: Option<(Slot, K, ValueRef<'v>)>,
 }
 
 /// Which part of a node a step edits: the line of the header, or all other lines. Formats that write whole
@@ -463,6 +466,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
             right_address: request.right_address,
             owner: request.owner,
             new_left: request.new.filter(|(key, _)| *key < separator),
+            late_right: None,
         }))
     }
 

@@ -64,6 +64,8 @@ struct Opening<'v, V: Verbs> {
     v: &'v V,
     at: RemotePtr,
     head: Vec<u8>,
+    /// The new entry, and where it goes in the right node, if that was built without it.
+    late: Option<(RemotePtr, Vec<u8>)>,
     /// The word that holds the state, as it was born and live.
     flip: Flip,
     armed: bool,
@@ -175,16 +177,26 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         if born_live {
             self.format.open(&mut right).map_err(bad)?;
         }
+        let put_late = |right: &mut [u8]| {
+            let (slot, key, value) = plan.late_right?;
+            let range = self.format.put(right, slot, &key, value);
+            Some((right_at.add(range.start as u64), right[range].to_vec()))
+        };
+        if born_live {
+            put_late(&mut right);
+        }
         let written = v.write(right_at, &right);
         if self.options.flaws.right_unawaited {
             written.detach();
         } else {
             written.await?;
         }
+        let late = put_late(&mut right);
         let head = self.format.open(&mut right).map_err(bad)?;
         let flip = Flip::between(right_at, word, born, &right).filter(|_| !born_live);
         let opening = flip.map(|flip| Opening {
             v,
+            late,
             at: right_at.add(head.start as u64),
             head: right[head].to_vec(),
             flip,
@@ -240,6 +252,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let mut opening = Opening {
             v,
             at: node.at,
+            late: None,
             head: Vec::new(),
             flip,
             armed: true,
@@ -325,12 +338,20 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             None => {}
             Some(opening) if opening.at.node() == at.node() => {
                 // In the one chain: posted with the link, or not at all.
+                if let Some((place, entry)) = &opening.late {
+                    chain = chain.write(*place, entry);
+                }
                 chain = chain.write(opening.at, &opening.head);
             }
             Some(opening) => {
                 apart = true;
-                opening.armed = true;
+                //= docs/protocol/sherman.md S17
                 chain.await?;
+                opening.armed = true;
+                if let Some((place, entry)) = &opening.late {
+                    let written = v.write(*place, entry).await;
+                    written.map_err(VerbError::after_effect)?;
+                }
                 // The link is there, and the new entry with it if it went right.
                 opening.land().await.map_err(VerbError::after_effect)?;
                 opening.armed = false;
@@ -381,6 +402,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             right_address: header.sibling,
             owner: header.owner,
             new_left: None,
+            late_right: None,
         };
         let rest = self.format.clear_split(left, &plan).map_err(bad)?;
         let mut chain = v.chain(at.node()).write(at.add(rest.start as u64), &left[rest]);

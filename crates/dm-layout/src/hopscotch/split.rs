@@ -53,17 +53,21 @@ impl<K: KeyBytes> Hopscotch<K> {
                 self.put_entry(right, slot, &key, value);
             }
         }
-        if let Some((key, value)) = request.new.filter(|(key, _)| *key >= separator) {
-            let Some(slot) = self.room(right, &key) else {
-                return Err(CheckFailure::corrupt(0, Reason::Order));
-            };
-            self.put_entry(right, slot, &key, value);
-        }
+        //= docs/protocol/chime.md H6
+        let late_right = match request.new.filter(|(key, _)| *key >= separator) {
+            Some((key, value)) => {
+                let room = self.room(right, &key);
+                let slot = room.ok_or(CheckFailure::corrupt(0, Reason::Order))?;
+                Some((slot, key, value))
+            }
+            None => None,
+        };
         Ok(Some(SplitPlan {
             separator,
             right_address: request.right_address,
             owner: request.owner,
             new_left: request.new.filter(|(key, _)| *key < separator),
+            late_right,
         }))
     }
 

@@ -81,6 +81,7 @@ fn redo<F: NodeFormat<Key8>>(
                 right_address: header.sibling,
                 owner: header.owner,
                 new_left: None,
+                late_right: None,
             };
             format.clear_split(bytes, &plan).map_err(bad)?;
             format.finish_split(bytes).map_err(bad)?;
