@@ -9,8 +9,8 @@ use dm_alloc::{Allocator, Block, Class};
 use dm_index::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, NodeStore, Write};
 use dm_layout::{FenceKeys, KeyBytes, NodeFormat, NodeInit, NodeState, ValueRef};
 use dm_lock::Locks;
-use dm_sync::Arc;
 use dm_sync::epoch::{Epochs, Seat};
+use dm_sync::{Arc, Mutex};
 use dm_verbs::{Capability, Control, RemotePtr, VerbErrorKind, Verbs};
 
 use crate::NodeOptions;
@@ -31,8 +31,23 @@ pub struct Nodes<K, F> {
     pub(crate) locks: Arc<Locks>,
     pub(crate) alloc: Arc<Allocator>,
     pub(crate) options: NodeOptions,
+    /// Where a bulk load is.
+    run: Mutex<Run>,
     _key: PhantomData<fn() -> K>,
 }
+
+/// Neighbours that a bulk load puts on one memory node: two that lie on different ones can't be merged.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    last: RemotePtr,
+    /// How many more are to lie beside the last.
+    left: u32,
+    /// Nodes so far.
+    all: u32,
+}
+
+/// Runs that a memory node has of a bulk load, about: as many keep the memory nodes even.
+const RUNS: u32 = 16;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     /// Nodes of `format`, locked by `locks`, in memory from `alloc`.
@@ -42,6 +57,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             locks,
             alloc,
             options,
+            run: Mutex::new(Run {
+                last: RemotePtr::NULL,
+                left: 0,
+                all: 0,
+            }),
             _key: PhantomData,
         }
     }
@@ -56,6 +76,25 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     pub(crate) fn node_len(&self) -> u32 {
         // Every format's nodes have at most 64 KiB.
         self.format.node_bytes() as u32
+    }
+
+    /// The next node of a bulk load: beside the last one, or, where a run ends, on the next memory node. Runs grow with
+    /// what there is, up to as many nodes as a parent has, so that small trees lie on all memory nodes too.
+    async fn next_of_load<V: Verbs + Control>(&self, v: &V) -> Result<RemotePtr, IndexError> {
+        let run = self.run.with(|run| *run);
+        let near = (run.left > 0).then_some(run.last);
+        let at = self.allocate(v, near).await?.at;
+        let all = run.all.saturating_add(1);
+        // One that does not lie there begins a run as well: that memory node was full.
+        let left = match near.filter(|near| near.node() == at.node()) {
+            Some(_) => run.left - 1,
+            None => {
+                let longest = self.format.capacity() as u32;
+                (all / (RUNS * u32::from(self.alloc.memory_nodes()).max(1))).min(longest)
+            }
+        };
+        self.run.with(|run| *run = Run { last: at, left, all });
+        Ok(at)
     }
 
     pub(crate) async fn allocate<V: Verbs + Control>(
@@ -216,7 +255,7 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
 
     async fn reserve(&self, v: &V) -> Result<RemotePtr, IndexError> {
         // For an index that is empty, and ever was: nothing leads to this memory, whatever it holds.
-        Ok(self.allocate(v, None).await?.at)
+        self.next_of_load(v).await
     }
 
     async fn load(&self, v: &V, copy: &NodeCopy<K>) -> Result<(), IndexError> {

@@ -113,3 +113,31 @@ fn a_merge_that_fails_halfway_loses_no_entry() {
     }
     assert!(failed > 20, "only {failed} merges failed");
 }
+
+/// A bulk load's neighbours can be merged, and no memory node has much more of it than another, however small it is.
+#[test]
+fn runs_of_a_bulk_load_grow_with_it() {
+    let world = Loopback::builder()
+        .nodes(3)
+        .host_bytes(8 << 20)
+        .build()
+        .expect("a world");
+    let v = world.connect(0).expect("a client");
+    let locks = Locks::new(LockOptions::default(), GlobalLockTable::on_chip(3, 64));
+    let leaves = TwoLevel::new(
+        Slotted::<Key8>::with_node_bytes(1024, 8).expect("a node"),
+        Arc::new(locks),
+        Arc::new(Allocator::new(3, 0).chunk_bytes(1 << 20)),
+        NodeOptions::default(),
+    );
+    let (mut on, mut together, mut last) = ([0_u32; 3], 0, None);
+    for all in 1..=10_000_u32 {
+        let at = block_on(leaves.reserve(&v)).expect("room");
+        on[usize::from(at.node().0)] += 1;
+        together += u32::from(last == Some(at.node()));
+        last = Some(at.node());
+        let apart = on.iter().max().expect("three") - on.iter().min().expect("three");
+        assert!(apart <= 1 + all / 16, "{on:?}");
+    }
+    assert!(together > 9_000, "{together} pairs of neighbours lie together");
+}

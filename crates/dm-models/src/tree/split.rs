@@ -77,6 +77,15 @@ const SHAPES: &[(&str, Script)] = &[
             ..Script::EMPTY
         },
     ),
+    // The right half loses a key before the root above it is there.
+    (
+        "2x1 first root, remove",
+        Script {
+            preload: &[10, 20, 30],
+            clients: &[(0, &[Insert(25)]), (1, &[Remove(30), Get(30)])],
+            ..Script::EMPTY
+        },
+    ),
     (
         "2 MN, 2x1 split",
         Script {

@@ -71,6 +71,39 @@ fn a_tree_shrinks_as_it_grew() {
     });
 }
 
+/// So does one that was loaded, except for where a run of leaves or of their parents begins on another memory node: with
+/// nodes as small as these, in a tree as small as this, often.
+#[test]
+fn a_loaded_tree_shrinks() {
+    const KEYS: u64 = 6_000;
+    let pool = Loopback::builder().nodes(3).host_bytes(16 << 20).build().unwrap();
+    let v = pool.connect(0).unwrap();
+    block_on(async {
+        let tree = Sherman::<Key8>::create_or_open(&v, &small()).await.unwrap();
+        let client = tree.client(&v);
+        let mut next = (0..KEYS).map(Key8);
+        let loaded = client.bulk_load(0.8, |out| {
+            let key = next.next()?;
+            out.extend_from_slice(&key.0.to_le_bytes());
+            Some(key)
+        });
+        assert_eq!(loaded.await, Ok(KEYS));
+        let full = tree.allocated_bytes();
+        for i in 0..KEYS {
+            assert_eq!(client.remove(&Key8(i)).await.unwrap(), Applied::Removed);
+        }
+        let rest = tree.allocated_bytes();
+        assert!(rest * 2 < full, "{rest} bytes of {full} are left");
+        for i in 0..KEYS {
+            let done = client.insert(&Key8(i), &i.to_le_bytes()).await.unwrap();
+            assert_eq!(done, Applied::Inserted);
+        }
+        let mut scan = Scan::new();
+        client.scan(&Key8(0), KEYS as usize, &mut scan).await.unwrap();
+        assert!(scan.keys().iter().copied().eq((0..KEYS).map(Key8)));
+    });
+}
+
 /// Threads of two compute nodes insert and remove keys of their own in one range, beside readers.
 #[test]
 fn merges_beside_inserts_and_scans_lose_nothing() {
