@@ -5,13 +5,15 @@
 #![no_main]
 
 use dm_layout::testing::{key_of, read_everything};
-use dm_layout::{Bookend, Checksummed, Key8, Key32, KeyBytes, NodeFormat, Slotted};
+use dm_layout::{
+    Bookend, Checksummed, EntryFlaws, Hopscotch, Key8, Key32, KeyBytes, NearFlaws, NodeFormat, Slotted,
+};
 use libfuzzer_sys::fuzz_target;
 
 /// In-line and striped values, a partly filled last line, narrow versions.
 fn read_as(format: u8, key: u8, bytes: &[u8]) {
     let any_length = format >= 224;
-    match format % 8 {
+    match format % 11 {
         0 => read::<Key8, _>(Slotted::with_node_bytes(1024, 8), key, bytes, any_length),
         1 => read::<Key8, _>(Slotted::with_span(8, 16), key, bytes, any_length),
         2 => read::<Key32, _>(Slotted::with_span(5, 200), key, bytes, any_length),
@@ -19,7 +21,10 @@ fn read_as(format: u8, key: u8, bytes: &[u8]) {
         4 => read::<Key8, _>(Checksummed::with_node_bytes(512, 8), key, bytes, any_length),
         5 => read::<Key32, _>(Checksummed::with_span(5, 40), key, bytes, any_length),
         6 => read::<Key8, _>(Bookend::with_node_bytes(512, 8), key, bytes, any_length),
-        _ => read::<Key32, _>(Bookend::with_span(5, 40), key, bytes, any_length),
+        7 => read::<Key32, _>(Bookend::with_span(5, 40), key, bytes, any_length),
+        8 => hopscotch::<Key8>(Hopscotch::new(12, 4, 8), key, bytes, any_length),
+        9 => hopscotch::<Key8>(Hopscotch::new(6, 3, 200), key, bytes, any_length),
+        _ => hopscotch::<Key32>(Hopscotch::new(7, 3, 8), key, bytes, any_length),
     }
 }
 
@@ -41,6 +46,31 @@ fn read<K: KeyBytes, F: NodeFormat<K>>(
         format.seal_rest(&mut node, header.version);
         read_everything::<K, F>(&format, &node, &key_of(key));
     }
+}
+
+/// And by the neighbourhood, by the entry, and as one in which room is to be made.
+fn hopscotch<K: KeyBytes>(
+    format: Result<Hopscotch<K>, dm_layout::GeometryError>,
+    key: u8,
+    bytes: &[u8],
+    any_length: bool,
+) {
+    read::<K, _>(format, key, bytes, any_length);
+    let format = format.expect("sizes that make a node");
+    let mut node = bytes.to_vec();
+    node.resize(format.node_bytes(), 0);
+    let key = key_of::<K>(key);
+    let geometry = format.geometry();
+    let reach = geometry.reach(format.home(&key));
+    let second = reach.second.clone().map_or(&[][..], |range| &node[range]);
+    let parts = (&node[reach.first.clone()], second);
+    for linked in [false, true] {
+        let _ = format.near(&reach, parts, &key, linked, NearFlaws::default());
+    }
+    for number in 0..geometry.span() {
+        let _ = format.alone(&node[geometry.entry(number)], &key, EntryFlaws::default());
+    }
+    let _ = format.plan_hops(&node, &key);
 }
 
 fuzz_target!(|data: &[u8]| {

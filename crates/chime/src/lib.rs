@@ -7,6 +7,7 @@
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
 //! |---|---|---|
 //! | get, present or absent | 1 | READ neighbourhood (162 to 175 bytes for 8 + 8), two READs behind one doorbell if it wraps |
+//! | get of a hotspot | 1 | READ entry (17 bytes for 8 + 8); 2 if the compute node was wrong |
 //! | update, remove | 2 | \[CAS lock, READ neighbourhood\], \[WRITE value or presence, WRITE unlock\] |
 //! | insert | 2 | the same; 3 where the neighbourhood is full: READ leaf, \[WRITE leaf, WRITE entry, WRITE unlock\] |
 //! | scan of m leaves | ⌈m/32⌉ | m READs |
@@ -35,16 +36,18 @@
 
 mod options;
 mod tree;
+mod variant;
 
 pub use options::{
-    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, DEFAULT_NEIGHBOURHOOD,
-    DEFAULT_SPAN, MODEL_CPU, Options,
+    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_HOTSPOT_BYTES, DEFAULT_MEMBERS,
+    DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, MODEL_CPU, Options,
 };
 pub use tree::{Chime, Client};
+pub use variant::{ParseVariantError, Variant};
 
 pub use dm_alloc::{AllocStats, ReclaimOptions};
 pub use dm_combine::Rdwc;
-pub use dm_hopscotch::{HopFlaws, HopGeometry, NearFlaws, Reach};
+pub use dm_hopscotch::{EntryFlaws, HopFlaws, HopGeometry, Hotspots, NearFlaws, Reach};
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 pub use dm_leaf::{LeafFlaws, OpenError};
 

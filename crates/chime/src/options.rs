@@ -4,7 +4,7 @@ use dm_alloc::ReclaimOptions;
 use dm_combine::Rdwc;
 use dm_hopscotch::HopFlaws;
 use dm_index::CpuCost;
-use dm_layout::{NearFlaws, SplitBias};
+use dm_layout::{EntryFlaws, NearFlaws, SplitBias};
 use dm_leaf::LeafFlaws;
 use dm_verbs::Nanos;
 
@@ -25,6 +25,12 @@ pub struct Options {
     pub on_chip: bool,
     /// Budget of the level-1 index cache of a compute node, bytes.
     pub cache_bytes: u64,
+    /// An insert learns of free slots behind its lock, without a READ of its own (CHIME §4.2.1).
+    pub vacancy_piggyback: bool,
+    /// A get learns from the neighbourhood what its leaf answers for, without a READ of its own (CHIME §4.2.2).
+    pub metadata_replication: bool,
+    /// Bytes of the hotspot buffer of a compute node (CHIME §4.3), which speculative reads go by; 0 for none of either.
+    pub hotspot_bytes: u64,
     /// Local lock tables in front of the remote ones.
     pub hierarchical: bool,
     /// Consecutive handovers of a lock between threads of a compute node; 0 for none.
@@ -58,6 +64,9 @@ pub const DEFAULT_SPAN: usize = 64;
 pub const DEFAULT_NEIGHBOURHOOD: usize = 8;
 /// Default of [`Options::cache_bytes`] (CHIME §5.1: 100 MB).
 pub const DEFAULT_CACHE_BYTES: u64 = 100_000_000;
+/// Default of [`Options::hotspot_bytes`]: the hottest 131,000 entries. (CHIME §5.1: 30 MB, of 16 bytes an entry where
+/// dmkit has 8.)
+pub const DEFAULT_HOTSPOT_BYTES: u64 = 1 << 20;
 /// Default of [`Options::handover_max`] (as Sherman's).
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
 /// Default of [`Options::attempts`].
@@ -76,6 +85,9 @@ impl Options {
             locks_per_node: dm_alloc::DEFAULT_LOCKS_PER_NODE,
             on_chip: true,
             cache_bytes: DEFAULT_CACHE_BYTES,
+            vacancy_piggyback: true,
+            metadata_replication: true,
+            hotspot_bytes: DEFAULT_HOTSPOT_BYTES,
             hierarchical: true,
             handover_max: DEFAULT_HANDOVER_MAX,
             lock_and_read: true,
@@ -91,6 +103,10 @@ impl Options {
                     stops_at_vacancy: false,
                     absent_unchecked: false,
                     found_unchecked: false,
+                    takes_young: false,
+                },
+                entry: EntryFlaws {
+                    takes_absent: false,
                     takes_young: false,
                 },
                 hop_unversioned: false,

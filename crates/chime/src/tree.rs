@@ -4,7 +4,7 @@ use dm_alloc::{AllocError, AllocStats, Allocator, Descriptor, LockHome, LockPlan
 use dm_blink::{Blink, BlinkOptions};
 use dm_cache::IndexCache;
 use dm_combine::{Combined, Combiner};
-use dm_hopscotch::{HopGeometry, HopOptions, Hopscotch, Neighbourhoods};
+use dm_hopscotch::{HopGeometry, HopOptions, Hopscotch, Hotspots, Neighbourhoods};
 use dm_index::{CHILD_BYTES, Composed, ComposedOptions, Flaws, IndexError};
 use dm_layout::{KeyBytes, Slotted};
 use dm_leaf::{NodeOptions, Nodes, OpenError};
@@ -129,6 +129,9 @@ impl<K: KeyBytes> Chime<K> {
             Allocator::for_pool(superblock, v.compute_node(), reclaim).chunk_bytes(options.chunk_bytes);
         let alloc = Arc::new(alloc);
         let hop = HopOptions {
+            vacancy_piggyback: options.vacancy_piggyback,
+            metadata_replication: options.metadata_replication,
+            hotspot_bytes: options.hotspot_bytes,
             flaws: options.flaws,
             ..HopOptions::default()
         };
@@ -217,6 +220,11 @@ impl<K: KeyBytes> Chime<K> {
         self.inner.cache().bytes()
     }
 
+    /// The hotspot buffer, if there is one. Its bytes are beside those of the index cache.
+    pub fn hotspots(&self) -> Option<&Hotspots> {
+        self.leaves.hotspots()
+    }
+
     /// Bytes of everything else that this compute node keeps for the tree: local locks, those of read delegation and write
     /// combining, allocator, handles.
     pub fn local_bytes(&self) -> u64 {
@@ -254,6 +262,7 @@ impl<K: KeyBytes> Fingerprint for Chime<K> {
             self.locks.fingerprint(),
             self.alloc.fingerprint(),
             self.combiner.fingerprint(),
+            self.hotspots().map(Fingerprint::fingerprint),
         ))
     }
 }

@@ -12,6 +12,8 @@
 //!                                             └─ a slot is used again: an image's identity tells which is meant
 //! ```
 //!
+//! [`Hotspots`] remembers where hot entries lie in their leaves (CHIME §4.3), in bytes that are fixed when it is made.
+//!
 //! [`PrefixCache`] is the same for a radix tree (SMART §4.3): a connected partial copy of it, indexed by itself.
 //!
 //! # Invariants
@@ -62,6 +64,7 @@
 mod cache;
 mod directory;
 mod evict;
+mod hotspots;
 mod image;
 mod prefix;
 mod search;
@@ -70,6 +73,7 @@ mod state;
 mod types;
 
 pub use cache::IndexCache;
+pub use hotspots::{HotspotFlaws, Hotspots};
 pub use prefix::{Apart, CachedSlot, PrefixCache, PrefixHit, PrefixImage};
 pub use types::{Addition, Admitted, CacheBytes, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin};
 

@@ -4,7 +4,7 @@
 use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dm_cache::{CacheFlaws, Hit, IndexCache, NodeImage};
+use dm_cache::{CacheFlaws, Hit, HotspotFlaws, Hotspots, IndexCache, NodeImage};
 use dm_sync::{Arc, thread};
 use dm_verbs::{NodeId, RemotePtr};
 
@@ -224,4 +224,40 @@ fn two_who_evict_stay_within_the_budget() {
 #[should_panic(expected = "more bytes than the budget")]
 fn room_made_in_another_section_is_found() {
     budget_holds(false);
+}
+
+/// A table of one set.
+fn one_set(flaws: HotspotFlaws) -> Hotspots {
+    let table = (0..).find_map(Hotspots::new).expect("of some size there is room");
+    table.with_flaws(flaws)
+}
+
+/// One who finds a key where it was, beside one who found that wrong, and another key in its place. What was found last
+/// is there in the end. The mutant stores what it made of an entry that is gone.
+fn hotspots_stay(flaws: HotspotFlaws) {
+    explore("hotspots", 20, move || {
+        let hot = Arc::new(one_set(flaws));
+        let leaf = RemotePtr::new(NodeId(0), 64).expect("a small offset");
+        hot.found(leaf, 1, 7);
+        let other = thread::spawn({
+            let hot = Arc::clone(&hot);
+            move || hot.found(leaf, 1, 7)
+        });
+        hot.wrong(leaf, 1, 7);
+        hot.found(leaf, 2, 9);
+        other.join().expect("no panic");
+        assert_eq!(hot.guess(leaf, 2), Some(9), "a hotspot is lost");
+        assert!(hot.len() <= hot.capacity());
+    });
+}
+
+#[test]
+fn hotspots_are_kept() {
+    hotspots_stay(HotspotFlaws::default());
+}
+
+#[test]
+#[should_panic(expected = "a hotspot is lost")]
+fn hotspots_stored_blindly_are_lost() {
+    hotspots_stay(HotspotFlaws { blind_stores: true });
 }

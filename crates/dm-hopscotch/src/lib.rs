@@ -4,8 +4,10 @@
 //! one key of a node at rest it does itself, by READs of one neighbourhood; all else goes to the store inside.
 //!
 //! ```text
-//!   get ──► READ neighbourhood ──► found, absent: done
-//!                                └► anything else ──► whole node, by the store inside
+//!   get ─► [READ entry, of a hotspot] ──► found: done
+//!       └► READ neighbourhood ◄──────────┴► anything else
+//!                  └──► found, absent: done
+//!                   └─► anything else ──► whole node, by the store inside
 //!   write ─► lock, READ neighbourhood ─► WRITE entry, unlock
 //!                                     ├► no room ──► READ node, hop ─► WRITE node, WRITE entry, unlock
 //!                                     └► anything else, no hop helps ─► unlock; the store inside: splits, waits, …
@@ -15,7 +17,8 @@
 //! * **I1** A key lies in its neighbourhood, and changes its slot only with the version of the whole node (H3, H4).
 //! * **I2** The bytes of a neighbourhood say which keys they answer for; nothing that was cached is believed (H1).
 //! * **I3** Nobody writes to the right half of a split before the left half has lost what moved (H6).
-//! * **I4** What decides nothing is not tried again here: the whole node is read, by the rules of Sherman's (H2).
+//! * **I4** What one entry's bytes prove does not depend on who remembered them, or when (H8).
+//! * **I5** What decides nothing is not tried again here: the whole node is read, by the rules of Sherman's (H2).
 //!
 //! # Example
 //! A leaf's bytes, without any network:
@@ -47,7 +50,8 @@ mod read;
 mod store;
 mod write;
 
-pub use dm_layout::{HopGeometry, HopPlan, Hopscotch, Near, NearFlaws, Reach};
+pub use dm_cache::{HotspotFlaws, Hotspots};
+pub use dm_layout::{EntryFlaws, HopGeometry, HopPlan, Hopscotch, Near, NearFlaws, Reach};
 pub use options::{DEFAULT_READ_WINDOW, HopFlaws, HopOptions};
 pub use store::Neighbourhoods;
 

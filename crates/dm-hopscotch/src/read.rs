@@ -1,8 +1,8 @@
 //! Reading one key.
 
 use dm_index::{IndexError, NodeStore};
-use dm_layout::{KeyBytes, Near, Reach};
-use dm_verbs::{RemotePtr, Verbs};
+use dm_layout::{KeyBytes, Near, Reach, Slot};
+use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
 
 use crate::Neighbourhoods;
 
@@ -13,6 +13,64 @@ pub(crate) fn stretch(at: RemotePtr, range: &core::ops::Range<usize>) -> (Remote
 }
 
 impl<K: KeyBytes, S> Neighbourhoods<K, S> {
+    /// Whether `key` is in the one slot where the compute node believes it to lie, if it believes anything: its value is
+    /// in `value` then. `false` says nothing about the key.
+    pub(crate) async fn get_alone<V: Verbs>(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        key: &K,
+        value: &mut Vec<u8>,
+    ) -> Result<bool, IndexError>
+    where
+        S: NodeStore<V, K>,
+    {
+        let Some(hotspots) = &self.hotspots else {
+            return Ok(false);
+        };
+        let hash = self.format.hash(key);
+        v.local(LocalStep::Section).await;
+        // Another geometry's slot can't be in there, but whatever is in there is a guess.
+        let guess = hotspots.guess(at, hash);
+        let Some(number) = guess.filter(|n| usize::from(*n) < self.format.geometry().span()) else {
+            return Ok(false);
+        };
+        v.meter().note(Event::Speculated);
+        let posted = v.now();
+        let (from, len) = stretch(at, &self.format.geometry().entry(number.into()));
+        let bytes = v.read(from, len).await?;
+        //= docs/protocol/chime.md H8
+        let proved = self.format.alone(&bytes, key, self.options.flaws.entry);
+        let slow = !self.format.geometry().is_in_line() && v.elapsed(posted, self.options.read_window);
+        let right = match proved.filter(|_| !slow) {
+            Some(found) => {
+                value.clear();
+                found.append_to(value);
+                true
+            }
+            None => false,
+        };
+        drop(bytes);
+        v.local(LocalStep::Section).await;
+        if right {
+            hotspots.found(at, hash, number);
+        } else {
+            v.meter().note(Event::Misguessed);
+            hotspots.wrong(at, hash, number);
+        }
+        Ok(right)
+    }
+
+    /// Remembers where `key` was found, if this compute node remembers anything.
+    pub(crate) async fn remember<V: Verbs>(&self, v: &V, at: RemotePtr, key: &K, slot: Slot) {
+        if let Some(hotspots) = &self.hotspots {
+            v.local(LocalStep::Section).await;
+            // A span has at most 512 slots.
+            let number = self.format.geometry().number_of(slot) as u16;
+            hotspots.found(at, self.format.hash(key), number);
+        }
+    }
+
     /// Whether the neighbourhood answers for `key`, and if so, whether it is there: its value is in `value` then.
     pub(crate) async fn get_near<V: Verbs>(
         &self,
@@ -27,22 +85,39 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         let reach = self.format.geometry().reach(self.format.home(key));
         let posted = v.now();
         let (from, len) = stretch(at, &reach.first);
-        let answer = match &reach.second {
-            None => {
+        let rest = reach.second.as_ref().map(|range| stretch(at, range));
+        let answer = match (rest, self.options.metadata_replication) {
+            (None, true) => {
                 let bytes = v.read(from, len).await?;
                 self.judge(&reach, (&bytes, &[]), key, linked, value)
             }
-            Some(second) => {
-                let (start, rest) = stretch(at, second);
+            (Some((start, rest)), true) => {
                 let (first, second) = v.chain(at.node()).read(from, len).read(start, rest).await?;
+                self.judge(&reach, (&first, &second), key, linked, value)
+            }
+            // What the header says is in the marks too: it is read as the paper's step reads it, and not believed.
+            (None, false) => {
+                let chain = v.chain(at.node()).read(at, self.header_len());
+                let (_, bytes) = chain.read(from, len).await?;
+                self.judge(&reach, (&bytes, &[]), key, linked, value)
+            }
+            (Some((start, rest)), false) => {
+                let chain = v.chain(at.node()).read(at, self.header_len());
+                let (_, first, second) = chain.read(from, len).read(start, rest).await?;
                 self.judge(&reach, (&first, &second), key, linked, value)
             }
         };
         //= docs/protocol/chime.md H2
-        let slow = v.elapsed(posted, self.options.read_window);
-        Ok(answer.filter(|_| !slow))
+        if v.elapsed(posted, self.options.read_window) {
+            return Ok(None);
+        }
+        if let Some(Some(slot)) = answer {
+            self.remember(v, at, key, slot).await;
+        }
+        Ok(answer.map(|slot| slot.is_some()))
     }
 
+    /// The slot in which the key was found, or that it is absent.
     fn judge(
         &self,
         reach: &Reach,
@@ -50,17 +125,17 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         key: &K,
         linked: bool,
         out: &mut Vec<u8>,
-    ) -> Option<bool> {
+    ) -> Option<Option<Slot>> {
         match self
             .format
             .near(reach, parts, key, linked, self.options.flaws.near)
         {
-            Near::Found { value, .. } => {
+            Near::Found { slot, value, .. } => {
                 out.clear();
                 value.append_to(out);
-                Some(true)
+                Some(Some(slot))
             }
-            Near::Absent { .. } => Some(false),
+            Near::Absent { .. } => Some(None),
             Near::Unsure => None,
         }
     }

@@ -5,6 +5,7 @@ use core::ops::Range;
 use core::task::{Context, Poll};
 
 use dm_alloc::Allocator;
+use dm_cache::Hotspots;
 use dm_index::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, NodeStore, Write};
 use dm_layout::{FenceKeys, Hopscotch, KeyBytes, NodeFormat};
 use dm_lock::Locks;
@@ -22,6 +23,8 @@ pub struct Neighbourhoods<K, S> {
     pub(crate) nodes: S,
     pub(crate) locks: Arc<Locks>,
     pub(crate) alloc: Arc<Allocator>,
+    /// Where keys lie that are asked for often.
+    pub(crate) hotspots: Option<Hotspots>,
     pub(crate) options: HopOptions,
 }
 
@@ -39,13 +42,23 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
             nodes,
             locks,
             alloc,
+            hotspots: Hotspots::new(options.hotspot_bytes),
             options,
         }
+    }
+
+    /// The hotspot buffer, if there is one.
+    pub fn hotspots(&self) -> Option<&Hotspots> {
+        self.hotspots.as_ref()
     }
 
     /// The format.
     pub fn format(&self) -> &Hopscotch<K> {
         &self.format
+    }
+
+    pub(crate) fn header_len(&self) -> u32 {
+        self.format.geometry().header_bytes() as u32
     }
 
     pub(crate) fn node_len(&self) -> u32 {
@@ -63,10 +76,13 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Ne
         key: &K,
         value: &mut Vec<u8>,
     ) -> Result<Answer<K, bool>, IndexError> {
-        if level == 0
-            && let Some(found) = self.get_near(v, (at.at, at.linked), key, value).await?
-        {
-            return Ok(Answer::Done(found));
+        if level == 0 {
+            if self.get_alone(v, at.at, key, value).await? {
+                return Ok(Answer::Done(true));
+            }
+            if let Some(found) = self.get_near(v, (at.at, at.linked), key, value).await? {
+                return Ok(Answer::Done(found));
+            }
         }
         //= docs/protocol/chime.md H2
         self.nodes.get(v, at, level, key, value).await

@@ -31,10 +31,10 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         let reach = geometry.reach(self.format.home(key));
         if !geometry.is_in_line() || reach.second.is_some() {
             // One READ follows a lock in its chain: of all lines where those that matter are not together.
-            let (guard, image) = self.lock(v, at, (at, self.node_len())).await?;
+            let (guard, image) = self.lock(v, at, (at, self.node_len()), write).await?;
             return self.write_whole(v, guard, at, image, key, write).await;
         }
-        let (guard, bytes) = self.lock(v, at, stretch(at, &reach.first)).await?;
+        let (guard, bytes) = self.lock(v, at, stretch(at, &reach.first), write).await?;
         let mut flaws = self.options.flaws.near;
         flaws.stops_at_vacancy &= matches!(write, Write::Insert(_) | Write::Upsert(_));
         //= docs/protocol/chime.md H5
@@ -77,7 +77,11 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
                 }
             },
         };
-        let lonely = matches!(near, Near::Found { lonely: true, .. });
+        let (lonely, found) = match near {
+            Near::Found { slot, lonely, .. } => (lonely, Some(slot)),
+            Near::Absent { free, .. } => (false, free),
+            Near::Unsure => (false, None),
+        };
         drop(bytes);
         let chain = v.chain(at.node()).write(at.add(slot as u64), &edit);
         guard.write_back(chain).await?;
@@ -87,6 +91,11 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
                 return Ok(Some(self.removed(at, &image)));
             }
         }
+        if applied != Applied::Removed
+            && let Some(slot) = found
+        {
+            self.remember(v, at, key, slot).await;
+        }
         Ok(Some(Answer::Done(applied)))
     }
 
@@ -95,10 +104,18 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         v: &'a V,
         at: RemotePtr,
         (from, len): (RemotePtr, u32),
+        write: Write<'_>,
     ) -> Result<(Guard<'a, V>, V::Lease), IndexError> {
         //= docs/protocol/reclaim.md R2
-        let locking = self.locks.lock_and_read(v, at, from, len);
         let alloc: &Allocator = &self.alloc;
+        let inserts = matches!(write, Write::Insert(_) | Write::Upsert(_));
+        if inserts && !self.options.vacancy_piggyback {
+            let locking = self.locks.lock_and_read(v, at, at, self.header_len());
+            let (guard, _) = alloc.tending(v, locking).await?;
+            let bytes = v.read(from, len).await?;
+            return Ok((guard, bytes));
+        }
+        let locking = self.locks.lock_and_read(v, at, from, len);
         Ok(alloc.tending(v, locking).await?)
     }
 
@@ -121,6 +138,12 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
             guard.release().await?;
             return Ok(None);
         };
+        //= docs/protocol/chime.md H9
+        if let Place::Present(slot) = place
+            && let Some(range) = format.part_twins(&mut image, slot)
+        {
+            v.write(at.add(range.start as u64), &image[range]).await?;
+        }
         let (applied, range) = match (write, place) {
             (Write::Insert(_), Place::Present(_)) => return settled(guard, Applied::Present).await,
             (Write::Update(_) | Write::Remove, Place::Free(_) | Place::Full) => {

@@ -139,7 +139,7 @@ pub enum GeometryError {
     },
     /// More entries were asked for than any node of at most 65,536 bytes holds, or fewer than two.
     Span(usize),
-    /// A version has 2 to 8 bits (2 to 4 where entries span lines; 2 to 7 in hopscotch nodes).
+    /// A version has 2 to 8 bits (2 to 4 where entries span lines; 2 to 6 in hopscotch nodes).
     VersionBits(u8),
     /// Marked values of so many bytes: they have at least one, and lie in one line with their key.
     Marked(usize),

@@ -177,6 +177,8 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     const NAME: &'static str;
     /// Whether an entry may lie in any slot, so that a node takes as many as it has.
     const ANYWHERE: bool = true;
+    /// Whether several slots may show one key, with equal values: what a hop leaves that was given up midway.
+    const TWINS: bool = false;
 
     /// Bytes of a node: a multiple of 64.
     fn node_bytes(&self) -> usize;
@@ -385,6 +387,17 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
 
     /// Removes the entry in `slot`.
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize>;
+
+    /// Whether other slots show the key of the entry in `slot` too; never unless [`TWINS`](Self::TWINS).
+    fn has_twins(&self, _image: &[u8], _slot: Slot) -> bool {
+        false
+    }
+
+    /// Takes them away: the bytes to WRITE, and to have written before the entry itself changes, since a reader of one
+    /// copy alone takes it for the entry.
+    fn part_twins(&self, _image: &mut [u8], _slot: Slot) -> Option<Range<usize>> {
+        None
+    }
 
     /// The node version `steps` after `version`; wraps at the format's width.
     fn version_after(&self, version: u8, steps: u8) -> u8;

@@ -105,7 +105,7 @@ pub use error::{CheckFailure, Corrupt, GeometryError, Reason, TornPart};
 pub use format::{Judged, Lookup, NodeFormat, Part, Place, Slot, SplitBias, SplitPlan, SplitRequest, Stale};
 pub use guard::{Bookends, Checksum, Guard, LineVersions, checksum_of};
 pub use header::{FIRST_INCARNATION, FIRST_VERSION, Header, LineLag, NodeInit, NodeState};
-pub use hopscotch::{HopGeometry, HopPlan, Hopscotch, Near, NearFlaws, Reach};
+pub use hopscotch::{EntryFlaws, HopGeometry, HopPlan, Hopscotch, Near, NearFlaws, Reach};
 pub use key::{FenceKeys, Key8, Key32, KeyBytes};
 pub use radix::{
     DIRECT, Find, LEAF_LINES_MAX, NodeTypes, PARTIAL_MAX, RADIX_HEAD_BYTES, RadixHeader, RadixNode,

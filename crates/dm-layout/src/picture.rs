@@ -111,7 +111,7 @@ fn hopscotch_fields(geometry: &HopGeometry) -> Vec<Field> {
         fields.push(field(
             geometry.slot_at(slot),
             geometry.entry_bytes(),
-            "entry: node version and presence 1, key, value",
+            "entry: node version, youth and presence 1, key, value",
         ));
     }
     for group in 0..geometry.groups {
@@ -312,7 +312,7 @@ fn hopscotch() -> Result<String, GeometryError> {
         value_len: format.value_len(),
         capacity: format.capacity(),
         guard: String::from(
-            "Guard: a 7-bit node version with every entry and every mark. A full leaf has some 57 entries.",
+            "Guard: a 6-bit node version with every entry and every mark. A full leaf has some 57 entries.",
         ),
     };
     let fields = tile(hopscotch_fields(geometry), geometry.node_bytes());

@@ -2,8 +2,8 @@
 
 use dm_layout::testing::{NodeModel, NodeOp, key_of, read_everything};
 use dm_layout::{
-    FenceKeys, Hopscotch, Key8, Key32, KeyBytes, Lookup, Near, NearFlaws, NodeFormat, NodeInit, Place,
-    SplitBias, SplitRequest,
+    EntryFlaws, FenceKeys, Hopscotch, Key8, Key32, KeyBytes, Lookup, Near, NearFlaws, NodeFormat, NodeInit,
+    Place, SplitBias, SplitRequest,
 };
 use proptest::prelude::*;
 
@@ -273,6 +273,93 @@ fn young_and_dead_nodes_are_not_answered_from() {
     assert_eq!(read_near(&format, &image, &Key8(1)), Near::Unsure);
 }
 
+/// The bytes of one entry say what it holds, if it is there, of that key, and not of a node that may never have been
+/// linked.
+#[test]
+fn an_entry_proves_itself() {
+    for value_len in [8, 46, 200] {
+        let format = Hopscotch::<Key8>::new(16, 8, value_len).expect("sound");
+        let (key, value) = (Key8(7), vec![5; value_len]);
+        let with = |init: &NodeInit<Key8>| {
+            let mut image = vec![0; format.node_bytes()];
+            format.build(&mut image, init, [(key, value.as_slice().into())]);
+            image
+        };
+        let first = with(&NodeInit::live(0, FenceKeys::ALL));
+        let Ok(Place::Present(slot)) = format.place(&first, &key) else {
+            panic!("it was put there")
+        };
+        let entry = format.geometry().entry(format.geometry().number_of(slot));
+        let alone = |image: &[u8], key: Key8, flaws: EntryFlaws| {
+            let found = format.alone(&image[entry.clone()], &key, flaws);
+            found.map(|value| value.to_vec())
+        };
+        let sound = EntryFlaws::default();
+        assert_eq!(alone(&first, key, sound).as_ref(), Some(&value));
+        assert_eq!(alone(&first, Key8(8), sound), None);
+        let mut removed = first.clone();
+        format.remove(&mut removed, slot);
+        assert_eq!(alone(&removed, key, sound), None);
+        let mut used = with(&NodeInit::live(0, FenceKeys::ALL).reusing(1, 1));
+        assert_eq!(alone(&used, key, sound), None);
+        // What is restructured is linked.
+        format.seal_rest(&mut used, 2);
+        assert_eq!(alone(&used, key, sound).as_ref(), Some(&value));
+        format.bury(&mut used, 64).expect("sound");
+        assert_eq!(alone(&used, key, sound), None);
+        if !format.geometry().is_in_line() {
+            // One line of an older write.
+            let mut newer = first.clone();
+            format.update(&mut newer, slot, vec![6; value_len].as_slice().into());
+            let torn = entry.start..entry.start + 64;
+            newer[torn.clone()].copy_from_slice(&first[torn]);
+            assert_eq!(alone(&newer, key, sound), None);
+        }
+    }
+    assert!(
+        Hopscotch::<Key8>::new(64, 8, 8)
+            .expect("sound")
+            .geometry()
+            .entry(63)
+            .len()
+            <= 24
+    );
+}
+
+/// A hop that was given up leaves equal copies: whoever changes one takes the others away before.
+#[test]
+fn copies_are_parted() {
+    let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
+    let mut image = filled(&format, 30);
+    let key = key_of::<Key8>(3);
+    let Ok(Place::Present(from)) = format.place(&image, &key) else {
+        panic!("it was put there")
+    };
+    assert_eq!(format.part_twins(&mut image, from), None);
+    let near = (0..8).map(|n| (format.home(&key) + n) % 64);
+    let free = near
+        .map(|n| format.geometry().entry(n).start)
+        .find(|at| image[*at] & 1 == 0);
+    let to = format
+        .slots(&image)
+        .find(|slot| Some(slot.offset()) == free)
+        .expect("room in the neighbourhood");
+    format.hop(&mut image, (from, to), true).expect("sound");
+    assert!(matches!(
+        read_near(&format, &image, &key),
+        Near::Found { twice: true, .. }
+    ));
+    let Ok(Place::Present(first)) = format.place(&image, &key) else {
+        panic!("it is there twice")
+    };
+    assert!(format.has_twins(&image, first));
+    assert!(format.part_twins(&mut image, first).is_some());
+    assert!(matches!(
+        read_near(&format, &image, &key),
+        Near::Found { twice: false, .. }
+    ));
+}
+
 fn hex(bytes: &[u8]) -> Vec<String> {
     let lines = bytes.chunks(32);
     lines
@@ -303,9 +390,9 @@ fn the_bytes_are_as_pictured() {
         [
             "15d4001101000000400400000000000000000000000000990000000000000000",
             "0000000000000000000000000000000000000000000000000000000000000000",
-            "2a000000000000000000000000000000002a0000000000000000000000000000",
-            "00002b000000000000003011110000000000002a090000000000000000001000",
-            "2b000000000000001022220000000000002a0900000000000000000099000000",
+            "5400000000000000000000000000000000540000000000000000000000000000",
+            "0000550000000000000030111100000000000054090000000000000000001000",
+            "5500000000000000102222000000000000540900000000000000000099000000",
             "0000000000000000000000000000000000000000000000000000000000000000",
         ]
     );

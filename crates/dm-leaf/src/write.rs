@@ -130,7 +130,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Poll::Pending => return wait(Stage::Locking(locking)),
         };
         let place = match self.format.judge(&image, key, level) {
-            Ok(Judged::Here(place)) => place,
+            Ok(Judged::Here(place)) if !self.is_twofold(&image, place) => place,
             other => return wait(Stage::Judged(guard, image, other)),
         };
         let (applied, range) = match (write, place) {
@@ -157,6 +157,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Poll::Ready(Ok(())) if applied != Applied::Removed => Poll::Ready(applied),
             Poll::Ready(done) => wait(Stage::Over(done, image, applied)),
             Poll::Pending => wait(Stage::Writing(writing, image, applied)),
+        }
+    }
+
+    /// Whether the key lies in two slots, so that one WRITE does not do.
+    #[inline]
+    fn is_twofold(&self, image: &[u8], place: Place) -> bool {
+        match place {
+            Place::Present(slot) => F::TWINS && self.format.has_twins(image, slot),
+            Place::Free(_) | Place::Full => false,
         }
     }
 
@@ -239,6 +248,12 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     continue;
                 }
             };
+            //= docs/protocol/chime.md H9
+            if let Place::Present(slot) = place
+                && let Some(range) = self.format.part_twins(&mut image, slot)
+            {
+                v.write(at.add(range.start as u64), &image[range]).await?;
+            }
             match self.edit(&mut image, key, write, place) {
                 Ok(Edit::Range(applied, range)) => {
                     let chain = v

@@ -76,6 +76,10 @@ counters! {
     combined,
     /// Operations that met another key at their local lock, and were not shared.
     went_alone,
+    /// READs of one entry alone, where the compute node believed a key to lie.
+    speculations,
+    /// Those that proved nothing.
+    wrong_speculations,
     /// Verbs posted as housekeeping (announcements, leases, loading); in no other count.
     housekeeping_verbs,
     /// Their payload bytes, and those of directly loaded images.
@@ -114,6 +118,10 @@ pub enum Event {
     Combined,
     /// A local lock held another key.
     WentAlone,
+    /// One entry was read where the compute node believed a key to lie.
+    Speculated,
+    /// It proved nothing.
+    Misguessed,
 }
 
 /// One client's meter. A world keeps one in each of its endpoints; dm-verbs counts into it.
@@ -158,6 +166,8 @@ impl Meter {
                 Event::Delegated => &c.delegated,
                 Event::Combined => &c.combined,
                 Event::WentAlone => &c.went_alone,
+                Event::Speculated => &c.speculations,
+                Event::Misguessed => &c.wrong_speculations,
             },
             1,
         );

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use chime::Chime;
+use chime::{Chime, Hotspots};
 use dm_index::{IndexError, RangeIndex};
 use dm_layout::KeyBytes;
 use dm_sim::Bound;
@@ -27,6 +27,10 @@ pub(crate) trait BenchTree: Sized + Send + Sync + 'static {
     fn allocated_bytes(&self) -> i64;
     /// The model's own bound for the point; the counters say what was shared.
     fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound>;
+    /// Where hot entries lie, if the index remembers that.
+    fn hotspots(&self) -> Option<&Hotspots> {
+        None
+    }
 }
 
 impl<K: KeyBytes, F: LeafFormat<K> + Send + Sync + 'static> BenchTree for Sherman<K, F> {
@@ -105,7 +109,7 @@ impl<K: KeyBytes> BenchTree for Chime<K> {
         Chime::warm(self, v).await
     }
     fn cache_bytes(&self) -> u64 {
-        Chime::cache_bytes(self)
+        Chime::cache_bytes(self) + self.hotspots().map_or(0, Hotspots::bytes)
     }
     fn local_bytes(&self) -> u64 {
         Chime::local_bytes(self)
@@ -114,7 +118,9 @@ impl<K: KeyBytes> BenchTree for Chime<K> {
         Chime::allocated_bytes(self)
     }
     fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound> {
-        let shared = [counters.delegated, counters.combined].map(|n| n as f64 / ops.max(1) as f64);
-        point.chime_bound(self.geometry(), shared)
+        point.chime_bound(self.geometry(), counters, ops)
+    }
+    fn hotspots(&self) -> Option<&Hotspots> {
+        Chime::hotspots(self)
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Point {
 /// What only a reproduction of a paper's figure changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Study {
+    /// Of chime.
+    pub(crate) chime: chime::Variant,
     /// Instead of what the variant says.
     pub(crate) node: Option<NodeSize>,
     /// Client CPU that the simulator charges.
@@ -67,6 +69,7 @@ pub(crate) struct Study {
 impl Default for Study {
     fn default() -> Self {
         Self {
+            chime: chime::Variant::Default,
             node: None,
             cpu: MODEL_CPU,
             lock_and_read: None,
@@ -332,7 +335,10 @@ impl Point {
 
     pub(crate) fn chime_options(&self) -> chime::Options {
         let mut options = chime::Options::new(self.value_size);
-        options.cache_bytes = self.cache_bytes;
+        // The paper's cache of 100 MB has the hotspot buffer of 30 MB in it.
+        options.hotspot_bytes = self.cache_bytes / 10 * 3;
+        options = self.study.chime.apply(options);
+        options.cache_bytes = self.cache_bytes - options.hotspot_bytes;
         options.rdwc = self.rdwc;
         options.lock_and_read = self.study.lock_and_read.unwrap_or(options.lock_and_read);
         if matches!(self.fabric, Fabric::Sim(_)) {
@@ -342,8 +348,14 @@ impl Point {
     }
 
     /// What one operation of the mix needs of a tree over hopscotch leaves when nothing contends: a neighbourhood to
-    /// read, one that wraps in two READs or, behind a lock, with its whole leaf. Inserts that hop are not in it.
-    fn chime_demand(&self, leaf: &HopGeometry, [delegated, combined]: [f64; 2]) -> MixDemand {
+    /// read, or an entry that is known; one that wraps in two READs or, behind a lock, with its whole leaf. What clients
+    /// share costs nothing; what the tree asks for by its shape, hops and splits, costs the whole leaves that were read
+    /// and written for it: both are in `counters`, of `ops` operations.
+    fn chime_demand(&self, leaf: &HopGeometry, counters: &Counters, ops: u64) -> MixDemand {
+        let counted = |n: u64| n as f64 / ops.max(1) as f64;
+        let (delegated, combined) = (counted(counters.delegated), counted(counters.combined));
+        let alone = counted(counters.speculations);
+        let alone_right = counted(counters.speculations - counters.wrong_speculations);
         let share = |kind| self.mix.share(kind);
         let rmw = share(OpKind::ReadModifyWrite);
         let gets = (share(OpKind::Get) + rmw - delegated).max(0.0);
@@ -369,10 +381,23 @@ impl Point {
             0.0
         };
         let whole = scans * scan_leaves + writes - near_writes;
+        let gets_near = (gets - alone_right).max(0.0);
+        let near_entry = (self.key_size + self.value_size + 1) as f64;
+        let known = (gets_near + near_writes) * near + alone * near_entry + whole * leaf.node_bytes() as f64;
+        let edits = changes * self.value_size as f64 + inserts * near_entry + writes * 8.0;
+        // Only inserts hop and split.
+        let moved = |bytes: u64, known: f64| match inserts > 0.0 {
+            true => ((counted(bytes) - known) / leaf.node_bytes() as f64).max(0.0),
+            false => 0.0,
+        };
+        let moved_reads = moved(counters.bytes_read, known);
+        let moved_writes = moved(counters.bytes_written, edits);
         let verbs = vec![
-            Demand::new(VerbKind::Read, near, gets * (1.0 - wrapped) + near_writes).unaligned(),
-            Demand::new(VerbKind::Read, near / 2.0, gets * wrapped * 2.0).unaligned(),
-            Demand::new(VerbKind::Read, leaf.node_bytes() as f64, whole),
+            Demand::new(VerbKind::Read, near_entry, alone),
+            Demand::new(VerbKind::Read, near, gets_near * (1.0 - wrapped) + near_writes).unaligned(),
+            Demand::new(VerbKind::Read, near / 2.0, gets_near * wrapped * 2.0).unaligned(),
+            Demand::new(VerbKind::Read, leaf.node_bytes() as f64, whole + moved_reads),
+            Demand::new(VerbKind::Write, leaf.node_bytes() as f64, moved_writes),
             lock(Demand::new(VerbKind::Cas, 8.0, writes)),
             Demand::new(VerbKind::Write, self.value_size as f64, changes),
             Demand::new(
@@ -391,9 +416,9 @@ impl Point {
         }
     }
 
-    /// The bound of a tree over hopscotch leaves; `shared` as for [`Point::bound`].
-    pub(crate) fn chime_bound(&self, leaf: &HopGeometry, shared: [f64; 2]) -> Option<Bound> {
-        self.bound_of(&self.chime_demand(leaf, shared))
+    /// The bound of a tree over hopscotch leaves.
+    pub(crate) fn chime_bound(&self, leaf: &HopGeometry, counters: &Counters, ops: u64) -> Option<Bound> {
+        self.bound_of(&self.chime_demand(leaf, counters, ops))
     }
 
     /// What one operation of the mix needs when nothing contends, by the budgets; `delegated` gets and `combined` writes,

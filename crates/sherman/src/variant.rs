@@ -40,11 +40,14 @@ pub enum Variant {
     /// Sherman as SMART's paper ran it: every technique, nodes of 32 entries, packed across lines under versions at both
     /// ends as in the published code.
     AsInSmart,
+    /// Sherman as CHIME's paper ran it: nodes of 1.1 KB as there (61 entries where its code has 64, for ours have a version at
+    /// each end), locks in host memory without a local queue, and RDWC, which that paper gives to all.
+    AsInChime,
 }
 
 impl Variant {
     /// All presets.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Default,
         Self::PaperRtt,
         Self::Published,
@@ -55,6 +58,7 @@ impl Variant {
         Self::Hierarchical,
         Self::TwoLevel,
         Self::AsInSmart,
+        Self::AsInChime,
     ];
 
     /// Its name on the command line.
@@ -70,6 +74,7 @@ impl Variant {
             Self::Hierarchical => "+hierarchical",
             Self::TwoLevel => "+two-level",
             Self::AsInSmart => "as-in-smart",
+            Self::AsInChime => "as-in-chime",
         }
     }
 
@@ -77,7 +82,7 @@ impl Variant {
     pub const fn leaf(self) -> LeafKind {
         match self {
             Self::Default | Self::PaperRtt | Self::TwoLevel => LeafKind::TwoLevel,
-            Self::Published | Self::AsInSmart => LeafKind::Bookend,
+            Self::Published | Self::AsInSmart | Self::AsInChime => LeafKind::Bookend,
             Self::Fg | Self::FgPlus | Self::Combine | Self::OnChip | Self::Hierarchical => {
                 LeafKind::Checksummed
             }
@@ -93,7 +98,12 @@ impl Variant {
             Self::Combine => 1,
             Self::OnChip => 2,
             Self::Hierarchical => 3,
-            Self::TwoLevel | Self::Default | Self::PaperRtt | Self::Published | Self::AsInSmart => 4,
+            Self::TwoLevel
+            | Self::Default
+            | Self::PaperRtt
+            | Self::Published
+            | Self::AsInSmart
+            | Self::AsInChime => 4,
         };
         base.combine = steps >= 1;
         base.on_chip = steps >= 2;
@@ -107,6 +117,13 @@ impl Variant {
         base.release_by_faa = matches!(self, Self::Fg);
         if matches!(self, Self::AsInSmart) {
             base.node = NodeSize::Span(32);
+        }
+        if matches!(self, Self::AsInChime) {
+            base.node = NodeSize::Bytes(1152);
+            base.on_chip = false;
+            base.hierarchical = false;
+            base.handover_max = 0;
+            base.rdwc = dm_combine::Rdwc::ON;
         }
         if matches!(self, Self::Published) {
             base.flaws = Flaws::PUBLISHED;
@@ -168,6 +185,16 @@ mod tests {
         assert!(options.on_chip && !options.lock_and_read && !options.rdwc.is_on());
         // More than a line of entries that are 18 bytes long: some lie across lines.
         assert_eq!(Variant::AsInSmart.leaf(), LeafKind::Bookend);
+    }
+
+    #[test]
+    fn as_in_chime_has_that_papers_nodes_and_locks() {
+        let options = Variant::AsInChime.apply(Options::new(8));
+        let leaf = <Bookend<Key8> as LeafFormat<Key8>>::of(options.node, 8).expect("a leaf");
+        // The paper's 64 entries: 1131 bytes, 1148 with the versions of its lines.
+        assert_eq!((leaf.node_bytes(), leaf.capacity()), (1152, 61));
+        assert!(!options.on_chip && !options.hierarchical && !options.lock_and_read);
+        assert!(options.rdwc.is_on() && options.combine);
     }
 
     #[test]

@@ -65,15 +65,20 @@ struct Costs {
     scans: Vec<(u64, Cost)>,
 }
 
+/// Nothing is remembered: every get reads a neighbourhood.
+const fn plain() -> Options {
+    Options {
+        hotspot_bytes: 0,
+        ..Options::new(8)
+    }
+}
+
 struct Measure;
 
 impl Job for Measure {
     type Out = Costs;
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Costs {
-        let tree = Tree::<Key8>::new(Options::new(8))
-            .open(v)
-            .await
-            .expect("an empty pool");
+        let tree = Tree::<Key8>::new(plain()).open(v).await.expect("an empty pool");
         let client = tree.client(v);
         let mut next = (0..LOADED).map(|n| Key8(n * 2));
         let loaded = client.bulk_load(0.7, |out| {
@@ -207,10 +212,7 @@ struct Fill(u64);
 impl Job for Fill {
     type Out = (f64, f64);
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
-        let tree = Tree::<Key8>::new(Options::new(8))
-            .open(v)
-            .await
-            .expect("an empty pool");
+        let tree = Tree::<Key8>::new(plain()).open(v).await.expect("an empty pool");
         let client = tree.client(v);
         for n in 0..self.0 {
             // Odd multiples are a permutation of all numbers.
@@ -232,4 +234,62 @@ fn a_tree_is_small() {
     let (remote, cache) = loopback().run_one(Fill(200_000));
     assert!(remote <= 38.0, "{remote} bytes per key on memory nodes");
     assert!(cache <= 0.5, "{cache} bytes per key in the cache");
+}
+
+/// A get of what was found before, beside its counters: what the guess came to.
+struct Speculate;
+
+impl Job for Speculate {
+    type Out = ();
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) {
+        let options = Options {
+            hotspot_bytes: 64 << 10,
+            ..Options::new(8)
+        };
+        let tree = Tree::<Key8>::new(options).open(v).await.expect("an empty pool");
+        let hotspots = tree.hotspots().expect("asked for");
+        assert!(hotspots.bytes() <= 64 << 10 && hotspots.bytes() > (64 << 10) - 64);
+        let client = tree.client(v);
+        let mut next = (0..LOADED).map(|n| Key8(n * 2));
+        let loaded = client.bulk_load(0.7, |out| {
+            out.extend_from_slice(&[7; 8]);
+            next.next()
+        });
+        assert_eq!(loaded.await, Ok(LOADED));
+        tree.warm(v).await.expect("inner nodes");
+        let mut before = v.meter().counters();
+        let mut lap = || {
+            let now = v.meter().counters();
+            now - core::mem::replace(&mut before, now)
+        };
+        let mut out = Vec::with_capacity(8);
+        for key in (0..KEYS).map(|n| Key8(n * (2 * LOADED / KEYS))) {
+            assert_eq!(client.get(&key, &mut out).await, Ok(true));
+            assert_eq!(lap().speculations, 0, "nothing is known yet");
+            assert_eq!(client.get(&key, &mut out).await, Ok(true));
+            let right = Cost::of(lap());
+            assert_eq!((right.round_trips, right.reads, right.bytes_read), (1, 1, 17));
+            assert_eq!(client.update(&key, &[8; 8]).await, Ok(Applied::Replaced));
+            lap();
+            assert_eq!(client.get(&key, &mut out).await, Ok(true));
+            assert_eq!((out.as_slice(), lap().bytes_read), (&[8; 8][..], 17));
+            assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
+            lap();
+            // Wrong, once.
+            assert_eq!(client.get(&key, &mut out).await, Ok(false));
+            let wrong = lap();
+            assert_eq!((wrong.speculations, wrong.wrong_speculations), (1, 1));
+            assert_eq!(wrong.round_trips, 2, "{wrong:?} {key:?}");
+            assert!((17 + 162..=17 + 175).contains(&wrong.bytes_read), "{wrong:?}");
+            assert_eq!(client.get(&key, &mut out).await, Ok(false));
+            let forgotten = lap();
+            assert_eq!((forgotten.speculations, forgotten.round_trips), (0, 1));
+        }
+    }
+}
+
+#[test]
+fn a_hotspot_is_read_alone() {
+    // Virtual time: a thread that is held up beyond the version window reads once more.
+    simulated().run_one(Speculate);
 }

@@ -1,5 +1,9 @@
 //! Whole trees, in one program.
 
+mod alloc_free;
+mod bad_input;
 mod budgets;
+mod cancel;
 mod common;
 mod conformance;
+mod stress;

@@ -5,7 +5,7 @@ use core::ops::Range;
 use alloc::vec::Vec;
 
 use super::geometry::{HOPS_BYTES, MARK_HEAD, MARK_HOPS};
-use super::{Hopscotch, PRESENT, flag};
+use super::{Hopscotch, PRESENT, VERSION_AT, YOUNG_ENTRY, flag};
 use crate::LINE_BYTES;
 use crate::error::CheckFailure;
 use crate::format::{NodeFormat, Slot};
@@ -13,7 +13,7 @@ use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// The bytes that [`put`](NodeFormat::put) would write for an in-line entry of a node of `version`, without an image:
+    /// The bytes that [`put`](NodeFormat::put) would write for an in-line entry of a node of `version` that is not young, without an image:
     /// to be written at the slot's offset. Returns how many bytes of `out` it filled.
     ///
     /// Panics if entries are not in-line, or `out` is shorter than an entry.
@@ -27,16 +27,16 @@ impl<K: KeyBytes> Hopscotch<K> {
             self.geometry.value_len,
             "a value of the geometry's length"
         );
-        out[0] = version << 1 | PRESENT;
+        out[0] = version << VERSION_AT | PRESENT;
         key.write_to(&mut out[1..]);
         out[1 + K::LEN..self.geometry.stride].copy_from_slice(value);
         self.geometry.stride
     }
 
-    /// The byte that takes an entry away from a node of `version`, to be written at its slot's offset.
+    /// The byte that takes an entry away from a node of `version` that is not young, to be written at its slot's offset.
     #[must_use]
     pub const fn removed_byte(version: u8) -> u8 {
-        version << 1
+        version << VERSION_AT
     }
 
     /// Where the value of an in-line entry begins: an update WRITEs the value alone.
@@ -91,40 +91,40 @@ impl<K: KeyBytes> Hopscotch<K> {
         start..start + self.geometry.stride
     }
 
-    /// The other slot that shows the key of the one in `slot`: a hop was given up between copying and overwriting it.
-    fn twin(&self, image: &[u8], slot: Slot) -> Option<Slot> {
+    /// Where else the key of the entry in `slot` is shown: a hop was given up between copying and overwriting it.
+    fn twin(&self, image: &[u8], slot: Slot) -> Option<usize> {
         let geometry = &self.geometry;
         let key = K::read_from(&image[slot.offset() + geometry.prefix..]);
         let mut others = self.slots_near(self.home(&key)).map(|n| geometry.slot_at(n));
-        let shows = |at: usize| {
+        others.find(|&at| {
             at != slot.offset()
                 && image[at] & PRESENT != 0
                 && K::probe_at(&image[at + geometry.prefix..]) == key.probe()
-        };
-        others.find(|at| shows(*at)).map(Slot::at)
+        })
     }
 
-    /// Takes the twin away, if there is one, and tells what to write besides.
-    fn alone(&self, image: &mut [u8], slot: Slot, written: Range<usize>) -> Range<usize> {
-        match self.twin(image, slot) {
-            None => written,
-            Some(twin) => {
-                image[twin.offset()] &= !PRESENT;
-                written.start.min(twin.offset())..written.end.max(twin.offset() + 1)
-            }
+    pub(super) fn shows_twins(&self, image: &[u8], slot: Slot) -> bool {
+        self.twin(image, slot).is_some()
+    }
+
+    pub(super) fn clear_twins(&self, image: &mut [u8], slot: Slot) -> Option<Range<usize>> {
+        let mut parted: Option<Range<usize>> = None;
+        while let Some(at) = self.twin(image, slot) {
+            image[at] &= !PRESENT;
+            let all = parted.unwrap_or(at..at + 1);
+            parted = Some(all.start.min(at)..all.end.max(at + 1));
         }
+        parted
     }
 
     pub(super) fn update_entry(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
-        let written = self.put_value(image, slot, value);
-        self.alone(image, slot, written)
+        self.put_value(image, slot, value)
     }
 
     pub(super) fn remove_entry(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
         let at = slot.offset();
-        let written = self.alone(image, slot, at..at + 1);
         image[at] &= !PRESENT;
-        written
+        at..at + 1
     }
 
     pub(super) fn evict_entries(&self, image: &mut [u8], from: &K) {
@@ -139,7 +139,8 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// Gives every entry and mark the node version, and every mark the fences and the header's count of hops.
     pub(super) fn stamp(&self, image: &mut [u8], version: u8, fences: &FenceKeys<K>, flags: u8) {
         let geometry = &self.geometry;
-        let version = version & geometry.place.version_mask;
+        let young = if flags & flag::YOUNG != 0 { YOUNG_ENTRY } else { 0 };
+        let version = (version & geometry.place.version_mask) << VERSION_AT;
         let lines = if geometry.is_in_line() {
             1
         } else {
@@ -148,7 +149,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         for slot in 0..geometry.span {
             for line in 0..lines {
                 let first = &mut image[geometry.slot_at(slot) + line * LINE_BYTES];
-                *first = version << 1 | *first & PRESENT;
+                *first = version | young | *first & PRESENT;
             }
         }
         let mut both = [0; 128];
@@ -159,7 +160,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         for group in 0..geometry.groups {
             let at = geometry.mark_at(group);
             let piece = group % geometry.pieces * geometry.piece;
-            image[at] = version << 1;
+            image[at] = version;
             image[at + 1] = flags;
             image.copy_within(hops..hops + HOPS_BYTES, at + MARK_HOPS);
             image[at + MARK_HEAD..at + MARK_HEAD + geometry.piece]

@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use crate::LINE_BYTES;
 use crate::error::GeometryError;
+use crate::format::Slot;
 use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of};
 
 /// The kind byte of a hopscotch node.
@@ -18,8 +19,8 @@ pub(crate) const MARK_HEAD: usize = 4;
 /// Where a mark, and the header behind what all headers have, count the hops.
 pub(crate) const MARK_HOPS: usize = 2;
 pub(crate) const HOPS_BYTES: usize = 2;
-/// Bits of a node version: it shares its byte with an entry's presence.
-const VERSION_BITS: u8 = 7;
+/// Bits of a node version: it shares its byte with an entry's presence and youth.
+const VERSION_BITS: u8 = 6;
 
 /// The geometry of a hopscotch node: a runtime value, checked when made.
 ///
@@ -147,10 +148,10 @@ impl HopGeometry {
         Ok(geometry)
     }
 
-    /// This, with node versions of `bits` bits: narrow ones let a checker find what wraps. The default is 7.
+    /// This, with node versions of `bits` bits: narrow ones let a checker find what wraps. The default is 6.
     ///
     /// # Errors
-    /// [`GeometryError::VersionBits`] below 2 or above 7.
+    /// [`GeometryError::VersionBits`] below 2 or above 6.
     pub const fn with_version_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
         if bits < 2 || bits > VERSION_BITS {
             return Err(GeometryError::VersionBits(bits));
@@ -183,6 +184,22 @@ impl HopGeometry {
         self.prefix == 1
     }
 
+    /// Where the `number`-th entry lies: what to read for it alone, up to a line's end where it has lines of its own.
+    ///
+    /// Panics if there is no such entry.
+    #[must_use]
+    pub const fn entry(&self, number: usize) -> Range<usize> {
+        assert!(number < self.span, "an entry of the node");
+        let at = self.slot_at(number);
+        at..at + self.entry_lines_bytes()
+    }
+
+    /// The number of the entry in a slot of this format: below the span.
+    #[must_use]
+    pub const fn number_of(&self, slot: Slot) -> usize {
+        self.slot_of(slot.offset())
+    }
+
     /// Bytes from an entry's first to its last.
     pub(crate) const fn entry_bytes(&self) -> usize {
         self.stride
@@ -195,6 +212,12 @@ impl HopGeometry {
         } else {
             self.entry_lines * LINE_BYTES
         }
+    }
+
+    /// Bytes of the header: states, sibling, high fence, count of hops.
+    #[must_use]
+    pub const fn header_bytes(&self) -> usize {
+        self.hops_at() + HOPS_BYTES
     }
 
     /// Offset of the header's count of hops.

@@ -5,6 +5,7 @@
 //! of the right node; see [`near`].
 
 mod edit;
+mod entry;
 mod geometry;
 mod near;
 mod plan;
@@ -16,6 +17,7 @@ use core::ops::Range;
 
 use alloc::vec::Vec;
 
+pub use self::entry::EntryFlaws;
 pub use self::geometry::{HopGeometry, Reach};
 pub use self::near::{Near, NearFlaws};
 pub use self::plan::HopPlan;
@@ -27,8 +29,13 @@ use crate::key::{KeyBytes, sealed};
 use crate::value::ValueRef;
 use crate::{FIRST_INCARNATION, LINE_BYTES};
 
-/// The bit of an entry's first byte that says it is there; the node version lies above it.
+/// The bit of an entry's first byte that says it is there.
 pub(crate) const PRESENT: u8 = 1;
+/// The bit beside it: the entry lies in a node in used memory that nobody has restructured since, see
+/// [`flag::YOUNG`].
+pub(crate) const YOUNG_ENTRY: u8 = 2;
+/// The node version lies above the two.
+pub(crate) const VERSION_AT: u32 = 2;
 
 /// Flags of a mark.
 pub(crate) mod flag {
@@ -107,6 +114,7 @@ impl<K> sealed::Sealed for Hopscotch<K> {}
 impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
     const NAME: &'static str = "hopscotch";
     const ANYWHERE: bool = false;
+    const TWINS: bool = true;
 
     #[inline]
     fn node_bytes(&self) -> usize {
@@ -184,6 +192,14 @@ impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
 
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
         self.remove_entry(image, slot)
+    }
+
+    fn has_twins(&self, image: &[u8], slot: Slot) -> bool {
+        self.shows_twins(image, slot)
+    }
+
+    fn part_twins(&self, image: &mut [u8], slot: Slot) -> Option<Range<usize>> {
+        self.clear_twins(image, slot)
     }
 
     fn version_after(&self, version: u8, steps: u8) -> u8 {

@@ -13,7 +13,7 @@
 use core::ops::Range;
 
 use super::geometry::MARK_HEAD;
-use super::{Hopscotch, PRESENT, Reach, flag};
+use super::{Hopscotch, PRESENT, Reach, VERSION_AT, flag};
 use crate::LINE_BYTES;
 use crate::format::Slot;
 use crate::key::KeyBytes;
@@ -32,7 +32,7 @@ pub enum Near<'a> {
         version: u8,
         /// There is no other entry in its neighbourhood.
         lonely: bool,
-        /// Another slot shows the key too: a hop was given up. The value is right all the same.
+        /// Another slot shows the key too, or may: a hop was given up. The value is right all the same.
         twice: bool,
     },
     /// The node answers for the key and does not hold it.
@@ -122,7 +122,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         for slot in self.slots_near(self.home(key)) {
             let at = geometry.slot_at(slot);
             let entry = view.get(at..at + geometry.stride)?;
-            if entry[0] >> 1 != marked.version {
+            if entry[0] >> VERSION_AT != marked.version {
                 mixed = true;
             } else if entry[0] & PRESENT == 0 {
                 free = free.or(Some(Slot::at(at)));
@@ -143,7 +143,7 @@ impl<K: KeyBytes> Hopscotch<K> {
                 value: self.value_near(view, at, marked.version)?,
                 version: marked.version,
                 lonely: !others && !mixed,
-                twice,
+                twice: twice || mixed,
             });
         }
         if mixed && !(flaws.absent_unchecked && inside) {
@@ -160,7 +160,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         let lines = self.geometry.entry_lines;
         for line in 1..lines {
             let start = at + line * LINE_BYTES;
-            let same = view.byte(start)? >> 1 == version && view.byte(start + 1)? == view.byte(at + 1)?;
+            let same =
+                view.byte(start)? >> VERSION_AT == version && view.byte(start + 1)? == view.byte(at + 1)?;
             if !same {
                 return None;
             }
@@ -190,7 +191,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         let [version, flags, ..] = head?;
         (pieces == (1 << geometry.pieces) - 1).then(|| Marked {
-            version: version >> 1,
+            version: version >> VERSION_AT,
             flags,
             low: K::read_from(&fences),
             high: K::read_from(&fences[K::LEN..]),

@@ -37,16 +37,29 @@ const fn spread(mut x: u64) -> u64 {
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
+    /// A hash of a key, the same for all who use the format. Its high half says where the key is at home.
+    #[inline]
+    #[must_use]
+    pub fn hash(&self, key: &K) -> u64 {
+        let mut bytes = [0; 64];
+        key.write_to(&mut bytes);
+        let words = bytes[..K::LEN].as_chunks::<8>().0;
+        words.iter().fold(0x9E37_79B9_7F4A_7C15, |hash, word| {
+            spread(hash ^ u64::from_le_bytes(*word))
+        })
+    }
+
     /// The slot where `key` lies if nothing is in its way.
     #[inline]
     #[must_use]
     pub fn home(&self, key: &K) -> usize {
-        let mut bytes = [0; 64];
-        key.write_to(&mut bytes);
-        let words = bytes[..K::LEN].as_chunks::<8>().0;
-        let hash = words.iter().fold(0x9E37_79B9_7F4A_7C15, |hash, word| {
-            spread(hash ^ u64::from_le_bytes(*word))
-        });
+        self.home_of(self.hash(key))
+    }
+
+    /// The slot where a key of this [`hash`](Self::hash) lies if nothing is in its way.
+    #[inline]
+    #[must_use]
+    pub const fn home_of(&self, hash: u64) -> usize {
         // By its high half: a multiplication, where a remainder would be a division.
         (((hash >> 32) * self.geometry.span as u64) >> 32) as usize
     }

@@ -1,7 +1,7 @@
 //! Reading a whole node: scans, splits, writers, and readers whom a neighbourhood left in doubt.
 
 use super::geometry::{HOPS_BYTES, MARK_HOPS};
-use super::{Hopscotch, PRESENT};
+use super::{Hopscotch, PRESENT, VERSION_AT};
 use crate::LINE_BYTES;
 use crate::error::{CheckFailure, Reason};
 use crate::format::{Lookup, Place, Slot, Stale};
@@ -18,10 +18,10 @@ struct Cut {
 }
 
 impl Cut {
-    /// `byte`: a version and the presence bit.
+    /// `byte`: a version, and what lies below it.
     #[inline]
     const fn accepts(self, byte: u8) -> bool {
-        (byte >> 1).wrapping_sub(self.from) & self.mask <= self.more
+        (byte >> VERSION_AT).wrapping_sub(self.from) & self.mask <= self.more
     }
 }
 

@@ -1,5 +1,6 @@
 //! Models of trees over hopscotch leaves.
 
+mod alone;
 mod flaws;
 mod hops;
 mod splits;
@@ -8,4 +9,4 @@ mod world;
 use crate::Entry;
 
 /// In the order listed.
-pub(crate) const ENTRIES: &[Entry] = &[hops::ENTRY, splits::ENTRY, flaws::T_C1, flaws::T_C2];
+pub(crate) const ENTRIES: &[Entry] = &[hops::ENTRY, splits::ENTRY, alone::ENTRY, flaws::T_C1, flaws::T_C2];

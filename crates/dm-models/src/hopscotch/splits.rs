@@ -8,12 +8,12 @@ use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Update, Upsert};
 
 /// Two leaves under a root, the first one full, with 1 to 6. 5 splits it before itself: 6 moves.
-const FULL: Script = Script {
+pub(super) const FULL: Script = Script {
     preload: &[2, 4, 7, 1, 50, 6],
     ..Script::EMPTY
 };
 /// The same with three leaves: 2 and 4, 5 and 6, 7 and 50.
-const SPARSE: Script = Script {
+pub(super) const SPARSE: Script = Script {
     preload: &[2, 4, 7, 1, 50, 6, 5],
     removed: &[1],
     ..Script::EMPTY

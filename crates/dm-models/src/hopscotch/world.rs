@@ -24,6 +24,7 @@ pub(super) const fn options() -> Options {
         locks_per_node: 16,
         chunk_bytes: 4096,
         cache_bytes: 1 << 20,
+        hotspot_bytes: 0,
         // Reclamation has models of its own.
         members: 0,
         ..Options::new(8)

@@ -190,7 +190,7 @@ impl fmt::Display for ExperimentError {
 impl std::error::Error for ExperimentError {}
 
 /// The experiments of this program, in the papers' order.
-const FILES: [(&str, &str); 12] = [
+const FILES: [(&str, &str); 14] = [
     (
         "sherman-table-1.toml",
         include_str!("../../experiments/sherman-table-1.toml"),
@@ -227,6 +227,8 @@ const FILES: [(&str, &str); 12] = [
     ),
     ("smart-14.toml", include_str!("../../experiments/smart-14.toml")),
     ("smart-15.toml", include_str!("../../experiments/smart-15.toml")),
+    ("chime-12.toml", include_str!("../../experiments/chime-12.toml")),
+    ("chime-15.toml", include_str!("../../experiments/chime-15.toml")),
 ];
 
 /// All embedded experiments.

@@ -40,6 +40,10 @@ metrics! {
     Delegated, "gets delegated", "%";
     /// Share of operations that another client's write covers.
     Combined, "writes combined", "%";
+    /// Share of gets that read one entry alone, where their compute node believed it to lie.
+    Speculated, "gets that speculate", "%";
+    /// Share of those that were right.
+    SpeculatedRight, "speculations that are right", "%";
     /// READs, WRITEs and atomics per operation.
     Verbs, "verbs per operation", "";
     /// Payload bytes of WRITEs per nanosecond.

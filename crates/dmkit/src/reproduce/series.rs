@@ -10,7 +10,10 @@ use crate::cli::Index;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Series {
     pub(crate) index: Index,
+    /// Of sherman.
     pub(crate) variant: Variant,
+    /// Of chime.
+    pub(crate) chime: chime::Variant,
     pub(crate) rdwc: Rdwc,
     /// Instead of what the variant says.
     pub(crate) lock_and_read: Option<bool>,
@@ -23,6 +26,16 @@ const SMART: [(&str, Rdwc, bool); 3] = [
     ("smart -rdwc", Rdwc::OFF, false),
 ];
 
+/// CHIME's: as its paper has it, one technique less after the other, and what is ours.
+const CHIME: [(&str, chime::Variant, bool); 6] = [
+    ("chime", chime::Variant::Speculative, false),
+    ("chime +replication", chime::Variant::Replication, false),
+    ("chime +vacancy", chime::Variant::Vacancy, false),
+    ("chime +hopscotch-leaf", chime::Variant::HopscotchLeaf, false),
+    ("chime +lock-and-read", chime::Variant::Speculative, true),
+    ("chime default", chime::Variant::Default, true),
+];
+
 impl FromStr for Series {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {
@@ -30,18 +43,33 @@ impl FromStr for Series {
             return Ok(Self {
                 index: Index::Smart,
                 variant: Variant::Default,
+                chime: chime::Variant::Default,
                 rdwc,
+                lock_and_read: Some(lock_and_read),
+            });
+        }
+        if let Some(&(_, chime, lock_and_read)) = CHIME.iter().find(|(name, ..)| *name == s) {
+            return Ok(Self {
+                index: Index::Chime,
+                variant: Variant::Default,
+                chime,
+                rdwc: Rdwc::ON,
                 lock_and_read: Some(lock_and_read),
             });
         }
         let variant = s.parse::<Variant>().map_err(|e| {
             let smart = SMART.map(|(name, ..)| name).join(", ");
-            format!("{e}, {smart}")
+            let chime = CHIME.map(|(name, ..)| name).join(", ");
+            format!("{e}, {smart}, {chime}")
         })?;
         Ok(Self {
             index: Index::Sherman,
             variant,
-            rdwc: Rdwc::OFF,
+            chime: chime::Variant::Default,
+            rdwc: match variant {
+                Variant::AsInChime => Rdwc::ON,
+                _ => Rdwc::OFF,
+            },
             lock_and_read: None,
         })
     }
@@ -60,6 +88,8 @@ mod tests {
             (Index::Smart, Rdwc::ON, Some(false))
         );
         assert_eq!(of("smart -rdwc").rdwc, Rdwc::OFF);
+        assert_eq!(of("chime +vacancy").chime, chime::Variant::Vacancy);
+        assert_eq!(of("as-in-chime").rdwc, Rdwc::ON);
         assert_eq!(of("as-in-smart").variant, Variant::AsInSmart);
         let wrong = "smarter".parse::<Series>().unwrap_err();
         assert!(

@@ -58,6 +58,7 @@ fn point(series: Series, setup: &Resolved, seed: u64) -> Result<Point, RunError>
         rdwc: series.rdwc,
         addresses: setup.addresses,
         study: Study {
+            chime: series.chime,
             node: setup.entries.map(NodeSize::Span),
             cpu: scaled(MODEL_CPU, setup.cpu_scale),
             lock_and_read: series.lock_and_read.or(setup.lock_and_read),
@@ -109,6 +110,12 @@ fn figures(point: &Point, m: &Measured) -> Figures {
         (Metric::Combined, share(c.combined, m.ops)),
         (Metric::Verbs, c.verbs() as f64 / all),
     ];
+    if c.speculations > 0 {
+        let gets = (m.ops as f64 * point.mix.share(dm_workload::OpKind::Get) - c.delegated as f64).max(1.0);
+        metrics.push((Metric::Speculated, 100.0 * c.speculations as f64 / gets));
+        let right = c.speculations - c.wrong_speculations;
+        metrics.push((Metric::SpeculatedRight, share(right, c.speculations)));
+    }
     if let Some(bound) = &m.bound {
         let mops = m.steady.ops as f64 / seconds / 1e6;
         metrics.push((Metric::BoundMops, bound.mops));

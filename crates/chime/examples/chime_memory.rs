@@ -1,0 +1,157 @@
+//! Bytes per key after inserts: of the index cache, of the memory nodes. `cargo xtask memory --index chime`.
+//!
+//! ```text
+//! cargo run --release -p chime --example chime_memory -- [--keys 10000000]
+//! ```
+//!
+//! Fails where the budgets are exceeded, or the cache's account is not what the allocator counted.
+#![expect(clippy::print_stdout, reason = "the counts are what it is run for")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::error::Error;
+use std::process::ExitCode;
+
+use chime::{Applied, Chime, Hotspots, Key8, Options, RangeIndex};
+use dm_loopback::{Loopback, block_on};
+use dm_workload::KeySpace;
+
+/// The index cache, bytes per key.
+const CACHE: f64 = 0.5;
+/// Leaves and inner nodes in use, bytes per key.
+const NODES: f64 = 38.0;
+/// The hotspot buffer, bytes.
+const HOTSPOTS: u64 = 1 << 20;
+/// How far the account and the allocator's count may lie apart, bytes: handles lie on the stack here, and what the
+/// tree shares has reference counts.
+const TOLERANCE: i64 = 4096;
+
+std::thread_local! {
+    /// Bytes that this thread has asked for and not given back.
+    static LIVE: Cell<i64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count(bytes: i64) {
+    // A thread that is going away has no counter any more, and none that anyone asks for.
+    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: the caller's promises about `layout` are passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: the caller's promises about `at` and `layout` are passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What was counted.
+struct Measured {
+    cache: u64,
+    hotspots: u64,
+    nodes: u64,
+    others: u64,
+    /// What the account says beyond what the allocator got back.
+    difference: i64,
+}
+
+/// Inserts the first `keys` keys of `order` into an empty tree, and counts.
+fn measure(keys: u64, order: KeySpace) -> Result<Measured, Box<dyn Error>> {
+    let world = Loopback::builder()
+        .nodes(1)
+        .host_bytes(keys * 256 + (64 << 20))
+        .build()?;
+    let v = world.connect(0)?;
+    block_on(async {
+        let options = Options {
+            // Nothing is evicted.
+            cache_bytes: u64::MAX,
+            hotspot_bytes: HOTSPOTS,
+            ..Options::new(8)
+        };
+        let tree = Chime::<Key8>::create_or_open(&v, &options).await?;
+        let client = tree.client(&v);
+        for i in 0..keys {
+            let key = order.number(i);
+            if client.insert(&Key8(key), &key.to_le_bytes()).await? != Applied::Inserted {
+                return Err(format!("key {key:#x} was there before").into());
+            }
+        }
+        drop(client);
+        let mut m = Measured {
+            cache: tree.cache_bytes(),
+            hotspots: tree.hotspots().map_or(0, Hotspots::bytes),
+            nodes: tree.allocated_bytes().cast_unsigned(),
+            others: tree.local_bytes(),
+            difference: 0,
+        };
+        let before = LIVE.get();
+        drop(tree);
+        m.difference = (m.cache + m.hotspots + m.others) as i64 - (before - LIVE.get());
+        Ok(m)
+    })
+}
+
+/// Prints a figure beside its budget.
+fn kept(what: &str, found: f64, budget: f64) -> bool {
+    let kept = found <= budget;
+    let verdict = if kept { "kept" } else { "EXCEEDED" };
+    println!("{what:<60}{found:>9.3} of {budget:>7.3} B, {verdict}");
+    kept
+}
+
+fn run() -> Result<bool, Box<dyn Error>> {
+    let mut words = std::env::args().skip(1);
+    let keys = match (words.next().as_deref(), words.next()) {
+        (None, _) => 10_000_000,
+        (Some("--keys"), Some(keys)) => keys.parse::<u64>()?.max(1),
+        (Some(dial), _) => return Err(format!("{dial} is no dial, or needs a value").into()),
+    };
+    let mut sound = true;
+    for (order, name) in [(KeySpace::dense(), "dense"), (KeySpace::scrambled(1), "random")] {
+        let m = measure(keys, order)?;
+        let per_key = |bytes: u64| bytes as f64 / keys as f64;
+        let random = name == "random";
+        sound &= kept(
+            &format!("index cache per key, {keys} {name} keys"),
+            per_key(m.cache),
+            CACHE,
+        ) || !random;
+        sound &= kept(
+            &format!("memory nodes per key, {keys} {name} keys"),
+            per_key(m.nodes),
+            NODES,
+        ) || !random;
+        println!("  hotspot buffer: {} B of {HOTSPOTS}", m.hotspots);
+        sound &= m.hotspots <= HOTSPOTS;
+        println!("  local locks, combining, allocator, handle: {} B", m.others);
+        println!(
+            "  the account, beyond what the allocator got back: {} B (at most {TOLERANCE})",
+            m.difference
+        );
+        sound &= m.difference.abs() <= TOLERANCE;
+    }
+    Ok(sound)
+}
+
+#[expect(clippy::print_stderr, reason = "an error is the last thing it says")]
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Named presets: the default, and the paper's steps.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::Options;
+
+/// A preset: the paper's techniques in its order (Fig. 15 a), each with all before it, and ours.
+///
+/// The steps start from Sherman as CHIME's paper runs it (`sherman`'s `as-in-chime`) and have its locks: in host memory,
+/// without a queue in the compute node, the READ behind the lock's answer. What clients share of their operations
+/// (RDWC) is on in the paper for all, and is not a step.
+///
+/// Two of the paper's steps are one here. It replicates the sibling pointer in place of fences, to save bytes, and
+/// validates it against the parent (+sibling validation); the leaves here have exact fences in bytes that are spare, so
+/// that there is nothing left to save: the nearest is [`Variant::Replication`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Variant {
+    /// All techniques, locks on chip with local queues, lock-and-read.
+    Default,
+    /// Hopscotch leaves; a get reads the leaf's header besides, an insert reads it before.
+    HopscotchLeaf,
+    /// And an insert knows the free slots without it.
+    Vacancy,
+    /// And a get knows what the leaf answers for without it.
+    Replication,
+    /// And hotspots are read alone: CHIME as in its paper.
+    Speculative,
+}
+
+impl Variant {
+    /// All presets.
+    pub const ALL: [Self; 5] = [
+        Self::Default,
+        Self::HopscotchLeaf,
+        Self::Vacancy,
+        Self::Replication,
+        Self::Speculative,
+    ];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::HopscotchLeaf => "+hopscotch-leaf",
+            Self::Vacancy => "+vacancy",
+            Self::Replication => "+replication",
+            Self::Speculative => "+speculative",
+        }
+    }
+
+    /// `base` with this preset's techniques.
+    #[must_use]
+    pub const fn apply(self, mut base: Options) -> Options {
+        let steps = match self {
+            Self::Default => return base,
+            Self::HopscotchLeaf => 0,
+            Self::Vacancy => 1,
+            Self::Replication => 2,
+            Self::Speculative => 3,
+        };
+        base.on_chip = false;
+        base.hierarchical = false;
+        base.handover_max = 0;
+        base.lock_and_read = false;
+        base.vacancy_piggyback = steps >= 1;
+        base.metadata_replication = steps >= 2;
+        if steps < 3 {
+            base.hotspot_bytes = 0;
+        }
+        base
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No such preset.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseVariantError(String);
+
+impl fmt::Display for ParseVariantError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no variant {:?} of chime; there are", self.0)?;
+        Variant::ALL.iter().try_for_each(|v| write!(f, " {v}"))
+    }
+}
+
+impl core::error::Error for ParseVariantError {}
+
+impl FromStr for Variant {
+    type Err = ParseVariantError;
+    fn from_str(s: &str) -> Result<Self, ParseVariantError> {
+        Self::ALL
+            .into_iter()
+            .find(|v| v.name() == s)
+            .ok_or_else(|| ParseVariantError(s.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for v in Variant::ALL {
+            assert_eq!(v.name().parse(), Ok(v));
+        }
+        assert!("+sibling".parse::<Variant>().is_err());
+    }
+
+    #[test]
+    fn steps_are_cumulative() {
+        let on = |v: Variant| {
+            let o = v.apply(Options::new(8));
+            assert!(!o.lock_and_read && !o.on_chip && !o.hierarchical);
+            [o.vacancy_piggyback, o.metadata_replication, o.hotspot_bytes > 0]
+        };
+        assert_eq!(on(Variant::HopscotchLeaf), [false; 3]);
+        assert_eq!(on(Variant::Vacancy), [true, false, false]);
+        assert_eq!(on(Variant::Replication), [true, true, false]);
+        assert_eq!(on(Variant::Speculative), [true; 3]);
+    }
+}

@@ -1,0 +1,238 @@
+//! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
+
+use std::collections::BTreeMap;
+
+use chime::{Applied, Chime, IndexError, Key8, OpenError, Options, RangeIndex, Scan};
+use dm_alloc::AllocError;
+use dm_loopback::{Loopback, block_on};
+use dm_sim::{CostModel, Sim};
+use dm_testkit::{IndexUnderTest, Job, Rng, World, value_of};
+use dm_verbs::{Control, Effect, RemotePtr, Verbs};
+
+use crate::common::Tree;
+
+/// Small nodes and chunks, and budgets that end soon.
+fn options() -> Options {
+    Options {
+        span: 12,
+        neighbourhood: 4,
+        inner_span: 8,
+        locks_per_node: 64,
+        hotspot_bytes: 4 << 10,
+        chunk_bytes: 16 << 10,
+        attempts: 2_000,
+        ..Options::new(16)
+    }
+}
+
+async fn open<V: Verbs + Control>(v: &V, options: Options) -> Chime<Key8> {
+    Tree::<Key8>::new(options).open(v).await.expect("a pool")
+}
+
+fn says(error: &impl core::fmt::Display, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{text:?} does not say {part:?}");
+    }
+}
+
+struct FillUp;
+
+impl Job for FillUp {
+    type Out = (u64, u64);
+    /// Inserts until nothing goes any more, and then some; answers how many keys and refusals there were.
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> (u64, u64) {
+        let tree = open(v, options()).await;
+        let client = tree.client(v);
+        let (mut there, mut refusals, mut rng) = (BTreeMap::new(), 0, Rng::new(1, 0));
+        while refusals < 200 {
+            let key = Key8(rng.word());
+            match client.insert(&key, &value_of(key.0, 16)).await {
+                Ok(applied) => {
+                    assert_eq!(applied, Applied::Inserted);
+                    there.insert(key, true);
+                }
+                Err(e) => {
+                    assert!(matches!(e, IndexError::OutOfMemory { nodes: 2, .. }), "{e}");
+                    says(&e, &["out of memory", "2 memory nodes"]);
+                    // Inserted before its leaf's split found no room for the parent's, or not at all.
+                    there.insert(key, false);
+                    refusals += 1;
+                }
+            }
+        }
+        let (mut value, mut present) = (Vec::new(), 0);
+        for (key, acknowledged) in &there {
+            let found = client.get(key, &mut value).await.expect("a READ needs no room");
+            assert!(found || !acknowledged, "{key:?} was acknowledged");
+            assert!(!found || value == value_of(key.0, 16));
+            present += u64::from(found);
+        }
+        let mut scan = Scan::new();
+        assert_eq!(client.scan(&Key8(0), usize::MAX, &mut scan).await, Ok(()));
+        assert_eq!(scan.len() as u64, present);
+        // What needs no room goes on.
+        let acknowledged = there.iter().find(|(_, acknowledged)| **acknowledged);
+        let key = *acknowledged.expect("many").0;
+        assert_eq!(client.update(&key, &[9; 16]).await, Ok(Applied::Replaced));
+        assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
+        assert_eq!(client.insert(&key, &[9; 16]).await, Ok(Applied::Inserted));
+        (present, refusals)
+    }
+}
+
+#[test]
+fn a_full_pool_keeps_what_it_has() {
+    let loopback = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
+    let sim = Sim::builder(CostModel::cx6_roce())
+        .memory_nodes(2)
+        .memory_bytes(128 << 10)
+        .build();
+    for world in [
+        World::from(loopback.expect("memory")),
+        World::from(sim.expect("memory")),
+    ] {
+        let (present, refusals) = world.run_one(FillUp);
+        assert!(present > 1_000 && refusals == 200, "{present} {refusals}");
+    }
+}
+
+#[test]
+fn a_pool_of_another_geometry_is_refused() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let missing = Chime::<Key8>::open(&v, &options())
+            .await
+            .expect_err("an empty pool");
+        assert!(
+            matches!(missing, OpenError::Pool(AllocError::NotFormatted { word: 0, .. })),
+            "{missing}"
+        );
+        drop(open(&v, options()).await);
+        let changed: [fn(&mut Options); 4] = [
+            |o| o.value_bytes = 8,
+            |o| o.span = 13,
+            |o| o.neighbourhood = 5,
+            |o| o.inner_span = 9,
+        ];
+        for change in changed {
+            let mut other = options();
+            change(&mut other);
+            let refused = Chime::<Key8>::open(&v, &other)
+                .await
+                .expect_err("another geometry");
+            assert!(matches!(refused, OpenError::Pool(_)), "{refused}");
+        }
+        let none = Options {
+            neighbourhood: 1,
+            ..options()
+        };
+        let refused = Chime::<Key8>::create_or_open(&v, &none)
+            .await
+            .expect_err("no leaf");
+        assert!(matches!(refused, OpenError::Geometry(_)), "{refused}");
+        let client = open(&v, options()).await;
+        let refused = client
+            .client(&v)
+            .insert(&Key8(1), &[1; 15])
+            .await
+            .expect_err("too short");
+        assert_eq!(refused.effect(), Effect::None);
+        says(&refused, &["15 bytes", "16-byte"]);
+    });
+}
+
+/// The bits of a root word that are no address.
+const ROOT_LEVEL: u64 = 63;
+
+async fn root<V: Verbs>(v: &V, tree: &Chime<Key8>) -> RemotePtr {
+    RemotePtr::from_raw(v.word(tree.root_word()).await.expect("no faults") & !ROOT_LEVEL)
+}
+
+#[test]
+fn a_leaf_of_garbage_is_named() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let tree = open(&v, options()).await;
+        let client = tree.client(&v);
+        assert_eq!(client.insert(&Key8(1), &[1; 16]).await, Ok(Applied::Inserted));
+        let leaf = root(&v, &tree).await;
+        let bytes = tree.geometry().node_bytes();
+        let image = v.read(leaf, bytes as u32).await.expect("no faults").to_vec();
+        for garbage in [vec![0; bytes], vec![0xff; bytes]] {
+            v.load(leaf, &garbage).expect("in range");
+            let mut scan = Scan::new();
+            for found in [
+                client.get(&Key8(1), &mut Vec::new()).await.err(),
+                client.update(&Key8(1), &[2; 16]).await.err(),
+                client.remove(&Key8(1)).await.err(),
+                client.scan(&Key8(0), 10, &mut scan).await.err(),
+            ] {
+                let found = found.expect("no leaf is there");
+                assert!(
+                    matches!(found, IndexError::Corrupt { node, .. } if node == leaf),
+                    "{found}"
+                );
+                says(&found, &[&leaf.to_string(), "corrupt"]);
+            }
+        }
+        v.load(leaf, &image).expect("in range");
+        assert_eq!(client.get(&Key8(1), &mut Vec::new()).await, Ok(true));
+    });
+}
+
+/// Any byte may change: an operation ends, with a typed error or an answer, and never by a panic.
+#[test]
+fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let options = Options {
+            attempts: 50,
+            ..options()
+        };
+        let tree = open(&v, options).await;
+        let client = tree.client(&v);
+        let bytes = tree.geometry().node_bytes() as u64;
+        let mut leaf = RemotePtr::NULL;
+        for n in 0..200 {
+            assert_eq!(client.insert(&Key8(n), &[1; 16]).await, Ok(Applied::Inserted));
+            if n == 0 {
+                leaf = root(&v, &tree).await;
+            }
+        }
+        let mut rng = Rng::new(4, 4);
+        let mut errors = 0;
+        for _ in 0..2_000 {
+            // Among the first leaves and the nodes between them, wherever one begins.
+            let at = leaf.add(64 * rng.below(bytes / 64 * 6));
+            let before = v.read(at, 64).await.expect("no faults").to_vec();
+            let mut damaged = before.clone();
+            for _ in 0..1 + rng.below(3) {
+                damaged[rng.below(64) as usize] ^= 1 << rng.below(8);
+            }
+            v.load(at, &damaged).expect("in range");
+            let key = Key8(rng.below(200));
+            let mut scan = Scan::new();
+            // One that knows hotspots, and one that has nothing cached.
+            let cold = open(&v, options).await;
+            let cold = cold.client(&v);
+            let ends = [
+                client.get(&key, &mut Vec::new()).await.err(),
+                cold.get(&key, &mut Vec::new()).await.err(),
+                cold.scan(&key, 50, &mut scan).await.err(),
+            ];
+            for e in ends.into_iter().flatten() {
+                assert!(!e.to_string().is_empty());
+                errors += 1;
+            }
+            v.load(at, &before).expect("in range");
+        }
+        assert!(errors > 50, "{errors}");
+        let mut scan = Scan::new();
+        assert_eq!(client.scan(&Key8(0), 500, &mut scan).await, Ok(()));
+        assert_eq!(scan.len(), 200, "all is mended");
+    });
+}

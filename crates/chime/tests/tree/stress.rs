@@ -1,0 +1,90 @@
+//! Many clients on small leaves, every answer checked: leaves hop, split and merge, entries are read alone.
+
+use chime::{Key8, Key32, Options, Rdwc};
+use dm_loopback::Loopback;
+use dm_sim::{CostModel, Sim};
+use dm_testkit::{Report, Stress, World, seats, stress};
+
+use crate::common::Tree;
+
+/// Leaves of 12, so that they split and merge often; values of two words, so that they can tear. The buffer has room for
+/// a part of the keys, so that hotspots come and go.
+fn options(value_bytes: usize) -> Options {
+    Options {
+        span: 12,
+        neighbourhood: 4,
+        inner_span: 8,
+        hotspot_bytes: 4 << 10,
+        chunk_bytes: 64 << 10,
+        ..Options::new(value_bytes)
+    }
+}
+
+/// Keys come and go in waves, so that leaves merge as often as they split, and are used again.
+fn waves(operations: u64, seed: u64) -> Stress {
+    Stress {
+        waves: 4,
+        keys: operations / 40,
+        ..Stress::new(operations, seed)
+    }
+}
+
+fn correct(report: Report) {
+    let report = report.expect_correct();
+    let met = report.meter;
+    assert!(report.linearized.0 > 1_000 && met.splits > 2, "{report}");
+    assert!(
+        met.speculations > met.wrong_speculations && met.wrong_speculations > 0,
+        "{report}"
+    );
+}
+
+#[test]
+fn threads_on_loopback() {
+    for (script, value_bytes) in [(Stress::new(120_000, 1), 16), (waves(120_000, 3), 100)] {
+        let world = Loopback::builder().nodes(3).host_bytes(1 << 30).seed(script.seed);
+        let world = World::from(world.build().expect("memory"));
+        correct(stress(
+            Tree::<Key8>::new(options(value_bytes)),
+            &world,
+            &seats(4, 8, 2),
+            &script,
+        ));
+    }
+}
+
+#[test]
+fn simulated_testbeds() {
+    for seed in 0..4 {
+        let model = match seed % 2 {
+            0 => CostModel::cx5_ib(),
+            _ => CostModel::cx6_roce(),
+        };
+        let sim = Sim::builder(model)
+            .compute_nodes(3)
+            .memory_nodes(2)
+            .colocated(seed == 1)
+            .seed(seed);
+        let world = World::from(sim.build().expect("memory"));
+        let script = match seed {
+            0 => Stress::new(30_000, seed),
+            // Few keys, and most of the time the hot ones.
+            1 => Stress {
+                keys: 2_000,
+                hot_percent: 40,
+                ..Stress::new(30_000, seed)
+            },
+            _ => waves(30_000, seed),
+        };
+        let options = Options {
+            rdwc: if seed == 2 { Rdwc::ON } else { Rdwc::OFF },
+            ..options(16)
+        };
+        let seats = seats(3, 12, 4);
+        let report = match seed {
+            3 => stress(Tree::<Key32>::new(options), &world, &seats, &script),
+            _ => stress(Tree::<Key8>::new(options), &world, &seats, &script),
+        };
+        correct(report);
+    }
+}

@@ -1,0 +1,312 @@
+//! Where hot entries lie in their leaves (CHIME §4.3): a guess that saves reading all the places where one may lie.
+//!
+//! ```text
+//!            hash of leaf and key
+//!      ┌────────────┴───────────┐
+//!   set number                 tag 32
+//!      │
+//!      ▼      one line: 8 entries of 8 bytes
+//!   ┌──────┬──────┬─ … ─┬──────┐      entry:  tag 32 · slot 16 · count 16
+//!   └──────┴──────┴─────┴──────┘      count 0: nothing here
+//! ```
+//!
+//! The paper's entry names its leaf in 8 bytes, and 8 places are asked for the 8 slots of a neighbourhood. Whoever asks
+//! has come to the leaf and knows the key: leaf and key together find the set, and what is left of their hash is the
+//! fingerprint. So an entry takes half of the bytes, a guess one line of memory, and nothing points anywhere.
+
+use core::mem::size_of;
+
+use dm_sync::atomic::{AtomicU64, Ordering};
+use dm_sync::{Fingerprint, count_section, fingerprint_of};
+use dm_verbs::RemotePtr;
+
+/// Entries of a set: a line of 64 bytes.
+const WAYS: usize = dm_sync::scaled(8, 2);
+/// A count that reaches this is halved, and with it all of its set: what was hot once is not for ever.
+const COUNT_MAX: u64 = dm_sync::scaled(0xffff, 3) as u64;
+
+/// Flaws, off by default; for study, with its counterexample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HotspotFlaws {
+    /// An entry is changed by a store, whatever became of it since it was looked at.
+    pub blind_stores: bool,
+}
+
+/// One entry of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Hotspot {
+    tag: u32,
+    slot: u16,
+    count: u64,
+}
+
+impl Hotspot {
+    const fn of(word: u64) -> Self {
+        Self {
+            tag: (word >> 32) as u32,
+            slot: (word >> 16) as u16,
+            count: word & 0xffff,
+        }
+    }
+
+    const fn word(self) -> u64 {
+        (self.tag as u64) << 32 | (self.slot as u64) << 16 | self.count
+    }
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Set([AtomicU64; WAYS]);
+
+impl Set {
+    fn empty() -> Self {
+        Self(core::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    /// Each entry, with its place and the word that was seen there.
+    #[inline]
+    fn seen(&self) -> impl Iterator<Item = (&AtomicU64, u64, Hotspot)> {
+        self.0.iter().map(|place| {
+            // Relaxed: a word says all there is to say; it publishes nothing else.
+            let word = place.load(Ordering::Relaxed);
+            (place, word, Hotspot::of(word))
+        })
+    }
+}
+
+/// Where hot entries lie: a table of fixed size that the threads of a compute node share, the least frequently used
+/// entry of a set giving way.
+///
+/// # Invariants
+/// * **I1** A guess is only that: the entry's bytes prove it, or it was wrong.
+/// * **I2** [`Hotspots::bytes`] is what was asked for, rounded down to whole sets, and never changes.
+/// * **I3** An entry is one word, changed by compare-and-swap from what was seen: of two who change it one looks again,
+///   and none brings back what another took away.
+#[derive(Debug)]
+pub struct Hotspots {
+    sets: Box<[Set]>,
+    flaws: HotspotFlaws,
+}
+
+impl Hotspots {
+    /// A table of at most `bytes` bytes, this handle included; `None` if there is not room for one set.
+    #[must_use]
+    pub fn new(bytes: u64) -> Option<Self> {
+        let room = bytes.checked_sub(size_of::<Self>() as u64)?;
+        let sets = usize::try_from(room).ok()? / size_of::<Set>();
+        (sets > 0).then(|| Self {
+            sets: (0..sets).map(|_| Set::empty()).collect(),
+            flaws: HotspotFlaws::default(),
+        })
+    }
+
+    /// The same table with these flaws.
+    #[must_use]
+    pub const fn with_flaws(mut self, flaws: HotspotFlaws) -> Self {
+        self.flaws = flaws;
+        self
+    }
+
+    /// Bytes of the table and its handle.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        (size_of_val(&*self.sets) + size_of::<Self>()) as u64
+    }
+
+    /// Entries that there is room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.sets.len() * WAYS
+    }
+
+    /// Entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let words = self.sets.iter().flat_map(Set::seen);
+        words.filter(|(.., hot)| hot.count > 0).count()
+    }
+
+    /// True if there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes over what another compute node's table of the same size holds: its guesses are as good here.
+    pub fn adopt(&self, other: &Self) {
+        count_section();
+        for (mine, theirs) in self.sets.iter().zip(&other.sets) {
+            for (place, (_, word, _)) in mine.0.iter().zip(theirs.seen()) {
+                // Relaxed: as for loads. Nothing is lost but counts.
+                place.store(word, Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[inline]
+    fn find(&self, leaf: RemotePtr, key_hash: u64) -> (&Set, u32) {
+        // A key's hash is even by itself; a leaf's address has zeros and neighbours.
+        let mixed =
+            (leaf.raw().wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ key_hash).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        let mixed = mixed ^ (mixed >> 32);
+        let tag = mixed as u32;
+        let spread = (mixed.wrapping_mul(0xBF58_476D_1CE4_E5B9)) >> 32;
+        // By multiplication, where a remainder would be a division.
+        let number = (spread * self.sets.len() as u64) >> 32;
+        (&self.sets[number as usize], tag)
+    }
+
+    /// The slot of `leaf` in which the key of this hash was found most often, if it is a hotspot.
+    #[inline]
+    #[must_use]
+    pub fn guess(&self, leaf: RemotePtr, key_hash: u64) -> Option<u16> {
+        count_section();
+        let (set, tag) = self.find(leaf, key_hash);
+        set.seen()
+            .filter(|(.., hot)| hot.tag == tag && hot.count > 0)
+            .max_by_key(|(.., hot)| hot.count)
+            .map(|(.., hot)| hot.slot)
+    }
+
+    /// The key of this hash was found in `slot` of `leaf`: one access more, or a hotspot more in place of the least
+    /// frequently used.
+    pub fn found(&self, leaf: RemotePtr, key_hash: u64, slot: u16) {
+        count_section();
+        let (set, tag) = self.find(leaf, key_hash);
+        // Each failure is another's success; after a few, one access is not counted.
+        for _ in 0..=WAYS {
+            let same = set
+                .seen()
+                .find(|(.., hot)| (hot.tag, hot.slot) == (tag, slot) && hot.count > 0);
+            let Some((place, word, hot)) = same.or_else(|| set.seen().min_by_key(|(.., hot)| hot.count))
+            else {
+                return;
+            };
+            if same.is_some() && hot.count >= COUNT_MAX {
+                self.age(set);
+                continue;
+            }
+            let count = if same.is_some() { hot.count + 1 } else { 1 };
+            if self.change(place, word, Hotspot { tag, slot, count }.word()) {
+                return;
+            }
+        }
+    }
+
+    /// The key of this hash was not found in `slot` of `leaf`: no hotspot any more.
+    pub fn wrong(&self, leaf: RemotePtr, key_hash: u64, slot: u16) {
+        count_section();
+        let (set, tag) = self.find(leaf, key_hash);
+        for (place, word, hot) in set.seen() {
+            if (hot.tag, hot.slot) == (tag, slot) {
+                // If it changed meanwhile, it was found there again.
+                self.change(place, word, 0);
+            }
+        }
+    }
+
+    fn age(&self, set: &Set) {
+        for (place, word, hot) in set.seen() {
+            // One that changed meanwhile is halved another time.
+            let count = hot.count / 2;
+            let word_after = if count == 0 {
+                0
+            } else {
+                Hotspot { count, ..hot }.word()
+            };
+            self.change(place, word, word_after);
+        }
+    }
+
+    #[inline]
+    fn change(&self, place: &AtomicU64, seen: u64, after: u64) -> bool {
+        if self.flaws.blind_stores {
+            place.store(after, Ordering::Relaxed);
+            return true;
+        }
+        // Relaxed: as for loads.
+        place
+            .compare_exchange(seen, after, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+}
+
+/// What guesses and evictions depend on: all entries, by their places.
+impl Fingerprint for Hotspots {
+    fn fingerprint(&self) -> u64 {
+        let words: Vec<u64> = self
+            .sets
+            .iter()
+            .flat_map(Set::seen)
+            .map(|(_, word, _)| word)
+            .collect();
+        fingerprint_of(&words)
+    }
+}
+
+#[cfg(all(test, not(dm_loom)))]
+mod tests {
+    use super::*;
+    use dm_verbs::NodeId;
+
+    fn leaf(n: u64) -> RemotePtr {
+        RemotePtr::new(NodeId(0), n * 1472).expect("a small offset")
+    }
+
+    /// A hash of a number, as keys have them.
+    fn hash(n: u64) -> u64 {
+        fingerprint_of(&n)
+    }
+
+    #[test]
+    fn bytes_are_those_asked_for() {
+        let set = size_of::<Set>() as u64;
+        let handle = size_of::<Hotspots>() as u64;
+        assert!(Hotspots::new(0).is_none());
+        assert!(Hotspots::new(handle + set - 1).is_none());
+        for bytes in [handle + set, 10_000, 1 << 20] {
+            let hot = Hotspots::new(bytes).expect("room");
+            assert!(hot.bytes() <= bytes && hot.bytes() + set > bytes);
+            assert_eq!(hot.bytes(), handle + hot.capacity() as u64 * 8);
+            for n in 0..5_000 {
+                hot.found(leaf(n % 40), hash(n), (n % 64) as u16);
+            }
+            assert!(hot.len() <= hot.capacity());
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_guessed_until_it_is_wrong() {
+        let hot = Hotspots::new(1 << 16).expect("room");
+        assert_eq!(hot.guess(leaf(1), hash(1)), None);
+        hot.found(leaf(1), hash(1), 0);
+        assert_eq!(hot.guess(leaf(1), hash(1)), Some(0));
+        assert_eq!(hot.guess(leaf(2), hash(1)), None);
+        assert_eq!(hot.guess(leaf(1), hash(2)), None);
+        // It hopped. Where it was found more often wins, until it is found wrong.
+        hot.found(leaf(1), hash(1), 0);
+        hot.found(leaf(1), hash(1), 5);
+        assert_eq!(hot.guess(leaf(1), hash(1)), Some(0));
+        hot.wrong(leaf(1), hash(1), 0);
+        assert_eq!(hot.guess(leaf(1), hash(1)), Some(5));
+    }
+
+    /// One set, more keys than it has room for: those asked for most stay.
+    #[test]
+    fn the_least_frequent_gives_way() {
+        let bytes = size_of::<Set>() + size_of::<Hotspots>();
+        let hot = Hotspots::new(bytes as u64).expect("one set");
+        let often = WAYS as u64 - 1;
+        for round in 0..2 * COUNT_MAX {
+            for key in 0..often {
+                hot.found(leaf(1), hash(key), key as u16);
+            }
+            // Another one every time.
+            hot.found(leaf(1), hash(1_000 + round), 9);
+        }
+        for key in 0..often {
+            assert_eq!(hot.guess(leaf(1), hash(key)), Some(key as u16));
+        }
+        assert!(hot.len() <= WAYS);
+    }
+}
