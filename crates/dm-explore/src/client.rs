@@ -89,15 +89,6 @@ impl<S, P: Spec> Client<S, P> {
         self.verbs.machine().output(self.verbs.number(), value);
     }
 
-    /// A remark for the story of a counterexample; the text is made only when one is told.
-    pub fn remark(&self, text: impl FnOnce() -> String) {
-        let mut m = self.verbs.machine();
-        if let Some(log) = &mut m.log {
-            let text = text();
-            log.then(format!("— {text}"));
-        }
-    }
-
     /// Promises that how this client goes on is decided by how many times it has called this, and by nothing that it
     /// observed before: between operations of a client without memory, say. Saves states; **a false promise makes a
     /// pass worthless**.

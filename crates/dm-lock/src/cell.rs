@@ -10,7 +10,7 @@ use dm_verbs::{
 };
 
 use crate::word::TAG_MASK;
-use crate::{LockOptions, LockPlace, LockWord, ReleaseBy};
+use crate::{LockOptions, LockWord, ReleaseBy};
 
 /// How to go about a lock in this world.
 #[derive(Clone, Copy, Debug)]
@@ -291,10 +291,5 @@ impl<V: Verbs, S> Drop for Attempt<'_, V, S> {
 impl LockOptions {
     pub(crate) fn lanes(&self) -> u32 {
         if self.flaws.lanes16 { 4 } else { 1 }
-    }
-
-    /// Whether the options ask for a lock in this space.
-    pub(crate) fn wants(&self, word: Place) -> bool {
-        (word.space() == Space::Chip) == (self.place == LockPlace::Chip)
     }
 }

@@ -107,11 +107,6 @@ impl Locks {
         Ok(self.cell(self.lock_of(address)?).place)
     }
 
-    /// Whether the tables lie where the options ask for; if not, they fell back.
-    pub fn placed_as_asked(&self, address: RemotePtr) -> bool {
-        self.word_at(address).is_ok_and(|place| self.options.wants(place))
-    }
-
     /// Bytes of this compute node's memory that locking takes, spare capacity included.
     pub fn local_bytes(&self) -> usize {
         size_of::<Self>()

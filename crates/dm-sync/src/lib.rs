@@ -1,4 +1,4 @@
-//! The only place in dmkit that names atomics, cells and threads: std, or loom under `--cfg dm_loom`.
+//! The only place in dmkit that names atomics and threads: std, or loom under `--cfg dm_loom`.
 //!
 //! Every structure that threads of one compute node share is built on this crate, so that the same source
 //! runs in production, under loom (as the memory-order oracle) and under the explorer (as the protocol
@@ -6,7 +6,7 @@
 //!
 //! | item | std | loom | explorer |
 //! |---|---|---|---|
-//! | [`atomic`], [`cell`], [`thread`], [`Arc`] | std | loom | std |
+//! | [`atomic`], [`thread`], [`Arc`] | std | loom | std |
 //! | [`Mutex::with`], [`RwLock::with_read`] | one lock | one lock | one atomic step; [`local_sections`] tells that it happened |
 //! | [`Fingerprint`] | – | – | part of the state's hash |
 //! | [`epoch`] | atomics | loom's | an operation begins and ends within a step |
@@ -26,15 +26,14 @@
 //! ```
 //!
 //! # Unsafe
-//! [`region`] maps memory and views it as atomic words, and [`process_alive`] calls `kill` with signal 0; users of
-//! [`cell`] follow raw pointers. Nothing else is unsafe.
+//! [`region`] maps memory and views it as atomic words, and [`process_alive`] calls `kill` with signal 0. Nothing else is
+//! unsafe.
 //!
 //! # Limits
 //! loom models at most five threads, treats SeqCst accesses as AcqRel, and sees nothing of [`region`] or of
 //! foreign crates' atomics. A model that ends by its time or branch limit returns success: compare counts.
 
 pub mod atomic;
-pub mod cell;
 pub mod epoch;
 mod fingerprint;
 mod mutex;
