@@ -115,6 +115,10 @@ pub use single::{SingleEntry, SingleLeaf};
 pub use slotted::{SlotGeometry, Slotted};
 pub use value::ValueRef;
 
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;
+
 /// Bytes of a line: what an RNIC reads and writes untorn.
 pub const LINE_BYTES: usize = 64;
 /// Bytes of a line beside its version.
