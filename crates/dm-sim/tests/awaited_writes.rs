@@ -25,3 +25,25 @@ fn an_awaited_write_of_many_lines_is_seen_whole_on_any_queue_pair() {
         assert_eq!(sim.run(), RunEnd::Finished);
     }
 }
+
+/// A chain's second WRITE stays, whenever the first one's lines land: at the very picosecond at which the second arrives,
+/// too. One draw in half a million is that.
+#[test]
+fn the_later_of_two_writes_of_a_chain_stays() {
+    let mut model = CostModel::cx5_ib();
+    model.tearing = Tearing::Random;
+    let sim = Sim::builder(model).build().expect("a testbed");
+    sim.spawn(0, 0, |v| async move {
+        let at = RemotePtr::new(NodeId(0), 4096).expect("a small offset");
+        for round in 0_u64..1_000_000 {
+            let lines = 2 + round as usize % 17;
+            let (below, above) = ([0xB; 18 * 64], round.to_le_bytes());
+            let place = at.add((lines as u64 - 1) * 64 + 8);
+            let chain = v.chain(at.node()).write(at, &below[..lines * 64]);
+            chain.write(place, &above).await.expect("no trouble");
+            let stays = v.word(place).await.expect("no trouble");
+            assert_eq!(stays, round, "{lines} lines");
+        }
+    });
+    assert_eq!(sim.run(), RunEnd::Finished);
+}

@@ -162,7 +162,8 @@ impl Engine {
         } else {
             start
         };
-        let mut at = (if lone || *on_arrival { now } else { act }).max(earlier(pair, kind, space, caps));
+        let after = earlier(pair, kind, space, caps);
+        let mut at = (if lone || *on_arrival { now } else { act }).max(after);
         let window = if lone {
             0
         } else {
@@ -187,7 +188,8 @@ impl Engine {
             *o = (*o).max(if mutates { at + window } else { at });
         }
 
-        let waits = at > now;
+        // What ends at this very moment may have its event still to come: this one's goes behind it.
+        let waits = at > now || after == now;
         if waits {
             queue.push(at, What::Execute { chain, request: i }.pack());
         }
