@@ -422,8 +422,9 @@ impl Edit<'_> {
             self.write_code(place, code);
         }
         match (had, word.has_child()) {
-            (true, false) => self.0[19] += 1,
-            (false, true) => self.0[19] -= 1,
+            // All 256 of a direct node may go: then one counts as there, until the node is read again.
+            (true, false) => self.0[19] = self.0[19].saturating_add(1),
+            (false, true) => self.0[19] = self.0[19].saturating_sub(1),
             _ => {}
         }
         true
@@ -481,7 +482,7 @@ pub(super) fn pack(entry: &Entry, number: u32, spare: usize, leaf_lines: u8, out
         len as u8,
         spare as u8,
         entry.partial().len() as u8 | direct,
-        gone as u8,
+        gone.min(255) as u8,
     ]);
     if entry.incarnation != FIRST {
         out.extend_from_slice(&entry.incarnation.to_le_bytes());
