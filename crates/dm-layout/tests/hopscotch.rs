@@ -217,6 +217,9 @@ fn insert_splitting(format: &Hopscotch<Key8>, nodes: &mut Vec<Vec<u8>>, key: &Ke
         .expect("sound")
         .expect("sound");
     format.split_at_once(&mut nodes[at], &plan).expect("sound");
+    if let Some((slot, key, value)) = plan.late_right {
+        format.put(&mut right, slot, &key, value);
+    }
     format.open(&mut right).expect("sound");
     nodes.push(right);
 }
