@@ -221,6 +221,7 @@ impl Hotspots {
     #[inline]
     fn change(&self, place: &AtomicU64, seen: u64, after: u64) -> bool {
         if self.flaws.blind_stores {
+            // Relaxed: what is wrong here is that nothing is compared.
             place.store(after, Ordering::Relaxed);
             return true;
         }
