@@ -7,13 +7,12 @@
 //! Fails where the budgets are exceeded, or the cache's account is not what the allocator counted.
 #![expect(clippy::print_stdout, reason = "the counts are what it is run for")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::error::Error;
 use std::process::ExitCode;
 
 use chime::{Applied, Chime, Hotspots, Key8, Options, RangeIndex};
 use dm_loopback::{Loopback, block_on};
+use dm_testkit::{CountingAllocator, Counts};
 use dm_workload::KeySpace;
 
 /// The index cache, bytes per key.
@@ -26,34 +25,8 @@ const HOTSPOTS: u64 = 1 << 20;
 /// tree shares has reference counts.
 const TOLERANCE: i64 = 4096;
 
-std::thread_local! {
-    /// Bytes that this thread has asked for and not given back.
-    static LIVE: Cell<i64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn count(bytes: i64) {
-    // A thread that is going away has no counter any more, and none that anyone asks for.
-    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        // SAFETY: the caller's promises about `layout` are passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        // SAFETY: the caller's promises about `at` and `layout` are passed on.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// What was counted.
 struct Measured {
@@ -95,9 +68,9 @@ fn measure(keys: u64, order: KeySpace) -> Result<Measured, Box<dyn Error>> {
             others: tree.local_bytes(),
             difference: 0,
         };
-        let before = LIVE.get();
+        let before = Counts::of_thread().live_bytes;
         drop(tree);
-        m.difference = (m.cache + m.hotspots + m.others) as i64 - (before - LIVE.get());
+        m.difference = (m.cache + m.hotspots + m.others) as i64 - (before - Counts::of_thread().live_bytes);
         Ok(m)
     })
 }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`Op`], [`Model`], [`apply`] | does a single client see what a `BTreeMap` would show? (shared by proptest and fuzzing) |
 //! | [`Stress`], [`stress`] | do many clients on many compute nodes see only what they may? |
+//! | [`CountingAllocator`] | what does it allocate? |
 //! | [`OneClient`] | what does an operation cost its client? (`cargo xtask bench client`) |
 //! | [`conformance!`] | all of it, for one index, in every world |
 //!
@@ -22,6 +23,9 @@
 //! * **I2** A run that was cut short, got stuck or erred is no pass.
 //! * **I3** A failure names the world, the client and the seed.
 //!
+//! # Unsafe
+//! [`CountingAllocator`], an allocator being an unsafe trait's: it passes every call on to the system's.
+//!
 //! # Example
 //! The model alone; see [`IndexUnderTest`] for how an index is described.
 //! ```
@@ -33,9 +37,11 @@
 //! assert_eq!(model.write(&op), Some(Applied::Inserted));
 //! assert_eq!(model.write(&op), Some(Applied::Replaced));
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod conformance;
+#[expect(unsafe_code, reason = "an allocator is an unsafe trait's")]
+mod counting;
 mod index;
 mod key;
 mod model;
@@ -48,6 +54,7 @@ mod stress_client;
 mod world;
 
 pub use conformance::conform;
+pub use counting::{CountingAllocator, Counts};
 pub use index::{Failure, Family, IndexUnderTest};
 pub use key::TestKey;
 pub use model::{Mismatch, Model, apply, check_all};

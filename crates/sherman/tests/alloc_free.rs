@@ -2,38 +2,14 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{IndexUnderTest, TestKey};
+use dm_testkit::{CountingAllocator, Counts, IndexUnderTest, TestKey};
 use sherman::{Key8, NodeSize, Options, Rdwc, Variant};
 
-std::thread_local! {
-    /// Allocations of this thread.
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that is going away has no counter any more.
-        let _ = COUNT.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises about `layout` are passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises about `at` and `layout` are passed on.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const KEYS: u64 = 2_000;
 /// Each may allocate the list of its leaves, which grows by doubling up to 32.
@@ -66,7 +42,7 @@ fn operations_on_present_keys_allocate_nothing() {
             let mut scan = Scan::new();
             // Twice: buffers, pools and the cache have grown to their size after the first time.
             for steady in [false, true] {
-                let before = COUNT.get();
+                let before = Counts::of_thread().allocations;
                 for n in 0..KEYS {
                     let key = Key8::nth(n);
                     assert_eq!(client.get(&key, &mut read).await, Ok(true));
@@ -75,16 +51,16 @@ fn operations_on_present_keys_allocate_nothing() {
                     assert_eq!(client.insert(&key, &value).await, Ok(Applied::Present));
                     assert_eq!(client.get(&Key8::nth(n + KEYS), &mut read).await, Ok(false));
                 }
-                let count = COUNT.get() - before;
+                let count = Counts::of_thread().allocations - before;
                 assert!(
                     !steady || count == 0,
                     "{variant}, {value_bytes}-byte values: {count} allocations"
                 );
-                let before = COUNT.get();
+                let before = Counts::of_thread().allocations;
                 for n in 0..SCANS {
                     assert_eq!(client.scan(&Key8::nth(n), 300, &mut scan).await, Ok(()));
                 }
-                let count = COUNT.get() - before;
+                let count = Counts::of_thread().allocations - before;
                 assert!(
                     !steady || count <= SCANS * PER_SCAN,
                     "{variant}: {count} allocations by scans"

@@ -1,37 +1,13 @@
 //! In the steady state an operation on a present key allocates nothing on the compute node, but for hops and scans.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use chime::{Applied, Key8, Options, RangeIndex, Rdwc};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{IndexUnderTest, TestKey};
+use dm_testkit::{CountingAllocator, Counts, IndexUnderTest, TestKey};
 
 use crate::common::Tree;
 
-std::thread_local! {
-    /// Allocations of this thread.
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that is going away has no counter any more.
-        let _ = COUNT.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises about `layout` are passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises about `at` and `layout` are passed on.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const KEYS: u64 = 2_000;
 
@@ -56,7 +32,7 @@ fn operations_on_present_keys_allocate_nothing() {
             let mut read = Vec::new();
             // Twice: buffers, pools and the cache have grown to their size after the first time.
             for steady in [false, true] {
-                let before = COUNT.get();
+                let before = Counts::of_thread().allocations;
                 for n in 0..KEYS {
                     let key = Key8::nth(n);
                     assert_eq!(client.get(&key, &mut read).await, Ok(true));
@@ -65,7 +41,7 @@ fn operations_on_present_keys_allocate_nothing() {
                     assert_eq!(client.insert(&key, &value).await, Ok(Applied::Present));
                     assert_eq!(client.get(&Key8::nth(n + KEYS), &mut read).await, Ok(false));
                 }
-                let count = COUNT.get() - before;
+                let count = Counts::of_thread().allocations - before;
                 assert!(
                     !steady || count == 0,
                     "{value_bytes}-byte values, {hotspot_bytes} bytes of hotspots: {count} allocations"

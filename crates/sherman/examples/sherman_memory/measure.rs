@@ -1,43 +1,16 @@
 //! What a tree takes after inserts in random order, counted twice: by its own account, and by the allocator.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::error::Error;
 
 use dm_cache::CacheBytes;
 use dm_index::{Key8, RangeIndex};
 use dm_loopback::{Loopback, block_on};
+use dm_testkit::{CountingAllocator, Counts};
 use dm_workload::KeySpace;
 use sherman::{Applied, Options, Sherman};
 
-std::thread_local! {
-    /// Bytes that this thread has asked for and not given back.
-    static LIVE: Cell<i64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn count(bytes: i64) {
-    // A thread that is going away has no counter any more, and none that anyone asks for.
-    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        // SAFETY: the caller's promises about `layout` are passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        // SAFETY: the caller's promises about `at` and `layout` are passed on.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// How far the compute node's account and the allocator's count may lie apart, bytes: the account includes the handles
 /// themselves, which lie on the stack here, and the count the reference counts of what they share.
@@ -108,10 +81,10 @@ pub(crate) fn measure(keys: u64, mut progress: impl FnMut(u64)) -> Result<Measur
             cache: tree.cache().bytes_by_part(),
             cached: cached.take_while(|nodes| *nodes > 0).collect(),
             others: tree.local_bytes(),
-            freed: LIVE.get(),
+            freed: Counts::of_thread().live_bytes,
         };
         drop(tree);
-        measured.freed -= LIVE.get();
+        measured.freed -= Counts::of_thread().live_bytes;
         Ok(measured)
     })
 }

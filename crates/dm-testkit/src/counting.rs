@@ -1,0 +1,56 @@
+//! What a thread allocates, counted.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+std::thread_local! {
+    static COUNTS: Cell<Counts> = const { Cell::new(Counts { allocations: 0, live_bytes: 0 }) };
+}
+
+/// What one thread has allocated so far, where [`CountingAllocator`] is the program's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// Allocations; growing counts as one.
+    pub allocations: u64,
+    /// Bytes asked for and not given back.
+    pub live_bytes: i64,
+}
+
+impl Counts {
+    /// The calling thread's.
+    pub fn of_thread() -> Self {
+        COUNTS.get()
+    }
+}
+
+/// The system's allocator, counting by thread: to be made a test program's `#[global_allocator]`.
+#[derive(Debug)]
+pub struct CountingAllocator;
+
+fn count(allocations: u64, bytes: i64) {
+    // A thread that is going away has no counter any more, and none that anyone asks for.
+    let _ = COUNTS.try_with(|counts| {
+        let Counts {
+            allocations: before,
+            live_bytes,
+        } = counts.get();
+        counts.set(Counts {
+            allocations: before + allocations,
+            live_bytes: live_bytes + bytes,
+        });
+    });
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(1, layout.size() as i64);
+        // SAFETY: the caller's promises about `layout` are passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(0, -(layout.size() as i64));
+        // SAFETY: the caller's promises about `at` and `layout` are passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
