@@ -82,7 +82,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    #[inline]
+    #[inline(always)]
     fn with<R>(&self, section: impl FnOnce(&mut Shard) -> R) -> R {
         self.shard.with(section)
     }
@@ -104,7 +104,7 @@ impl Guarded {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn pass(&self, id: LockId, unsettled: Option<u64>) -> Option<Waker> {
         self.with(|s| {
             let waker = s.pass(id, unsettled);
@@ -212,14 +212,15 @@ impl LocalLockTable {
         size_of_val(&*self.shards) + self.shards.iter().map(|s| s.with(|s| s.bytes())).sum::<usize>()
     }
 
-    #[inline]
+    #[inline(always)]
     fn shard(&self, id: LockId) -> &Guarded {
         // Neighbouring indices in different shards; the memory node shifts the pattern.
         // There is a power of two of them.
         &self.shards[(id.index as usize ^ usize::from(id.node.0) << 3) & (self.shards.len() - 1)]
     }
 
-    #[inline]
+    // Always: most often there is nobody to pass it to.
+    #[inline(always)]
     pub(crate) fn pass(&self, id: LockId, unsettled: Option<u64>) {
         // Under loom a thread that unwinds must not enter a section: loom would abort instead of reporting.
         if !(cfg!(dm_loom) && std::thread::panicking()) {

@@ -213,8 +213,22 @@ impl Shard {
     }
 
     /// The turn goes on without the remote lock. The answer is whom to wake.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pass(&mut self, id: LockId, unsettled: Option<u64>) -> Option<Waker> {
+        // Most often it is the shard's only lock, nobody waits, and nothing is to be remembered.
+        if let [entry] = &*self.entries
+            && entry.id == id
+            && entry.head == NONE
+            && unsettled.is_none()
+        {
+            self.entries.clear();
+            return None;
+        }
+        self.pass_on(id, unsettled)
+    }
+
+    #[inline(never)]
+    fn pass_on(&mut self, id: LockId, unsettled: Option<u64>) -> Option<Waker> {
         let i = self.entry(id);
         if self.entries[i].head == NONE && unsettled.is_none() {
             self.entries.swap_remove(i);

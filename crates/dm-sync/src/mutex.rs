@@ -47,7 +47,8 @@ impl<T> Mutex<T> {
     }
 
     /// Runs `section` alone on the content, and counts it in [`local_sections`].
-    #[inline]
+    // Always: a section is a few lines, and a call would keep what it needs in memory.
+    #[inline(always)]
     pub fn with<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
         count_section();
         self.peek(section)
@@ -61,7 +62,7 @@ impl<T> Mutex<T> {
     }
 
     /// As [`Mutex::with`], but uncounted: for looking at the state from outside of the program under check.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn peek<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
         let mut guard = self
             .inner

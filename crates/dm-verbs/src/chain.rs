@@ -2,6 +2,7 @@
 
 use core::future::IntoFuture;
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 
 use crate::meter::Tally;
 use crate::{Bytes, Many, MaskedCas, NodeId, Old, Op, Outputs, Place, Slot, Then, Ticket, Verbs, Wqe};
@@ -32,8 +33,8 @@ pub enum Gated {}
 pub struct Chain<'v, V: Verbs, S, P = Open> {
     v: &'v V,
     node: NodeId,
-    /// Taken when posted; still there at drop means that the chain was abandoned.
-    slot: Option<Slot>,
+    /// Closed at drop: a chain that is posted is taken apart instead.
+    slot: Slot,
     fence: bool,
     /// What the meter has counted for it.
     tally: Tally,
@@ -46,7 +47,7 @@ impl<'v, V: Verbs> Chain<'v, V, (), Open> {
         Chain {
             v,
             node,
-            slot: Some(v.open(node)),
+            slot: v.open(node),
             fence: false,
             tally: Tally::default(),
             _types: PhantomData,
@@ -61,13 +62,14 @@ impl<'v, V: Verbs> Chain<'v, V, (), Open> {
 
 impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
     #[inline(always)]
-    fn retype<S2, P2>(mut self) -> Chain<'v, V, S2, P2> {
+    fn retype<S2, P2>(self) -> Chain<'v, V, S2, P2> {
+        let this = ManuallyDrop::new(self);
         Chain {
-            v: self.v,
-            node: self.node,
-            slot: self.slot.take(),
-            fence: self.fence,
-            tally: self.tally,
+            v: this.v,
+            node: this.node,
+            slot: this.slot.same(),
+            fence: this.fence,
+            tally: this.tally,
             _types: PhantomData,
         }
     }
@@ -77,15 +79,9 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
     fn push(&mut self, op: Op<'_>) {
         assert_eq!(op.at().node(), self.node, "a chain goes to one memory node");
         self.tally.add(&op);
-        if let Some(slot) = &self.slot {
-            self.v.push(
-                slot,
-                Wqe {
-                    op,
-                    fence: core::mem::take(&mut self.fence),
-                },
-            );
-        }
+        let fence = core::mem::take(&mut self.fence);
+        // Not the chain's own: nothing of it need then lie in memory.
+        self.v.push(&self.slot.same(), Wqe { op, fence });
     }
 
     /// The next request starts only when every earlier READ and atomic of this queue pair has completed.
@@ -116,16 +112,13 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
 
     /// Rings the doorbell. From here on the chain takes effect, whoever polls.
     #[inline(always)]
-    pub fn post(mut self) -> Ticket<'v, V, S>
+    pub fn post(self) -> Ticket<'v, V, S>
     where
         S: Outputs<'v, V>,
     {
-        let slot = self
-            .slot
-            .take()
-            .expect("a chain is posted once, and owns its slot until then");
-        self.v.ring(&slot);
-        Ticket::flying(self.v, slot, self.v.meter().posted(&self.tally))
+        let this = ManuallyDrop::new(self);
+        this.v.ring(&this.slot.same());
+        Ticket::flying(this.v, this.slot.same(), this.v.meter().posted(&this.tally))
     }
 }
 
@@ -212,9 +205,7 @@ impl<V: Verbs, S, P> Drop for Chain<'_, V, S, P> {
     #[inline]
     fn drop(&mut self) {
         // Never rung: the world forgets it, nothing was sent.
-        if let Some(slot) = self.slot.take() {
-            self.v.close(slot);
-        }
+        self.v.close(self.slot.same());
     }
 }
 

@@ -95,7 +95,8 @@ impl<'v, V: Verbs, S: Outputs<'v, V>> Ticket<'v, V, S> {
         let State::Flying(slot) = &self.state else {
             return Ok(Ok(self.at_once()));
         };
-        match S::poll(self.v, slot, cx) {
+        // Not the ticket's own, as in a chain.
+        match S::poll(self.v, &slot.same(), cx) {
             Poll::Ready(answer) => {
                 self.taken();
                 Ok(answer)
@@ -116,7 +117,7 @@ impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
             return Poll::Ready(Ok(this.at_once()));
         };
         // In two arms from here on: a result is then moved without the bytes of an error that is not there.
-        match core::task::ready!(S::poll(this.v, slot, cx)) {
+        match core::task::ready!(S::poll(this.v, &slot.same(), cx)) {
             Ok(out) => {
                 this.taken();
                 Poll::Ready(Ok(out))

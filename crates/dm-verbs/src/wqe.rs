@@ -115,8 +115,8 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The same chain, for whoever closes it.
-    #[inline]
+    /// The same chain, for whoever closes it, or asks for it once.
+    #[inline(always)]
     pub(crate) fn same(&self) -> Self {
         Slot { ..*self }
     }

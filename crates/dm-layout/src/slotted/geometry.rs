@@ -41,6 +41,8 @@ pub struct SlotGeometry {
     /// The first line that holds entries only (and perhaps the low fence in its spare bytes).
     pub(crate) first_line: usize,
     pub(crate) capacity: usize,
+    /// All slots begin below it.
+    pub(crate) slots_end: usize,
     pub(crate) place: HeaderPlace,
 }
 
@@ -98,7 +100,7 @@ impl SlotGeometry {
             let mut geometry = Self::fill(node_bytes, key_len, value_len, false);
             if geometry.capacity >= span {
                 geometry.capacity = span;
-                return Ok(geometry);
+                return Ok(geometry.ending());
             }
             node_bytes += LINE_BYTES;
         }
@@ -166,7 +168,7 @@ impl SlotGeometry {
         } else {
             (lines - first_line) / entry_lines
         };
-        Self {
+        let geometry = Self {
             node_bytes,
             key_len,
             value_len,
@@ -178,13 +180,24 @@ impl SlotGeometry {
             per_line,
             first_line,
             capacity: head_slots + in_lines,
+            slots_end: 0,
             place: HeaderPlace {
                 base: 0,
                 kind: KIND,
                 low,
                 version_mask: mask_of(Self::widest(entry_lines)),
             },
-        }
+        };
+        geometry.ending()
+    }
+
+    /// With `slots_end` as it follows from the rest.
+    const fn ending(mut self) -> Self {
+        self.slots_end = match self.capacity {
+            0 => 0,
+            slots => self.slot_offset(slots - 1) + 1,
+        };
+        self
     }
 
     /// Bytes of a node.

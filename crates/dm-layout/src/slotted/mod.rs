@@ -254,11 +254,12 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
     ) -> Result<(), CheckFailure> {
         assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
         image.fill(0);
-        let mut slots = self.slots(image);
-        self.take_entries(image, &mut slots, from, &init.fences)?;
+        let taken = self.take_entries(image, from, &init.fences)?;
         if let Some((key, value)) = new {
-            let slot = slots.next().ok_or(CheckFailure::corrupt(0, Reason::Order))?;
-            self.put_entry(image, slot, &key, value);
+            if taken == self.geometry.capacity {
+                return Err(CheckFailure::corrupt(0, Reason::Order));
+            }
+            self.put_entry(image, Slot::at(self.geometry.slot_offset(taken)), &key, value);
         }
         self.stamp_lines(image, init.version);
         self.geometry.place.encode(&init.header(), image);

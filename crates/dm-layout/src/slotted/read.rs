@@ -394,14 +394,12 @@ impl<K: KeyBytes> Slotted<K> {
     fn free_in<const STRIDE: usize>(&self, lines: &[Line], mut rest: &[Line]) -> Option<usize> {
         loop {
             let line = Self::line_with_room::<STRIDE>(rest)?;
-            let number = offset_in(lines, &line[0]) / LINE_BYTES;
-            let mut starts = (0..LINE_PAYLOAD / STRIDE).map(|nth| 1 + nth * STRIDE).enumerate();
-            if let Some((nth, at)) = starts.find(|(_, at)| line[*at] == EMPTY) {
+            let mut starts = (0..LINE_PAYLOAD / STRIDE).map(|nth| 1 + nth * STRIDE);
+            if let Some(at) = starts.find(|at| line[*at] == EMPTY) {
+                let at = offset_in(lines, &line[at]);
                 // A node of fewer entries than would fit ends within a line.
-                let full = (number - self.geometry.first_line) * (LINE_PAYLOAD / STRIDE);
-                let before = self.geometry.head_slots + full + nth;
-                if before < self.geometry.capacity {
-                    return Some(number * LINE_BYTES + at);
+                if at < self.geometry.slots_end {
+                    return Some(at);
                 }
             }
             // Presence bytes that are none, or no slots of the node's.

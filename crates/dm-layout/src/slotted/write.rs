@@ -83,36 +83,38 @@ impl<K: KeyBytes> Slotted<K> {
         first * LINE_BYTES..last * LINE_BYTES + 1 + tail
     }
 
-    /// Copies the entries of `from` inside `fences` to the next of `slots`.
+    /// Copies the entries of `from` inside `fences` to the first slots of `image`, and says how many they are.
     pub(super) fn take_entries(
         &self,
         image: &mut [u8],
-        slots: &mut impl Iterator<Item = Slot>,
         from: &[u8],
         fences: &FenceKeys<K>,
-    ) -> Result<(), CheckFailure> {
+    ) -> Result<usize, CheckFailure> {
         match self.geometry.shape() {
-            17 => return self.take_in_line::<17, 1>(image, slots, from, fences),
-            25 => return self.take_in_line::<25, 1>(image, slots, from, fences),
-            41 => return self.take_in_line::<41, 1>(image, slots, from, fences),
-            15 => return self.take_in_line::<15, 1>(image, slots, from, fences),
-            39 => return self.take_in_line::<39, 1>(image, slots, from, fences),
-            MARKED_12 => return self.take_in_line::<12, MARKED_KEY>(image, slots, from, fences),
-            MARKED_36 => return self.take_in_line::<36, MARKED_KEY>(image, slots, from, fences),
+            17 => return self.take_in_line::<17, 1>(image, from, fences),
+            25 => return self.take_in_line::<25, 1>(image, from, fences),
+            41 => return self.take_in_line::<41, 1>(image, from, fences),
+            15 => return self.take_in_line::<15, 1>(image, from, fences),
+            39 => return self.take_in_line::<39, 1>(image, from, fences),
+            MARKED_12 => return self.take_in_line::<12, MARKED_KEY>(image, from, fences),
+            MARKED_36 => return self.take_in_line::<36, MARKED_KEY>(image, from, fences),
             _ => {}
         }
-        let twice = CheckFailure::corrupt(0, Reason::Order);
-        let mut room = Ok(());
+        let (mut slots, mut taken, mut room) = (self.slots(image), 0, true);
         self.visit_entries(from, |key, value| {
             if !fences.contains(&key) {
                 return;
             }
             match slots.next() {
                 Some(slot) => drop(self.put_entry(image, slot, &key, value)),
-                None => room = Err(twice),
+                None => room = false,
             }
+            taken += 1;
         })?;
-        room
+        match room {
+            true => Ok(taken),
+            false => Err(CheckFailure::corrupt(0, Reason::Order)),
+        }
     }
 
     /// Of entries that lie in one line, whose bytes are the same wherever they lie.
@@ -120,22 +122,31 @@ impl<K: KeyBytes> Slotted<K> {
     fn take_in_line<const STRIDE: usize, const KEY_AT: usize>(
         &self,
         image: &mut [u8],
-        slots: &mut impl Iterator<Item = Slot>,
         from: &[u8],
         fences: &FenceKeys<K>,
-    ) -> Result<(), CheckFailure> {
-        let mut room = true;
+    ) -> Result<usize, CheckFailure> {
+        let (mut taken, mut room) = (0, true);
+        // The next slot, and where the slots of its line end.
+        let mut at = header_bytes(K::LEN);
+        let mut end = at + self.geometry.head_slots * STRIDE;
+        let mut next_line = self.geometry.first_line * LINE_BYTES;
         self.present_in_line::<STRIDE, KEY_AT>(self.lines(from)?, |entry| {
             if fences.contains(&K::read_from(&entry[KEY_AT..])) {
-                let slot = slots.next().and_then(|slot| image.get_mut(slot.offset()..));
-                match slot.and_then(|slot| slot.first_chunk_mut()) {
+                if at == end {
+                    at = next_line + 1;
+                    end = at + LINE_PAYLOAD / STRIDE * STRIDE;
+                    next_line += LINE_BYTES;
+                }
+                match image.get_mut(at..).and_then(|slot| slot.first_chunk_mut()) {
                     Some(slot) => *slot = *entry,
                     None => room = false,
                 }
+                at += STRIDE;
+                taken += 1;
             }
         })?;
-        match room {
-            true => Ok(()),
+        match room && taken <= self.geometry.capacity {
+            true => Ok(taken),
             false => Err(CheckFailure::corrupt(0, Reason::Order)),
         }
     }
