@@ -6,7 +6,8 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Waker};
 
-use dm_index::{Applied, IndexError, KeyBytes, RangeIndex, Scan};
+use dm_index::{Applied, Exchange, IndexError, KeyBytes, RangeIndex, Scan};
+use dm_sync::epoch::Running;
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{Env, Event, LocalStep, Step, at_once};
 
@@ -281,6 +282,22 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
             Told::Applied(applied) => applied,
             Told::Got(_) => unreachable!("writers are told of writes"),
         }
+    }
+}
+
+/// Exchanges go alone, as inserts and removes do.
+impl<V: Env, I: Exchange> Exchange for Combined<'_, V, I> {
+    async fn exchange(
+        &self,
+        key: &I::Key,
+        before: Option<&[u8]>,
+        after: Option<&[u8]>,
+    ) -> Result<Applied, IndexError> {
+        self.index.exchange(key, before, after).await
+    }
+
+    fn begin(&self) -> impl Future<Output = Result<Option<Running<'_>>, IndexError>> {
+        self.index.begin()
     }
 }
 

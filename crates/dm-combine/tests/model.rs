@@ -167,6 +167,7 @@ fn ret(answered: Answered) -> KvRet<u32> {
         Answered::Applied(Applied::Replaced) => KvRet::Replaced,
         Answered::Applied(Applied::Present) => KvRet::Present,
         Answered::Applied(Applied::Removed) => KvRet::Removed,
+        Answered::Applied(Applied::Differs) => unreachable!("nothing is exchanged"),
     }
 }
 

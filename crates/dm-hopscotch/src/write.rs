@@ -36,13 +36,21 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         }
         let (guard, bytes) = self.lock(v, at, stretch(at, &reach.first), write).await?;
         let mut flaws = self.options.flaws.near;
-        flaws.stops_at_vacancy &= matches!(write, Write::Insert(_) | Write::Upsert(_));
+        flaws.stops_at_vacancy &= inserts(write);
         //= docs/protocol/chime.md H5
         let near = match guard.in_doubt() && !self.options.flaws.never_in_doubt {
             true => Near::Unsure,
             false => self.format.near(&reach, (&bytes, &[]), key, false, flaws),
         };
-        let (applied, slot, edit): (_, _, SmallVec<[u8; ENTRY_MAX]>) = match (write, near) {
+        let found = match near {
+            Near::Found { value, .. } => Some(value),
+            _ => None,
+        };
+        let decided = !matches!(near, Near::Unsure | Near::Found { twice: true, .. });
+        let Some(met) = write.meeting(found).or((!decided).then_some(write)) else {
+            return settled(guard, Applied::Differs).await;
+        };
+        let (applied, slot, edit): (_, _, SmallVec<[u8; ENTRY_MAX]>) = match (met, near) {
             (_, Near::Unsure | Near::Found { twice: true, .. }) => {
                 drop(bytes);
                 guard.release().await?;
@@ -76,6 +84,9 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
                     return self.write_whole(v, guard, at, image, key, write).await;
                 }
             },
+            (Write::Exchange { .. }, _) => {
+                unreachable!("an exchange that meets what it expects is another write")
+            }
         };
         let (lonely, found) = match near {
             Near::Found { slot, lonely, .. } => (lonely, Some(slot)),
@@ -108,8 +119,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
     ) -> Result<(Guard<'a, V>, V::Lease), IndexError> {
         //= docs/protocol/reclaim.md R2
         let alloc: &Allocator = &self.alloc;
-        let inserts = matches!(write, Write::Insert(_) | Write::Upsert(_));
-        if inserts && !self.options.vacancy_piggyback {
+        if inserts(write) && !self.options.vacancy_piggyback {
             let locking = self.locks.lock_and_read(v, at, at, self.header_len());
             let (guard, _) = alloc.tending(v, locking).await?;
             let bytes = v.read(from, len).await?;
@@ -144,6 +154,21 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         {
             v.write(at.add(range.start as u64), &image[range]).await?;
         }
+        let found = match (write, place) {
+            (Write::Exchange { .. }, Place::Present(slot)) => match format.entry(&image, slot) {
+                Ok(entry) => entry.map(|(_, value)| value),
+                Err(e) => {
+                    let e = failure(at, e);
+                    drop(image);
+                    guard.release().await?;
+                    return Err(e);
+                }
+            },
+            _ => None,
+        };
+        let Some(write) = write.meeting(found) else {
+            return settled(guard, Applied::Differs).await;
+        };
         let (applied, range) = match (write, place) {
             (Write::Insert(_), Place::Present(_)) => return settled(guard, Applied::Present).await,
             (Write::Update(_) | Write::Remove, Place::Free(_) | Place::Full) => {
@@ -160,6 +185,9 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
             }
             (Write::Insert(value) | Write::Upsert(value), Place::Full) => {
                 return self.hop(v, guard, at, image, key, value).await;
+            }
+            (Write::Exchange { .. }, _) => {
+                unreachable!("an exchange that meets what it expects is another write")
             }
         };
         let chain = v
@@ -233,4 +261,17 @@ fn failure(node: RemotePtr, e: CheckFailure) -> IndexError {
         },
     };
     IndexError::Corrupt { node, what }
+}
+
+/// Whether a write may need a free slot.
+const fn inserts(write: Write<'_>) -> bool {
+    matches!(
+        write,
+        Write::Insert(_)
+            | Write::Upsert(_)
+            | Write::Exchange {
+                before: None,
+                after: Some(_)
+            }
+    )
 }

@@ -11,7 +11,8 @@ use dm_sync::epoch::{Epochs, Running, Seat};
 use dm_verbs::{Effect, LocalStep, RemotePtr, Step, Verbs, Why, at_once};
 
 use crate::{
-    Answer, Applied, Hops, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex, Scan, Stale, Write,
+    Answer, Applied, Exchange, Hops, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex, Scan,
+    Stale, Write,
 };
 
 mod options;
@@ -101,7 +102,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
     }
 
     /// Begins an operation, which ends when the answer is dropped: what it reads is not used again before.
-    async fn begin(&self) -> Result<Option<Running<'_>>, IndexError> {
+    async fn coming(&self) -> Result<Option<Running<'_>>, IndexError> {
         let Some(seat) = &self.presence.seat else {
             return Ok(None);
         };
@@ -339,6 +340,22 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
     }
 }
 
+impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Exchange for Composed<'_, V, K, I, L> {
+    async fn exchange(
+        &self,
+        key: &K,
+        before: Option<&[u8]>,
+        after: Option<&[u8]>,
+    ) -> Result<Applied, IndexError> {
+        self.apply(key, Write::Exchange { before, after }).await
+    }
+
+    async fn begin(&self) -> Result<Option<Running<'_>>, IndexError> {
+        let _begun = self.v.operation()?;
+        self.coming().await
+    }
+}
+
 impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for Composed<'_, V, K, I, L> {
     type Key = K;
 
@@ -348,7 +365,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
 
     async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         let _begun = self.v.operation()?;
-        let _running = self.begin().await?;
+        let _running = self.coming().await?;
         self.options.cpu.charge(self.v).await;
         value.clear();
         self.v.local(LocalStep::Section).await;
@@ -390,7 +407,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         let _begun = self.v.operation()?;
-        let _running = self.begin().await?;
+        let _running = self.coming().await?;
         self.options.cpu.charge(self.v).await;
         out.reset(self.leaves.value_bytes());
         // Taken for the time of the scan; a scan that is dropped midway costs the next one an allocation.

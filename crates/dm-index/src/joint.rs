@@ -4,7 +4,7 @@ use core::fmt;
 use core::future::Future;
 use core::task::{Context, Poll};
 
-use dm_layout::{CheckFailure, FenceKeys};
+use dm_layout::{CheckFailure, FenceKeys, ValueRef};
 use dm_sync::Arc;
 use dm_sync::epoch::{Epochs, Seat};
 use dm_verbs::{Bytes, LocalStep, RemotePtr, Ticket, Verbs};
@@ -124,15 +124,39 @@ pub enum Write<'a> {
     Upsert(&'a [u8]),
     /// Remove.
     Remove,
+    /// What is to be there, if something else is: [`Exchange::exchange`](crate::Exchange::exchange).
+    Exchange {
+        /// What must be there.
+        before: Option<&'a [u8]>,
+        /// What is to be there.
+        after: Option<&'a [u8]>,
+    },
 }
 
 impl<'a> Write<'a> {
     /// The value that it brings.
+    #[inline]
     pub fn value(&self) -> Option<&'a [u8]> {
         match *self {
             Self::Insert(v) | Self::Update(v) | Self::Upsert(v) => Some(v),
             Self::Remove => None,
+            Self::Exchange { after, .. } => after,
         }
+    }
+
+    /// What it is where the key has `found`, under the lock that keeps it so: an exchange is an upsert or a remove then, or
+    /// nothing (`None`).
+    #[inline]
+    pub fn meeting(self, found: Option<ValueRef<'_>>) -> Option<Self> {
+        let Self::Exchange { before, after } = self else {
+            return Some(self);
+        };
+        let meets = match (before, found) {
+            (None, None) => true,
+            (Some(before), Some(found)) => ValueRef::from(before) == found,
+            _ => false,
+        };
+        meets.then_some(after.map_or(Self::Remove, Self::Upsert))
     }
 }
 

@@ -46,7 +46,7 @@ pub use joint::{
     Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, NodeStore, Reading, Single,
     SingleStore, Split, Stale, Write,
 };
-pub use range_index::{Applied, RangeIndex};
+pub use range_index::{Applied, Exchange, RangeIndex};
 pub use scan::Scan;
 pub use words::Words;
 

@@ -2,6 +2,8 @@
 
 use core::future::Future;
 
+use dm_sync::epoch::Running;
+
 use crate::{IndexError, KeyBytes, Scan};
 
 /// What a write did.
@@ -17,6 +19,8 @@ pub enum Applied {
     Present,
     /// Nothing: an update or a remove found the key absent.
     Absent,
+    /// Nothing: an exchange found another value, or one where there was to be none, or none.
+    Differs,
 }
 
 /// A range index, seen by one client (a coroutine). Values have a fixed length that the index was opened with.
@@ -64,4 +68,21 @@ pub trait RangeIndex {
         fill: f64,
         next: impl FnMut(&mut Vec<u8>) -> Option<Self::Key>,
     ) -> impl Future<Output = Result<u64, IndexError>>;
+}
+
+/// A range index whose values can be compared and exchanged: what is built of values that name memory rests on it.
+pub trait Exchange: RangeIndex {
+    /// Gives `key` what is in `after`, `None` being absence, if it has what is in `before`: [`Applied::Inserted`],
+    /// [`Applied::Replaced`], [`Applied::Removed`], or [`Applied::Absent`] where both are `None` and nothing is there. Else
+    /// [`Applied::Differs`].
+    fn exchange(
+        &self,
+        key: &Self::Key,
+        before: Option<&[u8]>,
+        after: Option<&[u8]>,
+    ) -> impl Future<Output = Result<Applied, IndexError>>;
+
+    /// Begins an operation of several steps, which ends when the answer is dropped: memory that was in use at its beginning
+    /// is not used again before. `None` where memory never is.
+    fn begin(&self) -> impl Future<Output = Result<Option<Running<'_>>, IndexError>>;
 }

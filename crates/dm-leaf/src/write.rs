@@ -324,6 +324,13 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
 
     #[inline]
     fn edit(&self, image: &mut [u8], key: &K, write: Write<'_>, place: Place) -> Result<Edit, CheckFailure> {
+        let found = match (write, place) {
+            (Write::Exchange { .. }, Place::Present(slot)) => self.format.entry(image, slot)?.map(|(_, v)| v),
+            _ => None,
+        };
+        let Some(write) = write.meeting(found) else {
+            return Ok(Edit::Nothing(Applied::Differs));
+        };
         Ok(match (write, place) {
             (Write::Insert(_), Place::Present(_)) => Edit::Nothing(Applied::Present),
             (Write::Update(_) | Write::Remove, Place::Free(_) | Place::Full) => {
@@ -341,6 +348,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 self.format.put(image, slot, key, ValueRef::from(value)),
             ),
             (Write::Insert(_) | Write::Upsert(_), Place::Full) => Edit::Full,
+            (Write::Exchange { .. }, _) => unreachable!("an exchange is another write by now"),
         })
     }
 }

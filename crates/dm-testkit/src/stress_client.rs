@@ -401,6 +401,7 @@ fn ret_of(applied: Applied) -> KvRet<u64> {
         Applied::Removed => KvRet::Removed,
         Applied::Present => KvRet::Present,
         Applied::Absent => KvRet::Absent,
+        Applied::Differs => unreachable!("nothing is exchanged"),
     }
 }
 

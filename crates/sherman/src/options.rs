@@ -3,6 +3,7 @@
 use dm_alloc::ReclaimOptions;
 use dm_combine::Rdwc;
 use dm_index::CpuCost;
+use dm_indirect::REFERENCE_BYTES;
 use dm_layout::SplitBias;
 use dm_verbs::Nanos;
 
@@ -63,11 +64,13 @@ impl Flaws {
 pub struct Options {
     /// Bytes of every value. Layout.
     pub value_bytes: usize,
+    /// Values are references to items of variable length ([`Options::items`]). Layout.
+    pub items: bool,
     /// Size of nodes. Layout.
     pub node: NodeSize,
     /// Inner nodes name their children in 6 bytes instead of 4: for pools of more than
     /// [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes, or of more than [64 GiB](dm_index::NEAR_CHILD_REACH) on one
-    /// (what lies beyond is not used otherwise). Nodes of no multiple of 1 KB always do. Layout.
+    /// (what lies beyond is not used otherwise). Nodes of no multiple of 1 KB always do, and trees of items. Layout.
     pub far_children: bool,
     /// Lock words per memory node. Layout.
     pub locks_per_node: u32,
@@ -118,10 +121,19 @@ pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
 pub const DEFAULT_MEMBERS: u16 = 63;
 
 impl Options {
+    /// Defaults, for items of variable length: byte strings as keys and as values ([`crate::Sherman::items`]).
+    pub const fn items() -> Self {
+        Self {
+            items: true,
+            ..Self::new(REFERENCE_BYTES)
+        }
+    }
+
     /// Defaults, for values of `value_bytes` bytes.
     pub const fn new(value_bytes: usize) -> Self {
         Self {
             value_bytes,
+            items: false,
             node: DEFAULT_NODE,
             far_children: false,
             locks_per_node: dm_alloc::DEFAULT_LOCKS_PER_NODE,

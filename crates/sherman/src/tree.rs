@@ -8,6 +8,7 @@ use dm_index::{
     CHILD_BYTES, CHILD_NODES_MAX, Composed, ComposedOptions, IndexError, NEAR_CHILD_BYTES,
     NEAR_CHILD_NODES_MAX, NEAR_CHILD_REACH, NEAR_CHILD_UNIT,
 };
+use dm_indirect::{Items, Prefix};
 use dm_layout::{Bookend, Checksummed, GeometryError, KeyBytes, NodeFormat, Slotted};
 use dm_leaf::{LeafFlaws, NodeOptions, Nodes, OpenError};
 use dm_lock::{GlobalLockTable, Local, LockFlaws, LockOptions, LockPlace, Locks, ReleaseBy};
@@ -52,7 +53,8 @@ const _: () = assert!(
 /// Bytes of nodes that all lie where an address of [`NEAR_CHILD_BYTES`] leads, if they do.
 fn near(options: &Options) -> Option<usize> {
     match options.node {
-        NodeSize::Bytes(bytes) if !options.far_children => {
+        // Blocks of items are of all sizes: nodes lie anywhere between them.
+        NodeSize::Bytes(bytes) if !options.far_children && !options.items => {
             (bytes as u64).is_multiple_of(NEAR_CHILD_UNIT).then_some(bytes)
         }
         _ => None,
@@ -73,6 +75,9 @@ type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
 /// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
 pub type Client<'h, V, K, F = Slotted<K>> = Combined<'h, V, Composed<'h, V, K, Inner<K>, Nodes<K, F>>>;
 
+/// One client of items of variable length.
+pub type ItemClient<'h, V, K, F = Slotted<K>> = Items<'h, V, Client<'h, V, K, F>>;
+
 /// A Sherman tree, as the threads of one compute node share it: index cache, local locks, allocator.
 ///
 /// `K` is the key, `F` the leaf layout (by default unsorted entries under line versions).
@@ -85,6 +90,8 @@ pub struct Sherman<K: KeyBytes, F = Slotted<K>> {
     composed: ComposedOptions,
     /// What clients share of their operations, if anything.
     combiner: Option<Combiner<K>>,
+    /// Values are references.
+    holds_items: bool,
 }
 
 /// The kind of index in a pool's superblock.
@@ -125,6 +132,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         // A layout flaw: whoever shares words with such locks must know it.
         bytes[2] = u8::from(options.flaws.lanes16);
         bytes[3] = near(options).map_or(CHILD_BYTES, |_| NEAR_CHILD_BYTES) as u8;
+        bytes[4] = u8::from(options.items);
         bytes[8..16].copy_from_slice(&(K::LEN as u64).to_le_bytes());
         bytes[16..24].copy_from_slice(&(options.value_bytes as u64).to_le_bytes());
         bytes[24..32].copy_from_slice(&(size as u64).to_le_bytes());
@@ -241,6 +249,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
             locks,
             alloc,
             combiner: options.rdwc.is_on().then(|| Combiner::new(&options.rdwc)),
+            holds_items: options.items,
             composed: ComposedOptions {
                 attempts: options.attempts,
                 cpu: options.cpu,
@@ -256,6 +265,24 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K, F> {
         let composed = Composed::new(v, &self.inner, &self.leaves, self.composed);
         Combined::new(v, composed, self.combiner.as_ref())
+    }
+
+    /// A client of items of variable length, over `v`'s connections: what the tree compares of a key is its `prefix`
+    /// ([`leading_bytes`](crate::leading_bytes), as a rule).
+    ///
+    /// # Errors
+    /// [`IndexError::BadInput`] for a tree of other values than [`Options::items`].
+    pub fn items<'h, V: Verbs + Control>(
+        &'h self,
+        v: &'h V,
+        prefix: Prefix<K>,
+    ) -> Result<ItemClient<'h, V, K, F>, IndexError> {
+        if !self.holds_items {
+            return Err(IndexError::BadInput {
+                why: "the tree was not made for items",
+            });
+        }
+        Items::new(v, self.client(v), &self.alloc, prefix, self.composed.attempts)
     }
 
     /// Reads all inner nodes into the index cache, as far as they fit; metered as housekeeping.

@@ -19,7 +19,10 @@ const FLOORS: &[(u8, &[&str])] = &[
         ],
     ),
     (3, &["dm-alloc", "dm-lock", "dm-combine", "dm-cache"]),
-    (4, &["dm-leaf", "dm-hopscotch", "dm-art", "dm-blink"]),
+    (
+        4,
+        &["dm-leaf", "dm-hopscotch", "dm-art", "dm-blink", "dm-indirect"],
+    ),
     (5, &["sherman", "smart", "chime", "dm-testkit"]),
     (6, &["dm-models"]),
     (7, &["dmkit"]),

@@ -192,6 +192,7 @@ pub(crate) const fn answer(applied: Applied) -> KvRet<u64> {
         Applied::Removed => KvRet::Removed,
         Applied::Present => KvRet::Present,
         Applied::Absent => KvRet::Absent,
+        Applied::Differs => panic!("nothing is exchanged"),
     }
 }
 

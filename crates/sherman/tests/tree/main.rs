@@ -9,6 +9,7 @@ mod budgets;
 mod cancel;
 mod conformance;
 mod flaws;
+mod items;
 mod locks;
 mod memory;
 mod merge;

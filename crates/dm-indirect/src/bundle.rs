@@ -1,0 +1,209 @@
+//! The bytes of a block: the items whose keys the index cannot tell apart.
+
+use dm_layout::{Corrupt, Reason, checksum_of};
+use dm_verbs::LINE;
+
+/// Bytes before the first item: a checksum of the rest, how many items there are, and bytes of all.
+const HEADER: usize = 16;
+/// Bytes before an item's key: its length and the value's.
+const ITEM_HEADER: usize = 8;
+
+/// The items of one block, by ascending key.
+///
+/// ```text
+/// | checksum 8 | items 4 | bytes 4 | key length 4 | value length 4 | key | value | key length ...
+/// ```
+///
+/// A block is written once, and read only by whoever read a word that names it: the checksum finds broken memory and wrong
+/// words, not writers.
+#[derive(Clone, Copy, Debug)]
+pub struct Bundle<'a> {
+    /// Behind the header; every item was checked.
+    items: &'a [u8],
+}
+
+impl<'a> Bundle<'a> {
+    /// Checks a block's bytes.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: bytes that nobody wrote as a block.
+    pub fn parse(block: &'a [u8]) -> Result<Self, Corrupt> {
+        let bad = |offset, reason| Corrupt { offset, reason };
+        let word = |at: usize| {
+            let bytes = block.get(at..).and_then(<[u8]>::first_chunk);
+            bytes.map(|b| u32::from_le_bytes(*b) as usize)
+        };
+        let (Some(checksum), Some(count), Some(bytes)) = (block.first_chunk::<8>(), word(8), word(12)) else {
+            return Err(bad(0, Reason::Length));
+        };
+        if bytes < HEADER || bytes > block.len() {
+            return Err(bad(12, Reason::Length));
+        }
+        if checksum_of(&block[8..bytes]) != u64::from_le_bytes(*checksum) {
+            return Err(bad(0, Reason::Kind));
+        }
+        let this = Self {
+            items: &block[HEADER..bytes],
+        };
+        let (mut rest, mut before, mut found) = (this.items, None, 0);
+        while !rest.is_empty() {
+            let at = bytes - rest.len();
+            let (key, _, behind) = split_item(rest).ok_or(bad(at, Reason::Length))?;
+            if before.is_some_and(|before| before >= key) {
+                return Err(bad(at, Reason::Order));
+            }
+            (before, rest, found) = (Some(key), behind, found + 1);
+        }
+        match found == count && count > 0 {
+            true => Ok(this),
+            false => Err(bad(8, Reason::Count)),
+        }
+    }
+
+    /// Keys and values, by ascending key.
+    pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let mut rest = self.items;
+        core::iter::from_fn(move || {
+            let (key, value, behind) = split_item(rest)?;
+            rest = behind;
+            Some((key, value))
+        })
+    }
+
+    /// The value of `key`.
+    #[must_use]
+    pub fn get(self, key: &[u8]) -> Option<&'a [u8]> {
+        self.iter().find(|(k, _)| *k == key).map(|(_, value)| value)
+    }
+
+    /// The only item's key.
+    #[must_use]
+    pub fn alone(self) -> Option<&'a [u8]> {
+        let mut keys = self.iter().map(|(key, _)| key);
+        let first = keys.next();
+        first.filter(|_| keys.next().is_none())
+    }
+
+    /// A block of these items, but for `key`, which has `value`, or none; `None` if none is left.
+    #[must_use]
+    pub fn with(self, key: &[u8], value: Option<&[u8]>) -> Option<Vec<u8>> {
+        let below = self.iter().take_while(|(k, _)| *k < key);
+        let above = self.iter().skip_while(|(k, _)| *k <= key);
+        let items: Vec<_> = below
+            .chain(value.map(|value| (key, value)))
+            .chain(above)
+            .collect();
+        (!items.is_empty()).then(|| block_of(items))
+    }
+}
+
+/// The first item of `items`, and the rest.
+fn split_item(items: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (key, rest) = items.split_first_chunk::<4>()?;
+    let (value, rest) = rest.split_first_chunk::<4>()?;
+    let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*key) as usize)?;
+    let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*value) as usize)?;
+    Some((key, value, rest))
+}
+
+/// A block of `items`, which ascend by key; whole lines.
+#[must_use]
+pub fn block_of<'i>(items: impl IntoIterator<Item = (&'i [u8], &'i [u8])>) -> Vec<u8> {
+    let (mut block, mut count) = (vec![0; HEADER], 0u32);
+    for (key, value) in items {
+        // Lengths are checked where items come in.
+        block.extend((key.len() as u32).to_le_bytes());
+        block.extend((value.len() as u32).to_le_bytes());
+        block.extend_from_slice(key);
+        block.extend_from_slice(value);
+        count += 1;
+    }
+    let bytes = block.len();
+    block[8..12].copy_from_slice(&count.to_le_bytes());
+    block[12..16].copy_from_slice(&(bytes as u32).to_le_bytes());
+    let checksum = checksum_of(&block[8..]);
+    block[..8].copy_from_slice(&checksum.to_le_bytes());
+    block.resize(bytes.next_multiple_of(LINE), 0);
+    block
+}
+
+/// Bytes of the block of one item.
+pub(crate) const fn block_bytes(key: usize, value: usize) -> usize {
+    HEADER + ITEM_HEADER + key + value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Items = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    fn block(items: &Items) -> Vec<u8> {
+        block_of(items.iter().map(|(k, v)| (&k[..], &v[..])))
+    }
+
+    proptest! {
+        #[test]
+        fn a_block_is_what_it_was_made_of(
+            mut items in prop::collection::btree_map(prop::collection::vec(any::<u8>(), 0..5), prop::collection::vec(any::<u8>(), 0..90), 1..6),
+            key in prop::collection::vec(any::<u8>(), 0..5),
+            value in prop::option::of(prop::collection::vec(any::<u8>(), 0..90)),
+        ) {
+            let bytes = block(&items);
+            prop_assert!(bytes.len().is_multiple_of(LINE));
+            let bundle = Bundle::parse(&bytes).expect("a block");
+            let shown: Items = bundle.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+            prop_assert_eq!(&shown, &items);
+            prop_assert_eq!(bundle.get(&key), items.get(&key).map(|v| &v[..]));
+            prop_assert_eq!(bundle.alone().is_some(), items.len() == 1);
+            let changed = bundle.with(&key, value.as_deref());
+            match value {
+                Some(value) => drop(items.insert(key, value)),
+                None => drop(items.remove(&key)),
+            }
+            prop_assert_eq!(changed, (!items.is_empty()).then(|| block(&items)));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Bundle::parse(&bytes);
+        }
+
+        #[test]
+        fn one_changed_bit_is_found(at in 0..4 * 64usize, bit in 0..8u32) {
+            let items = Items::from([(b"a".to_vec(), vec![1; 70]), (b"b".to_vec(), vec![2; 80])]);
+            let mut bytes = block(&items);
+            let used = Bundle::parse(&bytes).expect("a block").items.len() + HEADER;
+            let at = at % used;
+            bytes[at] ^= 1 << bit;
+            prop_assert!(Bundle::parse(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused_by_its_place() {
+        let sealed = |mut block: Vec<u8>| {
+            let bytes = u32::from_le_bytes(*block[12..].first_chunk().expect("four")) as usize;
+            let checksum = checksum_of(&block[8..bytes.min(block.len())]);
+            block[..8].copy_from_slice(&checksum.to_le_bytes());
+            block
+        };
+        let good = block(&Items::from([(b"a".to_vec(), vec![1]), (b"b".to_vec(), vec![2])]));
+        let mut counted = good.clone();
+        counted[8] = 3;
+        let mut swapped = good.clone();
+        swapped[HEADER + ITEM_HEADER] = b'c';
+        let mut long = good.clone();
+        long[HEADER] = 200;
+        for (bytes, offset, reason) in [
+            (sealed(counted), 8, Reason::Count),
+            (sealed(swapped), HEADER + ITEM_HEADER + 2, Reason::Order),
+            (sealed(long), HEADER, Reason::Length),
+            (good[..12].to_vec(), 0, Reason::Length),
+        ] {
+            assert_eq!(Bundle::parse(&bytes).err(), Some(Corrupt { offset, reason }));
+        }
+    }
+}

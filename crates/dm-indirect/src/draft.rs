@@ -1,0 +1,87 @@
+//! A block before an index names it.
+
+use dm_alloc::{Allocator, Block, Class};
+use dm_index::IndexError;
+use dm_verbs::{Control, Ticket, Verbs};
+
+use crate::Reference;
+use crate::reference::{BLOCK_BYTES_MAX, class_of};
+
+/// A block that was taken and is being written. Dropped, it goes back to where it came from, unless an exchange may have
+/// made it known.
+pub(crate) struct Draft<'a, V: Verbs> {
+    v: &'a V,
+    alloc: &'a Allocator,
+    block: Block,
+    class: Class,
+    reference: Reference,
+    written: Option<Ticket<'a, V, ()>>,
+    /// An exchange names it, or may.
+    known: bool,
+}
+
+impl<'a, V: Verbs + Control> Draft<'a, V> {
+    /// Takes a block for `bytes` and posts the WRITE.
+    pub(crate) async fn write(v: &'a V, alloc: &'a Allocator, bytes: &[u8]) -> Result<Self, IndexError> {
+        let too_long = IndexError::BadInput {
+            why: "items whose keys begin alike take more than a block of 1 MiB",
+        };
+        if bytes.len() > BLOCK_BYTES_MAX {
+            return Err(too_long);
+        }
+        let class = class_of(bytes.len().div_ceil(dm_verbs::LINE) as u32);
+        let block = alloc.take(v, class, None).await?;
+        let Some(reference) = Reference::new(block.at, bytes.len()) else {
+            alloc.give_back(block, class);
+            return Err(IndexError::BadInput {
+                why: "a reference names at most 256 memory nodes",
+            });
+        };
+        let written = Some(v.write(block.at, bytes));
+        Ok(Self {
+            v,
+            alloc,
+            block,
+            class,
+            reference,
+            written,
+            known: false,
+        })
+    }
+
+    /// Waits until it is written.
+    //= docs/protocol/indirect.md N1
+    pub(crate) async fn landed(&mut self) -> Result<Reference, IndexError> {
+        if let Some(written) = &mut self.written {
+            let done = written.await;
+            // An error's WRITE may land yet: as if it was never awaited.
+            done?;
+            self.written = None;
+        }
+        Ok(self.reference)
+    }
+
+    /// What names it.
+    pub(crate) const fn reference(&self) -> Reference {
+        self.reference
+    }
+
+    /// Whether an exchange names it, or may.
+    pub(crate) fn set_known(&mut self, known: bool) {
+        self.known = known;
+    }
+}
+
+impl<V: Verbs> Drop for Draft<'_, V> {
+    fn drop(&mut self) {
+        //= docs/protocol/indirect.md N5
+        if self.known {
+            return;
+        }
+        let next = self.block.after(self.block.version);
+        match self.written.is_some() {
+            true => self.alloc.give_back_unawaited(self.v.client(), next, self.class),
+            false => self.alloc.give_back(next, self.class),
+        }
+    }
+}

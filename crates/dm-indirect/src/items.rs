@@ -1,0 +1,279 @@
+//! One client of an index of items.
+
+use dm_alloc::{Allocator, Block};
+use dm_index::{Applied, Exchange, IndexError, KeyBytes, Write};
+use dm_layout::{Corrupt, Reason};
+use dm_verbs::{Control, Effect, RemotePtr, Verbs, Why};
+
+use crate::bundle::{Bundle, block_bytes, block_of};
+use crate::draft::Draft;
+use crate::reference::{BLOCK_BYTES_MAX, REFERENCE_BYTES, Reference};
+
+/// What an index compares of a key: a function that keeps their order, so that no key of a smaller word is above one of a
+/// larger. Keys of one word share a block.
+pub type Prefix<K> = fn(&[u8]) -> K;
+
+/// A key's first bytes, behind a shorter one zeros.
+pub fn leading_bytes<K: KeyBytes>(key: &[u8]) -> K {
+    let mut padded = [0; 32];
+    let len = K::LEN.min(padded.len());
+    let take = key.len().min(len);
+    padded[..take].copy_from_slice(&key[..take]);
+    K::read_from(&padded)
+}
+
+/// One client of an index of items: keys and values are byte strings of any length, together up to 1 MiB less 24 bytes.
+///
+/// `I` is a client of any index whose values are [`REFERENCE_BYTES`] long; `alloc` the allocator of its pool. Not to be
+/// mixed with operations on `I` itself.
+#[derive(Debug)]
+pub struct Items<'h, V, I: Exchange> {
+    pub(crate) v: &'h V,
+    pub(crate) index: I,
+    pub(crate) alloc: &'h Allocator,
+    pub(crate) prefix: Prefix<I::Key>,
+    attempts: u32,
+    flaws: ItemFlaws,
+}
+
+/// Mistakes that break items, off by default. For study: each has its counterexample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ItemFlaws {
+    /// A block is named before its WRITE was awaited (N1).
+    pub unawaited: bool,
+    /// The word is replaced whatever it is by now (N2).
+    pub blind: bool,
+}
+
+/// What is to become of the block that the index names.
+enum Next {
+    /// Nothing.
+    Stays,
+    /// The block that was written ahead takes its place.
+    Ahead,
+    /// This one does.
+    Other(Vec<u8>),
+    /// None.
+    Gone,
+}
+
+impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
+    /// Items behind `index`.
+    ///
+    /// # Errors
+    /// [`IndexError::ValueLength`] where its values are no references.
+    pub fn new(
+        v: &'h V,
+        index: I,
+        alloc: &'h Allocator,
+        prefix: Prefix<I::Key>,
+        attempts: u32,
+    ) -> Result<Self, IndexError> {
+        if index.value_bytes() != REFERENCE_BYTES {
+            return Err(IndexError::ValueLength {
+                found: index.value_bytes(),
+                expected: REFERENCE_BYTES,
+            });
+        }
+        Ok(Self {
+            v,
+            index,
+            alloc,
+            prefix,
+            attempts,
+            flaws: ItemFlaws::default(),
+        })
+    }
+
+    /// The same with mistakes switched on, for study.
+    #[must_use]
+    pub fn with_flaws(mut self, flaws: ItemFlaws) -> Self {
+        self.flaws = flaws;
+        self
+    }
+
+    /// Reads the value of `key` into `value` (cleared first); `false` if absent. Two round trips: the index's get, and a
+    /// READ of the block.
+    ///
+    /// # Errors
+    /// The index's; [`IndexError::Corrupt`] for a block that contradicts itself.
+    pub async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, IndexError> {
+        //= docs/protocol/indirect.md N3
+        let _running = self.index.begin().await?;
+        let mut word = Vec::with_capacity(REFERENCE_BYTES);
+        let found = self.index.get(&(self.prefix)(key), &mut word).await?;
+        value.clear();
+        if !found {
+            return Ok(false);
+        }
+        let reference = self.named(&word)?;
+        let block = self.v.read(reference.at(), reference.bytes()).await?;
+        let bundle = parse(reference, &block)?;
+        let item = bundle.get(key);
+        value.extend_from_slice(item.unwrap_or_default());
+        Ok(item.is_some())
+    }
+
+    /// Adds `key`, unless present. Three round trips where no other key has its prefix: the block is written while the
+    /// index is asked, then exchanged.
+    ///
+    /// # Errors
+    /// As [`Items::get`], and an allocation's; [`IndexError::BadInput`] for an item that is too long.
+    pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
+        self.apply(key, Write::Insert(value)).await
+    }
+
+    /// Replaces the value of `key`, if present. Four round trips: as an insert, and a READ of the block that was there.
+    ///
+    /// # Errors
+    /// As [`Items::insert`].
+    pub async fn update(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
+        self.apply(key, Write::Update(value)).await
+    }
+
+    /// Adds or replaces.
+    ///
+    /// # Errors
+    /// As [`Items::insert`].
+    pub async fn upsert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
+        self.apply(key, Write::Upsert(value)).await
+    }
+
+    /// Removes `key`. Four round trips where no other key has its prefix.
+    ///
+    /// # Errors
+    /// As [`Items::insert`].
+    pub async fn remove(&self, key: &[u8]) -> Result<Applied, IndexError> {
+        self.apply(key, Write::Remove).await
+    }
+
+    async fn apply(&self, key: &[u8], write: Write<'_>) -> Result<Applied, IndexError> {
+        let value_bytes = write.value().map_or(0, <[u8]>::len);
+        // Saturating: lengths that overflow are too long.
+        if key.len().saturating_add(value_bytes) > BLOCK_BYTES_MAX - block_bytes(0, 0) {
+            return Err(IndexError::BadInput {
+                why: "an item takes more than a block of 1 MiB",
+            });
+        }
+        let prefix = (self.prefix)(key);
+        //= docs/protocol/indirect.md N3
+        let _running = self.index.begin().await?;
+        // Most keys have no neighbour of the same prefix: then this is the block, and is on its way already.
+        let mut ahead = match write.value() {
+            Some(value) => Some(Draft::write(self.v, self.alloc, &block_of([(key, value)])).await?),
+            None => None,
+        };
+        let mut word = Vec::with_capacity(REFERENCE_BYTES);
+        let mut retry = self.v.retry(self.attempts);
+        loop {
+            let found = self.index.get(&prefix, &mut word).await?;
+            let before = found.then(|| self.named(&word)).transpose()?;
+            let (applied, next) = match before {
+                None => after_nothing(write),
+                Some(reference) => {
+                    let block = self.v.read(reference.at(), reference.bytes()).await?;
+                    after(parse(reference, &block)?, key, write)
+                }
+            };
+            let mut other = None;
+            let mut draft = match next {
+                Next::Stays => return Ok(applied),
+                Next::Gone => None,
+                Next::Ahead => ahead.as_mut(),
+                Next::Other(bytes) => Some(other.insert(Draft::write(self.v, self.alloc, &bytes).await?)),
+            };
+            let after = match &mut draft {
+                Some(draft) if self.flaws.unawaited => Some(draft.reference().encode()),
+                Some(draft) => Some(draft.landed().await?.encode()),
+                None => None,
+            };
+            // From here on it may be known, whoever drops this.
+            if let Some(draft) = &mut draft {
+                draft.set_known(true);
+            }
+            //= docs/protocol/indirect.md N2
+            let before_word = before.map(Reference::encode);
+            let words = (
+                before_word.as_ref().map(|w| &w[..]),
+                after.as_ref().map(|w| &w[..]),
+            );
+            let exchanged = match words {
+                (_, Some(after)) if self.flaws.blind => self.index.upsert(&prefix, after).await,
+                (before, after) => self.index.exchange(&prefix, before, after).await,
+            };
+            let lost = match &exchanged {
+                Ok(Applied::Differs) => true,
+                Ok(_) => false,
+                Err(e) => e.effect() == Effect::None,
+            };
+            if let Some(draft) = draft.filter(|_| lost) {
+                draft.set_known(false);
+            }
+            if exchanged? != Applied::Differs {
+                //= docs/protocol/indirect.md N4
+                if let Some(reference) = before {
+                    self.retire(reference);
+                }
+                return Ok(applied);
+            }
+            let at = before.map_or(RemotePtr::NULL, Reference::at);
+            retry.again_wiser(at, Why::Raced).await?;
+        }
+    }
+
+    /// What the index's word names.
+    pub(crate) fn named(&self, word: &[u8]) -> Result<Reference, IndexError> {
+        let corrupt = |what| IndexError::Corrupt {
+            node: RemotePtr::NULL,
+            what,
+        };
+        let reference = Reference::decode(word).map_err(corrupt)?;
+        match reference.at().node().0 < self.alloc.memory_nodes() {
+            true => Ok(reference),
+            false => Err(corrupt(Corrupt {
+                offset: 0,
+                reason: Reason::Length,
+            })),
+        }
+    }
+
+    /// Nothing names the block any more.
+    fn retire(&self, reference: Reference) {
+        // What was in it before this life of it does not matter: no reader tells lives apart.
+        let block = Block::fresh(reference.at());
+        self.alloc.retire(block.after(block.version), reference.class());
+    }
+}
+
+/// What a write comes to where no item has the prefix.
+const fn after_nothing(write: Write<'_>) -> (Applied, Next) {
+    match write {
+        Write::Insert(_) | Write::Upsert(_) => (Applied::Inserted, Next::Ahead),
+        _ => (Applied::Absent, Next::Stays),
+    }
+}
+
+/// What a write comes to where these items have the prefix.
+fn after(bundle: Bundle<'_>, key: &[u8], write: Write<'_>) -> (Applied, Next) {
+    let present = bundle.get(key).is_some();
+    let applied = match (write, present) {
+        (Write::Insert(_), true) => return (Applied::Present, Next::Stays),
+        (Write::Insert(_) | Write::Upsert(_), false) => Applied::Inserted,
+        (Write::Update(_) | Write::Upsert(_), true) => Applied::Replaced,
+        (Write::Remove, true) => Applied::Removed,
+        _ => return (Applied::Absent, Next::Stays),
+    };
+    let next = match (write.value(), bundle.alone() == Some(key)) {
+        (Some(_), true) => Next::Ahead,
+        (value, _) => bundle.with(key, value).map_or(Next::Gone, Next::Other),
+    };
+    (applied, next)
+}
+
+/// A block's items.
+pub(crate) fn parse(reference: Reference, block: &[u8]) -> Result<Bundle<'_>, IndexError> {
+    Bundle::parse(block).map_err(|what: Corrupt| IndexError::Corrupt {
+        node: reference.at(),
+        what,
+    })
+}

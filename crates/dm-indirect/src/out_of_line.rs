@@ -1,0 +1,97 @@
+//! Items of one size as an index.
+
+use dm_index::{Applied, Exchange, IndexError, KeyBytes, RangeIndex, Scan};
+use dm_verbs::{Control, Verbs};
+
+use crate::Items;
+
+/// [`Items`] whose keys are `K` and whose values have one length, as a range index: values too large to lie in leaves, or
+/// keys too long for the inner index.
+#[derive(Debug)]
+pub struct OutOfLine<'h, V, I: Exchange, K> {
+    items: Items<'h, V, I>,
+    value_bytes: usize,
+    _keys: core::marker::PhantomData<fn() -> K>,
+}
+
+impl<'h, V, I: Exchange, K: KeyBytes> OutOfLine<'h, V, I, K> {
+    /// Those of `items`, with values of `value_bytes`.
+    pub const fn new(items: Items<'h, V, I>, value_bytes: usize) -> Self {
+        Self {
+            items,
+            value_bytes,
+            _keys: core::marker::PhantomData,
+        }
+    }
+
+    fn key(key: &K) -> Vec<u8> {
+        let mut bytes = vec![0; K::LEN];
+        key.write_to(&mut bytes);
+        bytes
+    }
+
+    fn check(&self, value: &[u8]) -> Result<(), IndexError> {
+        match value.len() == self.value_bytes {
+            true => Ok(()),
+            false => Err(IndexError::ValueLength {
+                found: value.len(),
+                expected: self.value_bytes,
+            }),
+        }
+    }
+}
+
+impl<V: Verbs + Control, I: Exchange, K: KeyBytes> RangeIndex for OutOfLine<'_, V, I, K> {
+    type Key = K;
+
+    fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+
+    async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
+        self.items.get(&Self::key(key), value).await
+    }
+    async fn insert(&self, key: &K, value: &[u8]) -> Result<Applied, IndexError> {
+        self.check(value)?;
+        self.items.insert(&Self::key(key), value).await
+    }
+    async fn update(&self, key: &K, value: &[u8]) -> Result<Applied, IndexError> {
+        self.check(value)?;
+        self.items.update(&Self::key(key), value).await
+    }
+    async fn upsert(&self, key: &K, value: &[u8]) -> Result<Applied, IndexError> {
+        self.check(value)?;
+        self.items.upsert(&Self::key(key), value).await
+    }
+    async fn remove(&self, key: &K) -> Result<Applied, IndexError> {
+        self.items.remove(&Self::key(key)).await
+    }
+
+    async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
+        out.reset(self.value_bytes);
+        let mut items = Vec::new();
+        self.items.scan(&Self::key(from), limit, &mut items).await?;
+        for (key, value) in items {
+            if key.len() != K::LEN || value.len() != self.value_bytes {
+                return Err(IndexError::BadInput {
+                    why: "an item has another length than this view of the index",
+                });
+            }
+            out.push(K::read_from(&key), &value);
+        }
+        Ok(())
+    }
+
+    async fn bulk_load(
+        &self,
+        fill: f64,
+        mut next: impl FnMut(&mut Vec<u8>) -> Option<K>,
+    ) -> Result<u64, IndexError> {
+        let next = || {
+            let mut value = Vec::new();
+            let key = next(&mut value)?;
+            Some(self.check(&value).map(|()| (Self::key(&key), value)))
+        };
+        self.items.load_all(fill, next).await
+    }
+}

@@ -1,0 +1,137 @@
+//! Scans, and filling an empty index.
+
+use dm_index::{Exchange, IndexError, Scan, gather};
+use dm_verbs::{Control, Effect, Verbs};
+
+use crate::Items;
+use crate::bundle::block_of;
+use crate::draft::Draft;
+use crate::items::parse;
+
+/// Blocks that a scan or a load has under way at once.
+const BATCH: usize = 32;
+
+/// An item: its key and its value.
+pub type Item = (Vec<u8>, Vec<u8>);
+
+impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
+    /// The first `limit` items from `from` (inclusive) on, in key order, into `out` (cleared first). Fewer only at the end
+    /// of the index. Not a snapshot, as the index's own scan. For each 32 blocks a scan of the index, and one round trip.
+    ///
+    /// # Errors
+    /// As [`Items::get`].
+    pub async fn scan(&self, from: &[u8], limit: usize, out: &mut Vec<Item>) -> Result<(), IndexError> {
+        out.clear();
+        let mut words = Scan::new();
+        let mut at = (self.prefix)(from);
+        // The key that `at` is was seen.
+        let mut seen = false;
+        while out.len() < limit {
+            //= docs/protocol/indirect.md N3
+            let _running = self.index.begin().await?;
+            let want = (limit - out.len()).min(BATCH) + usize::from(seen);
+            self.index.scan(&at, want, &mut words).await?;
+            let fresh = words.iter().filter(|(key, _)| !(seen && *key == at));
+            let references = fresh
+                .map(|(_, word)| self.named(word))
+                .collect::<Result<Vec<_>, _>>()?;
+            let places: Vec<_> = references.iter().map(|r| (r.at(), r.bytes())).collect();
+            let blocks = gather(self.v, &places).await?;
+            for (reference, block) in references.into_iter().zip(&blocks) {
+                let items = parse(reference, block)?.iter().filter(|(key, _)| *key >= from);
+                let room = limit - out.len();
+                out.extend(
+                    items
+                        .take(room)
+                        .map(|(key, value)| (key.to_vec(), value.to_vec())),
+                );
+            }
+            let Some(last) = words.keys().last().filter(|_| words.len() == want) else {
+                return Ok(());
+            };
+            (at, seen) = (*last, true);
+        }
+        Ok(())
+    }
+
+    /// Fills an empty index with items of strictly ascending keys, each leaf to `fill` (0 < fill ≤ 1) of its capacity.
+    /// Counts as housekeeping. Answers how many items there are.
+    ///
+    /// # Errors
+    /// As the index's, and [`IndexError::BadInput`] for keys that do not ascend.
+    pub async fn bulk_load(
+        &self,
+        fill: f64,
+        mut next: impl FnMut() -> Option<Item>,
+    ) -> Result<u64, IndexError> {
+        self.load_all(fill, || next().map(Ok)).await
+    }
+
+    /// [`Items::bulk_load`], of items that may be none.
+    pub(crate) async fn load_all(
+        &self,
+        fill: f64,
+        next: impl FnMut() -> Option<Result<Item, IndexError>>,
+    ) -> Result<u64, IndexError> {
+        let _unmetered = self.v.meter().housekeeping();
+        let mut drafts = Vec::new();
+        let items = self.draft_all(next, &mut drafts).await?;
+        let mut words = Vec::with_capacity(drafts.len());
+        for (key, draft) in &mut drafts {
+            words.push((*key, draft.landed().await?.encode()));
+        }
+        for (_, draft) in &mut drafts {
+            draft.set_known(true);
+        }
+        let mut words = words.into_iter();
+        let loaded = self
+            .index
+            .bulk_load(fill, |value| {
+                let (key, word) = words.next()?;
+                value.extend_from_slice(&word);
+                Some(key)
+            })
+            .await;
+        if loaded.as_ref().is_err_and(|e| e.effect() == Effect::None) {
+            for (_, draft) in &mut drafts {
+                draft.set_known(false);
+            }
+        }
+        loaded.map(|_| items)
+    }
+
+    /// Writes the blocks of all items. Answers how many items there are.
+    async fn draft_all<'d>(
+        &'d self,
+        mut next: impl FnMut() -> Option<Result<Item, IndexError>>,
+        drafts: &mut Vec<(I::Key, Draft<'d, V>)>,
+    ) -> Result<u64, IndexError> {
+        let mut items = 0;
+        let mut bundle: Vec<Item> = Vec::new();
+        loop {
+            let item = next().transpose()?;
+            let ends = match (bundle.last(), &item) {
+                (Some((last, _)), Some((key, _))) if last >= key => {
+                    return Err(IndexError::BadInput {
+                        why: "items to load ascend by their keys",
+                    });
+                }
+                (Some((last, _)), Some((key, _))) => (self.prefix)(last) != (self.prefix)(key),
+                (Some(_), None) => true,
+                (None, _) => false,
+            };
+            if ends {
+                let block = block_of(bundle.iter().map(|(key, value)| (&key[..], &value[..])));
+                let prefix = (self.prefix)(&bundle[0].0);
+                drafts.push((prefix, Draft::write(self.v, self.alloc, &block).await?));
+                if let Some(behind) = drafts.len().checked_sub(BATCH) {
+                    drafts[behind].1.landed().await?;
+                }
+                bundle.clear();
+            }
+            let Some(item) = item else { return Ok(items) };
+            items += 1;
+            bundle.push(item);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The word that names a block.
+
+use dm_alloc::Class;
+use dm_layout::{Corrupt, Reason};
+use dm_verbs::{LINE, NodeId, RemotePtr};
+
+/// Bytes of a reference, which is what the index holds as its values.
+pub const REFERENCE_BYTES: usize = 8;
+/// Bytes of the largest block: 2^14 lines, which is 1 MiB.
+pub const BLOCK_BYTES_MAX: usize = 1 << 20;
+/// Memory nodes that a reference can name.
+pub const REFERENCE_NODES_MAX: u16 = 1 << NODE_BITS;
+
+/// What tells blocks of items from nodes of the same size.
+const KIND: u8 = b'i';
+const NODE_BITS: u32 = 8;
+const LENGTH_BITS: u32 = 14;
+const PLACE_BITS: u32 = 64 - NODE_BITS - LENGTH_BITS;
+
+/// Where a block lies, and how many lines it has: one READ of the right length gets it.
+///
+/// ```text
+/// bit 63      56 55           42 41                     0
+///     | node, 8 | lines - 1, 14 | offset in lines, 42    |
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reference {
+    at: RemotePtr,
+    lines: u32,
+}
+
+impl Reference {
+    /// A block of `bytes` at `at`. `None` if a word has no room for that: 256 memory nodes and 1 MiB at most.
+    #[must_use]
+    pub fn new(at: RemotePtr, bytes: usize) -> Option<Self> {
+        let fits = at.node().0 < REFERENCE_NODES_MAX
+            && at.offset().is_multiple_of(LINE as u64)
+            && (1..=BLOCK_BYTES_MAX).contains(&bytes);
+        fits.then_some(Self {
+            at,
+            // At most 2^14.
+            lines: bytes.div_ceil(LINE) as u32,
+        })
+    }
+
+    /// The block.
+    #[must_use]
+    pub const fn at(self) -> RemotePtr {
+        self.at
+    }
+
+    /// Bytes to read.
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        self.lines * LINE as u32
+    }
+
+    /// As an index holds it.
+    #[must_use]
+    pub fn encode(self) -> [u8; REFERENCE_BYTES] {
+        let node = u64::from(self.at.node().0) << (64 - NODE_BITS);
+        let length = u64::from(self.lines - 1) << PLACE_BITS;
+        (node | length | self.at.offset() / LINE as u64).to_le_bytes()
+    }
+
+    /// What an index holds.
+    ///
+    /// # Errors
+    /// Bytes that are no reference: of another length, or to where no block can be.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
+        let bad = Corrupt {
+            offset: 0,
+            reason: Reason::Length,
+        };
+        let word = u64::from_le_bytes(bytes.try_into().map_err(|_| bad)?);
+        let offset = (word & ((1 << PLACE_BITS) - 1)) * LINE as u64;
+        let node = NodeId((word >> (64 - NODE_BITS)) as u16);
+        let lines = (word >> PLACE_BITS) as u32 & ((1 << LENGTH_BITS) - 1);
+        let at = RemotePtr::new(node, offset).filter(|at| at.offset() > 0);
+        Ok(Self {
+            at: at.ok_or(bad)?,
+            lines: lines + 1,
+        })
+    }
+
+    /// The class of its block: lengths in four steps an octave, so that blocks of like items are exchanged for each other.
+    #[must_use]
+    pub(crate) fn class(self) -> Class {
+        class_of(self.lines)
+    }
+}
+
+/// The class of blocks for so many lines.
+pub(crate) fn class_of(lines: u32) -> Class {
+    let step = (lines.max(1) - 1)
+        .checked_ilog2()
+        .map_or(1, |octave| 1 << octave.saturating_sub(2));
+    Class {
+        bytes: lines.next_multiple_of(step) * LINE as u32,
+        kind: KIND,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_hold_what_they_are_made_of() {
+        let far = RemotePtr::new(NodeId(255), (1 << 48) - 64).expect("within 48 bits");
+        let near = RemotePtr::new(NodeId(0), 64).expect("within 48 bits");
+        for (at, bytes, read) in [(near, 1, 64), (far, 65, 128), (near, BLOCK_BYTES_MAX, 1 << 20)] {
+            let reference = Reference::new(at, bytes).expect("has room");
+            assert_eq!((reference.at(), reference.bytes()), (at, read));
+            assert_eq!(Reference::decode(&reference.encode()), Ok(reference));
+        }
+        let beyond = RemotePtr::new(NodeId(256), 64).expect("within 48 bits");
+        assert_eq!(Reference::new(beyond, 1), None);
+        assert_eq!(Reference::new(near.add(8), 1), None);
+        assert_eq!(Reference::new(near, BLOCK_BYTES_MAX + 1), None);
+        assert_eq!(Reference::new(near, 0), None);
+        assert!(Reference::decode(&[0; 8]).is_err() && Reference::decode(&[1; 7]).is_err());
+    }
+
+    #[test]
+    fn a_class_wastes_at_most_a_quarter() {
+        let mut classes = std::collections::BTreeSet::new();
+        for lines in 1..=(BLOCK_BYTES_MAX / LINE) as u32 {
+            let class = class_of(lines);
+            let bytes = lines * LINE as u32;
+            assert!(
+                class.bytes >= bytes && class.bytes - bytes <= bytes / 4,
+                "{lines}"
+            );
+            assert_eq!(class_of(class.bytes / LINE as u32), class);
+            classes.insert(class);
+        }
+        assert!(classes.len() < 60, "{} classes", classes.len());
+    }
+}
