@@ -117,6 +117,7 @@ impl Options {
                 no_read_window: false,
                 parent_before_left: false,
                 right_unawaited: false,
+                open_before_burial: false,
                 unburied: false,
             },
         }

@@ -56,6 +56,9 @@ pub struct Knobs {
     pub crashes: u8,
     /// At most this many clients are cancelled (their future is dropped), at any step.
     pub cancels: u8,
+    /// At most this many chains fail, at any step: what has taken effect stays, the rest never does, and their poster is
+    /// told that the effect is unknown. What it posts afterwards is carried out.
+    pub failures: u8,
     /// Declared to the protocol although the knobs do not hold it: what a protocol does that relies on it in vain.
     pub pretended: Vec<Capability>,
 }
@@ -85,6 +88,7 @@ impl Knobs {
             retries: Retries::Rewound,
             crashes: 0,
             cancels: 0,
+            failures: 0,
             pretended: Vec::new(),
         }
     }
@@ -132,6 +136,13 @@ impl Knobs {
     #[must_use]
     pub fn cancels(mut self, n: u8) -> Self {
         self.cancels = n;
+        self
+    }
+
+    /// At most `n` chains that fail.
+    #[must_use]
+    pub fn failures(mut self, n: u8) -> Self {
+        self.failures = n;
         self
     }
 
@@ -219,6 +230,9 @@ impl fmt::Display for Knobs {
         }
         if self.cancels > 0 {
             write!(f, ", {} cancellation(s)", self.cancels)?;
+        }
+        if self.failures > 0 {
+            write!(f, ", {} failure(s)", self.failures)?;
         }
         for c in &self.pretended {
             write!(f, ", pretending {c}")?;

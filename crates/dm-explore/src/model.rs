@@ -363,13 +363,13 @@ where
         self
     }
 
-    /// Clients that wait for ever are no failure once somebody crashed.
+    /// Clients that wait for ever are no failure once somebody crashed, or a chain failed.
     #[must_use]
     pub fn crash_may_block(mut self) -> Self {
         self.rules.crash_may_block = true;
         self.rules
             .promises
-            .push("clients may wait for ever for a crashed one".to_owned());
+            .push("clients may wait for ever for a crashed one, or one whose chain failed".to_owned());
         self
     }
 

@@ -408,7 +408,8 @@ impl<'p> Runner<'p> {
             .filter(|&c| !m.clients[usize::from(c)].is_over() && !m.is_in_reserve(c))
             .collect();
         let crashed = m.clients.iter().any(|c| c.status == Status::Crashed);
-        if !(stuck.is_empty() || crashed && self.rules.crash_may_block) {
+        let struck = crashed || m.has_failed();
+        if !(stuck.is_empty() || struck && self.rules.crash_may_block) {
             return Some(Failure::Stuck { clients: stuck });
         }
         self.explain(&m)

@@ -19,6 +19,8 @@ pub(crate) enum StepKind {
     Crash,
     /// What a dead client posted never lands.
     Lose,
+    /// What has not taken effect of a chain never does, and its poster is told.
+    Fail { chain: u8 },
 }
 
 /// One step of one client. Equal states offer equal steps in equal order, whatever path led there: chains are
@@ -32,7 +34,10 @@ pub(crate) struct Step {
 impl Step {
     /// Whether it is part of the program, as opposed to a fault that may or may not strike.
     pub(crate) fn is_progress(self) -> bool {
-        !matches!(self.kind, StepKind::Cancel | StepKind::Crash | StepKind::Lose)
+        !matches!(
+            self.kind,
+            StepKind::Cancel | StepKind::Crash | StepKind::Lose | StepKind::Fail { .. }
+        )
     }
 }
 

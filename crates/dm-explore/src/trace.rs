@@ -207,6 +207,7 @@ impl Machine {
             StepKind::Cancel => ("is cancelled".to_owned(), None),
             StepKind::Crash => ("crashes".to_owned(), None),
             StepKind::Lose => ("(what it had posted is lost)".to_owned(), None),
+            StepKind::Fail { .. } => ("loses the rest of a chain".to_owned(), None),
             StepKind::Unit { chain, request, unit } => {
                 let i = self.clients[usize::from(step.client)].live[usize::from(chain)];
                 self.tell_unit(i, request, unit)

@@ -14,7 +14,7 @@ use dm_sync::Mutex;
 use dm_verbs::{
     AtomicUnit, AtomicVsWrite, CasThenRead, Env, FailedCas, LineOrder, LocalStep, Nanos, NodeId, RemotePtr,
 };
-use dm_verbs::{Verbs, Why};
+use dm_verbs::{VerbError, Verbs, Why};
 
 struct Rng(u64);
 
@@ -144,21 +144,21 @@ fn act(rng: &mut Rng, registers: bool, told: bool) -> Act {
 type Shared = Mutex<u64>;
 type Program = Client<Shared, Register<(u64, u64)>>;
 
-async fn perform(c: &Program, act: &Act) {
+async fn perform(c: &Program, act: &Act) -> Result<(), VerbError> {
     let v = c.verbs();
     match *act {
-        Act::Read { at, len } => drop(v.read(word(at), len).await.unwrap()),
+        Act::Read { at, len } => drop(v.read(word(at), len).await?),
         Act::Write { at, words, value } => {
             let bytes: Vec<u8> = (0..words).flat_map(|_| value.to_le_bytes()).collect();
-            v.write(word(at), &bytes).await.unwrap();
+            v.write(word(at), &bytes).await?;
         }
         Act::Cas { at, compare, swap } => {
             // What it saw decides what it does.
-            if v.cas(word(at), compare, swap).await.unwrap() == compare {
-                v.write(word(at + 1), &[7; 8]).await.unwrap();
+            if v.cas(word(at), compare, swap).await? == compare {
+                v.write(word(at + 1), &[7; 8]).await?;
             }
         }
-        Act::Faa { at } => drop(v.faa(word(at), 1).await.unwrap()),
+        Act::Faa { at } => drop(v.faa(word(at), 1).await?),
         Act::Post { at, value } => v.write(word(at), &value.to_le_bytes()).detach(),
         Act::CasThenRead { at, read } => {
             let _ = v
@@ -166,19 +166,18 @@ async fn perform(c: &Program, act: &Act) {
                 .cas(word(at), 0, 5)
                 .read(word(read), 16)
                 .post()
-                .await
-                .unwrap();
+                .await?;
         }
         Act::Both { a, b } => {
             let (first, second) = (v.read(word(a), 16), v.word(word(b)));
-            let seen = second.await.unwrap();
+            let seen = second.await?;
             v.write(word(a), &seen.to_le_bytes()).detach();
-            let _ = first.await.unwrap();
+            let _ = first.await?;
         }
         Act::Chain { at, fence } => {
             let chain = v.chain(NodeId(0)).read(word(at), 8);
             let chain = if fence { chain.fence() } else { chain };
-            let _ = chain.write_word(word(at), 9).post().await.unwrap();
+            let _ = chain.write_word(word(at), 9).post().await?;
         }
         Act::Local => {
             v.local(LocalStep::Section).await;
@@ -188,20 +187,20 @@ async fn perform(c: &Program, act: &Act) {
                 *x
             });
             if seen.is_multiple_of(2) {
-                v.write(word(0), &seen.to_le_bytes()).await.unwrap();
+                v.write(word(0), &seen.to_le_bytes()).await?;
             }
         }
         Act::Until { at } => {
             let mut retry = v.retry(100);
-            while v.word(word(at)).await.unwrap() == 0 {
+            while v.word(word(at)).await? == 0 {
                 if retry.again(word(at), Why::Raced).await.is_err() {
-                    return;
+                    return Ok(());
                 }
             }
         }
         Act::Time { at } => {
             if v.elapsed(Nanos(0), Nanos(1)) {
-                v.faa(word(at), 2).await.unwrap();
+                v.faa(word(at), 2).await?;
             }
         }
         Act::UntilShared => {
@@ -209,34 +208,34 @@ async fn perform(c: &Program, act: &Act) {
             loop {
                 v.local(LocalStep::Section).await;
                 if c.shared().with(|x| *x) > 3 || retry.again(word(0), Why::Raced).await.is_err() {
-                    return;
+                    return Ok(());
                 }
             }
         }
         Act::Enter => {
             c.enter_up_to("both", 2);
-            let _ = v.word(word(0)).await.unwrap();
+            let _ = v.word(word(0)).await?;
             c.leave("both");
         }
         Act::RegisterWrite { value } => write_register(c, value).await,
         Act::RegisterRead => read_register(c).await,
     }
+    Ok(())
 }
 
 async fn write_register(c: &Program, value: u64) {
     let bytes: Vec<u8> = [value, value].iter().flat_map(|w| w.to_le_bytes()).collect();
-    c.op(RegisterOp::Write((value, value)), async {
-        c.verbs().write(word(0), &bytes).await.unwrap();
-        None
+    c.try_op(RegisterOp::Write((value, value)), async {
+        c.verbs().write(word(0), &bytes).await.ok().map(|()| None)
     })
     .await;
 }
 
 async fn read_register(c: &Program) {
-    c.op(RegisterOp::Read, async {
-        let bytes = c.verbs().read(word(0), 16).await.unwrap();
+    c.try_op(RegisterOp::Read, async {
+        let bytes = c.verbs().read(word(0), 16).await.ok()?;
         let half = |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().unwrap());
-        Some((half(0), half(1)))
+        Some(Some((half(0), half(1))))
     })
     .await;
 }
@@ -285,7 +284,7 @@ fn model(seed: u64) -> Model<Shared, Register<(u64, u64)>> {
     let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     rng.next();
     let registers = seed.is_multiple_of(4);
-    let knobs = knobs(&mut rng);
+    let knobs = knobs(&mut rng).failures(u8::from(seed % 7 == 3));
     let told = rng.flip();
     let clients = 2 + rng.below(2);
     let mut model = Model::new(format!("random {seed}"))
@@ -304,7 +303,10 @@ fn model(seed: u64) -> Model<Shared, Register<(u64, u64)>> {
             let acts = Rc::clone(&acts);
             async move {
                 for act in &*acts {
-                    perform(&c, act).await;
+                    // Where a chain fails the next act begins.
+                    if perform(&c, act).await.is_err() {
+                        c.output(1);
+                    }
                 }
             }
         });

@@ -73,6 +73,31 @@ fn what_a_dead_client_posted_lands_wholly_in_part_or_never() {
 }
 
 #[test]
+fn a_chain_that_fails_keeps_what_has_landed_and_its_poster_goes_on() {
+    let ends = std::rc::Rc::new(std::cell::RefCell::new(std::collections::BTreeSet::new()));
+    let seen = ends.clone();
+    let model = Model::new("a chain fails")
+        .knobs(Knobs::weak().failures(1))
+        .client("writer", 0, |c: C| async move {
+            let v = c.verbs();
+            let both = v.chain(NodeId(0)).write_word(at(64), 1).write_word(at(128), 1);
+            if let Err(e) = both.await {
+                assert_eq!(e.kind, VerbErrorKind::ConnectionLost);
+                assert_eq!(e.overall(), Effect::Unknown);
+                // One failure at most.
+                v.write(at(192), &1u64.to_le_bytes()).await.unwrap();
+            }
+        })
+        .invariant("collect", move |end| {
+            seen.borrow_mut()
+                .insert([64, 128, 192].map(|offset| end.word(at(offset))));
+            Ok(())
+        });
+    model.run(Search::exhaustive()).expect_pass();
+    assert_eq!(ends.take(), [[0, 0, 1], [1, 0, 1], [1, 1, 0]].into());
+}
+
+#[test]
 fn waiting_for_what_never_comes_is_stuck() {
     let model = Model::new("waits for nobody").client("waiter", 0, |c: C| async move {
         let v = c.verbs();

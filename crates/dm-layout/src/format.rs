@@ -165,8 +165,8 @@ pub enum Part {
 /// | [`prepare_split`](Self::prepare_split): WRITE R (Splitting), **await** | [`freeze`](Self::freeze) R, **await** |
 /// | [`announce_split`](Self::announce_split): WRITE L's head (Splitting, new fence and sibling) | [`announce_merge`](Self::announce_merge): WRITE L's head (Frozen, lines may run ahead) |
 /// | [`clear_split`](Self::clear_split): WRITE L's rest | [`copy_merge`](Self::copy_merge): WRITE L's rest |
-/// | [`finish_split`](Self::finish_split): WRITE L's head (Live), **await** | [`finish_merge`](Self::finish_merge): WRITE L's head (Live, R's fence and sibling), **await** |
-/// | [`open`](Self::open) R, **await**; unlock L | [`bury`](Self::bury) R; all of it one chain; the parent; unlock all |
+/// | [`finish_split`](Self::finish_split): WRITE L's head (Live), **await** | [`widen_merge`](Self::widen_merge): WRITE L's head (R's fence and sibling, still Frozen) |
+/// | [`open`](Self::open) R, **await**; unlock L | [`bury`](Self::bury) R; then [`open`](Self::open) L; all of it one chain; the parent; unlock all |
 ///
 /// L's three WRITEs may share a chain: one queue pair places WRITEs in order, and readers accept every mixture
 /// that any prefix of lines leaves.
@@ -541,7 +541,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(0..self.node_bytes())
     }
 
-    /// Makes a node Live and ownerless: the right node of a finished split.
+    /// Makes a node Live and ownerless: the right node of a finished split, the left one of a merge.
     ///
     /// # Errors
     /// As [`header`](Self::header).
@@ -604,16 +604,16 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(self.range(Part::Rest))
     }
 
-    /// Takes over the right node's keys: version + 1, its high fence and sibling, Live.
+    /// Takes over the right node's keys: version + 1, its high fence and sibling. It stays Frozen: readers find all
+    /// keys in either node, writers none to write to, until the right one is dead.
     ///
     /// # Errors
     /// As [`header`](Self::header).
-    fn finish_merge(&self, left: &mut [u8], right: &Header<K>) -> Result<Range<usize>, CheckFailure> {
+    fn widen_merge(&self, left: &mut [u8], right: &Header<K>) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.version = self.version_after(header.version, 1);
-        header.state = NodeState::Live;
+        header.state = NodeState::Frozen;
         header.lag = LineLag::Equal;
-        header.owner = 0;
         header.sibling = right.sibling;
         header.fences.high = right.fences.high;
         self.seal_head(left, &header);

@@ -242,11 +242,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
         self.write(range);
         let range = format.copy_merge(&mut self.image, &right).expect("sound");
         self.write(range);
-        let range = format
-            .finish_merge(&mut self.image, &right_header)
-            .expect("sound");
+        let range = format.widen_merge(&mut self.image, &right_header).expect("sound");
         self.write(range);
         format.bury(&mut right, 5).expect("sound");
+        let range = format.open(&mut self.image).expect("sound");
+        self.write(range);
         let dead = format.lookup(&right, &K::MIN, 0);
         assert_eq!(
             dead,

@@ -210,7 +210,9 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
             remote.write(&left, range);
             let range = format.copy_merge(&mut left, &right).unwrap();
             remote.write(&left, range);
-            let range = format.finish_merge(&mut left, &right_header).unwrap();
+            let range = format.widen_merge(&mut left, &right_header).unwrap();
+            remote.write(&left, range);
+            let range = format.open(&mut left).unwrap();
             remote.write(&left, range);
             // The next split then cuts higher, and keys that came back stay.
             if let Some(slot) = new.and_then(|small| format.find(&left, &key(small)).unwrap()) {

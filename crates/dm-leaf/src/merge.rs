@@ -2,12 +2,14 @@
 //!
 //! With both nodes and their parent P locked (as a set), L left of R:
 //! 1. WRITE R's head: Frozen.
-//! 2. One chain to L: its head (Frozen, lines may run ahead), its rest (R's entries in free slots, version + 1), its
-//!    head again (version + 1, R's fence and sibling, Live). A reader that mixes these finds one state of L (S2).
+//! 2. WRITE L: its head (Frozen, lines may run ahead), its rest (R's entries in free slots, version + 1), its head
+//!    again (version + 1, R's fence and sibling, still Frozen). A reader that mixes these finds one state of L (S2).
 //! 3. WRITE R whole: Dead, forwarding to L, version + 1 on every line.
-//! 4. WRITE P's entry of R: gone. Unlock all. Nothing of the index leads to R any more: it is retired.
+//! 4. WRITE L's head: Live. Not sooner, so that wherever this ends midway no key can be written in one node while the
+//!    other shows it too.
+//! 5. WRITE P's entry of R: gone. Unlock all. Nothing of the index leads to R any more: it is retired.
 //!
-//! L and R lie on one memory node: 1 to 3 are one chain, and 4 too if P lies there; else it is awaited before.
+//! L and R lie on one memory node: 1 to 4 are one chain, and 5 too if P lies there; else it is awaited before.
 
 use core::ops::Range;
 
@@ -55,6 +57,8 @@ struct Plan {
     steps: SmallVec<[Piece; 3]>,
     /// The right node whole.
     buried: Piece,
+    /// The left node's head, once the right one is buried.
+    opened: Option<Piece>,
     /// The parent's entry of the right node, gone.
     unlinked: Piece,
 }
@@ -188,7 +192,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let frozen = piece(pair.right, right, range);
         let mut steps = SmallVec::new();
         let announced = self.format.announce_merge(left, owner).map_err(bad)?;
-        // Formats that are written back whole know one step: the last.
+        // Formats that are written back whole know one step: the one that widens it.
         let by_steps = !self.format.range(Part::Rest).is_empty();
         if by_steps {
             steps.push(piece(pair.left, left, announced));
@@ -197,8 +201,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         if by_steps {
             steps.push(piece(pair.left, left, copied));
         }
-        let switched = self.format.finish_merge(left, &was).map_err(bad)?;
-        steps.push(piece(pair.left, left, switched));
+        let mut widened = self.format.widen_merge(left, &was).map_err(bad)?;
+        if self.options.flaws.open_before_burial {
+            widened = self.format.open(left).map_err(bad)?;
+        }
+        steps.push(piece(pair.left, left, widened));
+        let opened = match self.options.flaws.open_before_burial {
+            false => Some(self.format.open(left).map_err(bad)?),
+            true => None,
+        };
         let whole = self.format.bury(right, pair.left.raw()).map_err(bad)?;
         let buried = match self.options.flaws.unburied {
             false => piece(pair.right, right, whole),
@@ -209,6 +220,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             frozen,
             steps,
             buried,
+            opened: opened.map(|range| piece(pair.left, left, range)),
             unlinked,
         })
     }
@@ -329,6 +341,9 @@ async fn carry_out<'a, V: Verbs>(v: &'a V, set: SetGuard<'a, V>, plan: Plan) -> 
         chain = chain.write(*at, bytes);
     }
     chain = chain.write(plan.buried.0, &plan.buried.1);
+    if let Some((at, bytes)) = &plan.opened {
+        chain = chain.write(*at, bytes);
+    }
     let (unlinked, parent) = (&plan.unlinked, plan.unlinked.0.node());
     if plan.node == parent {
         chain = chain.write(unlinked.0, &unlinked.1);

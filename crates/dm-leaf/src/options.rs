@@ -15,6 +15,8 @@ pub struct LeafFlaws {
     /// No published flaw, but a broken twin of ours: the right node of a split is not awaited before the left one
     /// points to it (S12).
     pub right_unawaited: bool,
+    /// A broken twin of ours: the left node of a merge is open, with the keys of both, before the right one is dead (S24).
+    pub open_before_burial: bool,
     /// A merged node is not written dead. For study of reclamation.
     pub unburied: bool,
 }

@@ -171,6 +171,7 @@ pub fn knobs(entry: &Entry) -> String {
     for (n, what) in [
         (most(|k| k.crashes), "crash"),
         (most(|k| k.cancels), "cancellation"),
+        (most(|k| k.failures), "failed chain"),
     ] {
         if n > 0 {
             parts.push(format!("up to {n} {what}{}", if n > 1 { "s" } else { "" }));

@@ -39,6 +39,8 @@ pub struct Flaws {
     pub scan_trusts_cache: bool,
     /// No published flaw, but a broken twin of ours: a split does not wait for its right node to be written.
     pub right_unawaited: bool,
+    /// Another one: a merge opens the left node before the right one is dead.
+    pub open_before_burial: bool,
     /// T-S13: four 16-bit locks share a word that is released by plain WRITEs.
     pub lanes16: bool,
 }
@@ -55,6 +57,7 @@ impl Flaws {
         recycled_slot: true,
         scan_trusts_cache: true,
         right_unawaited: false,
+        open_before_burial: false,
         lanes16: true,
     };
 }
@@ -161,6 +164,7 @@ impl Options {
                 recycled_slot: false,
                 scan_trusts_cache: false,
                 right_unawaited: false,
+                open_before_burial: false,
                 lanes16: false,
             },
         }

@@ -226,6 +226,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 no_read_window: flaws.no_read_window,
                 parent_before_left: flaws.parent_before_left,
                 right_unawaited: flaws.right_unawaited,
+                open_before_burial: flaws.open_before_burial,
                 unburied: options.reclaim.flaws.unburied,
             },
             ..NodeOptions::default()

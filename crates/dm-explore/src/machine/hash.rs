@@ -33,7 +33,8 @@ impl Machine {
             }
         }
         rest.fold(self.clock);
-        rest.fold(u64::from(self.faults.0) | u64::from(self.faults.1) << 8);
+        let (crashes, cancels, failures) = self.faults;
+        rest.fold(u64::from(crashes) | u64::from(cancels) << 8 | u64::from(failures) << 16);
         all.xor(rest);
         all
     }
@@ -97,6 +98,7 @@ impl Machine {
 fn chain_hash(chain: &Chain) -> Fp {
     let mut f = chain.content;
     f.fold(u64::from(chain.done) | u64::from(chain.closed) << 1 | u64::from(chain.operations) << 8);
+    f.fold(u64::from(chain.error.is_some()));
     for r in &chain.requests {
         f.fold((r.done as u64) ^ ((r.done >> 64) as u64).rotate_left(17));
         f.fold(u64::from(r.half) | u64::from(r.finished) << 1);

@@ -74,8 +74,8 @@ pub(crate) struct Machine {
     allocated: Vec<u64>,
     kept_allocated: Vec<u64>,
     pub(crate) chunk_align: u64,
-    /// Crashes and cancellations so far.
-    faults: (u8, u8),
+    /// Crashes, cancellations and failed chains so far.
+    faults: (u8, u8, u8),
     /// Which clients begin only when somebody has crashed.
     pub(crate) survivors: Vec<bool>,
     pub(crate) step_count: u32,
@@ -140,7 +140,7 @@ impl Machine {
             allocated,
             mem,
             chunk_align: 4096,
-            faults: (0, 0),
+            faults: (0, 0, 0),
             survivors: Vec::new(),
             step_count: 0,
             clock: 0,
@@ -205,7 +205,7 @@ impl Machine {
         self.nodes.fill(NodeState::default());
         self.held.clear();
         self.allocated.clone_from(&self.kept_allocated);
-        self.faults = (0, 0);
+        self.faults = (0, 0, 0);
         self.step_count = 0;
         self.clock = 0;
         self.polled = None;
@@ -282,6 +282,13 @@ impl Machine {
                 self.abandon(c);
                 Then::Nothing
             }
+            StepKind::Fail { chain } => {
+                self.faults.2 += 1;
+                self.footprint.fault = true;
+                // The requests behind it may start now.
+                self.footprint.global = true;
+                self.fail_chain(c, chain)
+            }
         }
     }
 
@@ -328,6 +335,11 @@ impl Machine {
     pub(crate) fn is_in_reserve(&self, c: u8) -> bool {
         let survivor = self.survivors.get(usize::from(c)).is_some_and(|s| *s);
         survivor && self.faults.0 == 0 && self.clients[usize::from(c)].status == Status::NotStarted
+    }
+
+    /// Whether a chain has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.faults.2 > 0
     }
 
     /// Client `c` dies: nothing that it does later counts, and nobody sees what it awaited.

@@ -50,6 +50,11 @@ impl Machine {
                 if self.faults.0 < self.knobs.crashes {
                     add(StepKind::Crash);
                 }
+                if self.faults.2 < self.knobs.failures {
+                    let unfinished = |i: &u16| self.chains[usize::from(*i)].left > 0;
+                    let places = client.live.iter().enumerate().filter(|(_, i)| unfinished(i));
+                    places.for_each(|(place, _)| add(StepKind::Fail { chain: place as u8 }));
+                }
             }
             if client.status == Status::Crashed && !client.live.is_empty() {
                 add(StepKind::Lose);

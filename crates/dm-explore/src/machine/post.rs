@@ -2,10 +2,10 @@
 
 use dm_verbs::{Effect, Op, Outcome, Space, VerbError, VerbErrorKind, Wqe};
 
-use super::Machine;
 use super::chain::{needs_word, refused};
 use super::client::{Mark, Status};
 use super::tape::Call;
+use super::{Machine, Then};
 use crate::fp::Fp;
 use crate::knobs::Retries;
 use crate::lease::Lease;
@@ -186,30 +186,43 @@ impl Machine {
         e
     }
 
+    /// Nothing more of chain `i` takes effect; its poster is told why.
+    fn cut(&mut self, i: u16, kind: VerbErrorKind) {
+        let chain = &mut self.chains[usize::from(i)];
+        for r in &mut chain.requests {
+            if r.half {
+                self.held.retain(|&w| w != r.at);
+            }
+            r.finished = true;
+        }
+        let at = self.mem.place(chain.requests.first().map_or(0, |r| r.at));
+        chain.error = Some(VerbError {
+            kind,
+            at,
+            index: 0,
+            effect: Effect::Unknown,
+            rest: Effect::Unknown,
+        });
+        chain.left = 0;
+    }
+
+    /// The client's `place`-th live chain fails where it is.
+    pub(super) fn fail_chain(&mut self, c: u8, place: u8) -> Then {
+        let i = self.clients[usize::from(c)].live[usize::from(place)];
+        self.cut(i, VerbErrorKind::ConnectionLost);
+        let node = self.chains[usize::from(i)].node;
+        self.complete(c, node)
+    }
+
     /// The control plane cut client `c` off: nothing of it takes effect from here on.
     pub(super) fn fence(&mut self, c: u8) {
         let unfinished: Vec<u16> = self.clients[usize::from(c)].live.clone();
         for i in unfinished {
-            let chain = &mut self.chains[usize::from(i)];
-            if chain.done {
+            if self.chains[usize::from(i)].done {
                 continue;
             }
-            for r in &mut chain.requests {
-                if r.half {
-                    self.held.retain(|&w| w != r.at);
-                }
-                r.finished = true;
-            }
-            let at = self.mem.place(chain.requests.first().map_or(0, |r| r.at));
-            chain.error = Some(VerbError {
-                kind: VerbErrorKind::Fenced,
-                at,
-                index: 0,
-                effect: Effect::Unknown,
-                rest: Effect::Unknown,
-            });
-            chain.left = 0;
-            chain.done = true;
+            self.cut(i, VerbErrorKind::Fenced);
+            self.chains[usize::from(i)].done = true;
         }
         let client = &mut self.clients[usize::from(c)];
         client.fenced = true;

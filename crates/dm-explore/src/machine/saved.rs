@@ -18,7 +18,7 @@ pub(crate) struct Saved {
     held: Vec<u32>,
     allocated: Vec<u64>,
     monitors: Vec<(&'static str, u32)>,
-    faults: (u8, u8),
+    faults: (u8, u8, u8),
     step_count: u32,
     clock: u64,
     history: Fp,

@@ -144,6 +144,7 @@ impl Machine {
             StepKind::Unit { .. } => 5,
             StepKind::Cancel => 6,
             StepKind::Crash | StepKind::Lose => 7,
+            StepKind::Fail { .. } => 8,
         };
         let granted = u64::from(client.granted_local) | u64::from(client.granted_pause) << 1;
         f.fold(kind | granted << 4 | u64::from(answers.count) << 8);

@@ -24,7 +24,7 @@ impl Rng {
 fn agent(step: Step) -> usize {
     let part = match step.kind {
         StepKind::Unit { .. } => 1,
-        StepKind::Cancel | StepKind::Crash | StepKind::Lose => 2,
+        StepKind::Cancel | StepKind::Crash | StepKind::Lose | StepKind::Fail { .. } => 2,
         _ => 0,
     };
     usize::from(step.client) * 3 + part

@@ -149,5 +149,72 @@ pub(crate) const MERGE: Entry = Entry {
     },
 };
 
+/// The leaves lie on one memory node, their parent on the other.
+const HALVES: &[(&str, Script)] = &[
+    (
+        "reader",
+        Script {
+            clients: &[(0, &[Remove(40)]), (1, &[Get(50)])],
+            ..THREE_LEAVES
+        },
+    ),
+    (
+        "2 MN, reader",
+        Script {
+            memory_nodes: 2,
+            clients: &[(0, &[Remove(40)]), (1, &[Get(50)])],
+            ..THREE_LEAVES
+        },
+    ),
+    // One comes by the left leaf, the other by what it has cached.
+    (
+        "2 MN, writer and reader",
+        Script {
+            memory_nodes: 2,
+            cold: &[1],
+            clients: &[(0, &[Remove(40)]), (1, &[Update(50)]), (2, &[Get(50)])],
+            ..THREE_LEAVES
+        },
+    ),
+];
+
+pub(crate) const FAILED_MERGE: Entry = Entry {
+    name: "merge-fails",
+    kind: Kind::Crash,
+    source: "docs/protocol/sherman.md S24 and S28",
+    about: "A chain of a merge fails at any step: what has landed stays, its locks come free. Wherever that is, no key is \
+            lost, and none is written in one leaf while the other still shows it as it was.",
+    cases: || {
+        let under = [Knobs::weak(), Knobs::declared()].map(|k| timeless(k).failures(1));
+        let shapes = HALVES.iter().map(|(shape, _)| *shape);
+        shapes
+            .flat_map(|shape| under.iter().map(move |k| Case::holds(shape, k.clone())))
+            .collect()
+    },
+    published: None,
+    mutants: &[Twin {
+        name: "open-before-burial",
+        about: "the left leaf is open, with the keys of both, before the right one is dead",
+        cases: || {
+            let knobs = timeless(Knobs::declared()).failures(1);
+            vec![Case::fails(
+                How::NotLinearizable,
+                "2 MN, writer and reader",
+                knobs,
+            )]
+        },
+    }],
+    build: |s| {
+        let mut options = options();
+        options.flaws.open_before_burial = s.mutant("open-before-burial");
+        let script = script(HALVES, s.shape);
+        Box::new(
+            script
+                .model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options)
+                .crash_may_block(),
+        )
+    },
+};
+
 #[cfg(test)]
 mod tests;

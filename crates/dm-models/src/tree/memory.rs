@@ -9,6 +9,9 @@ use sherman::LeafFormat;
 
 use super::world::{Do, Script, loaded, number_of, options, written};
 
+/// What a client puts out whose operation failed with a chain: it has happened or not.
+pub(crate) const FAILED: u64 = u64::MAX;
+
 /// Inner nodes of every tree here.
 fn inner() -> Slotted<Key8> {
     Slotted::tiny(CHILD_BYTES).expect("two entries fit")
@@ -182,7 +185,7 @@ pub(crate) fn as_written(end: &End<'_>, script: &Script, contents: &[(u64, u64)]
         let at_first = script.present().any(|k| k == key).then(|| loaded(key));
         match writers[..] {
             [] if now(key) == at_first => {}
-            [one] if end.finished(one) => {
+            [one] if end.finished(one) && !end.outputs(one).contains(&FAILED) => {
                 let left = left_by(one, script.clients[one].1, key, at_first);
                 if now(key) != left {
                     return Err(format!(

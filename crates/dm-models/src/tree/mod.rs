@@ -21,4 +21,5 @@ pub(crate) const ENTRIES: &[Entry] = &[
     merge::SCAN,
     crash::SPLIT,
     crash::MERGE,
+    crash::FAILED_MERGE,
 ];

@@ -7,9 +7,9 @@ use dm_alloc::Superblock;
 use dm_explore::{Client, End, Endpoint, Model};
 use dm_history::{KvMap, scan};
 use dm_index::{IndexError, Key8, RangeIndex, Scan};
-use dm_verbs::{ClientId, Control, Env, NodeId};
+use dm_verbs::{ClientId, Control, Env, NodeId, VerbErrorKind};
 
-use super::memory::as_written;
+use super::memory::{FAILED, as_written};
 use super::world::{Do, LIMIT, MEMORY, Script, Spec, apply_to, loaded, number_of};
 
 /// An index that scripts run on: what the clients of one compute node share of it.
@@ -95,8 +95,11 @@ impl Script {
 
     async fn run<S: Subject>(self, c: &Client<S, Spec>, what: Do, number: usize) {
         let ClientId(me) = c.verbs().client();
-        // An operation's failure is the model's, unless somebody died: then it may have to wait for him.
-        let fail = |e: IndexError| c.check(false, || format!("client {me}: {e}"));
+        // An operation's failure is the model's, unless a chain failed.
+        let fail = |e: IndexError| match e {
+            IndexError::Verb(e) if e.kind == VerbErrorKind::ConnectionLost => c.output(FAILED),
+            e => c.check(false, || format!("client {me}: {e}")),
+        };
         let tree = c.shared().client(c.verbs());
         if let Some(op) = what.op(c.verbs().client(), number) {
             let done = c.try_op(op.clone(), async {
