@@ -31,6 +31,13 @@ impl<K: KeyBytes, S> Blink<K, S> {
             let Some(Found::Node) = self.descend(v, key, level + 1, &mut copy).await? else {
                 return Ok(());
             };
+            // A root that is not open yet: under its lock it would be found so time and again, and no sooner opened.
+            if copy.unborn {
+                if retry.again(copy.at, Why::Changing).await.is_ok() {
+                    continue;
+                }
+                return Ok(());
+            }
             let mut merged = Merge::TooFull;
             for side in [Side::Right, Side::Left] {
                 let Some(pair) = side.pair(&copy, key) else {

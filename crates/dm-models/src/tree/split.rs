@@ -77,12 +77,12 @@ const SHAPES: &[(&str, Script)] = &[
             ..Script::EMPTY
         },
     ),
-    // The right half loses a key before the root above it is there.
+    // The left half is empty before the root above it is open, and goes as soon as it is.
     (
-        "2x1 first root, remove",
+        "2x1 first root, merge",
         Script {
             preload: &[10, 20, 30],
-            clients: &[(0, &[Insert(25)]), (1, &[Remove(30), Get(30)])],
+            clients: &[(0, &[Insert(25)]), (1, &[Remove(10), Remove(20)])],
             ..Script::EMPTY
         },
     ),
