@@ -30,12 +30,12 @@ impl Pool {
             .expect("a world");
         let v = world.connect(0).expect("a client");
         let options = LockOptions {
-            budget: 4,
+            budget: 64,
             ..LockOptions::default()
         };
         let locks = Locks::new(options, GlobalLockTable::on_chip(2, 64));
         let options = NodeOptions {
-            attempts: 4,
+            attempts: 64,
             flaws: LeafFlaws {
                 open_before_burial,
                 ..LeafFlaws::default()
