@@ -102,7 +102,6 @@ impl Options {
                 near: NearFlaws {
                     stops_at_vacancy: false,
                     absent_unchecked: false,
-                    found_unchecked: false,
                     takes_young: false,
                 },
                 entry: EntryFlaws {
@@ -118,6 +117,7 @@ impl Options {
                 parent_before_left: false,
                 right_unawaited: false,
                 open_before_burial: false,
+                right_born_live: false,
                 unburied: false,
             },
         }

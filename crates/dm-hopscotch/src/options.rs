@@ -3,11 +3,10 @@
 use dm_layout::{EntryFlaws, NearFlaws};
 use dm_verbs::Nanos;
 
-/// Published flaws and one twin of ours, each off by default; for study. `docs/models.md` has counterexamples of T-C1 and
-/// T-C2; the others are not modelled yet.
+/// Published flaws and twins of ours, each off by default; for study. `docs/models.md` has a counterexample of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HopFlaws {
-    /// Of judging what was read: T-C1, T-C2, T-C3, T-C6.
+    /// Of judging what was read: T-C1, T-C2, T-C6.
     pub near: NearFlaws,
     /// Of judging one entry that was read alone.
     pub entry: EntryFlaws,

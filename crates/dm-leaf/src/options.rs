@@ -15,6 +15,9 @@ pub struct LeafFlaws {
     /// No published flaw, but a broken twin of ours: the right node of a split is not awaited before the left one
     /// points to it (S12).
     pub right_unawaited: bool,
+    /// T-C3: the right node of a split is born live, with the entry that made it, while the left one may still be half
+    /// written (H6).
+    pub right_born_live: bool,
     /// A broken twin of ours: the left node of a merge is open, with the keys of both, before the right one is dead (S24).
     pub open_before_burial: bool,
     /// A merged node is not written dead. For study of reclamation.

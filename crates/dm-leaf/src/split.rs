@@ -172,8 +172,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let born = state_word(&right, word);
         // Written whole, the left node links it and is rid of the moved entries in one step: nothing is in the making,
         // and nobody comes by an old address to memory that never was a node. Published splits know no such state at all
-        // (T-S4).
-        let born_live = word.is_none() && block.is_fresh() || self.options.flaws.parent_before_left;
+        // (T-S4, T-C3).
+        let flaws = &self.options.flaws;
+        let born_live =
+            word.is_none() && block.is_fresh() || flaws.parent_before_left || flaws.right_born_live;
         if born_live {
             self.format.open(&mut right).map_err(bad)?;
         }

@@ -227,6 +227,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 parent_before_left: flaws.parent_before_left,
                 right_unawaited: flaws.right_unawaited,
                 open_before_burial: flaws.open_before_burial,
+                right_born_live: false,
                 unburied: options.reclaim.flaws.unburied,
             },
             ..NodeOptions::default()

@@ -59,6 +59,8 @@ pub struct Reach {
     pub first: Range<usize>,
     /// From the node's start on.
     pub second: Option<Range<usize>>,
+    /// The groups whose marks lie in either.
+    pub(crate) marks: [Range<usize>; 2],
 }
 
 impl Reach {
@@ -285,6 +287,17 @@ impl HopGeometry {
     pub fn reach(&self, home: usize) -> Reach {
         let last = home + self.neighbourhood - 1;
         let end_of = |slot| self.slot_at(slot) + self.entry_lines_bytes();
+        if last < self.span && self.is_in_line() {
+            // Nearly all: a mark lies behind its group's entries, and those of all groups but the last are enough.
+            let (from, to) = (home / self.per_group, last / self.per_group);
+            if to - from >= self.pieces {
+                return Reach {
+                    first: self.slot_at(home)..end_of(last),
+                    second: None,
+                    marks: [from..to, 0..0],
+                };
+            }
+        }
         let (mut first, mut second) = match last < self.span {
             true => (self.slot_at(home)..end_of(last), 0..0),
             false => (
@@ -293,10 +306,10 @@ impl HopGeometry {
             ),
         };
         // Rarely more than once: the entries of a neighbourhood lie in several groups.
-        loop {
+        let marks = loop {
             let (a, b) = (self.marks_in(&first), self.marks_in(&second));
             if self.has_all_pieces(&a, &b) {
-                break;
+                break [a, b];
             }
             // The next mark behind the first stretch, else behind the second, else before the first.
             let behind = |marks: &Range<usize>, range: &Range<usize>| {
@@ -313,10 +326,11 @@ impl HopGeometry {
                 let before = if a.is_empty() { self.groups } else { a.start };
                 first.start = self.mark_at(before.saturating_sub(1));
             }
-        }
+        };
         Reach {
             first,
             second: (!second.is_empty()).then_some(second),
+            marks,
         }
     }
 

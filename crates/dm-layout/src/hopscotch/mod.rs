@@ -101,6 +101,28 @@ impl<K: KeyBytes> Hopscotch<K> {
         (home..home + count).map(move |slot| if slot < span { slot } else { slot - span })
     }
 
+    /// Where the entries of a home's neighbourhood lie, from the home on, around the node's end.
+    #[inline]
+    pub(crate) fn offsets_near(&self, home: usize) -> impl Iterator<Item = usize> + use<K> {
+        let geometry = self.geometry;
+        let group = geometry.group_lines * LINE_BYTES;
+        let (mut slot, mut number) = (home, home % geometry.per_group);
+        let mut next = geometry.slot_at(home);
+        (0..geometry.neighbourhood).map(move |_| {
+            let at = next;
+            (slot, number) = (slot + 1, number + 1);
+            if slot == geometry.span {
+                (slot, number, next) = (0, 0, LINE_BYTES);
+            } else if number == geometry.per_group {
+                next = at + group - (number - 1) * geometry.stride;
+                number = 0;
+            } else {
+                next = at + geometry.stride;
+            }
+            at
+        })
+    }
+
     fn length(&self, bytes: &[u8]) -> Result<(), CheckFailure> {
         match bytes.len() == self.geometry.node_bytes {
             true => Ok(()),

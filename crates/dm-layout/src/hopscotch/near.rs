@@ -10,8 +10,6 @@
 //!
 //! Whatever else the bytes are (mixed, another range, dead, young), they decide nothing, and the whole node is read.
 
-use core::ops::Range;
-
 use super::geometry::MARK_HEAD;
 use super::{Hopscotch, PRESENT, Reach, VERSION_AT, flag};
 use crate::LINE_BYTES;
@@ -51,33 +49,10 @@ pub enum Near<'a> {
 pub struct NearFlaws {
     /// T-C1: the search ends at the first free slot.
     pub stops_at_vacancy: bool,
-    /// T-C2: absence is taken from slots of different versions.
+    /// T-C2: absence is taken from lines of different versions.
     pub absent_unchecked: bool,
-    /// T-C3: a key that is found is not checked against the fences.
-    pub found_unchecked: bool,
     /// T-C6: a node in used memory is taken for linked, since its range is the one expected.
     pub takes_young: bool,
-}
-
-/// The parts of a node that one or two READs brought.
-#[derive(Clone, Copy)]
-struct View<'a> {
-    parts: [(usize, &'a [u8]); 2],
-}
-
-impl<'a> View<'a> {
-    #[inline]
-    fn get(&self, range: Range<usize>) -> Option<&'a [u8]> {
-        self.parts.iter().find_map(|(at, bytes)| {
-            let from = range.start.checked_sub(*at)?;
-            bytes.get(from..range.end - at)
-        })
-    }
-
-    #[inline]
-    fn byte(&self, at: usize) -> Option<u8> {
-        self.get(at..at + 1)?.first().copied()
-    }
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
@@ -92,36 +67,50 @@ impl<K: KeyBytes> Hopscotch<K> {
         linked: bool,
         flaws: NearFlaws,
     ) -> Near<'a> {
-        let second = reach.second.clone().unwrap_or_default();
-        let view = View {
-            parts: [(reach.first.start, parts.0), (second.start, parts.1)],
+        let from = reach.first.start;
+        let judged = match &reach.second {
+            // Most neighbourhoods: in one stretch.
+            None => {
+                let get = |at: usize, len: usize| parts.0.get(at.wrapping_sub(from)..)?.get(..len);
+                self.judge_near(reach, get, key, linked, flaws)
+            }
+            Some(second) => {
+                let get = |at: usize, len: usize| {
+                    let (from, bytes) = match at >= from {
+                        true => (from, parts.0),
+                        false => (second.start, parts.1),
+                    };
+                    bytes.get(at.checked_sub(from)?..)?.get(..len)
+                };
+                self.judge_near(reach, get, key, linked, flaws)
+            }
         };
-        self.judge_near(reach, &view, key, linked, flaws)
-            .unwrap_or(Near::Unsure)
+        judged.unwrap_or(Near::Unsure)
     }
 
+    /// `get`: so many bytes from there on in the node.
+    #[inline]
     fn judge_near<'a>(
         &self,
         reach: &Reach,
-        view: &View<'a>,
+        get: impl Fn(usize, usize) -> Option<&'a [u8]>,
         key: &K,
         linked: bool,
         flaws: NearFlaws,
     ) -> Option<Near<'a>> {
-        let marked = self.marks(reach, view)?;
+        let marked = self.marks(reach, &get, flaws)?;
         let young = marked.flags & flag::YOUNG != 0 && !flaws.takes_young;
         let known = marked.flags & !(flag::YOUNG | flag::HAS_HIGH) == flag::NODE;
         let has_high = marked.flags & flag::HAS_HIGH != 0;
         let inside = *key >= marked.low && (!has_high || *key < marked.high);
-        if !known || young && !linked || !inside && !flaws.found_unchecked {
+        if !known || young && !linked || !inside {
             return None;
         }
         let (geometry, probe) = (&self.geometry, key.probe());
         let (mut found, mut twice, mut others) = (None, false, false);
-        let (mut free, mut mixed) = (None, !inside);
-        for slot in self.slots_near(self.home(key)) {
-            let at = geometry.slot_at(slot);
-            let entry = view.get(at..at + geometry.stride)?;
+        let (mut free, mut mixed) = (None, false);
+        for at in self.offsets_near(self.home(key)) {
+            let entry = get(at, geometry.stride)?;
             if entry[0] >> VERSION_AT != marked.version {
                 mixed = true;
             } else if entry[0] & PRESENT == 0 {
@@ -140,13 +129,13 @@ impl<K: KeyBytes> Hopscotch<K> {
         if let Some(at) = found {
             return Some(Near::Found {
                 slot: Slot::at(at),
-                value: self.value_near(view, at, marked.version)?,
+                value: self.value_near(&get, at, marked.version)?,
                 version: marked.version,
                 lonely: !others && !mixed,
                 twice: twice || mixed,
             });
         }
-        if mixed && !(flaws.absent_unchecked && inside) {
+        if mixed && !flaws.absent_unchecked {
             return None;
         }
         Some(Near::Absent {
@@ -156,38 +145,47 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 
     /// The value of the entry at `at`, if all of its lines are of one write.
-    fn value_near<'a>(&self, view: &View<'a>, at: usize, version: u8) -> Option<ValueRef<'a>> {
-        let lines = self.geometry.entry_lines;
-        for line in 1..lines {
-            let start = at + line * LINE_BYTES;
-            let same =
-                view.byte(start)? >> VERSION_AT == version && view.byte(start + 1)? == view.byte(at + 1)?;
-            if !same {
+    fn value_near<'a>(
+        &self,
+        get: &impl Fn(usize, usize) -> Option<&'a [u8]>,
+        at: usize,
+        version: u8,
+    ) -> Option<ValueRef<'a>> {
+        let entry = get(at, self.geometry.entry_lines_bytes())?;
+        for line in 1..self.geometry.entry_lines {
+            let start = line * LINE_BYTES;
+            if entry[start] >> VERSION_AT != version || entry[start + 1] != entry[1] {
                 return None;
             }
         }
-        Some(self.value_in(view.get(at..at + self.geometry.entry_lines_bytes())?))
+        Some(self.value_in(entry))
     }
 
     /// What the marks in these parts say together, if they are of one version.
-    fn marks(&self, reach: &Reach, view: &View<'_>) -> Option<Marked<K>> {
+    #[inline]
+    fn marks<'a>(
+        &self,
+        reach: &Reach,
+        get: &impl Fn(usize, usize) -> Option<&'a [u8]>,
+        flaws: NearFlaws,
+    ) -> Option<Marked<K>> {
         let geometry = &self.geometry;
-        let groups = geometry.marks_in(&reach.first);
-        let wrapped = reach.second.as_ref().map(|range| geometry.marks_in(range));
         let mut fences = [0; 128];
         let mut pieces = 0_u32;
         let mut head: Option<[u8; MARK_HEAD]> = None;
-        for group in groups.chain(wrapped.unwrap_or_default()) {
-            let at = geometry.mark_at(group);
-            let mark = view.get(at..at + MARK_HEAD + geometry.piece)?;
+        let [first, second] = &reach.marks;
+        for group in first.clone().chain(second.clone()) {
+            let mark = get(geometry.mark_at(group), MARK_HEAD + geometry.piece)?;
             let (own, piece) = mark.split_first_chunk()?;
-            if *head.get_or_insert(*own) != *own {
+            if *head.get_or_insert(*own) != *own && !flaws.absent_unchecked {
                 return None;
             }
             let number = group % geometry.pieces;
-            pieces |= 1 << number;
-            let to = number * geometry.piece;
-            fences[to..to + geometry.piece].copy_from_slice(piece);
+            if pieces >> number & 1 == 0 {
+                pieces |= 1 << number;
+                let to = number * geometry.piece;
+                fences[to..to + geometry.piece].copy_from_slice(piece);
+            }
         }
         let [version, flags, ..] = head?;
         (pieces == (1 << geometry.pieces) - 1).then(|| Marked {

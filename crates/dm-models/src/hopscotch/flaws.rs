@@ -1,9 +1,16 @@
-//! Flaws of the published leaf: T-C1 and T-C2.
+//! Flaws of the published leaf: T-C1 to T-C4.
+
+use dm_explore::{Client, Elapsed, Knobs, Model, NoSpec};
+use dm_lock::{LockOptions, LockPlace, LockWord, Locks};
+use dm_sync::Fingerprint;
+use dm_verbs::{Env, MaskedCas, Verbs};
 
 use super::hops::{BEHIND, NEXT, TAKEN};
+use super::splits::FULL;
 use super::world::{build, options};
-use crate::tree::world::{Do, Shape, holds, plain, with};
-use crate::{Case, Entry, How, Kind, Twin};
+use crate::locks::{lock_word, node, one_lock};
+use crate::tree::world::{Do, Script, Shape, holds, plain, with};
+use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 use Do::{Get, Insert, Remove};
 
 const T_C1_SHAPES: &[Shape] = &[("1x1", with(BEHIND, &[(0, &[Insert(5), Get(5)])]))];
@@ -56,10 +63,134 @@ pub(crate) const T_C2: Entry = Entry {
             fails(T_C2_SHAPES).into_iter().filter(any).collect()
         },
     }),
-    mutants: &[],
+    mutants: &[Twin {
+        name: "absent-unchecked",
+        about: "versions change, but a key is taken for absent from lines of different ones",
+        cases: || {
+            let case = |k| Case::fails(How::NotLinearizable, "2x1", k);
+            plain().into_iter().map(case).collect()
+        },
+    }],
     build: |s| {
         let mut options = options();
         options.flaws.hop_unversioned = s.published();
+        options.flaws.near.absent_unchecked = s.mutant("absent-unchecked");
         build(T_C2_SHAPES, s, options)
     },
 };
+
+/// The first get may take the whole node, whose head leads on while its lines are old; the second goes by an old line.
+const T_C3_SHAPES: &[Shape] = &[
+    ("2x1", with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(5)])])),
+    (
+        "2 MN, 2x1",
+        Script {
+            memory_nodes: 2,
+            first_is_full: true,
+            ..with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(5)])])
+        },
+    ),
+];
+
+/// Any READ may seem slow: then the whole node is read.
+fn slow_reads() -> [Knobs; 2] {
+    [Knobs::weak(), Knobs::declared()].map(|k| Knobs {
+        elapsed: Elapsed::Free,
+        ..k
+    })
+}
+
+pub(crate) const T_C3: Entry = Entry {
+    name: "T-C3",
+    kind: Kind::Tree,
+    source: "CHIME §4.2.3, Tree.cpp:1793 and 1869; docs/protocol/chime.md H6",
+    about: "A leaf is half split: its head leads to the right half, its lines are as they were. What is read in an old \
+            line is true, for nobody writes to the right half before they are cleared, the splitter neither.",
+    cases: || {
+        let each = |&(shape, _): &Shape| slow_reads().map(move |k| Case::holds(shape, k));
+        T_C3_SHAPES.iter().flat_map(each).collect()
+    },
+    published: Some(Twin {
+        name: "published",
+        about: "the right half is born live, with the entry that made the split",
+        cases: || {
+            let each =
+                |&(shape, _): &Shape| slow_reads().map(move |k| Case::fails(How::NotLinearizable, shape, k));
+            T_C3_SHAPES.iter().flat_map(each).collect()
+        },
+    }),
+    mutants: &[],
+    build: |s| {
+        let mut options = options();
+        options.leaf_flaws.right_born_live = s.published();
+        build(T_C3_SHAPES, s, options)
+    },
+};
+
+/// What the lock's word carries: vacancy there, whether somebody failed midway here.
+const CARRIED: u32 = 5;
+
+pub(crate) const T_C4: Entry = Entry {
+    name: "T-C4",
+    kind: Kind::Crash,
+    source: "CHIME §4.2.1, Tree.cpp:202; docs/protocol/lock.md L2",
+    about: "A client dies at any step on its way through a lock: what the word carries besides is still there. As \
+            published, taking the lock makes all of the word ones, and its holder alone knows the rest.",
+    cases: || {
+        let dying = [Knobs::weak(), Knobs::declared()].map(|k| k.crashes(1));
+        dying.map(|k| Case::holds("1x1", k)).into()
+    },
+    published: Some(Twin {
+        name: "published",
+        about: "the CAS that takes the lock swaps the whole word",
+        cases: || {
+            let dying = [Knobs::weak(), Knobs::declared()].map(|k| k.crashes(1));
+            dying.map(|k| Case::fails(How::Invariant, "1x1", k)).into()
+        },
+    }),
+    mutants: &[],
+    build: build_carried,
+};
+
+fn build_carried(s: &Setting<'_>) -> Box<dyn Explorable> {
+    let word = lock_word(LockPlace::Chip);
+    let published = s.published();
+    let free = LockWord {
+        payload: CARRIED,
+        ..LockWord::default()
+    };
+    let model = Model::new(s.title.clone())
+        .shared(move |_| Locks::new(LockOptions::default(), one_lock(LockPlace::Chip)))
+        .fingerprint(Fingerprint::fingerprint)
+        .place(node(), 8, "leaf")
+        .place(word, 8, "lock")
+        .setup(move |v| async move {
+            v.load(word, &free.pack().to_le_bytes()).expect("setting up");
+        })
+        .invariant(
+            "the word carries what it did",
+            move |end| match LockWord::unpack(end.word(word)).payload {
+                CARRIED => Ok(()),
+                lost => Err(format!("it is {lost:#x}")),
+            },
+        )
+        .client("A", 0, move |c: Client<Locks, NoSpec>| async move {
+            let (v, at) = (c.verbs(), node());
+            let data = v.chain(at.node()).write_word(at, 1);
+            if !published {
+                let guard = c.shared().lock(v, at).await.expect("nobody is in the way");
+                return guard.write_back(data).await.expect("no faults but death");
+            }
+            // By hand: no lock of ours does this.
+            let all = MaskedCas {
+                swap: u64::MAX,
+                swap_mask: u64::MAX,
+                ..LockWord::acquire(v.client(), 0)
+            };
+            let taken = v.chain(at.node()).masked_cas(word, all);
+            let old = taken.await.expect("no faults but death");
+            let unlocked = data.write_word(word, old);
+            unlocked.await.expect("no faults but death");
+        });
+    Box::new(model)
+}

@@ -1,12 +1,24 @@
 //! Models of trees over hopscotch leaves.
 
 mod alone;
+mod faults;
 mod flaws;
 mod hops;
+mod next_life;
 mod splits;
 mod world;
 
 use crate::Entry;
 
 /// In the order listed.
-pub(crate) const ENTRIES: &[Entry] = &[hops::ENTRY, splits::ENTRY, alone::ENTRY, flaws::T_C1, flaws::T_C2];
+pub(crate) const ENTRIES: &[Entry] = &[
+    hops::ENTRY,
+    splits::ENTRY,
+    alone::ENTRY,
+    faults::ENTRY,
+    flaws::T_C1,
+    flaws::T_C2,
+    flaws::T_C3,
+    flaws::T_C4,
+    next_life::T_C6,
+];

@@ -35,6 +35,12 @@ pub(super) fn build(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<
     Box::new(script(shapes, s.shape).model::<Chime<Key8>>(s.title.clone(), options))
 }
 
+/// The same where a client that dies, or whose chain fails, may leave others waiting.
+pub(super) fn build_faulty(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<dyn Explorable> {
+    let model = script(shapes, s.shape).model::<Chime<Key8>>(s.title.clone(), options);
+    Box::new(model.crash_may_block())
+}
+
 impl Subject for Chime<Key8> {
     type Options = Options;
 

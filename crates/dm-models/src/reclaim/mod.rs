@@ -33,7 +33,7 @@ const CLASS: Class = Class { bytes: 64, kind: 0 };
 
 /// A compute node's allocator, in a pool for `slots` members. It does rounds when told to; after `looks` looks that find
 /// the same, a member may be silent for a lease.
-fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: ReclaimFlaws) -> Allocator {
+pub(crate) fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: ReclaimFlaws) -> Allocator {
     let area = MemberArea {
         at: RemotePtr::new(NodeId(0), 512).unwrap_or(RemotePtr::NULL),
         slots,
