@@ -36,12 +36,14 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
             return Ok(false);
         };
         v.meter().note(Event::Speculated);
-        let posted = v.now();
-        let (from, len) = stretch(at, &self.format.geometry().entry(number.into()));
+        let geometry = self.format.geometry();
+        // An entry in one line is never torn, however long its READ takes.
+        let posted = (!geometry.is_in_line()).then(|| v.now());
+        let (from, len) = stretch(at, &geometry.entry(number.into()));
         let bytes = v.read(from, len).await?;
         //= docs/protocol/chime.md H8
         let proved = self.format.alone(&bytes, key, self.options.flaws.entry);
-        let slow = !self.format.geometry().is_in_line() && v.elapsed(posted, self.options.read_window);
+        let slow = posted.is_some_and(|posted| v.elapsed(posted, self.options.read_window));
         let right = match proved.filter(|_| !slow) {
             Some(found) => {
                 value.clear();

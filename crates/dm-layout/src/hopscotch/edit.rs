@@ -95,7 +95,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     fn twin(&self, image: &[u8], slot: Slot) -> Option<usize> {
         let geometry = &self.geometry;
         let key = K::read_from(&image[slot.offset() + geometry.prefix..]);
-        let mut others = self.slots_near(self.home(&key)).map(|n| geometry.slot_at(n));
+        let mut others = self.offsets_near(self.home(&key));
         others.find(|&at| {
             at != slot.offset()
                 && image[at] & PRESENT != 0
@@ -141,14 +141,15 @@ impl<K: KeyBytes> Hopscotch<K> {
         let geometry = &self.geometry;
         let young = if flags & flag::YOUNG != 0 { YOUNG_ENTRY } else { 0 };
         let version = (version & geometry.place.version_mask) << VERSION_AT;
-        let lines = if geometry.is_in_line() {
-            1
-        } else {
-            geometry.group_lines
-        };
-        for slot in 0..geometry.span {
-            for line in 0..lines {
-                let first = &mut image[geometry.slot_at(slot) + line * LINE_BYTES];
+        // An entry in a line has one such byte; groups with lines of their own have one entry.
+        let (in_line, each) = (geometry.is_in_line(), geometry.per_group);
+        for slot in (0..geometry.span).step_by(each) {
+            let (step, count) = match in_line {
+                true => (geometry.stride, each.min(geometry.span - slot)),
+                false => (LINE_BYTES, geometry.group_lines),
+            };
+            let from = geometry.slot_at(slot);
+            for first in image[from..].iter_mut().step_by(step).take(count) {
                 *first = version | young | *first & PRESENT;
             }
         }
@@ -157,14 +158,14 @@ impl<K: KeyBytes> Hopscotch<K> {
         fences.high.unwrap_or(K::MIN).write_to(&mut both[K::LEN..]);
         let hops = geometry.hops_at();
         let flags = flags | flag::NODE | if fences.high.is_some() { flag::HAS_HIGH } else { 0 };
+        let mut head = [version, flags, 0, 0];
+        head[MARK_HOPS..].copy_from_slice(&image[hops..hops + HOPS_BYTES]);
         for group in 0..geometry.groups {
             let at = geometry.mark_at(group);
             let piece = group % geometry.pieces * geometry.piece;
-            image[at] = version;
-            image[at + 1] = flags;
-            image.copy_within(hops..hops + HOPS_BYTES, at + MARK_HOPS);
-            image[at + MARK_HEAD..at + MARK_HEAD + geometry.piece]
-                .copy_from_slice(&both[piece..piece + geometry.piece]);
+            let mark = &mut image[at..at + MARK_HEAD + geometry.piece];
+            mark[..MARK_HEAD].copy_from_slice(&head);
+            mark[MARK_HEAD..].copy_from_slice(&both[piece..piece + geometry.piece]);
         }
     }
 

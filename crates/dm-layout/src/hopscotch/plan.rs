@@ -173,6 +173,9 @@ impl<K: KeyBytes> Hopscotch<K> {
         if !geometry.is_in_line() {
             return Ok(None);
         }
+        if geometry.span <= 64 {
+            return Ok(self.plan_in_word(image, key));
+        }
         /// Nobody asked for it yet, or it is where a key would lie.
         const NEW: u16 = u16::MAX;
         const ROOT: u16 = u16::MAX - 1;
@@ -199,7 +202,7 @@ impl<K: KeyBytes> Hopscotch<K> {
                 }
                 wanted_by[to] = from;
                 if image[geometry.slot_at(to)] & PRESENT == 0 {
-                    return Ok(Some(self.path_to(to, &wanted_by)));
+                    return Ok(Some(self.path_to(to, |slot| wanted_by[slot].into())));
                 }
                 queue[tail] = (to as u16, hops + 1);
                 tail += 1;
@@ -208,7 +211,44 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(None)
     }
 
-    fn path_to(&self, free: usize, wanted_by: &[u16; SPAN_MAX]) -> HopPlan {
+    /// The same for nodes whose slots are the bits of a word.
+    fn plan_in_word(&self, image: &[u8], key: &K) -> Option<HopPlan> {
+        let geometry = &self.geometry;
+        let all = u64::MAX >> (64 - geometry.span);
+        let near = |home: usize| {
+            let slots = ((1_u128 << geometry.neighbourhood) - 1) << home;
+            (slots | slots >> geometry.span) as u64 & all
+        };
+        // No slot's number where the key itself would lie.
+        let mut wanted_by = [u8::MAX; 64];
+        let mut asked = near(self.home(key));
+        let mut last = asked;
+        for _ in 0..HOPS_MAX {
+            let mut next = 0;
+            while last != 0 {
+                let from = last.trailing_zeros();
+                last &= last - 1;
+                let at = geometry.slot_at(from as usize);
+                let home = self.home(&K::read_from(&image[at + geometry.prefix..]));
+                let mut fresh = near(home) & !asked;
+                asked |= fresh;
+                next |= fresh;
+                while fresh != 0 {
+                    let to = fresh.trailing_zeros() as usize;
+                    fresh &= fresh - 1;
+                    wanted_by[to] = from as u8;
+                    if image[geometry.slot_at(to)] & PRESENT == 0 {
+                        return Some(self.path_to(to, |slot| wanted_by[slot].into()));
+                    }
+                }
+            }
+            last = next;
+        }
+        None
+    }
+
+    /// The hops that make `free` the key's, where each slot is wanted by the entry of another, or by the key.
+    fn path_to(&self, free: usize, wanted_by: impl Fn(usize) -> usize) -> HopPlan {
         let slot = |number: usize| Slot::at(self.geometry.slot_at(number));
         let mut plan = HopPlan {
             moves: [(Slot::at(0), Slot::at(0)); HOPS_MAX],
@@ -217,8 +257,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         };
         let mut to = free;
         // Until a slot of the key's own neighbourhood, which no entry asked for.
-        while plan.len < HOPS_MAX && usize::from(wanted_by[to]) < self.geometry.span {
-            let from = usize::from(wanted_by[to]);
+        while plan.len < HOPS_MAX && wanted_by(to) < self.geometry.span {
+            let from = wanted_by(to);
             plan.moves[plan.len] = (slot(from), slot(to));
             plan.len += 1;
             to = from;

@@ -39,19 +39,31 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Where the lines of a node but the first carry its version.
+    /// Where the lines of a node but the first carry its version, if entries have lines of their own.
     fn versions(&self) -> impl Iterator<Item = usize> + use<K> {
         let geometry = self.geometry;
-        let in_line = geometry.is_in_line();
-        (0..geometry.groups * geometry.group_lines).map(move |line| match in_line {
-            true => geometry.mark_at(line),
+        (0..geometry.groups * geometry.group_lines).map(move |line| {
             // Of groups without an entry it is the mark's line that counts; all lines of others are versioned.
-            false if line / geometry.group_lines < geometry.span => (1 + line) * LINE_BYTES,
-            false => geometry.mark_at(line / geometry.group_lines),
+            match line / geometry.group_lines < geometry.span {
+                true => (1 + line) * LINE_BYTES,
+                false => geometry.mark_at(line / geometry.group_lines),
+            }
         })
     }
 
     fn whole(&self, bytes: &[u8], cut: Cut) -> Result<(), CheckFailure> {
+        if self.geometry.is_in_line() {
+            let hops = self.geometry.hops_at();
+            let hops = [bytes[hops], bytes[hops + 1]];
+            for group in 0..self.geometry.groups {
+                let at = self.geometry.mark_at(group);
+                let mark = &bytes[at..at + MARK_HOPS + HOPS_BYTES];
+                if !cut.accepts(mark[0]) || mark[MARK_HOPS..] != hops {
+                    return Err(CheckFailure::node_torn(at / LINE_BYTES * LINE_BYTES));
+                }
+            }
+            return Ok(());
+        }
         let other = |group: &usize| !self.hopped_as_the_header(bytes, *group);
         let marks = (0..self.geometry.groups).filter(other);
         let torn = self.versions().find(|at| !cut.accepts(bytes[*at]));
@@ -122,8 +134,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     fn search(&self, bytes: &[u8], key: &K) -> Option<Slot> {
         let geometry = &self.geometry;
         let probe = key.probe();
-        self.slots_near(self.home(key))
-            .map(|slot| geometry.slot_at(slot))
+        self.offsets_near(self.home(key))
             .find(|at| bytes[*at] & PRESENT != 0 && K::probe_at(&bytes[*at + geometry.prefix..]) == probe)
             .map(Slot::at)
     }
@@ -139,8 +150,7 @@ impl<K: KeyBytes> Hopscotch<K> {
 
     /// The free slot nearest to the key's home.
     pub(super) fn room(&self, bytes: &[u8], key: &K) -> Option<Slot> {
-        self.slots_near(self.home(key))
-            .map(|slot| self.geometry.slot_at(slot))
+        self.offsets_near(self.home(key))
             .find(|at| bytes[*at] & PRESENT == 0)
             .map(Slot::at)
     }
