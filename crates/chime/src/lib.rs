@@ -47,7 +47,9 @@ pub use variant::{ParseVariantError, Variant};
 
 pub use dm_alloc::{AllocStats, ReclaimOptions};
 pub use dm_combine::Rdwc;
-pub use dm_hopscotch::{EntryFlaws, HopFlaws, HopGeometry, Hotspots, NearFlaws, Reach};
+pub use dm_hopscotch::{
+    EntryFlaws, HopFlaws, HopGeometry, HopOptions, Hopscotch, Hotspots, NearFlaws, Neighbourhoods, Reach,
+};
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 pub use dm_leaf::{LeafFlaws, OpenError};
 

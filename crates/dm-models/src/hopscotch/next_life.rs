@@ -1,8 +1,8 @@
 //! T-C6: a leaf's memory is another leaf, with the same key, which was never linked.
 
+use chime::{HopFlaws, HopOptions, Hopscotch, Neighbourhoods};
 use dm_alloc::{Allocator, ReclaimFlaws};
 use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec};
-use dm_hopscotch::{HopFlaws, HopOptions, Hopscotch, Neighbourhoods};
 use dm_index::{Answer, Lead, Merge, Neighbours, NodeCopy, NodeStore};
 use dm_layout::{FenceKeys, Key8};
 use dm_leaf::{NodeOptions, Nodes, TwoLevel};
