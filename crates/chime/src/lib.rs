@@ -42,7 +42,7 @@ pub use options::{
     DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_HOTSPOT_BYTES, DEFAULT_MEMBERS,
     DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, MODEL_CPU, Options,
 };
-pub use tree::{Chime, Client};
+pub use tree::{Chime, Client, ItemClient};
 pub use variant::{ParseVariantError, Variant};
 
 pub use dm_alloc::{AllocStats, ReclaimOptions};
@@ -51,6 +51,7 @@ pub use dm_hopscotch::{
     EntryFlaws, HopFlaws, HopGeometry, HopOptions, Hopscotch, Hotspots, NearFlaws, Neighbourhoods, Reach,
 };
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
+pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
 pub use dm_leaf::{LeafFlaws, OpenError};
 
 #[doc = include_str!("../README.md")]

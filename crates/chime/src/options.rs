@@ -4,6 +4,7 @@ use dm_alloc::ReclaimOptions;
 use dm_combine::Rdwc;
 use dm_hopscotch::HopFlaws;
 use dm_index::CpuCost;
+use dm_indirect::REFERENCE_BYTES;
 use dm_layout::{EntryFlaws, NearFlaws, SplitBias};
 use dm_leaf::LeafFlaws;
 use dm_verbs::Nanos;
@@ -13,6 +14,8 @@ use dm_verbs::Nanos;
 pub struct Options {
     /// Bytes of every value. Layout.
     pub value_bytes: usize,
+    /// Values are references to items of variable length ([`Options::items`]). Layout.
+    pub items: bool,
     /// Entries of a leaf. Layout.
     pub span: usize,
     /// Entries of a neighbourhood. Layout.
@@ -75,10 +78,19 @@ pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
 pub const DEFAULT_MEMBERS: u16 = 63;
 
 impl Options {
+    /// Defaults, for items of variable length: byte strings as keys and as values ([`crate::Chime::items`]).
+    pub const fn items() -> Self {
+        Self {
+            items: true,
+            ..Self::new(REFERENCE_BYTES)
+        }
+    }
+
     /// Defaults, for values of `value_bytes` bytes.
     pub const fn new(value_bytes: usize) -> Self {
         Self {
             value_bytes,
+            items: false,
             span: DEFAULT_SPAN,
             neighbourhood: DEFAULT_NEIGHBOURHOOD,
             inner_span: DEFAULT_SPAN,

@@ -6,6 +6,7 @@ use dm_cache::IndexCache;
 use dm_combine::{Combined, Combiner};
 use dm_hopscotch::{HopGeometry, HopOptions, Hopscotch, Hotspots, Neighbourhoods};
 use dm_index::{CHILD_BYTES, Composed, ComposedOptions, Flaws, IndexError};
+use dm_indirect::{Items, Prefix};
 use dm_layout::{KeyBytes, Slotted};
 use dm_leaf::{NodeOptions, Nodes, OpenError};
 use dm_lock::{GlobalLockTable, Local, LockOptions, LockPlace, Locks};
@@ -20,6 +21,9 @@ type Leaves<K> = Neighbourhoods<K, Nodes<K, Hopscotch<K>>>;
 /// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
 pub type Client<'h, V, K> = Combined<'h, V, Composed<'h, V, K, Inner<K>, Leaves<K>>>;
 
+/// One client of items of variable length.
+pub type ItemClient<'h, V, K> = Items<'h, V, Client<'h, V, K>>;
+
 /// A CHIME tree, as the threads of one compute node share it: index cache, local locks, allocator.
 #[derive(Debug)]
 pub struct Chime<K: KeyBytes> {
@@ -30,6 +34,8 @@ pub struct Chime<K: KeyBytes> {
     composed: ComposedOptions,
     /// What clients share of their operations, if anything.
     combiner: Option<Combiner<K>>,
+    /// Values are references.
+    holds_items: bool,
 }
 
 /// A READ of a whole leaf that took longer is not trusted: its versions are narrow (docs/protocol/chime.md H2).
@@ -91,6 +97,7 @@ impl<K: KeyBytes> Chime<K> {
             options.neighbourhood,
             options.inner_span,
             CHILD_BYTES,
+            usize::from(options.items),
         ];
         for (place, size) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(sizes) {
             *place = (size as u64).to_le_bytes();
@@ -159,6 +166,7 @@ impl<K: KeyBytes> Chime<K> {
             locks,
             alloc,
             combiner: options.rdwc.is_on().then(|| Combiner::new(&options.rdwc)),
+            holds_items: options.items,
             composed: ComposedOptions {
                 attempts: options.attempts,
                 cpu: options.cpu,
@@ -194,6 +202,24 @@ impl<K: KeyBytes> Chime<K> {
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K> {
         let composed = Composed::new(v, &self.inner, &self.leaves, self.composed);
         Combined::new(v, composed, self.combiner.as_ref())
+    }
+
+    /// A client of items of variable length, over `v`'s connections: what the tree compares of a key is its `prefix`
+    /// ([`leading_bytes`](crate::leading_bytes), as a rule).
+    ///
+    /// # Errors
+    /// [`IndexError::BadInput`] for a tree of other values than [`Options::items`].
+    pub fn items<'h, V: Verbs + Control>(
+        &'h self,
+        v: &'h V,
+        prefix: Prefix<K>,
+    ) -> Result<ItemClient<'h, V, K>, IndexError> {
+        if !self.holds_items {
+            return Err(IndexError::BadInput {
+                why: "the tree was not made for items",
+            });
+        }
+        Items::new(v, self.client(v), &self.alloc, prefix, self.composed.attempts)
     }
 
     /// Reads all inner nodes into the index cache, as far as they fit; metered as housekeeping.

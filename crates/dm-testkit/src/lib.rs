@@ -43,6 +43,7 @@ mod conformance;
 #[expect(unsafe_code, reason = "an allocator is an unsafe trait's")]
 mod counting;
 mod index;
+mod items;
 mod key;
 mod model;
 mod one_client;
@@ -56,6 +57,7 @@ mod world;
 pub use conformance::conform;
 pub use counting::{CountingAllocator, Counts};
 pub use index::{Failure, Family, IndexUnderTest};
+pub use items::{HoldsItems, OutOfLines, by_fours, exchanges};
 pub use key::TestKey;
 pub use model::{Mismatch, Model, apply, check_all};
 pub use one_client::OneClient;

@@ -6,4 +6,5 @@ mod budgets;
 mod cancel;
 mod common;
 mod conformance;
+mod items;
 mod stress;

@@ -5,59 +5,35 @@ use core::future::poll_fn;
 use core::task::Poll;
 use std::collections::BTreeMap;
 
-use dm_index::{Applied, IndexError, Key8, KeyBytes, RangeIndex};
+use crate::common::Tree;
+use dm_index::{Applied, Exchange, IndexError, Key8, RangeIndex};
+use dm_layout::Checksummed;
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{Failure, Family, IndexUnderTest, Rng, TestKey, WorldKind, conform};
+use dm_testkit::{Family, HoldsItems, OutOfLines, Rng, TestKey, WorldKind, by_fours, conform, exchanges};
 use dm_verbs::{Control, Counters, Env, Nanos, Verbs};
-use sherman::{Items, NodeSize, Options, OutOfLine, ReclaimOptions, Sherman, leading_bytes};
-
-/// Neighbours, by fours, share a block.
-fn by_fours<K: KeyBytes>(key: &[u8]) -> K {
-    let mut key = key.to_vec();
-    if let Some(last) = key.last_mut() {
-        *last &= !3;
-    }
-    leading_bytes(&key)
-}
+use sherman::{Items, NodeSize, Options, Prefix, ReclaimOptions, Sherman, leading_bytes};
 
 /// Trees of items of one size.
 struct Blocks(NodeSize);
 
-/// One of them.
-struct OfSize<K> {
-    options: Options,
-    value_bytes: usize,
-    _keys: core::marker::PhantomData<fn() -> K>,
-}
-
-impl<K: TestKey> IndexUnderTest for OfSize<K> {
-    type Key = K;
-    type Handle = (Sherman<K>, usize);
-    fn value_bytes(&self) -> usize {
-        self.value_bytes
-    }
-    async fn open<V: Verbs + Control>(&self, v: &V) -> Result<Self::Handle, Failure> {
-        Ok((Sherman::create_or_open(v, &self.options).await?, self.value_bytes))
-    }
-    fn client<'h, V: Verbs + Control>(
-        (tree, value_bytes): &'h Self::Handle,
-        v: &'h V,
-    ) -> impl RangeIndex<Key = K> {
-        OutOfLine::new(tree.items(v, by_fours).expect("a tree of items"), *value_bytes)
-    }
-}
-
 impl Family for Blocks {
-    type Index<K: TestKey> = OfSize<K>;
-    fn index<K: TestKey>(&self, value_bytes: usize) -> OfSize<K> {
-        OfSize {
-            options: Options {
-                node: self.0,
-                ..Options::items()
-            },
-            value_bytes,
-            _keys: core::marker::PhantomData,
-        }
+    type Index<K: TestKey> = OutOfLines<Tree<K>>;
+    fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K> {
+        let options = Options {
+            node: self.0,
+            ..Options::items()
+        };
+        OutOfLines::new(Tree::new(options), value_bytes)
+    }
+}
+
+impl<K: TestKey> HoldsItems for Tree<K> {
+    fn items<'h, V: Verbs + Control>(
+        tree: &'h Sherman<K>,
+        v: &'h V,
+        prefix: Prefix<K>,
+    ) -> Result<Items<'h, V, impl Exchange<Key = K>>, IndexError> {
+        tree.items(v, prefix)
     }
 }
 
@@ -69,6 +45,30 @@ fn they_pass_the_script_of_every_index_on_threads() {
 #[test]
 fn they_pass_the_script_of_every_index_in_virtual_time() {
     conform(&Blocks(NodeSize::Bytes(1024)), WorldKind::SimCx5);
+}
+
+#[test]
+fn values_are_compared_and_exchanged() {
+    let pool = pool(2);
+    let v = pool.connect(0).expect("a client");
+    for node in [NodeSize::Span(6), NodeSize::Bytes(1024)] {
+        let pool = self::pool(2);
+        let v = pool.connect(0).expect("a client");
+        let options = Options {
+            node,
+            ..Options::new(8)
+        };
+        block_on(async {
+            let tree = Sherman::<Key8>::create_or_open(&v, &options)
+                .await
+                .expect("a tree");
+            exchanges(&tree.client(&v)).await;
+        });
+    }
+    block_on(async {
+        let tree = Sherman::<Key8, Checksummed<Key8>>::create_or_open(&v, &Options::new(8)).await;
+        exchanges(&tree.expect("a tree").client(&v)).await;
+    });
 }
 
 fn pool(nodes: u16) -> Loopback {
@@ -178,7 +178,7 @@ fn small() -> Options {
 }
 
 #[test]
-fn in_and_out_three_times_leaves_no_block_behind() {
+fn in_and_out_four_times_leaves_no_block_behind() {
     for nodes in [1, 3] {
         let pool = pool(nodes);
         let v = pool.connect(0).expect("a client");
@@ -192,7 +192,7 @@ fn in_and_out_three_times_leaves_no_block_behind() {
             items.remove(b"x").await.expect("a remove");
             let empty = tree.allocated_bytes();
             let mut fetched = Vec::new();
-            for round in 0..3 {
+            for round in 0..4 {
                 for n in 0..1_500u64 {
                     let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
                     items.insert(&key, &[1; 40]).await.expect("an insert");
@@ -319,10 +319,7 @@ fn what_is_dropped_midway_happened_or_did_not() {
     });
 }
 
-async fn read<V: Verbs + Control, I: dm_index::Exchange>(
-    items: &Items<'_, V, I>,
-    key: &[u8],
-) -> Option<Vec<u8>> {
+async fn read<V: Verbs + Control, I: Exchange>(items: &Items<'_, V, I>, key: &[u8]) -> Option<Vec<u8>> {
     let mut value = Vec::new();
     items.get(key, &mut value).await.expect("a get").then_some(value)
 }

@@ -1,0 +1,102 @@
+//! Indexes of items of variable length, under the script of every index.
+
+use dm_index::{Applied, Exchange, IndexError, KeyBytes, RangeIndex};
+use dm_indirect::{Items, OutOfLine, Prefix, leading_bytes};
+use dm_verbs::{Control, Verbs};
+
+use crate::{Failure, IndexUnderTest, TestKey};
+
+/// An index whose clients can be clients of items.
+pub trait HoldsItems: IndexUnderTest {
+    /// Such a client.
+    ///
+    /// # Errors
+    /// As the index's own.
+    fn items<'h, V: Verbs + Control>(
+        handle: &'h Self::Handle,
+        v: &'h V,
+        prefix: Prefix<Self::Key>,
+    ) -> Result<Items<'h, V, impl Exchange<Key = Self::Key>>, IndexError>;
+}
+
+/// Items of one size in `I`, as an index. By fours, keys share a block.
+#[derive(Clone, Copy, Debug)]
+pub struct OutOfLines<I> {
+    index: I,
+    value_bytes: usize,
+}
+
+impl<I> OutOfLines<I> {
+    /// With values of `value_bytes` bytes, whatever those of `index` are.
+    pub const fn new(index: I, value_bytes: usize) -> Self {
+        Self { index, value_bytes }
+    }
+}
+
+/// A key's first bytes, but for the two lowest bits of the last: neighbours share a block.
+pub fn by_fours<K: KeyBytes>(key: &[u8]) -> K {
+    let mut key = key.to_vec();
+    if let Some(last) = key.last_mut() {
+        *last &= !3;
+    }
+    leading_bytes(&key)
+}
+
+impl<I: HoldsItems> IndexUnderTest for OutOfLines<I> {
+    type Key = I::Key;
+    type Handle = (I::Handle, usize);
+
+    fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+    async fn open<V: Verbs + Control>(&self, v: &V) -> Result<Self::Handle, Failure> {
+        Ok((self.index.open(v).await?, self.value_bytes))
+    }
+    fn client<'h, V: Verbs + Control>(
+        (handle, value_bytes): &'h Self::Handle,
+        v: &'h V,
+    ) -> impl RangeIndex<Key = I::Key> {
+        let items = I::items(handle, v, by_fours).expect("an index of references");
+        OutOfLine::new(items, *value_bytes)
+    }
+}
+
+/// What an exchange answers and does, to an index without these keys whose values have 8 bytes; enough keys that nodes split.
+///
+/// # Panics
+/// Where it is not as it must be.
+pub async fn exchanges<I: Exchange<Key: TestKey>>(index: &I) {
+    let value = |n: u64| n.to_le_bytes();
+    let mut found = Vec::new();
+    for n in 0..300 {
+        let key = I::Key::nth(n);
+        let (a, b) = (value(n), value(n + 1000));
+        for (before, after, applied, left) in [
+            (None, None, Applied::Absent, None),
+            (Some(a), Some(b), Applied::Differs, None),
+            (Some(a), None, Applied::Differs, None),
+            (None, Some(a), Applied::Inserted, Some(a)),
+            (None, Some(b), Applied::Differs, Some(a)),
+            (None, None, Applied::Differs, Some(a)),
+            (Some(b), Some(a), Applied::Differs, Some(a)),
+            (Some(b), None, Applied::Differs, Some(a)),
+            (Some(a), Some(b), Applied::Replaced, Some(b)),
+            (Some(b), None, Applied::Removed, None),
+            (None, Some(b), Applied::Inserted, Some(b)),
+        ] {
+            let answer = index.exchange(
+                &key,
+                before.as_ref().map(|v| &v[..]),
+                after.as_ref().map(|v| &v[..]),
+            );
+            assert_eq!(answer.await, Ok(applied), "key {n}, {before:?} to {after:?}");
+            assert_eq!(index.get(&key, &mut found).await, Ok(left.is_some()), "key {n}");
+            assert_eq!(found, left.map(Vec::from).unwrap_or_default(), "key {n}");
+        }
+    }
+    let wrong = index.exchange(&I::Key::nth(0), None, Some(&[1; 7])).await;
+    assert!(
+        matches!(wrong, Err(IndexError::ValueLength { found: 7, .. })),
+        "{wrong:?}"
+    );
+}
