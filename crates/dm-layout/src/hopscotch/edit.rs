@@ -141,18 +141,6 @@ impl<K: KeyBytes> Hopscotch<K> {
         let geometry = &self.geometry;
         let young = if flags & flag::YOUNG != 0 { YOUNG_ENTRY } else { 0 };
         let version = (version & geometry.place.version_mask) << VERSION_AT;
-        // An entry in a line has one such byte; groups with lines of their own have one entry.
-        let (in_line, each) = (geometry.is_in_line(), geometry.per_group);
-        for slot in (0..geometry.span).step_by(each) {
-            let (step, count) = match in_line {
-                true => (geometry.stride, each.min(geometry.span - slot)),
-                false => (LINE_BYTES, geometry.group_lines),
-            };
-            let from = geometry.slot_at(slot);
-            for first in image[from..].iter_mut().step_by(step).take(count) {
-                *first = version | young | *first & PRESENT;
-            }
-        }
         let mut both = [0; 128];
         fences.low.write_to(&mut both);
         fences.high.unwrap_or(K::MIN).write_to(&mut both[K::LEN..]);
@@ -160,12 +148,32 @@ impl<K: KeyBytes> Hopscotch<K> {
         let flags = flags | flag::NODE | if fences.high.is_some() { flag::HAS_HIGH } else { 0 };
         let mut head = [version, flags, 0, 0];
         head[MARK_HOPS..].copy_from_slice(&image[hops..hops + HOPS_BYTES]);
-        for group in 0..geometry.groups {
-            let at = geometry.mark_at(group);
-            let piece = group % geometry.pieces * geometry.piece;
-            let mark = &mut image[at..at + MARK_HEAD + geometry.piece];
+        let step = geometry.group_lines * LINE_BYTES;
+        let (mut left, mut piece) = (geometry.span, 0);
+        for (number, group) in image[LINE_BYTES..].chunks_exact_mut(step).enumerate() {
+            let entries = geometry.per_group.min(left);
+            left -= entries;
+            // An entry in a line has one such byte; a group with lines of its own has one entry, if any.
+            let (each, count, mark) = match geometry.is_in_line() {
+                true => (geometry.stride, entries, entries * geometry.stride),
+                false => (
+                    LINE_BYTES,
+                    entries * geometry.group_lines,
+                    geometry.mark_at(number) - (1 + number * geometry.group_lines) * LINE_BYTES,
+                ),
+            };
+            let mut at = 0;
+            for _ in 0..count {
+                group[at] = version | young | group[at] & PRESENT;
+                at += each;
+            }
+            let mark = &mut group[mark..mark + MARK_HEAD + geometry.piece];
             mark[..MARK_HEAD].copy_from_slice(&head);
             mark[MARK_HEAD..].copy_from_slice(&both[piece..piece + geometry.piece]);
+            piece += geometry.piece;
+            if piece == 2 * K::LEN {
+                piece = 0;
+            }
         }
     }
 

@@ -180,7 +180,8 @@ impl<K: KeyBytes> Hopscotch<K> {
             if *head.get_or_insert(*own) != *own && !flaws.absent_unchecked {
                 return None;
             }
-            let number = group % geometry.pieces;
+            // Two or four.
+            let number = group & (geometry.pieces - 1);
             if pieces >> number & 1 == 0 {
                 pieces |= 1 << number;
                 let to = number * geometry.piece;

@@ -16,12 +16,16 @@ impl<K: KeyBytes> Hopscotch<K> {
         request: &SplitRequest<'v, K>,
     ) -> Result<Option<SplitPlan<'v, K>>, CheckFailure> {
         let header = self.accept(left)?;
-        let mut keys = Vec::with_capacity(self.capacity() + 1);
-        self.visit(left, |key, _| {
-            if header.fences.contains(&key) {
-                keys.push(key);
+        let mut entries = Vec::with_capacity(self.capacity());
+        for slot in self.slots(left) {
+            if let Some((key, value)) = self.entry(left, slot)?
+                && header.fences.contains(&key)
+            {
+                entries.push((key, slot, value));
             }
-        })?;
+        }
+        let mut keys = Vec::with_capacity(entries.len() + 1);
+        keys.extend(entries.iter().map(|(key, ..)| *key));
         let new = request.new.map(|(key, _)| key);
         keys.extend(new);
         keys.sort_unstable();
@@ -46,10 +50,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         };
         self.found(right, &init);
         // Every entry keeps its number, so that there is a place for each.
-        for slot in self.slots(left) {
-            if let Some((key, value)) = self.entry(left, slot)?
-                && init.fences.contains(&key)
-            {
+        for (key, slot, value) in entries {
+            if key >= separator {
                 self.put_entry(right, slot, &key, value);
             }
         }
