@@ -123,13 +123,15 @@ impl Allocator {
         self.take_sized(v, class, class.bytes, near).await
     }
 
-    /// What [`Allocator::alloc`] would answer, if that is at hand on `near`'s memory node. A section: a local step comes
+    /// What [`Allocator::take`] would answer, if that is at hand on `near`'s memory node. A section: a local step comes
     /// before it.
     #[inline]
-    pub fn at_hand(&self, client: ClientId, size: u32, near: RemotePtr) -> Option<RemotePtr> {
-        let pool = self.pools.get(usize::from(near.node().0)).filter(|_| size > 0)?;
-        pool.with(|p| p.at_hand(client, plain(size)))
-            .map(|block| block.at)
+    pub fn at_hand(&self, client: ClientId, class: Class, near: RemotePtr) -> Option<Block> {
+        let pool = self
+            .pools
+            .get(usize::from(near.node().0))
+            .filter(|_| class.bytes > 0)?;
+        pool.with(|p| p.at_hand(client, class))
     }
 
     /// Where most blocks of `class` are free, if any are: there is no wish, so no chunk is asked for elsewhere.

@@ -135,6 +135,9 @@ pub(crate) struct Membership {
     pub(crate) fences_nobody: bool,
     /// A round is under way.
     pub(crate) in_round: bool,
+    /// The latest epoch that was read, and the latest at the last turn.
+    pub(crate) latest: u64,
+    pub(crate) turned: u64,
     /// By slot.
     pub(crate) seen: Vec<Option<Seen>>,
 }
@@ -188,7 +191,8 @@ impl Fingerprint for Membership {
     fn fingerprint(&self) -> u64 {
         // Times are observations, which an explorer folds in itself.
         let seen: Vec<_> = self.seen.iter().map(|s| s.map(|s| (s.word, s.looks))).collect();
-        fingerprint_of(&(self.standing, &self.posted, self.in_round, seen))
+        let epochs = (self.latest, self.turned);
+        fingerprint_of(&(self.standing, &self.posted, self.in_round, epochs, seen))
     }
 }
 

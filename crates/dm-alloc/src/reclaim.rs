@@ -208,6 +208,28 @@ impl Allocator {
         }
     }
 
+    /// A turn of [`ReclaimOptions::remembers`]: once `forget` has made the compute node forget what it had read before
+    /// the last turn, operations begin in the epoch that was the latest then. Answers the epoch in which they begin.
+    ///
+    /// Where there is nothing to gain, nothing is forgotten. One client at a time may call it.
+    pub fn turn(&self, forget: impl FnOnce()) -> u64 {
+        let Some(reclaim) = &self.reclaim else { return 0 };
+        let (view, latest, turned) = reclaim
+            .membership
+            .with(|m| (reclaim.epochs.epoch(), m.latest, m.turned));
+        if view >= latest {
+            return view;
+        }
+        //= docs/protocol/reclaim.md R15
+        forget();
+        reclaim.membership.with(|m| {
+            reclaim.epochs.advance(turned);
+            // Another may have joined anew meanwhile, later than that.
+            m.turned = m.turned.max(latest);
+            reclaim.epochs.epoch()
+        })
+    }
+
     /// Whether this compute node's round is due: a look at the clock.
     #[inline]
     pub fn is_due<E: Env>(&self, env: &E) -> bool {
@@ -276,9 +298,22 @@ impl Reclaim {
         Nanos(self.last_round.load(Ordering::Relaxed))
     }
 
+    /// Operations begin in this epoch: the compute node remembers nothing from before.
     fn advance(&self, epoch: u64) {
         // In a section with all others that change the view: `Epochs` wants one at a time.
-        self.membership.with(|_| self.epochs.advance(epoch));
+        self.membership.with(|m| {
+            m.latest = m.latest.max(epoch);
+            m.turned = m.turned.max(epoch);
+            self.epochs.advance(epoch);
+        });
+    }
+
+    /// This was read as the epoch.
+    fn learn(&self, epoch: u64) {
+        if !self.options.remembers {
+            return self.advance(epoch);
+        }
+        self.membership.with(|m| m.latest = m.latest.max(epoch));
     }
 }
 

@@ -2,19 +2,20 @@
 
 use core::cell::RefCell;
 use core::marker::PhantomData;
-use core::task::Poll;
+use core::task::{Context, Poll};
 
 use dm_alloc::Allocator;
 use dm_cache::PrefixCache;
 use dm_index::{Applied, IndexError, KeyBytes, RangeIndex, Scan, SingleStore, Write};
 use dm_layout::{NodeTypes, RadixHeader, SlotWord, build_radix_node};
-use dm_sync::{Arc, Fingerprint, fingerprint_of};
-use dm_verbs::{Control, RemotePtr, Verbs, at_once};
+use dm_sync::{Arc, Fingerprint, Mutex, fingerprint_of};
+use dm_verbs::{Control, Nanos, RemotePtr, Verbs, at_once};
 
 use crate::ArtOptions;
-use crate::block::Block;
+use crate::block::{Block, node_class};
 use crate::errors::{misplaced, unaddressable};
 use crate::get::Sought;
+use crate::presence::{Clearing, Presence, over};
 use crate::put::Begun;
 
 /// The incarnation of a node in memory that never was one.
@@ -30,7 +31,17 @@ pub struct Art<K, L> {
     pub(crate) alloc: Arc<Allocator>,
     pub(crate) root: RemotePtr,
     pub(crate) options: ArtOptions,
+    pub(crate) turning: Mutex<Turning>,
     _key: PhantomData<fn() -> K>,
+}
+
+/// The cache's turns.
+#[derive(Debug)]
+pub(crate) struct Turning {
+    /// The epoch that operations begin in: what is cached is good for it.
+    pub(crate) epoch: u64,
+    /// When the last one was.
+    pub(crate) last: Nanos,
 }
 
 impl<K, L> Art<K, L> {
@@ -60,6 +71,10 @@ impl<K, L> Art<K, L> {
             alloc,
             root: at,
             options,
+            turning: Mutex::new(Turning {
+                epoch: 0,
+                last: Nanos(0),
+            }),
             _key: PhantomData,
         })
     }
@@ -70,6 +85,8 @@ impl<K, L> Art<K, L> {
             v,
             art: self,
             scratch: RefCell::default(),
+            clearing: RefCell::new(None),
+            presence: self.presence(v),
         }
     }
 
@@ -106,14 +123,14 @@ async fn plant<V: Verbs + Control>(
     root_word: RemotePtr,
 ) -> Result<u64, IndexError> {
     let kind = types.largest();
-    let mut block = Block::new(v, alloc, types.block_bytes(kind) as u32, Some(root_word)).await?;
+    let mut block = Block::new(v, alloc, node_class(types, kind), Some(root_word)).await?;
     let at = block.at();
     if SlotWord::inner(0, at.raw(), kind).is_none() {
         return Err(unaddressable());
     }
     let mut image = Vec::new();
     let header = RadixHeader::new(0, kind, &[]);
-    build_radix_node(types, header, FIRST_INCARNATION, &[], &mut image);
+    build_radix_node(types, header, block.incarnation(), &[], &mut image);
     block.busy();
     //= docs/protocol/smart.md M14
     v.write(at, &image).await?;
@@ -128,10 +145,13 @@ async fn plant<V: Verbs + Control>(
 
 /// One client of a tree: a coroutine with its own connections and buffers.
 #[derive(Debug)]
-pub struct ArtClient<'h, V, K, L> {
+pub struct ArtClient<'h, V: Verbs, K, L> {
     pub(crate) v: &'h V,
     pub(crate) art: &'h Art<K, L>,
     pub(crate) scratch: RefCell<Scratch>,
+    /// Dropped before the presence ends.
+    pub(crate) clearing: RefCell<Option<Clearing<'h, V>>>,
+    pub(crate) presence: Presence<'h>,
 }
 
 /// Buffers that are used again.
@@ -142,6 +162,7 @@ pub(crate) struct Scratch {
 }
 
 /// A key's bytes.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyText {
     bytes: [u8; KEY_MAX],
     len: usize,
@@ -194,17 +215,26 @@ where
             self.check(value)?;
         }
         let _begun = self.v.operation()?;
-        let Some(value) = write.value() else {
-            self.art.options.cpu.charge(self.v).await;
-            return self.remove_key(key).await;
-        };
-        let mut begun = Begun::Nothing;
-        if !matches!(write, Write::Update(_))
-            && let Poll::Ready(applied) = at_once(|cx| self.begin_put(key, value, cx, &mut begun)).await
-        {
-            return Ok(applied);
+        let (mut running, mut begun) = (None, Begun::Entering(None));
+        if let Write::Insert(value) | Write::Upsert(value) = write {
+            let put = |cx: &mut Context<'_>| self.begin_put(key, value, cx, &mut running, &mut begun);
+            if let Poll::Ready(applied) = at_once(put).await {
+                return over(running, Ok(applied));
+            }
         }
-        self.apply_slowly(key, value, write, begun).await
+        if let Begun::Entering(step) = &mut begun {
+            running = self.begin(step.take()).await?;
+            begun = Begun::Nothing;
+        }
+        let alloc = &self.art.alloc;
+        let done = match write.value() {
+            None => alloc.tending(self.v, self.remove_key(key)).await,
+            Some(value) => {
+                let written = self.apply_slowly(key, value, write, begun);
+                alloc.tending(self.v, written).await
+            }
+        };
+        over(running, done)
     }
 
     async fn apply_slowly<'s>(
@@ -237,11 +267,17 @@ where
     async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         let _begun = self.v.operation()?;
         value.clear();
-        let mut sought = Sought::Nothing;
-        match at_once(|cx| self.begin_get(key, value, cx, &mut sought)).await {
-            Poll::Ready(found) => Ok(found),
-            Poll::Pending => self.get_slowly(key, value, sought).await,
+        let (mut running, mut sought) = (None, Sought::Entering(None));
+        let get = |cx: &mut Context<'_>| self.begin_get(key, value, cx, &mut running, &mut sought);
+        if at_once(get).await.is_ready() {
+            return over(running, Ok(true));
         }
+        if let Sought::Entering(step) = &mut sought {
+            running = self.begin(step.take()).await?;
+            sought = Sought::Nothing;
+        }
+        let got = self.get_slowly(key, value, sought);
+        over(running, self.art.alloc.tending(self.v, got).await)
     }
 
     fn insert(&self, key: &K, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
@@ -259,9 +295,11 @@ where
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         let _begun = self.v.operation()?;
+        let running = self.begin(None).await?;
         self.art.options.cpu.charge(self.v).await;
         out.reset(self.art.leaves.value_bytes());
-        self.scan_keys(from, limit, out).await
+        let scanned = self.scan_keys(from, limit, out);
+        over(running, self.art.alloc.tending(self.v, scanned).await)
     }
 
     async fn bulk_load(
@@ -274,6 +312,8 @@ where
                 why: "a fill lies above 0 and at most at 1",
             });
         }
-        self.load_keys(fill, next).await
+        let running = self.begin(None).await?;
+        let loaded = self.load_keys(fill, next);
+        over(running, self.art.alloc.tending(self.v, loaded).await)
     }
 }

@@ -1,19 +1,33 @@
-//! Memory that nothing points to yet.
+//! Memory that nothing points to yet, and memory that nothing points to any more.
 
 use core::future::Future;
 use core::pin::Pin;
 use core::task::Context;
 
-use dm_alloc::Allocator;
+use dm_alloc::{Allocator, Class};
 use dm_index::IndexError;
+use dm_layout::NodeTypes;
 use dm_verbs::{Control, LocalStep, RemotePtr, Step, Verbs};
+
+/// Leaves of so many bytes.
+pub(crate) const fn leaf_class(bytes: u32) -> Class {
+    Class { bytes, kind: 0 }
+}
+
+/// Nodes of this type.
+pub(crate) fn node_class(types: &NodeTypes, kind: u8) -> Class {
+    Class {
+        bytes: types.block_bytes(kind) as u32,
+        kind: 1,
+    }
+}
 
 /// A block that goes back to its allocator unless it was published, or may have been.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
     alloc: &'a Allocator,
-    at: RemotePtr,
-    bytes: u32,
+    block: dm_alloc::Block,
+    class: Class,
     /// Nothing of this client is in flight to it, and nothing points to it.
     idle: bool,
 }
@@ -22,14 +36,14 @@ impl<'a> Block<'a> {
     pub(crate) async fn new<V: Verbs + Control>(
         v: &V,
         alloc: &'a Allocator,
-        bytes: u32,
+        class: Class,
         near: Option<RemotePtr>,
     ) -> Result<Self, IndexError> {
-        let at = alloc.alloc(v, bytes, near).await?;
+        let block = alloc.take(v, class, near).await?;
         Ok(Self {
             alloc,
-            at,
-            bytes,
+            block,
+            class,
             idle: true,
         })
     }
@@ -40,7 +54,7 @@ impl<'a> Block<'a> {
     pub(crate) fn at_hand<'v, V: Verbs>(
         v: &'v V,
         alloc: &'a Allocator,
-        bytes: u32,
+        class: Class,
         near: RemotePtr,
         cx: &mut Context<'_>,
     ) -> Result<Self, Option<Step<'v, V>>> {
@@ -48,18 +62,23 @@ impl<'a> Block<'a> {
         if Pin::new(&mut step).poll(cx).is_pending() {
             return Err(Some(step));
         }
-        let at = alloc.at_hand(v.client(), bytes, near).ok_or(None)?;
+        let block = alloc.at_hand(v.client(), class, near).ok_or(None)?;
         Ok(Self {
             alloc,
-            at,
-            bytes,
+            block,
+            class,
             idle: true,
         })
     }
 
     #[inline]
     pub(crate) fn at(&self) -> RemotePtr {
-        self.at
+        self.block.at
+    }
+
+    /// What a node that is built here must call its incarnation.
+    pub(crate) fn incarnation(&self) -> u32 {
+        self.block.incarnation
     }
 
     /// Something is posted to it, perhaps the CAS that publishes it: from here on it is lost if its operation is dropped.
@@ -77,7 +96,18 @@ impl Drop for Block<'_> {
     fn drop(&mut self) {
         //= docs/protocol/smart.md M15
         if self.idle {
-            self.alloc.free_unpublished(self.at, self.bytes);
+            let next = self.block.after(self.block.version);
+            self.alloc.give_back(next, self.class);
         }
     }
+}
+
+/// Takes a leaf or a node out of use: nothing links to it any more, and this client is who retires it.
+pub(crate) fn retire(alloc: &Allocator, at: RemotePtr, incarnation: u32, class: Class) {
+    let block = dm_alloc::Block {
+        incarnation,
+        ..dm_alloc::Block::fresh(at)
+    };
+    //= docs/protocol/smart.md M21
+    alloc.retire(block.after(block.version), class);
 }

@@ -11,13 +11,16 @@ use dm_verbs::{Control, Event, LocalStep, RemotePtr, Step, VerbError, Verbs};
 use crate::art::{ArtClient, KeyText};
 use crate::errors::misplaced;
 use crate::locate::{From, Link, Place, leaf_proves_absence};
+use crate::presence::Running;
 
 /// A leaf that the cache named, and the branch of the node that it hangs in.
 type Hint = (RemotePtr, u8);
 
 /// How far a get came without waiting.
 pub(crate) enum Sought<'s, V: Verbs, K> {
-    /// Nowhere.
+    /// Nowhere, or to the local step before its seat's section.
+    Entering(Option<Step<'s, V>>),
+    /// To its seat.
     Nothing,
     /// To the local step before the cache's section.
     Coming(Step<'s, V>),
@@ -43,7 +46,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// The usual way of a get, as far as it goes without waiting. `Pending`: not to its end, but as far as `sought` says.
+    /// The usual way of a get that finds its key, as far as it goes without waiting. `Pending`: not to that end, but as far as
+    /// `running` and `sought` say.
     // A plain function: what it knows stays in registers, where an async one keeps it for a time when it waits.
     #[inline(always)]
     pub(crate) fn begin_get<'s>(
@@ -51,10 +55,18 @@ where
         key: &K,
         value: &mut Vec<u8>,
         cx: &mut Context<'_>,
+        running: &mut Option<Running<'s>>,
         sought: &mut Sought<'s, V, K>,
-    ) -> Poll<bool> {
+    ) -> Poll<()> {
         if self.art.options.cpu != CpuCost::NONE {
             return Poll::Pending;
+        }
+        match self.begin_now(cx) {
+            Ok(begun) => *running = begun,
+            Err(step) => {
+                *sought = Sought::Entering(step);
+                return Poll::Pending;
+            }
         }
         let mut step = self.v.local(LocalStep::Section);
         if Pin::new(&mut step).poll(cx).is_pending() {
@@ -71,7 +83,7 @@ where
             Err(ticket) => Sought::Reading(hint, Reading::Posted(ticket)),
             Ok(Err(e)) => Sought::Broken(e),
             Ok(Ok(bytes)) => match leaves.judge(&bytes, key, value) {
-                Ok(Single::Hit) => return Poll::Ready(true),
+                Ok(Single::Hit) => return Poll::Ready(()),
                 Ok(other) => Sought::Judged(hint, other),
                 Err(failure) => Sought::Reading(hint, Reading::Failed(failure)),
             },
@@ -87,7 +99,7 @@ where
         sought: Sought<'_, V, K>,
     ) -> Result<bool, IndexError> {
         let first = match sought {
-            Sought::Nothing => {
+            Sought::Entering(_) | Sought::Nothing => {
                 self.art.options.cpu.charge(self.v).await;
                 self.v.local(LocalStep::Section).await;
                 None

@@ -23,8 +23,8 @@
 //! The rules are `docs/protocol/smart.md`; the code cites its MUSTs.
 //!
 //! # Limits
-//! Memory of removed leaves and of nodes that were replaced is not used again. A scan reads the nodes on its way, cached
-//! or not. At most 256 memory nodes.
+//! A scan reads the nodes on its way, cached or not. At most 256 memory nodes. Where memory is used again, a node is read anew
+//! two turns of the cache ([`ArtOptions::turn`]) after it was read.
 #![forbid(unsafe_code)]
 
 mod art;
@@ -34,6 +34,7 @@ mod get;
 mod load;
 mod locate;
 mod options;
+mod presence;
 mod publish;
 mod put;
 mod remove;
@@ -42,7 +43,7 @@ mod scan;
 mod write;
 
 pub use art::{Art, ArtClient};
-pub use options::{ArtFlaws, ArtOptions, DEFAULT_ATTEMPTS};
+pub use options::{ArtFlaws, ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_TURN};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -26,7 +26,7 @@ struct Pending {
 }
 
 /// A load under way.
-struct Load<'c, 'h, V, K, L> {
+struct Load<'c, 'h, V: Verbs, K, L> {
     client: &'c ArtClient<'h, V, K, L>,
     fill: f64,
     /// From the root down.
@@ -233,11 +233,16 @@ impl<K: KeyBytes, L> Art<K, L> {
     /// # Errors
     /// As any read.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        self.as_operation(v, self.read_all(v)).await
+    }
+
+    async fn read_all<V: Verbs>(&self, v: &V) -> Result<u64, IndexError> {
         let _unmetered = v.meter().housekeeping();
         let types = self.types();
         let mut left = vec![(self.root, types.largest(), 0, [0; crate::art::KEY_MAX])];
         let mut nodes = 0;
         while let Some((at, kind, from, mut key)) = left.pop() {
+            let turns = self.cache.turns();
             let bytes = v.read(at, types.bytes(kind) as u32).await?;
             let node = dm_layout::RadixNode::decode(&bytes, types, kind).map_err(corrupt(at))?;
             let header = node.header();
@@ -255,7 +260,7 @@ impl<K: KeyBytes, L> Art<K, L> {
                 incarnation: node.incarnation(),
                 words: node.words(),
             };
-            if !self.cache.admit(&key[..K::LEN], image) {
+            if !self.cache.since(turns).admit(&key[..K::LEN], image) {
                 continue;
             }
             nodes += 1;

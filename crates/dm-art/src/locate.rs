@@ -269,7 +269,7 @@ where
                 continue;
             }
             if !frozen {
-                self.art.cache.admit(
+                self.cache().admit(
                     key,
                     PrefixImage {
                         at: step.at,

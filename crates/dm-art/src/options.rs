@@ -2,7 +2,10 @@
 
 use dm_index::CpuCost;
 use dm_layout::NodeTypes;
+use dm_verbs::Nanos;
 
+/// Default of [`ArtOptions::turn`].
+pub const DEFAULT_TURN: Nanos = Nanos::from_millis(4_000);
 /// Default of [`ArtOptions::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
 
@@ -22,6 +25,8 @@ pub struct ArtFlaws {
     pub merge_leaves_empties: bool,
     /// T-M7: a scan whose beginning is cached looks only below the cached node.
     pub scan_trusts_cache: bool,
+    /// Nowhere published: cached nodes are used for ever, while their memory is used again.
+    pub cache_unpinned: bool,
 }
 
 /// How an [`crate::Art`] works.
@@ -33,6 +38,9 @@ pub struct ArtOptions {
     pub cache_bytes: u64,
     /// Attempts of an operation's loop before a typed error.
     pub attempts: u32,
+    /// Where memory is used again: how long at least cached nodes are good for. Twice as long at most, and for ever as long as
+    /// nothing is retired.
+    pub turn: Nanos,
     /// CPU time of each operation.
     pub cpu: CpuCost,
     /// Published flaws.

@@ -105,7 +105,7 @@ where
     /// Tells the cache of what was published: the slot, and the nodes that hang there now, from above.
     async fn note_new(&self, key: &KeyText, link: &Link, fresh: &[Fresh<'_>], word: SlotWord) {
         self.v.local(LocalStep::Section).await;
-        let cache = &self.art.cache;
+        let cache = self.cache();
         let mut above = Some((link.slot.node, link.slot.index, word));
         for new in fresh {
             let Some(Ok(node)) = new
@@ -141,11 +141,10 @@ where
     /// The same, behind the local step.
     #[inline]
     pub(crate) fn learn(&self, key: &KeyText, link: &Link, word: SlotWord) {
-        let cache = &self.art.cache;
         if word.is_frozen() {
-            cache.forget(key, link.slot.node);
+            self.art.cache.forget(key, link.slot.node);
         } else {
-            cache.learn(key, link.slot.node, link.slot.index, word);
+            self.cache().learn(key, link.slot.node, link.slot.index, word);
         }
     }
 }

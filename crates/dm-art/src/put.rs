@@ -10,8 +10,9 @@ use dm_layout::{LINE_BYTES, SlotWord};
 use dm_verbs::{Control, LocalStep, Old, Step, Ticket, VerbError, Verbs};
 
 use crate::art::{ArtClient, KeyText};
-use crate::block::Block;
+use crate::block::{Block, leaf_class};
 use crate::locate::{self, From, Link, Place, Within};
+use crate::presence::Running;
 use crate::publish::Published;
 
 /// A leaf on its way into a slot.
@@ -26,7 +27,9 @@ pub(crate) struct Put<'s> {
 
 /// How far a write of a key came without waiting.
 pub(crate) enum Begun<'s, V: Verbs> {
-    /// Nowhere.
+    /// Nowhere, or to the local step before its seat's section.
+    Entering(Option<Step<'s, V>>),
+    /// To its seat.
     Nothing,
     /// To the local step before the cache's section.
     Coming(Step<'s, V>),
@@ -57,18 +60,26 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// The usual way of a new key, as far as it goes without waiting. `Pending`: not to its end, but as far as `begun`
-    /// says.
+    /// The usual way of a new key, as far as it goes without waiting. `Pending`: not to its end, but as far as `running` and
+    /// `begun` say.
     #[inline(always)]
     pub(crate) fn begin_put<'s>(
         &'s self,
         key: &K,
         value: &[u8],
         cx: &mut Context<'_>,
+        running: &mut Option<Running<'s>>,
         begun: &mut Begun<'s, V>,
     ) -> Poll<Applied> {
         if self.art.options.cpu != CpuCost::NONE {
             return Poll::Pending;
+        }
+        match self.begin_now(cx) {
+            Ok(begun) => *running = begun,
+            Err(step) => {
+                *begun = Begun::Entering(step);
+                return Poll::Pending;
+            }
         }
         let mut step = self.v.local(LocalStep::Section);
         if Pin::new(&mut step).poll(cx).is_pending() {
@@ -95,7 +106,7 @@ where
             return Poll::Pending;
         };
         let (leaves, alloc) = (&self.art.leaves, &self.art.alloc);
-        let mut block = match Block::at_hand(self.v, alloc, leaves.block_bytes(), near, cx) {
+        let mut block = match Block::at_hand(self.v, alloc, leaf_class(leaves.block_bytes()), near, cx) {
             Ok(block) => block,
             Err(step) => {
                 *begun = Begun::Placed(place, None, step);
@@ -154,7 +165,7 @@ where
         match published {
             Published::Done => {
                 let slot = &put.link.slot;
-                self.art.cache.learn(text, slot.node, slot.index, put.word);
+                self.cache().learn(text, slot.node, slot.index, put.word);
             }
             Published::Lost(old) => self.learn(text, &put.link, old),
         }

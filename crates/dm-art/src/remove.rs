@@ -2,13 +2,13 @@
 
 use dm_index::{Applied, IndexError, KeyBytes, Single, SingleStore};
 use dm_layout::SlotWord;
-use dm_verbs::{Control, Verbs};
+use dm_verbs::{Control, RemotePtr, Verbs, Why};
 
 use crate::art::{ArtClient, KeyText};
 use crate::errors::misplaced;
 use crate::locate::{From, Link, Place, Within, leaf_proves_absence};
 
-impl<V, K, L> ArtClient<'_, V, K, L>
+impl<'h, V, K, L> ArtClient<'h, V, K, L>
 where
     V: Verbs + Control,
     K: KeyBytes,
@@ -47,7 +47,10 @@ where
     async fn unlink(&self, key: &KeyText, link: &Link, within: &Within) -> Result<(), IndexError> {
         let word = link.slot.word;
         if word.is_frozen() {
-            return Ok(());
+            return match self.reclaims() {
+                true => self.clear(key, link.child()).await,
+                false => Ok(()),
+            };
         }
         //= docs/protocol/smart.md M4
         let removed = if self.art.options.flaws.removal_empties {
@@ -58,7 +61,10 @@ where
         let cas = self.v.cas(link.at(), word.raw(), removed.raw());
         // The node keeps more than one child, or can't go away: nobody waits for the slot.
         if within.children > 2 || within.link.is_none() {
-            cas.detach();
+            match self.reclaims() {
+                true => self.clearing(cas, key, word).await?,
+                false => cas.detach(),
+            }
             self.note_slot(key, link, removed).await;
             return self.look_again(key, link, within).await;
         }
@@ -66,9 +72,64 @@ where
         let done = old == word;
         self.note_slot(key, link, if done { removed } else { old }).await;
         if done {
+            self.retire_leaf(link.child());
+            self.renew(key, within).await?;
+            self.shrink(key).await?;
+        } else if self.reclaims() {
+            self.clear(key, link.child()).await?;
+        }
+        Ok(())
+    }
+
+    /// A node that went may have been the last child of the one above, and so on.
+    async fn shrink(&self, key: &KeyText) -> Result<(), IndexError> {
+        // Once for each byte at most: nodes above one another have different branches.
+        for _ in 0..K::LEN {
+            if !self.reclaims() {
+                break;
+            }
+            let place = self.locate(key, From::Cache).await?;
+            let within = place.within();
+            if within.children > 0 || within.link.is_none() {
+                break;
+            }
             self.renew(key, within).await?;
         }
         Ok(())
+    }
+
+    /// Takes a leaf that this client has removed out of its slot, if it is in one still, wherever that is by now, and out of
+    /// use.
+    pub(crate) async fn clear(&self, key: &KeyText, leaf: RemotePtr) -> Result<(), IndexError> {
+        let mut retry = self.v.retry(self.art.options.attempts);
+        loop {
+            let (link, within) = match self.locate(key, From::Root).await? {
+                Place::Leaf(link, within) if link.child() == leaf => (link, within),
+                _ => {
+                    // Another leaf was put there, or the slot was cleared after all.
+                    self.retire_leaf(leaf);
+                    return Ok(());
+                }
+            };
+            let word = link.slot.word;
+            if word.is_frozen() {
+                self.renew(key, &within).await?;
+            } else {
+                let removed = SlotWord::removed(word.partial(), link.slot.incarnation);
+                let old = SlotWord::from_raw(self.v.cas(link.at(), word.raw(), removed.raw()).await?);
+                let done = old == word;
+                self.note_slot(key, &link, if done { removed } else { old }).await;
+                if done {
+                    self.retire_leaf(leaf);
+                    if within.children <= 2 && within.link.is_some() {
+                        self.renew(key, &within).await?;
+                        self.shrink(key).await?;
+                    }
+                    return Ok(());
+                }
+            }
+            retry.again_wiser(link.slot.node, Why::Raced).await?;
+        }
     }
 
     /// What other compute nodes removed from a node is not known here. So whoever has removed half of what he knew of it

@@ -7,8 +7,8 @@ use dm_index::{IndexError, KeyBytes, SingleStore};
 use dm_layout::{RadixHeader, RadixNode, SlotWord, build_radix_node};
 use dm_verbs::{Control, Event, Many, RemotePtr, Ticket, Verbs, Why};
 
-use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
-use crate::block::Block;
+use crate::art::{ArtClient, KeyText};
+use crate::block::{Block, node_class, retire};
 use crate::errors::{corrupt, misplaced, unaddressable};
 use crate::locate::{Link, Within, node_type};
 use crate::publish::{Fresh, Published};
@@ -97,6 +97,14 @@ where
             },
             _ => self.copy(key, link, &node, &children).await?,
         };
+        if published == Published::Done {
+            retire(
+                &self.art.alloc,
+                at,
+                node.incarnation(),
+                node_class(self.art.types(), kind),
+            );
+        }
         match published {
             Published::Done if children.len() < 2 => self.v.meter().note(Event::Merge),
             Published::Done => {}
@@ -226,13 +234,13 @@ where
         let types = self.art.types();
         // A quarter more than there is, so that the next insert does not begin anew.
         let kind = types.fitting(children.len() + children.len() / 4 + 1);
-        let bytes = types.block_bytes(kind) as u32;
-        let mut block = Block::new(self.v, &self.art.alloc, bytes, Some(link.child())).await?;
+        let class = node_class(types, kind);
+        let mut block = Block::new(self.v, &self.art.alloc, class, Some(link.child())).await?;
         let mut image = Vec::new();
         build_radix_node(
             types,
             node.header().typed(kind),
-            FIRST_INCARNATION,
+            block.incarnation(),
             children,
             &mut image,
         );

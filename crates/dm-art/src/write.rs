@@ -4,8 +4,8 @@ use dm_index::{Applied, IndexError, KeyBytes, Single, SingleStore, Write};
 use dm_layout::{PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Retry, Verbs, Why};
 
-use crate::art::{ArtClient, FIRST_INCARNATION, KeyText, Scratch};
-use crate::block::Block;
+use crate::art::{ArtClient, KeyText, Scratch};
+use crate::block::{Block, leaf_class, node_class};
 use crate::errors::{misplaced, unaddressable};
 use crate::locate::{From, Link, Place, Within, leaf_proves_absence};
 use crate::publish::{Deeper, Fresh, Published};
@@ -91,7 +91,7 @@ where
         scratch: &mut Scratch,
     ) -> Result<Attempt, IndexError> {
         let place = match begun {
-            Begun::Nothing => {
+            Begun::Entering(_) | Begun::Nothing => {
                 self.art.options.cpu.charge(self.v).await;
                 self.locate(&wanted.text, From::Cache).await?
             }
@@ -276,8 +276,8 @@ where
         if let Some(block) = leaf {
             return Ok(block.at());
         }
-        let bytes = self.art.leaves.block_bytes();
-        let block = Block::new(self.v, &self.art.alloc, bytes, near).await?;
+        let class = leaf_class(self.art.leaves.block_bytes());
+        let block = Block::new(self.v, &self.art.alloc, class, near).await?;
         Ok(leaf.insert(block).at())
     }
 
@@ -331,8 +331,8 @@ where
         let mut near = self.near_node(within);
         for i in 0..=above {
             let kind = if i == above { kind } else { single };
-            let bytes = types.block_bytes(kind) as u32;
-            let mut block = Block::new(self.v, &self.art.alloc, bytes, near).await?;
+            let class = node_class(types, kind);
+            let mut block = Block::new(self.v, &self.art.alloc, class, near).await?;
             block.busy();
             near = Some(block.at());
             blocks.push(block);
@@ -352,7 +352,7 @@ where
             let branch = if i == above { at } else { begin + PARTIAL_MAX };
             let kind = if i == above { kind } else { single };
             let header = RadixHeader::new(begin as u8, kind, &wanted.text[begin..branch]);
-            build_radix_node(types, header, FIRST_INCARNATION, &children, &mut images[i]);
+            build_radix_node(types, header, block.incarnation(), &children, &mut images[i]);
             below =
                 SlotWord::inner(wanted.text[begin - 1], block.at().raw(), kind).ok_or_else(unaddressable)?;
             children = vec![below];

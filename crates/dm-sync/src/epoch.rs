@@ -252,6 +252,13 @@ impl Seat {
         self.generation.get() == generation
     }
 
+    /// Ends operations whose [`Running`] was forgotten.
+    pub fn end_forgotten(&self) {
+        self.depth.set(0);
+        // Release: as in `Running::drop`.
+        self.pin.store(IDLE, Ordering::Release);
+    }
+
     /// Whether an operation of this client runs.
     pub fn is_running(&self) -> bool {
         self.depth.get() > 0

@@ -85,8 +85,7 @@ impl<K: KeyBytes> BenchTree for Smart<K> {
         Smart::local_bytes(self)
     }
     fn allocated_bytes(&self) -> i64 {
-        // Nothing is given back yet.
-        Smart::allocated_bytes(self).cast_signed()
+        Smart::allocated_bytes(self)
     }
     fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound> {
         point.smart_bound(counters, ops)

@@ -63,7 +63,7 @@ fn measure(keys: u64, order: KeySpace) -> Result<Measured, Box<dyn Error>> {
         drop(client);
         let mut m = Measured {
             cache: tree.cache_bytes(),
-            nodes: tree.allocated_bytes(),
+            nodes: tree.allocated_bytes().max(0).cast_unsigned(),
             others: tree.local_bytes(),
             difference: 0,
         };

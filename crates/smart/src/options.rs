@@ -1,5 +1,6 @@
 //! What a tree is opened with. Layout options must agree between all who open it; the rest is each one's own.
 
+use dm_alloc::ReclaimOptions;
 use dm_art::ArtFlaws;
 use dm_combine::Rdwc;
 use dm_index::CpuCost;
@@ -37,6 +38,13 @@ pub struct Options {
     pub attempts: u32,
     /// Chunk that an allocator asks for, bytes. SMART: 16 MB.
     pub chunk_bytes: u64,
+    /// Compute nodes that may use the pool at once, each announcing what it runs so that memory can be used again; 0 for
+    /// never. Layout: said when the pool is made.
+    pub members: u16,
+    /// How this compute node takes part in that.
+    pub reclaim: ReclaimOptions,
+    /// Where memory is used again: how long at least cached nodes are good for.
+    pub turn: Nanos,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
     /// Published flaws.
@@ -47,6 +55,8 @@ pub struct Options {
 pub const DEFAULT_CACHE_BYTES: u64 = 600_000_000;
 /// Default of [`Options::handover_max`] (as Sherman's).
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
+/// Default of [`Options::members`]: their slots and the epoch's line fill a page.
+pub const DEFAULT_MEMBERS: u16 = 63;
 /// Default of [`Options::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = dm_art::DEFAULT_ATTEMPTS;
 
@@ -63,6 +73,9 @@ impl Options {
             rdwc: Rdwc::ON,
             attempts: DEFAULT_ATTEMPTS,
             chunk_bytes: dm_alloc::DEFAULT_CHUNK_BYTES,
+            members: DEFAULT_MEMBERS,
+            reclaim: ReclaimOptions::new(),
+            turn: dm_art::DEFAULT_TURN,
             cpu: CpuCost::NONE,
             flaws: Flaws {
                 inner: ArtFlaws {
@@ -72,6 +85,7 @@ impl Options {
                     removal_empties: false,
                     merge_leaves_empties: false,
                     scan_trusts_cache: false,
+                    cache_unpinned: false,
                 },
                 leaf: SingleFlaws {
                     stale_write_back: false,

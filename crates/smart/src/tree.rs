@@ -1,6 +1,6 @@
 //! The tree that a compute node's threads share, and its clients.
 
-use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan, Superblock};
+use dm_alloc::{AllocStats, Allocator, Descriptor, LockHome, LockPlan, ReclaimOptions, Superblock};
 use dm_art::{Art, ArtClient, ArtOptions};
 use dm_combine::{Combined, Combiner};
 use dm_index::IndexError;
@@ -80,7 +80,7 @@ impl<K: KeyBytes> Smart<K> {
                 home: LockHome::ChipIfAny,
                 per_node: 1,
             },
-            members: 0,
+            members: options.members,
         }
     }
 
@@ -117,11 +117,19 @@ impl<K: KeyBytes> Smart<K> {
             attempts: options.attempts,
             flaws: options.flaws.leaf,
         };
-        let alloc = Arc::new(Allocator::new(nodes, v.compute_node()).chunk_bytes(options.chunk_bytes));
+        let reclaim = ReclaimOptions {
+            attempts: options.reclaim.attempts.min(options.attempts),
+            // Its cache is used without proof.
+            remembers: true,
+            ..options.reclaim
+        };
+        let alloc = Allocator::for_pool(superblock, v.compute_node(), reclaim);
+        let alloc = Arc::new(alloc.chunk_bytes(options.chunk_bytes));
         let art = ArtOptions {
             types: options.types,
             cache_bytes: options.cache_bytes,
             attempts: options.attempts,
+            turn: options.turn,
             cpu: options.cpu,
             flaws: options.flaws.inner,
         };
@@ -156,9 +164,26 @@ impl<K: KeyBytes> Smart<K> {
         (self.locks.local_bytes() + self.art.alloc().local_bytes() + shared + size_of::<Self>()) as u64
     }
 
-    /// Bytes of nodes and leaves in use that this compute node has allocated, over all memory nodes.
-    pub fn allocated_bytes(&self) -> u64 {
-        self.art.alloc().stats().in_use_bytes.max(0) as u64
+    /// Announces what this compute node runs and remembers, and frees what all others have announced to be past, now instead of
+    /// at an operation of its own: for compute nodes that do nothing for a while. Metered as housekeeping.
+    ///
+    /// Five rounds of every compute node free what was retired before the first.
+    ///
+    /// # Errors
+    /// As any operation's.
+    pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
+        self.art.collect(v).await
+    }
+
+    /// Bytes of nodes and leaves that this compute node has allocated, less those that it has retired, over all memory
+    /// nodes. The sum over all compute nodes is what the tree takes; one of them may come out below zero.
+    pub fn allocated_bytes(&self) -> i64 {
+        self.art.alloc().stats().in_use_bytes
+    }
+
+    /// What this compute node's allocator has to do with.
+    pub fn alloc_stats(&self) -> AllocStats {
+        self.art.alloc().stats()
     }
 
     /// The root node.

@@ -14,6 +14,11 @@ pub struct ReclaimOptions {
     pub looks: u32,
     /// Looks at a slot, or at another client's joining, before a typed error.
     pub attempts: u32,
+    /// Operations go on beginning in the epoch of the last [`Allocator::turn`], so that what was read since the turn
+    /// before is not used again: for compute nodes that remember addresses without asking whose they are.
+    ///
+    /// [`Allocator::turn`]: crate::Allocator::turn
+    pub remembers: bool,
     /// Published nowhere; for study, each with its counterexample.
     pub flaws: ReclaimFlaws,
 }
@@ -46,6 +51,7 @@ impl ReclaimOptions {
             operations: DEFAULT_OPERATIONS,
             looks: 4,
             attempts: 1 << 20,
+            remembers: false,
             flaws: ReclaimFlaws {
                 no_grace: false,
                 same_life: false,

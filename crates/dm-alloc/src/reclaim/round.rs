@@ -105,7 +105,7 @@ impl Allocator {
             if found == word.0 {
                 reclaim.announced(turn.slot, next);
                 let epoch = image.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-                reclaim.advance(epoch);
+                reclaim.learn(epoch);
                 let others = reclaim.area.words(&image);
                 let others: Vec<_> = others.filter(|(i, w)| *i != turn.slot && !w.is_free()).collect();
                 let oldest = others.iter().map(|(_, w)| w.epoch()).min();

@@ -23,6 +23,13 @@ const FREE: u32 = 1 << 31;
 /// The end of the list of those.
 const END: u32 = FREE - 1;
 
+/// An image was used.
+const USED: u8 = 1;
+/// Where its age is.
+const AGE_SHIFT: u32 = 1;
+/// Turns after which an image says nothing any more.
+pub(super) const EXPIRED: u8 = 2;
+
 /// Some memory, filled up to `filled`.
 #[derive(Debug)]
 struct Chunk {
@@ -49,7 +56,7 @@ pub(super) struct Arena {
     chunks: Vec<Chunk>,
     /// Where each image lies.
     places: Vec<u32>,
-    /// Whether each was used since eviction last came by.
+    /// Of each whether it was used since eviction last came by ([`USED`]), and its age above that.
     used: Vec<AtomicU8>,
     /// The first number without an image.
     free: u32,
@@ -123,22 +130,45 @@ impl Arena {
     pub(super) fn touch(&self, image: u32) {
         if let Some(used) = self.used.get(image as usize) {
             // Relaxed: a hint for eviction, it orders nothing. Written only when it changes: readers share the line.
-            if used.load(Ordering::Relaxed) == 0 {
-                used.store(1, Ordering::Relaxed);
+            if used.load(Ordering::Relaxed) & USED == 0 {
+                used.fetch_or(USED, Ordering::Relaxed);
             }
         }
     }
 
     pub(super) fn was_used(&self, image: u32) -> bool {
         // Relaxed: as above.
-        let used = |u: &AtomicU8| u.load(Ordering::Relaxed) != 0;
+        let used = |u: &AtomicU8| u.load(Ordering::Relaxed) & USED != 0;
         self.used.get(image as usize).is_some_and(used)
     }
 
     pub(super) fn forget_use(&self, image: u32) {
         if let Some(used) = self.used.get(image as usize) {
             // Relaxed: as above.
-            used.store(0, Ordering::Relaxed);
+            used.fetch_and(!USED, Ordering::Relaxed);
+        }
+    }
+
+    /// Turns since the image was read, up to [`EXPIRED`].
+    #[inline]
+    pub(super) fn age(&self, image: u32) -> u8 {
+        // Relaxed: ages change in writing sections alone, which order them.
+        let age = |u: &AtomicU8| u.load(Ordering::Relaxed) >> AGE_SHIFT;
+        self.used.get(image as usize).map_or(EXPIRED, age)
+    }
+
+    pub(super) fn set_age(&mut self, image: u32, age: u8) {
+        if let Some(used) = self.used.get_mut(image as usize) {
+            // Relaxed: nobody else is here.
+            let used_bit = used.load(Ordering::Relaxed) & USED;
+            used.store(used_bit | age << AGE_SHIFT, Ordering::Relaxed);
+        }
+    }
+
+    /// All images are so many turns older.
+    pub(super) fn grow_older(&mut self, turns: u8) {
+        for image in 0..self.used.len() as u32 {
+            self.set_age(image, self.age(image).saturating_add(turns).min(EXPIRED));
         }
     }
 

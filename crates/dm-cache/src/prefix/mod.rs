@@ -15,6 +15,7 @@ mod packed;
 mod tree;
 
 use dm_layout::{Find, NodeTypes, RadixHeader, SlotWord};
+use dm_sync::atomic::{AtomicU64, Ordering};
 use dm_sync::{Fingerprint, RwLock};
 use dm_verbs::RemotePtr;
 
@@ -83,6 +84,50 @@ pub struct PrefixHit {
 pub struct PrefixCache {
     types: NodeTypes,
     tree: RwLock<Tree>,
+    turns: AtomicU64,
+}
+
+/// A [`PrefixCache`] as an operation of some age tells it what it found.
+#[derive(Clone, Copy, Debug)]
+pub struct Since<'c> {
+    cache: &'c PrefixCache,
+    turns: u64,
+}
+
+impl Since<'_> {
+    /// In a section: how old the operation is.
+    fn age(&self) -> u8 {
+        self.cache.turns().wrapping_sub(self.turns).min(2) as u8
+    }
+
+    /// As [`PrefixCache::admit`].
+    pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord>>) -> bool {
+        let cache = self.cache;
+        cache
+            .tree
+            .with_write(|tree| tree.admit(&cache.types, key, image, self.age()))
+    }
+
+    /// As [`PrefixCache::learn`].
+    pub fn learn(&self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord) {
+        let tree = &self.cache.tree;
+        tree.with_write(|tree| tree.learn(key, at, index, word, self.age()));
+    }
+
+    /// As [`PrefixCache::replace`].
+    pub fn replace(
+        &self,
+        key: &[u8],
+        at: RemotePtr,
+        index: usize,
+        word: SlotWord,
+        image: PrefixImage<impl Iterator<Item = SlotWord>>,
+    ) {
+        let cache = self.cache;
+        cache
+            .tree
+            .with_write(|tree| tree.replace(&cache.types, key, (at, index, word), image, self.age()));
+    }
 }
 
 impl PrefixCache {
@@ -91,6 +136,7 @@ impl PrefixCache {
         Self {
             types,
             tree: RwLock::new(Tree::new(budget.saturating_sub(size_of::<Self>() as u64))),
+            turns: AtomicU64::new(0),
         }
     }
 
@@ -108,12 +154,12 @@ impl PrefixCache {
 
     /// Keeps the image of a node on `key`'s way, if its parent is cached and says so, and there is room.
     pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord>>) -> bool {
-        self.tree.with_write(|tree| tree.admit(&self.types, key, image))
+        self.since(self.turns()).admit(key, image)
     }
 
     /// What a CAS told of a slot of the node at `at`, on `key`'s way.
     pub fn learn(&self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord) {
-        self.tree.with_write(|tree| tree.learn(key, at, index, word));
+        self.since(self.turns()).learn(key, at, index, word);
     }
 
     /// Slot `index` of the node at `at`, on `key`'s way, points to a new node now, as `word` says. What was cached below the
@@ -126,8 +172,38 @@ impl PrefixCache {
         word: SlotWord,
         image: PrefixImage<impl Iterator<Item = SlotWord>>,
     ) {
-        self.tree
-            .with_write(|tree| tree.replace(&self.types, key, (at, index, word), image));
+        self.since(self.turns()).replace(key, at, index, word, image);
+    }
+
+    /// How often [`PrefixCache::turn`] was called.
+    #[inline]
+    pub fn turns(&self) -> u64 {
+        // Relaxed: who reads an old number has begun before, as it says.
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    /// A turn: from the next but one on, what is cached now says nothing any more. Until then it is not known whether the
+    /// node there is still the one that was read.
+    pub fn turn(&self) {
+        self.grow_older(1);
+    }
+
+    /// Two turns: what is cached says nothing any more.
+    pub fn expire(&self) {
+        self.grow_older(2);
+    }
+
+    fn grow_older(&self, turns: u8) {
+        self.tree.with_write(|tree| {
+            tree.arena.grow_older(turns);
+            // Relaxed: the section orders it for whoever looks into the cache.
+            self.turns.fetch_add(u64::from(turns), Ordering::Relaxed);
+        });
+    }
+
+    /// The cache for an operation that began when there had been so many turns: what it has read may be as old.
+    pub fn since(&self, turns: u64) -> Since<'_> {
+        Since { cache: self, turns }
     }
 
     /// Drops the image of the node at `at`, on `key`'s way, and those below it.

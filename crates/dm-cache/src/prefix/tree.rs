@@ -4,7 +4,7 @@ use dm_layout::{Find, NodeTypes, RadixSlot, SlotWord};
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::RemotePtr;
 
-use super::arena::{Arena, NONE};
+use super::arena::{Arena, EXPIRED, NONE};
 use super::entry::{About, Entry};
 use super::packed::{Below, Edit, Said, View, pack};
 use super::{Apart, CachedSlot, PrefixHit, PrefixImage};
@@ -112,6 +112,12 @@ impl Tree {
         self.arena.get(image).map(View::new)
     }
 
+    /// An image that still says something.
+    #[inline]
+    fn young(&self, image: u32) -> Option<View<'_>> {
+        self.view(image).filter(|_| self.arena.age(image) < EXPIRED)
+    }
+
     fn edit(&mut self, image: u32) -> Option<Edit<'_>> {
         self.arena.get_mut(image).map(Edit)
     }
@@ -160,9 +166,9 @@ impl Tree {
         }
     }
 
-    /// Walks down `key`'s way as long as `on` likes the image.
+    /// Walks down `key`'s way as long as `on` likes the image that it is at, and the next one.
     #[inline]
-    fn walk(&self, key: &[u8], mut on: impl FnMut(View<'_>) -> bool) -> Option<Way<'_>> {
+    fn walk(&self, key: &[u8], mut on: impl FnMut(View<'_>, u32) -> bool) -> Option<Way<'_>> {
         let mut way = Way {
             image: self.root,
             view: self.view(self.root)?,
@@ -180,7 +186,7 @@ impl Tree {
             let Below::Kid(kid) = slots.below(place) else {
                 break;
             };
-            let Some(below) = self.view(kid).filter(|_| on(way.view)) else {
+            let Some(below) = self.view(kid).filter(|_| on(way.view, kid)) else {
                 break;
             };
             way.apart = leaves(key, branch + 1, below.partial());
@@ -197,7 +203,7 @@ impl Tree {
     #[inline]
     pub(super) fn leaf(&self, key: &[u8]) -> Option<(RemotePtr, u8)> {
         let mut image = self.root;
-        let mut view = self.view(image)?;
+        let mut view = self.young(image)?;
         loop {
             let branch = view.branch();
             let &byte = key.get(usize::from(branch))?;
@@ -210,7 +216,7 @@ impl Tree {
                 }
                 Below::Other => return None,
             };
-            let below = self.view(kid)?;
+            let below = self.young(kid)?;
             if leaves(key, branch + 1, below.partial()).is_some() {
                 return None;
             }
@@ -219,7 +225,9 @@ impl Tree {
     }
 
     pub(super) fn lookup(&self, types: &NodeTypes, key: &[u8]) -> Option<PrefixHit> {
-        let way = self.walk(key, |_| true)?;
+        let way = self.walk(key, |_, image| self.arena.age(image) < EXPIRED)?;
+        // Only the root may be older still.
+        self.young(way.image)?;
         self.arena.touch(way.image);
         Some(PrefixHit {
             at: RemotePtr::from_raw(way.view.at()),
@@ -235,7 +243,7 @@ impl Tree {
 
     /// The image of the node at `at`, on `key`'s way.
     fn image_at(&self, key: &[u8], at: RemotePtr) -> Option<u32> {
-        let way = self.walk(key, |view| view.at() != at.raw())?;
+        let way = self.walk(key, |view, _| view.at() != at.raw())?;
         (way.view.at() == at.raw()).then_some(way.image)
     }
 
@@ -282,8 +290,9 @@ impl Tree {
         types: &NodeTypes,
         key: &[u8],
         image: PrefixImage<impl Iterator<Item = SlotWord>>,
+        age: u8,
     ) -> bool {
-        self.admit_beside(types, key, image, NONE).is_some()
+        age < EXPIRED && self.admit_beside(types, key, image, age, NONE).is_some()
     }
 
     fn admit_beside(
@@ -291,18 +300,22 @@ impl Tree {
         types: &NodeTypes,
         key: &[u8],
         image: PrefixImage<impl Iterator<Item = SlotWord>>,
+        age: u8,
         kept: u32,
     ) -> Option<u32> {
         let known = self.image_at(key, image.at);
-        let Some(known) = known else {
-            return self.hang(types, key, image, kept);
+        let entry = known.and_then(|known| Some((known, self.unpack(types, self.view(known)?))));
+        // Of another life, or damaged: a node's branch never changes.
+        let other =
+            |entry: &Entry| entry.branch != image.header.branch() || entry.incarnation != image.incarnation;
+        let Some((known, mut entry)) = entry.filter(|(_, entry)| !other(entry)) else {
+            if let Some(known) = known {
+                self.cut(known);
+            }
+            let new = self.hang(types, key, image, kept)?;
+            self.arena.set_age(new, age);
+            return Some(new);
         };
-        let mut entry = self.unpack(types, self.view(known)?);
-        if entry.branch != image.header.branch() {
-            // A node's branch never changes: somebody damaged it.
-            self.cut(known);
-            return None;
-        }
         let orphans = entry.refill(image.words);
         // Orphans are on no way any more, and could be evicted: not before they are let go.
         let mut stay = vec![known, kept];
@@ -315,7 +328,10 @@ impl Tree {
         for orphan in orphans {
             self.cut_loose(orphan);
         }
-        new.inspect(|&image| self.arena.touch(image))
+        let new = new?;
+        self.arena.touch(new);
+        self.arena.set_age(new, age);
+        Some(new)
     }
 
     /// A new image under its parent's slot.
@@ -331,7 +347,7 @@ impl Tree {
         let (parent, from) = if self.root == NONE {
             (NONE, 0)
         } else {
-            let way = self.walk(key, |view| view.branch() < branch)?;
+            let way = self.walk(key, |view, _| view.branch() < branch)?;
             let (find, _) = self.find_at(types, way.view, way.byte, way.place);
             let points = matches!(find, Find::Child(_, word) if word.pointer() == at.raw());
             if way.view.branch() >= branch || !points {
@@ -414,9 +430,17 @@ impl Tree {
         self.keep(Some(image), &entry, spare, &kept).is_some()
     }
 
-    pub(super) fn learn(&mut self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord) {
+    pub(super) fn learn(&mut self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord, age: u8) {
         if let Some(image) = self.image_at(key, at).filter(|_| !word.is_empty()) {
+            self.grow_to(image, age);
             self.learn_slot(image, index, word.thawed());
+        }
+    }
+
+    /// An image takes in what was known so many turns ago.
+    fn grow_to(&mut self, image: u32, age: u8) {
+        if self.arena.age(image) < age {
+            self.arena.set_age(image, age.min(EXPIRED));
         }
     }
 
@@ -475,6 +499,7 @@ impl Tree {
         key: &[u8],
         (at, index, word): (RemotePtr, usize, SlotWord),
         image: PrefixImage<impl Iterator<Item = SlotWord>>,
+        age: u8,
     ) {
         let Some(parent) = self.image_at(key, at) else {
             return;
@@ -485,8 +510,13 @@ impl Tree {
         if let Some(Ok(place)) = self.view(parent).filter(|_| old != NONE).map(|v| v.place(byte)) {
             self.take_off(parent, place);
         }
+        self.grow_to(parent, age);
         self.learn_slot(parent, index, word.thawed());
-        if let Some(new) = self.admit_beside(types, key, image, old) {
+        if age >= EXPIRED {
+            self.cut_loose(old);
+            return;
+        }
+        if let Some(new) = self.admit_beside(types, key, image, age, old) {
             self.inherit(types, old, new);
         }
         self.cut_loose(old);
@@ -602,7 +632,7 @@ impl Fingerprint for Tree {
                 loose.extend(view.kids());
                 let used = tight && self.arena.was_used(image);
                 let digest = self.unpack(&NodeTypes::SHIPPED, view).digest();
-                live.push((view.at(), fingerprint_of(&(digest, used))));
+                live.push((view.at(), fingerprint_of(&(digest, used, self.arena.age(image)))));
             }
         }
         live.sort_unstable();

@@ -19,6 +19,8 @@ pub(super) const fn options() -> Options {
         cache_bytes: 1 << 20,
         // What clients share has models of its own, and would hide races here.
         rdwc: smart::Rdwc::OFF,
+        // Reclamation has models of its own, too.
+        members: 0,
         ..Options::new(8)
     }
 }

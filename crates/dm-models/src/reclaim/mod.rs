@@ -1,6 +1,7 @@
 //! Models of reclamation: the shipped `dm-alloc`, and nodes of `dm-leaf` that die and live again.
 
 mod next_life;
+mod remembered;
 mod reuse;
 mod silent;
 
@@ -12,7 +13,7 @@ use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 use crate::Entry;
 
 /// In the order listed.
-pub(crate) const ENTRIES: &[Entry] = &[reuse::ENTRY, silent::ENTRY, next_life::ENTRY];
+pub(crate) const ENTRIES: &[Entry] = &[reuse::ENTRY, silent::ENTRY, next_life::ENTRY, remembered::ENTRY];
 
 /// The word that leads to the block.
 fn root() -> RemotePtr {
@@ -34,6 +35,17 @@ const CLASS: Class = Class { bytes: 64, kind: 0 };
 /// A compute node's allocator, in a pool for `slots` members. It does rounds when told to; after `looks` looks that find
 /// the same, a member may be silent for a lease.
 pub(crate) fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: ReclaimFlaws) -> Allocator {
+    allocator_that(compute_node, slots, looks, false, flaws)
+}
+
+/// The same, of a compute node that `remembers` addresses or not.
+fn allocator_that(
+    compute_node: u16,
+    slots: u16,
+    looks: u32,
+    remembers: bool,
+    flaws: ReclaimFlaws,
+) -> Allocator {
     let area = MemberArea {
         at: RemotePtr::new(NodeId(0), 512).unwrap_or(RemotePtr::NULL),
         slots,
@@ -43,6 +55,7 @@ pub(crate) fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: Reclai
         operations: 1,
         looks,
         attempts: 2,
+        remembers,
         flaws,
     };
     Allocator::new(1, compute_node).reclaiming(area, options)
@@ -50,10 +63,13 @@ pub(crate) fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: Reclai
 
 /// The same, a member already.
 async fn member(v: Endpoint, looks: u32, flaws: ReclaimFlaws) -> Allocator {
-    let alloc = allocator(v.compute_node(), 2, looks, flaws);
+    joined(&v, allocator(v.compute_node(), 2, looks, flaws)).await
+}
+
+async fn joined(v: &Endpoint, alloc: Allocator) -> Allocator {
     if let Some(epochs) = alloc.epochs() {
         let seat = Epochs::seat(epochs);
-        alloc.attend(&v, &seat).await.expect("nobody else is there yet");
+        alloc.attend(v, &seat).await.expect("nobody else is there yet");
     }
     alloc
 }

@@ -9,3 +9,4 @@ mod budgets;
 mod cancel;
 mod model;
 mod one_key;
+mod reclaim;

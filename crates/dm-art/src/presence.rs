@@ -1,0 +1,340 @@
+//! Where memory is used again: a client's place among the running operations of its compute node.
+
+use core::cell::Cell;
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Waker};
+
+use dm_alloc::{Allocator, Class};
+use dm_cache::Since;
+use dm_index::{IndexError, KeyBytes, SingleStore};
+use dm_layout::SlotWord;
+use dm_sync::epoch::{self, Epochs, Seat};
+use dm_verbs::{Control, LocalStep, NodeId, Old, RemotePtr, Step, Ticket, Verbs, Why};
+
+use crate::Art;
+use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
+use crate::block::{leaf_class, retire};
+
+/// A client's seat, if there is something to take part in.
+pub(crate) struct Presence<'h> {
+    seat: Option<Seat>,
+    /// An operation was given up, or has failed, with something in flight perhaps: its seat stays pinned till that has landed.
+    stranded: Cell<bool>,
+    /// The turns of the cache when the operation began.
+    turns: Cell<u64>,
+    farewell: Box<dyn Fn() + 'h>,
+}
+
+impl fmt::Debug for Presence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Presence").field(&self.seat).finish()
+    }
+}
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        if self.seat.take().is_some() {
+            (self.farewell)();
+        }
+    }
+}
+
+/// An operation that runs: what it reads, and what its compute node remembers, is not used again before it is over.
+#[derive(Debug)]
+#[must_use = "the operation is over when it says so"]
+pub(crate) struct Running<'s> {
+    inner: Option<epoch::Running<'s>>,
+    stranded: &'s Cell<bool>,
+}
+
+impl Running<'_> {
+    /// All that it posted has landed.
+    #[inline]
+    pub(crate) fn over(mut self) {
+        drop(self.inner.take());
+    }
+}
+
+impl Drop for Running<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        //= docs/protocol/smart.md M23
+        if let Some(running) = self.inner.take() {
+            core::mem::forget(running);
+            self.stranded.set(true);
+        }
+    }
+}
+
+/// A removed leaf whose slot is being cleared.
+pub(crate) struct Clearing<'h, V: Verbs> {
+    ticket: Option<Ticket<'h, V, (Old,)>>,
+    alloc: &'h Allocator,
+    text: KeyText,
+    word: SlotWord,
+    class: Class,
+}
+
+impl<V: Verbs> fmt::Debug for Clearing<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Clearing")
+            .field(&self.word)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<V: Verbs> Clearing<'_, V> {
+    /// The CAS found this.
+    fn found(&self, old: u64) -> bool {
+        let done = old == self.word.raw();
+        if done {
+            let at = RemotePtr::from_raw(self.word.pointer());
+            retire(self.alloc, at, FIRST_INCARNATION, self.class);
+        }
+        done
+    }
+}
+
+impl<V: Verbs> Drop for Clearing<'_, V> {
+    /// Its client goes. What is not known now stays lost.
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take()
+            && let Ok(Ok(old)) = ticket.now(&mut Context::from_waker(Waker::noop()))
+        {
+            self.found(old);
+        }
+    }
+}
+
+impl<K, L> Art<K, L> {
+    pub(crate) fn presence<'h, V: Verbs>(&'h self, v: &'h V) -> Presence<'h> {
+        Presence {
+            seat: self.alloc.epochs().map(Epochs::seat),
+            stranded: Cell::new(false),
+            turns: Cell::new(0),
+            farewell: Box::new(move || self.alloc.farewell(v)),
+        }
+    }
+
+    /// Before operations begin in another epoch than those before: what was read in between is not known to be there still.
+    fn refresh(&self) {
+        let Some(epochs) = self.alloc.epochs() else { return };
+        self.turning.with(|turning| {
+            let epoch = epochs.epoch();
+            //= docs/protocol/smart.md M22
+            if turning.epoch != epoch {
+                self.cache.expire();
+                turning.epoch = epoch;
+            }
+        });
+    }
+
+    /// A turn of the cache, if it is due, or `now`.
+    fn turn<V: Verbs>(&self, v: &V, now: bool) {
+        let forgetful = !self.options.flaws.cache_unpinned;
+        self.turning.with(|turning| {
+            if now || v.elapsed(turning.last, self.options.turn) {
+                turning.last = v.now();
+                //= docs/protocol/smart.md M22
+                turning.epoch = self.alloc.turn(|| {
+                    if forgetful {
+                        self.cache.turn();
+                    }
+                });
+            }
+        });
+    }
+
+    /// A round of reclamation and a turn of the cache now, due or not, instead of at an operation of its own: for compute nodes
+    /// that do nothing for a while. Metered as housekeeping.
+    ///
+    /// Five of every compute node free what was retired before the first.
+    ///
+    /// # Errors
+    /// As any operation's.
+    pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
+        let Some(epochs) = self.alloc.epochs() else {
+            return Ok(());
+        };
+        let seat = Epochs::seat(epochs);
+        let collected = self.alloc.collect(v, &seat).await.map_err(IndexError::from);
+        v.local(LocalStep::Section).await;
+        self.refresh();
+        self.turn(v, true);
+        drop(seat);
+        self.alloc.farewell(v);
+        collected
+    }
+
+    /// Runs `work`, which is no client's, as an operation.
+    pub(crate) async fn as_operation<V: Verbs + Control, T>(
+        &self,
+        v: &V,
+        work: impl Future<Output = Result<T, IndexError>>,
+    ) -> Result<T, IndexError> {
+        let Some(epochs) = self.alloc.epochs() else {
+            return work.await;
+        };
+        let done = {
+            let seat = Epochs::seat(epochs);
+            let mut retry = v.retry(self.options.attempts);
+            let running = loop {
+                self.alloc.attend(v, &seat).await?;
+                v.local(LocalStep::Section).await;
+                self.refresh();
+                if let Some(running) = seat.enter() {
+                    break running;
+                }
+                retry.again(RemotePtr::NULL, Why::Changing).await?;
+            };
+            let done = work.await;
+            drop(running);
+            done
+        };
+        self.alloc.farewell(v);
+        done
+    }
+}
+
+impl<'h, V, K, L> ArtClient<'h, V, K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: SingleStore<V, K>,
+{
+    /// The cache, as this operation tells it what it found.
+    #[inline]
+    pub(crate) fn cache(&self) -> Since<'h> {
+        self.art.cache.since(self.presence.turns.get())
+    }
+
+    /// Begins an operation, if that goes without waiting; else the local step that it begins with, if that is why.
+    #[inline(always)]
+    pub(crate) fn begin_now<'s>(
+        &'s self,
+        cx: &mut Context<'_>,
+    ) -> Result<Option<Running<'s>>, Option<Step<'s, V>>> {
+        let Some(seat) = &self.presence.seat else {
+            return Ok(None);
+        };
+        let mut step = self.v.local(LocalStep::Section);
+        if Pin::new(&mut step).poll(cx).is_pending() {
+            return Err(Some(step));
+        }
+        self.seated(seat).map(Some).ok_or(None)
+    }
+
+    #[inline(always)]
+    fn seated<'s>(&'s self, seat: &'s Seat) -> Option<Running<'s>> {
+        if self.presence.stranded.get() || self.art.alloc.is_due(self.v) {
+            return None;
+        }
+        self.running(seat.enter()?)
+    }
+
+    #[inline(always)]
+    fn running<'s>(&'s self, running: epoch::Running<'s>) -> Option<Running<'s>> {
+        //= docs/protocol/smart.md M22
+        self.presence.turns.set(self.art.cache.turns());
+        Some(Running {
+            inner: Some(running),
+            stranded: &self.presence.stranded,
+        })
+    }
+
+    /// Begins an operation.
+    pub(crate) async fn begin<'s>(
+        &'s self,
+        step: Option<Step<'s, V>>,
+    ) -> Result<Option<Running<'s>>, IndexError> {
+        let Some(seat) = &self.presence.seat else {
+            return Ok(None);
+        };
+        match step {
+            Some(step) => step.await,
+            None => self.v.local(LocalStep::Section).await,
+        }
+        if let Some(running) = self.seated(seat) {
+            return Ok(Some(running));
+        }
+        let mut retry = self.v.retry(self.art.options.attempts);
+        loop {
+            self.attend(seat).await?;
+            self.v.local(LocalStep::Section).await;
+            if let Some(running) = seat.enter() {
+                return Ok(self.running(running));
+            }
+            // Its compute node has left, or was taken for gone, in between.
+            retry.again(RemotePtr::NULL, Why::Changing).await?;
+        }
+    }
+
+    /// What a client does before an operation, now and then.
+    async fn attend(&self, seat: &Seat) -> Result<(), IndexError> {
+        if self.presence.stranded.get() {
+            let _unmetered = self.v.meter().housekeeping();
+            for node in 0..self.art.alloc.memory_nodes() {
+                // Behind all that was posted there. Where it fails, nothing of that goes on either.
+                let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);
+                let _landed = self.v.word(at).await;
+            }
+            seat.end_forgotten();
+            self.presence.stranded.set(false);
+        }
+        self.art.alloc.attend(self.v, seat).await?;
+        self.v.local(LocalStep::Section).await;
+        self.art.refresh();
+        self.art.turn(self.v, false);
+        Ok(())
+    }
+
+    /// Takes a leaf that this client has removed out of use: nothing links to it any more.
+    pub(crate) fn retire_leaf(&self, at: RemotePtr) {
+        let class = leaf_class(self.art.leaves.block_bytes());
+        retire(&self.art.alloc, at, FIRST_INCARNATION, class);
+    }
+
+    /// Whether memory is used again.
+    pub(crate) fn reclaims(&self) -> bool {
+        self.presence.seat.is_some()
+    }
+
+    /// A CAS that clears the slot of a removed leaf is under way: nobody waits for it. What the one before came to is known
+    /// by now.
+    pub(crate) async fn clearing(
+        &self,
+        ticket: Ticket<'h, V, (Old,)>,
+        text: &KeyText,
+        word: SlotWord,
+    ) -> Result<(), IndexError> {
+        let next = Clearing {
+            ticket: Some(ticket),
+            alloc: &self.art.alloc,
+            text: *text,
+            word,
+            class: leaf_class(self.art.leaves.block_bytes()),
+        };
+        let Some(mut before) = self.clearing.replace(Some(next)) else {
+            return Ok(());
+        };
+        let Some(ticket) = before.ticket.take() else {
+            return Ok(());
+        };
+        let old = ticket.await?;
+        if !before.found(old) {
+            let leaf = RemotePtr::from_raw(before.word.pointer());
+            self.clear(&before.text, leaf).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What an operation came to. What failed may have left something in flight.
+pub(crate) fn over<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
+    if let (Some(running), Ok(_)) = (running, &done) {
+        running.over();
+    }
+    done
+}

@@ -1,0 +1,204 @@
+//! The memory of removed leaves and replaced nodes is used again: by every compute node, beside readers.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Barrier;
+
+use dm_loopback::{Loopback, block_on};
+use dm_sim::{CostModel, RunEnd, Sim};
+use dm_verbs::{Env, Nanos};
+use smart::{Applied, Key8, NodeTypes, Options, RangeIndex, ReclaimOptions, Scan, Smart};
+
+/// A round takes more than half of such a chunk of each compute node.
+fn small(chunk_bytes: u64) -> Options {
+    Options {
+        types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
+        chunk_bytes,
+        reclaim: ReclaimOptions {
+            period: Nanos::from_micros(20),
+            operations: 8,
+            ..ReclaimOptions::new()
+        },
+        turn: Nanos::from_micros(100),
+        ..Options::new(8)
+    }
+}
+
+/// Key `i` of one compute node: keys of one differ from the other's in the first byte.
+fn key(compute_node: u64, i: u64) -> Key8 {
+    // A bijection, so that neighbours come and go in no order.
+    Key8(compute_node << 56 | i.wrapping_mul(0x9E_3779_B97F_4A7D) & ((1 << 56) - 1))
+}
+
+type Trees = [Smart<Key8>];
+
+fn live(trees: &Trees) -> i64 {
+    trees.iter().map(Smart::allocated_bytes).sum()
+}
+
+fn fetched(trees: &Trees) -> u64 {
+    trees.iter().map(|t| t.alloc_stats().fetched_bytes).sum()
+}
+
+fn limbo(trees: &Trees) -> u64 {
+    trees.iter().map(|t| t.alloc_stats().limbo_bytes).sum()
+}
+
+/// Rounds and turns of every compute node, until nothing waits any more.
+fn settle(pool: &Loopback, trees: &Trees) {
+    for _ in 0..5 {
+        for (cn, tree) in (0..).zip(trees) {
+            let v = pool.connect(cn).expect("a client");
+            block_on(tree.collect(&v)).expect("a round");
+        }
+    }
+}
+
+/// What was live, in limbo and fetched after each round of a tree that took `empty` before.
+fn check(empty: i64, taken: &[(i64, u64, u64)]) {
+    for (live, limbo, fetched) in taken {
+        assert_eq!((*live, *limbo), (empty, 0), "{empty} when empty: {taken:?}");
+        assert_eq!(*fetched, taken[0].2, "a later round took a new chunk: {taken:?}");
+    }
+}
+
+#[test]
+fn everything_in_and_out_three_times_takes_memory_once() {
+    const THREADS: u64 = 4;
+    const KEYS: u64 = 1_500;
+    let pool = Loopback::builder().host_bytes(64 << 20);
+    let pool = pool.build().expect("memory");
+    let trees: Vec<Smart<Key8>> = (0..2)
+        .map(|cn| {
+            let v = pool.connect(cn).expect("a client");
+            block_on(Smart::create_or_open(&v, &small(384 << 10))).expect("a tree")
+        })
+        .collect();
+    let empty = live(&trees);
+    let barrier = Barrier::new(THREADS as usize);
+    let taken = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|t| {
+                let (pool, trees, barrier) = (&pool, &trees[..], &barrier);
+                scope.spawn(move || {
+                    let cn = t % 2;
+                    let mut taken = Vec::new();
+                    for round in 0..3u64 {
+                        let v = pool.connect(cn as u16).expect("a client");
+                        let client = trees[cn as usize].client(&v);
+                        block_on(async {
+                            let mine = |i: u64| key(cn, i * THREADS + t);
+                            for i in 0..KEYS {
+                                let done = client.insert(&mine(i), &round.to_le_bytes()).await;
+                                assert_eq!(done, Ok(Applied::Inserted));
+                            }
+                            let mut value = Vec::new();
+                            for i in 0..KEYS {
+                                let key = mine(i);
+                                assert_eq!(client.get(&key, &mut value).await, Ok(true));
+                                assert_eq!(value, round.to_le_bytes());
+                                assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
+                                assert_eq!(client.get(&key, &mut value).await, Ok(false));
+                            }
+                        });
+                        drop(client);
+                        barrier.wait();
+                        if t == 0 {
+                            settle(pool, trees);
+                            taken.push((live(trees), limbo(trees), fetched(trees)));
+                        }
+                        barrier.wait();
+                    }
+                    taken
+                })
+            })
+            .collect();
+        let mut taken: Vec<_> = threads.into_iter().map(|t| t.join().expect("no panic")).collect();
+        taken.swap_remove(0)
+    });
+    check(empty, &taken);
+}
+
+/// Runs `client` on `clients` threads of each of two compute nodes, all at once.
+fn all<Fut: Future<Output = ()> + 'static>(
+    sim: &Sim,
+    trees: &Rc<Vec<Smart<Key8>>>,
+    clients: u16,
+    client: impl Fn(Rc<Vec<Smart<Key8>>>, dm_sim::Endpoint, u64) -> Fut,
+) {
+    for number in 0..2 * clients {
+        let v = sim.endpoint(number % 2, number / 2);
+        sim.spawn_task(client(Rc::clone(trees), v, u64::from(number)));
+    }
+    assert_eq!(sim.run(), RunEnd::Finished);
+}
+
+#[test]
+fn everything_in_and_out_three_times_of_simulated_clients() {
+    const CLIENTS: u16 = 6;
+    const KEYS: u64 = 200;
+    for (seed, members) in [(1, 63), (2, 63), (1, 0)] {
+        let sim = Sim::builder(CostModel::cx6_roce())
+            .compute_nodes(2)
+            .memory_bytes(32 << 20)
+            .seed(seed)
+            .build()
+            .expect("a testbed");
+        let opened = Rc::new(RefCell::new(Vec::new()));
+        for cn in 0..2 {
+            let (v, opened) = (sim.endpoint(cn, 0), Rc::clone(&opened));
+            sim.spawn_task(async move {
+                let options = Options {
+                    members,
+                    ..small(160 << 10)
+                };
+                let tree = Smart::<Key8>::create_or_open(&v, &options).await;
+                opened.borrow_mut().push(tree.expect("a tree"));
+            });
+            assert_eq!(sim.run(), RunEnd::Finished);
+        }
+        let trees = Rc::new(opened.take());
+        let empty = live(&trees);
+        let mut taken = Vec::new();
+        for round in 0..3u64 {
+            all(&sim, &trees, CLIENTS, move |trees, v, number| async move {
+                let cn = u64::from(v.compute_node());
+                let client = trees[cn as usize].client(&v);
+                let mine = |i: u64| key(cn, i * 2 * u64::from(CLIENTS) + number);
+                for i in 0..KEYS {
+                    let done = client.insert(&mine(i), &round.to_le_bytes()).await;
+                    assert_eq!(done, Ok(Applied::Inserted));
+                }
+                let mut scan = Scan::new();
+                client.scan(&Key8(0), 300, &mut scan).await.expect("no trouble");
+                assert!(scan.keys().is_sorted_by(|a, b| a < b));
+                let mut value = Vec::new();
+                for i in 0..KEYS {
+                    assert_eq!(client.remove(&mine(i)).await, Ok(Applied::Removed));
+                    // The other compute node's are read over a cache that is out of date.
+                    let other = key(1 - cn, i * 2 * u64::from(CLIENTS) + (number ^ 1));
+                    if client.get(&other, &mut value).await == Ok(true) {
+                        assert_eq!(value, round.to_le_bytes());
+                    }
+                }
+                // What the last removal came to is known by now.
+                assert_eq!(client.remove(&mine(0)).await, Ok(Applied::Absent));
+            });
+            for _ in 0..5 {
+                all(&sim, &trees, 1, |trees, v, _| async move {
+                    let tree = &trees[v.compute_node() as usize];
+                    tree.collect(&v).await.expect("a round");
+                });
+            }
+            taken.push((live(&trees), limbo(&trees), fetched(&trees)));
+        }
+        if members > 0 {
+            check(empty, &taken);
+        } else {
+            assert!(
+                live(&trees) > 2 * empty && taken[2].2 > taken[0].2,
+                "what is not reclaimed stays: {taken:?}"
+            );
+        }
+    }
+}
