@@ -10,8 +10,9 @@ use dm_alloc::{Allocator, Class};
 use dm_cache::Since;
 use dm_index::{IndexError, KeyBytes, SingleStore};
 use dm_layout::SlotWord;
+use dm_sync::Mutex;
 use dm_sync::epoch::{self, Epochs, Seat};
-use dm_verbs::{Control, LocalStep, NodeId, Old, RemotePtr, Step, Ticket, Verbs, Why};
+use dm_verbs::{ClientId, Control, LocalStep, NodeId, Old, RemotePtr, Step, Ticket, Verbs, Why};
 
 use crate::Art;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
@@ -20,12 +21,16 @@ use crate::block::{leaf_class, retire};
 /// A client's seat, if there is something to take part in.
 pub(crate) struct Presence<'h> {
     seat: Option<Seat>,
-    /// An operation was given up, or has failed, with something in flight perhaps: its seat stays pinned till that has landed.
+    /// An operation was given up, or has failed, with something in flight perhaps: its seat stays pinned till that has landed,
+    /// beyond this client's time too.
     stranded: Cell<bool>,
     /// The turns of the cache when the operation began.
     turns: Cell<u64>,
-    farewell: Box<dyn Fn() + 'h>,
+    farewell: Box<dyn Fn(Option<Seat>) + 'h>,
 }
+
+/// Seats that clients have left with something in flight, by the client's connection.
+pub(crate) type Abandoned = Mutex<Vec<(ClientId, Seat)>>;
 
 impl fmt::Debug for Presence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -35,8 +40,9 @@ impl fmt::Debug for Presence<'_> {
 
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
-        if self.seat.take().is_some() {
-            (self.farewell)();
+        if let Some(seat) = self.seat.take() {
+            //= docs/protocol/smart.md M23
+            (self.farewell)(Some(seat).filter(|_| self.stranded.get()));
         }
     }
 }
@@ -110,11 +116,20 @@ impl<V: Verbs> Drop for Clearing<'_, V> {
 
 impl<K, L> Art<K, L> {
     pub(crate) fn presence<'h, V: Verbs>(&'h self, v: &'h V) -> Presence<'h> {
+        let left = self.abandoned.with(|left| {
+            let of_this = left.iter().position(|(client, _)| *client == v.client());
+            of_this.map(|i| left.swap_remove(i).1)
+        });
         Presence {
-            seat: self.alloc.epochs().map(Epochs::seat),
-            stranded: Cell::new(false),
+            stranded: Cell::new(left.is_some()),
+            seat: left.or_else(|| self.alloc.epochs().map(Epochs::seat)),
             turns: Cell::new(0),
-            farewell: Box::new(move || self.alloc.farewell(v)),
+            farewell: Box::new(move |left| {
+                if let Some(seat) = left {
+                    self.abandoned.with(|all| all.push((v.client(), seat)));
+                }
+                self.alloc.farewell(v);
+            }),
         }
     }
 
@@ -332,6 +347,7 @@ where
 }
 
 /// What an operation came to. What failed may have left something in flight.
+#[inline]
 pub(crate) fn over<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
     if let (Some(running), Ok(_)) = (running, &done) {
         running.over();

@@ -9,8 +9,10 @@ use dm_sim::{CostModel, RunEnd, Sim};
 use dm_verbs::{Env, Nanos};
 use smart::{Applied, Key8, NodeTypes, Options, RangeIndex, ReclaimOptions, Scan, Smart};
 
-/// A round takes more than half of such a chunk of each compute node.
-fn small(chunk_bytes: u64) -> Options {
+/// A compute node's round takes more than half of such a chunk of each memory node, and less than what is left beside what
+/// waits to be used again.
+fn small(chunk_bytes: u64, memory_nodes: u16) -> Options {
+    let chunk_bytes = (chunk_bytes / u64::from(memory_nodes)).next_multiple_of(4096);
     Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
         chunk_bytes,
@@ -55,6 +57,7 @@ fn settle(pool: &Loopback, trees: &Trees) {
 }
 
 /// What was live, in limbo and fetched after each round of a tree that took `empty` before.
+#[track_caller]
 fn check(empty: i64, taken: &[(i64, u64, u64)]) {
     for (live, limbo, fetched) in taken {
         assert_eq!((*live, *limbo), (empty, 0), "{empty} when empty: {taken:?}");
@@ -62,38 +65,47 @@ fn check(empty: i64, taken: &[(i64, u64, u64)]) {
     }
 }
 
+/// On one compute node: of two, one may take from the memory nodes' depots what the other will need, and give it back only
+/// when its threads run again.
 #[test]
 fn everything_in_and_out_three_times_takes_memory_once() {
     const THREADS: u64 = 4;
     const KEYS: u64 = 1_500;
-    let pool = Loopback::builder().host_bytes(64 << 20);
-    let pool = pool.build().expect("memory");
-    let trees: Vec<Smart<Key8>> = (0..2)
+    for memory_nodes in 1..=3 {
+        let pool = Loopback::builder().nodes(memory_nodes).host_bytes(64 << 20);
+        everything_in_and_out(&pool.build().expect("memory"), memory_nodes, THREADS, KEYS);
+    }
+}
+
+fn everything_in_and_out(pool: &Loopback, memory_nodes: u16, threads: u64, keys: u64) {
+    let trees: &Trees = &(0..1)
         .map(|cn| {
             let v = pool.connect(cn).expect("a client");
-            block_on(Smart::create_or_open(&v, &small(384 << 10))).expect("a tree")
+            block_on(Smart::create_or_open(&v, &small(1_450 << 10, memory_nodes))).expect("a tree")
         })
-        .collect();
-    let empty = live(&trees);
-    let barrier = Barrier::new(THREADS as usize);
+        .collect::<Vec<_>>();
+    let empty = live(trees);
+    let barrier = Barrier::new(threads as usize);
     let taken = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
+        let threads: Vec<_> = (0..threads)
             .map(|t| {
-                let (pool, trees, barrier) = (&pool, &trees[..], &barrier);
+                let barrier = &barrier;
                 scope.spawn(move || {
-                    let cn = t % 2;
+                    let cn = 0;
                     let mut taken = Vec::new();
                     for round in 0..3u64 {
                         let v = pool.connect(cn as u16).expect("a client");
                         let client = trees[cn as usize].client(&v);
                         block_on(async {
-                            let mine = |i: u64| key(cn, i * THREADS + t);
-                            for i in 0..KEYS {
+                            let mine = |i: u64| key(cn, i * threads + t);
+                            for i in 0..keys {
                                 let done = client.insert(&mine(i), &round.to_le_bytes()).await;
                                 assert_eq!(done, Ok(Applied::Inserted));
                             }
+                            // Else the most that is there at once would be another in each round.
+                            barrier.wait();
                             let mut value = Vec::new();
-                            for i in 0..KEYS {
+                            for i in 0..keys {
                                 let key = mine(i);
                                 assert_eq!(client.get(&key, &mut value).await, Ok(true));
                                 assert_eq!(value, round.to_le_bytes());
@@ -137,9 +149,10 @@ fn all<Fut: Future<Output = ()> + 'static>(
 fn everything_in_and_out_three_times_of_simulated_clients() {
     const CLIENTS: u16 = 6;
     const KEYS: u64 = 200;
-    for (seed, members) in [(1, 63), (2, 63), (1, 0)] {
+    for (seed, members, memory_nodes) in [(1, 63, 1), (2, 63, 2), (3, 63, 3), (1, 0, 1)] {
         let sim = Sim::builder(CostModel::cx6_roce())
             .compute_nodes(2)
+            .memory_nodes(memory_nodes)
             .memory_bytes(32 << 20)
             .seed(seed)
             .build()
@@ -150,7 +163,7 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
             sim.spawn_task(async move {
                 let options = Options {
                     members,
-                    ..small(160 << 10)
+                    ..small(192 << 10, memory_nodes)
                 };
                 let tree = Smart::<Key8>::create_or_open(&v, &options).await;
                 opened.borrow_mut().push(tree.expect("a tree"));
@@ -172,6 +185,12 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
                 let mut scan = Scan::new();
                 client.scan(&Key8(0), 300, &mut scan).await.expect("no trouble");
                 assert!(scan.keys().is_sorted_by(|a, b| a < b));
+            });
+            // Behind all inserts: else the most that is there at once would be another in each round.
+            all(&sim, &trees, CLIENTS, move |trees, v, number| async move {
+                let cn = u64::from(v.compute_node());
+                let client = trees[cn as usize].client(&v);
+                let mine = |i: u64| key(cn, i * 2 * u64::from(CLIENTS) + number);
                 let mut value = Vec::new();
                 for i in 0..KEYS {
                     assert_eq!(client.remove(&mine(i)).await, Ok(Applied::Removed));
@@ -201,4 +220,49 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
             );
         }
     }
+}
+
+#[test]
+fn a_client_that_goes_midway_stays_announced_until_the_next_of_its_connection() {
+    let pool = Loopback::builder().nodes(1).delays(4).build().expect("memory");
+    let [v, w] = [0, 1].map(|_| pool.connect(0).expect("a client"));
+    let options = Options {
+        // Rounds by `collect` alone.
+        reclaim: ReclaimOptions {
+            period: Nanos(u64::MAX),
+            ..ReclaimOptions::new()
+        },
+        ..small(64 << 10, 1)
+    };
+    let tree = block_on(Smart::<Key8>::create_or_open(&w, &options)).expect("a tree");
+    let rounds = || {
+        for _ in 0..5 {
+            block_on(tree.collect(&w)).expect("a round");
+        }
+        tree.alloc_stats().limbo_bytes
+    };
+    let client = tree.client(&v);
+    let midway = (0..20).any(|i| {
+        block_on(client.insert(&key(0, 2 * i), b"complete")).expect("no trouble");
+        let (next, value) = (key(0, 2 * i + 1), b"midway..");
+        let mut cut = std::pin::pin!(client.insert(&next, value));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        cut.as_mut().poll(&mut cx).is_pending()
+    });
+    assert!(midway, "every insert ended at its first poll");
+    drop(client);
+    let other = tree.client(&w);
+    for i in 100..110 {
+        assert_eq!(
+            block_on(other.insert(&key(0, i), b"soon out")),
+            Ok(Applied::Inserted)
+        );
+    }
+    for i in 100..110 {
+        assert_eq!(block_on(other.remove(&key(0, i))), Ok(Applied::Removed));
+    }
+    assert!(rounds() > 0, "its operation still counts as one that runs");
+    let mut value = Vec::new();
+    block_on(tree.client(&v).get(&key(0, 0), &mut value)).expect("no trouble");
+    assert_eq!(rounds(), 0);
 }
