@@ -30,6 +30,8 @@ pub(crate) struct Block<'a> {
     class: Class,
     /// Nothing of this client is in flight to it, and nothing points to it.
     idle: bool,
+    /// The link depth of the leaf of its operation's key and value that was written to it before.
+    pub(crate) holds: Option<usize>,
 }
 
 impl<'a> Block<'a> {
@@ -45,6 +47,7 @@ impl<'a> Block<'a> {
             block,
             class,
             idle: true,
+            holds: None,
         })
     }
 
@@ -68,6 +71,7 @@ impl<'a> Block<'a> {
             block,
             class,
             idle: true,
+            holds: None,
         })
     }
 
@@ -89,6 +93,12 @@ impl<'a> Block<'a> {
     /// All that was posted has completed, and the CAS certainly failed.
     pub(crate) fn idle(&mut self) {
         self.idle = true;
+    }
+
+    /// The same of a leaf: the next attempt finds it written, with this link depth.
+    pub(crate) fn written(&mut self, depth: usize) {
+        self.idle();
+        self.holds = Some(depth);
     }
 }
 

@@ -1,6 +1,6 @@
 //! From a key to its place: over the cache as far as it goes, then by reading.
 
-use dm_cache::{CachedSlot, PrefixImage};
+use dm_cache::{CachedSlot, PrefixImage, Seen};
 use dm_index::{IndexError, KeyBytes, Single, SingleStore};
 use dm_layout::{Find, RADIX_HEAD_BYTES, RadixNode, SlotWord};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs};
@@ -207,6 +207,7 @@ where
                 branch: hit.branch,
                 index,
                 word,
+                seen: hit.seen,
             })
         };
         let place = match (hit.find, hit.apart) {
@@ -286,6 +287,7 @@ where
                     branch,
                     index,
                     word,
+                    seen: Seen::NOT,
                 },
                 fresh: true,
             };

@@ -27,6 +27,8 @@ pub struct ArtFlaws {
     pub scan_trusts_cache: bool,
     /// Nowhere published: cached nodes are used for ever, while their memory is used again.
     pub cache_unpinned: bool,
+    /// Nowhere published: who needs a frozen slot waits until whoever froze it has renewed its node.
+    pub renewal_waits: bool,
 }
 
 /// How an [`crate::Art`] works.

@@ -128,7 +128,7 @@ where
             }
         }
         if let Some((at, index, word)) = above {
-            cache.learn(key, at, index, word);
+            cache.learn(key, at, link.slot.seen, index, word);
         }
     }
 
@@ -144,7 +144,8 @@ where
         if word.is_frozen() {
             self.art.cache.forget(key, link.slot.node);
         } else {
-            self.cache().learn(key, link.slot.node, link.slot.index, word);
+            let slot = &link.slot;
+            self.cache().learn(key, slot.node, slot.seen, slot.index, word);
         }
     }
 }

@@ -165,7 +165,8 @@ where
         match published {
             Published::Done => {
                 let slot = &put.link.slot;
-                self.cache().learn(text, slot.node, slot.index, put.word);
+                let cache = self.cache();
+                cache.learn(text, slot.node, slot.seen, slot.index, put.word);
             }
             Published::Lost(old) => self.learn(text, &put.link, old),
         }

@@ -4,7 +4,7 @@
 //! the same: the frozen words say what takes the node's place, and the parent's slot is swapped once.
 
 use dm_index::{IndexError, KeyBytes, SingleStore};
-use dm_layout::{RadixHeader, RadixNode, SlotWord, build_radix_node};
+use dm_layout::{RadixHeader, SlotWord, build_radix_node};
 use dm_verbs::{Control, Event, Many, RemotePtr, Ticket, Verbs, Why};
 
 use crate::art::{ArtClient, KeyText};
@@ -15,6 +15,15 @@ use crate::publish::{Fresh, Published};
 
 /// CASes of one chain.
 const FREEZE_BATCH: usize = 32;
+
+/// A node that no CAS changes any more.
+struct Frozen {
+    /// What it said of its prefix when it was read: all from the link on that led to it.
+    header: RadixHeader,
+    incarnation: u32,
+    /// Thawed.
+    children: Vec<SlotWord>,
+}
 
 impl<V, K, L> ArtClient<'_, V, K, L>
 where
@@ -71,6 +80,7 @@ where
                 branch,
                 index,
                 word,
+                seen: dm_cache::Seen::NOT,
             };
             link = Some(Link { slot, fresh: true });
             (here, kind) = (RemotePtr::from_raw(word.pointer()), node_type(word));
@@ -80,33 +90,31 @@ where
     /// Freezes the node that `link` points to, and swaps the slot.
     async fn finish(&self, key: &KeyText, link: &Link) -> Result<(), IndexError> {
         let (at, kind) = (link.child(), node_type(link.slot.word));
-        let children = self.freeze(at, kind).await?;
-        //= docs/protocol/smart.md M18
-        // Read once frozen and linked here: it says all of the prefix from this link on.
-        let bytes = self.read_node(at, kind).await?;
-        let node = self.decode(&bytes, at, kind)?;
-        let published = match children.as_slice() {
+        let node = self.freeze(at, kind).await?;
+        let mut copied = 0;
+        let published = match node.children.as_slice() {
             //= docs/protocol/smart.md M19
             [] => {
                 let removed = SlotWord::removed(link.slot.word.partial(), link.slot.incarnation);
                 self.publish(key, link, &[], None, removed).await?
             }
-            [only] => match self.lifted(link, &node, *only).await? {
+            [only] => match self.lifted(link, &node.header, *only).await? {
                 Some(word) => self.publish(key, link, &[], None, word).await?,
-                None => self.copy(key, link, &node, &children).await?,
+                None => self.copy(key, link, &node, &mut copied).await?,
             },
-            _ => self.copy(key, link, &node, &children).await?,
+            _ => self.copy(key, link, &node, &mut copied).await?,
         };
         if published == Published::Done {
+            self.v.meter().renewed(self.art.types().slots(kind), copied);
             retire(
                 &self.art.alloc,
                 at,
-                node.incarnation(),
+                node.incarnation,
                 node_class(self.art.types(), kind),
             );
         }
         match published {
-            Published::Done if children.len() < 2 => self.v.meter().note(Event::Merge),
+            Published::Done if node.children.len() < 2 => self.v.meter().note(Event::Merge),
             Published::Done => {}
             Published::Lost(_) => {
                 // Whatever led here is out of date.
@@ -118,11 +126,15 @@ where
         Ok(())
     }
 
-    /// Freezes every word of a node; answers its children, thawed.
-    async fn freeze(&self, at: RemotePtr, kind: u8) -> Result<Vec<SlotWord>, IndexError> {
+    /// Freezes every word of a node, over a link that was read before.
+    async fn freeze(&self, at: RemotePtr, kind: u8) -> Result<Frozen, IndexError> {
         let flaws = self.art.options.flaws;
         let bytes = self.read_node(at, kind).await?;
-        let mut words: Vec<SlotWord> = self.decode(&bytes, at, kind)?.words().collect();
+        let node = self.decode(&bytes, at, kind)?;
+        //= docs/protocol/smart.md M18
+        // It said all of the prefix from the link on before that led here, and says no less ever after.
+        let (header, incarnation) = (node.header(), node.incarnation());
+        let mut words: Vec<SlotWord> = node.words().collect();
         drop(bytes);
         let mut retry = self.v.retry(self.art.options.attempts);
         loop {
@@ -158,11 +170,12 @@ where
             let checked = word.decode().map_err(corrupt(at));
             checked.map_err(|_| misplaced(slot_at(at, i)))?;
         }
-        Ok(words
-            .iter()
-            .filter(|w| w.has_child())
-            .map(|w| w.thawed())
-            .collect())
+        let children = words.iter().filter(|w| w.has_child());
+        Ok(Frozen {
+            header,
+            incarnation,
+            children: children.map(|w| w.thawed()).collect(),
+        })
     }
 
     /// Posts CASes that freeze these words.
@@ -179,7 +192,7 @@ where
     async fn lifted(
         &self,
         link: &Link,
-        node: &RadixNode<'_>,
+        header: &RadixHeader,
         only: SlotWord,
     ) -> Result<Option<SlotWord>, IndexError> {
         let partial = link.slot.word.partial();
@@ -197,7 +210,6 @@ where
         let child = RemotePtr::from_raw(at);
         let from = link.slot.branch + 1;
         // What the child's header lacks: the node's own bytes, and the byte of its slot.
-        let header = node.header();
         let Some(own) = header.partial_from(from) else {
             return Err(misplaced(link.child()));
         };
@@ -223,15 +235,15 @@ where
         }
     }
 
-    /// A copy of the node with these children, and room for more, in its place.
+    /// A copy of the node with its children, and room for more, in its place: of `copied` bytes.
     async fn copy(
         &self,
         key: &KeyText,
         link: &Link,
-        node: &RadixNode<'_>,
-        children: &[SlotWord],
+        node: &Frozen,
+        copied: &mut usize,
     ) -> Result<Published, IndexError> {
-        let types = self.art.types();
+        let (types, children) = (self.art.types(), &node.children[..]);
         // A quarter more than there is, so that the next insert does not begin anew.
         let kind = types.fitting(children.len() + children.len() / 4 + 1);
         let class = node_class(types, kind);
@@ -239,11 +251,12 @@ where
         let mut image = Vec::new();
         build_radix_node(
             types,
-            node.header().typed(kind),
+            node.header.typed(kind),
             block.incarnation(),
             children,
             &mut image,
         );
+        *copied = image.len();
         let at = block.at();
         let word = SlotWord::inner(link.slot.word.partial(), at.raw(), kind).ok_or_else(unaddressable)?;
         block.busy();

@@ -2,7 +2,7 @@
 
 use dm_index::{Applied, IndexError, KeyBytes, Single, SingleStore, Write};
 use dm_layout::{PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
-use dm_verbs::{Control, Event, LocalStep, RemotePtr, Retry, Verbs, Why};
+use dm_verbs::{Control, Event, LocalStep, NodeId, RemotePtr, Retry, Verbs, Why};
 
 use crate::art::{ArtClient, KeyText, Scratch};
 use crate::block::{Block, leaf_class, node_class};
@@ -133,7 +133,7 @@ where
         self.note_put(&wanted.text, &put, published);
         if published != Published::Done {
             let mut block = put.block;
-            block.idle();
+            block.written(usize::from(put.link.slot.branch));
             *leaf = Some(block);
         }
         self.after(wanted, &put.link, &put.within, published).await
@@ -193,8 +193,7 @@ where
             }
         };
         if link.slot.word.is_frozen() {
-            //= docs/protocol/smart.md M16
-            self.renew(&wanted.text, &within).await?;
+            self.renew_begun(&wanted.text, &within).await?;
             return Ok(Attempt::Raced(link.slot.node));
         }
         let published = match beside {
@@ -251,20 +250,43 @@ where
             return Ok(Attempt::Done(Applied::Inserted));
         };
         if word.is_frozen() {
-            self.renew(&wanted.text, within).await?;
+            self.renew_begun(&wanted.text, within).await?;
         }
         Ok(Attempt::Raced(link.slot.node))
     }
 
-    /// Where a leaf of this node should lie: with it, so that one chain does. The root's go round robin.
+    /// Brings a renewal to its end that somebody has begun.
+    async fn renew_begun(&self, key: &KeyText, within: &Within) -> Result<(), IndexError> {
+        if self.art.options.flaws.renewal_waits {
+            return Ok(());
+        }
+        //= docs/protocol/smart.md M16
+        self.renew(key, within).await
+    }
+
+    /// Where a leaf of this node should lie: with it, so that one chain does. The root's are spread.
     pub(crate) fn near(within: &Within) -> Option<RemotePtr> {
         within.link.map(|_| within.at)
     }
 
-    /// Where a node below this node should lie. Below a large one they go round robin, else a tree would lie on one memory
-    /// node.
-    fn near_node(&self, within: &Within) -> Option<RemotePtr> {
-        Self::near(within).filter(|_| !self.art.types().is_direct(within.node_type))
+    /// Where what hangs in a slot of this node should lie, which has `byte`: near it, unless it is large (or the root):
+    /// else a tree would lie on one memory node. By the byte, so that a key comes to lie where it lay before: what it
+    /// left there is there for it.
+    fn spread(&self, within: &Within, byte: u8) -> Option<RemotePtr> {
+        let nodes = u32::from(self.art.alloc.memory_nodes());
+        // Multiples of the golden section: any run of bytes is spread evenly.
+        let part = u32::from(byte).wrapping_mul(0x9E37_79B1);
+        let step = ((u64::from(part) * u64::from(nodes)) >> 32) as u32;
+        let node = (u32::from(within.at.node().0) + step) % nodes.max(1);
+        RemotePtr::new(NodeId(node as u16), 0)
+    }
+
+    /// Where a node in a slot of this node, which has `byte`, should lie.
+    fn near_node(&self, within: &Within, byte: u8) -> Option<RemotePtr> {
+        match within.link.is_none() || self.art.types().is_direct(within.node_type) {
+            true => self.spread(within, byte),
+            false => Some(within.at),
+        }
     }
 
     /// The block of the new leaf; the one of an earlier attempt if there is one.
@@ -290,22 +312,25 @@ where
         leaf: &mut Option<Block<'a>>,
         scratch: &mut Scratch,
     ) -> Result<Published, IndexError> {
-        let at = self.leaf_block(leaf, Self::near(within)).await?;
         let branch = link.slot.branch;
+        let byte = wanted.text[usize::from(branch)];
+        let near = Self::near(within).or_else(|| self.spread(within, byte));
+        let at = self.leaf_block(leaf, near).await?;
         let leaves = &self.art.leaves;
         leaves.image(wanted.key, wanted.value, u64::from(branch), &mut scratch.leaf);
         let lines = (scratch.leaf.len() / dm_layout::LINE_BYTES) as u8;
-        let word =
-            SlotWord::leaf(wanted.text[usize::from(branch)], at.raw(), lines).ok_or_else(unaddressable)?;
+        let word = SlotWord::leaf(byte, at.raw(), lines).ok_or_else(unaddressable)?;
         let fresh = [Fresh {
             at,
             bytes: &scratch.leaf,
             node_type: None,
         }];
-        busy(leaf);
-        let published = self.publish(&wanted.text, link, &fresh, None, word).await?;
+        // Nothing to be written where an earlier attempt did.
+        let fresh = &fresh[usize::from(holds(leaf, usize::from(branch)))..];
+        leaf.iter_mut().for_each(Block::busy);
+        let published = self.publish(&wanted.text, link, fresh, None, word).await?;
         if published != Published::Done {
-            idle(leaf);
+            leaf.iter_mut().for_each(|leaf| leaf.written(usize::from(branch)));
         }
         Ok(published)
     }
@@ -328,7 +353,7 @@ where
         let above = (at - from).saturating_sub(PARTIAL_MAX).div_ceil(PARTIAL_MAX + 1);
         let (kind, single) = (types.fitting(2), types.fitting(1));
         let mut blocks = Vec::with_capacity(above + 1);
-        let mut near = self.near_node(within);
+        let mut near = self.near_node(within, wanted.text[from - 1]);
         for i in 0..=above {
             let kind = if i == above { kind } else { single };
             let class = node_class(types, kind);
@@ -365,18 +390,20 @@ where
                 node_type: Some(if i == above { kind } else { single }),
             });
         }
-        fresh.push(Fresh {
-            at: leaf_at,
-            bytes: &scratch.leaf,
-            node_type: None,
-        });
-        busy(leaf);
+        if !holds(leaf, at) {
+            fresh.push(Fresh {
+                at: leaf_at,
+                bytes: &scratch.leaf,
+                node_type: None,
+            });
+        }
+        leaf.iter_mut().for_each(Block::busy);
         let published = self.publish(&wanted.text, link, &fresh, deeper, below).await?;
         match published {
             Published::Done => self.v.meter().note(Event::Split),
             Published::Lost(_) => {
                 blocks.iter_mut().for_each(Block::idle);
-                idle(leaf);
+                leaf.iter_mut().for_each(|leaf| leaf.written(at));
             }
         }
         Ok(published)
@@ -400,14 +427,7 @@ fn absent(proved: bool) -> Attempt {
     }
 }
 
-fn busy(leaf: &mut Option<Block<'_>>) {
-    if let Some(block) = leaf {
-        block.busy();
-    }
-}
-
-fn idle(leaf: &mut Option<Block<'_>>) {
-    if let Some(block) = leaf {
-        block.idle();
-    }
+/// Whether an earlier attempt has written the leaf with this link depth.
+fn holds(leaf: &Option<Block<'_>>, depth: usize) -> bool {
+    leaf.as_ref().is_some_and(|block| block.holds == Some(depth))
 }

@@ -74,7 +74,7 @@ mod types;
 
 pub use cache::IndexCache;
 pub use hotspots::{HotspotFlaws, Hotspots};
-pub use prefix::{Apart, CachedSlot, PrefixCache, PrefixHit, PrefixImage, Since};
+pub use prefix::{Apart, CachedSlot, PrefixCache, PrefixHit, PrefixImage, Seen, Since};
 pub use types::{Addition, Admitted, CacheBytes, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
 #[doc = include_str!("../README.md")]

@@ -19,7 +19,11 @@ fn inner(partial: u8, line: u64, node_type: u8) -> SlotWord {
     SlotWord::inner(partial, at(line).raw(), node_type).expect("in range")
 }
 
-fn image(line: u64, header: RadixHeader, words: &[SlotWord]) -> PrefixImage<impl Iterator<Item = SlotWord>> {
+fn image(
+    line: u64,
+    header: RadixHeader,
+    words: &[SlotWord],
+) -> PrefixImage<impl Iterator<Item = SlotWord> + Clone> {
     let empty = TYPES.slots(header.node_type()) - words.len();
     let words = words.iter().copied();
     PrefixImage {

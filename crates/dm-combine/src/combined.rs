@@ -190,9 +190,7 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
 
     #[inline]
     fn told(&self, lead: Lead<'h, I::Key>, answer: Option<(Told, &[u8])>) {
-        let mut wakers = self.wakers.take();
-        lead.tell(answer, &mut wakers);
-        self.wakers.set(wakers);
+        lead.tell(answer, &self.wakers);
     }
 
     /// Ends what this client has led, with its answer for others if it has one.

@@ -1,8 +1,10 @@
 //! The local locks of a compute node, by a hash of the key, and what clients hold of them: futures and guards.
 
+use core::cell::Cell;
 use core::fmt;
 use core::future::Future;
 use core::hash::Hash;
+use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
@@ -103,11 +105,7 @@ impl<K: Copy + Eq + Hash> Lanes<K> {
     }
 
     pub(crate) fn lead(&self, at: Number) -> Lead<'_, K> {
-        Lead {
-            lanes: self,
-            at,
-            over: false,
-        }
+        Lead { lanes: self, at }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -250,31 +248,32 @@ impl<K: Copy + Eq + Hash> Drop for Join<'_, K> {
 pub(crate) struct Lead<'t, K: Copy + Eq + Hash> {
     lanes: &'t Lanes<K>,
     at: Number,
-    over: bool,
 }
 
 impl<K: Copy + Eq + Hash> Lead<'_, K> {
     /// Gives the answer, if there is one, to whom it concerns. `wakers` is empty, before and after: only its memory is
-    /// used.
+    /// used, and only if somebody came.
     #[inline]
-    pub(crate) fn tell(mut self, answer: Option<(Told, &[u8])>, wakers: &mut Vec<Waker>) {
-        self.over = true;
-        self.finish(answer, wakers);
+    pub(crate) fn tell(self, answer: Option<(Told, &[u8])>, wakers: &Cell<Vec<Waker>>) {
+        // Nothing is left to be done by its drop.
+        ManuallyDrop::new(self).finish(answer, wakers);
     }
 
     #[inline]
-    fn finish(&self, answer: Option<(Told, &[u8])>, wakers: &mut Vec<Waker>) {
+    fn finish(&self, answer: Option<(Told, &[u8])>, wakers: &Cell<Vec<Waker>>) {
         let (at, flaws) = (self.at, &self.lanes.flaws);
-        self.lanes
-            .shard(at)
-            .with(|s| s.finish(at.lane, answer, wakers, flaws));
+        let wake = self.lanes.shard(at).with(|s| {
+            (!s.finish_alone(at.lane)).then(|| {
+                let mut wake = wakers.take();
+                s.finish_for_others(at.lane, answer, &mut wake, flaws);
+                wake
+            })
+        });
         // Outside of the section: what a waker runs may enter it.
         //= docs/protocol/combine.md C11
-        if wakers.is_empty() {
-            return;
-        }
-        for waker in wakers.drain(..) {
-            waker.wake();
+        if let Some(mut wake) = wake {
+            wake.drain(..).for_each(Waker::wake);
+            wakers.set(wake);
         }
     }
 }
@@ -282,11 +281,11 @@ impl<K: Copy + Eq + Hash> Lead<'_, K> {
 impl<K: Copy + Eq + Hash> Drop for Lead<'_, K> {
     fn drop(&mut self) {
         let flaws = &self.lanes.flaws;
-        if self.over || flaws.leaves_silently || cfg!(dm_loom) && std::thread::panicking() {
+        if flaws.leaves_silently || cfg!(dm_loom) && std::thread::panicking() {
             return;
         }
         //= docs/protocol/combine.md C7
         let unknown = Told::Applied(dm_index::Applied::Replaced);
-        self.finish(flaws.tells_unknown.then_some((unknown, &[])), &mut Vec::new());
+        self.finish(flaws.tells_unknown.then_some((unknown, &[])), &Cell::default());
     }
 }

@@ -152,24 +152,19 @@ impl<K: Copy + Eq> Shard<K> {
         }
     }
 
-    /// The leader has its answer, `None` where it says nothing of others. Whom to wake goes into `wake`.
+    /// The leader is done; `false` if somebody came meanwhile: [`Shard::finish_for_others`] is to follow.
     #[inline]
-    pub(crate) fn finish(
-        &mut self,
-        lane: usize,
-        answer: Option<(Told, &[u8])>,
-        wake: &mut Vec<Waker>,
-        flaws: &RdwcFlaws,
-    ) {
+    pub(crate) fn finish_alone(&mut self, lane: usize) -> bool {
         let l = &mut self.lanes[lane];
-        if l.sealed.is_empty() && l.gathering.is_empty() {
+        let alone = l.sealed.is_empty() && l.gathering.is_empty();
+        if alone {
             l.held = None;
-            return;
         }
-        self.finish_for_others(lane, answer, wake, flaws);
+        alone
     }
 
-    fn finish_for_others(
+    /// The leader has its answer, `None` where it says nothing of others. Whom to wake goes into `wake`.
+    pub(crate) fn finish_for_others(
         &mut self,
         lane: usize,
         answer: Option<(Told, &[u8])>,

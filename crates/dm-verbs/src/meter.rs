@@ -70,6 +70,12 @@ counters! {
     splits,
     /// Nodes merged.
     merges,
+    /// Nodes that gave way to a copy of them, or to what was left in them.
+    renewals,
+    /// Their words, each of which took a CAS.
+    renewed_words,
+    /// Bytes of the copies.
+    renewed_bytes,
     /// Gets that another client's READ answered (read delegation).
     delegated,
     /// Writes that another client's write covers (write combining).
@@ -171,6 +177,14 @@ impl Meter {
             },
             1,
         );
+    }
+
+    /// A node of so many words gave way to a copy of so many bytes, or to none.
+    pub fn renewed(&self, words: usize, copy: usize) {
+        let c = &self.cells;
+        bump(&c.renewals, 1);
+        bump(&c.renewed_words, words as u64);
+        bump(&c.renewed_bytes, copy as u64);
     }
 
     /// Until the guard is dropped, this client's verbs count as housekeeping.

@@ -283,8 +283,9 @@ impl Point {
 
     /// What one operation of the mix needs of a radix tree whose inner nodes are cached, when nothing contends: a leaf to
     /// read, a lock and two WRITEs to update, a leaf and a slot to insert.
-    /// What clients share costs nothing; what the tree asks for by its shape, a node to be split or one that does not fit the
-    /// cache, costs what it costs: both are in `counters`, of `ops` operations.
+    /// What clients share costs nothing; what the tree asks for by its shape, a leaf or header to be split, a node to be
+    /// renewed or one that does not fit the cache, costs what it costs once: both are in `counters`, of `ops` operations.
+    /// What races cost (slots that others filled first, renewals done twice) is left out.
     fn smart_demand(&self, counters: &Counters, ops: u64) -> MixDemand {
         let share = |kind| self.mix.share(kind);
         let counted = |n: u64| n as f64 / ops.max(1) as f64;
@@ -293,6 +294,8 @@ impl Point {
         let locked = (locked - counted(counters.combined)).max(0.0);
         let inserts = share(OpKind::Insert);
         let (splits, misses) = (counted(counters.splits), counted(counters.cache_misses));
+        let (renewals, frozen) = (counted(counters.renewals), counted(counters.renewed_words));
+        let each = |all: f64, of: f64| if of > 0.0 { all / of } else { 0.0 };
         let scan_keys = match self.scan_length {
             ScanLength::UpTo(most) => (f64::from(most) + 1.0) / 2.0,
             ScanLength::Fixed(n) => f64::from(n),
@@ -301,6 +304,11 @@ impl Point {
         let scans = share(OpKind::Scan);
         let leaf = (self.key_size + self.value_size) as f64 + 24.0;
         let block = (leaf + 8.0) / 64.0;
+        let leaves = gets + locked + splits + scans * scan_keys;
+        let node = each(
+            counted(counters.bytes_read) - leaf * leaves,
+            counted(counters.reads) - leaves,
+        );
         let verbs = vec![
             Demand::new(VerbKind::Read, leaf, gets + locked + scans * scan_keys),
             Demand::new(VerbKind::Cas, 8.0, locked + inserts),
@@ -311,8 +319,20 @@ impl Point {
             Demand::new(VerbKind::Read, leaf, splits),
             Demand::new(VerbKind::Write, 64.0, splits),
             Demand::new(VerbKind::Faa, 8.0, splits),
-            // A miss: the smallest node.
-            Demand::new(VerbKind::Read, 64.0, misses),
+            // A miss: a node as large as those that were read.
+            Demand::new(VerbKind::Read, node.max(64.0), misses),
+            // A renewal: the node is read, each of its words frozen, a copy written, the slot above swapped.
+            Demand::new(
+                VerbKind::Read,
+                each(16.0 * renewals + 8.0 * frozen, renewals),
+                renewals,
+            ),
+            Demand::new(VerbKind::Cas, 8.0, frozen + renewals),
+            Demand::new(
+                VerbKind::Write,
+                each(counted(counters.renewed_bytes), renewals),
+                renewals,
+            ),
         ];
         let trips = if self.smart_options().lock_and_read {
             2.0
@@ -323,7 +343,7 @@ impl Point {
         let cpu = cpu.locate.0 + cpu.locate_mean.0 + cpu.search.0;
         MixDemand {
             verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
-            chains: gets + locked * trips + inserts + scans + splits + misses,
+            chains: gets + locked * trips + inserts + scans + splits + misses + renewals * 3.0,
             cpu_ns: cpu as f64 * (gets + locked + inserts + scans),
         }
     }

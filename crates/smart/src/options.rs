@@ -86,6 +86,7 @@ impl Options {
                     merge_leaves_empties: false,
                     scan_trusts_cache: false,
                     cache_unpinned: false,
+                    renewal_waits: false,
                 },
                 leaf: SingleFlaws {
                     stale_write_back: false,

@@ -1,4 +1,5 @@
-//! In the steady state a get, an update or an upsert of a present key allocates nothing on the compute node.
+//! In the steady state nothing is allocated on the compute node by what changes no node: operations on present keys, and
+//! those that find their key absent.
 
 mod common;
 
@@ -18,7 +19,7 @@ fn key(n: u64) -> Key8 {
 }
 
 #[test]
-fn operations_on_present_keys_allocate_nothing() {
+fn operations_that_change_no_node_allocate_nothing() {
     for (value_bytes, rdwc) in [(8, Rdwc::OFF), (8, Rdwc::ON), (200, Rdwc::ON)] {
         let world = Loopback::builder().build().expect("memory");
         let v = world.connect(0).expect("a client");
@@ -43,6 +44,10 @@ fn operations_on_present_keys_allocate_nothing() {
                     assert_eq!(client.update(&key, &value).await, Ok(Applied::Replaced));
                     assert_eq!(client.upsert(&key, &value).await, Ok(Applied::Replaced));
                     assert_eq!(client.insert(&key, &value).await, Ok(Applied::Present));
+                    let absent = self::key(KEYS + n);
+                    assert_eq!(client.get(&absent, &mut read).await, Ok(false));
+                    assert_eq!(client.update(&absent, &value).await, Ok(Applied::Absent));
+                    assert_eq!(client.remove(&absent).await, Ok(Applied::Absent));
                 }
                 let count = Counts::of_thread().allocations - before;
                 assert!(

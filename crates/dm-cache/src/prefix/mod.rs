@@ -34,6 +34,15 @@ pub struct PrefixImage<I> {
     pub words: I,
 }
 
+/// Where the image of a node was found: spares whoever learns something of the node the way to it, if it is there still.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen(u32);
+
+impl Seen {
+    /// Nowhere.
+    pub const NOT: Self = Self(arena::NONE);
+}
+
 /// A slot, and the node it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CachedSlot {
@@ -47,6 +56,8 @@ pub struct CachedSlot {
     pub index: usize,
     /// What it held.
     pub word: SlotWord,
+    /// Where the node's image was.
+    pub seen: Seen,
 }
 
 /// A child that the key does not reach: it leaves the child's prefix.
@@ -63,6 +74,8 @@ pub struct Apart {
 pub struct PrefixHit {
     /// Where it lies.
     pub at: RemotePtr,
+    /// Where its image is.
+    pub seen: Seen,
     /// Its type.
     pub node_type: u8,
     /// Its incarnation.
@@ -101,17 +114,18 @@ impl Since<'_> {
     }
 
     /// As [`PrefixCache::admit`].
-    pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord>>) -> bool {
+    pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         let cache = self.cache;
         cache
             .tree
             .with_write(|tree| tree.admit(&cache.types, key, image, self.age()))
     }
 
-    /// As [`PrefixCache::learn`].
-    pub fn learn(&self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord) {
+    /// As [`PrefixCache::learn`], of the node's image that was seen there, if it was.
+    #[inline]
+    pub fn learn(&self, key: &[u8], at: RemotePtr, seen: Seen, index: usize, word: SlotWord) {
         let tree = &self.cache.tree;
-        tree.with_write(|tree| tree.learn(key, at, index, word, self.age()));
+        tree.with_write(|tree| tree.learn(key, (at, seen.0), index, word, self.age()));
     }
 
     /// As [`PrefixCache::replace`].
@@ -121,7 +135,7 @@ impl Since<'_> {
         at: RemotePtr,
         index: usize,
         word: SlotWord,
-        image: PrefixImage<impl Iterator<Item = SlotWord>>,
+        image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>,
     ) {
         let cache = self.cache;
         cache
@@ -153,13 +167,13 @@ impl PrefixCache {
     }
 
     /// Keeps the image of a node on `key`'s way, if its parent is cached and says so, and there is room.
-    pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord>>) -> bool {
+    pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         self.since(self.turns()).admit(key, image)
     }
 
     /// What a CAS told of a slot of the node at `at`, on `key`'s way.
     pub fn learn(&self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord) {
-        self.since(self.turns()).learn(key, at, index, word);
+        self.since(self.turns()).learn(key, at, Seen::NOT, index, word);
     }
 
     /// Slot `index` of the node at `at`, on `key`'s way, points to a new node now, as `word` says. What was cached below the
@@ -170,7 +184,7 @@ impl PrefixCache {
         at: RemotePtr,
         index: usize,
         word: SlotWord,
-        image: PrefixImage<impl Iterator<Item = SlotWord>>,
+        image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>,
     ) {
         self.since(self.turns()).replace(key, at, index, word, image);
     }

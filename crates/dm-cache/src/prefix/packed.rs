@@ -170,24 +170,35 @@ pub(super) enum Below {
 /// A one in each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
 
+/// Where `partial` is among eight bytes.
+#[inline]
+fn among(eight: [u8; 8], partial: u8) -> Option<usize> {
+    // A byte that is equal is the lowest one that becomes zero.
+    let differs = u64::from_le_bytes(eight) ^ (ONES * u64::from(partial));
+    let zero = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
+    (zero != 0).then(|| zero.trailing_zeros() as usize / 8)
+}
+
 /// Where `partial` is among the key bytes of an image's slots, or would be.
 #[inline]
 fn position(bytes: &[u8], partial: u8, direct: bool) -> Result<usize, usize> {
     if direct {
         // All are there: no search.
-        return match bytes.get(usize::from(partial)) {
-            Some(byte) if *byte == partial => Ok(usize::from(partial)),
-            _ => bytes.binary_search(&partial),
+        if bytes.get(usize::from(partial)) == Some(&partial) {
+            return Ok(usize::from(partial));
+        }
+        // Some are not: about where it would be if these were any.
+        let from = (usize::from(partial) * bytes.len() / 256).saturating_sub(4);
+        let near = bytes.get(from..).and_then(|rest| rest.first_chunk::<8>());
+        return match near.and_then(|eight| among(*eight, partial)) {
+            Some(place) => Ok(from + place),
+            None => bytes.binary_search(&partial),
         };
     }
-    // Eight at a time: a byte that is equal is the lowest one that becomes zero.
     let (eights, rest) = bytes.as_chunks::<8>();
-    let wanted = ONES * u64::from(partial);
     for (i, eight) in eights.iter().enumerate() {
-        let differs = u64::from_le_bytes(*eight) ^ wanted;
-        let zero = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
-        if zero != 0 {
-            return Ok(8 * i + zero.trailing_zeros() as usize / 8);
+        if let Some(place) = among(*eight, partial) {
+            return Ok(8 * i + place);
         }
     }
     let found = rest.iter().position(|b| *b == partial);
@@ -227,6 +238,7 @@ impl<'a> View<'a> {
         Self(bytes)
     }
 
+    #[inline]
     fn first(&self) -> u64 {
         word_at(self.0, 0)
     }
@@ -245,6 +257,7 @@ impl<'a> View<'a> {
     pub(super) fn node_type(&self) -> u8 {
         self.0[7] & TYPE_MASK as u8
     }
+    #[inline]
     pub(super) fn parent(&self) -> u32 {
         half_at(self.0, 12)
     }
@@ -252,28 +265,36 @@ impl<'a> View<'a> {
     pub(super) fn len(&self) -> usize {
         usize::from(self.0[16]) + if self.first() & HAS_256 != 0 { 256 } else { 0 }
     }
+    #[inline]
     fn capacity(&self) -> usize {
         self.len() + usize::from(self.0[17])
     }
+    #[inline]
     fn partial_len(&self) -> usize {
         usize::from(self.0[18] & !IS_DIRECT)
     }
+    #[inline]
     pub(super) fn is_direct(&self) -> bool {
         self.0[18] & IS_DIRECT != 0
     }
     /// Slots that have a child.
+    #[inline]
     pub(super) fn children(&self) -> usize {
         self.len() - usize::from(self.0[19])
     }
+    #[inline]
     fn is_wide(&self) -> bool {
         self.first() & IS_WIDE != 0
     }
+    #[inline]
     fn width(&self) -> usize {
         if self.is_wide() { WIDE } else { NARROW }
     }
+    #[inline]
     fn partial_at(&self) -> usize {
         HEAD + if self.first() & IS_FIRST != 0 { 0 } else { 4 }
     }
+    #[inline]
     pub(super) fn incarnation(&self) -> u32 {
         match self.first() & IS_FIRST != 0 {
             true => FIRST,
@@ -285,9 +306,11 @@ impl<'a> View<'a> {
     pub(super) fn partial(&self) -> &'a [u8] {
         &self.0[self.partial_at()..][..self.partial_len()]
     }
+    #[inline]
     fn bytes_at(&self) -> usize {
         self.partial_at() + self.partial_len()
     }
+    #[inline]
     fn code_at(&self, place: usize) -> usize {
         self.bytes_at() + self.capacity() + place * self.width()
     }
@@ -295,6 +318,7 @@ impl<'a> View<'a> {
         self.code_at(self.capacity()).next_multiple_of(GRANULE)
     }
     /// The key bytes of the slots: in their order, ascending in a direct node.
+    #[inline]
     pub(super) fn key_bytes(&self) -> &'a [u8] {
         &self.0[self.bytes_at()..][..self.len()]
     }
@@ -339,17 +363,6 @@ impl<'a> View<'a> {
         Said::Word(word.unwrap_or_default())
     }
 
-    /// The image that hangs in the slot at `place`.
-    #[inline]
-    pub(super) fn kid(&self, place: usize) -> Option<u32> {
-        let at = self.code_at(place);
-        if self.is_wide() {
-            return Some(half_at(self.0, at + 8)).filter(|kid| *kid != NONE);
-        }
-        let tag = self.0[at + 4] >> (TAG_SHIFT - 32);
-        (u64::from(tag) == KID).then(|| half_at(self.0, at))
-    }
-
     /// Whether [`View::copy_with`] can make room for one more.
     pub(super) fn can_grow(&self) -> bool {
         !self.is_wide() && self.len() < 255
@@ -371,12 +384,23 @@ impl<'a> View<'a> {
 
     /// The images that hang in its slots.
     pub(super) fn kids(self) -> impl Iterator<Item = u32> + 'a {
-        (0..self.len()).filter_map(move |place| self.kid(place))
+        let slots = self.slots();
+        (0..slots.key_bytes.len()).filter_map(move |place| match slots.below(place) {
+            Below::Kid(kid) => Some(kid),
+            Below::Leaf(_) | Below::Other => None,
+        })
     }
 
     /// Where `kid` hangs.
     pub(super) fn place_of(self, kid: u32) -> Option<usize> {
-        (0..self.len()).find(|&place| self.kid(place) == Some(kid))
+        let slots = self.slots();
+        let len = slots.key_bytes.len();
+        if slots.wide {
+            return (0..len).find(|&place| slots.below(place) == Below::Kid(kid));
+        }
+        let [a, b, c, d, e, ..] = (KID << TAG_SHIFT | u64::from(kid)).to_le_bytes();
+        let (codes, _) = slots.codes.as_chunks::<NARROW>();
+        codes.iter().take(len).position(|code| *code == [a, b, c, d, e])
     }
 }
 

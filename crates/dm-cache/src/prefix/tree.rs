@@ -7,7 +7,7 @@ use dm_verbs::RemotePtr;
 use super::arena::{Arena, EXPIRED, NONE};
 use super::entry::{About, Entry};
 use super::packed::{Below, Edit, Said, View, pack};
-use super::{Apart, CachedSlot, PrefixHit, PrefixImage};
+use super::{Apart, CachedSlot, PrefixHit, PrefixImage, Seen};
 
 /// The content of a cache.
 #[derive(Debug)]
@@ -53,6 +53,7 @@ impl Way<'_> {
             index: if direct { usize::from(byte) } else { place },
             // What hangs there says where, and what it is.
             word: SlotWord::inner(byte, self.view.at(), self.view.node_type()).unwrap_or_default(),
+            seen: Seen(self.view.parent()),
         })
     }
 }
@@ -231,6 +232,7 @@ impl Tree {
         self.arena.touch(way.image);
         Some(PrefixHit {
             at: RemotePtr::from_raw(way.view.at()),
+            seen: Seen(way.image),
             node_type: way.view.node_type(),
             incarnation: way.view.incarnation(),
             branch: way.view.branch(),
@@ -258,6 +260,28 @@ impl Tree {
         };
         let bytes = view.key_bytes().iter().enumerate();
         Entry::new(types, &about).with_slots(bytes.map(|(place, &byte)| self.slot(view, place, byte)))
+    }
+
+    /// Whether an image says all that was read of its node, and no more.
+    fn says(&self, view: View<'_>, read: &PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
+        if view.branch() != read.header.branch() || view.incarnation() != read.incarnation {
+            return false;
+        }
+        let direct = view.is_direct();
+        let mut said = view.key_bytes().iter().enumerate();
+        for word in read.words.clone() {
+            match word.is_empty() {
+                false => {}
+                true if direct => continue,
+                // As far as an image goes.
+                true => break,
+            }
+            let same = |(place, &byte)| byte == word.partial() && self.slot(view, place, byte).0 == word;
+            if !said.next().is_some_and(same) {
+                return false;
+            }
+        }
+        said.next().is_none()
     }
 
     /// Keeps `entry` under its number, or a new one if it has none; answers which, or `None` if there is no room. Then
@@ -289,7 +313,7 @@ impl Tree {
         &mut self,
         types: &NodeTypes,
         key: &[u8],
-        image: PrefixImage<impl Iterator<Item = SlotWord>>,
+        image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>,
         age: u8,
     ) -> bool {
         age < EXPIRED && self.admit_beside(types, key, image, age, NONE).is_some()
@@ -299,11 +323,19 @@ impl Tree {
         &mut self,
         types: &NodeTypes,
         key: &[u8],
-        image: PrefixImage<impl Iterator<Item = SlotWord>>,
+        image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>,
         age: u8,
         kept: u32,
     ) -> Option<u32> {
         let known = self.image_at(key, image.at);
+        // Whoever looks for a key that is not there reads nodes again and again: without an allocation.
+        if let Some((known, view)) = known.and_then(|known| Some((known, self.view(known)?)))
+            && self.says(view, &image)
+        {
+            self.arena.touch(known);
+            self.arena.set_age(known, age);
+            return Some(known);
+        }
         let entry = known.and_then(|known| Some((known, self.unpack(types, self.view(known)?))));
         // Of another life, or damaged: a node's branch never changes.
         let other =
@@ -339,7 +371,7 @@ impl Tree {
         &mut self,
         types: &NodeTypes,
         key: &[u8],
-        image: PrefixImage<impl Iterator<Item = SlotWord>>,
+        image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>,
         kept: u32,
     ) -> Option<u32> {
         let (header, at) = (image.header, image.at);
@@ -430,8 +462,21 @@ impl Tree {
         self.keep(Some(image), &entry, spare, &kept).is_some()
     }
 
-    pub(super) fn learn(&mut self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord, age: u8) {
-        if let Some(image) = self.image_at(key, at).filter(|_| !word.is_empty()) {
+    pub(super) fn learn(
+        &mut self,
+        key: &[u8],
+        (at, seen): (RemotePtr, u32),
+        index: usize,
+        word: SlotWord,
+        age: u8,
+    ) {
+        // A node has one image at most: one that is of the node is the one.
+        let there = self.view(seen).is_some_and(|view| view.at() == at.raw());
+        let image = match there {
+            true => Some(seen),
+            false => self.image_at(key, at),
+        };
+        if let Some(image) = image.filter(|_| !word.is_empty()) {
             self.grow_to(image, age);
             self.learn_slot(image, index, word.thawed());
         }
@@ -498,7 +543,7 @@ impl Tree {
         types: &NodeTypes,
         key: &[u8],
         (at, index, word): (RemotePtr, usize, SlotWord),
-        image: PrefixImage<impl Iterator<Item = SlotWord>>,
+        image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>,
         age: u8,
     ) {
         let Some(parent) = self.image_at(key, at) else {

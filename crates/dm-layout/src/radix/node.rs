@@ -151,6 +151,7 @@ pub fn build_radix_node(
         children.len()
     );
     out.clear();
+    out.reserve(types.bytes(header.node_type()));
     out.extend_from_slice(&header.pack().to_le_bytes());
     out.extend_from_slice(&(MAGIC | u64::from(incarnation)).to_le_bytes());
     for _ in 0..slots {

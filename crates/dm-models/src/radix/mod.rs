@@ -1,5 +1,6 @@
 //! Models of radix trees.
 
+mod crash;
 mod flaws;
 mod memory;
 mod races;
@@ -10,6 +11,7 @@ use crate::Entry;
 /// In the order listed.
 pub(crate) const ENTRIES: &[Entry] = &[
     races::ENTRY,
+    crash::ENTRY,
     flaws::T_M1,
     flaws::T_M2,
     flaws::T_M3,

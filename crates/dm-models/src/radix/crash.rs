@@ -1,0 +1,87 @@
+//! A client of a radix tree dies in the middle of what it does.
+
+use super::races::{APART, FULL, ROOM, SPARSE};
+use super::world::{build, options};
+use crate::tree::world::{Do, Script, Shape, plain, with};
+use crate::{Case, Entry, How, Kind, Twin};
+use Do::{Get, Insert, Remove};
+
+/// Nobody here waits for a lock: all of them must end.
+const SHAPES: &[Shape] = &[
+    ("insert", with(ROOM, &[(0, &[Insert(3)]), (1, &[Insert(3)])])),
+    (
+        "leaf split, insert",
+        with(APART, &[(0, &[Insert(0x102)]), (1, &[Insert(0x103)])]),
+    ),
+    (
+        "leaf split, get",
+        with(APART, &[(0, &[Insert(0x102)]), (1, &[Get(0x101)])]),
+    ),
+    (
+        "header split, insert",
+        with(FULL, &[(0, &[Insert(0x101)]), (1, &[Insert(0x201)])]),
+    ),
+    (
+        "header split, get",
+        with(FULL, &[(0, &[Insert(0x101)]), (1, &[Get(1)])]),
+    ),
+    (
+        "type switch, insert",
+        with(FULL, &[(0, &[Insert(3)]), (1, &[Insert(4)])]),
+    ),
+    (
+        "type switch, leaf split",
+        with(APART, &[(0, &[Insert(0x301)]), (1, &[Insert(0x102)])]),
+    ),
+    (
+        "type switch, get",
+        with(FULL, &[(0, &[Insert(3)]), (1, &[Get(2)])]),
+    ),
+    (
+        "removal, insert",
+        with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(3)])]),
+    ),
+    ("removal, get", with(SPARSE, &[(0, &[Remove(1)]), (1, &[Get(1)])])),
+    (
+        "2 MN, leaf split, insert",
+        Script {
+            memory_nodes: 2,
+            ..with(APART, &[(0, &[Insert(0x102)]), (1, &[Insert(0x103)])])
+        },
+    ),
+    (
+        "2 MN, type switch, insert",
+        Script {
+            memory_nodes: 2,
+            ..with(FULL, &[(0, &[Insert(3)]), (1, &[Insert(4)])])
+        },
+    ),
+];
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "radix-crash",
+    kind: Kind::Crash,
+    source: "docs/protocol/smart.md M14–M17, When a writer dies",
+    about: "One client dies at any step of an insert, a leaf split, a header split, a change of a node's type or a removal, \
+            and any part of what it posted lands: whoever needs the same node ends with the right answer, and no key is \
+            lost. Nobody waits for the dead one: a renewal that it has begun is finished by others.",
+    cases: || {
+        let each = |&(shape, _): &Shape| plain().map(|k| Case::holds(shape, k.crashes(1)));
+        SHAPES.iter().flat_map(each).collect()
+    },
+    published: None,
+    mutants: &[Twin {
+        name: "renewal-waits",
+        about: "who needs a frozen slot waits for whoever froze it",
+        cases: || {
+            plain()
+                .map(|k| Case::fails(How::Stuck, "type switch, leaf split", k.crashes(1)))
+                .into()
+        },
+    }],
+    build: |s| {
+        let mut options = options();
+        options.flaws.inner.renewal_waits = s.mutant("renewal-waits");
+        build(SHAPES, s, options)
+    },
+};
