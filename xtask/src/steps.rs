@@ -83,6 +83,8 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
         "test",
         "--package",
         "sherman",
+        "--package",
+        "smart",
         "--test",
         "stress",
         "--",

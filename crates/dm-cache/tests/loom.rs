@@ -4,7 +4,8 @@
 use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dm_cache::{CacheFlaws, Hit, HotspotFlaws, Hotspots, IndexCache, NodeImage};
+use dm_cache::{CacheFlaws, Hit, HotspotFlaws, Hotspots, IndexCache, NodeImage, PrefixCache, PrefixImage};
+use dm_layout::{NodeTypes, RadixHeader, SlotWord};
 use dm_sync::{Arc, thread};
 use dm_verbs::{NodeId, RemotePtr};
 
@@ -260,4 +261,97 @@ fn hotspots_are_kept() {
 #[should_panic(expected = "a hotspot is lost")]
 fn hotspots_stored_blindly_are_lost() {
     hotspots_stay(HotspotFlaws { blind_stores: true });
+}
+
+/// A root with two slots.
+fn radix_image(slots: [SlotWord; 2]) -> PrefixImage<impl Iterator<Item = SlotWord> + Clone> {
+    PrefixImage {
+        at: RemotePtr::new(NodeId(0), 64).expect("a small offset"),
+        header: RadixHeader::new(0, 1, &[]),
+        incarnation: 1,
+        words: slots.into_iter(),
+    }
+}
+
+/// The slot of key byte `partial`, with a leaf in line `line`.
+fn radix_leaf(partial: u8, line: u64) -> SlotWord {
+    let at = RemotePtr::new(NodeId(0), 64 * line).expect("a small offset");
+    SlotWord::leaf(partial, at.raw(), 1).expect("a small offset")
+}
+
+/// An operation reads a node and keeps it, beside two turns: if it began before both, nobody finds what it read behind
+/// them. The mutant tells its age when it has read.
+fn turns_count_from_the_beginning(from_the_beginning: bool) {
+    explore("turns", 20, move || {
+        let cache = Arc::new(PrefixCache::new(NodeTypes::TINY, u64::MAX));
+        let operation = thread::spawn({
+            let cache = Arc::clone(&cache);
+            move || {
+                let began = cache.turns();
+                let old = cache.leaf(b"a");
+                let image = radix_image([radix_leaf(b'a', 9), SlotWord::empty(1)]);
+                let read = if from_the_beginning { began } else { cache.turns() };
+                cache.since(read).admit(b"a", image);
+                (began, old)
+            }
+        });
+        cache.turn();
+        cache.turn();
+        let (began, old) = operation.join().expect("no panic");
+        assert_eq!(old, None, "nothing was cached");
+        assert!(
+            began > 0 || cache.leaf(b"a").is_none(),
+            "an image from before the turn but one"
+        );
+    });
+}
+
+#[test]
+fn an_image_is_as_old_as_the_operation_that_read_it() {
+    turns_count_from_the_beginning(true);
+}
+
+#[test]
+#[should_panic(expected = "an image from before the turn but one")]
+fn an_image_as_old_as_its_keeping_is_found() {
+    turns_count_from_the_beginning(false);
+}
+
+/// One who looks a key up twice, beside one who learns that its leaf is another. It finds one of the two, the newer one
+/// behind the newer one. The mutant forgets the node and keeps it anew.
+fn a_slot_is_learnt_at_once(at_once: bool) {
+    explore("learnt slot", 4, move || {
+        let cache = Arc::new(PrefixCache::new(NodeTypes::TINY, u64::MAX));
+        let [before, after] = [8, 9].map(|line| radix_leaf(b'a', line));
+        let other = radix_leaf(b'b', 10);
+        assert!(cache.admit(b"a", radix_image([before, other])));
+        let reader = thread::spawn({
+            let cache = Arc::clone(&cache);
+            move || {
+                let [first, second] = [0, 1].map(|_| cache.leaf(b"a").map(|(leaf, _)| leaf.offset() / 64));
+                assert!(first.is_some() && second.is_some(), "a key without its node");
+                assert!(first <= second, "an older leaf behind a newer one");
+            }
+        });
+        let node = radix_image([after, other]);
+        if at_once {
+            cache.learn(b"a", node.at, 0, after);
+        } else {
+            cache.forget(b"a", node.at);
+            cache.admit(b"a", node);
+        }
+        reader.join().expect("no panic");
+        assert_eq!(cache.leaf(b"a").map(|(leaf, _)| leaf.offset() / 64), Some(9));
+    });
+}
+
+#[test]
+fn readers_find_a_slot_before_or_behind_what_is_learnt() {
+    a_slot_is_learnt_at_once(true);
+}
+
+#[test]
+#[should_panic(expected = "a key without its node")]
+fn a_slot_learnt_in_two_sections_is_found() {
+    a_slot_is_learnt_at_once(false);
 }

@@ -1,4 +1,7 @@
-//! Many clients on small nodes, every answer checked.
+//! Many clients on small nodes, every answer checked: a short run of each kind always, the full size by
+//! `cargo xtask stress`.
+
+#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
 mod common;
 
@@ -7,13 +10,21 @@ use dm_layout::NodeTypes;
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{Report, Stress, World, seats, stress};
-use smart::{Key8, Key32, Options};
+use dm_verbs::Nanos;
+use smart::{Key8, Key32, Options, ReclaimOptions};
 
 /// Small nodes, so that they are copied often; values of two words, so that they can tear.
 fn options() -> Options {
     Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
         chunk_bytes: 64 << 10,
+        // Often, so that memory is used again under the eyes of readers.
+        reclaim: ReclaimOptions {
+            period: Nanos::from_micros(20),
+            operations: 4,
+            ..ReclaimOptions::new()
+        },
+        turn: Nanos::from_micros(100),
         ..Options::new(16)
     }
 }
@@ -28,56 +39,82 @@ fn waves(operations: u64, seed: u64) -> Stress {
 }
 
 fn correct(report: Report) {
+    println!("{report}");
     let report = report.expect_correct();
     assert!(report.linearized.0 > 1_000 && report.meter.splits > 2, "{report}");
 }
 
+/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+fn loopback(script: &Stress, cache_bytes: u64, host_bytes: u64) {
+    let world = Loopback::builder().nodes(3).host_bytes(host_bytes);
+    let world = world.seed(script.seed).build().expect("memory");
+    let tree = Tree::<Key8>::new(Options {
+        cache_bytes,
+        ..options()
+    });
+    correct(stress(tree, &World::from(world), &seats(4, 8, 2), script));
+}
+
 #[test]
 fn threads_on_loopback() {
-    for (script, cache_bytes) in [(Stress::new(200_000, 1), 1 << 30), (waves(200_000, 3), 32 << 10)] {
-        let world = Loopback::builder().nodes(3).host_bytes(1 << 30).seed(script.seed);
-        let tree = Tree::<Key8>::new(Options {
-            cache_bytes,
-            ..options()
-        });
-        correct(stress(
-            tree,
-            &World::from(world.build().expect("memory")),
-            &seats(4, 8, 2),
-            &script,
-        ));
-    }
+    loopback(&Stress::new(200_000, 1), 1 << 30, 1 << 30);
+    loopback(&waves(200_000, 3), 32 << 10, 1 << 30);
+}
+
+/// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script and keys go by the seed.
+fn simulated(seed: u64, operations: u64) {
+    let model = if seed.is_multiple_of(2) {
+        CostModel::cx5_ib()
+    } else {
+        CostModel::cx6_roce()
+    };
+    let sim = Sim::builder(model)
+        .compute_nodes(3)
+        .memory_nodes(2)
+        .colocated(seed % 4 == 1)
+        .seed(seed);
+    let world = World::from(sim.build().expect("memory"));
+    let script = match seed % 4 {
+        0 => Stress::new(operations, seed),
+        // Few keys, and most of the time the hot ones.
+        1 => Stress {
+            keys: 2_000,
+            hot_percent: 40,
+            ..Stress::new(operations, seed)
+        },
+        _ => waves(operations, seed),
+    };
+    let seats = seats(3, 12, 4);
+    let report = match seed % 4 {
+        3 => stress(Tree::<Key32>::new(options()), &world, &seats, &script),
+        _ => stress(Tree::<Key8>::new(options()), &world, &seats, &script),
+    };
+    correct(report);
 }
 
 #[test]
 fn simulated_testbeds() {
     for seed in 0..4 {
-        let model = if seed % 2 == 0 {
-            CostModel::cx5_ib()
-        } else {
-            CostModel::cx6_roce()
-        };
-        let sim = Sim::builder(model)
-            .compute_nodes(3)
-            .memory_nodes(2)
-            .colocated(seed == 1)
-            .seed(seed);
-        let world = World::from(sim.build().expect("memory"));
-        let script = match seed {
-            0 => Stress::new(30_000, seed),
-            // Few keys, and most of the time the hot ones.
-            1 => Stress {
-                keys: 2_000,
-                hot_percent: 40,
-                ..Stress::new(30_000, seed)
-            },
-            _ => waves(30_000, seed),
-        };
-        let seats = seats(3, 12, 4);
-        let report = match seed % 4 {
-            3 => stress(Tree::<Key32>::new(options()), &world, &seats, &script),
-            _ => stress(Tree::<Key8>::new(options()), &world, &seats, &script),
-        };
-        correct(report);
+        simulated(seed, 30_000);
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_threads_on_loopback() {
+    loopback(&Stress::new(20_000_000, 2), 1 << 30, 2 << 30);
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_threads_that_grow_and_shrink_a_tree() {
+    loopback(&waves(20_000_000, 4), 1 << 20, 1 << 30);
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_simulated_testbeds() {
+    for seed in 0..200 {
+        simulated(seed, 100_000);
     }
 }

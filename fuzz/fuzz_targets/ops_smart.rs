@@ -1,0 +1,79 @@
+//! Scripts of operations on a SMART tree of small nodes against a plain map. Every byte string is a script.
+//!
+//! The first byte says with which keys and values, whether the tree is loaded before, and whether memory is used again
+//! at every turn.
+#![no_main]
+
+use dm_loopback::{Loopback, block_on};
+use dm_testkit::{Model, OP_BYTES, Op, TestKey, apply, check_all, value_of};
+use libfuzzer_sys::fuzz_target;
+use smart::{NodeTypes, Options, RangeIndex, Smart};
+
+/// Longer scripts find nothing new more slowly.
+const OPS_MAX: usize = 400;
+/// Numbered keys of a script.
+const KEYS: u64 = 96;
+/// Operations between two rounds, where memory is used again.
+const ROUND: usize = 8;
+
+fn on_tree<K: TestKey>(value_bytes: usize, loaded: Option<u64>, reclaims: bool, script: &[u8]) {
+    let world = Loopback::builder()
+        .nodes(2)
+        .host_bytes(1 << 20)
+        .build()
+        .expect("a small world");
+    let v = world.connect(0).expect("the first client");
+    let options = Options {
+        types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
+        chunk_bytes: 1 << 15,
+        members: if reclaims { 4 } else { 0 },
+        ..Options::new(value_bytes)
+    };
+    let mut model = Model::new(value_bytes);
+    block_on(async {
+        let tree = Smart::<K>::create_or_open(&v, &options)
+            .await
+            .expect("an empty pool");
+        let client = tree.client(&v);
+        if let Some(count) = loaded {
+            let mut keys = (0..count).map(K::nth);
+            let next = |value: &mut Vec<u8>| {
+                let key = keys.next()?;
+                model.write(&Op::Insert(key, 1));
+                value.extend_from_slice(&value_of(1, value_bytes));
+                Some(key)
+            };
+            assert_eq!(
+                client.bulk_load(1.0, next).await,
+                Ok(count),
+                "keys that were loaded"
+            );
+        }
+        for (i, bytes) in script.as_chunks::<OP_BYTES>().0.iter().take(OPS_MAX).enumerate() {
+            let op = Op::decode(*bytes, KEYS);
+            if let Err(difference) = apply(&client, &mut model, &op).await {
+                panic!("{difference}");
+            }
+            if reclaims && i % ROUND == 0 {
+                tree.collect(&v).await.expect("a round");
+            }
+        }
+        if let Err(difference) = check_all(&client, &model).await {
+            panic!("after the script: {difference}");
+        }
+    });
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((what, script)) = data.split_first() else {
+        return;
+    };
+    // From nothing, or from up to 15 loaded keys.
+    let loaded = (*what >= 128).then_some(u64::from(what / 8 % 16));
+    let reclaims = what & 4 != 0;
+    match what % 4 {
+        0 => on_tree::<dm_layout::Key32>(40, loaded, reclaims, script),
+        1 => on_tree::<dm_layout::Key8>(0, loaded, reclaims, script),
+        _ => on_tree::<dm_layout::Key8>(8, loaded, reclaims, script),
+    }
+});
