@@ -30,6 +30,7 @@ mod combine;
 mod crash;
 mod entry;
 mod hopscotch;
+mod items;
 mod litmus;
 mod locks;
 mod matrix;
@@ -51,6 +52,7 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
         litmus::ENTRIES,
         locks::ENTRIES,
         combine::ENTRIES,
+        items::ENTRIES,
         nodes::ENTRIES,
         tree::ENTRIES,
         reclaim::ENTRIES,

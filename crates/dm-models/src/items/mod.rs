@@ -1,0 +1,140 @@
+//! Models of items of variable length: the shipped `dm-indirect` and `dm-alloc` over an index of one word.
+
+mod word;
+
+use dm_alloc::Allocator;
+use dm_explore::{Client, Knobs, Model};
+use dm_history::KvOp::{Get, Insert, Remove, Update, Upsert};
+use dm_history::{KvMap, KvOp, KvRet};
+use dm_index::{IndexError, Key8};
+use dm_indirect::{ItemFlaws, Items};
+use dm_sync::Fingerprint;
+
+use crate::tree::world::answer;
+use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
+use word::{Word, allocator, place};
+
+/// In the order listed.
+pub(crate) const ENTRIES: &[Entry] = &[SHARED, CANCELLED];
+
+/// Keys and values are numbers.
+type Spec = KvMap<u64, u64>;
+type Op = KvOp<u64, u64>;
+/// Operations of each client; each is a compute node of its own.
+type Script = &'static [&'static [Op]];
+
+/// All keys have one prefix: they share a block.
+const SHAPES: &[(&str, Script)] = &[
+    ("two keys", &[&[Upsert(1, 11), Get(1)], &[Upsert(2, 21), Get(1)]]),
+    ("one key", &[&[Insert(1, 11)], &[Insert(1, 12)], &[Get(1)]]),
+    ("replaced", &[&[Upsert(1, 11), Upsert(1, 12)], &[Get(1), Get(1)]]),
+    (
+        "removed",
+        &[&[Upsert(1, 11), Remove(1)], &[Upsert(2, 21)], &[Get(2)]],
+    ),
+    (
+        "updated",
+        &[&[Upsert(1, 11), Update(1, 12)], &[Update(1, 13), Get(1)]],
+    ),
+];
+
+const SHARED: Entry = Entry {
+    name: "items",
+    kind: Kind::Node,
+    source: "CHIME §4.5; docs/protocol/indirect.md N1, N2, N4",
+    about: "Clients of several compute nodes write and read items whose keys share a block, on another memory node than the \
+            word that names it.",
+    cases: || {
+        let mut cases = Vec::new();
+        for (shape, _) in SHAPES {
+            for knobs in [Knobs::weak(), Knobs::declared()] {
+                cases.push(Case::holds(shape, knobs));
+            }
+        }
+        cases
+    },
+    published: None,
+    mutants: &[
+        Twin {
+            name: "unawaited",
+            about: "a block is named before its WRITE was awaited: a reader finds memory that is no block",
+            cases: || vec![Case::fails(How::Check, "replaced", Knobs::weak())],
+        },
+        Twin {
+            name: "blind",
+            about: "the word is replaced, whatever it is by now: the other key's item is lost",
+            cases: || vec![Case::fails(How::NotLinearizable, "two keys", Knobs::weak())],
+        },
+    ],
+    build,
+};
+
+const CANCELLED: Entry = Entry {
+    name: "items-cancelled",
+    kind: Kind::Node,
+    source: "docs/protocol/indirect.md N5",
+    about: "The same, and one client's future is dropped at any await: what it began happened or did not, and no block that \
+            may be named is used again.",
+    cases: || {
+        let shapes = ["two keys", "replaced", "removed"];
+        let cases = shapes.map(|shape| Case::holds(shape, Knobs::weak().cancels(1)));
+        cases.into()
+    },
+    published: None,
+    mutants: &[],
+    build,
+};
+
+fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
+    let flaws = ItemFlaws {
+        unawaited: s.mutant("unawaited"),
+        blind: s.mutant("blind"),
+    };
+    let found = SHAPES.iter().find(|(name, _)| *name == s.shape);
+    let script = found.map_or_else(
+        || unreachable!("no such shape: {}", s.shape),
+        |(_, script)| *script,
+    );
+    let mut model = Model::new(s.title.clone())
+        .shared(allocator)
+        .fingerprint(Fingerprint::fingerprint)
+        .spec(KvMap::empty())
+        .memory_nodes(2)
+        .place(place(), 8, "word");
+    for (i, does) in (0..).zip(script) {
+        let name = char::from(b'A' + i as u8).to_string();
+        model = model.client(name, i, move |c| async move {
+            for op in *does {
+                let run = async {
+                    let done = run(&c, op, flaws).await;
+                    done.map_err(|e| c.check(false, || e.to_string())).ok()
+                };
+                c.try_op(op.clone(), run).await;
+                c.forget();
+            }
+        });
+    }
+    Box::new(model)
+}
+
+async fn run(c: &Client<Allocator, Spec>, op: &Op, flaws: ItemFlaws) -> Result<KvRet<u64>, IndexError> {
+    let (v, alloc) = (c.verbs(), c.shared());
+    let items = Items::new(v, Word::new(v), alloc, |_| Key8(0), 8)?.with_flaws(flaws);
+    let key = [*op.key() as u8];
+    let byte = |value: u64| [value as u8];
+    let mut value = Vec::new();
+    let applied = match *op {
+        Get(_) => {
+            let found = items.get(&key, &mut value).await?;
+            return Ok(match value.first() {
+                Some(value) if found => KvRet::Found(u64::from(*value)),
+                _ => KvRet::Absent,
+            });
+        }
+        Insert(_, new) => items.insert(&key, &byte(new)).await,
+        Update(_, new) => items.update(&key, &byte(new)).await,
+        Upsert(_, new) => items.upsert(&key, &byte(new)).await,
+        Remove(_) => items.remove(&key).await,
+    };
+    Ok(answer(applied?))
+}
