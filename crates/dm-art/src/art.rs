@@ -6,16 +6,16 @@ use core::task::{Context, Poll};
 
 use dm_alloc::Allocator;
 use dm_cache::PrefixCache;
-use dm_index::{Applied, IndexError, KeyBytes, RangeIndex, Scan, SingleStore, Write};
+use dm_index::{Applied, Exchange, IndexError, KeyBytes, RangeIndex, Scan, SingleStore, Write};
 use dm_layout::{NodeTypes, RadixHeader, SlotWord, build_radix_node};
-use dm_sync::{Arc, Fingerprint, Mutex, fingerprint_of};
+use dm_sync::{Arc, Fingerprint, Mutex, epoch, fingerprint_of};
 use dm_verbs::{Control, Nanos, RemotePtr, Verbs, at_once};
 
 use crate::ArtOptions;
 use crate::block::{Block, node_class};
 use crate::errors::{misplaced, unaddressable};
 use crate::get::Sought;
-use crate::presence::{Abandoned, Clearing, Presence, over};
+use crate::presence::{Abandoned, Clearing, Presence, Running, over};
 use crate::put::Begun;
 
 /// The incarnation of a node in memory that never was one.
@@ -225,12 +225,16 @@ where
             }
         }
         if let Begun::Entering(step) = &mut begun {
-            running = self.begin(step.take()).await?;
+            running = self.coming(step.take()).await?;
             begun = Begun::Nothing;
         }
         let alloc = &self.art.alloc;
+        let before = match write {
+            Write::Exchange { before, .. } => before,
+            _ => None,
+        };
         let done = match write.value() {
-            None => alloc.tending(self.v, self.remove_key(key)).await,
+            None => alloc.tending(self.v, self.remove_key(key, before)).await,
             Some(value) => {
                 let written = self.apply_slowly(key, value, write, begun);
                 alloc.tending(self.v, written).await
@@ -251,6 +255,40 @@ where
         let result = self.write_key(key, value, write, begun, &mut scratch).await;
         self.scratch.replace(scratch);
         result
+    }
+}
+
+impl<V, K, L> Exchange for ArtClient<'_, V, K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: SingleStore<V, K>,
+{
+    async fn exchange(
+        &self,
+        key: &K,
+        before: Option<&[u8]>,
+        after: Option<&[u8]>,
+    ) -> Result<Applied, IndexError> {
+        // What is not there differs from what was to be.
+        let met = |applied| match applied {
+            Applied::Absent | Applied::Present => Applied::Differs,
+            applied => applied,
+        };
+        match (before, after) {
+            (None, Some(after)) => self.apply(key, Write::Insert(after)).await.map(met),
+            (Some(_), _) => self.apply(key, Write::Exchange { before, after }).await.map(met),
+            (None, None) => Ok(match self.get(key, &mut Vec::new()).await? {
+                true => Applied::Differs,
+                false => Applied::Absent,
+            }),
+        }
+    }
+
+    async fn begin(&self) -> Result<Option<epoch::Running<'_>>, IndexError> {
+        let _begun = self.v.operation()?;
+        // What it posts itself is its own affair.
+        Ok(self.coming(None).await?.and_then(Running::plain))
     }
 }
 
@@ -275,7 +313,7 @@ where
             return over(running, Ok(true));
         }
         if let Sought::Entering(step) = &mut sought {
-            running = self.begin(step.take()).await?;
+            running = self.coming(step.take()).await?;
             sought = Sought::Nothing;
         }
         let got = self.get_slowly(key, value, sought);
@@ -297,7 +335,7 @@ where
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         let _begun = self.v.operation()?;
-        let running = self.begin(None).await?;
+        let running = self.coming(None).await?;
         self.art.options.cpu.charge(self.v).await;
         out.reset(self.art.leaves.value_bytes());
         let scanned = self.scan_keys(from, limit, out);
@@ -314,7 +352,7 @@ where
                 why: "a fill lies above 0 and at most at 1",
             });
         }
-        let running = self.begin(None).await?;
+        let running = self.coming(None).await?;
         let loaded = self.load_keys(fill, next);
         over(running, self.art.alloc.tending(self.v, loaded).await)
     }

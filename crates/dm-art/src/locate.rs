@@ -103,7 +103,7 @@ impl Place {
 pub(crate) fn leaf_proves_absence<K>(found: &Single<K>, branch: u8, fresh: bool) -> bool {
     //= docs/protocol/smart.md M11
     match found {
-        Single::Hit => false,
+        Single::Hit | Single::Differs => false,
         Single::Other { depth, .. } => fresh || *depth <= u64::from(branch),
         Single::Removed => fresh,
     }

@@ -55,7 +55,12 @@ pub(crate) struct Running<'s> {
     stranded: &'s Cell<bool>,
 }
 
-impl Running<'_> {
+impl<'s> Running<'s> {
+    /// What ends when it is dropped, whatever was posted in it.
+    pub(crate) fn plain(mut self) -> Option<epoch::Running<'s>> {
+        self.inner.take()
+    }
+
     /// All that it posted has landed.
     #[inline]
     pub(crate) fn over(mut self) {
@@ -243,7 +248,8 @@ where
 
     #[inline(always)]
     fn seated<'s>(&'s self, seat: &'s Seat) -> Option<Running<'s>> {
-        if self.presence.stranded.get() || self.art.alloc.is_due(self.v) {
+        // Within an operation of several steps nobody attends: it is known as one of the member that it began with (R6).
+        if self.presence.stranded.get() || !seat.is_running() && self.art.alloc.is_due(self.v) {
             return None;
         }
         self.running(seat.enter()?)
@@ -260,7 +266,7 @@ where
     }
 
     /// Begins an operation.
-    pub(crate) async fn begin<'s>(
+    pub(crate) async fn coming<'s>(
         &'s self,
         step: Option<Step<'s, V>>,
     ) -> Result<Option<Running<'s>>, IndexError> {

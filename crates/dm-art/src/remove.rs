@@ -14,7 +14,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    pub(crate) async fn remove_key(&self, key: &K) -> Result<Applied, IndexError> {
+    /// Removes `key`; where there is `before`, only if that is its value.
+    pub(crate) async fn remove_key(&self, key: &K, before: Option<&[u8]>) -> Result<Applied, IndexError> {
         let text = KeyText::of(key);
         let mut from = From::Cache;
         loop {
@@ -22,7 +23,10 @@ where
             let proved = match place {
                 Place::Leaf(link, within) => {
                     //= docs/protocol/smart.md M8
-                    let found = self.art.leaves.remove(self.v, link.child(), key).await?;
+                    let found = self.art.leaves.remove(self.v, link.child(), key, before).await?;
+                    if found == Single::Differs {
+                        return Ok(Applied::Differs);
+                    }
                     if found == Single::Hit {
                         let unlinked = self.unlink(&text, &link, &within).await;
                         unlinked.map_err(|e| e.after_effect(link.child()))?;

@@ -150,7 +150,10 @@ where
         leaf: &mut Option<Block<'a>>,
         scratch: &mut Scratch,
     ) -> Result<Attempt, IndexError> {
-        let updates = matches!(wanted.write, Write::Update(_));
+        let (updates, before) = match wanted.write {
+            Write::Exchange { before, .. } => (true, before),
+            write => (matches!(write, Write::Update(_)), None),
+        };
         let (link, within, beside) = match place {
             Place::Leaf(link, within) => {
                 let leaves = &self.art.leaves;
@@ -162,7 +165,7 @@ where
                     }
                     _ => {
                         leaves
-                            .update(self.v, link.child(), wanted.key, wanted.value)
+                            .update(self.v, link.child(), wanted.key, wanted.value, before)
                             .await?
                     }
                 };
@@ -171,6 +174,7 @@ where
                         return Ok(Attempt::Done(Applied::Present));
                     }
                     Single::Hit => return Ok(Attempt::Done(Applied::Replaced)),
+                    Single::Differs => return Ok(Attempt::Done(Applied::Differs)),
                     Single::Other { key, depth } => Beside::Leaf { key, depth },
                     Single::Removed => Beside::Nothing,
                 };

@@ -512,6 +512,8 @@ pub enum Single<K> {
     },
     /// An entry that was removed. It stays so: there will be another leaf if its key comes back.
     Removed,
+    /// The entry of the key, whose value is not the one that a write was to meet.
+    Differs,
 }
 
 /// The READ of a leaf of one entry, begun.
@@ -563,17 +565,24 @@ pub trait SingleStore<V: Verbs, K> {
         begun: Option<Reading<'_, V>>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
-    /// Replaces `key`'s value.
+    /// Replaces `key`'s value; where there is `before`, only that one.
     fn update(
         &self,
         v: &V,
         at: RemotePtr,
         key: &K,
         value: &[u8],
+        before: Option<&[u8]>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
-    /// Removes `key`'s entry.
-    fn remove(&self, v: &V, at: RemotePtr, key: &K) -> impl Future<Output = Result<Single<K>, IndexError>>;
+    /// Removes `key`'s entry; where there is `before`, only with that value.
+    fn remove(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        key: &K,
+        before: Option<&[u8]>,
+    ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
     /// Reads several leaves at once, in one round trip, and shows those that are not removed in the order of `at`: key
     /// and value.

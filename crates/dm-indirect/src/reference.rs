@@ -75,7 +75,7 @@ impl Reference {
         let word = u64::from_le_bytes(bytes.try_into().map_err(|_| bad)?);
         let offset = (word & ((1 << PLACE_BITS) - 1)) * LINE as u64;
         let node = NodeId((word >> (64 - NODE_BITS)) as u16);
-        let lines = (word >> PLACE_BITS) as u32 & ((1 << LENGTH_BITS) - 1);
+        let lines = ((word >> PLACE_BITS) as u32) & ((1 << LENGTH_BITS) - 1);
         let at = RemotePtr::new(node, offset).filter(|at| at.offset() > 0);
         Ok(Self {
             at: at.ok_or(bad)?,

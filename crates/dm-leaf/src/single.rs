@@ -76,14 +76,21 @@ impl<K: KeyBytes> Singles<K> {
         &self,
         v: &V,
         at: RemotePtr,
-        key: &K,
+        (key, before): (&K, Option<&[u8]>),
         edit: impl FnOnce(&mut [u8]) -> core::ops::Range<usize>,
     ) -> Result<Result<Single<K>, CheckFailure>, IndexError> {
         //= docs/protocol/smart.md M7
         let locked = self.locks.lock_and_read(v, at, at, self.read_len()).await;
         let (guard, mut bytes) = locked?;
         let miss = match self.layout.open(&bytes) {
-            Ok(entry) => Ok(Self::miss(&entry, key)),
+            Ok(entry) => {
+                let differs = || {
+                    before
+                        .is_some_and(|before| before != entry.value)
+                        .then_some(Single::Differs)
+                };
+                Ok(Self::miss(&entry, key).or_else(differs))
+            }
             Err(e) => Err(e),
         };
         if let Ok(None) = miss {
@@ -198,7 +205,14 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
         }
     }
 
-    async fn update(&self, v: &V, at: RemotePtr, key: &K, value: &[u8]) -> Result<Single<K>, IndexError> {
+    async fn update(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        key: &K,
+        value: &[u8],
+        before: Option<&[u8]>,
+    ) -> Result<Single<K>, IndexError> {
         let mut retry = v.retry(self.options.attempts);
         loop {
             let done = if self.options.flaws.stale_write_back {
@@ -208,7 +222,7 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
                     self.layout.replace(bytes, value);
                     self.layout.value_range()
                 };
-                self.write_once(v, at, key, edit).await?
+                self.write_once(v, at, (key, before), edit).await?
             };
             match done {
                 Ok(done) => return Ok(done),
@@ -217,7 +231,13 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
         }
     }
 
-    async fn remove(&self, v: &V, at: RemotePtr, key: &K) -> Result<Single<K>, IndexError> {
+    async fn remove(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        key: &K,
+        before: Option<&[u8]>,
+    ) -> Result<Single<K>, IndexError> {
         let mut retry = v.retry(self.options.attempts);
         loop {
             let edit = |bytes: &mut [u8]| {
@@ -225,7 +245,7 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
                 bytes[at..at + removed.len()].copy_from_slice(&removed);
                 at..at + removed.len()
             };
-            match self.write_once(v, at, key, edit).await? {
+            match self.write_once(v, at, (key, before), edit).await? {
                 Ok(done) => return Ok(done),
                 Err(e) => again(&mut retry, at, e).await?,
             }

@@ -4,6 +4,7 @@ use dm_alloc::ReclaimOptions;
 use dm_art::ArtFlaws;
 use dm_combine::Rdwc;
 use dm_index::CpuCost;
+use dm_indirect::REFERENCE_BYTES;
 use dm_layout::NodeTypes;
 use dm_leaf::SingleFlaws;
 use dm_verbs::Nanos;
@@ -22,6 +23,8 @@ pub struct Flaws {
 pub struct Options {
     /// Bytes of every value. Layout.
     pub value_bytes: usize,
+    /// Values are references to items of variable length ([`Options::items`]). Layout.
+    pub items: bool,
     /// Sizes of inner nodes. Layout.
     pub types: NodeTypes,
     /// Budget of the cache of inner nodes of a compute node, bytes.
@@ -61,10 +64,19 @@ pub const DEFAULT_MEMBERS: u16 = 63;
 pub const DEFAULT_ATTEMPTS: u32 = dm_art::DEFAULT_ATTEMPTS;
 
 impl Options {
+    /// Defaults, for items of variable length: byte strings as keys and as values ([`crate::Smart::items`]).
+    pub const fn items() -> Self {
+        Self {
+            items: true,
+            ..Self::new(REFERENCE_BYTES)
+        }
+    }
+
     /// Defaults, for values of `value_bytes` bytes.
     pub const fn new(value_bytes: usize) -> Self {
         Self {
             value_bytes,
+            items: false,
             types: NodeTypes::SHIPPED,
             cache_bytes: DEFAULT_CACHE_BYTES,
             hierarchical: true,

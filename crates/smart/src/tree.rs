@@ -4,6 +4,7 @@ use dm_alloc::{AllocStats, Allocator, Descriptor, LockHome, LockPlan, ReclaimOpt
 use dm_art::{Art, ArtClient, ArtOptions};
 use dm_combine::{Combined, Combiner};
 use dm_index::IndexError;
+use dm_indirect::{Items, Prefix};
 use dm_layout::{KeyBytes, SingleLeaf};
 use dm_leaf::{OpenError, SingleOptions, Singles};
 use dm_lock::{GlobalLockTable, Local, LockOptions, LockPlace, Locks};
@@ -15,6 +16,9 @@ use crate::Options;
 /// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
 pub type Client<'h, V, K> = Combined<'h, V, ArtClient<'h, V, K, Singles<K>>>;
 
+/// One client of items of variable length.
+pub type ItemClient<'h, V, K> = Items<'h, V, Client<'h, V, K>>;
+
 /// A SMART tree, as the threads of one compute node share it: prefix cache, local locks, allocator, operations
 /// under way.
 #[derive(Debug)]
@@ -23,6 +27,9 @@ pub struct Smart<K: KeyBytes> {
     locks: Arc<Locks>,
     /// What clients share of their operations, if anything.
     combiner: Option<Combiner<K>>,
+    attempts: u32,
+    /// Values are references.
+    holds_items: bool,
 }
 
 /// The kind of index in a pool's superblock.
@@ -69,6 +76,7 @@ impl<K: KeyBytes> Smart<K> {
     /// What must agree between all who open a pool: what a superblock of this tree says.
     pub fn descriptor(options: &Options) -> Descriptor {
         let mut bytes = [0; 64];
+        bytes[0] = u8::from(options.items);
         bytes[8..16].copy_from_slice(&(K::LEN as u64).to_le_bytes());
         bytes[16..24].copy_from_slice(&(options.value_bytes as u64).to_le_bytes());
         bytes[24..32].copy_from_slice(&options.types.describe());
@@ -136,12 +144,36 @@ impl<K: KeyBytes> Smart<K> {
         let leaves = Singles::new(layout, locks.clone(), single);
         let art = Art::open(v, leaves, alloc, superblock.root_word, art).await?;
         let combiner = options.rdwc.is_on().then(|| Combiner::new(&options.rdwc));
-        Ok(Self { art, locks, combiner })
+        Ok(Self {
+            art,
+            locks,
+            combiner,
+            attempts: options.attempts,
+            holds_items: options.items,
+        })
     }
 
     /// A client over `v`'s connections.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K> {
         Combined::new(v, self.art.client(v), self.combiner.as_ref())
+    }
+
+    /// A client of items of variable length, over `v`'s connections: what the tree compares of a key is its `prefix`
+    /// ([`leading_bytes`](crate::leading_bytes), as a rule).
+    ///
+    /// # Errors
+    /// [`IndexError::BadInput`] for a tree of other values than [`Options::items`].
+    pub fn items<'h, V: Verbs + Control>(
+        &'h self,
+        v: &'h V,
+        prefix: Prefix<K>,
+    ) -> Result<ItemClient<'h, V, K>, IndexError> {
+        if !self.holds_items {
+            return Err(IndexError::BadInput {
+                why: "the tree was not made for items",
+            });
+        }
+        Items::new(v, self.client(v), self.art.alloc(), prefix, self.attempts)
     }
 
     /// Reads all inner nodes into the cache, as far as they fit; metered as housekeeping. Answers how many.

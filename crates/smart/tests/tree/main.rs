@@ -7,6 +7,7 @@ mod common;
 mod bad_input;
 mod budgets;
 mod cancel;
+mod items;
 mod model;
 mod one_key;
 mod reclaim;

@@ -1,0 +1,59 @@
+//! Items of variable length: the same script as every index, behind radix levels.
+
+use dm_index::{Exchange, IndexError, Key8};
+use dm_loopback::{Loopback, block_on};
+use dm_testkit::{Family, HoldsItems, OutOfLines, TestKey, WorldKind, conform, exchanges};
+use dm_verbs::{Control, Verbs};
+use smart::{Items, Options, Prefix, Rdwc, Smart};
+
+use crate::common::Tree;
+
+/// Trees of items of one size.
+struct Blocks;
+
+impl Family for Blocks {
+    type Index<K: TestKey> = OutOfLines<Tree<K>>;
+    fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K> {
+        OutOfLines::new(Tree::new(Options::items()), value_bytes)
+    }
+}
+
+impl<K: TestKey> HoldsItems for Tree<K> {
+    fn items<'h, V: Verbs + Control>(
+        tree: &'h Smart<K>,
+        v: &'h V,
+        prefix: Prefix<K>,
+    ) -> Result<Items<'h, V, impl Exchange<Key = K>>, IndexError> {
+        tree.items(v, prefix)
+    }
+}
+
+#[test]
+fn they_pass_the_script_of_every_index_on_threads() {
+    conform(&Blocks, WorldKind::LoopbackDelays);
+}
+
+#[test]
+fn they_pass_the_script_of_every_index_in_virtual_time() {
+    conform(&Blocks, WorldKind::SimCx6);
+}
+
+#[test]
+fn values_are_compared_and_exchanged() {
+    for rdwc in [Rdwc::ON, Rdwc::OFF] {
+        let pool = Loopback::builder()
+            .nodes(2)
+            .host_bytes(64 << 20)
+            .build()
+            .expect("a world");
+        let v = pool.connect(0).expect("a client");
+        block_on(async {
+            let options = Options {
+                rdwc,
+                ..Options::new(8)
+            };
+            let tree = Smart::<Key8>::create_or_open(&v, &options).await.expect("a tree");
+            exchanges(&tree.client(&v)).await;
+        });
+    }
+}
