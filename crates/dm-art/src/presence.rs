@@ -12,7 +12,9 @@ use dm_index::{IndexError, KeyBytes, SingleStore};
 use dm_layout::SlotWord;
 use dm_sync::Mutex;
 use dm_sync::epoch::{self, Epochs, Seat};
-use dm_verbs::{ClientId, Control, LocalStep, NodeId, Old, RemotePtr, Step, Ticket, Verbs, Why};
+use dm_verbs::{
+    ClientId, Control, LocalStep, NodeId, Old, RemotePtr, Step, Ticket, VerbErrorKind, Verbs, Why,
+};
 
 use crate::Art;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
@@ -73,7 +75,7 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         //= docs/protocol/smart.md M23
         if let Some(running) = self.inner.take() {
-            core::mem::forget(running);
+            running.forget();
             self.stranded.set(true);
         }
     }
@@ -248,8 +250,9 @@ where
 
     #[inline(always)]
     fn seated<'s>(&'s self, seat: &'s Seat) -> Option<Running<'s>> {
-        // Within an operation of several steps nobody attends: it is known as one of the member that it began with (R6).
-        if self.presence.stranded.get() || !seat.is_running() && self.art.alloc.is_due(self.v) {
+        // Within an operation of several steps nobody attends: it is known as one of the member that it began with (R6), and
+        // its pin is not to be lifted.
+        if !seat.is_running() && (self.presence.stranded.get() || self.art.alloc.is_due(self.v)) {
             return None;
         }
         self.running(seat.enter()?)
@@ -297,9 +300,14 @@ where
         if self.presence.stranded.get() {
             let _unmetered = self.v.meter().housekeeping();
             for node in 0..self.art.alloc.memory_nodes() {
-                // Behind all that was posted there. Where it fails, nothing of that goes on either.
+                // Behind all that was posted there.
                 let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);
-                let _landed = self.v.word(at).await;
+                match self.v.word(at).await {
+                    Ok(_) => {}
+                    // With the connection, or with this client's right to it, all that was on its way is gone.
+                    Err(e) if matches!(e.kind, VerbErrorKind::ConnectionLost | VerbErrorKind::Fenced) => {}
+                    Err(e) => return Err(e.into()),
+                }
             }
             seat.end_forgotten();
             self.presence.stranded.set(false);

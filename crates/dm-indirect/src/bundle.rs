@@ -60,6 +60,11 @@ impl<'a> Bundle<'a> {
         }
     }
 
+    /// Bytes of its block: whole lines.
+    pub(crate) const fn block_bytes(self) -> usize {
+        (HEADER + self.items.len()).next_multiple_of(LINE)
+    }
+
     /// Keys and values, by ascending key.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let mut rest = self.items;

@@ -23,6 +23,8 @@ pub fn leading_bytes<K: KeyBytes>(key: &[u8]) -> K {
 }
 
 /// One client of an index of items: keys and values are byte strings of any length, together up to 1 MiB less 24 bytes.
+/// All items of one prefix share that: a prefix that tells few keys apart makes large blocks, each written anew by every
+/// write to one of its keys.
 ///
 /// `I` is a client of any index whose values are [`REFERENCE_BYTES`] long; `alloc` the allocator of its pool. Not to be
 /// mixed with operations on `I` itself.
@@ -43,6 +45,8 @@ pub struct ItemFlaws {
     pub unawaited: bool,
     /// The word is replaced whatever it is by now (N2).
     pub blind: bool,
+    /// A block whose exchange was given up is used again at once (N5).
+    pub gives_back: bool,
 }
 
 /// What is to become of the block that the index names.
@@ -175,6 +179,10 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
                     after(parse(reference, &block)?, key, write)
                 }
             };
+            // It was on its way beside the others: most often this is no wait.
+            if let Some(ahead) = ahead.as_mut().filter(|_| !self.flaws.unawaited) {
+                ahead.landed().await?;
+            }
             let mut other = None;
             let mut draft = match next {
                 Next::Stays => return Ok(applied),
@@ -189,7 +197,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
             };
             // From here on it may be known, whoever drops this.
             if let Some(draft) = &mut draft {
-                draft.set_known(true);
+                draft.set_known(!self.flaws.gives_back);
             }
             //= docs/protocol/indirect.md N2
             let before_word = before.map(Reference::encode);
@@ -206,8 +214,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
                 Ok(_) => false,
                 Err(e) => e.effect() == Effect::None,
             };
-            if let Some(draft) = draft.filter(|_| lost) {
-                draft.set_known(false);
+            if let Some(draft) = draft {
+                draft.set_known(!lost);
             }
             if exchanged? != Applied::Differs {
                 //= docs/protocol/indirect.md N4
@@ -270,9 +278,17 @@ fn after(bundle: Bundle<'_>, key: &[u8], write: Write<'_>) -> (Applied, Next) {
     (applied, next)
 }
 
-/// A block's items.
+/// A block's items. What its own length contradicts was never named by whoever wrote it.
 pub(crate) fn parse(reference: Reference, block: &[u8]) -> Result<Bundle<'_>, IndexError> {
-    Bundle::parse(block).map_err(|what: Corrupt| IndexError::Corrupt {
+    let length = Corrupt {
+        offset: 12,
+        reason: Reason::Length,
+    };
+    let parsed = Bundle::parse(block).and_then(|bundle| match bundle.block_bytes() == block.len() {
+        true => Ok(bundle),
+        false => Err(length),
+    });
+    parsed.map_err(|what| IndexError::Corrupt {
         node: reference.at(),
         what,
     })

@@ -60,7 +60,7 @@ impl Reference {
     pub fn encode(self) -> [u8; REFERENCE_BYTES] {
         let node = u64::from(self.at.node().0) << (64 - NODE_BITS);
         let length = u64::from(self.lines - 1) << PLACE_BITS;
-        (node | length | self.at.offset() / LINE as u64).to_le_bytes()
+        (node | length | (self.at.offset() / LINE as u64)).to_le_bytes()
     }
 
     /// What an index holds.

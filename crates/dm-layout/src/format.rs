@@ -162,7 +162,7 @@ pub enum Part {
 ///
 /// | split of L into L and R | merge of R into L |
 /// |---|---|
-/// | [`prepare_split`](Self::prepare_split): WRITE R (Splitting), **await** | [`freeze`](Self::freeze) R, **await** |
+/// | [`prepare_split`](Self::prepare_split): WRITE R (Splitting), **await** | [`freeze`](Self::freeze) R |
 /// | [`announce_split`](Self::announce_split): WRITE L's head (Splitting, new fence and sibling) | [`announce_merge`](Self::announce_merge): WRITE L's head (Frozen, lines may run ahead) |
 /// | [`clear_split`](Self::clear_split): WRITE L's rest | [`copy_merge`](Self::copy_merge): WRITE L's rest |
 /// | [`finish_split`](Self::finish_split): WRITE L's head (Live), **await** | [`widen_merge`](Self::widen_merge): WRITE L's head (R's fence and sibling, still Frozen) |

@@ -90,6 +90,7 @@ impl Epochs {
             pin,
             generation: Cell::new(u64::MAX),
             depth: Cell::new(0),
+            forgotten: Cell::new(0),
             left: Cell::new(0),
         }
     }
@@ -189,6 +190,8 @@ pub struct Seat {
     generation: Cell<u64>,
     /// Operations of this client that run inside of each other.
     depth: Cell<u32>,
+    /// Those of them that are over, but for what they may have left in flight.
+    forgotten: Cell<u32>,
     /// Operations that may begin before the client has to attend to its enrolment.
     left: Cell<u32>,
 }
@@ -252,16 +255,22 @@ impl Seat {
         self.generation.get() == generation
     }
 
-    /// Ends operations whose [`Running`] was forgotten.
+    /// Ends operations that were [forgotten](Running::forget), all of whose requests have landed. Nothing is ended while an
+    /// operation runs.
     pub fn end_forgotten(&self) {
+        if self.is_running() {
+            return;
+        }
         self.depth.set(0);
+        self.forgotten.set(0);
         // Release: as in `Running::drop`.
         self.pin.store(IDLE, Ordering::Release);
     }
 
-    /// Whether an operation of this client runs.
+    /// Whether an operation of this client runs; forgotten ones do not.
+    #[inline]
     pub fn is_running(&self) -> bool {
-        self.depth.get() > 0
+        self.depth.get() > self.forgotten.get()
     }
 
     /// A number that no other seat of these epochs has as long as this one is there.
@@ -285,6 +294,14 @@ pub struct Running<'s> {
     seat: &'s Seat,
 }
 
+impl Running<'_> {
+    /// It is over, but what it posted may not have landed: its seat stays as it is until [`Seat::end_forgotten`].
+    pub fn forget(self) {
+        self.seat.forgotten.set(self.seat.forgotten.get() + 1);
+        core::mem::forget(self);
+    }
+}
+
 impl Drop for Running<'_> {
     #[inline]
     fn drop(&mut self) {
@@ -301,6 +318,31 @@ impl Drop for Running<'_> {
 #[cfg(all(test, not(dm_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_forgotten_ends_when_told_and_never_beneath_an_operation() {
+        let epochs = Arc::new(Epochs::new());
+        let seat = Epochs::seat(&epochs);
+        seat.enroll(0, 8);
+        let outer = seat.enter().expect("enrolled");
+        seat.enter().expect("within the first").forget();
+        assert!(seat.is_running());
+        seat.end_forgotten();
+        let inner = seat.enter().expect("within the first");
+        drop(inner);
+        assert!(seat.is_running(), "the first one still runs");
+        drop(outer);
+        assert!(!seat.is_running());
+        assert_ne!(
+            seat.pin.load(Ordering::Relaxed),
+            IDLE,
+            "something may be in flight"
+        );
+        seat.end_forgotten();
+        assert_eq!(seat.pin.load(Ordering::Relaxed), IDLE);
+        drop(seat.enter().expect("enrolled"));
+        assert_eq!(seat.pin.load(Ordering::Relaxed), IDLE);
+    }
 
     #[test]
     fn operations_inside_of_each_other_count_as_the_first() {

@@ -20,28 +20,52 @@ pub(crate) const ENTRIES: &[Entry] = &[SHARED, CANCELLED];
 /// Keys and values are numbers.
 type Spec = KvMap<u64, u64>;
 type Op = KvOp<u64, u64>;
-/// Operations of each client; each is a compute node of its own.
-type Script = &'static [&'static [Op]];
+/// Compute node and operations of each client.
+type Script = &'static [(u16, &'static [Op])];
 
 /// All keys have one prefix: they share a block.
 const SHAPES: &[(&str, Script)] = &[
-    ("two keys", &[&[Upsert(1, 11), Get(1)], &[Upsert(2, 21), Get(1)]]),
-    ("one key", &[&[Insert(1, 11)], &[Insert(1, 12)], &[Get(1)]]),
-    ("replaced", &[&[Upsert(1, 11), Upsert(1, 12)], &[Get(1), Get(1)]]),
+    (
+        "two keys",
+        &[(0, &[Upsert(1, 11), Get(1)]), (1, &[Upsert(2, 21), Get(1)])],
+    ),
+    (
+        "one key",
+        &[(0, &[Insert(1, 11)]), (1, &[Insert(1, 12)]), (2, &[Get(1)])],
+    ),
+    (
+        "replaced",
+        &[(0, &[Upsert(1, 11), Upsert(1, 12)]), (1, &[Get(1), Get(1)])],
+    ),
     (
         "removed",
-        &[&[Upsert(1, 11), Remove(1)], &[Upsert(2, 21)], &[Get(2)]],
+        &[
+            (0, &[Upsert(1, 11), Remove(1)]),
+            (1, &[Upsert(2, 21)]),
+            (2, &[Get(2)]),
+        ],
+    ),
+    (
+        "used again",
+        &[
+            (0, &[Upsert(1, 11)]),
+            (0, &[Upsert(2, 21)]),
+            (1, &[Get(1), Get(1)]),
+        ],
     ),
     (
         "updated",
-        &[&[Upsert(1, 11), Update(1, 12)], &[Update(1, 13), Get(1)]],
+        &[
+            (0, &[Upsert(1, 11), Update(1, 12)]),
+            (1, &[Update(1, 13), Get(1)]),
+        ],
     ),
 ];
 
 const SHARED: Entry = Entry {
     name: "items",
     kind: Kind::Node,
-    source: "CHIME §4.5; docs/protocol/indirect.md N1, N2, N4",
+    source: "CHIME §4.5; docs/protocol/indirect.md N1, N2",
     about: "Clients of several compute nodes write and read items whose keys share a block, on another memory node than the \
             word that names it.",
     cases: || {
@@ -76,12 +100,19 @@ const CANCELLED: Entry = Entry {
     about: "The same, and one client's future is dropped at any await: what it began happened or did not, and no block that \
             may be named is used again.",
     cases: || {
-        let shapes = ["two keys", "replaced", "removed"];
+        let shapes = ["two keys", "replaced", "removed", "used again"];
         let cases = shapes.map(|shape| Case::holds(shape, Knobs::weak().cancels(1)));
         cases.into()
     },
     published: None,
-    mutants: &[],
+    mutants: &[Twin {
+        name: "gives-back",
+        about: "a block whose exchange was given up is used again at once: an item that was read is gone",
+        cases: || {
+            let knobs = Knobs::weak().cancels(1);
+            vec![Case::fails(How::NotLinearizable, "used again", knobs)]
+        },
+    }],
     build,
 };
 
@@ -89,6 +120,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let flaws = ItemFlaws {
         unawaited: s.mutant("unawaited"),
         blind: s.mutant("blind"),
+        gives_back: s.mutant("gives-back"),
     };
     let found = SHAPES.iter().find(|(name, _)| *name == s.shape);
     let script = found.map_or_else(
@@ -101,10 +133,10 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .spec(KvMap::empty())
         .memory_nodes(2)
         .place(place(), 8, "word");
-    for (i, does) in (0..).zip(script) {
+    for (i, &(on, does)) in script.iter().enumerate() {
         let name = char::from(b'A' + i as u8).to_string();
-        model = model.client(name, i, move |c| async move {
-            for op in *does {
+        model = model.client(name, on, move |c| async move {
+            for op in does {
                 let run = async {
                     let done = run(&c, op, flaws).await;
                     done.map_err(|e| c.check(false, || e.to_string())).ok()

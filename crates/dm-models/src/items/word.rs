@@ -11,9 +11,9 @@ pub(super) fn place() -> RemotePtr {
     RemotePtr::new(NodeId(1), 256).unwrap_or(RemotePtr::NULL)
 }
 
-/// A compute node's allocator: its first block lies on another memory node than the word. Nothing is used again.
+/// A compute node's allocator: blocks lie on another memory node than the word. What is retired is not used again.
 pub(super) fn allocator(compute_node: u16) -> Allocator {
-    Allocator::new(2, compute_node).chunk_bytes(256)
+    Allocator::new(1, compute_node).chunk_bytes(256)
 }
 
 /// One client of it.
