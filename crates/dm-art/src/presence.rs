@@ -303,10 +303,10 @@ where
                 // Behind all that was posted there.
                 let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);
                 match self.v.word(at).await {
-                    Ok(_) => {}
-                    // With the connection, or with this client's right to it, all that was on its way is gone.
-                    Err(e) if matches!(e.kind, VerbErrorKind::ConnectionLost | VerbErrorKind::Fenced) => {}
-                    Err(e) => return Err(e.into()),
+                    // Not even posted: it says nothing of what was.
+                    Err(e) if e.kind == VerbErrorKind::QueueFull => return Err(e.into()),
+                    // Where the node or the connection is gone, so is what was on its way.
+                    Ok(_) | Err(_) => {}
                 }
             }
             seat.end_forgotten();
