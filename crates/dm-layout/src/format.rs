@@ -357,7 +357,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// Overwrites `image` with a new node of those entries of the accepted `from` that lie inside its fences, and `new`.
     ///
     /// # Errors
-    /// As [`entry`](Self::entry); [`Reason::Order`] if those are more than fit, some key being there twice.
+    /// As [`entry`](Self::entry); [`Reason::Order`] if some key is there twice, or they are more than fit.
     fn build_from(
         &self,
         image: &mut [u8],
@@ -372,7 +372,9 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
             }
         })?;
         entries.extend(new);
-        if entries.len() > self.capacity() {
+        let mut keys: Vec<K> = entries.iter().map(|(key, _)| *key).collect();
+        keys.sort_unstable();
+        if keys.len() > self.capacity() || keys.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
         self.build(image, init, entries);

@@ -264,3 +264,32 @@ fn guards_open_what_they_sealed() {
     round_trip::<dm_layout::Bookends>(192);
     round_trip::<dm_layout::Checksum>(192);
 }
+
+#[test]
+fn a_key_that_is_there_twice_is_an_error_of_a_split() {
+    let format = Checksummed::<Key8>::with_span(5, 8).unwrap();
+    let mut image = vec![0; format.node_bytes()];
+    let entries = (1..6u64).map(|n| (Key8(16 * n), [n as u8; 8]));
+    let entries: Vec<_> = entries.collect();
+    let shown = entries.iter().map(|(key, value)| (*key, value.into()));
+    format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), shown);
+    // The largest key stands where the one before it stood, under a checksum that fits.
+    let last = format.slots(&image).map(|slot| slot.offset()).collect::<Vec<_>>();
+    image.copy_within(last[4]..last[4] + 8, last[3]);
+    let header = format.header(&image).unwrap();
+    format.seal_head(&mut image, &header);
+    let request = SplitRequest {
+        right_address: 0x80,
+        right_incarnation: 1,
+        right_version: 1,
+        owner: 5,
+        new: None,
+        bias: SplitBias::Median,
+    };
+    let mut right = vec![0; format.node_bytes()];
+    let split = format.prepare_split(&image, &mut right, &request);
+    assert!(
+        matches!(split, Err(CheckFailure::Corrupt(c)) if c.reason == Reason::Order),
+        "{split:?}"
+    );
+}
