@@ -29,6 +29,8 @@ pub struct ArtFlaws {
     pub cache_unpinned: bool,
     /// Nowhere published: who needs a frozen slot waits until whoever froze it has renewed its node.
     pub renewal_waits: bool,
+    /// Nowhere published: a block goes back though something may still land in it.
+    pub gives_back_early: bool,
 }
 
 /// How an [`crate::Art`] works.

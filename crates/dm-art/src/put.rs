@@ -123,7 +123,7 @@ where
         };
         let mut scratch = self.scratch.borrow_mut();
         leaves.image(key, value, u64::from(branch), &mut scratch.leaf);
-        block.busy();
+        self.busy(&mut block);
         let before = link.slot.word;
         //= docs/protocol/smart.md M14
         let chain = self.v.chain(link.at().node());

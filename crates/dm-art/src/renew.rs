@@ -259,7 +259,7 @@ where
         *copied = image.len();
         let at = block.at();
         let word = SlotWord::inner(link.slot.word.partial(), at.raw(), kind).ok_or_else(unaddressable)?;
-        block.busy();
+        self.busy(&mut block);
         let fresh = [Fresh {
             at,
             bytes: &image,

@@ -268,6 +268,15 @@ where
         self.renew(key, within).await
     }
 
+    /// Something is about to be posted to a block.
+    #[inline]
+    pub(crate) fn busy(&self, block: &mut Block<'_>) {
+        //= docs/protocol/smart.md M15
+        if !self.art.options.flaws.gives_back_early {
+            block.busy();
+        }
+    }
+
     /// Where a leaf of this node should lie: with it, so that one chain does. The root's are spread.
     pub(crate) fn near(within: &Within) -> Option<RemotePtr> {
         within.link.map(|_| within.at)
@@ -331,7 +340,7 @@ where
         }];
         // Nothing to be written where an earlier attempt did.
         let fresh = &fresh[usize::from(holds(leaf, usize::from(branch)))..];
-        leaf.iter_mut().for_each(Block::busy);
+        leaf.iter_mut().for_each(|leaf| self.busy(leaf));
         let published = self.publish(&wanted.text, link, fresh, None, word).await?;
         if published != Published::Done {
             leaf.iter_mut().for_each(|leaf| leaf.written(usize::from(branch)));
@@ -362,7 +371,7 @@ where
             let kind = if i == above { kind } else { single };
             let class = node_class(types, kind);
             let mut block = Block::new(self.v, &self.art.alloc, class, near).await?;
-            block.busy();
+            self.busy(&mut block);
             near = Some(block.at());
             blocks.push(block);
         }
@@ -401,7 +410,7 @@ where
                 node_type: None,
             });
         }
-        leaf.iter_mut().for_each(Block::busy);
+        leaf.iter_mut().for_each(|leaf| self.busy(leaf));
         let published = self.publish(&wanted.text, link, &fresh, deeper, below).await?;
         match published {
             Published::Done => self.v.meter().note(Event::Split),

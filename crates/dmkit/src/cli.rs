@@ -138,6 +138,10 @@ pub(crate) struct Reproduce {
     /// List the figures that there are.
     #[arg(long)]
     pub(crate) list: bool,
+    /// Only this panel of each; may be given more than once. What the output directory holds of the others, run in
+    /// the same way, stays and is graded with it.
+    #[arg(long = "panel", value_name = "PANEL")]
+    pub(crate) panels: Vec<String>,
     /// Runs of each point, with seeds 1, 2, …; default: 3, with --quick 1.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) seeds: Option<u64>,

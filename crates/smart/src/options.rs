@@ -99,6 +99,7 @@ impl Options {
                     scan_trusts_cache: false,
                     cache_unpinned: false,
                     renewal_waits: false,
+                    gives_back_early: false,
                 },
                 leaf: SingleFlaws {
                     stale_write_back: false,

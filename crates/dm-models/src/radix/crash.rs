@@ -1,10 +1,12 @@
-//! A client of a radix tree dies in the middle of what it does.
+//! A client of a radix tree dies, or is dropped, in the middle of what it does.
+
+use dm_explore::Knobs;
 
 use super::races::{APART, FULL, ROOM, SPARSE};
 use super::world::{build, options};
 use crate::tree::world::{Do, Script, Shape, plain, with};
-use crate::{Case, Entry, How, Kind, Twin};
-use Do::{Get, Insert, Remove};
+use crate::{Case, Entry, How, Kind, Setting, Twin};
+use Do::{Get, Insert, Remove, Update};
 
 /// Nobody here waits for a lock: all of them must end.
 const SHAPES: &[Shape] = &[
@@ -58,17 +60,51 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-pub(crate) const ENTRY: Entry = Entry {
+/// Who is dropped gives locks back, and its blocks to clients of its own compute node.
+const CANCELS: &[Shape] = &[
+    (
+        "insert, insert",
+        with(SPARSE, &[(0, &[Insert(3)]), (0, &[Insert(4)])]),
+    ),
+    (
+        "leaf split, insert",
+        with(APART, &[(0, &[Insert(0x102)]), (0, &[Insert(0x202)])]),
+    ),
+    (
+        "header split, insert",
+        with(FULL, &[(0, &[Insert(0x101)]), (1, &[Insert(0x201)])]),
+    ),
+    (
+        "type switch, leaf split",
+        with(APART, &[(0, &[Insert(0x301)]), (1, &[Insert(0x102)])]),
+    ),
+    (
+        "update, update",
+        with(ROOM, &[(0, &[Update(1)]), (1, &[Update(1)])]),
+    ),
+    (
+        "removal, update",
+        with(SPARSE, &[(0, &[Remove(1)]), (1, &[Update(1)])]),
+    ),
+    (
+        "removal, insert",
+        with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(3)])]),
+    ),
+];
+
+fn all(shapes: &'static [Shape], faults: fn(Knobs) -> Knobs) -> Vec<Case> {
+    let each = |&(shape, _): &Shape| plain().map(|k| Case::holds(shape, faults(k)));
+    shapes.iter().flat_map(each).collect()
+}
+
+pub(crate) const CRASH: Entry = Entry {
     name: "radix-crash",
     kind: Kind::Crash,
     source: "docs/protocol/smart.md M14–M17, When a writer dies",
     about: "One client dies at any step of an insert, a leaf split, a header split, a change of a node's type or a removal, \
             and any part of what it posted lands: whoever needs the same node ends with the right answer, and no key is \
             lost. Nobody waits for the dead one: a renewal that it has begun is finished by others.",
-    cases: || {
-        let each = |&(shape, _): &Shape| plain().map(|k| Case::holds(shape, k.crashes(1)));
-        SHAPES.iter().flat_map(each).collect()
-    },
+    cases: || all(SHAPES, |k| k.crashes(1)),
     published: None,
     mutants: &[Twin {
         name: "renewal-waits",
@@ -83,5 +119,31 @@ pub(crate) const ENTRY: Entry = Entry {
         let mut options = options();
         options.flaws.inner.renewal_waits = s.mutant("renewal-waits");
         build(SHAPES, s, options)
+    },
+};
+
+pub(crate) const CANCEL: Entry = Entry {
+    name: "radix-cancel",
+    kind: Kind::Crash,
+    source: "docs/protocol/smart.md M15, Cancellation",
+    about: "One client is dropped at any await of an insert, an update, a leaf split, a header split, a change of a node's \
+            type or a removal: the operation has happened or not, no lock stays held, and what it allocated is used by its \
+            neighbours only if nothing of it can land there any more.",
+    cases: || all(CANCELS, |k| k.cancels(1)),
+    published: None,
+    mutants: &[Twin {
+        name: "gives-back-early",
+        about: "a new leaf goes back to the allocator while its WRITE and its slot's CAS are under way",
+        cases: || {
+            let case = |k: Knobs| {
+                Case::fails(How::Invariant, "insert, insert", k.cancels(1)).or(How::NotLinearizable)
+            };
+            plain().map(case).into()
+        },
+    }],
+    build: |s: &Setting<'_>| {
+        let mut options = options();
+        options.flaws.inner.gives_back_early = s.mutant("gives-back-early");
+        build(CANCELS, s, options)
     },
 };

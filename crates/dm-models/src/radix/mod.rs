@@ -11,7 +11,8 @@ use crate::Entry;
 /// In the order listed.
 pub(crate) const ENTRIES: &[Entry] = &[
     races::ENTRY,
-    crash::ENTRY,
+    crash::CRASH,
+    crash::CANCEL,
     flaws::T_M1,
     flaws::T_M2,
     flaws::T_M3,

@@ -253,6 +253,15 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Experiment, ExperimentErro
 }
 
 impl Experiment {
+    /// With the panels that `keep` names and the claims that need no other.
+    pub(crate) fn only(&self, keep: impl Fn(&str) -> bool) -> Self {
+        let mut part = self.clone();
+        part.panels.retain(|panel| keep(&panel.name));
+        part.claims
+            .retain(|claim| keep(&claim.panel) && claim.over_panel.as_deref().is_none_or(&keep));
+        part
+    }
+
     pub(crate) fn panel(&self, name: &str) -> Option<&Panel> {
         self.panels.iter().find(|panel| panel.name == name)
     }

@@ -46,7 +46,12 @@ pub(crate) fn perform(asked: &Reproduce, output: &Output) -> io::Result<bool> {
     let chosen = choose(&all, &asked.names)?;
     let mut outcomes = Vec::new();
     for experiment in &chosen {
-        let record = run(experiment, asked, &memory)?;
+        let earlier = match asked.panels.is_empty() {
+            true => None,
+            false => Record::read(&output.out, &experiment.name)?,
+        };
+        let record = run(experiment, asked, earlier, &memory)?;
+        let experiment = &record.part(experiment);
         if output.json {
             writeln!(
                 io::stdout(),
@@ -98,21 +103,73 @@ fn list(all: &[Experiment]) -> io::Result<()> {
     writeln!(out, "{:<16} all of them", "all")
 }
 
-fn run(experiment: &Experiment, asked: &Reproduce, memory: &Memory) -> io::Result<Record> {
+/// Runs the panels that are asked for; `earlier` gives the others, if it was run in the same way.
+fn run(
+    experiment: &Experiment,
+    asked: &Reproduce,
+    earlier: Option<Record>,
+    memory: &Memory,
+) -> io::Result<Record> {
     let effort = Effort {
         seeds: asked.seeds.unwrap_or(if asked.quick { 1 } else { 3 }).max(1),
         quick: asked.quick,
         keys: asked.keys,
     };
+    let wanted = |panel: &str| asked.panels.is_empty() || asked.panels.iter().any(|name| name == panel);
+    if let Some(unknown) = asked.panels.iter().find(|name| experiment.panel(name).is_none()) {
+        let known: Vec<&str> = experiment.panels.iter().map(|p| p.name.as_str()).collect();
+        return Err(io::Error::other(format!(
+            "{} has no panel {unknown:?}, but {}",
+            experiment.name,
+            known.join(", ")
+        )));
+    }
+    let way = command(&experiment.name, asked, &effort);
+    let earlier = earlier.filter(|record| {
+        let rest = record.command.strip_prefix(&way);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(PANEL))
+    });
+    let mut samples = Vec::new();
+    let mut seconds = 0.0;
+    if let Some(record) = earlier {
+        seconds = record.seconds;
+        samples.extend(record.samples.into_iter().filter(|s| !wanted(&s.panel)));
+    }
     let began = Instant::now();
-    let cases = Case::all(experiment, effort).map_err(io::Error::other)?;
-    let samples = cases::run_all(&experiment.name, &cases, memory)?;
+    let chosen = experiment.only(wanted);
+    let cases = Case::all(&chosen, effort).map_err(io::Error::other)?;
+    samples.extend(cases::run_all(&experiment.name, &cases, memory)?);
     let sensitivity = if asked.sensitivity {
-        sensitivity::study(experiment, effort.quick, memory)?
+        sensitivity::study(&chosen, effort.quick, memory)?
     } else {
         Vec::new()
     };
-    let mut command = format!("dmkit reproduce {}", experiment.name);
+    let mut record = Record {
+        name: experiment.name.clone(),
+        command: way,
+        seeds: effort.seeds,
+        quick: effort.quick,
+        seconds: seconds + began.elapsed().as_secs_f64(),
+        outcomes: Vec::new(),
+        samples,
+        sensitivity,
+    };
+    let part = record.part(experiment);
+    if part.panels.len() < experiment.panels.len() {
+        for panel in &part.panels {
+            record.command += &format!("{PANEL}{:?}", panel.name);
+        }
+    }
+    record.outcomes = grade::grade(&part, &record.samples);
+    Ok(record)
+}
+
+/// Stands before a panel's name in the command of a record that does not have all of them.
+const PANEL: &str = " --panel ";
+
+/// What to type to run all of an experiment in this way.
+fn command(name: &str, asked: &Reproduce, effort: &Effort) -> String {
+    let mut command = format!("dmkit reproduce {name}");
     if effort.quick {
         command += " --quick";
     }
@@ -122,16 +179,7 @@ fn run(experiment: &Experiment, asked: &Reproduce, memory: &Memory) -> io::Resul
     if asked.seeds.is_some() {
         command += &format!(" --seeds {}", effort.seeds);
     }
-    Ok(Record {
-        name: experiment.name.clone(),
-        command,
-        seeds: effort.seeds,
-        quick: effort.quick,
-        seconds: began.elapsed().as_secs_f64(),
-        outcomes: grade::grade(experiment, &samples),
-        samples,
-        sensitivity,
-    })
+    command
 }
 
 fn show(experiment: &Experiment, record: &Record) -> io::Result<()> {
@@ -159,7 +207,7 @@ fn write_page(all: &[Experiment], directory: &Path) -> io::Result<()> {
     let mut records = Vec::new();
     for experiment in all {
         if let Some(record) = Record::read(directory, &experiment.name)? {
-            records.push((experiment, record));
+            records.push((record.part(experiment), record));
         }
     }
     if records.is_empty() {

@@ -14,10 +14,10 @@ use super::svg::escaped;
 use super::terminal::{kind, paper, percent, range, with_unit};
 use super::{facts, terminal};
 
-type Run<'a> = (&'a Experiment, Record);
+type Run = (Experiment, Record);
 
 /// The whole page.
-pub(crate) fn page(runs: &[Run<'_>]) -> String {
+pub(crate) fn page(runs: &[Run]) -> String {
     let mut html = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
     html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">";
     html += "<title>dmkit: figures of the papers, reproduced on a model</title><style>";
@@ -47,11 +47,11 @@ pub(crate) fn page(runs: &[Run<'_>]) -> String {
     html
 }
 
-fn outcomes<'a>(runs: &'a [Run<'_>]) -> impl Iterator<Item = &'a Outcome> {
+fn outcomes(runs: &[Run]) -> impl Iterator<Item = &Outcome> {
     runs.iter().flat_map(|(_, record)| &record.outcomes)
 }
 
-fn header(html: &mut String, runs: &[Run<'_>]) {
+fn header(html: &mut String, runs: &[Run]) {
     let count = |wanted: &dyn Fn(&Outcome) -> bool| outcomes(runs).filter(|o| wanted(o)).count();
     let prediction = |o: &Outcome| o.kind == Kind::Graded && !o.is_fit();
     let run = |o: &Outcome| o.verdict != Verdict::NotRun;
@@ -118,7 +118,7 @@ fn reading(html: &mut String) {
               issued the paper's verbs without a tree; the tree is expected within 25 % of it.</p>";
 }
 
-fn overview(html: &mut String, id: &str, title: &str, runs: &[Run<'_>], wanted: fn(&Outcome) -> bool) {
+fn overview(html: &mut String, id: &str, title: &str, runs: &[Run], wanted: fn(&Outcome) -> bool) {
     let _ = write!(
         html,
         "<h2 id=\"{id}\">{title}</h2><div class=\"scroll\"><table><thead><tr>"
@@ -200,7 +200,7 @@ fn row(html: &mut String, experiment: &Experiment, o: &Outcome, whole: bool) {
     *html += "</td></tr>";
 }
 
-fn section(html: &mut String, (experiment, record): &Run<'_>) {
+fn section(html: &mut String, (experiment, record): &Run) {
     let _ = write!(
         html,
         "<h2 id=\"{}\">{} {}: {}</h2><p>{}</p>",
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn the_page_stands_alone() {
         let all = super::super::experiment::all().unwrap();
-        let runs: Vec<Run<'_>> = all.iter().map(|e| (e, run(e))).collect();
+        let runs: Vec<Run> = all.iter().map(|e| (e.clone(), run(e))).collect();
         let html = page(&runs);
         for fetched in ["<script", "<link", "<img", "url(", "@import", "src="] {
             assert!(!html.contains(fetched), "{fetched}");

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::cases::Sample;
+use super::experiment::Experiment;
 use super::grade::Outcome;
 use super::sensitivity::Turn;
 
@@ -32,6 +33,11 @@ fn path(directory: &Path, name: &str) -> PathBuf {
 }
 
 impl Record {
+    /// The part of `experiment` that was run.
+    pub(crate) fn part(&self, experiment: &Experiment) -> Experiment {
+        experiment.only(|panel| self.samples.iter().any(|s| s.panel == panel))
+    }
+
     /// Writes it into `directory`.
     ///
     /// # Errors

@@ -2,14 +2,12 @@
 
 use super::*;
 
-/// The experiment named, cut down to the first panel, few operations and two places.
-fn tiny(name: &str) -> Experiment {
+/// The experiment named, with few operations.
+fn small(name: &str) -> Experiment {
     let all = experiment::all().unwrap();
     let mut e = all.into_iter().find(|e| e.name == name).unwrap();
-    e.panels.truncate(1);
-    let first = e.panels[0].name.clone();
-    e.claims.retain(|claim| claim.panel == first);
-    for setup in [&mut e.setup, &mut e.panels[0].setup] {
+    let panels = e.panels.iter_mut().map(|panel| &mut panel.setup);
+    for setup in panels.chain([&mut e.setup]) {
         setup.keys = Some(20_000);
         setup.operations = Some(8_000);
         setup.window_ms = Some(0.2);
@@ -17,9 +15,17 @@ fn tiny(name: &str) -> Experiment {
     e
 }
 
+/// Its first panel.
+fn tiny(name: &str) -> Experiment {
+    let e = small(name);
+    let first = e.panels[0].name.clone();
+    e.only(|panel| panel == first)
+}
+
 fn asked() -> Reproduce {
     Reproduce {
         names: Vec::new(),
+        panels: Vec::new(),
         list: false,
         seeds: Some(1),
         quick: false,
@@ -30,9 +36,47 @@ fn asked() -> Reproduce {
 }
 
 #[test]
+fn panels_of_an_experiment_can_be_run_one_by_one() {
+    let mut e = small("smart-14");
+    for panel in &mut e.panels {
+        panel.over.as_mut().unwrap().at.truncate(1);
+        panel.extra.clear();
+    }
+    let only = |panel: &str| Reproduce {
+        panels: vec![panel.to_owned()],
+        ..asked()
+    };
+    let memory = Memory::default();
+    let first = run(&e, &only("C"), None, &memory).unwrap();
+    assert_eq!(first.command, "dmkit reproduce smart-14 --seeds 1 --panel \"C\"");
+    let part = first.part(&e);
+    assert!(part.panels.iter().all(|p| p.name == "C") && part.claims.iter().all(|c| c.panel == "C"));
+    assert_eq!(first.outcomes.len(), part.claims.len());
+
+    let both = run(&e, &only("B"), Some(first.clone()), &memory).unwrap();
+    assert_eq!(both.part(&e).panels.len(), 2);
+    assert!(both.samples.starts_with(&first.samples));
+    let again = run(&e, &only("B"), Some(both.clone()), &memory).unwrap();
+    assert_eq!(
+        again.samples, both.samples,
+        "a panel that is run again takes its own place"
+    );
+    // In another way: nothing of it is kept.
+    let other = Reproduce {
+        seeds: Some(2),
+        ..only("B")
+    };
+    let other = run(&e, &other, Some(both), &memory).unwrap();
+    assert!(other.samples.iter().all(|s| s.panel == "B"));
+
+    let unknown = run(&e, &only("Z"), None, &memory).unwrap_err();
+    assert!(unknown.to_string().contains("no panel \"Z\""), "{unknown}");
+}
+
+#[test]
 fn a_tree_experiment_runs_from_file_to_page() {
     let e = tiny("sherman-10");
-    let record = run(&e, &asked(), &Memory::default()).unwrap();
+    let record = run(&e, &asked(), None, &Memory::default()).unwrap();
     assert_eq!(record.samples.len(), e.panels[0].all_series().count());
     for sample in &record.samples {
         let figure = |metric| sample.figures.metrics[&metric];
@@ -56,7 +100,7 @@ fn a_tree_experiment_runs_from_file_to_page() {
     assert!(Record::read(&directory, "sherman-0").unwrap().is_none());
     std::fs::remove_dir_all(&directory).unwrap();
     assert!(read == record, "a record comes back as it was");
-    assert!(page::page(&[(&e, read)]).contains("24.7×"));
+    assert!(page::page(&[(e.clone(), read)]).contains("24.7×"));
 }
 
 #[test]
@@ -84,7 +128,7 @@ fn writes_are_bound_by_messages_then_by_the_link() {
     let mut e = tiny("sherman-3");
     let over = e.panels[0].over.as_mut().unwrap();
     over.at = vec![8.0, 1024.0];
-    let record = run(&e, &asked(), &Memory::default()).unwrap();
+    let record = run(&e, &asked(), None, &Memory::default()).unwrap();
     let rate = |at, metric| {
         let sample = record
             .samples
@@ -107,7 +151,7 @@ fn scans_and_writes_by_thread() {
     e.panels[0].series.truncate(1);
     e.panels[0].extra.clear();
     e.claims.clear();
-    let record = run(&e, &asked(), &Memory::default()).unwrap();
+    let record = run(&e, &asked(), None, &Memory::default()).unwrap();
     let figures = &record.samples[0].figures.metrics;
     let (scans, all) = (figures[&metric::Metric::ScanMops], figures[&metric::Metric::Mops]);
     assert!(scans > 0.0 && scans < all * 0.8, "{scans} of {all}");
