@@ -40,6 +40,7 @@ mod put;
 mod remove;
 mod renew;
 mod scan;
+mod warm;
 mod write;
 
 pub use art::{Art, ArtClient};

@@ -1,13 +1,11 @@
-//! Bulk load: a tree from keys in ascending order, built from its right edge; and reading a whole tree into the cache.
+//! Bulk load: a tree from keys in ascending order, built from its right edge.
 
-use dm_cache::PrefixImage;
 use dm_index::{IndexError, KeyBytes, SingleStore};
 use dm_layout::{LINE_BYTES, PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
 use dm_verbs::{Capability, Control, NodeId, RemotePtr, VerbErrorKind, Verbs};
 
-use crate::art::{Art, ArtClient, FIRST_INCARNATION, KeyText};
-use crate::errors::{corrupt, misplaced, unaddressable};
-use crate::locate::node_type;
+use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
+use crate::errors::unaddressable;
 
 /// Nodes above this height get memory nodes of their own, round robin; those below lie where their parent does.
 const SPREAD_HEIGHT: usize = 2;
@@ -224,60 +222,5 @@ where
         let header = RadixHeader::new(0, art.types().largest(), &[]);
         build_radix_node(art.types(), header, FIRST_INCARNATION, &children, &mut self.bytes);
         self.place_bytes(art.root, &self.bytes).await
-    }
-}
-
-impl<K: KeyBytes, L> Art<K, L> {
-    /// Reads all inner nodes into the cache, as far as they fit; metered as housekeeping. Answers how many.
-    ///
-    /// # Errors
-    /// As any read.
-    pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
-        self.as_operation(v, self.read_all(v)).await
-    }
-
-    async fn read_all<V: Verbs>(&self, v: &V) -> Result<u64, IndexError> {
-        let _unmetered = v.meter().housekeeping();
-        let types = self.types();
-        let mut left = vec![(self.root, types.largest(), 0, [0; crate::art::KEY_MAX])];
-        let mut nodes = 0;
-        while let Some((at, kind, from, mut key)) = left.pop() {
-            let turns = self.cache.turns();
-            let bytes = v.read(at, types.bytes(kind) as u32).await?;
-            let node = dm_layout::RadixNode::decode(&bytes, types, kind).map_err(corrupt(at))?;
-            let header = node.header();
-            let branch = usize::from(header.branch());
-            let Some(partial) = header.partial_from(from).filter(|_| branch < K::LEN) else {
-                return Err(misplaced(at));
-            };
-            key[usize::from(from)..branch].copy_from_slice(partial);
-            if node.is_frozen() {
-                continue;
-            }
-            let image = PrefixImage {
-                at,
-                header,
-                incarnation: node.incarnation(),
-                words: node.words(),
-            };
-            if !self.cache.since(turns).admit(&key[..K::LEN], image) {
-                continue;
-            }
-            nodes += 1;
-            for word in node.words().filter(|w| w.has_child() && !w.is_leaf()) {
-                key[branch] = word.partial();
-                let kind = node_type(word);
-                if types.slots(kind) == 0 {
-                    return Err(misplaced(at));
-                }
-                left.push((
-                    RemotePtr::from_raw(word.pointer()),
-                    kind,
-                    header.branch() + 1,
-                    key,
-                ));
-            }
-        }
-        Ok(nodes)
     }
 }

@@ -53,6 +53,32 @@ fn hit(cache: &PrefixCache, key: &[u8]) -> PrefixHit {
 }
 
 #[test]
+fn a_cache_takes_over_what_another_holds_if_it_fits() {
+    let cache = small(1 << 20);
+    let other = PrefixCache::new(TYPES, 1 << 20);
+    assert!(other.adopt(&cache));
+    assert_eq!(other.fingerprint(), cache.fingerprint());
+    assert_eq!(hit(&other, b"\x01abx"), hit(&cache, b"\x01abx"));
+    assert!(other.bytes() <= cache.bytes());
+    // From then on each goes its own way.
+    other.learn(b"\x01abx", at(10), 0, leaf(b'x', 77));
+    assert_eq!(hit(&cache, b"\x01abx").find, Find::Child(0, leaf(b'x', 30)));
+    // What was old there is as old here.
+    cache.turn();
+    assert!(other.adopt(&cache));
+    other.turn();
+    assert_eq!(
+        (other.lookup(b"\x01abx"), cache.lookup(b"\x01abx").is_some()),
+        (None, true)
+    );
+
+    let tight = PrefixCache::new(TYPES, other.bytes() - 1);
+    assert!(!tight.adopt(&cache) && tight.nodes() == 0);
+    let of_others = PrefixCache::new(NodeTypes::new(&[4, 16, 64, 256]).expect("ascending"), 1 << 20);
+    assert!(!of_others.adopt(&cache) && of_others.nodes() == 0);
+}
+
+#[test]
 fn the_deepest_node_on_the_way_answers() {
     let cache = small(1 << 20);
     let x = hit(&cache, b"\x01abx");

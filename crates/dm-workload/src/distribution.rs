@@ -100,6 +100,16 @@ impl Chooser {
         })
     }
 
+    /// The loaded key that only `rank` others are drawn more often than.
+    pub(crate) fn hottest(&self, rank: u64, loaded: u64) -> u64 {
+        match self {
+            Self::Uniform { .. } => rank,
+            // Colder ranks are spread evenly over all keys.
+            Self::Zipf { fold, .. } => fold.index(rank),
+            Self::Latest { .. } => loaded - 1 - rank,
+        }
+    }
+
     /// An index of a loaded key, or an age.
     #[inline]
     pub(crate) fn draw(&self, rng: &mut impl RngCore) -> Drawn {

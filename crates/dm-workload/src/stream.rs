@@ -170,6 +170,12 @@ impl Plan {
         self.workload.loaded
     }
 
+    /// The loaded keys from the hottest on, by what the distribution makes of them before anything is inserted.
+    pub fn hottest(&self) -> impl DoubleEndedIterator<Item = u64> + use<> {
+        let (chooser, loaded) = (self.chooser, self.workload.loaded);
+        (0..loaded).map(move |rank| chooser.hottest(rank, loaded))
+    }
+
     /// The number of operations of all clients.
     #[must_use]
     pub fn operations(&self) -> u64 {
@@ -309,6 +315,26 @@ mod tests {
             .seed(seed)
             .plan()
             .unwrap()
+    }
+
+    /// Draws are as many as the order says.
+    #[test]
+    fn hottest_keys_come_first() {
+        let c = plan("c", 1000, 200_000, 1, 3);
+        let mut drawn = vec![0_u32; 1000];
+        for op in c.client(0) {
+            drawn[op.key as usize] += 1;
+        }
+        let hottest: Vec<u64> = c.hottest().collect();
+        let share = |keys: &[u64]| keys.iter().map(|&key| drawn[key as usize]).sum::<u32>();
+        let tenths: Vec<u32> = hottest.chunks(100).map(share).collect();
+        assert!(
+            tenths.is_sorted_by(|a, b| a > b) && tenths[0] > 2 * tenths[1],
+            "{tenths:?}"
+        );
+        assert_eq!(HashSet::<u64>::from_iter(hottest).len(), 1000);
+        // The newest is read most.
+        assert!(plan("d", 1000, 1, 1, 3).hottest().eq((0..1000).rev()));
     }
 
     proptest! {

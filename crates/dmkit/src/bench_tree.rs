@@ -21,6 +21,22 @@ pub(crate) trait BenchTree: Sized + Send + Sync + 'static {
     fn open<V: Verbs + Control>(v: &V, point: &Point) -> impl Future<Output = Result<Self, RunError>>;
     fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl RangeIndex<Key = Self::Key>;
     fn warm<V: Verbs + Control>(&self, v: &V) -> impl Future<Output = Result<u64, IndexError>>;
+    /// What a warm cache that can't hold all is like after a long time with these keys, the hottest of which come last.
+    fn settle<V: Verbs + Control>(
+        &self,
+        _v: &V,
+        _keys: impl Iterator<Item = Self::Key>,
+    ) -> impl Future<Output = Result<(), IndexError>> {
+        async { Ok(()) }
+    }
+    /// Warms the cache as `first`'s is.
+    fn warm_like<V: Verbs + Control>(
+        &self,
+        v: &V,
+        _first: &Self,
+    ) -> impl Future<Output = Result<(), IndexError>> {
+        async { self.warm(v).await.map(drop) }
+    }
     fn cache_bytes(&self) -> u64;
     fn local_bytes(&self) -> u64;
     /// What its clients allocated less what they gave back; the sum over all compute nodes is what is in use.
@@ -77,6 +93,19 @@ impl<K: KeyBytes> BenchTree for Smart<K> {
     }
     async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         Smart::warm(self, v).await
+    }
+    async fn settle<V: Verbs + Control>(
+        &self,
+        v: &V,
+        keys: impl Iterator<Item = K>,
+    ) -> Result<(), IndexError> {
+        self.warm_for(v, keys).await
+    }
+    async fn warm_like<V: Verbs + Control>(&self, v: &V, first: &Self) -> Result<(), IndexError> {
+        if !self.adopt_cache(v, first).await? {
+            self.warm(v).await?;
+        }
+        Ok(())
     }
     fn cache_bytes(&self) -> u64 {
         Smart::cache_bytes(self)

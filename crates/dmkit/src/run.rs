@@ -173,11 +173,8 @@ fn in_sim<K: BenchKey, T: BenchTree<Key = K>>(
         let (trees, point) = (trees.clone(), point.clone());
         sim.spawn(cn, 0, async move |v| {
             let tree = match cn {
-                0 => match load::<_, K, T>(&v, &point).await {
-                    Ok(tree) => tree.warm(&v).await.map(|_| tree).map_err(RunError::from),
-                    Err(e) => Err(e),
-                },
-                _ => open::<_, K, T>(&v, &point).await,
+                0 => load::<_, K, T>(&v, &point).await,
+                _ => T::open(&v, &point).await,
             };
             trees.borrow_mut().push(tree);
         });
@@ -189,6 +186,7 @@ fn in_sim<K: BenchKey, T: BenchTree<Key = K>>(
         .into_iter()
         .collect::<Result<_, _>>()?;
     let trees: Rc<[T]> = trees.into();
+    warm::<K, T>(point, plans, &sim, &trees)?;
     rehearse::<K, T>(point, &sim, &trees)?;
 
     let (before, began) = (sim.meter(), sim.now());
@@ -240,6 +238,44 @@ fn in_sim<K: BenchKey, T: BenchTree<Key = K>>(
     let mut measured = measured(point, tally, seconds, sim.meter() - before, &trees)?;
     measured.nic = busiest.unwrap_or_default();
     Ok(measured)
+}
+
+/// Fills the caches of all compute nodes: the first reads all inner nodes, and where not all fit those of its hottest keys
+/// once more; the others have what it has.
+fn warm<K: BenchKey, T: BenchTree<Key = K>>(
+    point: &Point,
+    plans: &Plans,
+    sim: &Sim,
+    trees: &Rc<[T]>,
+) -> Result<(), RunError> {
+    for cn in 0..point.cns {
+        let (trees, failed) = (trees.clone(), Rc::new(Cell::new(None)));
+        let (tell, space, cache_bytes) = (failed.clone(), point.key_space(), point.cache_bytes);
+        let hottest = plans.0[0].hottest();
+        sim.spawn(cn, 0, async move |v| {
+            let (tree, first) = (&trees[usize::from(cn)], &trees[0]);
+            let warmed = match cn {
+                0 => tree.warm(&v).await.map(drop),
+                _ => tree.warm_like(&v, first).await,
+            };
+            let short = cn == 0 && tree.cache_bytes() > cache_bytes / 20 * 19;
+            let settled = match warmed {
+                Ok(()) if short => {
+                    let keys = hottest.rev().map(|index| K::nth(&space, index));
+                    tree.settle(&v, keys).await
+                }
+                warmed => warmed,
+            };
+            if let Err(e) = settled {
+                tell.set(Some(e));
+            }
+        });
+        finish(sim)?;
+        if let Some(e) = failed.take() {
+            return Err(e.into());
+        }
+    }
+    Ok(())
 }
 
 /// Gets before a steady run, so many for each entry that the hotspot buffers have room for.

@@ -184,6 +184,28 @@ impl<K: KeyBytes> Smart<K> {
         self.art.warm(v).await
     }
 
+    /// Reads the inner nodes on the way of each key, one after the other, if they are not cached: where not all fit, what
+    /// came last is there in the end. Metered as housekeeping; no leaf is read.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn warm_for<V: Verbs + Control>(
+        &self,
+        v: &V,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<(), IndexError> {
+        self.art.client(v).warm_for(keys).await
+    }
+
+    /// Takes over what the cache of another compute node holds, instead of what is in this one's; `false`, and nothing is
+    /// changed, if it does not fit, or is not known to be good here.
+    ///
+    /// # Errors
+    /// As any operation's.
+    pub async fn adopt_cache<V: Verbs + Control>(&self, v: &V, other: &Self) -> Result<bool, IndexError> {
+        self.art.adopt_cache(v, &other.art).await
+    }
+
     /// Bytes of the cache of inner nodes, every allocation counted.
     pub fn cache_bytes(&self) -> u64 {
         self.art.cache().bytes()

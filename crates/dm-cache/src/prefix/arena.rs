@@ -31,7 +31,7 @@ const AGE_SHIFT: u32 = 1;
 pub(super) const EXPIRED: u8 = 2;
 
 /// Some memory, filled up to `filled`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Chunk {
     bytes: Box<[u8]>,
     filled: u32,
@@ -87,6 +87,18 @@ impl Arena {
             live: 0,
             current: 0,
             chunk_bytes: 0,
+        }
+    }
+
+    /// The same images, at the same places.
+    pub(super) fn copy(&self) -> Self {
+        // Relaxed: ages change in writing sections alone, uses are a hint.
+        let uses = self.used.iter().map(|u| AtomicU8::new(u.load(Ordering::Relaxed)));
+        Self {
+            chunks: self.chunks.clone(),
+            places: self.places.clone(),
+            used: uses.collect(),
+            ..*self
         }
     }
 

@@ -220,6 +220,18 @@ impl PrefixCache {
         Since { cache: self, turns }
     }
 
+    /// Takes over all that `other` holds, which is as old here as there, instead of what is here; `false` if it is of other
+    /// nodes, or does not fit.
+    pub fn adopt(&self, other: &Self) -> bool {
+        let budget = self.tree.with_read(Tree::budget);
+        let copy = other.tree.with_read(|tree| tree.copy(budget));
+        match copy.filter(|_| self.types == other.types) {
+            Some(copy) => self.tree.with_write(|tree| *tree = copy),
+            None => return false,
+        }
+        true
+    }
+
     /// Drops the image of the node at `at`, on `key`'s way, and those below it.
     pub fn forget(&self, key: &[u8], at: RemotePtr) {
         self.tree.with_write(|tree| tree.forget(key, at));

@@ -84,6 +84,21 @@ impl Tree {
         }
     }
 
+    pub(super) fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// The same within `budget`; `None` if it does not fit.
+    pub(super) fn copy(&self, budget: u64) -> Option<Self> {
+        let copy = Self {
+            arena: self.arena.copy(),
+            packed: Vec::new(),
+            budget,
+            ..*self
+        };
+        (copy.bytes() <= copy.limit()).then_some(copy)
+    }
+
     /// What images and their lists may take.
     fn limit(&self) -> u64 {
         match self.budget >= PACKED_FROM {

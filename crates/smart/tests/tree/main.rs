@@ -11,3 +11,4 @@ mod items;
 mod model;
 mod one_key;
 mod reclaim;
+mod warm;

@@ -1,0 +1,107 @@
+//! What fills a compute node's cache before anybody asks: all inner nodes, those of some keys, or what another has.
+
+use dm_cache::PrefixImage;
+use dm_index::{IndexError, KeyBytes, SingleStore};
+use dm_verbs::{Control, RemotePtr, Verbs};
+
+use crate::art::{Art, ArtClient, KeyText};
+use crate::errors::{corrupt, misplaced};
+use crate::locate::{From, node_type};
+use crate::presence::over;
+
+impl<K: KeyBytes, L> Art<K, L> {
+    /// Takes over what the cache of another compute node holds, instead of what is in this one's; `false`, and nothing is
+    /// changed, if it does not fit, or is not known to be good here.
+    ///
+    /// # Errors
+    /// As any operation's.
+    pub async fn adopt_cache<V: Verbs + Control>(&self, v: &V, other: &Self) -> Result<bool, IndexError> {
+        let adopt = async {
+            // What is cached there from now on is good for operations that begin in this epoch, or in one before.
+            let theirs = other.turning.with(|turning| turning.epoch);
+            let mine = self.turning.with(|turning| turning.epoch);
+            //= docs/protocol/smart.md M22
+            Ok(self.root == other.root && mine <= theirs && self.cache.adopt(&other.cache))
+        };
+        self.as_operation(v, adopt).await
+    }
+
+    /// Reads all inner nodes into the cache, as far as they fit; metered as housekeeping. Answers how many.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        self.as_operation(v, self.read_all(v)).await
+    }
+
+    async fn read_all<V: Verbs>(&self, v: &V) -> Result<u64, IndexError> {
+        let _unmetered = v.meter().housekeeping();
+        let types = self.types();
+        let mut left = vec![(self.root, types.largest(), 0, [0; crate::art::KEY_MAX])];
+        let mut nodes = 0;
+        while let Some((at, kind, from, mut key)) = left.pop() {
+            let turns = self.cache.turns();
+            let bytes = v.read(at, types.bytes(kind) as u32).await?;
+            let node = dm_layout::RadixNode::decode(&bytes, types, kind).map_err(corrupt(at))?;
+            let header = node.header();
+            let branch = usize::from(header.branch());
+            let Some(partial) = header.partial_from(from).filter(|_| branch < K::LEN) else {
+                return Err(misplaced(at));
+            };
+            key[usize::from(from)..branch].copy_from_slice(partial);
+            if node.is_frozen() {
+                continue;
+            }
+            let image = PrefixImage {
+                at,
+                header,
+                incarnation: node.incarnation(),
+                words: node.words(),
+            };
+            if !self.cache.since(turns).admit(&key[..K::LEN], image) {
+                continue;
+            }
+            nodes += 1;
+            for word in node.words().filter(|w| w.has_child() && !w.is_leaf()) {
+                key[branch] = word.partial();
+                let kind = node_type(word);
+                if types.slots(kind) == 0 {
+                    return Err(misplaced(at));
+                }
+                left.push((
+                    RemotePtr::from_raw(word.pointer()),
+                    kind,
+                    header.branch() + 1,
+                    key,
+                ));
+            }
+        }
+        Ok(nodes)
+    }
+}
+
+impl<V, K, L> ArtClient<'_, V, K, L>
+where
+    V: Verbs + Control,
+    K: KeyBytes,
+    L: SingleStore<V, K>,
+{
+    /// Reads the inner nodes on the way of each key, one after the other, if they are not cached: where not all fit, what
+    /// came last is there in the end. Metered as housekeeping; no leaf is read.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn warm_for(&self, keys: impl IntoIterator<Item = K>) -> Result<(), IndexError> {
+        let _unmetered = self.v.meter().housekeeping();
+        for key in keys {
+            let text = KeyText::of(&key);
+            if self.art.cache.leaf(&text).is_some() {
+                continue;
+            }
+            let running = self.coming(None).await?;
+            let located = self.locate(&text, From::Cache).await;
+            over(running, located.map(drop))?;
+        }
+        Ok(())
+    }
+}

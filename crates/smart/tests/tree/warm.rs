@@ -1,0 +1,101 @@
+//! What a cache holds before anybody asks: where not all fits, what is wanted most; and what another compute node has.
+
+use dm_loopback::{Loopback, block_on};
+use dm_verbs::Env;
+use smart::{Key8, Options, RangeIndex, ReclaimOptions, Smart};
+
+const KEYS: u64 = 20_000;
+
+fn options(cache_bytes: u64) -> Options {
+    Options {
+        cache_bytes,
+        reclaim: ReclaimOptions {
+            operations: 8,
+            ..ReclaimOptions::new()
+        },
+        ..Options::new(8)
+    }
+}
+
+/// Eight at a time below one node, and these scattered.
+fn key(i: u64) -> Key8 {
+    Key8((i / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15) & !0xff | i % 8)
+}
+
+fn pool(options: &Options) -> (Loopback, Smart<Key8>) {
+    let pool = Loopback::builder()
+        .nodes(1)
+        .host_bytes(64 << 20)
+        .build()
+        .expect("memory");
+    let v = pool.connect(0).expect("a client");
+    let tree = block_on(Smart::create_or_open(&v, options)).expect("an empty pool");
+    let mut keys: Vec<Key8> = (0..KEYS).map(key).collect();
+    keys.sort_unstable();
+    let mut keys = keys.into_iter();
+    let load = |value: &mut Vec<u8>| {
+        value.extend_from_slice(&[1; 8]);
+        keys.next()
+    };
+    block_on(tree.client(&v).bulk_load(0.7, load)).expect("room");
+    (pool, tree)
+}
+
+/// Keys among these whose inner nodes are not all cached.
+fn misses(pool: &Loopback, cn: u16, tree: &Smart<Key8>, keys: impl Iterator<Item = u64>) -> u64 {
+    let v = pool.connect(cn).expect("a client");
+    let (client, mut value) = (tree.client(&v), Vec::new());
+    for i in keys {
+        assert_eq!(block_on(client.get(&key(i), &mut value)), Ok(true));
+    }
+    v.meter().counters().cache_misses
+}
+
+#[test]
+fn what_comes_last_is_cached_and_others_take_it_over() {
+    let (all, tree) = pool(&options(1 << 30));
+    let v = all.connect(0).expect("a client");
+    block_on(tree.warm(&v)).expect("inner nodes");
+    assert_eq!(misses(&all, 0, &tree, 0..KEYS), 0);
+    let whole = tree.cache_bytes();
+
+    let half = options(whole / 2);
+    let (pool, tree) = pool(&half);
+    let v = pool.connect(0).expect("a client");
+    block_on(tree.warm(&v)).expect("inner nodes");
+    block_on(tree.warm_for(&v, (0..KEYS).rev().map(key))).expect("inner nodes");
+    let metered = v.meter().counters();
+    assert_eq!((metered.reads, metered.round_trips), (0, 0), "housekeeping");
+    assert!(tree.cache_bytes() <= whole / 2);
+
+    let v = pool.connect(1).expect("a client");
+    let other = block_on(Smart::open(&v, &half)).expect("it is there");
+    assert_eq!(block_on(other.adopt_cache(&v, &tree)), Ok(true));
+    // Eviction goes by turns, chunk by chunk: a few of what was used last go too.
+    let part = KEYS / 8;
+    for (cn, tree) in [(0, &tree), (1, &other)] {
+        let hot = misses(&pool, cn, tree, 0..part);
+        let cold = misses(&pool, cn, tree, KEYS - part..KEYS);
+        assert!(
+            hot * 50 < part && cold > part / 16,
+            "compute node {cn}: {hot}, {cold} of {part}"
+        );
+    }
+}
+
+#[test]
+fn what_may_be_out_of_date_is_not_taken_over() {
+    let (pool, tree) = pool(&options(1 << 20));
+    let v = pool.connect(0).expect("a client");
+    block_on(tree.warm(&v)).expect("inner nodes");
+    // Nobody runs there any more: what it remembers is used again without asking it.
+    let v = pool.connect(1).expect("a client");
+    let other = block_on(Smart::<Key8>::open(&v, &options(1 << 20))).expect("it is there");
+    for i in 0..KEYS {
+        block_on(other.client(&v).remove(&key(i))).expect("it is there");
+    }
+    for _ in 0..6 {
+        block_on(other.collect(&v)).expect("a round");
+    }
+    assert_eq!(block_on(other.adopt_cache(&v, &tree)), Ok(false));
+}
