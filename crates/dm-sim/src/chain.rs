@@ -1,251 +1,8 @@
-//! Chains and their requests as the engine stores them: slots that are used again.
-
-use dm_verbs::{ChipPtr, MaskedCas, Op, Outcome, Place, RemotePtr, Space, Wqe};
+//! Chains as the engine stores them: slots that are used again.
 
 use crate::lease::Lease;
-
-/// What a request does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Read,
-    Word,
-    Write,
-    Cas,
-    MaskedCas,
-    Faa,
-}
-
-impl Kind {
-    #[inline]
-    pub(crate) fn is_atomic(self) -> bool {
-        matches!(self, Kind::Cas | Kind::MaskedCas | Kind::Faa)
-    }
-    #[inline]
-    pub(crate) fn answers(self) -> bool {
-        self != Kind::Write
-    }
-    #[inline]
-    pub(crate) fn mutates(self) -> bool {
-        !matches!(self, Kind::Read | Kind::Word)
-    }
-}
-
-/// A work queue entry in one shape for all kinds. Built where the verb is posted, its kind is known there and the
-/// engine looks at it once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry<'a> {
-    pub(crate) at: Place,
-    pub(crate) len: usize,
-    pub(crate) kind: Kind,
-    pub(crate) fence: bool,
-    words: [u64; 4],
-    bytes: &'a [u8],
-}
-
-impl<'a> Entry<'a> {
-    #[inline(always)]
-    pub(crate) fn read(at: Place, len: u32, fence: bool) -> Self {
-        Wqe {
-            op: Op::Read { at, len },
-            fence,
-        }
-        .into()
-    }
-    #[inline(always)]
-    pub(crate) fn write(at: Place, bytes: &'a [u8], fence: bool) -> Self {
-        Wqe {
-            op: Op::Write { at, bytes },
-            fence,
-        }
-        .into()
-    }
-}
-
-impl<'a> From<Wqe<'a>> for Entry<'a> {
-    #[inline(always)]
-    fn from(wqe: Wqe<'a>) -> Self {
-        let (at, fence) = (wqe.op.at(), wqe.fence);
-        let word = |kind, words| Entry {
-            at,
-            len: 8,
-            kind,
-            fence,
-            words,
-            bytes: &[],
-        };
-        match wqe.op {
-            Op::Read { len, .. } => Entry {
-                len: len as usize,
-                ..word(Kind::Read, [0; 4])
-            },
-            Op::Word { .. } => word(Kind::Word, [0; 4]),
-            Op::Write { bytes, .. } => Entry {
-                len: bytes.len(),
-                bytes,
-                ..word(Kind::Write, [0; 4])
-            },
-            Op::Cas { compare, swap, .. } => word(Kind::Cas, [compare, swap, 0, 0]),
-            Op::MaskedCas { masked: m, .. } => {
-                word(Kind::MaskedCas, [m.compare, m.swap, m.compare_mask, m.swap_mask])
-            }
-            Op::Faa { add, .. } => word(Kind::Faa, [add, 0, 0, 0]),
-        }
-    }
-}
-
-/// Payload bytes that fit a request's first three words.
-const SMALL: usize = 24;
-
-/// One request. What the engine's events look at comes last, so that of a chain's first request it lies in the chain's
-/// second line.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Request {
-    /// Atomics: compare, swap and their masks, then the old value in the first. WRITEs of up to 24 bytes: the
-    /// payload. Fourth word of a READ or WRITE in two parts: which bytes or lines the first part holds.
-    pub(crate) words: [u64; 4],
-    /// A READ's result, from when it acts on memory, or a longer WRITE's payload.
-    pub(crate) buffer: Lease,
-    raw: u64,
-    pub(crate) len: u32,
-    pub(crate) kind: Kind,
-    pub(crate) fence: bool,
-    /// 1, or 2 where a transfer's lines do not move at one instant.
-    pub(crate) parts: u8,
-    space: Space,
-}
-
-impl Request {
-    fn vacant() -> Self {
-        Request {
-            words: [0; 4],
-            buffer: Lease::NONE,
-            raw: 0,
-            len: 0,
-            kind: Kind::Word,
-            fence: false,
-            parts: 1,
-            space: Space::Host,
-        }
-    }
-
-    /// Makes it `entry`.
-    #[inline(always)]
-    pub(crate) fn set(&mut self, entry: &Entry<'_>) {
-        self.raw = entry.at.raw();
-        self.space = entry.at.space();
-        self.len = entry.len as u32;
-        self.kind = entry.kind;
-        self.fence = entry.fence;
-        self.parts = 1;
-        match entry.kind {
-            Kind::Read | Kind::Word => {}
-            Kind::Write => self.carry(entry.bytes),
-            Kind::Cas | Kind::MaskedCas | Kind::Faa => self.words = entry.words,
-        }
-    }
-
-    /// Copies a WRITE's payload.
-    #[inline]
-    fn carry(&mut self, bytes: &[u8]) {
-        if bytes.len() > SMALL {
-            let mut b = Lease::take(bytes.len());
-            b.copy_from_slice(bytes);
-            self.buffer = b;
-        } else {
-            for (word, part) in self.words.iter_mut().zip(bytes.chunks(8)) {
-                let mut w = [0; 8];
-                w[..part.len()].copy_from_slice(part);
-                *word = u64::from_le_bytes(w);
-            }
-        }
-    }
-
-    #[inline]
-    pub(crate) fn at(&self) -> Place {
-        match self.space {
-            Space::Host => RemotePtr::from_raw(self.raw).into(),
-            Space::Chip => ChipPtr::from_raw(self.raw).into(),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn space(&self) -> Space {
-        self.space
-    }
-
-    #[inline]
-    pub(crate) fn offset(&self) -> usize {
-        RemotePtr::from_raw(self.raw).offset() as usize
-    }
-
-    /// Units of 2^`shift` bytes that it touches.
-    #[inline(always)]
-    pub(crate) fn units(&self, shift: u32) -> u64 {
-        let from = self.offset() as u64;
-        let last = from + u64::from(self.len.max(1)) - 1;
-        (last >> shift) - (from >> shift) + 1
-    }
-
-    /// What an atomic makes of `old`: `None` where it fails.
-    #[inline]
-    pub(crate) fn apply(&self, old: u64) -> Option<u64> {
-        let [a, b, c, d] = self.words;
-        match self.kind {
-            Kind::Cas => (old == a).then_some(b),
-            Kind::MaskedCas => {
-                let m = MaskedCas {
-                    compare: a,
-                    swap: b,
-                    compare_mask: c,
-                    swap_mask: d,
-                };
-                m.matches(old).then(|| m.apply(old))
-            }
-            Kind::Faa => Some(old.wrapping_add(a)),
-            Kind::Read | Kind::Word | Kind::Write => None,
-        }
-    }
-
-    /// Its result, which is taken.
-    #[inline]
-    pub(crate) fn outcome(&mut self) -> Outcome<Lease> {
-        if self.kind == Kind::Read {
-            Outcome::Lease(core::mem::replace(&mut self.buffer, Lease::NONE))
-        } else if self.kind == Kind::Write {
-            Outcome::None
-        } else {
-            Outcome::Old(self.words[0])
-        }
-    }
-
-    /// Copies `range` of its bytes between itself and `memory`, its node's memory of its space.
-    #[inline]
-    pub(crate) fn transfer(&mut self, kind: Kind, memory: &mut [u8], range: core::ops::Range<usize>) {
-        let base = self.offset();
-        let remote = base + range.start..base + range.end;
-        if kind == Kind::Read {
-            self.buffer[range].copy_from_slice(&memory[remote]);
-        } else if !self.buffer.is_none() {
-            memory[remote].copy_from_slice(&self.buffer[range]);
-        } else {
-            let mut bytes = [0; SMALL];
-            for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.words) {
-                chunk.copy_from_slice(&word.to_le_bytes());
-            }
-            memory[remote].copy_from_slice(&bytes[range]);
-        }
-    }
-}
-
-/// Where a chain stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
-    Free,
-    Building,
-    Flying,
-    Done,
-}
+use crate::request::{Entry, Request};
+use crate::status::Status;
 
 /// Nobody waits for the chain.
 pub(crate) const NOBODY: u32 = u32::MAX;
@@ -263,13 +20,14 @@ pub(crate) struct Chain {
     pub(crate) bell: u64,
     /// The first request: most chains have no other. Meaningful while `count > 0`.
     pub(crate) first: Request,
-    /// When the last completion known so far is found.
+    /// When the last completion known so far is found. Of one that was not even known to be in flight, any time
+    /// past.
     pub(crate) done_at: u64,
+    pub(crate) status: Status,
     pub(crate) qp: u32,
-    /// The task that waits. Of a free chain: the next free one, or [`NOBODY`].
+    /// The task that waits. Of a free chain that is in the list: the next free one, or [`NOBODY`].
     pub(crate) owner: u32,
-    pub(crate) generation: u32,
-    /// The cards of the client and of the memory node, and that node.
+    /// The cards of the client and of the memory node, and that node, as the queue pair says.
     pub(crate) client_nic: u16,
     pub(crate) node_nic: u16,
     pub(crate) node: u16,
@@ -277,15 +35,11 @@ pub(crate) struct Chain {
     pub(crate) count: u16,
     /// Requests whose completion time is not known yet.
     pub(crate) unanswered: u16,
-    /// Requests whose memory effect is still to come.
-    pub(crate) unexecuted: u16,
-    pub(crate) state: State,
-    /// Its owner gave it back.
-    pub(crate) closed: bool,
-    /// An error of it is kept in the engine's list.
-    pub(crate) failed: bool,
     /// How often the node had been cut off when the last request arrived.
     pub(crate) cuts: u8,
+    /// It is its client's own, which uses it whenever it is free, and in no list: most clients need no other, and find
+    /// in it what they left there.
+    pub(crate) home: bool,
 }
 
 const _: () = assert!(size_of::<Chain>() == 128 && core::mem::offset_of!(Chain, first.buffer) == 64);
@@ -297,20 +51,29 @@ impl Chain {
             bell: 0,
             first: Request::vacant(),
             done_at: 0,
+            status: Status::NEW,
             qp: 0,
             owner: NOBODY,
-            generation: 0,
             client_nic: 0,
             node_nic: 0,
             node: 0,
             client: 0,
             count: 0,
             unanswered: 0,
-            unexecuted: 0,
-            state: State::Free,
-            closed: false,
-            failed: false,
             cuts: 0,
+            home: false,
+        }
+    }
+
+    /// The own chain of `client`, whose card is `nic`.
+    pub(crate) fn home(client: u16, nic: u16) -> Self {
+        Self {
+            home: true,
+            client,
+            client_nic: nic,
+            // None: which node it belongs to is looked up at its first use.
+            qp: u32::MAX,
+            ..Self::new()
         }
     }
 
@@ -358,21 +121,22 @@ impl Chain {
             .expect("at most 65535 requests in a chain");
     }
 
-    /// Once it is clear, puts it before `next` among the free ones.
+    /// Once it is clear, puts it before `first` among the free ones.
     #[inline]
-    pub(crate) fn free(&mut self, next: u32) {
-        self.count = 0;
-        self.generation = self.generation.wrapping_add(1);
-        self.state = State::Free;
-        self.closed = false;
-        self.owner = next;
+    pub(crate) fn free(&mut self, first: &mut u32, chain: u32) {
+        self.status.free();
+        if !self.home {
+            self.owner = core::mem::replace(first, chain);
+        }
     }
 
-    /// It is the first of the free ones, and is going to be used; answers which is the next.
+    /// It is free, its client's own or the `first` of the list, and is going to be used.
     #[inline]
-    pub(crate) fn leave_free(&mut self) -> u32 {
-        self.done_at = 0;
-        core::mem::replace(&mut self.owner, NOBODY)
+    pub(crate) fn leave_free(&mut self, first: &mut u32) {
+        let next = core::mem::replace(&mut self.owner, NOBODY);
+        if !self.home {
+            *first = next;
+        }
     }
 
     /// Forgets all requests and gives their buffers back.

@@ -10,9 +10,9 @@ use dm_verbs::{
     NodeId, Op, Outcome, Place, Posted, Slot, Space, VerbError, VerbErrorKind, Verbs, Wqe,
 };
 
-use crate::chain::Entry;
 use crate::engine::{Current, Engine};
 use crate::lease::Lease;
+use crate::request::Entry;
 use crate::rng::Rng;
 
 /// What endpoints and the executor share.
@@ -198,7 +198,10 @@ impl Verbs for Endpoint {
         let mut e = self.engine();
         let (client, entry) = (self.client, Entry::from(wqe));
         let (index, generation) = match wqe.op {
-            Op::Read { .. } => e.post_read(client, entry.at, entry.len as u32, entry.fence),
+            Op::Read { at, len } if at.space() == Space::Host && !wqe.fence => {
+                e.post_read(client, at.raw(), len)
+            }
+            Op::Read { at, len } => e.post_any_read(client, at, len, wqe.fence),
             Op::Write { bytes, .. } => e.post_write(client, entry.at, bytes, entry.fence),
             _ => e.post_words(client, &entry),
         };
@@ -207,9 +210,8 @@ impl Verbs for Endpoint {
     // Always: a ticket's poll then is a look at the chain's state.
     #[inline(always)]
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
-        let owner = self.asking(cx);
         let mut e = self.engine();
-        match e.poll_chain(slot.index, slot.generation, owner) {
+        match e.poll_chain(slot.index, slot.generation, || self.asking(cx)) {
             Some(true) => Poll::Ready(Ok(())),
             Some(false) => Poll::Pending,
             None => e.poll_slowly(slot.index, cx.waker()),
@@ -217,11 +219,10 @@ impl Verbs for Endpoint {
     }
     #[inline(always)]
     fn poll_single(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<Outcome<Lease>, VerbError>> {
-        let owner = self.asking(cx);
         let mut e = self.engine();
-        match e.poll_chain(slot.index, slot.generation, owner) {
-            Some(true) => Poll::Ready(Ok(e.take_last(slot.index, slot.generation))),
-            Some(false) => Poll::Pending,
+        match e.poll_single(slot.index, slot.generation, || self.asking(cx)) {
+            Some(Some(outcome)) => Poll::Ready(Ok(outcome)),
+            Some(None) => Poll::Pending,
             None => {
                 let result = core::task::ready!(e.poll_slowly(slot.index, cx.waker()));
                 let outcome = result.map(|()| e.take(slot.index, 0));

@@ -49,6 +49,7 @@
 #![deny(unsafe_code)]
 
 mod bound;
+mod builder;
 mod chain;
 mod control;
 mod endpoint;
@@ -60,17 +61,21 @@ mod nic;
 #[expect(unsafe_code, reason = "the cache hint has no safe form")]
 mod prefetch;
 mod queue;
+mod request;
 mod rng;
 mod server;
 mod sim;
+mod status;
+mod tasks;
 
 pub use bound::{Bound, Demand, MixDemand, Resource, Side, Testbed, VerbKind};
+pub use builder::{BuildError, DEFAULT_MEMORY_BYTES, SimBuilder};
 pub use endpoint::Endpoint;
 pub use lease::Lease;
 pub use model::{CostModel, Parameter, Provenance, Tearing};
 pub use nic::NicCounters;
 pub use queue::QueueKind;
-pub use sim::{BuildError, DEFAULT_MEMORY_BYTES, RunEnd, Sim, SimBuilder, TaskId};
+pub use sim::{RunEnd, Sim, TaskId};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -64,15 +64,21 @@ impl Memory {
     /// the hardware's own prefetcher takes over from there.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, len: usize) {
-        if let Some(byte) = self.host.get(at) {
-            prefetch::line(byte);
-        }
+        self.prefetch_line(at);
         if len > 64 {
             for i in (at + 64..(at + len).min(at + 256)).step_by(64) {
                 if let Some(byte) = self.host.get(i) {
                     prefetch::line(byte);
                 }
             }
+        }
+    }
+
+    /// The same of the line that `at` lies in.
+    #[inline(always)]
+    pub(crate) fn prefetch_line(&self, at: usize) {
+        if let Some(byte) = self.host.get(at) {
+            prefetch::line(byte);
         }
     }
 }

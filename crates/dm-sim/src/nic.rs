@@ -24,6 +24,9 @@ pub(crate) struct Tally {
     pub(crate) bytes_out: u64,
     pub(crate) bytes_in: u64,
     pub(crate) reads: u64,
+    /// READs of a line that came alone in their chains. Their messages, bytes and responder time follow from it, and
+    /// are in nothing else here.
+    pub(crate) lone_reads: u64,
     pub(crate) writes: u64,
     pub(crate) atomics: u64,
     pub(crate) cas_failed: u64,
@@ -77,21 +80,23 @@ pub struct NicCounters {
 impl Nic {
     pub(crate) fn counters(&self, ticks: &Ticks) -> NicCounters {
         let t = &self.tally;
+        let bytes_in = t.bytes_in + t.lone_reads * ticks.header_request;
+        let responder = t.responder + t.lone_reads * (ticks.read + ticks.line);
         NicCounters {
             messages_out: t.messages_out,
-            messages_in: t.messages_in,
+            messages_in: t.messages_in + t.lone_reads,
             bytes_out: t.bytes_out,
-            bytes_in: t.bytes_in,
-            reads: t.reads,
+            bytes_in,
+            reads: t.reads + t.lone_reads,
             writes: t.writes,
             atomics: t.atomics,
             cas_failed: t.cas_failed,
             torn_windows: t.torn_windows,
             stall_ns: t.stalled / 1000,
             requester_busy_ns: t.messages_out * ticks.requester / 1000,
-            responder_busy_ns: t.responder / 1000,
+            responder_busy_ns: responder / 1000,
             link_out_busy_ns: t.bytes_out * ticks.link_byte / 1000,
-            link_in_busy_ns: t.bytes_in * ticks.link_byte / 1000,
+            link_in_busy_ns: bytes_in * ticks.link_byte / 1000,
             to_host_busy_ns: t.to_host / 1000,
             from_host_busy_ns: t.from_host / 1000,
         }

@@ -3,6 +3,7 @@
 //! Order is by `(time, sequence number)`, exactly as a heap would give it, so a run's digest does not depend on the
 //! choice of queue.
 
+mod nodes;
 mod wheel;
 
 pub(crate) use wheel::Wheel as Queue;

@@ -16,6 +16,14 @@ impl Server {
         start
     }
 
+    /// Work that would end at `end`, which is not before any earlier caller's: as [`Self::fifo`], but answers when it
+    /// ends. What began before time 0 began then.
+    #[inline]
+    pub(crate) fn through(&mut self, end: u64, service: u64) -> u64 {
+        self.free = (self.free + service).max(end);
+        self.free
+    }
+
     /// Work decided on at `now` that can start at `ready >= now`. Answers when it ends.
     ///
     /// A server reserved for a future start (`free = max(free, ready) + service`) would block the work that comes

@@ -3,222 +3,17 @@
 use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::future::Future;
-use core::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc as StdArc; // std's, whatever dm-sync's is: wakers are made of it
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 
-use dm_sync::atomic::{AtomicBool, Ordering};
-use dm_sync::{Arc, Mutex};
-use dm_verbs::{Caps, Counters, Meter, Nanos, NodeId, Space};
+use dm_verbs::{Counters, Meter, Nanos, NodeId, Space};
 
+use crate::builder::SimBuilder;
 use crate::endpoint::{Endpoint, Shared};
-use crate::engine::{Current, Engine, Node, Setup, Turn, What};
-use crate::memory::Memory;
-use crate::model::{CostModel, Ticks};
+use crate::engine::{Current, Engine, Turn, What};
+use crate::model::CostModel;
 use crate::nic::NicCounters;
-use crate::queue::QueueKind;
-
-/// Host memory of a memory node, unless said otherwise: bytes.
-pub const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
-
-/// A simulation that could not be built.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// There must be at least one compute and one memory node.
-    NoNodes,
-    /// More cards than can be told apart (65535).
-    TooManyNodes,
-    /// Memory of this many bytes could not be mapped.
-    Memory {
-        /// How much.
-        bytes: u64,
-        /// The operating system's reason.
-        reason: std::io::Error,
-    },
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoNodes => f.write_str("a testbed needs a compute node and a memory node"),
-            Self::TooManyNodes => f.write_str("a testbed has at most 65535 cards"),
-            Self::Memory { bytes, reason } => {
-                write!(f, "can't map {bytes} bytes for a memory node: {reason}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for BuildError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            Self::NoNodes | Self::TooManyNodes => None,
-            Self::Memory { reason, .. } => Some(reason),
-        }
-    }
-}
-
-/// Describes a simulation. Defaults: one compute and one memory node on cards of their own, 64 MiB of host memory,
-/// seed 0, small pages, the timing wheel.
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until it builds"]
-pub struct SimBuilder {
-    model: CostModel,
-    compute_nodes: u16,
-    memory_nodes: u16,
-    colocated: bool,
-    seed: u64,
-    memory_bytes: u64,
-    huge_pages: bool,
-    queue: QueueKind,
-}
-
-impl SimBuilder {
-    /// Machines that run clients.
-    pub fn compute_nodes(mut self, n: u16) -> Self {
-        self.compute_nodes = n;
-        self
-    }
-    /// Machines that lend memory.
-    pub fn memory_nodes(mut self, n: u16) -> Self {
-        self.memory_nodes = n;
-        self
-    }
-    /// Whether compute node i and memory node i are one machine with one card.
-    pub fn colocated(mut self, yes: bool) -> Self {
-        self.colocated = yes;
-        self
-    }
-    /// The seed: with the code and the model it decides everything.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
-    /// Host memory per memory node. Pages come into being when first touched.
-    pub fn memory_bytes(mut self, bytes: u64) -> Self {
-        self.memory_bytes = bytes;
-        self
-    }
-    /// Backs host memory with huge pages where the system has them: faster random access, slower first touch (touch it
-    /// before timing).
-    pub fn huge_pages(mut self, yes: bool) -> Self {
-        self.huge_pages = yes;
-        self
-    }
-    /// Which event queue to run on; results do not depend on it.
-    pub fn queue(mut self, kind: QueueKind) -> Self {
-        self.queue = kind;
-        self
-    }
-
-    /// Builds it.
-    ///
-    /// # Errors
-    /// [`BuildError`].
-    pub fn build(self) -> Result<Sim, BuildError> {
-        if self.compute_nodes == 0 || self.memory_nodes == 0 {
-            return Err(BuildError::NoNodes);
-        }
-        if !self.colocated && self.compute_nodes.checked_add(self.memory_nodes).is_none() {
-            return Err(BuildError::TooManyNodes);
-        }
-        let ticks = Ticks::new(&self.model);
-        let caps = Caps {
-            host_bytes: self.memory_bytes,
-            inline_bytes: ticks.inline,
-            ..self.model.caps
-        };
-        let first = if self.colocated {
-            0
-        } else {
-            usize::from(self.compute_nodes)
-        };
-        let nodes = (0..usize::from(self.memory_nodes))
-            .map(|i| {
-                Memory::new(
-                    self.memory_bytes as usize,
-                    caps.chip_bytes as usize,
-                    self.huge_pages,
-                )
-                .map(|memory| Node::new(memory, first + i, caps, ticks.bucket_mask as usize + 1))
-                .map_err(|reason| BuildError::Memory {
-                    bytes: self.memory_bytes,
-                    reason,
-                })
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        let nics = usize::from(self.compute_nodes).max(first + nodes.len());
-        let engine = Engine::new(Setup {
-            ticks,
-            caps,
-            nics,
-            nodes,
-            seed: self.seed,
-            queue: self.queue,
-        });
-        Ok(Sim {
-            tasks: RefCell::default(),
-            inbox: Arc::new(Inbox {
-                full: AtomicBool::new(false),
-                tasks: Mutex::new(Vec::new()),
-            }),
-            meters: RefCell::default(),
-            compute_nodes: self.compute_nodes,
-            first_memory_nic: first,
-            shared: Rc::new(Shared {
-                engine: RefCell::new(engine),
-                current: Cell::default(),
-                seed: self.seed,
-            }),
-            model: self.model,
-        })
-    }
-}
-
-/// Tasks that were woken from outside of the engine: by other tasks, or by anyone who holds their waker.
-#[derive(Debug)]
-struct Inbox {
-    full: AtomicBool,
-    tasks: Mutex<Vec<u32>>,
-}
-
-/// A task's own waker, made once per task. `Wake` demands std's `Arc` for it.
-struct TaskWaker {
-    task: u32,
-    inbox: Arc<Inbox>,
-}
-
-impl Wake for TaskWaker {
-    fn wake(self: StdArc<Self>) {
-        self.wake_by_ref();
-    }
-    fn wake_by_ref(self: &StdArc<Self>) {
-        self.inbox.tasks.with(|tasks| tasks.push(self.task));
-        // Release: pairs with Acquire in `Sim::collect`, which then finds the push in the list.
-        self.inbox.full.store(true, Ordering::Release);
-    }
-}
-
-/// A task. It leaves its slot while it runs. By value: one line less to wait for at every poll than if it were boxed.
-struct Task {
-    future: Pin<Box<dyn Future<Output = ()>>>,
-    waker: Waker,
-}
-
-#[derive(Default)]
-struct Tasks {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    live: usize,
-}
-
-#[derive(Default)]
-struct Slot {
-    task: Option<Task>,
-    generation: u32,
-}
+use crate::tasks::{Job, Tasks};
 
 /// A spawned task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -250,8 +45,7 @@ pub enum RunEnd {
 /// send::<dm_sim::Sim>();
 /// ```
 pub struct Sim {
-    tasks: RefCell<Tasks>,
-    inbox: Arc<Inbox>,
+    tasks: Tasks,
     meters: RefCell<Vec<Rc<Meter>>>,
     compute_nodes: u16,
     first_memory_nic: usize,
@@ -272,15 +66,27 @@ impl fmt::Debug for Sim {
 impl Sim {
     /// Starts describing a simulation on `model`.
     pub fn builder(model: CostModel) -> SimBuilder {
-        SimBuilder {
+        SimBuilder::new(model)
+    }
+
+    pub(crate) fn new(
+        model: CostModel,
+        compute_nodes: u16,
+        first_memory_nic: usize,
+        engine: Engine,
+        seed: u64,
+    ) -> Self {
+        Self {
+            tasks: Tasks::new(),
+            meters: RefCell::default(),
+            compute_nodes,
+            first_memory_nic,
             model,
-            compute_nodes: 1,
-            memory_nodes: 1,
-            colocated: false,
-            seed: 0,
-            memory_bytes: DEFAULT_MEMORY_BYTES,
-            huge_pages: false,
-            queue: QueueKind::Wheel,
+            shared: Rc::new(Shared {
+                engine: RefCell::new(engine),
+                current: Cell::default(),
+                seed,
+            }),
         }
     }
 
@@ -325,20 +131,8 @@ impl Sim {
         self.start(Box::pin(future), None)
     }
 
-    fn start(&self, future: Pin<Box<dyn Future<Output = ()>>>, client: Option<u16>) -> TaskId {
-        let mut tasks = self.tasks.borrow_mut();
-        let index = tasks.free.pop().unwrap_or_else(|| {
-            tasks.slots.push(Slot::default());
-            (tasks.slots.len() - 1) as u32
-        });
-        let waker = Waker::from(StdArc::new(TaskWaker {
-            task: index,
-            inbox: Arc::clone(&self.inbox),
-        }));
-        tasks.live += 1;
-        let slot = &mut tasks.slots[index as usize];
-        slot.task = Some(Task { future, waker });
-        let generation = slot.generation;
+    fn start(&self, future: Job, client: Option<u16>) -> TaskId {
+        let (index, generation) = self.tasks.start(future);
         let mut engine = self.shared.engine.borrow_mut();
         let at = engine.start_time();
         engine.schedule(at, What::Wake { task: index });
@@ -352,16 +146,10 @@ impl Sim {
     /// Drops a task wherever it waits; its guards run their `Drop`, and what it has rung runs on. False when it had
     /// ended already.
     pub fn cancel(&self, id: TaskId) -> bool {
-        let task = {
-            let mut tasks = self.tasks.borrow_mut();
-            match tasks.slots.get_mut(id.index as usize) {
-                Some(slot) if slot.generation == id.generation => slot.task.take(),
-                _ => None,
-            }
-        };
-        let found = task.is_some();
-        if let Some(task) = task {
-            self.end(id.index, task);
+        let job = self.tasks.take(id.index, id.generation);
+        let found = job.is_some();
+        if let Some(job) = job {
+            self.tasks.end(id.index, job);
         }
         self.collect();
         found
@@ -375,18 +163,9 @@ impl Sim {
         self.cancel(id)
     }
 
-    fn end(&self, index: u32, task: Task) {
-        drop(task);
-        let mut tasks = self.tasks.borrow_mut();
-        tasks.live -= 1;
-        tasks.free.push(index);
-        let slot = &mut tasks.slots[index as usize];
-        slot.generation = slot.generation.wrapping_add(1);
-    }
-
     /// Tasks that have not ended.
     pub fn live_tasks(&self) -> usize {
-        self.tasks.borrow().live
+        self.tasks.live()
     }
 
     // ---- running --------------------------------------------------------------------------------------------
@@ -445,44 +224,35 @@ impl Sim {
     #[inline]
     fn poll(&self, index: u32) {
         // The task is out of its slot while it runs, so that it can't be polled within itself.
-        let Some(mut task) = self.tasks.borrow_mut().slots[index as usize].task.take() else {
+        let Some(slot) = self.tasks.slot(index) else {
             return;
         };
-        let Task { future, waker } = &mut task;
+        let Some(mut job) = slot.take() else { return };
         self.shared.current.set(Current {
             task: index,
-            waker: core::ptr::from_ref(&*waker) as usize,
+            waker: core::ptr::from_ref(&slot.waker) as usize,
         });
-        match future.as_mut().poll(&mut Context::from_waker(waker)) {
-            Poll::Pending => {
-                let place = &mut self.tasks.borrow_mut().slots[index as usize].task;
-                // Forgotten, not dropped: it was taken out above, and nobody else puts one in.
-                core::mem::forget(place.replace(task));
-            }
-            Poll::Ready(()) => self.end(index, task),
+        match job.as_mut().poll(&mut Context::from_waker(&slot.waker)) {
+            Poll::Pending => slot.put(job),
+            Poll::Ready(()) => self.tasks.end(index, job),
         }
     }
 
     /// Turns wakes from outside of the engine into events of this instant.
     #[inline]
     fn collect(&self) {
-        // Acquire: pairs with Release in `wake_by_ref`. A wake of another thread that is missed now is found after
-        // the next event.
-        if self.inbox.full.load(Ordering::Acquire) {
+        if self.tasks.inbox.is_full() {
             self.empty_inbox();
         }
     }
 
     #[inline(never)]
     fn empty_inbox(&self) {
-        self.inbox.full.store(false, Ordering::Relaxed); // Relaxed: the list's own mutex orders what follows.
         let mut engine = self.shared.engine.borrow_mut();
         let now = engine.now;
-        self.inbox.tasks.with(|tasks| {
-            for task in tasks.drain(..) {
-                engine.schedule(now, What::Wake { task });
-            }
-        });
+        self.tasks
+            .inbox
+            .drain(|task| engine.schedule(now, What::Wake { task }));
     }
 
     // ---- faults ---------------------------------------------------------------------------------------------
@@ -582,5 +352,11 @@ impl Sim {
             .nodes
             .get_mut(usize::from(node.0))
             .map(|n| f(n.memory.bytes_mut(space)))
+    }
+
+    /// From now on no READ is a lone one: all take the way of any request.
+    #[cfg(test)]
+    pub(crate) fn forget_lone_reads(&self) {
+        self.shared.engine.borrow_mut().forget_lone_reads();
     }
 }

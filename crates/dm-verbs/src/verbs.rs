@@ -133,7 +133,8 @@ pub trait Verbs: Env + Sized {
 #[must_use = "it stands for a check that was made"]
 pub struct Operation(());
 
-#[inline]
+// Always: the kind of request is known at the call, and all that depends on it is gone then.
+#[inline(always)]
 fn post<'v, V: Verbs, S>(v: &'v V, op: Op<'_>) -> Ticket<'v, V, S> {
     let meter = v.meter();
     let mut tally = Tally::default();

@@ -4,9 +4,9 @@ use dm_verbs::{AtomicUnit, AtomicVsWrite, Caps, CasThenRead, LineOrder, Space};
 
 use super::issue::request_bytes;
 use super::{Engine, Node, Odd, QueuePair, What, execute};
-use crate::chain::{Kind, Request};
 use crate::model::{Tearing, Ticks};
 use crate::nic::Nic;
+use crate::request::{Kind, Request};
 use crate::rng::Dice;
 
 /// Time in the responder's pipeline of a request that touches `lines`.
@@ -74,36 +74,34 @@ impl Engine {
         match (r.kind, r.space()) {
             (Kind::Read, Space::Host) => self.arrive_read(chain, i),
             (Kind::Write, Space::Host) => self.arrive_write(chain, i),
+            (Kind::Cas, Space::Host) => self.arrive_cas(chain, i),
             (kind, space) => self.arrive_other(chain, i, kind, space),
         }
     }
 
-    /// The one request of `chain` has arrived: a READ of one line that acts now, unless an earlier WRITE of its queue
-    /// pair is still on its way to memory.
-    #[inline(never)]
-    pub(super) fn arrive_lone_read(&mut self, chain: u32) {
-        self.arrive_as(chain, 0, Kind::Read, Space::Host, true);
-    }
-
     #[inline(never)]
     fn arrive_read(&mut self, chain: u32, i: u16) {
-        self.arrive_as(chain, i, Kind::Read, Space::Host, false);
+        self.arrive_as(chain, i, Kind::Read, Space::Host);
     }
 
     #[inline(never)]
     fn arrive_write(&mut self, chain: u32, i: u16) {
-        self.arrive_as(chain, i, Kind::Write, Space::Host, false);
+        self.arrive_as(chain, i, Kind::Write, Space::Host);
+    }
+
+    #[inline(never)]
+    fn arrive_cas(&mut self, chain: u32, i: u16) {
+        self.arrive_as(chain, i, Kind::Cas, Space::Host);
     }
 
     #[inline(never)]
     fn arrive_other(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
-        self.arrive_as(chain, i, kind, space, false);
+        self.arrive_as(chain, i, kind, space);
     }
 
-    // Always: one body for each of the four above, with what never holds for it left out. `lone`: it is a chain's one
-    // request, touches one line, and `line_on_arrival` holds.
+    // Always: one body for each of the four above, with what never holds for it left out.
     #[inline(always)]
-    fn arrive_as(&mut self, chain: u32, i: u16, kind: Kind, space: Space, lone: bool) {
+    fn arrive_as(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
         let Engine {
             now,
             t,
@@ -129,7 +127,7 @@ impl Engine {
         c.cuts = node.cuts;
         let (client_nic, node_nic) = (usize::from(c.client_nic), usize::from(c.node_nic));
         let nic = &mut nics[node_nic];
-        let r = if lone { &mut c.first } else { c.request_mut(i) };
+        let r = c.request_mut(i);
         let (atomic, mutates, host) = (kind.is_atomic(), kind.mutates(), space == Space::Host);
         let length = u64::from(r.len);
         let bytes = request_bytes(t, kind, length);
@@ -137,8 +135,8 @@ impl Engine {
         nic.tally.bytes_in += bytes;
         // Cut-through: the last byte is here now unless the link was busy.
         let wire = bytes * t.link_byte;
-        let inside = nic.link_in.fifo(now.saturating_sub(wire), wire) + wire;
-        let lines = if lone { 1 } else { r.units(6) };
+        let inside = nic.link_in.through(now, wire);
+        let lines = r.units(6);
         let service = service(t, kind, space, lines);
         let start = if atomic {
             nic.tally.atomics += 1;
@@ -163,17 +161,13 @@ impl Engine {
             start
         };
         let after = earlier(pair, kind, space, caps);
-        let mut at = (if lone || *on_arrival { now } else { act }).max(after);
-        let window = if lone {
-            0
-        } else {
-            window(t, caps, nic, r, (kind, space), lines, rng)
-        };
+        let mut at = (if *on_arrival { now } else { act }).max(after);
+        let window = window(t, caps, nic, r, (kind, space), lines, rng);
         match kind {
             Kind::Read | Kind::Word => {
                 nic.tally.reads += 1;
                 // `atomic_at` stays 0 where CAS→READ is in order.
-                let between = !lone && at < pair.atomic_at && at + window > pair.atomic_at;
+                let between = at < pair.atomic_at && at + window > pair.atomic_at;
                 if between && caps.cas_then_read == CasThenRead::WholeReadFirst {
                     at = pair.atomic_at;
                 }
@@ -193,14 +187,16 @@ impl Engine {
         if waits {
             queue.push(at, What::Execute { chain, request: i }.pack());
         }
-        if !lone && r.parts == 2 {
+        if r.parts == 2 {
             if !waits {
                 execute::first(r, &mut node.memory, caps, &mut nic.tally);
             }
             queue.push(at + window, What::ExecuteRest { chain, request: i }.pack());
-        } else if !waits {
+            c.status.acts_late();
+        } else if waits {
+            c.status.acts_late();
+        } else {
             execute::whole(r, kind, space, &mut node.memory, &mut nic.tally);
-            c.unexecuted = if lone { 0 } else { c.unexecuted - 1 };
         }
         let len = if kind.answers() { length } else { 0 };
         act = act.max(at) + window;
@@ -213,11 +209,12 @@ impl Engine {
         };
 
         let nic_pair = (client_nic, node_nic);
-        let here = way_back(t, nics, nic_pair, rng, now, ready, (len, dma));
+        let answer = Answer::new(t, len, dma);
+        let here = way_back(t, nics, nic_pair, rng, now, ready, (&answer, len > 0));
         // Completions of one queue pair come in order.
         pair.done = pair.done.max(here + t.completion);
         c.done_at = c.done_at.max(pair.done);
-        c.unanswered = if lone { 0 } else { c.unanswered - 1 };
+        c.unanswered -= 1;
         if c.unanswered == 0 {
             queue.push(c.done_at, What::Done { chain }.pack());
         }
@@ -280,20 +277,42 @@ fn window(
     split(t, r, unit, units, (caps.read_lines, caps.write_lines), rng)
 }
 
-/// Sends an answer with `len` bytes of payload (an acknowledgement: 0) that the memory node's card has at `ready`;
-/// tells when the client's card is through with it.
+/// What an answer costs.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// On the wire, headers included.
+    bytes: u64,
+    /// Time on the wire.
+    wire: u64,
+    /// Time on PCIe of its data.
+    pub(super) dma: u64,
+}
+
+impl Answer {
+    /// With `len` bytes of payload, which take `dma` on PCIe; an acknowledgement has none.
+    #[inline(always)]
+    pub(super) fn new(t: &Ticks, len: u64, dma: u64) -> Self {
+        let bytes = len + t.packets(len) * t.header_response;
+        Self {
+            bytes,
+            wire: bytes * t.link_byte,
+            dma,
+        }
+    }
+}
+
+/// Sends an answer, with `data` or without, that the memory node's card has at `ready`; tells when the client's card is
+/// through with it.
 #[inline(always)]
-fn way_back(
+pub(super) fn way_back(
     t: &Ticks,
     nics: &mut [Nic],
     (client, node): (usize, usize),
     rng: &mut Dice,
     now: u64,
     ready: u64,
-    (len, dma): (u64, u64),
+    (&Answer { bytes, wire, dma }, data): (&Answer, bool),
 ) -> u64 {
-    let bytes = len + t.packets(len) * t.header_response;
-    let wire = bytes * t.link_byte;
     let server = &mut nics[node];
     let sent = server.link_out.booked(now, ready, wire);
     server.tally.bytes_out += bytes;
@@ -301,7 +320,7 @@ fn way_back(
     client.tally.bytes_in += bytes;
     let first_byte = sent + t.wire + rng.below(t.jitter) - wire;
     let here = client.link_in.booked(now, first_byte, wire);
-    if len == 0 {
+    if !data {
         return here;
     }
     client.tally.to_host += dma;

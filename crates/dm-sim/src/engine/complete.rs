@@ -1,54 +1,39 @@
 //! The end of a chain: who is told, and what the run's digest takes in.
 
 use super::{Engine, Odd, Turn};
-use crate::chain::{FOREIGN, NOBODY, State};
+use crate::chain::{FOREIGN, NOBODY};
+use crate::request::Request;
+use crate::status::State;
 
 impl Engine {
-    /// The completion of `chain` is found.
-    #[inline]
-    pub(super) fn done(&mut self, chain: u32) -> Turn {
-        if self.any_cut {
-            return self.done_after_a_cut(chain);
+    /// The completion of `chain` is found. The task that waits for it, where there is no more to it.
+    #[inline(always)]
+    pub(super) fn lands(&mut self, chain: u32) -> Option<u32> {
+        let c = &mut self.chains[chain as usize];
+        if !c.status.flies() || c.owner >= FOREIGN || c.count != 1 || self.any_cut {
+            return None;
         }
-        self.completed(chain)
+        c.status.land();
+        self.verbs_done += 1;
+        self.digest = take_in(self.digest, self.now, &c.first);
+        Some(c.owner)
     }
 
-    #[cold]
-    fn done_after_a_cut(&mut self, chain: u32) -> Turn {
+    /// The same of any chain.
+    #[inline(never)]
+    pub(super) fn done(&mut self, chain: u32) -> Turn {
         let c = &self.chains[chain as usize];
-        if c.cuts != self.nodes[usize::from(c.node)].cuts && self.cut_meanwhile(chain) {
+        if self.any_cut && c.cuts != self.nodes[usize::from(c.node)].cuts && self.cut_meanwhile(chain) {
             return Turn::Idle;
         }
-        self.completed(chain)
-    }
-
-    #[inline(always)]
-    fn completed(&mut self, chain: u32) -> Turn {
         let c = &mut self.chains[chain as usize];
-        c.state = State::Done;
         self.verbs_done += u64::from(c.count);
-        self.digest = c.requests().fold(self.digest, |digest, r| {
-            let address = r.at().raw() ^ (r.space() as u64) << 47;
-            (digest ^ self.now)
-                .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-                .rotate_left(29)
-                ^ address
-        });
-        let task = c.owner;
-        if c.failed || c.closed || task >= FOREIGN {
-            return self.completed_oddly(chain);
-        }
-        Turn::Poll(task)
-    }
-
-    /// It failed, or no task waits for it.
-    #[inline(never)]
-    fn completed_oddly(&mut self, chain: u32) -> Turn {
-        let c = &mut self.chains[chain as usize];
-        if c.failed {
+        self.digest = c.requests().fold(self.digest, |d, r| take_in(d, self.now, r));
+        c.status.set_state(State::Done);
+        if c.status.failed() {
             self.pairs[c.qp as usize].odd.set(Odd::BROKEN, false);
         }
-        if c.closed {
+        if c.status.closed() {
             self.defer_error(chain);
             self.recycle(chain);
             return Turn::Idle;
@@ -62,4 +47,11 @@ impl Engine {
             task => Turn::Poll(task),
         }
     }
+}
+
+/// A digest of what `digest` holds, and of a request that completed `now`.
+#[inline(always)]
+fn take_in(digest: u64, now: u64, r: &Request) -> u64 {
+    let address = r.at().raw() ^ (r.space() as u64) << 47;
+    (digest ^ now).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ address
 }

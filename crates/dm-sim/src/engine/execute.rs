@@ -6,10 +6,10 @@ use core::ops::Range;
 use dm_verbs::{AtomicUnit, Caps, FailedCas, LineOrder, Space};
 
 use super::Engine;
-use crate::chain::{Kind, Request};
 use crate::lease::{LINE, Lease};
 use crate::memory::Memory;
 use crate::nic::Tally;
+use crate::request::{Kind, Request};
 
 /// `r`, which moves at one instant, acts on memory.
 #[inline(always)]
@@ -95,7 +95,7 @@ impl Engine {
     /// A request is through with memory.
     #[inline]
     fn executed(&mut self, chain: u32) {
-        self.chains[chain as usize].unexecuted -= 1;
+        self.chains[chain as usize].status.executed();
         self.recycle(chain);
     }
 }

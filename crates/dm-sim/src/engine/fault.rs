@@ -9,8 +9,8 @@ impl Engine {
     #[cold]
     pub(super) fn fail(&mut self, chain: u32, error: VerbError) {
         let c = &mut self.chains[chain as usize];
-        if !c.failed {
-            c.failed = true;
+        if !c.status.failed() {
+            c.status.set_failed();
             self.errors.push((chain, error));
         }
     }
@@ -29,7 +29,7 @@ impl Engine {
     #[inline]
     pub(super) fn defer_error(&mut self, chain: u32) {
         let c = &mut self.chains[chain as usize];
-        if core::mem::take(&mut c.failed) {
+        if c.status.take_failed() {
             let client = c.client;
             let error = self.take_error(chain);
             if self.deferred.iter().all(|(of, _)| *of != client) {
@@ -51,7 +51,6 @@ impl Engine {
     /// Request `i` of `chain` reached nobody: the node is cut off, the connection broken, or the client fenced.
     #[cold]
     pub(super) fn lost_request(&mut self, chain: u32, i: u16, fenced: bool) {
-        self.chains[chain as usize].unexecuted -= 1;
         let kind = if fenced {
             VerbErrorKind::Fenced
         } else {
@@ -80,7 +79,7 @@ impl Engine {
         let c = &mut self.chains[chain as usize];
         let node = &self.nodes[usize::from(c.node)];
         c.cuts = node.cuts;
-        if c.failed || c.count == 0 || node.cut_at + self.t.wire + self.t.completion > self.now {
+        if c.status.failed() || c.count == 0 || node.cut_at + self.t.wire + self.t.completion > self.now {
             return false;
         }
         let qp = c.qp;

@@ -2,23 +2,19 @@
 
 use dm_verbs::{Place, Space, VerbError, VerbErrorKind};
 
-use super::{ClientState, Engine, Odd, QueuePair, What, check};
-use crate::chain::{Entry, Kind, State};
+use super::slots::check;
+use super::{ClientState, Engine, Odd, QueuePair, What};
 use crate::model::Ticks;
 use crate::nic::Nic;
+use crate::request::{Entry, Kind};
 use crate::rng::Dice;
+use crate::status::State;
 
 /// Charged CPU ends on a whole nanosecond: up to this many picoseconds later a coroutine is still running.
 const RESUME: u64 = 1000;
 
-/// Whether it touches no more than one line.
-#[inline(always)]
-fn in_one_line(entry: &Entry<'_>) -> bool {
-    entry.at.offset() % 64 + entry.len as u64 <= 64
-}
-
 /// What keeps a queue pair from sending at once.
-const UNABLE: Odd = Odd::FENCED.and(Odd::PARKED).and(Odd::CRASHED);
+pub(super) const UNABLE: Odd = Odd::FENCED.and(Odd::PARKED).and(Odd::CRASHED);
 
 /// Bytes on the wire of a request with `len` bytes of payload.
 #[inline(always)]
@@ -34,11 +30,13 @@ pub(super) fn request_bytes(t: &Ticks, kind: Kind, len: u64) -> u64 {
 
 /// Takes the CPU for posting; answers when it is done. A coroutine that has the CPU keeps it, one that was woken waits
 /// for its turn.
-#[inline]
-fn take_cpu(client: &mut ClientState, threads: &mut [u64], now: u64, cpu: u64) -> u64 {
-    let free = &mut threads[client.thread as usize];
+#[inline(always)]
+pub(super) fn take_cpu(clients: &mut [ClientState], client: u16, now: u64, cpu: u64) -> u64 {
+    let thread = clients[usize::from(client)].thread;
+    let free = &mut clients[usize::from(thread)].thread_free;
     let backlog = (*free).max(now);
     *free = backlog + cpu;
+    let client = &mut clients[usize::from(client)];
     let running = now < client.slice_end + RESUME;
     client.slice_end = if running {
         client.slice_end.max(now)
@@ -50,7 +48,7 @@ fn take_cpu(client: &mut ClientState, threads: &mut [u64], now: u64, cpu: u64) -
 
 /// Puts a request on the wire that the card can have at `ready`; answers when it arrives.
 #[inline(always)]
-fn send(
+pub(super) fn send(
     t: &Ticks,
     rng: &mut Dice,
     nic: &mut Nic,
@@ -68,85 +66,87 @@ fn send(
     if fence {
         ready = ready.max(pair.answered);
     }
-    pair.sent = nic.requester.booked(now, ready.max(pair.sent), t.requester);
     let bytes = request_bytes(t, kind, length);
-    let sent = nic.link_out.booked(now, pair.sent, bytes * t.link_byte);
+    pair.unanswered += u32::from(kind.answers());
+    transmit(t, rng, nic, pair, (bytes, bytes * t.link_byte), now, ready)
+}
+
+/// Takes a request of so many bytes, which take so long on the wire, through requester and link; answers when it
+/// arrives.
+#[inline(always)]
+pub(super) fn transmit(
+    t: &Ticks,
+    rng: &mut Dice,
+    nic: &mut Nic,
+    pair: &mut QueuePair,
+    (bytes, wire): (u64, u64),
+    now: u64,
+    ready: u64,
+) -> u64 {
+    pair.sent = nic.requester.booked(now, ready.max(pair.sent), t.requester);
+    let sent = nic.link_out.booked(now, pair.sent, wire);
     nic.tally.messages_out += 1;
     nic.tally.bytes_out += bytes;
     pair.arrived = pair.arrived.max(sent + t.wire + rng.below(t.jitter));
-    pair.unanswered += u32::from(kind.answers());
     pair.arrived
 }
 
 impl Engine {
-    /// Posts a READ alone.
-    #[inline(never)]
-    pub(crate) fn post_read(&mut self, client: u16, at: Place, len: u32, fence: bool) -> (u32, u32) {
-        self.post_one(client, Entry::read(at, len, fence))
-    }
-
     /// Posts a WRITE alone.
     #[inline(never)]
     pub(crate) fn post_write(&mut self, client: u16, at: Place, bytes: &[u8], fence: bool) -> (u32, u32) {
-        self.post_one(client, Entry::write(at, bytes, fence))
+        self.post_one(client, &Entry::write(at, bytes, fence))
     }
 
     /// Posts an atomic or a word READ alone.
     #[inline(never)]
     pub(crate) fn post_words(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
-        self.post_one(client, *entry)
+        self.post_one(client, entry)
     }
 
     /// Opens, fills and rings a chain of one request: what the three do, with everything looked up once.
     #[inline(always)]
-    fn post_one(&mut self, client: u16, entry: Entry<'_>) -> (u32, u32) {
+    pub(super) fn post_one(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
         let node = entry.at.node();
         let qp = self.pair(client, node);
-        let state = &mut self.clients[usize::from(client)];
-        let (Some(to), Some(pair)) = (self.nodes.get(usize::from(node.0)), self.pairs.get_mut(qp)) else {
-            return self.post_slowly(client, &{ entry });
+        let (Some(chain), Some(to), Some(pair)) = (
+            self.vacant(client),
+            self.nodes.get(usize::from(node.0)),
+            self.pairs.get_mut(qp),
+        ) else {
+            return self.post_slowly(client, entry);
         };
         let odd = pair.odd.any(UNABLE) || entry.fence;
-        if odd || check(&to.caps, &entry).is_some() {
-            return self.post_slowly(client, &{ entry });
+        if odd || check(&to.caps, entry).is_some() {
+            return self.post_slowly(client, entry);
         }
-        let chain = self.free_chains;
-        let Some(c) = self.chains.get_mut(chain as usize) else {
-            return self.post_slowly(client, &{ entry });
-        };
         if entry.at.space() == Space::Host {
             to.memory.prefetch(entry.at.offset() as usize, entry.len);
         }
-        debug_assert!(c.state == State::Free && c.count == 0);
-        self.free_chains = c.leave_free();
-        c.first.set(&entry);
+        let client_nic = self.clients[usize::from(client)].nic;
+        let c = &mut self.chains[chain as usize];
+        c.leave_free(&mut self.free_chains);
+        c.status.take_off();
+        c.first.set(entry);
         c.count = 1;
         c.unanswered = 1;
-        c.unexecuted = 1;
-        c.state = State::Flying;
         c.qp = qp as u32;
         c.client = client;
-        c.client_nic = state.nic;
+        c.client_nic = client_nic;
         c.node = node.0;
         c.node_nic = to.nic;
         let t = &self.t;
-        let nic = &mut self.nics[usize::from(state.nic)];
-        let ready = take_cpu(state, &mut self.thread_free, self.now, t.post) + t.doorbell;
+        let nic = &mut self.nics[usize::from(client_nic)];
+        let ready = take_cpu(&mut self.clients, client, self.now, t.post) + t.doorbell;
         let what = (entry.kind, entry.len as u32, false);
         let at = send(t, &mut self.rng, nic, pair, what, self.now, ready);
-        let line = entry.kind == Kind::Read && entry.at.space() == Space::Host && in_one_line(&entry);
-        let event = if line && self.line_on_arrival {
-            What::ArriveRead { chain }
-        } else {
-            What::Arrive { chain, request: 0 }
-        };
-        self.queue.push(at, event.pack());
-        (chain, c.generation)
+        self.queue.push(at, What::Arrive { chain, request: 0 }.pack());
+        (chain, c.status.generation())
     }
 
     #[cold]
     #[inline(never)]
-    fn post_slowly(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
+    pub(super) fn post_slowly(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
         let (chain, generation) = self.open(client, entry.at.node());
         self.push(chain, entry);
         self.ring(chain);
@@ -157,19 +157,18 @@ impl Engine {
     #[inline]
     pub(crate) fn ring(&mut self, chain: u32) {
         let c = &mut self.chains[chain as usize];
-        debug_assert_eq!(c.state, State::Building, "a chain is rung once");
-        let client = &mut self.clients[usize::from(c.client)];
+        debug_assert_eq!(c.status.state(), State::Building, "a chain is rung once");
+        let client = self.clients[usize::from(c.client)];
         if client.crashed {
             // A dead client's processor rings nothing; the chain is forgotten when it is closed.
             return;
         }
         let cpu = self.t.post + self.t.post_next * u64::from(c.count).saturating_sub(1);
-        let posted = take_cpu(client, &mut self.thread_free, self.now, cpu);
-        c.state = State::Flying;
+        let posted = take_cpu(&mut self.clients, c.client, self.now, cpu);
+        c.status.set_state(State::Flying);
         c.bell = posted + self.t.doorbell;
         c.unanswered = c.count;
-        c.unexecuted = c.count;
-        if c.failed || c.count == 0 || client.fenced {
+        if c.status.failed() || c.count == 0 || client.fenced {
             self.refuse(chain, posted);
         } else if self.pairs[c.qp as usize].odd.any(Odd::PARKED) {
             let qp = c.qp;
@@ -187,13 +186,12 @@ impl Engine {
             let at = c
                 .requests()
                 .next()
-                .map_or(dm_verbs::RemotePtr::NULL.into(), crate::chain::Request::at);
+                .map_or(dm_verbs::RemotePtr::NULL.into(), crate::request::Request::at);
             self.fail(chain, VerbError::refused(VerbErrorKind::Fenced, at));
         }
         let c = &mut self.chains[chain as usize];
         c.clear();
         c.unanswered = 0;
-        c.unexecuted = 0;
         self.schedule(posted + self.t.completion, What::Done { chain });
     }
 

@@ -1,57 +1,58 @@
 //! The timing wheel.
 //!
 //! ```text
-//!  slots[16384]  one event per 2.048 ns, by value; a list of them where several fall together (one in eight does)
-//!  words, tops   a bitmap of slots in use, and one of its non-zero words
-//!  due           events at or before the cursor, sorted: a word's at a time, popped before anything else
+//!  slots[32768]  one event per 2.048 ns, by value; a list of them where several fall together (one in eight does)
+//!  words         a bitmap of slots in use: events are popped straight from the first bit set
+//!  due           the events of the slot that is being popped, sorted, where it was a list or where more came for it
 //!  late[1024]    lists of what lies beyond the slots, 8.4 µs each; one list is moved into the slots at a time
 //!  far           what lies beyond that, in a heap
 //! ```
 //! As [`QueueKind::Heap`] it has no slots: all goes through `far`.
 //!
 //! # Invariants
-//! * **W1** Every slot in use lies in `(cursor, limit)`, which is shorter than the wheel: a slot means one time.
+//! * **W1** Every slot in use lies in `[cursor, limit)`, which is no longer than the wheel: a slot means one time.
 //! * **W2** Events of equal time leave in the order in which they came: a list is moved on as a whole, oldest first,
 //!   and before anything is pushed directly to where it goes.
+//! * **W3** No slot in use lies before `word`.
+//! * **W4** The cursor's slot is in use as long as `due` holds events, and as a list without nodes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::nodes::{NONE, Nodes};
 use super::{Event, QueueKind, WHAT_BITS};
 
 /// log2 of the picoseconds of one slot.
 const SHIFT: u32 = 11;
 const LOW: u64 = (1 << SHIFT) - 1;
-const SLOTS: usize = 1 << 14;
+const SLOTS: usize = 1 << 15;
 const WORDS: usize = SLOTS / 64;
-const TOPS: usize = WORDS / 64;
 
-/// log2 of the slots of a segment: what is moved from `late` at a time. Four of them make the wheel.
+/// log2 of the slots of a segment: what is moved from `late` at a time. Eight of them make the wheel, of which one stays
+/// empty: the cursor may lie just before the first.
 const SEGMENT_SHIFT: u32 = 12;
+const SEGMENT_WORDS: u64 = 1 << (SEGMENT_SHIFT - 6);
 const SEGMENTS: u64 = SLOTS as u64 >> SEGMENT_SHIFT;
 const LATE: usize = 1 << 10;
 
 /// From so many popped events on, they are cleared away before others are put between.
 const USED: usize = 64;
 
-const NONE: u32 = u32::MAX;
 /// A slot that holds a list: the number of its newest node.
 const LIST: u64 = 1 << 63;
+/// What no event is about.
+const NOTHING: u64 = u64::MAX;
 const _: () = assert!(
     WHAT_BITS + SHIFT <= 63,
     "an event by value leaves the list's bit free"
 );
 
-#[derive(Clone, Copy, Debug)]
-struct Node {
-    event: Event,
-    next: u32,
-}
-
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    /// The slot, counted from time 0, up to which everything is in `due`.
+    /// The slot, counted from time 0, up to which everything has left the slots.
     cursor: u64,
+    /// The word of slots, counted alike, that events are popped from.
+    word: u64,
     /// The first slot whose events are still in `late` or `far`.
     limit: u64,
     due: Vec<Event>,
@@ -59,9 +60,7 @@ pub(crate) struct Wheel {
     head: usize,
     slots: Box<[u64; SLOTS]>,
     words: [u64; WORDS],
-    tops: [u64; TOPS],
-    nodes: Vec<Node>,
-    free: u32,
+    nodes: Nodes,
     late: [u32; LATE],
     /// Lists of `late` in use.
     late_lists: u32,
@@ -74,6 +73,7 @@ impl Wheel {
     pub(crate) fn new(kind: QueueKind) -> Self {
         Self {
             cursor: 0,
+            word: 0,
             limit: match kind {
                 QueueKind::Wheel => SLOTS as u64,
                 QueueKind::Heap => 0,
@@ -82,9 +82,7 @@ impl Wheel {
             head: 0,
             slots: Box::new([0; SLOTS]),
             words: [0; WORDS],
-            tops: [0; TOPS],
-            nodes: Vec::new(),
-            free: NONE,
+            nodes: Nodes::default(),
             late: [NONE; LATE],
             late_lists: 0,
             far: BinaryHeap::new(),
@@ -116,7 +114,6 @@ impl Wheel {
         let (word, bit) = (&mut self.words[s >> 6], 1 << (s & 63));
         if *word & bit == 0 {
             *word |= bit;
-            self.tops[s >> 12] |= 1 << ((s >> 6) & 63);
             self.slots[s] = event.what << SHIFT | (event.at & LOW);
         } else {
             self.share(event, slot);
@@ -130,25 +127,11 @@ impl Wheel {
         let value = self.slots[s];
         let next = if value & LIST == 0 {
             let first = Self::unpack(value, slot);
-            self.node(first, NONE)
+            self.nodes.add(first, NONE)
         } else {
             value as u32
         };
-        self.slots[s] = LIST | u64::from(self.node(event, next));
-    }
-
-    fn node(&mut self, event: Event, next: u32) -> u32 {
-        let node = Node { event, next };
-        if self.free == NONE {
-            self.nodes.push(node);
-            (self.nodes.len() - 1) as u32
-        } else {
-            let n = self.free;
-            let place = &mut self.nodes[n as usize];
-            self.free = place.next;
-            *place = node;
-            n
-        }
+        self.slots[s] = LIST | u64::from(self.nodes.add(event, next));
     }
 
     #[inline]
@@ -159,54 +142,68 @@ impl Wheel {
         }
     }
 
-    /// The next event, unless it lies after `limit`. `soon` is told of what comes within a word of slots, before it
-    /// comes.
+    /// The next event, unless it lies after `limit`. `soon` is told of what comes behind it.
     #[inline(always)]
     pub(crate) fn pop(&mut self, limit: u64, soon: impl Fn(u64)) -> Option<Event> {
-        if self.head == self.due.len() {
-            self.refill(soon);
+        loop {
+            let w = self.word as usize % WORDS;
+            let bits = self.words[w];
+            if bits == 0 {
+                if !self.next_word() {
+                    return None;
+                }
+                continue;
+            }
+            let first = self.word << 6;
+            let slot = first | u64::from(bits.trailing_zeros());
+            let value = self.slots[slot as usize % SLOTS];
+            if value & LIST != 0 {
+                let event = self.pop_listed(slot, limit);
+                return (event.what != NOTHING).then_some(event);
+            }
+            let event = Self::unpack(value, slot);
+            if event.at > limit {
+                return None;
+            }
+            let rest = bits & (bits - 1);
+            self.words[w] = rest;
+            self.cursor = slot;
+            if rest != 0 {
+                // Of a list it is a hint at something else, and does no harm.
+                let next = first | u64::from(rest.trailing_zeros());
+                soon(self.slots[next as usize % SLOTS] >> SHIFT);
+            }
+            return Some(event);
         }
-        let event = *self.due.get(self.head)?;
+    }
+
+    /// The first event of `slot`, which is a list, or what is left of one in `due`. About [`NOTHING`], where it lies
+    /// after `limit`: two words fit registers.
+    #[inline(never)]
+    fn pop_listed(&mut self, slot: u64, limit: u64) -> Event {
+        let s = slot as usize % SLOTS;
+        let newest = core::mem::replace(&mut self.slots[s], LIST | u64::from(NONE)) as u32;
+        self.cursor = slot;
+        self.drain(newest);
+        let event = self.due[self.head];
         if event.at > limit {
-            return None;
+            return Event {
+                what: NOTHING,
+                ..event
+            };
         }
         self.head += 1;
-        Some(event)
-    }
-
-    /// What comes behind the event popped last, if that is known yet.
-    #[inline]
-    pub(crate) fn peek(&self) -> Option<u64> {
-        self.due.get(self.head).map(|e| e.what)
-    }
-
-    /// Fills `due`, which is used up, with the events of the next word that has any.
-    #[inline(never)]
-    fn refill(&mut self, soon: impl Fn(u64)) {
-        self.due.clear();
-        self.head = 0;
-        let Some(w) = self.next_word() else { return };
-        let mut bits = core::mem::take(&mut self.words[w]);
-        self.tops[w >> 6] &= !(1 << (w & 63));
-        let first = self.cursor & !63;
-        self.cursor = first | 63;
-        while bits != 0 {
-            let slot = first | u64::from(bits.trailing_zeros());
-            bits &= bits - 1;
-            let value = self.slots[slot as usize % SLOTS];
-            if value & LIST == 0 {
-                let event = Self::unpack(value, slot);
-                soon(event.what);
-                self.due.push(event);
-            } else {
-                self.drain(value);
-            }
+        if self.head == self.due.len() {
+            self.due.clear();
+            self.head = 0;
+            self.words[s >> 6] &= !(1 << (s & 63));
         }
+        event
     }
 
     /// Whether no event is left.
     pub(crate) fn is_empty(&self) -> bool {
-        self.head == self.due.len() && self.late_lists == 0 && self.far.is_empty() && self.tops == [0; TOPS]
+        self.late_lists == 0 && self.far.is_empty() && self.words.iter().all(|w| *w == 0)
     }
 
     /// How many events were ever pushed.
@@ -214,52 +211,68 @@ impl Wheel {
         self.pushed
     }
 
-    /// Moves the cursor into the next word that has a slot in use, and tells its place; `None` when what is next, if
-    /// anything, is in `due`.
-    fn next_word(&mut self) -> Option<usize> {
+    /// Goes on to the next word that has a slot in use, or fills `due` where there are no slots; whether there is any.
+    #[inline(always)]
+    fn next_word(&mut self) -> bool {
+        let next = self.word + 1;
+        if self.words[next as usize % WORDS] != 0 && !next.is_multiple_of(SEGMENT_WORDS) {
+            self.word = next;
+            self.cursor = (next << 6) - 1;
+            return true;
+        }
+        self.next_far_word()
+    }
+
+    #[inline(never)]
+    fn next_far_word(&mut self) -> bool {
         if self.kind == QueueKind::Heap {
-            self.cursor = self.far.peek()?.0.0 >> SHIFT;
-            while let Some(Reverse((at, _, what))) = self.far.peek().copied()
-                && at >> SHIFT == self.cursor
-            {
-                self.far.pop();
-                self.insert(Event { at, what });
-            }
-            return None;
+            return self.next_of_heap();
         }
         loop {
-            if let Some(w) = self.used_word() {
-                let here = self.cursor >> 6;
-                let ahead = (w as u64).wrapping_sub(here) % WORDS as u64;
-                self.move_to((here + ahead) << 6);
-                return Some(w);
+            if let Some(ahead) = self.used_word() {
+                self.move_to(self.word + ahead);
+                return true;
             }
             // The slots are empty, and nothing lies before the segment of the earliest event beyond.
-            self.limit = self.late_segment()? << SEGMENT_SHIFT;
-            self.move_to(self.limit);
+            let Some(segment) = self.late_segment() else {
+                return false;
+            };
+            self.limit = segment << SEGMENT_SHIFT;
+            self.move_to(self.limit >> 6);
         }
     }
 
-    /// The first word with a slot in use, going round once from the cursor's.
-    fn used_word(&self) -> Option<usize> {
-        let from = (self.cursor as usize >> 6) % WORDS;
-        let mut mask = u64::MAX << (from & 63);
-        for turn in 0..=TOPS {
-            let top = (from / 64 + turn) % TOPS;
-            let set = self.tops[top] & mask;
-            if set != 0 {
-                return Some(top << 6 | set.trailing_zeros() as usize);
-            }
-            mask = u64::MAX;
+    /// Moves the events of the earliest slot from `far` to `due`.
+    fn next_of_heap(&mut self) -> bool {
+        let Some(Reverse((first, ..))) = self.far.peek() else {
+            return false;
+        };
+        self.cursor = first >> SHIFT;
+        while let Some(Reverse((at, _, what))) = self.far.peek().copied()
+            && at >> SHIFT == self.cursor
+        {
+            self.far.pop();
+            self.insert(Event { at, what });
         }
-        None
+        true
     }
 
-    /// Moves the cursor to `slot`, and into the slots what has come within their reach.
+    /// How far ahead the first word with a slot in use is, going round once.
+    fn used_word(&self) -> Option<u64> {
+        let from = self.word as usize % WORDS;
+        let (before, behind) = self.words.split_at(from);
+        let ahead = behind.iter().chain(before).position(|w| *w != 0)?;
+        Some(ahead as u64)
+    }
+
+    /// Goes on to `word`, and moves into the slots what has come within their reach.
     #[inline]
-    fn move_to(&mut self, slot: u64) {
-        self.cursor = slot;
-        while self.limit >> SEGMENT_SHIFT < (slot >> SEGMENT_SHIFT) + SEGMENTS {
+    fn move_to(&mut self, word: u64) {
+        self.word = word;
+        // Not before: what comes now may lie in its first slot.
+        self.cursor = self.cursor.max((word << 6).saturating_sub(1));
+        let segment = word / SEGMENT_WORDS;
+        while self.limit >> SEGMENT_SHIFT < segment + SEGMENTS - 1 {
             self.fetch();
         }
     }
@@ -272,13 +285,11 @@ impl Wheel {
         let mut n = core::mem::replace(&mut self.late[l], NONE);
         if n != NONE {
             self.late_lists -= 1;
-            n = self.oldest_first(n);
+            n = self.nodes.oldest_first(n);
         }
         while n != NONE {
-            let Node { event, next } = self.nodes[n as usize];
-            self.nodes[n as usize].next = self.free;
-            self.free = n;
-            n = next;
+            let event;
+            (event, n) = self.nodes.remove(n);
             self.place(event, event.at >> SHIFT);
         }
         while let Some(Reverse((at, _, what))) = self.far.peek().copied() {
@@ -296,15 +307,6 @@ impl Wheel {
         (self.limit >> SEGMENT_SHIFT) + LATE as u64
     }
 
-    /// Turns a list round.
-    fn oldest_first(&mut self, newest: u32) -> u32 {
-        let (mut n, mut done) = (newest, NONE);
-        while n != NONE {
-            n = core::mem::replace(&mut self.nodes[n as usize].next, core::mem::replace(&mut done, n));
-        }
-        done
-    }
-
     #[cold]
     fn push_late(&mut self, event: Event, segment: u64) {
         if self.kind == QueueKind::Wheel && segment < self.limit_of_late() {
@@ -317,7 +319,7 @@ impl Wheel {
     fn link_late(&mut self, event: Event, segment: u64) {
         let l = segment as usize % LATE;
         self.late_lists += u32::from(self.late[l] == NONE);
-        self.late[l] = self.node(event, self.late[l]);
+        self.late[l] = self.nodes.add(event, self.late[l]);
     }
 
     /// The segment of the earliest event in `late` or `far`.
@@ -333,28 +335,31 @@ impl Wheel {
         (first..first + LATE as u64).find(|s| self.late[*s as usize % LATE] != NONE)
     }
 
-    /// Appends the events of a slot's list to `due`, sorted.
-    #[inline(never)]
-    fn drain(&mut self, value: u64) {
-        let start = self.due.len();
-        let mut n = value as u32;
+    /// Moves a slot's list to `due`, sorted.
+    fn drain(&mut self, newest: u32) {
+        let mut n = newest;
         while n != NONE {
             // Newest first: what is put before its equals came before them.
-            let Node { event, next } = self.nodes[n as usize];
-            self.nodes[n as usize].next = self.free;
-            self.free = n;
-            n = next;
-            let mut i = start;
-            while i < self.due.len() && self.due[i].at < event.at {
-                i += 1;
+            let event;
+            (event, n) = self.nodes.remove(n);
+            let mut i = self.due.len();
+            self.due.push(event);
+            while i > 0 && self.due[i - 1].at >= event.at {
+                self.due.swap(i - 1, i);
+                i -= 1;
             }
-            self.due.insert(i, event);
         }
     }
 
     /// Puts an event that lies not behind the cursor into its place in `due`: behind those of its time.
     #[inline(never)]
     fn insert(&mut self, event: Event) {
+        if self.due.is_empty() {
+            let s = self.cursor as usize % SLOTS;
+            self.slots[s] = LIST | u64::from(NONE);
+            self.words[s >> 6] |= 1 << (s & 63);
+            self.word = self.cursor >> 6;
+        }
         if self.head >= USED {
             // Else it would grow as long as something always comes before what is left.
             self.due.drain(..self.head);

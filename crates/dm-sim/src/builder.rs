@@ -1,0 +1,167 @@
+//! How a simulation comes into being.
+
+use core::fmt;
+
+use dm_verbs::Caps;
+
+use crate::engine::{Engine, Node, Setup};
+use crate::memory::Memory;
+use crate::model::{CostModel, Ticks};
+use crate::queue::QueueKind;
+use crate::sim::Sim;
+
+/// Host memory of a memory node, unless said otherwise: bytes.
+pub const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
+
+/// A simulation that could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// There must be at least one compute and one memory node.
+    NoNodes,
+    /// More cards than can be told apart (65535).
+    TooManyNodes,
+    /// Memory of this many bytes could not be mapped.
+    Memory {
+        /// How much.
+        bytes: u64,
+        /// The operating system's reason.
+        reason: std::io::Error,
+    },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNodes => f.write_str("a testbed needs a compute node and a memory node"),
+            Self::TooManyNodes => f.write_str("a testbed has at most 65535 cards"),
+            Self::Memory { bytes, reason } => {
+                write!(f, "can't map {bytes} bytes for a memory node: {reason}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::NoNodes | Self::TooManyNodes => None,
+            Self::Memory { reason, .. } => Some(reason),
+        }
+    }
+}
+
+/// Describes a simulation. Defaults: one compute and one memory node on cards of their own, 64 MiB of host memory,
+/// seed 0, small pages, the timing wheel.
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct SimBuilder {
+    model: CostModel,
+    compute_nodes: u16,
+    memory_nodes: u16,
+    colocated: bool,
+    seed: u64,
+    memory_bytes: u64,
+    huge_pages: bool,
+    queue: QueueKind,
+}
+
+impl SimBuilder {
+    pub(crate) fn new(model: CostModel) -> Self {
+        Self {
+            model,
+            compute_nodes: 1,
+            memory_nodes: 1,
+            colocated: false,
+            seed: 0,
+            memory_bytes: DEFAULT_MEMORY_BYTES,
+            huge_pages: false,
+            queue: QueueKind::Wheel,
+        }
+    }
+
+    /// Machines that run clients.
+    pub fn compute_nodes(mut self, n: u16) -> Self {
+        self.compute_nodes = n;
+        self
+    }
+    /// Machines that lend memory.
+    pub fn memory_nodes(mut self, n: u16) -> Self {
+        self.memory_nodes = n;
+        self
+    }
+    /// Whether compute node i and memory node i are one machine with one card.
+    pub fn colocated(mut self, yes: bool) -> Self {
+        self.colocated = yes;
+        self
+    }
+    /// The seed: with the code and the model it decides everything.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+    /// Host memory per memory node. Pages come into being when first touched.
+    pub fn memory_bytes(mut self, bytes: u64) -> Self {
+        self.memory_bytes = bytes;
+        self
+    }
+    /// Backs host memory with huge pages where the system has them: faster random access, slower first touch (touch it
+    /// before timing).
+    pub fn huge_pages(mut self, yes: bool) -> Self {
+        self.huge_pages = yes;
+        self
+    }
+    /// Which event queue to run on; results do not depend on it.
+    pub fn queue(mut self, kind: QueueKind) -> Self {
+        self.queue = kind;
+        self
+    }
+
+    /// Builds it.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn build(self) -> Result<Sim, BuildError> {
+        if self.compute_nodes == 0 || self.memory_nodes == 0 {
+            return Err(BuildError::NoNodes);
+        }
+        if !self.colocated && self.compute_nodes.checked_add(self.memory_nodes).is_none() {
+            return Err(BuildError::TooManyNodes);
+        }
+        let ticks = Ticks::new(&self.model);
+        let caps = Caps {
+            host_bytes: self.memory_bytes,
+            inline_bytes: ticks.inline,
+            ..self.model.caps
+        };
+        let first = if self.colocated {
+            0
+        } else {
+            usize::from(self.compute_nodes)
+        };
+        let nodes = (0..usize::from(self.memory_nodes))
+            .map(|i| {
+                Memory::new(
+                    self.memory_bytes as usize,
+                    caps.chip_bytes as usize,
+                    self.huge_pages,
+                )
+                .map(|memory| Node::new(memory, first + i, caps, ticks.bucket_mask as usize + 1))
+                .map_err(|reason| BuildError::Memory {
+                    bytes: self.memory_bytes,
+                    reason,
+                })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let nics = usize::from(self.compute_nodes).max(first + nodes.len());
+        let engine = Engine::new(Setup {
+            ticks,
+            caps,
+            nics,
+            nodes,
+            seed: self.seed,
+            queue: self.queue,
+        });
+        Ok(Sim::new(self.model, self.compute_nodes, first, engine, self.seed))
+    }
+}

@@ -1,0 +1,181 @@
+//! READs of one line, each alone in its chain: most verbs of most runs. What `post_one` and `arrive` do, with what
+//! never holds for them left out and what they always cost known beforehand.
+
+use dm_verbs::{Caps, Place, RemotePtr, Space};
+
+use super::arrive::{Answer, lines_act_on_arrival, way_back};
+use super::issue::{UNABLE, take_cpu, transmit};
+use super::{Engine, Odd, What, execute};
+use crate::chain::NOBODY;
+use crate::lease::LINE;
+use crate::model::Ticks;
+use crate::request::{Entry, Kind};
+
+/// What lone READs cost.
+#[derive(Debug)]
+pub(super) struct Lone {
+    /// How long they are at most: a line. 0 where it does not move at one instant, when it arrives, and in order of
+    /// arrival.
+    longest: u64,
+    /// Time on the wire of the request.
+    wire: u64,
+    /// Time in the responder's pipeline.
+    service: u64,
+    /// By length.
+    answers: [Answer; LINE + 1],
+}
+
+impl Lone {
+    pub(super) fn new(t: &Ticks, caps: &Caps) -> Self {
+        Self {
+            longest: if lines_act_on_arrival(t, caps) {
+                LINE as u64
+            } else {
+                0
+            },
+            wire: t.header_request * t.link_byte,
+            service: t.read + t.line,
+            answers: core::array::from_fn(|len| Answer::new(t, len as u64, t.pcie_time(len as u64))),
+        }
+    }
+}
+
+impl Engine {
+    /// Posts a READ of host memory alone in its chain.
+    #[inline(never)]
+    pub(crate) fn post_read(&mut self, client: u16, raw: u64, len: u32) -> (u32, u32) {
+        let at = RemotePtr::from_raw(raw);
+        let (node, offset) = (usize::from(at.node().0), at.offset());
+        let Some(to) = self.nodes.get(node) else {
+            return self.post_any_read(client, at.into(), len, false);
+        };
+        let qp = self.pair(client, at.node());
+        let client_nic = self.clients[usize::from(client)].nic;
+        let chain = self.clients[usize::from(client)].home;
+        let (c, pair) = (&mut self.chains[chain as usize], &mut self.pairs[qp]);
+        let line = len > 0 && offset % LINE as u64 + u64::from(len) <= self.lone.longest;
+        let inside = offset + u64::from(len) <= to.caps.host_bytes;
+        if !line || !inside || !c.status.is_free() || pair.odd.any(UNABLE) {
+            return self.post_any_read(client, at.into(), len, false);
+        }
+        to.memory.prefetch_line(offset as usize);
+        c.status.take_off();
+        c.owner = NOBODY;
+        c.first.set_read(raw, len);
+        c.count = 1;
+        if c.qp != qp as u32 {
+            c.qp = qp as u32;
+            c.node = node as u16;
+            c.node_nic = to.nic;
+        }
+        let t = &self.t;
+        let nic = &mut self.nics[usize::from(client_nic)];
+        let ready = take_cpu(&mut self.clients, client, self.now, t.post) + t.doorbell;
+        let request = (t.header_request, self.lone.wire);
+        let at = transmit(t, &mut self.rng, nic, pair, request, self.now, ready);
+        pair.unanswered += 1;
+        self.queue.push(at, What::ArriveRead { chain }.pack());
+        (chain, c.status.generation())
+    }
+
+    /// Posts any READ alone in its chain.
+    #[inline(never)]
+    pub(crate) fn post_any_read(&mut self, client: u16, at: Place, len: u32, fence: bool) -> (u32, u32) {
+        self.post_one(client, &Entry::read(at, len, fence))
+    }
+
+    /// The READ of `chain` has arrived. It acts now, unless an earlier WRITE of its queue pair is still on its way to
+    /// memory.
+    #[inline(always)]
+    pub(super) fn arrive_lone_read(&mut self, chain: u32) {
+        let (now, t, lone) = (self.now, &self.t, &self.lone);
+        let c = &mut self.chains[chain as usize];
+        let pair = &mut self.pairs[c.qp as usize];
+        let node = &mut self.nodes[usize::from(c.node)];
+        // Maybe, and then it is looked at closely. What ends at this very moment may have its event still to come.
+        let waits = pair.order[0].max(pair.order[1]) >= now;
+        if node.down || pair.odd.any(Odd::ANY) || waits {
+            c.unanswered = 1;
+            return self.arrive(chain, 0);
+        }
+        c.cuts = node.cuts;
+        let (client_nic, node_nic) = (usize::from(c.client_nic), usize::from(c.node_nic));
+        let nic = &mut self.nics[node_nic];
+        let answer = &lone.answers[c.first.len as usize];
+        nic.tally.lone_reads += 1;
+        nic.tally.from_host += answer.dma;
+        // Cut-through: the last byte is here now unless the link was busy.
+        let inside = nic.link_in.through(now, lone.wire);
+        let start = nic.responder.fifo(inside, lone.service) + lone.service;
+        let ready = nic.from_host.booked(now, start, answer.dma) - answer.dma + 2 * t.pcie;
+        pair.order[0] = now;
+        let nics = (client_nic, node_nic);
+        let here = way_back(t, &mut self.nics, nics, &mut self.rng, now, ready, (answer, true));
+        // Completions of one queue pair come in order.
+        let done = pair.done.max(here + t.completion);
+        pair.done = done;
+        pair.answered = done;
+        pair.unanswered -= 1;
+        // Times and bytes are apart: with the bytes last, less is kept across their copy.
+        let tally = &mut self.nics[node_nic].tally;
+        execute::whole(&mut c.first, Kind::Read, Space::Host, &mut node.memory, tally);
+        self.queue.push(done, What::Done { chain }.pack());
+    }
+
+    /// From now on there are no lone READs: all take the way of any request.
+    #[cfg(test)]
+    pub(crate) fn forget_lone_reads(&mut self) {
+        self.lone.longest = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dm_verbs::{Env, NodeId, RemotePtr, Verbs};
+
+    use crate::{CostModel, Endpoint, RunEnd, Sim};
+
+    /// READs of any length and place beside WRITEs of the same queue pair, atomics, chains and dropped tickets.
+    async fn anything(v: Endpoint) {
+        for _ in 0..400 {
+            let r = v.rng(0);
+            let at = RemotePtr::new(NodeId(r as u16 & 1), 4096 + (r >> 8) % 512 * 8).expect("in range");
+            match r >> 32 & 7 {
+                0 => drop(v.write(at, &[r as u8; 200])),
+                1 => drop(v.cas(at, 0, r).await.expect("up")),
+                2 => drop(v.chain(at.node()).cas(at, 0, 1).read(at, 40).await.expect("up")),
+                3 => drop(v.read(at, 64)),
+                _ => drop(v.read(at, 1 + (r >> 40) as u32 % 130).await.expect("up")),
+            }
+        }
+    }
+
+    #[test]
+    fn lone_reads_cost_and_find_what_any_request_does() {
+        let run = |lone: bool, colocated: bool| {
+            let sim = Sim::builder(CostModel::cx6_roce())
+                .compute_nodes(2)
+                .memory_nodes(2)
+                .colocated(colocated)
+                .seed(3)
+                .build()
+                .expect("memory");
+            if !lone {
+                sim.forget_lone_reads();
+            }
+            for client in 0..6 {
+                sim.spawn(client % 2, client / 4, anything);
+            }
+            assert_eq!(sim.run(), RunEnd::Finished);
+            let nics = [0, 1].map(|n| (sim.compute_nic(n), sim.memory_nic(NodeId(n))));
+            (sim.digest(), sim.verbs(), sim.events(), nics)
+        };
+        for colocated in [false, true] {
+            assert_eq!(
+                run(true, colocated),
+                run(false, colocated),
+                "colocated: {colocated}"
+            );
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Where a chain stands, as one word: what holds for nearly every chain is then one comparison.
+
+/// What becomes of a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Free,
+    Building,
+    Flying,
+    Done,
+}
+
+/// A chain's generation, how many of its requests have arrived and are still to act on memory, what is out of the
+/// ordinary about it, and its state.
+///
+/// ```text
+///  63 ········ 32 | 31 ···· 16 | 15 ··· 8 | 7 ·· 0
+///   generation    |    late    |   odd    | state
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Status(u64);
+
+const LATE: u32 = 16;
+const GENERATION: u32 = 32;
+/// An error of it is kept in the engine's list.
+const FAILED: u64 = 1 << 8;
+/// Its owner gave it back.
+const CLOSED: u64 = 1 << 9;
+
+impl Status {
+    /// Free, in generation 0.
+    pub(crate) const NEW: Self = Self(State::Free as u64);
+
+    #[inline(always)]
+    pub(crate) fn state(self) -> State {
+        match self.0 as u8 {
+            0 => State::Free,
+            1 => State::Building,
+            2 => State::Flying,
+            _ => State::Done,
+        }
+    }
+    #[inline(always)]
+    pub(crate) fn set_state(&mut self, to: State) {
+        self.0 = self.0 & !0xFF | to as u64;
+    }
+
+    #[inline(always)]
+    pub(crate) fn generation(self) -> u32 {
+        (self.0 >> GENERATION) as u32
+    }
+    #[inline]
+    pub(crate) fn failed(self) -> bool {
+        self.0 & FAILED != 0
+    }
+    #[inline]
+    pub(crate) fn set_failed(&mut self) {
+        self.0 |= FAILED;
+    }
+    /// Whether it failed, which is forgotten.
+    #[inline]
+    pub(crate) fn take_failed(&mut self) -> bool {
+        let failed = self.failed();
+        self.0 &= !FAILED;
+        failed
+    }
+    #[inline]
+    pub(crate) fn closed(self) -> bool {
+        self.0 & CLOSED != 0
+    }
+    #[inline]
+    pub(crate) fn set_closed(&mut self) {
+        self.0 |= CLOSED;
+    }
+
+    /// A request has arrived, and acts on memory later.
+    #[inline]
+    pub(crate) fn acts_late(&mut self) {
+        self.0 += 1 << LATE;
+    }
+    /// One that acts late has acted.
+    #[inline]
+    pub(crate) fn executed(&mut self) {
+        debug_assert!(self.0 >> LATE & 0xFFFF != 0, "a request acts once");
+        self.0 -= 1 << LATE;
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_free(self) -> bool {
+        self.0 as u8 == State::Free as u8
+    }
+    /// Free, in the next generation.
+    #[inline(always)]
+    pub(crate) fn free(&mut self) {
+        self.0 = u64::from(self.generation().wrapping_add(1)) << GENERATION | State::Free as u64;
+    }
+    /// From free to in flight.
+    #[inline(always)]
+    pub(crate) fn take_off(&mut self) {
+        debug_assert_eq!(self.0 as u32, State::Free as u32, "it was free");
+        self.0 += State::Flying as u64 - State::Free as u64;
+    }
+    /// Whether it is in flight, without anything out of the ordinary.
+    #[inline(always)]
+    pub(crate) fn flies(self) -> bool {
+        self.0 as u32 == State::Flying as u32
+    }
+    /// From that to done.
+    #[inline(always)]
+    pub(crate) fn land(&mut self) {
+        self.0 += State::Done as u64 - State::Flying as u64;
+    }
+    /// As [`Self::flies`], and of `generation`.
+    #[inline(always)]
+    pub(crate) fn is_flying(self, generation: u32) -> bool {
+        self == Self(u64::from(generation) << GENERATION | State::Flying as u64)
+    }
+    /// Whether it is done and of `generation`, without anything out of the ordinary.
+    #[inline(always)]
+    pub(crate) fn is_done(self, generation: u32) -> bool {
+        self == Self(u64::from(generation) << GENERATION | State::Done as u64)
+    }
+    /// Whether it is closed, done, and has acted on memory.
+    #[inline]
+    pub(crate) fn is_over(self) -> bool {
+        let asked = CLOSED | 0xFFFF << LATE | 0xFF;
+        self.0 & asked == CLOSED | State::Done as u64
+    }
+}
+
+impl core::fmt::Debug for Status {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:?} of generation {}", self.state(), self.generation())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_parts_do_not_touch_each_other() {
+        let mut s = Status::NEW;
+        s.take_off();
+        assert!(s.is_flying(0) && s.flies());
+        s.land();
+        assert!(s.is_done(0) && !s.is_over());
+        s.set_closed();
+        assert!(s.is_over() && !s.is_done(0));
+        s.free();
+        assert_eq!((s.state(), s.generation(), s.closed()), (State::Free, 1, false));
+        s.take_off();
+        (0..u16::MAX).for_each(|_| s.acts_late());
+        assert!(!s.flies() && s.generation() == 1);
+        (1..u16::MAX).for_each(|_| s.executed());
+        s.set_failed();
+        s.set_closed();
+        s.set_state(State::Done);
+        assert!(!s.is_over(), "one has not acted yet");
+        s.executed();
+        assert!(s.is_over() && s.take_failed() && !s.failed() && s.closed());
+        s.free();
+        assert_eq!((s.generation(), s.state()), (2, State::Free));
+    }
+}

@@ -1,0 +1,182 @@
+//! Tasks, in slots that never move: one is polled without a borrow of all, and spawns, cancels or drops others while it
+//! runs.
+
+use core::cell::{Cell, OnceCell, RefCell};
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use std::sync::Arc as StdArc; // std's, whatever dm-sync's is: wakers are made of it
+use std::task::{Wake, Waker};
+
+use dm_sync::atomic::{AtomicBool, Ordering};
+use dm_sync::{Arc, Mutex};
+
+/// Slots come into being so many at a time,
+const CHUNK: usize = 256;
+/// and so many times at most.
+const CHUNKS: usize = 1024;
+
+/// A task's own future.
+pub(crate) type Job = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Tasks that were woken from outside of the engine: by other tasks, or by anyone who holds their waker.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    full: AtomicBool,
+    tasks: Mutex<Vec<u32>>,
+}
+
+impl Inbox {
+    /// Whether any may be in it.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        // Acquire: pairs with Release in `wake_by_ref`. A wake of another thread that is missed now is found after
+        // the next event.
+        self.full.load(Ordering::Acquire)
+    }
+
+    /// Empties it.
+    pub(crate) fn drain(&self, mut each: impl FnMut(u32)) {
+        self.full.store(false, Ordering::Relaxed); // Relaxed: the list's own mutex orders what follows.
+        self.tasks.with(|tasks| tasks.drain(..).for_each(&mut each));
+    }
+}
+
+/// The waker of a slot. `Wake` demands std's `Arc` for it.
+struct TaskWaker {
+    task: u32,
+    inbox: Arc<Inbox>,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: StdArc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &StdArc<Self>) {
+        self.inbox.tasks.with(|tasks| tasks.push(self.task));
+        // Release: pairs with Acquire in `Inbox::is_full`, behind which the push is found in the list.
+        self.inbox.full.store(true, Ordering::Release);
+    }
+}
+
+/// A place for one task after another.
+pub(crate) struct Slot {
+    /// Of a task that waits; it is taken out while it runs.
+    job: Cell<Option<Job>>,
+    /// Of whatever task is in the slot.
+    pub(crate) waker: Waker,
+    generation: Cell<u32>,
+}
+
+impl Slot {
+    /// The task's future, if it waits.
+    #[inline(always)]
+    pub(crate) fn take(&self) -> Option<Job> {
+        self.job.take()
+    }
+    /// The task waits again.
+    #[inline(always)]
+    pub(crate) fn put(&self, job: Job) {
+        // Forgotten, not dropped: it was taken out before, and nobody else puts one in.
+        core::mem::forget(self.job.replace(Some(job)));
+    }
+}
+
+/// All tasks.
+pub(crate) struct Tasks {
+    chunks: Box<[OnceCell<Box<[Slot; CHUNK]>>; CHUNKS]>,
+    /// Slots of all chunks that were ever used.
+    used: Cell<u32>,
+    free: RefCell<Vec<u32>>,
+    live: Cell<usize>,
+    pub(crate) inbox: Arc<Inbox>,
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tasks")
+            .field("live", &self.live.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tasks {
+    pub(crate) fn new() -> Self {
+        Self {
+            chunks: Box::new([const { OnceCell::new() }; CHUNKS]),
+            used: Cell::new(0),
+            free: RefCell::default(),
+            live: Cell::new(0),
+            inbox: Arc::new(Inbox {
+                full: AtomicBool::new(false),
+                tasks: Mutex::new(Vec::new()),
+            }),
+        }
+    }
+
+    /// The slot of that number, if it was ever used.
+    #[inline(always)]
+    pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
+        let chunk = self.chunks.get(index as usize / CHUNK)?.get()?;
+        Some(&chunk[index as usize % CHUNK])
+    }
+
+    /// Puts a task into a slot; answers its number and generation.
+    ///
+    /// # Panics
+    /// With more than 2^18 tasks at a time.
+    pub(crate) fn start(&self, job: Job) -> (u32, u32) {
+        let index = self
+            .free
+            .borrow_mut()
+            .pop()
+            .unwrap_or_else(|| self.used.replace(self.used.get() + 1));
+        let chunk = self
+            .chunks
+            .get(index as usize / CHUNK)
+            .expect("at most 2^18 tasks")
+            .get_or_init(|| self.chunk(index));
+        let slot = &chunk[index as usize % CHUNK];
+        slot.job.set(Some(job));
+        self.live.set(self.live.get() + 1);
+        (index, slot.generation.get())
+    }
+
+    /// The slots from number `first` on.
+    fn chunk(&self, first: u32) -> Box<[Slot; CHUNK]> {
+        Box::new(core::array::from_fn(|i| Slot {
+            job: Cell::new(None),
+            waker: Waker::from(StdArc::new(TaskWaker {
+                task: first + i as u32,
+                inbox: Arc::clone(&self.inbox),
+            })),
+            generation: Cell::new(0),
+        }))
+    }
+
+    /// Takes the task of this number and generation out, if it waits.
+    pub(crate) fn take(&self, index: u32, generation: u32) -> Option<Job> {
+        let slot = self.slot(index)?;
+        if slot.generation.get() == generation {
+            slot.take()
+        } else {
+            None
+        }
+    }
+
+    /// A task that was taken out is over.
+    pub(crate) fn end(&self, index: u32, job: Job) {
+        // First, since it may do anything here.
+        drop(job);
+        self.live.set(self.live.get() - 1);
+        if let Some(slot) = self.slot(index) {
+            slot.generation.set(slot.generation.get().wrapping_add(1));
+        }
+        self.free.borrow_mut().push(index);
+    }
+
+    /// How many there are.
+    pub(crate) fn live(&self) -> usize {
+        self.live.get()
+    }
+}
