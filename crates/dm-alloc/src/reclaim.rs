@@ -135,6 +135,15 @@ impl Allocator {
         self.round(v, false).await
     }
 
+    /// Lets `seat` in as long as its client runs an operation in another seat, which was let in as usual: for what is done
+    /// inside of it, and may have to stay announced when it is over.
+    pub fn enroll_within(&self, seat: &Seat) {
+        if let Some(reclaim) = &self.reclaim {
+            //= docs/protocol/reclaim.md R2
+            seat.enroll(reclaim.epochs.generation(), reclaim.options.operations);
+        }
+    }
+
     /// [`Allocator::attend`] without the round.
     async fn enrolled<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {

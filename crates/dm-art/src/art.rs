@@ -83,12 +83,22 @@ impl<K, L> Art<K, L> {
 
     /// A client over `v`'s connections.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> ArtClient<'h, V, K, L> {
+        self.client_of(v, self.presence(v, false))
+    }
+
+    /// A client whose operations run inside of operations that the same connection's client runs in a seat of the same
+    /// allocator: these attend for it. The tree must remember nothing ([`ArtOptions::cache_bytes`] of 0).
+    pub(crate) fn client_within<'h, V: Verbs + Control>(&'h self, v: &'h V) -> ArtClient<'h, V, K, L> {
+        self.client_of(v, self.presence(v, true))
+    }
+
+    fn client_of<'h, V: Verbs>(&'h self, v: &'h V, presence: Presence<'h>) -> ArtClient<'h, V, K, L> {
         ArtClient {
             v,
             art: self,
             scratch: RefCell::default(),
             clearing: RefCell::new(None),
-            presence: self.presence(v),
+            presence,
         }
     }
 

@@ -12,6 +12,9 @@
 //!    └─────────▶ leaf                                              a renewal takes a node's place by a copy of it
 //! ```
 //!
+//! [`Separators`] make the tree an inner structure over leaves of many keys ([`dm_index::Inner`]): its entries say where each
+//! leaf begins.
+//!
 //! # Invariants
 //! * **I1** A node's prefix, branch, type and identity never change; its header only says more of the prefix.
 //! * **I2** A slot that had a key byte keeps it. Slots of a node are filled in order, or each at its byte's place.
@@ -30,6 +33,7 @@
 mod art;
 mod block;
 mod errors;
+mod floor;
 mod get;
 mod load;
 mod locate;
@@ -40,11 +44,14 @@ mod put;
 mod remove;
 mod renew;
 mod scan;
+mod separators;
+mod shrink;
 mod warm;
 mod write;
 
 pub use art::{Art, ArtClient};
 pub use options::{ArtFlaws, ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_TURN};
+pub use separators::{DEFAULT_RUN, SeparatorOptions, SeparatorProof, Separators};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -23,6 +23,8 @@ use crate::block::{leaf_class, retire};
 /// A client's seat, if there is something to take part in.
 pub(crate) struct Presence<'h> {
     seat: Option<Seat>,
+    /// Its operations run inside of others' of the same client, which attend.
+    within: bool,
     /// An operation was given up, or has failed, with something in flight perhaps: its seat stays pinned till that has landed,
     /// beyond this client's time too.
     stranded: Cell<bool>,
@@ -122,7 +124,7 @@ impl<V: Verbs> Drop for Clearing<'_, V> {
 }
 
 impl<K, L> Art<K, L> {
-    pub(crate) fn presence<'h, V: Verbs>(&'h self, v: &'h V) -> Presence<'h> {
+    pub(crate) fn presence<'h, V: Verbs>(&'h self, v: &'h V, within: bool) -> Presence<'h> {
         let left = self.abandoned.with(|left| {
             let of_this = left.iter().position(|(client, _)| *client == v.client());
             of_this.map(|i| left.swap_remove(i).1)
@@ -130,14 +132,23 @@ impl<K, L> Art<K, L> {
         Presence {
             stranded: Cell::new(left.is_some()),
             seat: left.or_else(|| self.alloc.epochs().map(Epochs::seat)),
+            within,
             turns: Cell::new(0),
             farewell: Box::new(move |left| {
                 if let Some(seat) = left {
                     self.abandoned.with(|all| all.push((v.client(), seat)));
                 }
-                self.alloc.farewell(v);
+                if !within {
+                    self.alloc.farewell(v);
+                }
             }),
         }
+    }
+
+    /// Whether a client of this connection went with something in flight.
+    pub(crate) fn has_abandoned<V: Verbs>(&self, v: &V) -> bool {
+        self.abandoned
+            .with(|left| left.iter().any(|(client, _)| *client == v.client()))
     }
 
     /// Before operations begin in another epoch than those before: what was read in between is not known to be there still.
@@ -252,7 +263,8 @@ where
     fn seated<'s>(&'s self, seat: &'s Seat) -> Option<Running<'s>> {
         // Within an operation of several steps nobody attends: it is known as one of the member that it began with (R6), and
         // its pin is not to be lifted.
-        if !seat.is_running() && (self.presence.stranded.get() || self.art.alloc.is_due(self.v)) {
+        let due = || !self.presence.within && self.art.alloc.is_due(self.v);
+        if !seat.is_running() && (self.presence.stranded.get() || due()) {
             return None;
         }
         self.running(seat.enter()?)
@@ -295,22 +307,42 @@ where
         }
     }
 
+    /// Waits for what was left in flight, if something was.
+    async fn land(&self, seat: &Seat) -> Result<(), IndexError> {
+        if !self.presence.stranded.get() {
+            return Ok(());
+        }
+        let _unmetered = self.v.meter().housekeeping();
+        for node in 0..self.art.alloc.memory_nodes() {
+            // Behind all that was posted there.
+            let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);
+            match self.v.word(at).await {
+                // Not even posted: it says nothing of what was.
+                Err(e) if e.kind == VerbErrorKind::QueueFull => return Err(e.into()),
+                // Where the node or the connection is gone, so is what was on its way.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        seat.end_forgotten();
+        self.presence.stranded.set(false);
+        Ok(())
+    }
+
+    /// The same of earlier clients of this connection.
+    pub(crate) async fn land_abandoned(&self) -> Result<(), IndexError> {
+        match &self.presence.seat {
+            Some(seat) => self.land(seat).await,
+            None => Ok(()),
+        }
+    }
+
     /// What a client does before an operation, now and then.
     async fn attend(&self, seat: &Seat) -> Result<(), IndexError> {
-        if self.presence.stranded.get() {
-            let _unmetered = self.v.meter().housekeeping();
-            for node in 0..self.art.alloc.memory_nodes() {
-                // Behind all that was posted there.
-                let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);
-                match self.v.word(at).await {
-                    // Not even posted: it says nothing of what was.
-                    Err(e) if e.kind == VerbErrorKind::QueueFull => return Err(e.into()),
-                    // Where the node or the connection is gone, so is what was on its way.
-                    Ok(_) | Err(_) => {}
-                }
-            }
-            seat.end_forgotten();
-            self.presence.stranded.set(false);
+        self.land(seat).await?;
+        if self.presence.within {
+            self.v.local(LocalStep::Section).await;
+            self.art.alloc.enroll_within(seat);
+            return Ok(());
         }
         self.art.alloc.attend(self.v, seat).await?;
         self.v.local(LocalStep::Section).await;
@@ -345,7 +377,18 @@ where
             word,
             class: leaf_class(self.art.leaves.block_bytes()),
         };
-        let Some(mut before) = self.clearing.replace(Some(next)) else {
+        let before = self.clearing.replace(Some(next));
+        self.cleared(before).await
+    }
+
+    /// What became of the last slot that nobody waited for: for a client that goes.
+    pub(crate) async fn settle(&self) -> Result<(), IndexError> {
+        let last = self.clearing.take();
+        self.cleared(last).await
+    }
+
+    async fn cleared(&self, before: Option<Clearing<'h, V>>) -> Result<(), IndexError> {
+        let Some(mut before) = before else {
             return Ok(());
         };
         let Some(ticket) = before.ticket.take() else {

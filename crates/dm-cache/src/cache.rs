@@ -120,6 +120,28 @@ impl<K: CacheKey> IndexCache<K> {
         self.state.with_write(|state| state.add(addition))
     }
 
+    /// Takes one more child of `level` - 1 into the image that covers `separator`, whatever node it is of: for structures
+    /// whose images are not of nodes that were written. `false`, and nothing done, where no image covers it, one has a child
+    /// from there on already, or there is no room.
+    ///
+    /// ```
+    /// # use dm_cache::{IndexCache, NodeImage};
+    /// # use dm_verbs::{NodeId, RemotePtr};
+    /// # fn at(offset: u64) -> RemotePtr { RemotePtr::new(NodeId(0), offset).unwrap() }
+    /// let cache = IndexCache::new(1 << 20);
+    /// let (low, high) = (10u64, Some(100));
+    /// let entries = [(low, at(0x4000))].into_iter();
+    /// cache.admit(NodeImage { at: at(0x1000), level: 1, low, high, incarnation: 0, entries });
+    /// assert!(cache.insert(1, 50, at(0x4400)));
+    /// assert_eq!(cache.lookup(&70).map(|hit| hit.child), Some(at(0x4400)));
+    /// assert_eq!(cache.lookup(&40).map(|hit| hit.child), Some(at(0x4000)));
+    /// assert!(!cache.insert(1, 50, at(0x4800)) && !cache.insert(1, 100, at(0x4800)));
+    /// ```
+    pub fn insert(&self, level: u8, separator: K, child: RemotePtr) -> bool {
+        self.state
+            .with_write(|state| state.insert(level, separator, child))
+    }
+
     /// Removes the image that proved stale, and tells whether it was still there. A fresher image of the same node or
     /// range stays, whatever slot it is in.
     pub fn invalidate(&self, origin: Origin<K>) -> bool {

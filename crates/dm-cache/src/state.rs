@@ -226,6 +226,19 @@ impl<K: CacheKey> State<K> {
         self.slab.add(slot, addition.separator, addition.child)
     }
 
+    /// Takes one more child into the image that covers `separator`; `false` if there is none, or no room.
+    pub(crate) fn insert(&mut self, level: u8, separator: K, child: RemotePtr) -> bool {
+        let covering = self.directory(level).and_then(|d| self.covering(d, &separator));
+        let Some((slot, image)) = covering else {
+            return false;
+        };
+        if self.is_bounded() && self.exceeds_by(image.heap_of_one()) {
+            return false;
+        }
+        image.touch(self.clock.entered());
+        self.slab.add(slot, separator, child)
+    }
+
     /// Images of the newcomer's level that overlap its range. The newest image of a range is believed: a node keeps
     /// its low when it splits, so what an older image says from the newcomer's low on has been moved or merged away,
     /// and what it says below still holds.

@@ -201,6 +201,14 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Ne
     ) -> impl Future<Output = Result<Merge, IndexError>> {
         self.nodes.merge(v, pair, parents, after)
     }
+    fn join(
+        &self,
+        v: &V,
+        pair: &Neighbours<K>,
+        unlink: impl AsyncFnOnce() -> Result<(), IndexError>,
+    ) -> impl Future<Output = Result<Merge, IndexError>> {
+        self.nodes.join(v, pair, unlink)
+    }
     fn node_bytes(&self) -> u32 {
         self.nodes.node_bytes()
     }

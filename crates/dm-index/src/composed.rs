@@ -127,6 +127,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
     async fn enrolled<'s>(&self, seat: &'s Seat) -> Result<Running<'s>, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         loop {
+            self.inner.attend(self.v).await?;
             self.leaves.attend(self.v, seat).await?;
             self.v.local(LocalStep::Section).await;
             if let Some(running) = seat.enter() {
@@ -314,7 +315,10 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         retry: &mut dm_verbs::Retry<'_, V>,
         hops: &mut Hops,
     ) -> Result<Located<I::Proof>, IndexError> {
-        self.inner.stale(self.v, located.proof);
+        match stale {
+            Stale::Right(_) => self.inner.stale(self.v, located.proof),
+            Stale::Elsewhere => self.inner.misled(self.v, located.proof),
+        }
         self.leaves.tend(self.v).await?;
         match stale {
             Stale::Right(right) => {

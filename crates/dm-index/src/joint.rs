@@ -370,6 +370,17 @@ pub trait NodeStore<V: Verbs, K> {
         after: &mut NodeCopy<K>,
     ) -> impl Future<Output = Result<Merge, IndexError>>;
 
+    /// The same where the inner structure is not made of nodes that can be locked along (`pair.parent` means nothing):
+    /// the two are merged first, and then `unlink` takes the right one out of the inner structure; only after that is it
+    /// retired. The inner structure may come to name it again, by whoever was late to enter it: it must take all it says
+    /// for hints.
+    fn join(
+        &self,
+        v: &V,
+        pair: &Neighbours<K>,
+        unlink: impl AsyncFnOnce() -> Result<(), IndexError>,
+    ) -> impl Future<Output = Result<Merge, IndexError>>;
+
     /// Bytes of a node.
     fn node_bytes(&self) -> u32;
 
@@ -472,6 +483,18 @@ pub trait Inner<V: Verbs, K> {
 
     /// The address that `proof` gave was wrong.
     fn stale(&self, v: &V, proof: Self::Proof);
+
+    /// The same, and what lay there did not even tell where to go on: if it was read within this operation, reading it
+    /// again will not do.
+    fn misled(&self, v: &V, proof: Self::Proof) {
+        self.stale(v, proof);
+    }
+
+    /// To be awaited where [`NodeStore::attend`] is, by a client that runs no operation: what its operations that were given
+    /// up have left to be done.
+    fn attend(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
+        core::future::ready(Ok(()))
+    }
 
     /// Makes `leaf` (which answers for all keys) the first leaf, if there is none yet; `false` if another was
     /// quicker.

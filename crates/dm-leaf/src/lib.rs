@@ -25,6 +25,7 @@
 //!   allocator only after that (`docs/protocol/sherman.md`, S23 to S28; `reclaim.md`).
 #![forbid(unsafe_code)]
 
+mod join;
 mod merge;
 mod nodes;
 mod open;

@@ -48,7 +48,7 @@ impl<V: Verbs> Drop for Owed<'_, V> {
 }
 
 /// All that a merge writes, made before anything is written.
-struct Plan {
+pub(crate) struct Plan {
     /// The memory node of both.
     node: NodeId,
     /// The right node's head.
@@ -59,8 +59,8 @@ struct Plan {
     buried: Piece,
     /// The left node's head, once the right one is buried.
     opened: Option<Piece>,
-    /// The parent's entry of the right node, gone.
-    unlinked: Piece,
+    /// The parent's entry of the right node, gone; `None` where no node is their parent.
+    unlinked: Option<Piece>,
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
@@ -79,7 +79,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 
     /// Both of `pair` as READs without a lock show them: most merges that are not to be end here, and hold up nobody.
-    async fn look<V: Verbs>(&self, v: &V, pair: &Neighbours<K>) -> Result<Option<Merge>, IndexError> {
+    pub(crate) async fn look<V: Verbs>(
+        &self,
+        v: &V,
+        pair: &Neighbours<K>,
+    ) -> Result<Option<Merge>, IndexError> {
         let (left, right) = (
             v.read(pair.left, self.node_len()),
             v.read(pair.right, self.node_len()),
@@ -88,7 +92,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 
     /// Why these two are not to be merged, if they are not.
-    fn unsuitable(
+    pub(crate) fn unsuitable(
         &self,
         pair: &Neighbours<K>,
         left: &[u8],
@@ -160,7 +164,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             return Ok(Merge::Changed);
         };
         let unlinked = piece(pair.parent, &parent, gone);
-        let plan = self.plan_merge(v, pair, (&mut left, &mut right), unlinked)?;
+        let plan = self.plan_merge(v, pair, (&mut left, &mut right), Some(unlinked))?;
         for at in nodes {
             if let Some(guard) = set.of(at) {
                 guard.doubt_if_lost();
@@ -178,12 +182,12 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(done)
     }
 
-    fn plan_merge<V: Verbs>(
+    pub(crate) fn plan_merge<V: Verbs>(
         &self,
         v: &V,
         pair: &Neighbours<K>,
         (left, right): (&mut [u8], &mut [u8]),
-        unlinked: Piece,
+        unlinked: Option<Piece>,
     ) -> Result<Plan, IndexError> {
         let bad = |e| failure(pair.left, e);
         let owner = u32::from(v.client().0) + 1;
@@ -307,7 +311,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 
     /// The node is buried, that has been awaited, and nothing of the index leads to it.
-    fn retire(&self, at: RemotePtr, dead: &Header<K>) {
+    pub(crate) fn retire(&self, at: RemotePtr, dead: &Header<K>) {
         //= docs/protocol/reclaim.md R1
         let block = Block {
             at,
@@ -333,7 +337,11 @@ fn piece(at: RemotePtr, image: &[u8], range: Range<usize>) -> Piece {
 }
 
 /// Writes all of `plan` in its order, and unlocks.
-async fn carry_out<'a, V: Verbs>(v: &'a V, set: SetGuard<'a, V>, plan: Plan) -> Result<(), IndexError> {
+pub(crate) async fn carry_out<'a, V: Verbs>(
+    v: &'a V,
+    set: SetGuard<'a, V>,
+    plan: Plan,
+) -> Result<(), IndexError> {
     //= docs/protocol/sherman.md S24
     // One chain: the locks of both come free behind it, whatever becomes of this future.
     let mut chain = v.chain(plan.node).write(plan.frozen.0, &plan.frozen.1);
@@ -344,7 +352,13 @@ async fn carry_out<'a, V: Verbs>(v: &'a V, set: SetGuard<'a, V>, plan: Plan) -> 
     if let Some((at, bytes)) = &plan.opened {
         chain = chain.write(*at, bytes);
     }
-    let (unlinked, parent) = (&plan.unlinked, plan.unlinked.0.node());
+    let Some(unlinked) = &plan.unlinked else {
+        return set
+            .write_back([(plan.node, chain)])
+            .await
+            .map_err(IndexError::from);
+    };
+    let parent = unlinked.0.node();
     if plan.node == parent {
         chain = chain.write(unlinked.0, &unlinked.1);
         return set.write_back([(parent, chain)]).await.map_err(IndexError::from);
@@ -352,7 +366,7 @@ async fn carry_out<'a, V: Verbs>(v: &'a V, set: SetGuard<'a, V>, plan: Plan) -> 
     //= docs/protocol/sherman.md S28
     let mut owed = Owed {
         v,
-        piece: Some(plan.unlinked.clone()),
+        piece: Some(unlinked.clone()),
     };
     if let Err(e) = chain.await {
         if e.overall() == Effect::None {

@@ -288,6 +288,15 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         self.merge_nodes(v, pair, parents, after).await
     }
 
+    async fn join(
+        &self,
+        v: &V,
+        pair: &Neighbours<K>,
+        unlink: impl AsyncFnOnce() -> Result<(), IndexError>,
+    ) -> Result<Merge, IndexError> {
+        self.join_nodes(v, pair, unlink).await
+    }
+
     fn node_bytes(&self) -> u32 {
         self.node_len()
     }

@@ -23,7 +23,7 @@ const FLOORS: &[(u8, &[&str])] = &[
         4,
         &["dm-leaf", "dm-hopscotch", "dm-art", "dm-blink", "dm-indirect"],
     ),
-    (5, &["sherman", "smart", "chime", "dm-testkit"]),
+    (5, &["sherman", "smart", "chime", "dolphin", "dm-testkit"]),
     (6, &["dm-models"]),
     (7, &["dmkit"]),
 ];

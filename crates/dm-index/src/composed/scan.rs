@@ -108,16 +108,19 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
                         sibling = Some(Lead { at: first, linked });
                         continue;
                     }
-                    if let Some(located) = self.inner.locate(self.v, &expect).await? {
-                        self.inner.stale(self.v, located.proof);
-                    }
-                    retry.again_wiser(first, Why::Stale).await?;
                     // Over the sibling pointer, or to where a dead leaf's keys went.
                     let right = !alive || leaf && copy.fences.is_below(&expect);
                     sibling = (right && !copy.sibling.is_null()).then_some(Lead {
                         at: copy.sibling,
                         linked: alive,
                     });
+                    if let Some(located) = self.inner.locate(self.v, &expect).await? {
+                        match sibling.is_none() && located.leaf.at == first {
+                            true => self.inner.misled(self.v, located.proof),
+                            false => self.inner.stale(self.v, located.proof),
+                        }
+                    }
+                    retry.again_wiser(first, Why::Stale).await?;
                 }
             }
         }

@@ -1,0 +1,384 @@
+//! A radix tree as the inner structure over leaves of many keys: where each leaf begins, and its address.
+
+use dm_cache::{IndexCache, NodeImage, Origin};
+use dm_index::{
+    Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Located, NodeStore, RangeIndex, Scan, SingleStore,
+    Split,
+};
+use dm_sync::{Fingerprint, Mutex, fingerprint_of, fingerprint_unordered};
+use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs};
+
+use crate::art::ArtClient;
+use crate::floor::Bound;
+use crate::{Art, ArtOptions};
+
+/// Default of [`SeparatorOptions::run`].
+pub const DEFAULT_RUN: usize = 32;
+/// Separators that a compute node has been misled by and not looked at since. More are forgotten.
+const MISLED_MAX: usize = 64;
+
+/// How [`Separators`] work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SeparatorOptions {
+    /// Leaves that a compute node learns of at once when it does not know one.
+    pub run: usize,
+    /// Nowhere published: who is misled by an entry believes it again.
+    pub credulous: bool,
+}
+
+impl Default for SeparatorOptions {
+    fn default() -> Self {
+        Self {
+            run: DEFAULT_RUN,
+            credulous: false,
+        }
+    }
+}
+
+/// The leaves of an index by their low fences, in a radix tree of entries `S` with values of 8 bytes: the inner structure of
+/// an index whose leaves are any [`NodeStore`].
+///
+/// # Invariants
+/// * **I1** The entry of the smallest key names the first leaf, for ever: every key has an entry at or below it.
+/// * **I2** All other entries are hints. A leaf that is missing here is reached over its left neighbour; one that is named
+///   wrongly proves by its fences that it is not meant, and then its entry goes.
+///
+/// The rules are `docs/protocol/dolphin.md`.
+#[derive(Debug)]
+pub struct Separators<K: KeyBytes, S> {
+    pub(crate) art: Art<K, S>,
+    pub(crate) cache: IndexCache<K>,
+    /// Entries that led nowhere, by separator and address.
+    misled: Mutex<Vec<(K, RemotePtr)>>,
+    /// Separators whose clients gave up entering them.
+    owed: Mutex<Vec<(K, RemotePtr)>>,
+    options: SeparatorOptions,
+}
+
+/// A separator on its way into the tree: if that is given up, somebody else of the compute node enters it.
+struct Entering<'s, K: KeyBytes> {
+    owed: &'s Mutex<Vec<(K, RemotePtr)>>,
+    entry: Option<(K, RemotePtr)>,
+}
+
+impl<K: KeyBytes> Drop for Entering<'_, K> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            self.owed.with(|owed| owed.push(entry));
+        }
+    }
+}
+
+/// What a leaf's address was taken from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SeparatorProof<K> {
+    /// What the compute node remembers.
+    Cached(Origin<K>),
+    /// The entry of this separator, which named this leaf.
+    Read(K, RemotePtr),
+}
+
+impl<K: KeyBytes, S> Separators<K, S> {
+    /// Over the entries of `art`, which must remember nothing ([`ArtOptions::cache_bytes`] of 0): what its compute node
+    /// remembers of them is in `cache`.
+    ///
+    /// # Errors
+    /// [`IndexError::BadInput`] for a tree that has a cache.
+    pub fn new(art: Art<K, S>, cache: IndexCache<K>, options: SeparatorOptions) -> Result<Self, IndexError> {
+        let ArtOptions { cache_bytes, .. } = art.options;
+        if cache_bytes != 0 {
+            return Err(IndexError::BadInput {
+                why: "separators are remembered in a cache of their own",
+            });
+        }
+        Ok(Self {
+            art,
+            cache,
+            misled: Mutex::new(Vec::new()),
+            owed: Mutex::new(Vec::new()),
+            options,
+        })
+    }
+
+    /// What the compute node remembers of leaves.
+    pub fn cache(&self) -> &IndexCache<K> {
+        &self.cache
+    }
+
+    /// The radix tree.
+    pub fn art(&self) -> &Art<K, S> {
+        &self.art
+    }
+
+    /// Whether this entry has led nowhere; it is looked at now.
+    fn was_misled(&self, low: K, leaf: RemotePtr) -> bool {
+        self.misled.with(|all| {
+            let found = all.iter().position(|entry| *entry == (low, leaf));
+            found.map(|i| all.swap_remove(i)).is_some()
+        })
+    }
+
+    /// Reads all separators into the cache, as far as it admits them; metered as housekeeping. Answers how many.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError>
+    where
+        S: SingleStore<V, K>,
+    {
+        let _unmetered = v.meter().housekeeping();
+        let client = self.art.client_within(v);
+        let (mut from, mut known) = (K::MIN, 0);
+        loop {
+            let (leaves, next) = self.remember(&client, &from).await?;
+            known += leaves as u64;
+            match next {
+                Some(next) => from = next,
+                None => return Ok(known),
+            }
+        }
+    }
+
+    /// Reads the separators from `low` on and remembers their leaves; answers how many, and the first one that is not among
+    /// them.
+    async fn remember<V: Verbs + Control>(
+        &self,
+        client: &ArtClient<'_, V, K, S>,
+        low: &K,
+    ) -> Result<(usize, Option<K>), IndexError>
+    where
+        S: SingleStore<V, K>,
+    {
+        let run = self.options.run.max(1);
+        let mut entries = Scan::new();
+        client.scan(low, run + 1, &mut entries).await?;
+        client.verbs().local(LocalStep::Section).await;
+        // Where something is known again, the run ends.
+        let known = |key: &&K| self.cache.lookup_at(1, key).is_some();
+        let keys = entries.keys();
+        let end = keys.iter().take(run + 1).skip(1).position(|key| known(&key));
+        let count = end.map_or(keys.len().min(run), |end| end + 1);
+        let high = keys.get(count).copied();
+        let Some(&first) = keys.first() else {
+            return Ok((0, None));
+        };
+        let leaves = (0..count)
+            .filter_map(|i| entries.get(i))
+            .map(|(key, value)| (key, address(value)));
+        let image = NodeImage {
+            // Where the run's first leaf lies names it well enough.
+            at: leaves.clone().next().map_or(RemotePtr::NULL, |(_, at)| at),
+            level: 1,
+            low: first,
+            high,
+            incarnation: 0,
+            entries: leaves,
+        };
+        let _admitted_or_not = self.cache.admit(image);
+        Ok((count, high))
+    }
+
+    /// The leaf of `key` as the entries name it, and the entry's key.
+    pub(crate) async fn read<V: Verbs + Control>(
+        &self,
+        client: &ArtClient<'_, V, K, S>,
+        key: &K,
+        bound: Bound,
+    ) -> Result<Option<(K, RemotePtr)>, IndexError>
+    where
+        S: SingleStore<V, K>,
+    {
+        let mut value = Vec::new();
+        loop {
+            let Some(low) = client.floor(key, bound, &mut value).await? else {
+                return Ok(None);
+            };
+            let leaf = address(&value);
+            client.verbs().local(LocalStep::Section).await;
+            //= docs/protocol/dolphin.md D5
+            if low == K::MIN || self.options.credulous || !self.was_misled(low, leaf) {
+                return Ok(Some((low, leaf)));
+            }
+            self.strike(client, &low, leaf).await?;
+        }
+    }
+
+    /// Takes an entry away if it still names that leaf.
+    pub(crate) async fn strike<V: Verbs + Control>(
+        &self,
+        client: &ArtClient<'_, V, K, S>,
+        low: &K,
+        leaf: RemotePtr,
+    ) -> Result<(), IndexError>
+    where
+        S: SingleStore<V, K>,
+    {
+        client
+            .exchange(low, Some(&leaf.raw().to_le_bytes()), None)
+            .await?;
+        client.settle().await
+    }
+
+    /// Enters a separator: over whatever is there.
+    async fn enter<V: Verbs + Control>(
+        &self,
+        client: &ArtClient<'_, V, K, S>,
+        (separator, right): (K, RemotePtr),
+    ) -> Result<(), IndexError>
+    where
+        S: SingleStore<V, K>,
+    {
+        //= docs/protocol/dolphin.md D4
+        let mut entering = Entering {
+            owed: &self.owed,
+            entry: Some((separator, right)),
+        };
+        client.upsert(&separator, &right.raw().to_le_bytes()).await?;
+        entering.entry = None;
+        client.verbs().local(LocalStep::Section).await;
+        let _remembered_or_not = self.cache.insert(1, separator, right);
+        Ok(())
+    }
+
+    async fn find_leaf<V: Verbs + Control>(
+        &self,
+        v: &V,
+        key: &K,
+    ) -> Result<Option<Located<SeparatorProof<K>>>, IndexError>
+    where
+        S: SingleStore<V, K>,
+    {
+        let client = self.art.client_within(v);
+        v.local(LocalStep::Section).await;
+        while let Some(entry) = self.owed.with(Vec::pop) {
+            // Whoever looks for a leaf finds it without: what fails here is owed still.
+            if self.enter(&client, entry).await.is_err() {
+                break;
+            }
+        }
+        let Some((low, leaf)) = self.read(&client, key, Bound::At).await? else {
+            return Ok(None);
+        };
+        self.remember(&client, &low).await?;
+        Ok(Some(Located {
+            //= docs/protocol/dolphin.md D3
+            leaf: Lead::hint(leaf),
+            proof: SeparatorProof::Read(low, leaf),
+        }))
+    }
+}
+
+/// The address in an entry's value.
+fn address(value: &[u8]) -> RemotePtr {
+    value.first_chunk().map_or(RemotePtr::NULL, |raw| {
+        RemotePtr::from_raw(u64::from_le_bytes(*raw))
+    })
+}
+
+impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Separators<K, S> {
+    type Proof = SeparatorProof<K>;
+
+    #[inline(always)]
+    fn known(&self, v: &V, key: &K) -> Option<Located<SeparatorProof<K>>> {
+        let (leaf, origin) = self.cache.leaf(key)?;
+        v.meter().note(Event::CacheHit);
+        Some(Located {
+            leaf: Lead::hint(leaf),
+            proof: SeparatorProof::Cached(origin),
+        })
+    }
+
+    async fn find(&self, v: &V, key: &K) -> Result<Option<Located<SeparatorProof<K>>>, IndexError> {
+        v.meter().note(Event::CacheMiss);
+        self.find_leaf(v, key).await
+    }
+
+    async fn locate_run(
+        &self,
+        v: &V,
+        key: &K,
+        max: usize,
+        run: &mut Vec<RemotePtr>,
+    ) -> Result<(), IndexError> {
+        v.local(LocalStep::Section).await;
+        run.clear();
+        if self.cache.run(key, max, |hit| run.push(hit.child)) > 0 {
+            v.meter().note(Event::CacheHit);
+            return Ok(());
+        }
+        v.meter().note(Event::CacheMiss);
+        let located = self.find_leaf(v, key).await?;
+        v.local(LocalStep::Section).await;
+        if self.cache.run(key, max, |hit| run.push(hit.child)) == 0 {
+            run.extend(located.map(|l| l.leaf.at));
+        }
+        Ok(())
+    }
+
+    fn stale(&self, _: &V, proof: SeparatorProof<K>) {
+        if let SeparatorProof::Cached(origin) = proof {
+            self.cache.invalidate(origin);
+        }
+    }
+
+    fn misled(&self, v: &V, proof: SeparatorProof<K>) {
+        self.stale(v, proof);
+        //= docs/protocol/dolphin.md D5
+        if let SeparatorProof::Read(low, leaf) = proof {
+            // What was remembered of the entry says the same.
+            if let Some(hit) = self.cache.lookup_at(1, &low) {
+                self.cache.invalidate(hit.origin);
+            }
+            self.misled.with(|all| {
+                if all.len() < MISLED_MAX && !all.contains(&(low, leaf)) {
+                    all.push((low, leaf));
+                }
+            });
+        }
+    }
+
+    async fn attend(&self, v: &V) -> Result<(), IndexError> {
+        v.local(LocalStep::Section).await;
+        //= docs/protocol/dolphin.md D7
+        match self.art.has_abandoned(v) {
+            true => self.art.client_within(v).land_abandoned().await,
+            false => Ok(()),
+        }
+    }
+
+    async fn plant(&self, v: &V, leaf: RemotePtr) -> Result<bool, IndexError> {
+        //= docs/protocol/dolphin.md D2
+        let client = self.art.client_within(v);
+        let applied = client.insert(&K::MIN, &leaf.raw().to_le_bytes()).await?;
+        Ok(applied == Applied::Inserted)
+    }
+
+    async fn install(&self, v: &V, split: Split<K>) -> Result<(), IndexError> {
+        let client = self.art.client_within(v);
+        self.enter(&client, (split.separator, split.right)).await
+    }
+
+    async fn shrink<L: NodeStore<V, K>>(&self, v: &V, leaves: &L, key: &K) -> Result<(), IndexError> {
+        self.shrink_leaf(v, leaves, key).await
+    }
+
+    async fn build(&self, v: &V, leaves: &[(K, RemotePtr)], fill: f64) -> Result<(), IndexError> {
+        let mut rest = leaves.iter();
+        let client = self.art.client_within(v);
+        let next = |value: &mut Vec<u8>| {
+            let &(low, at) = rest.next()?;
+            value.extend_from_slice(&at.raw().to_le_bytes());
+            Some(low)
+        };
+        client.bulk_load(fill, next).await?;
+        Ok(())
+    }
+}
+
+impl<K: KeyBytes, S> Fingerprint for Separators<K, S> {
+    fn fingerprint(&self) -> u64 {
+        let lists = [&self.misled, &self.owed];
+        let lists = lists.map(|list| list.with(|all| fingerprint_unordered(all.iter().copied())));
+        fingerprint_of(&(self.art.fingerprint(), self.cache.fingerprint(), lists))
+    }
+}

@@ -1,0 +1,158 @@
+//! The index: radix separators over hopscotch leaves.
+
+use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan, ReclaimOptions, Superblock};
+use dm_art::{Art, ArtFlaws, ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_TURN, SeparatorOptions, Separators};
+use dm_cache::IndexCache;
+use dm_hopscotch::{HopOptions, Hopscotch, Neighbourhoods};
+use dm_index::{Composed, ComposedOptions, CpuCost, Flaws};
+use dm_layout::{KeyBytes, NodeTypes, SingleLeaf};
+use dm_leaf::{NodeOptions, Nodes, OpenError, SingleOptions, Singles};
+use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
+use dm_sync::{Arc, Fingerprint, fingerprint_of};
+use dm_verbs::{Capability, Control, NodeId, Verbs};
+
+/// From a key to its leaf.
+type Inner<K> = Separators<K, Singles<K>>;
+/// Leaves of which a client reads one neighbourhood.
+type Leaves<K> = Neighbourhoods<K, Nodes<K, Hopscotch<K>>>;
+
+/// What must agree between all who open a pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) span: usize,
+    pub(crate) neighbourhood: usize,
+    pub(crate) value_bytes: usize,
+    pub(crate) types: NodeTypes,
+    pub(crate) locks_per_node: u32,
+    /// Compute nodes at once; 0 for no reclamation.
+    pub(crate) members: u16,
+    /// What an allocator asks for at once; each compute node's own affair.
+    pub(crate) chunk_bytes: u64,
+}
+
+/// The index, as the threads of one compute node share it.
+#[derive(Debug)]
+pub(crate) struct ArtHopscotch<K: KeyBytes> {
+    pub(crate) inner: Inner<K>,
+    pub(crate) leaves: Leaves<K>,
+    pub(crate) alloc: Arc<Allocator>,
+    locks: [Arc<Locks>; 2],
+}
+
+impl Shape {
+    pub(crate) const fn new(value_bytes: usize) -> Self {
+        Self {
+            span: 64,
+            neighbourhood: 8,
+            value_bytes,
+            types: NodeTypes::SHIPPED,
+            locks_per_node: dm_alloc::DEFAULT_LOCKS_PER_NODE,
+            members: 63,
+            chunk_bytes: dm_alloc::DEFAULT_CHUNK_BYTES,
+        }
+    }
+
+    /// What a pool's superblock says.
+    fn descriptor<K: KeyBytes>(&self) -> Descriptor {
+        let mut bytes = [0; 64];
+        let sizes = [K::LEN, self.value_bytes, self.span, self.neighbourhood];
+        for (place, size) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(sizes) {
+            *place = (size as u64).to_le_bytes();
+        }
+        bytes[56..].copy_from_slice(&self.types.describe());
+        Descriptor {
+            kind: u32::from_le_bytes(*b"a*hs"),
+            bytes,
+            locks: LockPlan {
+                home: LockHome::ChipIfAny,
+                per_node: self.locks_per_node,
+            },
+            members: self.members,
+        }
+    }
+}
+
+impl<K: KeyBytes> ArtHopscotch<K> {
+    pub(crate) async fn create_or_open<V: Verbs + Control>(v: &V, shape: &Shape) -> Result<Self, OpenError> {
+        let superblock = Superblock::create_or_open(v, &shape.descriptor::<K>()).await?;
+        Self::over(v, shape, &superblock).await
+    }
+
+    pub(crate) async fn over<V: Verbs + Control>(
+        v: &V,
+        shape: &Shape,
+        superblock: &Superblock,
+    ) -> Result<Self, OpenError> {
+        superblock.matches(&shape.descriptor::<K>())?;
+        let leaf = Hopscotch::new(shape.span, shape.neighbourhood, shape.value_bytes)?;
+        let entry = SingleLeaf::new(8)?;
+        // Locks of leaves lie in a table, on the NIC where it has room; those of entries in the entries.
+        let tables = superblock.lock_tables.clone();
+        let table = GlobalLockTable::new(tables, superblock.locks_per_node);
+        let nodes = superblock.memory_nodes();
+        let in_entries = GlobalLockTable::in_nodes(nodes, entry.lock_at() as u32);
+        let places = [(table, LockPlace::Chip), (in_entries, LockPlace::Host)];
+        let locks = places.map(|(table, place)| {
+            let options = LockOptions {
+                place,
+                ..LockOptions::default()
+            };
+            Arc::new(Locks::new(options, table))
+        });
+        for node in 0..nodes {
+            let caps = v.caps(NodeId(node));
+            locks.iter().try_for_each(|locks| locks.check(&caps))?;
+            caps.require("line-versioned nodes", &[Capability::LineAtomicity])
+                .map_err(OpenError::Refused)?;
+        }
+        let reclaim = ReclaimOptions::new();
+        let alloc = Allocator::for_pool(superblock, v.compute_node(), reclaim);
+        let alloc = Arc::new(alloc.chunk_bytes(shape.chunk_bytes));
+        // Memory of leaves is theirs: kind 0 is entries', 1 radix nodes'.
+        let whole = NodeOptions {
+            kind: 2,
+            ..NodeOptions::default()
+        };
+        let whole = Nodes::new(leaf, locks[0].clone(), alloc.clone(), whole);
+        let hop = HopOptions::default();
+        let entries = Singles::new(entry, locks[1].clone(), SingleOptions::default());
+        let art = ArtOptions {
+            types: shape.types,
+            cache_bytes: 0,
+            attempts: DEFAULT_ATTEMPTS,
+            turn: DEFAULT_TURN,
+            cpu: CpuCost::NONE,
+            flaws: ArtFlaws::default(),
+        };
+        let art = Art::open(v, entries, alloc.clone(), superblock.root_word, art).await?;
+        let cache = IndexCache::new(64 << 20);
+        Ok(Self {
+            inner: Separators::new(art, cache, SeparatorOptions::default())?,
+            leaves: Neighbourhoods::new(leaf, whole, locks[0].clone(), alloc.clone(), hop),
+            alloc,
+            locks,
+        })
+    }
+
+    pub(crate) fn client<'h, V: Verbs + Control>(
+        &'h self,
+        v: &'h V,
+    ) -> Composed<'h, V, K, Inner<K>, Leaves<K>> {
+        let options = ComposedOptions {
+            attempts: DEFAULT_ATTEMPTS,
+            cpu: CpuCost::NONE,
+            flaws: Flaws::default(),
+        };
+        Composed::new(v, &self.inner, &self.leaves, options)
+    }
+}
+
+impl<K: KeyBytes> Fingerprint for ArtHopscotch<K> {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(&(
+            self.inner.fingerprint(),
+            self.locks.each_ref().map(|locks| locks.fingerprint()),
+            self.alloc.fingerprint(),
+        ))
+    }
+}

@@ -1,0 +1,54 @@
+//! Dolphin: adaptive radix inner levels over leaves of many keys on disaggregated memory (MSST 2024).
+//!
+//! A façade: [`Dolphin`] composes a radix tree of separators (`dm-art`, whose entries say where each leaf begins) and a cache of
+//! them (`dm-cache`) over unsorted leaves under line versions (`dm-leaf`) with hierarchical locks (`dm-lock`) and two-stage
+//! allocation (`dm-alloc`); the operations are `dm-index`'s. It holds no byte offset and no retry policy of its own.
+//!
+//! | operation, separators cached, uncontended | round trips | verbs |
+//! |---|---|---|
+//! | get, present or absent | 1 | READ leaf |
+//! | insert, update, remove | 2 | \[CAS lock, READ leaf\], \[WRITE entry, WRITE unlock\] |
+//! | scan of m leaves | ⌈m/32⌉ | m READs |
+//!
+//! ```
+//! use dm_index::{Key8, RangeIndex};
+//! use dm_loopback::{Loopback, block_on};
+//! use dolphin::{Dolphin, Options};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Two memory nodes of 64 MiB in this process.
+//! let pool = Loopback::builder().nodes(2).host_bytes(64 << 20).build()?;
+//! let v = pool.connect(0)?;
+//! block_on(async {
+//!     let tree = Dolphin::<Key8>::create_or_open(&v, &Options::new(8)).await?;
+//!     let client = tree.client(&v);
+//!     client.insert(&Key8(7), b"sevenish").await?;
+//!     let mut value = Vec::new();
+//!     assert!(client.get(&Key8(7), &mut value).await?);
+//!     assert_eq!(value, b"sevenish");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod options;
+mod tree;
+
+pub use options::{
+    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_LEAF_BYTES, DEFAULT_MEMBERS,
+    MODEL_CPU, Options,
+};
+pub use tree::{Client, Dolphin, ItemClient};
+
+pub use dm_alloc::{AllocStats, ReclaimOptions};
+pub use dm_art::{SeparatorOptions, Separators};
+pub use dm_combine::Rdwc;
+pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
+pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
+pub use dm_layout::{NodeTypes, SplitBias};
+pub use dm_leaf::{LeafFlaws, OpenError};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

@@ -1,0 +1,120 @@
+//! What a tree is opened with. Layout options must agree between all who open it; the rest is each one's own.
+
+use dm_alloc::ReclaimOptions;
+use dm_art::{DEFAULT_RUN, SeparatorOptions};
+use dm_combine::Rdwc;
+use dm_index::CpuCost;
+use dm_indirect::REFERENCE_BYTES;
+use dm_layout::{NodeTypes, SplitBias};
+use dm_leaf::LeafFlaws;
+use dm_verbs::Nanos;
+
+/// Options of a [`crate::Dolphin`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Options {
+    /// Bytes of every value. Layout.
+    pub value_bytes: usize,
+    /// Values are references to items of variable length ([`Options::items`]). Layout.
+    pub items: bool,
+    /// Bytes of a leaf, a multiple of 64. Layout.
+    pub leaf_bytes: usize,
+    /// The sizes of radix nodes. Layout.
+    pub types: NodeTypes,
+    /// Lock words per memory node. Layout.
+    pub locks_per_node: u32,
+    /// Locks of leaves in on-chip memory where there is any, else in host memory. Layout.
+    pub on_chip: bool,
+    /// Budget of what a compute node remembers of separators, bytes.
+    pub cache_bytes: u64,
+    /// How separators are read and remembered.
+    pub separators: SeparatorOptions,
+    /// Local lock tables in front of the remote ones.
+    pub hierarchical: bool,
+    /// Consecutive handovers of a lock between threads of a compute node; 0 for none.
+    pub handover_max: u32,
+    /// Lock CAS and READ in one chain, where the world executes them in order.
+    pub lock_and_read: bool,
+    /// Where splits cut.
+    pub bias: SplitBias,
+    /// Read delegation and write combining between the clients of this compute node (in the paper's code, not in its text;
+    /// off).
+    pub rdwc: Rdwc,
+    /// Attempts of any loop before a typed error.
+    pub attempts: u32,
+    /// Chunk that an allocator asks for, bytes. Dolphin's code: 16 MB.
+    pub chunk_bytes: u64,
+    /// Compute nodes that can use the tree at once; 0 for a tree that never uses the memory of dead nodes again. Layout,
+    /// fixed by whoever creates it.
+    pub members: u16,
+    /// How this compute node takes part in reclaiming dead nodes.
+    pub reclaim: ReclaimOptions,
+    /// CPU time that a simulator charges.
+    pub cpu: CpuCost,
+    /// Flaws of splits and merges, as Sherman's leaves have them. Off by default.
+    pub leaf_flaws: LeafFlaws,
+}
+
+/// Default of [`Options::leaf_bytes`] (Dolphin's evaluation: leaves of 1 KB).
+pub const DEFAULT_LEAF_BYTES: usize = 1024;
+/// Default of [`Options::cache_bytes`] (Dolphin's evaluation: 2000 MB).
+pub const DEFAULT_CACHE_BYTES: u64 = 2_000_000_000;
+/// Default of [`Options::handover_max`] (as Sherman's).
+pub const DEFAULT_HANDOVER_MAX: u32 = 4;
+/// Default of [`Options::attempts`].
+pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
+/// Default of [`Options::members`]: their slots and the epoch's line fill a page.
+pub const DEFAULT_MEMBERS: u16 = 63;
+
+impl Options {
+    /// Defaults, for items of variable length: byte strings as keys and as values ([`crate::Dolphin::items`]).
+    pub const fn items() -> Self {
+        Self {
+            items: true,
+            ..Self::new(REFERENCE_BYTES)
+        }
+    }
+
+    /// Defaults, for values of `value_bytes` bytes.
+    pub const fn new(value_bytes: usize) -> Self {
+        Self {
+            value_bytes,
+            items: false,
+            leaf_bytes: DEFAULT_LEAF_BYTES,
+            types: NodeTypes::SHIPPED,
+            locks_per_node: dm_alloc::DEFAULT_LOCKS_PER_NODE,
+            on_chip: true,
+            cache_bytes: DEFAULT_CACHE_BYTES,
+            separators: SeparatorOptions {
+                run: DEFAULT_RUN,
+                credulous: false,
+            },
+            hierarchical: true,
+            handover_max: DEFAULT_HANDOVER_MAX,
+            lock_and_read: true,
+            bias: SplitBias::Median,
+            rdwc: Rdwc::OFF,
+            attempts: DEFAULT_ATTEMPTS,
+            chunk_bytes: dm_alloc::DEFAULT_CHUNK_BYTES,
+            members: DEFAULT_MEMBERS,
+            reclaim: ReclaimOptions::new(),
+            cpu: CpuCost::NONE,
+            leaf_flaws: LeafFlaws {
+                torn_entry_absent: false,
+                no_read_window: false,
+                parent_before_left: false,
+                right_unawaited: false,
+                right_born_live: false,
+                open_before_burial: false,
+                unburied: false,
+            },
+        }
+    }
+}
+
+/// CPU time of a client's work per operation, for a simulator: what Sherman's is fitted to, since what is done for an
+/// operation is the same: a search in a cache of separators, and in a leaf.
+pub const MODEL_CPU: CpuCost = CpuCost {
+    locate: Nanos(950),
+    locate_mean: Nanos(950),
+    search: Nanos(500),
+};

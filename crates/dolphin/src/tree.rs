@@ -1,0 +1,292 @@
+//! The tree that a compute node's threads share, and its clients.
+
+use dm_alloc::{AllocError, AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
+use dm_art::{Art, ArtFlaws, ArtOptions, DEFAULT_TURN, Separators};
+use dm_cache::IndexCache;
+use dm_combine::{Combined, Combiner};
+use dm_index::{Composed, ComposedOptions, CpuCost, IndexError};
+use dm_indirect::{Items, Prefix};
+use dm_layout::{KeyBytes, NodeFormat, SingleLeaf, Slotted};
+use dm_leaf::{NodeOptions, Nodes, OpenError, SingleFlaws, SingleOptions, Singles, TwoLevel};
+use dm_lock::{GlobalLockTable, Local, LockOptions, LockPlace, Locks};
+use dm_sync::{Arc, Fingerprint, fingerprint_of};
+use dm_verbs::{Capability, Control, NodeId, RemotePtr, Verbs};
+
+use crate::Options;
+
+type Inner<K> = Separators<K, Singles<K>>;
+
+/// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
+pub type Client<'h, V, K> = Combined<'h, V, Composed<'h, V, K, Inner<K>, TwoLevel<K>>>;
+
+/// One client of items of variable length.
+pub type ItemClient<'h, V, K> = Items<'h, V, Client<'h, V, K>>;
+
+/// A Dolphin tree, as the threads of one compute node share it: cached separators, local locks, allocator, operations under
+/// way.
+#[derive(Debug)]
+pub struct Dolphin<K: KeyBytes> {
+    inner: Inner<K>,
+    leaves: TwoLevel<K>,
+    /// Those of leaves, and those inside of separators' entries.
+    locks: [Arc<Locks>; 2],
+    alloc: Arc<Allocator>,
+    composed: ComposedOptions,
+    /// What clients share of their operations, if anything.
+    combiner: Option<Combiner<K>>,
+    /// Values are references.
+    holds_items: bool,
+}
+
+/// The kind of index in a pool's superblock.
+const KIND: u32 = u32::from_le_bytes(*b"dlph");
+/// Memory nodes that a radix node's slot can name.
+const MEMORY_NODES_MAX: u16 = 256;
+/// Bytes of an entry's value: a leaf's address.
+const ADDRESS: usize = 8;
+/// What tells leaves' memory from that of radix nodes (1) and their entries (0).
+const LEAVES: u8 = 2;
+
+impl<K: KeyBytes> Dolphin<K> {
+    /// Opens the pool's tree, creating it if the pool is empty. Any number of clients of any number of compute nodes may
+    /// do so at once.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the pool holds something else, sizes make no leaf, or the world lacks a promise.
+    pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
+        let leaf = Self::leaf(options)?;
+        let superblock = Superblock::create_or_open(v, &Self::descriptor(options)).await?;
+        Self::over(v, options, leaf, &superblock).await
+    }
+
+    /// Opens a tree that exists.
+    ///
+    /// # Errors
+    /// As [`Dolphin::create_or_open`], and where the pool is empty.
+    pub async fn open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
+        let leaf = Self::leaf(options)?;
+        let superblock = Superblock::open(v, &Self::descriptor(options)).await?;
+        Self::over(v, options, leaf, &superblock).await
+    }
+
+    /// Over a pool whose superblock was read before: opens it with one READ, for whoever opens one pool many times.
+    ///
+    /// # Errors
+    /// Sizes that make no leaf, a superblock of another kind or geometry, or a world that lacks a promise.
+    pub async fn from_superblock<V: Verbs + Control>(
+        v: &V,
+        options: &Options,
+        superblock: &Superblock,
+    ) -> Result<Self, OpenError> {
+        superblock.matches(&Self::descriptor(options))?;
+        Self::over(v, options, Self::leaf(options)?, superblock).await
+    }
+
+    fn leaf(options: &Options) -> Result<Slotted<K>, OpenError> {
+        Ok(Slotted::with_node_bytes(options.leaf_bytes, options.value_bytes)?)
+    }
+
+    /// What must agree between all who open a pool: what a superblock of this tree says.
+    pub fn descriptor(options: &Options) -> Descriptor {
+        let mut bytes = [0; 64];
+        bytes[0] = u8::from(options.items);
+        bytes[8..16].copy_from_slice(&(K::LEN as u64).to_le_bytes());
+        bytes[16..24].copy_from_slice(&(options.value_bytes as u64).to_le_bytes());
+        bytes[24..32].copy_from_slice(&(options.leaf_bytes as u64).to_le_bytes());
+        bytes[32..40].copy_from_slice(&options.types.describe());
+        Descriptor {
+            kind: KIND,
+            bytes,
+            locks: LockPlan {
+                home: match options.on_chip {
+                    true => LockHome::ChipIfAny,
+                    false => LockHome::Host,
+                },
+                per_node: options.locks_per_node,
+            },
+            members: options.members,
+        }
+    }
+
+    async fn over<V: Verbs + Control>(
+        v: &V,
+        options: &Options,
+        leaf: Slotted<K>,
+        superblock: &Superblock,
+    ) -> Result<Self, OpenError> {
+        let nodes = superblock.memory_nodes();
+        if nodes > MEMORY_NODES_MAX {
+            return Err(OpenError::Index(IndexError::BadInput {
+                why: "a slot names at most 256 memory nodes",
+            }));
+        }
+        let entry = SingleLeaf::new(ADDRESS)?;
+        let tables = superblock.lock_tables.clone();
+        let table = GlobalLockTable::new(tables, superblock.locks_per_node);
+        let in_entries = GlobalLockTable::in_nodes(nodes, entry.lock_at() as u32);
+        let locks = [
+            Arc::new(Locks::new(Self::locks(options, options.on_chip), table)),
+            Arc::new(Locks::new(Self::locks(options, false), in_entries)),
+        ];
+        for node in 0..nodes {
+            let caps = v.caps(NodeId(node));
+            locks.iter().try_for_each(|locks| locks.check(&caps))?;
+            caps.require("line-versioned nodes", &[Capability::LineAtomicity])
+                .map_err(OpenError::Refused)?;
+        }
+        let reclaim = options.reclaim.at_most(options.attempts);
+        let alloc = Allocator::for_pool(superblock, v.compute_node(), reclaim);
+        let alloc = Arc::new(alloc.chunk_bytes(options.chunk_bytes));
+        let node_options = NodeOptions {
+            attempts: options.attempts,
+            bias: options.bias,
+            kind: LEAVES,
+            flaws: options.leaf_flaws,
+            ..NodeOptions::default()
+        };
+        Ok(Self {
+            inner: Self::separators(v, options, entry, (&locks[1], &alloc), superblock.root_word).await?,
+            leaves: Nodes::new(leaf, locks[0].clone(), alloc.clone(), node_options),
+            locks,
+            alloc,
+            composed: ComposedOptions {
+                attempts: options.attempts,
+                cpu: options.cpu,
+                flaws: dm_index::Flaws::default(),
+            },
+            combiner: options.rdwc.is_on().then(|| Combiner::new(&options.rdwc)),
+            holds_items: options.items,
+        })
+    }
+
+    async fn separators<V: Verbs + Control>(
+        v: &V,
+        options: &Options,
+        entry: SingleLeaf<K>,
+        (locks, alloc): (&Arc<Locks>, &Arc<Allocator>),
+        root_word: RemotePtr,
+    ) -> Result<Inner<K>, IndexError> {
+        let single = SingleOptions {
+            attempts: options.attempts,
+            flaws: SingleFlaws::default(),
+        };
+        let art = ArtOptions {
+            types: options.types,
+            cache_bytes: 0,
+            attempts: options.attempts,
+            turn: DEFAULT_TURN,
+            cpu: CpuCost::NONE,
+            flaws: ArtFlaws::default(),
+        };
+        let entries = Singles::new(entry, locks.clone(), single);
+        let art = Art::open(v, entries, alloc.clone(), root_word, art).await?;
+        Separators::new(art, IndexCache::new(options.cache_bytes), options.separators)
+    }
+
+    fn locks(options: &Options, on_chip: bool) -> LockOptions {
+        LockOptions {
+            local: match options.hierarchical {
+                true => Local::Queue {
+                    handover_max: options.handover_max,
+                },
+                false => Local::Off,
+            },
+            lock_and_read: options.lock_and_read,
+            budget: options.attempts,
+            place: match on_chip {
+                true => LockPlace::Chip,
+                false => LockPlace::Host,
+            },
+            ..LockOptions::default()
+        }
+    }
+
+    /// A client over `v`'s connections.
+    pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K> {
+        let composed = Composed::new(v, &self.inner, &self.leaves, self.composed);
+        Combined::new(v, composed, self.combiner.as_ref())
+    }
+
+    /// A client of items of variable length, over `v`'s connections: what the tree compares of a key is its `prefix`
+    /// ([`leading_bytes`](crate::leading_bytes), as a rule).
+    ///
+    /// # Errors
+    /// [`IndexError::BadInput`] for a tree of other values than [`Options::items`].
+    pub fn items<'h, V: Verbs + Control>(
+        &'h self,
+        v: &'h V,
+        prefix: Prefix<K>,
+    ) -> Result<ItemClient<'h, V, K>, IndexError> {
+        if !self.holds_items {
+            return Err(IndexError::BadInput {
+                why: "the tree was not made for items",
+            });
+        }
+        Items::new(v, self.client(v), &self.alloc, prefix, self.composed.attempts)
+    }
+
+    /// Reads all separators into the cache, as far as they fit; metered as housekeeping. Answers how many.
+    ///
+    /// # Errors
+    /// As any read.
+    pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        self.alloc.visit(v, self.inner.warm(v)).await
+    }
+
+    /// Announces what this compute node runs, and frees what all others have announced to be past, now instead of at an
+    /// operation of its own: for compute nodes that do nothing for a while. Metered as housekeeping.
+    ///
+    /// Three rounds of every compute node free what was retired before the first.
+    ///
+    /// # Errors
+    /// As any operation's.
+    pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
+        self.alloc.collect_alone(v).await
+    }
+
+    /// Bytes of what this compute node remembers of separators, every allocation counted.
+    pub fn cache_bytes(&self) -> u64 {
+        self.inner.cache().bytes()
+    }
+
+    /// Bytes of everything else that this compute node keeps for the tree: local locks, those of read delegation and write
+    /// combining, allocator, handles.
+    pub fn local_bytes(&self) -> u64 {
+        let shared = self.combiner.as_ref().map_or(0, Combiner::bytes);
+        let locks: usize = self.locks.iter().map(|locks| locks.local_bytes()).sum();
+        (locks + self.alloc.local_bytes() + shared + size_of::<Self>()) as u64
+    }
+
+    /// Bytes of nodes and leaves that this compute node has allocated, less those that it has retired, over all memory
+    /// nodes. The sum over all compute nodes is what the tree takes; one of them may come out below zero.
+    pub fn allocated_bytes(&self) -> i64 {
+        self.alloc.stats().in_use_bytes
+    }
+
+    /// What this compute node's allocator has to do with.
+    pub fn alloc_stats(&self) -> AllocStats {
+        self.alloc.stats()
+    }
+
+    /// The radix tree's root.
+    pub fn root(&self) -> RemotePtr {
+        self.inner.art().root()
+    }
+
+    /// Entries that fit into a leaf.
+    pub fn leaf_capacity(&self) -> usize {
+        self.leaves.format().capacity()
+    }
+}
+
+/// All that a compute node's clients share: what is known of separators, local locks, free memory, operations.
+impl<K: KeyBytes> Fingerprint for Dolphin<K> {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(&(
+            self.inner.fingerprint(),
+            self.locks.each_ref().map(|locks| locks.fingerprint()),
+            self.alloc.fingerprint(),
+            self.combiner.fingerprint(),
+        ))
+    }
+}

@@ -1,0 +1,35 @@
+//! The walk-through quotes the example, and nothing else.
+
+use std::fs;
+use std::path::Path;
+
+/// Lines without their indentation.
+fn lines(text: &str) -> Vec<&str> {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+#[test]
+fn what_the_walk_through_quotes_is_in_the_example() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| fs::read_to_string(here.join(path)).expect(path);
+    let page = read("../../docs/assemble.md");
+    let files =
+        ["main.rs", "tree.rs", "checks.rs"].map(|file| read(&format!("examples/art_hopscotch/{file}")));
+    let whole: usize = files.iter().map(|file| file.lines().count()).sum();
+    assert!(whole <= 400, "{whole} lines are more than an afternoon's");
+    let mut quotes = 0;
+    for block in page.split("```rs").skip(1) {
+        let code = block.split("```").next().unwrap_or_default();
+        // Behind the rest of the fence's own line.
+        let code = lines(code.split_once('\n').map_or("", |(_, code)| code));
+        let quoted = files
+            .iter()
+            .any(|file| lines(file).windows(code.len()).any(|part| part == code));
+        assert!(quoted, "not in the example: {code:#?}");
+        quotes += 1;
+    }
+    assert!(quotes > 8, "{quotes} quotes");
+}

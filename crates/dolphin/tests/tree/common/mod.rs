@@ -1,0 +1,36 @@
+//! Dolphin as the test kit opens it.
+
+use std::marker::PhantomData;
+
+use dm_testkit::{Failure, IndexUnderTest, TestKey};
+use dm_verbs::{Control, Verbs};
+use dolphin::{Dolphin, Options, RangeIndex};
+
+/// A tree with these options.
+pub(crate) struct Tree<K> {
+    pub(crate) options: Options,
+    _types: PhantomData<fn() -> K>,
+}
+
+impl<K> Tree<K> {
+    pub(crate) const fn new(options: Options) -> Self {
+        Self {
+            options,
+            _types: PhantomData,
+        }
+    }
+}
+
+impl<K: TestKey> IndexUnderTest for Tree<K> {
+    type Key = K;
+    type Handle = Dolphin<K>;
+    fn value_bytes(&self) -> usize {
+        self.options.value_bytes
+    }
+    async fn open<V: Verbs + Control>(&self, v: &V) -> Result<Dolphin<K>, Failure> {
+        Ok(Dolphin::create_or_open(v, &self.options).await?)
+    }
+    fn client<'h, V: Verbs + Control>(tree: &'h Dolphin<K>, v: &'h V) -> impl RangeIndex<Key = K> {
+        tree.client(v)
+    }
+}

@@ -1,0 +1,107 @@
+//! Separators that are wrong: they cost something once, and never an answer.
+
+use dm_art::{Art, ArtFlaws, ArtOptions, DEFAULT_TURN, SeparatorOptions};
+use dm_index::{CpuCost, RangeIndex, Scan};
+use dm_layout::SingleLeaf;
+use dm_leaf::{SingleOptions, Singles};
+use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
+use dm_loopback::{Loopback, block_on};
+use dm_sync::Arc;
+use dm_verbs::{RemotePtr, Verbs};
+use dolphin::{Dolphin, Key8, NodeTypes, Options};
+
+use dm_alloc::{Allocator, ReclaimOptions, Superblock};
+
+/// Even numbers.
+const KEYS: u64 = 1_000;
+
+fn options(credulous: bool) -> Options {
+    Options {
+        // Nobody else allocates: what is entered wrongly here comes out of an allocator of its own.
+        members: 0,
+        separators: SeparatorOptions {
+            credulous,
+            ..SeparatorOptions::default()
+        },
+        attempts: 200,
+        ..Options::new(8)
+    }
+}
+
+/// Opens the separators' tree by itself, and enters one that leads to the leaf of quite another key, as a client would that
+/// was very late.
+async fn mislead<V: Verbs + dm_verbs::Control>(v: &V, at: Key8, as_of: Key8) {
+    let superblock = Superblock::inspect(v).await.expect("a pool");
+    let entry = SingleLeaf::new(8).expect("small");
+    let table = GlobalLockTable::in_nodes(superblock.memory_nodes(), entry.lock_at() as u32);
+    let locks = LockOptions {
+        place: LockPlace::Host,
+        ..LockOptions::default()
+    };
+    let entries = Singles::new(
+        entry,
+        Arc::new(Locks::new(locks, table)),
+        SingleOptions::default(),
+    );
+    let alloc = Allocator::for_pool(&superblock, v.compute_node(), ReclaimOptions::new());
+    let options = ArtOptions {
+        types: NodeTypes::SHIPPED,
+        cache_bytes: 0,
+        attempts: 100,
+        turn: DEFAULT_TURN,
+        cpu: CpuCost::NONE,
+        flaws: ArtFlaws::default(),
+    };
+    let art = Art::<Key8, _>::open(v, entries, Arc::new(alloc), superblock.root_word, options);
+    let art = art.await.expect("it is there");
+    let client = art.client(v);
+    let mut leaf = Vec::new();
+    let mut first = Scan::new();
+    client.scan(&as_of, 1, &mut first).await.expect("no faults");
+    let (_, address) = first.get(0).expect("a separator");
+    leaf.extend_from_slice(address);
+    assert_ne!(address, RemotePtr::NULL.raw().to_le_bytes());
+    client.insert(&at, &leaf).await.expect("no faults");
+}
+
+fn looked_up(credulous: bool) -> Result<(), dm_index::IndexError> {
+    let pool = Loopback::builder().nodes(2).build().expect("memory");
+    let v = pool.connect(0).expect("a client");
+    block_on(async {
+        let tree = Dolphin::<Key8>::create_or_open(&v, &options(credulous))
+            .await
+            .expect("an empty pool");
+        let client = tree.client(&v);
+        let mut next = (0..KEYS).map(|n| Key8(n * 2));
+        let loaded = client.bulk_load(0.7, |out| {
+            out.extend_from_slice(&[7; 8]);
+            next.next()
+        });
+        loaded.await.expect("an empty tree");
+        // From here on, keys seem to lie in a leaf far above them, or below.
+        mislead(&v, Key8(333), Key8(1_500)).await;
+        mislead(&v, Key8(1_001), Key8(1)).await;
+        let mut value = Vec::new();
+        for key in 0..2 * KEYS {
+            assert_eq!(client.get(&Key8(key), &mut value).await?, key % 2 == 0, "{key}");
+        }
+        // Whoever was led too far below goes right; too far above, nowhere: that entry is gone.
+        let other = Dolphin::<Key8>::open(&v, &options(true)).await.expect("a pool");
+        let client = other.client(&v);
+        let mut all = Scan::new();
+        client.scan(&Key8(0), KEYS as usize + 1, &mut all).await?;
+        assert_eq!(all.len() as u64, KEYS);
+        client.get(&Key8(334), &mut value).await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn who_is_misled_is_misled_once() {
+    looked_up(false).expect("every key is found, and by those who would believe anything");
+}
+
+#[test]
+fn who_believes_the_same_entry_again_never_comes_through() {
+    looked_up(true).expect_err("a loop that ends with its attempts");
+}
