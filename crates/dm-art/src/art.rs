@@ -45,6 +45,17 @@ pub(crate) struct Turning {
     pub(crate) last: Nanos,
 }
 
+impl<K: KeyBytes, L> Art<K, L> {
+    /// The link depth of a leaf that is to hang in a slot of this branch, or is on its way there.
+    #[inline]
+    pub(crate) fn leaf_depth(&self, branch: usize) -> u64 {
+        // Nothing splits below the last byte.
+        let last = K::LEN.saturating_sub(1).max(branch);
+        //= docs/protocol/smart.md M9
+        (branch + usize::from(self.options.depth_slack)).min(last) as u64
+    }
+}
+
 impl<K, L> Art<K, L> {
     /// The tree whose root word is `root_word` (8-byte aligned; 0 where there is no tree yet, which is then made: one of
     /// many who try it does).

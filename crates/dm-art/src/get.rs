@@ -118,13 +118,16 @@ where
             }
         };
         let mut from = From::Cache;
-        if let Some(((_, branch), found)) = first {
+        // A leaf that was another key's when it was read in this operation, and so it is.
+        let mut others = None;
+        if let Some(((at, branch), found)) = first {
             if found == Single::Hit {
                 return Ok(true);
             }
             if leaf_proves_absence(&found, branch, false) {
                 return Ok(false);
             }
+            others = is_other(&found).then_some(at);
             from = from.surer();
             self.v.local(LocalStep::Section).await;
         }
@@ -133,6 +136,8 @@ where
         // Three times at most: whatever begins at the root proves what it says.
         loop {
             let proved = match place {
+                //= docs/protocol/smart.md M11
+                Place::Leaf(link, _) if link.fresh && others == Some(link.child()) => true,
                 Place::Leaf(link, _) => {
                     let leaves = &self.art.leaves;
                     let found = leaves.get(self.v, link.child(), key, value, None).await?;
@@ -140,6 +145,7 @@ where
                         return Ok(true);
                     }
                     self.repair(&found, &link).await?;
+                    others = is_other(&found).then_some(link.child());
                     leaf_proves_absence(&found, link.slot.branch, link.fresh)
                 }
                 _ => place.proves_absence(),
@@ -168,4 +174,8 @@ where
         }
         Ok(())
     }
+}
+
+fn is_other<K>(found: &Single<K>) -> bool {
+    matches!(found, Single::Other { .. })
 }

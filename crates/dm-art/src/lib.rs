@@ -50,7 +50,7 @@ mod warm;
 mod write;
 
 pub use art::{Art, ArtClient};
-pub use options::{ArtFlaws, ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_TURN};
+pub use options::{ArtFlaws, ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_DEPTH_SLACK, DEFAULT_TURN};
 pub use separators::{DEFAULT_RUN, SeparatorOptions, SeparatorProof, Separators};
 
 #[doc = include_str!("../README.md")]

@@ -162,7 +162,8 @@ where
         };
         let art = self.client.art;
         let at = self.block(art.leaves.block_bytes() as usize, memory_node).await?;
-        art.leaves.image(key, value, branch as u64, &mut self.bytes);
+        art.leaves
+            .image(key, value, art.leaf_depth(branch), &mut self.bytes);
         self.place_bytes(at, &self.bytes).await?;
         let lines = (self.bytes.len() / LINE_BYTES) as u8;
         let word = SlotWord::leaf(pending.text[branch], at.raw(), lines).ok_or_else(unaddressable)?;

@@ -6,6 +6,8 @@ use dm_verbs::Nanos;
 
 /// Default of [`ArtOptions::turn`].
 pub const DEFAULT_TURN: Nanos = Nanos::from_millis(4_000);
+/// Default of [`ArtOptions::depth_slack`].
+pub const DEFAULT_DEPTH_SLACK: u8 = 1;
 /// Default of [`ArtOptions::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
 
@@ -45,6 +47,9 @@ pub struct ArtOptions {
     /// Where memory is used again: how long at least cached nodes are good for. Twice as long at most, and for ever as long as
     /// nothing is retired.
     pub turn: Nanos,
+    /// Key bytes by which a leaf's link depth is larger than it need be. A split that far below needs no FAA; in return
+    /// it takes a second READ to prove a key absent whose slot leads to another's leaf.
+    pub depth_slack: u8,
     /// CPU time of each operation.
     pub cpu: CpuCost,
     /// Published flaws.

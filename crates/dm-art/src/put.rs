@@ -122,7 +122,8 @@ where
             return Poll::Pending;
         };
         let mut scratch = self.scratch.borrow_mut();
-        leaves.image(key, value, u64::from(branch), &mut scratch.leaf);
+        let depth = self.art.leaf_depth(usize::from(branch));
+        leaves.image(key, value, depth, &mut scratch.leaf);
         self.busy(&mut block);
         let before = link.slot.word;
         //= docs/protocol/smart.md M14

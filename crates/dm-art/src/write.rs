@@ -217,10 +217,10 @@ where
                 if at >= wanted.text.len() || other[..from] != wanted.text[..from] {
                     return Err(misplaced(link.child()));
                 }
-                let up = (at as u64).saturating_sub(depth);
-                let deeper = (up > 0).then(|| Deeper {
+                //= docs/protocol/smart.md M9
+                let deeper = (depth < at as u64).then(|| Deeper {
                     at: self.art.leaves.depth_at(link.child()),
-                    by: up,
+                    by: self.art.leaf_depth(at) - depth,
                 });
                 let word = SlotWord::leaf(other[at], link.child().raw(), link_kind(&link));
                 self.put_node(wanted, &link, &within, (at, word, deeper), leaf, scratch)
@@ -330,7 +330,8 @@ where
         let near = Self::near(within).or_else(|| self.spread(within, byte));
         let at = self.leaf_block(leaf, near).await?;
         let leaves = &self.art.leaves;
-        leaves.image(wanted.key, wanted.value, u64::from(branch), &mut scratch.leaf);
+        let depth = self.art.leaf_depth(usize::from(branch));
+        leaves.image(wanted.key, wanted.value, depth, &mut scratch.leaf);
         let lines = (scratch.leaf.len() / dm_layout::LINE_BYTES) as u8;
         let word = SlotWord::leaf(byte, at.raw(), lines).ok_or_else(unaddressable)?;
         let fresh = [Fresh {
@@ -376,9 +377,12 @@ where
             blocks.push(block);
         }
         let leaf_at = self.leaf_block(leaf, near).await?;
-        self.art
-            .leaves
-            .image(wanted.key, wanted.value, at as u64, &mut scratch.leaf);
+        self.art.leaves.image(
+            wanted.key,
+            wanted.value,
+            self.art.leaf_depth(at),
+            &mut scratch.leaf,
+        );
         let lines = (scratch.leaf.len() / dm_layout::LINE_BYTES) as u8;
         let new = SlotWord::leaf(wanted.text[at], leaf_at.raw(), lines).ok_or_else(unaddressable)?;
         // From below: each node needs the word of the next.

@@ -315,10 +315,10 @@ impl Point {
             Demand::new(VerbKind::Write, self.value_size as f64 + 8.0, locked),
             Demand::new(VerbKind::Write, 8.0, locked),
             Demand::new(VerbKind::Write, block.ceil() * 64.0, inserts),
-            // A split: the leaf that is in the way, a new node, the link depth.
+            // A split: the leaf that is in the way, a new node, the link depth unless it is large enough.
             Demand::new(VerbKind::Read, leaf, splits),
             Demand::new(VerbKind::Write, 64.0, splits),
-            Demand::new(VerbKind::Faa, 8.0, splits),
+            Demand::new(VerbKind::Faa, 8.0, counted(counters.faa)),
             // A miss: a node as large as those that were read.
             Demand::new(VerbKind::Read, node.max(64.0), misses),
             // A renewal: the node is read, each of its words frozen, a copy written, the slot above swapped.

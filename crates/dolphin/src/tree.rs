@@ -175,6 +175,7 @@ impl<K: KeyBytes> Dolphin<K> {
             cache_bytes: 0,
             attempts: options.attempts,
             turn: DEFAULT_TURN,
+            depth_slack: 0,
             cpu: CpuCost::NONE,
             flaws: ArtFlaws::default(),
         };

@@ -48,6 +48,9 @@ pub struct Options {
     pub reclaim: ReclaimOptions,
     /// Where memory is used again: how long at least cached nodes are good for.
     pub turn: Nanos,
+    /// Key bytes by which a leaf's link depth is larger than it need be: a split that far below is a verb shorter, and
+    /// in return it takes a second READ to prove a key absent whose slot leads to another's leaf.
+    pub depth_slack: u8,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
     /// Published flaws.
@@ -88,6 +91,7 @@ impl Options {
             members: DEFAULT_MEMBERS,
             reclaim: ReclaimOptions::new(),
             turn: dm_art::DEFAULT_TURN,
+            depth_slack: dm_art::DEFAULT_DEPTH_SLACK,
             cpu: CpuCost::NONE,
             flaws: Flaws {
                 inner: ArtFlaws {

@@ -138,6 +138,7 @@ impl<K: KeyBytes> Smart<K> {
             cache_bytes: options.cache_bytes,
             attempts: options.attempts,
             turn: options.turn,
+            depth_slack: options.depth_slack,
             cpu: options.cpu,
             flaws: options.flaws.inner,
         };

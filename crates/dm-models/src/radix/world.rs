@@ -21,6 +21,8 @@ pub(super) const fn options() -> Options {
         rdwc: smart::Rdwc::OFF,
         // Reclamation has models of its own, too.
         members: 0,
+        // Each split raises a depth.
+        depth_slack: 0,
         ..Options::new(8)
     }
 }

@@ -121,6 +121,7 @@ impl<K: KeyBytes> ArtHopscotch<K> {
             cache_bytes: 0,
             attempts: DEFAULT_ATTEMPTS,
             turn: DEFAULT_TURN,
+            depth_slack: 0,
             cpu: CpuCost::NONE,
             flaws: ArtFlaws::default(),
         };

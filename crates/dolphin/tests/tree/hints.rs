@@ -49,6 +49,7 @@ async fn mislead<V: Verbs + dm_verbs::Control>(v: &V, at: Key8, as_of: Key8) {
         cache_bytes: 0,
         attempts: 100,
         turn: DEFAULT_TURN,
+        depth_slack: 0,
         cpu: CpuCost::NONE,
         flaws: ArtFlaws::default(),
     };
