@@ -6,10 +6,11 @@
 //! cargo test -p dolphin --example art_hopscotch
 //! ```
 
-mod tree;
+#![expect(clippy::print_stdout, reason = "an example's output is its purpose")]
 
 #[cfg(test)]
 mod checks;
+mod tree;
 
 use std::error::Error;
 
