@@ -7,6 +7,7 @@ use dm_index::{IndexError, RangeIndex};
 use dm_layout::KeyBytes;
 use dm_sim::Bound;
 use dm_verbs::{Control, Counters, Verbs};
+use dolphin::Dolphin;
 use sherman::{LeafFormat, Sherman};
 use smart::Smart;
 
@@ -150,5 +151,36 @@ impl<K: KeyBytes> BenchTree for Chime<K> {
     }
     fn hotspots(&self) -> Option<&Hotspots> {
         Chime::hotspots(self)
+    }
+}
+
+impl<K: KeyBytes> BenchTree for Dolphin<K> {
+    type Key = K;
+
+    async fn create<V: Verbs + Control>(v: &V, point: &Point) -> Result<Self, RunError> {
+        Ok(Dolphin::create_or_open(v, &point.dolphin_options()).await?)
+    }
+    async fn open<V: Verbs + Control>(v: &V, point: &Point) -> Result<Self, RunError> {
+        Ok(Dolphin::open(v, &point.dolphin_options()).await?)
+    }
+    fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl RangeIndex<Key = K> {
+        Dolphin::client(self, v)
+    }
+    async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        Dolphin::warm(self, v).await
+    }
+    fn cache_bytes(&self) -> u64 {
+        Dolphin::cache_bytes(self)
+    }
+    fn local_bytes(&self) -> u64 {
+        Dolphin::local_bytes(self)
+    }
+    fn allocated_bytes(&self) -> i64 {
+        Dolphin::allocated_bytes(self)
+    }
+    /// Its leaves are asked for what Sherman's are.
+    fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound> {
+        let shared = [counters.delegated, counters.combined].map(|n| n as f64 / ops.max(1) as f64);
+        point.bound(dolphin::DEFAULT_LEAF_BYTES, self.leaf_capacity(), shared)
     }
 }

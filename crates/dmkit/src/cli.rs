@@ -242,6 +242,8 @@ pub(crate) enum Index {
     Smart,
     /// A B-link tree over hopscotch leaves (SOSP 2024).
     Chime,
+    /// A radix tree over leaves of many keys (MSST 2024).
+    Dolphin,
 }
 
 impl Index {
@@ -251,13 +253,14 @@ impl Index {
             Self::Sherman => "sherman",
             Self::Smart => "smart",
             Self::Chime => "chime",
+            Self::Dolphin => "dolphin",
         }
     }
 
     /// What its clients share in its paper.
     pub(crate) const fn usual_sharing(self) -> Rdwc {
         match self {
-            Self::Sherman => Rdwc::OFF,
+            Self::Sherman | Self::Dolphin => Rdwc::OFF,
             Self::Smart | Self::Chime => Rdwc::ON,
         }
     }
@@ -332,7 +335,7 @@ pub(crate) struct Bench {
     #[arg(long, default_value_t = 0.8)]
     pub(crate) fill: f64,
     /// Read delegation and write combining between the clients of a compute node: off, reads, writes or on; default: as in
-    /// the index's paper, off for sherman, on for smart and chime.
+    /// the index's paper, off for sherman and dolphin, on for smart and chime.
     #[arg(long, value_delimiter = ',')]
     pub(crate) rdwc: Vec<Sharing>,
     /// Local locks of each of the two.

@@ -3,6 +3,7 @@
 use chime::Chime;
 use dm_index::{Key8, Key32};
 use dm_layout::{Bookend, Checksummed, Slotted};
+use dolphin::Dolphin;
 use sherman::{LeafKind, Sherman, Variant};
 use smart::Smart;
 
@@ -35,6 +36,7 @@ fn with_key<K: BenchKey, W: WithTree>(point: &Point, what: W) -> Result<W::Out, 
     match (point.index, point.variant.leaf()) {
         (Index::Smart, _) => what.with::<K, Smart<K>>(),
         (Index::Chime, _) => what.with::<K, Chime<K>>(),
+        (Index::Dolphin, _) => what.with::<K, Dolphin<K>>(),
         (Index::Sherman, LeafKind::TwoLevel) => what.with::<K, Sherman<K, Slotted<K>>>(),
         (Index::Sherman, LeafKind::Checksummed) => what.with::<K, Sherman<K, Checksummed<K>>>(),
         (Index::Sherman, LeafKind::Bookend) => what.with::<K, Sherman<K, Bookend<K>>>(),

@@ -261,7 +261,7 @@ impl Point {
         )]
         let inserts = (self.ops as f64 * self.mix.share(OpKind::Insert)) as u64;
         let per_entry = match self.index {
-            Index::Sherman | Index::Chime => entry * 4,
+            Index::Sherman | Index::Chime | Index::Dolphin => entry * 4,
             // A leaf in whole lines, and nodes of all sizes that were outgrown.
             Index::Smart => entry.next_multiple_of(64) * 4,
         };
@@ -359,6 +359,17 @@ impl Point {
         options.hotspot_bytes = self.cache_bytes / 10 * 3;
         options = self.study.chime.apply(options);
         options.cache_bytes = self.cache_bytes - options.hotspot_bytes;
+        options.rdwc = self.rdwc;
+        options.lock_and_read = self.study.lock_and_read.unwrap_or(options.lock_and_read);
+        if matches!(self.fabric, Fabric::Sim(_)) {
+            options.cpu = self.study.cpu;
+        }
+        options
+    }
+
+    pub(crate) fn dolphin_options(&self) -> dolphin::Options {
+        let mut options = dolphin::Options::new(self.value_size);
+        options.cache_bytes = self.cache_bytes;
         options.rdwc = self.rdwc;
         options.lock_and_read = self.study.lock_and_read.unwrap_or(options.lock_and_read);
         if matches!(self.fabric, Fabric::Sim(_)) {

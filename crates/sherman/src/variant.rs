@@ -43,11 +43,14 @@ pub enum Variant {
     /// Sherman as CHIME's paper ran it: nodes of 1.1 KB as there (61 entries where its code has 64, for ours have a version at
     /// each end), locks in host memory without a local queue, and RDWC, which that paper gives to all.
     AsInChime,
+    /// Sherman as Dolphin's paper ran it: every technique, nodes of 1 KB, packed across lines under versions at both ends as in
+    /// the published code.
+    AsInDolphin,
 }
 
 impl Variant {
     /// All presets.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Default,
         Self::PaperRtt,
         Self::Published,
@@ -59,6 +62,7 @@ impl Variant {
         Self::TwoLevel,
         Self::AsInSmart,
         Self::AsInChime,
+        Self::AsInDolphin,
     ];
 
     /// Its name on the command line.
@@ -75,6 +79,7 @@ impl Variant {
             Self::TwoLevel => "+two-level",
             Self::AsInSmart => "as-in-smart",
             Self::AsInChime => "as-in-chime",
+            Self::AsInDolphin => "as-in-dolphin",
         }
     }
 
@@ -82,7 +87,7 @@ impl Variant {
     pub const fn leaf(self) -> LeafKind {
         match self {
             Self::Default | Self::PaperRtt | Self::TwoLevel => LeafKind::TwoLevel,
-            Self::Published | Self::AsInSmart | Self::AsInChime => LeafKind::Bookend,
+            Self::Published | Self::AsInSmart | Self::AsInChime | Self::AsInDolphin => LeafKind::Bookend,
             Self::Fg | Self::FgPlus | Self::Combine | Self::OnChip | Self::Hierarchical => {
                 LeafKind::Checksummed
             }
@@ -103,7 +108,8 @@ impl Variant {
             | Self::PaperRtt
             | Self::Published
             | Self::AsInSmart
-            | Self::AsInChime => 4,
+            | Self::AsInChime
+            | Self::AsInDolphin => 4,
         };
         base.combine = steps >= 1;
         base.on_chip = steps >= 2;
@@ -195,6 +201,14 @@ mod tests {
         assert_eq!((leaf.node_bytes(), leaf.capacity()), (1152, 61));
         assert!(!options.on_chip && !options.hierarchical && !options.lock_and_read);
         assert!(options.rdwc.is_on() && options.combine);
+    }
+
+    #[test]
+    fn as_in_dolphin_has_nodes_of_a_kilobyte() {
+        let options = Variant::AsInDolphin.apply(Options::new(8));
+        let leaf = <Bookend<Key8> as LeafFormat<Key8>>::of(options.node, 8).expect("a leaf");
+        assert_eq!(leaf.node_bytes(), 1024);
+        assert!(options.on_chip && options.hierarchical && !options.lock_and_read && !options.rdwc.is_on());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use dm_index::{Key8, RangeIndex};
 use dm_layout::{Checksummed, Slotted};
 use dm_sim::{CostModel, Sim};
 use dm_verbs::{Caps, Control, Verbs};
+use dolphin::Dolphin;
 use sherman::Sherman;
 use smart::Smart;
 
@@ -40,7 +41,7 @@ pub(super) struct Protocol {
     run: fn(&Point, Caps) -> Outcome,
 }
 
-pub(super) const PROTOCOLS: [Protocol; 4] = [
+pub(super) const PROTOCOLS: [Protocol; 5] = [
     Protocol {
         name: "sherman",
         words: &["--index", "sherman"],
@@ -64,6 +65,12 @@ pub(super) const PROTOCOLS: [Protocol; 4] = [
         words: &["--index", "chime"],
         on_chip: true,
         run: run::<Key8, Chime<Key8>>,
+    },
+    Protocol {
+        name: "dolphin",
+        words: &["--index", "dolphin"],
+        on_chip: true,
+        run: run::<Key8, Dolphin<Key8>>,
     },
 ];
 
@@ -160,10 +167,10 @@ mod tests {
         let all = lines
             .assume(Capability::CasThenReadInOrder)
             .assume(Capability::AtomicVsWriteSerialised);
-        let [sherman, _, smart, chime] = &PROTOCOLS;
+        let [sherman, _, smart, chime, dolphin] = &PROTOCOLS;
         let refused = sherman.attempt(nothing).unwrap_err();
         assert!(refused.contains("64-byte line atomicity"), "{refused}");
-        for protocol in [sherman, smart, chime] {
+        for protocol in [sherman, smart, chime, dolphin] {
             let (weak, strong) = (protocol.attempt(lines).unwrap(), protocol.attempt(all).unwrap());
             assert!(strong.update < weak.update, "{strong:?} and {weak:?}");
             assert!((strong.get - 1.0).abs() < 0.2, "{strong:?}");

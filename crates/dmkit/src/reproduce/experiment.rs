@@ -190,7 +190,7 @@ impl fmt::Display for ExperimentError {
 impl std::error::Error for ExperimentError {}
 
 /// The experiments of this program, in the papers' order.
-const FILES: [(&str, &str); 14] = [
+const FILES: [(&str, &str); 18] = [
     (
         "sherman-table-1.toml",
         include_str!("../../experiments/sherman-table-1.toml"),
@@ -229,6 +229,13 @@ const FILES: [(&str, &str); 14] = [
     ("smart-15.toml", include_str!("../../experiments/smart-15.toml")),
     ("chime-12.toml", include_str!("../../experiments/chime-12.toml")),
     ("chime-15.toml", include_str!("../../experiments/chime-15.toml")),
+    ("dolphin-6.toml", include_str!("../../experiments/dolphin-6.toml")),
+    ("dolphin-7.toml", include_str!("../../experiments/dolphin-7.toml")),
+    ("dolphin-8.toml", include_str!("../../experiments/dolphin-8.toml")),
+    (
+        "dolphin-table-2.toml",
+        include_str!("../../experiments/dolphin-table-2.toml"),
+    ),
 ];
 
 /// All embedded experiments.

@@ -26,6 +26,9 @@ const SMART: [(&str, Rdwc, bool); 3] = [
     ("smart -rdwc", Rdwc::OFF, false),
 ];
 
+/// Dolphin's: as its paper has it, but for an update's lock, and with one technique more.
+const DOLPHIN: [(&str, bool); 2] = [("dolphin", false), ("dolphin +lock-and-read", true)];
+
 /// CHIME's: as its paper has it, one technique less after the other, and what is ours.
 const CHIME: [(&str, chime::Variant, bool); 6] = [
     ("chime", chime::Variant::Speculative, false),
@@ -57,10 +60,20 @@ impl FromStr for Series {
                 lock_and_read: Some(lock_and_read),
             });
         }
+        if let Some(&(_, lock_and_read)) = DOLPHIN.iter().find(|(name, _)| *name == s) {
+            return Ok(Self {
+                index: Index::Dolphin,
+                variant: Variant::Default,
+                chime: chime::Variant::Default,
+                rdwc: Rdwc::OFF,
+                lock_and_read: Some(lock_and_read),
+            });
+        }
         let variant = s.parse::<Variant>().map_err(|e| {
             let smart = SMART.map(|(name, ..)| name).join(", ");
             let chime = CHIME.map(|(name, ..)| name).join(", ");
-            format!("{e}, {smart}, {chime}")
+            let dolphin = DOLPHIN.map(|(name, _)| name).join(", ");
+            format!("{e}, {smart}, {chime}, {dolphin}")
         })?;
         Ok(Self {
             index: Index::Sherman,
@@ -90,6 +103,8 @@ mod tests {
         assert_eq!(of("smart -rdwc").rdwc, Rdwc::OFF);
         assert_eq!(of("chime +vacancy").chime, chime::Variant::Vacancy);
         assert_eq!(of("as-in-chime").rdwc, Rdwc::ON);
+        assert_eq!(of("dolphin").lock_and_read, Some(false));
+        assert_eq!(of("as-in-dolphin").variant, Variant::AsInDolphin);
         assert_eq!(of("as-in-smart").variant, Variant::AsInSmart);
         let wrong = "smarter".parse::<Series>().unwrap_err();
         assert!(
