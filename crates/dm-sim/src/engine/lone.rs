@@ -100,7 +100,9 @@ impl Engine {
         }
         c.cuts = node.cuts;
         let (client_nic, node_nic) = (usize::from(c.client_nic), usize::from(c.node_nic));
-        let nic = &mut self.nics[node_nic];
+        // Once: what is written through it can't move it.
+        let nics = self.nics.as_mut_slice();
+        let nic = &mut nics[node_nic];
         let answer = &lone.answers[c.first.len as usize];
         nic.tally.lone_reads += 1;
         nic.tally.from_host += answer.dma;
@@ -109,15 +111,15 @@ impl Engine {
         let start = nic.responder.fifo(inside, lone.service) + lone.service;
         let ready = nic.from_host.booked(now, start, answer.dma) - answer.dma + 2 * t.pcie;
         pair.order[0] = now;
-        let nics = (client_nic, node_nic);
-        let here = way_back(t, &mut self.nics, nics, &mut self.rng, now, ready, (answer, true));
+        let pair_of = (client_nic, node_nic);
+        let here = way_back(t, nics, pair_of, &mut self.rng, now, ready, (answer, true));
         // Completions of one queue pair come in order.
         let done = pair.done.max(here + t.completion);
         pair.done = done;
         pair.answered = done;
         pair.unanswered -= 1;
         // Times and bytes are apart: with the bytes last, less is kept across their copy.
-        let tally = &mut self.nics[node_nic].tally;
+        let tally = &mut nics[node_nic].tally;
         execute::whole(&mut c.first, Kind::Read, Space::Host, &mut node.memory, tally);
         self.queue.push(done, What::Done { chain }.pack());
     }

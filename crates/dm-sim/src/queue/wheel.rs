@@ -168,11 +168,10 @@ impl Wheel {
             let rest = bits & (bits - 1);
             self.words[w] = rest;
             self.cursor = slot;
-            if rest != 0 {
-                // Of a list it is a hint at something else, and does no harm.
-                let next = first | u64::from(rest.trailing_zeros());
-                soon(self.slots[next as usize % SLOTS] >> SHIFT);
-            }
+            // Of a list it is a hint at something else, and does no harm; nor does the word's last slot, where there is no
+            // other: that is sooner looked up than foreseen.
+            let next = first | u64::from((rest | 1 << 63).trailing_zeros());
+            soon(self.slots[next as usize % SLOTS] >> SHIFT);
             return Some(event);
         }
     }
