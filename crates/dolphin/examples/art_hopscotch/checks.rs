@@ -150,11 +150,10 @@ async fn run(index: &impl RangeIndex<Key = Key8>, op: &KvOp<u64, u64>) -> KvRet<
     let applied = match *op {
         KvOp::Get(key) => {
             let mut value = Vec::new();
-            let found = Box::pin(index.get(&Key8(key), &mut value))
-                .await
-                .expect("no faults");
-            let value = value.first_chunk().map(|raw| u64::from_le_bytes(*raw));
-            return value.filter(|_| found).map_or(KvRet::Absent, KvRet::Found);
+            let found = Box::pin(index.get(&Key8(key), &mut value)).await;
+            let read = value.first_chunk().map(|raw| u64::from_le_bytes(*raw));
+            let read = read.filter(|_| found.expect("no faults"));
+            return read.map_or(KvRet::Absent, KvRet::Found);
         }
         KvOp::Insert(key, value) => Box::pin(index.insert(&Key8(key), &value.to_le_bytes())).await,
         KvOp::Update(key, value) => Box::pin(index.update(&Key8(key), &value.to_le_bytes())).await,
