@@ -7,14 +7,12 @@
 use dm_layout::testing::{NodeModel, NodeOp};
 use dm_layout::{Bookend, Checksummed, Key8, Key32, KeyBytes, NodeFormat, Slotted};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{Model, OP_BYTES, Op, TestKey, apply, check_all, value_of};
+use dm_testkit::{TestKey, run_bytes};
 use libfuzzer_sys::fuzz_target;
-use sherman::{LeafFormat, NodeSize, Options, RangeIndex, Sherman};
+use sherman::{LeafFormat, NodeSize, Options, Sherman};
 
-/// Enough for three levels of nodes of four entries; longer scripts find nothing new more slowly.
+/// Longer scripts find nothing new more slowly.
 const OPS_MAX: usize = 400;
-/// Numbered keys of a tree's script.
-const KEYS: u64 = 96;
 
 fn on_node<K: KeyBytes, F: NodeFormat<K>>(format: F, script: &[u8]) {
     let mut model = NodeModel::<K, F>::new(format);
@@ -36,35 +34,11 @@ fn on_tree<K: TestKey, F: LeafFormat<K>>(value_bytes: usize, loaded: Option<u64>
         chunk_bytes: 1 << 15,
         ..Options::new(value_bytes)
     };
-    let mut model = Model::new(value_bytes);
     block_on(async {
         let tree = Sherman::<K, F>::create_or_open(&v, &options)
             .await
             .expect("an empty pool");
-        let client = tree.client(&v);
-        if let Some(count) = loaded {
-            let mut keys = (0..count).map(K::nth);
-            let next = |value: &mut Vec<u8>| {
-                let key = keys.next()?;
-                model.write(&Op::Insert(key, 1));
-                value.extend_from_slice(&value_of(1, value_bytes));
-                Some(key)
-            };
-            assert_eq!(
-                client.bulk_load(1.0, next).await,
-                Ok(count),
-                "keys that were loaded"
-            );
-        }
-        for bytes in script.as_chunks::<OP_BYTES>().0.iter().take(OPS_MAX) {
-            let op = Op::decode(*bytes, KEYS);
-            if let Err(difference) = apply(&client, &mut model, &op).await {
-                panic!("{difference}");
-            }
-        }
-        if let Err(difference) = check_all(&client, &model).await {
-            panic!("after the script: {difference}");
-        }
+        run_bytes(&tree.client(&v), loaded, script, async |_| {}).await;
     });
 }
 

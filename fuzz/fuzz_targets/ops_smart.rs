@@ -5,14 +5,10 @@
 #![no_main]
 
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{Model, OP_BYTES, Op, TestKey, apply, check_all, value_of};
+use dm_testkit::{TestKey, run_bytes};
 use libfuzzer_sys::fuzz_target;
-use smart::{NodeTypes, Options, RangeIndex, Smart};
+use smart::{NodeTypes, Options, Smart};
 
-/// Longer scripts find nothing new more slowly.
-const OPS_MAX: usize = 400;
-/// Numbered keys of a script.
-const KEYS: u64 = 96;
 /// Operations between two rounds, where memory is used again.
 const ROUND: usize = 8;
 
@@ -29,38 +25,17 @@ fn on_tree<K: TestKey>(value_bytes: usize, loaded: Option<u64>, reclaims: bool, 
         members: if reclaims { 4 } else { 0 },
         ..Options::new(value_bytes)
     };
-    let mut model = Model::new(value_bytes);
     block_on(async {
         let tree = Smart::<K>::create_or_open(&v, &options)
             .await
             .expect("an empty pool");
         let client = tree.client(&v);
-        if let Some(count) = loaded {
-            let mut keys = (0..count).map(K::nth);
-            let next = |value: &mut Vec<u8>| {
-                let key = keys.next()?;
-                model.write(&Op::Insert(key, 1));
-                value.extend_from_slice(&value_of(1, value_bytes));
-                Some(key)
-            };
-            assert_eq!(
-                client.bulk_load(1.0, next).await,
-                Ok(count),
-                "keys that were loaded"
-            );
-        }
-        for (i, bytes) in script.as_chunks::<OP_BYTES>().0.iter().take(OPS_MAX).enumerate() {
-            let op = Op::decode(*bytes, KEYS);
-            if let Err(difference) = apply(&client, &mut model, &op).await {
-                panic!("{difference}");
-            }
+        let round = async |i: usize| {
             if reclaims && i % ROUND == 0 {
                 tree.collect(&v).await.expect("a round");
             }
-        }
-        if let Err(difference) = check_all(&client, &model).await {
-            panic!("after the script: {difference}");
-        }
+        };
+        run_bytes(&client, loaded, script, round).await;
     });
 }
 

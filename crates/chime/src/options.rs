@@ -115,6 +115,7 @@ impl Options {
                     stops_at_vacancy: false,
                     absent_unchecked: false,
                     takes_young: false,
+                    any_range: false,
                 },
                 entry: EntryFlaws {
                     takes_absent: false,

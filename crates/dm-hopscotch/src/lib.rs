@@ -13,12 +13,15 @@
 //!                                     └► anything else, no hop helps ─► unlock; the store inside: splits, waits, …
 //! ```
 //!
+//! [`HashTable`] is such leaves alone, under a directory of hints in place of a tree (CHIME §4.5).
+//!
 //! # Invariants (`docs/protocol/chime.md`)
 //! * **I1** A key lies in its neighbourhood, and changes its slot only with the version of the whole node (H3, H4).
 //! * **I2** The bytes of a neighbourhood say which keys they answer for; nothing that was cached is believed (H1).
 //! * **I3** Nobody writes to the right half of a split before the left half has lost what moved (H6).
 //! * **I4** What one entry's bytes prove does not depend on who remembered them, or when (H8).
-//! * **I5** What decides nothing is not tried again here: the whole node is read, by the rules of Sherman's (H2).
+//! * **I5** What a table's directory says is where to begin, never what to answer (H10, H11).
+//! * **I6** What decides nothing is not tried again here: the whole node is read, by the rules of Sherman's (H2).
 //!
 //! # Example
 //! A leaf's bytes, without any network:
@@ -45,15 +48,22 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod begin;
 mod options;
 mod read;
 mod store;
+mod table;
 mod write;
 
+pub use begin::Begun;
 pub use dm_cache::{HotspotFlaws, Hotspots};
 pub use dm_layout::{EntryFlaws, HopGeometry, HopPlan, Hopscotch, Near, NearFlaws, Reach};
 pub use options::{DEFAULT_READ_WINDOW, HopFlaws, HopOptions};
 pub use store::Neighbourhoods;
+pub use table::{
+    DEFAULT_DEPTH_MAX, DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, Directory, HashTable, Hint, TableClient,
+    TableFlaws, TableOptions, gather, scatter,
+};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -33,6 +33,8 @@ pub struct HopOptions {
     pub metadata_replication: bool,
     /// Bytes of the hotspot buffer of a compute node; 0 for none, and no speculative reads.
     pub hotspot_bytes: u64,
+    /// Leaves are merged: whoever removes the last entry of a neighbourhood looks whether the leaf is nearly empty.
+    pub merges: bool,
     /// Published flaws.
     pub flaws: HopFlaws,
 }
@@ -47,6 +49,7 @@ impl Default for HopOptions {
             vacancy_piggyback: true,
             metadata_replication: true,
             hotspot_bytes: 0,
+            merges: true,
             flaws: HopFlaws::default(),
         }
     }

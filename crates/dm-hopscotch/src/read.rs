@@ -65,12 +65,23 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
 
     /// Remembers where `key` was found, if this compute node remembers anything.
     pub(crate) async fn remember<V: Verbs>(&self, v: &V, at: RemotePtr, key: &K, slot: Slot) {
-        if let Some(hotspots) = &self.hotspots {
+        if self.hotspots.is_some() {
             v.local(LocalStep::Section).await;
-            // A span has at most 512 slots.
-            let number = self.format.geometry().number_of(slot) as u16;
-            hotspots.found(at, self.format.hash(key), number);
+            self.note(at, key, slot);
         }
+    }
+
+    /// The same behind the local step.
+    pub(crate) fn note(&self, at: RemotePtr, key: &K, slot: Slot) {
+        if let Some(hotspots) = &self.hotspots {
+            hotspots.found(at, self.format.hash(key), self.number(slot));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn number(&self, slot: Slot) -> u16 {
+        // A span has at most 512 slots.
+        self.format.geometry().number_of(slot) as u16
     }
 
     /// Whether the neighbourhood answers for `key`, and if so, whether it is there: its value is in `value` then.

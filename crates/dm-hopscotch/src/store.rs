@@ -11,9 +11,10 @@ use dm_layout::{FenceKeys, Hopscotch, KeyBytes, NodeFormat};
 use dm_lock::Locks;
 use dm_sync::Arc;
 use dm_sync::epoch::{Epochs, Seat};
-use dm_verbs::{Control, RemotePtr, Verbs};
+use dm_verbs::{Control, RemotePtr, Verbs, at_once};
 
 use crate::HopOptions;
+use crate::begin::Begun;
 
 /// Hopscotch leaves, as the threads of one compute node share them: `S` holds whole nodes of the same format, under the
 /// same locks.
@@ -99,20 +100,21 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Ne
     ) -> Result<Answer<K, Applied>, IndexError> {
         //= docs/protocol/chime.md H5
         // By a sibling pointer one comes to nodes in the making, which their neighbourhoods do not tell of.
-        if level == 0
-            && !at.linked
-            && after.is_none()
-            && let Some(answer) = self.write_near(v, at.at, key, write).await?
-        {
-            return Ok(answer);
+        if level == 0 && !at.linked && after.is_none() {
+            let mut begun = Begun::default();
+            if let Poll::Ready(applied) = at_once(|cx| self.begin(v, at.at, key, write, cx, &mut begun)).await
+            {
+                return Ok(Answer::Done(applied));
+            }
+            if let Some(answer) = self.write_near(v, at.at, key, write, begun).await? {
+                return Ok(answer);
+            }
         }
         self.nodes.write(v, at, level, key, write, after).await
     }
 
-    // Nothing is begun without waiting: all of a write comes when it is resumed.
-
     type Begun<'a>
-        = ()
+        = Begun<'a, V>
     where
         Self: 'a,
         V: 'a;
@@ -120,26 +122,36 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Ne
     #[inline]
     fn begin_write<'a>(
         &'a self,
-        _v: &'a V,
-        _at: Lead,
-        _key: (u8, &K),
-        _write: Write<'_>,
-        _cx: &mut Context<'_>,
-        (): &mut (),
+        v: &'a V,
+        at: Lead,
+        (level, key): (u8, &K),
+        write: Write<'_>,
+        cx: &mut Context<'_>,
+        begun: &mut Begun<'a, V>,
     ) -> Poll<Applied> {
-        Poll::Pending
+        //= docs/protocol/chime.md H5
+        match level == 0 && !at.linked {
+            true => self.begin(v, at.at, key, write, cx, begun),
+            false => Poll::Pending,
+        }
     }
 
-    #[inline]
-    fn resume<'a>(
+    async fn resume<'a>(
         &'a self,
         v: &'a V,
         at: Lead,
         (level, key): (u8, &K),
         write: Write<'_>,
-        (): (),
-    ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>> {
-        self.write(v, at, level, key, write, None)
+        begun: Begun<'a, V>,
+    ) -> Result<Answer<K, Applied>, IndexError> {
+        //= docs/protocol/chime.md H5
+        if level == 0
+            && !at.linked
+            && let Some(answer) = self.write_near(v, at.at, key, write, begun).await?
+        {
+            return Ok(answer);
+        }
+        self.nodes.write(v, at, level, key, write, None).await
     }
 
     // The rest is the store inside's.

@@ -2,112 +2,93 @@
 
 use dm_alloc::Allocator;
 use dm_index::{Answer, Applied, IndexError, NodeCopy, NodeStore, Write};
-use dm_layout::{CheckFailure, Corrupt, Judged, KeyBytes, Near, NodeFormat, Place, Reason, ValueRef};
-use dm_lock::Guard;
+use dm_layout::{CheckFailure, Corrupt, Judged, KeyBytes, NodeFormat, Place, Reason, ValueRef};
+use dm_lock::{Guard, Locking, Writing};
 use dm_verbs::{Control, RemotePtr, Verbs};
-use smallvec::{SmallVec, smallvec};
 
 use crate::Neighbourhoods;
-use crate::read::stretch;
-
-/// Bytes of an entry that lies in a line.
-const ENTRY_MAX: usize = 64;
+use crate::begin::{Begun, Done, ENTRY_MAX, Edit, Stage};
 
 /// What a write by the neighbourhood came to; `None`: nothing was written, and the store inside is to do it.
 type Written<K> = Result<Option<Answer<K, Applied>>, IndexError>;
 
 impl<K: KeyBytes, S> Neighbourhoods<K, S> {
+    /// The rest of a write that has to wait.
     pub(crate) async fn write_near<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
         at: RemotePtr,
         key: &K,
         write: Write<'_>,
+        Begun(begun): Begun<'a, V>,
     ) -> Written<K>
     where
         S: NodeStore<V, K>,
     {
-        let geometry = self.format.geometry();
-        let reach = geometry.reach(self.format.home(key));
-        if !geometry.is_in_line() || reach.second.is_some() {
-            // One READ follows a lock in its chain: of all lines where those that matter are not together.
-            let (guard, image) = self.lock(v, at, (at, self.node_len()), write).await?;
-            return self.write_whole(v, guard, at, image, key, write).await;
+        let reach = self.format.geometry().reach(self.format.home(key));
+        let (guard, bytes) = match begun {
+            Some(Stage::Failed(e)) => return Err(e.into()),
+            Some(Stage::Over(over, done)) => {
+                over?;
+                return Ok(Some(self.written(v, at, key, done).await));
+            }
+            Some(Stage::Writing(writing, done)) => {
+                Writing::resume(writing).await?;
+                return Ok(Some(self.written(v, at, key, done).await));
+            }
+            Some(Stage::Noting(step, done)) => {
+                step.await;
+                self.note(at, key, done.slot);
+                return Ok(Some(Answer::Done(done.applied)));
+            }
+            Some(Stage::Locked(guard, bytes)) => (guard, bytes),
+            Some(Stage::Locking(locking)) => {
+                //= docs/protocol/reclaim.md R2
+                self.alloc.tending(v, Locking::resume(locking)).await?
+            }
+            None => self.lock(v, at, self.behind_lock(at, &reach), write).await?,
+        };
+        if !self.is_near(&reach) {
+            return self.write_whole(v, guard, at, bytes, key, write).await;
         }
-        let (guard, bytes) = self.lock(v, at, stretch(at, &reach.first), write).await?;
-        let mut flaws = self.options.flaws.near;
-        flaws.stops_at_vacancy &= inserts(write);
-        //= docs/protocol/chime.md H5
-        let near = match guard.in_doubt() && !self.options.flaws.never_in_doubt {
-            true => Near::Unsure,
-            false => self.format.near(&reach, (&bytes, &[]), key, false, flaws),
-        };
-        let found = match near {
-            Near::Found { value, .. } => Some(value),
-            _ => None,
-        };
-        let decided = !matches!(near, Near::Unsure | Near::Found { twice: true, .. });
-        let Some(met) = write.meeting(found).or((!decided).then_some(write)) else {
-            return settled(guard, Applied::Differs).await;
-        };
-        let (applied, slot, edit): (_, _, SmallVec<[u8; ENTRY_MAX]>) = match (met, near) {
-            (_, Near::Unsure | Near::Found { twice: true, .. }) => {
-                drop(bytes);
+        let mut entry = [0; ENTRY_MAX];
+        let near = self.judged(&guard, &reach, &bytes, key, write);
+        let edit = self.edit(near, key, write, &mut entry);
+        drop(bytes);
+        let (offset, edit, done) = match edit {
+            Edit::Bytes(offset, edit, done) => (offset, edit, done),
+            Edit::Nothing(applied) => return settled(guard, applied).await,
+            Edit::Full => {
+                let image = v.read(at, self.node_len()).await?;
+                return self.write_whole(v, guard, at, image, key, write).await;
+            }
+            Edit::Unsure => {
                 guard.release().await?;
                 return Ok(None);
             }
-            (Write::Insert(_), Near::Found { .. }) => return settled(guard, Applied::Present).await,
-            (Write::Update(_) | Write::Remove, Near::Absent { .. }) => {
-                return settled(guard, Applied::Absent).await;
-            }
-            (Write::Update(value) | Write::Upsert(value), Near::Found { slot, .. }) => {
-                let offset = self.format.value_offset(slot);
-                (Applied::Replaced, offset, SmallVec::from_slice(value))
-            }
-            (Write::Remove, Near::Found { slot, version, .. }) => {
-                let gone = dm_layout::Hopscotch::<K>::removed_byte(version);
-                (Applied::Removed, slot.offset(), smallvec![gone])
-            }
-            (Write::Insert(value) | Write::Upsert(value), Near::Absent { free, version }) => match free {
-                Some(slot) => {
-                    let mut entry = [0; ENTRY_MAX];
-                    let len = self.format.encode_entry(version, key, value, &mut entry);
-                    (
-                        Applied::Inserted,
-                        slot.offset(),
-                        SmallVec::from_slice(&entry[..len]),
-                    )
-                }
-                None => {
-                    drop(bytes);
-                    let image = v.read(at, self.node_len()).await?;
-                    return self.write_whole(v, guard, at, image, key, write).await;
-                }
-            },
-            (Write::Exchange { .. }, _) => {
-                unreachable!("an exchange that meets what it expects is another write")
-            }
         };
-        let (lonely, found) = match near {
-            Near::Found { slot, lonely, .. } => (lonely, Some(slot)),
-            Near::Absent { free, .. } => (false, free),
-            Near::Unsure => (false, None),
-        };
-        drop(bytes);
-        let chain = v.chain(at.node()).write(at.add(slot as u64), &edit);
+        let chain = v.chain(at.node()).write(at.add(offset as u64), edit);
         guard.write_back(chain).await?;
-        if applied == Applied::Removed && lonely {
-            // Its neighbourhood is empty: the node may be nearly so. A look only: the entry is gone, whatever becomes of it.
-            if let Ok(image) = v.read(at, self.node_len()).await {
-                return Ok(Some(self.removed(at, &image)));
-            }
+        Ok(Some(self.written(v, at, key, done).await))
+    }
+
+    /// The answer to a write of one entry that has come through.
+    async fn written<V: Verbs>(&self, v: &V, at: RemotePtr, key: &K, done: Done) -> Answer<K, Applied>
+    where
+        S: NodeStore<V, K>,
+    {
+        if done.applied != Applied::Removed {
+            self.remember(v, at, key, done.slot).await;
+            return Answer::Done(done.applied);
         }
-        if applied != Applied::Removed
-            && let Some(slot) = found
-        {
-            self.remember(v, at, key, slot).await;
+        // Its neighbourhood is empty: the node may be nearly so. A look only: the entry is gone, whatever becomes of it.
+        match done.lonely {
+            true => match v.read(at, self.node_len()).await {
+                Ok(image) => self.removed(at, &image),
+                Err(_) => Answer::Done(done.applied),
+            },
+            false => Answer::Done(done.applied),
         }
-        Ok(Some(Answer::Done(applied)))
     }
 
     async fn lock<'a, V: Verbs + Control>(
@@ -264,7 +245,7 @@ fn failure(node: RemotePtr, e: CheckFailure) -> IndexError {
 }
 
 /// Whether a write may need a free slot.
-const fn inserts(write: Write<'_>) -> bool {
+pub(crate) const fn inserts(write: Write<'_>) -> bool {
     matches!(
         write,
         Write::Insert(_)

@@ -63,6 +63,10 @@ pub struct Split<K> {
     pub level: u8,
     /// First key of the right node.
     pub separator: K,
+    /// Where the right node ends.
+    pub until: Option<K>,
+    /// The node that was split.
+    pub left: RemotePtr,
     /// The new node.
     pub right: RemotePtr,
 }

@@ -101,6 +101,9 @@ pub enum SplitBias {
     /// Half of the entries to each side.
     #[default]
     Median,
+    /// At the key of fewest bits that is near the middle: of keys that are hashes, most often the middle of their range.
+    /// Formats other than hopscotch nodes take it for [`Median`](Self::Median).
+    Coarse,
     /// If the new key is above all present ones in the last node of its level, it alone goes right, and ascending
     /// inserts fill nodes wholly; otherwise as [`Median`](Self::Median). (Elsewhere one node could so be split at every
     /// insert, and its version wrap within a READ.)

@@ -36,6 +36,8 @@ pub struct NodeOptions {
     pub read_window: Nanos,
     /// Where a split cuts.
     pub bias: SplitBias,
+    /// The right half of a split goes to any memory node; else beside the left one, as merges need it.
+    pub spread: bool,
     /// Nodes of one size and kind use each other's memory again. Different formats must be of different kinds.
     pub kind: u8,
     /// Published flaws.
@@ -53,6 +55,7 @@ impl Default for NodeOptions {
             attempts: DEFAULT_ATTEMPTS,
             read_window: DEFAULT_READ_WINDOW,
             bias: SplitBias::Median,
+            spread: false,
             kind: 0,
             flaws: LeafFlaws::default(),
         }

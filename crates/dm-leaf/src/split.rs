@@ -131,7 +131,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         (key, write): (K, Write<'_>),
         after: Option<&mut NodeCopy<K>>,
     ) -> Result<Answer<K, Applied>, IndexError> {
-        let block = match self.allocate(v, Some(at)).await {
+        let near = (!self.options.spread).then_some(at);
+        let block = match self.allocate(v, near).await {
             Ok(block) => block,
             Err(e) => {
                 guard.release().await?;
@@ -167,6 +168,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
         };
         let bad = |e| failure(right_at, e);
+        let until = self.format.header(&right).map_err(bad)?.fences.high;
         unlinked.written = true;
         let word = self.format.state_word();
         let born = state_word(&right, word);
@@ -222,6 +224,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let split = Split {
             level,
             separator: plan.separator,
+            until,
+            left: at,
             right: right_at,
         };
         Ok(Answer::Split(Applied::Inserted, split))

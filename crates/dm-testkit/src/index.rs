@@ -33,6 +33,10 @@ pub trait IndexUnderTest: Send + Sync + 'static {
 
 /// An index in all key and value sizes.
 pub trait Family {
+    /// Whether scans and bulk loads are what its indexes are for. A hash table's read and sort all of it, and insert one
+    /// by one: the script leaves out what would take long.
+    const ORDERED: bool = true;
+
     /// With keys `K`.
     type Index<K: TestKey>: IndexUnderTest<Key = K>;
 

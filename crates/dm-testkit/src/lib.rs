@@ -6,6 +6,7 @@
 //! | item | question it answers |
 //! |---|---|
 //! | [`Op`], [`Model`], [`apply`] | does a single client see what a `BTreeMap` would show? (shared by proptest and fuzzing) |
+//! | [`run_bytes`] | the same for a script that a fuzzer wrote |
 //! | [`Stress`], [`stress`] | do many clients on many compute nodes see only what they may? |
 //! | [`CountingAllocator`] | what does it allocate? |
 //! | [`OneClient`] | what does an operation cost its client? (`cargo xtask bench client`) |
@@ -50,6 +51,7 @@ mod one_client;
 mod op;
 mod report;
 mod rng;
+mod script;
 mod stress;
 mod stress_client;
 mod world;
@@ -64,6 +66,7 @@ pub use one_client::OneClient;
 pub use op::{OP_BYTES, Op, value_of};
 pub use report::{Calls, Report};
 pub use rng::Rng;
+pub use script::run_bytes;
 pub use stress::{Mix, Stress, stress};
 pub use world::{Job, Seat, TestWorld, TestWorlds, World, WorldKind, by_thread, seats};
 

@@ -2,8 +2,6 @@
 
 use core::ops::Range;
 
-use alloc::vec::Vec;
-
 use super::geometry::{HOPS_BYTES, MARK_HEAD, MARK_HOPS};
 use super::{Hopscotch, PRESENT, VERSION_AT, YOUNG_ENTRY, flag};
 use crate::LINE_BYTES;
@@ -138,14 +136,27 @@ impl<K: KeyBytes> Hopscotch<K> {
 
     /// Gives every entry and mark the node version, and every mark the fences and the header's count of hops.
     pub(super) fn stamp(&self, image: &mut [u8], version: u8, fences: &FenceKeys<K>, flags: u8) {
-        let geometry = &self.geometry;
-        let young = if flags & flag::YOUNG != 0 { YOUNG_ENTRY } else { 0 };
-        let version = (version & geometry.place.version_mask) << VERSION_AT;
         let mut both = [0; 128];
         fences.low.write_to(&mut both);
         fences.high.unwrap_or(K::MIN).write_to(&mut both[K::LEN..]);
+        self.stamp_lines(image, version, fences.high.is_some(), flags, Some(&both));
+    }
+
+    /// The same; without `fences` the marks keep those that they show.
+    #[inline]
+    fn stamp_lines(
+        &self,
+        image: &mut [u8],
+        version: u8,
+        has_high: bool,
+        flags: u8,
+        fences: Option<&[u8; 128]>,
+    ) {
+        let geometry = &self.geometry;
+        let young = if flags & flag::YOUNG != 0 { YOUNG_ENTRY } else { 0 };
+        let version = (version & geometry.place.version_mask) << VERSION_AT;
         let hops = geometry.hops_at();
-        let flags = flags | flag::NODE | if fences.high.is_some() { flag::HAS_HIGH } else { 0 };
+        let flags = flags | flag::NODE | if has_high { flag::HAS_HIGH } else { 0 };
         let mut head = [version, flags, 0, 0];
         head[MARK_HOPS..].copy_from_slice(&image[hops..hops + HOPS_BYTES]);
         let step = geometry.group_lines * LINE_BYTES;
@@ -167,9 +178,15 @@ impl<K: KeyBytes> Hopscotch<K> {
                 group[at] = version | young | group[at] & PRESENT;
                 at += each;
             }
-            let mark = &mut group[mark..mark + MARK_HEAD + geometry.piece];
+            let mark = &mut group[mark..];
             mark[..MARK_HEAD].copy_from_slice(&head);
-            mark[MARK_HEAD..].copy_from_slice(&both[piece..piece + geometry.piece]);
+            let Some(fences) = fences else { continue };
+            // A length that the compiler knows, where pieces are whole keys.
+            match geometry.piece == K::LEN {
+                true => mark[MARK_HEAD..][..K::LEN].copy_from_slice(&fences[piece..][..K::LEN]),
+                false => mark[MARK_HEAD..][..geometry.piece]
+                    .copy_from_slice(&fences[piece..piece + geometry.piece]),
+            }
             piece += geometry.piece;
             if piece == 2 * K::LEN {
                 piece = 0;
@@ -189,20 +206,18 @@ impl<K: KeyBytes> Hopscotch<K> {
         versioned: bool,
     ) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(image)?;
-        let Some((key, value)) = self.entry(image, from)? else {
-            return Ok(0..0);
-        };
-        let value: Vec<u8> = value.to_vec();
-        let written = self.put_entry(image, to, &key, value.as_slice().into());
+        let (from, to) = (from.offset(), to.offset());
+        // Only entries in a line hop.
+        image.copy_within(from..from + self.geometry.stride, to);
         if !versioned {
-            return Ok(written);
+            return Ok(to..to + self.geometry.stride);
         }
         header.version = self.version_after(header.version, 1);
         self.geometry.place.encode(&header, image);
         if let Some(hops) = image[self.geometry.hops_at()..].first_chunk_mut() {
             *hops = u16::from_le_bytes(*hops).wrapping_add(1).to_le_bytes();
         }
-        self.stamp(image, header.version, &header.fences, 0);
+        self.stamp_lines(image, header.version, header.fences.high.is_some(), 0, None);
         Ok(0..self.geometry.node_bytes)
     }
 }

@@ -55,6 +55,8 @@ pub struct HopGeometry {
 /// neighbourhood wraps around the node's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
+    /// The home whose neighbourhood it is.
+    pub(crate) home: usize,
     /// From the home on.
     pub first: Range<usize>,
     /// From the node's start on.
@@ -292,6 +294,7 @@ impl HopGeometry {
             let (from, to) = (home / self.per_group, last / self.per_group);
             if to - from >= self.pieces {
                 return Reach {
+                    home,
                     first: self.slot_at(home)..end_of(last),
                     second: None,
                     marks: [from..to, 0..0],
@@ -328,6 +331,7 @@ impl HopGeometry {
             }
         };
         Reach {
+            home,
             first,
             second: (!second.is_empty()).then_some(second),
             marks,

@@ -53,6 +53,8 @@ pub struct NearFlaws {
     pub absent_unchecked: bool,
     /// T-C6: a node in used memory is taken for linked, since its range is the one expected.
     pub takes_young: bool,
+    /// What the marks say of the node's range is not looked at: whoever led here was right.
+    pub any_range: bool,
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
@@ -103,13 +105,13 @@ impl<K: KeyBytes> Hopscotch<K> {
         let known = marked.flags & !(flag::YOUNG | flag::HAS_HIGH) == flag::NODE;
         let has_high = marked.flags & flag::HAS_HIGH != 0;
         let inside = *key >= marked.low && (!has_high || *key < marked.high);
-        if !known || young && !linked || !inside {
+        if !known || young && !linked || !inside && !flaws.any_range {
             return None;
         }
         let (geometry, probe) = (&self.geometry, key.probe());
         let (mut found, mut twice, mut others) = (None, false, false);
         let (mut free, mut mixed) = (None, false);
-        for at in self.offsets_near(self.home(key)) {
+        for at in self.offsets_near(reach.home) {
             let entry = get(at, geometry.stride)?;
             if entry[0] >> VERSION_AT != marked.version {
                 mixed = true;
@@ -170,7 +172,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         flaws: NearFlaws,
     ) -> Option<Marked<K>> {
         let geometry = &self.geometry;
-        let mut fences = [0; 128];
+        let mut fences = [K::MIN; 2];
+        let mut halves = [0; 128];
         let mut pieces = 0_u32;
         let mut head: Option<[u8; MARK_HEAD]> = None;
         let [first, second] = &reach.marks;
@@ -184,16 +187,29 @@ impl<K: KeyBytes> Hopscotch<K> {
             let number = group & (geometry.pieces - 1);
             if pieces >> number & 1 == 0 {
                 pieces |= 1 << number;
-                let to = number * geometry.piece;
-                fences[to..to + geometry.piece].copy_from_slice(piece);
+                match fences.get_mut(number) {
+                    // Most often: a whole key.
+                    Some(fence) if geometry.piece == K::LEN => *fence = K::read_from(piece),
+                    _ => {
+                        let to = number * geometry.piece;
+                        halves[to..to + geometry.piece].copy_from_slice(piece);
+                    }
+                }
             }
         }
         let [version, flags, ..] = head?;
-        (pieces == (1 << geometry.pieces) - 1).then(|| Marked {
+        if pieces != (1 << geometry.pieces) - 1 {
+            return None;
+        }
+        if geometry.piece != K::LEN {
+            fences = [K::read_from(&halves), K::read_from(&halves[K::LEN..])];
+        }
+        let [low, high] = fences;
+        Some(Marked {
             version: version >> VERSION_AT,
             flags,
-            low: K::read_from(&fences),
-            high: K::read_from(&fences[K::LEN..]),
+            low,
+            high,
         })
     }
 }

@@ -33,9 +33,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         if keys.len() < 2 {
             return Ok(None);
         }
-        let ascending = request.bias == SplitBias::Ascending && keys.last().copied() == new;
-        let wanted = if ascending { keys.len() - 1 } else { keys.len() / 2 };
-        let separator = self.separator(left, &keys, wanted, new);
+        let separator = if request.bias == SplitBias::Coarse {
+            self.coarse_separator(left, &keys, new)
+        } else {
+            self.separator_near(left, &keys, request.bias, new)
+        };
         if separator <= header.fences.low {
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
@@ -73,22 +75,27 @@ impl<K: KeyBytes> Hopscotch<K> {
         }))
     }
 
-    /// The key nearest to the `wanted`-th at which to cut so that the new key finds room: at least one of those in its
-    /// neighbourhood goes to the other side (CHIME §4.1, split keys among critical keys).
-    fn separator(&self, left: &[u8], keys: &[K], wanted: usize, new: Option<K>) -> K {
-        let Some(new) = new.filter(|new| self.room(left, new).is_none()) else {
-            return keys[wanted];
+    /// Whether a cut makes room for `new`: if its neighbourhood is full, at least one of those in it must go to the other
+    /// side (CHIME §4.1, split keys among critical keys).
+    fn frees(&self, left: &[u8], new: Option<K>) -> impl Fn(&K) -> bool {
+        let full = new.filter(|new| self.room(left, new).is_none());
+        let around = move |new: &K| {
+            self.slots_near(self.home(new))
+                .map(|slot| K::read_from(&left[self.geometry.slot_at(slot) + self.geometry.prefix..]))
         };
-        let geometry = &self.geometry;
-        let around = || {
-            self.slots_near(self.home(&new))
-                .map(|slot| K::read_from(&left[geometry.slot_at(slot) + geometry.prefix..]))
-        };
-        let frees = |separator: &K| match new < *separator {
-            true => around().any(|key| key >= *separator),
-            false => around().any(|key| key < *separator),
-        };
-        // One of them lies above or below the new key, so that there is always a cut between the two.
+        move |separator| match full {
+            None => true,
+            Some(new) if new < *separator => around(&new).any(|key| key >= *separator),
+            Some(new) => around(&new).any(|key| key < *separator),
+        }
+    }
+
+    /// The key nearest to the middle (or to the end, of ascending inserts) at which to cut so that the new key finds room.
+    fn separator_near(&self, left: &[u8], keys: &[K], bias: SplitBias, new: Option<K>) -> K {
+        let ascending = bias == SplitBias::Ascending && keys.last().copied() == new;
+        let wanted = if ascending { keys.len() - 1 } else { keys.len() / 2 };
+        let frees = self.frees(left, new);
+        // One of a full neighbourhood lies above or below the new key, so that there is always a cut between the two.
         (0..keys.len())
             .flat_map(|away| [wanted.checked_sub(away), wanted.checked_add(away)])
             .flatten()
@@ -96,6 +103,22 @@ impl<K: KeyBytes> Hopscotch<K> {
             .find(|separator| **separator != keys[0] && frees(separator))
             .copied()
             .unwrap_or(keys[wanted])
+    }
+
+    /// The key of fewest bits at which to cut so that the new key finds room, among those that leave a quarter of the
+    /// entries on each side, if there are such; of equals the one nearest to the middle.
+    fn coarse_separator(&self, left: &[u8], keys: &[K], new: Option<K>) -> K {
+        let (middle, edge) = (keys.len() / 2, keys.len() / 4);
+        let frees = self.frees(left, new);
+        let cuts = keys.windows(2).zip(1_usize..).map(|(pair, at)| {
+            let (separator, bits) = between(&pair[0], &pair[1]);
+            let away = at.abs_diff(middle);
+            (separator, (away > edge, bits, away))
+        });
+        let best = cuts
+            .filter(|(separator, _)| frees(separator))
+            .min_by_key(|cut| cut.1);
+        best.map_or(keys[middle], |(separator, _)| separator)
     }
 
     /// Copies the entries of `right` into free slots of `left`, where nothing moves; `false` if some find none.
@@ -114,5 +137,45 @@ impl<K: KeyBytes> Hopscotch<K> {
             self.put_entry(left, free, &key, value);
         }
         Ok(true)
+    }
+}
+
+/// The key above `low` and not above `high` that has the fewest bits before its zeros, and how many those are.
+fn between<K: KeyBytes>(low: &K, high: &K) -> (K, usize) {
+    let (mut below, mut key) = ([0; 64], [0_u8; 64]);
+    low.write_to(&mut below);
+    high.write_to(&mut key);
+    let Some(byte) = (0..K::LEN).find(|&byte| below[byte] != key[byte]) else {
+        return (*high, 8 * K::LEN);
+    };
+    // Where they differ first the higher one has a 1.
+    let bit = (below[byte] ^ key[byte]).leading_zeros() as usize;
+    key[byte] &= 0xff << (7 - bit);
+    key[byte + 1..].fill(0);
+    (K::read_from(&key), 8 * byte + bit + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::between;
+    use crate::{Key8, Key32};
+
+    #[test]
+    fn a_coarse_key_is_the_shortest_between_two() {
+        let cases = [
+            (0, u64::MAX, 1 << 63, 1),
+            (1, 2, 2, 63),
+            (0x7fff, 0x8001, 0x8000, 49),
+            (0x8000, 0x8001, 0x8001, 64),
+        ];
+        for (low, high, separator, bits) in cases {
+            assert_eq!(between(&Key8(low), &Key8(high)), (Key8(separator), bits));
+        }
+        let (mut low, mut high) = ([5; 32], [5; 32]);
+        (low[20], high[20]) = (0x30, 0x3f);
+        let mut separator = [0; 32];
+        separator[..20].fill(5);
+        separator[20] = 0x38;
+        assert_eq!(between(&Key32(low), &Key32(high)), (Key32(separator), 165));
     }
 }

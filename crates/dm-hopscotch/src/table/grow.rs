@@ -1,0 +1,204 @@
+//! A directory of twice as many slots.
+
+use dm_alloc::{AllocError, Allocator, Block, Class};
+use dm_index::{IndexError, KeyBytes};
+use dm_verbs::{Control, Effect, LocalStep, Verbs};
+use smallvec::SmallVec;
+
+use super::directory::{Directory, PARALLEL};
+use super::known::Root;
+use super::scatter::lead_of;
+
+/// Bytes of a READ or WRITE of slots.
+const PIECE: usize = 16 << 10;
+/// Directories never become nodes, nor nodes directories.
+const KIND: u8 = 2;
+
+/// Of the clients of a compute node one grows the directory at a time.
+struct Growing<'d, K>(&'d Directory<K>);
+
+impl<'d, K> Growing<'d, K> {
+    fn begin(directory: &'d Directory<K>) -> Option<Self> {
+        let busy = directory
+            .known
+            .with(|known| core::mem::replace(&mut known.growing, true));
+        (!busy).then_some(Self(directory))
+    }
+}
+
+impl<K> Drop for Growing<'_, K> {
+    fn drop(&mut self) {
+        self.0.known.with(|known| known.growing = false);
+    }
+}
+
+/// A directory that no root word names. Given up, its memory comes back.
+struct Unnamed<'d, V: Verbs> {
+    v: &'d V,
+    alloc: &'d Allocator,
+    class: Class,
+    block: Block,
+    /// WRITEs to it may be under way.
+    written: bool,
+    armed: bool,
+}
+
+impl<V: Verbs> Drop for Unnamed<'_, V> {
+    fn drop(&mut self) {
+        let next = self.block.after(self.block.version);
+        match (self.armed, self.written) {
+            (false, _) => {}
+            (true, false) => self.alloc.give_back(self.block, self.class),
+            //= docs/protocol/reclaim.md R11
+            (true, true) => self.alloc.give_back_unawaited(self.v.client(), next, self.class),
+        }
+    }
+}
+
+impl<K: KeyBytes> Directory<K> {
+    /// Makes a directory that tells `separator` from what lies left of it, or one that comes nearer to that, where there is
+    /// none and it is not too large. `false`: the one that is there stays.
+    pub(super) async fn grow<V: Verbs + Control>(
+        &self,
+        v: &V,
+        root: Root,
+        separator: &K,
+    ) -> Result<bool, IndexError> {
+        let lead = lead_of(separator);
+        let told: K = root.first_key(root.number(lead));
+        if told == *separator || root.depth >= self.depth_max {
+            return Ok(false);
+        }
+        v.local(LocalStep::Section).await;
+        if !self.known.with(|known| known.is_dense(lead)) {
+            return Ok(false);
+        }
+        let Some(_growing) = Growing::begin(self) else {
+            return Ok(false);
+        };
+        let deeper = root.depth + 1;
+        let class = Class {
+            bytes: 8 << deeper,
+            kind: KIND,
+        };
+        let block = match self.alloc.take(v, class, None).await {
+            Ok(block) => block,
+            // It is as well without: some keys are found one leaf further to the right.
+            Err(AllocError::Exhausted { .. } | AllocError::BadSize { .. }) => return Ok(false),
+            Err(e) => return Err(e.into()),
+        };
+        let mut unnamed = Unnamed {
+            v,
+            alloc: &self.alloc,
+            class,
+            block,
+            written: false,
+            armed: true,
+        };
+        let new = Root {
+            at: block.at,
+            depth: deeper,
+        };
+        let old = self.read_slots(v, root).await?;
+        let mut slots: Vec<u64> = old.iter().flat_map(|leaf| [*leaf; 2]).collect();
+        unnamed.written = true;
+        self.write_slots(v, new, &slots).await?;
+        unnamed.armed = false;
+        //= docs/protocol/chime.md H12
+        match v.cas(self.root_word, root.pack(), new.pack()).await {
+            Ok(found) if found == root.pack() => {}
+            Ok(_) => {
+                // Another compute node's is there.
+                unnamed.armed = true;
+                return Ok(true);
+            }
+            Err(e) => {
+                unnamed.armed = e.overall() == Effect::None;
+                return Err(e.into());
+            }
+        }
+        self.carry_over(v, (root, &old), (new, &mut slots)).await?;
+        v.local(LocalStep::Section).await;
+        self.known.with(|known| known.adopt(new, slots));
+        Ok(true)
+    }
+
+    /// What was entered in the old directory between the copy and the new root word: whoever enters something later looks
+    /// at that behind it.
+    async fn carry_over<V: Verbs>(
+        &self,
+        v: &V,
+        (root, old): (Root, &[u64]),
+        (new, slots): (Root, &mut [u64]),
+    ) -> Result<(), IndexError> {
+        //= docs/protocol/chime.md H13
+        if root.depth == 0 {
+            return Ok(());
+        }
+        let again = self.read_slots(v, root).await?;
+        let changed = old.iter().zip(&again).zip(slots.chunks_exact_mut(2)).zip(0_u64..);
+        for (((before, now), halves), number) in changed.filter(|(((before, now), _), _)| before != now) {
+            for (half, number) in halves.iter_mut().zip(2 * number..) {
+                let found = v.cas(new.slot(number), *before, *now).await?;
+                if found == *before {
+                    *half = *now;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The leaves that a directory's slots name.
+    pub(super) async fn read_slots<V: Verbs>(&self, v: &V, root: Root) -> Result<Vec<u64>, IndexError> {
+        if root.depth == 0 {
+            return Ok(vec![root.at.raw()]);
+        }
+        if root.depth > self.depth_max {
+            return Err(IndexError::Pool {
+                at: self.root_word,
+                why: "the root word names a directory deeper than the table's are",
+            });
+        }
+        let bytes = root.len() as usize * 8;
+        let mut slots = Vec::with_capacity(root.len() as usize);
+        let starts: Vec<usize> = (0..bytes).step_by(PIECE).collect();
+        for batch in starts.chunks(PARALLEL) {
+            let posted: SmallVec<[_; PARALLEL]> = batch
+                .iter()
+                .map(|&from| v.read(root.at.add(from as u64), PIECE.min(bytes - from) as u32))
+                .collect();
+            for ticket in posted {
+                let piece = ticket.await?;
+                slots.extend(
+                    piece
+                        .as_chunks::<8>()
+                        .0
+                        .iter()
+                        .map(|word| u64::from_le_bytes(*word)),
+                );
+            }
+        }
+        for (number, word) in (0..).zip(&slots) {
+            self.leaf_of(root, number, *word)?;
+        }
+        Ok(slots)
+    }
+
+    async fn write_slots<V: Verbs>(&self, v: &V, root: Root, slots: &[u64]) -> Result<(), IndexError> {
+        let bytes: Vec<u8> = slots.iter().flat_map(|leaf| leaf.to_le_bytes()).collect();
+        let pieces: Vec<(usize, &[u8])> = (0..).step_by(PIECE).zip(bytes.chunks(PIECE)).collect();
+        for batch in pieces.chunks(PARALLEL) {
+            let posted: SmallVec<[_; PARALLEL]> = batch
+                .iter()
+                .map(|(from, piece)| v.write(root.at.add(*from as u64), piece))
+                .collect();
+            for ticket in posted {
+                match self.flaws.directory_unawaited {
+                    true => ticket.detach(),
+                    false => ticket.await?,
+                }
+            }
+        }
+        Ok(())
+    }
+}

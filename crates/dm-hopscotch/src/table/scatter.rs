@@ -1,0 +1,125 @@
+//! Keys in the order of their hashes: one to one, so that the hash is the key.
+
+use dm_layout::KeyBytes;
+
+/// Bytes of a key, and room for the longest.
+const ROOM: usize = 64;
+
+/// The finaliser of splitmix64.
+const fn spread(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+/// Its inverse: the factors' inverses modulo 2⁶⁴, and each shift undone.
+const fn unspread(mut x: u64) -> u64 {
+    x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(0x3196_42B2_D24D_8EC3);
+    x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(0x96DE_1B17_3F11_9089);
+    x ^ (x >> 30) ^ (x >> 60)
+}
+
+/// What all words of a key but the first make of it.
+fn fold(rest: &[u8]) -> u64 {
+    let words = rest.as_chunks::<8>().0;
+    words.iter().fold(0xD6E8_FEB8_6659_FD93, |hash, word| {
+        spread(hash ^ u64::from_be_bytes(*word))
+    })
+}
+
+/// `change` of the first word, by the others.
+fn change<K: KeyBytes>(key: &K, change: impl FnOnce(u64, u64) -> u64) -> K {
+    let mut bytes = [0; ROOM];
+    key.write_to(&mut bytes);
+    let (first, rest) = bytes.split_at_mut(8);
+    let by = fold(rest.get(..K::LEN - 8).unwrap_or_default());
+    let mut word = [0; 8];
+    word.copy_from_slice(first);
+    first.copy_from_slice(&change(u64::from_be_bytes(word), by).to_be_bytes());
+    K::read_from(&bytes)
+}
+
+/// The key in whose place a table keeps `key`: it differs from all others, and its first bits are as good as drawn.
+#[must_use]
+pub fn scatter<K: KeyBytes>(key: &K) -> K {
+    change(key, |word, by| spread(word ^ by))
+}
+
+/// The key that is kept in place of this one.
+#[must_use]
+pub fn gather<K: KeyBytes>(scattered: &K) -> K {
+    change(scattered, |word, by| unspread(word) ^ by)
+}
+
+/// The first 64 bits of a key.
+#[inline]
+pub(super) fn lead_of<K: KeyBytes>(key: &K) -> u64 {
+    let mut bytes = [0; ROOM];
+    key.write_to(&mut bytes);
+    bytes.first_chunk().map_or(0, |lead| u64::from_be_bytes(*lead))
+}
+
+/// The smallest key with these first 64 bits.
+pub(super) fn first_of<K: KeyBytes>(lead: u64) -> K {
+    let mut bytes = [0; ROOM];
+    let (first, _) = bytes.split_at_mut(8);
+    first.copy_from_slice(&lead.to_be_bytes());
+    K::read_from(&bytes)
+}
+
+/// The smallest key above this one.
+pub(super) fn above<K: KeyBytes>(key: &K) -> Option<K> {
+    let mut bytes = [0; ROOM];
+    key.write_to(&mut bytes);
+    for byte in bytes.get_mut(..K::LEN)?.iter_mut().rev() {
+        let (next, carry) = byte.overflowing_add(1);
+        *byte = next;
+        if !carry {
+            return Some(K::read_from(&bytes));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dm_layout::{Key8, Key32};
+
+    #[test]
+    fn every_key_has_a_place_of_its_own_and_comes_back() {
+        for n in (0..2_000).chain([u64::MAX, u64::MAX - 1, 1 << 63]) {
+            assert_eq!(unspread(spread(n)), n);
+            assert_eq!(gather(&scatter(&Key8(n))), Key8(n));
+            let mut long = [7; 32];
+            long[(n % 32) as usize] = (n >> 5) as u8;
+            assert_eq!(gather(&scatter(&Key32(long))), Key32(long));
+        }
+    }
+
+    #[test]
+    fn neighbours_are_spread_over_the_whole_range() {
+        let mut sixteenths = [0; 16];
+        for n in 0..1_600 {
+            sixteenths[(lead_of(&scatter(&Key8(n))) >> 60) as usize] += 1;
+        }
+        assert!(
+            sixteenths.iter().all(|&found| (60..140).contains(&found)),
+            "{sixteenths:?}"
+        );
+        // The last bytes alone tell these apart.
+        let mut long = [3; 32];
+        let ends = [0, 1].map(|n| {
+            long[31] = n;
+            lead_of(&scatter(&Key32(long)))
+        });
+        assert_ne!(ends[0] >> 32, ends[1] >> 32);
+    }
+
+    #[test]
+    fn the_next_key_carries() {
+        assert_eq!(above(&Key8(0x1_ffff)), Some(Key8(0x2_0000)));
+        assert_eq!(above(&Key8(u64::MAX)), None);
+        assert_eq!(first_of::<Key8>(9), Key8(9));
+    }
+}

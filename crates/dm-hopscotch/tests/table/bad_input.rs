@@ -1,0 +1,262 @@
+//! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
+
+use std::collections::BTreeMap;
+
+use dm_hopscotch::{HashTable, TableOptions};
+use dm_index::{Applied, IndexError, Key8, RangeIndex};
+use dm_loopback::{Loopback, Trouble, block_on};
+use dm_testkit::{Rng, value_of};
+use dm_verbs::{NodeId, RemotePtr, Verbs};
+
+use crate::common::{open, small};
+
+fn options() -> TableOptions {
+    TableOptions {
+        chunk_bytes: 16 << 10,
+        attempts: 200,
+        ..small(16)
+    }
+}
+
+#[test]
+fn a_full_pool_keeps_what_it_has() {
+    let world = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
+    let world = world.expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let table = open(&v, options()).await;
+        let client = table.client(&v);
+        let (mut there, mut refusals, mut rng) = (BTreeMap::new(), 0, Rng::new(1, 0));
+        while refusals < 100 {
+            let key = Key8(rng.word());
+            let inserted = client.insert(&key, &value_of(key.0, 16)).await;
+            match inserted {
+                Ok(Applied::Inserted) => {}
+                Err(IndexError::OutOfMemory { nodes: 2, .. }) => refusals += 1,
+                other => panic!("{other:?}"),
+            }
+            there.insert(key, inserted.is_ok());
+        }
+        let mut value = Vec::new();
+        for (key, acknowledged) in &there {
+            let found = client.get(key, &mut value).await.expect("a READ needs no room");
+            // Nothing is above the leaves that could fail after one was split.
+            assert_eq!(found, *acknowledged, "{key:?}");
+            assert!(!found || value == value_of(key.0, 16));
+        }
+        assert!(there.len() > 1_000, "{}", there.len());
+        let key = *there.iter().find(|(_, there)| **there).expect("many").0;
+        assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
+        assert_eq!(client.insert(&key, &[9; 16]).await, Ok(Applied::Inserted));
+    });
+}
+
+#[test]
+fn a_pool_of_another_geometry_is_refused() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        drop(open(&v, options()).await);
+        let changed: [fn(&mut TableOptions); 5] = [
+            |o| o.value_bytes = 8,
+            |o| o.span = 13,
+            |o| o.neighbourhood = 5,
+            |o| o.depth_max = 7,
+            |o| o.depth_max = 33,
+        ];
+        for change in changed {
+            let mut other = options();
+            change(&mut other);
+            assert!(HashTable::<Key8>::create_or_open(&v, &other).await.is_err());
+        }
+    });
+}
+
+#[test]
+fn a_bulk_load_is_of_ascending_keys_into_an_empty_table() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let table = open(&v, options()).await;
+        let client = table.client(&v);
+        let load = async |fill, keys: &[u64]| {
+            let mut keys = keys.iter().map(|n| Key8(*n));
+            let next = |value: &mut Vec<u8>| {
+                value.extend_from_slice(&[1; 16]);
+                keys.next()
+            };
+            client.bulk_load(fill, next).await
+        };
+        for (fill, keys) in [(0.0, [1, 2]), (1.5, [1, 2]), (0.5, [2, 1])] {
+            assert!(matches!(
+                load(fill, &keys).await,
+                Err(IndexError::BadInput { .. })
+            ));
+        }
+        assert_eq!(load(0.5, &[1, 2, 9]).await, Ok(3));
+        assert!(matches!(load(0.5, &[3]).await, Err(IndexError::NotEmpty { .. })));
+        let mut scan = dm_index::Scan::new();
+        assert_eq!(client.scan(&Key8(2), 5, &mut scan).await, Ok(()));
+        assert_eq!(scan.keys(), [Key8(2), Key8(9)]);
+    });
+}
+
+/// A table that has grown, and where its directory lies.
+async fn grown(v: &dm_loopback::Endpoint) -> (HashTable<Key8>, RemotePtr, u64) {
+    let table = open(v, options()).await;
+    let client = table.client(v);
+    for n in 0..500 {
+        assert_eq!(client.insert(&Key8(n), &[1; 16]).await, Ok(Applied::Inserted));
+    }
+    drop(client);
+    let root = v.word(table.root_word()).await.expect("no faults");
+    (table, RemotePtr::from_raw(root & !63), 1 << (root & 63))
+}
+
+#[test]
+fn a_damaged_directory_is_named_and_never_believed() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let (table, at, slots) = grown(&v).await;
+        assert!(slots >= 64, "{slots}");
+        let word = async |at| v.word(at).await.expect("no faults");
+        let whole = v.read(at, slots as u32 * 8).await.expect("no faults").to_vec();
+        let root = word(table.root_word()).await;
+        let last = word(at.add(8 * (slots - 1))).await;
+        // No leaf, a leaf far to the right, one that is not there, and the first leaf, which is only far.
+        for bad in [0, last | 8, last, 0x0009_0000_0000_1000, word(at).await] {
+            v.load(at.add(8), &bad.to_le_bytes()).expect("in range");
+            let cold = open(&v, options()).await;
+            let cold = cold.client(&v);
+            let mut errors = 0;
+            for n in 0..500 {
+                match cold.get(&Key8(n), &mut Vec::new()).await {
+                    Ok(found) => assert!(found, "{n} with {bad:#x}"),
+                    Err(e) => {
+                        assert!(
+                            matches!(
+                                e,
+                                IndexError::Pool { .. } | IndexError::Verb(_) | IndexError::Exhausted(_)
+                            ),
+                            "{e}"
+                        );
+                        errors += 1;
+                    }
+                }
+            }
+            assert_eq!(errors == 0, bad == word(at).await, "{errors} with {bad:#x}");
+            // Who knows the table goes on.
+            assert_eq!(table.client(&v).get(&Key8(7), &mut Vec::new()).await, Ok(true));
+            v.load(at, &whole).expect("in range");
+        }
+        for bad in [root | 63, root ^ 1 << 20] {
+            v.load(table.root_word(), &bad.to_le_bytes()).expect("in range");
+            let cold = open(&v, options()).await;
+            let e = cold
+                .client(&v)
+                .get(&Key8(7), &mut Vec::new())
+                .await
+                .expect_err("no directory");
+            assert!(!e.to_string().is_empty());
+            v.load(table.root_word(), &root.to_le_bytes()).expect("in range");
+        }
+    });
+}
+
+/// Any byte of leaves and directory may change: an operation ends, with a typed error or an answer, never by a panic.
+#[test]
+fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let (_, at, slots) = grown(&v).await;
+        let mut rng = Rng::new(4, 4);
+        let (mut errors, mut value) = (0, Vec::new());
+        for _ in 0..600 {
+            let near = match rng.below(2) {
+                0 => at.add(8 * rng.below(slots) / 64 * 64),
+                _ => {
+                    let leaf = v.word(at.add(8 * rng.below(slots))).await.expect("no faults");
+                    RemotePtr::from_raw(leaf).add(64 * rng.below(3))
+                }
+            };
+            let before = v.read(near, 64).await.expect("no faults").to_vec();
+            let mut damaged = before.clone();
+            for _ in 0..1 + rng.below(3) {
+                damaged[rng.below(64) as usize] ^= 1 << rng.below(8);
+            }
+            v.load(near, &damaged).expect("in range");
+            let cold = open(
+                &v,
+                TableOptions {
+                    attempts: 50,
+                    ..options()
+                },
+            )
+            .await;
+            let cold = cold.client(&v);
+            for n in 0..10 {
+                let key = Key8(50 * n + rng.below(50));
+                errors += u64::from(cold.get(&key, &mut value).await.is_err());
+            }
+            errors += u64::from(cold.for_each(|_, _| {}).await.is_err());
+            v.load(near, &before).expect("in range");
+        }
+        assert!(errors > 50, "{errors}");
+    });
+}
+
+/// A memory node that is gone, or whose answers are lost: what fails says so, and what was acknowledged is there when it
+/// is back.
+#[test]
+fn a_lost_memory_node_loses_nothing_that_was_acknowledged() {
+    for (seed, trouble) in [
+        (1, Trouble::Unreachable),
+        (2, Trouble::AnswersLost),
+        (3, Trouble::LostAfter(1)),
+        (4, Trouble::LostAfter(2)),
+        (5, Trouble::LostAfter(5)),
+    ] {
+        let world = Loopback::builder()
+            .nodes(2)
+            .delays(2)
+            .seed(seed)
+            .build()
+            .expect("memory");
+        let v = world.connect(0).expect("a client");
+        block_on(async {
+            let table = open(&v, options()).await;
+            let client = table.client(&v);
+            let (mut sure, mut failed, mut rng) = (Vec::new(), 0, Rng::new(seed, 0));
+            for n in 0..1_500 {
+                if n % 50 == 40 {
+                    world.cut(NodeId(rng.below(2) as u16), trouble);
+                }
+                match client.insert(&Key8(n), &value_of(n, 16)).await {
+                    Ok(_) => sure.push(n),
+                    Err(_) => failed += 1,
+                }
+                if n % 50 == 45 {
+                    world.restore(NodeId(0));
+                    world.restore(NodeId(1));
+                }
+            }
+            assert!(failed > 20, "{failed}");
+            // Locks of operations that were cut off may stay held, as their words say; readers go on.
+            let cold = open(&v, options()).await;
+            let mut value = Vec::new();
+            for n in sure {
+                for client in [&client, &cold.client(&v)] {
+                    // An error of what was given up may come first.
+                    let mut found = client.get(&Key8(n), &mut value).await;
+                    if found.is_err() {
+                        found = client.get(&Key8(n), &mut value).await;
+                    }
+                    assert_eq!(found, Ok(true), "{n} after {trouble:?}");
+                    assert_eq!(value, value_of(n, 16));
+                }
+            }
+        });
+    }
+}

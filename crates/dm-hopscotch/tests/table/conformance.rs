@@ -1,0 +1,38 @@
+//! The script of every index, over tables of several shapes: between them in every kind of world.
+
+use dm_hopscotch::TableOptions;
+use dm_testkit::{Family, TestKey, WorldKind, conform};
+
+use crate::common::{Table, small};
+
+struct Tables(fn(usize) -> TableOptions);
+
+impl Family for Tables {
+    const ORDERED: bool = false;
+    type Index<K: TestKey> = Table<K>;
+    fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K> {
+        Table::new((self.0)(value_bytes))
+    }
+}
+
+#[test]
+fn default() {
+    conform(&Tables(TableOptions::new), WorldKind::SimCx6Colocated);
+}
+
+#[test]
+fn small_leaves() {
+    for kind in [WorldKind::LoopbackDelays, WorldKind::SimCx5] {
+        conform(&Tables(small), kind);
+    }
+}
+
+/// A directory that is not let grow as deep as it should be: keys are found further right.
+#[test]
+fn shallow_directory() {
+    let shallow = |value_bytes| TableOptions {
+        depth_max: 4,
+        ..small(value_bytes)
+    };
+    conform(&Tables(shallow), WorldKind::LoopbackBare);
+}

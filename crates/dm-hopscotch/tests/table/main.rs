@@ -1,0 +1,8 @@
+//! Whole hash tables, in one program.
+
+mod bad_input;
+mod budgets;
+mod cancel;
+mod common;
+mod conformance;
+mod stress;

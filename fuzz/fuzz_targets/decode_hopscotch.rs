@@ -1,0 +1,212 @@
+//! Arbitrary bytes as a hopscotch leaf: read by the neighbourhood and by the entry, hopped in, split, merged; and where a
+//! client looks for the leaf of a tree, or for the leaf or the directory of a hash table. An answer or a typed error.
+//!
+//! The first byte says what, the second names the key, the rest are the bytes.
+#![no_main]
+
+use chime::{Chime, Options};
+use dm_hopscotch::{HashTable, TableOptions};
+use dm_layout::testing::key_of;
+use dm_layout::{
+    EntryFlaws, HopGeometry, Hopscotch, Key8, Key32, KeyBytes, NearFlaws, NodeFormat, SplitBias,
+    SplitRequest, ValueRef,
+};
+use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_testkit::TestKey;
+use dm_verbs::{RemotePtr, Verbs};
+use libfuzzer_sys::fuzz_target;
+use sherman::{RangeIndex, Scan};
+
+/// What readers of parts, and writers of all of it, make of a leaf. `sealed`: its lines are made to agree first, so that
+/// what comes behind acceptance is reached.
+fn leaf<K: KeyBytes>(format: Hopscotch<K>, key: &K, bytes: &[u8], sealed: bool) {
+    let mut node = bytes.to_vec();
+    node.resize(format.node_bytes(), 0);
+    if sealed && let Ok(header) = format.header(&node) {
+        format.seal_head(&mut node, &header);
+        format.seal_rest(&mut node, header.version);
+    }
+    let geometry = format.geometry();
+    let reach = geometry.reach(format.home(key));
+    let second = reach.second.clone().map_or(&[][..], |range| &node[range]);
+    let parts = (&node[reach.first.clone()], second);
+    for linked in [false, true] {
+        let _any = format.near(&reach, parts, key, linked, NearFlaws::default());
+    }
+    for number in 0..geometry.span() {
+        let _any = format.alone(&node[geometry.entry(number)], key, EntryFlaws::default());
+    }
+    let Ok(header) = format.accept(&node) else { return };
+    if !header.fences.contains(key) {
+        return;
+    }
+    let value = vec![7; format.value_len()];
+    let mut hopped = node.clone();
+    if let Ok(dm_layout::Place::Full) = format.place(&node, key)
+        && let Ok(Some(plan)) = format.plan_hops(&node, key)
+    {
+        for hop in plan.moves() {
+            let _any = format.hop(&mut hopped, *hop, true).expect("an accepted leaf");
+        }
+        format.put(&mut hopped, plan.slot, key, ValueRef::from(&value[..]));
+        let found = format.find(&hopped, key).expect("an accepted leaf");
+        assert_eq!(found, Some(plan.slot));
+    }
+    for bias in [SplitBias::Median, SplitBias::Ascending, SplitBias::Coarse] {
+        split(&format, &node, key, (bias, &value));
+    }
+}
+
+/// A split of an accepted leaf, and its halves merged again.
+fn split<K: KeyBytes>(format: &Hopscotch<K>, node: &[u8], key: &K, (bias, value): (SplitBias, &[u8])) {
+    let absent = format.find(node, key) == Ok(None);
+    let request = SplitRequest {
+        right_address: 64,
+        right_incarnation: 1,
+        right_version: 1,
+        owner: 1,
+        new: absent.then(|| (*key, ValueRef::from(value))),
+        bias,
+    };
+    let (mut left, mut right) = (node.to_vec(), vec![0; format.node_bytes()]);
+    let Ok(Some(plan)) = format.prepare_split(node, &mut right, &request) else {
+        return;
+    };
+    let steps = [
+        format.announce_split(&mut left, &plan),
+        format.clear_split(&mut left, &plan),
+        format.finish_split(&mut left),
+    ];
+    if steps.iter().any(Result::is_err) || format.open(&mut right).is_err() {
+        return;
+    }
+    let _any = format.merge_fits(&left, &right);
+}
+
+/// A pool of one memory node.
+fn pool() -> (Loopback, Endpoint) {
+    let world = Loopback::builder()
+        .nodes(1)
+        .host_bytes(1 << 18)
+        .build()
+        .expect("a small world");
+    let v = world.connect(0).expect("the first client");
+    (world, v)
+}
+
+/// Operations end, and fail with a typed error if they do.
+async fn operations(client: &impl RangeIndex<Key = Key8>, key: u8) {
+    let key = Key8::nth(key.into());
+    let mut value = Vec::new();
+    let _any = client.get(&key, &mut value).await;
+    let _any = client.upsert(&key, &[7; 8]).await;
+    let _any = client.insert(&Key8(key.0 ^ 1 << 63), &[7; 8]).await;
+    let _any = client.remove(&key).await;
+    let _any = client.scan(&Key8(0), 64, &mut Scan::new()).await;
+}
+
+/// A tree whose root is a leaf of these bytes.
+fn tree(key: u8, bytes: &[u8]) {
+    let (_world, v) = pool();
+    let options = Options {
+        span: 12,
+        neighbourhood: 4,
+        inner_span: 4,
+        chunk_bytes: 1 << 13,
+        attempts: 16,
+        members: 0,
+        ..Options::new(8)
+    };
+    block_on(async {
+        let tree = Chime::<Key8>::create_or_open(&v, &options)
+            .await
+            .expect("an empty pool");
+        let client = tree.client(&v);
+        client.insert(&Key8(1), &[1; 8]).await.expect("room");
+        let root = v.word(tree.root_word()).await.expect("no faults");
+        load(&v, RemotePtr::from_raw(root & !63), tree.geometry(), bytes);
+        operations(&client, key).await;
+        let cold = Chime::<Key8>::create_or_open(&v, &options)
+            .await
+            .expect("the same");
+        operations(&cold.client(&v), key).await;
+    });
+}
+
+/// A table of which a leaf, or the directory, is of these bytes.
+fn table(directory: bool, key: u8, bytes: &[u8]) {
+    let (_world, v) = pool();
+    let options = TableOptions {
+        span: 12,
+        neighbourhood: 4,
+        chunk_bytes: 1 << 13,
+        attempts: 16,
+        ..TableOptions::new(8)
+    };
+    block_on(async {
+        let table = HashTable::<Key8>::create_or_open(&v, &options)
+            .await
+            .expect("an empty pool");
+        let client = table.client(&v);
+        for n in 0..40 {
+            client.insert(&Key8::nth(n), &[1; 8]).await.expect("room");
+        }
+        let root = v.word(table.root_word()).await.expect("no faults");
+        let (at, slots) = (RemotePtr::from_raw(root & !63), 1 << (root & 63));
+        assert!(slots > 1, "it has grown");
+        if directory {
+            let len = bytes.len().min(8 * slots);
+            v.load(at, &bytes[..len]).expect("the directory lies in memory");
+        } else {
+            let leaf = v
+                .word(at.add(8 * (usize::from(key) % slots) as u64))
+                .await
+                .expect("no faults");
+            load(&v, RemotePtr::from_raw(leaf), table.geometry(), bytes);
+        }
+        operations(&client, key).await;
+        let cold = HashTable::<Key8>::create_or_open(&v, &options)
+            .await
+            .expect("the same");
+        operations(&cold.client(&v), key).await;
+    });
+}
+
+fn load(v: &Endpoint, at: RemotePtr, geometry: &HopGeometry, bytes: &[u8]) {
+    let len = bytes.len().min(geometry.node_bytes());
+    v.load(at, &bytes[..len]).expect("a leaf lies in memory");
+}
+
+fuzz_target!(|data: &[u8]| {
+    let [what, key, bytes @ ..] = data else { return };
+    let sealed = what & 8 != 0;
+    match what % 8 {
+        0 => leaf(
+            Hopscotch::<Key8>::new(12, 4, 8).expect("a node"),
+            &key_of(*key),
+            bytes,
+            sealed,
+        ),
+        1 => leaf(
+            Hopscotch::<Key8>::new(6, 3, 200).expect("a node"),
+            &key_of(*key),
+            bytes,
+            sealed,
+        ),
+        2 => leaf(
+            Hopscotch::<Key32>::new(7, 3, 8).expect("a node"),
+            &key_of(*key),
+            bytes,
+            sealed,
+        ),
+        3 => leaf(
+            Hopscotch::<Key8>::new(70, 5, 1).expect("a node"),
+            &key_of(*key),
+            bytes,
+            sealed,
+        ),
+        4 | 5 => tree(*key, bytes),
+        6 => table(false, *key, bytes),
+        _ => table(true, *key, bytes),
+    }
+});
