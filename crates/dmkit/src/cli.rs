@@ -32,7 +32,8 @@ pub(crate) enum Command {
     Bench(Box<Bench>),
     /// Runs figures of papers on the simulated testbed and grades their claims; alone, lists them.
     ///
-    /// All of them take about 5 minutes on two cores, with --quick less than one.
+    /// Sherman's take about half an hour in all on two cores, SMART's and CHIME's, which load 10 M keys for each point,
+    /// an hour or more for each figure; a tenth of that with `--keys 1000000`.
     Reproduce(Reproduce),
     /// Model-checks: explores every interleaving of a lock, node or tree protocol on an RNIC that does what it may.
     ///
