@@ -165,10 +165,10 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
         for cn in 0..2 {
             let (v, opened) = (sim.endpoint(cn, 0), Rc::clone(&opened));
             sim.spawn_task(async move {
-                // A round takes more than half of it, and leaves room for what waits to be used again.
+                // Three rounds take more than all of it, one leaves room for what waits to be used again.
                 let options = Options {
                     members,
-                    ..small(192 << 10, memory_nodes)
+                    ..small(240 << 10, memory_nodes)
                 };
                 let tree = Smart::<Key8>::create_or_open(&v, &options).await;
                 opened.borrow_mut().push(tree.expect("a tree"));
