@@ -217,6 +217,12 @@ impl Allocator {
         }
     }
 
+    /// The epoch in which operations begin from the next turn on; 0 without reclamation.
+    pub fn turned(&self) -> u64 {
+        let turned = |r: &Reclaim| r.membership.with(|m| m.turned);
+        self.reclaim.as_ref().map_or(0, turned)
+    }
+
     /// A turn of [`ReclaimOptions::remembers`]: once `forget` has made the compute node forget what it had read before
     /// the last turn, operations begin in the epoch that was the latest then. Answers the epoch in which they begin.
     ///

@@ -383,8 +383,10 @@ where
 
     /// What became of the last slot that nobody waited for: for a client that goes.
     pub(crate) async fn settle(&self) -> Result<(), IndexError> {
+        //= docs/protocol/smart.md M23
+        let running = self.coming(None).await?;
         let last = self.clearing.take();
-        self.cleared(last).await
+        over(running, self.cleared(last).await)
     }
 
     async fn cleared(&self, before: Option<Clearing<'h, V>>) -> Result<(), IndexError> {

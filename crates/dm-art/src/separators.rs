@@ -330,9 +330,14 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
                 self.cache.invalidate(hit.origin);
             }
             self.misled.with(|all| {
-                if all.len() < MISLED_MAX && !all.contains(&(low, leaf)) {
-                    all.push((low, leaf));
+                if all.contains(&(low, leaf)) {
+                    return;
                 }
+                // Those of operations that were given up stay: the oldest makes room.
+                if all.len() == MISLED_MAX {
+                    all.remove(0);
+                }
+                all.push((low, leaf));
             });
         }
     }

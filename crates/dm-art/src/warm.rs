@@ -19,9 +19,11 @@ impl<K: KeyBytes, L> Art<K, L> {
         let adopt = async {
             // What is cached there from now on is good for operations that begin in this epoch, or in one before.
             let theirs = other.turning.with(|turning| turning.epoch);
-            let mine = self.turning.with(|turning| turning.epoch);
-            //= docs/protocol/smart.md M22
-            Ok(self.root == other.root && mine <= theirs && self.cache.adopt(&other.cache))
+            // What is young there is to be good here for a turn more: for the epoch of that.
+            Ok(self.turning.with(|_| {
+                //= docs/protocol/smart.md M22
+                self.root == other.root && self.alloc.turned() <= theirs && self.cache.adopt(&other.cache)
+            }))
         };
         self.as_operation(v, adopt).await
     }

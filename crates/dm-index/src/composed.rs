@@ -323,10 +323,12 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         match stale {
             Stale::Right(right) => {
                 //= docs/protocol/reclaim.md R10
-                if hops.step(retry, right.at).await?
-                    && let Some(located) = self.inner.locate(self.v, key).await?
-                {
-                    return Ok(located);
+                if hops.step(retry, right.at).await? {
+                    // So far to the left that another way is better: a hint is not to be followed again.
+                    self.inner.misled(self.v, located.proof);
+                    if let Some(located) = self.inner.locate(self.v, key).await? {
+                        return Ok(located);
+                    }
                 }
                 Ok(Located {
                     leaf: right,

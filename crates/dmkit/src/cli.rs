@@ -13,7 +13,7 @@ use crate::cluster::{ClusterRun, Machine};
 
 /// Range indexes on disaggregated memory: load, drive, check and compare them on a simulated RDMA testbed.
 ///
-/// Without a command: the main job. Loads FG+, Sherman, SMART and CHIME, runs YCSB C, A and LOAD over five client counts each on
+/// Without a command: the main job. Loads FG+, Sherman, SMART, CHIME and Dolphin, runs YCSB C, A and LOAD over five client counts each on
 /// the model `cx5-ib`, checks every value read, prints a table and draws throughput-latency curves. About a minute on
 /// two cores.
 #[derive(Debug, Parser)]

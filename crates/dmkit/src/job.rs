@@ -25,7 +25,7 @@ const MAIN_OPS: u64 = 240_000;
 const MAIN_KEYS: u64 = 1_000_000;
 const MAIN_RANKS: u64 = 1_000_000_000;
 
-/// FG+, Sherman, SMART and CHIME under YCSB C, A and LOAD on the model of Sherman's testbed.
+/// FG+, Sherman, SMART, CHIME and Dolphin under YCSB C, A and LOAD on the model of Sherman's testbed.
 pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
     let fabric = Fabric::Sim(Box::new(model));
     let mut points = Vec::new();
@@ -36,6 +36,7 @@ pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
             (Index::Sherman, Variant::Default),
             (Index::Smart, Variant::Default),
             (Index::Chime, Variant::Default),
+            (Index::Dolphin, Variant::Default),
         ];
         for (index, variant) in indexes {
             for clients in MAIN_CLIENTS {

@@ -126,6 +126,10 @@ impl<V: Verbs + Control, K: KeyBytes> RangeIndex for TableClient<'_, V, K> {
                     why: "a bulk load's keys must ascend strictly",
                 });
             }
+            let (found, expected) = (value.len(), self.value_bytes());
+            if found != expected {
+                return Err(IndexError::ValueLength { found, expected });
+            }
             entries.push((key, core::mem::take(&mut value)));
         }
         let _unmetered = self.v.meter().housekeeping();

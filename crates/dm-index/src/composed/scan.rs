@@ -114,11 +114,15 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
                         at: copy.sibling,
                         linked: alive,
                     });
-                    if let Some(located) = self.inner.locate(self.v, &expect).await? {
-                        match sibling.is_none() && located.leaf.at == first {
-                            true => self.inner.misled(self.v, located.proof),
-                            false => self.inner.stale(self.v, located.proof),
-                        }
+                    if let Some(located) = self.inner.known(self.v, &expect) {
+                        self.inner.stale(self.v, located.proof);
+                    }
+                    // Nowhere to go from there: what is remembered may come from an entry that says so, too.
+                    if sibling.is_none()
+                        && let Some(located) = self.inner.find(self.v, &expect).await?
+                        && located.leaf.at == first
+                    {
+                        self.inner.misled(self.v, located.proof);
                     }
                     retry.again_wiser(first, Why::Stale).await?;
                 }

@@ -65,7 +65,7 @@ async fn mislead<V: Verbs + dm_verbs::Control>(v: &V, at: Key8, as_of: Key8) {
     client.insert(&at, &leaf).await.expect("no faults");
 }
 
-fn looked_up(credulous: bool) -> Result<(), dm_index::IndexError> {
+fn looked_up(credulous: bool, scan_first: bool) -> Result<(), dm_index::IndexError> {
     let pool = Loopback::builder().nodes(2).build().expect("memory");
     let v = pool.connect(0).expect("a client");
     block_on(async {
@@ -83,6 +83,11 @@ fn looked_up(credulous: bool) -> Result<(), dm_index::IndexError> {
         mislead(&v, Key8(333), Key8(1_500)).await;
         mislead(&v, Key8(1_001), Key8(1)).await;
         let mut value = Vec::new();
+        if scan_first {
+            let mut some = Scan::new();
+            client.scan(&Key8(333), 3, &mut some).await?;
+            assert_eq!(some.keys(), [334, 336, 338].map(Key8));
+        }
         for key in 0..2 * KEYS {
             assert_eq!(client.get(&Key8(key), &mut value).await?, key % 2 == 0, "{key}");
         }
@@ -99,10 +104,14 @@ fn looked_up(credulous: bool) -> Result<(), dm_index::IndexError> {
 
 #[test]
 fn who_is_misled_is_misled_once() {
-    looked_up(false).expect("every key is found, and by those who would believe anything");
+    for scan_first in [false, true] {
+        looked_up(false, scan_first).expect("every key is found, and by those who would believe anything");
+    }
 }
 
 #[test]
 fn who_believes_the_same_entry_again_never_comes_through() {
-    looked_up(true).expect_err("a loop that ends with its attempts");
+    for scan_first in [false, true] {
+        looked_up(true, scan_first).expect_err("a loop that ends with its attempts");
+    }
 }
