@@ -1,4 +1,4 @@
-//! Models of trees over hopscotch leaves.
+//! Models of trees over hopscotch leaves, and of hash tables of them.
 
 mod alone;
 mod faults;
@@ -6,6 +6,7 @@ mod flaws;
 mod hops;
 mod next_life;
 mod splits;
+mod table;
 mod world;
 
 use crate::Entry;
@@ -21,4 +22,6 @@ pub(crate) const ENTRIES: &[Entry] = &[
     flaws::T_C3,
     flaws::T_C4,
     next_life::T_C6,
+    table::ENTRY,
+    table::FAULTY,
 ];

@@ -117,10 +117,19 @@ pub(super) fn contents<F: LeafFormat<Key8>>(end: &End<'_>) -> Result<Vec<(u64, u
 
 /// The same of leaves of any format.
 pub(crate) fn contents_of<F: NodeFormat<Key8>>(end: &End<'_>, format: &F) -> Result<Vec<(u64, u64)>, String> {
+    contents_from(end, format, first_leaf(end)?.unwrap_or(RemotePtr::NULL))
+}
+
+/// The same from the leftmost leaf on, if there is one.
+pub(crate) fn contents_from<F: NodeFormat<Key8>>(
+    end: &End<'_>,
+    format: &F,
+    mut at: RemotePtr,
+) -> Result<Vec<(u64, u64)>, String> {
     let mut all = Vec::new();
-    let Some(mut at) = first_leaf(end)? else {
+    if at.is_null() {
         return Ok(all);
-    };
+    }
     let mut low = Key8::MIN;
     loop {
         let (header, mut bytes) = node(end, format, at)?;
