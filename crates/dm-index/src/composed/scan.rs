@@ -74,6 +74,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
         let mut retry = self.v.retry(self.options.attempts);
         // Where to read next when the inner structure need not be asked.
         let mut sibling: Option<Lead> = None;
+        // The last leaf that did not say where to go on.
+        let mut nowhere = None;
         while out.len() < limit {
             run.clear();
             let mut linked = false;
@@ -114,15 +116,18 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
                         at: copy.sibling,
                         linked: alive,
                     });
-                    if let Some(located) = self.inner.known(self.v, &expect) {
-                        self.inner.stale(self.v, located.proof);
+                    if let Some(located) = self.inner.locate(self.v, &expect).await? {
+                        match sibling.is_none() && located.leaf.at == first {
+                            true => self.inner.misled(self.v, located.proof),
+                            false => self.inner.stale(self.v, located.proof),
+                        }
                     }
-                    // Nowhere to go from there: what is remembered may come from an entry that says so, too.
-                    if sibling.is_none()
-                        && let Some(located) = self.inner.find(self.v, &expect).await?
-                        && located.leaf.at == first
-                    {
-                        self.inner.misled(self.v, located.proof);
+                    // Again nowhere to go: what was remembered anew comes from an entry that says so, which is what to blame.
+                    if sibling.is_none() && nowhere.replace(first) == Some(first) {
+                        let found = self.inner.find(self.v, &expect).await?;
+                        if let Some(located) = found.filter(|located| located.leaf.at == first) {
+                            self.inner.misled(self.v, located.proof);
+                        }
                     }
                     retry.again_wiser(first, Why::Stale).await?;
                 }
