@@ -19,7 +19,7 @@ fn options(cache_bytes: u64) -> Options {
 
 /// Eight at a time below one node, and these scattered.
 fn key(i: u64) -> Key8 {
-    Key8((i / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15) & !0xff | i % 8)
+    Key8(((i / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15) & !0xff) | (i % 8))
 }
 
 fn pool(options: &Options) -> (Loopback, Smart<Key8>) {
