@@ -5,7 +5,7 @@ use dm_verbs::{Env, Nanos};
 /// How a compute node takes part in reclamation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReclaimOptions {
-    /// Time between two announcements; `Nanos(u64::MAX)` for none but by [`Allocator::collect`].
+    /// Time between two announcements; `Nanos(u64::MAX)` for none but by [`collect`](crate::Allocator::collect).
     pub period: Nanos,
     /// Operations of a client after which it looks whether its compute node is still a member, due or not.
     pub operations: u32,

@@ -51,7 +51,7 @@ impl CpuCost {
 /// Random stream of CPU costs.
 const RNG_CPU: u32 = 0x6370_7531;
 
-/// How a [`Composed`] works.
+/// How a [`Composed`](crate::Composed) works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ComposedOptions {
     /// Attempts of an operation's loop before a typed error.
