@@ -1,13 +1,12 @@
 //! The last key at or below another: a descent that backtracks where the way it took holds only larger keys.
 
 use dm_index::{IndexError, KeyBytes, SingleStore};
-use dm_layout::{RadixNode, SlotWord};
-use dm_verbs::{Control, RemotePtr, Verbs};
+use dm_verbs::{Control, Verbs};
 
 use crate::art::{ArtClient, KeyText};
-use crate::errors::{corrupt, misplaced};
-use crate::locate::node_type;
+use crate::errors::misplaced;
 use crate::presence::over;
+use crate::walk::{Item, Side, children};
 
 /// Which key is looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,20 +15,6 @@ pub(crate) enum Bound {
     At,
     /// The last one below this.
     Below,
-}
-
-/// Something that holds smaller keys than all that was tried.
-#[derive(Clone, Copy, Debug)]
-enum Item {
-    Leaf(RemotePtr),
-    Node {
-        at: RemotePtr,
-        node_type: u8,
-        /// The first key byte that it says something of.
-        from: u8,
-        /// All bytes before are the key's: some of what is below may be above the key.
-        edge: bool,
-    },
 }
 
 impl<V, K, L> ArtClient<'_, V, K, L>
@@ -54,12 +39,7 @@ where
     async fn floor_key(&self, key: &K, bound: Bound, out: &mut Vec<u8>) -> Result<Option<K>, IndexError> {
         let text = KeyText::of(key);
         // The last one holds the largest keys.
-        let mut rest = vec![Item::Node {
-            at: self.art.root,
-            node_type: self.art.types().largest(),
-            from: 0,
-            edge: true,
-        }];
+        let mut rest = vec![Item::root(self.art.root, self.art.types())];
         while let Some(item) = rest.pop() {
             match item {
                 Item::Leaf(at) => {
@@ -87,50 +67,10 @@ where
                     }
                     let bytes = self.read_node(at, node_type).await?;
                     let node = self.decode(&bytes, at, node_type)?;
-                    not_above(&text, &node, at, (from, edge), &mut rest)?;
+                    children(Side::Down, &text, &node, at, (from, edge), &mut rest)?;
                 }
             }
         }
         Ok(None)
     }
-}
-
-/// What a node holds that may not be above the key, in key order.
-fn not_above(
-    key: &KeyText,
-    node: &RadixNode<'_>,
-    at: RemotePtr,
-    (byte, mut edge): (u8, bool),
-    out: &mut Vec<Item>,
-) -> Result<(), IndexError> {
-    let header = node.header();
-    let branch = header.branch();
-    //= docs/protocol/smart.md M13
-    let (Some(partial), Some(&last)) = (header.partial_from(byte), key.get(usize::from(branch))) else {
-        return Err(misplaced(at));
-    };
-    if edge {
-        match partial.cmp(&key[usize::from(byte)..usize::from(branch)]) {
-            core::cmp::Ordering::Greater => return Ok(()),
-            core::cmp::Ordering::Equal => {}
-            core::cmp::Ordering::Less => edge = false,
-        }
-    }
-    let wanted = |w: &SlotWord| w.has_child() && (!edge || w.partial() <= last);
-    let mut words: Vec<SlotWord> = node.words().filter(wanted).collect();
-    words.sort_unstable_by_key(|w| w.partial());
-    for word in words {
-        word.decode().map_err(corrupt(at))?;
-        let child = RemotePtr::from_raw(word.pointer());
-        out.push(match word.is_leaf() {
-            true => Item::Leaf(child),
-            false => Item::Node {
-                at: child,
-                node_type: node_type(word),
-                from: branch + 1,
-                edge: edge && word.partial() == last,
-            },
-        });
-    }
-    Ok(())
 }

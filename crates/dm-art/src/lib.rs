@@ -46,11 +46,14 @@ mod renew;
 mod scan;
 mod separators;
 mod shrink;
+mod walk;
 mod warm;
 mod write;
 
 pub use art::{Art, ArtClient};
-pub use options::{ArtFlaws, ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_DEPTH_SLACK, DEFAULT_TURN};
+pub use options::{
+    ArtFlaws, ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_DEPTH_SLACK, DEFAULT_TURN,
+};
 pub use separators::{DEFAULT_RUN, SeparatorOptions, SeparatorProof, Separators};
 
 #[doc = include_str!("../README.md")]

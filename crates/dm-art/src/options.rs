@@ -4,6 +4,8 @@ use dm_index::CpuCost;
 use dm_layout::NodeTypes;
 use dm_verbs::Nanos;
 
+/// Default of [`ArtOptions::cache_bytes`].
+pub const DEFAULT_CACHE_BYTES: u64 = 64 << 20;
 /// Default of [`ArtOptions::turn`].
 pub const DEFAULT_TURN: Nanos = Nanos::from_millis(4_000);
 /// Default of [`ArtOptions::depth_slack`].
@@ -54,4 +56,18 @@ pub struct ArtOptions {
     pub cpu: CpuCost,
     /// Published flaws.
     pub flaws: ArtFlaws,
+}
+
+impl Default for ArtOptions {
+    fn default() -> Self {
+        Self {
+            types: NodeTypes::SHIPPED,
+            cache_bytes: DEFAULT_CACHE_BYTES,
+            attempts: DEFAULT_ATTEMPTS,
+            turn: DEFAULT_TURN,
+            depth_slack: DEFAULT_DEPTH_SLACK,
+            cpu: CpuCost::NONE,
+            flaws: ArtFlaws::default(),
+        }
+    }
 }

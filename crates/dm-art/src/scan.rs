@@ -1,29 +1,14 @@
 //! Scan: the nodes and leaves on the way, in key order, read in parallel.
 
 use dm_index::{IndexError, KeyBytes, Scan, SingleStore, gather};
-use dm_layout::{RadixNode, SlotWord};
 use dm_verbs::{Control, RemotePtr, Verbs};
 
 use crate::art::{ArtClient, KeyText};
-use crate::errors::{corrupt, misplaced};
-use crate::locate::node_type;
+use crate::errors::misplaced;
+use crate::walk::{Item, Side, children};
 
 /// Nodes, or leaves, that are read at once.
 const BATCH: usize = 64;
-
-/// Something that holds keys still to be returned, in their order.
-#[derive(Clone, Copy, Debug)]
-enum Item {
-    Leaf(RemotePtr),
-    Node {
-        at: RemotePtr,
-        node_type: u8,
-        /// The first key byte that it says something of.
-        from: u8,
-        /// All bytes before are those of the first key that was asked for: what is below that is not wanted.
-        edge: bool,
-    },
-}
 
 impl<V, K, L> ArtClient<'_, V, K, L>
 where
@@ -39,12 +24,7 @@ where
     ) -> Result<(), IndexError> {
         let text = KeyText::of(from);
         //= docs/protocol/smart.md M20
-        let mut items = vec![Item::Node {
-            at: self.art.root,
-            node_type: self.art.types().largest(),
-            from: 0,
-            edge: true,
-        }];
+        let mut items = vec![Item::root(self.art.root, self.art.types())];
         if self.art.options.flaws.scan_trusts_cache
             && let Some(hit) = self.art.cache.lookup(&text)
         {
@@ -123,7 +103,7 @@ where
                     Some(bytes),
                 ) => {
                     let node = self.decode(&bytes, at, node_type)?;
-                    children(from, &node, at, (byte, edge), &mut expanded)?;
+                    children(Side::Up, from, &node, at, (byte, edge), &mut expanded)?;
                 }
                 _ => expanded.push(*item),
             }
@@ -147,44 +127,4 @@ where
         };
         self.art.leaves.entries(self.v, leaves, take).await
     }
-}
-
-/// What a node holds from the first key on, in key order.
-fn children(
-    from: &KeyText,
-    node: &RadixNode<'_>,
-    at: RemotePtr,
-    (byte, mut edge): (u8, bool),
-    out: &mut Vec<Item>,
-) -> Result<(), IndexError> {
-    let header = node.header();
-    let branch = header.branch();
-    //= docs/protocol/smart.md M13
-    let (Some(partial), Some(&first)) = (header.partial_from(byte), from.get(usize::from(branch))) else {
-        return Err(misplaced(at));
-    };
-    if edge {
-        match partial.cmp(&from[usize::from(byte)..usize::from(branch)]) {
-            core::cmp::Ordering::Less => return Ok(()),
-            core::cmp::Ordering::Equal => {}
-            core::cmp::Ordering::Greater => edge = false,
-        }
-    }
-    let wanted = |w: &SlotWord| w.has_child() && (!edge || w.partial() >= first);
-    let mut words: Vec<SlotWord> = node.words().filter(wanted).collect();
-    words.sort_unstable_by_key(|w| w.partial());
-    for word in words {
-        word.decode().map_err(corrupt(at))?;
-        let child = RemotePtr::from_raw(word.pointer());
-        out.push(match word.is_leaf() {
-            true => Item::Leaf(child),
-            false => Item::Node {
-                at: child,
-                node_type: node_type(word),
-                from: branch + 1,
-                edge: edge && word.partial() == first,
-            },
-        });
-    }
-    Ok(())
 }

@@ -1,0 +1,98 @@
+//! What a node holds on one side of a key, in key order: a scan goes up from its first key, a floor looks below its bound.
+
+use core::cmp::Ordering;
+
+use dm_index::IndexError;
+use dm_layout::{NodeTypes, RadixNode, SlotWord};
+use dm_verbs::RemotePtr;
+
+use crate::art::KeyText;
+use crate::errors::{corrupt, misplaced};
+use crate::locate::node_type;
+
+/// Something below which there may be keys that are wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Item {
+    Leaf(RemotePtr),
+    Node {
+        at: RemotePtr,
+        node_type: u8,
+        /// The first key byte that it says something of.
+        from: u8,
+        /// All bytes before are those of the key: some of what is below may be on its other side.
+        edge: bool,
+    },
+}
+
+impl Item {
+    /// The root of a tree, at `at`.
+    pub(crate) fn root(at: RemotePtr, types: &NodeTypes) -> Self {
+        Item::Node {
+            at,
+            node_type: types.largest(),
+            from: 0,
+            edge: true,
+        }
+    }
+}
+
+/// Which keys are wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    /// Those at the key and above.
+    Up,
+    /// Those at the key and below.
+    Down,
+}
+
+impl Side {
+    /// How far a piece of a key is on this side of the same piece of the key that it is compared with: less is not at all.
+    fn compare<T: Ord + ?Sized>(self, piece: &T, key: &T) -> Ordering {
+        match self {
+            Side::Up => piece.cmp(key),
+            Side::Down => key.cmp(piece),
+        }
+    }
+}
+
+/// Appends what the node at `at` holds that may be on this side of the key, in key order. `byte` and `edge` are those of its
+/// [`Item::Node`].
+pub(crate) fn children(
+    side: Side,
+    key: &KeyText,
+    node: &RadixNode<'_>,
+    at: RemotePtr,
+    (byte, mut edge): (u8, bool),
+    out: &mut Vec<Item>,
+) -> Result<(), IndexError> {
+    let header = node.header();
+    let branch = header.branch();
+    //= docs/protocol/smart.md M13
+    let (Some(partial), Some(&bound)) = (header.partial_from(byte), key.get(usize::from(branch))) else {
+        return Err(misplaced(at));
+    };
+    if edge {
+        match side.compare(partial, &key[usize::from(byte)..usize::from(branch)]) {
+            Ordering::Less => return Ok(()),
+            Ordering::Equal => {}
+            Ordering::Greater => edge = false,
+        }
+    }
+    let wanted = |w: &SlotWord| w.has_child() && (!edge || side.compare(&w.partial(), &bound).is_ge());
+    let mut words: Vec<SlotWord> = node.words().filter(wanted).collect();
+    words.sort_unstable_by_key(|w| w.partial());
+    for word in words {
+        word.decode().map_err(corrupt(at))?;
+        let child = RemotePtr::from_raw(word.pointer());
+        out.push(match word.is_leaf() {
+            true => Item::Leaf(child),
+            false => Item::Node {
+                at: child,
+                node_type: node_type(word),
+                from: branch + 1,
+                edge: edge && word.partial() == bound,
+            },
+        });
+    }
+    Ok(())
+}
