@@ -40,7 +40,7 @@ mod variant;
 
 pub use options::{
     DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_HOTSPOT_BYTES, DEFAULT_MEMBERS,
-    DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, MODEL_CPU, Options,
+    DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, Flaws, MODEL_CPU, Options,
 };
 pub use tree::{Chime, Client, ItemClient};
 pub use variant::{ParseVariantError, Variant};

@@ -5,9 +5,18 @@ use dm_combine::Rdwc;
 use dm_hopscotch::HopFlaws;
 use dm_index::CpuCost;
 use dm_indirect::REFERENCE_BYTES;
-use dm_layout::{EntryFlaws, NearFlaws, SplitBias};
+use dm_layout::SplitBias;
 use dm_leaf::LeafFlaws;
 use dm_verbs::Nanos;
+
+/// Published flaws and broken twins of ours, each switchable alone. Off by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flaws {
+    /// Of reading and writing by the neighbourhood: T-C1, T-C2, T-C6.
+    pub hop: HopFlaws,
+    /// Of splits and merges: T-C3, and those of Sherman's leaves.
+    pub leaf: LeafFlaws,
+}
 
 /// Options of a [`crate::Chime`].
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -55,10 +64,8 @@ pub struct Options {
     pub reclaim: ReclaimOptions,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
-    /// Flaws of reading and writing by the neighbourhood, each switchable alone. Off by default.
-    pub flaws: HopFlaws,
-    /// Flaws of splits and merges, as Sherman's leaves have them. Off by default.
-    pub leaf_flaws: LeafFlaws,
+    /// Flaws.
+    pub flaws: Flaws,
 }
 
 /// Default of [`Options::span`] and [`Options::inner_span`] (CHIME §5.1).
@@ -110,28 +117,9 @@ impl Options {
             members: DEFAULT_MEMBERS,
             reclaim: ReclaimOptions::new(),
             cpu: CpuCost::NONE,
-            flaws: HopFlaws {
-                near: NearFlaws {
-                    stops_at_vacancy: false,
-                    absent_unchecked: false,
-                    takes_young: false,
-                    any_range: false,
-                },
-                entry: EntryFlaws {
-                    takes_absent: false,
-                    takes_young: false,
-                },
-                hop_unversioned: false,
-                never_in_doubt: false,
-            },
-            leaf_flaws: LeafFlaws {
-                torn_entry_absent: false,
-                no_read_window: false,
-                parent_before_left: false,
-                right_unawaited: false,
-                open_before_burial: false,
-                right_born_live: false,
-                unburied: false,
+            flaws: Flaws {
+                hop: HopFlaws::NONE,
+                leaf: LeafFlaws::NONE,
             },
         }
     }

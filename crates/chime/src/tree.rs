@@ -1,6 +1,6 @@
 //! The tree that a compute node's threads share, and its clients.
 
-use dm_alloc::{AllocError, AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
+use dm_alloc::{AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
 use dm_blink::{Blink, BlinkOptions};
 use dm_cache::IndexCache;
 use dm_combine::{Combined, Combiner};
@@ -8,10 +8,10 @@ use dm_hopscotch::{HopGeometry, HopOptions, Hopscotch, Hotspots, Neighbourhoods}
 use dm_index::{CHILD_BYTES, Composed, ComposedOptions, Flaws, IndexError};
 use dm_indirect::{Items, Prefix};
 use dm_layout::{KeyBytes, Slotted};
-use dm_leaf::{NodeOptions, Nodes, OpenError};
+use dm_leaf::{NodeOptions, Nodes, OpenError, check_world};
 use dm_lock::{GlobalLockTable, Local, LockOptions, LockPlace, Locks};
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
-use dm_verbs::{Capability, Control, Nanos, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Control, Nanos, RemotePtr, Verbs};
 
 use crate::Options;
 
@@ -42,7 +42,7 @@ pub struct Chime<K: KeyBytes> {
 const WINDOW: Nanos = Nanos::from_micros(500);
 
 /// The kind of index in a pool's superblock.
-const KIND: u32 = u32::from_le_bytes(*b"chim");
+const KIND: &[u8; 4] = b"chim";
 
 impl<K: KeyBytes> Chime<K> {
     /// Opens the pool's tree, creating it if the pool is empty. Any number of clients of any number of compute nodes may
@@ -89,7 +89,6 @@ impl<K: KeyBytes> Chime<K> {
 
     /// What must agree between all who open a pool: what a superblock of this tree says.
     pub fn descriptor(options: &Options) -> Descriptor {
-        let mut bytes = [0; 64];
         let sizes = [
             K::LEN,
             options.value_bytes,
@@ -99,20 +98,13 @@ impl<K: KeyBytes> Chime<K> {
             CHILD_BYTES,
             usize::from(options.items),
         ];
-        for (place, size) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(sizes) {
-            *place = (size as u64).to_le_bytes();
-        }
         Descriptor {
-            kind: KIND,
-            bytes,
             locks: LockPlan {
-                home: match options.on_chip {
-                    true => LockHome::ChipIfAny,
-                    false => LockHome::Host,
-                },
+                home: LockHome::chip_if(options.on_chip),
                 per_node: options.locks_per_node,
             },
             members: options.members,
+            ..Descriptor::of(KIND, sizes.map(|size| size as u64))
         }
     }
 
@@ -124,13 +116,7 @@ impl<K: KeyBytes> Chime<K> {
     ) -> Result<Self, OpenError> {
         let inner = Slotted::with_span(options.inner_span, CHILD_BYTES)?;
         let locks = Arc::new(Self::locks(options, superblock));
-        let nodes = superblock.memory_nodes();
-        for node in 0..nodes {
-            let caps = v.caps(NodeId(node));
-            locks.check(&caps)?;
-            caps.require("line-versioned nodes", &[Capability::LineAtomicity])
-                .map_err(OpenError::Refused)?;
-        }
+        check_world(v, superblock.memory_nodes(), [&*locks])?;
         let reclaim = options.reclaim.at_most(options.attempts);
         let alloc =
             Allocator::for_pool(superblock, v.compute_node(), reclaim).chunk_bytes(options.chunk_bytes);
@@ -139,14 +125,14 @@ impl<K: KeyBytes> Chime<K> {
             vacancy_piggyback: options.vacancy_piggyback,
             metadata_replication: options.metadata_replication,
             hotspot_bytes: options.hotspot_bytes,
-            flaws: options.flaws,
+            flaws: options.flaws.hop,
             ..HopOptions::default()
         };
         let leaf_options = NodeOptions {
             attempts: options.attempts,
             read_window: WINDOW,
             bias: options.bias,
-            flaws: options.leaf_flaws,
+            flaws: options.flaws.leaf,
             ..NodeOptions::default()
         };
         let inner_options = NodeOptions {
@@ -177,18 +163,10 @@ impl<K: KeyBytes> Chime<K> {
 
     fn locks(options: &Options, superblock: &Superblock) -> Locks {
         let lock_options = LockOptions {
-            local: match options.hierarchical {
-                true => Local::Queue {
-                    handover_max: options.handover_max,
-                },
-                false => Local::Off,
-            },
+            local: Local::queue_if(options.hierarchical, options.handover_max),
             lock_and_read: options.lock_and_read,
             budget: options.attempts,
-            place: match options.on_chip {
-                true => LockPlace::Chip,
-                false => LockPlace::Host,
-            },
+            place: LockPlace::chip_if(options.on_chip),
             ..LockOptions::default()
         };
         let tables = superblock.lock_tables.clone();
@@ -214,12 +192,14 @@ impl<K: KeyBytes> Chime<K> {
         v: &'h V,
         prefix: Prefix<K>,
     ) -> Result<ItemClient<'h, V, K>, IndexError> {
-        if !self.holds_items {
-            return Err(IndexError::BadInput {
-                why: "the tree was not made for items",
-            });
-        }
-        Items::new(v, self.client(v), &self.alloc, prefix, self.composed.attempts)
+        Items::made_for_them(
+            self.holds_items,
+            v,
+            self.client(v),
+            &self.alloc,
+            prefix,
+            self.composed.attempts,
+        )
     }
 
     /// Reads all inner nodes into the index cache, as far as they fit; metered as housekeeping.
@@ -237,8 +217,8 @@ impl<K: KeyBytes> Chime<K> {
     ///
     /// # Errors
     /// As any operation's.
-    pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
-        self.alloc.collect_alone(v).await
+    pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
+        Ok(self.alloc.collect_alone(v).await?)
     }
 
     /// Bytes of the index cache, every allocation counted.

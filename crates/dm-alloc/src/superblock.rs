@@ -25,6 +25,16 @@ pub enum LockHome {
     Host,
 }
 
+impl LockHome {
+    /// On chip where a node has on-chip memory, or in host memory whatever a node has.
+    pub const fn chip_if(on_chip: bool) -> Self {
+        match on_chip {
+            true => Self::ChipIfAny,
+            false => Self::Host,
+        }
+    }
+}
+
 /// How many locks a new pool gets, and where. Who opens a pool takes what is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockPlan {
@@ -55,6 +65,32 @@ pub struct Descriptor {
     pub locks: LockPlan,
     /// Compute nodes that can be members of a new pool at once; 0 for a pool in which nothing is reclaimed. Not compared.
     pub members: u16,
+}
+
+impl Descriptor {
+    /// Of the kind that these four letters name, which describes itself by these numbers; with the usual locks, and nothing
+    /// reclaimed.
+    ///
+    /// ```
+    /// use dm_alloc::Descriptor;
+    ///
+    /// // A list of keys of 8 bytes, 32 to a node, on a pool that 15 compute nodes can use at once.
+    /// let list = Descriptor { members: 15, ..Descriptor::of(b"list", [8, 32]) };
+    /// assert_eq!((list.bytes[0], list.bytes[8]), (8, 32));
+    /// ```
+    pub fn of<const N: usize>(kind: &[u8; 4], numbers: [u64; N]) -> Self {
+        const { assert!(N <= 8, "a superblock has room for eight numbers") };
+        let mut bytes = [0; 64];
+        for (place, number) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
+            *place = number.to_le_bytes();
+        }
+        Self {
+            kind: u32::from_le_bytes(*kind),
+            bytes,
+            locks: LockPlan::default(),
+            members: 0,
+        }
+    }
 }
 
 /// A pool's fixed facts, from the reserved page of memory node 0.

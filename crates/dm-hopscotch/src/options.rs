@@ -16,6 +16,24 @@ pub struct HopFlaws {
     pub never_in_doubt: bool,
 }
 
+impl HopFlaws {
+    /// None of them: the default.
+    pub const NONE: Self = Self {
+        near: NearFlaws {
+            stops_at_vacancy: false,
+            absent_unchecked: false,
+            takes_young: false,
+            any_range: false,
+        },
+        entry: EntryFlaws {
+            takes_absent: false,
+            takes_young: false,
+        },
+        hop_unversioned: false,
+        never_in_doubt: false,
+    };
+}
+
 /// How a [`crate::Neighbourhoods`] store works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HopOptions {

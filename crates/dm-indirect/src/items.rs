@@ -89,6 +89,26 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         })
     }
 
+    /// Items behind `index`, if it was made for them; else its values are nobody's words.
+    ///
+    /// # Errors
+    /// [`IndexError::BadInput`], and those of [`Items::new`].
+    pub fn made_for_them(
+        made_for_items: bool,
+        v: &'h V,
+        index: I,
+        alloc: &'h Allocator,
+        prefix: Prefix<I::Key>,
+        attempts: u32,
+    ) -> Result<Self, IndexError> {
+        if !made_for_items {
+            return Err(IndexError::BadInput {
+                why: "the tree was not made for items",
+            });
+        }
+        Self::new(v, index, alloc, prefix, attempts)
+    }
+
     /// The same with mistakes switched on, for study.
     #[must_use]
     pub fn with_flaws(mut self, flaws: ItemFlaws) -> Self {

@@ -36,7 +36,7 @@ mod split;
 mod write;
 
 pub use nodes::{Bookends, Checksummed, Nodes, TwoLevel};
-pub use open::OpenError;
+pub use open::{OpenError, check_world};
 pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, LeafFlaws, NodeOptions};
 pub use single::{SingleFlaws, SingleOptions, Singles};
 pub use write::Begun;

@@ -5,8 +5,8 @@ use core::fmt;
 use dm_alloc::AllocError;
 use dm_index::IndexError;
 use dm_layout::GeometryError;
-use dm_lock::LockError;
-use dm_verbs::{Refused, VerbError};
+use dm_lock::{LockError, Locks};
+use dm_verbs::{Capability, NodeId, Refused, VerbError, Verbs};
 
 /// Why an index could not be opened or created.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,6 +37,27 @@ impl fmt::Display for OpenError {
 }
 
 impl core::error::Error for OpenError {}
+
+/// Refuses a world by name in which one of `memory_nodes` lacks what one of `locks` can't do without, or what nodes with a
+/// version in each line can't.
+///
+/// # Errors
+/// [`OpenError::Refused`].
+pub fn check_world<'l, V: Verbs>(
+    v: &V,
+    memory_nodes: u16,
+    locks: impl IntoIterator<Item = &'l Locks> + Clone,
+) -> Result<(), OpenError> {
+    for node in (0..memory_nodes).map(NodeId) {
+        let caps = v.caps(node);
+        locks
+            .clone()
+            .into_iter()
+            .try_for_each(|locks| locks.check(&caps))?;
+        caps.require("line-versioned nodes", &[Capability::LineAtomicity])?;
+    }
+    Ok(())
+}
 
 impl From<AllocError> for OpenError {
     fn from(e: AllocError) -> Self {

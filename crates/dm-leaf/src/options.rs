@@ -24,6 +24,19 @@ pub struct LeafFlaws {
     pub unburied: bool,
 }
 
+impl LeafFlaws {
+    /// None of them: the default.
+    pub const NONE: Self = Self {
+        torn_entry_absent: false,
+        no_read_window: false,
+        parent_before_left: false,
+        right_unawaited: false,
+        right_born_live: false,
+        open_before_burial: false,
+        unburied: false,
+    };
+}
+
 /// How a [`crate::Nodes`] store works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeOptions {

@@ -22,6 +22,16 @@ pub enum Local {
     },
 }
 
+impl Local {
+    /// A queue with so many handovers, or no local lock at all.
+    pub const fn queue_if(hierarchical: bool, handover_max: u32) -> Self {
+        match hierarchical {
+            true => Self::Queue { handover_max },
+            false => Self::Off,
+        }
+    }
+}
+
 /// Where lock tables lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockPlace {
@@ -29,6 +39,16 @@ pub enum LockPlace {
     Chip,
     /// In host memory.
     Host,
+}
+
+impl LockPlace {
+    /// On chip, or in host memory.
+    pub const fn chip_if(on_chip: bool) -> Self {
+        match on_chip {
+            true => Self::Chip,
+            false => Self::Host,
+        }
+    }
 }
 
 /// By which verb a lock is released.

@@ -10,14 +10,25 @@ use dm_index::{
 };
 use dm_indirect::{Items, Prefix};
 use dm_layout::{Bookend, Checksummed, GeometryError, KeyBytes, NodeFormat, Slotted};
-use dm_leaf::{LeafFlaws, NodeOptions, Nodes, OpenError};
+use dm_leaf::{LeafFlaws, NodeOptions, Nodes, OpenError, check_world};
 use dm_lock::{GlobalLockTable, Local, LockFlaws, LockOptions, LockPlace, Locks, ReleaseBy};
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
-use dm_verbs::{Capability, Control, RemotePtr, Verbs};
+use dm_verbs::{Control, RemotePtr, Verbs};
 
 use crate::{NodeSize, Options};
 
 /// A leaf layout that a tree can have: sealed by [`NodeFormat`].
+///
+/// ```
+/// use sherman::{Key8, Options, Sherman};
+///
+/// // What a pool says of itself differs by the leaves' layout, so that nobody takes one for another.
+/// let (two_level, checksummed) = (
+///     Sherman::<Key8>::descriptor(&Options::new(8)),
+///     Sherman::<Key8, dm_layout::Checksummed<Key8>>::descriptor(&Options::new(8)),
+/// );
+/// assert_ne!(two_level.bytes, checksummed.bytes);
+/// ```
 pub trait LeafFormat<K: KeyBytes>: NodeFormat<K> {
     /// Tells pools of different layouts apart.
     const TAG: u8;
@@ -95,7 +106,7 @@ pub struct Sherman<K: KeyBytes, F = Slotted<K>> {
 }
 
 /// The kind of index in a pool's superblock.
-const KIND: u32 = u32::from_le_bytes(*b"shrm");
+const KIND: &[u8; 4] = b"shrm";
 
 impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     /// Opens the pool's tree, creating it if the pool is empty. Any number of clients of any number of compute
@@ -126,29 +137,25 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
             NodeSize::Bytes(bytes) => (0, bytes),
             NodeSize::Span(span) => (1, span),
         };
-        let mut bytes = [0; 64];
-        bytes[0] = F::TAG;
-        bytes[1] = unit;
-        // A layout flaw: whoever shares words with such locks must know it.
-        bytes[2] = u8::from(options.flaws.lanes16);
-        bytes[3] = near(options).map_or(CHILD_BYTES, |_| NEAR_CHILD_BYTES) as u8;
-        bytes[4] = u8::from(options.items);
-        bytes[8..16].copy_from_slice(&(K::LEN as u64).to_le_bytes());
-        bytes[16..24].copy_from_slice(&(options.value_bytes as u64).to_le_bytes());
-        bytes[24..32].copy_from_slice(&(size as u64).to_le_bytes());
-        let home = if options.on_chip {
-            LockHome::ChipIfAny
-        } else {
-            LockHome::Host
-        };
+        let layout = u64::from_le_bytes([
+            F::TAG,
+            unit,
+            // A layout flaw: whoever shares words with such locks must know it.
+            u8::from(options.flaws.lanes16),
+            near(options).map_or(CHILD_BYTES, |_| NEAR_CHILD_BYTES) as u8,
+            u8::from(options.items),
+            0,
+            0,
+            0,
+        ]);
+        let sizes = [K::LEN, options.value_bytes, size].map(|size| size as u64);
         Descriptor {
-            kind: KIND,
-            bytes,
             locks: LockPlan {
-                home,
+                home: LockHome::chip_if(options.on_chip),
                 per_node: options.locks_per_node,
             },
             members: options.members,
+            ..Descriptor::of(KIND, [layout, sizes[0], sizes[1], sizes[2]])
         }
     }
 
@@ -175,13 +182,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         };
         let flaws = options.flaws;
         let lock_options = LockOptions {
-            local: if options.hierarchical {
-                Local::Queue {
-                    handover_max: options.handover_max,
-                }
-            } else {
-                Local::Off
-            },
+            local: Local::queue_if(options.hierarchical, options.handover_max),
             release: if options.release_by_faa {
                 ReleaseBy::Faa
             } else {
@@ -196,23 +197,13 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 lanes16: flaws.lanes16,
                 ..LockFlaws::default()
             },
-            place: if options.on_chip {
-                LockPlace::Chip
-            } else {
-                LockPlace::Host
-            },
+            place: LockPlace::chip_if(options.on_chip),
             ..LockOptions::default()
         };
         let table = GlobalLockTable::new(superblock.lock_tables.clone(), superblock.locks_per_node);
         let locks = Arc::new(Locks::new(lock_options, table));
-        let nodes = superblock.memory_nodes();
-        for node in 0..nodes {
-            let caps = v.caps(dm_verbs::NodeId(node));
-            locks.check(&caps)?;
-            // Inner nodes carry a version per line in every variant.
-            caps.require("line-versioned nodes", &[Capability::LineAtomicity])
-                .map_err(OpenError::Refused)?;
-        }
+        // Inner nodes carry a version per line in every variant.
+        check_world(v, superblock.memory_nodes(), [&*locks])?;
         let reclaim = options.reclaim.at_most(options.attempts);
         let alloc = Allocator::for_pool(superblock, v.compute_node(), reclaim)
             .chunk_bytes(options.chunk_bytes)
@@ -279,12 +270,14 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         v: &'h V,
         prefix: Prefix<K>,
     ) -> Result<ItemClient<'h, V, K, F>, IndexError> {
-        if !self.holds_items {
-            return Err(IndexError::BadInput {
-                why: "the tree was not made for items",
-            });
-        }
-        Items::new(v, self.client(v), &self.alloc, prefix, self.composed.attempts)
+        Items::made_for_them(
+            self.holds_items,
+            v,
+            self.client(v),
+            &self.alloc,
+            prefix,
+            self.composed.attempts,
+        )
     }
 
     /// Reads all inner nodes into the index cache, as far as they fit; metered as housekeeping.
@@ -302,8 +295,8 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     ///
     /// # Errors
     /// As any operation's.
-    pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
-        self.alloc.collect_alone(v).await
+    pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
+        Ok(self.alloc.collect_alone(v).await?)
     }
 
     /// Bytes of the index cache, every allocation counted.
@@ -367,7 +360,7 @@ mod tests {
     use super::*;
     use dm_layout::Key8;
     use dm_loopback::{Loopback, block_on};
-    use dm_verbs::AtomicUnit;
+    use dm_verbs::{AtomicUnit, Capability};
 
     #[test]
     fn a_world_that_tears_lines_is_refused_by_name() {

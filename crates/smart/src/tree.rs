@@ -33,7 +33,7 @@ pub struct Smart<K: KeyBytes> {
 }
 
 /// The kind of index in a pool's superblock.
-const KIND: u32 = u32::from_le_bytes(*b"smrt");
+const KIND: &[u8; 4] = b"smrt";
 /// Memory nodes that a slot can name.
 const MEMORY_NODES_MAX: u16 = 256;
 
@@ -75,20 +75,20 @@ impl<K: KeyBytes> Smart<K> {
 
     /// What must agree between all who open a pool: what a superblock of this tree says.
     pub fn descriptor(options: &Options) -> Descriptor {
-        let mut bytes = [0; 64];
-        bytes[0] = u8::from(options.items);
-        bytes[8..16].copy_from_slice(&(K::LEN as u64).to_le_bytes());
-        bytes[16..24].copy_from_slice(&(options.value_bytes as u64).to_le_bytes());
-        bytes[24..32].copy_from_slice(&options.types.describe());
+        let numbers = [
+            u64::from(options.items),
+            K::LEN as u64,
+            options.value_bytes as u64,
+            u64::from_le_bytes(options.types.describe()),
+        ];
         Descriptor {
-            kind: KIND,
-            bytes,
             // The locks lie in the leaves: the table that every pool has is not used.
             locks: LockPlan {
                 home: LockHome::ChipIfAny,
                 per_node: 1,
             },
             members: options.members,
+            ..Descriptor::of(KIND, numbers)
         }
     }
 
@@ -105,12 +105,7 @@ impl<K: KeyBytes> Smart<K> {
             }));
         }
         let lock_options = LockOptions {
-            local: match options.hierarchical {
-                true => Local::Queue {
-                    handover_max: options.handover_max,
-                },
-                false => Local::Off,
-            },
+            local: Local::queue_if(options.hierarchical, options.handover_max),
             place: LockPlace::Host,
             lock_and_read: options.lock_and_read,
             budget: options.attempts,
@@ -169,12 +164,14 @@ impl<K: KeyBytes> Smart<K> {
         v: &'h V,
         prefix: Prefix<K>,
     ) -> Result<ItemClient<'h, V, K>, IndexError> {
-        if !self.holds_items {
-            return Err(IndexError::BadInput {
-                why: "the tree was not made for items",
-            });
-        }
-        Items::new(v, self.client(v), self.art.alloc(), prefix, self.attempts)
+        Items::made_for_them(
+            self.holds_items,
+            v,
+            self.client(v),
+            self.art.alloc(),
+            prefix,
+            self.attempts,
+        )
     }
 
     /// Reads all inner nodes into the cache, as far as they fit; metered as housekeeping. Answers how many.

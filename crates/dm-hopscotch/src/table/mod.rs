@@ -29,10 +29,10 @@ mod scatter;
 use dm_alloc::{AllocStats, Allocator, Descriptor, LockHome, LockPlan, ReclaimOptions, Superblock};
 use dm_index::{Composed, ComposedOptions, Flaws, IndexError, KeyBytes};
 use dm_layout::{GeometryError, HopGeometry, Hopscotch};
-use dm_leaf::{Nodes, OpenError};
+use dm_leaf::{Nodes, OpenError, check_world};
 use dm_lock::{GlobalLockTable, Locks};
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
-use dm_verbs::{Capability, Control, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Control, RemotePtr, Verbs};
 
 use self::known::DEPTH_LIMIT;
 use crate::{Hotspots, Neighbourhoods};
@@ -46,7 +46,7 @@ pub use scatter::{gather, scatter};
 type Leaves<K> = Neighbourhoods<K, Nodes<K, Hopscotch<K>>>;
 
 /// The kind of index in a pool's superblock.
-const KIND: u32 = u32::from_le_bytes(*b"hops");
+const KIND: &[u8; 4] = b"hops";
 
 /// A one-sided hash table, as the threads of one compute node share it: directory, local locks, allocator.
 ///
@@ -75,6 +75,16 @@ impl<K: KeyBytes> HashTable<K> {
         Self::over(v, options, leaf, &superblock)
     }
 
+    /// Opens a table that exists.
+    ///
+    /// # Errors
+    /// As [`HashTable::create_or_open`], and where the pool is empty.
+    pub async fn open<V: Verbs + Control>(v: &V, options: &TableOptions) -> Result<Self, OpenError> {
+        let leaf = Self::leaf(options)?;
+        let superblock = Superblock::open(v, &Self::descriptor(options)).await?;
+        Self::over(v, options, leaf, &superblock)
+    }
+
     /// Over a pool whose superblock was read before: opens it without a verb, for whoever opens one pool many times.
     ///
     /// # Errors
@@ -94,7 +104,6 @@ impl<K: KeyBytes> HashTable<K> {
 
     /// What must agree between all who open a pool: what a superblock of this table says.
     pub fn descriptor(options: &TableOptions) -> Descriptor {
-        let mut bytes = [0; 64];
         let sizes = [
             K::LEN,
             options.value_bytes,
@@ -102,21 +111,13 @@ impl<K: KeyBytes> HashTable<K> {
             options.neighbourhood,
             usize::from(options.depth_max),
         ];
-        for (place, size) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(sizes) {
-            *place = (size as u64).to_le_bytes();
-        }
+        // No members: no node dies, so there is nothing to announce.
         Descriptor {
-            kind: KIND,
-            bytes,
             locks: LockPlan {
-                home: match options.on_chip {
-                    true => LockHome::ChipIfAny,
-                    false => LockHome::Host,
-                },
+                home: LockHome::chip_if(options.on_chip),
                 per_node: options.locks_per_node,
             },
-            // No node dies: there is nothing to announce.
-            members: 0,
+            ..Descriptor::of(KIND, sizes.map(|size| size as u64))
         }
     }
 
@@ -133,12 +134,7 @@ impl<K: KeyBytes> HashTable<K> {
         }
         let table = GlobalLockTable::new(superblock.lock_tables.clone(), superblock.locks_per_node);
         let locks = Arc::new(Locks::new(options.locks(), table));
-        for node in 0..superblock.memory_nodes() {
-            let caps = v.caps(NodeId(node));
-            locks.check(&caps)?;
-            caps.require("line-versioned nodes", &[Capability::LineAtomicity])
-                .map_err(OpenError::Refused)?;
-        }
+        check_world(v, superblock.memory_nodes(), [&*locks])?;
         let alloc = Allocator::for_pool(superblock, v.compute_node(), ReclaimOptions::new());
         let alloc = Arc::new(alloc.chunk_bytes(options.chunk_bytes));
         let whole = Nodes::new(leaf, locks.clone(), alloc.clone(), options.nodes());

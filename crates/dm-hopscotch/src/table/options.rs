@@ -8,11 +8,15 @@ use dm_verbs::Nanos;
 
 use crate::{HopFlaws, HopOptions};
 
-/// Broken twins of growing, off by default; for study. `docs/models.md` has a counterexample of each.
+/// Broken twins of growing, and of what leaves do, off by default; for study. `docs/models.md` has a counterexample of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableFlaws {
     /// The root word names a directory whose WRITE has not been awaited (H12).
     pub directory_unawaited: bool,
+    /// Of reading and writing by the neighbourhood.
+    pub hop: HopFlaws,
+    /// Of splits.
+    pub leaf: LeafFlaws,
 }
 
 /// Options of a [`crate::HashTable`].
@@ -46,11 +50,7 @@ pub struct TableOptions {
     pub chunk_bytes: u64,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
-    /// Flaws of reading and writing by the neighbourhood. Off by default.
-    pub hop_flaws: HopFlaws,
-    /// Flaws of splits. Off by default.
-    pub leaf_flaws: LeafFlaws,
-    /// Flaws of growing. Off by default.
+    /// Flaws, each switchable alone. Off by default.
     pub flaws: TableFlaws,
 }
 
@@ -82,8 +82,6 @@ impl TableOptions {
             attempts: 1 << 20,
             chunk_bytes: dm_alloc::DEFAULT_CHUNK_BYTES,
             cpu: CpuCost::NONE,
-            hop_flaws: HopFlaws::default(),
-            leaf_flaws: LeafFlaws::default(),
             flaws: TableFlaws::default(),
         }
     }
@@ -93,7 +91,7 @@ impl TableOptions {
             hotspot_bytes: self.hotspot_bytes,
             //= docs/protocol/chime.md H10
             merges: false,
-            flaws: self.hop_flaws,
+            flaws: self.flaws.hop,
             ..HopOptions::default()
         }
     }
@@ -105,25 +103,17 @@ impl TableOptions {
             bias: SplitBias::Coarse,
             // Nothing is merged: neighbours need not lie on one memory node.
             spread: true,
-            flaws: self.leaf_flaws,
+            flaws: self.flaws.leaf,
             ..NodeOptions::default()
         }
     }
 
     pub(super) fn locks(&self) -> LockOptions {
         LockOptions {
-            local: match self.hierarchical {
-                true => Local::Queue {
-                    handover_max: self.handover_max,
-                },
-                false => Local::Off,
-            },
+            local: Local::queue_if(self.hierarchical, self.handover_max),
             lock_and_read: self.lock_and_read,
             budget: self.attempts,
-            place: match self.on_chip {
-                true => LockPlace::Chip,
-                false => LockPlace::Host,
-            },
+            place: LockPlace::chip_if(self.on_chip),
             ..LockOptions::default()
         }
     }

@@ -40,12 +40,22 @@ fn change<K: KeyBytes>(key: &K, change: impl FnOnce(u64, u64) -> u64) -> K {
 }
 
 /// The key in whose place a table keeps `key`: it differs from all others, and its first bits are as good as drawn.
+///
+/// ```
+/// use dm_hopscotch::{gather, scatter};
+/// use dm_index::Key8;
+///
+/// assert_ne!(scatter(&Key8(1)), Key8(1));
+/// assert_eq!(gather(&scatter(&Key8(1))), Key8(1));
+/// ```
 #[must_use]
 pub fn scatter<K: KeyBytes>(key: &K) -> K {
     change(key, |word, by| spread(word ^ by))
 }
 
 /// The key that is kept in place of this one.
+///
+/// Example: at [`scatter`], whose inverse it is.
 #[must_use]
 pub fn gather<K: KeyBytes>(scattered: &K) -> K {
     change(scattered, |word, by| unspread(word) ^ by)

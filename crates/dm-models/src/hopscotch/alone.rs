@@ -77,7 +77,7 @@ pub(crate) const ENTRY: Entry = Entry {
             hotspot_bytes: 128,
             ..options()
         };
-        options.flaws.entry.takes_absent = s.mutant("absent");
+        options.flaws.hop.entry.takes_absent = s.mutant("absent");
         build(SHAPES, s, options)
     },
 };

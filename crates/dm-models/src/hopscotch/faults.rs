@@ -61,7 +61,7 @@ pub(crate) const ENTRY: Entry = Entry {
     }],
     build: |s| {
         let mut options = options();
-        options.flaws.never_in_doubt = s.mutant("never-in-doubt");
+        options.flaws.hop.never_in_doubt = s.mutant("never-in-doubt");
         build_faulty(SHAPES, s, options)
     },
 };

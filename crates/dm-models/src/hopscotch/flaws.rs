@@ -42,7 +42,7 @@ pub(crate) const T_C1: Entry = Entry {
     mutants: &[],
     build: |s| {
         let mut options = options();
-        options.flaws.near.stops_at_vacancy = s.published();
+        options.flaws.hop.near.stops_at_vacancy = s.published();
         build(T_C1_SHAPES, s, options)
     },
 };
@@ -73,8 +73,8 @@ pub(crate) const T_C2: Entry = Entry {
     }],
     build: |s| {
         let mut options = options();
-        options.flaws.hop_unversioned = s.published();
-        options.flaws.near.absent_unchecked = s.mutant("absent-unchecked");
+        options.flaws.hop.hop_unversioned = s.published();
+        options.flaws.hop.near.absent_unchecked = s.mutant("absent-unchecked");
         build(T_C2_SHAPES, s, options)
     },
 };
@@ -122,7 +122,7 @@ pub(crate) const T_C3: Entry = Entry {
     mutants: &[],
     build: |s| {
         let mut options = options();
-        options.leaf_flaws.right_born_live = s.published();
+        options.flaws.leaf.right_born_live = s.published();
         build(T_C3_SHAPES, s, options)
     },
 };

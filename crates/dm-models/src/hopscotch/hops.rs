@@ -91,7 +91,7 @@ pub(crate) const ENTRY: Entry = Entry {
     }],
     build: |s| {
         let mut options = options();
-        options.flaws.hop_unversioned = s.mutant("unversioned");
+        options.flaws.hop.hop_unversioned = s.mutant("unversioned");
         build(SHAPES, s, options)
     },
 };

@@ -105,7 +105,7 @@ pub(crate) const ENTRY: Entry = Entry {
     }],
     build: |s| {
         let mut options = options();
-        options.leaf_flaws.right_unawaited = s.mutant("unawaited");
+        options.flaws.leaf.right_unawaited = s.mutant("unawaited");
         build(SHAPES, s, options)
     },
 };

@@ -2,10 +2,9 @@
 
 use dm_alloc::Superblock;
 use dm_explore::{End, Endpoint, Knobs};
-use dm_hopscotch::{HashTable, HopFlaws, TableFlaws, TableOptions, gather};
+use dm_hopscotch::{HashTable, TableFlaws, TableOptions, gather};
 use dm_index::{Key8, RangeIndex};
 use dm_layout::{Hopscotch, NodeFormat};
-use dm_leaf::LeafFlaws;
 use dm_sync::Fingerprint;
 use dm_verbs::{LineOrder, RemotePtr};
 
@@ -35,8 +34,6 @@ impl Subject for HashTable<Key8> {
 
     fn sound(options: TableOptions) -> TableOptions {
         TableOptions {
-            hop_flaws: HopFlaws::default(),
-            leaf_flaws: LeafFlaws::default(),
             flaws: TableFlaws::default(),
             ..options
         }
@@ -224,7 +221,7 @@ pub(crate) const ENTRY: Entry = Entry {
     ],
     build: |s| {
         let mut options = options();
-        options.hop_flaws.near.any_range = s.mutant("believes-slots");
+        options.flaws.hop.near.any_range = s.mutant("believes-slots");
         options.flaws.directory_unawaited = s.mutant("directory-unawaited");
         match LARGE.iter().any(|(shape, _)| *shape == s.shape) {
             true => build(LARGE, s, options),
@@ -274,7 +271,7 @@ pub(crate) const FAULTY: Entry = Entry {
     }],
     build: |s| {
         let mut options = options();
-        options.hop_flaws.never_in_doubt = s.mutant("never-in-doubt");
+        options.flaws.hop.never_in_doubt = s.mutant("never-in-doubt");
         build_faulty(FAULTS, s, options)
     },
 };

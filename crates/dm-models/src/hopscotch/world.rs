@@ -1,6 +1,6 @@
 //! A CHIME tree of tiny leaves, its clients, and what each of them does.
 
-use chime::{Chime, HopFlaws, LeafFlaws, Options};
+use chime::{Chime, Flaws, Options};
 use dm_alloc::Superblock;
 use dm_explore::{End, Endpoint};
 use dm_index::{Key8, RangeIndex};
@@ -46,8 +46,7 @@ impl Subject for Chime<Key8> {
 
     fn sound(options: Options) -> Options {
         Options {
-            flaws: HopFlaws::default(),
-            leaf_flaws: LeafFlaws::default(),
+            flaws: Flaws::default(),
             ..options
         }
     }
