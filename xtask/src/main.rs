@@ -37,12 +37,12 @@ enum Command {
     /// Takes about 20 minutes on 2 cores from nothing, mostly compiling; about 5 when little changed.
     /// All steps run even when an early one fails; the tests come last, so that their closing lines end the output.
     Test {
-        /// Also run clippy with warnings as errors, the loom models, and the protocols' models, whose pages must be as they
-        /// are. On by itself where the environment says CI=true.
+        /// Also run clippy and the documentation with warnings as errors, the loom models, and the protocols' models, whose
+        /// pages must be as they are. On by itself where the environment says CI=true.
         #[arg(long)]
         strict: bool,
     },
-    /// `test --strict`, then the documentation build with warnings as errors, then a compile check of the fuzz targets.
+    /// `test --strict`, then a compile check of the fuzz targets.
     ///
     /// Takes about 25 minutes on 2 cores from nothing.
     Ci,

@@ -3,7 +3,7 @@
 //! | rule | what it holds |
 //! |---|---|
 //! | `top-level` | the root holds the agreed names and dot files, nothing else |
-//! | `floors` | a crate uses only crates of a lower floor; every crate has a floor; directory name = package name |
+//! | `floors` | a crate uses only crates of a lower floor; every crate has a floor, and is drawn there; directory name = package name |
 //! | `atomics` | atomics are named by dm-sync alone; threads and locks of std are not named in library code |
 //! | `time` | no wall clock outside the worlds that have one, and tests |
 //! | `orderings` | (warning) a memory ordering has a comment beside it |
@@ -12,6 +12,7 @@
 //! | `unsafe` | a crate forbids unsafe code, or says in a `# Unsafe` section why it can't |
 //! | `unfinished` | no placeholders and no notes to self |
 //! | `doc-code` | code in docs compiles: none ignored, every Markdown block included by a crate |
+//! | `examples` | every library's README has an example that is compiled |
 //! | `links` | relative links in Markdown lead to a file |
 //! | `mentions` | a Markdown file that prose or a comment names exists |
 //! | `words` | no word of `xtask/forbidden-words.txt` |
@@ -47,6 +48,7 @@ const RULES: &[(&str, Rule)] = &[
     ("unsafe", shape::unsafe_policy),
     ("unfinished", words::unfinished),
     ("doc-code", docs::code),
+    ("examples", docs::examples),
     ("links", docs::links),
     ("mentions", docs::mentions),
     ("words", words::forbidden),

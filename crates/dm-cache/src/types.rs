@@ -6,6 +6,8 @@ use core::hash::Hash;
 use dm_verbs::RemotePtr;
 
 /// What the cache asks of a key: plain, ordered, hashable bytes. Everything that fits is one.
+///
+/// No example: there is nothing to implement.
 pub trait CacheKey: Copy + Ord + Debug + Hash + Send + Sync + 'static {}
 
 impl<K: Copy + Ord + Debug + Hash + Send + Sync + 'static> CacheKey for K {}

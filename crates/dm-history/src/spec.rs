@@ -7,6 +7,33 @@ use std::hash::Hash;
 ///
 /// Only [`Spec::step`] decides a verdict. The methods after it are advice that saves search; wrong advice gives wrong
 /// verdicts, no advice (the default) only slow ones.
+///
+/// A counter, whose `add` answers what was there before:
+///
+/// ```
+/// use dm_history::{History, Limits, Spec, check};
+///
+/// struct Counter;
+/// impl Spec for Counter {
+///     type Key = ();
+///     type Op = u64; // how much is added
+///     type Ret = u64;
+///     type State = u64;
+///     fn key(&self, _: &u64) {}
+///     fn initial(&self, _: &()) -> u64 {
+///         0
+///     }
+///     fn step(&self, state: &u64, add: &u64, ret: Option<&u64>) -> Option<u64> {
+///         ret.is_none_or(|ret| ret == state).then_some(state + add)
+///     }
+/// }
+///
+/// let mut history = History::new();
+/// let (a, b) = (history.invoke(0, 1, 10), history.invoke(1, 1, 20));
+/// history.respond(a, 0, 30);
+/// history.respond(b, 0, 40); // both saw nothing: an update is lost
+/// assert!(!check(&Counter, &history, Limits::default()).is_linearizable());
+/// ```
 pub trait Spec {
     /// Names an independent object; an object that is not made of parts uses `()`.
     type Key: Clone + Eq + Hash + Debug;

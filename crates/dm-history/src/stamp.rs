@@ -125,6 +125,20 @@ pub fn stamp(key: &[u8], client: u32, sequence: u32, value: &mut [u8]) {
 ///
 /// # Errors
 /// [`Wrong`] if it is none: too short, of another key, or a mixture.
+///
+/// ```
+/// use dm_history::{check_value, stamp};
+///
+/// let (mut value, mut other) = ([0; 16], [0; 16]);
+/// stamp(b"key", 3, 17, &mut value);
+/// let found = check_value(b"key", &value).unwrap();
+/// assert_eq!((found.client, found.sequence), (3, 17));
+/// assert!(check_value(b"another key", &value).is_err());
+/// // Half of one write and half of another.
+/// stamp(b"key", 3, 18, &mut other);
+/// value[8..].copy_from_slice(&other[8..]);
+/// assert!(check_value(b"key", &value).is_err());
+/// ```
 pub fn check_value(key: &[u8], value: &[u8]) -> Result<Stamp, Wrong> {
     let Some((head, tail)) = value.split_first_chunk::<STAMP_BYTES>() else {
         return Err(Wrong::Short { len: value.len() });

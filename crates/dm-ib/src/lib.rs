@@ -32,21 +32,7 @@
 //! once the node does: to the same memory after a cut link, and with [`IbError::Restarted`] where the memory is gone.
 //!
 //! # Example
-//! ```no_run
-//! use dm_ib::{Ib, MemoryNode};
-//! use dm_verbs::{Control, NodeId, Verbs};
-//!
-//! let node = MemoryNode::builder(1 << 20).start()?;
-//! let world = Ib::builder(&[node.address()]).build()?;
-//! println!("{}", world.promises());
-//! let thread = world.thread()?;
-//! let client = thread.connect(0)?;
-//! thread.run([async {
-//!     let at = client.chunk(NodeId(0), 4096).await.expect("there is room");
-//!     client.chain(at.node()).write(at, b"hello").write_word(at.add(64), 7).await.expect("the node is up");
-//! }]);
-//! # Ok::<(), dm_ib::IbError>(())
-//! ```
+//! The README begins with a memory node and a client of it.
 //!
 //! # Unsafe
 //! libibverbs is unsafe, and so is memory that a card writes: both live in the module `ffi` alone, which lists what the

@@ -10,6 +10,17 @@ const CHAIN_READS: usize = 32;
 ///
 /// # Errors
 /// The first chain's that failed.
+///
+/// ```
+/// use dm_index::gather;
+/// use dm_verbs::{RemotePtr, VerbError, Verbs};
+///
+/// /// Two pieces of memory, of two memory nodes perhaps, in one round trip.
+/// async fn both<V: Verbs>(v: &V, a: RemotePtr, b: RemotePtr) -> Result<bool, VerbError> {
+///     let read = gather(v, &[(a, 64), (b, 64)]).await?;
+///     Ok(*read[0] == *read[1])
+/// }
+/// ```
 pub async fn gather<V: Verbs>(v: &V, wanted: &[(RemotePtr, u32)]) -> Result<Vec<V::Lease>, VerbError> {
     // By memory node, in their order within each.
     let mut order: Vec<usize> = (0..wanted.len()).collect();

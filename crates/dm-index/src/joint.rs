@@ -563,6 +563,8 @@ impl<V: Verbs> fmt::Debug for Reading<'_, V> {
 /// Leaves of one entry each: read with one READ, written in place under a lock of their own, removed for good.
 ///
 /// They know nothing of what links them, but keep a *link depth* for it: a word that only grows, by FAA.
+///
+/// No example: a radix tree calls it, and `dm-leaf` implements it; that crate's and `dm-art`'s show both in use.
 pub trait SingleStore<V: Verbs, K> {
     /// Bytes of one value.
     fn value_bytes(&self) -> usize;

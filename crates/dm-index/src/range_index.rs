@@ -71,6 +71,23 @@ pub trait RangeIndex {
 }
 
 /// A range index whose values can be compared and exchanged: what is built of values that name memory rests on it.
+///
+/// ```
+/// use dm_index::{Applied, Exchange, IndexError, Key8};
+///
+/// /// Adds to a counter in a value of 8 bytes, whoever else does.
+/// async fn add<I: Exchange<Key = Key8>>(index: &I, key: &Key8, by: u64) -> Result<u64, IndexError> {
+///     let mut value = Vec::new();
+///     loop {
+///         let before = index.get(key, &mut value).await?.then_some(&value[..]);
+///         let count = before.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
+///         let after = (count + by).to_le_bytes();
+///         if index.exchange(key, before, Some(&after)).await? != Applied::Differs {
+///             return Ok(count + by);
+///         }
+///     }
+/// }
+/// ```
 pub trait Exchange: RangeIndex {
     /// Gives `key` what is in `after`, `None` being absence, if it has what is in `before`: [`Applied::Inserted`],
     /// [`Applied::Replaced`], [`Applied::Removed`], or [`Applied::Absent`] where both are `None` and nothing is there. Else

@@ -7,6 +7,8 @@ use crate::key::sealed;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
 /// The 64-bit XXH3 of `bytes`: what [`Checksum`] and the checksummed node store.
+///
+/// No example: it is XXH3 with 64 bits and no seed, as every library has it.
 #[must_use]
 pub fn checksum_of(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
@@ -15,6 +17,21 @@ pub fn checksum_of(bytes: &[u8]) -> u64 {
 /// A way to tell from the bytes of one READ that they stem from one write. Sealed.
 ///
 /// A buffer is what lies in remote memory; the payload is what the user put in. Writers exclude each other.
+///
+/// ```
+/// use dm_layout::{Guard, LineVersions};
+///
+/// let mut buffer = [0; 128];
+/// LineVersions::seal(&mut buffer, b"as much as fits", 1);
+/// let mut payload = [0; 15];
+/// assert_eq!(LineVersions::open(&buffer, &mut payload), Ok(1));
+/// assert_eq!(&payload, b"as much as fits");
+/// // One line of the next write, one of this.
+/// let old = buffer;
+/// LineVersions::seal(&mut buffer, &[7; 126], 2);
+/// buffer[64..].copy_from_slice(&old[64..]);
+/// assert!(LineVersions::open(&buffer, &mut [0; 126]).is_err());
+/// ```
 pub trait Guard: sealed::Sealed {
     /// The guard's name, as in tables.
     const NAME: &'static str;

@@ -12,6 +12,15 @@ pub(crate) mod sealed {
 /// A key of fixed size: a byte string, ordered lexicographically. Every value is an ordinary key.
 ///
 /// Sealed: [`Key8`] and [`Key32`].
+///
+/// ```
+/// use dm_layout::{Key8, KeyBytes};
+///
+/// let mut bytes = [0; Key8::LEN];
+/// Key8(7).write_to(&mut bytes);
+/// assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 0, 7]); // as strings compare, so do numbers
+/// assert_eq!(Key8::read_from(&bytes), Key8(7));
+/// ```
 pub trait KeyBytes: Copy + Ord + Debug + Hash + Send + Sync + 'static + sealed::Sealed {
     /// Bytes of a key.
     const LEN: usize;

@@ -281,6 +281,8 @@ impl Entry {
 }
 
 /// A model without its types.
+///
+/// No example: [`Entry`] makes one of each case, and runs it.
 pub trait Explorable {
     /// Explores under these knobs.
     fn explore(&self, knobs: &Knobs, search: Search) -> Verdict;

@@ -146,6 +146,14 @@ fn order(increasing: bool) -> LineOrder {
 }
 
 /// Every combination of the sides of `turned`, the others as in `base`.
+///
+/// ```
+/// use dm_explore::Knobs;
+/// use dm_models::{Knob, covered, matrix};
+///
+/// let all = matrix(&Knobs::weak(), &[Knob::ALL[0]]);
+/// assert_eq!(covered(&all)[0].1.len(), all.len());
+/// ```
 pub fn matrix(base: &Knobs, turned: &[Knob]) -> Vec<Knobs> {
     let mut all = vec![base.clone()];
     for &knob in turned {
@@ -164,6 +172,8 @@ pub fn matrix(base: &Knobs, turned: &[Knob]) -> Vec<Knobs> {
 }
 
 /// The knobs that differ among these, and the sides that each takes: what was covered.
+///
+/// Example: at [`matrix`].
 pub fn covered<'k>(all: impl IntoIterator<Item = &'k Knobs>) -> Vec<(Knob, Vec<u8>)> {
     let all: Vec<&Knobs> = all.into_iter().collect();
     Knob::ALL

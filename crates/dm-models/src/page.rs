@@ -29,6 +29,8 @@ impl Entry {
 /// Every page by its path below `docs`: `models.md`, and for each entry with a counterexample its story and its chart
 /// under `models/`. `ran` holds the cases of check size; of those that [`Entry::shown`] names, with the shortest
 /// counterexample.
+///
+/// No example: `cargo xtask models` writes what it gives.
 pub fn pages<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> BTreeMap<String, String> {
     let mut pages = BTreeMap::new();
     let mut tables: BTreeMap<Kind, String> = BTreeMap::new();
@@ -100,6 +102,8 @@ and its counterexample shows how the outcome comes about. A mutant is broken on 
 }
 
 /// What came of the cases of one twin, in few words.
+///
+/// No example: it is a cell of the tables of `docs/models.md`.
 pub fn outcome(ran: &[&Ran]) -> String {
     let failing: Vec<_> = ran.iter().filter_map(|r| r.verdict.counterexample()).collect();
     let mut how: Vec<&str> = failing

@@ -34,7 +34,7 @@ type Pin = Arc<CachePadded<AtomicU64>>;
 
 /// Epochs as one compute node sees them, and the seats of its clients.
 ///
-/// One thread at a time may call [`Epochs::advance`], [`Epochs::open`] and [`Epochs::close`]: the caller sees to it.
+/// One thread at a time may call [`Epochs::advance`] and [`Epochs::close`]: the caller sees to it.
 #[derive(Debug)]
 pub struct Epochs {
     view: AtomicU64,

@@ -89,6 +89,14 @@ impl Hasher for FingerprintHasher {
 }
 
 /// The fingerprint of anything that can be hashed.
+///
+/// ```
+/// use dm_sync::{fingerprint_of, fingerprint_unordered};
+///
+/// assert_eq!(fingerprint_of(&(1, "one")), fingerprint_of(&(1, "one")));
+/// assert_ne!(fingerprint_of(&[1, 2]), fingerprint_of(&[2, 1]));
+/// assert_eq!(fingerprint_unordered([1, 2]), fingerprint_unordered([2, 1]));
+/// ```
 pub fn fingerprint_of<T: Hash + ?Sized>(value: &T) -> u64 {
     let mut hasher = FingerprintHasher::new();
     value.hash(&mut hasher);
@@ -96,6 +104,8 @@ pub fn fingerprint_of<T: Hash + ?Sized>(value: &T) -> u64 {
 }
 
 /// One fingerprint of a bag of values in whatever order they come (a hash map's, for instance).
+///
+/// Example: at [`fingerprint_of`].
 pub fn fingerprint_unordered<T: Hash>(values: impl IntoIterator<Item = T>) -> u64 {
     // A sum of well-mixed hashes does not depend on the order, and unlike an exclusive or it counts duplicates.
     let (sum, count) = values.into_iter().fold((0u64, 0u64), |(sum, count), value| {

@@ -23,6 +23,14 @@ pub fn local_sections() -> u64 {
 
 /// Notes that this thread enters a section on shared state; to be called too by whoever looks at such state, or changes
 /// it, through an atomic alone.
+///
+/// ```
+/// use dm_sync::{count_section, local_sections};
+///
+/// let before = local_sections();
+/// count_section();
+/// assert_eq!(local_sections(), before + 1);
+/// ```
 #[inline]
 pub fn count_section() {
     SECTIONS.with(|count| count.set(count.get().wrapping_add(1)));

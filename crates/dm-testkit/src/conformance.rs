@@ -26,6 +26,8 @@ use crate::{
 ///
 /// # Panics
 /// With the part, the world and the seed, if anything is not as it must be.
+///
+/// Example: `docs/assemble.md`, with what it asks of an index; `tests/` of every index calls it.
 pub fn conform<F: Family>(family: &F, kind: impl TestWorlds) {
     for value_bytes in [1, 8, 64, 200] {
         single(

@@ -32,6 +32,8 @@ pub trait IndexUnderTest: Send + Sync + 'static {
 }
 
 /// An index in all key and value sizes.
+///
+/// Example: `docs/assemble.md`, of an index in all its sizes.
 pub trait Family {
     /// Whether scans and bulk loads are what its indexes are for. A hash table's read and sort all of it, and insert one
     /// by one: the script leaves out what would take long.

@@ -7,6 +7,8 @@ use dm_verbs::{Control, Verbs};
 use crate::{Failure, IndexUnderTest, TestKey};
 
 /// An index whose clients can be clients of items.
+///
+/// No example: one call of the façade's own `items`, as `tests/tree/items.rs` of each façade has it.
 pub trait HoldsItems: IndexUnderTest {
     /// Such a client.
     ///
@@ -34,6 +36,13 @@ impl<I> OutOfLines<I> {
 }
 
 /// A key's first bytes, but for the two lowest bits of the last: neighbours share a block.
+///
+/// ```
+/// use dm_index::Key8;
+/// use dm_testkit::by_fours;
+///
+/// assert_eq!(by_fours::<Key8>(&[0, 0, 0, 0, 0, 0, 0, 7]), Key8(4));
+/// ```
 pub fn by_fours<K: KeyBytes>(key: &[u8]) -> K {
     let mut key = key.to_vec();
     if let Some(last) = key.last_mut() {
@@ -65,6 +74,8 @@ impl<I: HoldsItems> IndexUnderTest for OutOfLines<I> {
 ///
 /// # Panics
 /// Where it is not as it must be.
+///
+/// No example: it is one call, with a client of the index.
 pub async fn exchanges<I: Exchange<Key: TestKey>>(index: &I) {
     let value = |n: u64| n.to_le_bytes();
     let mut found = Vec::new();

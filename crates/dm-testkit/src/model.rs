@@ -96,6 +96,20 @@ fn same<T: PartialEq + fmt::Debug, E: fmt::Display>(
 ///
 /// # Errors
 /// [`Mismatch`]; an error of the index is one.
+///
+/// ```
+/// use dm_index::RangeIndex;
+/// use dm_testkit::{Mismatch, Model, Op, TestKey, apply, check_all};
+///
+/// /// A short script, each answer compared, and all that is there in the end.
+/// async fn script<I: RangeIndex<Key: TestKey>>(index: &I, keys: [I::Key; 2]) -> Result<(), Mismatch> {
+///     let mut model = Model::new(index.value_bytes());
+///     for op in [Op::Insert(keys[0], 1), Op::Upsert(keys[1], 2), Op::Remove(keys[0])] {
+///         apply(index, &mut model, &op).await?;
+///     }
+///     check_all(index, &model).await
+/// }
+/// ```
 pub async fn apply<I>(index: &I, model: &mut Model<I::Key>, op: &Op<I::Key>) -> Result<(), Mismatch>
 where
     I: RangeIndex,
@@ -132,6 +146,8 @@ where
 ///
 /// # Errors
 /// The first [`Mismatch`].
+///
+/// Example: at [`apply`].
 pub async fn check_all<I>(index: &I, model: &Model<I::Key>) -> Result<(), Mismatch>
 where
     I: RangeIndex,

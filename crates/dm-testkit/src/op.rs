@@ -62,6 +62,13 @@ impl<K: TestKey> Op<K> {
 
 /// The value of `seed`, `bytes` long: different for different seeds from 8 bytes on; zeroes for seed 0 and all ones
 /// for seed 255, which are ordinary values.
+///
+/// ```
+/// use dm_testkit::value_of;
+///
+/// assert_eq!((value_of(0, 3), value_of(255, 2)), (vec![0; 3], vec![0xff; 2]));
+/// assert_ne!(value_of(1, 8), value_of(2, 8));
+/// ```
 #[must_use]
 pub fn value_of(seed: u64, bytes: usize) -> Vec<u8> {
     match seed {

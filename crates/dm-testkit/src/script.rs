@@ -14,6 +14,8 @@ const KEYS: u64 = 96;
 ///
 /// # Panics
 /// With the first difference.
+///
+/// No example: it is one call, with any bytes: the targets below `fuzz` and property tests make it.
 pub async fn run_bytes<I>(index: &I, loaded: Option<u64>, script: &[u8], mut after: impl AsyncFnMut(usize))
 where
     I: RangeIndex,

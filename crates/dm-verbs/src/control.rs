@@ -131,6 +131,20 @@ impl fmt::Display for ControlError {
 impl core::error::Error for ControlError {}
 
 /// The control plane as a client sees it. Slow next to verbs (an RPC to a weak core) and rare.
+///
+/// ```
+/// use dm_verbs::{Control, NodeId, RemotePtr};
+///
+/// /// A chunk of the first memory node that has room.
+/// async fn chunk<C: Control>(control: &C, bytes: u64) -> Option<RemotePtr> {
+///     for node in (0..control.memory_nodes()).map(NodeId) {
+///         if let Ok(at) = control.chunk(node, bytes).await {
+///             return Some(at);
+///         }
+///     }
+///     None
+/// }
+/// ```
 pub trait Control {
     /// How many memory nodes there are; they are numbered from 0.
     fn memory_nodes(&self) -> u16;

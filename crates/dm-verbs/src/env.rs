@@ -57,6 +57,22 @@ pub enum LocalStep {
 }
 
 /// What protocol code may ask of its surroundings.
+///
+/// ```
+/// use dm_verbs::{Env, LocalStep, Nanos};
+///
+/// /// Waits until `ready` says so of something that the threads of a compute node share, a millisecond at most.
+/// async fn wait<E: Env>(env: &E, ready: impl Fn() -> bool) -> bool {
+///     let since = env.now();
+///     loop {
+///         env.local(LocalStep::Section).await;
+///         if ready() || env.elapsed(since, Nanos::from_millis(1)) {
+///             return ready();
+///         }
+///         env.pause().await;
+///     }
+/// }
+/// ```
 pub trait Env {
     /// This client.
     fn client(&self) -> ClientId;
@@ -188,6 +204,22 @@ impl<E: Env> Future for Step<'_, E> {
 ///
 /// For the usual way of an operation that need not wait: its variables stay where a function's are, and none outlives
 /// it in the future around it. It polls what it starts once, and hands on what was not ready.
+///
+/// ```
+/// use core::task::Poll;
+/// use dm_verbs::at_once;
+///
+/// # run(async {
+/// // A future that has been polled, with what is to be done if it is not ready.
+/// let mut reading = core::pin::pin!(async { 7 });
+/// let polled = at_once(|cx| reading.as_mut().poll(cx)).await;
+/// assert_eq!(polled, Poll::Ready(7));
+/// # });
+/// # fn run(f: impl Future) {
+/// #     let mut f = core::pin::pin!(f);
+/// #     assert!(f.as_mut().poll(&mut core::task::Context::from_waker(core::task::Waker::noop())).is_ready());
+/// # }
+/// ```
 #[inline(always)]
 pub fn at_once<T>(run: impl FnOnce(&mut Context<'_>) -> T) -> impl Future<Output = T> {
     AtOnce(Some(run))

@@ -59,6 +59,17 @@ impl core::error::Error for MaskedCasError {}
 ///
 /// # Errors
 /// [`MaskedCasError`]; the emulation gives up after `budget` lost races.
+///
+/// ```
+/// use dm_verbs::{MaskedCas, MaskedCasError, RemotePtr, Verbs, masked_cas};
+///
+/// /// Sets the lowest bit, whatever the others are, if it was not set.
+/// async fn take<V: Verbs>(v: &V, at: RemotePtr) -> Result<bool, MaskedCasError> {
+///     let bit = MaskedCas { compare: 0, compare_mask: 1, swap: 1, swap_mask: 1 };
+///     let old = masked_cas(v, at, bit, 0, 100).await?;
+///     Ok(old & 1 == 0)
+/// }
+/// ```
 pub async fn masked_cas<V: Verbs>(
     v: &V,
     at: impl Into<Place>,

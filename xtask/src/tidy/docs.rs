@@ -1,6 +1,7 @@
-//! Rules `doc-code`, `links` and `mentions`: documentation that is compiled and that leads somewhere.
+//! Rules `doc-code`, `examples`, `links` and `mentions`: documentation that is compiled and that leads somewhere.
 
 use super::{Finding, tree::Tree};
+use crate::workspace::Package;
 use std::collections::BTreeSet;
 
 pub(super) fn code(tree: &Tree) -> Vec<Finding> {
@@ -22,6 +23,31 @@ pub(super) fn code(tree: &Tree) -> Vec<Finding> {
             for fence in fences(&file.source.comments, marker) {
                 found.extend(ignored(file.path, &fence));
             }
+        }
+    }
+    found
+}
+
+/// A library's own page shows how it is used, in code that is compiled.
+pub(super) fn examples(tree: &Tree) -> Vec<Finding> {
+    let compiled = included(tree);
+    let is_library = |package: &&Package| {
+        let kinds = package.targets.iter().flat_map(|target| &target.kind);
+        kinds.into_iter().any(|kind| kind.ends_with("lib"))
+    };
+    let mut found = Vec::new();
+    for package in tree.packages().iter().filter(is_library) {
+        let manifest = tree.relative(&package.manifest_path);
+        let page = manifest.replace("Cargo.toml", "README.md");
+        // A block without a tag is Rust to rustdoc.
+        let is_rust = |fence: &Fence| fence.tags.first().is_none_or(|tag| tag == "rust");
+        let shows = tree
+            .file(&page)
+            .is_some_and(|text| fences(text, "").iter().any(is_rust));
+        if !shows || !compiled.contains(&page) {
+            let message =
+                "no Rust block that is compiled: show the crate in use, and include this file in its lib.rs";
+            found.push(Finding::error(page, 0, message));
         }
     }
     found
@@ -167,6 +193,7 @@ fn resolve(dir: &str, target: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{super::tree::sample, *};
+    use crate::workspace::Target;
 
     fn lines(findings: Vec<Finding>) -> Vec<(String, usize)> {
         findings
@@ -206,6 +233,40 @@ mod tests {
             ),
         ]);
         assert_eq!(lines(code(&tree)), [("docs/a.md".to_owned(), 3)]);
+    }
+
+    #[test]
+    fn a_library_without_a_compiled_example_is_found() {
+        let package = |name: &str, kind: &str| Package {
+            name: name.to_owned(),
+            manifest_path: format!("/sample/crates/{name}/Cargo.toml").into(),
+            dependencies: Vec::new(),
+            targets: vec![Target {
+                name: name.to_owned(),
+                kind: vec![kind.to_owned()],
+                src_path: "/sample/x.rs".into(),
+            }],
+        };
+        let includes = "//! A.\n#[doc = include_str!(\"../README.md\")]\nstruct R;";
+        let tree = sample([
+            ("crates/shown/README.md", "```\nfn main() {}\n```\n"),
+            ("crates/shown/src/lib.rs", includes),
+            ("crates/drawn/README.md", "```text\nfn main() {}\n```\n"),
+            ("crates/drawn/src/lib.rs", includes),
+            ("crates/not-compiled/README.md", "```rust\nfn main() {}\n```\n"),
+            ("crates/not-compiled/src/lib.rs", "//! A."),
+        ]);
+        let packages = [
+            ("shown", "lib"),
+            ("drawn", "lib"),
+            ("not-compiled", "rlib"),
+            ("command", "bin"),
+            ("silent", "lib"),
+        ];
+        let tree = tree.with_packages(packages.map(|(name, kind)| package(name, kind)).into());
+        let found: Vec<_> = examples(&tree).into_iter().map(|finding| finding.path).collect();
+        let expected = ["drawn", "not-compiled", "silent"].map(|name| format!("crates/{name}/README.md"));
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! Rule `floors`: the house has floors, and a crate uses only crates below its own (dev-dependencies exempt).
+//! Rule `floors`: the house has floors, and a crate uses only crates below its own (dev-dependencies exempt). The picture of the
+//! house shows each where it stands.
 
 use super::{Finding, tree::Tree};
+use std::collections::BTreeSet;
 
 /// Every crate's floor. A new crate is placed here before it can use or be used.
 const FLOORS: &[(u8, &[&str])] = &[
@@ -26,6 +28,9 @@ const FLOORS: &[(u8, &[&str])] = &[
     (7, &["dm-models"]),
     (8, &["dmkit"]),
 ];
+
+/// The page that begins with the picture: lines that begin with a floor's number, or go on with its crates.
+const PICTURE: &str = "docs/ARCHITECTURE.md";
 
 /// Not part of the house: may use any crate, and no crate may use it.
 const OUTSIDE: &str = "xtask";
@@ -86,7 +91,31 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             ));
         }
     }
+    found.extend(drawn(tree));
     found
+}
+
+fn drawn(tree: &Tree) -> Vec<Finding> {
+    let Some(page) = tree.file(PICTURE) else {
+        return Vec::new();
+    };
+    let picture = page.lines().skip_while(|line| !line.starts_with("```")).skip(1);
+    let mut here = None;
+    let mut seen = BTreeSet::new();
+    for line in picture.take_while(|line| !line.starts_with("```")) {
+        let mut words = line.split_whitespace().peekable();
+        if let Some(number) = words.peek().and_then(|word| word.parse().ok()) {
+            here = Some(number);
+        }
+        seen.extend(words.map(|word| (here, word)));
+    }
+    let crates = FLOORS
+        .iter()
+        .flat_map(|(floor, names)| names.iter().map(move |name| (*floor, *name)));
+    crates
+        .filter(|(floor, name)| !seen.contains(&(Some(*floor), *name)))
+        .map(|(floor, name)| Finding::error(PICTURE, 0, format!("`{name}` is not drawn on floor {floor}")))
+        .collect()
 }
 
 #[cfg(test)]
@@ -161,6 +190,22 @@ mod tests {
             found,
             ["directory `sync` holds package `dm-sync`: name both alike"]
         );
+    }
+
+    #[test]
+    fn a_crate_that_is_drawn_elsewhere_is_found() {
+        let mut picture = String::from("# House\n```text\n");
+        for (floor, names) in FLOORS {
+            picture += &format!("  {floor}   {}   and words\n", names.join("\n      "));
+        }
+        let sound = format!("{picture}```\n");
+        let wrong = sound.replace("  8   dmkit ", "      dmkit ");
+        assert!(drawn(&sample([(PICTURE, &sound)])).is_empty());
+        let found: Vec<_> = drawn(&sample([(PICTURE, &wrong)]))
+            .into_iter()
+            .map(|finding| finding.message)
+            .collect();
+        assert_eq!(found, ["`dmkit` is not drawn on floor 8"]);
     }
 
     #[test]

@@ -76,6 +76,8 @@ pub struct GidReport {
 ///
 /// # Errors
 /// The system can't tell of any: no kernel module, no permission.
+///
+/// No example: what it finds is the machine's; `dmkit doctor` prints it.
 pub fn devices() -> io::Result<Vec<DeviceReport>> {
     let mut found = Vec::new();
     for_each_device(|device, name| {

@@ -137,6 +137,14 @@ impl<'a> RadixNode<'a> {
 ///
 /// # Panics
 /// When the children are more than the type's slots, or one has no child.
+///
+/// ```
+/// use dm_layout::{NodeTypes, RadixHeader, build_radix_node};
+///
+/// let (types, mut node) = (NodeTypes::SHIPPED, Vec::new());
+/// build_radix_node(&types, RadixHeader::new(0, types.largest(), &[]), 1, &[], &mut node);
+/// assert_eq!(node.len(), types.bytes(types.largest()));
+/// ```
 pub fn build_radix_node(
     types: &NodeTypes,
     header: RadixHeader,

@@ -5,6 +5,9 @@
 mod budgets;
 mod common;
 mod flaws;
+/// The example, over an RDMA layer of somebody else's.
+#[path = "../../examples/own_rdma/main.rs"]
+mod own_rdma;
 mod sim;
 mod storm;
 mod trouble;
