@@ -257,7 +257,7 @@ impl Env for Endpoint {
 
     /// Since this process built or opened the world.
     fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.world.born.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.world.now()
     }
 
     fn rng(&self, stream: u32) -> u64 {

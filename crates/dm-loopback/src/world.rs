@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use dm_sync::Mutex;
+use dm_sync::atomic::{AtomicU64, Ordering};
 use dm_sync::region::{AtomicUnit, Region, RegionError};
-use dm_verbs::{Caps, NodeId, Place, Space};
+use dm_verbs::{Caps, Nanos, NodeId, Place, Space};
 
 use crate::builder::{BuildError, Builder, Knobs};
 use crate::format::{self, CONTROL_BYTES, MAGIC, NODES_MAX, Shape, VERSION, header};
@@ -34,7 +35,9 @@ pub(crate) struct World {
     pub(crate) knobs: Knobs,
     /// Held during an atomic where those are racy towards WRITEs: they still exclude each other.
     pub(crate) atomics: Mutex<()>,
-    pub(crate) born: Instant,
+    born: Instant,
+    /// How often the time was asked for, where asking is what makes it pass.
+    asked: AtomicU64,
 }
 
 impl World {
@@ -161,7 +164,20 @@ impl World {
             knobs,
             atomics: Mutex::new(()),
             born: Instant::now(),
+            asked: AtomicU64::new(0),
         })
+    }
+
+    /// Since this process built or opened the world; with a counted clock, steps since then.
+    pub(crate) fn now(&self) -> Nanos {
+        match self.knobs.clock_step {
+            None => Nanos(u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+            // Relaxed: a clock orders nothing; each client sees its own steps in order.
+            Some(step) => Nanos(
+                step.0
+                    .saturating_mul(self.asked.fetch_add(1, Ordering::Relaxed) + 1),
+            ),
+        }
     }
 
     #[inline]

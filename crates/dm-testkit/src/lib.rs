@@ -68,7 +68,7 @@ pub use report::{Calls, Report};
 pub use rng::Rng;
 pub use script::run_bytes;
 pub use stress::{Mix, Stress, stress};
-pub use world::{Job, Seat, TestWorld, TestWorlds, World, WorldKind, by_thread, seats};
+pub use world::{Job, Seat, TestWorld, TestWorlds, World, WorldKind, by_thread, counted, seats};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, RunEnd, Sim};
 use dm_sync::{Arc, thread};
-use dm_verbs::{CasThenRead, Control, LineOrder, Verbs};
+use dm_verbs::{CasThenRead, Control, LineOrder, Nanos, Verbs};
 
 /// Where a client sits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -86,6 +86,12 @@ pub enum World {
     Loopback(Loopback),
     /// Virtual time.
     Sim(Box<Sim>),
+}
+
+/// Loopback by a counted clock, for a client alone whose verbs are counted: none of them is repeated because the thread
+/// was put aside meanwhile.
+pub fn counted() -> dm_loopback::Builder {
+    Loopback::builder().counted_clock(Nanos::from_micros(1))
 }
 
 impl From<Loopback> for World {

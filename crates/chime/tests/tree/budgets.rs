@@ -3,9 +3,8 @@
 
 use chime::{Key8, Options};
 use dm_index::{Applied, RangeIndex, Scan};
-use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{IndexUnderTest, Job, World};
+use dm_testkit::{IndexUnderTest, Job, World, counted};
 use dm_verbs::{Control, Counters, Verbs};
 
 use crate::common::Tree;
@@ -120,7 +119,7 @@ impl Job for Measure {
 }
 
 fn loopback() -> World {
-    Loopback::builder().nodes(2).build().expect("memory").into()
+    counted().nodes(2).build().expect("memory").into()
 }
 
 fn simulated() -> World {

@@ -2,9 +2,8 @@
 //! and in the simulator. And what a tree takes.
 
 use dm_index::{Applied, RangeIndex, Scan};
-use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{IndexUnderTest, Job, World};
+use dm_testkit::{IndexUnderTest, Job, World, counted};
 use dm_verbs::{Control, Counters, Verbs};
 use dolphin::{Key8, Options};
 
@@ -94,7 +93,7 @@ impl Job for Measure {
 }
 
 fn loopback() -> World {
-    Loopback::builder().nodes(2).build().expect("memory").into()
+    counted().nodes(2).build().expect("memory").into()
 }
 
 #[test]

@@ -4,9 +4,8 @@
 use crate::common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_layout::{Checksummed, Slotted};
-use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{IndexUnderTest, Job, Seat, TestKey, World};
+use dm_testkit::{IndexUnderTest, Job, Seat, TestKey, World, counted};
 use dm_verbs::{AtomicVsWrite, CasThenRead, Control, Counters, Verbs};
 use sherman::{Key8, Key32, LeafFormat, Options, Rdwc, Variant};
 
@@ -138,7 +137,7 @@ impl<K: TestKey, F: LeafFormat<K>> Job for Measure<Tree<K, F>> {
 }
 
 fn loopback() -> World {
-    Loopback::builder().build().expect("memory").into()
+    counted().build().expect("memory").into()
 }
 
 fn simulated() -> World {
@@ -262,7 +261,7 @@ fn a_world_that_promises_less_gets_what_it_can_do() {
         world.run_one(Measure(Tree::<Key8>::new(Options::new(8))))
     };
     // No order of CAS and READ: one after the other.
-    let unordered = run(Loopback::builder().cas_then_read(CasThenRead::AnyLineFirst));
+    let unordered = run(counted().cas_then_read(CasThenRead::AnyLineFirst));
     expect(&unordered, THREE_UNLOCK, THREE, [8, 17, 1]);
     // Atomics race with WRITEs: the unlock is a CAS, in the same chain.
     let by_cas = Cost {
@@ -271,22 +270,17 @@ fn a_world_that_promises_less_gets_what_it_can_do() {
         cas: 1,
         ..TWO
     };
-    let racy = run(Loopback::builder().atomic_vs_write(AtomicVsWrite::Racy));
+    let racy = run(counted().atomic_vs_write(AtomicVsWrite::Racy));
     expect(&racy, Cost { writes: 0, ..by_cas }, by_cas, [8, 17, 1]);
     // No on-chip memory: the locks lie in host memory, at the same price.
-    expect(
-        &run(Loopback::builder().chip_bytes(0)),
-        TWO_UNLOCK,
-        TWO,
-        [8, 17, 1],
-    );
+    expect(&run(counted().chip_bytes(0)), TWO_UNLOCK, TWO, [8, 17, 1]);
     // No masked atomics: a CAS of the whole word, which is guessed right, being as this compute node left it.
     let guessed = Cost {
         masked_cas: 0,
         cas: 1,
         ..TWO
     };
-    let plain = run(Loopback::builder().masked_atomics(false));
+    let plain = run(counted().masked_atomics(false));
     expect(&plain, Cost { writes: 1, ..guessed }, guessed, [8, 17, 1]);
 }
 

@@ -9,7 +9,9 @@ use crate::common::Tree;
 use dm_index::{Applied, Exchange, IndexError, Key8, RangeIndex};
 use dm_layout::Checksummed;
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{Family, HoldsItems, OutOfLines, Rng, TestKey, WorldKind, by_fours, conform, exchanges};
+use dm_testkit::{
+    Family, HoldsItems, OutOfLines, Rng, TestKey, WorldKind, by_fours, conform, counted, exchanges,
+};
 use dm_verbs::{Control, Counters, Env, Nanos, Verbs};
 use sherman::{Items, NodeSize, Options, Prefix, ReclaimOptions, Sherman, leading_bytes};
 
@@ -231,7 +233,7 @@ fn cost(now: Counters, before: &mut Counters) -> (u64, u64, u64) {
 
 #[test]
 fn costs() {
-    let pool = pool(1);
+    let pool = counted().nodes(1).build().expect("a world");
     let v = pool.connect(0).expect("a client");
     block_on(async {
         let tree = Sherman::<Key8>::create_or_open(&v, &Options::items())

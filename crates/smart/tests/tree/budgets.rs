@@ -3,9 +3,8 @@
 
 use crate::common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};
-use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{IndexUnderTest, Job, World};
+use dm_testkit::{IndexUnderTest, Job, World, counted};
 use dm_verbs::{Control, Counters, Verbs};
 use smart::{Key8, Options};
 
@@ -131,11 +130,7 @@ impl Job for Measure {
 }
 
 fn loopback(memory_nodes: u16) -> World {
-    Loopback::builder()
-        .nodes(memory_nodes)
-        .build()
-        .expect("memory")
-        .into()
+    counted().nodes(memory_nodes).build().expect("memory").into()
 }
 
 fn simulated(memory_nodes: u16) -> World {
