@@ -390,6 +390,12 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// Gives the entry in `slot` a new value.
     fn update(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize>;
 
+    /// Whether an update writes the value alone, inside one line: then it needs nothing but that the slot keeps its key, and
+    /// of two at once one is the last.
+    fn updates_in_line(&self) -> bool {
+        false
+    }
+
     /// Removes the entry in `slot`.
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize>;
 

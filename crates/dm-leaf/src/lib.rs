@@ -19,6 +19,8 @@
 //!   hand is that of one state (`dm-layout`'s acceptance rule).
 //! * **I3** A sibling is written and awaited before anything points to it; the left node's split is one chain in
 //!   the order announce, clear, finish; entries that stay never move.
+//!   Where locks are shared ([`dm_lock::LockOptions::shared`]), an update that writes one line only shares the node's lock;
+//!   all else has it alone.
 //! * **I4** Whoever finds a node mid-split under its own lock finishes the split: the one that began it gave up.
 //! * **I5** Neighbours are merged under the locks of both and of their parent, in one chain whose every prefix shows
 //!   readers each key: frozen, copied, widened, dead and forwarding, gone from the parent. What is dead is retired to the
@@ -31,6 +33,7 @@ mod nodes;
 mod open;
 mod options;
 mod read;
+mod share;
 mod single;
 mod split;
 mod write;

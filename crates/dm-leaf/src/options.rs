@@ -20,6 +20,9 @@ pub struct LeafFlaws {
     pub right_born_live: bool,
     /// A broken twin of ours: the left node of a merge is open, with the keys of both, before the right one is dead (S24).
     pub open_before_burial: bool,
+    /// T-D7: where locks are shared, a removal and an insert into a free slot share the node as an update does: a value lands
+    /// under another key.
+    pub slots_shared: bool,
     /// A merged node is not written dead. For study of reclamation.
     pub unburied: bool,
 }
@@ -32,6 +35,7 @@ impl LeafFlaws {
         parent_before_left: false,
         right_unawaited: false,
         right_born_live: false,
+        slots_shared: false,
         open_before_burial: false,
         unburied: false,
     };

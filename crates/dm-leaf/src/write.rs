@@ -118,6 +118,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         cx: &mut Context<'_>,
         begun: &mut Begun<'a, V>,
     ) -> Poll<Applied> {
+        if self.shares(write) {
+            return Poll::Pending;
+        }
         let mut wait = |stage| {
             begun.0 = Some(stage);
             Poll::Pending
@@ -197,6 +200,12 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         after: Option<&mut NodeCopy<K>>,
         Begun(mut begun): Begun<'a, V>,
     ) -> Result<Answer<K, Applied>, IndexError> {
+        if begun.is_none() && after.is_none() && self.shares(write) {
+            let shared = self.write_shared(v, at, (level, key), write).await?;
+            if let Some(answer) = shared {
+                return Ok(answer);
+            }
+        }
         let mut retry = v.retry(self.options.attempts);
         loop {
             let (guard, mut image, judged) = match begun.take() {

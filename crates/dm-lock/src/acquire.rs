@@ -75,6 +75,8 @@ enum Stage<'a, V: Verbs> {
     Posted(Attempt<'a, V, (Old, Bytes)>, u64, Retry<'a, V>, Turn<'a>),
     /// To an answer: others hold the lock, or the guess of a plain CAS (the second word) was wrong.
     Answered(u64, u64, Retry<'a, V>, Turn<'a>),
+    /// To the lock, while others share it.
+    Shared(Guard<'a, V>),
 }
 
 impl<V: Verbs> fmt::Debug for Locking<'_, V> {
@@ -158,7 +160,13 @@ impl Locks {
         let (ticket, how) = self.post_with_read(v, &target, guess, read);
         match ticket.now(cx) {
             Ok(Ok((old, lease))) => match self.taken(v, &target, old, guess) {
-                Some(raw) => Poll::Ready(Ok((Guard::new(self, v, target, Seat::Turn, raw), lease))),
+                Some(raw) => {
+                    let guard = Guard::new(self, v, target, Seat::Turn, raw);
+                    if target.cell.sharers(old) > 0 {
+                        return wait(Stage::Shared(guard));
+                    }
+                    Poll::Ready(Ok((guard, lease)))
+                }
                 None => wait(Stage::Answered(old, guess, retry, table.turn(id, None))),
             },
             Ok(Err(e)) => {
@@ -287,6 +295,10 @@ impl<'a, V: Verbs> Locking<'a, V> {
                 (answered, known) = (Some(old), Some((guess, retry)));
                 LocalTurn::Turn(turn)
             }
+            Stage::Shared(guard) => {
+                guard.alone().await?;
+                return guard.with_read(read).await;
+            }
             stage => match locks.local_turn(v, target, stage).await? {
                 Arrived::Turn(turn) => turn,
                 Arrived::Locked(guard) => return guard.with_read(read).await,
@@ -313,6 +325,12 @@ impl<'a, V: Verbs> Locking<'a, V> {
             //= docs/protocol/lock.md L2
             if let Some(raw) = locks.taken(v, &target, old, expect) {
                 let guard = Guard::new(locks, v, target, turn.seat(), raw);
+                //= docs/protocol/lock.md L14
+                if cell.sharers(old) > 0 {
+                    drop(lease);
+                    guard.alone().await?;
+                    return guard.with_read(read).await;
+                }
                 return match lease {
                     Some(lease) => Ok((guard, Some(lease))),
                     None => guard.with_read(read).await,
@@ -340,6 +358,28 @@ impl<'a, V: Verbs> Locking<'a, V> {
 }
 
 impl<'a, V: Verbs> Guard<'a, V> {
+    /// Waits until nobody shares the lock any more: nobody new comes while it is held.
+    #[cold]
+    async fn alone(&self) -> Result<(), LockError> {
+        let (v, cell) = (self.verbs(), self.cell());
+        let mut retry = v.retry(self.budget());
+        loop {
+            let sharers = cell.sharers(v.word(cell.place).await?);
+            if sharers == 0 {
+                return Ok(());
+            }
+            let why = Why::LockHeld { word: sharers };
+            retry
+                .again(cell.place, why)
+                .await
+                .map_err(|e| LockError::Shared {
+                    place: e.at,
+                    sharers,
+                    attempts: e.attempts,
+                })?;
+        }
+    }
+
     /// Reads what was to be read under the lock. If that fails the guard unlocks.
     async fn with_read(self, read: Option<ReadTo>) -> Result<(Self, Option<V::Lease>), LockError> {
         let lease = match read {

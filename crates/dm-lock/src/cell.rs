@@ -17,6 +17,8 @@ use crate::{LockOptions, LockWord, ReleaseBy};
 pub(crate) struct Plan {
     pub(crate) masked: bool,
     pub(crate) read_in_order: bool,
+    /// The same behind the FAA of a share, which no option turns off.
+    pub(crate) share_in_order: bool,
     pub(crate) combine: bool,
     pub(crate) release: Release,
 }
@@ -40,11 +42,16 @@ impl Plan {
             masked: caps.has(Capability::MaskedAtomics),
             //= docs/protocol/lock.md L3
             read_in_order: options.lock_and_read && caps.has(Capability::CasThenReadInOrder),
+            //= docs/protocol/lock.md L16
+            share_in_order: caps.has(Capability::CasThenReadInOrder),
             //= docs/protocol/lock.md L6
             combine: options.combine && (!on_chip || caps.has(Capability::HostBeforeChip)),
             //= docs/protocol/lock.md L5
             release: match options.release {
                 ReleaseBy::Faa => Release::Faa,
+                //= docs/protocol/lock.md L15
+                _ if options.shared && !options.flaws.blind_release => Release::Cas,
+                _ if options.shared => Release::Write,
                 ReleaseBy::Write => Release::Write,
                 ReleaseBy::Auto if serialised => Release::Write,
                 ReleaseBy::Auto => Release::Cas,
@@ -53,10 +60,17 @@ impl Plan {
     }
 }
 
-/// Lock words by default; 16-bit lanes of a word with T-S13.
+/// One more who shares the lock: the highest 16 bits count them, so that nothing is carried out of their field.
+pub(crate) const SHARE: u64 = 1 << SHARERS_SHIFT;
+const SHARERS_SHIFT: u32 = 48;
+/// What is the holder's of a word that can be shared.
+const HELD_MASK: u64 = SHARE - 1;
+
+/// Lock words by default; words whose highest 16 bits count who shares them; 16-bit lanes of a word with T-S13.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Word,
+    Shared,
     Lane { shift: u32 },
 }
 
@@ -73,6 +87,7 @@ impl Cell {
     const fn mask(self) -> u64 {
         match self.kind {
             Kind::Word => u64::MAX,
+            Kind::Shared => HELD_MASK,
             Kind::Lane { shift } => 0xFFFF << shift,
         }
     }
@@ -81,11 +96,20 @@ impl Cell {
         word & self.mask()
     }
 
+    /// How many share it, if it can be shared.
+    #[inline]
+    pub(crate) const fn sharers(self, word: u64) -> u64 {
+        match self.kind {
+            Kind::Shared => word >> SHARERS_SHIFT,
+            Kind::Word | Kind::Lane { .. } => 0,
+        }
+    }
+
     /// The operands that take it.
     #[inline]
     pub(crate) fn take(self, client: ClientId, epoch: u8) -> MaskedCas {
         match self.kind {
-            Kind::Word => LockWord::acquire(client, epoch),
+            Kind::Word | Kind::Shared => LockWord::acquire(client, epoch),
             Kind::Lane { shift } => {
                 let mask = 0xFFFF << shift;
                 // One more than the id: 0 is a free lane.
@@ -104,6 +128,7 @@ impl Cell {
     pub(crate) fn word(self, raw: u64) -> LockWord {
         match self.kind {
             Kind::Word => LockWord::unpack(raw),
+            Kind::Shared => LockWord::unpack(raw & HELD_MASK),
             Kind::Lane { shift } => {
                 let tag = (raw >> shift) as u16;
                 LockWord {
@@ -120,6 +145,7 @@ impl Cell {
     pub(crate) fn released(self, raw: u64, payload: u32) -> u64 {
         match self.kind {
             Kind::Word => LockWord::unpack(raw).released(payload).pack(),
+            Kind::Shared => LockWord::unpack(raw).released(payload).pack() & HELD_MASK,
             Kind::Lane { .. } => 0,
         }
     }
@@ -139,7 +165,7 @@ impl Cell {
         payload: u32,
     ) -> Chain<'v, V, S, Open> {
         match self.kind {
-            Kind::Word => chain.write_word(self.place, self.released(raw, payload)),
+            Kind::Word | Kind::Shared => chain.write_word(self.place, self.released(raw, payload)),
             Kind::Lane { shift } => chain.write(self.place.add(u64::from(shift / 8)), &[0; 2]),
         }
     }
@@ -160,11 +186,13 @@ impl Cell {
         match (release, self.kind) {
             (Release::Faa, _) => chain.faa(self.place, self.difference(raw, payload)),
             (_, Kind::Word) => chain.free_cas(self.place, raw, released),
-            (_, Kind::Lane { .. }) => chain.free_masked_cas(self.place, self.lane_cas(raw, released)),
+            (_, Kind::Shared | Kind::Lane { .. }) => {
+                chain.free_masked_cas(self.place, self.own_cas(raw, released))
+            }
         }
     }
 
-    fn lane_cas(self, compare: u64, swap: u64) -> MaskedCas {
+    fn own_cas(self, compare: u64, swap: u64) -> MaskedCas {
         MaskedCas {
             compare,
             compare_mask: self.mask(),
@@ -177,21 +205,36 @@ impl Cell {
     /// another release came first, in whatever order they land.
     pub(crate) fn abandon<V: Verbs>(self, v: &V, raw: u64, payload: u32) {
         //= docs/protocol/lock.md L8
-        let node = self.place.node();
-        let chain = v.chain(node);
-        let flushed = self.place.space() == Space::Host || v.caps(node).has(Capability::HostBeforeChip);
-        if flushed {
+        let chain = v.chain(self.place.node());
+        let Some(host) = self.to_be_flushed(v) else {
             return self
                 .atomic_release(chain, raw, payload, Release::Cas)
                 .post()
                 .detach();
-        }
-        // What this client wrote to the host may land after an atomic on the chip, and can't be awaited here. A READ
-        // of the host comes after those WRITEs, and the fence waits for its answer.
-        let host = RemotePtr::new(node, 0).unwrap_or(RemotePtr::NULL);
+        };
         self.atomic_release(chain.word(host).fence(), raw, payload, Release::Cas)
             .post()
             .detach();
+    }
+
+    /// Posts, unsignalled, what gives a share back that was certainly taken, and not given back yet.
+    #[cold]
+    pub(crate) fn give_back<V: Verbs>(self, v: &V) {
+        //= docs/protocol/lock.md L17
+        let (chain, less) = (v.chain(self.place.node()), SHARE.wrapping_neg());
+        match self.to_be_flushed(v) {
+            None => chain.faa(self.place, less).post().detach(),
+            Some(host) => chain.word(host).fence().faa(self.place, less).post().detach(),
+        }
+    }
+
+    /// Where to READ before an atomic that must not overtake what this client wrote: to the host it may land after an
+    /// atomic on the chip, and can't be awaited in a destructor. A READ of the host comes after those WRITEs, and a fence
+    /// waits for its answer.
+    fn to_be_flushed<V: Verbs>(self, v: &V) -> Option<RemotePtr> {
+        let node = self.place.node();
+        let flushed = self.place.space() == Space::Host || v.caps(node).has(Capability::HostBeforeChip);
+        (!flushed).then(|| RemotePtr::new(node, 0).unwrap_or(RemotePtr::NULL))
     }
 }
 
@@ -246,7 +289,7 @@ impl How {
         match self {
             Self::Masked(take) => {
                 let mask = match cell.kind {
-                    Kind::Word => TAG_MASK,
+                    Kind::Word | Kind::Shared => TAG_MASK,
                     Kind::Lane { .. } => take.swap_mask,
                 };
                 let undo = MaskedCas {

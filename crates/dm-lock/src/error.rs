@@ -22,6 +22,16 @@ pub enum LockError {
         /// Where the lock lies.
         place: Place,
     },
+    /// Clients that share the lock did not give it back within the whole budget: one of them has died, most likely. It is
+    /// not held.
+    Shared {
+        /// Where the lock lies.
+        place: Place,
+        /// How many share it.
+        sharers: u64,
+        /// Attempts made.
+        attempts: u32,
+    },
     /// The lock was not this client's any more when it came to release it (it was taken over, or the word was
     /// overwritten). What was written back may collide with the new holder's writes.
     Lost {
@@ -72,6 +82,14 @@ impl fmt::Display for LockError {
                 )
             }
             Self::Held(e) => write!(f, "lock: {e}"),
+            Self::Shared {
+                place,
+                sharers,
+                attempts,
+            } => write!(
+                f,
+                "lock at {place} is still shared by {sharers} after {attempts} attempts"
+            ),
             Self::AlreadyHeld { place } => write!(f, "lock at {place} is held by this client already"),
             Self::Lost { place, held, found } => write!(
                 f,
@@ -129,6 +147,10 @@ impl From<LockError> for IndexError {
             LockError::Lost { place, .. } => IndexError::Lock {
                 lock: place,
                 why: "it was taken over or overwritten while this client held it",
+            },
+            LockError::Shared { place, .. } => IndexError::Lock {
+                lock: place,
+                why: "clients that share it don't give it back: one has died, most likely",
             },
             LockError::AlreadyHeld { place } => IndexError::Lock {
                 lock: place,

@@ -162,6 +162,16 @@ impl<'a, V: Verbs> Guard<'a, V> {
         guard
     }
 
+    /// The remote side.
+    pub(crate) fn cell(&self) -> Cell {
+        self.cell
+    }
+
+    /// Attempts at a lock.
+    pub(crate) fn budget(&self) -> u32 {
+        self.locks.options.budget
+    }
+
     /// The client's connection.
     pub(crate) fn verbs(&self) -> &'a V {
         self.v

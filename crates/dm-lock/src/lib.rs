@@ -17,6 +17,7 @@
 //! * **I3** Dropping any future or guard, at any await, leads to the lock being free and the local turn passed on.
 //! * **I4** Local turns go first come, first served; no newcomer overtakes a queue.
 //! * **I5** Acquiring changes neither payload nor release count of the word.
+//! * **I6** While somebody shares a lock nobody has it alone, and the other way round; a share is given back once.
 //!
 //! The rules behind them, and the promises of the RNIC that each leans on, are `docs/protocol/lock.md`.
 //!
@@ -54,6 +55,7 @@ mod options;
 mod packed;
 mod set;
 mod shard;
+mod share;
 mod word;
 
 pub use acquire::{Locked, Locking};
@@ -66,6 +68,7 @@ pub use options::{
     DEFAULT_BUDGET, DEFAULT_HANDOVER_MAX, Local, LockFlaws, LockOptions, LockPlace, ReleaseBy,
 };
 pub use set::SetGuard;
+pub use share::Share;
 pub use word::{CLIENTS_MAX, LockWord, pictures};
 
 #[doc = include_str!("../README.md")]

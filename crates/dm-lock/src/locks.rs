@@ -178,12 +178,12 @@ impl Locks {
             index: id.index / lanes,
             ..id
         });
-        let kind = if lanes == 1 {
-            Kind::Word
-        } else {
-            Kind::Lane {
+        let kind = match lanes {
+            1 if self.options.shared => Kind::Shared,
+            1 => Kind::Word,
+            _ => Kind::Lane {
                 shift: 16 * (id.index % lanes),
-            }
+            },
         };
         Cell { place, kind }
     }

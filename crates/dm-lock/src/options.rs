@@ -73,6 +73,10 @@ pub struct LockFlaws {
     /// T-R4: the local lock draws tickets of this many bits, and lets in whoever has the number being served: with
     /// 2^bits clients ahead of it, one more is let in beside the holder. Replaces [`LockOptions::local`]. 1 to 32.
     pub narrow_tickets: Option<u32>,
+    /// T-D3: who shared a lock goes on as soon as the chain that writes and gives the share back is posted.
+    pub leave_unawaited: bool,
+    /// A broken twin of ours: a lock that others share is given back by WRITE, over what they added meanwhile.
+    pub blind_release: bool,
     /// T-S13: four 16-bit locks in a word (Sherman §4.3), no epoch, count or payload. A release by 2-byte WRITE
     /// beside a CAS on another lane of the word is lost where the two are not serialised.
     pub lanes16: bool,
@@ -93,6 +97,9 @@ pub struct LockOptions {
     pub combine: bool,
     /// Attempts at one remote lock before [`crate::LockError::Held`].
     pub budget: u32,
+    /// Locks may be shared ([`crate::Locks::share_and_read`]): who takes one for itself waits until nobody shares it, and gives
+    /// it back by a masked CAS. Needs masked atomics. Payloads have 16 bits then. Equal among all clients of a pool.
+    pub shared: bool,
     /// The compute node's lease epoch, named in the words it takes.
     pub epoch: u8,
     /// Flaws.
@@ -110,6 +117,7 @@ impl Default for LockOptions {
             lock_and_read: true,
             combine: true,
             budget: DEFAULT_BUDGET,
+            shared: false,
             epoch: 0,
             flaws: LockFlaws::default(),
         }
@@ -128,7 +136,7 @@ impl LockOptions {
                 self.release == ReleaseBy::Write,
                 Capability::AtomicVsWriteSerialised,
             ),
-            (self.flaws.lanes16, Capability::MaskedAtomics),
+            (self.flaws.lanes16 || self.shared, Capability::MaskedAtomics),
         ]
         .into_iter()
         .filter_map(|(needed, capability)| needed.then_some(capability))
@@ -137,7 +145,7 @@ impl LockOptions {
 
     /// The nearest that a world with these promises can do: tables in host memory where there is no chip, one round
     /// trip more where a combined unlock or a lock-and-read is not in order, release by atomic where WRITEs race.
-    /// Locks do the same by themselves for all but the place.
+    /// Locks do the same by themselves for all but the place and sharing, where clients of a pool must agree.
     #[must_use]
     pub fn fit(mut self, caps: &Caps) -> Self {
         if !caps.has(Capability::ChipMemory) {
@@ -145,6 +153,7 @@ impl LockOptions {
         }
         self.combine &= self.place == LockPlace::Host || caps.has(Capability::HostBeforeChip);
         self.lock_and_read &= caps.has(Capability::CasThenReadInOrder);
+        self.shared &= caps.has(Capability::MaskedAtomics);
         if self.release == ReleaseBy::Write && !caps.has(Capability::AtomicVsWriteSerialised) {
             self.release = ReleaseBy::Auto;
         }
@@ -154,7 +163,7 @@ impl LockOptions {
     /// Refuses by name what can be done neither as asked nor by falling back.
     ///
     /// # Errors
-    /// [`Refused`]: release by WRITE where atomics race with it, lanes without masked atomics.
+    /// [`Refused`]: release by WRITE where atomics race with it, lanes or sharing without masked atomics.
     #[inline]
     pub fn check(&self, caps: &Caps) -> Result<(), Refused> {
         if self.release == ReleaseBy::Write {
@@ -162,6 +171,9 @@ impl LockOptions {
         }
         if self.flaws.lanes16 {
             caps.require("16-bit lock lanes", &[Capability::MaskedAtomics])?;
+        }
+        if self.shared {
+            caps.require("locks that can be shared", &[Capability::MaskedAtomics])?;
         }
         Ok(())
     }

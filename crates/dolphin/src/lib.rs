@@ -7,8 +7,12 @@
 //! | operation, separators cached, uncontended | round trips | verbs |
 //! |---|---|---|
 //! | get, present or absent | 1 | READ leaf |
-//! | insert, update, remove | 2 | \[CAS lock, READ leaf\], \[WRITE entry, WRITE unlock\] |
+//! | update | 2 | \[FAA share, READ leaf\], \[WRITE value, FAA leave\] |
+//! | insert, remove | 2 | \[CAS lock, READ leaf\], \[WRITE entry, CAS unlock\] |
 //! | scan of m leaves | ⌈m/32⌉ | m READs |
+//!
+//! Updates of one leaf wait for none of each other: they share its lock, and only what changes slots excludes them
+//! ([`Options::shared_updates`]; `docs/protocol/dolphin.md`, D9 to D13).
 //!
 //! ```
 //! use dm_index::{Key8, RangeIndex};
@@ -36,7 +40,7 @@ mod options;
 mod tree;
 
 pub use options::{
-    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_LEAF_BYTES, DEFAULT_MEMBERS,
+    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_LEAF_BYTES, DEFAULT_MEMBERS, Flaws,
     MODEL_CPU, Options,
 };
 pub use tree::{Client, Dolphin, ItemClient};

@@ -7,7 +7,7 @@ use dm_index::CpuCost;
 use dm_indirect::REFERENCE_BYTES;
 use dm_layout::{NodeTypes, SplitBias};
 use dm_leaf::LeafFlaws;
-use dm_verbs::Nanos;
+use dm_verbs::{Caps, Nanos};
 
 /// Options of a [`crate::Dolphin`].
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -32,7 +32,10 @@ pub struct Options {
     pub hierarchical: bool,
     /// Consecutive handovers of a lock between threads of a compute node; 0 for none.
     pub handover_max: u32,
-    /// Lock CAS and READ in one chain, where the world executes them in order.
+    /// Updates share their leaf's lock, and only what changes slots has it alone: no update waits for another. Off where the
+    /// world lacks masked atomics, where values take more than a line, and for items. Layout: all who open a tree must agree.
+    pub shared_updates: bool,
+    /// Lock CAS and READ in one chain, where the world executes them in order. (A share's FAA and READ are always.)
     pub lock_and_read: bool,
     /// Where splits cut.
     pub bias: SplitBias,
@@ -50,8 +53,17 @@ pub struct Options {
     pub reclaim: ReclaimOptions,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
-    /// Flaws of splits and merges, as Sherman's leaves have them. Off by default.
-    pub leaf_flaws: LeafFlaws,
+    /// Published flaws, each switchable alone. Off by default.
+    pub flaws: Flaws,
+}
+
+/// Published flaws, off by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flaws {
+    /// T-D3: an update that shares its leaf returns as soon as its WRITE is posted.
+    pub unawaited: bool,
+    /// Those of leaves: T-D7 ([`LeafFlaws::slots_shared`]), and of splits and merges, as Sherman's leaves have them.
+    pub leaf: LeafFlaws,
 }
 
 /// Default of [`Options::leaf_bytes`] (Dolphin's evaluation: leaves of 1 KB).
@@ -90,6 +102,7 @@ impl Options {
             },
             hierarchical: true,
             handover_max: DEFAULT_HANDOVER_MAX,
+            shared_updates: true,
             lock_and_read: true,
             bias: SplitBias::Median,
             rdwc: Rdwc::OFF,
@@ -98,16 +111,20 @@ impl Options {
             members: DEFAULT_MEMBERS,
             reclaim: ReclaimOptions::new(),
             cpu: CpuCost::NONE,
-            leaf_flaws: LeafFlaws {
-                torn_entry_absent: false,
-                no_read_window: false,
-                parent_before_left: false,
-                right_unawaited: false,
-                right_born_live: false,
-                open_before_burial: false,
-                unburied: false,
+            flaws: Flaws {
+                unawaited: false,
+                leaf: LeafFlaws::NONE,
             },
         }
+    }
+}
+
+impl Options {
+    /// The nearest to these that a world with these promises can do; a tree over it does the same by itself.
+    #[must_use]
+    pub const fn fit(mut self, caps: &Caps) -> Self {
+        self.shared_updates &= caps.masked_atomics && !self.items;
+        self
     }
 }
 

@@ -8,7 +8,7 @@ use dm_index::{Composed, ComposedOptions, CpuCost, IndexError};
 use dm_indirect::{Items, Prefix};
 use dm_layout::{KeyBytes, NodeFormat, SingleLeaf, Slotted};
 use dm_leaf::{NodeOptions, Nodes, OpenError, SingleFlaws, SingleOptions, Singles, TwoLevel};
-use dm_lock::{GlobalLockTable, Local, LockOptions, LockPlace, Locks};
+use dm_lock::{GlobalLockTable, Local, LockFlaws, LockOptions, LockPlace, Locks};
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
 use dm_verbs::{Capability, Control, NodeId, RemotePtr, Verbs};
 
@@ -54,9 +54,9 @@ impl<K: KeyBytes> Dolphin<K> {
     /// # Errors
     /// [`OpenError`]: the pool holds something else, sizes make no leaf, or the world lacks a promise.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
-        let leaf = Self::leaf(options)?;
-        let superblock = Superblock::create_or_open(v, &Self::descriptor(options)).await?;
-        Self::over(v, options, leaf, &superblock).await
+        let (leaf, options) = Self::leaf(v, options)?;
+        let superblock = Superblock::create_or_open(v, &Self::descriptor(&options)).await?;
+        Self::over(v, &options, leaf, &superblock).await
     }
 
     /// Opens a tree that exists.
@@ -64,9 +64,9 @@ impl<K: KeyBytes> Dolphin<K> {
     /// # Errors
     /// As [`Dolphin::create_or_open`], and where the pool is empty.
     pub async fn open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
-        let leaf = Self::leaf(options)?;
-        let superblock = Superblock::open(v, &Self::descriptor(options)).await?;
-        Self::over(v, options, leaf, &superblock).await
+        let (leaf, options) = Self::leaf(v, options)?;
+        let superblock = Superblock::open(v, &Self::descriptor(&options)).await?;
+        Self::over(v, &options, leaf, &superblock).await
     }
 
     /// Over a pool whose superblock was read before: opens it with one READ, for whoever opens one pool many times.
@@ -78,18 +78,25 @@ impl<K: KeyBytes> Dolphin<K> {
         options: &Options,
         superblock: &Superblock,
     ) -> Result<Self, OpenError> {
-        superblock.matches(&Self::descriptor(options))?;
-        Self::over(v, options, Self::leaf(options)?, superblock).await
+        let (leaf, options) = Self::leaf(v, options)?;
+        superblock.matches(&Self::descriptor(&options))?;
+        Self::over(v, &options, leaf, superblock).await
     }
 
-    fn leaf(options: &Options) -> Result<Slotted<K>, OpenError> {
-        Ok(Slotted::with_node_bytes(options.leaf_bytes, options.value_bytes)?)
+    /// What leaves are like, and the options as this world can do them.
+    fn leaf<V: Verbs>(v: &V, options: &Options) -> Result<(Slotted<K>, Options), OpenError> {
+        let leaf = Slotted::with_node_bytes(options.leaf_bytes, options.value_bytes)?;
+        let mut options = options.fit(&v.caps(NodeId(0)));
+        options.shared_updates &= NodeFormat::<K>::updates_in_line(&leaf);
+        Ok((leaf, options))
     }
 
-    /// What must agree between all who open a pool: what a superblock of this tree says.
+    /// What must agree between all who open a pool: what a superblock of this tree says. `options` that are not
+    /// [fit](Options::fit) for a world may say something else than the tree there.
     pub fn descriptor(options: &Options) -> Descriptor {
         let mut bytes = [0; 64];
         bytes[0] = u8::from(options.items);
+        bytes[1] = u8::from(options.shared_updates);
         bytes[8..16].copy_from_slice(&(K::LEN as u64).to_le_bytes());
         bytes[16..24].copy_from_slice(&(options.value_bytes as u64).to_le_bytes());
         bytes[24..32].copy_from_slice(&(options.leaf_bytes as u64).to_le_bytes());
@@ -125,7 +132,13 @@ impl<K: KeyBytes> Dolphin<K> {
         let table = GlobalLockTable::new(tables, superblock.locks_per_node);
         let in_entries = GlobalLockTable::in_nodes(nodes, entry.lock_at() as u32);
         let locks = [
-            Arc::new(Locks::new(Self::locks(options, options.on_chip), table)),
+            Arc::new(Locks::new(
+                LockOptions {
+                    shared: options.shared_updates,
+                    ..Self::locks(options, options.on_chip)
+                },
+                table,
+            )),
             Arc::new(Locks::new(Self::locks(options, false), in_entries)),
         ];
         for node in 0..nodes {
@@ -141,7 +154,7 @@ impl<K: KeyBytes> Dolphin<K> {
             attempts: options.attempts,
             bias: options.bias,
             kind: LEAVES,
-            flaws: options.leaf_flaws,
+            flaws: options.flaws.leaf,
             ..NodeOptions::default()
         };
         Ok(Self {
@@ -197,6 +210,10 @@ impl<K: KeyBytes> Dolphin<K> {
             place: match on_chip {
                 true => LockPlace::Chip,
                 false => LockPlace::Host,
+            },
+            flaws: LockFlaws {
+                leave_unawaited: options.flaws.unawaited,
+                ..LockFlaws::default()
             },
             ..LockOptions::default()
         }

@@ -219,6 +219,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 right_unawaited: flaws.right_unawaited,
                 open_before_burial: flaws.open_before_burial,
                 right_born_live: false,
+                slots_shared: false,
                 unburied: options.reclaim.flaws.unburied,
             },
             ..NodeOptions::default()

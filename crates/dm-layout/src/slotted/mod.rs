@@ -277,6 +277,11 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         self.update_value(image, slot, value)
     }
 
+    #[inline]
+    fn updates_in_line(&self) -> bool {
+        self.geometry.is_in_line()
+    }
+
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
         // One byte in one line: a reader sees the entry or does not, even where its value has more lines.
         image[slot.offset()] = EMPTY;

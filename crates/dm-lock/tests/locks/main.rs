@@ -8,6 +8,7 @@ mod flaws;
 /// The example, over an RDMA layer of somebody else's.
 #[path = "../../examples/own_rdma/main.rs"]
 mod own_rdma;
+mod share;
 mod sim;
 mod storm;
 mod trouble;

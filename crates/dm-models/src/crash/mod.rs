@@ -2,7 +2,7 @@
 
 mod holder_dies;
 
-use crate::Entry;
+use crate::{Entry, locks};
 
 /// In the order listed.
-pub(crate) const ENTRIES: &[Entry] = &[holder_dies::ENTRY];
+pub(crate) const ENTRIES: &[Entry] = &[holder_dies::ENTRY, locks::SHARER_DIES];

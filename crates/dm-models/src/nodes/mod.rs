@@ -1,5 +1,6 @@
 //! Models of single nodes.
 
+mod shared;
 mod versions;
 mod world;
 
@@ -12,4 +13,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     versions::T_S1,
     versions::T_S2A,
     versions::T_S2B,
+    shared::SHARED,
+    shared::T_D3,
+    shared::T_D7,
 ];

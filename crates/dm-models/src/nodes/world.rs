@@ -3,7 +3,7 @@
 use dm_alloc::Allocator;
 use dm_explore::{Client, Endpoint, Model};
 use dm_history::{KvMap, KvOp, KvRet};
-use dm_index::{Answer, Applied, FenceKeys, Key8, Lead, NodeStore, Stale, Write};
+use dm_index::{Answer, Applied, FenceKeys, Key8, Lead, Merge, Neighbours, NodeStore, Stale, Write};
 use dm_layout::NodeFormat;
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
@@ -28,8 +28,13 @@ pub(crate) struct Leaf<F> {
 pub(crate) struct Script<F> {
     pub(crate) format: F,
     pub(crate) options: NodeOptions,
+    pub(crate) locks: LockOptions,
     /// Inserted in this order, into slots in this order.
     pub(crate) preload: &'static [u64],
+    /// And removed again.
+    pub(crate) removed: &'static [u64],
+    /// The preload splits the leaf once, and the first client, before anything else, merges the two again.
+    pub(crate) joins: bool,
     /// Memory nodes, and whether the first has no room for a second leaf.
     pub(crate) memory_nodes: u16,
     pub(crate) first_is_full: bool,
@@ -41,8 +46,9 @@ pub(crate) struct Script<F> {
 
 impl<F: NodeFormat<Key8> + Clone> Leaf<F> {
     fn new(script: &Script<F>, compute_node: u16) -> Self {
-        let table = GlobalLockTable::on_chip(script.memory_nodes, 1);
-        let locks = Arc::new(Locks::new(LockOptions::default(), table));
+        let words = if script.joins { LOCKS } else { 1 };
+        let table = GlobalLockTable::on_chip(script.memory_nodes, words);
+        let locks = Arc::new(Locks::new(script.locks, table));
         let alloc = Allocator::new(script.memory_nodes, compute_node).chunk_bytes(4096);
         let alloc = Arc::new(alloc);
         Self {
@@ -63,11 +69,29 @@ fn leaf() -> RemotePtr {
     RemotePtr::new(NodeId(0), 4096).unwrap_or(RemotePtr::NULL)
 }
 
+/// Locks where there are two leaves.
+const LOCKS: u32 = 8;
+
+/// The leaf and the one that four keys split from it: 10, 20 and 30, 40.
+fn pair() -> Neighbours<Key8> {
+    Neighbours {
+        level: 0,
+        left: leaf(),
+        right: leaf().add(128),
+        between: Key8(30),
+        until: None,
+        parent: RemotePtr::NULL,
+    }
+}
+
 impl<F: NodeFormat<Key8> + Clone> Script<F> {
     pub(crate) fn new(format: F, preload: &'static [u64], clients: Vec<Vec<Op>>) -> Self {
         Self {
             format,
             options: NodeOptions::default(),
+            locks: LockOptions::default(),
+            removed: &[],
+            joins: false,
             preload,
             memory_nodes: 1,
             first_is_full: false,
@@ -89,7 +113,7 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
             })
             .shared(move |node| Leaf::new(&opening, node))
             .fingerprint(|l: &Leaf<F>| fingerprint_of(&(l.locks.fingerprint(), l.alloc.fingerprint())))
-            .spec(KvMap::loaded(script.preload.iter().map(|&k| (k, loaded(k)))))
+            .spec(KvMap::loaded(script.present().map(|k| (k, loaded(k)))))
             .place(leaf(), script.format.node_bytes() as u32, "leaf");
         for i in 0..script.clients.len() {
             let name = char::from(b'A' + i as u8).to_string();
@@ -97,6 +121,9 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
             model = model.client(name, i as u16, move |c| {
                 let script = Arc::clone(&script);
                 async move {
+                    if script.joins && i == 0 {
+                        script.join(&c).await;
+                    }
                     for op in &script.clients[i] {
                         let run = script.run(&c, op);
                         c.try_op(op.clone(), run).await;
@@ -106,6 +133,20 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
             });
         }
         model
+    }
+
+    /// The keys that are there at the beginning.
+    fn present(&self) -> impl Iterator<Item = u64> {
+        let keys = self.preload.iter().copied();
+        keys.filter(|key| !self.removed.contains(key))
+    }
+
+    /// Merges the two leaves.
+    async fn join(&self, c: &Client<Leaf<F>, Spec>) {
+        let pair = pair();
+        let joining = c.shared().nodes.join(c.verbs(), &pair, async || Ok(()));
+        let joined = Box::pin(joining).await;
+        c.check(matches!(joined, Ok(Merge::Done { .. })), || format!("{joined:?}"));
     }
 
     async fn set_up(&self, v: &Endpoint) {
@@ -119,7 +160,19 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
             let put = made
                 .nodes
                 .write(v, Lead::hint(leaf()), 0, &key, Write::Insert(&value), None);
-            assert_eq!(put.await, Ok(Answer::Done(Applied::Inserted)), "room for {key:?}");
+            match put.await {
+                Ok(Answer::Split(_, split)) if self.joins => assert_eq!(pair().right, split.right),
+                put => assert_eq!(put, Ok(Answer::Done(Applied::Inserted)), "room for {key:?}"),
+            }
+        }
+        for &key in self.removed {
+            let at = match pair().between.0 <= key && self.joins {
+                true => pair().right,
+                false => leaf(),
+            };
+            let key = Key8(key);
+            let put = made.nodes.write(v, Lead::hint(at), 0, &key, Write::Remove, None);
+            assert!(put.await.is_ok(), "{key:?} is there");
         }
         if self.first_is_full {
             while dm_verbs::Control::chunk(v, NodeId(0), 4096).await.is_ok() {}

@@ -26,7 +26,8 @@ const SMART: [(&str, Rdwc, bool); 3] = [
     ("smart -rdwc", Rdwc::OFF, false),
 ];
 
-/// Dolphin's: as its paper has it, but for an update's lock, and with one technique more.
+/// Dolphin's: as its paper has it, but for an insert's lock, and with one technique more. An update shares its leaf and reads it
+/// in one chain in both.
 const DOLPHIN: [(&str, bool); 2] = [("dolphin", false), ("dolphin +lock-and-read", true)];
 
 /// CHIME's: as its paper has it, one technique less after the other, and what is ours.

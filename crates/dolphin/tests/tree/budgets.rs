@@ -4,13 +4,13 @@
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{IndexUnderTest, Job, World, counted};
-use dm_verbs::{Control, Counters, Verbs};
+use dm_verbs::{AtomicVsWrite, Control, Counters, Verbs};
 use dolphin::{Key8, Options};
 
 use crate::common::Tree;
 
-/// What counts: round trips, doorbells, READs, bytes read, WRITEs, bytes written, locks.
-type Cost = [u64; 7];
+/// What counts: round trips, doorbells, READs, bytes read, WRITEs, bytes written, shares taken and left, locks and unlocks.
+type Cost = [u64; 8];
 
 fn cost_of(c: Counters) -> Cost {
     let disturbed = [
@@ -20,9 +20,8 @@ fn cost_of(c: Counters) -> Cost {
         c.handovers,
         c.cache_misses,
         c.cas,
-        c.faa,
     ];
-    assert_eq!(disturbed, [0; 7], "nobody else is there: {c:?}");
+    assert_eq!(disturbed, [0; 6], "nobody else is there: {c:?}");
     [
         c.round_trips,
         c.doorbells,
@@ -30,6 +29,7 @@ fn cost_of(c: Counters) -> Cost {
         c.bytes_read,
         c.writes,
         c.bytes_written,
+        c.faa,
         c.masked_cas,
     ]
 }
@@ -39,21 +39,18 @@ const LOADED: u64 = 5_000;
 /// So many keys are measured.
 const KEYS: u64 = 500;
 const LEAF: u64 = 1024;
-/// What an update, an insert and a remove change, beside the lock.
+/// What an update, an insert and a remove change, and an unlock by WRITE.
 const VALUE: u64 = 8;
 const ENTRY: u64 = 17;
 const PRESENCE: u64 = 1;
 const LOCK: u64 = 8;
 
-struct Measure;
+struct Measure(Options);
 
 impl Job for Measure {
     type Out = Vec<(&'static str, u64, Cost)>;
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
-        let tree = Tree::<Key8>::new(Options::new(8))
-            .open(v)
-            .await
-            .expect("an empty pool");
+        let tree = Tree::<Key8>::new(self.0).open(v).await.expect("an empty pool");
         let client = tree.client(v);
         let mut next = (0..LOADED).map(|n| Key8(n * 2));
         let loaded = client.bulk_load(0.7, |out| {
@@ -92,24 +89,79 @@ impl Job for Measure {
     }
 }
 
+/// One key, its second update.
+struct Plain;
+
+impl Job for Plain {
+    type Out = (u64, u64);
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
+        let tree = Tree::<Key8>::new(Options::new(8)).open(v).await.expect("a pool");
+        let client = tree.client(v);
+        assert_eq!(client.insert(&Key8(1), &[1; 8]).await, Ok(Applied::Inserted));
+        let mut before = v.meter().counters();
+        for value in [2, 3] {
+            before = v.meter().counters();
+            assert_eq!(client.update(&Key8(1), &[value; 8]).await, Ok(Applied::Replaced));
+        }
+        let cost = v.meter().counters() - before;
+        (cost.round_trips, cost.faa)
+    }
+}
+
 fn loopback() -> World {
     counted().nodes(2).build().expect("memory").into()
 }
 
 #[test]
 fn budgets_are_met_to_the_byte() {
-    let found = loopback().run_one(Measure);
-    let sim = Sim::builder(CostModel::cx6_roce()).memory_nodes(2);
-    let simulated = World::from(sim.build().expect("memory")).run_one(Measure);
-    assert_eq!(found, simulated, "the meter counts the same in every world");
+    let on = Options::new(8);
+    let off = Options {
+        shared_updates: false,
+        ..on
+    };
+    let found = loopback().run_one(Measure(on));
+    let cx6 = CostModel::cx6_roce();
+    assert_eq!(
+        found,
+        simulated(cx6.clone(), Measure(on)),
+        "the meter counts the same in every world"
+    );
+    within(found, true);
+    within(simulated(cx6.clone(), Measure(off)), false);
+    // No lock word is ever written: nothing changes where atomics race with WRITEs.
+    let mut racy = cx6.clone();
+    racy.caps.atomic_vs_write = AtomicVsWrite::Racy;
+    within(simulated(racy, Measure(on)), true);
+    // Without masked atomics nothing is shared.
+    let mut plain = cx6;
+    plain.caps.masked_atomics = false;
+    assert_eq!(
+        simulated(plain, Plain),
+        (2, 0),
+        "round trips and FAAs of an update"
+    );
+}
+
+fn simulated<J: Job + 'static>(model: CostModel, job: J) -> J::Out
+where
+    J::Out: 'static,
+{
+    let sim = Sim::builder(model).memory_nodes(2);
+    World::from(sim.build().expect("memory")).run_one(job)
+}
+
+fn within(found: Vec<(&'static str, u64, Cost)>, shared: bool) {
     for (operation, entries, cost) in found {
         let [_, _, reads, ..] = cost;
         let expected = match operation {
-            "get" => [1, 1, 1, LEAF, 0, 0, 0],
-            "update" => [2, 2, 1, LEAF, 2, VALUE + LOCK, 1],
-            "insert" => [2, 2, 1, LEAF, 2, ENTRY + LOCK, 1],
-            "remove" => [2, 2, 1, LEAF, 2, PRESENCE + LOCK, 1],
-            _ => [reads.div_ceil(32), cost[1], reads, reads * LEAF, 0, 0, 0],
+            "get" => [1, 1, 1, LEAF, 0, 0, 0, 0],
+            "update" if shared => [2, 2, 1, LEAF, 1, VALUE, 2, 0],
+            "insert" if shared => [2, 2, 1, LEAF, 1, ENTRY, 0, 2],
+            "remove" if shared => [2, 2, 1, LEAF, 1, PRESENCE, 0, 2],
+            "update" => [2, 2, 1, LEAF, 2, VALUE + LOCK, 0, 1],
+            "insert" => [2, 2, 1, LEAF, 2, ENTRY + LOCK, 0, 1],
+            "remove" => [2, 2, 1, LEAF, 2, PRESENCE + LOCK, 0, 1],
+            _ => [reads.div_ceil(32), cost[1], reads, reads * LEAF, 0, 0, 0, 0],
         };
         assert_eq!(cost, expected, "{operation} of {entries}");
         assert!(

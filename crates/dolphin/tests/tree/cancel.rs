@@ -83,7 +83,7 @@ impl Job for Drops {
             // Most polls in the range of one operation, some operations left to their end.
             let polls = match rng.below(4) {
                 0 => u64::MAX,
-                _ => 1 + rng.below(20),
+                _ => 1 + rng.below(14),
             };
             let (i, removes) = (rng.below(KEYS) as usize, nth / 100 % 2);
             let key = own.0[i].0;
@@ -99,8 +99,10 @@ impl Job for Drops {
                     own.saw(i, found.then_some(&read[..]));
                 }),
                 Some(write) => {
+                    let present = matches!(own.0[i].1[..], [Some(_)]);
                     own.0[i].1.push(write);
                     let done = match write {
+                        Some(seed) if present => cut(client.update(&key, &value_of(seed, 16)), polls).await,
                         Some(seed) => cut(client.upsert(&key, &value_of(seed, 16)), polls).await,
                         None => cut(client.remove(&key), polls).await,
                     };

@@ -1,0 +1,251 @@
+//! Locks that are shared: what it costs, who waits for whom, and who goes away.
+
+use crate::common::*;
+use dm_lock::{Local, LockError, LockOptions, LockPlace, LockWord, Locks, Share};
+use dm_loopback::{Builder, Endpoint, Trouble, block_on, run_all};
+use dm_sync::thread;
+use dm_verbs::{AtomicVsWrite, Capability, CasThenRead, Effect, Env, NodeId, RemotePtr, Verbs};
+
+fn shared() -> LockOptions {
+    LockOptions {
+        shared: true,
+        budget: 8,
+        ..LockOptions::default()
+    }
+}
+
+fn join<'a>(v: &'a Endpoint, locks: &'a Locks, at: RemotePtr) -> Share<'a, Endpoint> {
+    block_on(locks.share_and_read(v, at, at, 64)).unwrap().0
+}
+
+/// Adds one to `at`, the word of one client alone, under a share of `node`'s lock.
+async fn add_shared<V: Verbs>(v: &V, locks: &Locks, node: RemotePtr, at: u64) -> Result<(), LockError> {
+    let (share, bytes) = locks.share_and_read(v, node, node, 64).await?;
+    let new = count(&bytes[at as usize..]) + 1;
+    share
+        .write_back(v.chain(node.node()).write_word(node.add(at), new))
+        .await
+}
+
+/// How many share the lock, and whether it is held.
+fn state(bench: &Bench, at: RemotePtr) -> (u32, bool) {
+    let word = bench.word(at);
+    (word.payload >> 16, word.locked)
+}
+
+/// Round trips, and FAAs, masked CASes, READs and WRITEs.
+type Cost = (u64, [u64; 4]);
+
+/// Of a change under a share, and of one by a holder.
+fn costs(builder: Builder, options: LockOptions) -> (Cost, Cost) {
+    let bench = bench(builder, 1, options);
+    let (v, at) = (bench.client(0), node(0, 1));
+    let lap = |before| {
+        let c = v.meter().counters() - before;
+        (c.round_trips, [c.faa, c.masked_cas, c.reads, c.writes])
+    };
+    let before = v.meter().counters();
+    block_on(add_shared(&v, &bench.locks[0], at, 8)).unwrap();
+    let share = lap(before);
+    let before = v.meter().counters();
+    assert_eq!(block_on(add(&v, &bench.locks[0], at)), Ok(1));
+    assert_eq!((state(&bench, at), bench.inspect(at.add(8))), ((0, false), 1));
+    (share, lap(before))
+}
+
+#[test]
+fn a_share_costs_what_a_lock_does() {
+    let both = |trips| ((trips, [2, 0, 1, 1]), (trips, [0, 2, 1, 1]));
+    let racy = builder().atomic_vs_write(AtomicVsWrite::Racy);
+    assert_eq!(costs(builder(), shared()), both(2));
+    assert_eq!(costs(racy, shared()), both(2));
+    let unordered = builder().cas_then_read(CasThenRead::AnyLineFirst);
+    assert_eq!(costs(unordered, shared()), both(3));
+    let apart = LockOptions {
+        combine: false,
+        ..shared()
+    };
+    assert_eq!(costs(builder(), apart), both(3));
+    let host = LockOptions {
+        place: LockPlace::Host,
+        ..shared()
+    };
+    assert_eq!(costs(builder().chip_bytes(0), host), both(2));
+}
+
+#[test]
+fn without_masked_atomics_it_is_refused_by_name() {
+    let bench = bench(builder().masked_atomics(false), 1, shared());
+    let v = bench.client(0);
+    let caps = v.caps(NodeId(0));
+    let refused = block_on(bench.locks[0].lock(&v, node(0, 1))).map(|_| ());
+    assert!(
+        matches!(refused, Err(LockError::Refused(r)) if r.missing == Capability::MaskedAtomics),
+        "{refused:?}"
+    );
+    assert!(shared().needs().contains(&Capability::MaskedAtomics) && !shared().fit(&caps).shared);
+}
+
+#[test]
+fn sharers_wait_for_no_sharer_and_a_holder_for_all() {
+    let bench = bench(builder(), 2, shared());
+    let (a, b, w) = (bench.client(0), bench.client(0), bench.client(1));
+    let at = node(0, 1);
+    let first = join(&a, &bench.locks[0], at);
+    let second = join(&b, &bench.locks[0], at);
+    assert_eq!(state(&bench, at), (2, false));
+    let mut adding = Box::pin(add(&w, &bench.locks[1], at));
+    assert!(poll(&mut adding).is_pending());
+    assert_eq!(state(&bench, at), (2, true), "nobody new comes in");
+    // What is written under a share is seen by the holder, who had read too soon.
+    block_on(first.write_back(a.chain(NodeId(0)).write_word(at, 41))).unwrap();
+    assert!(poll(&mut adding).is_pending(), "the other still shares it");
+    let mut late = Box::pin(add_shared(&a, &bench.locks[0], at, 8));
+    assert!(poll(&mut late).is_pending());
+    assert_eq!(state(&bench, at), (1, true), "it took its share back");
+    block_on(second.leave()).unwrap();
+    assert_eq!(block_on(adding), Ok(42));
+    block_on(late).unwrap();
+    assert_eq!((bench.inspect(at.add(8)), state(&bench, at)), (1, (0, false)));
+}
+
+#[test]
+fn a_dead_sharer_ends_in_an_error_with_the_place_and_a_dead_holder_too() {
+    let bench = bench(builder(), 2, shared());
+    let (v, w, at) = (bench.client(0), bench.client(1), node(0, 1));
+    core::mem::forget(join(&v, &bench.locks[0], at));
+    let place = bench.locks[0].word_at(at).unwrap();
+    for _ in 0..2 {
+        let error = block_on(bench.locks[1].lock(&w, at)).map(|_| ()).unwrap_err();
+        let (sharers, attempts) = (1, 8);
+        assert_eq!(
+            error,
+            LockError::Shared {
+                place,
+                sharers,
+                attempts
+            }
+        );
+        assert!(error.to_string().contains(&place.to_string()), "{error}");
+        let error = dm_index::IndexError::from(error);
+        assert!(
+            matches!(error, dm_index::IndexError::Lock { lock, .. } if lock == place),
+            "{error}"
+        );
+        assert_eq!(state(&bench, at), (1, false), "it is not held");
+    }
+    // Others share it as before.
+    block_on(add_shared(&w, &bench.locks[1], at, 8)).unwrap();
+    // Of another lock the holder dies.
+    let at = node(1, 1);
+    core::mem::forget(lock(&v, &bench.locks[0], at));
+    let error = block_on(add_shared(&w, &bench.locks[1], at, 8));
+    assert!(matches!(error, Err(LockError::Held(_))), "{error:?}");
+    assert_eq!(state(&bench, at).0, 0);
+}
+
+#[test]
+fn dropped_after_any_number_of_polls_nothing_is_shared_or_held() {
+    for combine in [true, false] {
+        let options = LockOptions { combine, ..shared() };
+        let bench = bench(builder().delays(3).seed(7), 1, options);
+        let (v, w, at) = (bench.client(0), bench.client(0), node(0, 1));
+        let (mut done, mut dropped) = (0, 0);
+        for polls in (0..16).cycle().take(400) {
+            // Every other time somebody holds it, or shares it while a holder comes.
+            let other = polls % 2 == 1;
+            let held = other.then(|| lock(&w, &bench.locks[0], at));
+            let mut sharing = Box::pin(add_shared(&v, &bench.locks[0], at, 8));
+            let over = (0..polls / 2).any(|_| poll(&mut sharing).is_ready());
+            drop((sharing, held));
+            let share = other.then(|| join(&w, &bench.locks[0], at));
+            let mut adding = Box::pin(add(&v, &bench.locks[0], at));
+            let _ = (0..polls / 2).any(|_| poll(&mut adding).is_ready());
+            drop((adding, share));
+            assert_eq!(state(&bench, at), (0, false), "after {polls} polls");
+            done += u64::from(over);
+            dropped += u64::from(!over);
+        }
+        let value = bench.inspect(at.add(8));
+        assert!((done..=done + dropped).contains(&value), "{value}");
+        assert!(done > 50 && dropped > 50, "{done} done, {dropped} dropped");
+        assert!(v.operation().is_ok() && w.operation().is_ok());
+    }
+}
+
+#[test]
+fn a_share_is_never_given_back_twice() {
+    let bench = bench(builder(), 1, shared());
+    let (v, locks, at) = (bench.client(0), &bench.locks[0], node(0, 1));
+    let cut = |trouble| bench.world.cut(NodeId(0), trouble);
+    let restored = |shares| {
+        bench.world.restore(NodeId(0));
+        assert_eq!(state(&bench, at), (shares, false));
+        let _ = v.take_deferred();
+    };
+    // Nothing reaches it: nothing to give back.
+    cut(Trouble::Unreachable);
+    let error = block_on(add_shared(&v, locks, at, 8));
+    assert!(matches!(error, Err(LockError::Verb(e)) if e.overall() == Effect::None));
+    restored(0);
+    // Data and share are through, the answer is lost: not given back again.
+    let share = join(&v, locks, at);
+    cut(Trouble::AnswersLost);
+    let lost = block_on(share.write_back(v.chain(NodeId(0)).write_word(at, 9)));
+    assert!(matches!(lost, Err(LockError::Verb(_))));
+    restored(0);
+    // An answer to the share itself is lost: nobody knows, and it stays counted.
+    cut(Trouble::AnswersLost);
+    assert!(block_on(add_shared(&v, locks, at, 8)).is_err());
+    restored(1);
+}
+
+#[test]
+fn a_word_that_was_overwritten_is_reported_lost() {
+    let bench = bench(builder(), 1, shared());
+    let (v, at) = (bench.client(0), node(0, 1));
+    let share = join(&v, &bench.locks[0], at);
+    block_on(v.write(share.place(), &LockWord::default().pack().to_le_bytes())).unwrap();
+    assert!(matches!(block_on(share.leave()), Err(LockError::Lost { .. })));
+}
+
+/// Sharers add to words of their own, and holders move what they find there to a sum.
+#[test]
+fn nothing_is_lost_between_sharers_and_holders() {
+    for local in [Local::Queue { handover_max: 4 }, Local::Off] {
+        let options = LockOptions {
+            local,
+            budget: u32::MAX,
+            ..shared()
+        };
+        let (bench, at, each) = (bench(builder(), 2, options), node(0, 1), 500);
+        thread::scope(|scope| {
+            for t in 0..4u16 {
+                let bench = &bench;
+                scope.spawn(move || {
+                    let clients: Vec<_> = (0..2).map(|_| bench.client(t % 2)).collect();
+                    let locks = &bench.locks[usize::from(t % 2)];
+                    run_all(clients.iter().enumerate().map(|(i, v)| async move {
+                        for _ in 0..each {
+                            if i == 0 {
+                                let own = 8 + 8 * u64::from(t);
+                                add_shared(v, locks, at, own).await.unwrap();
+                                continue;
+                            }
+                            let (guard, bytes) = locks.lock_and_read(v, at, at, 64).await.unwrap();
+                            let sum: u64 = (0..5).map(|i| count(&bytes[8 * i..])).sum();
+                            let mut swept = [0; 40];
+                            swept[..8].copy_from_slice(&sum.to_le_bytes());
+                            guard
+                                .write_back(v.chain(NodeId(0)).write(at, &swept))
+                                .await
+                                .unwrap();
+                        }
+                    }));
+                });
+            }
+        });
+        let sum: u64 = (0..5).map(|i| bench.inspect(at.add(8 * i))).sum();
+        assert_eq!((sum, state(&bench, at)), (4 * each, (0, false)));
+    }
+}

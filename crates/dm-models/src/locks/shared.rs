@@ -1,0 +1,208 @@
+//! A lock that some share and some have alone.
+
+use dm_explore::{Client, Counter, Knobs, Model, Retries};
+use dm_lock::{LockError, LockFlaws, LockOptions, LockPlace, Locks};
+use dm_sync::Fingerprint;
+use dm_verbs::{Capability, RemotePtr, Verbs};
+
+use super::counter::{lock_word, node, one_lock};
+use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
+
+/// Sharers.
+const MAX: usize = 2;
+/// The sum of what was swept up, and behind it one word of each sharer: all in one line.
+const LEN: usize = 8 + 8 * MAX;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "shared",
+    kind: Kind::Lock,
+    source: "Dolphin (MSST 2024), the spear lock; docs/protocol/lock.md L14–L17",
+    about: "Clients that share a lock (S) add to words of their own; who has it alone (E) moves what it finds there to a \
+            sum. No add is lost or counted twice, whoever waits for whom, and whoever is dropped at any await; nothing \
+            is shared or held at the end.",
+    cases: || {
+        let turned = [Knob::CasThenRead, Knob::AtomicVsWrite, Knob::ChipOrder];
+        let all = matrix(&Knobs::weak(), &turned);
+        let mut cases: Vec<Case> = all.into_iter().map(|k| Case::holds("E S", k)).collect();
+        let weakly = Knobs {
+            host_before_chip: false,
+            ..Knobs::weak()
+        };
+        for knobs in [Knobs::weak(), Knobs::declared(), weakly] {
+            let cancelled = knobs.clone().cancels(1);
+            cases.push(Case::holds("E S", cancelled));
+        }
+        for knobs in [Knobs::weak(), Knobs::declared()] {
+            cases.push(Case::holds("E S, host", knobs.clone().cancels(1)));
+            cases.push(Case::holds("E S S", knobs.clone()));
+            cases.push(Case::holds("E E S, one compute node", knobs));
+        }
+        cases
+    },
+    published: None,
+    mutants: &[
+        Twin {
+            name: "blind-release",
+            about: "who had it alone gives it back by WRITE: over a share that came meanwhile",
+            cases: || vec![Case::fails(How::Check, "E S", Knobs::declared()).or(How::Invariant)],
+        },
+        Twin {
+            name: "read-first",
+            about: "share and READ in one chain on a card that may serve the READ first",
+            cases: || {
+                let knobs = Knobs::weak().pretend(Capability::CasThenReadInOrder);
+                vec![Case::fails(How::Invariant, "E S", knobs)]
+            },
+        },
+    ],
+    build,
+};
+
+fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
+    let options = options(s);
+    let clients: Vec<char> = s.shape.chars().filter(|c| matches!(c, 'E' | 'S')).collect();
+    let sharers = clients.iter().filter(|c| **c == 'S').count() as u64;
+    let apart = !s.shape.ends_with("one compute node");
+    // Whoever is dropped has added, or not.
+    let least = sharers.saturating_sub(u64::from(s.knobs.cancels));
+    let word = lock_word(options.place);
+    let mut model = Model::new(s.title.clone())
+        .shared(move |_| Locks::new(options, one_lock(options.place)))
+        .fingerprint(Fingerprint::fingerprint)
+        .spec(Counter(0))
+        .place(node(), LEN as u32, "sum and words")
+        .place(word, 8, "lock")
+        .invariant("every add counts once", move |end| {
+            let sum: u64 = (0..=MAX as u64).map(|i| end.word(node().add(8 * i))).sum();
+            match (least..=sharers).contains(&sum) {
+                true => Ok(()),
+                false => Err(format!("{sum} of {sharers}")),
+            }
+        })
+        .invariant("nothing is shared or held", move |end| free(end.word(word)));
+    let mut sharer = 0;
+    for (i, role) in clients.into_iter().enumerate() {
+        let name = char::from(b'A' + i as u8).to_string();
+        let on = if apart { i as u16 } else { 0 };
+        let own = node().add(8 + 8 * sharer);
+        sharer += u64::from(role == 'S');
+        model = model.client(name, on, move |c: Client<Locks, Counter>| async move {
+            let done = match role {
+                'S' => add(&c, own).await,
+                _ => sweep(&c).await,
+            };
+            c.check(done.is_ok(), || format!("{done:?}"));
+        });
+    }
+    Box::new(model)
+}
+
+fn options(s: &Setting<'_>) -> LockOptions {
+    LockOptions {
+        shared: true,
+        place: match s.shape.ends_with("host") {
+            true => LockPlace::Host,
+            false => LockPlace::Chip,
+        },
+        flaws: LockFlaws {
+            blind_release: s.mutant("blind-release"),
+            ..LockFlaws::default()
+        },
+        ..LockOptions::default()
+    }
+}
+
+fn free(word: u64) -> Result<(), String> {
+    match (word >> 48, word & 1) {
+        (0, 0) => Ok(()),
+        (sharers, held) => Err(format!("{sharers} share it, held: {held}")),
+    }
+}
+
+fn word_of(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
+}
+
+/// Adds one to a word that is this client's, under a share.
+async fn add(c: &Client<Locks, Counter>, own: RemotePtr) -> Result<(), LockError> {
+    let v = c.verbs();
+    let (share, bytes) = c.shared().share_and_read(v, node(), own, 8).await?;
+    let new = word_of(&bytes, 0) + 1;
+    share.write_back(v.chain(own.node()).write_word(own, new)).await
+}
+
+/// Moves all words to the sum, alone.
+async fn sweep(c: &Client<Locks, Counter>) -> Result<(), LockError> {
+    let v = c.verbs();
+    let locked = c.shared().lock_and_read(v, node(), node(), LEN as u32).await;
+    let (guard, bytes) = locked?;
+    let sum: u64 = (0..=MAX).map(|i| word_of(&bytes, 8 * i)).sum();
+    let mut swept = [0; LEN];
+    swept[..8].copy_from_slice(&sum.to_le_bytes());
+    guard
+        .write_back(v.chain(node().node()).write(node(), &swept))
+        .await
+}
+
+pub(crate) const DIES: Entry = Entry {
+    name: "sharer-dies",
+    kind: Kind::Crash,
+    source: "docs/protocol/lock.md L14, L17",
+    about: "Of one who shares a lock and one who has it alone, one dies at any step. The other gets in, or ends in an error \
+            that names the lock; no finished add is lost, and nobody is let in beside a share that is counted.",
+    cases: || {
+        let turned = [Knob::CasThenRead, Knob::ChipOrder];
+        let dying = matrix(&Knobs::weak(), &turned).into_iter().map(|mut knobs| {
+            knobs.retries = Retries::Bounded(2);
+            Case::holds("E S", knobs.crashes(1))
+        });
+        dying.collect()
+    },
+    published: None,
+    mutants: &[Twin {
+        name: "no-budget",
+        about: "the last sharer is waited for without a budget",
+        cases: || vec![Case::fails(How::Stuck, "E S", Knobs::weak().crashes(1))],
+    }],
+    build: |s| {
+        let options = options(s);
+        let word = lock_word(options.place);
+        let mut model = Model::new(s.title.clone())
+            .shared(move |_| Locks::new(options, one_lock(options.place)))
+            .fingerprint(Fingerprint::fingerprint)
+            .spec(Counter(0))
+            .place(node(), LEN as u32, "sum and words")
+            .place(word, 8, "lock")
+            .invariant("a finished add counts, and counts once", |end| {
+                let sum: u64 = (0..2).map(|i| end.word(node().add(8 * i))).sum();
+                let least = end.outputs(1).len() as u64;
+                match (least..=1).contains(&sum) {
+                    true => Ok(()),
+                    false => Err(format!("{sum}, {least} finished")),
+                }
+            });
+        for (i, role) in ["A", "B"].into_iter().enumerate() {
+            model = model.client(role, i as u16, move |c: Client<Locks, Counter>| async move {
+                let done = match i {
+                    0 => sweep(&c).await,
+                    _ => add(&c, node().add(8)).await,
+                };
+                if i == 1 && done.is_ok() {
+                    c.output(1);
+                }
+                c.check(done.is_ok() || done.is_err_and(names), || format!("{done:?}"));
+            });
+        }
+        Box::new(model)
+    },
+};
+
+/// Whether the error names the lock.
+fn names(e: LockError) -> bool {
+    let word = lock_word(LockPlace::Chip);
+    match e {
+        LockError::Shared { place, .. } => place == word,
+        LockError::Held(e) => e.at == word,
+        _ => false,
+    }
+}

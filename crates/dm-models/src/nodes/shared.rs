@@ -1,0 +1,184 @@
+//! Updates that share a leaf, beside what changes its slots.
+
+use dm_explore::Knobs;
+use dm_history::KvOp::{Get, Insert, Remove, Update};
+use dm_layout::Slotted;
+use dm_leaf::LeafFlaws;
+use dm_lock::{LockFlaws, LockOptions};
+use dm_verbs::Capability;
+
+use super::world::{Op, Script};
+use crate::tree::world::timeless;
+use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
+
+const SOURCE: &str = "Dolphin (MSST 2024); docs/protocol/dolphin.md D9–D13";
+
+fn operations(shape: &str) -> Vec<Vec<Op>> {
+    match shape {
+        "update, update and get" => vec![vec![Update(20, 20_001)], vec![Update(20, 20_002), Get(20)]],
+        "update, get" => vec![vec![Update(20, 20_001)], vec![Get(20), Get(20)]],
+        "update, remove and insert" => vec![
+            vec![Update(20, 20_001)],
+            vec![Remove(20), Insert(25, 25_002), Get(25)],
+        ],
+        "update, insert of another" => vec![vec![Update(20, 20_001)], vec![Insert(15, 15_002), Get(20)]],
+        "update of what moves, split" => vec![vec![Update(30, 30_001)], vec![Insert(40, 40_002), Get(30)]],
+        "update of what stays, split" => vec![vec![Update(10, 10_001)], vec![Insert(40, 40_002), Get(10)]],
+        "merge, update of what moves" => vec![vec![Get(40)], vec![Update(40, 40_001)]],
+        "merge, update of what stays" => vec![vec![Get(20)], vec![Update(20, 20_001)]],
+        "update, update, remove" => vec![
+            vec![Update(20, 20_001)],
+            vec![Update(10, 10_002)],
+            vec![Remove(20)],
+        ],
+        _ => unreachable!("no such shape: {shape}"),
+    }
+}
+
+const SHAPES: [&str; 8] = [
+    "update, update and get",
+    "update, get",
+    "update, remove and insert",
+    "update, insert of another",
+    "update of what moves, split",
+    "update of what stays, split",
+    "merge, update of what moves",
+    "merge, update of what stays",
+];
+
+pub(crate) const SHARED: Entry = Entry {
+    name: "shared-updates",
+    kind: Kind::Node,
+    source: SOURCE,
+    about: "Updates share their leaf, whatever changes its slots has it alone: two updates, an update beside a removal and an \
+            insert into the same slot, a split and a merge; and with any one of them dropped at any await.",
+    cases: || {
+        let mut cases = Vec::new();
+        for shape in SHAPES {
+            for knobs in [Knobs::weak(), Knobs::declared()] {
+                cases.push(Case::holds(shape, timeless(knobs)));
+            }
+        }
+        for knobs in matrix(
+            &Knobs::weak(),
+            &[Knob::ReadOrder, Knob::CasThenRead, Knob::ChipOrder],
+        ) {
+            cases.push(Case::holds("update, remove and insert", timeless(knobs)));
+        }
+        for shape in ["update, remove and insert", "update of what moves, split"] {
+            for knobs in [Knobs::weak(), Knobs::declared()] {
+                cases.push(Case::holds(shape, timeless(knobs.cancels(1))));
+            }
+        }
+        cases.push(Case::holds("update, update, remove", timeless(Knobs::declared())));
+        cases
+    },
+    published: None,
+    mutants: &[
+        Twin {
+            name: "blind-release",
+            about: "who had the leaf alone gives it back by WRITE: over a share that came meanwhile",
+            cases: || {
+                let knobs = timeless(Knobs::declared());
+                vec![Case::fails(How::Check, "update, insert of another", knobs)]
+            },
+        },
+        Twin {
+            name: "read-first",
+            about: "share and READ in one chain on a card that may serve the READ first",
+            cases: || {
+                let knobs = timeless(Knobs::weak()).pretend(Capability::CasThenReadInOrder);
+                vec![Case::fails(
+                    How::NotLinearizable,
+                    "update of what moves, split",
+                    knobs,
+                )]
+            },
+        },
+    ],
+    build: |s| build(s, LockFlaws::default(), LeafFlaws::default()),
+};
+
+pub(crate) const T_D3: Entry = Entry {
+    name: "T-D3",
+    kind: Kind::Node,
+    source: "Dolphin's code, Tree.cpp: WRITE and FAA unsignalled",
+    about: "An update returns before its WRITE has landed, and another client reads the old value.",
+    cases: || {
+        let sides = [Knobs::weak(), Knobs::declared()];
+        let holds = |k| Case::holds("update, get", timeless(k));
+        sides.into_iter().map(holds).collect()
+    },
+    published: Some(Twin {
+        name: "published",
+        about: "nobody waits for the chain that writes",
+        cases: || {
+            let sides = [Knobs::weak(), Knobs::declared()];
+            let fails = |k| Case::fails(How::NotLinearizable, "update, get", timeless(k));
+            sides.into_iter().map(fails).collect()
+        },
+    }),
+    mutants: &[],
+    build: |s| {
+        let flaws = LockFlaws {
+            leave_unawaited: s.published(),
+            ..LockFlaws::default()
+        };
+        build(s, flaws, LeafFlaws::default())
+    },
+};
+
+pub(crate) const T_D7: Entry = Entry {
+    name: "T-D7",
+    kind: Kind::Node,
+    source: "Dolphin (MSST 2024), updates, inserts and deletes under one counter",
+    about: "A removal and an insert share the leaf too: the slot that an update has read is another key's by the time that it \
+            writes, and its value lands there.",
+    cases: || {
+        let sides = [Knobs::weak(), Knobs::declared()];
+        let holds = |k| Case::holds("update, remove and insert", timeless(k));
+        sides.into_iter().map(holds).collect()
+    },
+    published: Some(Twin {
+        name: "published",
+        about: "whatever changes a slot only shares the leaf",
+        cases: || {
+            let sides = [Knobs::weak(), Knobs::declared()];
+            let fails = |k| Case::fails(How::NotLinearizable, "update, remove and insert", timeless(k));
+            sides.into_iter().map(fails).collect()
+        },
+    }),
+    mutants: &[],
+    build: |s| {
+        let flaws = LeafFlaws {
+            slots_shared: s.published(),
+            ..LeafFlaws::default()
+        };
+        build(s, LockFlaws::default(), flaws)
+    },
+};
+
+fn build(s: &Setting<'_>, locks: LockFlaws, flaws: LeafFlaws) -> Box<dyn Explorable> {
+    let format = Slotted::tiny(8).expect("three entries fit");
+    let joins = s.shape.starts_with("merge");
+    // Room for one more, unless it is to be split.
+    let preload: &'static [u64] = match s.shape {
+        _ if joins => &[10, 20, 30, 40],
+        shape if shape.ends_with("split") => &[10, 20, 30],
+        _ => &[10, 20],
+    };
+    let mut script = Script::new(format, preload, operations(s.shape));
+    if joins {
+        (script.joins, script.removed) = (true, &[10, 30]);
+    }
+    script.options.flaws = flaws;
+    script.locks = LockOptions {
+        shared: true,
+        flaws: LockFlaws {
+            blind_release: s.mutant("blind-release"),
+            ..locks
+        },
+        ..LockOptions::default()
+    };
+    Box::new(script.model(s.title.clone()))
+}
