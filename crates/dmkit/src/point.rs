@@ -381,10 +381,11 @@ impl Point {
     /// What one operation of the mix needs of a tree over hopscotch leaves when nothing contends: a neighbourhood to
     /// read, or an entry that is known; one that wraps in two READs or, behind a lock, with its whole leaf. What clients
     /// share costs nothing; what the tree asks for by its shape, hops and splits, costs the whole leaves that were read
-    /// and written for it: both are in `counters`, of `ops` operations.
+    /// and written for it, and the lock of each split's parent: all are in `counters`, of `ops` operations.
     fn chime_demand(&self, leaf: &HopGeometry, counters: &Counters, ops: u64) -> MixDemand {
         let counted = |n: u64| n as f64 / ops.max(1) as f64;
         let (delegated, combined) = (counted(counters.delegated), counted(counters.combined));
+        let splits = counted(counters.splits);
         let alone = counted(counters.speculations);
         let alone_right = counted(counters.speculations - counters.wrong_speculations);
         let share = |kind| self.mix.share(kind);
@@ -415,7 +416,7 @@ impl Point {
         let gets_near = (gets - alone_right).max(0.0);
         let near_entry = (self.key_size + self.value_size + 1) as f64;
         let known = (gets_near + near_writes) * near + alone * near_entry + whole * leaf.node_bytes() as f64;
-        let edits = changes * self.value_size as f64 + inserts * near_entry + writes * 8.0;
+        let edits = changes * self.value_size as f64 + inserts * near_entry + (writes + splits) * 8.0;
         // Only inserts hop and split.
         let moved = |bytes: u64, known: f64| match inserts > 0.0 {
             true => ((counted(bytes) - known) / leaf.node_bytes() as f64).max(0.0),
@@ -429,14 +430,14 @@ impl Point {
             Demand::new(VerbKind::Read, near / 2.0, gets_near * wrapped * 2.0).unaligned(),
             Demand::new(VerbKind::Read, leaf.node_bytes() as f64, whole + moved_reads),
             Demand::new(VerbKind::Write, leaf.node_bytes() as f64, moved_writes),
-            lock(Demand::new(VerbKind::Cas, 8.0, writes)),
+            lock(Demand::new(VerbKind::Cas, 8.0, writes + splits)),
             Demand::new(VerbKind::Write, self.value_size as f64, changes),
             Demand::new(
                 VerbKind::Write,
                 (self.key_size + self.value_size + 1) as f64,
                 inserts,
             ),
-            lock(Demand::new(VerbKind::Write, 8.0, writes)),
+            lock(Demand::new(VerbKind::Write, 8.0, writes + splits)),
         ];
         let trips = if options.lock_and_read { 2.0 } else { 3.0 };
         let cpu = options.cpu.locate.0 + options.cpu.locate_mean.0 + options.cpu.search.0;

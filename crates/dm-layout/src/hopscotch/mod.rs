@@ -10,6 +10,7 @@ mod geometry;
 mod near;
 mod plan;
 mod split;
+mod spread;
 mod whole;
 
 use core::marker::PhantomData;

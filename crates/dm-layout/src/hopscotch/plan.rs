@@ -127,7 +127,7 @@ impl<K: KeyBytes> Hopscotch<K> {
 
     /// Slots for entries of these homes, each in its neighbourhood; `None` if there are none.
     ///
-    /// Who came first goes first: no order makes the longest way shorter.
+    /// Who came first goes first: no order makes the longest way shorter. Then the free slots are spread.
     pub(super) fn arrange(&self, homes: &[usize]) -> Option<Vec<usize>> {
         let span = self.geometry.span;
         if homes.len() > span {
@@ -159,7 +159,11 @@ impl<K: KeyBytes> Hopscotch<K> {
             }
             slots[entry] = slot;
         }
-        (placed == homes.len()).then_some(slots)
+        if placed < homes.len() {
+            return None;
+        }
+        self.spread(homes, &mut order, &mut slots);
+        Some(slots)
     }
 
     /// The fewest hops that make room for the absent `key` in an accepted image whose neighbourhood is full; `None` if
@@ -296,6 +300,27 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn free_slots_lie_apart() {
+        let format = Hopscotch::<Key8>::new(64, 8, 8).expect("a node");
+        let (mut full, mut of, mut seed) = (0, 0, 1_u64);
+        while of < 64 * 100 {
+            let homes: Vec<usize> = (0..45)
+                .map(|_| {
+                    seed = seed.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+                    format.home_of(seed)
+                })
+                .collect();
+            let Some(slots) = format.arrange(&homes) else {
+                continue;
+            };
+            let is_full = |home: &usize| (0..8).all(|d| slots.contains(&((home + d) % 64)));
+            full += (0..64).filter(is_full).count();
+            of += 64;
+        }
+        assert!(full * 100 / of < 8, "{full} neighbourhoods of {of} are full");
     }
 
     fn matched(homes: &[usize], h: usize) -> usize {
