@@ -78,6 +78,18 @@ fn a_cache_takes_over_what_another_holds_if_it_fits() {
     assert!(!of_others.adopt(&cache) && of_others.nodes() == 0);
 }
 
+/// What a slot says is what its image is: an old one must not lend its type to what came to lie there.
+#[test]
+fn memory_that_has_become_a_node_of_another_type_is_not_taken_for_the_one_before() {
+    let cache = small(1 << 20);
+    cache.expire();
+    let mut words = vec![SlotWord::empty(1); 256];
+    words[1] = inner(1, 10, 2);
+    assert!(cache.admit(b"\x01abx", image(1, RadixHeader::new(0, 3, &[]), &words)));
+    let found = hit(&cache, b"\x01abx");
+    assert_eq!((found.at, found.find), (at(1), Find::Child(1, inner(1, 10, 2))));
+}
+
 #[test]
 fn the_deepest_node_on_the_way_answers() {
     let cache = small(1 << 20);

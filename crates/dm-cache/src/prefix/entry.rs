@@ -123,7 +123,8 @@ impl Entry {
         }
     }
 
-    /// Takes all slots as they are now. Answers cached children that are others' now.
+    /// Takes all slots as they are now. Answers cached children that are others' now: a slot with an image in it has that
+    /// image's word, so it is an other's too where the same memory has become a node of another type.
     pub(super) fn refill(&mut self, words: impl Iterator<Item = SlotWord>) -> Vec<u32> {
         let new: Vec<SlotWord> = if self.direct {
             words.filter(|w| !w.is_empty()).collect()
@@ -137,7 +138,7 @@ impl Entry {
         let mut orphans = Vec::new();
         for (word, kid) in old {
             match self.place(word.partial()) {
-                Ok(place) if self.words[place].pointer() == word.pointer() => self.kids[place] = kid,
+                Ok(place) if self.words[place].thawed() == word.thawed() => self.kids[place] = kid,
                 _ => orphans.push(kid),
             }
         }

@@ -589,20 +589,21 @@ impl Tree {
         };
         let branch = after.branch();
         let slots = after.key_bytes().iter().enumerate();
-        let byte_of = |at: u64| {
-            let mut slots = slots
+        // The slot of that very node: where the same memory has become a node of another type, it is none of the image's.
+        let byte_of = |node: View<'_>| {
+            let mut words = slots
                 .clone()
-                .map(|(place, &byte)| self.slot(after, place, byte).0);
-            slots
-                .find(|w| w.has_child() && w.pointer() == at)
+                .map(|(place, &byte)| self.slot(after, place, byte).0.thawed());
+            words
+                .find(|w| SlotWord::inner(w.partial(), node.at(), node.node_type()) == Some(*w))
                 .map(|w| w.partial())
         };
         let mut moved: Vec<(u8, u32)> = Vec::new();
-        if let Some(byte) = byte_of(before.at()) {
+        if let Some(byte) = byte_of(before) {
             moved.push((byte, old));
         } else if before.branch() == branch {
-            let kids = before.kids().filter_map(|kid| Some((self.view(kid)?.at(), kid)));
-            moved.extend(kids.filter_map(|(at, kid)| Some((byte_of(at)?, kid))));
+            let kids = before.kids().filter_map(|kid| Some((self.view(kid)?, kid)));
+            moved.extend(kids.filter_map(|(node, kid)| Some((byte_of(node)?, kid))));
         }
         for (byte, kid) in moved {
             if let Some(place) = self
