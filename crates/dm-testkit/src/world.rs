@@ -33,6 +33,8 @@ pub fn seats(compute_nodes: u16, threads: u16, coroutines: u16) -> Vec<Seat> {
 }
 
 /// What each of some clients does.
+///
+/// No example: the parts of [`conform`](crate::conform) are jobs; a test of one index is shorter with its world's own clients.
 pub trait Job: Send + Sync + 'static {
     /// What a client brings back.
     type Out: Send + 'static;
@@ -42,6 +44,8 @@ pub trait Job: Send + Sync + 'static {
 }
 
 /// What runs jobs. What one job leaves in its memory the next one finds.
+///
+/// No example: [`WorldKind`] makes those that there are.
 pub trait TestWorld {
     /// Runs `job` on a client for each of `seats`, all at once, and gives what they brought back, in order.
     ///
@@ -64,6 +68,8 @@ pub trait TestWorld {
 }
 
 /// Worlds of one kind, named by what they are. See [`WorldKind`]; other crates bring theirs.
+///
+/// No example: [`WorldKind`] is one, and what `dm-ib`'s tests bring is another.
 pub trait TestWorlds: Copy + fmt::Display {
     /// One of them.
     type World: TestWorld;
@@ -133,6 +139,8 @@ impl TestWorld for World {
 }
 
 /// The numbers of the clients of each thread.
+///
+/// No example: for who writes a [`TestWorld`].
 #[must_use]
 pub fn by_thread(seats: &[Seat]) -> BTreeMap<Seat, Vec<usize>> {
     let mut threads: BTreeMap<Seat, Vec<usize>> = BTreeMap::new();
