@@ -2,6 +2,7 @@
 
 use dm_index::{Answer, Applied, IndexError, Write};
 use dm_layout::{Judged, KeyBytes, NodeFormat, Place, ValueRef};
+use dm_lock::LockError;
 use dm_verbs::{Control, RemotePtr, Verbs};
 
 use crate::Nodes;
@@ -40,7 +41,12 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     ) -> Result<Option<Answer<K, Applied>>, IndexError> {
         let sharing = self.locks.share_and_read(v, at, at, self.node_len());
         //= docs/protocol/reclaim.md R2
-        let (share, mut image) = self.alloc.tending(v, sharing).await?;
+        let (share, mut image) = match self.alloc.tending(v, sharing).await {
+            Ok(shared) => shared,
+            // One holder after another: the queue is fair.
+            Err(LockError::Held(_)) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
         match self.found(at, &mut image, (level, key), write)? {
             //= docs/protocol/dolphin.md D10
             Found::Range(range, applied) => {

@@ -11,7 +11,7 @@ use crate::guard::Guard;
 use crate::hints::Hints;
 use crate::local::{Handed, LocalLockTable};
 use crate::packed::{PackedTickets, PackedTurn};
-use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockFlaws, LockId, LockOptions};
+use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockFlaws, LockId, LockOptions, ReleaseBy};
 
 /// Hierarchical on-chip locks (Sherman §4.3): the global table, and the local table of this compute node. One per
 /// compute node and pool, shared by its clients; all clients of a pool need equal tables and, for flaws that change
@@ -50,7 +50,15 @@ pub(crate) struct Target {
 
 impl Locks {
     /// With these options over these tables.
+    ///
+    /// # Panics
+    /// When locks are to be shared that four to a word are, or that FAA releases: neither leaves a count in the word alone.
     pub fn new(options: LockOptions, table: GlobalLockTable) -> Self {
+        //= docs/protocol/lock.md L15
+        assert!(
+            !options.shared || (!options.flaws.lanes16 && options.release != ReleaseBy::Faa),
+            "locks that are shared have a word each, and no FAA releases them"
+        );
         let locks = table.words() * options.lanes() as usize;
         let LockFlaws {
             packed_tickets,

@@ -5,12 +5,16 @@
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, Waker};
 
 use dm_verbs::{Chain, Effect, Exhausted, Open, Outputs, Place, RemotePtr, Ticket, VerbError, Verbs, Why};
 
 use crate::cell::{Cell, Plan, SHARE};
 use crate::{LockError, Locks};
+
+/// So often somebody may be found to hold the lock before who would share it is told so: behind a stream of holders, who are
+/// handed the lock or come in between, a sharer might wait for ever. The queue is fair.
+const ROUNDS: u32 = 4;
 
 /// A share of a lock. Dropping it, or the future of one of its methods at any await, gives it back: unsignalled, behind
 /// whatever this client posted before.
@@ -37,7 +41,7 @@ impl<V: Verbs> fmt::Debug for Share<'_, V> {
 /// A share being taken. Dropped before its answer is known, it is given back behind: both are carried out, or none.
 ///
 /// Made in the step that posted it, so that no await lies between.
-struct Joining<'a, V: Verbs, S> {
+struct Joining<'a, V: Verbs, S: Outputs<'a, V>> {
     v: &'a V,
     cell: Cell,
     ticket: Ticket<'a, V, S>,
@@ -63,12 +67,17 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Future for Joining<'a, V, S> {
 }
 
 // Nothing points into it.
-impl<V: Verbs, S> Unpin for Joining<'_, V, S> {}
+impl<'a, V: Verbs, S: Outputs<'a, V>> Unpin for Joining<'a, V, S> {}
 
-impl<V: Verbs, S> Drop for Joining<'_, V, S> {
+impl<'a, V: Verbs, S: Outputs<'a, V>> Drop for Joining<'a, V, S> {
     fn drop(&mut self) {
+        //= docs/protocol/lock.md L17
         if self.armed {
-            self.cell.give_back(self.v);
+            // What has failed by now was not taken, and the connection may be up again for what comes behind it.
+            let answer = Pin::new(&mut *self).poll(&mut Context::from_waker(Waker::noop()));
+            if !matches!(answer, Poll::Ready(Err(_))) {
+                self.cell.give_back(self.v);
+            }
         }
     }
 }
@@ -82,6 +91,8 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError`]; then the lock is not shared, but for an unreachable one whose FAA had an unknown effect.
+    /// [`LockError::Held`] where one holder held it for all of the budget, or four were met one after the other: it can be
+    /// queued for.
     ///
     /// # Panics
     /// When [`LockOptions::shared`](crate::LockOptions::shared) is off, or `read_at` is on another memory node than `node`.
@@ -131,7 +142,7 @@ impl Locks {
             share.left(gone.await)?;
             // Each wait has an end, and so has the number of holders that are waited for.
             rounds += 1;
-            if rounds >= v.budget(self.options.budget) {
+            if rounds >= v.budget(ROUNDS) {
                 return Err(LockError::Held(Exhausted {
                     at: cell.place,
                     why: Why::LockHeld {
@@ -158,7 +169,7 @@ async fn free_again<V: Verbs>(v: &V, cell: Cell, budget: u32) -> Result<(), Lock
     }
 }
 
-impl<'a, V: Verbs, S> Joining<'a, V, S> {
+impl<'a, V: Verbs, S: Outputs<'a, V>> Joining<'a, V, S> {
     fn new(v: &'a V, cell: Cell, ticket: Ticket<'a, V, S>) -> Self {
         Self {
             v,
@@ -199,7 +210,11 @@ impl<'a, V: Verbs> Share<'a, V> {
             return Ok(());
         }
         let left = gone.await;
-        self.left(left.map_err(|e| if before { e.after_effect() } else { e }))
+        let left = self.left(left);
+        if before {
+            return left.map_err(LockError::after_effect);
+        }
+        left
     }
 
     /// Gives the share back with nothing written: one round trip.
@@ -217,11 +232,16 @@ impl<'a, V: Verbs> Share<'a, V> {
     /// The answer to what gave it back.
     fn left(&mut self, answer: Result<u64, VerbError>) -> Result<(), LockError> {
         match answer {
-            Ok(found) if self.cell.sharers(found) == 0 => Err(LockError::Lost {
-                place: self.cell.place,
-                held: SHARE,
-                found,
-            }),
+            Ok(found) if self.cell.sharers(found) == 0 => {
+                // One less than none is as many as fit: taken off again, as it is of a lock that was lost.
+                let chain = self.v.chain(self.cell.place.node());
+                chain.faa(self.cell.place, SHARE).post().detach();
+                Err(LockError::Lost {
+                    place: self.cell.place,
+                    held: SHARE,
+                    found,
+                })
+            }
             Ok(_) => Ok(()),
             Err(e) => {
                 // It is still shared, for certain: to be given back at drop.

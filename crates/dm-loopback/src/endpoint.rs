@@ -337,7 +337,13 @@ impl Verbs for Endpoint {
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
         let mut chains = self.chains.borrow_mut();
         let chain = chains.get(slot);
-        if let Phase::Flying(polls @ 1..) = chain.phase {
+        // What was not carried out is known at once, as where nothing is delayed.
+        let refused = chain
+            .error
+            .is_some_and(|e| e.effect == Effect::None && e.rest == Effect::None && e.index == 0);
+        if let Phase::Flying(polls @ 1..) = chain.phase
+            && !refused
+        {
             chain.phase = Phase::Flying(polls - 1);
             cx.waker().wake_by_ref();
             return Poll::Pending;

@@ -1,5 +1,7 @@
 //! Locks that are shared: what it costs, who waits for whom, and who goes away.
 
+use core::task::Poll;
+
 use crate::common::*;
 use dm_lock::{Local, LockError, LockOptions, LockPlace, LockWord, Locks, Share};
 use dm_loopback::{Builder, Endpoint, Trouble, block_on, run_all};
@@ -207,6 +209,51 @@ fn a_word_that_was_overwritten_is_reported_lost() {
     let share = join(&v, &bench.locks[0], at);
     block_on(v.write(share.place(), &LockWord::default().pack().to_le_bytes())).unwrap();
     assert!(matches!(block_on(share.leave()), Err(LockError::Lost { .. })));
+    assert_eq!(state(&bench, at), (0, false), "nobody shares it for ever");
+}
+
+#[test]
+fn what_was_refused_is_not_given_back_when_the_node_is_up_again() {
+    let bench = bench(builder().delays(3).seed(7), 1, shared());
+    let (v, at) = (bench.client(0), node(0, 1));
+    for _ in 0..20 {
+        bench.world.cut(NodeId(0), Trouble::Unreachable);
+        let mut sharing = Box::pin(bench.locks[0].share_and_read(&v, at, at, 64));
+        let answered = poll(&mut sharing).is_ready();
+        bench.world.restore(NodeId(0));
+        drop(sharing);
+        assert_eq!(state(&bench, at), (0, false), "answered: {answered}");
+        let _ = v.take_deferred();
+    }
+}
+
+#[test]
+fn a_sharer_gives_up_behind_a_stream_of_holders() {
+    let bench = bench(builder().delays(1_000).seed(7), 2, shared());
+    let (v, w, at) = (bench.client(0), bench.client(1), node(0, 1));
+    let mut held = Some(lock(&w, &bench.locks[1], at));
+    let mut sharing = Box::pin(bench.locks[0].share_and_read(&v, at, at, 64));
+    let (mut looks, mut holders) = (0, 1);
+    let error = loop {
+        if let Poll::Ready(answer) = poll(&mut sharing) {
+            break answer.map(|_| ()).unwrap_err();
+        }
+        // Held whenever it is shared, free whenever it is looked at: with each FAA goes a READ, and then comes one alone.
+        if looks != v.meter().counters().reads {
+            looks = v.meter().counters().reads;
+            if held.take().is_none() {
+                held = Some(lock(&w, &bench.locks[1], at));
+                holders += 1;
+            }
+        }
+    };
+    assert!(
+        matches!(error, LockError::Held(e) if e.attempts == 4),
+        "{error:?}"
+    );
+    assert_eq!(holders, 4);
+    drop(held);
+    assert_eq!(state(&bench, at), (0, false));
 }
 
 /// Sharers add to words of their own, and holders move what they find there to a sum.
@@ -229,7 +276,11 @@ fn nothing_is_lost_between_sharers_and_holders() {
                         for _ in 0..each {
                             if i == 0 {
                                 let own = 8 + 8 * u64::from(t);
-                                add_shared(v, locks, at, own).await.unwrap();
+                                let mut added = add_shared(v, locks, at, own).await;
+                                while let Err(LockError::Held(_)) = added {
+                                    added = add_shared(v, locks, at, own).await;
+                                }
+                                added.unwrap();
                                 continue;
                             }
                             let (guard, bytes) = locks.lock_and_read(v, at, at, 64).await.unwrap();
