@@ -178,7 +178,7 @@ impl<K: KeyBytes> BenchTree for Dolphin<K> {
     fn allocated_bytes(&self) -> i64 {
         Dolphin::allocated_bytes(self)
     }
-    /// Its leaves are asked for what Sherman's are.
+    /// Its leaves are asked for what Sherman's are, but for the locks.
     fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound> {
         let shared = [counters.delegated, counters.combined].map(|n| n as f64 / ops.max(1) as f64);
         point.bound(dolphin::DEFAULT_LEAF_BYTES, self.leaf_capacity(), shared)

@@ -479,7 +479,9 @@ impl Point {
         let options = self.options();
         let lock = |d: Demand| if options.on_chip { d.on_chip() } else { d };
         let leaf = leaf_bytes as f64;
-        let release = if options.release_by_faa {
+        // Locks that are shared are given back by atomics, and shared with the READ along whatever is on for others.
+        let shares = self.index == Index::Dolphin && self.key_size + self.value_size < 63;
+        let release = if options.release_by_faa || shares {
             VerbKind::Faa
         } else {
             VerbKind::Write
@@ -496,10 +498,12 @@ impl Point {
             lock(Demand::new(release, 8.0, writes)),
         ];
         let trips = if options.lock_and_read { 1.0 } else { 2.0 } + if options.combine { 1.0 } else { 2.0 };
+        let updates = (share(OpKind::Update) + rmw - combined).max(0.0);
+        let along = if shares { updates * (trips - 2.0) } else { 0.0 };
         let cpu = options.cpu.locate.0 + options.cpu.locate_mean.0 + options.cpu.search.0;
         MixDemand {
             verbs: verbs.into_iter().filter(|d| d.per_op > 0.0).collect(),
-            chains: gets + writes * trips + scans * scan_leaves,
+            chains: gets + writes * trips - along + scans * scan_leaves,
             cpu_ns: cpu as f64 * (gets + writes + scans),
         }
     }
