@@ -1,15 +1,15 @@
 //! The index: radix separators over hopscotch leaves.
 
 use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan, ReclaimOptions, Superblock};
-use dm_art::{Art, ArtFlaws, ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_TURN, SeparatorOptions, Separators};
+use dm_art::{Art, ArtOptions, DEFAULT_ATTEMPTS, SeparatorOptions, Separators};
 use dm_cache::IndexCache;
 use dm_hopscotch::{HopOptions, Hopscotch, Neighbourhoods};
 use dm_index::{Composed, ComposedOptions, CpuCost, Flaws};
 use dm_layout::{KeyBytes, NodeTypes, SingleLeaf};
-use dm_leaf::{NodeOptions, Nodes, OpenError, SingleOptions, Singles};
+use dm_leaf::{NodeOptions, Nodes, OpenError, SingleOptions, Singles, check_world};
 use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
-use dm_verbs::{Capability, Control, NodeId, Verbs};
+use dm_verbs::{Control, Verbs};
 
 /// From a key to its leaf.
 type Inner<K> = Separators<K, Singles<K>>;
@@ -54,20 +54,16 @@ impl Shape {
 
     /// What a pool's superblock says.
     fn descriptor<K: KeyBytes>(&self) -> Descriptor {
-        let mut bytes = [0; 64];
-        let sizes = [K::LEN, self.value_bytes, self.span, self.neighbourhood];
-        for (place, size) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(sizes) {
-            *place = (size as u64).to_le_bytes();
-        }
-        bytes[56..].copy_from_slice(&self.types.describe());
+        let [key, value, span, near] =
+            [K::LEN, self.value_bytes, self.span, self.neighbourhood].map(|size| size as u64);
+        let types = u64::from_le_bytes(self.types.describe());
         Descriptor {
-            kind: u32::from_le_bytes(*b"a*hs"),
-            bytes,
             locks: LockPlan {
                 home: LockHome::ChipIfAny,
                 per_node: self.locks_per_node,
             },
             members: self.members,
+            ..Descriptor::of(b"a*hs", [key, value, span, near, types])
         }
     }
 }
@@ -99,12 +95,7 @@ impl<K: KeyBytes> ArtHopscotch<K> {
             };
             Arc::new(Locks::new(options, table))
         });
-        for node in 0..nodes {
-            let caps = v.caps(NodeId(node));
-            locks.iter().try_for_each(|locks| locks.check(&caps))?;
-            caps.require("line-versioned nodes", &[Capability::LineAtomicity])
-                .map_err(OpenError::Refused)?;
-        }
+        check_world(v, nodes, locks.iter().map(|locks| &**locks))?;
         let reclaim = ReclaimOptions::new();
         let alloc = Allocator::for_pool(superblock, v.compute_node(), reclaim);
         let alloc = Arc::new(alloc.chunk_bytes(shape.chunk_bytes));
@@ -118,12 +109,10 @@ impl<K: KeyBytes> ArtHopscotch<K> {
         let entries = Singles::new(entry, locks[1].clone(), SingleOptions::default());
         let art = ArtOptions {
             types: shape.types,
+            // What separators say is remembered, not how they are found.
             cache_bytes: 0,
-            attempts: DEFAULT_ATTEMPTS,
-            turn: DEFAULT_TURN,
             depth_slack: 0,
-            cpu: CpuCost::NONE,
-            flaws: ArtFlaws::default(),
+            ..ArtOptions::default()
         };
         let art = Art::open(v, entries, alloc.clone(), superblock.root_word, art).await?;
         let cache = IndexCache::new(64 << 20);
