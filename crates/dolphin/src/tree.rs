@@ -1,16 +1,16 @@
 //! The tree that a compute node's threads share, and its clients.
 
-use dm_alloc::{AllocError, AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
-use dm_art::{Art, ArtFlaws, ArtOptions, DEFAULT_TURN, Separators};
+use dm_alloc::{AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
+use dm_art::{Art, ArtOptions, Separators};
 use dm_cache::IndexCache;
 use dm_combine::{Combined, Combiner};
-use dm_index::{Composed, ComposedOptions, CpuCost, IndexError};
+use dm_index::{Composed, ComposedOptions, IndexError};
 use dm_indirect::{Items, Prefix};
 use dm_layout::{KeyBytes, NodeFormat, SingleLeaf, Slotted};
-use dm_leaf::{NodeOptions, Nodes, OpenError, SingleFlaws, SingleOptions, Singles, TwoLevel};
+use dm_leaf::{NodeOptions, Nodes, OpenError, SingleFlaws, SingleOptions, Singles, TwoLevel, check_world};
 use dm_lock::{GlobalLockTable, Local, LockFlaws, LockOptions, LockPlace, Locks};
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
-use dm_verbs::{Capability, Control, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
 
 use crate::Options;
 
@@ -39,7 +39,7 @@ pub struct Dolphin<K: KeyBytes> {
 }
 
 /// The kind of index in a pool's superblock.
-const KIND: u32 = u32::from_le_bytes(*b"dlph");
+const KIND: &[u8; 4] = b"dlph";
 /// Memory nodes that a radix node's slot can name.
 const MEMORY_NODES_MAX: u16 = 256;
 /// Bytes of an entry's value: a leaf's address.
@@ -94,24 +94,20 @@ impl<K: KeyBytes> Dolphin<K> {
     /// What must agree between all who open a pool: what a superblock of this tree says. `options` that are not
     /// [fit](Options::fit) for a world may say something else than the tree there.
     pub fn descriptor(options: &Options) -> Descriptor {
-        let mut bytes = [0; 64];
-        bytes[0] = u8::from(options.items);
-        bytes[1] = u8::from(options.shared_updates);
-        bytes[8..16].copy_from_slice(&(K::LEN as u64).to_le_bytes());
-        bytes[16..24].copy_from_slice(&(options.value_bytes as u64).to_le_bytes());
-        bytes[24..32].copy_from_slice(&(options.leaf_bytes as u64).to_le_bytes());
-        bytes[32..40].copy_from_slice(&options.types.describe());
+        let numbers = [
+            u64::from(options.items) | u64::from(options.shared_updates) << 8,
+            K::LEN as u64,
+            options.value_bytes as u64,
+            options.leaf_bytes as u64,
+            u64::from_le_bytes(options.types.describe()),
+        ];
         Descriptor {
-            kind: KIND,
-            bytes,
             locks: LockPlan {
-                home: match options.on_chip {
-                    true => LockHome::ChipIfAny,
-                    false => LockHome::Host,
-                },
+                home: LockHome::chip_if(options.on_chip),
                 per_node: options.locks_per_node,
             },
             members: options.members,
+            ..Descriptor::of(KIND, numbers)
         }
     }
 
@@ -141,12 +137,7 @@ impl<K: KeyBytes> Dolphin<K> {
             )),
             Arc::new(Locks::new(Self::locks(options, false), in_entries)),
         ];
-        for node in 0..nodes {
-            let caps = v.caps(NodeId(node));
-            locks.iter().try_for_each(|locks| locks.check(&caps))?;
-            caps.require("line-versioned nodes", &[Capability::LineAtomicity])
-                .map_err(OpenError::Refused)?;
-        }
+        check_world(v, nodes, locks.iter().map(|locks| &**locks))?;
         let reclaim = options.reclaim.at_most(options.attempts);
         let alloc = Allocator::for_pool(superblock, v.compute_node(), reclaim);
         let alloc = Arc::new(alloc.chunk_bytes(options.chunk_bytes));
@@ -185,12 +176,11 @@ impl<K: KeyBytes> Dolphin<K> {
         };
         let art = ArtOptions {
             types: options.types,
+            // What separators say is remembered, not how they are found.
             cache_bytes: 0,
             attempts: options.attempts,
-            turn: DEFAULT_TURN,
             depth_slack: 0,
-            cpu: CpuCost::NONE,
-            flaws: ArtFlaws::default(),
+            ..ArtOptions::default()
         };
         let entries = Singles::new(entry, locks.clone(), single);
         let art = Art::open(v, entries, alloc.clone(), root_word, art).await?;
@@ -199,18 +189,10 @@ impl<K: KeyBytes> Dolphin<K> {
 
     fn locks(options: &Options, on_chip: bool) -> LockOptions {
         LockOptions {
-            local: match options.hierarchical {
-                true => Local::Queue {
-                    handover_max: options.handover_max,
-                },
-                false => Local::Off,
-            },
+            local: Local::queue_if(options.hierarchical, options.handover_max),
             lock_and_read: options.lock_and_read,
             budget: options.attempts,
-            place: match on_chip {
-                true => LockPlace::Chip,
-                false => LockPlace::Host,
-            },
+            place: LockPlace::chip_if(on_chip),
             flaws: LockFlaws {
                 leave_unawaited: options.flaws.unawaited,
                 ..LockFlaws::default()
@@ -235,12 +217,14 @@ impl<K: KeyBytes> Dolphin<K> {
         v: &'h V,
         prefix: Prefix<K>,
     ) -> Result<ItemClient<'h, V, K>, IndexError> {
-        if !self.holds_items {
-            return Err(IndexError::BadInput {
-                why: "the tree was not made for items",
-            });
-        }
-        Items::new(v, self.client(v), &self.alloc, prefix, self.composed.attempts)
+        Items::made_for_them(
+            self.holds_items,
+            v,
+            self.client(v),
+            &self.alloc,
+            prefix,
+            self.composed.attempts,
+        )
     }
 
     /// Reads all separators into the cache, as far as they fit; metered as housekeeping. Answers how many.
@@ -258,8 +242,8 @@ impl<K: KeyBytes> Dolphin<K> {
     ///
     /// # Errors
     /// As any operation's.
-    pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
-        self.alloc.collect_alone(v).await
+    pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
+        Ok(self.alloc.collect_alone(v).await?)
     }
 
     /// Bytes of what this compute node remembers of separators, every allocation counted.
