@@ -78,6 +78,39 @@ fn a_cache_takes_over_what_another_holds_if_it_fits() {
     assert!(!of_others.adopt(&cache) && of_others.nodes() == 0);
 }
 
+/// An image that grows where there is no room for it: what is evicted for it is none of its own children, whose numbers it
+/// would go on naming when others have them.
+#[test]
+fn a_node_that_is_read_anew_names_no_image_that_was_evicted_for_it() {
+    for budget in (2_000..8_000).step_by(250) {
+        let cache = PrefixCache::new(TYPES, budget);
+        let mut words = vec![SlotWord::empty(1); 256];
+        let mut seed = budget;
+        for byte in 1..=200_u8 {
+            words[usize::from(byte)] = inner(byte, 100 + u64::from(byte), 1);
+            cache.admit(&[byte, b'x'], image(1, RadixHeader::new(0, 3, &[]), &words));
+            for _ in 0..4 {
+                seed = seed.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+                let below = 1 + ((seed >> 33) % u64::from(byte)) as u8;
+                let leaves = [leaf(b'x', 30), leaf(b'y', 31)];
+                let line = 100 + u64::from(below);
+                cache.admit(&[below, b'x'], image(line, RadixHeader::new(1, 1, &[]), &leaves));
+            }
+            for below in 1..=byte {
+                let Some(found) = cache.lookup(&[below, b'x']) else {
+                    continue;
+                };
+                let line = 100 + u64::from(below);
+                let right = match found.at == at(1) {
+                    true => matches!(found.find, Find::Child(_, word) if word == inner(below, line, 1)),
+                    false => found.at == at(line),
+                };
+                assert!(right, "{budget} bytes, {byte}, {below}: {found:?}");
+            }
+        }
+    }
+}
+
 /// What a slot says is what its image is: an old one must not lend its type to what came to lie there.
 #[test]
 fn memory_that_has_become_a_node_of_another_type_is_not_taken_for_the_one_before() {

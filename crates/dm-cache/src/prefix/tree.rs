@@ -364,9 +364,11 @@ impl Tree {
             return Some(new);
         };
         let orphans = entry.refill(image.words);
-        // Orphans are on no way any more, and could be evicted: not before they are let go.
+        // Orphans are on no way any more, and could be evicted: not before they are let go. Nor may children that stay: the
+        // entry names them.
         let mut stay = vec![known, kept];
         stay.extend_from_slice(&orphans);
+        stay.extend(entry.slots().map(|(_, kid)| kid).filter(|kid| *kid != NONE));
         let new = self.keep(Some(known), &entry, 0, &stay);
         if new.is_none() {
             // Whoever read it anew found the image out of date.
