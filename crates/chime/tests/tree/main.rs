@@ -7,4 +7,5 @@ mod cancel;
 mod common;
 mod conformance;
 mod items;
+mod speculation;
 mod stress;
