@@ -1,4 +1,7 @@
-//! Many clients on small leaves, every answer checked: leaves hop, split and merge, entries are read alone.
+//! Many clients on small leaves, every answer checked: leaves hop, split and merge, entries are read alone. A short run of
+//! each kind always, the full size by `cargo xtask stress`.
+
+#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
 use chime::{Key8, Key32, Options, Rdwc};
 use dm_loopback::Loopback;
@@ -30,6 +33,7 @@ fn waves(operations: u64, seed: u64) -> Stress {
 }
 
 fn correct(report: Report) {
+    println!("{report}");
     let report = report.expect_correct();
     let met = report.meter;
     assert!(report.linearized.0 > 1_000 && met.splits > 2, "{report}");
@@ -39,52 +43,77 @@ fn correct(report: Report) {
     );
 }
 
+/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+fn loopback(script: &Stress, value_bytes: u64) {
+    let world = Loopback::builder().nodes(3).host_bytes(2 << 30).seed(script.seed);
+    let world = World::from(world.build().expect("memory"));
+    let tree = Tree::<Key8>::new(options(value_bytes as usize));
+    correct(stress(tree, &world, &seats(4, 8, 2), script));
+}
+
 #[test]
 fn threads_on_loopback() {
-    for (script, value_bytes) in [(Stress::new(120_000, 1), 16), (waves(120_000, 3), 100)] {
-        let world = Loopback::builder().nodes(3).host_bytes(1 << 30).seed(script.seed);
-        let world = World::from(world.build().expect("memory"));
-        correct(stress(
-            Tree::<Key8>::new(options(value_bytes)),
-            &world,
-            &seats(4, 8, 2),
-            &script,
-        ));
-    }
+    loopback(&Stress::new(120_000, 1), 16);
+    loopback(&waves(120_000, 3), 100);
+}
+
+/// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script and keys go by the seed.
+fn simulated(seed: u64, operations: u64) {
+    let model = match seed % 2 {
+        0 => CostModel::cx5_ib(),
+        _ => CostModel::cx6_roce(),
+    };
+    let sim = Sim::builder(model)
+        .compute_nodes(3)
+        .memory_nodes(2)
+        .colocated(seed % 4 == 1)
+        .seed(seed);
+    let world = World::from(sim.build().expect("memory"));
+    let script = match seed % 4 {
+        0 => Stress::new(operations, seed),
+        // Few keys, and most of the time the hot ones.
+        1 => Stress {
+            keys: 2_000,
+            hot_percent: 40,
+            ..Stress::new(operations, seed)
+        },
+        _ => waves(operations, seed),
+    };
+    let options = Options {
+        rdwc: if seed % 4 == 2 { Rdwc::ON } else { Rdwc::OFF },
+        ..options(16)
+    };
+    let seats = seats(3, 12, 4);
+    let report = match seed % 4 {
+        3 => stress(Tree::<Key32>::new(options), &world, &seats, &script),
+        _ => stress(Tree::<Key8>::new(options), &world, &seats, &script),
+    };
+    correct(report);
 }
 
 #[test]
 fn simulated_testbeds() {
     for seed in 0..4 {
-        let model = match seed % 2 {
-            0 => CostModel::cx5_ib(),
-            _ => CostModel::cx6_roce(),
-        };
-        let sim = Sim::builder(model)
-            .compute_nodes(3)
-            .memory_nodes(2)
-            .colocated(seed == 1)
-            .seed(seed);
-        let world = World::from(sim.build().expect("memory"));
-        let script = match seed {
-            0 => Stress::new(30_000, seed),
-            // Few keys, and most of the time the hot ones.
-            1 => Stress {
-                keys: 2_000,
-                hot_percent: 40,
-                ..Stress::new(30_000, seed)
-            },
-            _ => waves(30_000, seed),
-        };
-        let options = Options {
-            rdwc: if seed == 2 { Rdwc::ON } else { Rdwc::OFF },
-            ..options(16)
-        };
-        let seats = seats(3, 12, 4);
-        let report = match seed {
-            3 => stress(Tree::<Key32>::new(options), &world, &seats, &script),
-            _ => stress(Tree::<Key8>::new(options), &world, &seats, &script),
-        };
-        correct(report);
+        simulated(seed, 30_000);
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_threads_on_loopback() {
+    loopback(&Stress::new(20_000_000, 2), 16);
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_threads_that_grow_and_shrink_a_tree() {
+    loopback(&waves(20_000_000, 4), 16);
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_simulated_testbeds() {
+    for seed in 0..200 {
+        simulated(seed, 100_000);
     }
 }
