@@ -1,5 +1,7 @@
 //! Many clients on small leaves, every answer checked, histories linearized: leaves split and the directory grows under
-//! them, from an empty table on.
+//! them, from an empty table on. A short run of each kind always, the full size by `cargo xtask stress`.
+
+#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
 use dm_hopscotch::TableOptions;
 use dm_index::{Key8, Key32};
@@ -30,43 +32,71 @@ fn options(value_bytes: usize) -> TableOptions {
 }
 
 fn correct(report: Report) {
+    println!("{report}");
     let report = report.expect_correct();
     assert!(report.linearized.0 > 1_000 && report.meter.splits > 2, "{report}");
 }
 
+/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+fn loopback(script: &Stress, value_bytes: usize, host_bytes: u64) {
+    let world = Loopback::builder().nodes(3).host_bytes(host_bytes);
+    let world = World::from(world.seed(script.seed).build().expect("memory"));
+    let table = Table::<Key8>::new(options(value_bytes));
+    correct(stress(table, &world, &seats(4, 8, 2), script));
+}
+
 #[test]
 fn threads_on_loopback() {
-    for (seed, value_bytes) in [(1, 16), (2, 100)] {
-        let world = Loopback::builder().nodes(3).host_bytes(256 << 20).seed(seed);
-        let world = World::from(world.build().expect("memory"));
-        let table = Table::<Key8>::new(options(value_bytes));
-        correct(stress(table, &world, &seats(4, 8, 2), &script(60_000, seed)));
-    }
+    loopback(&script(60_000, 1), 16, 256 << 20);
+    loopback(&script(60_000, 2), 100, 256 << 20);
+}
+
+/// 48 clients of 3 compute nodes over 2 memory nodes; testbed, keys and how often they are the hot ones go by the seed.
+fn simulated(seed: u64, operations: u64) {
+    let model = match seed % 2 {
+        0 => CostModel::cx5_ib(),
+        _ => CostModel::cx6_roce(),
+    };
+    let sim = Sim::builder(model).compute_nodes(3).memory_nodes(2).seed(seed);
+    let world = World::from(sim.build().expect("memory"));
+    let all = script(operations, seed);
+    let script = match seed % 3 {
+        // Few keys at last, and most of the time the hot ones.
+        1 => Stress {
+            keys: 2_000,
+            hot_percent: 40,
+            ..all
+        },
+        _ => Stress {
+            keys: operations / 3,
+            ..all
+        },
+    };
+    let seats = seats(3, 12, 4);
+    let report = match seed % 3 {
+        2 => stress(Table::<Key32>::new(options(16)), &world, &seats, &script),
+        _ => stress(Table::<Key8>::new(options(16)), &world, &seats, &script),
+    };
+    correct(report);
 }
 
 #[test]
 fn simulated_testbeds() {
     for seed in 0..3 {
-        let model = match seed % 2 {
-            0 => CostModel::cx5_ib(),
-            _ => CostModel::cx6_roce(),
-        };
-        let sim = Sim::builder(model).compute_nodes(3).memory_nodes(2).seed(seed);
-        let world = World::from(sim.build().expect("memory"));
-        let script = Stress {
-            // Few keys at last, and most of the time the hot ones.
-            keys: if seed == 1 { 2_000 } else { 10_000 },
-            ..script(30_000, seed)
-        };
-        let script = Stress {
-            hot_percent: if seed == 1 { 40 } else { script.hot_percent },
-            ..script
-        };
-        let seats = seats(3, 12, 4);
-        let report = match seed {
-            2 => stress(Table::<Key32>::new(options(16)), &world, &seats, &script),
-            _ => stress(Table::<Key8>::new(options(16)), &world, &seats, &script),
-        };
-        correct(report);
+        simulated(seed, 30_000);
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_threads_on_loopback() {
+    loopback(&script(20_000_000, 2), 16, 2 << 30);
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_simulated_testbeds() {
+    for seed in 0..200 {
+        simulated(seed, 100_000);
     }
 }
