@@ -6,13 +6,13 @@
 #![no_main]
 
 use dm_layout::testing::{key_of, read_everything};
-use dm_layout::{Bookend, Checksummed, Hopscotch, Key8, Key32, KeyBytes, NodeFormat, Slotted};
+use dm_layout::{Bookend, Checksummed, Hopscotch, Key8, Key32, KeyBytes, NodeFormat, Packed, Slotted};
 use libfuzzer_sys::fuzz_target;
 
 /// In-line and striped values, a partly filled last line, narrow versions.
 fn read_as(format: u8, key: u8, bytes: &[u8]) {
     let any_length = format >= 224;
-    match format % 11 {
+    match format % 14 {
         0 => read::<Key8, _>(Slotted::with_node_bytes(1024, 8), key, bytes, any_length),
         1 => read::<Key8, _>(Slotted::with_span(8, 16), key, bytes, any_length),
         2 => read::<Key32, _>(Slotted::with_span(5, 200), key, bytes, any_length),
@@ -23,7 +23,10 @@ fn read_as(format: u8, key: u8, bytes: &[u8]) {
         7 => read::<Key32, _>(Bookend::with_span(5, 40), key, bytes, any_length),
         8 => read::<Key8, _>(Hopscotch::new(12, 4, 8), key, bytes, any_length),
         9 => read::<Key8, _>(Hopscotch::new(6, 3, 200), key, bytes, any_length),
-        _ => read::<Key32, _>(Hopscotch::new(7, 3, 8), key, bytes, any_length),
+        10 => read::<Key32, _>(Hopscotch::new(7, 3, 8), key, bytes, any_length),
+        11 => read::<Key8, _>(Packed::with_node_bytes(1024, 8), key, bytes, any_length),
+        12 => read::<Key8, _>(Packed::with_node_bytes(256, 13), key, bytes, any_length),
+        _ => read::<Key32, _>(Packed::with_node_bytes(320, 8), key, bytes, any_length),
     }
 }
 

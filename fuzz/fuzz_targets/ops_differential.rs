@@ -4,8 +4,8 @@
 //! script.
 #![no_main]
 
-use dm_layout::testing::{NodeModel, NodeOp};
-use dm_layout::{Bookend, Checksummed, Key8, Key32, KeyBytes, NodeFormat, Slotted};
+use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of, key_of};
+use dm_layout::{Bookend, Checksummed, Key8, Key32, KeyBytes, NodeFormat, Packed, Slotted};
 use dm_loopback::{Loopback, block_on};
 use dm_testkit::{TestKey, run_bytes};
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +15,11 @@ use sherman::{LeafFormat, NodeSize, Options, Sherman};
 const OPS_MAX: usize = 400;
 
 fn on_node<K: KeyBytes, F: NodeFormat<K>>(format: F, script: &[u8]) {
-    let mut model = NodeModel::<K, F>::new(format);
+    on_node_of(format, key_of, script);
+}
+
+fn on_node_of<K: KeyBytes, F: NodeFormat<K>>(format: F, key_of: fn(u8) -> K, script: &[u8]) {
+    let mut model = NodeModel::<K, F>::with_keys(format, key_of);
     for bytes in script.as_chunks::<3>().0.iter().take(OPS_MAX) {
         model.apply(NodeOp::from_bytes(*bytes));
     }
@@ -48,7 +52,7 @@ fuzz_target!(|data: &[u8]| {
     };
     // From nothing, or from up to 15 loaded keys.
     let loaded = (*what >= 128).then_some(u64::from(what / 8 % 16));
-    match what % 8 {
+    match what % 10 {
         0 => on_node(Slotted::<Key8>::with_span(8, 16).expect("a node"), script),
         1 => on_node(Slotted::<Key32>::with_span(4, 64).expect("a node"), script),
         2 => on_node(Checksummed::<Key8>::with_span(8, 8).expect("a node"), script),
@@ -56,6 +60,16 @@ fuzz_target!(|data: &[u8]| {
         4 => on_tree::<Key8, Slotted<Key8>>(8, loaded, script),
         5 => on_tree::<Key32, Slotted<Key32>>(40, loaded, script),
         6 => on_tree::<Key8, Checksummed<Key8>>(8, loaded, script),
-        _ => on_tree::<Key8, Slotted<Key8>>(0, loaded, script),
+        7 => on_tree::<Key8, Slotted<Key8>>(0, loaded, script),
+        8 => on_node_of(
+            Packed::<Key8>::with_node_bytes(192, 8).expect("a node"),
+            clustered_key_of,
+            script,
+        ),
+        _ => on_node_of(
+            Packed::<Key32>::with_node_bytes(320, 8).expect("a node"),
+            clustered_key_of,
+            script,
+        ),
     }
 });

@@ -29,6 +29,8 @@ pub enum Reason {
     Count,
     /// Entries that must ascend do not, or a key lies outside the fences.
     Order,
+    /// A line's control byte names no shape, or entries that its shape has not.
+    Line,
 }
 
 impl fmt::Display for Reason {
@@ -41,6 +43,7 @@ impl fmt::Display for Reason {
             Self::Presence => "presence byte neither empty nor present",
             Self::Count => "more entries than the node holds",
             Self::Order => "entries out of order or outside the fences",
+            Self::Line => "a line of no shape, or with more entries than it has",
         })
     }
 }
@@ -143,6 +146,8 @@ pub enum GeometryError {
     VersionBits(u8),
     /// Marked values of so many bytes: they have at least one, and lie in one line with their key.
     Marked(usize),
+    /// Values of so many bytes: in a packed node one lies in a line with its key, of 62 bytes together at most.
+    Packed(usize),
     /// A neighbourhood has 2 to 16 entries, and not more than its node.
     Neighbourhood(usize),
 }
@@ -165,6 +170,10 @@ impl fmt::Display for GeometryError {
             Self::Marked(bytes) => write!(
                 f,
                 "marked values of {bytes} bytes do not fit into a line with their key"
+            ),
+            Self::Packed(bytes) => write!(
+                f,
+                "values of {bytes} bytes do not fit into a packed line with their key"
             ),
             Self::Neighbourhood(entries) => write!(f, "a neighbourhood of {entries} entries: want 2 to 16"),
         }

@@ -6,11 +6,14 @@ use core::ops::Range;
 use alloc::vec::Vec;
 
 use crate::error::{CheckFailure, Reason};
+use crate::fullness::Fullness;
 use crate::header::{Header, LineLag, NodeInit, NodeState};
 use crate::key::{FenceKeys, KeyBytes, sealed};
+use crate::split::{SplitBias, SplitPlan, SplitRequest};
 use crate::value::ValueRef;
 
-/// A place for one entry: its first byte's offset in the node. Meaningful for the format that gave it.
+/// A place for one entry: its first byte's offset in the node, or in a packed one its line and its number there. Meaningful
+/// for the format that gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(u32);
 
@@ -21,7 +24,8 @@ impl Slot {
         Self(offset as u32)
     }
 
-    /// Offset of the slot's first byte (its presence or front-version byte) from the node's start.
+    /// Offset of the slot's first byte (its presence or front-version byte) from the node's start; in a packed node of its
+    /// line's, plus its number in the line.
     #[inline]
     #[must_use]
     pub const fn offset(self) -> usize {
@@ -95,54 +99,6 @@ pub enum Judged {
     Frozen,
 }
 
-/// Where a split cuts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum SplitBias {
-    /// Half of the entries to each side.
-    #[default]
-    Median,
-    /// At the key of fewest bits that is near the middle: of keys that are hashes, most often the middle of their range.
-    /// Formats other than hopscotch nodes take it for [`Median`](Self::Median).
-    Coarse,
-    /// If the new key is above all present ones in the last node of its level, it alone goes right, and ascending
-    /// inserts fill nodes wholly; otherwise as [`Median`](Self::Median). (Elsewhere one node could so be split at every
-    /// insert, and its version wrap within a READ.)
-    Ascending,
-}
-
-/// What a split is asked to do.
-#[derive(Clone, Copy, Debug)]
-pub struct SplitRequest<'v, K> {
-    /// Where the right node will lie, as a packed remote pointer.
-    pub right_address: u64,
-    /// Incarnation of the right node (see [`NodeInit::incarnation`]).
-    pub right_incarnation: u32,
-    /// Version of the right node (see [`NodeInit::version`]).
-    pub right_version: u8,
-    /// Who splits.
-    pub owner: u32,
-    /// The absent key that found no room, with its value.
-    pub new: Option<(K, ValueRef<'v>)>,
-    /// Where to cut.
-    pub bias: SplitBias,
-}
-
-/// A split that [`NodeFormat::prepare_split`] has decided.
-#[derive(Clone, Copy, Debug)]
-pub struct SplitPlan<'v, K> {
-    /// The right node's low fence and the left node's new high fence.
-    pub separator: K,
-    /// Where the right node lies.
-    pub right_address: u64,
-    /// Who splits.
-    pub owner: u32,
-    /// The new entry, if it goes left.
-    pub new_left: Option<(K, ValueRef<'v>)>,
-    /// The new entry, and its slot, if it goes right and the right node was built without it: where readers take parts of
-    /// nodes, some still find the left node as it was, and nobody may find the entry before all of those are gone.
-    pub late_right: Option<(Slot, K, ValueRef<'v>)>,
-}
-
 /// Which part of a node a step edits: the line of the header, or all other lines. Formats that write whole
 /// nodes have everything in the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +141,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
 
     /// Bytes of a node: a multiple of 64.
     fn node_bytes(&self) -> usize;
-    /// Entries that fit.
+    /// Entries that fit, at most: what a node [takes](Self::takes) may depend on their keys.
     fn capacity(&self) -> usize;
     /// Bytes of a value.
     fn value_len(&self) -> usize;
@@ -232,8 +188,8 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         judge(self, bytes, key, level)
     }
 
-    /// Whether a node has places for entries of all these keys, each there once.
-    fn takes(&self, keys: &mut dyn Iterator<Item = K>) -> bool {
+    /// Whether a node of this low fence has places for entries of all these keys, each there once.
+    fn takes(&self, _low: &K, keys: &mut dyn Iterator<Item = K>) -> bool {
         keys.count() <= self.capacity()
     }
 
@@ -298,6 +254,29 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
             count += usize::from(self.entry(bytes, slot)?.is_some());
         }
         Ok(count)
+    }
+
+    /// How full an accepted image is.
+    ///
+    /// # Errors
+    /// As [`entry`](Self::entry).
+    fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
+        Ok(Fullness {
+            taken: self.len(bytes)?,
+            of: self.capacity(),
+        })
+    }
+
+    /// How full `left` would be with the entries of both accepted nodes.
+    ///
+    /// # Errors
+    /// As [`entry`](Self::entry).
+    fn fullness_merged(&self, left: &[u8], right: &[u8]) -> Result<Fullness, CheckFailure> {
+        let (left, right) = (self.fullness(left)?, self.fullness(right)?);
+        Ok(Fullness {
+            taken: left.taken + right.taken,
+            of: left.of,
+        })
     }
 
     /// Puts the entries of an accepted image that belong to it (key inside the fences: a node that splits may
@@ -377,7 +356,8 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         entries.extend(new);
         let mut keys: Vec<K> = entries.iter().map(|(key, _)| *key).collect();
         keys.sort_unstable();
-        if keys.len() > self.capacity() || keys.windows(2).any(|pair| pair[0] == pair[1]) {
+        let twice = keys.windows(2).any(|pair| pair[0] == pair[1]);
+        if twice || !self.takes(&init.fences.low, &mut keys.iter().copied()) {
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
         self.build(image, init, entries);
@@ -474,24 +454,14 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
             // Nothing is below the middle: keys that are there twice.
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
-        let init = NodeInit {
-            level: header.level,
-            incarnation: request.right_incarnation,
-            version: request.right_version,
-            state: NodeState::Splitting,
-            owner: request.owner,
-            fences: FenceKeys::new(separator, header.fences.high),
-            sibling: header.sibling,
-        };
-        let new_right = request.new.filter(|(key, _)| *key >= separator);
-        self.build_from(right, &init, left, new_right)?;
-        Ok(Some(SplitPlan {
-            separator,
-            right_address: request.right_address,
-            owner: request.owner,
-            new_left: request.new.filter(|(key, _)| *key < separator),
-            late_right: None,
-        }))
+        let plan = request.cut_at(separator);
+        self.build_from(
+            right,
+            &request.right(&header, separator),
+            left,
+            request.new_from(&separator),
+        )?;
+        Ok(Some(plan))
     }
 
     /// Links the right node: version + 1, Splitting, new high fence and sibling.

@@ -178,6 +178,16 @@ impl HeaderPlace {
         version.wrapping_add(steps) & self.version_mask
     }
 
+    /// Whether the state at its place is that of a node that is linked only later. Total on any bytes.
+    #[inline]
+    pub(crate) fn is_unborn(&self, bytes: &[u8]) -> bool {
+        let state = bytes.get(self.base + STATE_AT).copied();
+        matches!(
+            state.and_then(unpack_state),
+            Some((NodeState::Splitting, LineLag::Equal, _))
+        )
+    }
+
     /// `node` has been found long enough for a header of this format.
     #[inline]
     pub(crate) fn decode<K: KeyBytes>(&self, node: &[u8]) -> Result<Header<K>, Corrupt> {

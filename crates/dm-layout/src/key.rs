@@ -7,6 +7,79 @@ pub(crate) mod sealed {
     /// Keeps layout traits closed: a new implementation is a new format, with its own pictures and tests.
     #[expect(unnameable_types, reason = "that is how a sealed trait is sealed")]
     pub trait Sealed {}
+
+    /// Keys as numbers: how far one lies above another.
+    #[expect(unnameable_types, reason = "only formats reckon with keys")]
+    pub trait Number: Sized {
+        /// How far this lies above `low`. Wraps, if it lies below.
+        fn above(&self, low: &Self) -> super::Rise;
+        /// What lies so far above this. Wraps.
+        fn raised(&self, rise: super::Rise) -> Self;
+    }
+}
+
+/// How far one key lies above another: a number of 256 bits, the lowest word first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(unnameable_types, reason = "only formats reckon with keys")]
+pub struct Rise(pub(crate) [u64; 4]);
+
+impl Rise {
+    const BYTES: usize = 32;
+
+    /// The number in the first `width` bytes of `bytes`, little-endian.
+    #[inline(always)]
+    pub(crate) fn read(bytes: &[u8], width: usize) -> Self {
+        if width <= 8 {
+            return Self([low_word(bytes, width), 0, 0, 0]);
+        }
+        let mut all = [0; Self::BYTES];
+        all[..width].copy_from_slice(&bytes[..width]);
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(all.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Self(words)
+    }
+
+    /// Writes it to the first `width` bytes of `bytes`. Panics if they are too few for it: another would be read there.
+    #[inline]
+    pub(crate) fn write_to(self, bytes: &mut [u8], width: usize) {
+        assert!(self.bytes() <= width, "a number of more than {width} bytes");
+        let mut all = [0; Self::BYTES];
+        for (bytes, word) in all.as_chunks_mut().0.iter_mut().zip(self.0) {
+            *bytes = word.to_le_bytes();
+        }
+        bytes[..width].copy_from_slice(&all[..width]);
+    }
+
+    #[inline]
+    pub(crate) fn is_below(self, other: Self) -> bool {
+        self.0.iter().rev().lt(other.0.iter().rev())
+    }
+
+    /// Bytes that it takes: 0 for 0.
+    #[inline]
+    pub(crate) fn bytes(self) -> usize {
+        let Some(word) = self.0.iter().rposition(|word| *word != 0) else {
+            return 0;
+        };
+        8 * word + (u64::BITS - self.0[word].leading_zeros()).div_ceil(8) as usize
+    }
+}
+
+/// The number in the first `width` bytes of `bytes`, or of eight if they are more.
+#[inline(always)]
+pub(crate) fn low_word(bytes: &[u8], width: usize) -> u64 {
+    match bytes.first_chunk() {
+        Some(chunk) if width >= 8 => u64::from_le_bytes(*chunk),
+        Some(chunk) => u64::from_le_bytes(*chunk) & !(u64::MAX << (8 * width)),
+        // At a line's end, with nothing behind it.
+        None => {
+            let mut chunk = [0; 8];
+            chunk[..width].copy_from_slice(&bytes[..width]);
+            u64::from_le_bytes(chunk)
+        }
+    }
 }
 
 /// A key of fixed size: a byte string, ordered lexicographically. Every value is an ordinary key.
@@ -21,7 +94,9 @@ pub(crate) mod sealed {
 /// assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 0, 7]); // as strings compare, so do numbers
 /// assert_eq!(Key8::read_from(&bytes), Key8(7));
 /// ```
-pub trait KeyBytes: Copy + Ord + Debug + Hash + Send + Sync + 'static + sealed::Sealed {
+pub trait KeyBytes:
+    Copy + Ord + Debug + Hash + Send + Sync + 'static + sealed::Sealed + sealed::Number
+{
     /// Bytes of a key.
     const LEN: usize;
     /// The smallest key (all zero bytes): an ordinary key, and the low fence of a leftmost node.
@@ -89,6 +164,40 @@ fn first<const N: usize>(bytes: &[u8]) -> &[u8; N] {
 
 impl sealed::Sealed for Key8 {}
 impl sealed::Sealed for Key32 {}
+
+impl sealed::Number for Key8 {
+    #[inline]
+    fn above(&self, low: &Self) -> Rise {
+        Rise([self.0.wrapping_sub(low.0), 0, 0, 0])
+    }
+
+    #[inline]
+    fn raised(&self, rise: Rise) -> Self {
+        Self(self.0.wrapping_add(rise.0[0]))
+    }
+}
+
+impl sealed::Number for Key32 {
+    #[inline]
+    fn above(&self, low: &Self) -> Rise {
+        let ([a, b], [c, d]) = (self.halves(), low.halves());
+        let (down, borrow) = b.overflowing_sub(d);
+        let up = a.wrapping_sub(c).wrapping_sub(u128::from(borrow));
+        Rise([down as u64, (down >> 64) as u64, up as u64, (up >> 64) as u64])
+    }
+
+    #[inline]
+    fn raised(&self, Rise(words): Rise) -> Self {
+        let half = |at: usize| u128::from(words[at + 1]) << 64 | u128::from(words[at]);
+        let [a, b] = self.halves();
+        let (down, carry) = b.overflowing_add(half(0));
+        let up = a.wrapping_add(half(2)).wrapping_add(u128::from(carry));
+        let mut key = [0; 32];
+        key[..16].copy_from_slice(&up.to_be_bytes());
+        key[16..].copy_from_slice(&down.to_be_bytes());
+        Self(key)
+    }
+}
 
 impl KeyBytes for Key8 {
     const LEN: usize = 8;
@@ -210,7 +319,38 @@ impl<K: KeyBytes> FenceKeys<K> {
 
 #[cfg(test)]
 mod tests {
+    use super::sealed::Number as _;
     use super::*;
+
+    #[test]
+    fn a_key_is_what_lies_below_it_and_the_rise() {
+        let long = |n: u128| {
+            let mut key = [0; 32];
+            key[5..21].copy_from_slice(&n.to_be_bytes());
+            Key32(key)
+        };
+        let numbers = [0, 1, 255, 256, 1 << 63, u64::MAX - 1, u64::MAX];
+        for (a, b) in numbers.iter().flat_map(|a| numbers.iter().map(move |b| (*a, *b))) {
+            let rise = Key8(a).above(&Key8(b));
+            assert_eq!(Key8(b).raised(rise), Key8(a));
+            assert_eq!(
+                rise.bytes(),
+                (a.wrapping_sub(b).checked_ilog2().map_or(0, |bits| bits / 8 + 1)) as usize
+            );
+            let (a, b) = (long(u128::from(a) << 40), long(u128::from(b) * 3));
+            let rise = a.above(&b);
+            assert_eq!(b.raised(rise), a);
+            assert!(rise.bytes() <= 27 || a < b, "{a:?} {b:?}");
+            for width in rise.bytes()..=32 {
+                let mut bytes = [0xee; 40];
+                rise.write_to(&mut bytes, width);
+                assert_eq!(Rise::read(&bytes, width), rise);
+                // With nothing behind it.
+                assert_eq!(Rise::read(&bytes[..width], width), rise);
+                assert_eq!(bytes[width..], [0xee; 40][width..]);
+            }
+        }
+    }
 
     #[test]
     fn long_keys_are_ordered_as_their_bytes() {

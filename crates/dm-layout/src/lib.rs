@@ -2,11 +2,12 @@
 //!
 //! A reader fetches a node with a one-sided READ while a writer may be WRITEing it; nothing but the bytes can tell
 //! it whether it saw one node or a mixture of two. This crate is those bytes and the rules for reading and editing
-//! them: pure functions, no I/O, no locks, no unsafe code. Four formats, one trait ([`NodeFormat`]):
+//! them: pure functions, no I/O, no locks, no unsafe code. Five formats, one trait ([`NodeFormat`]):
 //!
 //! | format | guard | a small write | for |
 //! |---|---|---|---|
 //! | [`Slotted`] | a version in every 64-byte line | one entry | use: leaves and inner nodes |
+//! | [`Packed`] | a version in every 64-byte line | one entry, with what stands before it in its line | use: leaves whose keys lie close together |
 //! | [`Bookend`] | versions at both ends of node and entry (Sherman, SIGMOD'22 §4.4) | one entry | study: it is unsound |
 //! | [`Checksummed`] | one 64-bit checksum, entries sorted (FG, FG+) | the whole node | baseline |
 //! | [`Hopscotch`] | the node version in every entry and group of entries (CHIME, SOSP'24 §4.1) | one entry; a hop: the whole node | use: leaves that are read by the neighbourhood |
@@ -34,8 +35,8 @@
 //! that the header admits while a split or merge is under way ([`LineLag`]). Why that is enough:
 //!
 //! * **I1** A line is read and written untorn; lines of one READ or WRITE may travel in any order.
-//! * **I2** A key has one slot, and keeps it until it is removed, or moved by a split or merge, which change the
-//!   node version. So in-place writes alone make every mixture of lines a state that each key had during the READ.
+//! * **I2** A key has one slot (in a packed node one line), and keeps it until it is removed, or moved by a split or
+//!   merge, which change the node version. So in-place writes alone make every mixture of lines a state that each key had during the READ.
 //! * **I3** Split: the right node is complete before the left header names it; then the header (version v+1,
 //!   *behind*, new high fence), then the cleared lines (v+1), then the header again (*equal*). Header v with a
 //!   cleared line is torn; header v+1 *behind* with an old line is good, for its moved entries lie above the new
@@ -86,33 +87,40 @@ extern crate std;
 
 mod bookend;
 mod checksum;
+mod cut;
 mod error;
 mod format;
+mod fullness;
 mod guard;
 mod header;
 mod hopscotch;
 mod key;
+mod packed;
 pub mod picture;
 mod radix;
 mod single;
 mod slotted;
+mod split;
 pub mod testing;
 mod value;
 
 pub use bookend::Bookend;
 pub use checksum::Checksummed;
 pub use error::{CheckFailure, Corrupt, GeometryError, Reason, TornPart};
-pub use format::{Judged, Lookup, NodeFormat, Part, Place, Slot, SplitBias, SplitPlan, SplitRequest, Stale};
+pub use format::{Judged, Lookup, NodeFormat, Part, Place, Slot, Stale};
+pub use fullness::Fullness;
 pub use guard::{Bookends, Checksum, Guard, LineVersions, checksum_of};
 pub use header::{FIRST_INCARNATION, FIRST_VERSION, Header, LineLag, NodeInit, NodeState};
 pub use hopscotch::{EntryFlaws, HopGeometry, HopPlan, Hopscotch, Near, NearFlaws, Reach};
 pub use key::{FenceKeys, Key8, Key32, KeyBytes};
+pub use packed::{Packed, PackedGeometry, Shape};
 pub use radix::{
     DIRECT, Find, LEAF_LINES_MAX, NodeTypes, PARTIAL_MAX, RADIX_HEAD_BYTES, RadixHeader, RadixNode,
     Slot as RadixSlot, SlotWord, build_radix_node,
 };
 pub use single::{SingleEntry, SingleLeaf};
 pub use slotted::{SlotGeometry, Slotted};
+pub use split::{SplitBias, SplitPlan, SplitRequest};
 pub use value::ValueRef;
 
 #[doc = include_str!("../README.md")]
@@ -147,4 +155,12 @@ const _: () = {
     ));
     assert!(is(slotted(Slotted::<Key8>::tiny(8)), 128, 3));
     assert!(is(slotted(Slotted::<Key32>::tiny(8)), 256, 3));
+    const fn packed<K: KeyBytes>(format: Result<Packed<K>, GeometryError>) -> (usize, usize) {
+        match format {
+            Ok(format) => (format.geometry().node_bytes(), format.geometry().capacity()),
+            Err(_) => panic!("a shipped geometry is sound"),
+        }
+    }
+    assert!(is(packed(Packed::<Key8>::with_node_bytes(1024, 8)), 1024, 90));
+    assert!(is(packed(Packed::<Key32>::with_node_bytes(1024, 8)), 1024, 84));
 };

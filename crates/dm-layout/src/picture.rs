@@ -13,8 +13,11 @@ use crate::format::NodeFormat;
 use crate::header::{HeaderPlace, OWNER_BYTES, PREFIX_BYTES, Prefix};
 use crate::hopscotch::{HopGeometry, Hopscotch};
 use crate::key::{Key8, Key32, KeyBytes};
+use crate::packed::Packed;
 use crate::slotted::{SlotGeometry, Slotted};
 use crate::{LINE_BYTES, error::GeometryError};
+
+mod packed;
 
 /// A run of bytes of a node with one meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -397,6 +400,24 @@ pub fn pictures() -> Vec<(&'static str, String)> {
                 Slotted::<Key8>::with_node_bytes(1024, 64),
             ),
         ),
+        (
+            "packed-1k",
+            packed::packed("Packed leaf, 1 KB", Packed::<Key8>::with_node_bytes(1024, 8)),
+        ),
+        (
+            "packed-1k-value16",
+            packed::packed(
+                "Packed leaf, 1 KB, 16-byte values",
+                Packed::<Key8>::with_node_bytes(1024, 16),
+            ),
+        ),
+        (
+            "packed-1k-key32",
+            packed::packed(
+                "Packed leaf, 1 KB, 32-byte keys",
+                Packed::<Key32>::with_node_bytes(1024, 8),
+            ),
+        ),
         ("hopscotch-span64", hopscotch()),
         ("bookend-1k", bookend()),
         ("checksummed-1k", checksummed()),
@@ -452,6 +473,8 @@ mod tests {
         assert!(has("slotted-1k-inner", "**77 entries**"));
         assert!(has("slotted-1k-inner-far", "**62 entries**"));
         assert!(has("slotted-1k-key32", "**15 entries**"));
+        assert!(has("packed-1k", "**90 entries**"));
+        assert!(has("packed-1k-key32", "**84 entries**"));
         assert!(has("bookend-1k", "**54 entries**"));
         assert!(has("checksummed-1k", "**61 entries**"));
     }

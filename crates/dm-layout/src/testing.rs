@@ -4,9 +4,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::format::{Judged, Lookup, NodeFormat, Place, SplitBias, SplitRequest, Stale, judge};
+use crate::format::{Judged, Lookup, NodeFormat, Place, Stale, judge};
 use crate::header::{FIRST_VERSION, NodeInit};
 use crate::key::{FenceKeys, KeyBytes};
+use crate::split::{SplitBias, SplitRequest};
 use crate::value::ValueRef;
 
 /// One operation on a leaf. Keys and values are small numbers, so that operations collide; see [`key_of`].
@@ -49,6 +50,16 @@ pub fn key_of<K: KeyBytes>(small: u8) -> K {
     K::read_from(&[small; 64])
 }
 
+/// As [`key_of`], in clusters: neighbours lie one apart, or some thousands, or as far as keys of four bytes or eight.
+#[must_use]
+pub fn clustered_key_of<K: KeyBytes>(small: u8) -> K {
+    let mut bytes = [0; 64];
+    for (at, shift) in [(0, 6), (K::LEN / 2, 4), (K::LEN - 3, 2), (K::LEN - 1, 0)] {
+        bytes[at] = small >> shift & 3;
+    }
+    K::read_from(&bytes)
+}
+
 /// The value that stands for a small number: every byte differs from its neighbours'.
 #[must_use]
 pub fn value_of(small: u8, len: usize) -> Vec<u8> {
@@ -61,6 +72,7 @@ pub fn value_of(small: u8, len: usize) -> Vec<u8> {
 #[derive(Clone, Debug)]
 pub struct NodeModel<K, F> {
     format: F,
+    key_of: fn(u8) -> K,
     image: Vec<u8>,
     remote: Vec<u8>,
     map: BTreeMap<K, Vec<u8>>,
@@ -70,10 +82,17 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
     /// An empty leaf for all keys.
     #[must_use]
     pub fn new(format: F) -> Self {
+        Self::with_keys(format, key_of)
+    }
+
+    /// As [`new`](Self::new), with other keys than [`key_of`]'s: as ascending.
+    #[must_use]
+    pub fn with_keys(format: F, key_of: fn(u8) -> K) -> Self {
         let mut image = vec![0; format.node_bytes()];
         format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
         Self {
             format,
+            key_of,
             remote: image.clone(),
             image,
             map: BTreeMap::new(),
@@ -89,10 +108,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
                 if let Some(first) = value.first_mut() {
                     *first |= self.format.value_mark();
                 }
-                self.upsert(key_of(key), &value);
+                self.upsert((self.key_of)(key), &value);
             }
-            NodeOp::Remove(key) => self.remove(&key_of(key)),
-            NodeOp::Get(key) => self.get(&key_of(key)),
+            NodeOp::Remove(key) => self.remove(&(self.key_of)(key)),
+            NodeOp::Get(key) => self.get(&(self.key_of)(key)),
             NodeOp::Split { keep_right } => self.split(keep_right),
             NodeOp::SplitAndMerge => self.split_and_merge(),
         }

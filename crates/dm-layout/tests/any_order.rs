@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use dm_layout::{
     Bookend, CheckFailure, Checksummed, FIRST_VERSION, FenceKeys, Key8, Key32, KeyBytes, LINE_BYTES, Lookup,
-    NodeFormat, NodeInit, NodeState, Place, Slotted, SplitBias, SplitRequest, Stale,
+    NodeFormat, NodeInit, NodeState, Packed, Place, Slotted, SplitBias, SplitRequest, Stale,
 };
 
 /// In which order the lines of one WRITE land.
@@ -76,6 +76,18 @@ fn key<K: KeyBytes>(small: u8) -> K {
     K::read_from(&[small; 32])
 }
 
+/// Keys that lie near each other: all of one byte and two.
+fn near<K: KeyBytes>(small: u8) -> K {
+    let mut bytes = [0; 32];
+    bytes[K::LEN - 1] = small;
+    K::read_from(&bytes)
+}
+
+/// Half of them near, half of them far.
+fn mixed<K: KeyBytes>(small: u8) -> K {
+    if small < 100 { near(small) } else { key(small) }
+}
+
 fn value(small: u8, len: usize) -> Vec<u8> {
     vec![small; len]
 }
@@ -92,7 +104,7 @@ struct Verdict {
 fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
     format: &F,
     remote: &Remote,
-    keys: &[u8],
+    (keys, key): (&[u8], fn(u8) -> K),
     lowest_separator: u8,
     values: impl Fn(u8) -> Vec<u8>,
 ) -> Verdict {
@@ -134,7 +146,7 @@ fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
 /// over the left node.
 fn structural<K: KeyBytes, F: NodeFormat<K>>(
     format: &F,
-    keys: &[u8],
+    (keys, key): (&[u8], fn(u8) -> K),
     new: Option<u8>,
     rounds: usize,
     merge: bool,
@@ -147,7 +159,7 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
         .collect();
     let mut left = vec![0; format.node_bytes()];
     let entries = values.iter().filter(|(small, _)| keys.contains(small));
-    let entries = entries.map(|(small, value)| (key::<K>(*small), value.as_slice().into()));
+    let entries = entries.map(|(small, value)| (key(*small), value.as_slice().into()));
     format.build(&mut left, &NodeInit::live(0, FenceKeys::ALL), entries);
     let mut remote = Remote::new(&left, landing);
     let mut lowest = u8::MAX;
@@ -160,7 +172,7 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
             owner: 3,
             new: new.map(|small| {
                 (
-                    key::<K>(small),
+                    key(small),
                     values.iter().find(|v| v.0 == small).unwrap().1.as_slice().into(),
                 )
             }),
@@ -171,9 +183,13 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
             .prepare_split(&left, &mut right, &request)
             .unwrap()
             .unwrap();
-        let mut probe = [0; 32];
-        plan.separator.write_to(&mut probe[..K::LEN]);
-        lowest = lowest.min(probe[0]);
+        let moves = |small: &u8| key(*small) >= plan.separator;
+        lowest = keys
+            .iter()
+            .chain(&new)
+            .copied()
+            .filter(moves)
+            .fold(lowest, u8::min);
         let range = format.announce_split(&mut left, &plan).unwrap();
         remote.write(&left, range);
         let range = format.clear_split(&mut left, &plan).unwrap();
@@ -182,14 +198,12 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
         remote.write(&left, range);
         // The right node has every key from the separator on.
         format.open(&mut right).unwrap();
-        let moved = values
-            .iter()
-            .filter(|(small, _)| key::<K>(*small) >= plan.separator);
+        let moved = values.iter().filter(|(small, _)| key(*small) >= plan.separator);
         for (small, value) in moved {
             let found = format.lookup(&right, &key(*small), 0).unwrap();
             assert!(matches!(found, Lookup::Found { value: found, .. } if found.to_vec() == *value));
         }
-        if let Some(small) = new.filter(|small| key::<K>(*small) < plan.separator) {
+        if let Some(small) = new.filter(|small| key(*small) < plan.separator) {
             assert!(
                 format.find(&left, &key(small)).unwrap().is_some(),
                 "the new key is in the left node"
@@ -226,7 +240,7 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
         left,
         "the steps' ranges cover every change"
     );
-    if F::NAME == "slotted" && format.value_len() <= 30 {
+    if F::NAME == "packed" || F::NAME == "slotted" && format.value_len() <= 30 {
         // A writer that dies after any line leaves a node that still gives every key.
         for (line, left_behind) in remote.timeline.iter().enumerate() {
             for small in keys {
@@ -235,11 +249,18 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
             }
         }
     }
-    judge_keys(format, &remote, keys, lowest, |small| value(small, 1))
+    judge_keys(format, &remote, (keys, key), lowest, |small| value(small, 1))
 }
 
 fn all_sound<K: KeyBytes, F: NodeFormat<K>>(format: &F) {
-    let ascending: Vec<u8> = (1..=format.capacity() as u8).map(|small| small * 10).collect();
+    all_sound_of(format, key);
+}
+
+fn all_sound_of<K: KeyBytes, F: NodeFormat<K>>(format: &F, key: fn(u8) -> K) {
+    let mut ascending: Vec<u8> = (1..=format.capacity() as u8).map(|small| small * 10).collect();
+    while !format.takes(&K::MIN, &mut ascending.iter().map(|small| key(*small))) {
+        ascending.remove(0);
+    }
     let descending: Vec<u8> = ascending.iter().rev().copied().collect();
     // The last key second, so that both halves lie in the header's line.
     let mut mixed = ascending.clone();
@@ -250,14 +271,14 @@ fn all_sound<K: KeyBytes, F: NodeFormat<K>>(format: &F) {
         (Landing::Increasing, &mixed),
     ] {
         for new in [5, 25, 255] {
-            let verdict = structural(format, full, Some(new), 1, false, landing);
+            let verdict = structural(format, (full, key), Some(new), 1, false, landing);
             assert_eq!(verdict.wrong, 0, "split of {format:?} with {new}: {verdict:?}");
             assert!(
                 verdict.answers > 0 && verdict.torn > 0,
                 "both happened: {verdict:?}"
             );
         }
-        let verdict = structural(format, full, None, 1, true, landing);
+        let verdict = structural(format, (full, key), None, 1, true, landing);
         assert_eq!(verdict.wrong, 0, "split and merge of {format:?}: {verdict:?}");
         assert!(
             verdict.answers > 0 && verdict.torn > 0,
@@ -274,6 +295,13 @@ fn splits_and_merges_are_sound_in_any_order() {
     all_sound::<Key8, _>(&Slotted::with_node_bytes(320, 100).unwrap());
     all_sound::<Key32, _>(&Slotted::with_node_bytes(256, 8).unwrap());
     all_sound::<Key8, _>(&Checksummed::with_node_bytes(192, 8).unwrap());
+    for key in [key, near, mixed] {
+        all_sound_of::<Key8, _>(&Packed::with_node_bytes(192, 8).unwrap(), key);
+        all_sound_of::<Key8, _>(&Packed::with_node_bytes(256, 16).unwrap(), key);
+    }
+    for key in [key, near, mixed] {
+        all_sound_of::<Key32, _>(&Packed::with_node_bytes(256, 8).unwrap(), key);
+    }
 }
 
 #[test]
@@ -281,10 +309,10 @@ fn repeated_changes_are_sound_in_any_order() {
     let keys = [10, 30, 20];
     let format = Slotted::<Key8>::tiny(8).unwrap();
     for landing in [Landing::Increasing, Landing::Decreasing] {
-        let verdict = structural(&format, &keys, None, 3, true, landing);
+        let verdict = structural(&format, (&keys, key), None, 3, true, landing);
         assert_eq!(verdict.wrong, 0, "{verdict:?}");
         let format = Slotted::<Key8>::with_span(5, 8).unwrap();
-        let verdict = structural(&format, &[20, 30, 40, 50], Some(5), 2, true, landing);
+        let verdict = structural(&format, (&[20, 30, 40, 50], key), Some(5), 2, true, landing);
         assert_eq!(verdict.wrong, 0, "{verdict:?}");
     }
 }
@@ -292,27 +320,40 @@ fn repeated_changes_are_sound_in_any_order() {
 /// Zeroed memory, a first life, its death, a second life born Splitting: no mixture speaks for the living.
 #[test]
 fn lives_never_mix() {
-    let format = Slotted::<Key8>::with_node_bytes(192, 8).unwrap();
-    let keys: Vec<u8> = (1..=format.capacity() as u8).collect();
+    never_mix::<Key8, _>(&Slotted::with_node_bytes(192, 8).unwrap(), key);
+    for key in [key, near] {
+        never_mix::<Key8, _>(&Packed::with_node_bytes(192, 8).unwrap(), key);
+    }
+    for key in [key, near] {
+        never_mix::<Key32, _>(&Packed::with_node_bytes(256, 8).unwrap(), key);
+    }
+}
+
+fn never_mix<K: KeyBytes, F: NodeFormat<K>>(format: &F, key: fn(u8) -> K) {
+    let bytes = format.node_bytes();
+    let mut keys: Vec<u8> = (1..=format.capacity() as u8).collect();
+    while !format.takes(&key(1), &mut keys.iter().map(|small| key(*small))) {
+        keys.pop();
+    }
     let values: Vec<_> = keys.iter().map(|small| value(*small, 8)).collect();
-    let entries = || {
-        keys.iter()
-            .zip(&values)
-            .map(|(small, value)| (key(*small), value.as_slice().into()))
+    let entries = |from: usize| {
+        let entries = keys.iter().zip(&values).skip(from);
+        entries.map(|(small, value)| (key(*small), value.as_slice().into()))
     };
     for landing in [Landing::Increasing, Landing::Decreasing] {
-        let mut image = vec![0; 192];
+        let mut image = vec![0; bytes];
         let mut remote = Remote::new(&image, landing);
-        let mut init = NodeInit::live(0, FenceKeys::ALL);
-        format.build(&mut image, &init, entries());
-        remote.write(&image, 0..192);
+        let mut init = NodeInit::live(0, FenceKeys::new(key(1), None));
+        format.build(&mut image, &init, entries(0));
+        remote.write(&image, 0..bytes);
         let range = format.bury(&mut image, 77).unwrap();
         remote.write(&image, range);
         let dead = format.header(&image).unwrap();
-        init = init.reusing(dead.version, dead.incarnation);
+        // Of other fences: what lies so far above the one is something else above the other.
+        init = NodeInit::live(0, FenceKeys::new(key(2), None)).reusing(dead.version, dead.incarnation);
         init.state = NodeState::Splitting;
-        format.build(&mut image, &init, entries());
-        remote.write(&image, 0..192);
+        format.build(&mut image, &init, entries(1));
+        remote.write(&image, 0..bytes);
         let mut answers = 0;
         remote.every_read(|read| {
             for small in &keys {
@@ -321,6 +362,7 @@ fn lives_never_mix() {
                         assert_eq!(found.to_vec(), value(*small, 8));
                         answers += 1;
                     }
+                    Ok(Lookup::Stale(Stale::Below)) => assert_eq!(*small, 1),
                     Ok(Lookup::Stale(stale)) => assert_eq!(stale, Stale::Dead { forward: 77 }),
                     Ok(other) => panic!("{small}: {other:?}"),
                     Err(_) => {}
@@ -328,6 +370,58 @@ fn lives_never_mix() {
             }
         });
         assert!(answers > 0);
+    }
+}
+
+/// Lines that take another shape, and another: each mixture shows what stays, and the values of one write each.
+#[test]
+fn shapes_are_never_mixed() {
+    let format = Packed::<Key8>::with_node_bytes(192, 16).unwrap();
+    for landing in [Landing::Increasing, Landing::Decreasing] {
+        let values = [20, 21, 22, 30].map(|small| (near::<Key8>(small), value(small, 16)));
+        let mut image = vec![0; 192];
+        let entries = values.iter().map(|(key, value)| (*key, value.as_slice().into()));
+        format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), entries);
+        let mut remote = Remote::new(&image, landing);
+        let mut shapes = Vec::new();
+        // Of each line two stay at most, and what comes then goes to either.
+        let gone = |small| (small, false);
+        let comes = |small| (small, true);
+        let script = [
+            [gone(21), gone(22), comes(200), comes(201)],
+            [gone(200), gone(201), comes(11), comes(12)],
+            [comes(13), comes(14), gone(11), gone(12)],
+            [gone(13), gone(14), comes(202), comes(203)],
+        ];
+        for (small, comes) in script.into_iter().flatten() {
+            let key = mixed(small);
+            let range = match comes {
+                true => match format.place(&image, &key).unwrap() {
+                    Place::Free(slot) => format.put(&mut image, slot, &key, (&[small; 16]).into()),
+                    place => panic!("{small}: {place:?}"),
+                },
+                false => {
+                    let slot = format.find(&image, &key).unwrap().expect("it is there");
+                    format.remove(&mut image, slot)
+                }
+            };
+            assert_eq!(range.start / LINE_BYTES, (range.end - 1) / LINE_BYTES, "one line");
+            remote.write(&image, range);
+            shapes.push([64, 128].map(|line| image[line + 1] >> 6));
+            // And a value meanwhile.
+            let slot = format.find(&image, &near(20)).unwrap().expect("it is there");
+            let range = format.update(&mut image, slot, (&[shapes.len() as u8; 16]).into());
+            remote.write(&image, range);
+        }
+        shapes.dedup();
+        assert_eq!(shapes, [[0, 0], [1, 0], [1, 1], [0, 1], [0, 0], [1, 0], [1, 1]]);
+        let values = |small| match small {
+            20 => (1..=20).collect(),
+            small => vec![small],
+        };
+        let verdict = judge_keys(&format, &remote, (&[20, 30], mixed), u8::MAX, values);
+        assert_eq!((verdict.wrong, verdict.torn), (0, 0), "{verdict:?}");
+        assert!(verdict.answers > 0);
     }
 }
 
@@ -358,7 +452,9 @@ fn one_write_split_is_sound_for_readers() {
         .unwrap();
     let range = format.split_at_once(&mut left, &plan).unwrap();
     remote.write(&left, range);
-    let verdict = judge_keys(&format, &remote, &keys, keys[keys.len() / 2], |small| vec![small]);
+    let verdict = judge_keys(&format, &remote, (&keys, key), keys[keys.len() / 2], |small| {
+        vec![small]
+    });
     assert_eq!(verdict.wrong, 0, "{verdict:?}");
 }
 
@@ -368,14 +464,14 @@ fn versions_wrap_where_stated() {
     // A merge brings 20 back to another line than it left.
     let keys = [10, 30, 20];
     let format = |bits| Slotted::<Key8>::tiny(8).unwrap().with_version_bits(bits).unwrap();
-    let two_changes = structural(&format(2), &keys, None, 1, true, Landing::Increasing);
+    let two_changes = structural(&format(2), (&keys, key), None, 1, true, Landing::Increasing);
     assert_eq!(two_changes.wrong, 0, "{two_changes:?}");
-    let four_changes = structural(&format(2), &keys, None, 2, true, Landing::Increasing);
+    let four_changes = structural(&format(2), (&keys, key), None, 2, true, Landing::Increasing);
     assert!(
         four_changes.wrong > 0,
         "a 2-bit version wraps after four changes: {four_changes:?}"
     );
-    let wider = structural(&format(3), &keys, None, 2, true, Landing::Increasing);
+    let wider = structural(&format(3), (&keys, key), None, 2, true, Landing::Increasing);
     assert_eq!(wider.wrong, 0, "{wider:?}");
 }
 
@@ -385,7 +481,7 @@ fn bookends_accept_mixtures() {
     let format = Bookend::<Key8>::with_node_bytes(192, 8).unwrap();
     // What moves lies within lines; the entries across lines stay.
     let keys = [8, 1, 5, 6, 7, 2, 3, 4];
-    let verdict = structural(&format, &keys, None, 1, true, Landing::Increasing);
+    let verdict = structural(&format, (&keys, key), None, 1, true, Landing::Increasing);
     assert!(verdict.wrong > 0, "{verdict:?}");
 }
 
@@ -416,7 +512,7 @@ fn in_place<F: NodeFormat<Key8>>(format: &F, landing: Landing) -> Verdict {
             remote.write(&image, range);
         }
     }
-    judge_keys(format, &remote, &[20], u8::MAX, |_| vec![2, 3, 4])
+    judge_keys(format, &remote, (&[20], key), u8::MAX, |_| vec![2, 3, 4])
 }
 
 #[test]
@@ -430,6 +526,8 @@ fn values_over_lines_are_never_mixed() {
                 "{value_len}: {verdict:?}"
             );
         }
+        let verdict = in_place(&Packed::<Key8>::with_node_bytes(192, 30).unwrap(), landing);
+        assert_eq!(verdict.wrong, 0, "{verdict:?}");
         let verdict = in_place(&Checksummed::<Key8>::with_span(2, 60).unwrap(), landing);
         assert_eq!(verdict.wrong, 0, "{verdict:?}");
         let verdict = in_place(&Bookend::<Key8>::with_span(2, 120).unwrap(), landing);

@@ -1,7 +1,9 @@
 //! Every format against a plain map; remote bytes against the image; arbitrary bytes.
 
-use dm_layout::testing::{NodeModel, NodeOp, key_of, read_everything};
-use dm_layout::{Bookend, Checksummed, Key8, Key32, NodeFormat, Slotted};
+use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of, key_of, read_everything};
+use dm_layout::{
+    Bookend, Checksummed, FenceKeys, Key8, Key32, KeyBytes, NodeFormat, NodeInit, Packed, Slotted,
+};
 use proptest::prelude::*;
 
 /// Runs a generic function on every shipped kind of format and entry.
@@ -19,6 +21,15 @@ macro_rules! on_every_format {
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(192, 9).unwrap(), $($argument),*);
         $run::<Key32, _>(&Slotted::with_span(6, 8).unwrap(), $($argument),*);
         $run::<Key32, _>(&Slotted::with_span(4, 64).unwrap().with_version_bits(3).unwrap(), $($argument),*);
+        // Of all shapes, of some, of one; one line, and a low fence in a line of its own.
+        $run::<Key8, _>(&Packed::with_node_bytes(1024, 8).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Packed::with_node_bytes(256, 8).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Packed::with_node_bytes(128, 16).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Packed::with_node_bytes(192, 30).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Packed::with_node_bytes(192, 0).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Packed::with_node_bytes(192, 54).unwrap(), $($argument),*);
+        $run::<Key32, _>(&Packed::with_node_bytes(320, 8).unwrap(), $($argument),*);
+        $run::<Key32, _>(&Packed::with_node_bytes(256, 13).unwrap(), $($argument),*);
         $run::<Key8, _>(&Bookend::with_span(8, 8).unwrap(), $($argument),*);
         $run::<Key32, _>(&Bookend::with_span(5, 40).unwrap(), $($argument),*);
         $run::<Key8, _>(&Checksummed::with_span(8, 8).unwrap(), $($argument),*);
@@ -26,27 +37,41 @@ macro_rules! on_every_format {
     }};
 }
 
-fn run_ops<K: dm_layout::KeyBytes, F: NodeFormat<K>>(format: &F, ops: &[[u8; 3]]) {
-    let mut model = NodeModel::new(format.clone());
+fn run_ops<K: KeyBytes, F: NodeFormat<K>>(format: &F, ops: &[[u8; 3]], clustered: bool) {
+    let mut model = match clustered {
+        true => NodeModel::with_keys(format.clone(), clustered_key_of),
+        false => NodeModel::new(format.clone()),
+    };
     for op in ops {
         model.apply(NodeOp::from_bytes(*op));
     }
 }
 
-fn read_any<K: dm_layout::KeyBytes, F: NodeFormat<K>>(format: &F, seed: &[u8], flips: &[(usize, u8)]) {
+fn read_any<K: KeyBytes, F: NodeFormat<K>>(format: &F, seed: &[u8], flips: &[(usize, u8)]) {
     let key = key_of(seed[0]);
     // Short, long, and of the right length.
     read_everything(format, &seed[1..], &key);
     let mut noise: Vec<u8> = seed.iter().copied().cycle().take(format.node_bytes()).collect();
     read_everything(format, &noise, &key);
     // A true node with a few bytes changed reaches further than noise.
-    let init = dm_layout::NodeInit::live(0, dm_layout::FenceKeys::ALL);
+    let init = NodeInit::live(0, FenceKeys::ALL);
     let value = vec![3; format.value_len()];
-    let entries = (0..format.capacity() as u8 - 1).map(|k| (key_of(k), value.as_slice().into()));
-    format.build(&mut noise, &init, entries);
+    for key_of in [key_of, clustered_key_of] {
+        let taken = |count: &u8| format.takes(&K::MIN, &mut (0..*count).map(key_of));
+        let count = (0..format.capacity() as u8)
+            .rev()
+            .find(taken)
+            .expect("none at least");
+        let entries = (0..count).map(|k| (key_of(k), value.as_slice().into()));
+        format.build(&mut noise, &init, entries);
+        flip(format, &mut noise, flips, &key);
+    }
+}
+
+fn flip<K: KeyBytes, F: NodeFormat<K>>(format: &F, noise: &mut [u8], flips: &[(usize, u8)], key: &K) {
     for (at, byte) in flips {
         noise[at % format.node_bytes()] = *byte;
-        read_everything(format, &noise, &key);
+        read_everything(format, noise, key);
     }
 }
 
@@ -57,12 +82,20 @@ proptest! {
     fn nodes_behave_as_maps(ops in prop::collection::vec(any::<[u8; 3]>(), 1..120)) {
         // Few keys, so that operations meet: both ends and a dozen between.
         let ops: Vec<_> = ops.iter().map(|[op, key, value]| [*op, key % 14 * 19 + key / 128 * 8, *value]).collect();
-        on_every_format!(run_ops(&ops));
+        on_every_format!(run_ops(&ops, false));
+    }
+
+    #[test]
+    fn nodes_behave_as_maps_of_clustered_keys(ops in prop::collection::vec(any::<[u8; 3]>(), 1..120)) {
+        let ops: Vec<_> = ops.iter().map(|[op, key, value]| [*op, key & 0xdb, *value]).collect();
+        on_every_format!(run_ops(&ops, true));
     }
 
     #[test]
     fn wide_key_spaces_fill_nodes(ops in prop::collection::vec(any::<[u8; 3]>(), 100..300)) {
-        run_ops::<Key8, _>(&Slotted::with_node_bytes(1024, 8).unwrap(), &ops);
+        run_ops::<Key8, _>(&Slotted::with_node_bytes(1024, 8).unwrap(), &ops, false);
+        run_ops::<Key8, _>(&Packed::with_node_bytes(1024, 8).unwrap(), &ops, true);
+        run_ops::<Key32, _>(&Packed::with_node_bytes(1024, 8).unwrap(), &ops, true);
     }
 
     #[test]

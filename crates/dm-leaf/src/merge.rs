@@ -23,9 +23,9 @@ use smallvec::SmallVec;
 use crate::Nodes;
 use crate::write::failure;
 
-/// A node is sparse when at most one in this many of its slots is taken.
+/// A node is sparse when at most one in this many of its parts is taken.
 const SPARSE: usize = 4;
-/// A merged node leaves at least one in this many of its slots free, so that it does not split at once.
+/// A merged node leaves at least one in this many of its parts free, so that it does not split at once.
 const SPARE: usize = 4;
 
 /// Bytes, and where they are to be written.
@@ -65,7 +65,7 @@ pub(crate) struct Plan {
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     pub(crate) fn is_sparse(&self, image: &[u8]) -> Result<bool, CheckFailure> {
-        Ok(self.format.len(image)? * SPARSE <= self.format.capacity())
+        Ok(self.format.fullness(image)?.is_at_most_one_in(SPARSE))
     }
 
     /// A live node of `level`, judged under its lock; `None` if it is anything else, or torn.
@@ -124,9 +124,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
 
     /// Whether the entries of both have room in one node, and some to spare.
     fn fit(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
-        let entries = self.format.len(left)? + self.format.len(right)?;
-        let full = entries * SPARE > self.format.capacity() * (SPARE - 1);
-        Ok(!full && (F::ANYWHERE || self.format.merge_fits(left, right)?))
+        let spare = self.format.fullness_merged(left, right)?.leaves_one_in(SPARE);
+        Ok(spare && (F::ANYWHERE || self.format.merge_fits(left, right)?))
     }
 
     pub(crate) async fn merge_nodes<V: Verbs + Control, P: NodeStore<V, K>>(

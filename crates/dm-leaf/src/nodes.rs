@@ -125,7 +125,7 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
 
     fn takes(&self, copy: &NodeCopy<K>, key: &K) -> bool {
         let keys = copy.entries.iter().map(|(key, _)| *key);
-        F::ANYWHERE || self.format.takes(&mut keys.chain([*key]))
+        F::ANYWHERE || self.format.takes(&copy.fences.low, &mut keys.chain([*key]))
     }
 
     // Futures handed on as they are: a layer of async costs as much as a search.

@@ -24,9 +24,10 @@ pub use self::near::{Near, NearFlaws};
 pub use self::plan::HopPlan;
 
 use crate::error::{CheckFailure, GeometryError, Reason};
-use crate::format::{Lookup, NodeFormat, Part, Place, Slot, SplitPlan, SplitRequest};
-use crate::header::{Header, LineLag, NodeInit, NodeState, STATE_AT, unpack_state};
+use crate::format::{Lookup, NodeFormat, Part, Place, Slot};
+use crate::header::{Header, LineLag, NodeInit, NodeState};
 use crate::key::{KeyBytes, sealed};
+use crate::split::{SplitPlan, SplitRequest};
 use crate::value::ValueRef;
 use crate::{FIRST_INCARNATION, LINE_BYTES};
 
@@ -171,7 +172,7 @@ impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
         self.place_key(bytes, key)
     }
 
-    fn takes(&self, keys: &mut dyn Iterator<Item = K>) -> bool {
+    fn takes(&self, _low: &K, keys: &mut dyn Iterator<Item = K>) -> bool {
         self.has_places(&mut keys.map(|key| self.home(&key)))
     }
 
@@ -234,11 +235,7 @@ impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
     }
 
     fn is_unborn(&self, bytes: &[u8]) -> bool {
-        let state = bytes.get(self.geometry.place.base + STATE_AT).copied();
-        matches!(
-            state.and_then(unpack_state),
-            Some((NodeState::Splitting, LineLag::Equal, _))
-        )
+        self.geometry.place.is_unborn(bytes)
     }
 
     fn range(&self, part: Part) -> Range<usize> {

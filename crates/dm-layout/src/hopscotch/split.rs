@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use super::{Hopscotch, PRESENT};
 use crate::error::{CheckFailure, Reason};
-use crate::format::{NodeFormat, Slot, SplitBias, SplitPlan, SplitRequest};
-use crate::header::{NodeInit, NodeState};
-use crate::key::{FenceKeys, KeyBytes};
+use crate::format::{NodeFormat, Slot};
+use crate::key::KeyBytes;
+use crate::split::{SplitBias, SplitPlan, SplitRequest};
 
 impl<K: KeyBytes> Hopscotch<K> {
     pub(super) fn split_in_two<'v>(
@@ -41,16 +41,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         if separator <= header.fences.low {
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
-        let init = NodeInit {
-            level: header.level,
-            incarnation: request.right_incarnation,
-            version: request.right_version,
-            state: NodeState::Splitting,
-            owner: request.owner,
-            fences: FenceKeys::new(separator, header.fences.high),
-            sibling: header.sibling,
-        };
-        self.found(right, &init);
+        self.found(right, &request.right(&header, separator));
         // Every entry keeps its number, so that there is a place for each.
         for (key, slot, value) in entries {
             if key >= separator {
@@ -58,7 +49,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             }
         }
         //= docs/protocol/chime.md H6
-        let late_right = match request.new.filter(|(key, _)| *key >= separator) {
+        let late_right = match request.new_from(&separator) {
             Some((key, value)) => {
                 let room = self.room(right, &key);
                 let slot = room.ok_or(CheckFailure::corrupt(0, Reason::Order))?;
@@ -67,11 +58,8 @@ impl<K: KeyBytes> Hopscotch<K> {
             None => None,
         };
         Ok(Some(SplitPlan {
-            separator,
-            right_address: request.right_address,
-            owner: request.owner,
-            new_left: request.new.filter(|(key, _)| *key < separator),
             late_right,
+            ..request.cut_at(separator)
         }))
     }
 

@@ -12,7 +12,7 @@ pub use self::geometry::SlotGeometry;
 
 use crate::error::{CheckFailure, GeometryError, Reason};
 use crate::format::{Judged, Lookup, NodeFormat, Part, Place, Slot};
-use crate::header::{Header, LineLag, NodeInit, NodeState, STATE_AT, unpack_state};
+use crate::header::{Header, NodeInit};
 use crate::key::{KeyBytes, sealed};
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
@@ -298,11 +298,7 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
 
     #[inline]
     fn is_unborn(&self, bytes: &[u8]) -> bool {
-        let state = bytes.get(self.geometry.place.base + STATE_AT).copied();
-        matches!(
-            state.and_then(unpack_state),
-            Some((NodeState::Splitting, LineLag::Equal, _))
-        )
+        self.geometry.place.is_unborn(bytes)
     }
 
     fn range(&self, part: Part) -> Range<usize> {

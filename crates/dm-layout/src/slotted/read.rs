@@ -2,85 +2,23 @@
 
 use super::geometry::{MARKED_12, MARKED_36, MARKED_KEY};
 use super::{EMPTY, PRESENT, Slotted};
+use crate::cut::{Cut, accept, from_head, is_at_rest, offset_in};
 use crate::error::{CheckFailure, Reason};
 use crate::format::{Judged, Lookup, Place, Slot, Stale, judge};
-use crate::header::{HAS_HIGH, Header, KIND_AT, LineLag, NodeState, PREFIX_BYTES, STATE_AT};
-use crate::header::{header_bytes, pack_state, unpack_state};
+use crate::header::{Header, LineLag, header_bytes};
 use crate::key::KeyBytes;
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, LINE_PAYLOAD, Line};
 
-/// The state byte of a node at rest that has no upper end.
-const AT_REST: u8 = pack_state(NodeState::Live, LineLag::Equal, false);
-
-/// The line versions that go with a header: one, or two neighbours during a split or merge.
-#[derive(Clone, Copy)]
-struct Cut {
-    mask: u8,
-    /// The earlier one.
-    from: u8,
-    /// How many versions after `from` are good too.
-    more: u8,
-}
-
-impl Cut {
-    const ANY: Self = Self {
-        mask: 0,
-        from: 0,
-        more: 0,
-    };
-
-    #[inline]
-    const fn accepts(self, line: &Line) -> bool {
-        self.distance(line) <= self.more
-    }
-
-    #[inline]
-    const fn distance(self, line: &Line) -> u8 {
-        line[0].wrapping_sub(self.from) & self.mask
-    }
-}
-
-/// Where `byte`, one of `lines`, is. By address, so that loops need not count.
-#[inline]
-fn offset_in(lines: &[Line], byte: &u8) -> usize {
-    core::ptr::from_ref(byte).addr() - lines.as_ptr().addr()
-}
-
 impl<K: KeyBytes> Slotted<K> {
     #[inline]
     fn cut(&self, head: &Line, lag: LineLag) -> Cut {
-        let version = head[0];
-        let (from, more) = match lag {
-            LineLag::Equal => (version, 0),
-            LineLag::Behind => (version.wrapping_sub(1), 1),
-            LineLag::Ahead => (version, 1),
-        };
-        Cut {
-            mask: self.geometry.place.version_mask,
-            from,
-            more,
-        }
+        Cut::of(&self.geometry.place, head, lag)
     }
 
     #[inline]
     pub(super) fn accept_node(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
-        let lines = self.lines(bytes)?;
-        let header = self.geometry.place.decode::<K>(bytes)?;
-        Self::whole(lines, self.cut(&lines[0], header.lag))?;
-        // After the cut: the low fence may lie in another line.
-        Ok(self.geometry.place.sound(header)?)
-    }
-
-    #[inline]
-    fn whole(lines: &[Line], cut: Cut) -> Result<(), CheckFailure> {
-        // The worst line version of all, instead of a branch per line.
-        let worst = lines.iter().fold(0, |worst, line| cut.distance(line).max(worst));
-        if worst <= cut.more {
-            return Ok(());
-        }
-        let line = lines.iter().position(|line| !cut.accepts(line)).unwrap_or(0);
-        Err(CheckFailure::node_torn(line * LINE_BYTES))
+        accept(&self.geometry.place, bytes, self.lines(bytes)?)
     }
 
     /// An entry that is found proves itself with the header's line and its own: the header was at this version at
@@ -97,22 +35,10 @@ impl<K: KeyBytes> Slotted<K> {
         let Some((head, _)) = lines.split_first() else {
             return Err(CheckFailure::corrupt(0, Reason::Length));
         };
-        if head[KIND_AT] != super::KIND {
-            return Err(CheckFailure::corrupt(KIND_AT, Reason::Kind));
-        }
-        let Some((state, lag, _)) = unpack_state(head[STATE_AT]) else {
-            return Err(CheckFailure::corrupt(STATE_AT, Reason::State));
+        let lag = match from_head(head, super::KIND, key, level)? {
+            Ok(lag) => lag,
+            Err(elsewhere) => return Ok(elsewhere),
         };
-        let sibling = || ValueRef::from(&head[8..PREFIX_BYTES]).as_u64();
-        if state == NodeState::Dead {
-            return Ok(Lookup::Stale(Stale::Dead { forward: sibling() }));
-        }
-        if head[2] != level {
-            return Ok(Lookup::Stale(Stale::Level(head[2])));
-        }
-        if head[STATE_AT] & HAS_HIGH != 0 && *key >= K::read_from(&head[PREFIX_BYTES..]) {
-            return Ok(Lookup::GoRight { sibling: sibling() });
-        }
         let cut = self.cut(head, lag);
         let hit = self.hit(bytes, lines, key, cut)?;
         if let Some(slot) = hit {
@@ -176,7 +102,7 @@ impl<K: KeyBytes> Slotted<K> {
             Some(at) if at.is_multiple_of(LINE_BYTES) => self.scan_mixed::<STRIDE, KEY_AT>(lines, probe, cut),
             Some(at) => Ok(Some(Slot::at(at))),
             None if first_line == 1 => Ok(None),
-            None => Self::whole(lines, cut).map(|()| None),
+            None => cut.whole(lines).map(|()| None),
         }
     }
 
@@ -238,7 +164,7 @@ impl<K: KeyBytes> Slotted<K> {
                 };
             }
         }
-        Self::whole(lines, cut)?;
+        cut.whole(lines)?;
         Ok(None)
     }
 
@@ -273,7 +199,7 @@ impl<K: KeyBytes> Slotted<K> {
             self.check_entry(lines, slot)?;
             return Ok(Some(slot));
         }
-        Self::whole(lines, cut)?;
+        cut.whole(lines)?;
         Ok(None)
     }
 
@@ -292,9 +218,7 @@ impl<K: KeyBytes> Slotted<K> {
     pub(super) fn judge_node(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         let lines = self.lines(bytes)?;
         let head = &lines[0];
-        let state = head[STATE_AT];
-        let live = state & !HAS_HIGH == AT_REST && head[KIND_AT] == super::KIND && head[2] == level;
-        if live && (state == AT_REST || *key < K::read_from(&head[PREFIX_BYTES..])) {
+        if is_at_rest(head, super::KIND, key, level) {
             let cut = self.cut(head, LineLag::Equal);
             let place = match self.geometry.shape() {
                 17 => self.place_in_line::<17, 1>(bytes, lines, key, cut)?,

@@ -1,0 +1,130 @@
+//! Which lines of one READ belong together: every line's first byte is its version.
+
+use crate::error::CheckFailure;
+use crate::format::{Lookup, Stale};
+use crate::header::{
+    HAS_HIGH, Header, HeaderPlace, KIND_AT, LineLag, NodeState, PREFIX_BYTES, STATE_AT, pack_state,
+    unpack_state,
+};
+use crate::key::KeyBytes;
+use crate::value::ValueRef;
+use crate::{LINE_BYTES, Line, error::Reason};
+
+/// Where in a header the level is.
+const LEVEL_AT: usize = 2;
+/// Where in a header the sibling is.
+const SIBLING_AT: usize = 8;
+/// The state byte of a node at rest that has no upper end.
+const AT_REST: u8 = pack_state(NodeState::Live, LineLag::Equal, false);
+
+/// The line versions that go with a header: one, or two neighbours during a split or merge.
+#[derive(Clone, Copy)]
+pub(crate) struct Cut {
+    mask: u8,
+    /// The earlier one.
+    pub(crate) from: u8,
+    /// How many versions after `from` are good too.
+    more: u8,
+}
+
+impl Cut {
+    /// Of an image that was accepted.
+    pub(crate) const ANY: Self = Self {
+        mask: 0,
+        from: 0,
+        more: 0,
+    };
+
+    /// What goes with the header in `head`, the line at a node's begin, whose lines lag so.
+    #[inline]
+    pub(crate) const fn of(place: &HeaderPlace, head: &Line, lag: LineLag) -> Self {
+        let version = head[0];
+        let (from, more) = match lag {
+            LineLag::Equal => (version, 0),
+            LineLag::Behind => (version.wrapping_sub(1), 1),
+            LineLag::Ahead => (version, 1),
+        };
+        Self {
+            mask: place.version_mask,
+            from,
+            more,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn accepts(self, line: &Line) -> bool {
+        self.distance(line) <= self.more
+    }
+
+    #[inline]
+    const fn distance(self, line: &Line) -> u8 {
+        line[0].wrapping_sub(self.from) & self.mask
+    }
+
+    /// That all lines of a node go with its header.
+    #[inline]
+    pub(crate) fn whole(self, lines: &[Line]) -> Result<(), CheckFailure> {
+        // The worst line version of all, instead of a branch per line.
+        let worst = lines.iter().fold(0, |worst, line| self.distance(line).max(worst));
+        if worst <= self.more {
+            return Ok(());
+        }
+        let line = lines.iter().position(|line| !self.accepts(line)).unwrap_or(0);
+        Err(CheckFailure::node_torn(line * LINE_BYTES))
+    }
+}
+
+/// Where `byte`, one of `lines`, is. By address, so that loops need not count.
+#[inline]
+pub(crate) fn offset_in(lines: &[Line], byte: &u8) -> usize {
+    core::ptr::from_ref(byte).addr() - lines.as_ptr().addr()
+}
+
+/// What the header's line alone says about `key` in a node of `level`: where else to look, or how the lines lag among which
+/// it is to be searched. The low fence is not looked at: it may lie in another line.
+#[inline(always)]
+pub(crate) fn from_head<'a, K: KeyBytes>(
+    head: &'a Line,
+    kind: u8,
+    key: &K,
+    level: u8,
+) -> Result<Result<LineLag, Lookup<'a>>, CheckFailure> {
+    if head[KIND_AT] != kind {
+        return Err(CheckFailure::corrupt(KIND_AT, Reason::Kind));
+    }
+    let Some((state, lag, _)) = unpack_state(head[STATE_AT]) else {
+        return Err(CheckFailure::corrupt(STATE_AT, Reason::State));
+    };
+    let sibling = || ValueRef::from(&head[SIBLING_AT..PREFIX_BYTES]).as_u64();
+    if state == NodeState::Dead {
+        return Ok(Err(Lookup::Stale(Stale::Dead { forward: sibling() })));
+    }
+    if head[LEVEL_AT] != level {
+        return Ok(Err(Lookup::Stale(Stale::Level(head[LEVEL_AT]))));
+    }
+    if head[STATE_AT] & HAS_HIGH != 0 && *key >= K::read_from(&head[PREFIX_BYTES..]) {
+        return Ok(Err(Lookup::GoRight { sibling: sibling() }));
+    }
+    Ok(Ok(lag))
+}
+
+/// Whether the header's line says that the node is one of `level` at rest that ends above `key`.
+#[inline(always)]
+pub(crate) fn is_at_rest<K: KeyBytes>(head: &Line, kind: u8, key: &K, level: u8) -> bool {
+    let state = head[STATE_AT];
+    let live = state & !HAS_HIGH == AT_REST && head[KIND_AT] == kind && head[LEVEL_AT] == level;
+    live && (state == AT_REST || *key < K::read_from(&head[PREFIX_BYTES..]))
+}
+
+/// The acceptance rule over a whole node.
+#[inline]
+pub(crate) fn accept<K: KeyBytes>(
+    place: &HeaderPlace,
+    bytes: &[u8],
+    lines: &[Line],
+) -> Result<Header<K>, CheckFailure> {
+    let header = place.decode::<K>(bytes)?;
+    Cut::of(place, &lines[0], header.lag).whole(lines)?;
+    // After the cut: the low fence may lie in another line.
+    Ok(place.sound(header)?)
+}

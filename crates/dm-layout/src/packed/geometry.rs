@@ -1,0 +1,330 @@
+//! Where everything lies in a packed node: computed once, from three numbers.
+
+use core::fmt;
+
+use crate::error::GeometryError;
+use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of};
+use crate::key::Rise;
+use crate::{LINE_BYTES, LINE_PAYLOAD};
+
+/// The kind byte of a packed node.
+pub(crate) const KIND: u8 = 0xd8;
+const NODE_BYTES_MAX: usize = 65_536;
+/// Where in a line the byte is that says its shape and which of its entries are there.
+pub(crate) const CONTROL: usize = 1;
+/// Where in a line the entries begin.
+pub(crate) const ENTRIES: usize = 2;
+/// Bytes of a line's entries.
+const ROOM: usize = LINE_PAYLOAD - 1;
+/// Entries of a line at most: its control byte has a bit for each.
+pub(crate) const PRESENCE_BITS: usize = 6;
+/// Shapes of lines: the control byte's other two bits.
+pub(crate) const SHAPES: usize = 4;
+/// What a line has of any shape, in parts that every count of entries divides.
+pub(crate) const LINE_PARTS: usize = 60;
+const _: () = {
+    let mut count = 1;
+    while count <= PRESENCE_BITS {
+        assert!(LINE_PARTS.is_multiple_of(count));
+        count += 1;
+    }
+};
+
+/// How a line's entries lie in it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    width: usize,
+    stride: usize,
+    count: usize,
+}
+
+impl Shape {
+    /// Keys of `width` bytes, as many as fit with their values.
+    #[inline(always)]
+    pub(crate) const fn of(width: usize, value_len: usize) -> Self {
+        let stride = width + value_len;
+        let fit = ROOM / stride;
+        Self {
+            width,
+            stride,
+            count: if fit < PRESENCE_BITS { fit } else { PRESENCE_BITS },
+        }
+    }
+
+    /// Bytes of a key's rise above the low fence.
+    #[inline(always)]
+    #[must_use]
+    pub const fn width(self) -> usize {
+        self.width
+    }
+
+    /// Bytes of an entry.
+    #[inline(always)]
+    #[must_use]
+    pub const fn stride(self) -> usize {
+        self.stride
+    }
+
+    /// Entries of a line.
+    #[inline(always)]
+    #[must_use]
+    pub const fn count(self) -> usize {
+        self.count
+    }
+
+    /// The presence bits of a full line.
+    #[inline(always)]
+    pub(crate) const fn full(self) -> u8 {
+        (1 << self.count) - 1
+    }
+
+    /// Where in its line the entry of this number begins.
+    #[inline(always)]
+    pub(crate) const fn at(self, nth: usize) -> usize {
+        ENTRIES + nth * self.stride
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x({}+{})", self.count, self.width, self.stride - self.width)
+    }
+}
+
+/// The geometry of a packed node: a runtime value, checked when made.
+///
+/// Line 0 holds the header and, of 8-byte keys, the low fence, which has a line of its own, the second, where keys have 32
+/// bytes. Every other line is a version byte, a control byte (a shape in its upper two bits, and a bit for each of six
+/// entries), and entries: how far the key lies above the low fence, as a little-endian number of the shape's width, and the
+/// value.
+///
+/// A line has up to four shapes. Every width takes as many bytes as it can without an entry less in the line; where that
+/// leaves more than four, the narrowest and the three widest are taken. The widest takes any key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PackedGeometry {
+    pub(crate) node_bytes: usize,
+    pub(crate) key_len: usize,
+    pub(crate) value_len: usize,
+    /// The first line of entries.
+    pub(crate) first_line: usize,
+    /// From the narrowest on; behind the last of `kinds` it stands again.
+    shapes: [Shape; SHAPES],
+    kinds: usize,
+    pub(crate) place: HeaderPlace,
+}
+
+impl PackedGeometry {
+    /// A node of `node_bytes`, for keys of `key_len` bytes and values of `value_len`.
+    ///
+    /// # Errors
+    /// [`GeometryError`] names what does not fit: keys and values of more than 62 bytes together fit no line.
+    pub const fn with_node_bytes(
+        node_bytes: usize,
+        key_len: usize,
+        value_len: usize,
+    ) -> Result<Self, GeometryError> {
+        if !node_bytes.is_multiple_of(LINE_BYTES)
+            || node_bytes < 2 * LINE_BYTES
+            || node_bytes > NODE_BYTES_MAX
+        {
+            return Err(GeometryError::NodeBytes(node_bytes));
+        }
+        if key_len + value_len > ROOM {
+            return Err(GeometryError::Packed(value_len));
+        }
+        let (shapes, kinds) = shapes(key_len, value_len);
+        let head = header_bytes(key_len);
+        let (low, first_line) = match head + key_len <= LINE_BYTES {
+            true => (LowPlace::whole(head, key_len), 1),
+            false => (LowPlace::whole(LINE_BYTES + 1, key_len), 2),
+        };
+        let geometry = Self {
+            node_bytes,
+            key_len,
+            value_len,
+            first_line,
+            shapes,
+            kinds,
+            place: HeaderPlace {
+                base: 0,
+                kind: KIND,
+                low,
+                version_mask: mask_of(8),
+            },
+        };
+        // Any two keys must find places, or a node could not split.
+        let least = geometry.capacity_of(kinds - 1);
+        if least < 2 {
+            return Err(GeometryError::TooFewEntries { capacity: least });
+        }
+        Ok(geometry)
+    }
+
+    /// Bytes of a node.
+    #[must_use]
+    pub const fn node_bytes(&self) -> usize {
+        self.node_bytes
+    }
+
+    /// Bytes of a key.
+    #[must_use]
+    pub const fn key_len(&self) -> usize {
+        self.key_len
+    }
+
+    /// Bytes of a value.
+    #[must_use]
+    pub const fn value_len(&self) -> usize {
+        self.value_len
+    }
+
+    /// The shapes that a line can have, from the narrowest on.
+    #[must_use]
+    pub fn shapes(&self) -> &[Shape] {
+        &self.shapes[..self.kinds]
+    }
+
+    /// Lines of entries.
+    #[must_use]
+    pub const fn lines(&self) -> usize {
+        (self.node_bytes / LINE_BYTES).saturating_sub(self.first_line)
+    }
+
+    /// The number of the first line of entries.
+    #[must_use]
+    pub const fn first_line(&self) -> usize {
+        self.first_line
+    }
+
+    /// Entries that fit where all lines are of the shape of this number.
+    #[must_use]
+    pub const fn capacity_of(&self, shape: usize) -> usize {
+        self.lines() * self.shapes[shape].count
+    }
+
+    /// Entries that fit at most: of keys that lie near the low fence.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.capacity_of(0)
+    }
+
+    /// How many shapes there are.
+    #[inline]
+    pub(crate) const fn kinds(&self) -> usize {
+        self.kinds
+    }
+
+    /// The shape that a control byte's upper bits name; of those that name none, the widest.
+    #[inline]
+    pub(crate) const fn shape(&self, number: usize) -> Shape {
+        self.shapes[number % SHAPES]
+    }
+
+    /// The number of the narrowest shape that admits a key.
+    #[inline]
+    pub(crate) fn class(&self, rise: Rise) -> usize {
+        let bytes = rise.bytes();
+        let narrower = |shape: &&Shape| shape.width < bytes;
+        self.shapes[..self.kinds - 1].iter().take_while(narrower).count()
+    }
+
+    /// What an entry of such a key takes of a line's [`LINE_PARTS`].
+    pub(crate) const fn parts(&self, class: usize) -> usize {
+        LINE_PARTS / self.shapes[class].count
+    }
+
+    /// How many lines so many entries of each class need.
+    pub(crate) fn lines_for(&self, mut of_class: [usize; SHAPES]) -> usize {
+        let (mut lines, mut free) = (0, 0);
+        // Whatever a wide line has left goes to narrower entries.
+        for class in (0..self.kinds).rev() {
+            let left = of_class[class].saturating_sub(free);
+            free -= of_class[class] - left;
+            of_class[class] = left;
+            let more = left.div_ceil(self.shapes[class].count);
+            lines += more;
+            free += more * self.shapes[class].count - left;
+        }
+        lines
+    }
+}
+
+/// The shapes of lines, and how many they are.
+const fn shapes(key_len: usize, value_len: usize) -> ([Shape; SHAPES], usize) {
+    let widest = Shape::of(key_len, value_len);
+    let (mut shapes, mut kinds) = ([widest; SHAPES], 0);
+    let mut width = 1;
+    while width <= key_len {
+        let shape = Shape::of(width, value_len);
+        if width == key_len || Shape::of(width + 1, value_len).count < shape.count {
+            if kinds == SHAPES {
+                // The second goes.
+                (shapes[1], shapes[2]) = (shapes[2], shapes[3]);
+                kinds -= 1;
+            }
+            shapes[kinds] = shape;
+            kinds += 1;
+        }
+        width += 1;
+    }
+    (shapes, kinds)
+}
+
+impl fmt::Debug for PackedGeometry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "PackedGeometry({} B, {}+{}, {} lines of {:?})",
+            self.node_bytes,
+            self.key_len,
+            self.value_len,
+            self.lines(),
+            self.shapes()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn shapes_of(key_len: usize, value_len: usize) -> Vec<(usize, usize)> {
+        let geometry = PackedGeometry::with_node_bytes(1024, key_len, value_len).expect("it fits");
+        geometry.shapes().iter().map(|s| (s.width, s.count)).collect()
+    }
+
+    #[test]
+    fn shapes_are_as_wide_as_costs_no_entry() {
+        assert_eq!(shapes_of(8, 8), [(2, 6), (4, 5), (7, 4), (8, 3)]);
+        assert_eq!(shapes_of(8, 16), [(4, 3), (8, 2)]);
+        assert_eq!(shapes_of(8, 0), [(8, 6)]);
+        assert_eq!(shapes_of(8, 54), [(8, 1)]);
+        assert_eq!(shapes_of(32, 8), [(2, 6), (12, 3), (23, 2), (32, 1)]);
+        assert_eq!(
+            PackedGeometry::with_node_bytes(1024, 8, 55),
+            Err(GeometryError::Packed(55))
+        );
+        assert_eq!(
+            PackedGeometry::with_node_bytes(128, 8, 54),
+            Err(GeometryError::TooFewEntries { capacity: 1 })
+        );
+        assert_eq!(
+            PackedGeometry::with_node_bytes(128, 32, 8),
+            Err(GeometryError::TooFewEntries { capacity: 0 })
+        );
+    }
+
+    #[test]
+    fn narrow_entries_fill_what_wide_ones_leave() {
+        let geometry = PackedGeometry::with_node_bytes(1024, 8, 8).expect("it fits");
+        assert_eq!(geometry.lines_for([90, 0, 0, 0]), 15);
+        assert_eq!(geometry.lines_for([0, 0, 0, 45]), 15);
+        assert_eq!(geometry.lines_for([0, 0, 0, 46]), 16);
+        // One line of 8 bytes takes one of 7 and one of 2.
+        assert_eq!(geometry.lines_for([1, 0, 1, 1]), 1);
+        assert_eq!(geometry.lines_for([7, 0, 1, 1]), 2);
+        assert_eq!(geometry.lines_for([8, 0, 1, 1]), 3);
+    }
+}

@@ -1,0 +1,163 @@
+//! One line of entries: what it says by itself.
+
+use super::Packed;
+use super::geometry::{CONTROL, PRESENCE_BITS, Shape};
+use crate::error::{CheckFailure, Reason};
+use crate::key::{KeyBytes, Rise, low_word};
+use crate::value::ValueRef;
+use crate::{LINE_BYTES, Line};
+
+/// The shapes of a geometry. Where the compiler knows them, scans have constant strides.
+pub(super) trait Shapes: Copy {
+    fn shape(self, number: usize) -> Shape;
+}
+
+/// Values of `V` bytes, and the widths of keys.
+#[derive(Clone, Copy)]
+pub(super) struct Fixed<const V: usize, const A: usize, const B: usize, const C: usize, const D: usize>;
+
+impl<const V: usize, const A: usize, const B: usize, const C: usize, const D: usize> Shapes
+    for Fixed<V, A, B, C, D>
+{
+    #[inline(always)]
+    fn shape(self, number: usize) -> Shape {
+        match number {
+            0 => Shape::of(A, V),
+            1 => Shape::of(B, V),
+            2 => Shape::of(C, V),
+            _ => Shape::of(D, V),
+        }
+    }
+}
+
+/// Any.
+#[derive(Clone, Copy)]
+pub(super) struct Unusual<'g>(pub(super) &'g super::PackedGeometry);
+
+impl Shapes for Unusual<'_> {
+    #[inline]
+    fn shape(self, number: usize) -> Shape {
+        self.0.shape(number)
+    }
+}
+
+/// Runs `$run` with the shapes of `$format`: constants for the usual entries.
+macro_rules! with_shapes {
+    ($format:expr, |$shapes:ident| $run:expr) => {{
+        let geometry = &$format.geometry;
+        match (K::LEN, geometry.value_len) {
+            (8, 8) => {
+                let $shapes = $crate::packed::line::Fixed::<8, 2, 4, 7, 8>;
+                $run
+            }
+            (8, 16) => {
+                let $shapes = $crate::packed::line::Fixed::<16, 4, 8, 8, 8>;
+                $run
+            }
+            (32, 8) => {
+                let $shapes = $crate::packed::line::Fixed::<8, 2, 12, 23, 32>;
+                $run
+            }
+            _ => {
+                let $shapes = $crate::packed::line::Unusual(geometry);
+                $run
+            }
+        }
+    }};
+}
+pub(super) use with_shapes;
+
+/// The number of a line's shape.
+#[inline(always)]
+pub(super) const fn shape_of(line: &Line) -> usize {
+    (line[CONTROL] >> PRESENCE_BITS) as usize
+}
+
+/// A bit for each of its entries that is there.
+#[inline(always)]
+pub(super) const fn presence_of(line: &Line) -> u8 {
+    line[CONTROL] & ((1 << PRESENCE_BITS) - 1)
+}
+
+#[inline(always)]
+pub(super) const fn control(shape: usize, presence: u8) -> u8 {
+    (shape as u8) << PRESENCE_BITS | presence
+}
+
+/// The number of the entry that lies so far above the low fence.
+#[inline(always)]
+pub(super) fn seek_in<K: KeyBytes, S: Shapes>(shapes: S, line: &Line, rise: &Rise) -> Option<usize> {
+    match shape_of(line) {
+        0 => seek_as::<K>(shapes.shape(0), line, rise),
+        1 => seek_as::<K>(shapes.shape(1), line, rise),
+        2 => seek_as::<K>(shapes.shape(2), line, rise),
+        _ => seek_as::<K>(shapes.shape(3), line, rise),
+    }
+}
+
+#[inline(always)]
+fn seek_as<K: KeyBytes>(shape: Shape, line: &Line, rise: &Rise) -> Option<usize> {
+    (0..shape.count()).find(|nth| {
+        let entry = &line[shape.at(*nth)..];
+        // The lowest word first, in which neighbours differ; cut off at the shape's width it is no other key's.
+        low_word(entry, shape.width()) == rise.0[0]
+            && line[CONTROL] >> nth & 1 != 0
+            && (K::LEN <= 8 || Rise::read(entry, shape.width()) == *rise)
+    })
+}
+
+/// Shows every entry of a line, how far it lies above the low fence and its value, in their order.
+#[inline(always)]
+pub(super) fn visit_in<'a, S: Shapes>(shapes: S, line: &'a Line, each: &mut impl FnMut(Rise, ValueRef<'a>)) {
+    match shape_of(line) {
+        0 => visit_as(shapes.shape(0), line, each),
+        1 => visit_as(shapes.shape(1), line, each),
+        2 => visit_as(shapes.shape(2), line, each),
+        _ => visit_as(shapes.shape(3), line, each),
+    }
+}
+
+#[inline(always)]
+fn visit_as<'a>(shape: Shape, line: &'a Line, each: &mut impl FnMut(Rise, ValueRef<'a>)) {
+    for nth in 0..shape.count() {
+        if line[CONTROL] >> nth & 1 != 0 {
+            let entry = &line[shape.at(nth)..shape.at(nth) + shape.stride()];
+            let value = ValueRef::from(&entry[shape.width()..]);
+            each(Rise::read(entry, shape.width()), value);
+        }
+    }
+}
+
+impl<K: KeyBytes> Packed<K> {
+    /// A line's control byte, if it is one.
+    #[inline]
+    pub(super) fn check_line(&self, number: usize, line: &Line) -> Result<(), CheckFailure> {
+        let shape = shape_of(line);
+        let sound =
+            shape < self.geometry.kinds() && presence_of(line) & !self.geometry.shape(shape).full() == 0;
+        match sound {
+            true => Ok(()),
+            false => Err(CheckFailure::corrupt(number * LINE_BYTES + CONTROL, Reason::Line)),
+        }
+    }
+
+    /// How many entries a line has from `low` up to `limit` above the low fence, and the widest class among them and
+    /// `class`.
+    pub(super) fn crowd(&self, line: &Line, limit: Option<Rise>, class: usize) -> (usize, usize) {
+        let (mut count, mut widest) = (0, class);
+        visit_in(Unusual(&self.geometry), line, &mut |rise: Rise, _| {
+            if limit.is_none_or(|limit| rise.is_below(limit)) {
+                count += 1;
+                widest = widest.max(self.geometry.class(rise));
+            }
+        });
+        (count, widest)
+    }
+
+    /// Whether a line whose entries at `limit` above the low fence and beyond are gone could take one of `class` more,
+    /// in whatever shape.
+    pub(super) fn line_takes(&self, line: &Line, limit: Option<Rise>, class: usize) -> bool {
+        let (count, widest) = self.crowd(line, limit, class);
+        count < self.geometry.shape(widest).count()
+    }
+}

@@ -1,0 +1,270 @@
+//! The packed, line-versioned leaf: every line stores of its keys what lies above the low fence, in as few bytes as they
+//! take.
+
+mod geometry;
+mod line;
+mod read;
+mod share;
+mod write;
+
+use core::marker::PhantomData;
+use core::ops::Range;
+
+pub(crate) use self::geometry::{KIND, PRESENCE_BITS};
+pub use self::geometry::{PackedGeometry, Shape};
+
+use crate::cut::accept;
+use crate::error::{CheckFailure, GeometryError, Reason};
+use crate::format::{Judged, Lookup, NodeFormat, Part, Place, Slot};
+use crate::fullness::Fullness;
+use crate::header::{Header, NodeInit};
+use crate::key::{KeyBytes, sealed};
+use crate::split::{SplitPlan, SplitRequest};
+use crate::value::ValueRef;
+use crate::{LINE_BYTES, Line};
+
+/// The packed, line-versioned format for keys `K`: a [`PackedGeometry`] that knows its key type.
+///
+/// Every line says in its second byte how wide its keys are (a *shape*) and which of its entries are there. A key is what it
+/// lies above the node's low fence, which never changes in a node's life. Lines are accepted as a [`Slotted`](crate::Slotted)
+/// node's, under 8-bit versions.
+///
+/// An entry stays in its line until it is removed, or moved by a split or merge: but a line that is locked may be written
+/// anew in another shape, with the same entries and one more. That is one WRITE of one line, so a reader sees one shape
+/// or the other, and an entry that it finds is the entry.
+///
+/// How many entries a node takes depends on its keys: [`capacity`](NodeFormat::capacity) is the most, of keys near the low
+/// fence.
+///
+/// ```
+/// use dm_layout::{FenceKeys, Key8, Lookup, NodeFormat, NodeInit, Packed, Place};
+///
+/// let format = Packed::<Key8>::with_node_bytes(1024, 8)?;
+/// assert_eq!(format.capacity(), 90); // of 2 bytes and 8; a slotted node has 47 of 1 and 8 and 8
+/// let mut image = vec![0; 1024];
+/// format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), [(Key8(7), (&[1; 8]).into())]);
+/// // What is far from the rest takes a line of its own.
+/// let Place::Free(slot) = format.place(&image, &Key8(u64::MAX))? else { unreachable!("one is there") };
+/// assert_eq!(format.put(&mut image, slot, &Key8(u64::MAX), (&[2; 8]).into()), 129..146);
+/// assert!(matches!(format.lookup(&image, &Key8(7), 0)?, Lookup::Found { .. }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Packed<K> {
+    geometry: PackedGeometry,
+    key: PhantomData<fn() -> K>,
+}
+
+impl<K: KeyBytes> Packed<K> {
+    /// A node of `node_bytes`, with values of `value_len` bytes.
+    ///
+    /// # Errors
+    /// [`GeometryError`] names what does not fit.
+    pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
+        match PackedGeometry::with_node_bytes(node_bytes, K::LEN, value_len) {
+            Ok(geometry) => Ok(Self {
+                geometry,
+                key: PhantomData,
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub const fn geometry(&self) -> &PackedGeometry {
+        &self.geometry
+    }
+
+    /// The node as lines, if it is of the right length.
+    #[inline]
+    fn lines<'a>(&self, bytes: &'a [u8]) -> Result<&'a [Line], CheckFailure> {
+        if bytes.len() != self.geometry.node_bytes {
+            return Err(CheckFailure::corrupt(bytes.len(), Reason::Length));
+        }
+        Ok(bytes.as_chunks::<LINE_BYTES>().0)
+    }
+}
+
+/// What a [`Slot`] of a packed node says: a line, and the number of an entry in it, whatever its shape.
+struct Mark {
+    line: usize,
+    nth: usize,
+}
+
+impl Mark {
+    /// For the number of an entry: the line is to take a shape that admits the new one.
+    const RESHAPE: usize = PRESENCE_BITS;
+
+    #[inline(always)]
+    const fn of(slot: Slot) -> Self {
+        Self {
+            line: slot.offset() / LINE_BYTES,
+            nth: slot.offset() % LINE_BYTES,
+        }
+    }
+}
+
+impl<K> sealed::Sealed for Packed<K> {}
+
+impl<K: KeyBytes> NodeFormat<K> for Packed<K> {
+    const NAME: &'static str = "packed";
+    const ANYWHERE: bool = false;
+
+    #[inline]
+    fn node_bytes(&self) -> usize {
+        self.geometry.node_bytes
+    }
+
+    #[inline]
+    fn capacity(&self) -> usize {
+        self.geometry.capacity()
+    }
+
+    #[inline]
+    fn value_len(&self) -> usize {
+        self.geometry.value_len
+    }
+
+    fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
+        self.lines(bytes)?;
+        Ok(self.geometry.place.decode_sound(bytes)?)
+    }
+
+    #[inline]
+    fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
+        accept(&self.geometry.place, bytes, self.lines(bytes)?)
+    }
+
+    #[inline]
+    fn lookup<'a>(&self, bytes: &'a [u8], key: &K, level: u8) -> Result<Lookup<'a>, CheckFailure> {
+        self.lookup_node(bytes, key, level)
+    }
+
+    #[inline]
+    fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
+        self.place_key(bytes, key)
+    }
+
+    #[inline]
+    fn judge(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
+        self.judge_node(bytes, key, level)
+    }
+
+    fn takes(&self, low: &K, keys: &mut dyn Iterator<Item = K>) -> bool {
+        self.has_places(low, keys)
+    }
+
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
+        let lines = match bytes.len() == self.geometry.node_bytes {
+            true => self.geometry.first_line..self.geometry.first_line + self.geometry.lines(),
+            false => 0..0,
+        };
+        lines.flat_map(|line| (0..PRESENCE_BITS).map(move |nth| Slot::at(line * LINE_BYTES + nth)))
+    }
+
+    fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {
+        self.entry_at(bytes, slot)
+    }
+
+    #[inline]
+    fn visit<'a>(&self, bytes: &'a [u8], each: impl FnMut(K, ValueRef<'a>)) -> Result<(), CheckFailure> {
+        self.visit_entries(bytes, each)
+    }
+
+    fn len(&self, bytes: &[u8]) -> Result<usize, CheckFailure> {
+        self.count(bytes)
+    }
+
+    fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
+        self.fullness_of(&self.header(bytes)?.fences.low, &[bytes])
+    }
+
+    fn fullness_merged(&self, left: &[u8], right: &[u8]) -> Result<Fullness, CheckFailure> {
+        self.fullness_of(&self.header(left)?.fences.low, &[left, right])
+    }
+
+    fn build<'v>(
+        &self,
+        image: &mut [u8],
+        init: &NodeInit<K>,
+        entries: impl IntoIterator<Item = (K, ValueRef<'v>)>,
+    ) {
+        self.lay_out(image, init, entries.into_iter().collect());
+    }
+
+    fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize> {
+        self.put_entry(image, slot, key, value)
+    }
+
+    #[inline]
+    fn update(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
+        self.update_value(image, slot, value)
+    }
+
+    #[inline]
+    fn updates_in_line(&self) -> bool {
+        true
+    }
+
+    fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
+        self.remove_entry(image, slot)
+    }
+
+    fn version_after(&self, version: u8, steps: u8) -> u8 {
+        self.geometry.place.version_after(version, steps)
+    }
+
+    fn state_word(&self) -> Option<usize> {
+        Some(self.geometry.place.base)
+    }
+
+    #[inline]
+    fn is_unborn(&self, bytes: &[u8]) -> bool {
+        self.geometry.place.is_unborn(bytes)
+    }
+
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Head => 0..LINE_BYTES,
+            Part::Rest => LINE_BYTES..self.geometry.node_bytes,
+        }
+    }
+
+    fn evict(&self, image: &mut [u8], from: &K, part: Part) {
+        if part == Part::Rest {
+            self.evict_entries(image, from);
+        }
+    }
+
+    fn seal_head(&self, image: &mut [u8], header: &Header<K>) {
+        self.geometry.place.encode(header, image);
+    }
+
+    fn seal_rest(&self, image: &mut [u8], version: u8) {
+        self.stamp_lines(image, version);
+    }
+
+    fn prepare_split<'v>(
+        &self,
+        left: &[u8],
+        right: &mut [u8],
+        request: &SplitRequest<'v, K>,
+    ) -> Result<Option<SplitPlan<'v, K>>, CheckFailure> {
+        self.split_in_two(left, right, request)
+    }
+
+    fn merge_fits(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
+        self.take_over(&mut left.to_vec(), right)
+    }
+
+    fn copy_merge(&self, left: &mut [u8], right: &[u8]) -> Result<Range<usize>, CheckFailure> {
+        let version = self.version_after(self.header(left)?.version, 1);
+        assert!(
+            self.take_over(left, right)?,
+            "a merge needs room for all of the right node's entries"
+        );
+        self.stamp_lines(left, version);
+        Ok(self.range(Part::Rest))
+    }
+}

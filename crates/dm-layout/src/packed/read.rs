@@ -1,0 +1,235 @@
+//! Acceptance and search over the bytes of one READ.
+
+use super::line::{Shapes, presence_of, seek_in, shape_of, visit_in, with_shapes};
+use super::{KIND, Mark, Packed};
+use crate::cut::{Cut, from_head, is_at_rest};
+use crate::error::CheckFailure;
+use crate::format::{Judged, Lookup, Place, Slot, Stale, judge};
+use crate::header::LineLag;
+use crate::key::{KeyBytes, Rise};
+use crate::value::ValueRef;
+use crate::{LINE_BYTES, Line};
+
+/// In a line's place for the number of an entry: the line is of another version.
+const OTHER: usize = LINE_BYTES - 1;
+
+impl<K: KeyBytes> Packed<K> {
+    /// An entry that is found proves itself with the header's line, the low fence's and its own; only absence needs all
+    /// lines.
+    #[inline]
+    pub(super) fn lookup_node<'a>(
+        &self,
+        bytes: &'a [u8],
+        key: &K,
+        level: u8,
+    ) -> Result<Lookup<'a>, CheckFailure> {
+        let lines = self.lines(bytes)?;
+        let lag = match from_head(&lines[0], KIND, key, level)? {
+            Ok(lag) => lag,
+            Err(elsewhere) => return Ok(elsewhere),
+        };
+        let cut = Cut::of(&self.geometry.place, &lines[0], lag);
+        let low = self.low(bytes, lines, cut)?;
+        if *key < low {
+            return Ok(Lookup::Stale(Stale::Below));
+        }
+        Ok(match self.hit(lines, &key.above(&low), cut)? {
+            Some(slot) => Lookup::Found {
+                slot,
+                value: self.value_at(lines, slot),
+            },
+            None => Lookup::Absent,
+        })
+    }
+
+    /// The low fence, of a line that `cut` accepts.
+    #[inline(always)]
+    fn low(&self, bytes: &[u8], lines: &[Line], cut: Cut) -> Result<K, CheckFailure> {
+        // Beside the header, or in the line behind it, which has nothing else.
+        if self.geometry.first_line > 1 && !cut.accepts(&lines[1]) {
+            return Err(CheckFailure::node_torn(LINE_BYTES));
+        }
+        Ok(self.geometry.place.low.read(bytes))
+    }
+
+    /// The slot of what lies so far above the low fence, in lines that `cut` accepts.
+    #[inline(always)]
+    fn hit(&self, lines: &[Line], rise: &Rise, cut: Cut) -> Result<Option<Slot>, CheckFailure> {
+        with_shapes!(self, |shapes| self.scan(shapes, lines, rise, cut))
+    }
+
+    #[inline(always)]
+    fn scan<S: Shapes>(
+        &self,
+        shapes: S,
+        lines: &[Line],
+        rise: &Rise,
+        cut: Cut,
+    ) -> Result<Option<Slot>, CheckFailure> {
+        let first = self.geometry.first_line;
+        let rest = lines.get(first..).unwrap_or_default();
+        match Self::seek(shapes, rest, rise, cut.from) {
+            Some(at) if at % LINE_BYTES == OTHER => self.scan_mixed(shapes, lines, rise, cut),
+            Some(at) => Ok(Some(Slot::at(first * LINE_BYTES + at))),
+            None => Ok(None),
+        }
+    }
+
+    /// The entry, or the first line of another version: whichever comes first, as the line's offset and the entry's number
+    /// or [`OTHER`].
+    #[inline(never)]
+    fn seek<S: Shapes>(shapes: S, lines: &[Line], rise: &Rise, version: u8) -> Option<usize> {
+        for (number, line) in lines.iter().enumerate() {
+            if line[0] != version {
+                return Some(number * LINE_BYTES + OTHER);
+            }
+            if let Some(nth) = seek_in::<K, S>(shapes, line, rise) {
+                return Some(number * LINE_BYTES + nth);
+            }
+        }
+        None
+    }
+
+    /// As [`scan`](Self::scan), where lines are of several versions.
+    #[cold]
+    #[inline(never)]
+    fn scan_mixed<S: Shapes>(
+        &self,
+        shapes: S,
+        lines: &[Line],
+        rise: &Rise,
+        cut: Cut,
+    ) -> Result<Option<Slot>, CheckFailure> {
+        for (number, line) in lines.iter().enumerate().skip(self.geometry.first_line) {
+            if let Some(nth) = seek_in::<K, S>(shapes, line, rise) {
+                return match cut.accepts(line) {
+                    true => Ok(Some(Slot::at(number * LINE_BYTES + nth))),
+                    false => Err(CheckFailure::node_torn(number * LINE_BYTES)),
+                };
+            }
+        }
+        cut.whole(lines)?;
+        Ok(None)
+    }
+
+    /// As [`lookup_node`](Self::lookup_node), for a writer.
+    #[inline]
+    pub(super) fn judge_node(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
+        let lines = self.lines(bytes)?;
+        if is_at_rest(&lines[0], KIND, key, level) {
+            let cut = Cut::of(&self.geometry.place, &lines[0], LineLag::Equal);
+            let low = self.low(bytes, lines, cut)?;
+            if *key >= low {
+                return Ok(Judged::Here(self.find_or_room(lines, &key.above(&low), cut)?));
+            }
+        }
+        judge(self, bytes, key, level)
+    }
+
+    /// The image was accepted: any line version will do.
+    pub(super) fn place_key(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
+        let lines = self.lines(bytes)?;
+        let low: K = self.geometry.place.low.read(bytes);
+        self.find_or_room(lines, &key.above(&low), Cut::ANY)
+    }
+
+    #[inline(always)]
+    fn find_or_room(&self, lines: &[Line], rise: &Rise, cut: Cut) -> Result<Place, CheckFailure> {
+        if let Some(slot) = self.hit(lines, rise, cut)? {
+            return Ok(Place::Present(slot));
+        }
+        Ok(self.room(lines, *rise).map_or(Place::Full, Place::Free))
+    }
+
+    /// Room for an absent key: in a line whose shape admits it, else in an empty line, else in one that takes it in another
+    /// shape.
+    pub(super) fn room(&self, lines: &[Line], rise: Rise) -> Option<Slot> {
+        let class = self.geometry.class(rise);
+        let mut empty = None;
+        for (number, line) in lines.iter().enumerate().skip(self.geometry.first_line) {
+            let (shape, presence) = (shape_of(line), presence_of(line));
+            if presence == 0 {
+                empty = empty.or(Some(number));
+                continue;
+            }
+            let free = !presence & self.geometry.shape(shape).full();
+            if shape >= class && free != 0 {
+                let nth = free.trailing_zeros() as usize;
+                return Some(Slot::at(number * LINE_BYTES + nth));
+            }
+        }
+        let mut numbered = lines.iter().enumerate().skip(self.geometry.first_line);
+        let other = empty.or_else(|| {
+            let takes = |(number, line): (usize, &Line)| self.line_takes(line, None, class).then_some(number);
+            numbered.find_map(takes)
+        });
+        other.map(|number| Slot::at(number * LINE_BYTES + Mark::RESHAPE))
+    }
+
+    pub(super) fn entry_at<'a>(
+        &self,
+        bytes: &'a [u8],
+        slot: Slot,
+    ) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {
+        let lines = self.lines(bytes)?;
+        let Mark { line, nth } = Mark::of(slot);
+        self.check_line(line, &lines[line])?;
+        if presence_of(&lines[line]) >> nth & 1 == 0 {
+            return Ok(None);
+        }
+        let shape = self.geometry.shape(shape_of(&lines[line]));
+        let rise = Rise::read(&lines[line][shape.at(nth)..], shape.width());
+        let low: K = self.geometry.place.low.read(bytes);
+        Ok(Some((low.raised(rise), self.value_at(lines, slot))))
+    }
+
+    #[inline]
+    fn value_at<'a>(&self, lines: &'a [Line], slot: Slot) -> ValueRef<'a> {
+        let Mark { line, nth } = Mark::of(slot);
+        let line = &lines[line];
+        let shape = self.geometry.shape(shape_of(line));
+        let from = shape.at(nth) + shape.width();
+        ValueRef::from(&line[from..from + self.geometry.value_len])
+    }
+
+    #[inline]
+    pub(super) fn visit_entries<'a>(
+        &self,
+        bytes: &'a [u8],
+        each: impl FnMut(K, ValueRef<'a>),
+    ) -> Result<(), CheckFailure> {
+        with_shapes!(self, |shapes| self.visit_as(shapes, bytes, each))
+    }
+
+    #[inline(always)]
+    fn visit_as<'a, S: Shapes>(
+        &self,
+        shapes: S,
+        bytes: &'a [u8],
+        mut each: impl FnMut(K, ValueRef<'a>),
+    ) -> Result<(), CheckFailure> {
+        let lines = self.lines(bytes)?;
+        let low: K = self.geometry.place.low.read(bytes);
+        for (number, line) in lines.iter().enumerate().skip(self.geometry.first_line) {
+            self.check_line(number, line)?;
+            visit_in(shapes, line, &mut |rise: Rise, value| {
+                each(low.raised(rise), value)
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn count(&self, bytes: &[u8]) -> Result<usize, CheckFailure> {
+        let mut count = 0;
+        for (number, line) in self
+            .lines(bytes)?
+            .iter()
+            .enumerate()
+            .skip(self.geometry.first_line)
+        {
+            self.check_line(number, line)?;
+            count += presence_of(line).count_ones() as usize;
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,109 @@
+//! What keys find places in one node: deciding splits and merges.
+
+use alloc::vec::Vec;
+
+use super::Packed;
+use super::geometry::{LINE_PARTS, SHAPES};
+use crate::error::{CheckFailure, Reason};
+use crate::format::{NodeFormat, Place};
+use crate::fullness::Fullness;
+use crate::key::KeyBytes;
+use crate::split::{SplitBias, SplitPlan, SplitRequest};
+
+impl<K: KeyBytes> Packed<K> {
+    /// Whether a node of this low fence has places for all of these keys.
+    pub(super) fn has_places(&self, low: &K, keys: impl Iterator<Item = K>) -> bool {
+        let mut of_class = [0; SHAPES];
+        for key in keys {
+            of_class[self.geometry.class(key.above(low))] += 1;
+        }
+        self.geometry.lines_for(of_class) <= self.geometry.lines()
+    }
+
+    /// How full a node of this low fence is with the entries of `images`.
+    pub(super) fn fullness_of(&self, low: &K, images: &[&[u8]]) -> Result<Fullness, CheckFailure> {
+        let mut taken = 0;
+        for image in images {
+            self.visit_entries(image, |key, _| {
+                taken += self.geometry.parts(self.geometry.class(key.above(low)));
+            })?;
+        }
+        Ok(Fullness {
+            taken,
+            of: self.geometry.lines() * LINE_PARTS,
+        })
+    }
+
+    /// At the key nearest to the middle (or to the end, of ascending inserts) where both sides have places for theirs, the new
+    /// one included. There is always one: cut at the new key, it is the narrowest of the right node, which lacks some of
+    /// what the left one had places for; and if it is the least of all, the left node has nothing else.
+    pub(super) fn split_in_two<'v>(
+        &self,
+        left: &[u8],
+        right: &mut [u8],
+        request: &SplitRequest<'v, K>,
+    ) -> Result<Option<SplitPlan<'v, K>>, CheckFailure> {
+        let header = self.accept(left)?;
+        let mut keys = Vec::with_capacity(self.capacity() + 1);
+        self.visit_entries(left, |key, _| {
+            if header.fences.contains(&key) {
+                keys.push(key);
+            }
+        })?;
+        let new = request.new.map(|(key, _)| key);
+        keys.extend(new);
+        keys.sort_unstable();
+        if keys.len() < 2 {
+            return Ok(None);
+        }
+        let ascending = request.bias == SplitBias::Ascending && keys.last().copied() == new;
+        let wanted = if ascending { keys.len() - 1 } else { keys.len() / 2 };
+        let fits = |separator: &K| {
+            let behind = keys.partition_point(|key| key < separator);
+            let stays = new.filter(|new| new < separator);
+            behind > 0
+                && self.has_places(separator, keys[behind..].iter().copied())
+                && stays.is_none_or(|new| self.keeps_room(left, &header.fences.low, separator, &new))
+        };
+        let by_distance =
+            (0..keys.len()).flat_map(|away| [wanted.checked_sub(away), wanted.checked_add(away)]);
+        let separator = by_distance
+            .flatten()
+            .filter_map(|at| keys.get(at))
+            .find(|key| fits(key));
+        // Keys that are there twice, or more than find places.
+        let separator = *separator.ok_or(CheckFailure::corrupt(0, Reason::Order))?;
+        self.build_from(
+            right,
+            &request.right(&header, separator),
+            left,
+            request.new_from(&separator),
+        )?;
+        Ok(Some(request.cut_at(separator)))
+    }
+
+    /// Whether some line of `left` takes `new` when what lies at `separator` and above is gone.
+    fn keeps_room(&self, left: &[u8], low: &K, separator: &K, new: &K) -> bool {
+        let (limit, class) = (separator.above(low), self.geometry.class(new.above(low)));
+        let lines = left.as_chunks().0.iter().skip(self.geometry.first_line);
+        lines
+            .into_iter()
+            .any(|line| self.line_takes(line, Some(limit), class))
+    }
+
+    /// Copies the entries of `right` into `left`, where nothing changes its line; `false` if some find no place.
+    pub(super) fn take_over(&self, left: &mut [u8], right: &[u8]) -> Result<bool, CheckFailure> {
+        let mut entries = Vec::with_capacity(self.capacity());
+        self.visit_entries(right, |key, value| entries.push((key, value)))?;
+        // The widest first: a narrow one goes wherever they leave room.
+        entries.sort_unstable_by_key(|(key, _)| core::cmp::Reverse(*key));
+        for (key, value) in entries {
+            match self.place_key(left, &key)? {
+                Place::Present(_) => {}
+                Place::Free(slot) => drop(self.put_entry(left, slot, &key, value)),
+                Place::Full => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}

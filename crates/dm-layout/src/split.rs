@@ -1,0 +1,85 @@
+//! What a split is asked to do, and what it has decided.
+
+use crate::format::Slot;
+use crate::header::{Header, NodeInit, NodeState};
+use crate::key::{FenceKeys, KeyBytes};
+use crate::value::ValueRef;
+
+/// Where a split cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum SplitBias {
+    /// Half of the entries to each side.
+    #[default]
+    Median,
+    /// At the key of fewest bits that is near the middle: of keys that are hashes, most often the middle of their range.
+    /// Formats other than hopscotch nodes take it for [`Median`](Self::Median).
+    Coarse,
+    /// If the new key is above all present ones in the last node of its level, it alone goes right, and ascending
+    /// inserts fill nodes wholly; otherwise as [`Median`](Self::Median). (Elsewhere one node could so be split at every
+    /// insert, and its version wrap within a READ.)
+    Ascending,
+}
+
+/// What a split is asked to do.
+#[derive(Clone, Copy, Debug)]
+pub struct SplitRequest<'v, K> {
+    /// Where the right node will lie, as a packed remote pointer.
+    pub right_address: u64,
+    /// Incarnation of the right node (see [`NodeInit::incarnation`]).
+    pub right_incarnation: u32,
+    /// Version of the right node (see [`NodeInit::version`]).
+    pub right_version: u8,
+    /// Who splits.
+    pub owner: u32,
+    /// The absent key that found no room, with its value.
+    pub new: Option<(K, ValueRef<'v>)>,
+    /// Where to cut.
+    pub bias: SplitBias,
+}
+
+impl<'v, K: KeyBytes> SplitRequest<'v, K> {
+    /// The right node that a node of this header is cut into at `separator`.
+    pub(crate) fn right(&self, header: &Header<K>, separator: K) -> NodeInit<K> {
+        NodeInit {
+            level: header.level,
+            incarnation: self.right_incarnation,
+            version: self.right_version,
+            state: NodeState::Splitting,
+            owner: self.owner,
+            fences: FenceKeys::new(separator, header.fences.high),
+            sibling: header.sibling,
+        }
+    }
+
+    /// The new entry, if it lies at `separator` or above.
+    pub(crate) fn new_from(&self, separator: &K) -> Option<(K, ValueRef<'v>)> {
+        self.new.filter(|(key, _)| key >= separator)
+    }
+
+    /// The plan to cut at `separator`, of a right node that is built with the new entry, if that goes there.
+    pub(crate) fn cut_at(&self, separator: K) -> SplitPlan<'v, K> {
+        SplitPlan {
+            separator,
+            right_address: self.right_address,
+            owner: self.owner,
+            new_left: self.new.filter(|(key, _)| *key < separator),
+            late_right: None,
+        }
+    }
+}
+
+/// A split that [`prepare_split`](crate::NodeFormat::prepare_split) has decided.
+#[derive(Clone, Copy, Debug)]
+pub struct SplitPlan<'v, K> {
+    /// The right node's low fence and the left node's new high fence.
+    pub separator: K,
+    /// Where the right node lies.
+    pub right_address: u64,
+    /// Who splits.
+    pub owner: u32,
+    /// The new entry, if it goes left.
+    pub new_left: Option<(K, ValueRef<'v>)>,
+    /// The new entry, and its slot, if it goes right and the right node was built without it: where readers take parts of
+    /// nodes, some still find the left node as it was, and nobody may find the entry before all of those are gone.
+    pub late_right: Option<(Slot, K, ValueRef<'v>)>,
+}
