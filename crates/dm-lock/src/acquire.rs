@@ -309,8 +309,11 @@ impl<'a, V: Verbs> Locking<'a, V> {
         // Without masked atomics: plain CASes of the whole word, each expecting what the one before it saw. A new
         // attempt starts from the same guess: what the last one saw may not survive it (`Retry`'s promise).
         let (mut expect, mut raced) = (guess, 0);
+        // A lock that is held now is held by the next CAS as well more often than not, and a READ behind that would be for
+        // nothing: so none goes along any more. Whoever comes first to a free lock still saves the round trip.
+        let mut along = read.filter(|_| plan.read_in_order);
         loop {
-            let (old, lease) = match (answered.take(), read.filter(|_| plan.read_in_order)) {
+            let (old, lease) = match (answered.take(), along) {
                 (Some(old), _) => (old, None),
                 (None, Some(read)) => {
                     let attempt = posted.take().unwrap_or_else(|| {
@@ -339,7 +342,7 @@ impl<'a, V: Verbs> Locking<'a, V> {
             drop(lease);
             let word = cell.word(old);
             if word.locked {
-                (expect, raced) = (guess, 0);
+                (expect, raced, along) = (guess, 0, None);
                 let word = word.pack();
                 retry.again(cell.place, Why::LockHeld { word }).await?;
                 continue;
