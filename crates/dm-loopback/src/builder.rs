@@ -129,7 +129,7 @@ impl Builder {
     }
 
     /// Completions are reported after up to `polls_max` fruitless polls, drawn for each chain. Effects are not
-    /// delayed.
+    /// delayed, nor are errors of chains of which nothing was carried out.
     pub fn delays(mut self, polls_max: u32) -> Self {
         self.knobs.delay_polls_max = polls_max;
         self

@@ -72,6 +72,20 @@ pub(crate) fn lock_word(place: LockPlace) -> Place {
     }
 }
 
+/// A model of one lock of these options, and of the `bytes` at `data` that it guards.
+pub(crate) fn guarded(
+    title: &str,
+    options: LockOptions,
+    (data, bytes, name): (RemotePtr, u32, &str),
+) -> Model<Locks, Counter> {
+    Model::new(title)
+        .shared(move |_| Locks::new(options, one_lock(options.place)))
+        .fingerprint(Fingerprint::fingerprint)
+        .spec(Counter(0))
+        .place(data, bytes, name)
+        .place(lock_word(options.place), 8, "lock")
+}
+
 /// The compute nodes of a shape: `2x3` is two compute nodes with three clients each.
 pub(crate) fn compute_nodes(shape: &str) -> &'static [u16] {
     match shape.split([' ', ',']).next() {
@@ -91,15 +105,10 @@ impl Adders {
     /// The model: linearizable as a counter, one client inside, the lock free at the end.
     pub(crate) fn model(self, title: String) -> Model<Locks, Counter> {
         let word = lock_word(self.options.place);
-        let (options, counter) = (self.options, self.read.counter());
+        let counter = self.read.counter();
         let adds_of = move |i: usize| self.adds[i.min(self.adds.len() - 1)];
         let sum: u64 = (0..self.on.len()).map(|i| u64::from(adds_of(i))).sum();
-        let mut model = Model::new(title)
-            .shared(move |_| Locks::new(options, one_lock(options.place)))
-            .fingerprint(Fingerprint::fingerprint)
-            .spec(Counter(0))
-            .place(counter, 8, "counter")
-            .place(word, 8, "lock")
+        let mut model = guarded(&title, self.options, (counter, 8, "counter"))
             .invariant("every add counted", move |end| match end.word(counter) {
                 n if n == sum => Ok(()),
                 n => Err(format!("{n} of {sum}")),

@@ -1,17 +1,20 @@
 //! A lock that some share and some have alone.
 
-use dm_explore::{Client, Counter, Knobs, Model, Retries};
+use dm_explore::{Client, Counter, Knobs, Retries};
 use dm_lock::{LockError, LockFlaws, LockOptions, LockPlace, Locks};
-use dm_sync::Fingerprint;
 use dm_verbs::{Capability, RemotePtr, Verbs};
 
-use super::counter::{lock_word, node, one_lock};
+use super::counter::{guarded, lock_word, node};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
 /// Sharers.
 const MAX: usize = 2;
 /// The sum of what was swept up, and behind it one word of each sharer: all in one line.
 const LEN: usize = 8 + 8 * MAX;
+
+fn data() -> (RemotePtr, u32, &'static str) {
+    (node(), LEN as u32, "sum and words")
+}
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "shared",
@@ -66,12 +69,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     // Whoever is dropped has added, or not.
     let least = sharers.saturating_sub(u64::from(s.knobs.cancels));
     let word = lock_word(options.place);
-    let mut model = Model::new(s.title.clone())
-        .shared(move |_| Locks::new(options, one_lock(options.place)))
-        .fingerprint(Fingerprint::fingerprint)
-        .spec(Counter(0))
-        .place(node(), LEN as u32, "sum and words")
-        .place(word, 8, "lock")
+    let mut model = guarded(&s.title, options, data())
         .invariant("every add counts once", move |end| {
             let sum: u64 = (0..=MAX as u64).map(|i| end.word(node().add(8 * i))).sum();
             match (least..=sharers).contains(&sum) {
@@ -166,14 +164,8 @@ pub(crate) const DIES: Entry = Entry {
     }],
     build: |s| {
         let options = options(s);
-        let word = lock_word(options.place);
-        let mut model = Model::new(s.title.clone())
-            .shared(move |_| Locks::new(options, one_lock(options.place)))
-            .fingerprint(Fingerprint::fingerprint)
-            .spec(Counter(0))
-            .place(node(), LEN as u32, "sum and words")
-            .place(word, 8, "lock")
-            .invariant("a finished add counts, and counts once", |end| {
+        let mut model =
+            guarded(&s.title, options, data()).invariant("a finished add counts, and counts once", |end| {
                 let sum: u64 = (0..2).map(|i| end.word(node().add(8 * i))).sum();
                 let least = end.outputs(1).len() as u64;
                 match (least..=1).contains(&sum) {
