@@ -6,7 +6,7 @@ use core::task::{Context, Poll};
 
 use dm_alloc::Allocator;
 use dm_cache::PrefixCache;
-use dm_index::{Applied, Exchange, IndexError, KeyBytes, RangeIndex, Scan, SingleStore, Write};
+use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan, SingleStore, Write};
 use dm_layout::{NodeTypes, RadixHeader, SlotWord, build_radix_node};
 use dm_sync::{Arc, Fingerprint, Mutex, epoch, fingerprint_of};
 use dm_verbs::{Control, Nanos, RemotePtr, Verbs, at_once};
@@ -365,16 +365,12 @@ where
 
     async fn bulk_load(
         &self,
-        fill: f64,
+        fill: impl Into<Fill>,
         next: impl FnMut(&mut Vec<u8>) -> Option<K>,
     ) -> Result<u64, IndexError> {
-        if !(fill > 0.0 && fill <= 1.0) {
-            return Err(IndexError::BadInput {
-                why: "a fill lies above 0 and at most at 1",
-            });
-        }
+        let fill = fill.into().checked()?;
         let running = self.coming(None).await?;
-        let loaded = self.load_keys(fill, next);
+        let loaded = self.load_keys(fill.mean(), next);
         over(running, self.art.alloc.tending(self.v, loaded).await)
     }
 }

@@ -6,7 +6,7 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Waker};
 
-use dm_index::{Applied, Exchange, IndexError, KeyBytes, RangeIndex, Scan};
+use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan};
 use dm_sync::epoch::Running;
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{Env, Event, LocalStep, Step, at_once};
@@ -349,7 +349,7 @@ impl<V: Env, I: RangeIndex> RangeIndex for Combined<'_, V, I> {
     #[inline]
     fn bulk_load(
         &self,
-        fill: f64,
+        fill: impl Into<Fill>,
         next: impl FnMut(&mut Vec<u8>) -> Option<I::Key>,
     ) -> impl Future<Output = Result<u64, IndexError>> {
         self.index.bulk_load(fill, next)

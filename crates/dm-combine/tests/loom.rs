@@ -12,7 +12,7 @@ use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dm_combine::{Combined, Combiner, Rdwc, RdwcFlaws};
-use dm_index::{Applied, IndexError, Key8, RangeIndex, Scan};
+use dm_index::{Applied, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_sync::atomic::{AtomicU32, Ordering as Modelled};
 use dm_sync::{Arc, thread};
 use dm_verbs::{ClientId, Env, Meter, Nanos};
@@ -118,7 +118,7 @@ impl RangeIndex for One<'_> {
     }
     async fn bulk_load(
         &self,
-        _: f64,
+        _: impl Into<Fill>,
         _: impl FnMut(&mut Vec<u8>) -> Option<Key8>,
     ) -> Result<u64, IndexError> {
         Ok(0)

@@ -11,13 +11,15 @@ use dm_sync::epoch::{Epochs, Running, Seat};
 use dm_verbs::{Effect, LocalStep, RemotePtr, Step, Verbs, Why, at_once};
 
 use crate::{
-    Answer, Applied, Exchange, Hops, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex, Scan,
+    Answer, Applied, Exchange, Fill, Hops, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex, Scan,
     Stale, Write,
 };
 
+mod load;
 mod options;
 mod scan;
 
+use load::Load;
 pub use options::{ComposedOptions, CpuCost, Flaws};
 pub use scan::SCAN_BATCH;
 
@@ -425,71 +427,23 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
 
     async fn bulk_load(
         &self,
-        fill: f64,
+        fill: impl Into<Fill>,
         mut next: impl FnMut(&mut Vec<u8>) -> Option<K>,
     ) -> Result<u64, IndexError> {
-        if !(fill > 0.0 && fill <= 1.0) {
-            return Err(IndexError::BadInput {
-                why: "a fill lies above 0 and at most at 1",
-            });
-        }
+        let fill = fill.into().checked()?;
         if let Some(located) = self.inner.locate(self.v, &K::MIN).await? {
             return Err(IndexError::NotEmpty {
                 root: located.leaf.at,
             });
         }
-        let value_bytes = self.leaves.value_bytes();
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a small positive number"
-        )]
-        let per_leaf = ((self.leaves.capacity() as f64 * fill) as usize).max(1);
-        let mut leaves: Vec<(K, RemotePtr)> = Vec::new();
-        let mut value = Vec::with_capacity(value_bytes);
-        let mut total = 0;
-        // The leaf being filled; its high fence and sibling are known only when the next one begins.
-        let mut copy = NodeCopy::new();
-        copy.value_bytes = value_bytes;
-        copy.incarnation = 1;
-        copy.at = self.leaves.reserve(self.v).await?;
-        leaves.push((K::MIN, copy.at));
-        let mut last: Option<K> = None;
-        loop {
+        let mut load = Load::begin(self.v, self.leaves, fill).await?;
+        let mut value = Vec::with_capacity(self.leaves.value_bytes());
+        while let Some(key) = next(&mut value) {
+            load.push(self.v, self.leaves, (key, &value)).await?;
             value.clear();
-            let Some(key) = next(&mut value) else { break };
-            if value.len() != value_bytes {
-                return Err(IndexError::ValueLength {
-                    found: value.len(),
-                    expected: value_bytes,
-                });
-            }
-            if last.is_some_and(|l| l >= key) {
-                return Err(IndexError::BadInput {
-                    why: "a bulk load's keys must ascend strictly",
-                });
-            }
-            last = Some(key);
-            let full = copy.entries.len() == per_leaf || !self.leaves.takes(&copy, &key);
-            if full && !copy.entries.is_empty() {
-                let at = self.leaves.reserve(self.v).await?;
-                copy.fences.high = Some(key);
-                copy.sibling = at;
-                self.leaves.load(self.v, &copy).await?;
-                leaves.push((key, at));
-                copy.at = at;
-                copy.fences = FenceKeys::new(key, None);
-                copy.sibling = RemotePtr::NULL;
-                copy.entries.clear();
-                copy.values.clear();
-            }
-            let at = u32::try_from(copy.values.len()).expect("a node has less than 4 GiB");
-            copy.entries.push((key, at));
-            copy.values.extend_from_slice(&value);
-            total += 1;
         }
-        self.leaves.load(self.v, &copy).await?;
-        self.inner.build(self.v, &leaves, fill).await?;
+        let (leaves, total) = load.end(self.v, self.leaves).await?;
+        self.inner.build(self.v, &leaves, fill.mean()).await?;
         Ok(total)
     }
 }

@@ -27,6 +27,7 @@
 mod child;
 mod composed;
 mod error;
+mod fill;
 mod gather;
 mod hops;
 mod joint;
@@ -40,6 +41,7 @@ pub use child::{
 };
 pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH};
 pub use error::IndexError;
+pub use fill::Fill;
 pub use gather::gather;
 pub use hops::{HOPS_FREE, Hops};
 pub use joint::{

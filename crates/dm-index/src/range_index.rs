@@ -4,7 +4,7 @@ use core::future::Future;
 
 use dm_sync::epoch::Running;
 
-use crate::{IndexError, KeyBytes, Scan};
+use crate::{Fill, IndexError, KeyBytes, Scan};
 
 /// What a write did.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -59,13 +59,13 @@ pub trait RangeIndex {
         out: &mut Scan<Self::Key>,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Fills an empty index with keys in strictly ascending order, each leaf to `fill` (0 < fill ≤ 1) of its
-    /// capacity. `next` writes a value into its (empty) argument and answers the key, or `None` at the end. Images
+    /// Fills an empty index with keys in strictly ascending order, each leaf to `fill`: a share of its capacity above 0
+    /// and at most 1, or as [`Fill`] says. `next` writes a value into its (empty) argument and answers the key, or `None` at the end. Images
     /// are written directly where the world allows it and count as housekeeping. Answers how many entries there
     /// are.
     fn bulk_load(
         &self,
-        fill: f64,
+        fill: impl Into<Fill>,
         next: impl FnMut(&mut Vec<u8>) -> Option<Self::Key>,
     ) -> impl Future<Output = Result<u64, IndexError>>;
 }

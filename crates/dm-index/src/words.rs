@@ -3,7 +3,7 @@
 use dm_layout::Key8;
 use dm_verbs::{MaskedCas, MaskedCasError, RemotePtr, Verbs, masked_cas};
 
-use crate::{Applied, IndexError, RangeIndex, Scan};
+use crate::{Applied, Fill, IndexError, RangeIndex, Scan};
 
 /// One client of an index whose keys are the numbers below a bound, each with a word of remote memory of its own: a bit that
 /// says that it is there, and a value of 4 bytes. Every operation on one key is one verb where the world has masked
@@ -127,7 +127,7 @@ impl<V: Verbs> RangeIndex for Words<'_, V> {
 
     async fn bulk_load(
         &self,
-        _fill: f64,
+        _fill: impl Into<Fill>,
         mut next: impl FnMut(&mut Vec<u8>) -> Option<Key8>,
     ) -> Result<u64, IndexError> {
         let (mut value, mut total) = (Vec::new(), 0);

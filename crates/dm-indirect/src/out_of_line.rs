@@ -1,6 +1,6 @@
 //! Items of one size as an index.
 
-use dm_index::{Applied, Exchange, IndexError, KeyBytes, RangeIndex, Scan};
+use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan};
 use dm_verbs::{Control, Verbs};
 
 use crate::Items;
@@ -84,7 +84,7 @@ impl<V: Verbs + Control, I: Exchange, K: KeyBytes> RangeIndex for OutOfLine<'_, 
 
     async fn bulk_load(
         &self,
-        fill: f64,
+        fill: impl Into<Fill>,
         mut next: impl FnMut(&mut Vec<u8>) -> Option<K>,
     ) -> Result<u64, IndexError> {
         let next = || {

@@ -1,6 +1,6 @@
 //! Scans, and filling an empty index.
 
-use dm_index::{Exchange, IndexError, Scan, gather};
+use dm_index::{Exchange, Fill, IndexError, Scan, gather};
 use dm_verbs::{Control, Effect, Verbs};
 
 use crate::Items;
@@ -54,14 +54,14 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
         Ok(())
     }
 
-    /// Fills an empty index with items of strictly ascending keys, each leaf to `fill` (0 < fill ≤ 1) of its capacity.
+    /// Fills an empty index with items of strictly ascending keys, leaves to `fill` ([`RangeIndex::bulk_load`]).
     /// Counts as housekeeping. Answers how many items there are.
     ///
     /// # Errors
     /// As the index's, and [`IndexError::BadInput`] for keys that do not ascend.
     pub async fn bulk_load(
         &self,
-        fill: f64,
+        fill: impl Into<Fill>,
         mut next: impl FnMut() -> Option<Item>,
     ) -> Result<u64, IndexError> {
         self.load_all(fill, || next().map(Ok)).await
@@ -70,7 +70,7 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
     /// [`Items::bulk_load`], of items that may be none.
     pub(crate) async fn load_all(
         &self,
-        fill: f64,
+        fill: impl Into<Fill>,
         next: impl FnMut() -> Option<Result<Item, IndexError>>,
     ) -> Result<u64, IndexError> {
         let _unmetered = self.v.meter().housekeeping();

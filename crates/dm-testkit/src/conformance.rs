@@ -2,7 +2,7 @@
 
 use core::fmt::Display;
 
-use dm_index::{Applied, IndexError, Key8, Key32, KeyBytes, RangeIndex, Scan};
+use dm_index::{Applied, Fill, IndexError, Key8, Key32, KeyBytes, RangeIndex, Scan};
 use dm_sync::Arc;
 use dm_verbs::{Control, Verbs};
 
@@ -337,7 +337,7 @@ const BULK: u64 = 5_000;
 
 struct Bulk<I> {
     index: I,
-    fill: f64,
+    fill: Fill,
     entries: u64,
     script: usize,
 }
@@ -398,12 +398,13 @@ impl<I: IndexUnderTest> Job for Bulk<I> {
 fn bulk<I: IndexUnderTest>(index: impl Fn() -> I, kind: impl TestWorlds) {
     let many = BULK / kind.thinned();
     for (fill, entries) in [
-        (0.5, many),
-        (0.8, many),
-        (1.0, many),
-        (1.0, 0),
-        (1.0, 1),
-        (0.001, 40),
+        (Fill::Even(0.5), many),
+        (Fill::Even(0.8), many),
+        (Fill::Even(1.0), many),
+        (Fill::Even(1.0), 0),
+        (Fill::AsInserted, 1),
+        (Fill::AsInserted, many),
+        (Fill::Even(0.001), 40),
     ] {
         let seed = 0xb01c;
         let result = kind.build(1, 3, seed).run_one(Bulk {
@@ -413,7 +414,7 @@ fn bulk<I: IndexUnderTest>(index: impl Fn() -> I, kind: impl TestWorlds) {
             script: script(kind),
         });
         pass(
-            &format!("bulk load of {entries} entries, fill {fill}"),
+            &format!("bulk load of {entries} entries, fill {fill:?}"),
             kind,
             seed,
             result,

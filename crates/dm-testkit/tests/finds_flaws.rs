@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use dm_index::{Applied, IndexError, Key8, RangeIndex, Scan};
+use dm_index::{Applied, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_sync::{Arc, Mutex};
 use dm_testkit::{Failure, Family, IndexUnderTest, Stress, TestKey, WorldKind, seats, stress};
 use dm_verbs::{Control, Env, Event, RemotePtr, Verbs};
@@ -194,12 +194,10 @@ impl<K: TestKey, V: Env> RangeIndex for Client<'_, K, V> {
     }
     async fn bulk_load(
         &self,
-        fill: f64,
+        fill: impl Into<Fill>,
         mut next: impl FnMut(&mut Vec<u8>) -> Option<K>,
     ) -> Result<u64, IndexError> {
-        if !(fill > 0.0 && fill <= 1.0) {
-            return Err(IndexError::BadInput { why: "fill" });
-        }
+        fill.into().checked()?;
         let mut loaded = BTreeMap::new();
         let mut value = Vec::new();
         while let Some(key) = next(&mut value) {

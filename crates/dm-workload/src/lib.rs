@@ -10,6 +10,7 @@
 //! | [`KeySpace`] | the bytes of the i-th key: a bijection, so no two are equal and none is reserved |
 //! | [`Values`] | the bytes of a value, stamped so that whoever reads it can tell that it is whole and its key's |
 //! | [`Plan`], [`OpStream`] | all of it together, split among clients |
+//! | [`Trace`] | instead of all that: operations that were recorded |
 //!
 //! # Skew and scale
 //!
@@ -56,6 +57,7 @@ mod keys;
 mod mix;
 mod permutation;
 mod stream;
+mod trace;
 mod values;
 mod zipf;
 
@@ -64,6 +66,7 @@ pub use error::WorkloadError;
 pub use keys::KeySpace;
 pub use mix::{Mix, OpKind};
 pub use stream::{Op, OpStream, Plan, ScanLength, Workload};
+pub use trace::{Trace, TraceError};
 pub use values::Values;
 pub use zipf::{Zipf, hottest_share};
 

@@ -66,8 +66,9 @@ impl fmt::Display for OpKind {
 
 type Weights = &'static [(OpKind, u32)];
 
-/// YCSB's core workloads (its `workloads/workload[a-f]`), and the mixes of Sherman's evaluation.
-const PRESETS: [(&str, Weights); 12] = [
+/// YCSB's core workloads (its `workloads/workload[a-f]`), the mixes of Sherman's evaluation, and two of Twitter's caches as
+/// their published statistics have them (OSDI 2020, and the table beside the traces of March 2020).
+const PRESETS: [(&str, Weights); 14] = [
     ("a", &[(OpKind::Get, 50), (OpKind::Update, 50)]),
     ("b", &[(OpKind::Get, 95), (OpKind::Update, 5)]),
     ("c", &[(OpKind::Get, 1)]),
@@ -80,6 +81,8 @@ const PRESETS: [(&str, Weights); 12] = [
     ("read-intensive", &[(OpKind::Get, 95), (OpKind::Upsert, 5)]),
     ("range-only", &[(OpKind::Scan, 1)]),
     ("range-write", &[(OpKind::Scan, 50), (OpKind::Upsert, 50)]),
+    ("twitter-8", &[(OpKind::Get, 50), (OpKind::Upsert, 50)]),
+    ("twitter-9", &[(OpKind::Get, 99), (OpKind::Upsert, 1)]),
 ];
 
 pub(crate) fn preset_names() -> String {
@@ -145,14 +148,16 @@ impl Mix {
             .any(|&kind| kind != OpKind::Insert && self.share(kind) > 0.0)
     }
 
-    /// The distribution that the mix is defined with: latest for D, Zipf 0.99 for the others.
+    /// The distribution that the mix is defined with: latest for D, the Zipf exponents that were fitted to the caches of
+    /// Twitter (1.7366 for cluster 8, 1.6796 for cluster 9), Zipf 0.99 for the others.
     #[must_use]
     pub fn usual_distribution(&self) -> Distribution {
         let theta = Distribution::USUAL_THETA;
-        if self.preset == Some("d") {
-            Distribution::Latest { theta }
-        } else {
-            Distribution::Zipf { theta }
+        match self.preset {
+            Some("d") => Distribution::Latest { theta },
+            Some("twitter-8") => Distribution::Zipf { theta: 1.7366 },
+            Some("twitter-9") => Distribution::Zipf { theta: 1.6796 },
+            _ => Distribution::Zipf { theta },
         }
     }
 

@@ -7,6 +7,7 @@ use crate::distribution::{Chooser, Distribution, Drawn};
 use crate::error::WorkloadError;
 use crate::mix::{Mix, OpKind};
 use crate::permutation::scramble;
+use crate::trace::{Dealt, Trace};
 
 /// How many keys a scan asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,19 +112,35 @@ impl Workload {
             workload: self,
             ranks,
             chooser,
+            trace: None,
         })
     }
 }
 
-/// A workload that holds together. Cheap to copy.
-#[derive(Clone, Copy, Debug)]
+/// A workload that holds together. Cheap to clone.
+#[derive(Clone, Debug)]
 pub struct Plan {
     workload: Workload,
     ranks: u64,
     chooser: Chooser,
+    /// What was recorded, instead of drawing.
+    trace: Option<Trace>,
 }
 
 impl Plan {
+    /// `operations` in all of a trace, dealt out to `clients` in turn, and from the beginning again when the trace is at its
+    /// end. All keys of the trace must be loaded.
+    ///
+    /// # Errors
+    /// [`WorkloadError::Clients`].
+    pub fn of_trace(trace: Trace, clients: u32, operations: u64) -> Result<Self, WorkloadError> {
+        let workload = Workload::new(trace.mix(), trace.keys(), operations).clients(clients);
+        Ok(Self {
+            trace: Some(trace),
+            ..workload.plan()?
+        })
+    }
+
     /// The operations of client number `client`.
     ///
     /// # Panics
@@ -155,6 +172,7 @@ impl Plan {
             left: each + u64::from(u64::from(client) < more),
             inserted: 0,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            dealt: self.trace.as_ref().map(|trace| trace.dealt(client, clients)),
         }
     }
 
@@ -173,7 +191,12 @@ impl Plan {
     /// The loaded keys from the hottest on, by what the distribution makes of them before anything is inserted.
     pub fn hottest(&self) -> impl DoubleEndedIterator<Item = u64> + use<> {
         let (chooser, loaded) = (self.chooser, self.workload.loaded);
-        (0..loaded).map(move |rank| chooser.hottest(rank, loaded))
+        let recorded = self.trace.as_ref().map(Trace::hottest);
+        (0..loaded).map(move |rank| match &recorded {
+            // As many as there are loaded keys.
+            Some(keys) => keys[rank as usize],
+            None => chooser.hottest(rank, loaded),
+        })
     }
 
     /// The number of operations of all clients.
@@ -227,6 +250,8 @@ pub struct OpStream {
     left: u64,
     inserted: u64,
     rng: Xoshiro256PlusPlus,
+    /// What was recorded, instead of drawing.
+    dealt: Option<Dealt>,
 }
 
 impl OpStream {
@@ -241,6 +266,9 @@ impl OpStream {
     /// client's inserts only, which is deterministic whatever the others' speed.
     pub fn next_seeing(&mut self, inserted: impl Fn(u32) -> u64) -> Option<Op> {
         self.left = self.left.checked_sub(1)?;
+        if let Some(dealt) = &mut self.dealt {
+            return Some(dealt.next());
+        }
         let kind = self.mix.draw(&mut self.rng);
         let key = if kind == OpKind::Insert {
             let nth = self.inserted;

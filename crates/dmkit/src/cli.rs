@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use dm_index::Fill;
 use dm_sim::CostModel;
 use dm_workload::{Distribution, Mix, ScanLength};
 use sherman::{Rdwc, Variant};
@@ -134,7 +135,8 @@ pub(crate) struct Explore {
 /// Which figures, and how thoroughly.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Reproduce {
-    /// Such as sherman-10; `all` for every one.
+    /// Such as sherman-10; `all` for every one; or a file of your own (in the form of `crates/dmkit/experiments`), whose name
+    /// ends with .toml.
     pub(crate) names: Vec<String>,
     /// List the figures that there are.
     #[arg(long)]
@@ -332,9 +334,9 @@ pub(crate) struct Bench {
     /// Index cache of a compute node, MB.
     #[arg(long, default_value_t = 500.0)]
     pub(crate) cache_mb: f64,
-    /// How full leaves are loaded.
-    #[arg(long, default_value_t = 0.8)]
-    pub(crate) fill: f64,
+    /// How full leaves are loaded: a share, or `as-inserted` (as inserts in random order leave them).
+    #[arg(long, default_value = "0.8", value_parser = str::parse::<Fill>)]
+    pub(crate) fill: Fill,
     /// Read delegation and write combining between the clients of a compute node: off, reads, writes or on; default: as in
     /// the index's paper, off for sherman and dolphin, on for smart and chime.
     #[arg(long, value_delimiter = ',')]
@@ -342,6 +344,10 @@ pub(crate) struct Bench {
     /// Local locks of each of the two.
     #[arg(long, default_value_t = sherman::DEFAULT_RDWC_LOCKS)]
     pub(crate) rdwc_locks: u32,
+    /// Operations from a file in the form of Twitter's cache traces (decompressed), as many as `--ops` says, dealt out to
+    /// the clients in turn; all keys of these are loaded before. Instead of `--workload`, `--dist` and `--keys`.
+    #[arg(long, conflicts_with_all = ["workload", "dist", "keys", "zipf_keys"])]
+    pub(crate) trace: Option<PathBuf>,
     /// Everything random comes from this.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

@@ -7,6 +7,7 @@ use std::path::Path;
 // Data points are independent simulations: one thread each, std's own, nothing here is modelled.
 use std::sync::Mutex;
 
+use dm_index::Fill;
 use dm_workload::{Distribution, Mix, ScanLength};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sherman::Variant;
@@ -60,10 +61,11 @@ pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
                     key_size: 8,
                     value_size: 8,
                     cache_bytes: sherman::DEFAULT_CACHE_BYTES,
-                    fill: 0.8,
+                    fill: Fill::Even(0.8),
                     seed: 1,
                     rdwc: index.usual_sharing(),
                     addresses: false,
+                    trace: None,
                     study: Study::default(),
                 });
             }
@@ -198,7 +200,10 @@ fn row(point: &Point, m: &Measured) -> Row {
         index: point.index.name().to_owned(),
         variant: point.techniques(),
         workload: point.mix.to_string(),
-        distribution: format!("{}{ranks}", point.distribution),
+        distribution: match point.trace {
+            Some(_) => "trace".to_owned(),
+            None => format!("{}{ranks}", point.distribution),
+        },
         fabric: point.fabric.name(),
         simulated: matches!(point.fabric, Fabric::Sim(_)),
         clients: point.clients,

@@ -33,7 +33,8 @@ fn main() -> ExitCode {
             job::perform(&title, &job::main_points(model), &cli.output)
         }
         Some(Command::Bench(bench)) => {
-            job::perform(&job::bench_title(&bench), &Point::all(&bench), &cli.output)
+            let points = bench.recorded(Point::all(&bench)).map_err(io::Error::other);
+            points.and_then(|points| job::perform(&job::bench_title(&bench), &points, &cli.output))
         }
         Some(Command::Reproduce(asked)) => reproduce::perform(&asked, &cli.output),
         Some(Command::Serve(asked)) => cluster::serve(&asked),

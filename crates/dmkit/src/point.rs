@@ -1,12 +1,14 @@
 //! One point of a measurement: what is run, and what came out.
 
+use std::fs::File;
+use std::io::BufReader;
 use std::time::Duration;
 
 use chime::{HopGeometry, Reach};
-use dm_index::{Key8, Key32, KeyBytes};
+use dm_index::{Fill, Key8, Key32, KeyBytes};
 use dm_sim::{Bound, Demand, MixDemand, Testbed, VerbKind};
 use dm_verbs::Counters;
-use dm_workload::{Distribution, KeySpace, Mix, OpKind, Plan, ScanLength, Workload, WorkloadError};
+use dm_workload::{Distribution, KeySpace, Mix, OpKind, Plan, ScanLength, Trace, Workload, WorkloadError};
 use hdrhistogram::Histogram;
 use sherman::{CpuCost, LeafKind, MODEL_CPU, NodeSize, Options, Rdwc, Variant};
 
@@ -36,12 +38,14 @@ pub(crate) struct Point {
     pub(crate) key_size: usize,
     pub(crate) value_size: usize,
     pub(crate) cache_bytes: u64,
-    pub(crate) fill: f64,
+    pub(crate) fill: Fill,
     pub(crate) seed: u64,
     /// What clients of a compute node share.
     pub(crate) rdwc: Rdwc,
     /// Keys of 32 bytes look like mail addresses.
     pub(crate) addresses: bool,
+    /// Operations that were recorded, instead of the mix and the distribution.
+    pub(crate) trace: Option<Trace>,
     pub(crate) study: Study,
 }
 
@@ -153,6 +157,26 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// `points` with the operations of the trace, if one was named.
+    ///
+    /// # Errors
+    /// What is wrong with the file, and with which.
+    pub(crate) fn recorded(&self, mut points: Vec<Point>) -> Result<Vec<Point>, String> {
+        let Some(path) = &self.trace else {
+            return Ok(points);
+        };
+        let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+        let file = BufReader::new(File::open(path).map_err(|e| wrong(&e))?);
+        let trace = Trace::read(file, self.ops).map_err(|e| wrong(&e))?;
+        for point in &mut points {
+            (point.mix, point.keys, point.ranks) = (trace.mix(), trace.keys(), trace.keys());
+            point.trace = Some(trace.clone());
+        }
+        Ok(points)
+    }
+}
+
 impl Point {
     /// Every combination of the lists in `bench`.
     pub(crate) fn all(bench: &Bench) -> Vec<Self> {
@@ -191,6 +215,7 @@ impl Point {
                             ..rdwc
                         },
                         addresses: false,
+                        trace: None,
                         study: Study::default(),
                     });
                 }
@@ -221,6 +246,9 @@ impl Point {
     pub(crate) fn plan(&self, mix: Mix) -> Result<Plan, WorkloadError> {
         // Of a steady run each client may do far more than its share: locks are unfair.
         let ops = if self.study.steady { u64::MAX / 2 } else { self.ops };
+        if let Some(trace) = &self.trace {
+            return Plan::of_trace(trace.clone(), self.endpoints(), ops);
+        }
         Workload::new(mix, self.keys, ops)
             .distribution(self.distribution)
             .ranks(self.ranks.max(self.keys).max(1))
@@ -400,7 +428,7 @@ impl Point {
             ScanLength::UpTo(most) => (f64::from(most) + 1.0) / 2.0,
             ScanLength::Fixed(n) => f64::from(n),
         };
-        let scan_leaves = scan_keys / (leaf.span() as f64 * self.fill) + 1.0;
+        let scan_leaves = scan_keys / (leaf.span() as f64 * self.fill.mean()) + 1.0;
         let homes = leaf.span() as f64;
         let reaches: Vec<_> = (0..leaf.span()).map(|home| leaf.reach(home)).collect();
         let wrapped = reaches.iter().filter(|reach| reach.second.is_some()).count() as f64 / homes;
@@ -475,7 +503,7 @@ impl Point {
             ScanLength::UpTo(most) => (f64::from(most) + 1.0) / 2.0,
             ScanLength::Fixed(n) => f64::from(n),
         };
-        let scan_leaves = scan_keys / (leaf_capacity as f64 * self.fill) + 1.0;
+        let scan_leaves = scan_keys / (leaf_capacity as f64 * self.fill.mean()) + 1.0;
         let options = self.options();
         let lock = |d: Demand| if options.on_chip { d.on_chip() } else { d };
         let leaf = leaf_bytes as f64;

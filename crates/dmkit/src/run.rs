@@ -92,7 +92,7 @@ impl Plans {
     fn of(point: &Point) -> Result<Self, RunError> {
         if !point.study.by_thread {
             let plan = point.plan(point.mix).map_err(bad)?;
-            return Ok(Self([plan; 2]));
+            return Ok(Self([plan.clone(), plan]));
         }
         let part = |scans: bool| -> Result<Plan, RunError> {
             #[expect(
@@ -288,7 +288,7 @@ fn rehearse<K: BenchKey, T: BenchTree<Key = K>>(
     sim: &Sim,
     trees: &Rc<[T]>,
 ) -> Result<(), RunError> {
-    let skewed = point.distribution != Distribution::Uniform;
+    let skewed = point.trace.is_some() || point.distribution != Distribution::Uniform;
     let Some(first) = trees[0].hotspots().filter(|_| point.study.steady && skewed) else {
         return Ok(());
     };

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Wake;
 
-use dm_index::{Applied, IndexError, Key8, RangeIndex, Scan};
+use dm_index::{Applied, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_sync::atomic::{AtomicBool, Ordering};
 
 /// What was asked of the index.
@@ -178,7 +178,7 @@ impl RangeIndex for Gate {
     }
     async fn bulk_load(
         &self,
-        _: f64,
+        _: impl Into<Fill>,
         _: impl FnMut(&mut Vec<u8>) -> Option<Key8>,
     ) -> Result<u64, IndexError> {
         Ok(0)

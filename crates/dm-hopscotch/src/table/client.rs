@@ -2,7 +2,9 @@
 
 use core::future::Future;
 
-use dm_index::{Applied, Composed, Exchange, IndexError, Inner, KeyBytes, RangeIndex, SCAN_BATCH, Scan};
+use dm_index::{
+    Applied, Composed, Exchange, Fill, IndexError, Inner, KeyBytes, RangeIndex, SCAN_BATCH, Scan,
+};
 use dm_sync::epoch::Running;
 use dm_verbs::{Control, Verbs};
 
@@ -104,14 +106,11 @@ impl<V: Verbs + Control, K: KeyBytes> RangeIndex for TableClient<'_, V, K> {
 
     async fn bulk_load(
         &self,
-        fill: f64,
+        fill: impl Into<Fill>,
         mut next: impl FnMut(&mut Vec<u8>) -> Option<K>,
     ) -> Result<u64, IndexError> {
-        if !(fill > 0.0 && fill <= 1.0) {
-            return Err(IndexError::BadInput {
-                why: "a fill lies above 0 and at most at 1",
-            });
-        }
+        // Leaves fill as inserts leave them, whatever is wished.
+        fill.into().checked()?;
         if let Some(located) = self.directory.locate(self.v, &K::MIN).await? {
             return Err(IndexError::NotEmpty {
                 root: located.leaf.at,

@@ -2,7 +2,7 @@
 
 use dm_alloc::Allocator;
 use dm_explore::Endpoint;
-use dm_index::{Applied, Exchange, IndexError, Key8, RangeIndex, Scan};
+use dm_index::{Applied, Exchange, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_sync::epoch::Running;
 use dm_verbs::{NodeId, RemotePtr, Verbs};
 
@@ -64,7 +64,7 @@ impl RangeIndex for Word<'_> {
     }
     async fn bulk_load(
         &self,
-        _: f64,
+        _: impl Into<Fill>,
         _: impl FnMut(&mut Vec<u8>) -> Option<Key8>,
     ) -> Result<u64, IndexError> {
         Err(NOT_HERE)

@@ -190,7 +190,7 @@ impl fmt::Display for ExperimentError {
 impl std::error::Error for ExperimentError {}
 
 /// The experiments of this program, in the papers' order.
-const FILES: [(&str, &str); 18] = [
+const FILES: [(&str, &str); 19] = [
     (
         "sherman-table-1.toml",
         include_str!("../../experiments/sherman-table-1.toml"),
@@ -232,6 +232,7 @@ const FILES: [(&str, &str); 18] = [
     ("dolphin-6.toml", include_str!("../../experiments/dolphin-6.toml")),
     ("dolphin-7.toml", include_str!("../../experiments/dolphin-7.toml")),
     ("dolphin-8.toml", include_str!("../../experiments/dolphin-8.toml")),
+    ("dolphin-9.toml", include_str!("../../experiments/dolphin-9.toml")),
     (
         "dolphin-table-2.toml",
         include_str!("../../experiments/dolphin-table-2.toml"),

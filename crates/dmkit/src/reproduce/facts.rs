@@ -1,5 +1,6 @@
 //! What an experiment runs on, in words.
 
+use dm_index::Fill;
 use dm_workload::{Distribution, hottest_share};
 
 use super::experiment::{Experiment, World};
@@ -42,7 +43,10 @@ fn words(world: World, r: &Resolved) -> Vec<String> {
                 r.key_bytes,
                 r.value_bytes
             ));
-            facts.push(format!("leaves loaded {:.0} % full", r.fill * 100.0));
+            facts.push(match r.fill {
+                Fill::Even(share) => format!("leaves loaded {:.0} % full", share * 100.0),
+                Fill::AsInserted => "leaves loaded as inserts in random order leave them".to_owned(),
+            });
             facts.push(format!(
                 "{} bytes of index cache per key",
                 r.cache_bytes as f64 / r.keys.max(1) as f64

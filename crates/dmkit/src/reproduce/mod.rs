@@ -32,6 +32,9 @@ use self::experiment::Experiment;
 use self::record::Record;
 use crate::cli::{Output, Reproduce};
 
+/// How the name of an experiment file ends.
+const FILE: &str = ".toml";
+
 /// Lists the experiments, or runs those that are named.
 ///
 /// # Errors
@@ -79,12 +82,17 @@ pub(crate) fn perform(asked: &Reproduce, output: &Output) -> io::Result<bool> {
     Ok(true)
 }
 
-fn choose<'a>(all: &'a [Experiment], names: &[String]) -> io::Result<Vec<&'a Experiment>> {
+/// The experiments of these names, or out of these files.
+fn choose(all: &[Experiment], names: &[String]) -> io::Result<Vec<Experiment>> {
     if names.iter().any(|name| name == "all") {
-        return Ok(all.iter().collect());
+        return Ok(all.to_vec());
     }
     let find = |name: &String| {
-        all.iter().find(|e| e.name == *name).ok_or_else(|| {
+        if name.ends_with(FILE) {
+            let text = fs::read_to_string(name).map_err(|e| io::Error::other(format!("{name}: {e}")))?;
+            return experiment::parse(name, &text).map_err(io::Error::other);
+        }
+        all.iter().find(|e| e.name == *name).cloned().ok_or_else(|| {
             let known: Vec<&str> = all.iter().map(|e| e.name.as_str()).collect();
             io::Error::other(format!(
                 "no experiment {name:?}; there are all, {}",

@@ -1,5 +1,6 @@
 //! A testbed and a workload, as an experiment file writes them: each panel says only what it changes.
 
+use dm_index::Fill;
 use dm_sim::CostModel;
 use dm_workload::{Distribution, Mix};
 use serde::Deserialize;
@@ -43,8 +44,8 @@ setup! {
     latest: bool;
     /// Index cache of a compute node, bytes per loaded key.
     cache_bytes_per_key: f64;
-    /// How full leaves are loaded.
-    fill: f64;
+    /// How full leaves are loaded: a share, or `"as-inserted"`.
+    fill: Loaded;
     key_bytes: usize;
     /// Keys of 32 bytes that look like mail addresses.
     addresses: bool;
@@ -66,6 +67,30 @@ setup! {
     window_ms: f64;
     /// Bytes of a WRITE.
     write_bytes: usize;
+}
+
+/// A [`Fill`] as a file writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Loaded {
+    Even(f64),
+    Law(Law),
+}
+
+/// Fills that are no number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Law {
+    AsInserted,
+}
+
+impl From<Loaded> for Fill {
+    fn from(loaded: Loaded) -> Self {
+        match loaded {
+            Loaded::Even(share) => Self::Even(share),
+            Loaded::Law(Law::AsInserted) => Self::AsInserted,
+        }
+    }
 }
 
 /// What a panel varies.
@@ -107,7 +132,7 @@ pub(crate) struct Resolved {
     pub(crate) ranks: u64,
     pub(crate) distribution: Distribution,
     pub(crate) cache_bytes: u64,
-    pub(crate) fill: f64,
+    pub(crate) fill: Fill,
     pub(crate) key_bytes: usize,
     pub(crate) addresses: bool,
     pub(crate) value_bytes: usize,
@@ -184,7 +209,7 @@ impl Setup {
             ranks: self.ranks.unwrap_or(keys).max(keys),
             distribution,
             cache_bytes: (self.cache_bytes_per_key.unwrap_or(0.0) * keys as f64) as u64,
-            fill: self.fill.unwrap_or(1.0),
+            fill: self.fill.map_or(Fill::Even(1.0), Loaded::into),
             key_bytes: self.key_bytes.unwrap_or(8),
             addresses: self.addresses.unwrap_or(false),
             value_bytes: self.value_bytes.unwrap_or(8),

@@ -164,3 +164,19 @@ fn unknown_names_are_refused_with_the_list() {
     assert!(wrong.contains("sherman-table-1"), "{wrong}");
     assert_eq!(choose(&all, &["all".to_owned()]).unwrap().len(), all.len());
 }
+
+#[test]
+fn an_experiment_may_be_a_file_of_ones_own() {
+    let all = experiment::all().unwrap();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/chime-12.toml").to_owned();
+    let chosen = choose(&all, &["dolphin-7".to_owned(), file]).unwrap();
+    let names: Vec<&str> = chosen.iter().map(|e| e.name.as_str()).collect();
+    assert_eq!(names, ["dolphin-7", "chime-12"]);
+    for (name, why) in [
+        ("/no/such/file.toml", "/no/such/file.toml"),
+        ("chime-1", "chime-12"),
+    ] {
+        let refused = choose(&all, &[name.to_owned()]).unwrap_err().to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+}

@@ -57,6 +57,7 @@ fn point(series: Series, setup: &Resolved, seed: u64) -> Result<Point, RunError>
         seed,
         rdwc: series.rdwc,
         addresses: setup.addresses,
+        trace: None,
         study: Study {
             chime: series.chime,
             node: setup.entries.map(NodeSize::Span),

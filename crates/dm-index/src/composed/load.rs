@@ -1,0 +1,118 @@
+//! Filling an empty index, leaf by leaf from the left.
+
+use dm_layout::{FenceKeys, KeyBytes};
+use dm_verbs::{RemotePtr, Verbs};
+
+use crate::{Fill, IndexError, NodeCopy, NodeStore};
+
+/// A load under way: the leaf being filled, and where those before it begin. A leaf's high fence and sibling are known only
+/// when the next one begins.
+pub(super) struct Load<K> {
+    fill: Fill,
+    copy: NodeCopy<K>,
+    /// The low fences and places of all leaves, the one being filled included.
+    leaves: Vec<(K, RemotePtr)>,
+    last: Option<K>,
+    total: u64,
+}
+
+impl<K: KeyBytes> Load<K> {
+    pub(super) async fn begin<V: Verbs, L: NodeStore<V, K>>(
+        v: &V,
+        leaves: &L,
+        fill: Fill,
+    ) -> Result<Self, IndexError> {
+        let mut copy = NodeCopy::new();
+        copy.value_bytes = leaves.value_bytes();
+        copy.incarnation = 1;
+        copy.at = leaves.reserve(v).await?;
+        Ok(Self {
+            fill,
+            leaves: vec![(K::MIN, copy.at)],
+            copy,
+            last: None,
+            total: 0,
+        })
+    }
+
+    /// Takes the next entry, and writes a leaf if there is no room for it in this one.
+    pub(super) async fn push<V: Verbs, L: NodeStore<V, K>>(
+        &mut self,
+        v: &V,
+        leaves: &L,
+        (key, value): (K, &[u8]),
+    ) -> Result<(), IndexError> {
+        let (found, expected) = (value.len(), self.copy.value_bytes);
+        if found != expected {
+            return Err(IndexError::ValueLength { found, expected });
+        }
+        if self.last.is_some_and(|last| last >= key) {
+            return Err(IndexError::BadInput {
+                why: "a bulk load's keys must ascend strictly",
+            });
+        }
+        self.last = Some(key);
+        if self.is_full(leaves, &key) {
+            self.cut(v, leaves, &key).await?;
+        }
+        let at = u32::try_from(self.copy.values.len()).expect("a node has less than 4 GiB");
+        self.copy.entries.push((key, at));
+        self.copy.values.extend_from_slice(value);
+        self.total += 1;
+        Ok(())
+    }
+
+    /// Whether what the leaf is to hold is known, now that `next` comes.
+    fn is_full<V: Verbs, L: NodeStore<V, K>>(&self, leaves: &L, next: &K) -> bool {
+        let (taken, capacity) = (self.copy.entries.len(), leaves.capacity());
+        // An even share doesn't depend on what more the leaf would take.
+        let enough = match self.fill {
+            Fill::Even(_) => taken == self.wanted(capacity, capacity),
+            Fill::AsInserted => taken == capacity,
+        };
+        taken > 0 && (enough || !leaves.takes(&self.copy, next))
+    }
+
+    /// Entries of this leaf, if it takes `most` of the keys that come.
+    fn wanted(&self, capacity: usize, most: usize) -> usize {
+        self.fill.entries(capacity, most, self.leaves.len() as u64)
+    }
+
+    /// Writes the leaf. What it is not to hold, of what it could, begins the next one, else `next` does.
+    async fn cut<V: Verbs, L: NodeStore<V, K>>(
+        &mut self,
+        v: &V,
+        leaves: &L,
+        next: &K,
+    ) -> Result<(), IndexError> {
+        let wanted = self.wanted(leaves.capacity(), self.copy.entries.len());
+        let copy = &mut self.copy;
+        let entries = copy.entries.split_off(wanted);
+        let values = copy.values.split_off(wanted * copy.value_bytes);
+        let low = entries.first().map_or(*next, |(key, _)| *key);
+        let at = leaves.reserve(v).await?;
+        copy.fences.high = Some(low);
+        copy.sibling = at;
+        leaves.load(v, copy).await?;
+        self.leaves.push((low, at));
+        copy.at = at;
+        copy.fences = FenceKeys::new(low, None);
+        copy.sibling = RemotePtr::NULL;
+        copy.entries.clear();
+        let moved = (wanted * copy.value_bytes) as u32;
+        copy.entries
+            .extend(entries.iter().map(|(key, at)| (*key, at - moved)));
+        copy.values = values;
+        Ok(())
+    }
+
+    /// Writes the last leaf: all leaves, and how many entries they hold.
+    pub(super) async fn end<V: Verbs, L: NodeStore<V, K>>(
+        self,
+        v: &V,
+        leaves: &L,
+    ) -> Result<(Vec<(K, RemotePtr)>, u64), IndexError> {
+        leaves.load(v, &self.copy).await?;
+        Ok((self.leaves, self.total))
+    }
+}

@@ -1,0 +1,266 @@
+//! Operations that somebody recorded.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, BufRead};
+// Shared rows of a plan, std's own: nothing here is modelled.
+use std::sync::Arc;
+
+use crate::mix::{Mix, OpKind};
+use crate::stream::Op;
+
+/// A recorded operation, and the number of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    kind: OpKind,
+    key: u32,
+}
+
+impl Row {
+    pub(crate) fn op(self) -> Op {
+        Op {
+            kind: self.kind,
+            key: self.key.into(),
+            scan_len: 0,
+        }
+    }
+}
+
+/// A trace of a cache, in the form of Twitter's (Yang, Yue and Rashmi, OSDI 2020; `github.com/twitter/cache-trace`): a row
+/// of comma-separated columns for each request, `timestamp,key,key size,value size,client id,operation,TTL`.
+///
+/// Keys are numbered as they first appear: key `n` of the trace is key `n` of any [`crate::KeySpace`]. All of them are to be
+/// loaded before, since a trace begins somewhere in a cache's life. What a cache calls `get` and `gets` is a
+/// [`Get`](OpKind::Get), `delete` a [`Remove`](OpKind::Remove), everything else an [`Upsert`](OpKind::Upsert): where a row
+/// met an absent or an expired entry is not recorded. Times, sizes and TTLs are left out.
+///
+/// ```
+/// use dm_workload::{OpKind, Plan, Trace};
+///
+/// let rows = "0,aa,2,39,7,get,0\n0,bb,2,39,7,set,7200\n1,aa,2,39,9,get,0\n";
+/// let trace = Trace::read(rows.as_bytes(), u64::MAX)?;
+/// assert_eq!((trace.keys(), trace.operations()), (2, 3));
+/// assert!((trace.mix().share(OpKind::Get) - 2.0 / 3.0).abs() < 1e-6);
+/// // The second of two clients: rows 1, 3, …, and from the beginning again where the trace ends.
+/// let plan = Plan::of_trace(trace, 2, 4)?;
+/// let ops: Vec<_> = plan.client(1).map(|op| (op.kind, op.key)).collect();
+/// assert_eq!(ops, [(OpKind::Upsert, 1), (OpKind::Get, 0)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Trace {
+    rows: Arc<[Row]>,
+    keys: u32,
+    mix: Mix,
+}
+
+/// Why a trace can't be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The reader failed.
+    Io(io::Error),
+    /// A row that is none.
+    Row {
+        /// Its number, from 1.
+        line: u64,
+        /// What it says.
+        text: String,
+    },
+    /// No row at all.
+    Empty,
+    /// More than 2³² different keys.
+    Keys,
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(e) => write!(f, "trace: {e}"),
+            Self::Row { line, text } => write!(
+                f,
+                "trace, line {line}: {text:?} is not timestamp,key,key size,value size,client,operation,TTL"
+            ),
+            Self::Empty => write!(f, "trace: no requests"),
+            Self::Keys => write!(f, "trace: more than 2^32 keys"),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {}
+
+impl From<io::Error> for TraceError {
+    fn from(e: io::Error) -> Self {
+        Self::Io(e)
+    }
+}
+
+/// Key and kind of a row. Keys may hold commas: the other columns can't, so these are counted from both ends.
+fn parse(text: &str) -> Option<(&str, OpKind)> {
+    let (_, rest) = text.split_once(',')?;
+    let mut from_the_end = rest.rsplitn(6, ',');
+    let (_ttl, operation) = (from_the_end.next()?, from_the_end.next()?);
+    let (_client, _value, _key) = (from_the_end.next()?, from_the_end.next()?, from_the_end.next()?);
+    let key = from_the_end.next()?;
+    let kind = match operation {
+        "get" | "gets" => OpKind::Get,
+        "set" | "add" | "replace" | "cas" | "append" | "prepend" | "incr" | "decr" => OpKind::Upsert,
+        "delete" => OpKind::Remove,
+        _ => return None,
+    };
+    Some((key, kind))
+}
+
+impl Trace {
+    /// Reads up to `limit` rows. A row takes 8 bytes of memory, a key its bytes while it is read.
+    ///
+    /// # Errors
+    /// [`TraceError`], naming the first row that is none.
+    pub fn read(mut from: impl BufRead, limit: u64) -> Result<Self, TraceError> {
+        let (mut rows, mut numbers) = (Vec::new(), HashMap::new());
+        let mut counts = [0_u64; OpKind::ALL.len()];
+        let (mut text, mut line) = (String::new(), 0);
+        while line < limit {
+            text.clear();
+            if from.read_line(&mut text)? == 0 {
+                break;
+            }
+            line += 1;
+            let row = text.trim_end_matches(['\n', '\r']);
+            let (key, kind) = parse(row).ok_or_else(|| TraceError::Row {
+                line,
+                text: row.to_owned(),
+            })?;
+            let key = match numbers.get(key) {
+                Some(&number) => number,
+                None => {
+                    let number = u32::try_from(numbers.len()).map_err(|_| TraceError::Keys)?;
+                    numbers.insert(key.to_owned(), number);
+                    number
+                }
+            };
+            counts[kind as usize] += 1;
+            rows.push(Row { kind, key });
+        }
+        let parts = |&kind: &OpKind| {
+            // In millionths, but no kind that is there is none.
+            let part = (counts[kind as usize] * 1_000_000).div_ceil(line.max(1));
+            (kind, part as u32)
+        };
+        let mix = Mix::new(&OpKind::ALL.iter().map(parts).collect::<Vec<_>>()).ok_or(TraceError::Empty)?;
+        Ok(Self {
+            rows: rows.into(),
+            keys: numbers.len() as u32,
+            mix,
+        })
+    }
+
+    /// Different keys.
+    #[must_use]
+    pub fn keys(&self) -> u64 {
+        self.keys.into()
+    }
+
+    /// Rows.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    /// How often each kind of operation comes, to a millionth.
+    #[must_use]
+    pub fn mix(&self) -> Mix {
+        self.mix
+    }
+
+    /// The keys from the one that comes most often on.
+    pub(crate) fn hottest(&self) -> Vec<u64> {
+        let mut counts = vec![0_u64; self.keys as usize];
+        for row in &*self.rows {
+            counts[row.key as usize] += 1;
+        }
+        let mut keys: Vec<u64> = (0..self.keys()).collect();
+        keys.sort_by_key(|key| core::cmp::Reverse(counts[*key as usize]));
+        keys
+    }
+
+    /// The rows of client number `client` of `clients`.
+    pub(crate) fn dealt(&self, client: u32, clients: u32) -> Dealt {
+        Dealt {
+            rows: self.rows.clone(),
+            next: client as usize % self.rows.len(),
+            step: clients as usize,
+        }
+    }
+}
+
+/// What a client is dealt of a trace.
+#[derive(Clone, Debug)]
+pub(crate) struct Dealt {
+    rows: Arc<[Row]>,
+    next: usize,
+    step: usize,
+}
+
+impl Dealt {
+    #[inline]
+    pub(crate) fn next(&mut self) -> Op {
+        let row = self.rows[self.next];
+        self.next = (self.next + self.step) % self.rows.len();
+        row.op()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Plan;
+
+    fn row(key: &str, operation: &str) -> String {
+        format!("0,{key},{},8,1,{operation},0\n", key.len())
+    }
+
+    #[test]
+    fn every_row_is_dealt_once() {
+        let text: String = (0..100).map(|i| row(&format!("k{}", i % 37), "get")).collect();
+        let trace = Trace::read(text.as_bytes(), u64::MAX).unwrap();
+        assert_eq!((trace.keys(), trace.operations()), (37, 100));
+        let mut dealt = [0; 37];
+        let plan = Plan::of_trace(trace, 4, 100).unwrap();
+        for op in (0..4).flat_map(|client| plan.client(client)) {
+            dealt[op.key as usize] += 1;
+        }
+        // 100 rows: the first 26 keys come once more than the others.
+        assert!(plan.hottest().take(26).all(|key| key < 26));
+        let expected: Vec<i32> = (0..37)
+            .map(|key| (0..100).filter(|i| i % 37 == key).count() as i32)
+            .collect();
+        assert_eq!(dealt.to_vec(), expected);
+    }
+
+    #[test]
+    fn kinds_and_keys_with_commas() {
+        let text = ["get", "gets", "set", "cas", "incr", "delete"].map(|operation| row("n,z:u", operation));
+        let trace = Trace::read(text.concat().as_bytes(), 5).unwrap();
+        assert_eq!((trace.keys(), trace.operations()), (1, 5));
+        let share = |kind| trace.mix().share(kind);
+        assert!((share(OpKind::Get) - 0.4).abs() < 1e-5 && (share(OpKind::Upsert) - 0.6).abs() < 1e-5);
+        assert_eq!(share(OpKind::Remove), 0.0);
+    }
+
+    #[test]
+    fn what_is_no_row_is_named() {
+        for (text, line) in [
+            ("0,k,1,8,1,get,0\nnonsense\n", 2),
+            ("0,k,1,8,1,fetch,0\n", 1),
+            ("get,0\n", 1),
+        ] {
+            match Trace::read(text.as_bytes(), u64::MAX) {
+                Err(TraceError::Row { line: found, .. }) => assert_eq!(found, line),
+                other => panic!("{text:?} gave {other:?}"),
+            }
+        }
+        assert!(matches!(Trace::read(&b""[..], 9), Err(TraceError::Empty)));
+        assert!(matches!(Trace::read(&b"\xff\n"[..], 9), Err(TraceError::Io(_))));
+    }
+}
