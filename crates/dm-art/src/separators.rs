@@ -24,6 +24,9 @@ pub struct SeparatorOptions {
     pub run: usize,
     /// Nowhere published: who is misled by an entry believes it again.
     pub credulous: bool,
+    /// T-D12: a get whose leaf the compute node does not know looks for a separator that is its key, and takes the key for
+    /// absent where there is none; what it read is remembered all the same.
+    pub exact: bool,
 }
 
 impl Default for SeparatorOptions {
@@ -31,6 +34,7 @@ impl Default for SeparatorOptions {
         Self {
             run: DEFAULT_RUN,
             credulous: false,
+            exact: false,
         }
     }
 }
@@ -290,7 +294,15 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
 
     async fn find(&self, v: &V, key: &K) -> Result<Option<Located<SeparatorProof<K>>>, IndexError> {
         v.meter().note(Event::CacheMiss);
-        self.find_leaf(v, key).await
+        let found = self.find_leaf(v, key).await?;
+        if !self.options.exact {
+            return Ok(found);
+        }
+        // T-D12. Who writes asks again before it believes that there is no leaf at all, and by then it is remembered.
+        Ok(found.filter(|located| match located.proof {
+            SeparatorProof::Read(low, _) => low == *key || self.cache.leaf(key).is_none(),
+            SeparatorProof::Cached(_) => true,
+        }))
     }
 
     async fn locate_run(

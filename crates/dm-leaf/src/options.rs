@@ -10,7 +10,7 @@ pub struct LeafFlaws {
     pub torn_entry_absent: bool,
     /// T-S2b: a READ that took longer than the version window is not repeated.
     pub no_read_window: bool,
-    /// T-S4: a split does not wait for the old node's WRITE before the parent learns of the new one.
+    /// T-S4, T-D6: a split does not wait for the old node's WRITE before the parent, or the separator, leads to the new one.
     pub parent_before_left: bool,
     /// No published flaw, but a broken twin of ours: the right node of a split is not awaited before the left one
     /// points to it (S12).
@@ -23,6 +23,9 @@ pub struct LeafFlaws {
     /// T-D7: where locks are shared, a removal and an insert into a free slot share the node as an update does: a value lands
     /// under another key.
     pub slots_shared: bool,
+    /// T-D14: where locks are shared, an update of a value over several lines shares the node too: of two, each writes the
+    /// version that the other does, and their lines stay mixed.
+    pub lines_shared: bool,
     /// A merged node is not written dead. For study of reclamation.
     pub unburied: bool,
 }
@@ -36,6 +39,7 @@ impl LeafFlaws {
         right_unawaited: false,
         right_born_live: false,
         slots_shared: false,
+        lines_shared: false,
         open_before_burial: false,
         unburied: false,
     };

@@ -39,6 +39,7 @@ mod page;
 mod radix;
 mod reclaim;
 mod run;
+mod separators;
 mod tree;
 
 pub use entry::{Case, Entry, Expect, Explorable, How, Kind, Setting, Size, Twin, Variant};
@@ -58,6 +59,7 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
         reclaim::ENTRIES,
         radix::ENTRIES,
         hopscotch::ENTRIES,
+        separators::ENTRIES,
         crash::ENTRIES,
     ]
     .into_iter()

@@ -71,7 +71,8 @@ pub fn pages<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> B
 fn models(tables: &BTreeMap<Kind, String>) -> String {
     let mut page = format!("{NOTE}# Models\n\n");
     page += "\
-Every protocol of dmkit in a model that runs the shipped code (`crates/dm-models`), explored exhaustively by `dm-explore`:
+Every protocol of dmkit in a model that runs the shipped code (`crates/dm-models`; published protocols that dmkit does not ship
+are written by hand there, and say so), explored exhaustively by `dm-explore`:
 every interleaving of every line or word of every verb, under every listed combination of what an RNIC may do. \"Holds\"
 means *exhaustive within these bounds and knobs*, never \"proved\"; the assumptions are printed with each run and stand in
 the documentation of `dm-explore`. Shapes: `2x1` is two compute nodes with one client each, `2+1` two clients of one and

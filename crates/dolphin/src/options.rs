@@ -62,7 +62,9 @@ pub struct Options {
 pub struct Flaws {
     /// T-D3: an update that shares its leaf returns as soon as its WRITE is posted.
     pub unawaited: bool,
-    /// Those of leaves: T-D7 ([`LeafFlaws::slots_shared`]), and of splits and merges, as Sherman's leaves have them.
+    /// Those of leaves: T-D6 ([`LeafFlaws::parent_before_left`]), T-D7 ([`LeafFlaws::slots_shared`]), T-D14
+    /// ([`LeafFlaws::lines_shared`]), and of splits and merges, as Sherman's leaves have them. T-D12 is
+    /// [`SeparatorOptions::exact`].
     pub leaf: LeafFlaws,
 }
 
@@ -99,6 +101,7 @@ impl Options {
             separators: SeparatorOptions {
                 run: DEFAULT_RUN,
                 credulous: false,
+                exact: false,
             },
             hierarchical: true,
             handover_max: DEFAULT_HANDOVER_MAX,

@@ -87,7 +87,7 @@ impl<K: KeyBytes> Dolphin<K> {
     fn leaf<V: Verbs>(v: &V, options: &Options) -> Result<(Slotted<K>, Options), OpenError> {
         let leaf = Slotted::with_node_bytes(options.leaf_bytes, options.value_bytes)?;
         let mut options = options.fit(&v.caps(NodeId(0)));
-        options.shared_updates &= NodeFormat::<K>::updates_in_line(&leaf);
+        options.shared_updates &= NodeFormat::<K>::updates_in_line(&leaf) || options.flaws.leaf.lines_shared;
         Ok((leaf, options))
     }
 

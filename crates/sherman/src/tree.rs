@@ -218,9 +218,8 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 parent_before_left: flaws.parent_before_left,
                 right_unawaited: flaws.right_unawaited,
                 open_before_burial: flaws.open_before_burial,
-                right_born_live: false,
-                slots_shared: false,
                 unburied: options.reclaim.flaws.unburied,
+                ..LeafFlaws::NONE
             },
             ..NodeOptions::default()
         };

@@ -1,6 +1,7 @@
 //! Models of single nodes.
 
 mod shared;
+mod slots;
 mod versions;
 mod world;
 
@@ -14,6 +15,13 @@ pub(crate) const ENTRIES: &[Entry] = &[
     versions::T_S2A,
     versions::T_S2B,
     shared::SHARED,
+    slots::T_D1,
+    slots::T_D2,
     shared::T_D3,
+    slots::T_D4,
+    slots::T_D5,
+    slots::T_D6_I,
+    slots::T_D6_II,
     shared::T_D7,
+    shared::T_D14,
 ];

@@ -2,7 +2,7 @@
 
 use dm_explore::Knobs;
 use dm_history::KvOp::{Get, Insert, Remove, Update};
-use dm_layout::Slotted;
+use dm_layout::{Key8, Slotted};
 use dm_leaf::LeafFlaws;
 use dm_lock::{LockFlaws, LockOptions};
 use dm_verbs::Capability;
@@ -10,6 +10,9 @@ use dm_verbs::Capability;
 use super::world::{Op, Script};
 use crate::tree::world::timeless;
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
+
+/// Bytes of values that take two lines.
+const LONG: usize = 72;
 
 const SOURCE: &str = "Dolphin (MSST 2024); docs/protocol/dolphin.md D9–D13";
 
@@ -158,8 +161,48 @@ pub(crate) const T_D7: Entry = Entry {
     },
 };
 
+pub(crate) const T_D14: Entry = Entry {
+    name: "T-D14",
+    kind: Kind::Node,
+    source: "Dolphin (MSST 2024), Update-Update conflicts",
+    about: "Two clients update a value that takes two lines: each has the leaf alone, and one of the two values is there in the \
+            end.",
+    cases: || {
+        let sides = [Knobs::weak(), Knobs::declared()];
+        let holds = |k| Case::holds("update, update and get", timeless(k));
+        sides.into_iter().map(holds).collect()
+    },
+    published: Some(Twin {
+        name: "published",
+        about: "updates of larger values share the leaf as well: the first line of one stays beside the second of the other, both \
+                with the version that the other writes too",
+        cases: || {
+            let sides = [Knobs::weak(), Knobs::declared()];
+            let fails = |k| Case::fails(How::Check, "update, update and get", timeless(k));
+            sides.into_iter().map(fails).collect()
+        },
+    }),
+    mutants: &[],
+    build: |s| {
+        let flaws = LeafFlaws {
+            lines_shared: s.published(),
+            ..LeafFlaws::default()
+        };
+        let format = Slotted::with_span(2, LONG).expect("two entries fit");
+        build_of(format, s, LockFlaws::default(), flaws)
+    },
+};
+
 fn build(s: &Setting<'_>, locks: LockFlaws, flaws: LeafFlaws) -> Box<dyn Explorable> {
-    let format = Slotted::tiny(8).expect("three entries fit");
+    build_of(Slotted::tiny(8).expect("three entries fit"), s, locks, flaws)
+}
+
+fn build_of(
+    format: Slotted<Key8>,
+    s: &Setting<'_>,
+    locks: LockFlaws,
+    flaws: LeafFlaws,
+) -> Box<dyn Explorable> {
     let joins = s.shape.starts_with("merge");
     // Room for one more, unless it is to be split.
     let preload: &'static [u64] = match s.shape {

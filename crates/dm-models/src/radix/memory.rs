@@ -9,7 +9,7 @@ use crate::tree::world::number_of;
 
 /// All entries by ascending key. Every node says all of its prefix, every leaf hangs where its key belongs, no key byte
 /// has two slots.
-pub(super) fn contents(end: &End<'_>, types: &NodeTypes) -> Result<Vec<(u64, u64)>, String> {
+pub(crate) fn contents(end: &End<'_>, types: &NodeTypes) -> Result<Vec<(u64, u64)>, String> {
     let mut all = Vec::new();
     let root = RemotePtr::from_raw(end.word(Superblock::ROOT_WORD));
     visit(end, types, root, types.largest(), &[], &mut all)?;

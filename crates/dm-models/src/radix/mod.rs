@@ -2,7 +2,7 @@
 
 mod crash;
 mod flaws;
-mod memory;
+pub(crate) mod memory;
 mod races;
 mod world;
 

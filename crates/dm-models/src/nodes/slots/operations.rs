@@ -1,0 +1,230 @@
+//! Get, update and insert: under a count of the leaf, or under nothing.
+
+use dm_explore::{Client, Endpoint};
+use dm_history::{KvMap, KvOp, KvRet};
+use dm_verbs::{RemotePtr, Verbs, Why};
+
+use super::split::split;
+use super::{ALONE, CLAIMED, Leaf, OK, SLOTS, SlotFlaws, Slots, separator};
+
+pub(super) type Spec = KvMap<u64, u64>;
+pub(super) type Op = KvOp<u64, u64>;
+
+/// More than any of these models needs.
+pub(super) const ATTEMPTS: u32 = 1000;
+
+/// One client: what it knows, and its flaws.
+pub(super) struct Worker<'c> {
+    pub(super) c: &'c Client<(), Spec>,
+    pub(super) flaws: SlotFlaws,
+    /// Whether it reads the separator, or has known from before that there is none.
+    pub(super) cold: bool,
+}
+
+/// What is to be done about a slot.
+enum Slot {
+    /// The key is there.
+    Present,
+    /// It is the client's, with its key.
+    Claimed(usize),
+    /// Another client has won it for the same key.
+    Taken(usize),
+    /// There is none.
+    Full,
+}
+
+impl Worker<'_> {
+    pub(super) fn verbs(&self) -> &Endpoint {
+        self.c.verbs()
+    }
+
+    pub(super) async fn run(&self, op: &Op) -> KvRet<u64> {
+        let leaf = self.begin(*op.key()).await;
+        match *op {
+            KvOp::Get(key) => self.get(leaf, key).await,
+            KvOp::Update(key, value) => self.update(leaf, key, value).await,
+            KvOp::Insert(key, value) => self.insert(leaf, key, value).await,
+            KvOp::Upsert(..) | KvOp::Remove(..) => unreachable!("no model of this leaf does so"),
+        }
+    }
+
+    /// Where to look first.
+    async fn begin(&self, key: u64) -> Leaf {
+        if !self.cold {
+            return Leaf::left();
+        }
+        let separator = self.verbs().word(separator()).await.expect(OK);
+        match separator == 0 || key < separator {
+            true => Leaf::left(),
+            false => Leaf::right(),
+        }
+    }
+
+    /// Keys, then values, then the fence. The fence falls before a key goes: one that still covers the key was right when
+    /// the keys were read.
+    async fn get(&self, mut leaf: Leaf, key: u64) -> KvRet<u64> {
+        loop {
+            let chain = self.verbs().chain(leaf.0.node());
+            let (keys, values, high) = if self.flaws.fence_first {
+                let chain = chain.word(leaf.high()).fence().read(leaf.key(0), LINE);
+                let (high, keys, values) = chain.fence().read(leaf.value(0), LINE).await.expect(OK);
+                (keys, values, high)
+            } else {
+                let chain = chain.read(leaf.key(0), LINE).fence().read(leaf.value(0), LINE);
+                chain.fence().word(leaf.high()).await.expect(OK)
+            };
+            let slots = Slots::of(&keys, &values);
+            if key >= high {
+                leaf = Leaf::right();
+                continue;
+            }
+            return match slots.find(key) {
+                Some(slot) => KvRet::Found(slots.values[slot]),
+                None => KvRet::Absent,
+            };
+        }
+    }
+
+    async fn update(&self, leaf: Leaf, key: u64, value: u64) -> KvRet<u64> {
+        let (leaf, slots) = self.share(leaf, key).await;
+        let Some(slot) = slots.find(key) else {
+            self.leave(leaf).await;
+            return KvRet::Absent;
+        };
+        self.write_and_leave(leaf, slot, value).await;
+        KvRet::Replaced
+    }
+
+    async fn insert(&self, mut leaf: Leaf, key: u64, value: u64) -> KvRet<u64> {
+        loop {
+            let slots;
+            (leaf, slots) = self.share(leaf, key).await;
+            match self.slot(leaf, key, &slots).await {
+                Slot::Present => {
+                    self.leave(leaf).await;
+                    return KvRet::Present;
+                }
+                Slot::Taken(slot) => {
+                    self.wait_for(leaf.key(slot), |now| now == key).await;
+                    self.leave(leaf).await;
+                    return KvRet::Present;
+                }
+                Slot::Claimed(slot) => {
+                    let first = slots.keys.iter().position(|k| *k == 0);
+                    let lost = first != Some(slot);
+                    let value = match lost && self.flaws.stale_value {
+                        true => slots.values[slot],
+                        false => value,
+                    };
+                    self.fill(leaf, slot, key, value).await;
+                    return KvRet::Inserted;
+                }
+                Slot::Full => {
+                    self.leave(leaf).await;
+                    split(self, leaf).await;
+                }
+            }
+        }
+    }
+
+    /// The key's slot, or the first empty one, claimed. Two inserts of one key meet at one slot: none is ever emptied but by
+    /// who has the leaf alone.
+    async fn slot(&self, leaf: Leaf, key: u64, slots: &Slots) -> Slot {
+        let claim = match self.flaws.key_first {
+            true => key,
+            false => key | CLAIMED,
+        };
+        for slot in 0..SLOTS {
+            let mut seen = slots.keys[slot];
+            if seen == 0 {
+                seen = self.verbs().cas(leaf.key(slot), 0, claim).await.expect(OK);
+                if seen == 0 {
+                    return Slot::Claimed(slot);
+                }
+                if self.flaws.own_key_unseen {
+                    continue;
+                }
+            }
+            if seen == key {
+                return Slot::Present;
+            }
+            if seen & !CLAIMED == key {
+                return Slot::Taken(slot);
+            }
+        }
+        Slot::Full
+    }
+
+    /// Counted in the leaf of `key`, with what is there. A split waits for the counted, so nothing moves meanwhile.
+    async fn share(&self, mut leaf: Leaf, key: u64) -> (Leaf, Slots) {
+        loop {
+            let (high, slots) = self.count(leaf).await;
+            if key < high {
+                return (leaf, slots);
+            }
+            self.leave(leaf).await;
+            leaf = Leaf::right();
+        }
+    }
+
+    /// Counted in this leaf, with its end and what is there.
+    async fn count(&self, leaf: Leaf) -> (u64, Slots) {
+        let mut retry = self.verbs().retry(ATTEMPTS);
+        loop {
+            let chain = self.verbs().chain(leaf.0.node()).faa(leaf.counter(), 1).fence();
+            let (count, bytes) = chain.read(leaf.0, Leaf::BYTES as u32).await.expect(OK);
+            if !is_alone(count) {
+                let [_, high, _] = super::words(&bytes);
+                return (high, Slots::of(&bytes[Leaf::KEYS..], &bytes[Leaf::VALUES..]));
+            }
+            self.leave(leaf).await;
+            retry.again(leaf.counter(), Why::Changing).await.expect(OK);
+        }
+    }
+
+    async fn leave(&self, leaf: Leaf) {
+        self.verbs()
+            .faa(leaf.counter(), 1u64.wrapping_neg())
+            .await
+            .expect(OK);
+    }
+
+    /// The value alone, and away.
+    async fn write_and_leave(&self, leaf: Leaf, slot: usize, value: u64) {
+        let chain = self.verbs().chain(leaf.0.node());
+        let chain = chain.write_word(leaf.value(slot), value);
+        chain.faa(leaf.counter(), 1u64.wrapping_neg()).await.expect(OK);
+    }
+
+    /// A claimed slot's value, then its key, and away.
+    async fn fill(&self, leaf: Leaf, slot: usize, key: u64, value: u64) {
+        if self.flaws.key_first {
+            return self.write_and_leave(leaf, slot, value).await;
+        }
+        let chain = self.verbs().chain(leaf.0.node());
+        let chain = chain
+            .write_word(leaf.value(slot), value)
+            .free_cas(leaf.key(slot), key | CLAIMED, key);
+        chain.faa(leaf.counter(), 1u64.wrapping_neg()).await.expect(OK);
+    }
+
+    /// Until the word is as wanted.
+    pub(super) async fn wait_for(&self, at: RemotePtr, wanted: impl Fn(u64) -> bool) {
+        let mut retry = self.verbs().retry(ATTEMPTS);
+        loop {
+            let word = self.verbs().word(at).await.expect(OK);
+            if wanted(word) {
+                return;
+            }
+            retry.again(at, Why::LockHeld { word }).await.expect(OK);
+        }
+    }
+}
+
+/// Bytes of a line.
+const LINE: u32 = 64;
+
+/// Whether a split has the leaf alone, or waits for the others.
+pub(super) fn is_alone(count: u64) -> bool {
+    count > u64::MAX - 2 * ALONE
+}
