@@ -27,7 +27,7 @@ pub(crate) struct Experiment {
     pub(crate) setup: Setup,
     #[serde(rename = "panel")]
     pub(crate) panels: Vec<Panel>,
-    #[serde(rename = "claim")]
+    #[serde(rename = "claim", default)]
     pub(crate) claims: Vec<Claim>,
 }
 
