@@ -41,12 +41,11 @@ fn open_pool(bytes: &[u8]) {
     v.load(start, page).expect("the page lies in memory");
     let wanted = Descriptor {
         kind: 1,
-        bytes: [0; 64],
         locks: LockPlan {
             home: LockHome::Host,
             per_node: 64,
         },
-        members: 0,
+        ..Descriptor::of(b"any.", [])
     };
     if let Ok(superblock) = block_on(Superblock::open(&v, &wanted)) {
         assert!(superblock.memory_nodes() >= 1, "a pool has memory");

@@ -26,8 +26,7 @@
 //!
 //! /// Opens the pool, creating it if need be, and makes a root if it has none.
 //! async fn start<V: Verbs + Control>(v: &V, shared: &Allocator) -> Result<RemotePtr, AllocError> {
-//!     let kind = u32::from_le_bytes(*b"demo");
-//!     let sb = Superblock::create_or_open(v, &Descriptor { kind, bytes: [0; 64], locks: LockPlan::default(), members: 0 }).await?;
+//!     let sb = Superblock::create_or_open(v, &Descriptor::of(b"demo", [1024])).await?;
 //!     let root = shared.alloc(v, 1024, Some(sb.root_word)).await?;
 //!     match v.cas(sb.root_word, 0, root.raw()).await? {
 //!         0 => Ok(root),

@@ -65,11 +65,14 @@ pub struct Descriptor {
     pub locks: LockPlan,
     /// Compute nodes that can be members of a new pool at once; 0 for a pool in which nothing is reclaimed. Not compared.
     pub members: u16,
+    /// Memory nodes that a new pool may span, at most [`MEMORY_NODES_MAX`]: as many as the index's addresses can name. Not
+    /// compared.
+    pub nodes_max: u16,
 }
 
 impl Descriptor {
-    /// Of the kind that these four letters name, which describes itself by these numbers; with the usual locks, and nothing
-    /// reclaimed.
+    /// Of the kind that these four letters name, which describes itself by these numbers; with the usual locks, over as many
+    /// memory nodes as there may be, and nothing reclaimed.
     ///
     /// ```
     /// use dm_alloc::Descriptor;
@@ -89,6 +92,7 @@ impl Descriptor {
             bytes,
             locks: LockPlan::default(),
             members: 0,
+            nodes_max: MEMORY_NODES_MAX,
         }
     }
 }
@@ -280,7 +284,10 @@ impl<'v, V: Verbs + Control> Creation<'v, V> {
 
     async fn run(mut self, wanted: &Descriptor) -> Result<Superblock, AllocError> {
         let v = self.v;
-        let nodes = node_count(v)?;
+        let (nodes, most) = (node_count(v)?, wanted.nodes_max);
+        if nodes > most {
+            return Err(AllocError::TooManyNodes { listed: nodes, most });
+        }
         let mut lock_tables = Vec::with_capacity(usize::from(nodes));
         for node in 0..nodes {
             lock_tables.push(place_table(v, NodeId(node), wanted.locks).await?);

@@ -14,7 +14,7 @@ fn descriptor(home: LockHome, per_node: u32) -> Descriptor {
         kind: KIND,
         bytes: [7; 64],
         locks: LockPlan { home, per_node },
-        members: 0,
+        ..Descriptor::of(b"test", [])
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`Op`], [`Model`], [`apply`] | does a single client see what a `BTreeMap` would show? (shared by proptest and fuzzing) |
 //! | [`run_bytes`] | the same for a script that a fuzzer wrote |
 //! | [`Stress`], [`stress`] | do many clients on many compute nodes see only what they may? |
+//! | [`fill_up`], [`cut_off`], [`cut_off_midway`] | what is left when memory runs out, or a memory node is cut off? |
 //! | [`CountingAllocator`] | what does it allocate? |
 //! | [`OneClient`] | what does an operation cost its client? (`cargo xtask bench client`) |
 //! | [`conformance!`] | all of it, for one index, in every world |
@@ -43,6 +44,8 @@
 mod conformance;
 #[expect(unsafe_code, reason = "an allocator is an unsafe trait's")]
 mod counting;
+mod cut;
+mod full;
 mod index;
 mod items;
 mod key;
@@ -58,6 +61,8 @@ mod world;
 
 pub use conformance::conform;
 pub use counting::{CountingAllocator, Counts};
+pub use cut::{Cut, cut_off, cut_off_midway};
+pub use full::{Filled, failures, fill_up, says};
 pub use index::{Failure, Family, IndexUnderTest};
 pub use items::{HoldsItems, OutOfLines, by_fours, exchanges};
 pub use key::TestKey;

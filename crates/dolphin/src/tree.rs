@@ -1,6 +1,6 @@
 //! The tree that a compute node's threads share, and its clients.
 
-use dm_alloc::{AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
+use dm_alloc::{AllocError, AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
 use dm_art::{Art, ArtOptions, Separators};
 use dm_cache::IndexCache;
 use dm_combine::{Combined, Combiner};
@@ -107,6 +107,7 @@ impl<K: KeyBytes> Dolphin<K> {
                 per_node: options.locks_per_node,
             },
             members: options.members,
+            nodes_max: MEMORY_NODES_MAX,
             ..Descriptor::of(KIND, numbers)
         }
     }
@@ -119,9 +120,8 @@ impl<K: KeyBytes> Dolphin<K> {
     ) -> Result<Self, OpenError> {
         let nodes = superblock.memory_nodes();
         if nodes > MEMORY_NODES_MAX {
-            return Err(OpenError::Index(IndexError::BadInput {
-                why: "a slot names at most 256 memory nodes",
-            }));
+            let (listed, most) = (nodes, MEMORY_NODES_MAX);
+            return Err(AllocError::TooManyNodes { listed, most }.into());
         }
         let entry = SingleLeaf::new(ADDRESS)?;
         let tables = superblock.lock_tables.clone();

@@ -1,6 +1,6 @@
 //! The tree that a compute node's threads share, and its clients.
 
-use dm_alloc::{AllocError, AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
+use dm_alloc::{AllocStats, Allocator, Descriptor, LockHome, LockPlan, Superblock};
 use dm_blink::{Blink, BlinkOptions};
 use dm_cache::{CacheFlaws, IndexCache};
 use dm_combine::{Combined, Combiner};
@@ -72,15 +72,6 @@ fn near(options: &Options) -> Option<usize> {
     }
 }
 
-/// Refuses what a node of the pool could not be named in its parent for.
-fn room_for_children<V: Control>(v: &V, options: &Options) -> Result<(), AllocError> {
-    let (listed, most) = (v.memory_nodes(), NEAR_CHILD_NODES_MAX);
-    match near(options).is_some() && listed > most {
-        true => Err(AllocError::TooManyNodes { listed, most }),
-        false => Ok(()),
-    }
-}
-
 type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
 
 /// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
@@ -116,7 +107,6 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     /// [`OpenError`]: the pool holds something else, sizes make no node, or the world lacks a promise.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
         let leaf = F::of(options.node, options.value_bytes)?;
-        room_for_children(v, options)?;
         let superblock = Superblock::create_or_open(v, &Self::descriptor(options)).await?;
         Self::over(v, options, leaf, &superblock)
     }
@@ -155,6 +145,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
                 per_node: options.locks_per_node,
             },
             members: options.members,
+            nodes_max: near(options).map_or(dm_alloc::MEMORY_NODES_MAX, |_| NEAR_CHILD_NODES_MAX),
             ..Descriptor::of(KIND, [layout, sizes[0], sizes[1], sizes[2]])
         }
     }

@@ -1,6 +1,8 @@
 //! The tree that a compute node's threads share, and its clients.
 
-use dm_alloc::{AllocStats, Allocator, Descriptor, LockHome, LockPlan, ReclaimOptions, Superblock};
+use dm_alloc::{
+    AllocError, AllocStats, Allocator, Descriptor, LockHome, LockPlan, ReclaimOptions, Superblock,
+};
 use dm_art::{Art, ArtClient, ArtOptions};
 use dm_combine::{Combined, Combiner};
 use dm_index::IndexError;
@@ -88,6 +90,7 @@ impl<K: KeyBytes> Smart<K> {
                 per_node: 1,
             },
             members: options.members,
+            nodes_max: MEMORY_NODES_MAX,
             ..Descriptor::of(KIND, numbers)
         }
     }
@@ -100,9 +103,8 @@ impl<K: KeyBytes> Smart<K> {
     ) -> Result<Self, OpenError> {
         let nodes = superblock.memory_nodes();
         if nodes > MEMORY_NODES_MAX {
-            return Err(OpenError::Index(IndexError::BadInput {
-                why: "a slot names at most 256 memory nodes",
-            }));
+            let (listed, most) = (nodes, MEMORY_NODES_MAX);
+            return Err(AllocError::TooManyNodes { listed, most }.into());
         }
         let lock_options = LockOptions {
             local: Local::queue_if(options.hierarchical, options.handover_max),

@@ -1,13 +1,11 @@
 //! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
 
-use std::collections::BTreeMap;
-
 use chime::{Applied, Chime, IndexError, Key8, OpenError, Options, RangeIndex, Scan};
 use dm_alloc::AllocError;
-use dm_loopback::{Loopback, block_on};
+use dm_loopback::{Loopback, Trouble, block_on};
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{IndexUnderTest, Job, Rng, World, value_of};
-use dm_verbs::{Control, Effect, RemotePtr, Verbs};
+use dm_testkit::{IndexUnderTest, Rng, World, cut_off, failures, fill_up, says};
+use dm_verbs::{Control, Effect, NodeId, RemotePtr, Verbs};
 
 use crate::common::Tree;
 
@@ -29,58 +27,6 @@ async fn open<V: Verbs + Control>(v: &V, options: Options) -> Chime<Key8> {
     Tree::<Key8>::new(options).open(v).await.expect("a pool")
 }
 
-fn says(error: &impl core::fmt::Display, parts: &[&str]) {
-    let text = error.to_string();
-    for part in parts {
-        assert!(text.contains(part), "{text:?} does not say {part:?}");
-    }
-}
-
-struct FillUp;
-
-impl Job for FillUp {
-    type Out = (u64, u64);
-    /// Inserts until nothing goes any more, and then some; answers how many keys and refusals there were.
-    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> (u64, u64) {
-        let tree = open(v, options()).await;
-        let client = tree.client(v);
-        let (mut there, mut refusals, mut rng) = (BTreeMap::new(), 0, Rng::new(1, 0));
-        while refusals < 200 {
-            let key = Key8(rng.word());
-            match client.insert(&key, &value_of(key.0, 16)).await {
-                Ok(applied) => {
-                    assert_eq!(applied, Applied::Inserted);
-                    there.insert(key, true);
-                }
-                Err(e) => {
-                    assert!(matches!(e, IndexError::OutOfMemory { nodes: 2, .. }), "{e}");
-                    says(&e, &["out of memory", "2 memory nodes"]);
-                    // Inserted before its leaf's split found no room for the parent's, or not at all.
-                    there.insert(key, false);
-                    refusals += 1;
-                }
-            }
-        }
-        let (mut value, mut present) = (Vec::new(), 0);
-        for (key, acknowledged) in &there {
-            let found = client.get(key, &mut value).await.expect("a READ needs no room");
-            assert!(found || !acknowledged, "{key:?} was acknowledged");
-            assert!(!found || value == value_of(key.0, 16));
-            present += u64::from(found);
-        }
-        let mut scan = Scan::new();
-        assert_eq!(client.scan(&Key8(0), usize::MAX, &mut scan).await, Ok(()));
-        assert_eq!(scan.len() as u64, present);
-        // What needs no room goes on.
-        let acknowledged = there.iter().find(|(_, acknowledged)| **acknowledged);
-        let key = *acknowledged.expect("many").0;
-        assert_eq!(client.update(&key, &[9; 16]).await, Ok(Applied::Replaced));
-        assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
-        assert_eq!(client.insert(&key, &[9; 16]).await, Ok(Applied::Inserted));
-        (present, refusals)
-    }
-}
-
 #[test]
 fn a_full_pool_keeps_what_it_has() {
     let loopback = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
@@ -92,8 +38,21 @@ fn a_full_pool_keeps_what_it_has() {
         World::from(loopback.expect("memory")),
         World::from(sim.expect("memory")),
     ] {
-        let (present, refusals) = world.run_one(FillUp);
-        assert!(present > 1_000 && refusals == 200, "{present} {refusals}");
+        let filled = fill_up(Tree::<Key8>::new(options()), &world);
+        assert!(filled.acknowledged > 1_000, "{filled:?}");
+    }
+}
+
+#[test]
+fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
+    let lost = (0..4).map(Trouble::LostAfter);
+    for trouble in [Trouble::Unreachable, Trouble::AnswersLost]
+        .into_iter()
+        .chain(lost)
+    {
+        let cut = cut_off(&Tree::<Key8>::new(options()), trouble, |_| NodeId(2));
+        assert!(cut.done > 100 && cut.failed > 50, "{trouble:?}: {cut:?}");
+        assert!(trouble != Trouble::Unreachable || cut.blocked == 0, "{cut:?}");
     }
 }
 
@@ -163,13 +122,7 @@ fn a_leaf_of_garbage_is_named() {
         let image = v.read(leaf, bytes as u32).await.expect("no faults").to_vec();
         for garbage in [vec![0; bytes], vec![0xff; bytes]] {
             v.load(leaf, &garbage).expect("in range");
-            let mut scan = Scan::new();
-            for found in [
-                client.get(&Key8(1), &mut Vec::new()).await.err(),
-                client.update(&Key8(1), &[2; 16]).await.err(),
-                client.remove(&Key8(1)).await.err(),
-                client.scan(&Key8(0), 10, &mut scan).await.err(),
-            ] {
+            for found in failures(&client, &Key8(1), &[2; 16]).await {
                 let found = found.expect("no leaf is there");
                 assert!(
                     matches!(found, IndexError::Corrupt { node, .. } if node == leaf),

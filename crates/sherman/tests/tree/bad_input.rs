@@ -9,8 +9,10 @@ use dm_index::{Applied, IndexError, RangeIndex, Scan};
 use dm_loopback::{BuildError, Loopback, Trouble, block_on};
 use dm_sim::{CostModel, RunEnd, Sim};
 use dm_sync::{Arc, Mutex};
-use dm_testkit::{IndexUnderTest, Job, Rng, Seat, TestKey, World, seats, value_of};
-use dm_verbs::{Control, Effect, Env, Nanos, NodeId, RemotePtr, VerbErrorKind, Verbs};
+use dm_testkit::{
+    IndexUnderTest, Job, Rng, Seat, TestKey, World, cut_off, failures, fill_up, says, seats, value_of,
+};
+use dm_verbs::{Control, Effect, Env, Nanos, NodeId, RemotePtr, Verbs};
 use sherman::{Key8, Key32, NodeSize, OpenError, Options, Sherman, Variant};
 
 /// Small nodes and chunks, and budgets that end soon.
@@ -26,13 +28,6 @@ fn options() -> Options {
 
 async fn open<V: Verbs + Control>(v: &V, options: Options) -> Sherman<Key8> {
     Tree::<Key8>::new(options).open(v).await.expect("a pool")
-}
-
-fn says(error: &impl core::fmt::Display, parts: &[&str]) {
-    let text = error.to_string();
-    for part in parts {
-        assert!(text.contains(part), "{text:?} does not say {part:?}");
-    }
 }
 
 #[test]
@@ -81,57 +76,6 @@ fn more_memory_nodes_than_children_can_name_are_refused_and_named_in_six_bytes()
 
 // ---- memory runs out --------------------------------------------------------------------------------------------
 
-struct FillUp;
-
-impl Job for FillUp {
-    type Out = (u64, u64);
-    /// Inserts until nothing goes any more, and then some; answers how many keys and refusals there were.
-    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> (u64, u64) {
-        let tree = open(v, options()).await;
-        let client = tree.client(v);
-        let mut there = BTreeMap::new();
-        let mut refusals = 0;
-        let mut rng = Rng::new(1, 0);
-        while refusals < 200 {
-            let key = Key8(rng.word());
-            match client.insert(&key, &value_of(key.0, 16)).await {
-                Ok(applied) => {
-                    assert_eq!(applied, Applied::Inserted);
-                    there.insert(key, true);
-                }
-                Err(e) => {
-                    assert!(is_full(&e), "{e}");
-                    says(&e, &["out of memory", "256 bytes", "2 memory nodes"]);
-                    // Inserted before its leaf's split found no room for the parent's, or not at all.
-                    there.insert(key, false);
-                    refusals += 1;
-                }
-            }
-        }
-        let mut value = Vec::new();
-        let mut present = 0;
-        for (key, acknowledged) in &there {
-            let found = client.get(key, &mut value).await.expect("a READ needs no room");
-            assert!(found || !acknowledged, "{key:?} was acknowledged");
-            assert!(!found || value == value_of(key.0, 16));
-            present += u64::from(found);
-        }
-        let mut scan = Scan::new();
-        assert_eq!(client.scan(&Key8(0), usize::MAX, &mut scan).await, Ok(()));
-        assert_eq!(scan.len() as u64, present);
-        // What needs no room goes on.
-        let key = there
-            .iter()
-            .find(|(_, acknowledged)| **acknowledged)
-            .map(|(key, _)| *key)
-            .expect("many");
-        assert_eq!(client.update(&key, &[9; 16]).await, Ok(Applied::Replaced));
-        assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
-        assert_eq!(client.insert(&key, &[9; 16]).await, Ok(Applied::Inserted));
-        (present, refusals)
-    }
-}
-
 /// Behind an effect or not, memory is what was missing.
 fn is_full(e: &IndexError) -> bool {
     matches!(e, IndexError::OutOfMemory { nodes: 2, .. })
@@ -150,8 +94,8 @@ fn a_full_pool_keeps_what_it_has() {
         .build()
         .expect("memory");
     for world in [World::from(loopback), World::from(sim)] {
-        let (present, refusals) = world.run_one(FillUp);
-        assert!(present > 1_000 && refusals == 200, "{present} {refusals}");
+        let filled = fill_up(Tree::<Key8>::new(options()), &world);
+        assert!(filled.acknowledged > 1_000, "{filled:?}");
         assert_eq!(locks::held(&world), Vec::<String>::new());
     }
 }
@@ -267,10 +211,8 @@ fn another_index_or_a_damaged_superblock_is_refused() {
             per_node: 16,
         };
         let other = Descriptor {
-            kind: u32::from_le_bytes(*b"else"),
-            bytes: [0; 64],
             locks,
-            members: 0,
+            ..Descriptor::of(b"else", [])
         };
         Superblock::create_or_open(&v, &other)
             .await
@@ -380,13 +322,7 @@ fn a_node_of_garbage_is_named() {
         let image = v.read(leaf, 256).await.expect("no faults").to_vec();
         for garbage in [vec![0; 256], vec![0xff; 256]] {
             v.load(leaf, &garbage).expect("in range");
-            let mut scan = Scan::new();
-            for found in [
-                client.get(&Key8(1), &mut Vec::new()).await.err(),
-                client.update(&Key8(1), &[2; 16]).await.err(),
-                client.remove(&Key8(1)).await.err(),
-                client.scan(&Key8(0), 10, &mut scan).await.err(),
-            ] {
+            for found in failures(&client, &Key8(1), &[2; 16]).await {
                 let found = found.expect("no node is there");
                 assert!(
                     matches!(found, IndexError::Corrupt { node, .. } if node == leaf),
@@ -533,62 +469,15 @@ impl Job for Load {
 
 #[test]
 fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
-    for trouble in [Trouble::Unreachable, Trouble::AnswersLost, Trouble::LostAfter(1)] {
-        let world = Loopback::builder().nodes(3).build().expect("memory");
-        let v = world.connect(0).expect("a client");
-        let tree = World::from(world.clone()).run_one(Load);
-        let client = tree.client(&v);
-        block_on(tree.warm(&v)).expect("inner nodes");
+    let lost = (0..4).map(Trouble::LostAfter);
+    for trouble in [Trouble::Unreachable, Trouble::AnswersLost]
+        .into_iter()
+        .chain(lost)
+    {
         // The superblock and the root are not cut off, nor are they on this node.
-        let cut = NodeId(2);
-        world.cut(cut, trouble);
-        let (mut there, mut gone) = (0, 0);
-        let mut legal = BTreeMap::new();
-        for n in 0..LOADED {
-            legal.insert(n, vec![value_of(n, 16)]);
-            match block_on(client.update(&Key8::nth(n), &value_of(n + 1_000, 16))) {
-                Ok(applied) => {
-                    assert_eq!(applied, Applied::Replaced);
-                    legal.insert(n, vec![value_of(n + 1_000, 16)]);
-                    there += 1;
-                }
-                Err(e) => {
-                    let IndexError::Verb(verb) = e else { panic!("{e}") };
-                    let expected = match trouble {
-                        Trouble::Unreachable => VerbErrorKind::Unreachable,
-                        _ => VerbErrorKind::ConnectionLost,
-                    };
-                    assert_eq!((verb.kind, verb.at.node()), (expected, cut), "{e}");
-                    says(&e, &["mn2"]);
-                    if e.effect() != Effect::None {
-                        legal.entry(n).or_default().push(value_of(n + 1_000, 16));
-                    }
-                    gone += 1;
-                }
-            }
-        }
-        assert!(
-            there > LOADED / 4 && gone > LOADED / 8,
-            "{trouble:?}: {there} there, {gone} gone"
-        );
-        world.restore(cut);
-        // What the last dropped ticket suffered is still to be told.
-        let _told = v.take_deferred();
-        let mut value = Vec::new();
-        for (n, legal) in &legal {
-            assert_eq!(
-                block_on(client.get(&Key8::nth(*n), &mut value)),
-                Ok(true),
-                "{trouble:?}"
-            );
-            assert!(
-                legal.contains(&value),
-                "{trouble:?}, key {n}: {value:?} is none of {legal:?}"
-            );
-        }
-        if trouble == Trouble::Unreachable {
-            assert_eq!(locks::held(&world.into()), Vec::<String>::new());
-        }
+        let cut = cut_off(&Tree::<Key8>::new(options()), trouble, |_| NodeId(2));
+        assert!(cut.done > 100 && cut.failed > 50, "{trouble:?}: {cut:?}");
+        assert!(trouble != Trouble::Unreachable || cut.blocked == 0, "{cut:?}");
     }
 }
 

@@ -1,12 +1,10 @@
 //! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
 
-use std::collections::BTreeMap;
-
 use crate::common::Tree;
 use dm_layout::{RadixSlot, SlotWord};
 use dm_loopback::{Loopback, Trouble, block_on};
-use dm_testkit::{IndexUnderTest, Rng, TestKey, value_of};
-use dm_verbs::{Control, Effect, NodeId, RemotePtr, VerbErrorKind, Verbs};
+use dm_testkit::{IndexUnderTest, Rng, TestKey, World, cut_off, failures, fill_up, says};
+use dm_verbs::{Control, Effect, NodeId, RemotePtr, Verbs};
 use smart::{Applied, IndexError, Key8, Key32, NodeTypes, OpenError, Options, RangeIndex, Scan, Smart};
 
 /// Small nodes and chunks, and budgets that end soon.
@@ -23,54 +21,15 @@ async fn open<V: Verbs + Control>(v: &V) -> Smart<Key8> {
     Tree::<Key8>::new(options()).open(v).await.expect("a pool")
 }
 
-fn says(error: &impl core::fmt::Display, parts: &[&str]) {
-    let text = error.to_string();
-    for part in parts {
-        assert!(text.contains(part), "{text:?} does not say {part:?}");
-    }
-}
-
-fn is_full(e: &IndexError) -> bool {
-    matches!(e, IndexError::OutOfMemory { nodes: 2, .. })
-}
-
 #[test]
 fn a_full_pool_keeps_what_it_has() {
     let world = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
-    let world = world.expect("memory");
-    let v = world.connect(0).expect("a client");
-    block_on(async {
-        let tree = open(&v).await;
-        let client = tree.client(&v);
-        let (mut there, mut refusals) = (BTreeMap::new(), 0);
-        let mut rng = Rng::new(1, 0);
-        while refusals < 100 {
-            let key = Key8(rng.word());
-            let done = client.insert(&key, &value_of(key.0, 16)).await;
-            if let Err(e) = &done {
-                assert!(is_full(e), "{e}");
-                says(e, &["out of memory", "2 memory nodes"]);
-                refusals += 1;
-            }
-            there.insert(key, done.is_ok());
-        }
-        let (mut value, mut present) = (Vec::new(), 0);
-        for (key, acknowledged) in &there {
-            let found = client.get(key, &mut value).await.expect("a READ needs no room");
-            assert_eq!(found, *acknowledged, "{key:?}");
-            assert!(!found || value == value_of(key.0, 16));
-            present += usize::from(found);
-        }
-        let mut scan = Scan::new();
-        assert_eq!(client.scan(&Key8(0), usize::MAX, &mut scan).await, Ok(()));
-        assert!(present > 500 && scan.len() == present, "{present}");
-        // What needs no room goes on.
-        let known = there.iter().find(|(_, acknowledged)| **acknowledged);
-        let key = known.map(|(key, _)| *key).expect("many");
-        assert_eq!(client.update(&key, &[9; 16]).await, Ok(Applied::Replaced));
-        assert_eq!(client.remove(&key).await, Ok(Applied::Removed));
-        assert_eq!(client.get(&key, &mut value).await, Ok(false));
-    });
+    let filled = fill_up(Tree::<Key8>::new(options()), &World::from(world.expect("memory")));
+    // A leaf without a slot is nowhere.
+    assert!(
+        filled.acknowledged > 500 && filled.present == filled.acknowledged,
+        "{filled:?}"
+    );
 }
 
 #[test]
@@ -144,16 +103,10 @@ fn garbage_is_named() {
                 // With nothing cached.
                 let cold = open(&v).await;
                 let client = cold.client(&v);
-                let mut scan = Scan::new();
-                for found in [
-                    client.get(&key, &mut Vec::new()).await.err(),
-                    client.update(&key, &[2; 16]).await.err(),
-                    client.remove(&key).await.err(),
-                    client.scan(&key, 10, &mut scan).await.err(),
-                ] {
+                for found in failures(&client, &key, &[2; 16]).await {
                     let found = found.expect("nothing of the kind is there");
-                    let named = match &found {
-                        IndexError::Corrupt { node, .. } => *node == at,
+                    let named = match found {
+                        IndexError::Corrupt { node, .. } => node == at,
                         // All ones are a lock that is held.
                         IndexError::LockTimeout { .. } => is_leaf && garbage[0] == 0xff,
                         _ => false,
@@ -209,58 +162,17 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
 
 #[test]
 fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
-    const KEYS: u64 = 400;
-    for trouble in [Trouble::Unreachable, Trouble::AnswersLost, Trouble::LostAfter(1)] {
-        let world = Loopback::builder().nodes(3).build().expect("memory");
-        let v = world.connect(0).expect("a client");
-        let key = |n: u64| Key8(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        block_on(async {
-            let tree = open(&v).await;
-            let client = tree.client(&v);
-            for n in 0..KEYS {
-                let inserted = client.insert(&key(n), &value_of(n, 16)).await;
-                assert_eq!(inserted, Ok(Applied::Inserted));
-            }
-            // Neither the superblock nor the root.
-            let cut = NodeId(if tree.root().node() == NodeId(2) { 1 } else { 2 });
-            world.cut(cut, trouble);
-            let (mut there, mut gone) = (0, 0);
-            let mut legal: Vec<Vec<u64>> = (0..KEYS).map(|n| vec![n]).collect();
-            for n in 0..KEYS {
-                match client.update(&key(n), &value_of(n + 1_000, 16)).await {
-                    Ok(applied) => {
-                        assert_eq!(applied, Applied::Replaced);
-                        legal[n as usize] = vec![n + 1_000];
-                        there += 1;
-                    }
-                    Err(e) => {
-                        let IndexError::Verb(verb) = e else { panic!("{e}") };
-                        let expected = match trouble {
-                            Trouble::Unreachable => VerbErrorKind::Unreachable,
-                            _ => VerbErrorKind::ConnectionLost,
-                        };
-                        assert_eq!((verb.kind, verb.at.node()), (expected, cut), "{e}");
-                        if e.effect() != Effect::None {
-                            legal[n as usize].push(n + 1_000);
-                        }
-                        gone += 1;
-                    }
-                }
-            }
-            assert!(
-                there > KEYS / 4 && gone > KEYS / 8,
-                "{trouble:?}: {there} there, {gone} gone"
-            );
-            world.restore(cut);
-            // What the last dropped ticket suffered is still to be told.
-            let _told = v.take_deferred();
-            let mut value = Vec::new();
-            for (n, legal) in (0..).zip(&legal) {
-                assert_eq!(client.get(&key(n), &mut value).await, Ok(true), "{trouble:?}");
-                let known = legal.iter().any(|seed| value == value_of(*seed, 16));
-                assert!(known, "{trouble:?}, key {n}: {value:?} is none of {legal:?}");
-            }
+    let lost = (0..4).map(Trouble::LostAfter);
+    for trouble in [Trouble::Unreachable, Trouble::AnswersLost]
+        .into_iter()
+        .chain(lost)
+    {
+        // Neither the superblock nor the root.
+        let cut = cut_off(&Tree::<Key8>::new(options()), trouble, |tree| {
+            NodeId(if tree.root().node() == NodeId(2) { 1 } else { 2 })
         });
+        assert!(cut.done > 100 && cut.failed > 50, "{trouble:?}: {cut:?}");
+        assert!(trouble != Trouble::Unreachable || cut.blocked == 0, "{cut:?}");
     }
 }
 

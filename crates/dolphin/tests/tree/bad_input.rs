@@ -1,0 +1,373 @@
+//! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
+
+use dm_alloc::{AllocError, Superblock};
+use dm_layout::{RADIX_HEAD_BYTES, RadixSlot, SingleLeaf, SlotWord};
+use dm_loopback::{BuildError, Loopback, Trouble, block_on};
+use dm_sim::{CostModel, Sim};
+use dm_testkit::{IndexUnderTest, Rng, World, cut_off, cut_off_midway, failures, fill_up, says};
+use dm_verbs::{Control, Effect, Nanos, NodeId, RemotePtr, Verbs};
+use dolphin::{Applied, Dolphin, IndexError, Key8, Key32, NodeTypes, OpenError, Options, RangeIndex, Scan};
+
+use crate::common::Tree;
+
+/// Small leaves and chunks, and budgets that end soon.
+fn options() -> Options {
+    Options {
+        leaf_bytes: 256,
+        types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
+        locks_per_node: 64,
+        chunk_bytes: 4 << 10,
+        attempts: 200,
+        ..Options::new(16)
+    }
+}
+
+async fn open<V: Verbs + Control>(v: &V) -> Dolphin<Key8> {
+    Tree::<Key8>::new(options()).open(v).await.expect("a pool")
+}
+
+// ---- pools ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_world_without_memory_nodes_is_refused() {
+    let refused = Loopback::builder().nodes(0).build().err();
+    assert_eq!(refused, Some(BuildError::BadNodeCount { nodes: 0 }));
+    let refused = Sim::builder(CostModel::cx5_ib()).memory_nodes(0).build();
+    assert!(matches!(refused, Err(dm_sim::BuildError::NoNodes)));
+}
+
+#[test]
+fn more_memory_nodes_than_a_slot_can_name_are_refused() {
+    let world = Loopback::builder().nodes(257).host_bytes(64 << 10).build();
+    let world = world.expect("a world of small nodes");
+    let v = world.connect(0).expect("a client");
+    let refused = block_on(Dolphin::<Key8>::create_or_open(&v, &options())).expect_err("too many");
+    let expected = AllocError::TooManyNodes {
+        listed: 257,
+        most: 256,
+    };
+    assert_eq!(refused, OpenError::Pool(expected));
+    // Nothing was created that could not be used.
+    let inspected = block_on(Superblock::inspect(&v)).err();
+    assert!(
+        matches!(inspected, Some(AllocError::NotFormatted { .. })),
+        "{inspected:?}"
+    );
+}
+
+#[test]
+fn a_lock_table_larger_than_on_chip_memory_is_refused() {
+    let world = Loopback::builder().nodes(2).chip_bytes(1 << 10).build();
+    let world = world.expect("memory");
+    let v = world.connect(0).expect("a client");
+    let refused = block_on(Dolphin::<Key8>::create_or_open(&v, &Options::new(8))).expect_err("no room");
+    let OpenError::Pool(AllocError::ChipTooSmall { node, wanted, has }) = &refused else {
+        panic!("{refused}");
+    };
+    assert_eq!((*node, *wanted, *has), (NodeId(0), 8 * 32_768, 1 << 10));
+    says(&refused, &["262144 bytes", "mn0", "1024"]);
+    // A smaller table, or one in host memory, goes there still.
+    let fits = Options {
+        locks_per_node: 128,
+        ..Options::new(8)
+    };
+    assert!(block_on(Dolphin::<Key8>::create_or_open(&v, &fits)).is_ok());
+}
+
+/// Options that all who open a tree must agree on, each changed.
+const OTHERS: [fn(&mut Options); 6] = [
+    |o| o.value_bytes = 8,
+    |o| o.leaf_bytes = 320,
+    |o| o.types = NodeTypes::SHIPPED,
+    |o| o.shared_updates = false,
+    |o| o.locks_per_node = 128,
+    |o| o.members = 7,
+];
+
+#[test]
+fn a_pool_of_another_geometry_or_kind_is_refused() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let missing = Dolphin::<Key8>::open(&v, &options()).await.expect_err("no pool");
+        assert!(
+            matches!(missing, OpenError::Pool(AllocError::NotFormatted { word: 0, .. })),
+            "{missing}"
+        );
+        says(&missing, &["no pool was created here", "mn0"]);
+        let tree = open(&v).await;
+        assert_eq!(
+            tree.client(&v).insert(&Key8(1), &[1; 16]).await,
+            Ok(Applied::Inserted)
+        );
+        for (nth, change) in OTHERS.into_iter().enumerate() {
+            let mut other = options();
+            change(&mut other);
+            let opened = Dolphin::<Key8>::open(&v, &other).await;
+            // Where locks lie, and who takes part, is the pool's word: who opens it goes by that.
+            let own = nth < 4;
+            assert_eq!(opened.is_err(), own, "{nth}: {opened:?}");
+            if let Err(refused) = opened {
+                assert!(
+                    matches!(refused, OpenError::Pool(AllocError::OtherDescriptor { .. })),
+                    "{refused}"
+                );
+                says(&refused, &["another geometry", "differ from byte"]);
+            }
+        }
+        let items = Options {
+            shared_updates: true,
+            ..Options::items()
+        };
+        let wider = Dolphin::<Key32>::open(&v, &options()).await.err();
+        let items = Dolphin::<Key8>::open(&v, &items).await.err();
+        for refused in [wider, items] {
+            let refused = refused.expect("other keys, other values");
+            assert!(matches!(refused, OpenError::Pool(_)), "{refused}");
+        }
+        let refused = tree.items(&v, dolphin::leading_bytes).err();
+        assert!(
+            matches!(refused, Some(IndexError::BadInput { .. })),
+            "values are no references: {refused:?}"
+        );
+    });
+}
+
+#[test]
+fn another_index_and_leaves_that_cannot_be_are_refused() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        for leaf_bytes in [0, 64, 100, 1 << 20] {
+            let odd = Options {
+                leaf_bytes,
+                ..options()
+            };
+            let refused = Dolphin::<Key8>::create_or_open(&v, &odd)
+                .await
+                .expect_err("no leaf");
+            assert!(
+                matches!(refused, OpenError::Geometry(_)),
+                "{leaf_bytes}: {refused}"
+            );
+        }
+        let mut other = Dolphin::<Key8>::descriptor(&options());
+        other.kind = u32::from_le_bytes(*b"else");
+        Superblock::create_or_open(&v, &other)
+            .await
+            .expect("an empty pool");
+        let refused = Dolphin::<Key8>::open(&v, &options()).await.expect_err("else's");
+        assert!(
+            matches!(refused, OpenError::Pool(AllocError::OtherKind { .. })),
+            "{refused}"
+        );
+        says(&refused, &["else", "dlph"]);
+    });
+}
+
+#[test]
+fn refused_arguments_say_what_was_expected() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let tree = open(&v).await;
+        let client = tree.client(&v);
+        let refused = client.insert(&Key8(1), &[1; 15]).await.expect_err("too short");
+        let (found, expected) = (15, 16);
+        assert_eq!(refused, IndexError::ValueLength { found, expected });
+        assert_eq!(refused.effect(), Effect::None);
+        says(&refused, &["15 bytes", "16-byte"]);
+        let mut keys = [Key8(2), Key8(2)].into_iter();
+        let twice = client.bulk_load(0.5, |value| {
+            value.extend_from_slice(&[0; 16]);
+            keys.next()
+        });
+        says(&twice.await.expect_err("the same key twice"), &["ascend"]);
+        assert_eq!(client.insert(&Key8(1), &[1; 16]).await, Ok(Applied::Inserted));
+        let refused = client.bulk_load(0.5, |_| None).await.expect_err("an entry");
+        assert!(matches!(refused, IndexError::NotEmpty { .. }), "{refused}");
+        assert_eq!(client.get(&Key8(1), &mut Vec::new()).await, Ok(true));
+    });
+}
+
+// ---- memory runs out, or goes ---------------------------------------------------------------------------------------
+
+#[test]
+fn a_full_pool_keeps_what_it_has() {
+    let loopback = Loopback::builder().nodes(2).host_bytes(128 << 10).build();
+    let sim = Sim::builder(CostModel::cx6_roce())
+        .memory_nodes(2)
+        .memory_bytes(128 << 10)
+        .build();
+    for world in [
+        World::from(loopback.expect("memory")),
+        World::from(sim.expect("memory")),
+    ] {
+        let filled = fill_up(Tree::<Key8>::new(options()), &world);
+        assert!(filled.acknowledged > 1_000, "{filled:?}");
+    }
+}
+
+#[test]
+fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
+    let lost = (0..4).map(Trouble::LostAfter);
+    for trouble in [Trouble::Unreachable, Trouble::AnswersLost]
+        .into_iter()
+        .chain(lost)
+    {
+        // Neither the superblock nor the root.
+        let cut = cut_off(&Tree::<Key8>::new(options()), trouble, |tree| {
+            NodeId(if tree.root().node() == NodeId(2) { 1 } else { 2 })
+        });
+        println!("{trouble:?}: {cut:?}");
+        assert!(cut.done > 100 && cut.failed > 50, "{trouble:?}: {cut:?}");
+        assert!(trouble != Trouble::Unreachable || cut.blocked == 0, "{cut:?}");
+    }
+}
+
+#[test]
+fn a_simulated_memory_node_that_goes_at_any_moment_of_an_operation() {
+    for (seed, model) in [(1, CostModel::cx5_ib()), (2, CostModel::cx6_roce())] {
+        let sim = Sim::builder(model).memory_nodes(2).seed(seed).build();
+        let (step, longest) = (Nanos(250), Nanos(15_000));
+        let cut = cut_off_midway(Tree::<Key8>::new(options()), sim.expect("memory"), step, longest);
+        println!("{cut:?}");
+        assert!(cut.done > 50 && cut.failed > 50, "{cut:?}");
+    }
+}
+
+// ---- damaged bytes --------------------------------------------------------------------------------------------------
+
+/// What hangs in the root's slot of the keys' first byte, 0: the entry of the first leaf, or the node above it and others.
+async fn below<V: Verbs>(v: &V, tree: &Dolphin<Key8>) -> (RemotePtr, bool) {
+    let slot = tree.root().add(RADIX_HEAD_BYTES as u64);
+    let word = SlotWord::from_raw(v.word(slot).await.expect("no faults"));
+    match word.decode().expect("a slot") {
+        RadixSlot::Leaf { at, .. } => (RemotePtr::from_raw(at), true),
+        RadixSlot::Inner { at, .. } => (RemotePtr::from_raw(at), false),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The leaf that an entry names.
+async fn leaf_of<V: Verbs>(v: &V, entry: RemotePtr) -> RemotePtr {
+    let layout = SingleLeaf::<Key8>::new(8).expect("small");
+    let bytes = v
+        .read(entry, layout.read_bytes() as u32)
+        .await
+        .expect("no faults");
+    let value = layout.open(&bytes).expect("an entry").value;
+    RemotePtr::from_raw(u64::from_le_bytes(*value.first_chunk().expect("an address")))
+}
+
+/// Each operation by one that remembers nothing, while `bytes` at `at` are these, names the place; and afterwards all is well.
+async fn named<V: Verbs + Control>(v: &V, at: RemotePtr, bytes: usize) {
+    let image = v.read(at, bytes as u32).await.expect("no faults").to_vec();
+    for garbage in [0, 0xff] {
+        v.load(at, &vec![garbage; bytes]).expect("in range");
+        let cold = open(v).await;
+        for (nth, found) in failures(&cold.client(v), &Key8(5), &[2; 16])
+            .await
+            .into_iter()
+            .enumerate()
+        {
+            let found =
+                found.unwrap_or_else(|| panic!("operation {nth}: {garbage} at {at} is nothing of the kind"));
+            assert!(
+                matches!(found, IndexError::Corrupt { node, .. } if node == at),
+                "{garbage} at {at}, operation {nth}: {found}"
+            );
+            says(&found, &[&at.to_string(), "corrupt"]);
+        }
+    }
+    v.load(at, &image).expect("in range");
+    let cold = open(v).await;
+    assert_eq!(cold.client(v).get(&Key8(5), &mut Vec::new()).await, Ok(true));
+    let updated = cold.client(v).update(&Key8(5), &[3; 16]).await;
+    assert_eq!(updated, Ok(Applied::Replaced), "nobody holds its lock");
+}
+
+#[test]
+fn a_leaf_an_entry_and_a_radix_node_of_garbage_are_named() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        let tree = open(&v).await;
+        let client = tree.client(&v);
+        assert_eq!(client.insert(&Key8(5), &[1; 16]).await, Ok(Applied::Inserted));
+        let (entry, is_entry) = below(&v, &tree).await;
+        assert!(is_entry, "one leaf, one separator");
+        named(&v, leaf_of(&v, entry).await, 256).await;
+        named(&v, entry, 64).await;
+        for n in 10..100 {
+            assert_eq!(client.insert(&Key8(n), &[1; 16]).await, Ok(Applied::Inserted));
+        }
+        let (node, is_entry) = below(&v, &tree).await;
+        assert!(!is_entry, "many leaves, a node above their separators");
+        named(&v, node, 64).await;
+    });
+}
+
+/// Any byte may change: an operation ends, with a typed error or an answer, and never by a panic. Who only reads changes
+/// nothing; who writes by damaged bytes may do so in the wrong place.
+#[test]
+fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    block_on(async {
+        // Nobody is taken for gone: each of the many that open it does little, and goes.
+        let tree = Tree::<Key8>::new(Options {
+            members: 0,
+            ..options()
+        });
+        let open = async || tree.open(&v).await.expect("a pool");
+        let known = open().await;
+        let client = known.client(&v);
+        assert_eq!(client.insert(&Key8(0), &[1; 16]).await, Ok(Applied::Inserted));
+        let (first, _) = below(&v, &known).await;
+        for n in 1..200 {
+            assert_eq!(client.insert(&Key8(n), &[1; 16]).await, Ok(Applied::Inserted));
+        }
+        let mut rng = Rng::new(4, 4);
+        let (mut errors, mut scan) = ([0; 2], Scan::new());
+        for round in 0..4_000 {
+            let writes = round >= 2_000;
+            if round == 2_000 {
+                assert_eq!(client.scan(&Key8(0), 500, &mut scan).await, Ok(()));
+                assert_eq!(scan.len(), 200, "all is mended");
+            }
+            // The root's first words, or what was made first: leaves, separators and nodes among each other.
+            let (at, bytes) = match round % 3 {
+                0 => (known.root().add(8 * rng.below(4)), 8),
+                _ => (first.add(64 * rng.below(128)), 64),
+            };
+            let before = v.read(at, bytes).await.expect("no faults").to_vec();
+            let mut damaged = before.clone();
+            for _ in 0..1 + rng.below(3) {
+                damaged[rng.below(bytes.into()) as usize] ^= 1 << rng.below(8);
+            }
+            v.load(at, &damaged).expect("in range");
+            // One that knows the leaves, and one that has nothing cached.
+            let cold = open().await;
+            let (cold, key) = (cold.client(&v), Key8(rng.below(200)));
+            let mut ends = vec![
+                client.get(&key, &mut Vec::new()).await.err(),
+                cold.get(&key, &mut Vec::new()).await.err(),
+                cold.scan(&key, 50, &mut scan).await.err(),
+            ];
+            if writes {
+                ends.extend([
+                    cold.update(&key, &[2; 16]).await.err(),
+                    cold.upsert(&Key8(key.0 + 200), &[2; 16]).await.err(),
+                    cold.remove(&key).await.err(),
+                ]);
+            }
+            for e in ends.into_iter().flatten() {
+                assert!(!e.to_string().is_empty());
+                errors[usize::from(writes)] += 1;
+            }
+            v.load(at, &before).expect("in range");
+        }
+        assert!(errors.iter().all(|met| *met > 50), "{errors:?}");
+    });
+}
