@@ -95,6 +95,7 @@ mod guard;
 mod header;
 mod hopscotch;
 mod key;
+mod leaf;
 mod packed;
 pub mod picture;
 mod radix;
@@ -113,6 +114,7 @@ pub use guard::{Bookends, Checksum, Guard, LineVersions, checksum_of};
 pub use header::{FIRST_INCARNATION, FIRST_VERSION, Header, LineLag, NodeInit, NodeState};
 pub use hopscotch::{EntryFlaws, HopGeometry, HopPlan, Hopscotch, Near, NearFlaws, Reach};
 pub use key::{FenceKeys, Key8, Key32, KeyBytes};
+pub use leaf::Leaf;
 pub use packed::{Packed, PackedGeometry, Shape};
 pub use radix::{
     DIRECT, Find, LEAF_LINES_MAX, NodeTypes, PARTIAL_MAX, RADIX_HEAD_BYTES, RadixHeader, RadixNode,

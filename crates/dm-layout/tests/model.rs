@@ -2,7 +2,7 @@
 
 use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of, key_of, read_everything};
 use dm_layout::{
-    Bookend, Checksummed, FenceKeys, Key8, Key32, KeyBytes, NodeFormat, NodeInit, Packed, Slotted,
+    Bookend, Checksummed, FenceKeys, Key8, Key32, KeyBytes, Leaf, NodeFormat, NodeInit, Packed, Slotted,
 };
 use proptest::prelude::*;
 
@@ -30,6 +30,9 @@ macro_rules! on_every_format {
         $run::<Key8, _>(&Packed::with_node_bytes(192, 54).unwrap(), $($argument),*);
         $run::<Key32, _>(&Packed::with_node_bytes(320, 8).unwrap(), $($argument),*);
         $run::<Key32, _>(&Packed::with_node_bytes(256, 13).unwrap(), $($argument),*);
+        // Either of two.
+        $run::<Key8, _>(&Leaf::with_node_bytes(192, 8, true).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Leaf::with_node_bytes(320, 100, true).unwrap(), $($argument),*);
         $run::<Key8, _>(&Bookend::with_span(8, 8).unwrap(), $($argument),*);
         $run::<Key32, _>(&Bookend::with_span(5, 40).unwrap(), $($argument),*);
         $run::<Key8, _>(&Checksummed::with_span(8, 8).unwrap(), $($argument),*);

@@ -65,8 +65,8 @@ fn the_bytes_are_as_pictured() {
         [
             "15d802120403020140040000000001000000009900000000ddccbbaa00000000",
             "0000001000000000000000000000000000000000000000000000000000000000",
-            "1587207856341200001111000000000000101000000000003333000000000000",
-            "0000000000000022220000000000000000000000000000000000000000000000",
+            "1587207856341200001010000000000000000000000000000000000000001111",
+            "0000000000003333000000000000222200000000000000000000000000000000",
             "1500000000000000000000000000000000000000000000000000000000000000",
             "0000000000000000000000000000000000000000000000000000000000000000",
             "1500000000000000000000000000000000000000000000000000000000000000",
@@ -99,17 +99,17 @@ fn nodes_hold_what_their_keys_allow() {
 fn a_change_is_small() {
     let format = format();
     let mut image = built(&format, FenceKeys::ALL, &[Key8(1), Key8(2)]);
-    assert_eq!(insert(&format, &mut image, Key8(3)), Some(65..96));
+    assert_eq!(insert(&format, &mut image, Key8(3)), Some(65..102));
     assert_eq!(
         insert(&format, &mut image, Key8(1 << 40)),
-        Some(129..145),
+        Some(129..166),
         "a line of its own"
     );
     let slot = format
         .find(&image, &Key8(3))
         .expect("sound")
         .expect("it is there");
-    assert_eq!(format.update(&mut image, slot, (&[9; 8]).into()), 88..96);
+    assert_eq!(format.update(&mut image, slot, (&[9; 8]).into()), 94..102);
     assert_eq!(format.remove(&mut image, slot), 65..66);
     assert_eq!(
         insert(&format, &mut image, Key8(4)),
@@ -128,7 +128,7 @@ fn lines_change_their_shape() {
     };
     let mut image = vec![0; 128];
     format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
-    assert_eq!(put(&mut image, 1), Some(65..86));
+    assert_eq!(put(&mut image, 1), Some(65..94));
     assert_eq!(put(&mut image, 1 << 40), Some(65..114), "two of 8 bytes and 16");
     assert_eq!(image[65], 0b0100_0011);
     assert_eq!(put(&mut image, 2), None, "wide lines have two");

@@ -12,8 +12,8 @@ pub(crate) const KIND: u8 = 0xd8;
 const NODE_BYTES_MAX: usize = 65_536;
 /// Where in a line the byte is that says its shape and which of its entries are there.
 pub(crate) const CONTROL: usize = 1;
-/// Where in a line the entries begin.
-pub(crate) const ENTRIES: usize = 2;
+/// Where in a line its keys begin; behind all of them lie the values.
+pub(crate) const KEYS: usize = 2;
 /// Bytes of a line's entries.
 const ROOM: usize = LINE_PAYLOAD - 1;
 /// Entries of a line at most: its control byte has a bit for each.
@@ -34,7 +34,7 @@ const _: () = {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     width: usize,
-    stride: usize,
+    value_len: usize,
     count: usize,
 }
 
@@ -42,11 +42,10 @@ impl Shape {
     /// Keys of `width` bytes, as many as fit with their values.
     #[inline(always)]
     pub(crate) const fn of(width: usize, value_len: usize) -> Self {
-        let stride = width + value_len;
-        let fit = ROOM / stride;
+        let fit = ROOM / (width + value_len);
         Self {
             width,
-            stride,
+            value_len,
             count: if fit < PRESENCE_BITS { fit } else { PRESENCE_BITS },
         }
     }
@@ -58,11 +57,10 @@ impl Shape {
         self.width
     }
 
-    /// Bytes of an entry.
-    #[inline(always)]
+    /// Bytes of an entry: its key's rise and its value.
     #[must_use]
-    pub const fn stride(self) -> usize {
-        self.stride
+    pub const fn entry_bytes(self) -> usize {
+        self.width + self.value_len
     }
 
     /// Entries of a line.
@@ -78,16 +76,22 @@ impl Shape {
         (1 << self.count) - 1
     }
 
-    /// Where in its line the entry of this number begins.
+    /// Where in its line the key of this number begins.
     #[inline(always)]
-    pub(crate) const fn at(self, nth: usize) -> usize {
-        ENTRIES + nth * self.stride
+    pub(crate) const fn key_at(self, nth: usize) -> usize {
+        KEYS + nth * self.width
+    }
+
+    /// Where in its line the value of this number begins.
+    #[inline(always)]
+    pub(crate) const fn value_at(self, nth: usize) -> usize {
+        KEYS + self.count * self.width + nth * self.value_len
     }
 }
 
 impl fmt::Debug for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x({}+{})", self.count, self.width, self.stride - self.width)
+        write!(f, "{}x({}+{})", self.count, self.width, self.value_len)
     }
 }
 
@@ -95,8 +99,8 @@ impl fmt::Debug for Shape {
 ///
 /// Line 0 holds the header and, of 8-byte keys, the low fence, which has a line of its own, the second, where keys have 32
 /// bytes. Every other line is a version byte, a control byte (a shape in its upper two bits, and a bit for each of six
-/// entries), and entries: how far the key lies above the low fence, as a little-endian number of the shape's width, and the
-/// value.
+/// entries), then of each of its entries how far the key lies above the low fence, as a little-endian number of the shape's
+/// width, and then the values: keys that lie side by side are compared at once.
 ///
 /// A line has up to four shapes. Every width takes as many bytes as it can without an entry less in the line; where that
 /// leaves more than four, the narrowest and the three widest are taken. The widest takes any key.

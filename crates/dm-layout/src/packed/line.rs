@@ -1,7 +1,7 @@
 //! One line of entries: what it says by itself.
 
 use super::Packed;
-use super::geometry::{CONTROL, PRESENCE_BITS, Shape};
+use super::geometry::{CONTROL, KEYS, PRESENCE_BITS, Shape};
 use crate::error::{CheckFailure, Reason};
 use crate::key::{KeyBytes, Rise, low_word};
 use crate::value::ValueRef;
@@ -97,13 +97,44 @@ pub(super) fn seek_in<K: KeyBytes, S: Shapes>(shapes: S, line: &Line, rise: &Ris
 
 #[inline(always)]
 fn seek_as<K: KeyBytes>(shape: Shape, line: &Line, rise: &Rise) -> Option<usize> {
-    (0..shape.count()).find(|nth| {
-        let entry = &line[shape.at(*nth)..];
-        // The lowest word first, in which neighbours differ; cut off at the shape's width it is no other key's.
-        low_word(entry, shape.width()) == rise.0[0]
-            && line[CONTROL] >> nth & 1 != 0
-            && (K::LEN <= 8 || Rise::read(entry, shape.width()) == *rise)
-    })
+    // The lowest words first, in which neighbours differ, and all of a line's at once.
+    let number = rise.0[0];
+    let perhaps = match shape.width() {
+        2 => shows::<2>(shape, line, number),
+        4 => shows::<4>(shape, line, number),
+        8 => shows::<8>(shape, line, number),
+        width => (0..shape.count()).fold(false, |found, nth| {
+            found | (low_word(&line[shape.key_at(nth)..], width) == number)
+        }),
+    };
+    if !perhaps {
+        return None;
+    }
+    let same = |nth: usize| low_word(&line[shape.key_at(nth)..], shape.width()) == number;
+    let mut found =
+        (0..shape.count()).fold(0, |found, nth| found | u8::from(same(nth)) << nth) & line[CONTROL];
+    while found != 0 {
+        let nth = found.trailing_zeros() as usize;
+        if K::LEN <= 8 || Rise::read(&line[shape.key_at(nth)..], shape.width()) == *rise {
+            return Some(nth);
+        }
+        found &= found - 1;
+    }
+    None
+}
+
+/// Whether one of a line's numbers, of `W` bytes, is this one.
+#[inline(always)]
+fn shows<const W: usize>(shape: Shape, line: &Line, number: u64) -> bool {
+    let bytes = number.to_le_bytes();
+    let wanted = bytes
+        .first_chunk::<W>()
+        .filter(|_| W == 8 || number >> (8 * W) == 0);
+    let keys = line[KEYS..].as_chunks::<W>().0.get(..shape.count());
+    match (wanted, keys) {
+        (Some(wanted), Some(keys)) => keys.iter().fold(false, |found, key| found | (key == wanted)),
+        _ => false,
+    }
 }
 
 /// Shows every entry of a line, how far it lies above the low fence and its value, in their order.
@@ -121,9 +152,11 @@ pub(super) fn visit_in<'a, S: Shapes>(shapes: S, line: &'a Line, each: &mut impl
 fn visit_as<'a>(shape: Shape, line: &'a Line, each: &mut impl FnMut(Rise, ValueRef<'a>)) {
     for nth in 0..shape.count() {
         if line[CONTROL] >> nth & 1 != 0 {
-            let entry = &line[shape.at(nth)..shape.at(nth) + shape.stride()];
-            let value = ValueRef::from(&entry[shape.width()..]);
-            each(Rise::read(entry, shape.width()), value);
+            let rise = Rise::read(&line[shape.key_at(nth)..], shape.width());
+            each(
+                rise,
+                ValueRef::from(&line[shape.value_at(nth)..shape.value_at(nth + 1)]),
+            );
         }
     }
 }

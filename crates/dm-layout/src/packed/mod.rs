@@ -45,7 +45,7 @@ use crate::{LINE_BYTES, Line};
 /// format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), [(Key8(7), (&[1; 8]).into())]);
 /// // What is far from the rest takes a line of its own.
 /// let Place::Free(slot) = format.place(&image, &Key8(u64::MAX))? else { unreachable!("one is there") };
-/// assert_eq!(format.put(&mut image, slot, &Key8(u64::MAX), (&[2; 8]).into()), 129..146);
+/// assert_eq!(format.put(&mut image, slot, &Key8(u64::MAX), (&[2; 8]).into()), 129..162);
 /// assert!(matches!(format.lookup(&image, &Key8(7), 0)?, Lookup::Found { .. }));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -178,7 +178,7 @@ impl<K: KeyBytes> Packed<K> {
             return Ok(None);
         }
         let shape = self.geometry.shape(shape_of(&lines[line]));
-        let rise = Rise::read(&lines[line][shape.at(nth)..], shape.width());
+        let rise = Rise::read(&lines[line][shape.key_at(nth)..], shape.width());
         let low: K = self.geometry.place.low.read(bytes);
         Ok(Some((low.raised(rise), self.value_at(lines, slot))))
     }
@@ -188,8 +188,7 @@ impl<K: KeyBytes> Packed<K> {
         let Mark { line, nth } = Mark::of(slot);
         let line = &lines[line];
         let shape = self.geometry.shape(shape_of(line));
-        let from = shape.at(nth) + shape.width();
-        ValueRef::from(&line[from..from + self.geometry.value_len])
+        ValueRef::from(&line[shape.value_at(nth)..shape.value_at(nth + 1)])
     }
 
     #[inline]

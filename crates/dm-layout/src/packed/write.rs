@@ -13,7 +13,7 @@ use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
 
 impl<K: KeyBytes> Packed<K> {
-    /// From the line's control byte to the entry's end: what lies between stands there already, or is written anew with it.
+    /// From the line's control byte to the value's end: what lies between stands there already, or is written anew with it.
     /// Its line is the unit that a reader checks: its version stays.
     pub(super) fn put_entry(
         &self,
@@ -31,7 +31,7 @@ impl<K: KeyBytes> Packed<K> {
             nth => nth,
         };
         self.write_entry(line, nth, rise, value);
-        let end = self.geometry.shape(shape_of(line)).at(nth + 1);
+        let end = self.geometry.shape(shape_of(line)).value_at(nth + 1);
         mark.line * LINE_BYTES + CONTROL..mark.line * LINE_BYTES + end
     }
 
@@ -48,9 +48,8 @@ impl<K: KeyBytes> Packed<K> {
         );
         let shape = self.geometry.shape(shape_of(line));
         assert!(nth < shape.count(), "a line of {} entries", shape.count());
-        let entry = &mut line[shape.at(nth)..];
-        rise.write_to(entry, shape.width());
-        value.copy_to(&mut entry[shape.width()..]);
+        rise.write_to(&mut line[shape.key_at(nth)..], shape.width());
+        value.copy_to(&mut line[shape.value_at(nth)..]);
         line[CONTROL] |= 1 << nth;
     }
 
@@ -75,7 +74,7 @@ impl<K: KeyBytes> Packed<K> {
         );
         let Mark { line, nth } = Mark::of(slot);
         let shape = self.geometry.shape(shape_of(self.line_mut(image, line)));
-        let from = line * LINE_BYTES + shape.at(nth) + shape.width();
+        let from = line * LINE_BYTES + shape.value_at(nth);
         value.copy_to(&mut image[from..]);
         from..from + value.len()
     }
@@ -101,7 +100,7 @@ impl<K: KeyBytes> Packed<K> {
             let shape = self.geometry.shape(shape_of(line));
             let mut presence = presence_of(line);
             for nth in 0..shape.count() {
-                if !Rise::read(&line[shape.at(nth)..], shape.width()).is_below(limit) {
+                if !Rise::read(&line[shape.key_at(nth)..], shape.width()).is_below(limit) {
                     presence &= !(1 << nth);
                 }
             }

@@ -30,9 +30,11 @@ fn line_fields(number: usize, shape: Shape) -> Vec<Field> {
             &format!("shape {number} (upper two bits), a bit for each entry"),
         ),
     ]);
-    let name = format!("entry: rise above the low fence {}, value", shape.width());
     for nth in 0..shape.count() {
-        fields.push(field(shape.at(nth), shape.stride(), &name));
+        let rise = format!("entry {nth}: rise above the low fence");
+        fields.push(field(shape.key_at(nth), shape.width(), &rise));
+        let value = shape.entry_bytes() - shape.width();
+        fields.push(field(shape.value_at(nth), value, &format!("entry {nth}: value")));
     }
     tile(fields, LINE_BYTES)
 }
@@ -91,7 +93,7 @@ mod tests {
                     assert_eq!(fields.iter().map(|field| field.bytes).sum::<usize>(), LINE_BYTES);
                     let spare = fields.last().filter(|field| field.name == "spare");
                     let spare = spare.map_or(0, |field| field.bytes);
-                    assert!(shape.count() == 6 || spare < shape.stride(), "{geometry:?}");
+                    assert!(shape.count() == 6 || spare < shape.entry_bytes(), "{geometry:?}");
                 }
                 let counts = geometry.shapes().windows(2);
                 assert!(counts.into_iter().all(|pair| pair[0].count() > pair[1].count()));

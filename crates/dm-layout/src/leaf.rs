@@ -1,0 +1,225 @@
+//! Leaves of either of two formats, chosen when an index is made.
+
+use core::ops::Range;
+
+use crate::error::{CheckFailure, GeometryError};
+use crate::format::{Judged, Lookup, NodeFormat, Part, Place, Slot};
+use crate::fullness::Fullness;
+use crate::header::{Header, NodeInit};
+use crate::key::{KeyBytes, sealed};
+use crate::packed::Packed;
+use crate::slotted::Slotted;
+use crate::split::{SplitPlan, SplitRequest};
+use crate::value::ValueRef;
+
+/// A [`Packed`] or a [`Slotted`] leaf: all leaves of an index are of one format, which is known when it is opened.
+///
+/// ```
+/// use dm_layout::{Key8, Leaf, NodeFormat};
+///
+/// let packed = Leaf::<Key8>::with_node_bytes(1024, 8, true)?;
+/// assert!(packed.is_packed() && packed.capacity() == 90);
+/// // Such values have a line each, however narrow their keys.
+/// let slotted = Leaf::<Key8>::with_node_bytes(1024, 40, true)?;
+/// assert!(!slotted.is_packed());
+/// # Ok::<(), dm_layout::GeometryError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Leaf<K> {
+    /// Keys that lie close together take less.
+    Packed(Packed<K>),
+    /// Whole keys.
+    Slotted(Slotted<K>),
+}
+
+impl<K: KeyBytes> Leaf<K> {
+    /// A leaf of `node_bytes`, with values of `value_len` bytes: packed if it is to be `packed` and holds more entries so.
+    ///
+    /// # Errors
+    /// [`GeometryError`] names what does not fit.
+    pub fn with_node_bytes(node_bytes: usize, value_len: usize, packed: bool) -> Result<Self, GeometryError> {
+        let slotted = Slotted::with_node_bytes(node_bytes, value_len)?;
+        match Packed::with_node_bytes(node_bytes, value_len) {
+            Ok(leaf) if packed && leaf.capacity() > slotted.capacity() => Ok(Self::Packed(leaf)),
+            _ => Ok(Self::Slotted(slotted)),
+        }
+    }
+
+    /// Which of the two.
+    #[must_use]
+    pub const fn is_packed(&self) -> bool {
+        matches!(self, Self::Packed(_))
+    }
+}
+
+impl<K> sealed::Sealed for Leaf<K> {}
+
+/// The same of either.
+macro_rules! either {
+    ($self:expr, $leaf:ident => $run:expr) => {
+        match $self {
+            Self::Packed($leaf) => $run,
+            Self::Slotted($leaf) => $run,
+        }
+    };
+}
+
+// What the formats have of their own. All else is made of these, the same for any format.
+impl<K: KeyBytes> NodeFormat<K> for Leaf<K> {
+    const NAME: &'static str = "packed or slotted";
+    const ANYWHERE: bool = false;
+
+    #[inline]
+    fn node_bytes(&self) -> usize {
+        either!(self, leaf => leaf.node_bytes())
+    }
+
+    #[inline]
+    fn capacity(&self) -> usize {
+        either!(self, leaf => leaf.capacity())
+    }
+
+    #[inline]
+    fn value_len(&self) -> usize {
+        either!(self, leaf => leaf.value_len())
+    }
+
+    fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
+        either!(self, leaf => leaf.header(bytes))
+    }
+
+    fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
+        either!(self, leaf => leaf.accept(bytes))
+    }
+
+    #[inline]
+    fn lookup<'a>(&self, bytes: &'a [u8], key: &K, level: u8) -> Result<Lookup<'a>, CheckFailure> {
+        either!(self, leaf => leaf.lookup(bytes, key, level))
+    }
+
+    fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
+        either!(self, leaf => leaf.place(bytes, key))
+    }
+
+    #[inline]
+    fn judge(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
+        either!(self, leaf => leaf.judge(bytes, key, level))
+    }
+
+    fn takes(&self, low: &K, keys: &mut dyn Iterator<Item = K>) -> bool {
+        either!(self, leaf => leaf.takes(low, keys))
+    }
+
+    fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
+        let (packed, slotted) = match self {
+            Self::Packed(leaf) => (Some(leaf.slots(bytes)), None),
+            Self::Slotted(leaf) => (None, Some(leaf.slots(bytes))),
+        };
+        packed.into_iter().flatten().chain(slotted.into_iter().flatten())
+    }
+
+    fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure> {
+        either!(self, leaf => leaf.entry(bytes, slot))
+    }
+
+    #[inline]
+    fn visit<'a>(&self, bytes: &'a [u8], each: impl FnMut(K, ValueRef<'a>)) -> Result<(), CheckFailure> {
+        either!(self, leaf => leaf.visit(bytes, each))
+    }
+
+    fn len(&self, bytes: &[u8]) -> Result<usize, CheckFailure> {
+        either!(self, leaf => leaf.len(bytes))
+    }
+
+    fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
+        either!(self, leaf => leaf.fullness(bytes))
+    }
+
+    fn fullness_merged(&self, left: &[u8], right: &[u8]) -> Result<Fullness, CheckFailure> {
+        either!(self, leaf => leaf.fullness_merged(left, right))
+    }
+
+    fn build<'v>(
+        &self,
+        image: &mut [u8],
+        init: &NodeInit<K>,
+        entries: impl IntoIterator<Item = (K, ValueRef<'v>)>,
+    ) {
+        either!(self, leaf => leaf.build(image, init, entries));
+    }
+
+    fn build_from(
+        &self,
+        image: &mut [u8],
+        init: &NodeInit<K>,
+        from: &[u8],
+        new: Option<(K, ValueRef<'_>)>,
+    ) -> Result<(), CheckFailure> {
+        either!(self, leaf => leaf.build_from(image, init, from, new))
+    }
+
+    #[inline]
+    fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize> {
+        either!(self, leaf => leaf.put(image, slot, key, value))
+    }
+
+    #[inline]
+    fn update(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
+        either!(self, leaf => leaf.update(image, slot, value))
+    }
+
+    #[inline]
+    fn updates_in_line(&self) -> bool {
+        either!(self, leaf => NodeFormat::<K>::updates_in_line(leaf))
+    }
+
+    fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
+        either!(self, leaf => leaf.remove(image, slot))
+    }
+
+    fn version_after(&self, version: u8, steps: u8) -> u8 {
+        either!(self, leaf => leaf.version_after(version, steps))
+    }
+
+    fn state_word(&self) -> Option<usize> {
+        either!(self, leaf => leaf.state_word())
+    }
+
+    #[inline]
+    fn is_unborn(&self, bytes: &[u8]) -> bool {
+        either!(self, leaf => leaf.is_unborn(bytes))
+    }
+
+    fn range(&self, part: Part) -> Range<usize> {
+        either!(self, leaf => leaf.range(part))
+    }
+
+    fn evict(&self, image: &mut [u8], from: &K, part: Part) {
+        either!(self, leaf => leaf.evict(image, from, part));
+    }
+
+    fn seal_head(&self, image: &mut [u8], header: &Header<K>) {
+        either!(self, leaf => leaf.seal_head(image, header));
+    }
+
+    fn seal_rest(&self, image: &mut [u8], version: u8) {
+        either!(self, leaf => leaf.seal_rest(image, version));
+    }
+
+    fn prepare_split<'v>(
+        &self,
+        left: &[u8],
+        right: &mut [u8],
+        request: &SplitRequest<'v, K>,
+    ) -> Result<Option<SplitPlan<'v, K>>, CheckFailure> {
+        either!(self, leaf => leaf.prepare_split(left, right, request))
+    }
+
+    fn merge_fits(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
+        either!(self, leaf => leaf.merge_fits(left, right))
+    }
+
+    fn copy_merge(&self, left: &mut [u8], right: &[u8]) -> Result<Range<usize>, CheckFailure> {
+        either!(self, leaf => leaf.copy_merge(left, right))
+    }
+}
