@@ -7,7 +7,7 @@ use core::task::{Context, Poll};
 use dm_alloc::Allocator;
 use dm_cache::Hotspots;
 use dm_index::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, NodeStore, Write};
-use dm_layout::{FenceKeys, Hopscotch, KeyBytes, NodeFormat};
+use dm_layout::{FenceKeys, Fullness, Hopscotch, KeyBytes, NodeFormat};
 use dm_lock::Locks;
 use dm_sync::Arc;
 use dm_sync::epoch::{Epochs, Seat};
@@ -164,6 +164,10 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Ne
     }
     fn takes(&self, copy: &NodeCopy<K>, key: &K) -> bool {
         self.nodes.takes(copy, key)
+    }
+
+    fn share(&self, low: &K, key: &K) -> Fullness {
+        self.nodes.share(low, key)
     }
     fn unfold(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError> {
         self.nodes.unfold(copy)

@@ -2,24 +2,28 @@
 
 use core::str::FromStr;
 
+use dm_layout::Fullness;
+
 use crate::IndexError;
 
 /// How full a bulk load leaves leaves.
 ///
 /// ```
-/// use dm_index::Fill;
+/// use dm_index::{Fill, Fullness};
 ///
 /// assert_eq!(Fill::from(0.8), Fill::Even(0.8));
 /// assert_eq!("as-inserted".parse(), Ok(Fill::AsInserted));
 /// assert!("1.5".parse::<Fill>().is_err());
 /// // 64 slots, of which these keys could take 58.
-/// assert_eq!(Fill::Even(0.5).entries(64, 58, 0), 32);
-/// let mean = (0..1000).map(|leaf| Fill::AsInserted.entries(64, 58, leaf)).sum::<usize>() as f64 / 1000.0;
+/// assert!(Fill::Even(0.5).allows(Fullness { taken: 32, of: 64 }));
+/// assert!(!Fill::Even(0.5).allows(Fullness { taken: 33, of: 64 }));
+/// let mean = (0..1000).map(|leaf| Fill::AsInserted.entries(58, leaf)).sum::<usize>() as f64 / 1000.0;
 /// assert!((mean / 58.0 - Fill::AsInserted.mean()).abs() < 0.01);
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Fill {
-    /// Each leaf to this share of its capacity, above 0 and at most 1; less where it takes no more of the keys that come.
+    /// Each leaf to this share of what it has for the keys that come ([`NodeStore::share`](crate::NodeStore::share)), above 0
+    /// and at most 1; less where it takes no more of them.
     Even(f64),
     /// As inserts in random order leave leaves that split in halves: each holds between a half and all of what it takes
     /// of the keys that come, a share `x` with a density of `1 / x²`, and ln 2 on average. So some are about to split,
@@ -31,16 +35,26 @@ pub enum Fill {
 }
 
 impl Fill {
-    /// Entries of leaf number `leaf` of a load, of `capacity`, which takes `most` of the keys that come: at least 1.
+    /// Whether a leaf may be filled so far, before it is known what it takes.
     #[must_use]
-    pub fn entries(self, capacity: usize, most: usize, leaf: u64) -> usize {
+    pub fn allows(self, full: Fullness) -> bool {
+        match self {
+            Self::Even(share) => full.taken as f64 <= full.of as f64 * share,
+            Self::AsInserted => full.taken <= full.of,
+        }
+    }
+
+    /// Entries that leaf number `leaf` of a load keeps of `most`, which are all that it takes, and is
+    /// [allowed](Self::allows), of the keys that come: at least 1.
+    #[must_use]
+    pub fn entries(self, most: usize, leaf: u64) -> usize {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a share of a count"
         )]
         let entries = match self {
-            Self::Even(share) => (capacity as f64 * share) as usize,
+            Self::Even(_) => most,
             Self::AsInserted => (most as f64 * drawn(leaf)).round() as usize,
         };
         entries.min(most).max(1)

@@ -4,7 +4,7 @@ use core::fmt;
 use core::future::Future;
 use core::task::{Context, Poll};
 
-use dm_layout::{CheckFailure, FenceKeys, ValueRef};
+use dm_layout::{CheckFailure, FenceKeys, Fullness, ValueRef};
 use dm_sync::Arc;
 use dm_sync::epoch::{Epochs, Seat};
 use dm_verbs::{Bytes, LocalStep, RemotePtr, Ticket, Verbs};
@@ -257,12 +257,19 @@ pub struct Created {
 pub trait NodeStore<V: Verbs, K> {
     /// Bytes of one value.
     fn value_bytes(&self) -> usize;
-    /// Entries that fit into one node.
+    /// Entries that fit into one node, at most: it may depend on their keys.
     fn capacity(&self) -> usize;
     /// Whether a node of the entries of `copy` has a place for `key` too. (Where it has not, though it is not full, the
     /// next node of a bulk load begins.)
     fn takes(&self, _copy: &NodeCopy<K>, _key: &K) -> bool {
         true
+    }
+    /// What an entry of `key` takes of a node of this low fence.
+    fn share(&self, _low: &K, _key: &K) -> Fullness {
+        Fullness {
+            taken: 1,
+            of: self.capacity(),
+        }
     }
 
     /// Reads the value of `key` from the node at `at`, which should be of `level`.

@@ -52,7 +52,7 @@ pub use range_index::{Applied, Exchange, RangeIndex};
 pub use scan::Scan;
 pub use words::Words;
 
-pub use dm_layout::{FenceKeys, Key8, Key32, KeyBytes};
+pub use dm_layout::{FenceKeys, Fullness, Key8, Key32, KeyBytes};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

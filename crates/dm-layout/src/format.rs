@@ -256,6 +256,14 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(count)
     }
 
+    /// What an entry of `key` takes of a node of this low fence.
+    fn share(&self, _low: &K, _key: &K) -> Fullness {
+        Fullness {
+            taken: 1,
+            of: self.capacity(),
+        }
+    }
+
     /// How full an accepted image is.
     ///
     /// # Errors

@@ -131,6 +131,10 @@ impl<K: KeyBytes> NodeFormat<K> for Leaf<K> {
         either!(self, leaf => leaf.len(bytes))
     }
 
+    fn share(&self, low: &K, key: &K) -> Fullness {
+        either!(self, leaf => leaf.share(low, key))
+    }
+
     fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
         either!(self, leaf => leaf.fullness(bytes))
     }

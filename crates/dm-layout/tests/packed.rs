@@ -113,7 +113,7 @@ fn a_change_is_small() {
     assert_eq!(format.remove(&mut image, slot), 65..66);
     assert_eq!(
         insert(&format, &mut image, Key8(4)),
-        Some(65..96),
+        Some(65..102),
         "where that was"
     );
 }

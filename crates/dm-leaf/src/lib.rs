@@ -6,6 +6,7 @@
 //! | alias | entries | guard | a write to one key writes back |
 //! |---|---|---|---|
 //! | [`TwoLevel`] | unsorted | line versions (and entry versions where an entry is larger than a line) | the entry |
+//! | [`PackedLeaves`] | unsorted, keys without what they share with their neighbours | line versions | the entry, with what stands before it in its line |
 //! | [`Bookends`] | unsorted | as published by Sherman (§4.4): versions at both ends of node and entry. **Unsound**, for study | the entry |
 //! | [`Checksummed`] | sorted | checksum over the node, as in FG | the whole node |
 //!
@@ -14,7 +15,7 @@
 //!
 //! # Invariants
 //! * **I1** A node's bytes change only under its lock; a WRITE of an entry stays inside one line (or carries entry
-//!   versions in each).
+//!   versions in each). An entry stays in its line, though that may take another shape.
 //! * **I2** A reader accepts an image only if it is one state of the node, or a mixture whose answer for the key at
 //!   hand is that of one state (`dm-layout`'s acceptance rule).
 //! * **I3** A sibling is written and awaited before anything points to it; the left node's split is one chain in
@@ -38,7 +39,7 @@ mod single;
 mod split;
 mod write;
 
-pub use nodes::{Bookends, Checksummed, Nodes, TwoLevel};
+pub use nodes::{Bookends, Checksummed, Nodes, PackedLeaves, TwoLevel};
 pub use open::{OpenError, check_world};
 pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, LeafFlaws, NodeOptions};
 pub use single::{SingleFlaws, SingleOptions, Singles};

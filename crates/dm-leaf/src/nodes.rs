@@ -7,7 +7,7 @@ use core::task::{Context, Poll};
 
 use dm_alloc::{Allocator, Block, Class};
 use dm_index::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, NodeStore, Write};
-use dm_layout::{FenceKeys, KeyBytes, NodeFormat, NodeInit, NodeState, ValueRef};
+use dm_layout::{FenceKeys, Fullness, KeyBytes, NodeFormat, NodeInit, NodeState, ValueRef};
 use dm_lock::Locks;
 use dm_sync::epoch::{Epochs, Seat};
 use dm_sync::{Arc, Mutex};
@@ -19,6 +19,8 @@ use crate::write::{Begun, Wanted, failure};
 
 /// Nodes with unsorted entries under line versions.
 pub type TwoLevel<K> = Nodes<K, dm_layout::Slotted<K>>;
+/// As [`TwoLevel`], or with keys that are stored without what they share: as the leaf was made.
+pub type PackedLeaves<K> = Nodes<K, dm_layout::Leaf<K>>;
 /// Nodes as published by Sherman, unsound.
 pub type Bookends<K> = Nodes<K, dm_layout::Bookend<K>>;
 /// Sorted nodes under a checksum, written back whole.
@@ -126,6 +128,10 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
     fn takes(&self, copy: &NodeCopy<K>, key: &K) -> bool {
         let keys = copy.entries.iter().map(|(key, _)| *key);
         F::ANYWHERE || self.format.takes(&copy.fences.low, &mut keys.chain([*key]))
+    }
+
+    fn share(&self, low: &K, key: &K) -> Fullness {
+        self.format.share(low, key)
     }
 
     // Futures handed on as they are: a layer of async costs as much as a search.

@@ -1,8 +1,9 @@
 //! Dolphin: adaptive radix inner levels over leaves of many keys on disaggregated memory (MSST 2024).
 //!
 //! A façade: [`Dolphin`] composes a radix tree of separators (`dm-art`, whose entries say where each leaf begins) and a cache of
-//! them (`dm-cache`) over unsorted leaves under line versions (`dm-leaf`) with hierarchical locks (`dm-lock`) and two-stage
-//! allocation (`dm-alloc`); the operations are `dm-index`'s. It holds no byte offset and no retry policy of its own.
+//! them (`dm-cache`) over unsorted leaves under line versions that store of their keys what they don't share (`dm-leaf`), with
+//! hierarchical locks (`dm-lock`) and two-stage allocation (`dm-alloc`); the operations are `dm-index`'s. It holds no byte
+//! offset and no retry policy of its own.
 //!
 //! | operation, separators cached, uncontended | round trips | verbs |
 //! |---|---|---|

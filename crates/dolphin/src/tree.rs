@@ -6,8 +6,10 @@ use dm_cache::IndexCache;
 use dm_combine::{Combined, Combiner};
 use dm_index::{Composed, ComposedOptions, IndexError};
 use dm_indirect::{Items, Prefix};
-use dm_layout::{KeyBytes, NodeFormat, SingleLeaf, Slotted};
-use dm_leaf::{NodeOptions, Nodes, OpenError, SingleFlaws, SingleOptions, Singles, TwoLevel, check_world};
+use dm_layout::{KeyBytes, Leaf, NodeFormat, SingleLeaf};
+use dm_leaf::{
+    NodeOptions, Nodes, OpenError, PackedLeaves, SingleFlaws, SingleOptions, Singles, check_world,
+};
 use dm_lock::{GlobalLockTable, Local, LockFlaws, LockOptions, LockPlace, Locks};
 use dm_sync::{Arc, Fingerprint, fingerprint_of};
 use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
@@ -17,7 +19,7 @@ use crate::Options;
 type Inner<K> = Separators<K, Singles<K>>;
 
 /// One client of a tree: a coroutine with its own connections. See [`dm_index::RangeIndex`] for the operations.
-pub type Client<'h, V, K> = Combined<'h, V, Composed<'h, V, K, Inner<K>, TwoLevel<K>>>;
+pub type Client<'h, V, K> = Combined<'h, V, Composed<'h, V, K, Inner<K>, PackedLeaves<K>>>;
 
 /// One client of items of variable length.
 pub type ItemClient<'h, V, K> = Items<'h, V, Client<'h, V, K>>;
@@ -27,7 +29,7 @@ pub type ItemClient<'h, V, K> = Items<'h, V, Client<'h, V, K>>;
 #[derive(Debug)]
 pub struct Dolphin<K: KeyBytes> {
     inner: Inner<K>,
-    leaves: TwoLevel<K>,
+    leaves: PackedLeaves<K>,
     /// Those of leaves, and those inside of separators' entries.
     locks: [Arc<Locks>; 2],
     alloc: Arc<Allocator>,
@@ -84,9 +86,10 @@ impl<K: KeyBytes> Dolphin<K> {
     }
 
     /// What leaves are like, and the options as this world can do them.
-    fn leaf<V: Verbs>(v: &V, options: &Options) -> Result<(Slotted<K>, Options), OpenError> {
-        let leaf = Slotted::with_node_bytes(options.leaf_bytes, options.value_bytes)?;
+    fn leaf<V: Verbs>(v: &V, options: &Options) -> Result<(Leaf<K>, Options), OpenError> {
+        let leaf = Leaf::with_node_bytes(options.leaf_bytes, options.value_bytes, options.packed_keys)?;
         let mut options = options.fit(&v.caps(NodeId(0)));
+        options.packed_keys = leaf.is_packed();
         options.shared_updates &= NodeFormat::<K>::updates_in_line(&leaf) || options.flaws.leaf.lines_shared;
         Ok((leaf, options))
     }
@@ -95,7 +98,9 @@ impl<K: KeyBytes> Dolphin<K> {
     /// [fit](Options::fit) for a world may say something else than the tree there.
     pub fn descriptor(options: &Options) -> Descriptor {
         let numbers = [
-            u64::from(options.items) | u64::from(options.shared_updates) << 8,
+            u64::from(options.items)
+                | u64::from(options.shared_updates) << 8
+                | u64::from(options.packed_keys) << 16,
             K::LEN as u64,
             options.value_bytes as u64,
             options.leaf_bytes as u64,
@@ -115,7 +120,7 @@ impl<K: KeyBytes> Dolphin<K> {
     async fn over<V: Verbs + Control>(
         v: &V,
         options: &Options,
-        leaf: Slotted<K>,
+        leaf: Leaf<K>,
         superblock: &Superblock,
     ) -> Result<Self, OpenError> {
         let nodes = superblock.memory_nodes();
@@ -275,7 +280,7 @@ impl<K: KeyBytes> Dolphin<K> {
         self.inner.art().root()
     }
 
-    /// Entries that fit into a leaf.
+    /// Entries that fit into a leaf, at most: of packed keys that lie near each other.
     pub fn leaf_capacity(&self) -> usize {
         self.leaves.format().capacity()
     }

@@ -10,6 +10,8 @@ use crate::{Fill, IndexError, NodeCopy, NodeStore};
 pub(super) struct Load<K> {
     fill: Fill,
     copy: NodeCopy<K>,
+    /// What the entries take of the leaf, in its parts.
+    taken: usize,
     /// The low fences and places of all leaves, the one being filled included.
     leaves: Vec<(K, RemotePtr)>,
     last: Option<K>,
@@ -30,6 +32,7 @@ impl<K: KeyBytes> Load<K> {
             fill,
             leaves: vec![(K::MIN, copy.at)],
             copy,
+            taken: 0,
             last: None,
             total: 0,
         })
@@ -55,6 +58,7 @@ impl<K: KeyBytes> Load<K> {
         if self.is_full(leaves, &key) {
             self.cut(v, leaves, &key).await?;
         }
+        self.taken += leaves.share(&self.copy.fences.low, &key).taken;
         let at = u32::try_from(self.copy.values.len()).expect("a node has less than 4 GiB");
         self.copy.entries.push((key, at));
         self.copy.values.extend_from_slice(value);
@@ -64,18 +68,9 @@ impl<K: KeyBytes> Load<K> {
 
     /// Whether what the leaf is to hold is known, now that `next` comes.
     fn is_full<V: Verbs, L: NodeStore<V, K>>(&self, leaves: &L, next: &K) -> bool {
-        let (taken, capacity) = (self.copy.entries.len(), leaves.capacity());
-        // An even share doesn't depend on what more the leaf would take.
-        let enough = match self.fill {
-            Fill::Even(_) => taken == self.wanted(capacity, capacity),
-            Fill::AsInserted => taken == capacity,
-        };
-        taken > 0 && (enough || !leaves.takes(&self.copy, next))
-    }
-
-    /// Entries of this leaf, if it takes `most` of the keys that come.
-    fn wanted(&self, capacity: usize, most: usize) -> usize {
-        self.fill.entries(capacity, most, self.leaves.len() as u64)
+        let mut full = leaves.share(&self.copy.fences.low, next);
+        full.taken += self.taken;
+        !self.copy.entries.is_empty() && (!self.fill.allows(full) || !leaves.takes(&self.copy, next))
     }
 
     /// Writes the leaf. What it is not to hold, of what it could, begins the next one, else `next` does.
@@ -85,7 +80,9 @@ impl<K: KeyBytes> Load<K> {
         leaves: &L,
         next: &K,
     ) -> Result<(), IndexError> {
-        let wanted = self.wanted(leaves.capacity(), self.copy.entries.len());
+        let wanted = self
+            .fill
+            .entries(self.copy.entries.len(), self.leaves.len() as u64);
         let copy = &mut self.copy;
         let entries = copy.entries.split_off(wanted);
         let values = copy.values.split_off(wanted * copy.value_bytes);
@@ -103,6 +100,8 @@ impl<K: KeyBytes> Load<K> {
         copy.entries
             .extend(entries.iter().map(|(key, at)| (*key, at - moved)));
         copy.values = values;
+        let share = |(key, _): &(K, u32)| leaves.share(&low, key).taken;
+        self.taken = copy.entries.iter().map(share).sum();
         Ok(())
     }
 

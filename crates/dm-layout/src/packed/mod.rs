@@ -176,6 +176,10 @@ impl<K: KeyBytes> NodeFormat<K> for Packed<K> {
         self.count(bytes)
     }
 
+    fn share(&self, low: &K, key: &K) -> Fullness {
+        self.share_of(low, key)
+    }
+
     fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
         self.fullness_of(&self.header(bytes)?.fences.low, &[bytes])
     }

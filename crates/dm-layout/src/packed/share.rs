@@ -20,18 +20,24 @@ impl<K: KeyBytes> Packed<K> {
         self.geometry.lines_for(of_class) <= self.geometry.lines()
     }
 
+    /// What an entry of `key` takes of a node of this low fence.
+    pub(super) fn share_of(&self, low: &K, key: &K) -> Fullness {
+        Fullness {
+            taken: self.geometry.parts(self.geometry.class(key.above(low))),
+            of: self.geometry.lines() * LINE_PARTS,
+        }
+    }
+
     /// How full a node of this low fence is with the entries of `images`.
     pub(super) fn fullness_of(&self, low: &K, images: &[&[u8]]) -> Result<Fullness, CheckFailure> {
-        let mut taken = 0;
-        for image in images {
-            self.visit_entries(image, |key, _| {
-                taken += self.geometry.parts(self.geometry.class(key.above(low)));
-            })?;
-        }
-        Ok(Fullness {
-            taken,
+        let mut full = Fullness {
+            taken: 0,
             of: self.geometry.lines() * LINE_PARTS,
-        })
+        };
+        for image in images {
+            self.visit_entries(image, |key, _| full.taken += self.share_of(low, &key).taken)?;
+        }
+        Ok(full)
     }
 
     /// At the key nearest to the middle (or to the end, of ascending inserts) where both sides have places for theirs, the new

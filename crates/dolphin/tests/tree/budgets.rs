@@ -39,9 +39,12 @@ const LOADED: u64 = 5_000;
 /// So many keys are measured.
 const KEYS: u64 = 500;
 const LEAF: u64 = 1024;
-/// What an update, an insert and a remove change, and an unlock by WRITE.
+/// What an update, an insert into a leaf of whole keys, and a remove change, and an unlock by WRITE.
 const VALUE: u64 = 8;
 const ENTRY: u64 = 17;
+/// An insert into a packed leaf writes of a line what lies up to the entry's end: its control byte, keys of two bytes, and one
+/// value at least, at most six.
+const PACKED: core::ops::RangeInclusive<u64> = 1 + 12 + 8..=1 + 12 + 48;
 const PRESENCE: u64 = 1;
 const LOCK: u64 = 8;
 
@@ -119,6 +122,10 @@ fn budgets_are_met_to_the_byte() {
         shared_updates: false,
         ..on
     };
+    let whole_keys = Options {
+        packed_keys: false,
+        ..on
+    };
     let found = loopback().run_one(Measure(on));
     let cx6 = CostModel::cx6_roce();
     assert_eq!(
@@ -126,12 +133,13 @@ fn budgets_are_met_to_the_byte() {
         simulated(cx6.clone(), Measure(on)),
         "the meter counts the same in every world"
     );
-    within(found, true);
-    within(simulated(cx6.clone(), Measure(off)), false);
+    within(found, on);
+    within(loopback().run_one(Measure(whole_keys)), whole_keys);
+    within(simulated(cx6.clone(), Measure(off)), off);
     // No lock word is ever written: nothing changes where atomics race with WRITEs.
     let mut racy = cx6.clone();
     racy.caps.atomic_vs_write = AtomicVsWrite::Racy;
-    within(simulated(racy, Measure(on)), true);
+    within(simulated(racy, Measure(on)), on);
     // Without masked atomics nothing is shared.
     let mut plain = cx6;
     plain.caps.masked_atomics = false;
@@ -150,9 +158,15 @@ where
     World::from(sim.build().expect("memory")).run_one(job)
 }
 
-fn within(found: Vec<(&'static str, u64, Cost)>, shared: bool) {
-    for (operation, entries, cost) in found {
-        let [_, _, reads, ..] = cost;
+fn within(found: Vec<(&'static str, u64, Cost)>, options: Options) {
+    let shared = options.shared_updates;
+    for (operation, entries, mut cost) in found {
+        let [_, _, reads, _, writes, ..] = cost;
+        if operation == "insert" && options.packed_keys {
+            let written = &mut cost[5];
+            assert!(PACKED.contains(&(*written - LOCK * (writes - 1))), "{written}");
+            *written = ENTRY + LOCK * (writes - 1);
+        }
         let expected = match operation {
             "get" => [1, 1, 1, LEAF, 0, 0, 0, 0],
             "update" if shared => [2, 2, 1, LEAF, 1, VALUE, 2, 0],
@@ -164,23 +178,25 @@ fn within(found: Vec<(&'static str, u64, Cost)>, shared: bool) {
             _ => [reads.div_ceil(32), cost[1], reads, reads * LEAF, 0, 0, 0, 0],
         };
         assert_eq!(cost, expected, "{operation} of {entries}");
+        let filled = if options.packed_keys { 62 } else { 32 };
         assert!(
-            operation != "scan" || reads <= entries / 23 + 2,
+            operation != "scan" || reads <= entries * 3 / 2 / filled + 2,
             "{entries}: {cost:?}"
         );
     }
 }
 
-/// So many keys, dense or spread over all numbers.
-struct Fill(u64, bool);
+/// So many keys, dense or spread over all numbers; leaves of packed keys or whole ones.
+struct Fill(u64, bool, bool);
 
 impl Job for Fill {
     type Out = (f64, f64);
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
-        let tree = Tree::<Key8>::new(Options::new(8))
-            .open(v)
-            .await
-            .expect("an empty pool");
+        let options = Options {
+            packed_keys: self.2,
+            ..Options::new(8)
+        };
+        let tree = Tree::<Key8>::new(options).open(v).await.expect("an empty pool");
         let client = tree.client(v);
         for n in 0..self.0 {
             // Odd multiples are a permutation of all numbers, and of those below a power of two.
@@ -197,12 +213,23 @@ impl Job for Fill {
     }
 }
 
+const KEYS_OF_A_TREE: u64 = 1 << 17;
+
 /// After inserts in no order, every allocation counted.
 #[test]
 fn a_tree_is_small() {
-    for (dense, limit) in [(true, 36.0), (false, 60.0)] {
-        let (remote, cache) = loopback().run_one(Fill(1 << 17, dense));
-        println!("dense: {dense}; {remote:.2} bytes per key on memory nodes, {cache:.3} remembered");
+    // Dense and sparse, packed and whole.
+    let limits = [
+        (true, true, 18.0),
+        (false, true, 32.0),
+        (true, false, 36.0),
+        (false, false, 40.0),
+    ];
+    for (dense, packed, limit) in limits {
+        let (remote, cache) = loopback().run_one(Fill(KEYS_OF_A_TREE, dense, packed));
+        println!(
+            "dense: {dense}, packed: {packed}; {remote:.2} bytes per key on memory nodes, {cache:.3} remembered"
+        );
         assert!(remote <= limit, "{remote} bytes per key on memory nodes");
         assert!(cache <= 0.65, "{cache} bytes per key remembered");
     }

@@ -8,7 +8,7 @@ use core::task::Poll;
 use dm_index::RangeIndex;
 use dm_sim::{CostModel, Sim};
 use dm_sync::Arc;
-use dm_testkit::{IndexUnderTest, Job, Rng, TestKey, World, seats, value_of};
+use dm_testkit::{IndexUnderTest, Job, Rng, World, seats, value_of};
 use dm_verbs::{Control, Verbs};
 use dolphin::{Dolphin, Key8, Options};
 
@@ -43,6 +43,12 @@ async fn cut<F: Future>(future: F, mut polls: u64) -> Option<F::Output> {
 /// Keys of each client.
 const KEYS: u64 = 60;
 
+/// Near keys, far ones, and some in between: leaves hold what takes two widths, and lines change their shape.
+fn key_of(n: u64) -> Key8 {
+    let shift = [0, 20, 50];
+    Key8(n << shift[(n % 3) as usize])
+}
+
 /// What each key of a client may hold: one thing, or after dropped writes one of several; and how many operations were
 /// dropped and ended.
 struct Own(Vec<(Key8, Vec<Option<u64>>)>, u64, u64);
@@ -75,7 +81,7 @@ impl Job for Drops {
     type Out = Own;
     async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> Own {
         let client = self.0[usize::from(v.compute_node())].client(v);
-        let keys = (0..KEYS).map(|i| Key8::nth(i * CLIENTS + number as u64));
+        let keys = (0..KEYS).map(|i| key_of(i * CLIENTS + number as u64));
         let mut own = Own(keys.map(|key| (key, vec![None])).collect(), 0, 0);
         let mut rng = Rng::new(self.2, number as u64);
         let mut read = Vec::new();

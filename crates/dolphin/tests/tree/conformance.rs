@@ -5,18 +5,33 @@ use dolphin::{NodeTypes, Options, Rdwc};
 
 use crate::common::Tree;
 
-/// Trees whose leaves hold about so many entries, whatever they are; with read delegation and write combining over so many
-/// local locks.
-struct Trees(usize, NodeTypes, u32);
+/// Trees whose leaves hold about so many entries of whole keys, whatever they are, and more where those are packed; with read
+/// delegation and write combining over so many local locks.
+struct Trees {
+    entries: usize,
+    types: NodeTypes,
+    packed: bool,
+    combining: u32,
+}
+
+impl Trees {
+    const DEFAULT: Self = Self {
+        entries: 50,
+        types: NodeTypes::SHIPPED,
+        packed: true,
+        combining: 0,
+    };
+}
 
 impl Family for Trees {
     type Index<K: TestKey> = Tree<K>;
     fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K> {
-        let bytes = 64 + self.0 * (K::LEN + value_bytes + value_bytes / 32 + 2);
+        let bytes = 64 + self.entries * (K::LEN + value_bytes + value_bytes / 32 + 2);
         Tree::new(Options {
             leaf_bytes: bytes.next_multiple_of(64),
-            types: self.1,
-            rdwc: match self.2 {
+            types: self.types,
+            packed_keys: self.packed,
+            rdwc: match self.combining {
                 0 => Rdwc::OFF,
                 locks => Rdwc { locks, ..Rdwc::ON },
             },
@@ -26,15 +41,33 @@ impl Family for Trees {
 }
 
 dm_testkit::conformance! {
-    default => Trees(50, NodeTypes::SHIPPED, 0);
+    default => Trees::DEFAULT;
 }
 
 #[test]
 fn small_leaves() {
-    conform(&Trees(6, NodeTypes::FINE, 0), WorldKind::SimCx6);
+    let small = Trees {
+        entries: 6,
+        types: NodeTypes::FINE,
+        ..Trees::DEFAULT
+    };
+    conform(&small, WorldKind::SimCx6);
+}
+
+#[test]
+fn whole_keys() {
+    let whole = Trees {
+        packed: false,
+        ..Trees::DEFAULT
+    };
+    conform(&whole, WorldKind::LoopbackDelays);
 }
 
 #[test]
 fn rdwc() {
-    conform(&Trees(50, NodeTypes::SHIPPED, 8), WorldKind::LoopbackDelays);
+    let combining = Trees {
+        combining: 8,
+        ..Trees::DEFAULT
+    };
+    conform(&combining, WorldKind::LoopbackDelays);
 }
