@@ -2,10 +2,10 @@
 
 use dm_explore::Knobs;
 use dm_history::KvOp::{Get, Insert, Remove, Update};
-use dm_layout::{Key8, Slotted};
+use dm_layout::{Key8, NodeFormat, Packed, Slotted};
 use dm_leaf::LeafFlaws;
 use dm_lock::{LockFlaws, LockOptions};
-use dm_verbs::Capability;
+use dm_verbs::{AtomicUnit, Capability};
 
 use super::world::{Op, Script};
 use crate::tree::world::timeless;
@@ -13,6 +13,9 @@ use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
 /// Bytes of values that take two lines.
 const LONG: usize = 72;
+
+/// A key that no line has room for among near ones but in its widest shape.
+const FAR: u64 = 1 << 40;
 
 const SOURCE: &str = "Dolphin (MSST 2024); docs/protocol/dolphin.md D9–D13";
 
@@ -34,6 +37,15 @@ fn operations(shape: &str) -> Vec<Vec<Op>> {
             vec![Update(10, 10_002)],
             vec![Remove(20)],
         ],
+        "update, insert that widens" => vec![vec![Update(20, 20_001)], vec![Insert(FAR, 40_002), Get(20)]],
+        "gets, insert that widens" => vec![
+            vec![Get(20), Get(20)],
+            vec![Insert(FAR, 40_002), Update(20, 20_002)],
+        ],
+        "update, inserts that narrow" => vec![
+            vec![Update(20, 20_001)],
+            vec![Insert(10, 10_002), Insert(30, 30_002), Get(20)],
+        ],
         _ => unreachable!("no such shape: {shape}"),
     }
 }
@@ -49,15 +61,31 @@ const SHAPES: [&str; 8] = [
     "merge, update of what stays",
 ];
 
+/// What begins so is done to a packed leaf of one line of entries, which takes three near keys, and two that are not.
+const PACKED: &str = "packed: ";
+
+const PACKED_SHAPES: [&str; 9] = [
+    "packed: update, update and get",
+    "packed: update, remove and insert",
+    "packed: update of what moves, split",
+    "packed: update of what stays, split",
+    "packed: merge, update of what moves",
+    "packed: merge, update of what stays",
+    "packed: update, insert that widens",
+    "packed: gets, insert that widens",
+    "packed: update, inserts that narrow",
+];
+
 pub(crate) const SHARED: Entry = Entry {
     name: "shared-updates",
     kind: Kind::Node,
     source: SOURCE,
     about: "Updates share their leaf, whatever changes its slots has it alone: two updates, an update beside a removal and an \
-            insert into the same slot, a split and a merge; and with any one of them dropped at any await.",
+            insert into the same slot, a split and a merge; and with any one of them dropped at any await. In leaves of whole keys, \
+            and in packed ones, whose lines change their shape.",
     cases: || {
         let mut cases = Vec::new();
-        for shape in SHAPES {
+        for shape in SHAPES.into_iter().chain(PACKED_SHAPES) {
             for knobs in [Knobs::weak(), Knobs::declared()] {
                 cases.push(Case::holds(shape, timeless(knobs)));
             }
@@ -68,7 +96,12 @@ pub(crate) const SHARED: Entry = Entry {
         ) {
             cases.push(Case::holds("update, remove and insert", timeless(knobs)));
         }
-        for shape in ["update, remove and insert", "update of what moves, split"] {
+        for shape in [
+            "update, remove and insert",
+            "update of what moves, split",
+            "packed: update, insert that widens",
+            "packed: update of what moves, split",
+        ] {
             for knobs in [Knobs::weak(), Knobs::declared()] {
                 cases.push(Case::holds(shape, timeless(knobs.cancels(1))));
             }
@@ -87,6 +120,17 @@ pub(crate) const SHARED: Entry = Entry {
             },
         },
         Twin {
+            name: "torn-lines",
+            about: "a line takes another shape on a card that tears lines",
+            cases: || {
+                let torn = Knobs {
+                    unit: AtomicUnit::Word,
+                    ..timeless(Knobs::strong())
+                };
+                vec![Case::fails(How::Check, "packed: gets, insert that widens", torn)]
+            },
+        },
+        Twin {
             name: "read-first",
             about: "share and READ in one chain on a card that may serve the READ first",
             cases: || {
@@ -101,6 +145,9 @@ pub(crate) const SHARED: Entry = Entry {
     ],
     build: |s| build(s, LockFlaws::default(), LeafFlaws::default()),
 };
+
+/// The shapes of T-D7.
+const SLOTS: [&str; 2] = ["update, remove and insert", "packed: update, insert that widens"];
 
 pub(crate) const T_D3: Entry = Entry {
     name: "T-D3",
@@ -136,19 +183,23 @@ pub(crate) const T_D7: Entry = Entry {
     kind: Kind::Node,
     source: "Dolphin (MSST 2024), updates, inserts and deletes under one counter",
     about: "A removal and an insert share the leaf too: the slot that an update has read is another key's by the time that it \
-            writes, and its value lands there.",
+            writes, and its value lands there; or the line has taken another shape, and it lands across entries.",
     cases: || {
         let sides = [Knobs::weak(), Knobs::declared()];
-        let holds = |k| Case::holds("update, remove and insert", timeless(k));
-        sides.into_iter().map(holds).collect()
+        let holds = |shape| sides.clone().map(|k| Case::holds(shape, timeless(k)));
+        SLOTS.into_iter().flat_map(holds).collect()
     },
     published: Some(Twin {
         name: "published",
         about: "whatever changes a slot only shares the leaf",
         cases: || {
             let sides = [Knobs::weak(), Knobs::declared()];
-            let fails = |k| Case::fails(How::NotLinearizable, "update, remove and insert", timeless(k));
-            sides.into_iter().map(fails).collect()
+            let fails = |shape| {
+                sides
+                    .clone()
+                    .map(|k| Case::fails(How::NotLinearizable, shape, timeless(k)))
+            };
+            SLOTS.into_iter().flat_map(fails).collect()
         },
     }),
     mutants: &[],
@@ -194,26 +245,33 @@ pub(crate) const T_D14: Entry = Entry {
 };
 
 fn build(s: &Setting<'_>, locks: LockFlaws, flaws: LeafFlaws) -> Box<dyn Explorable> {
-    build_of(Slotted::tiny(8).expect("three entries fit"), s, locks, flaws)
+    match s.shape.starts_with(PACKED) {
+        true => {
+            let leaf = Packed::with_node_bytes(128, 16).expect("three entries fit");
+            build_of(leaf, s, locks, flaws)
+        }
+        false => build_of(Slotted::tiny(8).expect("three entries fit"), s, locks, flaws),
+    }
 }
 
-fn build_of(
-    format: Slotted<Key8>,
+fn build_of<F: NodeFormat<Key8>>(
+    format: F,
     s: &Setting<'_>,
     locks: LockFlaws,
     flaws: LeafFlaws,
 ) -> Box<dyn Explorable> {
-    let joins = s.shape.starts_with("merge");
+    let shape = s.shape.trim_start_matches(PACKED);
+    let joins = shape.starts_with("merge");
     // Room for one more, unless it is to be split.
-    let preload: &'static [u64] = match s.shape {
-        _ if joins => &[10, 20, 30, 40],
-        shape if shape.ends_with("split") => &[10, 20, 30],
-        _ => &[10, 20],
+    let (preload, removed): (&'static [u64], &'static [u64]) = match shape {
+        _ if joins => (&[10, 20, 30, 40], &[10, 30]),
+        _ if shape.ends_with("split") => (&[10, 20, 30], &[]),
+        _ if shape.ends_with("widens") => (&[20], &[]),
+        _ if shape.ends_with("narrow") => (&[20, FAR], &[FAR]),
+        _ => (&[10, 20], &[]),
     };
-    let mut script = Script::new(format, preload, operations(s.shape));
-    if joins {
-        (script.joins, script.removed) = (true, &[10, 30]);
-    }
+    let mut script = Script::new(format, preload, operations(shape));
+    (script.joins, script.removed) = (joins, removed);
     script.options.flaws = flaws;
     script.locks = LockOptions {
         shared: true,
