@@ -29,6 +29,7 @@ impl<K: KeyBytes> Packed<K> {
             Err(elsewhere) => return Ok(elsewhere),
         };
         let cut = Cut::of(&self.geometry.place, &lines[0], lag);
+        //= docs/protocol/dolphin.md D14
         let low = self.low(bytes, lines, cut)?;
         if *key < low {
             return Ok(Lookup::Stale(Stale::Below));
@@ -144,6 +145,7 @@ impl<K: KeyBytes> Packed<K> {
     /// Room for an absent key: in a line whose shape admits it, else in an empty line, else in one that takes it in another
     /// shape.
     pub(super) fn room(&self, lines: &[Line], rise: Rise) -> Option<Slot> {
+        //= docs/protocol/dolphin.md D17
         let class = self.geometry.class(rise);
         let mut empty = None;
         for (number, line) in lines.iter().enumerate().skip(self.geometry.first_line) {

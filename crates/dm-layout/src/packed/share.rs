@@ -99,6 +99,7 @@ impl<K: KeyBytes> Packed<K> {
 
     /// Copies the entries of `right` into `left`, where nothing changes its line; `false` if some find no place.
     pub(super) fn take_over(&self, left: &mut [u8], right: &[u8]) -> Result<bool, CheckFailure> {
+        //= docs/protocol/dolphin.md D16
         let mut entries = Vec::with_capacity(self.capacity());
         self.visit_entries(right, |key, value| entries.push((key, value)))?;
         // The widest first: a narrow one goes wherever they leave room.

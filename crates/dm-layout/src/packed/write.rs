@@ -55,6 +55,7 @@ impl<K: KeyBytes> Packed<K> {
 
     /// Gives a line the narrowest shape that admits its entries and one that lies at `rise`, whose number there it says.
     fn reshape(&self, line: &mut Line, rise: Rise) -> usize {
+        //= docs/protocol/dolphin.md D15
         let before = *line;
         let (count, widest) = self.crowd(&before, None, self.geometry.class(rise));
         line[CONTROL] = control(widest, 0);
