@@ -54,7 +54,7 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
         Ok(())
     }
 
-    /// Fills an empty index with items of strictly ascending keys, leaves to `fill` ([`RangeIndex::bulk_load`]).
+    /// Fills an empty index with items of strictly ascending keys, leaves to `fill` ([`dm_index::RangeIndex::bulk_load`]).
     /// Counts as housekeeping. Answers how many items there are.
     ///
     /// # Errors
