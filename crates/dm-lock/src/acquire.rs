@@ -342,9 +342,16 @@ impl<'a, V: Verbs> Locking<'a, V> {
             drop(lease);
             let word = cell.word(old);
             if word.locked {
-                (expect, raced, along) = (guess, 0, None);
-                let word = word.pack();
-                retry.again(cell.place, Why::LockHeld { word }).await?;
+                (expect, raced) = (guess, 0);
+                let held = Why::LockHeld { word: word.pack() };
+                match along.take() {
+                    // The attempts from here on are of another kind than this one, and count anew.
+                    Some(_) => {
+                        retry.again_wiser(cell.place, held).await?;
+                        retry = v.retry(locks.options.budget);
+                    }
+                    None => retry.again(cell.place, held).await?,
+                }
                 continue;
             }
             raced += 1;
