@@ -87,9 +87,9 @@ enum Command {
         /// Only tests whose name contains this.
         filter: Option<String>,
     },
-    /// The stress runs at full size, of Sherman, SMART, CHIME and the hash table: 20 million operations on loopback growing
-    /// a tree, as many growing and shrinking one, and 200 seeds of 100,000 operations on simulated testbeds, with Sherman a
-    /// memory node cut off in some of them.
+    /// The stress runs at full size, of Sherman, SMART, CHIME, Dolphin, the assembled example and the hash table: 20 million
+    /// operations on loopback growing a tree, as many growing and shrinking one, and 200 seeds of 100,000 operations on
+    /// simulated testbeds, with Sherman and Dolphin a memory node cut off in some of them.
     ///
     /// Takes about 25 minutes on 2 cores.
     Stress {

@@ -90,6 +90,8 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
         "--package",
         "chime",
         "--package",
+        "dolphin",
+        "--package",
         "dm-hopscotch",
         "--test",
         "stress",

@@ -8,7 +8,9 @@
 //! | [`Op`], [`Model`], [`apply`] | does a single client see what a `BTreeMap` would show? (shared by proptest and fuzzing) |
 //! | [`run_bytes`] | the same for a script that a fuzzer wrote |
 //! | [`Stress`], [`stress`] | do many clients on many compute nodes see only what they may? |
+//! | [`Testbed`] | and while a memory node is away? |
 //! | [`fill_up`], [`cut_off`], [`cut_off_midway`] | what is left when memory runs out, or a memory node is cut off? |
+//! | [`damage`] | does every operation end when bits in remote memory have changed? |
 //! | [`CountingAllocator`] | what does it allocate? |
 //! | [`OneClient`] | what does an operation cost its client? (`cargo xtask bench client`) |
 //! | [`conformance!`] | all of it, for one index, in every world |
@@ -45,6 +47,7 @@ mod conformance;
 #[expect(unsafe_code, reason = "an allocator is an unsafe trait's")]
 mod counting;
 mod cut;
+mod damage;
 mod full;
 mod index;
 mod items;
@@ -57,11 +60,13 @@ mod rng;
 mod script;
 mod stress;
 mod stress_client;
+mod testbed;
 mod world;
 
 pub use conformance::conform;
 pub use counting::{CountingAllocator, Counts};
 pub use cut::{Cut, cut_off, cut_off_midway};
+pub use damage::{DAMAGE_KEYS, Damage, damage, load_for_damage};
 pub use full::{Filled, failures, fill_up, says};
 pub use index::{Failure, Family, IndexUnderTest};
 pub use items::{HoldsItems, OutOfLines, by_fours, exchanges};
@@ -73,6 +78,7 @@ pub use report::{Calls, Report};
 pub use rng::Rng;
 pub use script::run_bytes;
 pub use stress::{Mix, Stress, stress};
+pub use testbed::Testbed;
 pub use world::{Job, Seat, TestWorld, TestWorlds, World, WorldKind, by_thread, counted, seats};
 
 #[doc = include_str!("../README.md")]

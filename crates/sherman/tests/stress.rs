@@ -11,13 +11,9 @@ use common::Tree;
 use dm_layout::Checksummed;
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
-use dm_sync::Arc;
-use dm_testkit::{Job, Mix, Report, Seat, Stress, TestWorld, World, seats, stress};
-use dm_verbs::{Counters, Nanos, NodeId};
+use dm_testkit::{Mix, Report, Stress, Testbed, World, seats, stress};
+use dm_verbs::{Counters, Nanos};
 use sherman::{Key8, NodeSize, Options, Rdwc, ReclaimOptions, Variant};
-
-/// When a memory node that was cut off is there again: after all clients have ended.
-const OUTAGE_END: Nanos = Nanos::from_millis(10_000);
 
 /// Small nodes: about a thousand operations to a handful of splits. Values of two words, so that they can tear.
 fn options(variant: Variant) -> Options {
@@ -64,23 +60,6 @@ fn waves(operations: u64, seed: u64) -> Stress {
     }
 }
 
-/// One of the memory nodes may be cut off for most of a run.
-struct Testbed {
-    world: World,
-    outage: bool,
-}
-
-impl TestWorld for Testbed {
-    fn run<J: Job>(&self, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
-        // Opening and looking are done by few.
-        if let (World::Sim(sim), true) = (&self.world, self.outage && seats.len() > 3) {
-            sim.cut_off(NodeId(1), sim.now() + Nanos::from_millis(2));
-            sim.restore(NodeId(1), OUTAGE_END);
-        }
-        self.world.run(seats, job)
-    }
-}
-
 /// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script and variant go by the seed.
 fn simulated(seed: u64) {
     let model = if seed.is_multiple_of(2) {
@@ -100,10 +79,7 @@ fn simulated(seed: u64) {
         .expect("memory");
     // Trees that are loaded lie on both memory nodes: something is left to do.
     let outage = seed % 7 == 3 && seed % 4 > 1 && !shrinks;
-    let world = Testbed {
-        world: World::from(sim),
-        outage,
-    };
+    let world = Testbed::new(sim, outage);
     let script = match shrinks {
         true => waves(100_000, seed),
         false => Stress {
@@ -113,11 +89,10 @@ fn simulated(seed: u64) {
             ..Stress::new(100_000, seed)
         },
     };
-    let script = Stress {
+    let script = world.script(Stress {
         preload: seed % 4 > 1,
-        outage_end: Nanos(OUTAGE_END.0 * u64::from(outage)),
         ..script
-    };
+    });
     let variants = [
         Variant::Default,
         Variant::TwoLevel,

@@ -8,9 +8,9 @@ use dm_explore::{Client, Elapsed, Endpoint, Knobs, Model, Search};
 use dm_history::{KvMap, KvOp, KvRet};
 use dm_index::{Applied, Key8, RangeIndex};
 use dm_layout::NodeTypes;
-use dm_loopback::{Loopback, block_on};
+use dm_loopback::block_on;
 use dm_sync::Fingerprint;
-use dm_testkit::{Failure, Family, IndexUnderTest, TestKey, WorldKind, conform};
+use dm_testkit::{Failure, Family, IndexUnderTest, TestKey, WorldKind, conform, counted};
 use dm_verbs::{Control, Env, Verbs};
 
 use crate::tree::{ArtHopscotch, Shape};
@@ -55,7 +55,7 @@ fn it_passes_the_script_of_every_index() {
 
 #[test]
 fn a_get_is_one_round_trip_and_a_write_two() {
-    let pool = Loopback::builder().nodes(2).build().expect("memory");
+    let pool = counted().nodes(2).build().expect("memory");
     let v = pool.connect(0).expect("a client");
     block_on(async {
         let index = ArtHopscotch::<Key8>::create_or_open(&v, &Shape::new(8))

@@ -28,6 +28,8 @@ pub(crate) struct Shape {
     pub(crate) members: u16,
     /// What an allocator asks for at once; each compute node's own affair.
     pub(crate) chunk_bytes: u64,
+    /// Of any loop, before a typed error.
+    pub(crate) attempts: u32,
 }
 
 /// The index, as the threads of one compute node share it.
@@ -37,6 +39,7 @@ pub(crate) struct ArtHopscotch<K: KeyBytes> {
     pub(crate) leaves: Leaves<K>,
     pub(crate) alloc: Arc<Allocator>,
     locks: [Arc<Locks>; 2],
+    attempts: u32,
 }
 
 impl Shape {
@@ -49,6 +52,7 @@ impl Shape {
             locks_per_node: dm_alloc::DEFAULT_LOCKS_PER_NODE,
             members: 63,
             chunk_bytes: dm_alloc::DEFAULT_CHUNK_BYTES,
+            attempts: DEFAULT_ATTEMPTS,
         }
     }
 
@@ -91,26 +95,32 @@ impl<K: KeyBytes> ArtHopscotch<K> {
         let locks = places.map(|(table, place)| {
             let options = LockOptions {
                 place,
+                budget: shape.attempts,
                 ..LockOptions::default()
             };
             Arc::new(Locks::new(options, table))
         });
         check_world(v, nodes, locks.iter().map(|locks| &**locks))?;
-        let reclaim = ReclaimOptions::new();
-        let alloc = Allocator::for_pool(superblock, v.compute_node(), reclaim);
+        let alloc = Allocator::for_pool(superblock, v.compute_node(), ReclaimOptions::new());
         let alloc = Arc::new(alloc.chunk_bytes(shape.chunk_bytes));
         // Memory of leaves is theirs: kind 0 is entries', 1 radix nodes'.
         let whole = NodeOptions {
+            attempts: shape.attempts,
             kind: 2,
             ..NodeOptions::default()
         };
         let whole = Nodes::new(leaf, locks[0].clone(), alloc.clone(), whole);
         let hop = HopOptions::default();
-        let entries = Singles::new(entry, locks[1].clone(), SingleOptions::default());
+        let single = SingleOptions {
+            attempts: shape.attempts,
+            ..SingleOptions::default()
+        };
+        let entries = Singles::new(entry, locks[1].clone(), single);
         let art = ArtOptions {
             types: shape.types,
             // What separators say is remembered, not how they are found.
             cache_bytes: 0,
+            attempts: shape.attempts,
             depth_slack: 0,
             ..ArtOptions::default()
         };
@@ -121,6 +131,7 @@ impl<K: KeyBytes> ArtHopscotch<K> {
             leaves: Neighbourhoods::new(leaf, whole, locks[0].clone(), alloc.clone(), hop),
             alloc,
             locks,
+            attempts: shape.attempts,
         })
     }
 
@@ -129,7 +140,7 @@ impl<K: KeyBytes> ArtHopscotch<K> {
         v: &'h V,
     ) -> Composed<'h, V, K, Inner<K>, Leaves<K>> {
         let options = ComposedOptions {
-            attempts: DEFAULT_ATTEMPTS,
+            attempts: self.attempts,
             cpu: CpuCost::NONE,
             flaws: Flaws::default(),
         };

@@ -1,6 +1,7 @@
 //! Whole trees, in one program.
 
 mod assemble;
+mod assembled;
 mod bad_input;
 mod budgets;
 mod cancel;

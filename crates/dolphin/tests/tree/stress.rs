@@ -1,9 +1,13 @@
 //! Many clients on small leaves, every answer checked: leaves split and merge, separators come and go, memory is used again.
+//! A short run of each kind always, the full size by `cargo xtask stress`.
+
+#![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{Report, Stress, World, seats, stress};
-use dolphin::{Key8, Key32, Options, Rdwc};
+use dm_testkit::{Report, Stress, Testbed, World, seats, stress};
+use dm_verbs::{Counters, Nanos};
+use dolphin::{DEFAULT_ATTEMPTS, Key8, Key32, Options, Rdwc, ReclaimOptions};
 
 use crate::common::Tree;
 
@@ -14,12 +18,18 @@ fn options(value_bytes: usize) -> Options {
         leaf_bytes: (64 + 12 * (value_bytes + 34)).next_multiple_of(64),
         cache_bytes: 24 << 10,
         chunk_bytes: 64 << 10,
+        // Often, so that memory is used again under the eyes of readers.
+        reclaim: ReclaimOptions {
+            period: Nanos::from_micros(20),
+            operations: 4,
+            ..ReclaimOptions::new()
+        },
         ..Options::new(value_bytes)
     }
 }
 
 /// Keys come and go in waves, so that leaves merge as often as they split, and are used again.
-fn waves(operations: u64, seed: u64) -> Stress {
+pub(crate) fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,
         keys: operations / 40,
@@ -27,50 +37,109 @@ fn waves(operations: u64, seed: u64) -> Stress {
     }
 }
 
-fn correct(report: Report, waves: u64) {
+fn correct(report: Report, script: &Stress) -> Counters {
+    println!("{report}");
     let report = report.expect_correct();
     let met = report.meter;
     assert!(report.linearized.0 > 500 && met.splits > 2, "{report}");
     assert!(met.cache_misses > 0, "{report}");
-    assert!(met.merges > 0 || waves < 2, "{report}");
+    assert!(met.merges > 0 || script.waves < 2, "{report}");
+    met
+}
+
+/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+fn loopback(script: &Stress, options: Options) -> Counters {
+    let world = Loopback::builder().nodes(3).host_bytes(2 << 30).seed(script.seed);
+    let world = World::from(world.build().expect("memory"));
+    let tree = Tree::<Key8>::new(options);
+    correct(stress(tree, &world, &seats(4, 8, 2), script), script)
 }
 
 #[test]
 fn threads_on_loopback() {
-    for (script, value_bytes) in [(Stress::new(20_000, 1), 16), (waves(40_000, 3), 100)] {
-        let world = Loopback::builder().nodes(3).host_bytes(1 << 30).seed(script.seed);
-        let world = World::from(world.build().expect("memory"));
-        let tree = Tree::<Key8>::new(options(value_bytes));
-        correct(stress(tree, &world, &seats(4, 8, 2), &script), script.waves);
+    loopback(&Stress::new(120_000, 1), options(16));
+    loopback(&waves(120_000, 3), options(100));
+}
+
+/// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script, keys and outages go by the seed.
+fn simulated(seed: u64, operations: u64) {
+    let model = match seed % 2 {
+        0 => CostModel::cx5_ib(),
+        _ => CostModel::cx6_roce(),
+    };
+    let sim = Sim::builder(model)
+        .compute_nodes(3)
+        .memory_nodes(2)
+        .colocated(seed % 4 == 1)
+        .seed(seed);
+    let outage = seed % 8 == 4;
+    let world = Testbed::new(sim.build().expect("memory"), outage);
+    let script = match seed % 4 {
+        // With leaves on both memory nodes from the start, so that something is left to do in an outage.
+        0 => Stress {
+            preload: true,
+            keys: operations / 5,
+            ..Stress::new(operations, seed)
+        },
+        // Few keys, and most of the time the hot ones.
+        1 => Stress {
+            keys: 2_000,
+            hot_percent: 40,
+            ..Stress::new(operations, seed)
+        },
+        _ => waves(operations, seed),
+    };
+    let script = world.script(script);
+    let options = Options {
+        rdwc: if seed % 4 == 2 { Rdwc::ON } else { Rdwc::OFF },
+        packed_keys: seed % 3 != 0,
+        // Who waits for one that waits for a node that is cut off need not wait for long.
+        attempts: if outage { 1 << 14 } else { DEFAULT_ATTEMPTS },
+        ..options(16)
+    };
+    let seats = seats(3, 12, 4);
+    let report = match seed % 4 {
+        3 => stress(Tree::<Key32>::new(options), &world, &seats, &script),
+        _ => stress(Tree::<Key8>::new(options), &world, &seats, &script),
+    };
+    if !outage {
+        correct(report, &script);
+        return;
     }
+    println!("{report}");
+    let report = report.expect_correct();
+    // Most writes after the cut that come to the lost half fail, and their keys are left alone.
+    assert!(
+        report.failed > 100 && report.verified > script.keys / 4,
+        "{report}"
+    );
 }
 
 #[test]
 fn simulated_testbeds() {
-    for seed in 0..2 {
-        let model = match seed % 2 {
-            0 => CostModel::cx5_ib(),
-            _ => CostModel::cx6_roce(),
-        };
-        let sim = Sim::builder(model)
-            .compute_nodes(3)
-            .memory_nodes(2)
-            .colocated(seed == 1)
-            .seed(seed);
-        let world = World::from(sim.build().expect("memory"));
-        let script = match seed {
-            0 => Stress::new(15_000, seed),
-            _ => waves(15_000, seed),
-        };
-        let options = Options {
-            rdwc: if seed == 1 { Rdwc::ON } else { Rdwc::OFF },
-            ..options(16)
-        };
-        let seats = seats(3, 12, 4);
-        let report = match seed {
-            1 => stress(Tree::<Key32>::new(options), &world, &seats, &script),
-            _ => stress(Tree::<Key8>::new(options), &world, &seats, &script),
-        };
-        correct(report, script.waves);
+    for seed in 0..5 {
+        simulated(seed, 30_000);
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_threads_on_loopback() {
+    let met = loopback(&Stress::new(20_000_000, 2), options(16));
+    assert!(met.splits >= 100_000, "{met:?}");
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_threads_that_grow_and_shrink_a_tree() {
+    let met = loopback(&waves(20_000_000, 4), options(16));
+    assert!(met.merges >= 10_000, "{met:?}");
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress`"]
+fn full_simulated_testbeds() {
+    for seed in 0..200 {
+        simulated(seed, 100_000);
     }
 }

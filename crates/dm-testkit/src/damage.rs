@@ -1,0 +1,94 @@
+//! Bits that change in remote memory: an operation ends all the same.
+
+use dm_index::{Applied, RangeIndex, Scan};
+use dm_verbs::{Control, RemotePtr, Verbs};
+
+use crate::{IndexUnderTest, Rng, TestKey, value_of};
+
+/// Keys of [`damage`], by their numbers: 0 up to here.
+pub const DAMAGE_KEYS: u64 = 200;
+
+/// Rounds of damage under readers, and again as many under writers.
+const ROUNDS: u64 = 2_000;
+
+/// What met damage and said so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Damage {
+    /// Reads.
+    pub read: u64,
+    /// Operations of all kinds, in rounds where some wrote.
+    pub written: u64,
+}
+
+/// Flips a few bits of a word in one of `places` (an address and bytes, multiples of 8), lets one who knows the index
+/// (`known`) and one who remembers nothing use it, and puts the word right: thousands of times. Every operation ends, with an
+/// answer or a typed error. Who only reads changes nothing; who writes by damaged bytes may do so in the wrong place.
+///
+/// The index holds the keys numbered up to [`DAMAGE_KEYS`].
+///
+/// # Panics
+/// When an operation panics, or something is gone after those that only read.
+///
+/// No example: an index is needed; the façades' `bad_input` tests are.
+pub async fn damage<I, V>(index: &I, v: &V, known: &I::Handle, places: &[(RemotePtr, u64)]) -> Damage
+where
+    I: IndexUnderTest,
+    V: Verbs + Control,
+{
+    let (mut rng, mut met) = (Rng::new(4, 4), Damage::default());
+    let client = I::client(known, v);
+    let value = value_of(2, index.value_bytes());
+    for round in 0..2 * ROUNDS {
+        let writes = round >= ROUNDS;
+        if round == ROUNDS {
+            let (first, mut scan) = (I::Key::nth(0), Scan::new());
+            let done = client.scan(&first, 2 * DAMAGE_KEYS as usize, &mut scan);
+            assert_eq!(done.await, Ok(()), "all is mended");
+            assert_eq!(scan.len() as u64, DAMAGE_KEYS, "all is mended");
+        }
+        let (from, bytes) = places[(round % places.len() as u64) as usize];
+        let at = from.add(8 * rng.below(bytes / 8));
+        let before = v.word(at).await.expect("no faults");
+        let flips = (0..1 + rng.below(3)).fold(0, |flips, _| flips ^ 1 << rng.below(64));
+        v.load(at, &(before ^ flips).to_le_bytes()).expect("in range");
+        // One that knows the leaves, and one that has nothing cached.
+        let cold = index.open(v).await.expect("a pool");
+        let cold = I::client(&cold, v);
+        let number = rng.below(DAMAGE_KEYS);
+        let (key, other) = (I::Key::nth(number), I::Key::nth(number + DAMAGE_KEYS));
+        let mut scan = Scan::new();
+        let mut ends = vec![
+            client.get(&key, &mut Vec::new()).await.err(),
+            cold.get(&key, &mut Vec::new()).await.err(),
+            cold.scan(&key, 50, &mut scan).await.err(),
+        ];
+        if writes {
+            ends.extend([
+                cold.update(&key, &value).await.err(),
+                cold.upsert(&other, &value).await.err(),
+                cold.remove(&key).await.err(),
+            ]);
+        }
+        for e in ends.into_iter().flatten() {
+            assert!(!e.to_string().is_empty());
+            *(if writes { &mut met.written } else { &mut met.read }) += 1;
+        }
+        v.load(at, &before.to_le_bytes()).expect("in range");
+    }
+    met
+}
+
+/// Inserts the keys of [`damage`].
+///
+/// # Panics
+/// When one is there, or refused.
+pub async fn load_for_damage<R: RangeIndex>(client: &R)
+where
+    R::Key: TestKey,
+{
+    let value = value_of(1, client.value_bytes());
+    for n in 0..DAMAGE_KEYS {
+        let done = client.insert(&R::Key::nth(n), &value).await;
+        assert_eq!(done, Ok(Applied::Inserted), "room, and no faults");
+    }
+}

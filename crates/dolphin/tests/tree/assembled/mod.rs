@@ -1,0 +1,49 @@
+//! The assembled example under what every index goes through: long runs by many clients, memory that ends or goes, damaged
+//! bytes. Its script, its costs and its model are its own.
+
+#[path = "../../../examples/art_hopscotch/tree.rs"]
+mod index;
+
+mod bad_input;
+mod stress;
+
+use std::marker::PhantomData;
+
+use dm_testkit::{Failure, IndexUnderTest, TestKey};
+use dm_verbs::{Control, Verbs};
+use dolphin::RangeIndex;
+
+use index::{ArtHopscotch, Shape};
+
+/// The index as the test kit opens it.
+struct Assembled<K>(Shape, PhantomData<fn() -> K>);
+
+impl<K> Assembled<K> {
+    const fn new(shape: Shape) -> Self {
+        Self(shape, PhantomData)
+    }
+}
+
+impl<K: TestKey> IndexUnderTest for Assembled<K> {
+    type Key = K;
+    type Handle = ArtHopscotch<K>;
+    fn value_bytes(&self) -> usize {
+        self.0.value_bytes
+    }
+    async fn open<V: Verbs + Control>(&self, v: &V) -> Result<ArtHopscotch<K>, Failure> {
+        Ok(ArtHopscotch::create_or_open(v, &self.0).await?)
+    }
+    fn client<'h, V: Verbs + Control>(index: &'h ArtHopscotch<K>, v: &'h V) -> impl RangeIndex<Key = K> {
+        index.client(v)
+    }
+}
+
+/// Leaves of a dozen, so that they split and merge often.
+fn small(value_bytes: usize) -> Shape {
+    Shape {
+        span: 12,
+        neighbourhood: 4,
+        chunk_bytes: 64 << 10,
+        ..Shape::new(value_bytes)
+    }
+}
