@@ -1,10 +1,13 @@
 //! A radix tree as the inner structure over leaves of many keys: where each leaf begins, and its address.
 
-use dm_cache::{IndexCache, NodeImage, Origin};
+use core::mem::size_of;
+
+use dm_cache::{IndexCache, NodeImage, Origin, Sketch};
 use dm_index::{
     Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Located, NodeStore, RangeIndex, Scan, SingleStore,
     Split,
 };
+use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Fingerprint, Mutex, fingerprint_of, fingerprint_unordered};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs};
 
@@ -17,11 +20,17 @@ pub const DEFAULT_RUN: usize = 32;
 /// Separators that a compute node has been misled by and not looked at since. More are forgotten.
 const MISLED_MAX: usize = 64;
 
+/// Bytes that an image in the cache may take beside its entries: the slots that are allocated for it and others.
+const IMAGE_BYTES: u64 = 8 << 10;
+
 /// How [`Separators`] work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SeparatorOptions {
     /// Leaves that a compute node learns of at once when it does not know one.
     pub run: usize,
+    /// Where not all separators fit into the cache, all are remembered roughly ([`Sketch`]): a hint may be a few leaves to the
+    /// left. Off: some are remembered, and of the others nothing.
+    pub rough: bool,
     /// Nowhere published: who is misled by an entry believes it again.
     pub credulous: bool,
     /// T-D12: a get whose leaf the compute node does not know looks for a separator that is its key, and takes the key for
@@ -33,6 +42,7 @@ impl Default for SeparatorOptions {
     fn default() -> Self {
         Self {
             run: DEFAULT_RUN,
+            rough: true,
             credulous: false,
             exact: false,
         }
@@ -51,7 +61,11 @@ impl Default for SeparatorOptions {
 #[derive(Debug)]
 pub struct Separators<K: KeyBytes, S> {
     pub(crate) art: Art<K, S>,
-    pub(crate) cache: IndexCache<K>,
+    cache: IndexCache<K>,
+    /// What is remembered instead once that is full.
+    sketch: Sketch<K>,
+    /// It is: nothing is in `cache` any more.
+    crowded: AtomicBool,
     /// Entries that led nowhere, by separator and address.
     misled: Mutex<Vec<(K, RemotePtr)>>,
     /// Separators whose clients gave up entering them.
@@ -78,6 +92,8 @@ impl<K: KeyBytes> Drop for Entering<'_, K> {
 pub enum SeparatorProof<K> {
     /// What the compute node remembers.
     Cached(Origin<K>),
+    /// What the compute node remembers roughly, of this key: that leaf, or one to its right.
+    Rough(K, RemotePtr),
     /// The entry of this separator, which named this leaf.
     Read(K, RemotePtr),
 }
@@ -95,18 +111,88 @@ impl<K: KeyBytes, S> Separators<K, S> {
                 why: "separators are remembered in a cache of their own",
             });
         }
+        let sketch = Sketch::new(cache.budget());
         Ok(Self {
             art,
             cache,
+            sketch,
+            crowded: AtomicBool::new(false),
             misled: Mutex::new(Vec::new()),
             owed: Mutex::new(Vec::new()),
             options,
         })
     }
 
-    /// What the compute node remembers of leaves.
-    pub fn cache(&self) -> &IndexCache<K> {
-        &self.cache
+    /// Bytes of what the compute node remembers of leaves, every allocation counted.
+    pub fn cache_bytes(&self) -> u64 {
+        match self.is_crowded() {
+            true => self.sketch.bytes(),
+            false => self.cache.bytes(),
+        }
+    }
+
+    /// Whether there is too much to be remembered exactly.
+    #[inline]
+    fn is_crowded(&self) -> bool {
+        // Relaxed: either answer will do. Who still asks the cache finds nothing there.
+        self.crowded.load(Ordering::Relaxed)
+    }
+
+    /// Remembers neighbouring leaves, up to `high`.
+    fn admit(&self, leaves: impl Iterator<Item = (K, RemotePtr)> + Clone, high: Option<K>) {
+        let Some((low, at)) = leaves.clone().next() else {
+            return;
+        };
+        let image = NodeImage {
+            // Where the run's first leaf lies names it well enough.
+            at,
+            level: 1,
+            low,
+            high,
+            incarnation: 0,
+            entries: leaves.clone(),
+        };
+        let bytes = IMAGE_BYTES + (leaves.clone().count() * (K::LEN + size_of::<u32>())) as u64;
+        let full = self.cache.bytes().saturating_add(bytes) > self.cache.budget();
+        if !self.options.rough || !full && !self.is_crowded() {
+            let _admitted_or_not = self.cache.admit(image);
+            return;
+        }
+        //= docs/protocol/dolphin.md D18
+        // Relaxed: nothing is published by it.
+        if !self.crowded.swap(true, Ordering::Relaxed) {
+            for image in self.cache.snapshot() {
+                self.sketch.admit(image.entries, image.high);
+            }
+            self.cache.clear();
+        }
+        self.sketch.admit(leaves, high);
+    }
+
+    /// Remembers one leaf more.
+    fn admit_one(&self, separator: K, leaf: RemotePtr) {
+        let _remembered_or_not = match self.is_crowded() {
+            true => self.sketch.insert(&separator, leaf),
+            false => self.cache.insert(1, separator, leaf),
+        };
+    }
+
+    /// What is remembered of the entry of `low` may be wrong, if it names `leaf`.
+    pub(crate) fn doubt(&self, low: &K, leaf: RemotePtr) {
+        if self.is_crowded() {
+            self.sketch.forget(low, leaf);
+        } else if let Some(hit) = self.cache.lookup_at(1, low) {
+            self.cache.invalidate(hit.origin);
+        }
+    }
+
+    /// The leaf that began at `low` is part of the one to its left.
+    pub(crate) fn merged(&self, low: &K, leaf: RemotePtr) {
+        if self.is_crowded() {
+            self.sketch.merged(low, leaf);
+        } else {
+            self.doubt(low, leaf);
+        }
     }
 
     /// The radix tree.
@@ -157,28 +243,16 @@ impl<K: KeyBytes, S> Separators<K, S> {
         let mut entries = Scan::new();
         client.scan(low, run + 1, &mut entries).await?;
         client.verbs().local(LocalStep::Section).await;
-        // Where something is known again, the run ends.
+        // Where something is known again, the run ends. (What is known roughly is better known anew.)
         let known = |key: &&K| self.cache.lookup_at(1, key).is_some();
         let keys = entries.keys();
         let end = keys.iter().take(run + 1).skip(1).position(|key| known(&key));
         let count = end.map_or(keys.len().min(run), |end| end + 1);
         let high = keys.get(count).copied();
-        let Some(&first) = keys.first() else {
-            return Ok((0, None));
-        };
         let leaves = (0..count)
             .filter_map(|i| entries.get(i))
             .map(|(key, value)| (key, address(value)));
-        let image = NodeImage {
-            // Where the run's first leaf lies names it well enough.
-            at: leaves.clone().next().map_or(RemotePtr::NULL, |(_, at)| at),
-            level: 1,
-            low: first,
-            high,
-            incarnation: 0,
-            entries: leaves,
-        };
-        let _admitted_or_not = self.cache.admit(image);
+        self.admit(leaves, high);
         Ok((count, high))
     }
 
@@ -240,7 +314,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         client.upsert(&separator, &right.raw().to_le_bytes()).await?;
         entering.entry = None;
         client.verbs().local(LocalStep::Section).await;
-        let _remembered_or_not = self.cache.insert(1, separator, right);
+        self.admit_one(separator, right);
         Ok(())
     }
 
@@ -284,11 +358,20 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
 
     #[inline(always)]
     fn known(&self, v: &V, key: &K) -> Option<Located<SeparatorProof<K>>> {
-        let (leaf, origin) = self.cache.leaf(key)?;
+        let (leaf, proof) = match self.is_crowded() {
+            true => {
+                let leaf = self.sketch.leaf(key)?;
+                (leaf, SeparatorProof::Rough(*key, leaf))
+            }
+            false => {
+                let (leaf, origin) = self.cache.leaf(key)?;
+                (leaf, SeparatorProof::Cached(origin))
+            }
+        };
         v.meter().note(Event::CacheHit);
         Some(Located {
             leaf: Lead::hint(leaf),
-            proof: SeparatorProof::Cached(origin),
+            proof,
         })
     }
 
@@ -301,7 +384,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         // T-D12. Who writes asks again before it believes that there is no leaf at all, and by then it is remembered.
         Ok(found.filter(|located| match located.proof {
             SeparatorProof::Read(low, _) => low == *key || self.cache.leaf(key).is_none(),
-            SeparatorProof::Cached(_) => true,
+            SeparatorProof::Cached(_) | SeparatorProof::Rough(..) => true,
         }))
     }
 
@@ -319,6 +402,19 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
             return Ok(());
         }
         v.meter().note(Event::CacheMiss);
+        if self.is_crowded() {
+            // Which leaves follow on each other is not remembered: their entries say so.
+            let client = self.art.client_within(v);
+            let mut entries = Scan::new();
+            if let Some((low, leaf)) = self.read(&client, key, Bound::At).await? {
+                client.scan(&low, max, &mut entries).await?;
+                run.extend(entries.iter().map(|(_, value)| address(value)));
+                if run.is_empty() {
+                    run.push(leaf);
+                }
+            }
+            return Ok(());
+        }
         let located = self.find_leaf(v, key).await?;
         v.local(LocalStep::Section).await;
         if self.cache.run(key, max, |hit| run.push(hit.child)) == 0 {
@@ -328,19 +424,30 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
     }
 
     fn stale(&self, _: &V, proof: SeparatorProof<K>) {
-        if let SeparatorProof::Cached(origin) = proof {
-            self.cache.invalidate(origin);
+        match proof {
+            SeparatorProof::Cached(origin) => {
+                self.cache.invalidate(origin);
+            }
+            // The leaf may well be to the right of where a rough hint leads. Where separators are owed, one who knows nothing
+            // is needed: those who look them up enter what is owed.
+            SeparatorProof::Rough(key, leaf) => {
+                if self.owed.with(|owed| !owed.is_empty()) {
+                    self.sketch.forget(&key, leaf);
+                }
+            }
+            SeparatorProof::Read(..) => {}
         }
     }
 
     fn misled(&self, v: &V, proof: SeparatorProof<K>) {
         self.stale(v, proof);
+        if let SeparatorProof::Rough(key, leaf) = proof {
+            self.sketch.forget(&key, leaf);
+        }
         //= docs/protocol/dolphin.md D5
         if let SeparatorProof::Read(low, leaf) = proof {
             // What was remembered of the entry says the same.
-            if let Some(hit) = self.cache.lookup_at(1, &low) {
-                self.cache.invalidate(hit.origin);
-            }
+            self.doubt(&low, leaf);
             self.misled.with(|all| {
                 if all.contains(&(low, leaf)) {
                     return;
@@ -396,6 +503,11 @@ impl<K: KeyBytes, S> Fingerprint for Separators<K, S> {
     fn fingerprint(&self) -> u64 {
         let lists = [&self.misled, &self.owed];
         let lists = lists.map(|list| list.with(|all| fingerprint_unordered(all.iter().copied())));
-        fingerprint_of(&(self.art.fingerprint(), self.cache.fingerprint(), lists))
+        let known = (
+            self.cache.fingerprint(),
+            self.sketch.fingerprint(),
+            self.is_crowded(),
+        );
+        fingerprint_of(&(self.art.fingerprint(), known, lists))
     }
 }

@@ -129,9 +129,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         let merged = leaves.join(v, pair, unlink).await?;
         if matches!(merged, Merge::Done { .. }) {
             v.local(LocalStep::Section).await;
-            if let Some(hit) = self.cache.lookup_at(1, &pair.between) {
-                self.cache.invalidate(hit.origin);
-            }
+            self.merged(&pair.between, pair.right);
         }
         Ok(merged)
     }

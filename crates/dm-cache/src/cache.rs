@@ -150,6 +150,11 @@ impl<K: CacheKey> IndexCache<K> {
             && self.state.with_write(|state| state.remove(&origin))
     }
 
+    /// What [`IndexCache::bytes`] stays within.
+    pub fn budget(&self) -> u64 {
+        self.state.with_read(|state| state.budget)
+    }
+
     /// Bytes of the whole cache: this struct, and every allocation below it with its slack. Bytes that the allocator
     /// itself adds are not in it.
     pub fn bytes(&self) -> u64 {

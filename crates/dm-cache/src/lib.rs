@@ -14,6 +14,8 @@
 //!
 //! [`Hotspots`] remembers where hot entries lie in their leaves (CHIME §4.3), in bytes that are fixed when it is made.
 //!
+//! [`Sketch`] remembers roughly where leaves begin, in six bytes a leaf or less.
+//!
 //! [`PrefixCache`] is the same for a radix tree (SMART §4.3): a connected partial copy of it, indexed by itself.
 //!
 //! # Invariants
@@ -68,6 +70,7 @@ mod hotspots;
 mod image;
 mod prefix;
 mod search;
+mod sketch;
 mod slab;
 mod state;
 mod types;
@@ -75,6 +78,7 @@ mod types;
 pub use cache::IndexCache;
 pub use hotspots::{HotspotFlaws, Hotspots};
 pub use prefix::{Apart, CachedSlot, PrefixCache, PrefixHit, PrefixImage, Seen, Since};
+pub use sketch::Sketch;
 pub use types::{Addition, Admitted, CacheBytes, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
 #[doc = include_str!("../README.md")]

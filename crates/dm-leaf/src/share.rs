@@ -57,7 +57,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 Ok(Some(Answer::Done(applied)))
             }
             Found::Answer(answer) => {
-                share.leave().await?;
+                match answer {
+                    // On to another leaf, and not to wait for this one: dropping a share gives it back.
+                    Answer::Stale(_) => drop(share),
+                    _ => share.leave().await?,
+                }
                 Ok(Some(answer))
             }
             Found::Nothing => {

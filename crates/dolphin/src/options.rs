@@ -104,6 +104,7 @@ impl Options {
             cache_bytes: DEFAULT_CACHE_BYTES,
             separators: SeparatorOptions {
                 run: DEFAULT_RUN,
+                rough: true,
                 credulous: false,
                 exact: false,
             },

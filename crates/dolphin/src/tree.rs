@@ -253,7 +253,7 @@ impl<K: KeyBytes> Dolphin<K> {
 
     /// Bytes of what this compute node remembers of separators, every allocation counted.
     pub fn cache_bytes(&self) -> u64 {
-        self.inner.cache().bytes()
+        self.inner.cache_bytes()
     }
 
     /// Bytes of everything else that this compute node keeps for the tree: local locks, those of read delegation and write

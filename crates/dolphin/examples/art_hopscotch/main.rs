@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!(
             "{:.1} bytes per key on memory nodes, {:.2} remembered",
             index.alloc.stats().in_use_bytes as f64 / 10_000.0,
-            index.inner.cache().bytes() as f64 / 10_000.0,
+            index.inner.cache_bytes() as f64 / 10_000.0,
         );
         Ok(())
     })

@@ -7,7 +7,7 @@ use dm_leaf::{SingleOptions, Singles};
 use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
 use dm_loopback::{Loopback, block_on};
 use dm_sync::Arc;
-use dm_verbs::{RemotePtr, Verbs};
+use dm_verbs::{Env, RemotePtr, Verbs};
 use dolphin::{Dolphin, Key8, NodeTypes, Options};
 
 use dm_alloc::{Allocator, ReclaimOptions, Superblock};
@@ -114,4 +114,80 @@ fn who_believes_the_same_entry_again_never_comes_through() {
     for scan_first in [false, true] {
         looked_up(true, scan_first).expect_err("a loop that ends with its attempts");
     }
+}
+
+/// With room for a third of what an exact account takes: nobody asks the radix tree where a leaf is, and most searches end a
+/// leaf or two further right than they begin.
+#[test]
+fn who_has_no_room_for_all_separators_remembers_them_roughly() {
+    const MANY: u64 = 60_000;
+    let pool = dm_testkit::counted().nodes(2).build().expect("memory");
+    let v = pool.connect(0).expect("a client");
+    block_on(async {
+        let tight = Options {
+            leaf_bytes: 256,
+            cache_bytes: 32 << 10,
+            members: 0,
+            ..Options::new(8)
+        };
+        let tree = Dolphin::<Key8>::create_or_open(&v, &tight)
+            .await
+            .expect("an empty pool");
+        let client = tree.client(&v);
+        let spread = |n: u64| Key8(n << 44 | n * 7);
+        let mut next = (0..MANY).map(spread);
+        let loaded = client.bulk_load(0.6, |value| {
+            value.extend_from_slice(&[1; 8]);
+            next.next()
+        });
+        assert_eq!(loaded.await, Ok(MANY));
+        let leaves = tree.warm(&v).await.expect("separators");
+        assert!(
+            tree.cache_bytes() <= tight.cache_bytes && leaves > 3_000,
+            "{leaves} leaves"
+        );
+        let before = v.meter().counters();
+        let mut value = Vec::new();
+        for n in (0..MANY).step_by(59) {
+            assert_eq!(client.get(&spread(n), &mut value).await, Ok(true));
+            assert_eq!(
+                client.update(&spread(n), &[2; 8]).await,
+                Ok(dolphin::Applied::Replaced)
+            );
+            assert_eq!(client.get(&Key8(spread(n).0 + 1), &mut value).await, Ok(false));
+        }
+        let cost = v.meter().counters() - before;
+        let calls = 3 * MANY.div_ceil(59);
+        assert_eq!((cost.cache_misses, cost.torn_reads), (0, 0));
+        // 4 in 3 calls are the round trips of those who know their leaves.
+        let steps = (cost.round_trips - calls * 4 / 3) as f64 / calls as f64;
+        assert!(
+            steps > 0.2 && steps < 2.0,
+            "{steps} round trips for steps to the right a call, {leaves} leaves"
+        );
+        // What changes is found as well: leaves that come, and leaves that go.
+        for n in 0..3_000 {
+            let key = Key8(spread(n).0 + 3);
+            assert_eq!(client.insert(&key, &[3; 8]).await, Ok(dolphin::Applied::Inserted));
+        }
+        for n in 0..6_000 {
+            assert_eq!(client.remove(&spread(n)).await, Ok(dolphin::Applied::Removed));
+        }
+        let mut scan = Scan::new();
+        assert_eq!(client.scan(&Key8(0), 5_000, &mut scan).await, Ok(()));
+        let expected = (0..3_000)
+            .map(|n| Key8(spread(n).0 + 3))
+            .chain((6_000..8_000).map(spread));
+        assert!(scan.keys().iter().copied().eq(expected));
+        assert!(tree.cache_bytes() <= tight.cache_bytes);
+        // And by one who has read nothing before.
+        let cold = Dolphin::<Key8>::create_or_open(&v, &tight)
+            .await
+            .expect("the pool");
+        let cold_client = cold.client(&v);
+        for n in (6_000..MANY).step_by(97) {
+            assert_eq!(cold_client.get(&spread(n), &mut value).await, Ok(true));
+        }
+        assert!(cold.cache_bytes() <= tight.cache_bytes);
+    });
 }

@@ -11,11 +11,11 @@ use dolphin::{DEFAULT_ATTEMPTS, Key8, Key32, Options, Rdwc, ReclaimOptions};
 
 use crate::common::Tree;
 
-/// Leaves of about a dozen, so that they split and merge often; values of two words, so that they can tear. What is
+/// Leaves of about a dozen, for they pack their keys, so that they split and merge often; values of two words, so that they can tear. What is
 /// remembered of separators has room for a part of them.
 fn options(value_bytes: usize) -> Options {
     Options {
-        leaf_bytes: (64 + 12 * (value_bytes + 34)).next_multiple_of(64),
+        leaf_bytes: (64 + 8 * (value_bytes + 34)).next_multiple_of(64),
         cache_bytes: 24 << 10,
         chunk_bytes: 64 << 10,
         // Often, so that memory is used again under the eyes of readers.
@@ -92,7 +92,7 @@ fn simulated(seed: u64, operations: u64) {
     let script = world.script(script);
     let options = Options {
         rdwc: if seed % 4 == 2 { Rdwc::ON } else { Rdwc::OFF },
-        packed_keys: seed % 3 != 0,
+        packed_keys: !seed.is_multiple_of(3),
         // Who waits for one that waits for a node that is cut off need not wait for long.
         attempts: if outage { 1 << 14 } else { DEFAULT_ATTEMPTS },
         ..options(16)

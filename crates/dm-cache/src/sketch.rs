@@ -1,0 +1,750 @@
+//! Where leaves begin, roughly: six bytes a leaf, and fewer leaves than there are where that is still too much.
+
+use core::mem::size_of;
+
+use dm_layout::KeyBytes;
+use dm_sync::{Fingerprint, RwLock, fingerprint_of};
+use dm_verbs::RemotePtr;
+
+/// Entries of a block at most: as many are moved when one is put between them.
+const BLOCK: usize = dm_sync::scaled(1024, 4);
+/// Where room is needed, one entry in so many goes: few, so that little room is left unused.
+const THINNED: usize = 16;
+/// Bits of a separator that an entry keeps.
+const CODE_BITS: u32 = 16;
+/// Bits more than its first leaves need that a block's codes span, so that others find a place in it.
+const HEADROOM: u32 = 6;
+/// Leaves lie at multiples of this, bytes.
+const UNIT: u64 = 64;
+/// One leaf, in shares of one.
+const WHOLE: u32 = 1 << 16;
+/// Bits of a leaf's place, in units from the block's base; the other 8 are its memory node's.
+const PLACE_BITS: u32 = 24;
+
+/// The leaves of a tree by where they begin, for a compute node that has less memory than an exact account of them takes:
+/// what it names is the leaf of a key, or one to the left of it, from where sibling pointers lead on.
+///
+/// Two bytes of each separator are kept, *rounded up*, and four of each leaf's address. When the budget is used up, every
+/// sixteenth entry goes, all over the tree alike, and of what comes later as many: with a share `s` of the leaves left a search
+/// takes `(1/s - 1)/2` steps to the right in the mean.
+///
+/// ```text
+///   block    low ─────────────────────────────────────────────────────── high
+///   codes    │ c0 = 0 │  c1  │  c2  │      16 bits: how far from low the separator is, rounded up
+///   leaves   │   l0   │  l1  │  l2  │      8 bits of memory node, 24 of place
+/// ```
+///
+/// Shared by reference among threads; no section awaits, and a lookup allocates nothing.
+///
+/// # Invariants
+/// * **I1** Blocks ascend and don't overlap; a block's codes ascend strictly, from 0 on, which is its low's.
+/// * **I2** A leaf is named for keys at or above the separator that it was entered with, and for no others.
+/// * **I3** [`Sketch::bytes`] counts every allocation, and stays within the budget.
+///
+/// Nowhere published: an answer to Dolphin's figure of small caches (MSST 2024, Fig. 6).
+///
+/// ```
+/// use dm_cache::Sketch;
+/// use dm_layout::Key8;
+/// use dm_verbs::{NodeId, RemotePtr};
+/// # fn at(offset: u64) -> RemotePtr { RemotePtr::new(NodeId(0), offset).unwrap() }
+///
+/// let sketch = Sketch::new(1 << 20);
+/// assert!(sketch.admit([(Key8(0), at(0x4000)), (Key8(500), at(0x4400))], Some(Key8(1000))));
+/// assert_eq!(sketch.leaf(&Key8(700)), Some(at(0x4400)));
+/// assert_eq!(sketch.leaf(&Key8(1000)), None, "nothing is known from there on");
+/// ```
+pub struct Sketch<K> {
+    state: RwLock<State<K>>,
+}
+
+#[derive(Debug)]
+struct State<K> {
+    budget: u64,
+    blocks: Vec<Block<K>>,
+    /// Bytes of what blocks have allocated.
+    heap: u64,
+    /// How often everything was thinned: of what comes as much is left out.
+    passes: u32,
+    /// What share of a leaf is due, of [`WHOLE`].
+    due: u32,
+}
+
+/// Leaves by their separators, and up to where.
+type Known<K> = (Vec<(K, RemotePtr)>, Option<K>);
+
+/// Neighbouring leaves.
+#[derive(Debug)]
+struct Block<K> {
+    low: K,
+    /// The first key that it says nothing of; `None` is plus infinity.
+    high: Option<K>,
+    /// Leading bytes that all its separators share.
+    skip: u8,
+    /// Codes count in units of this power of two, from `low` on.
+    shift: u8,
+    /// What places are told from, in units.
+    base: u64,
+    codes: Vec<u16>,
+    leaves: Vec<u32>,
+}
+
+/// Bytes of the longest key, and eight more.
+const PADDED: usize = 32 + 8;
+
+fn padded<K: KeyBytes>(key: &K) -> [u8; PADDED] {
+    let mut bytes = [0; PADDED];
+    key.write_to(&mut bytes[..K::LEN]);
+    bytes
+}
+
+/// The eight bytes of a key behind the first `skip`, as a number.
+fn window(bytes: &[u8; PADDED], skip: usize) -> u64 {
+    let raw = bytes.get(skip..).and_then(|rest| rest.first_chunk());
+    raw.map_or(0, |raw| u64::from_be_bytes(*raw))
+}
+
+/// Leading bytes that two keys share.
+fn shared_bytes(a: &[u8; PADDED], b: &[u8; PADDED]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+impl<K: KeyBytes> Block<K> {
+    /// A block for leaves from `low` on, the first of which is at `leaf`; `last` is the last of those that come with it.
+    fn new(low: K, last: &K, leaf: RemotePtr) -> Option<Self> {
+        let (from, to) = (padded(&low), padded(last));
+        // Not all that these share: others that differ in more find a place, too.
+        let skip = shared_bytes(&from, &to)
+            .saturating_sub(2)
+            .min(K::LEN.saturating_sub(8));
+        let span = window(&to, skip).wrapping_sub(window(&from, skip));
+        let bits = u64::BITS - span.leading_zeros() + HEADROOM;
+        let mut new = Self {
+            low,
+            high: None,
+            skip: skip as u8,
+            shift: bits.saturating_sub(CODE_BITS).min(u64::BITS - CODE_BITS) as u8,
+            // Others lie to either side.
+            base: (leaf.offset() / UNIT).saturating_sub(1 << (PLACE_BITS - 1)),
+            codes: Vec::new(),
+            leaves: Vec::new(),
+        };
+        let place = new.place(leaf)?;
+        new.codes.push(0);
+        new.leaves.push(place);
+        Some(new)
+    }
+
+    fn heap(&self) -> u64 {
+        (self.codes.capacity() * size_of::<u16>() + self.leaves.capacity() * size_of::<u32>()) as u64
+    }
+
+    /// A leaf's address in four bytes; `None` if it lies too far away for that.
+    fn place(&self, leaf: RemotePtr) -> Option<u32> {
+        let node = u8::try_from(leaf.node().0).ok()?;
+        let units = (leaf.offset() / UNIT).checked_sub(self.base)?;
+        let exact = leaf.offset().is_multiple_of(UNIT) && units >> PLACE_BITS == 0;
+        exact.then_some(u32::from(node) << PLACE_BITS | units as u32)
+    }
+
+    fn leaf(&self, i: usize) -> Option<RemotePtr> {
+        let place = *self.leaves.get(i)?;
+        let units = u64::from(place & ((1 << PLACE_BITS) - 1));
+        RemotePtr::new(
+            dm_verbs::NodeId((place >> PLACE_BITS) as u16),
+            (self.base + units) * UNIT,
+        )
+    }
+
+    /// How far a key lies from the block's low, in units and rounded down, and whether something is left over; `None` beyond
+    /// what there are codes for.
+    #[inline]
+    fn distance(&self, key: &K) -> Option<(u16, bool)> {
+        let (low, key) = (padded(&self.low), padded(key));
+        let skip = usize::from(self.skip);
+        if shared_bytes(&low, &key) < skip {
+            return None;
+        }
+        let far = window(&key, skip).checked_sub(window(&low, skip))?;
+        let code = u16::try_from(far >> self.shift).ok()?;
+        let rest = far & ((1 << self.shift) - 1) != 0 || key.iter().skip(skip + 8).any(|byte| *byte != 0);
+        Some((code, rest))
+    }
+
+    /// The code of a separator: rounded up, and so never above the codes of keys that its leaf is not for.
+    fn code(&self, separator: &K) -> Option<u16> {
+        let (code, rest) = self.distance(separator)?;
+        code.checked_add(u16::from(rest))
+    }
+
+    /// The number of the entry for `key`, which is not below `low`.
+    #[inline]
+    fn position(&self, key: &K) -> usize {
+        // Rounded down, as separators are rounded up; beyond all codes the last one is meant.
+        let Some((code, _)) = self.distance(key) else {
+            return self.codes.len() - 1;
+        };
+        self.codes.partition_point(|c| *c <= code).max(1) - 1
+    }
+
+    fn reaches(&self, key: &K) -> bool {
+        self.high.is_none_or(|high| *key < high)
+    }
+
+    /// Enters a leaf; one that is told from its left neighbour by nothing that is kept takes its place. `false` if there is no
+    /// code or place for it.
+    fn put(&mut self, separator: &K, leaf: RemotePtr) -> bool {
+        let (Some(code), Some(place)) = (self.code(separator), self.place(leaf)) else {
+            return false;
+        };
+        let at = self.codes.partition_point(|c| *c < code);
+        if self.codes.get(at) == Some(&code) {
+            // Of two with one code the one further right is nearer to the keys from there on.
+            self.leaves[at] = place;
+            return true;
+        }
+        if self.codes.len() == BLOCK {
+            return false;
+        }
+        self.codes.reserve_exact(1);
+        self.leaves.reserve_exact(1);
+        self.codes.insert(at, code);
+        self.leaves.insert(at, place);
+        true
+    }
+
+    /// The separator of entry `i`, rounded up.
+    fn separator(&self, i: usize) -> Option<K> {
+        let code = *self.codes.get(i)?;
+        if code == 0 {
+            return Some(self.low);
+        }
+        let (mut bytes, skip) = (padded(&self.low), usize::from(self.skip));
+        let from = window(&bytes, skip).checked_add(u64::from(code) << self.shift)?;
+        bytes[skip..].fill(0);
+        bytes[skip..skip + 8].copy_from_slice(&from.to_be_bytes());
+        // Beyond its last byte a key has none to be rounded up to.
+        let exact = bytes[K::LEN..].iter().all(|byte| *byte == 0);
+        exact.then(|| K::read_from(&bytes))
+    }
+
+    /// The entries from number `from` on, as they are known here.
+    fn entries_from(&self, from: usize) -> Vec<(K, RemotePtr)> {
+        (from..self.codes.len())
+            .filter_map(|i| Some((self.separator(i)?, self.leaf(i)?)))
+            .collect()
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.codes.truncate(len);
+        self.leaves.truncate(len);
+    }
+
+    /// Drops one entry in so many: of neighbours the one that leaves the smallest gap, so that what is left lies evenly.
+    fn thin(&mut self) {
+        let gap = |codes: &[u16], i: usize| {
+            let end = codes
+                .get(i + 1)
+                .map_or(u32::from(u16::MAX), |code| u32::from(*code));
+            end - u32::from(codes[i - 1])
+        };
+        let (mut kept, group) = (0, THINNED.min(self.codes.len()).max(2));
+        for from in (0..self.codes.len()).step_by(group) {
+            let until = (from + group).min(self.codes.len());
+            // The first one of all is where the block begins; of a rest none goes.
+            let victim = (until - from == group).then(|| {
+                let least = (from.max(1)..until).min_by_key(|i| gap(&self.codes, *i));
+                least.unwrap_or(until)
+            });
+            for i in (from..until).filter(|i| victim != Some(*i)) {
+                // Entries before this one have moved down already; what `gap` looks at lies behind, or is the last of them.
+                self.codes[kept] = self.codes[i];
+                self.leaves[kept] = self.leaves[i];
+                kept += 1;
+            }
+        }
+        self.truncate(kept);
+        self.codes.shrink_to_fit();
+        self.leaves.shrink_to_fit();
+    }
+}
+
+impl<K: KeyBytes> State<K> {
+    fn bytes(&self) -> u64 {
+        self.heap + (self.blocks.capacity() * size_of::<Block<K>>()) as u64 + size_of::<Sketch<K>>() as u64
+    }
+
+    /// The block that begins at `key` or last below it.
+    #[inline]
+    fn floor(&self, key: &K) -> Option<usize> {
+        self.blocks
+            .partition_point(|block| block.low <= *key)
+            .checked_sub(1)
+    }
+
+    #[inline]
+    fn covering(&self, key: &K) -> Option<usize> {
+        self.floor(key).filter(|i| self.blocks[*i].reaches(key))
+    }
+
+    fn recount(&mut self) {
+        self.heap = self.blocks.iter().map(Block::heap).sum();
+    }
+
+    /// Takes away what is known of `[low, high)`; answers what a block that reaches beyond says from `high` on, and up to where.
+    fn cut(&mut self, low: &K, high: Option<K>) -> Option<Known<K>> {
+        let across = high.and_then(|high| {
+            let block = &self.blocks[self.covering(&high)?];
+            let from = match block.code(&high) {
+                Some(code) => block.codes.partition_point(|c| *c < code),
+                None => block.codes.len(),
+            };
+            (block.low < high).then(|| (block.entries_from(from), block.high))
+        });
+        if let Some(i) = self.covering(low).filter(|i| self.blocks[*i].low < *low) {
+            let block = &mut self.blocks[i];
+            let kept = match block.code(low) {
+                Some(code) => block.codes.partition_point(|c| *c < code).max(1),
+                None => block.codes.len(),
+            };
+            block.truncate(kept);
+            block.high = Some(*low);
+        }
+        self.blocks
+            .retain(|block| block.low < *low || high.is_some_and(|high| block.low >= high));
+        across
+    }
+
+    /// Makes the budget be kept; `false` if nothing is left to be thinned.
+    fn fit(&mut self) -> bool {
+        while self.bytes() > self.budget {
+            let before = self.bytes();
+            for block in &mut self.blocks {
+                block.thin();
+            }
+            self.passes += 1;
+            self.blocks.shrink_to_fit();
+            self.recount();
+            if self.bytes() == before {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Enters neighbouring leaves where nothing is known, or that share of them: behind what ends where they begin, or else in
+    /// blocks of their own.
+    fn place(&mut self, (entries, high): (&[(K, RemotePtr)], Option<K>), share: u32) {
+        let (Some(&(low, _)), Some(&(last, _))) = (entries.first(), entries.last()) else {
+            return;
+        };
+        let mut at = self.floor(&low).filter(|i| self.blocks[*i].high == Some(low));
+        for &(separator, leaf) in entries {
+            if let Some(i) = at {
+                // What is left out is to the right of its neighbour.
+                self.due += share;
+                let Some(due) = self.due.checked_sub(WHOLE) else {
+                    continue;
+                };
+                self.due = due;
+                let block = &mut self.blocks[i];
+                if block.put(&separator, leaf) {
+                    continue;
+                }
+                block.high = Some(separator);
+            }
+            let Some(block) = Block::new(separator, &last, leaf) else {
+                // No address for four bytes: nothing is known from here on.
+                return;
+            };
+            if self.blocks.len() == self.blocks.capacity() {
+                self.blocks.reserve_exact(self.blocks.len() / 8 + 1);
+            }
+            let i = self.blocks.partition_point(|block| block.low < separator);
+            self.blocks.insert(i, block);
+            at = Some(i);
+        }
+        let Some(i) = at else { return };
+        self.blocks[i].high = high;
+        self.join(i);
+    }
+
+    /// Makes one block of number `i` and the next one, where they adjoin and one has codes and places for all.
+    fn join(&mut self, i: usize) {
+        let [block, next] = match self.blocks.get_mut(i..i + 2) {
+            Some([block, next]) if block.high == Some(next.low) => [block, next],
+            _ => return,
+        };
+        let all = next.entries_from(0);
+        let fits = block.codes.len() + all.len() <= BLOCK
+            && all.len() == next.codes.len()
+            && all
+                .iter()
+                .all(|(separator, leaf)| block.code(separator).is_some() && block.place(*leaf).is_some());
+        if fits {
+            block.high = next.high;
+            for (separator, leaf) in &all {
+                block.put(separator, *leaf);
+            }
+            self.blocks.remove(i + 1);
+        }
+    }
+
+    /// Enters a leaf within block `i`.
+    fn insert(&mut self, i: usize, separator: &K, leaf: RemotePtr) -> bool {
+        let block = &mut self.blocks[i];
+        if block.put(separator, leaf) {
+            return true;
+        }
+        let Some(code) = block.code(separator).filter(|_| block.codes.len() == BLOCK) else {
+            return false;
+        };
+        // A full block ends here, and another begins.
+        let (from, high) = (block.codes.partition_point(|c| *c < code), block.high);
+        let mut entries = vec![(*separator, leaf)];
+        entries.extend(block.entries_from(from));
+        block.truncate(from);
+        block.high = Some(*separator);
+        self.place_apart(&entries, high);
+        true
+    }
+
+    /// As [`State::place`], but never behind what is there.
+    fn place_apart(&mut self, entries: &[(K, RemotePtr)], high: Option<K>) {
+        let Some((&(low, leaf), &(last, _))) = entries.first().zip(entries.last()) else {
+            return;
+        };
+        if let Some(mut block) = Block::new(low, &last, leaf) {
+            let i = self.blocks.partition_point(|block| block.low < low);
+            block.high = high;
+            for (separator, leaf) in &entries[1..] {
+                block.put(separator, *leaf);
+            }
+            self.blocks.insert(i, block);
+        }
+    }
+
+    fn admit(&mut self, entries: &[(K, RemotePtr)], high: Option<K>) -> bool {
+        if self.bytes() < self.budget / 2 {
+            self.passes = self.passes.saturating_sub(1);
+        }
+        let (Some(&(low, _)), Some(&(_, last))) = (entries.first(), entries.last()) else {
+            return false;
+        };
+        let across = self.cut(&low, high);
+        // As thin as what is there already, and as evenly.
+        let share = (0..self.passes).fold(WHOLE, |share, _| share - share / THINNED as u32);
+        self.place((entries, high), share);
+        if let (Some((mut rest, end)), Some(high)) = (across, high) {
+            // The leaf that begins there may not be known: the last one before it is to the left of all.
+            if rest.first().is_none_or(|(separator, _)| *separator > high) {
+                rest.insert(0, (high, last));
+            }
+            self.place((&rest, end), WHOLE);
+        }
+        self.recount();
+        if !self.fit() {
+            // Blocks alone are too many.
+            self.blocks.clear();
+            self.blocks.shrink_to_fit();
+            self.recount();
+            return false;
+        }
+        true
+    }
+}
+
+impl<K: KeyBytes> Sketch<K> {
+    /// An empty one whose [`Sketch::bytes`] stay within `budget`.
+    pub fn new(budget: u64) -> Self {
+        Self {
+            state: RwLock::new(State {
+                budget,
+                blocks: Vec::new(),
+                heap: 0,
+                passes: 0,
+                due: 0,
+            }),
+        }
+    }
+
+    /// The leaf of `key`, or one to the left of it; `None` where nothing is known.
+    #[inline]
+    pub fn leaf(&self, key: &K) -> Option<RemotePtr> {
+        self.state.with_read(|state| {
+            let block = &state.blocks[state.covering(key)?];
+            block.leaf(block.position(key))
+        })
+    }
+
+    /// Takes in neighbouring leaves, by their separators, ascending; what lies from `high` on is another's. What was known
+    /// of the range before is forgotten. `false` if the budget is too small for anything.
+    pub fn admit(&self, entries: impl IntoIterator<Item = (K, RemotePtr)>, high: Option<K>) -> bool {
+        let entries: Vec<_> = entries.into_iter().collect();
+        self.state.with_write(|state| state.admit(&entries, high))
+    }
+
+    /// Takes in one leaf more, where the leaf to its left is known; `false` if it is not, or there is no place for it.
+    pub fn insert(&self, separator: &K, leaf: RemotePtr) -> bool {
+        self.state.with_write(|state| {
+            let Some(i) = state.covering(separator) else {
+                return false;
+            };
+            let done = state.insert(i, separator, leaf);
+            state.recount();
+            state.fit() && done
+        })
+    }
+
+    /// What is said of `key` was wrong: nothing is known of it any more, if it still was that leaf; tells whether it was.
+    pub fn forget(&self, key: &K, leaf: RemotePtr) -> bool {
+        self.drop_entry(key, leaf, true)
+    }
+
+    /// The leaf of `key` is no more, and the one to the left of it is the one now; tells whether it was that leaf.
+    pub fn merged(&self, key: &K, leaf: RemotePtr) -> bool {
+        self.drop_entry(key, leaf, false)
+    }
+
+    fn drop_entry(&self, key: &K, leaf: RemotePtr, hole: bool) -> bool {
+        self.state.with_write(|state| {
+            let Some(i) = state.covering(key) else {
+                return false;
+            };
+            let block = &mut state.blocks[i];
+            let at = block.position(key);
+            if block.leaf(at) != Some(leaf) {
+                return false;
+            }
+            if at > 0 && !hole {
+                block.codes.remove(at);
+                block.leaves.remove(at);
+                return true;
+            }
+            let (rest, end) = (block.entries_from(at + 1), block.high);
+            match block.separator(at).filter(|_| at > 0) {
+                Some(from) => {
+                    block.truncate(at);
+                    block.high = Some(from);
+                }
+                None => drop(state.blocks.remove(i)),
+            }
+            state.place_apart(&rest, end);
+            state.recount();
+            // Two blocks may take more than one.
+            state.fit();
+            true
+        })
+    }
+
+    /// Leaves that are named.
+    pub fn len(&self) -> usize {
+        self.state
+            .with_read(|state| state.blocks.iter().map(|block| block.codes.len()).sum())
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of all of it: this struct, and every allocation below it with its slack.
+    pub fn bytes(&self) -> u64 {
+        self.state.with_read(State::bytes)
+    }
+}
+
+impl<K: KeyBytes> Fingerprint for Sketch<K> {
+    fn fingerprint(&self) -> u64 {
+        self.state.with_read(|state| {
+            let blocks = state.blocks.iter().map(|block| {
+                fingerprint_of(&(
+                    (block.low, block.high, block.skip, block.base),
+                    &block.codes,
+                    &block.leaves,
+                ))
+            });
+            fingerprint_of(&(
+                blocks.collect::<Vec<_>>(),
+                (state.passes, state.due),
+                state.bytes(),
+            ))
+        })
+    }
+}
+
+impl<K: KeyBytes> core::fmt::Debug for Sketch<K> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Sketch")
+            .field("leaves", &self.len())
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(dm_loom)))]
+mod tests {
+    use super::*;
+    use dm_layout::{Key8, Key32};
+    use dm_verbs::NodeId;
+    use std::collections::BTreeMap;
+
+    fn at(n: u64) -> RemotePtr {
+        RemotePtr::new(NodeId((n % 4) as u16), (n / 4 + 1) * 1024).expect("in range")
+    }
+
+    fn mixed(n: u64) -> u64 {
+        n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(31)
+            .wrapping_mul(0xD6E8_FEB8_6659_FD93)
+    }
+
+    /// Leaves of sorted keys, whatever these are, in runs of 32: every key is shown its leaf or one to the left, and how far
+    /// that is in the mean.
+    fn steps(keys: &[u64], budget: u64) -> f64 {
+        let mut keys = keys.to_vec();
+        keys.sort_unstable();
+        keys[0] = 0;
+        let leaves: Vec<_> = (0u64..)
+            .map(at)
+            .zip(&keys)
+            .map(|(at, key)| (Key8(*key), at))
+            .collect();
+        let number: BTreeMap<_, _> = leaves.iter().enumerate().map(|(i, (_, at))| (*at, i)).collect();
+        let sketch = Sketch::new(budget);
+        for (i, run) in leaves.chunks(32).enumerate() {
+            let high = leaves.get(32 * (i + 1)).map(|(low, _)| *low);
+            assert!(sketch.admit(run.iter().copied(), high));
+            assert!(sketch.bytes() <= budget);
+        }
+        let mut steps = 0;
+        for n in 0..100_000 {
+            // Anywhere within a leaf.
+            let i = (mixed(n) % keys.len() as u64) as usize;
+            let end = keys.get(i + 1).copied().unwrap_or(keys[i] + 1);
+            let key = keys[i] + mixed(n + 7) % (end - keys[i]).max(1);
+            let found = number[&sketch.leaf(&Key8(key)).expect("all is covered")];
+            assert!(found <= i, "{key:#x} is in leaf {i}, not in {found}");
+            steps += i - found;
+        }
+        steps as f64 / 1e5
+    }
+
+    #[test]
+    fn with_room_for_all_leaves_nearly_every_hint_is_right() {
+        let random: Vec<_> = (0..50_000).map(mixed).collect();
+        let dense: Vec<_> = (0..50_000).map(|n| n * 30).collect();
+        for (name, keys) in [("random", random), ("dense", dense)] {
+            let off = steps(&keys, 50_000 * 7);
+            assert!(off < 0.05, "{name}: {off} steps");
+        }
+    }
+
+    #[test]
+    fn with_less_room_a_hint_is_a_few_leaves_to_the_left() {
+        let keys: Vec<_> = (0..50_000).map(mixed).collect();
+        for share in [2.0, 4.0, 8.0] {
+            let off = steps(&keys, (50_000.0 * 6.5 / share) as u64);
+            // As evenly thinned as it may be, with up to a quarter of the room free.
+            let (best, worst) = ((share - 1.0) / 2.0, (share / 0.7 - 1.0) / 2.0 + 0.3);
+            assert!(off > best * 0.7 && off < worst, "1 in {share}: {off} steps");
+        }
+    }
+
+    #[test]
+    fn keys_far_apart_are_told_apart() {
+        let keys: Vec<_> = (0..10_000u64).map(|n| (6 * n) << 44 | n * 42).collect();
+        for budget in [12 << 10, 16 << 10, 32 << 10, 64 << 10] {
+            let off = steps(&keys, budget);
+            let share = budget as f64 / 61_000.0;
+            assert!(off < 1.2 / share, "{budget} bytes: {off} steps");
+        }
+    }
+
+    #[test]
+    fn what_is_learned_anew_leaves_no_hole() {
+        let leaves: Vec<_> = (0..3_000).map(|n| (Key8(n * 70), at(n))).collect();
+        let sketch = Sketch::new(9_000);
+        for (from, many) in (0..3_000)
+            .step_by(100)
+            .map(|from| (from, 100))
+            .chain((0..500).map(|n| {
+                let from = (mixed(n) % 2_950) as usize;
+                (from, 1 + (mixed(n + 1) % 40) as usize)
+            }))
+        {
+            let run = leaves[from..from + many].iter().copied();
+            let high = leaves.get(from + many).map(|(low, _)| *low);
+            assert!(sketch.admit(run, high));
+            let known = if from % 100 == 0 && many == 100 {
+                from as u64 + 100
+            } else {
+                3_000
+            };
+            for key in [0, 69, mixed(from as u64) % (known * 70)] {
+                assert!(
+                    sketch.leaf(&Key8(key)).is_some(),
+                    "{key} after leaves {from} to {}",
+                    from + many
+                );
+            }
+        }
+        assert!(sketch.bytes() <= 9_000 && sketch.len() > 500, "{sketch:?}");
+    }
+
+    #[test]
+    fn what_is_entered_moved_and_forgotten_never_leads_too_far() {
+        for budget in [700, 2_000, 100_000] {
+            let sketch = Sketch::<Key32>::new(budget);
+            let key = |n: u64| {
+                let mut bytes = [0; 32];
+                bytes[20..28].copy_from_slice(&n.to_be_bytes());
+                Key32(bytes)
+            };
+            // The leaves that there are, by where they begin.
+            let mut leaves = BTreeMap::from([(0u64, at(0))]);
+            for step in 0..4_000 {
+                let near = mixed(step) % 5_000;
+                match mixed(step + 1) % 8 {
+                    0..4 => {
+                        let leaf = at(step);
+                        leaves.entry(near).or_insert_with(|| {
+                            sketch.insert(&key(near), leaf);
+                            leaf
+                        });
+                    }
+                    4 if near > 0 => {
+                        if let Some(gone) = leaves.remove(&near) {
+                            sketch.merged(&key(near), gone);
+                        }
+                    }
+                    5 => {
+                        // Whoever is shown what is no more is misled, and says so.
+                        if let Some(gone) = sketch
+                            .leaf(&key(near))
+                            .filter(|gone| !leaves.values().any(|l| l == gone))
+                        {
+                            assert!(sketch.forget(&key(near), gone) && sketch.leaf(&key(near)).is_none());
+                        }
+                    }
+                    _ => {
+                        let low = leaves.range(..=near).next_back().map_or(0, |(low, _)| *low);
+                        let run: Vec<_> = leaves.range(low..).take(6).map(|(k, l)| (key(*k), *l)).collect();
+                        let high = leaves.range(low..).nth(6).map(|(k, _)| key(*k));
+                        sketch.admit(run, high);
+                    }
+                }
+                assert!(sketch.bytes() <= budget, "{} of {budget}", sketch.bytes());
+                let looked = mixed(step + 2) % 5_000;
+                if let Some(hint) = sketch.leaf(&key(looked)) {
+                    let alive = leaves.iter().find(|(_, leaf)| **leaf == hint);
+                    assert!(
+                        alive.is_none_or(|(low, _)| *low <= looked),
+                        "{looked}: {hint} begins at {alive:?}"
+                    );
+                }
+            }
+            assert!(budget < 1_000 || sketch.len() > 8, "{}", sketch.len());
+        }
+    }
+}
