@@ -91,7 +91,7 @@ enum Command {
     /// operations on loopback growing a tree, as many growing and shrinking one, and 200 seeds of 100,000 operations on
     /// simulated testbeds, with Sherman and Dolphin a memory node cut off in some of them.
     ///
-    /// Takes about 25 minutes on 2 cores.
+    /// Takes about 40 minutes on 2 cores.
     Stress {
         /// Only runs whose name contains this.
         filter: Option<String>,

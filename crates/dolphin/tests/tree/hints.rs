@@ -134,7 +134,7 @@ fn who_has_no_room_for_all_separators_remembers_them_roughly() {
             .await
             .expect("an empty pool");
         let client = tree.client(&v);
-        let spread = |n: u64| Key8(n << 44 | n * 7);
+        let spread = |n: u64| Key8((n << 44) | (n * 7));
         let mut next = (0..MANY).map(spread);
         let loaded = client.bulk_load(0.6, |value| {
             value.extend_from_slice(&[1; 8]);
