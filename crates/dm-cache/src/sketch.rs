@@ -653,7 +653,7 @@ mod tests {
 
     #[test]
     fn keys_far_apart_are_told_apart() {
-        let keys: Vec<_> = (0..10_000u64).map(|n| (6 * n) << 44 | n * 42).collect();
+        let keys: Vec<_> = (0..10_000u64).map(|n| ((6 * n) << 44) | (n * 42)).collect();
         for budget in [12 << 10, 16 << 10, 32 << 10, 64 << 10] {
             let off = steps(&keys, budget);
             let share = budget as f64 / 61_000.0;
