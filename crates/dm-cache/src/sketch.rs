@@ -10,6 +10,8 @@ use dm_verbs::RemotePtr;
 const BLOCK: usize = dm_sync::scaled(1024, 4);
 /// Where room is needed, one entry in so many goes: few, so that little room is left unused.
 const THINNED: usize = 16;
+/// Passes that are counted: of what comes one in 600 is kept then.
+const PASSES_MAX: u32 = 100;
 /// Bits of a separator that an entry keeps.
 const CODE_BITS: u32 = 16;
 /// Bits more than its first leaves need that a block's codes span, so that others find a place in it.
@@ -322,7 +324,7 @@ impl<K: KeyBytes> State<K> {
             for block in &mut self.blocks {
                 block.thin();
             }
-            self.passes += 1;
+            self.passes = (self.passes + 1).min(PASSES_MAX);
             self.blocks.shrink_to_fit();
             self.recount();
             if self.bytes() == before {
