@@ -156,6 +156,11 @@ impl<K: KeyBytes, S> Separators<K, S> {
         let full = self.cache.bytes().saturating_add(bytes) > self.cache.budget();
         if !self.options.rough || !full && !self.is_crowded() {
             let _admitted_or_not = self.cache.admit(image);
+            if self.is_crowded() {
+                // Somebody was quicker: nobody asks here any more. (Whoever cleared it before this was admitted let its lock go
+                // after the change, so that is seen.)
+                self.cache.clear();
+            }
             return;
         }
         //= docs/protocol/dolphin.md D18
@@ -337,7 +342,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         let Some((low, leaf)) = self.read(&client, key, Bound::At).await? else {
             return Ok(None);
         };
-        self.remember(&client, &low).await?;
+        // That others beside it can't be read is not this operation's concern: the next one asks again.
+        let _remembered_or_not = self.remember(&client, &low).await;
         Ok(Some(Located {
             //= docs/protocol/dolphin.md D3
             leaf: Lead::hint(leaf),
@@ -431,7 +437,8 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
             // The leaf may well be to the right of where a rough hint leads. Where separators are owed, one who knows nothing
             // is needed: those who look them up enter what is owed.
             SeparatorProof::Rough(key, leaf) => {
-                if self.owed.with(|owed| !owed.is_empty()) {
+                let leads = |owed: &(K, RemotePtr)| owed.0 <= key && self.sketch.leaf(&owed.0) == Some(leaf);
+                if self.owed.with(|owed| owed.iter().any(leads)) {
                     self.sketch.forget(&key, leaf);
                 }
             }
@@ -459,6 +466,10 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
                 all.push((low, leaf));
             });
         }
+    }
+
+    fn reach(&self, proof: &SeparatorProof<K>) -> Option<u32> {
+        matches!(proof, SeparatorProof::Rough(..)).then(|| self.sketch.reach())
     }
 
     async fn attend(&self, v: &V) -> Result<(), IndexError> {

@@ -6,6 +6,12 @@ use dm_layout::KeyBytes;
 use dm_sync::{Fingerprint, RwLock, fingerprint_of};
 use dm_verbs::RemotePtr;
 
+mod places;
+#[cfg(all(test, not(dm_loom)))]
+mod tests;
+
+use places::Places;
+
 /// Entries of a block at most: as many are moved when one is put between them.
 const BLOCK: usize = dm_sync::scaled(1024, 4);
 /// Where room is needed, one entry in so many goes: few, so that little room is left unused.
@@ -16,24 +22,21 @@ const PASSES_MAX: u32 = 100;
 const CODE_BITS: u32 = 16;
 /// Bits more than its first leaves need that a block's codes span, so that others find a place in it.
 const HEADROOM: u32 = 6;
-/// Leaves lie at multiples of this, bytes.
-const UNIT: u64 = 64;
 /// One leaf, in shares of one.
 const WHOLE: u32 = 1 << 16;
-/// Bits of a leaf's place, in units from the block's base; the other 8 are its memory node's.
-const PLACE_BITS: u32 = 24;
 
 /// The leaves of a tree by where they begin, for a compute node that has less memory than an exact account of them takes:
 /// what it names is the leaf of a key, or one to the left of it, from where sibling pointers lead on.
 ///
-/// Two bytes of each separator are kept, *rounded up*, and four of each leaf's address. When the budget is used up, every
-/// sixteenth entry goes, all over the tree alike, and of what comes later as many: with a share `s` of the leaves left a search
-/// takes `(1/s - 1)/2` steps to the right in the mean.
+/// Two bytes of each separator are kept, *rounded up*, and four of each leaf's address (six where neighbours lie more than a
+/// GiB apart; leaves at no multiple of 64 bytes, beyond 64 TiB or on memory nodes from number 256 on are not remembered). When
+/// the budget is used up, every sixteenth entry goes, all over the tree alike, and of what comes later as many: with a share `s`
+/// of the leaves left a search takes `(1/s - 1)/2` steps to the right in the mean.
 ///
 /// ```text
 ///   block    low ─────────────────────────────────────────────────────── high
 ///   codes    │ c0 = 0 │  c1  │  c2  │      16 bits: how far from low the separator is, rounded up
-///   leaves   │   l0   │  l1  │  l2  │      8 bits of memory node, 24 of place
+///   leaves   │   l0   │  l1  │  l2  │      8 bits of memory node, 24 (or 40) of place
 /// ```
 ///
 /// Shared by reference among threads; no section awaits, and a lookup allocates nothing.
@@ -41,7 +44,7 @@ const PLACE_BITS: u32 = 24;
 /// # Invariants
 /// * **I1** Blocks ascend and don't overlap; a block's codes ascend strictly, from 0 on, which is its low's.
 /// * **I2** A leaf is named for keys at or above the separator that it was entered with, and for no others.
-/// * **I3** [`Sketch::bytes`] counts every allocation, and stays within the budget.
+/// * **I3** [`Sketch::bytes`] counts every allocation, and stays within the budget; an empty one is as large as this struct.
 ///
 /// Nowhere published: an answer to Dolphin's figure of small caches (MSST 2024, Fig. 6).
 ///
@@ -68,6 +71,8 @@ struct State<K> {
     heap: u64,
     /// How often everything was thinned: of what comes as much is left out.
     passes: u32,
+    /// What that leaves of what comes, of [`WHOLE`].
+    share: u32,
     /// What share of a leaf is due, of [`WHOLE`].
     due: u32,
 }
@@ -85,10 +90,8 @@ struct Block<K> {
     skip: u8,
     /// Codes count in units of this power of two, from `low` on.
     shift: u8,
-    /// What places are told from, in units.
-    base: u64,
     codes: Vec<u16>,
-    leaves: Vec<u32>,
+    leaves: Places,
 }
 
 /// Bytes of the longest key, and eight more.
@@ -126,36 +129,15 @@ impl<K: KeyBytes> Block<K> {
             high: None,
             skip: skip as u8,
             shift: bits.saturating_sub(CODE_BITS).min(u64::BITS - CODE_BITS) as u8,
-            // Others lie to either side.
-            base: (leaf.offset() / UNIT).saturating_sub(1 << (PLACE_BITS - 1)),
-            codes: Vec::new(),
-            leaves: Vec::new(),
+            // The low's own, whatever is left over of it.
+            codes: vec![0],
+            leaves: Places::around(leaf),
         };
-        let place = new.place(leaf)?;
-        new.codes.push(0);
-        new.leaves.push(place);
-        Some(new)
+        new.leaves.insert(0, leaf).then_some(new)
     }
 
     fn heap(&self) -> u64 {
-        (self.codes.capacity() * size_of::<u16>() + self.leaves.capacity() * size_of::<u32>()) as u64
-    }
-
-    /// A leaf's address in four bytes; `None` if it lies too far away for that.
-    fn place(&self, leaf: RemotePtr) -> Option<u32> {
-        let node = u8::try_from(leaf.node().0).ok()?;
-        let units = (leaf.offset() / UNIT).checked_sub(self.base)?;
-        let exact = leaf.offset().is_multiple_of(UNIT) && units >> PLACE_BITS == 0;
-        exact.then_some(u32::from(node) << PLACE_BITS | units as u32)
-    }
-
-    fn leaf(&self, i: usize) -> Option<RemotePtr> {
-        let place = *self.leaves.get(i)?;
-        let units = u64::from(place & ((1 << PLACE_BITS) - 1));
-        RemotePtr::new(
-            dm_verbs::NodeId((place >> PLACE_BITS) as u16),
-            (self.base + units) * UNIT,
-        )
+        (self.codes.capacity() * size_of::<u16>() + self.leaves.heap()) as u64
     }
 
     /// How far a key lies from the block's low, in units and rounded down, and whether something is left over; `None` beyond
@@ -196,22 +178,19 @@ impl<K: KeyBytes> Block<K> {
     /// Enters a leaf; one that is told from its left neighbour by nothing that is kept takes its place. `false` if there is no
     /// code or place for it.
     fn put(&mut self, separator: &K, leaf: RemotePtr) -> bool {
-        let (Some(code), Some(place)) = (self.code(separator), self.place(leaf)) else {
+        let Some(code) = self.code(separator) else {
             return false;
         };
         let at = self.codes.partition_point(|c| *c < code);
         if self.codes.get(at) == Some(&code) {
             // Of two with one code the one further right is nearer to the keys from there on.
-            self.leaves[at] = place;
-            return true;
+            return self.leaves.set(at, leaf);
         }
-        if self.codes.len() == BLOCK {
+        if self.codes.len() == BLOCK || !self.leaves.insert(at, leaf) {
             return false;
         }
         self.codes.reserve_exact(1);
-        self.leaves.reserve_exact(1);
         self.codes.insert(at, code);
-        self.leaves.insert(at, place);
         true
     }
 
@@ -230,11 +209,19 @@ impl<K: KeyBytes> Block<K> {
         exact.then(|| K::read_from(&bytes))
     }
 
-    /// The entries from number `from` on, as they are known here.
+    /// The entries from number `from` on, as they are known here: one whose separator is rounded up to where the block ends
+    /// is for no key of it any more.
     fn entries_from(&self, from: usize) -> Vec<(K, RemotePtr)> {
         (from..self.codes.len())
-            .filter_map(|i| Some((self.separator(i)?, self.leaf(i)?)))
+            .filter_map(|i| Some((self.separator(i)?, self.leaves.get(i)?)))
+            .filter(|(separator, _)| self.reaches(separator))
             .collect()
+    }
+
+    /// The number of the entry that this separator was entered as: rounded up, as any other key is rounded down.
+    fn entered(&self, separator: &K) -> Option<usize> {
+        let code = self.code(separator)?;
+        self.codes.partition_point(|c| *c <= code).checked_sub(1)
     }
 
     fn truncate(&mut self, len: usize) {
@@ -261,13 +248,13 @@ impl<K: KeyBytes> Block<K> {
             for i in (from..until).filter(|i| victim != Some(*i)) {
                 // Entries before this one have moved down already; what `gap` looks at lies behind, or is the last of them.
                 self.codes[kept] = self.codes[i];
-                self.leaves[kept] = self.leaves[i];
+                self.leaves.copy(i, kept);
                 kept += 1;
             }
         }
         self.truncate(kept);
         self.codes.shrink_to_fit();
-        self.leaves.shrink_to_fit();
+        self.leaves.shrink();
     }
 }
 
@@ -317,21 +304,47 @@ impl<K: KeyBytes> State<K> {
         across
     }
 
-    /// Makes the budget be kept; `false` if nothing is left to be thinned.
+    /// Makes the budget be kept; `false` if it is too small for anything, and nothing is known any more.
     fn fit(&mut self) -> bool {
-        while self.bytes() > self.budget {
+        self.recount();
+        while self.bytes() > self.budget && !self.blocks.is_empty() {
             let before = self.bytes();
             for block in &mut self.blocks {
                 block.thin();
             }
-            self.passes = (self.passes + 1).min(PASSES_MAX);
+            self.counted_passes((self.passes + 1).min(PASSES_MAX));
             self.blocks.shrink_to_fit();
             self.recount();
             if self.bytes() == before {
-                return false;
+                self.halve();
             }
         }
-        true
+        !self.blocks.is_empty()
+    }
+
+    fn counted_passes(&mut self, passes: u32) {
+        self.passes = passes;
+        self.share = (0..passes).fold(WHOLE, |share, _| share - share / THINNED as u32);
+    }
+
+    /// Drops every second block, where thinning has left one entry in each: the last entry before it stands for its keys too.
+    fn halve(&mut self) {
+        let old = core::mem::take(&mut self.blocks);
+        let only = old.len() == 1;
+        let mut kept: Vec<Block<K>> = Vec::new();
+        for (i, block) in old.into_iter().enumerate() {
+            if i % 2 == 0 {
+                kept.push(block);
+            } else if let Some(left) = kept.last_mut().filter(|left| left.high == Some(block.low)) {
+                left.high = block.high;
+            }
+        }
+        if only {
+            kept.clear();
+        }
+        kept.shrink_to_fit();
+        self.blocks = kept;
+        self.recount();
     }
 
     /// Enters neighbouring leaves where nothing is known, or that share of them: behind what ends where they begin, or else in
@@ -341,14 +354,15 @@ impl<K: KeyBytes> State<K> {
             return;
         };
         let mut at = self.floor(&low).filter(|i| self.blocks[*i].high == Some(low));
-        for &(separator, leaf) in entries {
+        for (n, &(separator, leaf)) in entries.iter().enumerate() {
             if let Some(i) = at {
-                // What is left out is to the right of its neighbour.
+                // What is left out is to the right of its neighbour. The first one is what somebody looked for.
                 self.due += share;
-                let Some(due) = self.due.checked_sub(WHOLE) else {
-                    continue;
-                };
-                self.due = due;
+                match self.due.checked_sub(WHOLE) {
+                    Some(due) => self.due = due,
+                    None if n == 0 => self.due = 0,
+                    None => continue,
+                }
                 let block = &mut self.blocks[i];
                 if block.put(&separator, leaf) {
                     continue;
@@ -356,7 +370,7 @@ impl<K: KeyBytes> State<K> {
                 block.high = Some(separator);
             }
             let Some(block) = Block::new(separator, &last, leaf) else {
-                // No address for four bytes: nothing is known from here on.
+                // No place for its address: nothing is known from here on.
                 return;
             };
             if self.blocks.len() == self.blocks.capacity() {
@@ -382,7 +396,7 @@ impl<K: KeyBytes> State<K> {
             && all.len() == next.codes.len()
             && all
                 .iter()
-                .all(|(separator, leaf)| block.code(separator).is_some() && block.place(*leaf).is_some());
+                .all(|(separator, leaf)| block.code(separator).is_some() && block.leaves.takes(*leaf));
         if fits {
             block.high = next.high;
             for (separator, leaf) in &all {
@@ -428,15 +442,14 @@ impl<K: KeyBytes> State<K> {
 
     fn admit(&mut self, entries: &[(K, RemotePtr)], high: Option<K>) -> bool {
         if self.bytes() < self.budget / 2 {
-            self.passes = self.passes.saturating_sub(1);
+            self.counted_passes(self.passes.saturating_sub(1));
         }
         let (Some(&(low, _)), Some(&(_, last))) = (entries.first(), entries.last()) else {
             return false;
         };
         let across = self.cut(&low, high);
         // As thin as what is there already, and as evenly.
-        let share = (0..self.passes).fold(WHOLE, |share, _| share - share / THINNED as u32);
-        self.place((entries, high), share);
+        self.place((entries, high), self.share);
         if let (Some((mut rest, end)), Some(high)) = (across, high) {
             // The leaf that begins there may not be known: the last one before it is to the left of all.
             if rest.first().is_none_or(|(separator, _)| *separator > high) {
@@ -444,14 +457,38 @@ impl<K: KeyBytes> State<K> {
             }
             self.place((&rest, end), WHOLE);
         }
-        self.recount();
-        if !self.fit() {
-            // Blocks alone are too many.
-            self.blocks.clear();
-            self.blocks.shrink_to_fit();
-            self.recount();
+        self.fit()
+    }
+
+    /// Drops what is said of `key`, if it names `leaf`: with a hole in its place, or for the leaf to the left.
+    fn drop_entry(&mut self, key: &K, leaf: RemotePtr, hole: bool) -> bool {
+        let Some(i) = self.covering(key) else {
             return false;
+        };
+        let block = &mut self.blocks[i];
+        // One who was misled may have been so by a separator.
+        let found = [Some(block.position(key)).filter(|_| hole), block.entered(key)];
+        let mut found = found.into_iter().flatten();
+        let Some(at) = found.find(|i| block.leaves.get(*i) == Some(leaf)) else {
+            return false;
+        };
+        if at > 0 && !hole {
+            block.codes.remove(at);
+            block.leaves.remove(at);
+            return true;
         }
+        let (rest, end) = (block.entries_from(at + 1), block.high);
+        match block.separator(at).filter(|_| at > 0) {
+            Some(from) => {
+                block.truncate(at);
+                // Rounded up, it may lie behind the block.
+                block.high = Some(end.map_or(from, |end| end.min(from)));
+            }
+            None => drop(self.blocks.remove(i)),
+        }
+        self.place_apart(&rest, end);
+        // Two blocks may take more than one.
+        self.fit();
         true
     }
 }
@@ -465,6 +502,7 @@ impl<K: KeyBytes> Sketch<K> {
                 blocks: Vec::new(),
                 heap: 0,
                 passes: 0,
+                share: WHOLE,
                 due: 0,
             }),
         }
@@ -475,7 +513,7 @@ impl<K: KeyBytes> Sketch<K> {
     pub fn leaf(&self, key: &K) -> Option<RemotePtr> {
         self.state.with_read(|state| {
             let block = &state.blocks[state.covering(key)?];
-            block.leaf(block.position(key))
+            block.leaves.get(block.position(key))
         })
     }
 
@@ -493,50 +531,26 @@ impl<K: KeyBytes> Sketch<K> {
                 return false;
             };
             let done = state.insert(i, separator, leaf);
-            state.recount();
             state.fit() && done
         })
     }
 
     /// What is said of `key` was wrong: nothing is known of it any more, if it still was that leaf; tells whether it was.
     pub fn forget(&self, key: &K, leaf: RemotePtr) -> bool {
-        self.drop_entry(key, leaf, true)
+        self.state.with_write(|state| state.drop_entry(key, leaf, true))
     }
 
-    /// The leaf of `key` is no more, and the one to the left of it is the one now; tells whether it was that leaf.
-    pub fn merged(&self, key: &K, leaf: RemotePtr) -> bool {
-        self.drop_entry(key, leaf, false)
+    /// The leaf that began at `separator` is no more, and the one to the left of it is the one now; tells whether it was known.
+    pub fn merged(&self, separator: &K, leaf: RemotePtr) -> bool {
+        self.state
+            .with_write(|state| state.drop_entry(separator, leaf, false))
     }
 
-    fn drop_entry(&self, key: &K, leaf: RemotePtr, hole: bool) -> bool {
-        self.state.with_write(|state| {
-            let Some(i) = state.covering(key) else {
-                return false;
-            };
-            let block = &mut state.blocks[i];
-            let at = block.position(key);
-            if block.leaf(at) != Some(leaf) {
-                return false;
-            }
-            if at > 0 && !hole {
-                block.codes.remove(at);
-                block.leaves.remove(at);
-                return true;
-            }
-            let (rest, end) = (block.entries_from(at + 1), block.high);
-            match block.separator(at).filter(|_| at > 0) {
-                Some(from) => {
-                    block.truncate(at);
-                    block.high = Some(from);
-                }
-                None => drop(state.blocks.remove(i)),
-            }
-            state.place_apart(&rest, end);
-            state.recount();
-            // Two blocks may take more than one.
-            state.fit();
-            true
-        })
+    /// So many steps to the right of a hint its key's leaf may well be, a few times the mean: a leaf further away is better
+    /// looked up anew, for then somebody else has split what lies between.
+    pub fn reach(&self) -> u32 {
+        let share = self.state.with_read(|state| state.share).max(1);
+        8 + 4 * (WHOLE / share)
     }
 
     /// Leaves that are named.
@@ -560,11 +574,7 @@ impl<K: KeyBytes> Fingerprint for Sketch<K> {
     fn fingerprint(&self) -> u64 {
         self.state.with_read(|state| {
             let blocks = state.blocks.iter().map(|block| {
-                fingerprint_of(&(
-                    (block.low, block.high, block.skip, block.base),
-                    &block.codes,
-                    &block.leaves,
-                ))
+                fingerprint_of(&((block.low, block.high, block.skip), &block.codes, &block.leaves))
             });
             fingerprint_of(&(
                 blocks.collect::<Vec<_>>(),
@@ -581,172 +591,5 @@ impl<K: KeyBytes> core::fmt::Debug for Sketch<K> {
             .field("leaves", &self.len())
             .field("bytes", &self.bytes())
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(all(test, not(dm_loom)))]
-mod tests {
-    use super::*;
-    use dm_layout::{Key8, Key32};
-    use dm_verbs::NodeId;
-    use std::collections::BTreeMap;
-
-    fn at(n: u64) -> RemotePtr {
-        RemotePtr::new(NodeId((n % 4) as u16), (n / 4 + 1) * 1024).expect("in range")
-    }
-
-    fn mixed(n: u64) -> u64 {
-        n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
-            .rotate_left(31)
-            .wrapping_mul(0xD6E8_FEB8_6659_FD93)
-    }
-
-    /// Leaves of sorted keys, whatever these are, in runs of 32: every key is shown its leaf or one to the left, and how far
-    /// that is in the mean.
-    fn steps(keys: &[u64], budget: u64) -> f64 {
-        let mut keys = keys.to_vec();
-        keys.sort_unstable();
-        keys[0] = 0;
-        let leaves: Vec<_> = (0u64..)
-            .map(at)
-            .zip(&keys)
-            .map(|(at, key)| (Key8(*key), at))
-            .collect();
-        let number: BTreeMap<_, _> = leaves.iter().enumerate().map(|(i, (_, at))| (*at, i)).collect();
-        let sketch = Sketch::new(budget);
-        for (i, run) in leaves.chunks(32).enumerate() {
-            let high = leaves.get(32 * (i + 1)).map(|(low, _)| *low);
-            assert!(sketch.admit(run.iter().copied(), high));
-            assert!(sketch.bytes() <= budget);
-        }
-        let mut steps = 0;
-        for n in 0..100_000 {
-            // Anywhere within a leaf.
-            let i = (mixed(n) % keys.len() as u64) as usize;
-            let end = keys.get(i + 1).copied().unwrap_or(keys[i] + 1);
-            let key = keys[i] + mixed(n + 7) % (end - keys[i]).max(1);
-            let found = number[&sketch.leaf(&Key8(key)).expect("all is covered")];
-            assert!(found <= i, "{key:#x} is in leaf {i}, not in {found}");
-            steps += i - found;
-        }
-        steps as f64 / 1e5
-    }
-
-    #[test]
-    fn with_room_for_all_leaves_nearly_every_hint_is_right() {
-        let random: Vec<_> = (0..50_000).map(mixed).collect();
-        let dense: Vec<_> = (0..50_000).map(|n| n * 30).collect();
-        for (name, keys) in [("random", random), ("dense", dense)] {
-            let off = steps(&keys, 50_000 * 7);
-            assert!(off < 0.05, "{name}: {off} steps");
-        }
-    }
-
-    #[test]
-    fn with_less_room_a_hint_is_a_few_leaves_to_the_left() {
-        let keys: Vec<_> = (0..50_000).map(mixed).collect();
-        for share in [2.0, 4.0, 8.0] {
-            let off = steps(&keys, (50_000.0 * 6.5 / share) as u64);
-            // As evenly thinned as it may be, with up to a quarter of the room free.
-            let (best, worst) = ((share - 1.0) / 2.0, (share / 0.7 - 1.0) / 2.0 + 0.3);
-            assert!(off > best * 0.7 && off < worst, "1 in {share}: {off} steps");
-        }
-    }
-
-    #[test]
-    fn keys_far_apart_are_told_apart() {
-        let keys: Vec<_> = (0..10_000u64).map(|n| ((6 * n) << 44) | (n * 42)).collect();
-        for budget in [12 << 10, 16 << 10, 32 << 10, 64 << 10] {
-            let off = steps(&keys, budget);
-            let share = budget as f64 / 61_000.0;
-            assert!(off < 1.2 / share, "{budget} bytes: {off} steps");
-        }
-    }
-
-    #[test]
-    fn what_is_learned_anew_leaves_no_hole() {
-        let leaves: Vec<_> = (0..3_000).map(|n| (Key8(n * 70), at(n))).collect();
-        let sketch = Sketch::new(9_000);
-        for (from, many) in (0..3_000)
-            .step_by(100)
-            .map(|from| (from, 100))
-            .chain((0..500).map(|n| {
-                let from = (mixed(n) % 2_950) as usize;
-                (from, 1 + (mixed(n + 1) % 40) as usize)
-            }))
-        {
-            let run = leaves[from..from + many].iter().copied();
-            let high = leaves.get(from + many).map(|(low, _)| *low);
-            assert!(sketch.admit(run, high));
-            let known = if from % 100 == 0 && many == 100 {
-                from as u64 + 100
-            } else {
-                3_000
-            };
-            for key in [0, 69, mixed(from as u64) % (known * 70)] {
-                assert!(
-                    sketch.leaf(&Key8(key)).is_some(),
-                    "{key} after leaves {from} to {}",
-                    from + many
-                );
-            }
-        }
-        assert!(sketch.bytes() <= 9_000 && sketch.len() > 500, "{sketch:?}");
-    }
-
-    #[test]
-    fn what_is_entered_moved_and_forgotten_never_leads_too_far() {
-        for budget in [700, 2_000, 100_000] {
-            let sketch = Sketch::<Key32>::new(budget);
-            let key = |n: u64| {
-                let mut bytes = [0; 32];
-                bytes[20..28].copy_from_slice(&n.to_be_bytes());
-                Key32(bytes)
-            };
-            // The leaves that there are, by where they begin.
-            let mut leaves = BTreeMap::from([(0u64, at(0))]);
-            for step in 0..4_000 {
-                let near = mixed(step) % 5_000;
-                match mixed(step + 1) % 8 {
-                    0..4 => {
-                        let leaf = at(step);
-                        leaves.entry(near).or_insert_with(|| {
-                            sketch.insert(&key(near), leaf);
-                            leaf
-                        });
-                    }
-                    4 if near > 0 => {
-                        if let Some(gone) = leaves.remove(&near) {
-                            sketch.merged(&key(near), gone);
-                        }
-                    }
-                    5 => {
-                        // Whoever is shown what is no more is misled, and says so.
-                        if let Some(gone) = sketch
-                            .leaf(&key(near))
-                            .filter(|gone| !leaves.values().any(|l| l == gone))
-                        {
-                            assert!(sketch.forget(&key(near), gone) && sketch.leaf(&key(near)).is_none());
-                        }
-                    }
-                    _ => {
-                        let low = leaves.range(..=near).next_back().map_or(0, |(low, _)| *low);
-                        let run: Vec<_> = leaves.range(low..).take(6).map(|(k, l)| (key(*k), *l)).collect();
-                        let high = leaves.range(low..).nth(6).map(|(k, _)| key(*k));
-                        sketch.admit(run, high);
-                    }
-                }
-                assert!(sketch.bytes() <= budget, "{} of {budget}", sketch.bytes());
-                let looked = mixed(step + 2) % 5_000;
-                if let Some(hint) = sketch.leaf(&key(looked)) {
-                    let alive = leaves.iter().find(|(_, leaf)| **leaf == hint);
-                    assert!(
-                        alive.is_none_or(|(low, _)| *low <= looked),
-                        "{looked}: {hint} begins at {alive:?}"
-                    );
-                }
-            }
-            assert!(budget < 1_000 || sketch.len() > 8, "{}", sketch.len());
-        }
     }
 }

@@ -288,7 +288,14 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             // A write that has not begun begins here.
             let begun = begun_write.take().unwrap_or_default();
             let written = self.leaves.resume(self.v, located.leaf, (0, key), write, begun);
-            match written.await? {
+            let answer = match written.await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    located = self.despite(key, located, error).await?;
+                    continue;
+                }
+            };
+            match answer {
                 Answer::Done(applied) => return Ok(applied),
                 Answer::Split(applied, split) => {
                     // The write is done, whatever becomes of the separator.
@@ -308,6 +315,22 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         }
     }
 
+    /// Where to try next when a leaf could not be asked. If a rough hint led there, it may be none of the key's: its lock may be
+    /// a dead client's, its memory node cut off, its bytes damaged, and the key's own be well.
+    async fn despite(
+        &self,
+        key: &K,
+        located: Located<I::Proof>,
+        error: IndexError,
+    ) -> Result<Located<I::Proof>, IndexError> {
+        if error.effect() != Effect::None || self.inner.reach(&located.proof).is_none() {
+            return Err(error);
+        }
+        self.inner.misled(self.v, located.proof);
+        //= docs/protocol/dolphin.md D18
+        self.inner.find(self.v, key).await?.ok_or(error)
+    }
+
     /// Where to try next when a leaf did not answer for `key`.
     async fn follow(
         &self,
@@ -317,9 +340,13 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         retry: &mut dm_verbs::Retry<'_, V>,
         hops: &mut Hops,
     ) -> Result<Located<I::Proof>, IndexError> {
+        let reach = self.inner.reach(&located.proof);
         match stale {
-            Stale::Right(_) => self.inner.stale(self.v, located.proof),
-            Stale::Elsewhere => self.inner.misled(self.v, located.proof),
+            // Where a rough hint leads to what is no more, nobody need be led there again.
+            Stale::Right(right) if right.linked || reach.is_none() => {
+                self.inner.stale(self.v, located.proof);
+            }
+            Stale::Right(_) | Stale::Elsewhere => self.inner.misled(self.v, located.proof),
         }
         self.leaves.tend(self.v).await?;
         match stale {
@@ -329,6 +356,12 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
                     // So far to the left that another way is better: a hint is not to be followed again.
                     self.inner.misled(self.v, located.proof);
                     if let Some(located) = self.inner.locate(self.v, key).await? {
+                        return Ok(located);
+                    }
+                } else if reach.is_some_and(|reach| hops.taken() > reach) {
+                    // Further than it should be: somebody has split what lies between, and the entries tell.
+                    self.inner.misled(self.v, located.proof);
+                    if let Some(located) = self.inner.find(self.v, key).await? {
                         return Ok(located);
                     }
                 }
@@ -387,7 +420,14 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
         let mut retry = self.v.retry(self.options.attempts);
         let mut hops = Hops::default();
         loop {
-            match self.leaves.get(self.v, located.leaf, 0, key, value).await? {
+            let answer = match self.leaves.get(self.v, located.leaf, 0, key, value).await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    located = self.despite(key, located, error).await?;
+                    continue;
+                }
+            };
+            match answer {
                 Answer::Done(found) | Answer::Split(found, _) | Answer::Sparse(found) => return Ok(found),
                 Answer::Stale(stale) => {
                     located = self.follow(key, located, stale, &mut retry, &mut hops).await?

@@ -25,4 +25,10 @@ impl Hops {
         }
         Ok(self.0 == HOPS_FREE)
     }
+
+    /// Steps until now.
+    #[inline]
+    pub fn taken(&self) -> u32 {
+        self.0
+    }
 }

@@ -501,6 +501,12 @@ pub trait Inner<V: Verbs, K> {
         self.stale(v, proof);
     }
 
+    /// If `proof` is of a rough hint, which names `key`'s leaf or one to its left: how many steps to the right that may well be.
+    /// What befalls an operation on the way does not concern its key: it goes once more, to where [`Inner::find`] leads.
+    fn reach(&self, _proof: &Self::Proof) -> Option<u32> {
+        None
+    }
+
     /// To be awaited where [`NodeStore::attend`] is, by a client that runs no operation: what its operations that were given
     /// up have left to be done.
     fn attend(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {

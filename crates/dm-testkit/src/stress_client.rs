@@ -46,6 +46,8 @@ fn owner(key: u64, clients: usize) -> usize {
 
 /// One foreign key of so many is watched for values that go back.
 const WATCHED: u64 = 16;
+/// Keys drawn, one of which a write should not have failed on.
+const DRAWS_MAX: u32 = 100_000;
 
 fn word(stamp: Stamp) -> u64 {
     u64::from(stamp.client) << 32 | u64::from(stamp.sequence)
@@ -183,12 +185,13 @@ impl<'r, E: Env> Client<'r, E> {
 
     /// A key that no write failed on.
     fn draw_key(&mut self, kind: Kind) -> u64 {
-        loop {
+        for _ in 0..DRAWS_MAX {
             let key = self.draw_any_key(kind);
             if self.stress.outage_end == Nanos(0) || !self.shunned.with(|keys| keys.contains(&key)) {
                 return key;
             }
         }
+        panic!("an outage has made writes to nearly every key fail, those of other memory nodes too");
     }
 
     /// A hot key, one of its own, or (for reads) half the time anybody's.

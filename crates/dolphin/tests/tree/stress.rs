@@ -92,6 +92,8 @@ fn simulated(seed: u64, operations: u64) {
     let script = world.script(script);
     let options = Options {
         rdwc: if seed % 4 == 2 { Rdwc::ON } else { Rdwc::OFF },
+        // Room for an exact account of what there is in the beginning, or for a rough one only.
+        cache_bytes: if seed.is_multiple_of(3) { 24 << 10 } else { 8 << 10 },
         packed_keys: !seed.is_multiple_of(3),
         // Who waits for one that waits for a node that is cut off need not wait for long.
         attempts: if outage { 1 << 14 } else { DEFAULT_ATTEMPTS },
