@@ -17,6 +17,8 @@ use crate::superblock::{PAGE, Superblock};
 pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
 
 /// Bytes that an [`Allocator`] has to do with, over all memory nodes.
+///
+/// No example: numbers to be read; an allocator answers with them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AllocStats {
     /// Chunks got from memory nodes.

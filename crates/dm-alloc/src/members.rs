@@ -12,6 +12,8 @@ use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{LINE, Nanos, NodeId, RemotePtr};
 
 /// Where a pool's members announce themselves.
+///
+/// No example: a superblock says where it is, and opens it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MemberArea {
     /// On memory node 0.

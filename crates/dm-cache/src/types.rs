@@ -34,6 +34,24 @@ pub struct NodeImage<K, I> {
 }
 
 /// One child more in an inner node that was just written, offered to [`crate::IndexCache::add`].
+///
+/// ```
+/// use dm_cache::{Addition, CachedNode, Hit, IndexCache, NodeImage};
+/// use dm_verbs::{NodeId, RemotePtr};
+/// # fn at(offset: u64) -> RemotePtr { RemotePtr::new(NodeId(0), offset).unwrap() }
+///
+/// let cache = IndexCache::new(1 << 20);
+/// let (node, level, low, high, incarnation) = (at(0x1000), 1, 10u64, Some(100), 0);
+/// let entries = [(low, at(0x4000))].into_iter();
+/// cache.admit(NodeImage { at: node, level, low, high, incarnation, entries });
+/// // The leaf was split at 50, and the node written with the second child.
+/// let (separator, child) = (50, at(0x4400));
+/// assert!(cache.add(&Addition { at: node, level, low, high, incarnation, entries: 2, separator, child }));
+/// let hit: Hit<u64> = cache.lookup(&70).expect("it is covered");
+/// assert_eq!((hit.child, hit.low, hit.origin.node), (child, 50, node));
+/// let all: Vec<CachedNode<u64>> = cache.snapshot();
+/// assert_eq!(all[0].entries, [(10, at(0x4000)), (50, child)]);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Addition<K> {
     /// Where the node lies.
@@ -87,6 +105,8 @@ pub struct Hit<K> {
 ///
 /// `node`, `level`, `low` and `stamp` are the image's identity. The slot is a shortcut to it: a slot is used again for
 /// other images, and the identity tells.
+///
+/// No example: it goes back to the cache that it came from, unread.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Origin<K> {
     /// The cached node's address.
@@ -139,6 +159,8 @@ impl CacheBytes {
 }
 
 /// Published mistakes that can be switched on, each alone, for study. The default has none.
+///
+/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CacheFlaws {
     /// T-S7: a reader that located an image, and was then held up, reads whatever the slot holds now, without

@@ -22,6 +22,8 @@ pub struct Client {
 }
 
 /// What a node said of itself.
+///
+/// No example: what greeting a node answers with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Welcomed {
     /// Another number after each start of the node: its memory begins empty then.
@@ -31,6 +33,8 @@ pub struct Welcomed {
 }
 
 /// Why a node could not be greeted or asked.
+///
+/// No example: what greeting or asking a node fails with.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {

@@ -21,6 +21,8 @@ pub trait Fabric: Ports + Send + Sync + 'static {
 }
 
 /// A node's control plane without a network: what its dialogues share.
+///
+/// No example: the crate's example starts a server, which has one.
 pub struct Desk<F: Fabric> {
     pub(crate) ledger: Mutex<Ledger<F>>,
     pub(crate) fabric: Arc<F>,
@@ -54,6 +56,8 @@ enum State {
 }
 
 /// Why a dialogue ends, as the log says it.
+///
+/// No example: it is for logs; nobody matches on it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum End {
@@ -80,6 +84,8 @@ impl fmt::Display for End {
 }
 
 /// One connection's state. Its clients and its queue pair end with it.
+///
+/// No example: what a server runs for one connection, line by line.
 pub struct Dialogue<F: Fabric> {
     desk: Arc<Desk<F>>,
     state: State,

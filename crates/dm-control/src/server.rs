@@ -141,6 +141,8 @@ fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), StartError> {
 }
 
 /// Why a control plane did not start.
+///
+/// No example: what starting a server fails with.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
@@ -175,6 +177,8 @@ impl fmt::Display for StartError {
 impl core::error::Error for StartError {}
 
 /// A running control plane. Dropping it ends every connection, with its queue pair.
+///
+/// No example: the crate's example starts one; it ends when it is dropped.
 pub struct Server<F: Fabric> {
     shared: Arc<Shared<F>>,
     address: SocketAddr,

@@ -16,8 +16,12 @@ pub const VERSION: u16 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"dmkitCTL");
 
 /// Fresh random bytes of one side.
+///
+/// No example: sixteen bytes that the handshake draws by itself.
 pub type Nonce = [u8; 32];
 /// Proof that one side knows the secret.
+///
+/// No example: the handshake makes and compares it by itself.
 pub type Tag = [u8; 32];
 
 /// What a device tells another about a queue pair: at most [`PORT_MAX`] bytes that mean nothing here.
@@ -37,6 +41,8 @@ impl Port {
 }
 
 /// What is sent.
+///
+/// No example: client and server make and take it by themselves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
     /// Client: I speak this version.
@@ -83,6 +89,8 @@ pub enum Message {
 }
 
 /// Why a node refuses a connection.
+///
+/// No example: what a node answers who may not come in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// It speaks this version.
@@ -203,6 +211,8 @@ pub enum Answer {
 }
 
 /// Bytes that are no message.
+///
+/// No example: what decoding a message fails with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WireError {
     /// Longer than any message, or empty.

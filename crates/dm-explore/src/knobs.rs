@@ -17,6 +17,27 @@ pub enum Elapsed {
 }
 
 /// How retry loops are explored.
+///
+/// ```
+/// use dm_explore::{Client, Knobs, Model, NoSpec, Retries, Search};
+/// use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
+///
+/// let lock = RemotePtr::new(NodeId(0), 64).unwrap();
+/// // Nobody ever gives the lock back.
+/// let take = move |c: Client<(), NoSpec>| async move {
+///     let mut retry = c.verbs().retry(100);
+///     while c.verbs().cas(lock, 0, 1).await.unwrap() != 0 {
+///         if retry.again(lock, Why::Raced).await.is_err() {
+///             return c.output(u64::from(retry.failed()));
+///         }
+///     }
+/// };
+/// let model = Model::new("held").client("A", 0, take).client("B", 1, take);
+/// // Rewound, a loop is waited in for ever; bounded, it gives up.
+/// assert!(model.run(Search::exhaustive()).counterexample().is_some());
+/// let knobs = Knobs { retries: Retries::Bounded(2), ..Knobs::weak() };
+/// assert!(model.run_with(&knobs, Search::exhaustive()).is_pass());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retries {
     /// A failed attempt returns the client to the state before it (`Retry`'s promise), so that loops are finite and

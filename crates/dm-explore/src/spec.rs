@@ -61,6 +61,31 @@ pub enum RegisterOp<T> {
 }
 
 /// A register that starts at this value. A read answers `Some`, a write `None`.
+///
+/// A word of one line is a register; a value that is written in two halves is none:
+/// ```
+/// use dm_explore::{Client, Model, Register, RegisterOp, Search};
+/// use dm_verbs::{NodeId, RemotePtr, Verbs};
+///
+/// let model = |low: RemotePtr, high: RemotePtr| {
+///     let write = move |c: Client<(), Register<(u64, u64)>>| async move {
+///         let run = async {
+///             c.verbs().write(low, &1u64.to_le_bytes()).await.unwrap();
+///             c.verbs().write(high, &1u64.to_le_bytes()).await.unwrap();
+///             None
+///         };
+///         c.op(RegisterOp::Write((1, 1)), run).await;
+///     };
+///     let read = move |c: Client<(), Register<(u64, u64)>>| async move {
+///         let run = async { Some((c.verbs().word(low).await.unwrap(), c.verbs().word(high).await.unwrap())) };
+///         c.op(RegisterOp::Read, run).await;
+///     };
+///     Model::new("register").spec(Register((0, 0))).client("writer", 0, write).client("reader", 1, read)
+/// };
+/// let word = RemotePtr::new(NodeId(0), 64).unwrap();
+/// assert!(model(word, word).run(Search::exhaustive()).is_pass());
+/// assert!(model(word, word.add(8)).run(Search::exhaustive()).counterexample().is_some());
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Register<T>(pub T);
 

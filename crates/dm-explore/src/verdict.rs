@@ -95,6 +95,24 @@ impl Failure {
 }
 
 /// How the states were gone through.
+///
+/// ```
+/// use dm_explore::{Client, Coverage, Cut, Model, NoSpec, Search, Verdict};
+/// use dm_verbs::{NodeId, RemotePtr, Verbs};
+///
+/// let word = RemotePtr::new(NodeId(0), 64).unwrap();
+/// let add = move |c: Client<(), NoSpec>| async move {
+///     c.verbs().faa(word, 1).await.unwrap();
+/// };
+/// let model = Model::new("adds").client("A", 0, add).client("B", 1, add);
+/// assert_eq!(model.run(Search::exhaustive()).report().coverage, Coverage::Exhaustive);
+/// let some = model.run(Search::random(7, 10));
+/// assert_eq!(some.report().coverage, Coverage::Sampled { runs: 10, seed: 7 });
+/// // One that ended early is no pass.
+/// let cut = model.run(Search::exhaustive().states(1));
+/// assert!(matches!(cut, Verdict::Truncated { by: Cut::States, .. }));
+/// assert_eq!(cut.report().coverage, Coverage::Partial);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Coverage {
     /// Every reachable state within the bounds of the model.
@@ -111,6 +129,8 @@ pub enum Coverage {
 }
 
 /// How much was gone through, and under which assumptions.
+///
+/// No example: what a search answers with, to be read.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
     /// The model's name.

@@ -41,6 +41,8 @@ pub enum Verdict<Key, State> {
 }
 
 /// How much was checked.
+///
+/// No example: what a check that holds answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// Operations, pending ones included.
@@ -52,6 +54,8 @@ pub struct Passed {
 }
 
 /// Which key the steps did not suffice for.
+///
+/// No example: what a check that gives up answers with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooLarge<Key> {
     /// The key.

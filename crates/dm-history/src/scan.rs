@@ -125,6 +125,8 @@ where
 /// the result of the same scan, which must have passed [`check_items`]. A result of `limit` items ends the range
 /// that it answers for at its last key; a shorter one answers for all of it.
 ///
+/// No example: as `check_items`, which is shown with the same scan.
+///
 /// # Errors
 /// [`ScanFault::Missing`] for the first key left out.
 pub fn check_complete<'k, K, V>(

@@ -38,6 +38,8 @@ impl Lead {
 }
 
 /// Where a key's leaf probably is, and what to blame if it is not there.
+///
+/// No example: what an inner structure answers with; `Composed` acts on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Located<P> {
     /// The leaf to try.
@@ -47,6 +49,8 @@ pub struct Located<P> {
 }
 
 /// A node does not answer for the key.
+///
+/// No example: part of a leaf store's answer; `Composed` acts on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
     /// The key lies at or above the high fence, or the node is dead and was merged into another: that one is next. Where
@@ -57,6 +61,8 @@ pub enum Stale {
 }
 
 /// A node was split: `right` took over the keys from `separator` on.
+///
+/// No example: a leaf store answers with it, an inner structure enters it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Split<K> {
     /// Level of the two nodes, 0 for leaves.
@@ -85,6 +91,8 @@ pub enum Answer<K, T> {
 }
 
 /// What came of an attempt to merge two neighbours.
+///
+/// No example: what a leaf store answers an inner structure that shrinks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Merge {
     /// The left node took over all that the right one held; the right one is dead, and out of its parent.
@@ -101,6 +109,8 @@ pub enum Merge {
 }
 
 /// Two neighbours that are to be merged, as their parent shows them.
+///
+/// No example: an inner structure that shrinks makes it for a leaf store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbours<K> {
     /// Level of the two.
@@ -165,6 +175,8 @@ impl<'a> Write<'a> {
 }
 
 /// One node as it was at one moment: fences and sorted entries. A buffer, used again.
+///
+/// No example: a buffer that a leaf store fills for scans and merges.
 #[derive(Clone, Debug)]
 pub struct NodeCopy<K> {
     /// Where it lies.
@@ -238,6 +250,8 @@ impl<K: crate::KeyBytes> Default for NodeCopy<K> {
 }
 
 /// A node that nothing points to yet.
+///
+/// No example: a leaf store makes it, and links it or takes it back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "it is lost unless it is linked or forgotten"]
 pub struct Created {
@@ -539,6 +553,8 @@ pub trait Inner<V: Verbs, K> {
 }
 
 /// What is at a leaf of one entry.
+///
+/// No example: what reading a leaf of one entry answers with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Single<K> {
     /// The entry of the key that was asked for.
@@ -557,6 +573,8 @@ pub enum Single<K> {
 }
 
 /// The READ of a leaf of one entry, begun.
+///
+/// No example: a leaf store takes it back to go on; nobody looks into it.
 pub enum Reading<'v, V: Verbs> {
     /// It is on its way.
     Posted(Ticket<'v, V, (Bytes,)>),

@@ -11,6 +11,15 @@ use crate::reference::{BLOCK_BYTES_MAX, REFERENCE_BYTES, Reference};
 
 /// What an index compares of a key: a function that keeps their order, so that no key of a smaller word is above one of a
 /// larger. Keys of one word share a block.
+///
+/// ```
+/// use dm_indirect::{Prefix, leading_bytes};
+/// use dm_index::Key8;
+///
+/// // Of keys like "user:4711": what all begin with would tell none of them apart.
+/// let number: Prefix<Key8> = |key| leading_bytes(key.strip_prefix(b"user:").unwrap_or(key));
+/// assert!(number(b"user:4711") < number(b"user:4712"));
+/// ```
 pub type Prefix<K> = fn(&[u8]) -> K;
 
 /// A key's first bytes, behind a shorter one zeros.
@@ -39,6 +48,8 @@ pub struct Items<'h, V, I: Exchange> {
 }
 
 /// Mistakes that break items, off by default. For study: each has its counterexample.
+///
+/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ItemFlaws {
     /// A block is named before its WRITE was awaited (N1).

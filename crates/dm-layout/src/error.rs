@@ -3,6 +3,8 @@
 use core::fmt;
 
 /// Bytes that no writer of this layout can have left: another object, a wrong pointer, broken memory.
+///
+/// No example: what checking bytes fails with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Corrupt {
     /// Byte of the node where the contradiction lies.
@@ -12,6 +14,8 @@ pub struct Corrupt {
 }
 
 /// Why bytes are [`Corrupt`].
+///
+/// No example: part of an error, to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -57,6 +61,8 @@ impl fmt::Display for Corrupt {
 impl core::error::Error for Corrupt {}
 
 /// Which guard caught a mixture of two writes.
+///
+/// No example: part of an error, to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TornPart {
     /// The node's own guard: lines, bookends or checksum disagree.
@@ -66,6 +72,8 @@ pub enum TornPart {
 }
 
 /// Why a node's bytes were not accepted.
+///
+/// No example: what checking bytes fails with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CheckFailure {
     /// A write was under way: read again (within the caller's budget).

@@ -58,10 +58,14 @@ pub trait Guard: sealed::Sealed {
 pub struct LineVersions;
 
 /// A version byte before and after the payload. Unsound: a READ that overtakes a WRITE in the middle passes.
+///
+/// No example: it is unsound, and for study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookends;
 
 /// A version byte and a 64-bit XXH3 over it and the payload. Sound up to collisions, with lines torn or not.
+///
+/// No example: as `LineVersions`, whose example fits it but for what it costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksum;
 

@@ -9,6 +9,8 @@ use crate::error::{Corrupt, Reason};
 use crate::key::{FenceKeys, KeyBytes};
 
 /// Where a node stands in its life. Every change of state is a one-line WRITE.
+///
+/// No example: part of a node's header, to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NodeState {
@@ -24,6 +26,8 @@ pub enum NodeState {
 }
 
 /// How the line versions of a node relate to its header's while a split or a merge is under way.
+///
+/// No example: part of a node's state, to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LineLag {
     /// Every line carries the header's version.
@@ -35,6 +39,8 @@ pub enum LineLag {
 }
 
 /// A node's header, decoded.
+///
+/// No example: what decoding a node's first line answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header<K> {
     /// Node version: counts structural changes, modulo 2 to the format's version bits.

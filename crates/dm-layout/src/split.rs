@@ -6,6 +6,8 @@ use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 
 /// Where a split cuts.
+///
+/// No example: a choice among options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SplitBias {
     /// Half of the entries to each side.
@@ -21,6 +23,8 @@ pub enum SplitBias {
 }
 
 /// What a split is asked to do.
+///
+/// No example: one split's arguments; dm-leaf makes it.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitRequest<'v, K> {
     /// Where the right node will lie, as a packed remote pointer.
@@ -69,6 +73,8 @@ impl<'v, K: KeyBytes> SplitRequest<'v, K> {
 }
 
 /// A split that [`prepare_split`](crate::NodeFormat::prepare_split) has decided.
+///
+/// No example: a format makes it and takes it back, unread.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitPlan<'v, K> {
     /// The right node's low fence and the left node's new high fence.

@@ -11,6 +11,8 @@ use crate::split::{SplitBias, SplitRequest};
 use crate::value::ValueRef;
 
 /// One operation on a leaf. Keys and values are small numbers, so that operations collide; see [`key_of`].
+///
+/// No example: for property tests of a format of one's own, with `NodeModel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeOp {
     /// Insert or replace.
@@ -45,12 +47,16 @@ impl NodeOp {
 }
 
 /// The key that stands for a small number: order is kept, and both ends (all zeros, all ones) occur.
+///
+/// No example: for property tests of a format of one's own, with `NodeModel`.
 #[must_use]
 pub fn key_of<K: KeyBytes>(small: u8) -> K {
     K::read_from(&[small; 64])
 }
 
 /// As [`key_of`], in clusters: neighbours lie one apart, or some thousands, or as far as keys of four bytes or eight.
+///
+/// No example: for property tests of a format of one's own, with `NodeModel`.
 #[must_use]
 pub fn clustered_key_of<K: KeyBytes>(small: u8) -> K {
     let mut bytes = [0; 64];
@@ -69,6 +75,8 @@ pub fn value_of(small: u8, len: usize) -> Vec<u8> {
 }
 
 /// A node's image, the bytes in remote memory that its writes made, and the map that both must equal.
+///
+/// No example: for property tests of a format of one's own; this crate's `tests/model.rs` has them for each of its formats.
 #[derive(Clone, Debug)]
 pub struct NodeModel<K, F> {
     format: F,
@@ -303,6 +311,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
 
 /// Every reading function on arbitrary bytes: whatever they return, they return. Bytes that are `accept`ed are
 /// read on, as a caller would.
+///
+/// No example: for fuzz targets and property tests of a format of one's own.
 pub fn read_everything<K: KeyBytes, F: NodeFormat<K>>(format: &F, bytes: &[u8], key: &K) {
     let _ = format.lookup(bytes, key, 0);
     let _ = format.header(bytes);

@@ -43,6 +43,8 @@ impl LocalTurn<'_> {
 }
 
 /// What a lock and a READ under it came to.
+///
+/// No example: a type's abbreviation.
 pub type Locked<'a, V> = Result<(Guard<'a, V>, <V as Verbs>::Lease), LockError>;
 
 /// A READ under the lock.
@@ -53,6 +55,8 @@ struct ReadTo {
 }
 
 /// An acquisition that has to wait. Dropping it leads to the lock being free, as with every future of this crate.
+///
+/// No example: it is awaited, and that is all.
 pub struct Locking<'a, V: Verbs> {
     locks: &'a Locks,
     v: &'a V,

@@ -16,6 +16,18 @@ pub struct LockId {
 
 /// Lock tables of all memory nodes (Sherman §4.3): a node's lock lies on the node's own memory node, at a place that
 /// its address hashes to. Or no tables: each node has a lock word inside ([`GlobalLockTable::in_nodes`]).
+///
+/// ```
+/// use dm_lock::{GlobalLockTable, LockId};
+/// use dm_verbs::{NodeId, RemotePtr};
+///
+/// // The rear word of a 64-byte node.
+/// let table = GlobalLockTable::in_nodes(1, 56);
+/// let node = RemotePtr::new(NodeId(0), 128).unwrap();
+/// let id = table.lock_of(node).expect("memory node 0 has one");
+/// assert_eq!(id, LockId { node: NodeId(0), index: 2 });
+/// assert_eq!(table.word_at(id), node.add(56).into());
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GlobalLockTable {
     tables: Box<[Place]>,

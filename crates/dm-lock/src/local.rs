@@ -70,6 +70,26 @@ impl core::error::Error for AlreadyHeld {}
 /// A turn is passed to the longest waiting client and to nobody else: no newcomer overtakes a queue, which a
 /// handover would make a deadlock of. Bytes: about 8 KiB, and 72 per lock held or client waiting at the busiest
 /// time; nothing is allocated once that was seen.
+///
+/// ```
+/// use dm_lock::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, LockId, Turn};
+/// use dm_loopback::block_on;
+/// use dm_verbs::{ClientId, NodeId};
+///
+/// let table = LocalLockTable::new(4);
+/// let id = LockId { node: NodeId(0), index: 7 };
+/// let first: Turn<'_> = table.try_acquire(id, ClientId(1)).unwrap().expect("it is free");
+/// assert_eq!(table.try_acquire(id, ClientId(1)).unwrap_err(), AlreadyHeld);
+///
+/// // Client 2 queues; should it go away before it is told, nobody has to unlock anything here.
+/// let mut second: Acquire<'_, _> = table.acquire(id, ClientId(2), |_: Handed| None);
+/// # let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+/// # assert!(std::future::Future::poll(std::pin::Pin::new(&mut second), &mut cx).is_pending());
+/// first.hand_over(Handed { raw: 1, payload: 0 }).expect("somebody waits");
+/// let (turn, arrival) = block_on(second).unwrap();
+/// assert_eq!(arrival, Arrival { waited: true, handed: Some(Handed { raw: 1, payload: 0 }) });
+/// turn.pass();
+/// ```
 #[derive(Debug)]
 pub struct LocalLockTable {
     shards: Box<[CachePadded<Guarded>]>,

@@ -52,6 +52,16 @@ impl LockPlace {
 }
 
 /// By which verb a lock is released.
+///
+/// ```
+/// use dm_lock::{LockOptions, LockPlace, ReleaseBy};
+/// use dm_verbs::Capability;
+///
+/// let options = LockOptions { place: LockPlace::Host, lock_and_read: false, ..LockOptions::default() };
+/// assert!(options.needs().is_empty(), "there is a verb for every world");
+/// let by_write = LockOptions { release: ReleaseBy::Write, ..options };
+/// assert_eq!(by_write.needs(), [Capability::AtomicVsWriteSerialised]);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReleaseBy {
     /// WRITE where the world serialises atomics with WRITEs, else CAS.
@@ -63,6 +73,8 @@ pub enum ReleaseBy {
 }
 
 /// Published flaws, each to be switched on alone for study. All off is correct.
+///
+/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LockFlaws {
     /// T-S3: the lock is handed over before the holder's write-back is posted (Sherman Fig. 6). Loses updates.

@@ -18,6 +18,29 @@ const ROUNDS: u32 = 4;
 
 /// A share of a lock. Dropping it, or the future of one of its methods at any await, gives it back: unsignalled, behind
 /// whatever this client posted before.
+///
+/// ```
+/// use dm_lock::{GlobalLockTable, LockOptions, Locks, Share};
+/// use dm_loopback::{Endpoint, Loopback, block_on};
+/// use dm_verbs::{NodeId, RemotePtr, Verbs};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let world = Loopback::builder().nodes(1).build()?;
+/// let (a, b) = (world.connect(0)?, world.connect(0)?);
+/// let options = LockOptions { shared: true, ..LockOptions::default() };
+/// let locks = Locks::new(options, GlobalLockTable::on_chip(1, 64));
+/// let node = RemotePtr::new(NodeId(0), 4096).unwrap();
+/// block_on(async {
+///     // Both are in at once, each with a word of its own.
+///     let (first, _): (Share<'_, Endpoint>, _) = locks.share_and_read(&a, node, node, 64).await?;
+///     let (second, _) = locks.share_and_read(&b, node, node, 64).await?;
+///     first.write_back(a.chain(node.node()).write_word(node, 1)).await?;
+///     second.write_back(b.chain(node.node()).write_word(node.add(8), 2)).await?;
+///     assert_eq!((a.word(node).await?, a.word(node.add(8)).await?), (1, 2));
+///     Ok(())
+/// })
+/// # }
+/// ```
 #[must_use = "dropping a share gives it back"]
 pub struct Share<'a, V: Verbs> {
     v: &'a V,

@@ -121,6 +121,8 @@ impl fmt::Debug for Loopback {
 }
 
 /// Why a client could not connect.
+///
+/// No example: what connecting fails with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectError {

@@ -1,6 +1,8 @@
 //! Memory nodes that don't answer, or answer too late.
 
 /// What is wrong with a memory node. See [`crate::Loopback::cut`].
+///
+/// No example: an argument of `Loopback::cut`; the façades' tests of bad input go through all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trouble {

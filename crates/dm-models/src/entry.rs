@@ -6,6 +6,12 @@ use dm_explore::{Counterexample, Failure, Knobs, Model, Search, Trace, Verdict};
 use dm_history::Spec;
 
 /// What a model is about.
+///
+/// ```
+/// use dm_models::{Kind, all};
+///
+/// assert!(all().any(|entry| entry.kind == Kind::Crash && entry.kind.name() == "crash"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     /// A few requests that tell one side of the RNIC's contract from the other.
@@ -46,6 +52,8 @@ pub enum Size {
 }
 
 /// How a broken twin fails.
+///
+/// No example: part of a model's twin, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
     /// The operations' results can't be explained.
@@ -179,6 +187,13 @@ impl fmt::Display for Variant {
 }
 
 /// A twin of a model that differs from ours.
+///
+/// ```
+/// use dm_models::{Expect, Twin, find};
+///
+/// let published: Twin = find("T-S3").unwrap().published.expect("it was published otherwise");
+/// assert!((published.cases)().iter().any(|case| matches!(case.expect, Expect::Fails(_))));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Twin {
     /// Short, for the command line.
@@ -190,6 +205,19 @@ pub struct Twin {
 }
 
 /// What a model is built from.
+///
+/// A model under other knobs than those of its cases:
+/// ```
+/// use dm_explore::{Knobs, Search};
+/// use dm_models::{Explorable, Setting, Variant, find};
+///
+/// let (entry, knobs) = (find("T-S3").unwrap(), Knobs::weak());
+/// let shape = (entry.cases)()[0].shape;
+/// let setting = Setting { title: "as Figure 6".to_owned(), shape, variant: Variant::Published, knobs: &knobs };
+/// let model: Box<dyn Explorable> = (entry.build)(&setting);
+/// let found = model.explore(&knobs, Search::exhaustive()).expect_counterexample();
+/// assert_eq!(model.replay(&knobs, &found.trace).unwrap().failure, found.failure);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Setting<'a> {
     /// What to call it.
@@ -281,8 +309,6 @@ impl Entry {
 }
 
 /// A model without its types.
-///
-/// No example: [`Entry`] makes one of each case, and runs it.
 pub trait Explorable {
     /// Explores under these knobs.
     fn explore(&self, knobs: &Knobs, search: Search) -> Verdict;

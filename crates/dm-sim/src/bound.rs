@@ -7,6 +7,8 @@ use dm_verbs::Space;
 use crate::model::CostModel;
 
 /// A kind of verb, as far as its cost goes.
+///
+/// No example: part of a demand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VerbKind {
     /// READ.
@@ -20,6 +22,8 @@ pub enum VerbKind {
 }
 
 /// Verbs of one kind and size that an operation of the mix issues.
+///
+/// No example: part of a mix; a run's own counters make it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Demand {
     /// What.
@@ -62,6 +66,8 @@ impl Demand {
 }
 
 /// What one operation of a mix needs on average when nothing contends: retries, stalls and torn READs never enter.
+///
+/// No example: a run's own counters make it; `dmkit bench` prints the bound that it gives.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct MixDemand {
     /// Its verbs.
@@ -84,6 +90,8 @@ impl MixDemand {
 }
 
 /// Machines. Load is taken to spread evenly over them.
+///
+/// No example: what a bound is asked for, beside a mix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Testbed {
     /// Compute nodes.
@@ -108,6 +116,8 @@ pub enum Side {
 }
 
 /// Something that there is only so much of.
+///
+/// No example: part of a bound, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource {
     /// Pipelines that send requests.
@@ -146,6 +156,8 @@ impl fmt::Display for Resource {
 }
 
 /// The model's own bound for a mix on a testbed.
+///
+/// No example: what a model answers for a mix; `dmkit bench` prints it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bound {
     /// Million operations per second.

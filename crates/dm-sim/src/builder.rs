@@ -53,6 +53,8 @@ impl core::error::Error for BuildError {
 
 /// Describes a simulation. Defaults: one compute and one memory node on cards of their own, 64 MiB of host memory,
 /// seed 0, small pages, the timing wheel.
+///
+/// No example: `Sim::builder` gives it, as the example there shows.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct SimBuilder {

@@ -3,6 +3,8 @@
 use dm_verbs::{Capability, Caps};
 
 /// Where a parameter's value comes from.
+///
+/// No example: part of a parameter, to be read; `dmkit model` prints it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Provenance {
     /// Stated in a paper or a published artifact.
@@ -14,6 +16,8 @@ pub enum Provenance {
 }
 
 /// How long the DMA of several lines takes, which decides what a READ sees of a WRITE in progress.
+///
+/// No example: a choice among a model's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tearing {
     /// READs and WRITEs move at one speed, 1.5 times [`CostModel::torn_line_ns`] a line: neither overtakes the
@@ -25,6 +29,8 @@ pub enum Tearing {
 }
 
 /// One parameter of a model, for tables.
+///
+/// No example: a row of a table; `dmkit model` prints it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Parameter {
     /// The field of [`CostModel`].

@@ -40,6 +40,8 @@ pub(crate) struct Tally {
 
 /// What one card has counted since the simulation began. A regression gate on these does not depend on how fast the
 /// simulating machine is.
+///
+/// No example: numbers to be read; a simulation answers with them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct NicCounters {

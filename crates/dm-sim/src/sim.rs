@@ -16,6 +16,8 @@ use crate::nic::NicCounters;
 use crate::tasks::{Job, Tasks};
 
 /// A spawned task.
+///
+/// No example: what spawning answers with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskId {
     index: u32,

@@ -184,6 +184,8 @@ impl Fingerprint for Epochs {
 }
 
 /// A client's place among the running operations of its compute node. Dropped, it is given up.
+///
+/// No example: `Epochs::seat` gives it, as the example there shows.
 pub struct Seat {
     epochs: Arc<Epochs>,
     pin: Pin,
@@ -288,6 +290,8 @@ impl Drop for Seat {
 }
 
 /// An operation that runs; it ends when this is dropped.
+///
+/// No example: what entering a seat answers with; it is dropped.
 #[derive(Debug)]
 #[must_use = "the operation ends when this is dropped"]
 pub struct Running<'s> {

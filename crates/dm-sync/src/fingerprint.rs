@@ -26,6 +26,8 @@ pub trait Fingerprint {
 }
 
 /// A 64-bit hasher with a fixed seed: multiply, fold, rotate. Not for hostile input.
+///
+/// No example: `fingerprint_of` makes and ends it.
 #[derive(Clone, Debug)]
 pub struct FingerprintHasher(u64);
 

@@ -12,6 +12,8 @@ use crate::mutex::count_section;
 /// Reading sections of several threads run side by side, but each writes the lock word twice: right for sections of
 /// some 50 ns and more, and for content that is seldom written. A section must not enter the same lock again, not even
 /// to read (a writer may be waiting between the two).
+///
+/// No example: it is used as a `Mutex`, which has one.
 #[derive(Debug, Default)]
 pub struct RwLock<T> {
     inner: Inner<T>,

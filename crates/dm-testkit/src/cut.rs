@@ -20,6 +20,8 @@ fn loaded(n: u64) -> u64 {
 }
 
 /// What came of operations on an index one of whose memory nodes was cut off.
+///
+/// No example: numbers to be read; `cut_off` answers with them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cut {
     /// Operations that came through meanwhile.

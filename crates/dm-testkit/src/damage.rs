@@ -12,6 +12,8 @@ pub const DAMAGE_KEYS: u64 = 200;
 const ROUNDS: u64 = 2_000;
 
 /// What met damage and said so.
+///
+/// No example: numbers to be read; `damage` answers with them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Damage {
     /// Reads.
@@ -79,6 +81,8 @@ where
 }
 
 /// Inserts the keys of [`damage`].
+///
+/// No example: it takes a whole index; the façades' tests of bad input call it.
 ///
 /// # Panics
 /// When one is there, or refused.

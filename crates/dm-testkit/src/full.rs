@@ -33,6 +33,8 @@ pub async fn failures<R: RangeIndex>(client: &R, key: &R::Key, value: &[u8]) -> 
 }
 
 /// What an index holds that was filled up. See [`fill_up`].
+///
+/// No example: numbers to be read; `fill_up` answers with them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Filled {
     /// Keys that are there.

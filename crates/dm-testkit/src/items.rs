@@ -22,6 +22,8 @@ pub trait HoldsItems: IndexUnderTest {
 }
 
 /// Items of one size in `I`, as an index. By fours, keys share a block.
+///
+/// No example: it takes a whole index; the façades' tests of items have one each.
 #[derive(Clone, Copy, Debug)]
 pub struct OutOfLines<I> {
     index: I,

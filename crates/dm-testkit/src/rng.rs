@@ -1,6 +1,15 @@
 //! A small generator: one seed, one script.
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). For scripts, not for statistics.
+///
+/// ```
+/// use dm_testkit::Rng;
+///
+/// let (mut script, mut again) = (Rng::new(7, 0), Rng::new(7, 0));
+/// assert_eq!(script.word(), again.word());
+/// assert!(script.below(10) < 10);
+/// assert_ne!(script.word(), Rng::new(7, 1).word(), "another stream of the same seed");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 

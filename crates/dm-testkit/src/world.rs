@@ -33,8 +33,6 @@ pub fn seats(compute_nodes: u16, threads: u16, coroutines: u16) -> Vec<Seat> {
 }
 
 /// What each of some clients does.
-///
-/// No example: the parts of [`conform`](crate::conform) are jobs; a test of one index is shorter with its world's own clients.
 pub trait Job: Send + Sync + 'static {
     /// What a client brings back.
     type Out: Send + 'static;
@@ -45,7 +43,29 @@ pub trait Job: Send + Sync + 'static {
 
 /// What runs jobs. What one job leaves in its memory the next one finds.
 ///
-/// No example: [`WorldKind`] makes those that there are.
+/// ```
+/// use dm_loopback::Loopback;
+/// use dm_testkit::{Job, Seat, TestWorld, World, seats};
+/// use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
+/// use std::sync::Arc;
+///
+/// struct Add(RemotePtr);
+/// impl Job for Add {
+///     type Out = u64;
+///     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> u64 {
+///         v.faa(self.0, 1).await.expect("the node is up")
+///     }
+/// }
+///
+/// let world = World::from(Loopback::builder().nodes(1).build().unwrap());
+/// let word = RemotePtr::new(NodeId(0), 4096).unwrap();
+/// // Two threads on two compute nodes, three clients each.
+/// let seats: Vec<Seat> = seats(2, 2, 3);
+/// let mut found = TestWorld::run(&world, &seats, &Arc::new(Add(word)));
+/// found.sort_unstable();
+/// assert_eq!(found, [0, 1, 2, 3, 4, 5]);
+/// assert_eq!(world.run_one(Add(word)), 6);
+/// ```
 pub trait TestWorld {
     /// Runs `job` on a client for each of `seats`, all at once, and gives what they brought back, in order.
     ///
@@ -140,7 +160,14 @@ impl TestWorld for World {
 
 /// The numbers of the clients of each thread.
 ///
-/// No example: for who writes a [`TestWorld`].
+/// For who writes a [`TestWorld`]:
+/// ```
+/// use dm_testkit::{by_thread, seats};
+///
+/// let seats = seats(1, 2, 2);
+/// let threads = by_thread(&seats);
+/// assert_eq!((&threads[&seats[0]], &threads[&seats[2]]), (&vec![0, 1], &vec![2, 3]));
+/// ```
 #[must_use]
 pub fn by_thread(seats: &[Seat]) -> BTreeMap<Seat, Vec<usize>> {
     let mut threads: BTreeMap<Seat, Vec<usize>> = BTreeMap::new();

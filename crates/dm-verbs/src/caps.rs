@@ -3,6 +3,8 @@
 use core::fmt;
 
 /// In which order the lines of one READ or WRITE are served.
+///
+/// No example: what a world promises, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LineOrder {
     /// Any.
@@ -21,6 +23,8 @@ pub enum AtomicUnit {
 }
 
 /// How a READ behind a CAS in one chain relates to it.
+///
+/// No example: what a world promises, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CasThenRead {
     /// Any line of the READ may be served before the CAS.
@@ -32,6 +36,8 @@ pub enum CasThenRead {
 }
 
 /// Whether atomics and plain WRITEs to one word exclude each other.
+///
+/// No example: what a world promises, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AtomicVsWrite {
     /// A WRITE between an atomic's read and its write-back may be lost.
@@ -41,6 +47,8 @@ pub enum AtomicVsWrite {
 }
 
 /// What a CAS that fails does to memory.
+///
+/// No example: what a world promises, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailedCas {
     /// It writes the old value back.

@@ -11,6 +11,8 @@ use crate::{ClientId, Nanos, NodeId, RemotePtr};
 pub const RESERVED_BYTES: u64 = 4096;
 
 /// What may be asked of the control plane.
+///
+/// No example: `Control::call` takes it; the allocator makes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlRequest {
@@ -48,6 +50,8 @@ pub enum ControlRequest {
 }
 
 /// A client's membership.
+///
+/// No example: part of the control plane's answer, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Membership {
     /// Grows whenever the same client id is given out anew.
@@ -66,6 +70,8 @@ pub struct Region {
 }
 
 /// The control plane's answer.
+///
+/// No example: what `Control::call` answers with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlReply {
@@ -80,6 +86,8 @@ pub enum ControlReply {
 }
 
 /// The control plane refused or could not be reached.
+///
+/// No example: what `Control::call` fails with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlError {
@@ -188,6 +196,8 @@ pub trait Control {
 }
 
 /// A request to the control plane. See [`Control::call`].
+///
+/// No example: it is awaited, and that is all.
 #[derive(Debug)]
 #[must_use = "a control request is sent only when awaited"]
 pub struct ControlCall<'c, C> {

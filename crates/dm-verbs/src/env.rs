@@ -148,6 +148,8 @@ pub trait Env {
 }
 
 /// See [`Env::pause`].
+///
+/// No example: it is awaited, and that is all.
 #[derive(Debug)]
 #[must_use = "a pause does nothing unless awaited"]
 pub struct Pause<'e, E> {
@@ -164,6 +166,8 @@ impl<E: Env> Future for Pause<'_, E> {
 }
 
 /// See [`Env::charge`].
+///
+/// No example: it is awaited, and that is all.
 #[derive(Debug)]
 #[must_use = "CPU is charged only when this is awaited"]
 pub struct Charge<'e, E> {
@@ -183,6 +187,8 @@ impl<E: Env> Future for Charge<'_, E> {
 }
 
 /// See [`Env::local`].
+///
+/// No example: it is awaited, and that is all.
 #[derive(Debug)]
 #[must_use = "a step is taken only when awaited"]
 pub struct Step<'e, E> {

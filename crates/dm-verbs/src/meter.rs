@@ -100,6 +100,8 @@ impl Counters {
 }
 
 /// What index code reports itself; verbs are counted without its help.
+///
+/// No example: an argument of a meter's `note`, and a row of its counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A remote lock was found held.
@@ -291,6 +293,8 @@ impl Tally {
 }
 
 /// See [`Meter::housekeeping`].
+///
+/// No example: it is held while what is posted shall not count, and dropped.
 #[derive(Debug)]
 #[must_use = "housekeeping ends when this is dropped"]
 pub struct Housekeeping<'m> {

@@ -9,9 +9,13 @@ use crate::{Outcome, Slot, VerbError, Verbs};
 #[derive(Debug)]
 pub enum Old {}
 /// Marker: the bytes of a READ. Becomes the world's lease.
+///
+/// No example: a chain's state, in its type; it has no use but that.
 #[derive(Debug)]
 pub enum Bytes {}
 /// Marker: a number of results known only at run time. See [`crate::Chain::many`].
+///
+/// No example: a chain's state, in its type; it has no use but that.
 #[derive(Debug)]
 pub enum Many {}
 
@@ -154,6 +158,8 @@ then!(A, B, C, D);
 then!(A, B, C, D, E);
 
 /// Results of a completed chain, taken by number. Dropping it recycles what was not taken.
+///
+/// No example: what a chain of variable length answers with, by number; scans and bulk loads post such.
 #[derive(Debug)]
 pub struct Outcomes<'v, V: Verbs> {
     v: &'v V,

@@ -23,6 +23,8 @@ pub enum Why {
 }
 
 /// The budget of a retry loop is used up.
+///
+/// No example: what a retry loop ends with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exhausted {
     /// What the last attempt was at.
@@ -51,6 +53,8 @@ impl core::error::Error for Exhausted {}
 /// A bounded retry loop. See [`crate::Verbs::retry`].
 ///
 /// An attempt that fails must leave nothing behind in the caller's state (an explorer then merges the attempts).
+///
+/// No example: `Verbs::retry` gives it for one loop, which awaits it before each further attempt.
 #[derive(Debug)]
 pub struct Retry<'e, E> {
     env: &'e E,

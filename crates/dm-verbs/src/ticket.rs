@@ -10,6 +10,8 @@ use crate::{Outcome, Outputs, Slot, VerbError, Verbs};
 /// A chain in flight. It is posted already, so several are in flight at once by posting all and awaiting one after
 /// another. Dropping it makes it an unsignalled post: it runs on, and its error fails the next
 /// [`Verbs::operation`].
+///
+/// No example: what posting a chain answers with; it is awaited or dropped.
 #[must_use = "await it, or `.detach()` to post unsignalled"]
 #[derive(Debug)]
 pub struct Ticket<'v, V: Verbs, S> {

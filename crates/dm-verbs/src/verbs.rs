@@ -129,6 +129,8 @@ pub trait Verbs: Env + Sized {
 }
 
 /// Proof that an operation began without an error left over. See [`Verbs::operation`].
+///
+/// No example: an index holds it for one operation, and drops it.
 #[derive(Debug)]
 #[must_use = "it stands for a check that was made"]
 pub struct Operation(());

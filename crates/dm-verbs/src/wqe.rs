@@ -134,6 +134,8 @@ pub enum Outcome<L> {
 }
 
 /// What posting a single request gave.
+///
+/// No example: for who implements a world.
 #[derive(Debug)]
 pub enum Posted<L> {
     /// It completed at once, without error.

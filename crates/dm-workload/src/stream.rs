@@ -10,6 +10,8 @@ use crate::permutation::scramble;
 use crate::trace::{Dealt, Trace};
 
 /// How many keys a scan asks for.
+///
+/// No example: a choice among a mix's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanLength {
     /// Any number from 1 to this, each alike (YCSB E with 100).
@@ -239,6 +241,8 @@ pub struct Op {
 ///
 /// The n-th key that a client inserts has the index `loaded + n · clients + client`, so that no two clients insert
 /// the same key, and a pure load fills `0..operations`.
+///
+/// No example: `Plan::client` gives it, as the example of the workload shows.
 #[derive(Clone, Debug)]
 pub struct OpStream {
     mix: Mix,

@@ -55,6 +55,8 @@ pub struct Trace {
 }
 
 /// Why a trace can't be read.
+///
+/// No example: what reading a trace fails with.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TraceError {

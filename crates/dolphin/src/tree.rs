@@ -22,6 +22,24 @@ type Inner<K> = Separators<K, Singles<K>>;
 pub type Client<'h, V, K> = Combined<'h, V, Composed<'h, V, K, Inner<K>, PackedLeaves<K>>>;
 
 /// One client of items of variable length.
+///
+/// ```
+/// use dm_loopback::{Endpoint, Loopback, block_on};
+/// use dolphin::{Dolphin, ItemClient, Key8, Options, leading_bytes};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Loopback::builder().nodes(2).build()?;
+/// let v = pool.connect(0)?;
+/// block_on(async {
+///     let tree = Dolphin::<Key8>::create_or_open(&v, &Options::items()).await?;
+///     let client: ItemClient<'_, Endpoint, Key8> = tree.items(&v, leading_bytes)?;
+///     client.insert(b"ada", b"countess of lovelace").await?;
+///     let mut value = Vec::new();
+///     assert!(client.get(b"ada", &mut value).await? && value == b"countess of lovelace");
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub type ItemClient<'h, V, K> = Items<'h, V, Client<'h, V, K>>;
 
 /// A Dolphin tree, as the threads of one compute node share it: cached separators, local locks, allocator, operations under

@@ -8,6 +8,20 @@ use dm_layout::SplitBias;
 use dm_verbs::Nanos;
 
 /// How large nodes are.
+///
+/// ```
+/// use dm_loopback::{Loopback, block_on};
+/// use sherman::{Key8, NodeSize, Options, Sherman};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Loopback::builder().nodes(1).build()?;
+/// let v = pool.connect(0)?;
+/// let options = Options { node: NodeSize::Span(16), ..Options::new(8) };
+/// let tree = block_on(Sherman::<Key8>::create_or_open(&v, &options))?;
+/// assert_eq!(tree.leaf_capacity(), 16);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeSize {
     /// This many bytes, a multiple of 64. Sherman's paper: 1024.

@@ -78,6 +78,24 @@ type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
 pub type Client<'h, V, K, F = Slotted<K>> = Combined<'h, V, Composed<'h, V, K, Inner<K>, Nodes<K, F>>>;
 
 /// One client of items of variable length.
+///
+/// ```
+/// use dm_loopback::{Endpoint, Loopback, block_on};
+/// use sherman::{Sherman, ItemClient, Key8, Options, leading_bytes};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Loopback::builder().nodes(2).build()?;
+/// let v = pool.connect(0)?;
+/// block_on(async {
+///     let tree = Sherman::<Key8>::create_or_open(&v, &Options::items()).await?;
+///     let client: ItemClient<'_, Endpoint, Key8> = tree.items(&v, leading_bytes)?;
+///     client.insert(b"ada", b"countess of lovelace").await?;
+///     let mut value = Vec::new();
+///     assert!(client.get(b"ada", &mut value).await? && value == b"countess of lovelace");
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub type ItemClient<'h, V, K, F = Slotted<K>> = Items<'h, V, Client<'h, V, K, F>>;
 
 /// A Sherman tree, as the threads of one compute node share it: index cache, local locks, allocator.

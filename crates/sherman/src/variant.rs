@@ -6,6 +6,13 @@ use core::str::FromStr;
 use crate::{Flaws, NodeSize, Options};
 
 /// Which leaf layout a tree has.
+///
+/// ```
+/// use sherman::{LeafKind, Variant};
+///
+/// assert_eq!(Variant::Default.leaf(), LeafKind::TwoLevel);
+/// assert_eq!(Variant::Published.leaf(), LeafKind::Bookend);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeafKind {
     /// Unsorted entries under line versions.
@@ -145,6 +152,8 @@ impl fmt::Display for Variant {
 }
 
 /// No such preset.
+///
+/// No example: what parsing a name that is no preset's fails with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseVariantError(String);
 

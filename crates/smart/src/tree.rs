@@ -19,6 +19,24 @@ use crate::Options;
 pub type Client<'h, V, K> = Combined<'h, V, ArtClient<'h, V, K, Singles<K>>>;
 
 /// One client of items of variable length.
+///
+/// ```
+/// use dm_loopback::{Endpoint, Loopback, block_on};
+/// use smart::{Smart, ItemClient, Key8, Options, leading_bytes};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Loopback::builder().nodes(2).build()?;
+/// let v = pool.connect(0)?;
+/// block_on(async {
+///     let tree = Smart::<Key8>::create_or_open(&v, &Options::items()).await?;
+///     let client: ItemClient<'_, Endpoint, Key8> = tree.items(&v, leading_bytes)?;
+///     client.insert(b"ada", b"countess of lovelace").await?;
+///     let mut value = Vec::new();
+///     assert!(client.get(b"ada", &mut value).await? && value == b"countess of lovelace");
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub type ItemClient<'h, V, K> = Items<'h, V, Client<'h, V, K>>;
 
 /// A SMART tree, as the threads of one compute node share it: prefix cache, local locks, allocator, operations

@@ -35,6 +35,8 @@ pub struct PrefixImage<I> {
 }
 
 /// Where the image of a node was found: spares whoever learns something of the node the way to it, if it is there still.
+///
+/// No example: a cache answers with it, and takes it back, unread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen(u32);
 
@@ -44,6 +46,8 @@ impl Seen {
 }
 
 /// A slot, and the node it belongs to.
+///
+/// No example: a lookup answers with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CachedSlot {
     /// The node.
@@ -61,6 +65,8 @@ pub struct CachedSlot {
 }
 
 /// A child that the key does not reach: it leaves the child's prefix.
+///
+/// No example: a lookup answers with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Apart {
     /// The first key byte that differs.
@@ -93,6 +99,27 @@ pub struct PrefixHit {
 }
 
 /// The cache that the threads of a compute node share.
+///
+/// ```
+/// use dm_cache::{PrefixCache, PrefixHit, PrefixImage, Since};
+/// use dm_layout::{Find, NodeTypes, RadixHeader, SlotWord};
+/// use dm_verbs::{NodeId, RemotePtr};
+/// # fn at(line: u64) -> RemotePtr { RemotePtr::new(NodeId(0), line * 64).unwrap() }
+///
+/// let cache = PrefixCache::new(NodeTypes::SHIPPED, 1 << 20);
+/// // The root, type 3, has each slot at its key byte's place. Two leaves hang in it.
+/// let leaf = |partial: u8| SlotWord::leaf(partial, at(u64::from(partial)).raw(), 1).unwrap();
+/// let words = (0..=255).map(|byte| if byte == b'a' || byte == b'b' { leaf(byte) } else { SlotWord::empty(0) });
+/// let root = PrefixImage { at: at(1000), header: RadixHeader::new(0, 3, &[]), incarnation: 0, words };
+/// assert!(cache.admit(b"apple", root));
+/// let hit: PrefixHit = cache.lookup(b"banana").expect("the root is cached");
+/// assert_eq!((hit.children, hit.find), (2, Find::Child(98, leaf(b'b'))));
+///
+/// // What an operation has read, that may have begun before a turn, is that much older.
+/// let operation: Since<'_> = cache.since(cache.turns());
+/// operation.learn(b"cherry", hit.at, hit.seen, 99, leaf(b'c'));
+/// assert_eq!(cache.leaf(b"cherry").unwrap().0, at(99));
+/// ```
 #[derive(Debug)]
 pub struct PrefixCache {
     types: NodeTypes,

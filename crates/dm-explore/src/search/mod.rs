@@ -136,6 +136,8 @@ impl Search {
 }
 
 /// A trace that does not replay.
+///
+/// No example: what replaying a trace fails with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadReplay {
     /// At this step (from 0) there are fewer possible steps than the trace asks for.

@@ -16,6 +16,8 @@ unsafe extern "C" {
 }
 
 /// What a device says of itself.
+///
+/// No example: it needs a device; `dmkit doctor` prints what there is.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
     /// Its name.
@@ -45,6 +47,8 @@ pub struct DeviceReport {
 }
 
 /// What a port says of itself.
+///
+/// No example: it needs a device; `dmkit doctor` prints what there is.
 #[derive(Clone, Debug)]
 pub struct PortReport {
     /// From 1.
@@ -62,6 +66,8 @@ pub struct PortReport {
 }
 
 /// One of a port's addresses.
+///
+/// No example: it needs a device; `dmkit doctor` prints what there is.
 #[derive(Clone, Debug)]
 pub struct GidReport {
     /// Its number, for `--gid`.

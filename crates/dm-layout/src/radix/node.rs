@@ -13,6 +13,8 @@ const MAGIC: u64 = 0x7872 << 32;
 const MAGIC_MASK: u64 = !0 << 32;
 
 /// The bytes of a radix node, checked for being one.
+///
+/// No example: it takes the bytes of a node that dm-art has written and read.
 #[derive(Clone, Copy, Debug)]
 pub struct RadixNode<'a> {
     header: RadixHeader,
@@ -22,6 +24,8 @@ pub struct RadixNode<'a> {
 }
 
 /// Where a key byte's child is, or could be put.
+///
+/// No example: what searching a radix node answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Find {
     /// It has a child.

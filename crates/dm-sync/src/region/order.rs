@@ -1,6 +1,8 @@
 //! In which order the lines of one READ are served.
 
 /// The order of a READ's lines (an RNIC promises none: `dm_verbs::Caps::read_lines`).
+///
+/// No example: a choice among a region's options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LineOrder {
     /// From the lowest address up.
