@@ -18,7 +18,20 @@ pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
 
 /// Bytes that an [`Allocator`] has to do with, over all memory nodes.
 ///
-/// No example: numbers to be read; an allocator answers with them.
+/// ```
+/// use dm_alloc::{AllocStats, Allocator};
+/// use dm_loopback::{Loopback, block_on};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let world = Loopback::builder().nodes(1).build()?;
+/// let v = world.connect(0)?;
+/// let blocks = Allocator::new(1, 0);
+/// block_on(blocks.alloc(&v, 1024, None))?;
+/// let stats: AllocStats = blocks.stats();
+/// assert!(stats.in_use_bytes == 1024 && stats.fetched_bytes >= 1024);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AllocStats {
     /// Chunks got from memory nodes.

@@ -13,7 +13,7 @@ use dm_verbs::{LINE, Nanos, NodeId, RemotePtr};
 
 /// Where a pool's members announce themselves.
 ///
-/// No example: a superblock says where it is, and opens it.
+/// No example: it is read from the [`Superblock`](crate::Superblock), for [`crate::Allocator::reclaiming`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MemberArea {
     /// On memory node 0.

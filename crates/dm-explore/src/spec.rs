@@ -62,29 +62,30 @@ pub enum RegisterOp<T> {
 
 /// A register that starts at this value. A read answers `Some`, a write `None`.
 ///
-/// A word of one line is a register; a value that is written in two halves is none:
+/// Sixteen bytes of one line are a register; across the end of a line they are none:
 /// ```
 /// use dm_explore::{Client, Model, Register, RegisterOp, Search};
 /// use dm_verbs::{NodeId, RemotePtr, Verbs};
 ///
-/// let model = |low: RemotePtr, high: RemotePtr| {
-///     let write = move |c: Client<(), Register<(u64, u64)>>| async move {
+/// type Pair = Register<Vec<u8>>;
+/// let model = |offset| {
+///     let at = RemotePtr::new(NodeId(0), offset).unwrap();
+///     let write = move |c: Client<(), Pair>| async move {
 ///         let run = async {
-///             c.verbs().write(low, &1u64.to_le_bytes()).await.unwrap();
-///             c.verbs().write(high, &1u64.to_le_bytes()).await.unwrap();
+///             c.verbs().write(at, &[1; 16]).await.unwrap();
 ///             None
 ///         };
-///         c.op(RegisterOp::Write((1, 1)), run).await;
+///         c.op(RegisterOp::Write(vec![1; 16]), run).await;
 ///     };
-///     let read = move |c: Client<(), Register<(u64, u64)>>| async move {
-///         let run = async { Some((c.verbs().word(low).await.unwrap(), c.verbs().word(high).await.unwrap())) };
+///     let read = move |c: Client<(), Pair>| async move {
+///         let run = async { Some(c.verbs().read(at, 16).await.unwrap().to_vec()) };
 ///         c.op(RegisterOp::Read, run).await;
 ///     };
-///     Model::new("register").spec(Register((0, 0))).client("writer", 0, write).client("reader", 1, read)
+///     let model = Model::new("register").spec(Register(vec![0; 16]));
+///     model.client("writer", 0, write).client("reader", 1, read)
 /// };
-/// let word = RemotePtr::new(NodeId(0), 64).unwrap();
-/// assert!(model(word, word).run(Search::exhaustive()).is_pass());
-/// assert!(model(word, word.add(8)).run(Search::exhaustive()).counterexample().is_some());
+/// assert!(model(64).run(Search::exhaustive()).is_pass());
+/// assert!(model(120).run(Search::exhaustive()).counterexample().is_some());
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Register<T>(pub T);

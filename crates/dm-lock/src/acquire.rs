@@ -44,7 +44,7 @@ impl LocalTurn<'_> {
 
 /// What a lock and a READ under it came to.
 ///
-/// No example: a type's abbreviation.
+/// No example: it is what [`Locks::begin_lock_and_read`] and [`Locking::resume`] answer.
 pub type Locked<'a, V> = Result<(Guard<'a, V>, <V as Verbs>::Lease), LockError>;
 
 /// A READ under the lock.
@@ -56,7 +56,7 @@ struct ReadTo {
 
 /// An acquisition that has to wait. Dropping it leads to the lock being free, as with every future of this crate.
 ///
-/// No example: it is awaited, and that is all.
+/// No example: for stores that go on by hand; [`Locks::lock_and_read`] is the same, awaited.
 pub struct Locking<'a, V: Verbs> {
     locks: &'a Locks,
     v: &'a V,

@@ -186,10 +186,10 @@ impl Book {
 /// superblock's nor the root's, tries operations of every kind all over the index, connects it again, and reads and writes
 /// everything.
 ///
+/// No example: it needs a whole index; the façades' `bad_input` tests call it.
+///
 /// # Panics
 /// When an operation fails in another way, or an acknowledged write is gone.
-///
-/// No example: an index is needed; the façades' `bad_input` tests are.
 pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::Handle) -> NodeId) -> Cut {
     let world = Loopback::builder().nodes(3).build().expect("memory");
     let v = world.connect(0).expect("a client");
@@ -222,10 +222,10 @@ pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::
 /// The same in a simulator with two memory nodes, of which number 1 is cut off: once for each kind of operation and each
 /// moment of it, `step` apart, up to `longest`.
 ///
+/// No example: it needs a whole index; the `bad_input` tests of `dolphin` call it.
+///
 /// # Panics
 /// As [`cut_off`].
-///
-/// No example: an index is needed; the façades' `bad_input` tests are.
 pub fn cut_off_midway<I: IndexUnderTest>(index: I, sim: Sim, step: Nanos, longest: Nanos) -> Cut {
     let node = NodeId(1);
     let world = World::from(sim);

@@ -28,10 +28,10 @@ pub struct Damage {
 ///
 /// The index holds the keys numbered up to [`DAMAGE_KEYS`].
 ///
+/// No example: it needs a whole index; the `bad_input` tests of `dolphin` call it.
+///
 /// # Panics
 /// When an operation panics, or something is gone after those that only read.
-///
-/// No example: an index is needed; the façades' `bad_input` tests are.
 pub async fn damage<I, V>(index: &I, v: &V, known: &I::Handle, places: &[(RemotePtr, u64)]) -> Damage
 where
     I: IndexUnderTest,
@@ -82,7 +82,7 @@ where
 
 /// Inserts the keys of [`damage`].
 ///
-/// No example: it takes a whole index; the façades' tests of bad input call it.
+/// No example: it only prepares an index for [`damage`].
 ///
 /// # Panics
 /// When one is there, or refused.

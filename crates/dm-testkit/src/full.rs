@@ -22,7 +22,7 @@ pub fn says(error: &impl Display, parts: &[&str]) {
 
 /// What a get, an update to `value`, a removal and a scan from `key` on fail with, one after the other.
 ///
-/// No example: what it is asked about is a damaged index; the façades' `bad_input` tests are.
+/// No example: what it is asked about is a damaged index; the façades' `bad_input` tests call it.
 pub async fn failures<R: RangeIndex>(client: &R, key: &R::Key, value: &[u8]) -> [Option<IndexError>; 4] {
     [
         client.get(key, &mut Vec::new()).await.err(),
@@ -46,10 +46,10 @@ pub struct Filled {
 /// Inserts keys into an empty index until nothing goes any more, and then some: every refusal says that no memory node has
 /// room, every acknowledged key is there, and what needs no room goes on.
 ///
+/// No example: it needs a whole index and a small world; the façades' `bad_input` tests call it.
+///
 /// # Panics
 /// When it is not so.
-///
-/// No example: an index and a small world are needed; the façades' `bad_input` tests are.
 pub fn fill_up<I: IndexUnderTest>(index: I, world: &World) -> Filled {
     world.run_one(FillUp(index))
 }

@@ -74,10 +74,10 @@ impl<I: HoldsItems> IndexUnderTest for OutOfLines<I> {
 
 /// What an exchange answers and does, to an index without these keys whose values have 8 bytes; enough keys that nodes split.
 ///
+/// No example: it is one call, with a client of the index.
+///
 /// # Panics
 /// Where it is not as it must be.
-///
-/// No example: it is one call, with a client of the index.
 pub async fn exchanges<I: Exchange<Key: TestKey>>(index: &I) {
     let value = |n: u64| n.to_le_bytes();
     let mut found = Vec::new();

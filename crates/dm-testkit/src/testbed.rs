@@ -8,7 +8,7 @@ use crate::{Job, Seat, Stress, TestWorld, World};
 
 /// A simulation whose memory node 1 may be away from 2 ms after clients begin until all of them have ended.
 ///
-/// No example: an index is needed; the façades' stress tests are.
+/// No example: it needs a whole index; the stress tests of `sherman` and `dolphin` run in one.
 #[derive(Debug)]
 pub struct Testbed {
     world: World,
