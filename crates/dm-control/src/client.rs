@@ -33,8 +33,6 @@ pub struct Welcomed {
 }
 
 /// Why a node could not be greeted or asked.
-///
-/// No example: what greeting or asking a node fails with.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {

@@ -22,7 +22,32 @@ pub trait Fabric: Ports + Send + Sync + 'static {
 
 /// A node's control plane without a network: what its dialogues share.
 ///
-/// No example: the crate's example starts a server, which has one.
+/// ```
+/// # use dm_control::{Fabric, Port, Ports};
+/// # struct Nothing;
+/// # impl Ports for Nothing {
+/// #     type Port = ();
+/// #     fn shut(&self, _: &()) -> std::io::Result<()> {
+/// #         Ok(())
+/// #     }
+/// # }
+/// # impl Fabric for Nothing {
+/// #     fn open(&self, _: &Port) -> std::io::Result<((), Port)> {
+/// #         Ok(((), Port::default()))
+/// #     }
+/// # }
+/// use dm_control::{Builder, Desk, Dialogue, End, Message, Nonce, Refusal, VERSION};
+///
+/// // What a server does for two connections, with bytes from anywhere.
+/// let desk: std::sync::Arc<Desk<Nothing>> = Builder::new(1 << 20).desk(Nothing)?;
+/// let nonce: Nonce = [7; 32];
+/// let (answer, end) = Dialogue::new(&desk).hear(&Message::Hello { version: VERSION, nonce }.encode());
+/// assert!(matches!(answer, Some(Message::Challenge { secret: false, .. })) && end.is_none());
+/// let (answer, end) = Dialogue::new(&desk).hear(&Message::Hello { version: 999, nonce }.encode());
+/// assert_eq!(answer, Some(Message::Refuse(Refusal::Version(VERSION))));
+/// assert!(matches!(end, Some(End::Refused(_))));
+/// # Ok::<(), dm_control::StartError>(())
+/// ```
 pub struct Desk<F: Fabric> {
     pub(crate) ledger: Mutex<Ledger<F>>,
     pub(crate) fabric: Arc<F>,
@@ -56,8 +81,6 @@ enum State {
 }
 
 /// Why a dialogue ends, as the log says it.
-///
-/// No example: it is for logs; nobody matches on it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum End {
@@ -84,8 +107,6 @@ impl fmt::Display for End {
 }
 
 /// One connection's state. Its clients and its queue pair end with it.
-///
-/// No example: what a server runs for one connection, line by line.
 pub struct Dialogue<F: Fabric> {
     desk: Arc<Desk<F>>,
     state: State,

@@ -142,7 +142,28 @@ fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), StartError> {
 
 /// Why a control plane did not start.
 ///
-/// No example: what starting a server fails with.
+/// ```
+/// # use dm_control::{Fabric, Port, Ports};
+/// # struct Nothing;
+/// # impl Ports for Nothing {
+/// #     type Port = ();
+/// #     fn shut(&self, _: &()) -> std::io::Result<()> {
+/// #         Ok(())
+/// #     }
+/// # }
+/// # impl Fabric for Nothing {
+/// #     fn open(&self, _: &Port) -> std::io::Result<((), Port)> {
+/// #         Ok(((), Port::default()))
+/// #     }
+/// # }
+/// use dm_control::{Builder, StartError};
+///
+/// // Beyond this machine there is a secret.
+/// let all = "0.0.0.0:0".parse()?;
+/// let refused = Builder::new(1 << 20).listen(all).start(Nothing);
+/// assert!(matches!(refused, Err(StartError::SecretNeeded { address }) if address == all));
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
@@ -178,7 +199,29 @@ impl core::error::Error for StartError {}
 
 /// A running control plane. Dropping it ends every connection, with its queue pair.
 ///
-/// No example: the crate's example starts one; it ends when it is dropped.
+/// ```
+/// # use dm_control::{Fabric, Port, Ports};
+/// # struct Nothing;
+/// # impl Ports for Nothing {
+/// #     type Port = ();
+/// #     fn shut(&self, _: &()) -> std::io::Result<()> {
+/// #         Ok(())
+/// #     }
+/// # }
+/// # impl Fabric for Nothing {
+/// #     fn open(&self, _: &Port) -> std::io::Result<((), Port)> {
+/// #         Ok(((), Port::default()))
+/// #     }
+/// # }
+/// use dm_control::{Builder, Client, ClientError, DEFAULT_PATIENCE, Secret, Server};
+///
+/// let secret = Secret::new(b"correct horse battery")?;
+/// let node: Server<Nothing> = Builder::new(1 << 20).secret(secret).start(Nothing)?;
+/// let stranger = Client::connect(node.address(), None, &Port::default(), DEFAULT_PATIENCE);
+/// assert!(matches!(stranger, Err(ClientError::SecretNeeded)));
+/// assert!(node.metrics().contains("dmkit_node_"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Server<F: Fabric> {
     shared: Arc<Shared<F>>,
     address: SocketAddr,

@@ -16,12 +16,10 @@ pub const VERSION: u16 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"dmkitCTL");
 
 /// Fresh random bytes of one side.
-///
-/// No example: sixteen bytes that the handshake draws by itself.
 pub type Nonce = [u8; 32];
 /// Proof that one side knows the secret.
 ///
-/// No example: the handshake makes and compares it by itself.
+/// No example: a [`Secret`](crate::Secret) makes and compares it.
 pub type Tag = [u8; 32];
 
 /// What a device tells another about a queue pair: at most [`PORT_MAX`] bytes that mean nothing here.
@@ -42,7 +40,14 @@ impl Port {
 
 /// What is sent.
 ///
-/// No example: client and server make and take it by themselves.
+/// ```
+/// use dm_control::{Message, Request, WireError};
+///
+/// let call = Message::Call { caller: 1, request: Request::Chunk { bytes: 100 } };
+/// let body = call.encode();
+/// assert_eq!(Message::decode(&body), Ok(call));
+/// assert_eq!(Message::decode(&body[..body.len() - 1]), Err(WireError::Cut));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
     /// Client: I speak this version.
@@ -89,8 +94,6 @@ pub enum Message {
 }
 
 /// Why a node refuses a connection.
-///
-/// No example: what a node answers who may not come in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// It speaks this version.
@@ -211,8 +214,6 @@ pub enum Answer {
 }
 
 /// Bytes that are no message.
-///
-/// No example: what decoding a message fails with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WireError {
     /// Longer than any message, or empty.

@@ -55,7 +55,17 @@ pub struct Passed {
 
 /// Which key the steps did not suffice for.
 ///
-/// No example: what a check that gives up answers with.
+/// ```
+/// use dm_history::{History, KvMap, KvOp, KvRet, Limits, TooLarge, Verdict, check};
+///
+/// let mut history = History::new();
+/// for (client, value) in [(0, 'a'), (1, 'b')] {
+///     let put = history.invoke(client, KvOp::Upsert(7, value), 10);
+///     history.respond(put, KvRet::Replaced, 20);
+/// }
+/// let verdict = check(&KvMap::loaded([(7, 'x')]), &history, Limits { steps_per_key: 1 });
+/// assert!(matches!(verdict, Verdict::TooLarge(TooLarge { key: 7, operations: 2, .. })));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooLarge<Key> {
     /// The key.

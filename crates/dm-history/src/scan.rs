@@ -125,7 +125,15 @@ where
 /// the result of the same scan, which must have passed [`check_items`]. A result of `limit` items ends the range
 /// that it answers for at its last key; a shorter one answers for all of it.
 ///
-/// No example: as `check_items`, which is shown with the same scan.
+/// ```
+/// use dm_history::scan::{ScanFault, check_complete};
+///
+/// let items = [(1, "a"), (4, "d")];
+/// assert_eq!(check_complete(&1, Some(&9), 10, &items, &[1, 4]), Ok(()));
+/// assert_eq!(check_complete(&1, Some(&9), 10, &items, &[1, 4, 7]), Err(ScanFault::Missing { key: 7 }));
+/// // With two asked for, it answers for what lies up to the second.
+/// assert_eq!(check_complete(&1, Some(&9), 2, &items, &[1, 4, 7]), Ok(()));
+/// ```
 ///
 /// # Errors
 /// [`ScanFault::Missing`] for the first key left out.

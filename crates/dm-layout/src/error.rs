@@ -3,8 +3,6 @@
 use core::fmt;
 
 /// Bytes that no writer of this layout can have left: another object, a wrong pointer, broken memory.
-///
-/// No example: what checking bytes fails with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Corrupt {
     /// Byte of the node where the contradiction lies.
@@ -14,8 +12,6 @@ pub struct Corrupt {
 }
 
 /// Why bytes are [`Corrupt`].
-///
-/// No example: part of an error, to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -61,8 +57,6 @@ impl fmt::Display for Corrupt {
 impl core::error::Error for Corrupt {}
 
 /// Which guard caught a mixture of two writes.
-///
-/// No example: part of an error, to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TornPart {
     /// The node's own guard: lines, bookends or checksum disagree.
@@ -73,7 +67,20 @@ pub enum TornPart {
 
 /// Why a node's bytes were not accepted.
 ///
-/// No example: what checking bytes fails with.
+/// ```
+/// use dm_layout::{CheckFailure, Corrupt, FenceKeys, Key8, NodeFormat, NodeInit, Reason, Slotted, TornPart};
+///
+/// let format = Slotted::<Key8>::with_node_bytes(1024, 8)?;
+/// let mut node = vec![0; format.node_bytes()];
+/// format.build(&mut node, &NodeInit::live(0, FenceKeys::ALL), []);
+/// // Half a node is none, ever; one with a line of another version is worth another READ.
+/// let half = format.accept(&node[..512]).unwrap_err();
+/// assert!(matches!(half, CheckFailure::Corrupt(Corrupt { reason: Reason::Length, .. })));
+/// node[5 * 64] ^= 1;
+/// let torn = format.accept(&node).unwrap_err();
+/// assert!(torn.is_torn() && matches!(torn, CheckFailure::Torn { part: TornPart::Node, .. }));
+/// # Ok::<(), dm_layout::GeometryError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CheckFailure {
     /// A write was under way: read again (within the caller's budget).

@@ -8,7 +8,12 @@ use crate::{LINE_BYTES, LINE_PAYLOAD};
 
 /// The 64-bit XXH3 of `bytes`: what [`Checksum`] and the checksummed node store.
 ///
-/// No example: it is XXH3 with 64 bits and no seed, as every library has it.
+/// ```
+/// use dm_layout::checksum_of;
+///
+/// assert_eq!(checksum_of(b""), 0x2D06_8005_38D3_94C2);
+/// assert_ne!(checksum_of(b"one"), checksum_of(b"other"));
+/// ```
 #[must_use]
 pub fn checksum_of(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
@@ -59,13 +64,32 @@ pub struct LineVersions;
 
 /// A version byte before and after the payload. Unsound: a READ that overtakes a WRITE in the middle passes.
 ///
-/// No example: it is unsound, and for study.
+/// ```
+/// use dm_layout::{Bookends, Guard};
+///
+/// let mut buffer = [0; 192];
+/// Bookends::seal(&mut buffer, &[1; 190], 1);
+/// let old = buffer;
+/// Bookends::seal(&mut buffer, &[2; 190], 2);
+/// // The middle line of the write before: both ends are of one write, so nobody notices.
+/// buffer[64..128].copy_from_slice(&old[64..128]);
+/// assert_eq!(Bookends::open(&buffer, &mut [0; 190]), Ok(2));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookends;
 
 /// A version byte and a 64-bit XXH3 over it and the payload. Sound up to collisions, with lines torn or not.
 ///
-/// No example: as `LineVersions`, whose example fits it but for what it costs.
+/// ```
+/// use dm_layout::{Checksum, Guard};
+///
+/// let mut buffer = [0; 192];
+/// Checksum::seal(&mut buffer, &[1; 150], 1);
+/// let old = buffer;
+/// Checksum::seal(&mut buffer, &[2; 150], 2);
+/// buffer[64..128].copy_from_slice(&old[64..128]);
+/// assert!(Checksum::open(&buffer, &mut [0; 150]).is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksum;
 

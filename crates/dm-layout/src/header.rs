@@ -9,8 +9,6 @@ use crate::error::{Corrupt, Reason};
 use crate::key::{FenceKeys, KeyBytes};
 
 /// Where a node stands in its life. Every change of state is a one-line WRITE.
-///
-/// No example: part of a node's header, to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NodeState {
@@ -26,8 +24,6 @@ pub enum NodeState {
 }
 
 /// How the line versions of a node relate to its header's while a split or a merge is under way.
-///
-/// No example: part of a node's state, to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LineLag {
     /// Every line carries the header's version.
@@ -40,7 +36,19 @@ pub enum LineLag {
 
 /// A node's header, decoded.
 ///
-/// No example: what decoding a node's first line answers with.
+/// ```
+/// use dm_layout::{FenceKeys, Header, Key8, LineLag, NodeFormat, NodeInit, NodeState, Slotted};
+///
+/// let format = Slotted::<Key8>::with_node_bytes(1024, 8)?;
+/// let mut node = vec![0; format.node_bytes()];
+/// format.build(&mut node, &NodeInit::live(0, FenceKeys::ALL), []);
+/// let header: Header<Key8> = format.header(&node)?;
+/// assert_eq!((header.level, header.state, header.lag), (0, NodeState::Live, LineLag::Equal));
+/// // Frozen by client 3 while it merges the node: the WRITE is of the header's line alone.
+/// assert_eq!(format.freeze(&mut node, 3)?, 0..64);
+/// assert_eq!(format.header(&node)?.state, NodeState::Frozen);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header<K> {
     /// Node version: counts structural changes, modulo 2 to the format's version bits.

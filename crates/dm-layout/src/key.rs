@@ -20,7 +20,7 @@ pub(crate) mod sealed {
 
 /// How far one key lies above another: a number of 256 bits, the lowest word first.
 ///
-/// No example: for packed nodes, which count with it.
+/// No example: nobody outside can name it; packed nodes count with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(unnameable_types, reason = "only formats reckon with keys")]
 pub struct Rise(pub(crate) [u64; 4]);

@@ -6,8 +6,6 @@ use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 
 /// Where a split cuts.
-///
-/// No example: a choice among options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SplitBias {
     /// Half of the entries to each side.
@@ -24,7 +22,30 @@ pub enum SplitBias {
 
 /// What a split is asked to do.
 ///
-/// No example: one split's arguments; dm-leaf makes it.
+/// ```
+/// use dm_layout::{FenceKeys, Key8, NodeFormat, NodeInit, Slotted, SplitBias, SplitPlan, SplitRequest};
+///
+/// let format = Slotted::<Key8>::with_node_bytes(1024, 8)?;
+/// let (mut left, mut right) = (vec![0; 1024], vec![0; 1024]);
+/// let value = 0_u64.to_le_bytes();
+/// let entries = (0..10).map(|key| (Key8(key), (&value).into()));
+/// format.build(&mut left, &NodeInit::live(0, FenceKeys::ALL), entries);
+///
+/// let request = SplitRequest {
+///     right_address: 4096,
+///     right_incarnation: 1,
+///     right_version: 1,
+///     owner: 3,
+///     new: None,
+///     bias: SplitBias::Median,
+/// };
+/// // The right node is WRITTEN first, then the left one.
+/// let plan: SplitPlan<'_, Key8> = format.prepare_split(&left, &mut right, &request)?.expect("two keys and more");
+/// format.split_at_once(&mut left, &plan)?;
+/// assert_eq!((plan.separator, format.len(&left)?, format.len(&right)?), (Key8(5), 5, 5));
+/// assert_eq!(format.header(&left)?.sibling, 4096);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SplitRequest<'v, K> {
     /// Where the right node will lie, as a packed remote pointer.
@@ -73,8 +94,6 @@ impl<'v, K: KeyBytes> SplitRequest<'v, K> {
 }
 
 /// A split that [`prepare_split`](crate::NodeFormat::prepare_split) has decided.
-///
-/// No example: a format makes it and takes it back, unread.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitPlan<'v, K> {
     /// The right node's low fence and the left node's new high fence.

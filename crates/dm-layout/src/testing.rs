@@ -11,8 +11,6 @@ use crate::split::{SplitBias, SplitRequest};
 use crate::value::ValueRef;
 
 /// One operation on a leaf. Keys and values are small numbers, so that operations collide; see [`key_of`].
-///
-/// No example: for property tests of a format of one's own, with `NodeModel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeOp {
     /// Insert or replace.
@@ -48,15 +46,18 @@ impl NodeOp {
 
 /// The key that stands for a small number: order is kept, and both ends (all zeros, all ones) occur.
 ///
-/// No example: for property tests of a format of one's own, with `NodeModel`.
+/// ```
+/// use dm_layout::{Key8, testing::key_of};
+///
+/// assert_eq!([key_of::<Key8>(0), key_of(255)], [Key8(0), Key8(u64::MAX)]);
+/// assert!(key_of::<Key8>(6) < key_of(7));
+/// ```
 #[must_use]
 pub fn key_of<K: KeyBytes>(small: u8) -> K {
     K::read_from(&[small; 64])
 }
 
 /// As [`key_of`], in clusters: neighbours lie one apart, or some thousands, or as far as keys of four bytes or eight.
-///
-/// No example: for property tests of a format of one's own, with `NodeModel`.
 #[must_use]
 pub fn clustered_key_of<K: KeyBytes>(small: u8) -> K {
     let mut bytes = [0; 64];
@@ -76,7 +77,18 @@ pub fn value_of(small: u8, len: usize) -> Vec<u8> {
 
 /// A node's image, the bytes in remote memory that its writes made, and the map that both must equal.
 ///
-/// No example: for property tests of a format of one's own; this crate's `tests/model.rs` has them for each of its formats.
+/// ```
+/// use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of};
+/// use dm_layout::{Key8, Packed};
+///
+/// // A property test brings the bytes; whatever they are, node and map stay equal.
+/// let format = Packed::<Key8>::with_node_bytes(256, 8).expect("a geometry");
+/// let mut model = NodeModel::with_keys(format, clustered_key_of);
+/// model.apply(NodeOp::Upsert(7, 1));
+/// for byte in 0..200 {
+///     model.apply(NodeOp::from_bytes([byte, byte.wrapping_mul(37), byte]));
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct NodeModel<K, F> {
     format: F,
@@ -312,7 +324,14 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
 /// Every reading function on arbitrary bytes: whatever they return, they return. Bytes that are `accept`ed are
 /// read on, as a caller would.
 ///
-/// No example: for fuzz targets and property tests of a format of one's own.
+/// ```
+/// use dm_layout::{Key8, Slotted, testing::read_everything};
+///
+/// // What a fuzz target does with its bytes.
+/// let format = Slotted::<Key8>::with_node_bytes(256, 8).expect("a geometry");
+/// read_everything(&format, &[0x5A; 256], &Key8(7));
+/// read_everything(&format, b"not a node", &Key8(7));
+/// ```
 pub fn read_everything<K: KeyBytes, F: NodeFormat<K>>(format: &F, bytes: &[u8], key: &K) {
     let _ = format.lookup(bytes, key, 0);
     let _ = format.header(bytes);

@@ -122,7 +122,15 @@ impl fmt::Debug for Loopback {
 
 /// Why a client could not connect.
 ///
-/// No example: what connecting fails with.
+/// ```
+/// use dm_loopback::{ConnectError, Loopback};
+/// use dm_verbs::ClientId;
+///
+/// let world = Loopback::builder().nodes(1).build()?;
+/// let _seven = world.connect_as(0, ClientId(7))?;
+/// assert_eq!(world.connect_as(0, ClientId(7)).err(), Some(ConnectError::IdInUse { client: ClientId(7) }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectError {

@@ -2,7 +2,18 @@
 
 /// What is wrong with a memory node. See [`crate::Loopback::cut`].
 ///
-/// No example: an argument of `Loopback::cut`; the façades' tests of bad input go through all of it.
+/// ```
+/// use dm_loopback::{Loopback, Trouble, block_on};
+/// use dm_verbs::{NodeId, RemotePtr, Verbs};
+///
+/// let world = Loopback::builder().nodes(1).build()?;
+/// let (client, at) = (world.connect(0)?, RemotePtr::new(NodeId(0), 8192).expect("below 2^48"));
+/// world.cut(NodeId(0), Trouble::AnswersLost);
+/// assert!(block_on(async { client.faa(at, 1).await }).is_err());
+/// world.restore(NodeId(0));
+/// assert_eq!(block_on(async { client.word(at).await })?, 1, "it took effect all the same");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trouble {

@@ -7,8 +7,6 @@ use dm_verbs::Space;
 use crate::model::CostModel;
 
 /// A kind of verb, as far as its cost goes.
-///
-/// No example: part of a demand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VerbKind {
     /// READ.
@@ -22,8 +20,6 @@ pub enum VerbKind {
 }
 
 /// Verbs of one kind and size that an operation of the mix issues.
-///
-/// No example: part of a mix; a run's own counters make it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Demand {
     /// What.
@@ -66,8 +62,6 @@ impl Demand {
 }
 
 /// What one operation of a mix needs on average when nothing contends: retries, stalls and torn READs never enter.
-///
-/// No example: a run's own counters make it; `dmkit bench` prints the bound that it gives.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct MixDemand {
     /// Its verbs.
@@ -90,8 +84,6 @@ impl MixDemand {
 }
 
 /// Machines. Load is taken to spread evenly over them.
-///
-/// No example: what a bound is asked for, beside a mix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Testbed {
     /// Compute nodes.
@@ -116,8 +108,6 @@ pub enum Side {
 }
 
 /// Something that there is only so much of.
-///
-/// No example: part of a bound, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource {
     /// Pipelines that send requests.
@@ -157,7 +147,18 @@ impl fmt::Display for Resource {
 
 /// The model's own bound for a mix on a testbed.
 ///
-/// No example: what a model answers for a mix; `dmkit bench` prints it.
+/// ```
+/// use dm_sim::{Bound, CostModel, Demand, MixDemand, Resource, Testbed, VerbKind};
+///
+/// // One READ of a kilobyte from one memory node: its link carries the payloads of all.
+/// let bed = Testbed { compute_nodes: 7, memory_nodes: 1, colocated: false, threads: 22 };
+/// let reads = |bytes| MixDemand { verbs: vec![Demand::new(VerbKind::Read, bytes, 1.0)], chains: 1.0, cpu_ns: 0.0 };
+/// let large: Bound = CostModel::cx5_ib().bound(&reads(1024.0), &bed);
+/// assert!(matches!(large.limit, Resource::LinkOut(_)));
+/// let small = CostModel::cx5_ib().bound(&reads(64.0), &bed);
+/// assert_eq!(small.limit, Resource::Responder);
+/// assert!(small.mops > 3.0 * large.mops);
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bound {
     /// Million operations per second.

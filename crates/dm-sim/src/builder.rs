@@ -54,7 +54,25 @@ impl core::error::Error for BuildError {
 /// Describes a simulation. Defaults: one compute and one memory node on cards of their own, 64 MiB of host memory,
 /// seed 0, small pages, the timing wheel.
 ///
-/// No example: `Sim::builder` gives it, as the example there shows.
+/// ```
+/// use dm_sim::{CostModel, QueueKind, Sim, SimBuilder};
+/// use dm_verbs::{NodeId, RemotePtr, Verbs};
+///
+/// /// A client that adds to a counter a hundred times, and the digest of its run.
+/// fn run(builder: SimBuilder) -> u64 {
+///     let sim = builder.build().expect("it has nodes");
+///     sim.spawn(0, 0, |v| async move {
+///         for _ in 0..100 {
+///             v.faa(RemotePtr::new(NodeId(0), 4096).expect("in range"), 1).await.expect("the node is up");
+///         }
+///     });
+///     sim.run();
+///     sim.digest()
+/// }
+/// let bed = Sim::builder(CostModel::cx6_roce()).memory_nodes(2).memory_bytes(1 << 20).seed(7);
+/// assert_eq!(run(bed.clone()), run(bed.clone().queue(QueueKind::Heap)));
+/// assert_ne!(run(bed.clone()), run(bed.seed(8)));
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct SimBuilder {

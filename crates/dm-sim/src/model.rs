@@ -3,8 +3,6 @@
 use dm_verbs::{Capability, Caps};
 
 /// Where a parameter's value comes from.
-///
-/// No example: part of a parameter, to be read; `dmkit model` prints it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Provenance {
     /// Stated in a paper or a published artifact.
@@ -17,7 +15,13 @@ pub enum Provenance {
 
 /// How long the DMA of several lines takes, which decides what a READ sees of a WRITE in progress.
 ///
-/// No example: a choice among a model's parameters.
+/// ```
+/// use dm_sim::{CostModel, Tearing};
+///
+/// assert_eq!(CostModel::cx5_ib().tearing, Tearing::Random);
+/// let one_speed = CostModel { tearing: Tearing::EqualSpeed, ..CostModel::cx5_ib() };
+/// assert_ne!(one_speed, CostModel::cx5_ib());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tearing {
     /// READs and WRITEs move at one speed, 1.5 times [`CostModel::torn_line_ns`] a line: neither overtakes the
@@ -30,7 +34,13 @@ pub enum Tearing {
 
 /// One parameter of a model, for tables.
 ///
-/// No example: a row of a table; `dmkit model` prints it.
+/// ```
+/// use dm_sim::{CostModel, Parameter, Provenance};
+///
+/// let parameters: Vec<Parameter> = CostModel::cx5_ib().parameters();
+/// let buckets = parameters.iter().find(|p| p.name == "buckets").expect("a field of the model");
+/// assert_eq!((buckets.value, buckets.provenance), (4096.0, Provenance::Paper));
+/// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Parameter {
     /// The field of [`CostModel`].

@@ -41,7 +41,7 @@ pub(crate) struct Tally {
 /// What one card has counted since the simulation began. A regression gate on these does not depend on how fast the
 /// simulating machine is.
 ///
-/// No example: numbers to be read; a simulation answers with them.
+/// No example: the README's example reads those of a memory node's card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct NicCounters {

@@ -19,8 +19,6 @@ pub(crate) struct Event {
 }
 
 /// Which queue a simulation runs on.
-///
-/// No example: a choice among options; both give the same run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum QueueKind {
     /// The timing wheel.

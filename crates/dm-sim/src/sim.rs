@@ -17,7 +17,22 @@ use crate::tasks::{Job, Tasks};
 
 /// A spawned task.
 ///
-/// No example: what spawning answers with.
+/// ```
+/// use dm_sim::{CostModel, Sim, TaskId};
+/// use dm_verbs::{Env, Nanos};
+///
+/// let sim = Sim::builder(CostModel::cx5_ib()).build()?;
+/// let endless: TaskId = sim.spawn(0, 0, |v| async move {
+///     loop {
+///         v.charge(Nanos::from_micros(1)).await;
+///     }
+/// });
+/// sim.run_for(Nanos::from_micros(10));
+/// assert!(sim.crash(endless), "it still ran");
+/// assert!(!sim.cancel(endless));
+/// assert_eq!(sim.live_tasks(), 0);
+/// # Ok::<(), dm_sim::BuildError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskId {
     index: u32,

@@ -185,7 +185,18 @@ impl Fingerprint for Epochs {
 
 /// A client's place among the running operations of its compute node. Dropped, it is given up.
 ///
-/// No example: `Epochs::seat` gives it, as the example there shows.
+/// ```
+/// use dm_sync::epoch::{Epochs, Running, Seat};
+///
+/// let epochs = dm_sync::Arc::new(Epochs::new());
+/// let seat: Seat = Epochs::seat(&epochs);
+/// assert!(seat.enter().is_none(), "nobody enrolled it");
+/// seat.enroll(epochs.generation(), 1);
+/// let running: Running<'_> = seat.enter().expect("enrolled");
+/// assert!(seat.is_running() && seat.is_due(), "it was the last that the enrolment allows");
+/// drop(running);
+/// assert!(!seat.is_running() && seat.enter().is_none());
+/// ```
 pub struct Seat {
     epochs: Arc<Epochs>,
     pin: Pin,
@@ -290,8 +301,6 @@ impl Drop for Seat {
 }
 
 /// An operation that runs; it ends when this is dropped.
-///
-/// No example: what entering a seat answers with; it is dropped.
 #[derive(Debug)]
 #[must_use = "the operation ends when this is dropped"]
 pub struct Running<'s> {

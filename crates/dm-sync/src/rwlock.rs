@@ -13,7 +13,15 @@ use crate::mutex::count_section;
 /// some 50 ns and more, and for content that is seldom written. A section must not enter the same lock again, not even
 /// to read (a writer may be waiting between the two).
 ///
-/// No example: it is used as a `Mutex`, which has one.
+/// ```
+/// use dm_sync::{RwLock, local_sections};
+///
+/// let table = RwLock::new(vec![1, 2, 3]);
+/// let before = local_sections();
+/// table.with_write(|table| table.push(4));
+/// assert_eq!(table.with_read(|table| table.len()), 4);
+/// assert_eq!(local_sections() - before, 2);
+/// ```
 #[derive(Debug, Default)]
 pub struct RwLock<T> {
     inner: Inner<T>,

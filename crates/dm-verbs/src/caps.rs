@@ -4,7 +4,22 @@ use core::fmt;
 
 /// In which order the lines of one READ or WRITE are served.
 ///
-/// No example: what a world promises, to be read.
+/// ```
+/// use dm_verbs::{AtomicUnit, AtomicVsWrite, Capability, Caps, CasThenRead, FailedCas, LineOrder};
+///
+/// // What a world promises of a card whose lines are atomic and whose WRITEs land in order.
+/// let caps = Caps {
+///     atomic_unit: AtomicUnit::Line,
+///     write_lines: LineOrder::Increasing,
+///     cas_then_read: CasThenRead::InOrder,
+///     atomic_vs_write: AtomicVsWrite::Racy,
+///     failed_cas: FailedCas::LeavesAlone,
+///     ..Caps::default()
+/// };
+/// assert!(caps.require("a lock", &[Capability::CasThenReadInOrder]).is_ok());
+/// let refused = caps.require("a lock released by WRITE", &[Capability::AtomicVsWriteSerialised]).unwrap_err();
+/// assert_eq!(refused.missing, Capability::AtomicVsWriteSerialised);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LineOrder {
     /// Any.
@@ -23,8 +38,6 @@ pub enum AtomicUnit {
 }
 
 /// How a READ behind a CAS in one chain relates to it.
-///
-/// No example: what a world promises, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CasThenRead {
     /// Any line of the READ may be served before the CAS.
@@ -36,8 +49,6 @@ pub enum CasThenRead {
 }
 
 /// Whether atomics and plain WRITEs to one word exclude each other.
-///
-/// No example: what a world promises, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AtomicVsWrite {
     /// A WRITE between an atomic's read and its write-back may be lost.
@@ -47,8 +58,6 @@ pub enum AtomicVsWrite {
 }
 
 /// What a CAS that fails does to memory.
-///
-/// No example: what a world promises, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailedCas {
     /// It writes the old value back.

@@ -12,7 +12,17 @@ pub const RESERVED_BYTES: u64 = 4096;
 
 /// What may be asked of the control plane.
 ///
-/// No example: `Control::call` takes it; the allocator makes it.
+/// ```
+/// use dm_verbs::{Control, ControlError, ControlReply, ControlRequest, Membership, Nanos};
+///
+/// /// Joins the cluster, or renews the lease, and tells how long it lasts.
+/// async fn join<C: Control>(control: &C) -> Result<Nanos, ControlError> {
+///     match control.call(ControlRequest::Join).await? {
+///         ControlReply::Joined(Membership { lease, .. }) => Ok(lease),
+///         other => unreachable!("the answer to another request: {other:?}"),
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlRequest {
@@ -50,8 +60,6 @@ pub enum ControlRequest {
 }
 
 /// A client's membership.
-///
-/// No example: part of the control plane's answer, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Membership {
     /// Grows whenever the same client id is given out anew.
@@ -70,8 +78,6 @@ pub struct Region {
 }
 
 /// The control plane's answer.
-///
-/// No example: what `Control::call` answers with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlReply {
@@ -86,8 +92,6 @@ pub enum ControlReply {
 }
 
 /// The control plane refused or could not be reached.
-///
-/// No example: what `Control::call` fails with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlError {

@@ -101,7 +101,14 @@ impl Counters {
 
 /// What index code reports itself; verbs are counted without its help.
 ///
-/// No example: an argument of a meter's `note`, and a row of its counters.
+/// ```
+/// use dm_verbs::{Event, Meter};
+///
+/// let meter = Meter::default();
+/// meter.note(Event::CacheHit);
+/// meter.note(Event::CacheHit);
+/// assert_eq!(meter.counters().cache_hits, 2);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A remote lock was found held.
@@ -294,7 +301,15 @@ impl Tally {
 
 /// See [`Meter::housekeeping`].
 ///
-/// No example: it is held while what is posted shall not count, and dropped.
+/// ```
+/// use dm_verbs::{Housekeeping, RemotePtr, VerbError, Verbs};
+///
+/// /// Zeroes a word without counting it among the operation's verbs.
+/// async fn clear<V: Verbs>(v: &V, at: RemotePtr) -> Result<(), VerbError> {
+///     let _counts: Housekeeping<'_> = v.meter().housekeeping();
+///     v.write(at, &[0; 8]).await
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "housekeeping ends when this is dropped"]
 pub struct Housekeeping<'m> {

@@ -9,13 +9,11 @@ use crate::{Outcome, Slot, VerbError, Verbs};
 #[derive(Debug)]
 pub enum Old {}
 /// Marker: the bytes of a READ. Becomes the world's lease.
-///
-/// No example: a chain's state, in its type; it has no use but that.
 #[derive(Debug)]
 pub enum Bytes {}
 /// Marker: a number of results known only at run time. See [`crate::Chain::many`].
 ///
-/// No example: a chain's state, in its type; it has no use but that.
+/// No example: a result in a chain's type; the example of [`Outcomes`] makes one.
 #[derive(Debug)]
 pub enum Many {}
 
@@ -159,7 +157,17 @@ then!(A, B, C, D, E);
 
 /// Results of a completed chain, taken by number. Dropping it recycles what was not taken.
 ///
-/// No example: what a chain of variable length answers with, by number; scans and bulk loads post such.
+/// ```
+/// use dm_verbs::{Outcomes, RemotePtr, VerbError, Verbs};
+///
+/// /// The words at `at`, all on one memory node, in one round trip.
+/// async fn words<V: Verbs>(v: &V, at: &[RemotePtr]) -> Result<Vec<u64>, VerbError> {
+///     let Some(first) = at.first() else { return Ok(Vec::new()) };
+///     let chain = at.iter().fold(v.chain(first.node()).many(), |chain, at| chain.word(*at));
+///     let words: Outcomes<'_, V> = chain.await?;
+///     Ok((0..at.len()).map(|i| words.old(i as u16)).collect())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Outcomes<'v, V: Verbs> {
     v: &'v V,

@@ -23,8 +23,6 @@ pub enum Why {
 }
 
 /// The budget of a retry loop is used up.
-///
-/// No example: what a retry loop ends with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exhausted {
     /// What the last attempt was at.
@@ -54,7 +52,20 @@ impl core::error::Error for Exhausted {}
 ///
 /// An attempt that fails must leave nothing behind in the caller's state (an explorer then merges the attempts).
 ///
-/// No example: `Verbs::retry` gives it for one loop, which awaits it before each further attempt.
+/// ```
+/// use dm_verbs::{Exhausted, RemotePtr, Retry, Verbs, Why};
+///
+/// /// Takes a lock word; at most a hundred attempts, with a pause between them.
+/// async fn lock<V: Verbs>(v: &V, at: RemotePtr) -> Result<(), Box<dyn core::error::Error>> {
+///     let mut retry: Retry<'_, V> = v.retry(100);
+///     loop {
+///         match v.cas(at, 0, 1).await? {
+///             0 => return Ok(()),
+///             word => retry.again(at, Why::LockHeld { word }).await.map_err(|e: Exhausted| e)?,
+///         }
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Retry<'e, E> {
     env: &'e E,

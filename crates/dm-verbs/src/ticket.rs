@@ -11,7 +11,16 @@ use crate::{Outcome, Outputs, Slot, VerbError, Verbs};
 /// another. Dropping it makes it an unsignalled post: it runs on, and its error fails the next
 /// [`Verbs::operation`].
 ///
-/// No example: what posting a chain answers with; it is awaited or dropped.
+/// ```
+/// use dm_verbs::{Bytes, RemotePtr, Ticket, VerbError, Verbs};
+///
+/// /// Two nodes, on whichever memory nodes, in one round trip: both READs are posted before either is awaited.
+/// async fn both<V: Verbs>(v: &V, at: [RemotePtr; 2]) -> Result<(V::Lease, V::Lease), VerbError> {
+///     let one: Ticket<'_, V, (Bytes,)> = v.read(at[0], 1024);
+///     let other = v.read(at[1], 1024);
+///     Ok((one.await?, other.await?))
+/// }
+/// ```
 #[must_use = "await it, or `.detach()` to post unsignalled"]
 #[derive(Debug)]
 pub struct Ticket<'v, V: Verbs, S> {

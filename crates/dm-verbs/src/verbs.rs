@@ -130,7 +130,16 @@ pub trait Verbs: Env + Sized {
 
 /// Proof that an operation began without an error left over. See [`Verbs::operation`].
 ///
-/// No example: an index holds it for one operation, and drops it.
+/// ```
+/// use dm_verbs::{Operation, RemotePtr, VerbError, Verbs};
+///
+/// /// Writes without waiting. What becomes of it shows at the next operation.
+/// fn publish<V: Verbs>(v: &V, at: RemotePtr, word: u64) -> Result<(), VerbError> {
+///     let _began: Operation = v.operation()?;
+///     v.write(at, &word.to_le_bytes()).detach();
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "it stands for a check that was made"]
 pub struct Operation(());

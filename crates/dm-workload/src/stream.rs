@@ -10,8 +10,6 @@ use crate::permutation::scramble;
 use crate::trace::{Dealt, Trace};
 
 /// How many keys a scan asks for.
-///
-/// No example: a choice among a mix's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanLength {
     /// Any number from 1 to this, each alike (YCSB E with 100).
@@ -242,7 +240,16 @@ pub struct Op {
 /// The n-th key that a client inserts has the index `loaded + n · clients + client`, so that no two clients insert
 /// the same key, and a pure load fills `0..operations`.
 ///
-/// No example: `Plan::client` gives it, as the example of the workload shows.
+/// ```
+/// use dm_workload::{OpKind, OpStream, ScanLength, Workload};
+///
+/// let workload = Workload::new("scan:100".parse()?, 1_000, 10).clients(2);
+/// let plan = workload.scan_length(ScanLength::Fixed(5)).plan()?;
+/// let mut ops: OpStream = plan.client(1);
+/// assert_eq!(ops.left(), 5);
+/// assert!(ops.all(|op| op.kind == OpKind::Scan && op.scan_len == 5));
+/// # Ok::<(), dm_workload::WorkloadError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct OpStream {
     mix: Mix,

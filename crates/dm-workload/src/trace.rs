@@ -56,7 +56,12 @@ pub struct Trace {
 
 /// Why a trace can't be read.
 ///
-/// No example: what reading a trace fails with.
+/// ```
+/// use dm_workload::{Trace, TraceError};
+///
+/// let failed = Trace::read("0,aa,2,39,7,get,0\nnonsense\n".as_bytes(), u64::MAX);
+/// assert!(matches!(failed, Err(TraceError::Row { line: 2, .. })));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TraceError {

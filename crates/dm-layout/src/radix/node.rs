@@ -14,7 +14,17 @@ const MAGIC_MASK: u64 = !0 << 32;
 
 /// The bytes of a radix node, checked for being one.
 ///
-/// No example: it takes the bytes of a node that dm-art has written and read.
+/// ```
+/// use dm_layout::{Find, NodeTypes, RadixHeader, RadixNode, SlotWord, build_radix_node};
+///
+/// let (types, mut bytes) = (NodeTypes::SHIPPED, Vec::new());
+/// let child = SlotWord::leaf(b'k', 4096, 1).expect("an address");
+/// build_radix_node(&types, RadixHeader::new(0, 1, &[]), 1, &[child], &mut bytes);
+/// let node = RadixNode::decode(&bytes, &types, 1)?;
+/// assert!(matches!(node.find(b'k')?, Find::Child(_, found) if found == child));
+/// assert!(matches!(node.find(b'l')?, Find::Vacant(..)));
+/// # Ok::<(), dm_layout::Corrupt>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RadixNode<'a> {
     header: RadixHeader,
@@ -24,8 +34,6 @@ pub struct RadixNode<'a> {
 }
 
 /// Where a key byte's child is, or could be put.
-///
-/// No example: what searching a radix node answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Find {
     /// It has a child.

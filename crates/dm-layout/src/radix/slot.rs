@@ -20,8 +20,6 @@ const POINTER_OFFSET_BITS: u32 = 48;
 pub const LEAF_LINES_MAX: u8 = 63;
 
 /// A slot's 8 bytes.
-///
-/// No example: a radix node's slot, taken apart by its own `decode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct SlotWord(u64);
 

@@ -2,7 +2,16 @@
 
 /// The order of a READ's lines (an RNIC promises none: `dm_verbs::Caps::read_lines`).
 ///
-/// No example: a choice among a region's options.
+/// ```
+/// use dm_sync::region::{AtomicUnit, LineOrder, Region};
+///
+/// let region = Region::anonymous(4096, AtomicUnit::Line)?;
+/// region.write(0, &[7; 256])?;
+/// let mut bytes = [0; 256];
+/// region.read_ordered(0, &mut bytes, LineOrder::Seeded(1))?;
+/// assert_eq!(bytes, [7; 256], "nobody wrote meanwhile, so the order does not show");
+/// # Ok::<(), dm_sync::region::RegionError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LineOrder {
     /// From the lowest address up.
