@@ -54,9 +54,9 @@ fn is_library(file: &RustFile<'_>) -> bool {
 /// Every word of code that the documentation compiles, and of `examples`.
 fn named(tree: &Tree) -> BTreeSet<String> {
     let mut code = String::new();
-    // That each is compiled is another rule's.
+    // That each block so tagged is compiled is another rule's.
     for (_, text) in tree.files().filter(|(path, _)| path.ends_with(".md")) {
-        code.push_str(&rust_blocks(text.lines()));
+        code.push_str(&blocks(text.lines(), &["rust"]));
     }
     for file in tree.rust_files() {
         if file.path.contains("/examples/") {
@@ -74,13 +74,17 @@ fn named(tree: &Tree) -> BTreeSet<String> {
 
 /// The fenced blocks that are Rust to rustdoc.
 fn rust_blocks<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    blocks(lines, &["", "rust", "no_run", "should_panic"])
+}
+
+/// The fenced blocks whose first tag is one of these.
+fn blocks<'a>(lines: impl Iterator<Item = &'a str>, tagged: &[&str]) -> String {
     let (mut inside, mut rust) = (false, false);
     let mut found = String::new();
     for line in lines {
         if let Some(tags) = line.trim_start().strip_prefix("```") {
             inside = !inside;
-            let plain = ["", "rust", "no_run", "should_panic"];
-            rust = inside && plain.contains(&tags.split([',', ' ']).next().unwrap_or_default().trim());
+            rust = inside && tagged.contains(&tags.split([',', ' ']).next().unwrap_or_default().trim());
         } else if rust {
             found.push_str(line);
             found.push('\n');
@@ -149,7 +153,7 @@ mod tests {
             ),
             ("crates/dm-b/examples/e.rs", "//! E.\nimpl Elsewhere for () {}\n"),
             ("crates/dmkit/src/main.rs", "//! M.\npub fn command() {}\n"),
-            ("docs/a.md", "```text\nnowhere()\n```\n"),
+            ("docs/a.md", "```text\nnowhere()\n```\n```\nnowhere()\n```\n"),
         ]);
         let found: Vec<_> = examples(&tree)
             .into_iter()
