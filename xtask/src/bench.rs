@@ -22,9 +22,9 @@ pub(crate) enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// How fast the explorer goes through Sherman's models: new states and micro-steps per second of one core.
+    /// How fast the explorer goes through Sherman's models: new states a second on one core and on all cores.
     ///
-    /// Takes 1 to 4 minutes to build and under 1 minute to run.
+    /// Takes 1 to 4 minutes to build and about 1 minute to run, on a machine that does nothing else.
     Explore,
     /// Instructions that one client's operation costs its own CPU, counted by callgrind and split by crate.
     ///

@@ -4,6 +4,7 @@
 
 use crate::{Result, layout, tidy, workspace};
 use std::{
+    ops::Range,
     path::Path,
     time::{Duration, Instant},
 };
@@ -14,7 +15,7 @@ pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Formatting, tidy, byte pictures; clippy, the documentation, loom and the models' pages if `strict`; then every test.
+/// Formatting, tidy, byte pictures; clippy, the documentation, loom, shuttle and the models' page if `strict`; then every test.
 pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
     let shell = shell_in(root)?;
     let mut steps = Steps::default();
@@ -55,7 +56,8 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
             )
         });
         steps.run("loom", || loom(root, None));
-        steps.run("models", || models(root, true, false));
+        steps.run("shuttle", || shuttle(root, None, None));
+        steps.run("models", || models(root, true, false, None));
     }
     // Last, so that what cargo says of the tests is what the reader sees last. Doc tests are part of it, and the
     // README's: tidy demands that every Rust block of a Markdown file is included by some crate.
@@ -64,16 +66,20 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
     });
 }
 
-/// All models, by the program that draws their pages.
-pub(crate) fn models(root: &Path, check: bool, nightly: bool) -> Result<()> {
+/// All models, by the program that draws their page.
+pub(crate) fn models(root: &Path, check: bool, nightly: bool, charts: Option<&Path>) -> Result<()> {
     let shell = shell_in(root)?;
     let flags = [(check, "--check"), (nightly, "--nightly")];
-    let flags = flags.into_iter().filter_map(|(on, flag)| on.then_some(flag));
+    let flags = flags
+        .into_iter()
+        .filter_map(|(on, flag)| on.then_some(Path::new(flag)));
+    let charts = charts.into_iter().flat_map(|dir| [Path::new("--charts"), dir]);
+    let flags: Vec<&Path> = flags.chain(charts).collect();
     // A check is made from what the tests are made from: debug assertions cost seconds, another build minutes.
     let profile = if nightly { "release" } else { "test" };
     Ok(cmd!(
         shell,
-        "cargo run --profile {profile} -p dm-models --example models -- docs {flags...}"
+        "cargo run --profile {profile} -p dm-models --example models -- docs/models.md {flags...}"
     )
     .run()?)
 }
@@ -118,19 +124,46 @@ pub(crate) fn memory(root: &Path, index: &str, keys: u64) -> Result<()> {
     .run()?)
 }
 
-/// Every crate's loom models, by cargo's own list of test targets.
+/// Every crate's loom models.
 pub(crate) fn loom(root: &Path, filter: Option<&str>) -> Result<()> {
-    let members = workspace::packages(root)?;
-    let crates = loom_crates(&members);
-    if crates.is_empty() {
-        return Err("no crate has a tests/loom.rs".into());
-    }
+    under_checker(&shell_in(root)?, root, "loom", filter)
+}
+
+/// Batches of the hour-long run.
+const LONG_BATCHES: u64 = 400_000;
+
+/// Every crate's shuttle models: the usual schedules, or those of one batch.
+pub(crate) fn shuttle(root: &Path, filter: Option<&str>, batch: Option<u64>) -> Result<()> {
+    shuttle_batches(root, filter, batch.map(|batch| batch..batch + 1))
+}
+
+/// The shuttle models for an hour.
+pub(crate) fn shuttle_stress(root: &Path, filter: Option<&str>, from: u64) -> Result<()> {
+    shuttle_batches(root, filter, Some(from..from + LONG_BATCHES))
+}
+
+fn shuttle_batches(root: &Path, filter: Option<&str>, batches: Option<Range<u64>>) -> Result<()> {
     let shell = shell_in(root)?;
+    if let Some(batches) = batches {
+        shell.set_var("DM_SHUTTLE_FROM", batches.start.to_string());
+        shell.set_var("DM_SHUTTLE_BATCHES", (batches.end - batches.start).to_string());
+    }
+    under_checker(&shell, root, "shuttle", filter)
+}
+
+/// Every crate's test target of the checker's name, by cargo's own list, built for that checker.
+fn under_checker(shell: &Shell, root: &Path, checker: &str, filter: Option<&str>) -> Result<()> {
+    let members = workspace::packages(root)?;
+    let crates = crates_with(&members, checker);
+    if crates.is_empty() {
+        return Err(format!("no crate has a tests/{checker}.rs").into());
+    }
     let packages = crates.iter().flat_map(|name| ["--package", name]);
-    let flags = format!("{} --cfg dm_loom", std::env::var("RUSTFLAGS").unwrap_or_default());
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    let flags = format!("{flags} --cfg dm_{checker}");
     Ok(cmd!(
         shell,
-        "cargo test {packages...} --test loom --target-dir target/loom --no-fail-fast -- {filter...}"
+        "cargo test {packages...} --test {checker} --target-dir target/{checker} --no-fail-fast -- {filter...}"
     )
     .env("RUSTFLAGS", flags.trim())
     .run()?)
@@ -161,9 +194,10 @@ pub(crate) fn miri(root: &Path, filter: Option<&str>) -> Result<()> {
     .run()?)
 }
 
-fn loom_crates(packages: &[workspace::Package]) -> Vec<&str> {
+/// The crates that have a test target of this name.
+fn crates_with<'p>(packages: &'p [workspace::Package], test: &str) -> Vec<&'p str> {
     let has_models =
-        |target: &workspace::Target| target.name == "loom" && target.kind.iter().any(|kind| kind == "test");
+        |target: &workspace::Target| target.name == test && target.kind.iter().any(|kind| kind == "test");
     packages
         .iter()
         .filter(|package| package.targets.iter().any(has_models))
@@ -251,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_with_loom_models_is_not_left_out() {
+    fn a_crate_with_models_of_a_checker_is_not_left_out() {
         let package = |name: &str, target: &str, kind: &str| workspace::Package {
             name: name.to_owned(),
             manifest_path: "/sample/Cargo.toml".into(),
@@ -266,7 +300,9 @@ mod tests {
             package("dm-a", "loom", "test"),
             package("dm-b", "swarm", "test"),
             package("loom", "loom", "lib"),
+            package("dm-c", "shuttle", "test"),
         ];
-        assert_eq!(loom_crates(&packages), ["dm-a"]);
+        assert_eq!(crates_with(&packages, "loom"), ["dm-a"]);
+        assert_eq!(crates_with(&packages, "shuttle"), ["dm-c"]);
     }
 }

@@ -26,7 +26,7 @@ mod items;
 mod modules;
 mod orderings;
 mod shape;
-mod source;
+pub(crate) mod source;
 mod top_level;
 mod tree;
 mod words;

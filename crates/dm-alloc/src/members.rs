@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!    0  epoch: grows with each collection of retired blocks · next member number        one line
-//!   64  slot of a member: epoch 40 · beat 6 · number 16 · state 2, low bits last        one line each
+//!   64  slot of a member: epoch 46 · number 16 · state 2, low bits last · beat 64         one line each
 //!      depots: the free blocks of each memory node                                       one word each
 //! ```
-//! All of it lies on memory node 0, as words that change by CAS and FAA alone. A member that does
-//! not beat for its lease is fenced by those who look (`ReclaimOptions::looks`), and the slot is free then.
+//! All of it lies on memory node 0, as words that change by CAS and FAA alone. A member whose slot stands still for a
+//! lease is fenced by those who look (`ReclaimOptions::looks`), and the slot is free then. Its epoch and its beat only grow,
+//! and 2^64 announcements never come about: a slot that is seen twice as it is has not changed in between, if fewer than 2^16
+//! joins lie between (member numbers wrap).
 
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{LINE, Nanos, NodeId, RemotePtr};
@@ -41,6 +43,10 @@ impl MemberArea {
     pub(crate) fn slot(&self, i: u16) -> RemotePtr {
         self.at.add((1 + u64::from(i)) * LINE as u64)
     }
+    /// Grows with every announcement that leaves the word of slot `i` as it is, of whichever member.
+    pub(crate) fn beat(&self, i: u16) -> RemotePtr {
+        self.slot(i).add(8)
+    }
     pub(crate) fn bytes(&self) -> u32 {
         // At most 2^16 lines.
         slots_bytes(self.slots) as u32
@@ -48,12 +54,23 @@ impl MemberArea {
     pub(crate) fn depot(&self, node: NodeId) -> RemotePtr {
         self.at.add(slots_bytes(self.slots) + 8 * u64::from(node.0))
     }
-    /// The words of the slots in an image of the area; whatever the bytes are.
-    pub(crate) fn words<'a>(&self, image: &'a [u8]) -> impl Iterator<Item = (u16, SlotWord)> + 'a {
+    /// The slots in an image of the area; whatever the bytes are.
+    pub(crate) fn looks<'a>(&self, image: &'a [u8]) -> impl Iterator<Item = (u16, Look)> + 'a {
         let lines = image.chunks_exact(LINE).skip(1).take(usize::from(self.slots));
-        let words = lines.map(|line| SlotWord(u64::from_le_bytes(*line.first_chunk().unwrap_or(&[0; 8]))));
-        (0..).zip(words)
+        let word = |line: &[u8], at| u64::from_le_bytes(*line[at..].first_chunk().unwrap_or(&[0; 8]));
+        let looks = lines.map(move |line| Look {
+            word: SlotWord(word(line, 0)),
+            beat: word(line, 8),
+        });
+        (0..).zip(looks)
     }
+}
+
+/// One look at a slot. Its two words may be of different moments of the READ; each changes for good.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Look {
+    pub(crate) word: SlotWord,
+    pub(crate) beat: u64,
 }
 
 /// What a slot says.
@@ -65,9 +82,7 @@ const ACTIVE: u64 = 1;
 const EXPELLED: u64 = 2;
 const STATE_MASK: u64 = 3;
 const NUMBER_SHIFT: u32 = 2;
-const BEAT_SHIFT: u32 = 18;
-const BEAT_MASK: u64 = 63;
-const EPOCH_SHIFT: u32 = 24;
+const EPOCH_SHIFT: u32 = 18;
 const EPOCH_MASK: u64 = (1 << (64 - EPOCH_SHIFT)) - 1;
 
 impl SlotWord {
@@ -87,10 +102,9 @@ impl SlotWord {
     pub(crate) fn epoch(self) -> u64 {
         self.0 >> EPOCH_SHIFT
     }
-    /// The next announcement: another word even if the epoch is the same.
+    /// What the same member announces once its oldest operation began in `epoch`: never an earlier one than before.
     pub(crate) fn announcing(self, epoch: u64) -> Self {
-        let beat = (self.0 >> BEAT_SHIFT).wrapping_add(1) & BEAT_MASK;
-        Self(Self::active(self.number(), epoch).0 | beat << BEAT_SHIFT)
+        Self::active(self.number(), epoch.max(self.epoch()))
     }
     pub(crate) fn expelled(self) -> Self {
         Self(self.0 & !STATE_MASK | EXPELLED)
@@ -101,13 +115,12 @@ impl SlotWord {
     }
 }
 
-/// What was seen of a slot: since when its word is what it is, by this compute node's clock.
+/// A slot as a look saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Seen {
-    pub(crate) word: SlotWord,
-    pub(crate) since: Nanos,
-    /// How often: a member's words repeat, if rarely.
-    pub(crate) looks: u32,
+    pub(crate) look: Look,
+    /// Looks that counted and found the same since, each a part of a lease behind the one before.
+    pub(crate) again: u32,
 }
 
 /// This compute node's membership.
@@ -131,12 +144,18 @@ pub(crate) struct Membership {
     pub(crate) posted: Vec<SlotWord>,
     /// How long a member may be silent before it is fenced.
     pub(crate) lease: Nanos,
-    /// When the last round began.
+    /// When the last announcement was posted.
     pub(crate) last_round: Nanos,
     /// The world's control plane knows no groups.
     pub(crate) fences_nobody: bool,
-    /// A round is under way.
+    /// A whole round is under way.
     pub(crate) in_round: bool,
+    /// Clients that announce this compute node at the moment, in a round or beside another's.
+    pub(crate) announcing: u32,
+    /// When the last look that counted was over.
+    pub(crate) looked: Nanos,
+    /// Number of looks that have counted. Times cannot tell looks apart: a clock may stand still.
+    pub(crate) counted: u64,
     /// The latest epoch that was read, and the latest at the last turn.
     pub(crate) latest: u64,
     pub(crate) turned: u64,
@@ -156,10 +175,16 @@ impl Membership {
         standing
     }
 
-    /// The slot says this for certain, and nothing that is under way changes it.
+    /// The slot says this for certain. Epochs only grow there, so of what is under way nothing can land any more that
+    /// announces this or an earlier one.
     pub(crate) fn settle(&mut self, slot: u16, word: SlotWord) {
+        if matches!(self.standing, Standing::Member { word: known, .. } if known.epoch() > word.epoch()) {
+            // Another client has heard of a later one.
+            return;
+        }
         self.standing = Standing::Member { slot, word };
-        self.posted.clear();
+        self.posted
+            .retain(|posted| posted.is_of(word) && posted.epoch() > word.epoch());
     }
 
     /// Whether this compute node is the member that `mine` is an announcement of.
@@ -167,34 +192,28 @@ impl Membership {
         matches!(self.standing, Standing::Member { word, .. } if word.number() == mine.number())
     }
 
-    /// Notes what a slot says at `now`; what is known of it then. Looks are counted up to `most`.
-    pub(crate) fn see(&mut self, slot: u16, word: SlotWord, now: Nanos, most: u32) -> Seen {
+    /// Notes a look at a slot that counts; in how many of them before, one after the other and at most `most`, it was the
+    /// same.
+    pub(crate) fn see(&mut self, slot: u16, look: Look, most: u32) -> u32 {
         let slot = usize::from(slot);
         if self.seen.len() <= slot {
             self.seen.resize(slot + 1, None);
         }
-        let seen = match self.seen[slot] {
-            Some(seen) if seen.word == word => Seen {
-                looks: (seen.looks + 1).min(most),
-                ..seen
-            },
-            _ => Seen {
-                word,
-                since: now,
-                looks: 1,
-            },
+        let again = match self.seen[slot] {
+            Some(seen) if seen.look == look => (seen.again + 1).min(most),
+            _ => 0,
         };
-        self.seen[slot] = Some(seen);
-        seen
+        self.seen[slot] = Some(Seen { look, again });
+        again
     }
 }
 
 impl Fingerprint for Membership {
     fn fingerprint(&self) -> u64 {
         // Times are observations, which an explorer folds in itself.
-        let seen: Vec<_> = self.seen.iter().map(|s| s.map(|s| (s.word, s.looks))).collect();
+        let rounds = (self.in_round, self.announcing, self.counted);
         let epochs = (self.latest, self.turned);
-        fingerprint_of(&(self.standing, &self.posted, self.in_round, epochs, seen))
+        fingerprint_of(&(self.standing, &self.posted, rounds, epochs, &self.seen))
     }
 }
 
@@ -204,20 +223,46 @@ mod tests {
 
     #[test]
     fn a_slot_says_who_and_since_when() {
-        let word = SlotWord::active(0xABCD, 0x12_3456_789A);
-        assert_eq!((word.number(), word.epoch()), (0xABCD, 0x12_3456_789A));
+        let word = SlotWord::active(0xABCD, 0x2345_6789_ABCD);
+        assert_eq!((word.number(), word.epoch()), (0xABCD, 0x2345_6789_ABCD));
         assert!(!word.is_free() && !word.is_expelled() && word.is_of(word));
-        let next = word.announcing(word.epoch());
-        assert_ne!(next, word, "a beat shows");
-        assert!(next.is_of(word) && next.epoch() == word.epoch());
-        let beats = (0..64).fold(word, |w, _| w.announcing(7));
-        assert_eq!(
-            (beats.number(), beats.epoch()),
-            (0xABCD, 7),
-            "beats stay in their place"
-        );
+        let next = word.announcing(word.epoch() + 1);
+        assert!(next.is_of(word) && next.epoch() == word.epoch() + 1);
+        assert_eq!(next.announcing(7), next, "epochs never go back");
         assert!(next.expelled().is_expelled() && !next.expelled().is_of(word));
         assert_eq!(next.expelled().number(), word.number());
         assert!(SlotWord(0).is_free());
+    }
+
+    #[test]
+    fn what_is_settled_leaves_posted_only_what_may_still_land() {
+        let mut m = Membership::default();
+        let [five, six, seven, eight] = [5, 6, 7, 8].map(|epoch| SlotWord::active(1, epoch));
+        m.settle(0, five);
+        m.posted = vec![seven, six, eight, SlotWord::active(9, 9)];
+        m.settle(0, seven);
+        assert_eq!(
+            m.posted,
+            [eight],
+            "two can't land any more, and one is another member's"
+        );
+        // A client that is late with what it found.
+        m.settle(0, six);
+        assert_eq!(m.standing, Standing::Member { slot: 0, word: seven });
+        assert_eq!(m.posted, [eight]);
+    }
+
+    #[test]
+    fn looks_that_find_the_same_are_counted_and_any_change_begins_anew() {
+        let mut m = Membership::default();
+        let mut look = Look {
+            word: SlotWord::active(1, 5),
+            beat: 0,
+        };
+        assert_eq!([0; 4].map(|_| m.see(3, look, 2)), [0, 1, 2, 2]);
+        look.beat += 1;
+        assert_eq!([0; 2].map(|_| m.see(3, look, 2)), [0, 1]);
+        look.word = look.word.expelled();
+        assert_eq!(m.see(3, look, 2), 0);
     }
 }

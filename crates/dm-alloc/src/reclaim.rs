@@ -3,8 +3,11 @@
 //! Of a compute node: its operations run in [epochs](dm_sync::epoch) that it learns from one word of the pool. Once per
 //! period one of its clients does a *round*:
 //! 1. What was retired so far is closed, and gets the epoch word's value g as its tag (FAA: the word grows).
-//! 2. It announces the epoch of its oldest running operation, or the present one, by CAS on its slot.
+//! 2. It announces itself: by CAS on its slot if the epoch of its oldest running operation, or the present one, is a later
+//!    one than that says, else by FAA on the slot's beat.
 //! 3. It reads all slots. What has a tag below every announcement is free.
+//!
+//! While one client is in a round for long, the others do its second and third step, and look for silent members.
 //!
 //! An operation that is announced with an epoch above g began after the FAA, hence after the block was unlinked.
 
@@ -36,8 +39,10 @@ pub(crate) struct Reclaim {
     area: MemberArea,
     options: ReclaimOptions,
     epochs: Arc<Epochs>,
-    /// When the last round began; beside the section, for a look at every operation.
+    /// When the last announcement was posted; beside the section, for a look at every operation.
     last_round: AtomicU64,
+    /// [`ReclaimOptions::period`], or what a short lease allows of it.
+    period: AtomicU64,
     membership: Mutex<Membership>,
     limbo: Mutex<Limbo>,
 }
@@ -84,6 +89,7 @@ impl Allocator {
             options,
             epochs: Arc::new(Epochs::new()),
             last_round: AtomicU64::new(0),
+            period: AtomicU64::new(options.period.0),
             membership: Mutex::new(Membership::default()),
             limbo: Mutex::new(Limbo::default()),
         });
@@ -185,7 +191,8 @@ impl Allocator {
         self.round(v, false).await
     }
 
-    /// A round now, due or not, if none is under way; for compute nodes that run no operations. Counted as housekeeping.
+    /// Does a round now, due or not. While another client is in a round, it announces and looks at the others only. For
+    /// compute nodes that run no operations. Counted as housekeeping.
     ///
     /// # Errors
     /// As [`Allocator::attend`].
@@ -200,7 +207,7 @@ impl Allocator {
     pub fn leave<V: Verbs>(&self, v: &V) {
         let Some(reclaim) = &self.reclaim else { return };
         let left = reclaim.membership.with(|m| match m.standing {
-            Standing::Member { slot, word } if !m.in_round && reclaim.epochs.close() => {
+            Standing::Member { slot, word } if m.announcing == 0 && reclaim.epochs.close() => {
                 m.standing = Standing::Outside;
                 let mut words = core::mem::take(&mut m.posted);
                 words.push(word);
@@ -248,8 +255,7 @@ impl Allocator {
     /// Whether this compute node's round is due: a look at the clock.
     #[inline]
     pub fn is_due<E: Env>(&self, env: &E) -> bool {
-        let due = |reclaim: &Reclaim| reclaim.options.is_due(env, reclaim.last_round());
-        self.reclaim.as_ref().is_some_and(due)
+        self.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_due(env))
     }
 
     /// To be awaited where an operation waits for others and tries again: does the round if it is due, so that its compute
@@ -285,7 +291,7 @@ impl Allocator {
                 }
                 done = Some(over);
             }
-            if announcement.is_none() && reclaim.options.is_overdue(v, reclaim.last_round()) {
+            if announcement.is_none() && reclaim.is_overdue(v) {
                 announcement = Some(Box::pin(self.announcement(v)));
             }
             // For the time of the poll only: the work's verbs are metered.
@@ -306,11 +312,27 @@ impl Allocator {
 }
 
 impl Reclaim {
-    /// When the last round began.
+    /// Whether a round is due: a period has passed since the last announcement.
     #[inline]
-    fn last_round(&self) -> Nanos {
-        // Relaxed: a hint; a round looks again in its section.
-        Nanos(self.last_round.load(Ordering::Relaxed))
+    fn is_due<E: Env>(&self, env: &E) -> bool {
+        self.has_passed(env, 1)
+    }
+
+    /// Whether it has been due for a period: nobody did it meanwhile.
+    #[inline]
+    fn is_overdue<E: Env>(&self, env: &E) -> bool {
+        self.has_passed(env, 2)
+    }
+
+    #[inline]
+    fn has_passed<E: Env>(&self, env: &E, periods: u64) -> bool {
+        // Relaxed: hints, both; that one client alone does a whole round is decided in a section.
+        let period = self.period.load(Ordering::Relaxed);
+        period < u64::MAX && {
+            // Relaxed: as above.
+            let last = Nanos(self.last_round.load(Ordering::Relaxed));
+            env.elapsed(last, Nanos(period.saturating_mul(periods)))
+        }
     }
 
     /// Operations begin in this epoch: the compute node remembers nothing from before.

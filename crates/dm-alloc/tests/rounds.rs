@@ -1,4 +1,4 @@
-//! A compute node that is at work is not taken for silent, whatever its clients wait for or give up.
+//! A compute node that is at work is not taken for silent, whatever its clients wait for or give up. One that is dead is.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -7,23 +7,28 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use dm_alloc::{Allocator, Block, Class, MemberArea, ReclaimOptions};
-use dm_sim::{CostModel, RunEnd, Sim};
-use dm_sync::epoch::Epochs;
+use dm_sim::{CostModel, Endpoint, RunEnd, Sim};
+use dm_sync::epoch::{Epochs, Seat};
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 
 const PERIOD: Nanos = Nanos::from_micros(100);
 /// Of the model's control plane.
 const LEASE: Nanos = Nanos::from_millis(10);
+const LOOKS: u32 = 4;
 
 fn at(node: u16) -> RemotePtr {
     RemotePtr::new(NodeId(node), 8192).expect("a small offset")
 }
 
 fn allocator(compute_node: u16) -> Allocator {
+    allocator_that_looks(compute_node, LOOKS)
+}
+
+fn allocator_that_looks(compute_node: u16, looks: u32) -> Allocator {
     let area = MemberArea { at: at(0), slots: 2 };
     let options = ReclaimOptions {
         period: PERIOD,
-        looks: 4,
+        looks,
         ..ReclaimOptions::new()
     };
     Allocator::new(2, compute_node).reclaiming(area, options)
@@ -68,9 +73,10 @@ fn short_work_in_a_long_operation_does_not_make_a_compute_node_silent() {
     assert!(done.get() > 10_000, "{} pieces of work", done.get());
 }
 
-/// What the slot says.
-async fn slot<V: Verbs>(v: &V) -> u64 {
-    v.word(at(0).add(64)).await.expect("no trouble")
+/// Returns the word and the beat of slot 0.
+async fn slot<V: Verbs>(v: &V) -> (u64, u64) {
+    let word = v.word(at(0).add(64)).await.expect("no trouble");
+    (word, v.word(at(0).add(72)).await.expect("no trouble"))
 }
 
 /// Polls `work` at most `polls` times; whether it is over.
@@ -116,7 +122,170 @@ fn a_round_that_is_given_up_is_due_still_and_the_next_one_announces_behind_it() 
         assert!(given_up >= 6, "{given_up} rounds were given up");
         drop(seat);
         alloc.leave(&v);
-        assert_eq!(slot(&v).await, 0, "nothing of it stays");
+        assert_eq!(slot(&v).await.0, 0, "nothing of it stays");
     });
     assert_eq!(sim.run(), RunEnd::Finished);
+}
+
+/// Polls a round `polls` times, then leaves it pending for four leases.
+async fn hold_up(v: &Endpoint, alloc: &Allocator, seat: &Seat, polls: u32) {
+    let block = Block::fresh(at(1).add(64));
+    alloc.retire(block, Class { bytes: 64, kind: 0 });
+    let mut round = pin!(alloc.collect(v, seat));
+    let mut left = polls;
+    poll_fn(|cx| {
+        left -= 1;
+        match round.as_mut().poll(cx) {
+            Poll::Pending if left > 0 => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    })
+    .await;
+    v.charge(Nanos(4 * LEASE.0)).await;
+}
+
+/// One of its clients is held up in a round, at each step of it; the other goes on.
+#[test]
+fn a_client_that_is_held_up_in_a_round_does_not_make_its_compute_node_silent() {
+    for polls in 1..9 {
+        let sim = testbed();
+        let (held, busy, other) = (sim.endpoint(0, 0), sim.endpoint(0, 1), sim.endpoint(1, 0));
+        let alloc = Rc::new(allocator(0));
+        let done = Rc::new(Cell::new(0));
+        let (shared, count) = (Rc::clone(&alloc), Rc::clone(&done));
+        sim.spawn_task(async move {
+            let seat = Epochs::seat(shared.epochs().expect("it reclaims"));
+            shared.attend(&held, &seat).await.expect("a slot");
+            hold_up(&held, &shared, &seat, polls).await;
+        });
+        sim.spawn_task(async move {
+            let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
+            while busy.now() < Nanos(4 * LEASE.0) {
+                busy.charge(Nanos(LEASE.0 / 2)).await;
+                alloc
+                    .attend(&busy, &seat)
+                    .await
+                    .expect("not fenced, for it works");
+                busy.word(at(1)).await.expect("not fenced, for it works");
+                count.set(count.get() + 1);
+            }
+        });
+        sim.spawn_task(async move {
+            let alloc = allocator(1);
+            let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
+            while other.now() < Nanos(4 * LEASE.0) {
+                alloc.collect(&other, &seat).await.expect("no trouble");
+                other.charge(PERIOD).await;
+            }
+        });
+        assert_eq!(sim.run(), RunEnd::Finished);
+        assert!(done.get() >= 8, "{} operations", done.get());
+    }
+}
+
+/// Returns how long after a dead compute node's last announcement its slot is free. The compute node that looks has two
+/// clients: one is held up in a round after `polls` polls, the other begins an operation every `interval`.
+fn time_to_free(polls: Option<u32>, interval: Nanos) -> Option<Nanos> {
+    let sim = testbed();
+    let (dead, held, busy) = (sim.endpoint(0, 0), sim.endpoint(1, 0), sim.endpoint(1, 1));
+    let alloc = Rc::new(allocator(1));
+    let announced = Rc::new(Cell::new(Nanos(0)));
+    let freed = Rc::new(Cell::new(None));
+    let last = Rc::clone(&announced);
+    sim.spawn_task(async move {
+        let alloc = allocator(0);
+        let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
+        alloc.attend(&dead, &seat).await.expect("a slot");
+        last.set(dead.now());
+        assert_ne!(slot(&dead).await.0, 0, "it has the slot that is read below");
+    });
+    if let Some(polls) = polls {
+        let alloc = Rc::clone(&alloc);
+        sim.spawn_task(async move {
+            // Behind the one that dies.
+            held.charge(Nanos(LEASE.0 / 16)).await;
+            let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
+            alloc.attend(&held, &seat).await.expect("a slot");
+            hold_up(&held, &alloc, &seat, polls).await;
+        });
+    }
+    let when = Rc::clone(&freed);
+    sim.spawn_task(async move {
+        busy.charge(Nanos(LEASE.0 / 8)).await;
+        let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
+        while busy.now() < Nanos(4 * LEASE.0) && when.get().is_none() {
+            alloc.attend(&busy, &seat).await.expect("no trouble");
+            if slot(&busy).await.0 == 0 {
+                when.set(Some(busy.now()));
+            }
+            busy.charge(interval).await;
+        }
+    });
+    assert_eq!(sim.run(), RunEnd::Finished);
+    freed.get().map(|at| at - announced.get())
+}
+
+/// The bound that docs/protocol/reclaim.md states.
+#[test]
+fn a_dead_compute_node_is_found_in_time_also_while_a_client_is_held_up_in_a_round() {
+    // Nanoseconds for the verbs of a gap.
+    let verbs = 50_000;
+    for interval in [PERIOD, Nanos(LEASE.0 / 16), Nanos(LEASE.0 / 8)] {
+        for polls in [None].into_iter().chain((1..9).map(Some)) {
+            let periods = if polls.is_some() { 2 } else { 1 };
+            let gap = LEASE.0 / u64::from(LOOKS) + periods * PERIOD.0 + interval.0 + verbs;
+            let most = Nanos(u64::from(LOOKS + 1) * gap);
+            let found = time_to_free(polls, interval);
+            assert!(
+                found.is_some_and(|after| LEASE <= after && after <= most),
+                "held up after {polls:?} polls, operations every {interval:?}: found after {found:?}, at most {most:?}"
+            );
+        }
+    }
+}
+
+/// Returns whether a compute node that announces twice per lease is fenced by another, whose `clients` all look at the same
+/// time.
+fn is_fenced(clients: u16, looks: u32) -> bool {
+    let sim = testbed();
+    let working = sim.endpoint(0, 0);
+    let fenced = Rc::new(Cell::new(false));
+    let end = Nanos(8 * LEASE.0);
+    let result = Rc::clone(&fenced);
+    sim.spawn_task(async move {
+        let alloc = allocator(0);
+        let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
+        while working.now() < end {
+            if alloc.collect(&working, &seat).await.is_err() {
+                result.set(true);
+                return;
+            }
+            working.charge(Nanos(LEASE.0 / 2)).await;
+        }
+    });
+    let alloc = Rc::new(allocator_that_looks(1, looks));
+    for client in 0..clients {
+        let (v, alloc) = (sim.endpoint(1, client), Rc::clone(&alloc));
+        sim.spawn_task(async move {
+            let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
+            while v.now() < end {
+                alloc.collect(&v, &seat).await.expect("no trouble");
+                let part = Nanos(LEASE.0 / u64::from(LOOKS));
+                let next = Nanos((v.now().0 / part.0 + 1) * part.0);
+                v.charge(next - v.now()).await;
+            }
+        });
+    }
+    assert_eq!(sim.run(), RunEnd::Finished);
+    fenced.get()
+}
+
+#[test]
+fn looks_of_several_clients_at_the_same_time_count_as_one() {
+    assert!(!is_fenced(8, LOOKS), "eight looks at one moment are no lease");
+}
+
+#[test]
+fn no_looks_count_as_one_look_per_lease() {
+    assert!(!is_fenced(1, 0), "a first look finds nobody silent");
 }

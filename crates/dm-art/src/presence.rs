@@ -319,7 +319,8 @@ where
             match self.v.word(at).await {
                 // Not even posted: it says nothing of what was.
                 Err(e) if e.kind == VerbErrorKind::QueueFull => return Err(e.into()),
-                // Where the node or the connection is gone, so is what was on its way.
+                // An error proves nothing after a lost connection: what was on its way may still land. See "Not done" in
+                // docs/protocol/reclaim.md.
                 Ok(_) | Err(_) => {}
             }
         }

@@ -199,10 +199,16 @@ impl Hotspots {
     pub fn wrong(&self, leaf: RemotePtr, key_hash: u64, slot: u16) {
         count_section();
         let (set, tag) = self.find(leaf, key_hash);
-        for (place, word, hot) in set.seen() {
-            if (hot.tag, hot.slot) == (tag, slot) {
-                // If it changed meanwhile, it was found there again.
-                self.change(place, word, 0);
+        for (place, mut word, mut hot) in set.seen() {
+            while (hot.tag, hot.slot) == (tag, slot) && !self.change(place, word, 0) {
+                let count = hot.count;
+                // Relaxed: as for loads.
+                word = place.load(Ordering::Relaxed);
+                hot = Hotspot::of(word);
+                // Another client has found it there again. A count that was only halved says nothing of that.
+                if hot.count >= count {
+                    break;
+                }
             }
         }
     }

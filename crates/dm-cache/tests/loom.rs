@@ -263,6 +263,25 @@ fn hotspots_stored_blindly_are_lost() {
     hotspots_stay(HotspotFlaws { blind_stores: true });
 }
 
+/// One who found a hotspot wrong, beside another key whose count is at its limit, which halves all of the set: what was
+/// wrong is a hotspot no more.
+#[test]
+fn a_hotspot_that_is_wrong_while_counts_are_halved_goes() {
+    explore("halved hotspot", 4, || {
+        let hot = Arc::new(one_set(HotspotFlaws::default()));
+        let leaf = RemotePtr::new(NodeId(0), 64).expect("a small offset");
+        (0..3).for_each(|_| hot.found(leaf, 1, 7));
+        (0..3).for_each(|_| hot.found(leaf, 2, 9));
+        let other = thread::spawn({
+            let hot = Arc::clone(&hot);
+            move || hot.found(leaf, 2, 9)
+        });
+        hot.wrong(leaf, 1, 7);
+        other.join().expect("no panic");
+        assert_eq!(hot.guess(leaf, 1), None, "a wrong hotspot stays");
+    });
+}
+
 /// A root with two slots.
 fn radix_image(slots: [SlotWord; 2]) -> PrefixImage<impl Iterator<Item = SlotWord> + Clone> {
     PrefixImage {

@@ -8,6 +8,7 @@ use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
+use dm_sync::thread::unwinds_under_checker;
 use dm_sync::{CachePadded, Fingerprint, Mutex, fingerprint_of, fingerprint_unordered, scaled};
 use dm_verbs::ClientId;
 
@@ -230,8 +231,7 @@ impl<'a, K: Copy + Eq + Hash> Join<'a, K> {
 impl<K: Copy + Eq + Hash> Drop for Join<'_, K> {
     fn drop(&mut self) {
         let Stage::Waits(number) = self.stage else { return };
-        // Under loom a thread that unwinds must not enter a section: loom would abort instead of reporting.
-        if cfg!(dm_loom) && std::thread::panicking() {
+        if unwinds_under_checker() {
             return;
         }
         let at = self.at;
@@ -281,7 +281,7 @@ impl<K: Copy + Eq + Hash> Lead<'_, K> {
 impl<K: Copy + Eq + Hash> Drop for Lead<'_, K> {
     fn drop(&mut self) {
         let flaws = &self.lanes.flaws;
-        if flaws.leaves_silently || cfg!(dm_loom) && std::thread::panicking() {
+        if flaws.leaves_silently || unwinds_under_checker() {
             return;
         }
         //= docs/protocol/combine.md C7

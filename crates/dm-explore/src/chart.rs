@@ -2,45 +2,153 @@
 
 use core::fmt::Write as _;
 
-use crate::trace::{Access, TraceStep};
-use crate::verdict::Counterexample;
+use dm_verbs::trace::What;
+
+use crate::trace::{Access, Touch};
+use crate::verdict::{Counterexample, Lasso};
 
 /// Columns of a terminal chart that one lifeline takes.
 const LANE: usize = 14;
 /// Sizes of the SVG, in pixels.
 const SVG_LANE: usize = 130;
-const SVG_ROW: usize = 26;
-const SVG_TOP: usize = 60;
+const SVG_ROW: usize = 24;
+const SVG_TOP: usize = 76;
+const SVG_LEFT: usize = 50;
 
-/// Lifelines of a chart: clients, then lines of memory.
-struct Lanes<'a> {
+/// What the clients' lifelines show beside a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Life {
+    /// It has started and not ended.
+    lives: bool,
+    /// Chains in flight.
+    flying: u32,
+    /// Sections that it is in.
+    sections: u32,
+}
+
+/// One row: a step, or something that came of it.
+struct Row<'a> {
+    /// The step's number, from 1, in its first row.
+    number: Option<usize>,
+    client: usize,
+    mark: char,
+    text: &'a str,
+    touch: Option<&'a Touch>,
+    /// The lifelines as the row leaves them.
+    lives: Vec<Life>,
+}
+
+/// Lifelines of a chart, clients and then lines of memory, and its rows.
+struct Layout<'a> {
     heads: Vec<&'a str>,
     clients: usize,
     lines: Vec<u32>,
+    rows: Vec<Row<'a>>,
+    /// First and last row of the cycle.
+    cycle: Option<(usize, usize)>,
 }
 
-impl<'a> Lanes<'a> {
+impl<'a> Layout<'a> {
     fn new(found: &'a Counterexample) -> Self {
         let clients = found.clients.iter().map(String::as_str);
-        Self {
+        let mut layout = Self {
             heads: clients
                 .chain(found.lines.iter().map(|(_, name)| name.as_str()))
                 .collect(),
             clients: found.clients.len(),
             lines: found.lines.iter().map(|(line, _)| *line).collect(),
+            rows: Vec::new(),
+            cycle: None,
+        };
+        let mut lives = vec![Life::default(); layout.clients];
+        let mut cycle_from = None;
+        for (i, step) in found.steps.iter().enumerate() {
+            if found.lasso.is_some_and(|l: Lasso| l.begins == i) {
+                cycle_from = Some(layout.rows.len());
+            }
+            lives[step.client].lives = true;
+            layout.rows.push(Row {
+                number: Some(i + 1),
+                client: step.client,
+                mark: '●',
+                text: &step.what,
+                touch: step.touch.as_ref(),
+                lives: lives.clone(),
+            });
+            for event in &step.then {
+                let client = usize::from(event.client.saturating_sub(1)).min(layout.clients - 1);
+                let mark = live_on(&mut lives[client], &event.what);
+                layout.rows.push(Row {
+                    number: None,
+                    client,
+                    mark,
+                    text: &event.text,
+                    touch: None,
+                    lives: lives.clone(),
+                });
+            }
         }
+        layout.cycle = cycle_from.zip(layout.rows.len().checked_sub(1));
+        layout
     }
 
-    /// The memory lane that a step touches.
-    fn memory(&self, step: &TraceStep) -> Option<usize> {
-        let touch = step.touch.as_ref()?;
-        Some(self.clients + self.lines.iter().position(|l| *l == touch.line)?)
+    /// The lane of memory that a row touches.
+    fn memory(&self, row: &Row<'_>) -> Option<usize> {
+        let line = row.touch?.line;
+        Some(self.clients + self.lines.iter().position(|&l| l == line)?)
+    }
+
+    /// How the cycle's bracket passes row `i`.
+    fn bracket(&self, i: usize) -> char {
+        match self.cycle {
+            Some((from, to)) if from == to && i == from => '↻',
+            Some((from, _)) if i == from => '┌',
+            Some((_, to)) if i == to => '└',
+            Some((from, to)) if from < i && i < to => '│',
+            _ => ' ',
+        }
+    }
+}
+
+/// Carries an event into its client's lifeline; answers the event's mark.
+fn live_on(life: &mut Life, what: &What) -> char {
+    match what {
+        What::Posts { .. } => {
+            life.flying += 1;
+            '○'
+        }
+        What::Completes { .. } => {
+            life.flying = life.flying.saturating_sub(1);
+            '◉'
+        }
+        What::Enters { .. } => {
+            life.sections += 1;
+            '▼'
+        }
+        What::Leaves { .. } => {
+            life.sections = life.sections.saturating_sub(1);
+            '▲'
+        }
+        What::Begins { .. } => '┬',
+        What::Returns { .. } => '┴',
+        _ => '·',
+    }
+}
+
+impl Life {
+    /// The lifeline itself.
+    fn line(self) -> char {
+        match self {
+            Self { lives: false, .. } => '┊',
+            Self { flying: 0, .. } => '│',
+            _ => '┃',
+        }
     }
 }
 
 /// Whether a step is one part of a request that others come between.
-fn is_part(step: &TraceStep) -> bool {
-    step.touch.as_ref().is_some_and(|t| t.part.is_some())
+fn is_part(touch: &Touch) -> bool {
+    touch.part.is_some()
 }
 
 fn cut(text: &str, width: usize) -> String {
@@ -51,65 +159,72 @@ fn cut(text: &str, width: usize) -> String {
 }
 
 impl Counterexample {
-    /// The run as a sequence chart for a terminal: one row per step; an arrow `──▶` to memory for a WRITE, from
-    /// memory for a READ, both ways for an atomic; `┄` instead of `─` where only a part of a torn request is served.
+    /// The run as a sequence chart for a terminal. A numbered row is a step `●`; the rows below it say what came of it.
+    ///
+    /// An arrow goes to memory (`──▶`) for a WRITE, from memory for a READ, both ways for an atomic; it is drawn `┄` where
+    /// only a part of a torn request is served. A client's lifeline is thick (`┃`) while a chain of it is in flight: from
+    /// the row in which it posts (`○`) to the one in which it can see the completion (`◉`); it has a `▌` at its side
+    /// while the client is in a section that the model watches (entered `▼`, left `▲`), and is dotted before its start.
+    /// A bracket at the left embraces the steps that repeat for ever.
     #[must_use]
     pub fn chart(&self) -> String {
-        let lanes = Lanes::new(self);
+        let layout = Layout::new(self);
         let mut out = String::new();
-        out.push_str("     ");
-        for head in &lanes.heads {
+        out.push_str("      ");
+        for head in &layout.heads {
             let _ = write!(out, "{:^LANE$}", cut(head, LANE - 2));
         }
         out.push('\n');
-        for (i, step) in self.steps.iter().enumerate() {
-            let mut row = vec![' '; LANE * lanes.heads.len()];
-            for lane in 0..lanes.heads.len() {
-                row[lane * LANE + LANE / 2] = '│';
-            }
-            let from = step.client * LANE + LANE / 2;
-            row[from] = '●';
-            if let (Some(lane), Some(touch)) = (lanes.memory(step), &step.touch) {
-                let to = lane * LANE + LANE / 2;
-                let shaft = if is_part(step) { '┄' } else { '─' };
-                row[from + 1..to].fill(shaft);
-                if touch.access != Access::Read {
-                    row[to - 1] = '▶';
-                }
-                if touch.access != Access::Write {
-                    row[from + 1] = '◀';
-                }
-            }
-            let row: String = row.into_iter().collect();
-            let _ = writeln!(out, "{:>4} {row} {}", i + 1, step.what);
+        for (i, row) in layout.rows.iter().enumerate() {
+            let number = row.number.map_or_else(String::new, |n| n.to_string());
+            let lanes = self.lanes(&layout, row);
+            let _ = writeln!(out, "{number:>4}{} {lanes} {}", layout.bracket(i), row.text);
         }
-        let _ = writeln!(
-            out,
-            "  ==> {}",
-            self.failure
-                .tell(&self.clients)
-                .lines()
-                .next()
-                .unwrap_or_default()
-        );
+        let _ = writeln!(out, "  ==> {}", self.verdict_line());
         out
+    }
+
+    /// The lifelines and arrows of one row.
+    fn lanes(&self, layout: &Layout<'_>, row: &Row<'_>) -> String {
+        let mut cells = vec![' '; LANE * layout.heads.len()];
+        for lane in 0..layout.heads.len() {
+            let x = lane * LANE + LANE / 2;
+            let life = row.lives.get(lane);
+            cells[x] = life.map_or('│', |life| life.line());
+            if life.is_some_and(|life| life.sections > 0) {
+                cells[x - 1] = '▌';
+            }
+        }
+        let from = row.client * LANE + LANE / 2;
+        cells[from] = row.mark;
+        if let (Some(lane), Some(touch)) = (layout.memory(row), row.touch) {
+            let to = lane * LANE + LANE / 2;
+            let shaft = if is_part(touch) { '┄' } else { '─' };
+            cells[from + 1..to].fill(shaft);
+            if touch.access != Access::Read {
+                cells[to - 1] = '▶';
+            }
+            if touch.access != Access::Write {
+                cells[from + 1] = '◀';
+            }
+        }
+        cells.into_iter().collect()
+    }
+
+    fn verdict_line(&self) -> String {
+        self.reason().lines().next().unwrap_or_default().to_owned()
     }
 
     /// The same as an SVG document, with generic fonts and nothing to load.
     #[must_use]
     pub fn svg(&self) -> String {
-        let lanes = Lanes::new(self);
-        let x = |lane: usize| 50 + lane * SVG_LANE + SVG_LANE / 2;
+        let layout = Layout::new(self);
+        let x = |lane: usize| SVG_LEFT + lane * SVG_LANE + SVG_LANE / 2;
         let y = |row: usize| SVG_TOP + row * SVG_ROW;
-        let rows = self.steps.len();
-        let longest = self
-            .steps
-            .iter()
-            .map(|s| s.what.chars().count())
-            .max()
-            .unwrap_or(0);
-        let text_x = 50 + lanes.heads.len() * SVG_LANE;
-        let (width, height) = (text_x + longest * 8 + 40, y(rows + 2));
+        let rows = layout.rows.len();
+        let longest = layout.rows.iter().map(|r| r.text.chars().count()).max();
+        let text_x = SVG_LEFT + layout.heads.len() * SVG_LANE;
+        let (width, height) = (text_x + longest.unwrap_or(0) * 8 + 40, y(rows + 2));
         let mut out = String::new();
         let _ = write!(
             out,
@@ -118,73 +233,115 @@ impl Counterexample {
              <defs><marker id=\"a\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" \
              orient=\"auto-start-reverse\"><path d=\"M0 0 L8 4 L0 8 z\"/></marker></defs>\n\
              <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-             <text x=\"10\" y=\"16\" font-weight=\"bold\">{}</text>\n",
+             <text x=\"10\" y=\"16\" font-weight=\"bold\">{}</text>\n\
+             <text x=\"10\" y=\"34\" fill=\"#777\">thick: a chain is in flight; grey band: in a watched section</text>\n",
             escape(&self.report.model)
         );
-        for (lane, head) in lanes.heads.iter().enumerate() {
-            let weight = if lane < lanes.clients { "bold" } else { "normal" };
-            let _ = writeln!(
-                out,
-                "<text x=\"{0}\" y=\"38\" text-anchor=\"middle\" font-weight=\"{weight}\">{1}</text>\n\
-                 <line x1=\"{0}\" y1=\"44\" x2=\"{0}\" y2=\"{2}\" stroke=\"#999\" stroke-dasharray=\"{3}\"/>",
-                x(lane),
-                escape(&cut(head, 17)),
-                y(rows),
-                if lane < lanes.clients { "none" } else { "4 3" },
+        for (lane, head) in layout.heads.iter().enumerate() {
+            svg_lifeline(&mut out, &layout, lane, head, x(lane), y);
+        }
+        for (i, row) in layout.rows.iter().enumerate() {
+            svg_row(
+                &mut out,
+                row,
+                (x(row.client), y(i)),
+                text_x,
+                layout.memory(row).map(x),
             );
         }
-        for (i, step) in self.steps.iter().enumerate() {
-            self.svg_step(&mut out, &lanes, i, step, (x(step.client), y(i)), text_x, x);
+        if let Some((from, to)) = layout.cycle {
+            // A line from the last step of the cycle back to its first.
+            let (top, bottom) = (y(from), y(to));
+            let _ = writeln!(
+                out,
+                "<path d=\"M46 {bottom} H38 V{top} H46\" fill=\"none\" stroke=\"#b00\" marker-end=\"url(#a)\"/>"
+            );
         }
-        let verdict = self.failure.tell(&self.clients);
         let _ = write!(
             out,
             "<text x=\"10\" y=\"{}\" fill=\"#b00\">{}</text>\n</svg>\n",
             y(rows + 1),
-            escape(verdict.lines().next().unwrap_or_default())
+            escape(&self.verdict_line())
         );
         out
     }
+}
 
-    #[expect(clippy::too_many_arguments, reason = "coordinates of one row, used once")]
-    fn svg_step(
-        &self,
-        out: &mut String,
-        lanes: &Lanes<'_>,
-        number: usize,
-        step: &TraceStep,
-        (from, y): (usize, usize),
-        text_x: usize,
-        x: impl Fn(usize) -> usize,
-    ) {
-        let _ = writeln!(
-            out,
-            "<text x=\"10\" y=\"{0}\" fill=\"#777\">{1}</text><circle cx=\"{from}\" cy=\"{y}\" r=\"3\"/>\
-             <text x=\"{text_x}\" y=\"{0}\">{2}</text>",
-            y + 4,
-            number + 1,
-            escape(&step.what)
-        );
-        let (Some(lane), Some(touch)) = (lanes.memory(step), &step.touch) else {
-            return;
-        };
-        let (start, end) = match touch.access {
-            Access::Read => (" marker-start=\"url(#a)\"", ""),
-            Access::Write => ("", " marker-end=\"url(#a)\""),
-            Access::Atomic => (" marker-start=\"url(#a)\"", " marker-end=\"url(#a)\""),
-        };
-        let (dash, colour) = if is_part(step) {
-            ("5 3", "#b00")
-        } else {
-            ("none", "black")
-        };
-        let _ = writeln!(
-            out,
-            "<line x1=\"{}\" y1=\"{y}\" x2=\"{}\" y2=\"{y}\" stroke=\"{colour}\" stroke-dasharray=\"{dash}\"{start}{end}/>",
-            from + 3,
-            x(lane)
-        );
+/// A lifeline with its head, thick where chains are in flight, on a band where its client is in a section.
+fn svg_lifeline(
+    out: &mut String,
+    layout: &Layout<'_>,
+    lane: usize,
+    head: &str,
+    x: usize,
+    y: impl Fn(usize) -> usize,
+) {
+    let client = lane < layout.clients;
+    let (weight, dashes) = if client {
+        ("bold", "none")
+    } else {
+        ("normal", "4 3")
+    };
+    let (first, last) = (y(0) - SVG_ROW / 2, y(layout.rows.len()));
+    let _ = writeln!(
+        out,
+        "<text x=\"{x}\" y=\"54\" text-anchor=\"middle\" font-weight=\"{weight}\">{}</text>\n\
+         <line x1=\"{x}\" y1=\"{first}\" x2=\"{x}\" y2=\"{last}\" stroke=\"#999\" stroke-dasharray=\"{dashes}\"/>",
+        escape(&cut(head, 17)),
+    );
+    let lives = |i: usize| layout.rows[i].lives.get(lane).copied().unwrap_or_default();
+    for i in 0..layout.rows.len() {
+        let (top, life) = (y(i), lives(i));
+        if life.sections > 0 {
+            let left = x - 9;
+            let _ = writeln!(
+                out,
+                "<rect x=\"{left}\" y=\"{top}\" width=\"18\" height=\"{SVG_ROW}\" fill=\"#999\" opacity=\"0.35\"/>"
+            );
+        }
+        if life.flying > 0 {
+            let bottom = top + SVG_ROW;
+            let _ = writeln!(
+                out,
+                "<line x1=\"{x}\" y1=\"{top}\" x2=\"{x}\" y2=\"{bottom}\" stroke=\"#333\" stroke-width=\"4\"/>"
+            );
+        }
     }
+}
+
+/// A row's mark, its arrow to the lane of memory at `memory`, and its words.
+fn svg_row(out: &mut String, row: &Row<'_>, (from, y): (usize, usize), text_x: usize, memory: Option<usize>) {
+    let (number, below) = (row.number.map_or_else(String::new, |n| n.to_string()), y + 4);
+    let (fill, colour) = if row.number.is_some() {
+        ("black", "black")
+    } else {
+        ("white", "#555")
+    };
+    let _ = writeln!(
+        out,
+        "<text x=\"10\" y=\"{below}\" fill=\"#777\">{number}</text>\
+         <circle cx=\"{from}\" cy=\"{y}\" r=\"3\" fill=\"{fill}\" stroke=\"black\"/>\
+         <text x=\"{text_x}\" y=\"{below}\" fill=\"{colour}\">{}</text>",
+        escape(row.text)
+    );
+    let (Some(to), Some(touch)) = (memory, row.touch) else {
+        return;
+    };
+    let (start, end) = match touch.access {
+        Access::Read => (" marker-start=\"url(#a)\"", ""),
+        Access::Write => ("", " marker-end=\"url(#a)\""),
+        Access::Atomic => (" marker-start=\"url(#a)\"", " marker-end=\"url(#a)\""),
+    };
+    let (dash, colour) = if is_part(touch) {
+        ("5 3", "#b00")
+    } else {
+        ("none", "black")
+    };
+    let left = from + 4;
+    let _ = writeln!(
+        out,
+        "<line x1=\"{left}\" y1=\"{y}\" x2=\"{to}\" y2=\"{y}\" stroke=\"{colour}\" stroke-dasharray=\"{dash}\"{start}{end}/>"
+    );
 }
 
 fn escape(text: &str) -> String {

@@ -7,6 +7,7 @@ use core::hash::Hash;
 use std::rc::Rc;
 
 use dm_history::Spec;
+use dm_verbs::trace::What;
 
 use crate::endpoint::Endpoint;
 use crate::fp::{Fp, FpMap};
@@ -70,6 +71,40 @@ impl<S, P: Spec> Client<S, P> {
         self.verbs.machine().monitor_leave(self.verbs.number(), section);
     }
 
+    /// Sets the ghost variable `name`, which is the model's and not this client's: no protocol reads it, and
+    /// [`End::ghost`](crate::End::ghost) shows it to invariants. It changes in the step at which the client does this,
+    /// together with what else the client does and posts up to its next await.
+    ///
+    /// A variable that nobody has set is 0. Its value is part of the state, so it must not grow without bound: one
+    /// that counts the rounds of a waiting loop makes the search endless. What a failed attempt of a retry loop wrote
+    /// stays written.
+    ///
+    /// ```
+    /// use dm_explore::{Client, Model, NoSpec, Search};
+    /// use dm_verbs::{NodeId, RemotePtr, Verbs};
+    ///
+    /// // What the memory is going to hold is announced in the step that posts it, and landed in no earlier one.
+    /// let word = RemotePtr::new(NodeId(0), 64).unwrap();
+    /// let model = Model::new("announced").client("A", 0, move |c: Client<(), NoSpec>| async move {
+    ///     c.ghost("posted", 7);
+    ///     c.verbs().write(word, &[7; 8]).await.unwrap();
+    /// });
+    /// let model = model.always("what landed was posted", move |now| {
+    ///     let (landed, posted) = (now.word(word) & 0xFF, now.ghost("posted"));
+    ///     if landed == 0 || landed == posted { Ok(()) } else { Err(format!("{landed}, not {posted}")) }
+    /// });
+    /// assert!(model.run(Search::exhaustive()).is_pass());
+    /// ```
+    pub fn ghost(&self, name: &'static str, value: u64) {
+        self.verbs.machine().write_ghost(self.verbs.number(), name, value);
+    }
+
+    /// From here on, until it enters that section, the client waits for it: [`crate::Model::bypass`] counts who
+    /// overtakes it. Say it where the protocol promises a place in the order: behind the ticket, not ahead of it.
+    pub fn waits(&self, section: &'static str) {
+        self.verbs.machine().wait_for(self.verbs.number(), section);
+    }
+
     /// Fails the model unless `holds` (the integrity of a value, say).
     pub fn check(&self, holds: bool, why: impl FnOnce() -> String) {
         if !holds {
@@ -127,7 +162,9 @@ where
         let mut m = self.verbs.machine();
         m.begin_operation(self.verbs.number(), fp);
         if let Some(log) = &mut m.log {
-            log.then(format!("begins {op:?}"));
+            let operation = format!("{op:?}");
+            let text = format!("begins {operation}");
+            log.then(self.verbs.number(), What::Begins { operation }, text);
         }
         self.recorded.borrow_mut().ops.insert(fp, op);
     }
@@ -141,7 +178,9 @@ where
         if let Some(log) = &mut m.log
             && let Some(op) = op.and_then(|op| recorded.ops.get(&op))
         {
-            log.then(format!("returns {op:?} -> {ret:?}"));
+            let (operation, value) = (format!("{op:?}"), format!("{ret:?}"));
+            let text = format!("returns {operation} -> {value}");
+            log.then(self.verbs.number(), What::Returns { operation, value }, text);
         }
         recorded.rets.entry(fp).or_insert_with(|| ret.clone());
     }

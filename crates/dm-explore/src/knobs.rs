@@ -47,6 +47,39 @@ pub enum Retries {
     Bounded(u32),
 }
 
+/// How long requests may still take effect that a failed queue pair left behind.
+///
+/// ```
+/// use dm_explore::{Client, Knobs, Late, Model, NoSpec, Search};
+/// use dm_verbs::{NodeId, RemotePtr, Verbs};
+///
+/// let word = RemotePtr::new(NodeId(0), 64).unwrap();
+/// let model = Model::new("writes again").client("A", 0, move |c: Client<(), NoSpec>| async move {
+///     let v = c.verbs();
+///     if v.write(word, &1u64.to_le_bytes()).await.is_err() {
+///         v.write(word, &2u64.to_le_bytes()).await.unwrap();
+///         c.output(2);
+///     }
+/// });
+/// let model = model.invariant("the last WRITE stays", move |end| match end.outputs(0).last() {
+///     Some(&last) if last != end.word(word) => Err("the first one landed behind it".to_owned()),
+///     _ => Ok(()),
+/// });
+/// let knobs = Knobs::weak().failures(1);
+/// assert!(model.run_with(&knobs, Search::exhaustive()).is_pass());
+/// let knobs = Knobs { late: Late::UntilFenced, ..knobs };
+/// assert!(model.run_with(&knobs, Search::exhaustive()).counterexample().is_some());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Late {
+    /// Until the control plane has fenced their client, or the next request of that client to that memory node takes
+    /// effect. The seam promises so much: a client that connects anew has its old queue pair shut first.
+    UntilNext,
+    /// Until the control plane has fenced their client: what it posts later goes by another queue pair, which nothing
+    /// orders behind the old one. For protocols on connections that do not shut the old queue pair first.
+    UntilFenced,
+}
+
 /// The RNIC's freedoms (what [`dm_verbs::Caps`] may leave unpromised) and the faults to explore. Fields are public: start from [`Knobs::weak`] or
 /// [`Knobs::strong`] and change what matters.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,9 +110,13 @@ pub struct Knobs {
     pub crashes: u8,
     /// At most this many clients are cancelled (their future is dropped), at any step.
     pub cancels: u8,
-    /// At most this many chains fail, at any step: what has taken effect stays, the rest never does, and their poster is
-    /// told that the effect is unknown. What it posts afterwards is carried out.
+    /// At most this many queue pairs of clients fail, at any step at which a chain is in flight. All its chains end in
+    /// errors that tell an unknown effect. What has taken effect stays; of the rest any part that the queue pair's order
+    /// allows may take effect at any time from then on (see [`Knobs::late`]), or never. What the client posts afterwards
+    /// goes by a new queue pair; or, as one more failure, is refused without effect while the client is cut off.
     pub failures: u8,
+    /// How long what a failed queue pair left behind may take effect.
+    pub late: Late,
     /// Declared to the protocol although the knobs do not hold it: what a protocol does that relies on it in vain.
     pub pretended: Vec<Capability>,
 }
@@ -110,6 +147,7 @@ impl Knobs {
             crashes: 0,
             cancels: 0,
             failures: 0,
+            late: Late::UntilNext,
             pretended: Vec::new(),
         }
     }
@@ -160,7 +198,7 @@ impl Knobs {
         self
     }
 
-    /// At most `n` chains that fail.
+    /// At most `n` queue pairs that fail.
     #[must_use]
     pub fn failures(mut self, n: u8) -> Self {
         self.failures = n;
@@ -254,6 +292,9 @@ impl fmt::Display for Knobs {
         }
         if self.failures > 0 {
             write!(f, ", {} failure(s)", self.failures)?;
+        }
+        if self.failures > 0 && self.late == Late::UntilFenced {
+            f.write_str(", old queue pairs live on")?;
         }
         for c in &self.pretended {
             write!(f, ", pretending {c}")?;

@@ -85,6 +85,22 @@ impl Memory {
         self.dirty.len()
     }
 
+    /// Replaces all changes so far by one for each word that differs from the image, in the order of addresses. The number
+    /// of changes then depends on the content alone.
+    pub(crate) fn compact(&mut self) {
+        let words = self.changes();
+        self.dirty.clear();
+        for (word, now) in words {
+            let at = word as usize * 8;
+            let mut kept = [0; 8];
+            kept.copy_from_slice(&self.image[at..at + 8]);
+            let kept = u64::from_le_bytes(kept);
+            if kept != now {
+                self.dirty.push((word, kept));
+            }
+        }
+    }
+
     /// Takes back all changes but the first so many.
     pub(crate) fn go_back(&mut self, moment: usize) {
         while self.dirty.len() > moment {
@@ -189,5 +205,29 @@ impl Memory {
             rest = later;
         }
         changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_that_are_compacted_depend_on_the_content_alone() {
+        let mut memory = Memory::new(1, 256, 0);
+        let write = |m: &mut Memory, at: u32, value: u64| m.write(at, &value.to_le_bytes());
+        write(&mut memory, 64, 9);
+        memory.keep();
+        for (at, value) in [(128, 1), (64, 2), (128, 3), (8, 1), (8, 0)] {
+            assert!(write(&mut memory, at, value));
+        }
+        let hash = memory.hash;
+        memory.compact();
+        assert_eq!(memory.dirty, [(8, 9), (16, 0)]);
+        assert_eq!(memory.hash, hash);
+        memory.go_back(1);
+        assert_eq!((memory.word(64), memory.word(128)), (2, 0));
+        memory.reset();
+        assert_eq!((memory.word(64), memory.hash), (9, Fp::default()));
     }
 }

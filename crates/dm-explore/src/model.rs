@@ -17,7 +17,7 @@ use crate::knobs::Knobs;
 use crate::machine::Machine;
 use crate::machine::client::Status;
 use crate::memory::Memory;
-use crate::runner::{ClientFuture, Program};
+use crate::runner::{ClientFuture, Program, Source};
 use crate::search::{self, BadReplay, Search};
 use crate::spec::NoSpec;
 use crate::trace::Trace;
@@ -30,14 +30,15 @@ pub const DEFAULT_CHIP_BYTES: u64 = 256;
 /// Most clients of a model.
 pub const CLIENTS_MAX: usize = 32;
 
-type Setup = Box<dyn Fn(Endpoint) -> ClientFuture>;
-type Begin<S, P> = Box<dyn Fn(Client<S, P>) -> ClientFuture>;
-type Open<S> = Box<dyn Fn(Endpoint, u16) -> core::pin::Pin<Box<dyn Future<Output = S>>>>;
-type Hash64<S> = Box<dyn Fn(&S) -> u64>;
-type Check = Box<dyn Fn(&End<'_>) -> Result<(), String>>;
+// `Send + Sync`: each thread of a search makes its own futures and shared state, from the one model.
+type Setup = Box<dyn Fn(Endpoint) -> ClientFuture + Send + Sync>;
+type Begin<S, P> = Box<dyn Fn(Client<S, P>) -> ClientFuture + Send + Sync>;
+type Open<S> = Box<dyn Fn(Endpoint, u16) -> core::pin::Pin<Box<dyn Future<Output = S>>> + Send + Sync>;
+type Hash64<S> = Box<dyn Fn(&S) -> u64 + Send + Sync>;
+type Check = Box<dyn Fn(&End<'_>) -> Result<(), String> + Send + Sync>;
 
 enum Shared<S> {
-    Made(Box<dyn Fn(u16) -> S>),
+    Made(Box<dyn Fn(u16) -> S + Send + Sync>),
     Opened(Open<S>),
 }
 
@@ -47,6 +48,8 @@ pub(crate) struct Rules {
     pub(crate) at_end: Vec<(&'static str, Check)>,
     pub(crate) always: Vec<(&'static str, Check)>,
     pub(crate) crash_may_block: bool,
+    pub(crate) bypass: Vec<(&'static str, u32)>,
+    pub(crate) lock_free: bool,
     pub(crate) names: Vec<(Place, u32, String)>,
     pub(crate) clients: Vec<String>,
     pub(crate) model: String,
@@ -105,6 +108,11 @@ impl<'a> End<'a> {
     /// What client number `client` (from 0, in the order added) noted with [`Client::output`].
     pub fn outputs(&self, client: usize) -> &[u64] {
         self.machine.clients.get(client).map_or(&[], |c| &c.outputs)
+    }
+
+    /// The ghost variable `name`, as [`Client::ghost`] last set it; of a section, how many clients are inside.
+    pub fn ghost(&self, name: &str) -> u64 {
+        self.machine.ghost(name)
     }
 
     /// Whether the client ran to its end.
@@ -191,7 +199,7 @@ impl Model {
 impl<S, P> Model<S, P>
 where
     S: 'static,
-    P: Spec + 'static,
+    P: Spec + Sync + 'static,
     P::Op: Clone + Hash,
     P::Ret: Clone + Hash,
 {
@@ -221,14 +229,17 @@ where
     /// Runs alone before everything else, once per search: what it leaves in memory is where each execution begins.
     /// Its verbs complete at once.
     #[must_use]
-    pub fn setup<F: Future<Output = ()> + 'static>(mut self, f: impl Fn(Endpoint) -> F + 'static) -> Self {
+    pub fn setup<F: Future<Output = ()> + 'static>(
+        mut self,
+        f: impl Fn(Endpoint) -> F + Send + Sync + 'static,
+    ) -> Self {
         self.setup = Some(Box::new(move |v| Box::pin(f(v))));
         self
     }
 
     /// What the clients of a compute node share, made anew for each execution when its first client starts.
     #[must_use]
-    pub fn shared<T: 'static>(self, make: impl Fn(u16) -> T + 'static) -> Model<T, P> {
+    pub fn shared<T: 'static>(self, make: impl Fn(u16) -> T + Send + Sync + 'static) -> Model<T, P> {
         self.with_shared(Shared::Made(Box::new(make)))
     }
 
@@ -237,7 +248,7 @@ where
     #[must_use]
     pub fn shared_opened<T: 'static, F: Future<Output = T> + 'static>(
         self,
-        open: impl Fn(Endpoint, u16) -> F + 'static,
+        open: impl Fn(Endpoint, u16) -> F + Send + Sync + 'static,
     ) -> Model<T, P> {
         self.with_shared(Shared::Opened(Box::new(move |v, node| Box::pin(open(v, node)))))
     }
@@ -266,7 +277,7 @@ where
     /// The hash of what a compute node shares, complete as `dm_sync::Fingerprint` asks. Without it the order of all
     /// sections counts, which is always sound; with it states merge, and soundness is in the hash.
     #[must_use]
-    pub fn fingerprint(mut self, f: impl Fn(&S) -> u64 + 'static) -> Self {
+    pub fn fingerprint(mut self, f: impl Fn(&S) -> u64 + Send + Sync + 'static) -> Self {
         self.rules
             .promises
             .push("the fingerprint of shared state leaves nothing out".to_owned());
@@ -297,20 +308,22 @@ where
         }
     }
 
-    /// Adds a client on a compute node; its future is its program. Ids are 1, 2, … in the order added.
+    /// Adds a client on a compute node; its future is its program. Ids are 1, 2, … in the order added; counterexamples show
+    /// a client's id behind its name, unless the name holds it.
     #[must_use]
     pub fn client<F: Future<Output = ()> + 'static>(
         mut self,
         name: impl Into<String>,
         compute_node: u16,
-        begin: impl Fn(Client<S, P>) -> F + 'static,
+        begin: impl Fn(Client<S, P>) -> F + Send + Sync + 'static,
     ) -> Self {
         assert!(
             self.clients.len() < CLIENTS_MAX,
             "a model has at most {CLIENTS_MAX} clients"
         );
         assert!(compute_node < 64, "compute nodes are numbered below 64");
-        self.rules.clients.push(name.into());
+        let id = self.clients.len() + 1;
+        self.rules.clients.push(label(name.into(), id));
         self.clients.push(ClientSpec {
             compute_node,
             survivor: false,
@@ -325,7 +338,7 @@ where
         mut self,
         name: impl Into<String>,
         compute_node: u16,
-        begin: impl Fn(Client<S, P>) -> F + 'static,
+        begin: impl Fn(Client<S, P>) -> F + Send + Sync + 'static,
     ) -> Self {
         self = self.client(name, compute_node, begin);
         if let Some(last) = self.clients.last_mut() {
@@ -346,7 +359,7 @@ where
     pub fn invariant(
         mut self,
         name: &'static str,
-        f: impl Fn(&End<'_>) -> Result<(), String> + 'static,
+        f: impl Fn(&End<'_>) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
         self.rules.at_end.push((name, Box::new(f)));
         self
@@ -357,19 +370,100 @@ where
     pub fn always(
         mut self,
         name: &'static str,
-        f: impl Fn(&End<'_>) -> Result<(), String> + 'static,
+        f: impl Fn(&End<'_>) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
         self.rules.always.push((name, Box::new(f)));
         self
     }
 
-    /// Clients that wait for ever are no failure once somebody crashed, or a chain failed.
+    /// Clients that wait for ever are not reported once a client has crashed or a queue pair has failed, whatever they wait
+    /// for.
     #[must_use]
     pub fn crash_may_block(mut self) -> Self {
         self.rules.crash_may_block = true;
-        self.rules
-            .promises
-            .push("clients may wait for ever for a crashed one, or one whose chain failed".to_owned());
+        self.rules.promises.push(
+            "nothing is claimed of clients that wait for ever after a crash or a failed queue pair"
+                .to_owned(),
+        );
+        self
+    }
+
+    /// Whoever waits for `section` ([`Client::waits`]) is overtaken at most `k` times: no more than so many times do
+    /// others enter the section ([`Client::enter`]) before it does. More is [`Failure::Bypass`]. A model shows that as
+    /// far as its clients enter often enough: with `k` entries of others in all it passes whatever the lock does.
+    ///
+    /// ```
+    /// use dm_explore::{Client, Failure, Model, NoSpec, Search};
+    /// use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
+    ///
+    /// let lock = RemotePtr::new(NodeId(0), 64).unwrap();
+    /// // A word that is tried until it is free keeps no order.
+    /// let client = move |times: u32| move |c: Client<(), NoSpec>| async move {
+    ///     for _ in 0..times {
+    ///         c.waits("critical");
+    ///         let mut retry = c.verbs().retry(1000);
+    ///         while c.verbs().cas(lock, 0, 1).await.unwrap() != 0 {
+    ///             retry.again(lock, Why::Raced).await.unwrap();
+    ///         }
+    ///         c.enter("critical");
+    ///         c.leave("critical");
+    ///         c.verbs().cas(lock, 1, 0).await.unwrap();
+    ///     }
+    /// };
+    /// let model = |k| Model::new("tried").bypass("critical", k).client("A", 0, client(1)).client("B", 1, client(3));
+    /// let found = model(2).run(Search::exhaustive()).expect_counterexample();
+    /// assert!(matches!(found.failure, Failure::Bypass { client: 0, by: 1, .. }));
+    /// // B comes no more than three times.
+    /// assert!(model(3).run(Search::exhaustive()).is_pass());
+    /// ```
+    #[must_use]
+    pub fn bypass(mut self, section: &'static str, k: u32) -> Self {
+        self.rules.bypass.push((section, k));
+        self
+    }
+
+    /// In every endless run without further faults, operations complete for ever: whoever is given no turn any more, at
+    /// any step, keeps nobody else from going on.
+    ///
+    /// A model has finitely many operations, so no run of it may be endless. Two things are, and each is
+    /// [`Failure::NotLockFree`]: a cycle of steps (with its [`crate::Lasso`]), in which no operation can complete, since
+    /// completed ones are part of the state; and a client that waits: that pauses although nothing that its attempt
+    /// read has changed, so that its next attempt would be like the last one, or that waits for a waker of its compute
+    /// node. Waiting until a time is over is waiting. For searches with a cache.
+    ///
+    /// ```
+    /// use dm_explore::{Client, Failure, Model, NoSpec, Search};
+    /// use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
+    ///
+    /// let count = RemotePtr::new(NodeId(0), 64).unwrap();
+    /// let add = move |c: Client<(), NoSpec>| async move {
+    ///     let mut retry = c.verbs().retry(1000);
+    ///     loop {
+    ///         let old = c.verbs().word(count).await.unwrap();
+    ///         if c.verbs().cas(count, old, old + 1).await.unwrap() == old {
+    ///             return;
+    ///         }
+    ///         retry.again(count, Why::Raced).await.unwrap();
+    ///     }
+    /// };
+    /// let model = Model::new("a loop with CAS").client("A", 0, add).client("B", 1, add);
+    /// assert!(model.lock_free().run(Search::exhaustive()).is_pass());
+    ///
+    /// let flag = RemotePtr::new(NodeId(0), 128).unwrap();
+    /// let wait = move |c: Client<(), NoSpec>| async move {
+    ///     let mut retry = c.verbs().retry(1000);
+    ///     while c.verbs().word(flag).await.unwrap() == 0 {
+    ///         retry.again(flag, Why::Raced).await.unwrap();
+    ///     }
+    /// };
+    /// let set = move |c: Client<(), NoSpec>| async move { c.verbs().write(flag, &[1; 8]).await.unwrap() };
+    /// let model = Model::new("waits").client("A", 0, wait).client("B", 1, set);
+    /// let found = model.lock_free().run(Search::exhaustive()).expect_counterexample();
+    /// assert_eq!(found.failure, Failure::NotLockFree { clients: vec![0] });
+    /// ```
+    #[must_use]
+    pub fn lock_free(mut self) -> Self {
+        self.rules.lock_free = true;
         self
     }
 
@@ -400,8 +494,7 @@ where
     /// # Panics
     /// As [`Model::run`].
     pub fn run_with(&self, knobs: &Knobs, search: Search) -> Verdict {
-        let (machine, program) = self.build(knobs);
-        search::run(machine, &program, &self.rules, &search)
+        search::run(&Ready { model: self, knobs }, &self.rules, &search)
     }
 
     /// Runs `trace` again, and tells it.
@@ -423,8 +516,7 @@ where
     /// # Panics
     /// As [`Model::run`].
     pub fn replay_with(&self, knobs: &Knobs, trace: &Trace) -> Result<Counterexample, BadReplay> {
-        let (machine, program) = self.build(knobs);
-        search::replay(machine, &program, &self.rules, trace)
+        search::replay(&Ready { model: self, knobs }, &self.rules, trace)
     }
 
     fn build(&self, knobs: &Knobs) -> (Rc<RefCell<Machine>>, Typed<'_, S, P>) {
@@ -434,6 +526,8 @@ where
         machine.chunk_align = self.chunk_align;
         machine.own_fingerprints = self.fingerprint.is_some();
         machine.blind = self.blind;
+        machine.bypass.clone_from(&self.rules.bypass);
+        machine.lock_free = self.rules.lock_free;
         machine.survivors = self.clients.iter().map(|c| c.survivor).collect();
         let machine = Rc::new(RefCell::new(machine));
         if let Some(setup) = &self.setup {
@@ -453,6 +547,34 @@ where
             },
         )
     }
+}
+
+/// A model and the freedoms that it is explored with.
+struct Ready<'m, S, P: Spec> {
+    model: &'m Model<S, P>,
+    knobs: &'m Knobs,
+}
+
+impl<S, P> Source for Ready<'_, S, P>
+where
+    S: 'static,
+    P: Spec + Sync + 'static,
+    P::Op: Clone + Hash,
+    P::Ret: Clone + Hash,
+{
+    fn make(&self) -> (Rc<RefCell<Machine>>, Box<dyn Program + '_>) {
+        let (machine, program) = self.model.build(self.knobs);
+        (machine, Box::new(program))
+    }
+}
+
+/// A client's name with its id, by which histories name it.
+fn label(name: String, id: usize) -> String {
+    let mut numbers = name.split(|c: char| !c.is_ascii_digit());
+    if numbers.any(|n| n == id.to_string()) {
+        return name;
+    }
+    format!("{name} ({id})")
 }
 
 /// Runs a future alone, with verbs that complete at once.
@@ -485,7 +607,7 @@ struct Typed<'m, S, P: Spec> {
 impl<S, P> Program for Typed<'_, S, P>
 where
     S: 'static,
-    P: Spec + 'static,
+    P: Spec + Sync + 'static,
     P::Op: Clone + Hash,
     P::Ret: Clone + Hash,
 {
@@ -538,7 +660,7 @@ where
                 };
                 let ret = times.ret.and_then(|ret| recorded.rets.get(&ret));
                 history.push(Operation {
-                    client: c as u32,
+                    client: u32::from(Machine::id(c as u8).0),
                     op: op.clone(),
                     invoked: u64::from(invoked),
                     returned: times

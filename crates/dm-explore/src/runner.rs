@@ -38,6 +38,12 @@ pub(crate) trait Program {
     fn check_history(&self, machine: &Machine) -> Result<(), String>;
 }
 
+/// Makes machines and programs: each thread of a search has its own.
+pub(crate) trait Source: Sync {
+    /// A machine at the start, and what runs on it.
+    fn make(&self) -> (Rc<RefCell<Machine>>, Box<dyn Program + '_>);
+}
+
 struct Flag {
     client: u8,
     woken: StdArc<AtomicU64>,
@@ -183,6 +189,8 @@ impl<'p> Runner<'p> {
         }
         self.woken.store(0, Ordering::Relaxed); // Relaxed: one thread.
         self.program.open_shared(&self.machine);
+        // A kept state counts the changes of memory before it, so opening must leave as many as `reset_opened` does.
+        self.machine.borrow_mut().mem.compact();
         self.present = true;
     }
 
@@ -376,6 +384,11 @@ impl<'p> Runner<'p> {
         if let Some(failure) = &m.failure {
             return Some(failure.clone());
         }
+        if self.rules.lock_free
+            && let Some(c) = m.waiter()
+        {
+            return Some(Failure::NotLockFree { clients: vec![c] });
+        }
         if footprint.responds
             && let Some(failure) = self.explain(&m)
         {
@@ -403,17 +416,27 @@ impl<'p> Runner<'p> {
 
     /// What is wrong in the present state, where nothing can go on.
     pub(crate) fn final_failure(&self) -> Option<Failure> {
-        let m = self.machine.borrow();
-        let stuck: Vec<u8> = (0..m.setup_client())
-            .filter(|&c| !m.clients[usize::from(c)].is_over() && !m.is_in_reserve(c))
-            .collect();
-        let crashed = m.clients.iter().any(|c| c.status == Status::Crashed);
-        let struck = crashed || m.has_failed();
-        if !(stuck.is_empty() || struck && self.rules.crash_may_block) {
-            return Some(Failure::Stuck { clients: stuck });
+        let clients = self.unfinished();
+        if !(clients.is_empty() || self.may_hang()) {
+            return Some(Failure::Stuck { clients });
         }
+        let m = self.machine.borrow();
         self.explain(&m)
             .or_else(|| self.rules.broken(&self.rules.at_end, &End::new(&m)))
+    }
+
+    /// The clients that have not run to their end, and should.
+    pub(crate) fn unfinished(&self) -> Vec<u8> {
+        let m = self.machine.borrow();
+        let waits = |&c: &u8| !m.clients[usize::from(c)].is_over() && !m.is_in_reserve(c);
+        (0..m.setup_client()).filter(waits).collect()
+    }
+
+    /// Whether the model lets clients wait for ever in the present state, and so in all that follow.
+    pub(crate) fn may_hang(&self) -> bool {
+        let m = self.machine.borrow();
+        let crashed = || m.clients.iter().any(|c| c.status == Status::Crashed);
+        self.rules.crash_may_block && (m.has_failed() || crashed())
     }
 
     pub(crate) fn fingerprint(&self) -> Fp {

@@ -17,10 +17,18 @@ pub(crate) enum StepKind {
     Cancel,
     /// The client dies; what it posted may still land.
     Crash,
-    /// What a dead client posted never lands.
-    Lose,
-    /// What has not taken effect of a chain never does, and its poster is told.
-    Fail { chain: u8 },
+    /// The client's queue pair to a memory node fails: its chains end in errors, what is left of them may still land. The
+    /// first of them tells this many of its requests as carried out.
+    Fail { node: u8, told: u8 },
+    /// The client is cut off from a memory node: what it posted there is refused.
+    Refuse { node: u8 },
+    /// One unit of what a crashed client, or a failed queue pair, left behind. `must`: it can't be lost any more.
+    Late {
+        chain: u8,
+        request: u8,
+        unit: u8,
+        must: bool,
+    },
 }
 
 /// One step of one client. Equal states offer equal steps in equal order, whatever path led there: chains are
@@ -36,7 +44,11 @@ impl Step {
     pub(crate) fn is_progress(self) -> bool {
         !matches!(
             self.kind,
-            StepKind::Cancel | StepKind::Crash | StepKind::Lose | StepKind::Fail { .. }
+            StepKind::Cancel
+                | StepKind::Crash
+                | StepKind::Fail { .. }
+                | StepKind::Refuse { .. }
+                | StepKind::Late { must: false, .. }
         )
     }
 }
@@ -47,8 +59,8 @@ pub(crate) struct Footprint {
     pub(crate) client: u8,
     /// It commutes with nothing.
     pub(crate) global: bool,
-    /// Chain and request, if it was a unit and at least two more of that request are still to come.
-    pub(crate) inner: Option<(u8, u8)>,
+    /// Whether it was late, chain and request, if it was a unit and at least two more of that request are still to come.
+    pub(crate) inner: Option<(bool, u8, u8)>,
     /// Bytes of flat memory.
     pub(crate) from: u32,
     pub(crate) to: u32,
@@ -61,7 +73,8 @@ pub(crate) struct Footprint {
     pub(crate) nodes: u64,
     pub(crate) invokes: bool,
     pub(crate) responds: bool,
-    pub(crate) monitors: bool,
+    /// It wrote a ghost variable.
+    pub(crate) ghosts: bool,
     /// It used up one of the faults that may strike.
     pub(crate) fault: bool,
 }
@@ -77,7 +90,7 @@ impl Footprint {
         self.nodes |= o.nodes;
         self.invokes |= o.invokes;
         self.responds |= o.responds;
-        self.monitors |= o.monitors;
+        self.ghosts |= o.ghosts;
         self.fault |= o.fault;
     }
 
@@ -100,7 +113,7 @@ impl Footprint {
             || self.nodes & o.nodes != 0
             || self.invokes && o.responds
             || self.responds && o.invokes
-            || self.monitors && o.monitors
+            || self.ghosts && o.ghosts
             || self.fault && o.fault)
     }
 }
@@ -176,9 +189,14 @@ mod tests {
             "one client's steps keep their order"
         );
         let inner = |from| Footprint {
-            inner: Some((0, 0)),
+            inner: Some((false, 0, 0)),
             ..unit(0, from, false)
         };
         assert!(inner(0).commutes(&inner(64)), "but for units inside one request");
+        let late = Footprint {
+            inner: Some((true, 0, 0)),
+            ..inner(64)
+        };
+        assert!(!inner(0).commutes(&late), "which is not that of a late chain");
     }
 }

@@ -3,8 +3,10 @@
 use core::fmt;
 use core::str::FromStr;
 
+use dm_verbs::trace::{self, Event, What, number};
+
 use crate::machine::Machine;
-use crate::machine::chain::{Kind, Request};
+use crate::machine::chain::{Chain, Kind, Request};
 use crate::step::{Answers, Step, StepKind};
 
 /// One choice: which of the possible steps, and the answers to its questions of time.
@@ -17,9 +19,20 @@ pub(crate) struct Choice {
 /// A run as a string of choices, to be replayed on the same model with the same knobs.
 ///
 /// One character per step (`0`–`9`, `a`–`z`, `A`–`Z`, then `(62)` and so on): which of the possible steps was
-/// taken; then a `+` or `-` for each question of time that was answered with yes or no.
+/// taken; then a `+` or `-` for each question of time that was answered with yes or no. A `~` stands where the cycle
+/// of an endless run begins: the steps behind it lead back to the state before them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Trace(pub(crate) Vec<Choice>);
+pub struct Trace {
+    pub(crate) choices: Vec<Choice>,
+    /// How many of them lead to the cycle, if the run ends in one.
+    pub(crate) cycle: Option<usize>,
+}
+
+impl Trace {
+    pub(crate) fn of(choices: Vec<Choice>) -> Self {
+        Self { choices, cycle: None }
+    }
+}
 
 /// A string that is no trace.
 ///
@@ -41,7 +54,10 @@ const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP
 
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for choice in &self.0 {
+        for (i, choice) in self.choices.iter().enumerate() {
+            if self.cycle == Some(i) {
+                f.write_str("~")?;
+            }
             match DIGITS.get(usize::from(choice.index)) {
                 Some(&digit) => write!(f, "{}", char::from(digit))?,
                 None => write!(f, "({})", choice.index)?,
@@ -62,17 +78,25 @@ impl FromStr for Trace {
     type Err = BadTrace;
     fn from_str(text: &str) -> Result<Self, BadTrace> {
         let mut choices: Vec<Choice> = Vec::new();
+        let mut cycle = None;
         let mut at = 0;
         while let Some(&byte) = text.as_bytes().get(at) {
             let bad = BadTrace { at };
             let answers = Answers::default();
             match byte {
-                b'+' | b'-' => {
+                b'+' | b'-' if cycle != Some(choices.len()) => {
                     let last = choices.last_mut().ok_or_else(|| bad.clone())?;
                     if last.answers.count >= Answers::MAX {
                         return Err(bad);
                     }
                     last.answers.push(byte == b'+');
+                }
+                b'~' => {
+                    // A cycle has a step, and there is one cycle.
+                    if cycle.is_some() || at + 1 == text.len() {
+                        return Err(bad);
+                    }
+                    cycle = Some(choices.len());
                 }
                 b'(' => {
                     let end = text[at..].find(')').ok_or_else(|| bad.clone())? + at;
@@ -87,7 +111,7 @@ impl FromStr for Trace {
             }
             at += 1;
         }
-        Ok(Self(choices))
+        Ok(Self { choices, cycle })
     }
 }
 
@@ -126,10 +150,12 @@ pub struct TraceStep {
     pub client: usize,
     /// What happened.
     pub what: String,
+    /// The same for programs.
+    pub kind: What,
     /// Where.
     pub touch: Option<Touch>,
-    /// What the client did on account of it.
-    pub then: Vec<String>,
+    /// What came of it: completions, and what clients did on account of it.
+    pub then: Vec<Event>,
 }
 
 /// A run that is being told.
@@ -138,22 +164,63 @@ pub(crate) struct Log {
     /// Names of places: first flat byte, one past the last, name.
     pub(crate) names: Vec<(u32, u32, String)>,
     pub(crate) steps: Vec<TraceStep>,
+    /// Where the machine keeps the chains that were posted, the newest last.
+    pub(crate) chains: Vec<Kept>,
+}
+
+/// A client's chain, its number among that client's, and where the machine keeps it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    client: u8,
+    at: u16,
+    number: u32,
 }
 
 impl Log {
-    pub(crate) fn then(&mut self, what: String) {
+    /// Notes that client `c` (from 0) did something on account of the last step.
+    pub(crate) fn then(&mut self, c: u8, what: What, text: String) {
+        let at = self.steps.len() as u64;
         if let Some(step) = self.steps.last_mut() {
-            step.then.push(what);
+            step.then.push(Event {
+                at,
+                client: Machine::id(c).0,
+                what,
+                text,
+            });
         }
     }
-}
 
-/// Small numbers as people write them, large ones in hexadecimal.
-pub(crate) fn number(x: u64) -> String {
-    if x < 10_000 {
-        x.to_string()
-    } else {
-        format!("{x:#x}")
+    /// The same of what only people read.
+    pub(crate) fn remark(&mut self, c: u8, text: String) {
+        self.then(c, What::Other, text);
+    }
+
+    /// Numbers a chain that client `c` posts, which the machine keeps at `at`.
+    fn posted(&mut self, c: u8, at: u16) -> u32 {
+        let number = self.chains.iter().filter(|k| k.client == c).map(|k| k.number);
+        let number = number.max().unwrap_or(0) + 1;
+        self.chains.push(Kept {
+            client: c,
+            at,
+            number,
+        });
+        number
+    }
+
+    /// What is left of a chain lies elsewhere from here on.
+    pub(crate) fn moved(&mut self, c: u8, from: u16, to: u16) {
+        let number = self.chain_number(c, from);
+        self.chains.push(Kept {
+            client: c,
+            at: to,
+            number,
+        });
+    }
+
+    /// The number of the chain of client `c` that the machine keeps at `at`.
+    fn chain_number(&self, c: u8, at: u16) -> u32 {
+        let newest = self.chains.iter().rev().find(|k| (k.client, k.at) == (c, at));
+        newest.map_or(0, |k| k.number)
     }
 }
 
@@ -201,33 +268,91 @@ impl Machine {
 
     /// Tells of `step`, which is about to be taken.
     pub(crate) fn log_step(&mut self, step: Step) {
-        let (what, touch) = match step.kind {
-            StepKind::Start => ("starts".to_owned(), None),
-            StepKind::Local => ("enters a section on its compute node".to_owned(), None),
-            StepKind::Control => {
-                let request = self.clients[usize::from(step.client)].control;
-                (
-                    request.map_or_else(String::new, |r| format!("control plane: {r:?}")),
-                    None,
-                )
-            }
-            StepKind::Wake => ("goes on".to_owned(), None),
-            StepKind::Cancel => ("is cancelled".to_owned(), None),
-            StepKind::Crash => ("crashes".to_owned(), None),
-            StepKind::Lose => ("(what it had posted is lost)".to_owned(), None),
-            StepKind::Fail { .. } => ("loses the rest of a chain".to_owned(), None),
+        let c = step.client;
+        let (what, kind, touch) = match step.kind {
             StepKind::Unit { chain, request, unit } => {
-                let i = self.clients[usize::from(step.client)].live[usize::from(chain)];
-                self.tell_unit(i, request, unit)
+                let i = self.clients[usize::from(c)].live[usize::from(chain)];
+                let (what, touch) = self.tell_unit(i, request, unit);
+                (what, self.effect(c, i, request, unit), touch)
             }
+            StepKind::Late {
+                chain, request, unit, ..
+            } => {
+                let i = self.clients[usize::from(c)].late[usize::from(chain)];
+                let (what, touch) = self.tell_unit(i, request, unit);
+                (format!("late: {what}"), self.effect(c, i, request, unit), touch)
+            }
+            other => (self.tell_other(c, other), What::Other, None),
         };
         if let Some(log) = &mut self.log {
             log.steps.push(TraceStep {
-                client: usize::from(step.client),
+                client: usize::from(c),
                 what,
+                kind,
                 touch,
                 then: Vec::new(),
             });
+        }
+    }
+
+    fn tell_other(&self, c: u8, step: StepKind) -> String {
+        let told = match step {
+            StepKind::Start => "starts",
+            StepKind::Local => "enters a section on its compute node",
+            StepKind::Control => {
+                let request = self.clients[usize::from(c)].control;
+                return request.map_or_else(String::new, |r| format!("control plane: {r:?}"));
+            }
+            StepKind::Wake => "goes on",
+            StepKind::Cancel => "is cancelled",
+            StepKind::Crash => "crashes",
+            StepKind::Fail { node, told } => {
+                let known = match told {
+                    0 => String::new(),
+                    n => format!(", {n} request(s) known to be carried out"),
+                };
+                return format!(
+                    "its connection to node {node} fails: an error for all that is in flight there{known}"
+                );
+            }
+            StepKind::Refuse { node } => return format!("is still cut off from node {node}: refused"),
+            StepKind::Unit { .. } | StepKind::Late { .. } => "",
+        };
+        told.to_owned()
+    }
+
+    /// A unit that is about to be served, for programs.
+    fn effect(&self, c: u8, at: u16, request: u8, unit: u8) -> What {
+        let chain = self.chain(at);
+        let r = &chain.requests[usize::from(request)];
+        let (from, to) = r.unit(unit, self.unit_bytes());
+        let held = self.mem.read(from, to);
+        let written = match r.kind {
+            Kind::Read | Kind::Word => Vec::new(),
+            Kind::Write => {
+                let data = (r.data + from - r.at) as usize;
+                trace::words(&chain.data[data..data + held.len()])
+            }
+            _ => self.swapped(r).into_iter().collect(),
+        };
+        What::Effect {
+            chain: self.log.as_ref().map_or(0, |log| log.chain_number(c, at)),
+            request: u16::from(request),
+            part: (unit + 1, r.units),
+            held: trace::words(held),
+            written,
+        }
+    }
+
+    /// What an atomic is about to write, if anything.
+    fn swapped(&self, r: &Request) -> Option<u64> {
+        let now = self.mem.word(r.at);
+        let racy = self.knobs.atomic_vs_write == dm_verbs::AtomicVsWrite::Racy;
+        match r.kind {
+            _ if r.half => Some(r.new),
+            _ if racy => None,
+            Kind::Faa => Some(now.wrapping_add(r.operands.swap)),
+            _ => r.operands.matches(now).then(|| r.operands.apply(now)),
         }
     }
 
@@ -280,40 +405,89 @@ impl Machine {
     }
 
     /// Tells what client `c` rings.
-    pub(crate) fn log_post(&mut self, _c: u8, chain: u16) {
-        let chain = self.chain(chain);
-        let told: Vec<String> = chain.requests.iter().map(|r| self.tell_request(r)).collect();
+    pub(crate) fn log_post(&mut self, c: u8, at: u16) {
+        let requests = self.requests(self.chain(at));
+        let text = trace::posting(&requests);
         if let Some(log) = &mut self.log {
-            log.then(format!("posts {}", told.join(" ▸ ")));
+            let chain = log.posted(c, at);
+            log.then(c, What::Posts { chain, requests }, text);
         }
     }
 
-    fn tell_request(&self, r: &Request) -> String {
-        let name = self.name(r.at);
-        let fence = if r.fence { "fenced " } else { "" };
-        let o = &r.operands;
-        match r.kind {
-            Kind::Read => format!("{fence}READ {name} ({} B)", r.len),
-            Kind::Word => format!("{fence}READ {name}"),
-            Kind::Write => format!("{fence}WRITE {name} ({} B)", r.len),
-            Kind::Cas => format!("{fence}CAS {name} {}→{}", number(o.compare), number(o.swap)),
-            Kind::MaskedCas => format!(
-                "{fence}masked CAS {name} {}→{}",
-                number(o.compare),
-                number(o.swap)
-            ),
-            Kind::Faa => format!("{fence}FAA {name} +{}", number(o.swap)),
+    /// Tells that chain `at` has completed.
+    pub(crate) fn log_completion(&mut self, at: u16) {
+        if self.log.is_none() {
+            return;
+        }
+        let chain = self.chain(at);
+        let (c, values) = (chain.client, returned(chain));
+        let error = chain.error.map(|e| e.to_string());
+        let told: Vec<String> = self
+            .requests(chain)
+            .iter()
+            .zip(&values)
+            .map(|(request, value)| match value[..] {
+                [] => request.to_string(),
+                [word] => format!("{request} ⇒ {}", number(word)),
+                _ => format!("{request} ⇒ {}", in_brackets(value)),
+            })
+            .collect();
+        let text = match &error {
+            None => format!("completes: {}", told.join(" ▸ ")),
+            Some(error) => format!("is told an error: {error}"),
+        };
+        if let Some(log) = &mut self.log {
+            let chain = log.chain_number(c, at);
+            log.then(c, What::Completes { chain, values, error }, text);
         }
     }
+
+    fn requests(&self, chain: &Chain) -> Vec<trace::Request> {
+        let describe = |r: &Request| {
+            let o = &r.operands;
+            let (verb, operands) = match r.kind {
+                Kind::Read | Kind::Word => ("READ", Vec::new()),
+                Kind::Write => ("WRITE", Vec::new()),
+                Kind::Cas => ("CAS", vec![o.compare, o.swap]),
+                Kind::MaskedCas => ("masked CAS", vec![o.compare, o.swap, o.compare_mask, o.swap_mask]),
+                Kind::Faa => ("FAA", vec![o.swap]),
+            };
+            trace::Request {
+                verb: verb.to_owned(),
+                place: self.mem.place(r.at).to_string(),
+                name: Some(self.name(r.at)),
+                bytes: r.len,
+                fenced: r.fence,
+                operands,
+            }
+        };
+        chain.requests.iter().map(describe).collect()
+    }
+}
+
+/// What each request of a chain returned.
+fn returned(chain: &Chain) -> Vec<Vec<u64>> {
+    let of = |(i, r): (usize, &Request)| match r.kind {
+        Kind::Write => Vec::new(),
+        Kind::Read => {
+            let buffer = chain.buffers.get(i).and_then(Option::as_ref);
+            buffer.map_or_else(Vec::new, |bytes| trace::words(bytes))
+        }
+        _ => vec![r.old],
+    };
+    chain.requests.iter().enumerate().map(of).collect()
 }
 
 /// The words of a piece of memory; long pieces are cut.
 fn words(bytes: &[u8]) -> String {
-    const SHOWN: usize = 4;
-    let all: Vec<u64> = bytes.chunks(8).map(word).collect();
-    if let [one] = all[..] {
-        return number(one);
+    match trace::words(bytes)[..] {
+        [one] => number(one),
+        ref all => in_brackets(all),
     }
+}
+
+fn in_brackets(all: &[u64]) -> String {
+    const SHOWN: usize = 4;
     let last = all.iter().rposition(|&w| w != 0).map_or(1, |i| i + 1);
     let mut told: Vec<String> = all.iter().take(SHOWN.min(last)).map(|&w| number(w)).collect();
     if last > SHOWN || last < all.len() {
@@ -323,11 +497,12 @@ fn words(bytes: &[u8]) -> String {
 }
 
 fn changes(before: &[u8], after: &[u8]) -> String {
-    let differ: Vec<(usize, u64, u64)> = before
-        .chunks(8)
-        .zip(after.chunks(8))
+    let (old, new) = (trace::words(before), trace::words(after));
+    let differ: Vec<(usize, u64, u64)> = old
+        .into_iter()
+        .zip(new)
         .enumerate()
-        .map(|(i, (b, a))| (i, word(b), word(a)))
+        .map(|(i, (b, a))| (i, b, a))
         .filter(|(_, b, a)| b != a)
         .collect();
     let told: Vec<String> = differ
@@ -346,12 +521,6 @@ fn changes(before: &[u8], after: &[u8]) -> String {
     format!("{}{more}", told.join(", "))
 }
 
-fn word(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -361,7 +530,15 @@ mod tests {
         let text = "01a+-Z(99)+3";
         let trace: Trace = text.parse().unwrap();
         assert_eq!(trace.to_string(), text);
-        assert_eq!(trace.0.len(), 6);
+        assert_eq!(trace.choices.len(), 6);
+        let endless: Trace = "01-~2+3".parse().unwrap();
+        assert_eq!(
+            (endless.cycle, endless.to_string()),
+            (Some(2), "01-~2+3".to_owned())
+        );
+        for (text, at) in [("0~", 1), ("0~1~2", 3), ("0~+1", 2)] {
+            assert_eq!(text.parse::<Trace>(), Err(BadTrace { at }), "{text}");
+        }
         assert_eq!("0*".parse::<Trace>(), Err(BadTrace { at: 1 }));
         assert_eq!("+".parse::<Trace>(), Err(BadTrace { at: 0 }));
     }

@@ -3,7 +3,9 @@
 use core::fmt;
 use core::time::Duration;
 
-use crate::knobs::{Elapsed, Knobs, Retries};
+use dm_verbs::trace::{Event, Recording};
+
+use crate::knobs::{Elapsed, Knobs, Late, Retries};
 use crate::trace::{Trace, TraceStep};
 
 /// What went wrong.
@@ -52,6 +54,30 @@ pub enum Failure {
         /// Which.
         clients: Vec<u8>,
     },
+    /// From some state on, no run ends without a further fault: every continuation stays within a closed set of states,
+    /// in which these clients (from 0) have not run to their end. [`Counterexample::lasso`] says where the run goes
+    /// round.
+    Livelock {
+        /// Which.
+        clients: Vec<u8>,
+    },
+    /// A client that waited for a section was overtaken once more than [`crate::Model::bypass`] allows.
+    Bypass {
+        /// Which, from 0.
+        client: u8,
+        /// The section.
+        name: &'static str,
+        /// Who entered it, from 0.
+        by: u8,
+        /// How often others may.
+        limit: u32,
+    },
+    /// These clients (from 0) can go on for ever without completing an operation: they wait for others, or the run
+    /// goes round; [`crate::Model::lock_free`] forbids both.
+    NotLockFree {
+        /// Which.
+        clients: Vec<u8>,
+    },
     /// The client acted differently after having observed the same: it keeps something across `rewind`, or looks at
     /// state that is neither remote nor behind `dm-sync`.
     NotDeterministic {
@@ -86,6 +112,25 @@ impl Failure {
                 let who: Vec<String> = clients.iter().map(name).collect();
                 format!("stuck: {} wait(s), and nothing can change", who.join(", "))
             }
+            Self::Livelock { clients } => {
+                let who: Vec<String> = clients.iter().map(name).collect();
+                format!("livelock: {} never end(s), whatever is done next", who.join(", "))
+            }
+            Self::Bypass {
+                client,
+                name: section,
+                by,
+                limit,
+            } => format!(
+                "{} waits for `{section}`, and {} has overtaken it: more than {limit} time(s) in all",
+                name(client),
+                name(by)
+            ),
+            Self::NotLockFree { clients } => {
+                let who: Vec<String> = clients.iter().map(name).collect();
+                let who = who.join(", ");
+                format!("not lock-free: {who} can go on for ever, and no operation completes")
+            }
             Self::NotDeterministic { client } => format!(
                 "{} acted differently after observing the same: a lying `rewind`, or hidden state",
                 name(client)
@@ -106,8 +151,10 @@ impl Failure {
 /// };
 /// let model = Model::new("adds").client("A", 0, add).client("B", 1, add);
 /// assert_eq!(model.run(Search::exhaustive()).report().coverage, Coverage::Exhaustive);
+/// // A sample is no pass, however large.
 /// let some = model.run(Search::random(7, 10));
-/// assert_eq!(some.report().coverage, Coverage::Sampled { runs: 10, seed: 7 });
+/// assert!(matches!(some, Verdict::Sampled(_)) && !some.is_pass());
+/// assert_eq!(some.expect_sample().coverage, Coverage::Sampled { runs: 10, seed: 7 });
 /// // One that ended early is no pass.
 /// let cut = model.run(Search::exhaustive().states(1));
 /// assert!(matches!(cut, Verdict::Truncated { by: Cut::States, .. }));
@@ -160,17 +207,62 @@ pub struct Report {
 }
 
 impl Report {
+    /// Bounds the probability that two different states had one fingerprint, so that a state was left out: the birthday
+    /// bound of `states` fingerprints of 128 bits. 0 where no cache was kept.
+    ///
+    /// ```
+    /// use dm_explore::{Client, Model, NoSpec, Search};
+    ///
+    /// let model = Model::new("nothing").client("A", 0, |_: Client<(), NoSpec>| async {});
+    /// let report = model.run(Search::exhaustive()).expect_pass();
+    /// assert!(report.omission() > 0.0 && report.omission() < 1e-36);
+    /// assert_eq!(model.run(Search::naive()).expect_pass().omission(), 0.0);
+    /// ```
+    #[must_use]
+    pub fn omission(&self) -> f64 {
+        let pairs = self.states as f64 * self.states as f64 / 2.0;
+        pairs / 2.0_f64.powi(128)
+    }
+
+    /// What may be lost or late.
+    fn losses(knobs: &Knobs) -> String {
+        let until = match knobs.late {
+            Late::UntilNext => {
+                "its client's next request to that memory node takes effect, or its client is fenced"
+            }
+            Late::UntilFenced => "its client is fenced",
+        };
+        let crashes = match knobs.crashes {
+            0 => "no client crashes".to_owned(),
+            n => format!(
+                "at most {n} crash(es), of clients that have not ended; what a dead one posted lands late, in part or never"
+            ),
+        };
+        let failures = match knobs.failures {
+            0 => "no request is lost, and no queue pair fails".to_owned(),
+            n => format!(
+                "at most {n} queue pair(s) fail; what one leaves behind is lost, or late until {until}; behind a request \
+                 that is never carried out nothing of its queue pair is; an error tells of a carried-out prefix only \
+                 where that holds an atomic"
+            ),
+        };
+        format!("{failures}; {crashes}")
+    }
+
     pub(crate) fn engine_assumptions(knobs: &Knobs) -> Vec<String> {
         let mut all = vec![
             "remote memory is sequentially consistent per unit; nothing orders queue pairs but awaited completions"
                 .to_owned(),
-            "a completion means that the request took effect; no loss, retransmission or queue-pair error".to_owned(),
+            "a completion means that the request took effect; no request is carried out twice".to_owned(),
+            Self::losses(knobs),
             "atomics of one queue pair run in order; READs and atomics never overtake an earlier WRITE to the same memory"
                 .to_owned(),
             "payloads are copied at posting, so reuse of a send buffer can't be seen".to_owned(),
             "states are told apart by 128-bit fingerprints of what each client observed; clients are deterministic"
                 .to_owned(),
-            "a pausing client is woken only by a change of what it read: livelock and starvation go unseen".to_owned(),
+            "a pausing client is woken only by a change of what it read; some run ends from every state, but an unfair \
+             one need not: starvation goes unseen"
+                .to_owned(),
         ];
         if knobs.retries == Retries::Rewound {
             all.push(
@@ -191,7 +283,16 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.coverage {
-            Coverage::Exhaustive => write!(f, "exhaustive within its bounds: {} states", self.states)?,
+            Coverage::Exhaustive => {
+                write!(f, "exhaustive within its bounds: {} states", self.states)?;
+                if self.states > 0 {
+                    write!(
+                        f,
+                        " (one is left out with a probability below {:.0e})",
+                        self.omission()
+                    )?;
+                }
+            }
             Coverage::Partial => write!(f, "{} states", self.states)?,
             Coverage::Sampled { runs, seed } => {
                 write!(f, "{runs} sampled runs (seed {seed}), no claim beyond them")?
@@ -229,6 +330,19 @@ pub enum Cut {
     Width,
 }
 
+/// A run that goes round for ever: steps that lead to a cycle, and the cycle.
+///
+/// No example: part of a counterexample, to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lasso {
+    /// After so many steps the cycle begins; it takes all steps behind them.
+    pub begins: usize,
+    /// After so many steps no end could be reached any more; a replay does not know.
+    pub doomed: Option<usize>,
+    /// So many states are in the set that the run never leaves; a replay does not know.
+    pub states: Option<u64>,
+}
+
 /// A run that breaks the model.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Counterexample {
@@ -238,6 +352,8 @@ pub struct Counterexample {
     pub trace: Trace,
     /// The same in words.
     pub steps: Vec<TraceStep>,
+    /// Where it goes round for ever, if that is the failure.
+    pub lasso: Option<Lasso>,
     /// Names of the clients.
     pub clients: Vec<String>,
     /// Names of the lines touched, with their numbers as in [`crate::Touch`].
@@ -246,6 +362,66 @@ pub struct Counterexample {
     pub shortest: bool,
     /// What was gone through until it was found.
     pub report: Report,
+}
+
+impl Lasso {
+    /// What there is to say before step `i` (from 0) of so many.
+    fn before(&self, i: usize, steps: usize) -> Option<String> {
+        let begins = (i == self.begins).then(|| {
+            let of = self.states.map_or_else(String::new, |n| {
+                format!(
+                    " (in a set of {n} state{} that no step leaves)",
+                    if n == 1 { "" } else { "s" }
+                )
+            });
+            format!("steps {} to {steps} repeat for ever{of}", i + 1)
+        });
+        let doomed = (Some(i) == self.doomed).then(|| "from here on no run ends".to_owned());
+        match (doomed, begins) {
+            (Some(doomed), Some(begins)) => Some(format!("{doomed}; {begins}")),
+            (doomed, begins) => doomed.or(begins),
+        }
+    }
+}
+
+impl Counterexample {
+    /// What went wrong, in words and with the clients' names.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        self.failure.tell(&self.clients)
+    }
+
+    /// The run as events, in the form that all worlds share.
+    ///
+    /// ```
+    /// use dm_explore::{Client, Model, NoSpec, Search};
+    /// use dm_verbs::trace::What;
+    /// use dm_verbs::{NodeId, RemotePtr, Verbs};
+    ///
+    /// let word = RemotePtr::new(NodeId(0), 64).unwrap();
+    /// let model = Model::new("one add").client("A", 0, move |c: Client<(), NoSpec>| async move {
+    ///     let old = c.verbs().faa(word, 1).await.unwrap();
+    ///     c.check(old > 0, || "nobody added before".to_owned());
+    /// });
+    /// let run = model.run(Search::exhaustive()).expect_counterexample().recording();
+    /// assert_eq!((run.unit.as_str(), run.clients.as_slice()), ("step", &["A (1)".to_owned()][..]));
+    /// let posts = |e: &&dm_verbs::trace::Event| matches!(e.what, What::Posts { .. });
+    /// assert_eq!(run.events.iter().filter(posts).count(), 1);
+    /// ```
+    #[must_use]
+    pub fn recording(&self) -> Recording {
+        let mut run = Recording::new("explorer", "step", self.clients.clone());
+        for (i, step) in self.steps.iter().enumerate() {
+            run.events.push(Event {
+                at: i as u64 + 1,
+                client: step.client as u16 + 1,
+                what: step.kind.clone(),
+                text: step.what.clone(),
+            });
+            run.events.extend(step.then.iter().cloned());
+        }
+        run
+    }
 }
 
 impl fmt::Display for Counterexample {
@@ -259,9 +435,14 @@ impl fmt::Display for Counterexample {
             self.steps.len()
         )?;
         for (i, step) in self.steps.iter().enumerate() {
+            if let Some(note) = self.lasso.and_then(|l| l.before(i, self.steps.len())) {
+                writeln!(f, "      --- {note}")?;
+            }
             let who = self.clients.get(step.client).map_or("?", String::as_str);
             writeln!(f, "{:>4}. {who}: {}", i + 1, step.what)?;
             for then in &step.then {
+                let client = usize::from(then.client.saturating_sub(1));
+                let who = self.clients.get(client).map_or("?", String::as_str);
                 writeln!(f, "        {who} {then}")?;
             }
         }
@@ -279,6 +460,8 @@ impl fmt::Display for Counterexample {
 pub enum Verdict {
     /// Nothing failed, and nothing was left out.
     Pass(Box<Report>),
+    /// Nothing failed in the runs that were chosen at random. It claims nothing beyond them, so this is no pass.
+    Sampled(Box<Report>),
     /// A run fails.
     Counterexample(Box<Counterexample>),
     /// The search was cut short: nothing is known, so this is no pass.
@@ -291,7 +474,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether it passed.
+    /// Whether it passed: everything was gone through, and nothing failed. A sample never passes.
     #[must_use]
     pub fn is_pass(&self) -> bool {
         matches!(self, Self::Pass(_))
@@ -310,7 +493,7 @@ impl Verdict {
     #[must_use]
     pub fn report(&self) -> &Report {
         match self {
-            Self::Pass(report) | Self::Truncated { report, .. } => report,
+            Self::Pass(report) | Self::Sampled(report) | Self::Truncated { report, .. } => report,
             Self::Counterexample(found) => &found.report,
         }
     }
@@ -324,6 +507,18 @@ impl Verdict {
         match self {
             Self::Pass(report) => *report,
             other => panic!("{other}"),
+        }
+    }
+
+    /// For tests that sample: how much was sampled.
+    ///
+    /// # Panics
+    /// With the whole story unless it is a sample in which nothing failed.
+    #[track_caller]
+    pub fn expect_sample(self) -> Report {
+        match self {
+            Self::Sampled(report) => *report,
+            other => panic!("a sample was expected\n{other}"),
         }
     }
 
@@ -344,6 +539,9 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pass(report) => write!(f, "{}: PASS, {report}", report.model),
+            Self::Sampled(report) => {
+                write!(f, "{}: NOTHING FOUND, which is no pass; {report}", report.model)
+            }
             Self::Counterexample(found) => write!(f, "FAIL {found}"),
             Self::Truncated { by, report } => {
                 let limit = match by {

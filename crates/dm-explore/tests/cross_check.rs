@@ -7,12 +7,12 @@
 )]
 
 use core::mem::discriminant;
-use std::rc::Rc;
 
-use dm_explore::{Client, Elapsed, Knobs, Model, Register, RegisterOp, Search, Verdict};
-use dm_sync::Mutex;
+use dm_explore::{Client, Elapsed, Knobs, Late, Model, Register, RegisterOp, Search, Verdict};
+use dm_sync::{Arc, Mutex};
 use dm_verbs::{
-    AtomicUnit, AtomicVsWrite, CasThenRead, Env, FailedCas, LineOrder, LocalStep, Nanos, NodeId, RemotePtr,
+    AtomicUnit, AtomicVsWrite, CasThenRead, ClientId, Control, ControlRequest, Env, FailedCas, LineOrder,
+    LocalStep, Nanos, NodeId, RemotePtr,
 };
 use dm_verbs::{VerbError, Verbs, Why};
 
@@ -87,6 +87,8 @@ enum Act {
     /// Repeats until the shared number is large; only where compute nodes tell their state.
     UntilShared,
     Enter,
+    /// Has the first client fenced off.
+    Fence,
     RegisterWrite {
         value: u64,
     },
@@ -104,7 +106,7 @@ fn act(rng: &mut Rng, registers: bool, told: bool) -> Act {
         };
     }
     let (at, value) = (rng.below(5), rng.below(3));
-    match rng.below(18) {
+    match rng.below(19) {
         0 | 1 => Act::Read {
             at: 0,
             len: [8, 16, 80][rng.below(3) as usize],
@@ -137,6 +139,7 @@ fn act(rng: &mut Rng, registers: bool, told: bool) -> Act {
         13 => Act::Until { at },
         14 if told => Act::UntilShared,
         15 => Act::Enter,
+        16 => Act::Fence,
         _ => Act::Time { at },
     }
 }
@@ -216,6 +219,12 @@ async fn perform(c: &Program, act: &Act) -> Result<(), VerbError> {
             c.enter_up_to("both", 2);
             let _ = v.word(word(0)).await?;
             c.leave("both");
+            c.ghost("last to leave", u64::from(v.client().0));
+        }
+        Act::Fence => {
+            let client = ClientId(1);
+            // Whoever is fenced off itself is told so.
+            let _ = v.call(ControlRequest::Fence { client }).await;
         }
         Act::RegisterWrite { value } => write_register(c, value).await,
         Act::RegisterRead => read_register(c).await,
@@ -284,7 +293,10 @@ fn model(seed: u64) -> Model<Shared, Register<(u64, u64)>> {
     let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     rng.next();
     let registers = seed.is_multiple_of(4);
-    let knobs = knobs(&mut rng).failures(u8::from(seed % 7 == 3));
+    let mut knobs = knobs(&mut rng).failures([1, 0, 0, 2, 0, 1, 0][seed as usize % 7]);
+    if seed.is_multiple_of(2) {
+        knobs.late = Late::UntilFenced;
+    }
     let told = rng.flip();
     let clients = 2 + rng.below(2);
     let mut model = Model::new(format!("random {seed}"))
@@ -297,10 +309,10 @@ fn model(seed: u64) -> Model<Shared, Register<(u64, u64)>> {
     }
     for i in 0..clients {
         let length = if clients == 2 { 1 + rng.below(3) } else { 1 };
-        let acts: Rc<Vec<Act>> = Rc::new((0..length).map(|_| act(&mut rng, registers, told)).collect());
+        let acts: Arc<Vec<Act>> = Arc::new((0..length).map(|_| act(&mut rng, registers, told)).collect());
         let node = rng.below(2) as u16;
         model = model.client(format!("{i} {acts:?}"), node, move |c| {
-            let acts = Rc::clone(&acts);
+            let acts = Arc::clone(&acts);
             async move {
                 for act in &*acts {
                     // Where a chain fails the next act begins.
@@ -334,7 +346,8 @@ fn seeds() -> u64 {
 fn all_searches_find_the_same_ends_and_the_same_verdict() {
     let (mut agreed, mut failing, mut too_big, mut saved) = (0, 0, 0, (0, 0));
     // 1253 once passed in the cache alone: its loop begins in the poll of a section on shared state.
-    for seed in (0..seeds()).chain([1253]) {
+    // In 1956 two queue pairs fail, and what is late of them once was told apart by the path.
+    for seed in (0..seeds()).chain([1253, 1956]) {
         let model = model(seed);
         let naive = model.run(Search::naive().steps(150_000).unshortened());
         if matches!(naive, Verdict::Truncated { .. }) {
@@ -345,7 +358,8 @@ fn all_searches_find_the_same_ends_and_the_same_verdict() {
         let both = model.run(Search::exhaustive().unshortened());
         let sleeping = model.run(Search::sleeping().unshortened());
         let breadth = model.run(Search::shortest());
-        for other in [&cached, &both, &sleeping, &breadth] {
+        let together = model.run(Search::exhaustive().threads(3).alone(seed % 20).unshortened());
+        for other in [&cached, &both, &sleeping, &breadth, &together] {
             // Which of several failures is found first does depend on the search.
             let same = match (&want, found(other)) {
                 (Err(_), Err(_)) => true,
@@ -354,6 +368,7 @@ fn all_searches_find_the_same_ends_and_the_same_verdict() {
             assert!(same, "seed {seed}\nnaive: {naive}\nother: {other}\n{model:?}");
         }
         if naive.is_pass() {
+            assert_eq!(cached.report().states, together.report().states, "seed {seed}");
             assert_eq!(
                 cached.report().states,
                 both.report().states,

@@ -4,11 +4,10 @@
     reason = "a panic is how a test, or a client in one, fails"
 )]
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::rc::Rc;
 
 use dm_explore::{Client, Knobs, Model, NoSpec, Search};
+use dm_sync::{Arc, Mutex};
 use dm_verbs::{
     AtomicUnit, AtomicVsWrite, CasThenRead, ChipPtr, FailedCas, LineOrder, NodeId, RemotePtr, Verbs,
 };
@@ -27,16 +26,16 @@ fn first_word(bytes: &[u8]) -> u64 {
 fn outcomes_of(
     model: Model,
     knobs: &Knobs,
-    read: impl Fn(&dm_explore::End<'_>) -> Vec<u64> + 'static,
+    read: impl Fn(&dm_explore::End<'_>) -> Vec<u64> + Send + Sync + 'static,
 ) -> Outcomes {
-    let all = Rc::new(RefCell::new(Outcomes::new()));
-    let seen = Rc::clone(&all);
+    let all = Arc::new(Mutex::new(Outcomes::new()));
+    let seen = Arc::clone(&all);
     let model = model.invariant("collect", move |end| {
-        seen.borrow_mut().insert(read(end));
+        seen.with(|seen| seen.insert(read(end)));
         Ok(())
     });
     model.run_with(knobs, Search::exhaustive()).expect_pass();
-    all.take()
+    all.with(core::mem::take)
 }
 
 fn both_outputs(end: &dm_explore::End<'_>) -> Vec<u64> {

@@ -7,7 +7,7 @@
 
 use dm_explore::{Client, Counter, CounterOp, Failure, Knobs, Model, NoSpec, Search};
 use dm_lock::{GlobalLockTable, LockFlaws, LockOptions, Locks};
-use dm_verbs::{Capability, ChipPtr, LineOrder, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Capability, ChipPtr, Env, LineOrder, NodeId, RemotePtr, Verbs};
 
 fn at(offset: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), offset).unwrap()
@@ -45,6 +45,60 @@ fn an_update_without_a_lock_is_lost() {
     );
     let again = unlocked().replay(&found.trace).unwrap();
     assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
+}
+
+/// A lock on one memory node and what it guards on another: freed while a WRITE under it may be under way, or after it.
+fn two_nodes(awaited: bool) -> Model {
+    let lock = RemotePtr::new(NodeId(1), 64).unwrap();
+    let client = move |c: Client<(), NoSpec>| async move {
+        let (v, me) = (c.verbs(), u64::from(c.verbs().client().0));
+        if v.cas(lock, 0, me).await.unwrap() != 0 {
+            return;
+        }
+        c.enter("critical");
+        c.ghost("posted", me);
+        let writing = v.chain(NodeId(0)).write_word(at(64), me).post();
+        if awaited {
+            writing.await.unwrap();
+        }
+        c.leave("critical");
+        v.cas(lock, me, 0).await.unwrap();
+    };
+    Model::new("two memory nodes")
+        .memory_nodes(2)
+        .client("A", 0, client)
+        .client("B", 1, client)
+        .always("free means landed", move |now| {
+            let (landed, posted) = (now.word(at(64)), now.ghost("posted"));
+            if now.word(lock) == 0 && landed != posted {
+                return Err(format!("free, and {posted} has not landed: {landed}"));
+            }
+            Ok(())
+        })
+        .always("who is inside has the lock", move |now| {
+            if now.ghost("critical") == 1 && now.word(lock) == 0 {
+                return Err("nobody has it".to_owned());
+            }
+            Ok(())
+        })
+}
+
+#[test]
+fn a_ghost_shows_what_is_under_way_and_is_told() {
+    for search in [Search::exhaustive(), Search::naive()] {
+        two_nodes(true).run(search).expect_pass();
+    }
+    for search in [Search::exhaustive(), Search::naive(), Search::random(1, 100)] {
+        let found = two_nodes(false).run(search).expect_counterexample();
+        let name = "free means landed";
+        assert!(
+            matches!(found.failure, Failure::Invariant { name: n, .. } if n == name),
+            "{found}"
+        );
+        assert!(found.to_string().contains("ghost posted 0 → "), "{found}");
+        let again = two_nodes(false).replay(&found.trace).unwrap();
+        assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
+    }
 }
 
 /// Clients on these compute nodes each add one to a counter under dm-lock.

@@ -28,7 +28,9 @@
 //!
 //! # Effects of errors
 //! A peer that does not answer fails a chain with `ConnectionLost` after about half a second, effect unknown; what
-//! comes later is refused as `Unreachable`, without effect. Other memory nodes go on. [`Thread::reconnect`] comes back
+//! comes later is refused as `Unreachable`, without effect. Other memory nodes go on. What was in flight may still land:
+//! until the client is fenced, or [`Thread::reconnect`] has succeeded, for which the memory node shuts the old queue pair
+//! before it lets the client go on. [`Thread::reconnect`] comes back
 //! once the node does: to the same memory after a cut link, and with [`IbError::Restarted`] where the memory is gone.
 //!
 //! # Example

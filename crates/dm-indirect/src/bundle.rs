@@ -171,6 +171,11 @@ mod tests {
             prop_assert_eq!(&shown, &items);
             prop_assert_eq!(bundle.get(&key), items.get(&key).map(|v| &v[..]));
             prop_assert_eq!(bundle.alone().is_some(), items.len() == 1);
+            prop_assert_eq!(bundle.block_bytes(), bytes.len());
+            for (key, value) in &items {
+                let alone = block_of([(&key[..], &value[..])]);
+                prop_assert_eq!(block_bytes(key.len(), value.len()).next_multiple_of(LINE), alone.len());
+            }
             let changed = bundle.with(&key, value.as_deref());
             match value {
                 Some(value) => drop(items.insert(key, value)),

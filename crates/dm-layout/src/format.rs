@@ -9,7 +9,7 @@ use crate::error::{CheckFailure, Reason};
 use crate::fullness::Fullness;
 use crate::header::{Header, LineLag, NodeInit, NodeState};
 use crate::key::{FenceKeys, KeyBytes, sealed};
-use crate::split::{SplitBias, SplitPlan, SplitRequest};
+use crate::split::{SplitPlan, SplitRequest};
 use crate::value::ValueRef;
 
 /// A place for one entry: its first byte's offset in the node, or in a packed one its line and its number there. Meaningful
@@ -453,17 +453,14 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
                 keys.push(key);
             }
         })?;
-        let new_last = request
-            .new
-            .map(|(key, _)| key)
-            .filter(|new| request.bias == SplitBias::Ascending && keys.iter().all(|key| key < new));
+        let appended = request.appended(&header, &keys);
         keys.extend(request.new.map(|(key, _)| key));
         let half = keys.len() / 2;
         if half == 0 {
             return Ok(None);
         }
         // The middle key and no order: nodes keep none, or make their own.
-        let separator = new_last.unwrap_or_else(|| *keys.select_nth_unstable(half).1);
+        let separator = appended.unwrap_or_else(|| *keys.select_nth_unstable(half).1);
         if separator == header.fences.low {
             // Nothing is below the middle: keys that are there twice.
             return Err(CheckFailure::corrupt(0, Reason::Order));

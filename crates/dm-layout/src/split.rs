@@ -14,9 +14,9 @@ pub enum SplitBias {
     /// At the key of fewest bits that is near the middle: of keys that are hashes, most often the middle of their range.
     /// Formats other than hopscotch nodes take it for [`Median`](Self::Median).
     Coarse,
-    /// If the new key is above all present ones in the last node of its level, it alone goes right, and ascending
-    /// inserts fill nodes wholly; otherwise as [`Median`](Self::Median). (Elsewhere one node could so be split at every
-    /// insert, and its version wrap within a READ.)
+    /// If the new key is above all present ones in the last node of its level (the one without a high fence), it alone
+    /// goes right, and ascending inserts fill nodes wholly; otherwise as [`Median`](Self::Median). Anywhere else keys
+    /// that descend towards a full node would split it at every insert, and its version could wrap within a READ.
     Ascending,
 }
 
@@ -79,6 +79,20 @@ impl<'v, K: KeyBytes> SplitRequest<'v, K> {
     /// The new entry, if it lies at `separator` or above.
     pub(crate) fn new_from(&self, separator: &K) -> Option<(K, ValueRef<'v>)> {
         self.new.filter(|(key, _)| key >= separator)
+    }
+
+    /// The new key, if it is to go right alone: the node of this header is the last of its level, and none of its `keys`
+    /// is above the new one.
+    pub(crate) fn appended<'k>(&self, header: &Header<K>, keys: impl IntoIterator<Item = &'k K>) -> Option<K>
+    where
+        K: 'k,
+    {
+        //= docs/protocol/sherman.md S4
+        if self.bias != SplitBias::Ascending || header.fences.high.is_some() {
+            return None;
+        }
+        let (new, _) = self.new?;
+        keys.into_iter().all(|key| *key <= new).then_some(new)
     }
 
     /// The plan to cut at `separator`, of a right node that is built with the new entry, if that goes there.

@@ -211,7 +211,11 @@ fn all_zeros_and_all_ones_are_ordinary() {
 #[test]
 fn ascending_inserts_leave_full_nodes() {
     let format = Slotted::<Key8>::tiny(8).unwrap();
-    let image = built(&format);
+    let inner = built(&format);
+    let mut last = inner.clone();
+    let mut header = format.header(&last).unwrap();
+    header.fences.high = None;
+    format.seal_head(&mut last, &header);
     let value = [9; 8];
     let mut request = SplitRequest {
         right_address: 0x80,
@@ -223,20 +227,26 @@ fn ascending_inserts_leave_full_nodes() {
     };
     let mut right = vec![0; 128];
     let plan = format
-        .prepare_split(&image, &mut right, &request)
+        .prepare_split(&last, &mut right, &request)
         .unwrap()
         .unwrap();
     assert_eq!((plan.separator, format.len(&right)), (Key8(0x40), Ok(1)));
     let header = format.accept(&right).unwrap();
-    assert_eq!(header.fences, FenceKeys::new(Key8(0x40), Some(Key8(0x99))));
+    assert_eq!(header.fences, FenceKeys::new(Key8(0x40), None));
     assert_eq!(
         (header.state, header.owner, header.sibling),
         (NodeState::Splitting, 5, INIT.sibling)
     );
+    // A node that is not the last of its level splits in the middle.
+    let plan = format
+        .prepare_split(&inner, &mut right, &request)
+        .unwrap()
+        .unwrap();
+    assert_eq!((plan.separator, format.len(&right)), (Key8(0x30), Ok(2)));
     // A new key below the greatest one splits in the middle.
     request.new = Some((Key8(0x25), (&value).into()));
     let plan = format
-        .prepare_split(&image, &mut right, &request)
+        .prepare_split(&last, &mut right, &request)
         .unwrap()
         .unwrap();
     assert_eq!((plan.separator, format.len(&right)), (Key8(0x25), Ok(2)));

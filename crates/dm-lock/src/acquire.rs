@@ -11,7 +11,7 @@ use dm_verbs::{Bytes, Event, Exhausted, LocalStep, Old, RemotePtr, Retry, Step, 
 use crate::cell::{Attempt, Cell, How};
 use crate::guard::Guard;
 use crate::local::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, Orphan, Turn};
-use crate::locks::{LocalTable, Seat, Target, unsettled};
+use crate::locks::{LocalTable, Seat, Target};
 use crate::packed::PackedTurn;
 use crate::shard::Entered;
 use crate::{LockError, LockId, Locks};
@@ -102,7 +102,7 @@ impl<V: Verbs> Orphan for Unlocks<'_, V> {
     fn left(self, handed: Handed) -> Option<u64> {
         let cell = self.locks.cell(self.id);
         cell.abandon(self.v, handed.raw, handed.payload);
-        unsettled(cell, handed.raw, self.v.client())
+        self.locks.unsettled(cell, handed.raw, self.v.client())
     }
 }
 
@@ -510,7 +510,7 @@ impl Locks {
     /// Waits until the unlock of a holder that went away has landed, before any CAS is posted for the lock.
     async fn settle<V: Verbs>(&self, v: &V, cell: Cell, turn: &mut Turn<'_>) -> Result<(), LockError> {
         //= docs/protocol/lock.md L9
-        if let Some(raw) = turn.unsettled() {
+        if let Some(raw) = turn.unsettled().filter(|_| !self.options.flaws.unsettled_ignored) {
             let mut retry = v.retry(self.options.budget);
             loop {
                 let word = v.word(cell.place).await?;

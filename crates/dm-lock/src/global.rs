@@ -189,5 +189,21 @@ mod tests {
         let table = GlobalLockTable::on_chip(1, DEFAULT_LOCKS_PER_NODE);
         let index = |at| table.lock_of(RemotePtr::from_raw(at)).unwrap().index;
         assert_eq!([index(4096), index(5120), index(1 << 40)], [30768, 31086, 85]);
+        // Whole hashes: an index shows 15 bits of them.
+        let hashes = [1, 3 << 40 | 3 << 10, u64::MAX].map(spread);
+        assert_eq!(
+            hashes,
+            [
+                0x5692_161D_100B_05E5,
+                0x143E_E38B_47D2_E716,
+                0xB4D0_55FC_F2CB_BD7B
+            ]
+        );
+    }
+
+    #[test]
+    fn words_are_counted_over_all_memory_nodes() {
+        let table = GlobalLockTable::on_chip(3, 64);
+        assert_eq!((table.words_per_node(), table.words()), (64, 192));
     }
 }

@@ -9,7 +9,7 @@ use dm_verbs::{Chain, Effect, LocalStep, Many, Old, Open, Place, Step, Ticket, V
 
 use crate::cell::{Cell, Plan, Release};
 use crate::local::Handed;
-use crate::locks::{Seat, Target, unsettled};
+use crate::locks::{Seat, Target};
 use crate::{LockError, LockId, LockWord, Locks};
 
 /// A lock held.
@@ -35,7 +35,7 @@ pub struct Guard<'a, V: Verbs> {
     handed: bool,
     /// The lock is held and no unlock was posted.
     armed: bool,
-    /// The local turn must not go on without saying so: see [`unsettled`].
+    /// The local turn must not go on without saying so: see [`Locks::unsettled`].
     unsettled: bool,
     /// An unlock that is not the ordinary one leaves [`DOUBT`].
     doubt_if_lost: bool,
@@ -397,6 +397,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
 
     #[cold]
     fn unlock_failed(&mut self, e: VerbError) -> LockError {
+        //= docs/protocol/lock.md L18
         self.unlock_again(e.rest != Effect::Done || e.effect != Effect::Done);
         e.into()
     }
@@ -431,7 +432,10 @@ impl<'a, V: Verbs> Guard<'a, V> {
     pub(crate) fn unlock_posted(&mut self) {
         self.armed = false;
         // Whoever is next must see our unlock first, if it is not under our name.
-        self.unsettled = unsettled(self.cell, self.raw, self.v.client()).is_some();
+        self.unsettled = self
+            .locks
+            .unsettled(self.cell, self.raw, self.v.client())
+            .is_some();
     }
 
     #[cold]

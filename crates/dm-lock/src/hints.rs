@@ -86,4 +86,15 @@ mod tests {
         assert_eq!((hints.guess(id(1)), hints.guess(other)), (0, 9));
         assert_ne!(hints.fingerprint(), 0);
     }
+
+    #[test]
+    fn neighbours_are_remembered_together() {
+        let id = |index| LockId {
+            node: NodeId(0),
+            index,
+        };
+        let hints = Hints::default();
+        (1..4).for_each(|i| hints.note(id(i), u64::from(i) + 10));
+        assert_eq!([1, 2, 3].map(|i| hints.guess(id(i))), [11, 12, 13]);
+    }
 }

@@ -6,6 +6,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
 use dm_sync::atomic::{AtomicU32, Ordering};
+use dm_sync::thread::unwinds_under_checker;
 use dm_sync::{CachePadded, Fingerprint, Mutex, fingerprint_unordered, scaled};
 use dm_verbs::ClientId;
 
@@ -244,8 +245,7 @@ impl LocalLockTable {
     // Always: most often there is nobody to pass it to.
     #[inline(always)]
     pub(crate) fn pass(&self, id: LockId, unsettled: Option<u64>) {
-        // Under loom a thread that unwinds must not enter a section: loom would abort instead of reporting.
-        if !(cfg!(dm_loom) && std::thread::panicking()) {
+        if !unwinds_under_checker() {
             wake(self.shard(id).pass(id, unsettled));
         }
     }
@@ -440,7 +440,7 @@ impl<'t, O: Orphan> Acquire<'t, O> {
 impl<O: Orphan> Drop for Acquire<'_, O> {
     fn drop(&mut self) {
         let Stage::Queued(waiter) = self.stage else { return };
-        if cfg!(dm_loom) && std::thread::panicking() {
+        if unwinds_under_checker() {
             return;
         }
         let shard = self.table.shard(self.id);

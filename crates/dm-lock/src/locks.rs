@@ -230,6 +230,14 @@ impl Locks {
         }
     }
 
+    /// The word that the next client must see gone before it posts a CAS, if `client` leaves a lock behind unawaited.
+    pub(crate) fn unsettled(&self, cell: Cell, raw: u64, client: ClientId) -> Option<u64> {
+        //= docs/protocol/lock.md L9
+        // Under its own name the order of its own queue pair is enough.
+        let anothers = cell.word(raw).owner != client.0;
+        (anothers && !self.options.flaws.unsettled_unsaid).then_some(raw)
+    }
+
     /// Passes on the local turn of a holder, with the word that is unsettled.
     #[inline]
     pub(crate) fn leave(&self, id: LockId, seat: Seat, unsettled: Option<u64>) {
@@ -268,10 +276,4 @@ impl Fingerprint for Locks {
             hints => fingerprint_of(&(local, hints)),
         }
     }
-}
-
-/// The word that the next client must see gone before it posts a CAS, if `client` leaves a lock behind unawaited.
-pub(crate) fn unsettled(cell: Cell, raw: u64, client: ClientId) -> Option<u64> {
-    // Under its own name the order of its own queue pair is enough.
-    (cell.word(raw).owner != client.0).then_some(raw)
 }

@@ -89,6 +89,11 @@ pub struct LockFlaws {
     pub leave_unawaited: bool,
     /// A broken twin of ours: a lock that others share is given back by WRITE, over what they added meanwhile.
     pub blind_release: bool,
+    /// A broken twin of ours: whoever gets the local turn posts its CAS while an unlock that was left behind under
+    /// another client's name may still be under way.
+    pub unsettled_ignored: bool,
+    /// A broken twin of ours: a client that leaves an unlock behind under another's name does not say so to the next.
+    pub unsettled_unsaid: bool,
     /// T-S13: four 16-bit locks in a word (Sherman §4.3), no epoch, count or payload. A release by 2-byte WRITE
     /// beside a CAS on another lane of the word is lost where the two are not serialised.
     pub lanes16: bool,

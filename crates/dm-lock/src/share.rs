@@ -96,7 +96,8 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Drop for Joining<'a, V, S> {
     fn drop(&mut self) {
         //= docs/protocol/lock.md L17
         if self.armed {
-            // What has failed by now was not taken, and the connection may be up again for what comes behind it.
+            // Of what has failed by now nobody knows whether it was taken; the connection may be up again, and would carry
+            // out what comes behind it alone.
             let answer = Pin::new(&mut *self).poll(&mut Context::from_waker(Waker::noop()));
             if !matches!(answer, Poll::Ready(Err(_))) {
                 self.cell.give_back(self.v);

@@ -128,5 +128,9 @@ fn doubt_is_left_where_a_change_was_lost() {
     let guard = lock();
     assert!(guard.in_doubt());
     block_on(guard.write_back(chain())).expect("no trouble");
-    assert!(lock().in_doubt(), "it stays");
+    let mut guard = lock();
+    assert!(guard.in_doubt(), "it stays");
+    guard.doubt_if_lost();
+    drop(guard);
+    assert!(lock().in_doubt(), "doubt upon doubt is doubt");
 }

@@ -1,7 +1,8 @@
-//! Runs the registry and draws its pages: `cargo xtask models` runs this, optimised.
+//! Runs the registry and draws its page: `cargo xtask models` runs this, optimised.
 //!
-//! Arguments: the directory of the pages; then `--check` to change nothing and fail where something differs,
-//! `--nightly` to run the cases of nightly size as well (they are not on the pages).
+//! Arguments: the file of the page; then `--check` to change nothing and fail where something differs, `--nightly` to run
+//! the cases of nightly size as well (they are not on the page), `--charts DIR` to write the counterexamples' stories and
+//! charts.
 
 #![expect(
     clippy::print_stdout,
@@ -10,14 +11,14 @@
 )]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use dm_explore::Search;
-use dm_models::{Entry, Ran, Size, Variant, all, outcome, pages};
+use dm_models::{Entry, Ran, Size, Variant, all, outcome, page, stories, timeless};
 
 /// The longest that one case may take.
 const CHECK: Duration = Duration::from_secs(120);
@@ -32,10 +33,13 @@ struct Job {
 }
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    let dir = PathBuf::from(args.next().unwrap_or_else(|| "docs".to_owned()));
-    let flags: Vec<String> = args.collect();
-    let has = |flag: &str| flags.iter().any(|f| f == flag);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let file = Path::new(args.first().map_or("docs/models.md", String::as_str));
+    let has = |flag: &str| args.iter().any(|a| a == flag);
+    let charts = args
+        .iter()
+        .position(|a| a == "--charts")
+        .and_then(|i| args.get(i + 1));
     let begun = Instant::now();
     let ran = run(jobs(has("--nightly")));
     print_table(&ran);
@@ -50,18 +54,20 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let by_day: Vec<Ran> = ran.into_iter().filter(|r| r.case.size == Size::Check).collect();
-    match draw(&dir, &pages(all(), &by_day), has("--check")) {
-        Ok(stale) if stale.is_empty() => ExitCode::SUCCESS,
-        Ok(stale) if has("--check") => {
-            eprintln!("out of date: {}; run `cargo xtask models`", stale.join(", "));
+    let done = charts.map_or(Ok(()), |dir| write_stories(Path::new(dir), &by_day));
+    match done.and_then(|()| draw(file, &page(all(), &by_day), has("--check"))) {
+        Ok(true) if has("--check") => {
+            eprintln!("{} is out of date; run `cargo xtask models`", file.display());
             ExitCode::FAILURE
         }
         Ok(stale) => {
-            println!("drawn anew: {}", stale.join(", "));
+            if stale {
+                println!("{} is drawn anew", file.display());
+            }
             ExitCode::SUCCESS
         }
         Err(e) => {
-            eprintln!("{}: {e}", dir.display());
+            eprintln!("{}: {e}", file.display());
             ExitCode::FAILURE
         }
     }
@@ -89,7 +95,7 @@ fn jobs(nightly: bool) -> Vec<Job> {
     jobs
 }
 
-/// On two threads, in any order; the answers come in the order of the jobs.
+/// On all cores, each case on one of them, in any order; the answers come in the order of the jobs.
 fn run(jobs: Vec<Job>) -> Vec<Ran> {
     let ran = Mutex::new(BTreeMap::new());
     let jobs = Mutex::new(jobs.into_iter().enumerate());
@@ -103,12 +109,16 @@ fn run(jobs: Vec<Job>) -> Vec<Ran> {
             };
             // Shortest runs are for readers; finding them takes longest.
             let search = if job.shown { search } else { search.unshortened() };
+            let search = search.threads(1);
             let done = job.entry.run(job.variant, job.number, search);
             ran.lock().expect("a model panicked").insert(i, done);
         }
     };
+    let cores = thread::available_parallelism().map_or(1, core::num::NonZero::get);
     thread::scope(|scope| {
-        scope.spawn(work);
+        for _ in 1..cores {
+            scope.spawn(work);
+        }
         work();
     });
     ran.into_inner()
@@ -138,32 +148,20 @@ fn print_table(ran: &[Ran]) {
     }
 }
 
-/// Writes the pages and removes those that are none any more; answers which differed. With `check` changes nothing.
-fn draw(dir: &Path, wanted: &BTreeMap<String, String>, check: bool) -> io::Result<Vec<String>> {
-    let mut stale = Vec::new();
-    for (name, page) in wanted {
-        let path = dir.join(name);
-        if fs::read_to_string(&path).ok().as_ref() == Some(page) {
-            continue;
-        }
-        stale.push(name.clone());
-        if !check {
-            fs::create_dir_all(path.parent().unwrap_or(dir))?;
-            fs::write(path, page)?;
-        }
-    }
-    let present = match fs::read_dir(dir.join("models")) {
-        Ok(entries) => entries.collect::<io::Result<Vec<_>>>()?,
-        Err(_) => Vec::new(),
-    };
-    for entry in present {
-        let name = format!("models/{}", entry.file_name().to_string_lossy());
-        if !wanted.contains_key(&name) {
-            stale.push(name);
-            if !check {
-                fs::remove_file(entry.path())?;
-            }
-        }
+/// Writes the page where it says something else than times; answers whether it did. With `check` changes nothing.
+fn draw(file: &Path, wanted: &str, check: bool) -> io::Result<bool> {
+    let present = fs::read_to_string(file).unwrap_or_default();
+    let stale = timeless(&present) != timeless(wanted);
+    if stale && !check {
+        fs::write(file, wanted)?;
     }
     Ok(stale)
+}
+
+fn write_stories(dir: &Path, ran: &[Ran]) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    for (name, text) in stories(all(), ran) {
+        fs::write(dir.join(name), text)?;
+    }
+    Ok(())
 }

@@ -68,6 +68,12 @@ pub enum How {
     Panic,
     /// Clients wait for ever.
     Stuck,
+    /// Clients go on for ever, and no run ends.
+    Livelock,
+    /// A client that waits is overtaken too often.
+    Bypass,
+    /// Clients go on for ever, or wait, and no operation completes.
+    NotLockFree,
 }
 
 impl How {
@@ -80,6 +86,9 @@ impl How {
             Failure::Check { .. } => Self::Check,
             Failure::Panic { .. } => Self::Panic,
             Failure::Stuck { .. } => Self::Stuck,
+            Failure::Livelock { .. } => Self::Livelock,
+            Failure::Bypass { .. } => Self::Bypass,
+            Failure::NotLockFree { .. } => Self::NotLockFree,
             _ => return None,
         })
     }
@@ -93,6 +102,9 @@ impl How {
             Self::Check => "a client sees it",
             Self::Panic => "a client panics",
             Self::Stuck => "stuck",
+            Self::Livelock => "livelock",
+            Self::Bypass => "overtaken",
+            Self::NotLockFree => "not lock-free",
         }
     }
 }
@@ -124,8 +136,8 @@ pub struct Case {
     pub knobs: Knobs,
     /// What must come out.
     pub expect: Expect,
-    /// The other way in which it may fail: which run is found first is the search's choice.
-    pub or: Option<How>,
+    /// Other ways in which it may fail: which run is found first is the search's choice.
+    pub or: Vec<How>,
     /// When it is run.
     pub size: Size,
 }
@@ -137,7 +149,7 @@ impl Case {
             shape,
             knobs,
             expect: Expect::Holds,
-            or: None,
+            or: Vec::new(),
             size: Size::Check,
         }
     }
@@ -153,7 +165,7 @@ impl Case {
     /// The same, which may also fail in this way.
     #[must_use]
     pub fn or(mut self, how: How) -> Self {
-        self.or = Some(how);
+        self.or.push(how);
         self
     }
 
@@ -323,7 +335,7 @@ pub trait Explorable {
 impl<S, P> Explorable for Model<S, P>
 where
     S: 'static,
-    P: Spec + 'static,
+    P: Spec + Sync + 'static,
     P::Op: Clone + core::hash::Hash,
     P::Ret: Clone + core::hash::Hash,
 {

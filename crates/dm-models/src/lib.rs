@@ -20,7 +20,7 @@
 //! * **I1** Models run the shipped crates. What is modelled by hand is a litmus test or a published protocol that
 //!   dmkit does not ship, and says so.
 //! * **I2** Every entry has a case, a twin or a mutant that fails, so that no model passes for want of looking.
-//! * **I3** A truncated search is a failure, whatever was expected.
+//! * **I3** A truncated search is a failure, whatever was expected; so is a sample.
 //!
 //! # Limits
 //! What a case holds, it holds within its bounds and under its knobs: `dm-explore` says what a pass assumes.
@@ -44,7 +44,7 @@ mod tree;
 
 pub use entry::{Case, Entry, Expect, Explorable, How, Kind, Setting, Size, Twin, Variant};
 pub use matrix::{Knob, covered, matrix};
-pub use page::{knobs, outcome, pages};
+pub use page::{knobs, outcome, page, stories, timeless};
 pub use run::Ran;
 
 /// All entries, in the order of the page.

@@ -1,13 +1,16 @@
-//! The page of all models, and a page for each counterexample: no times, so that the same tree draws the same pages.
+//! The page of all models, and the story of each one's counterexample.
 
 use core::fmt::Write;
+use core::time::Duration;
 use std::collections::BTreeMap;
-
-use dm_explore::Counterexample;
 
 use crate::entry::{Case, Entry, Expect, Kind, Size, Variant};
 use crate::matrix::{Knob, covered};
-use crate::run::Ran;
+use crate::run::{Ran, run_command};
+
+/// Columns of a table, and which of them holds seconds.
+const COLUMNS: usize = 9;
+const SECONDS: usize = 6;
 
 /// Stands above every page.
 const NOTE: &str = "<!-- Drawn by `cargo xtask models` from the registry, dm-models; change that. -->\n\n";
@@ -26,33 +29,23 @@ impl Entry {
     }
 }
 
-/// Every page by its path below `docs`: `models.md`, and for each entry with a counterexample its story and its chart
-/// under `models/`. `ran` holds the cases of check size; of those that [`Entry::shown`] names, with the shortest
-/// counterexample.
+/// The page `models.md`: a row for each entry. `ran` holds the cases of check size.
 ///
-/// No example: `cargo xtask models` writes what it gives.
-pub fn pages<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> BTreeMap<String, String> {
-    let mut pages = BTreeMap::new();
+/// No example: `cargo xtask models` writes what it returns.
+pub fn page<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> String {
     let mut tables: BTreeMap<Kind, String> = BTreeMap::new();
     for entry in entries {
         let of = |v: Variant| {
             ran.iter()
                 .filter(move |r| r.entry == entry.name && r.variant == v)
         };
-        let mut chart = "—".to_owned();
-        if let Some((variant, number)) = entry.shown()
-            && let Some(shown) = of(variant).find(|r| r.number == number)
-            && let Some(found) = shown.verdict.counterexample()
-        {
-            chart = format!("[{variant}](models/{}.md)", entry.name);
-            pages.insert(format!("models/{}.md", entry.name), story(entry, shown, found));
-            pages.insert(format!("models/{}.svg", entry.name), found.svg());
-        }
-        let states: u64 = of(Variant::Ours).map(|r| r.verdict.report().states).sum();
+        let reports = || of(Variant::Ours).map(|r| r.verdict.report());
+        let states: u64 = reports().map(|r| r.states).sum();
+        let time: Duration = reports().map(|r| r.time).sum();
         let row = tables.entry(entry.kind).or_default();
         let _ = writeln!(
             row,
-            "| **{}** {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| **{}** {} | {} | {} | {} | {} | {} | {:.2} | {} | {} |",
             entry.name,
             cell(entry.about),
             cell(entry.source),
@@ -60,12 +53,29 @@ pub fn pages<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> B
             ours(entry.kind, &of(Variant::Ours).collect::<Vec<_>>()),
             mutants(entry, ran),
             states,
+            time.as_secs_f64(),
             cell(&knobs(entry)),
-            chart,
+            entry.shown().map_or_else(
+                || "—".to_owned(),
+                |(variant, number)| format!("`{}`", run_command(entry.name, variant, number))
+            ),
         );
     }
-    pages.insert("models.md".to_owned(), models(&tables));
-    pages
+    models(&tables)
+}
+
+/// The page without its times: what must be equal when the same tree is run again.
+///
+/// No example: `cargo xtask models --check` compares pages by it.
+pub fn timeless(page: &str) -> String {
+    let rows = page.lines().map(|line| {
+        let mut cells: Vec<&str> = line.split(" | ").collect();
+        if cells.len() == COLUMNS {
+            cells.remove(SECONDS);
+        }
+        cells.join(" | ")
+    });
+    rows.collect::<Vec<_>>().join("\n")
 }
 
 fn models(tables: &BTreeMap<Kind, String>) -> String {
@@ -80,7 +90,8 @@ one of another. Knobs that are not named are on their weak side, which `dm_explo
 
 * `dmkit explore NAME` runs one of them, `--as-published` or `--mutant NAME` a twin of it; `dmkit explore --list` lists all.
 * `cargo xtask models` runs all of check size and draws this page anew; `--check` fails where a verdict is not as the
-  registry says, a search was cut short, or the page is out of date.
+  registry says, a search was cut short, or the page is out of date. `--charts DIR` also writes each counterexample's
+  story and chart. States and seconds are of ours, over all cases; seconds are of one core.
 
 A litmus test says that an outcome is never seen; it fails on the sides of a knob where the contract allows the outcome,
 and its counterexample shows how the outcome comes about. A mutant is broken on purpose and must fail.\n";
@@ -95,8 +106,8 @@ and its counterexample shows how the outcome comes about. A mutant is broken on 
         };
         let _ = write!(
             page,
-            "\n## {title}\n\n| model | source | as published | ours | mutants | states | shapes and knobs | \
-             counterexample |\n|---|---|---|---|---|---|---|---|\n{rows}"
+            "\n## {title}\n\n| model | source | as published | ours | mutants | states | seconds | \
+             shapes and knobs | counterexample |\n|---|---|---|---|---|---|---|---|---|\n{rows}"
         );
     }
     page
@@ -176,7 +187,7 @@ pub fn knobs(entry: &Entry) -> String {
     for (n, what) in [
         (most(|k| k.crashes), "crash"),
         (most(|k| k.cancels), "cancellation"),
-        (most(|k| k.failures), "failed chain"),
+        (most(|k| k.failures), "failed queue pair"),
     ] {
         if n > 0 {
             parts.push(format!("up to {n} {what}{}", if n > 1 { "s" } else { "" }));
@@ -206,8 +217,32 @@ fn shapes(cases: &[Case]) -> Vec<&'static str> {
     shapes
 }
 
-/// A counterexample on a page of its own.
-fn story(entry: &Entry, ran: &Ran, found: &Counterexample) -> String {
+/// The story of each entry's counterexample, by file name: a page in Markdown, and its chart in SVG. `ran` holds, of the cases
+/// that [`Entry::shown`] names, the shortest counterexample.
+///
+/// No example: `cargo xtask models --charts DIR` writes what it returns.
+pub fn stories<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    for entry in entries {
+        let shown = entry.shown().and_then(|(variant, number)| {
+            ran.iter()
+                .find(|r| r.entry == entry.name && r.variant == variant && r.number == number)
+        });
+        if let Some(shown) = shown
+            && let Some(found) = shown.verdict.counterexample()
+        {
+            files.insert(format!("{}.md", entry.name), story(entry, shown));
+            files.insert(format!("{}.svg", entry.name), found.svg());
+        }
+    }
+    files
+}
+
+/// A counterexample on a page of its own; nothing where the run found none.
+fn story(entry: &Entry, ran: &Ran) -> String {
+    let Some(found) = ran.verdict.counterexample() else {
+        return String::new();
+    };
     let mut page = format!("{NOTE}# {}: {}\n\n{}\n\n", entry.name, ran.variant, entry.about);
     if let Some(twin) = entry.twin(ran.variant) {
         let _ = writeln!(page, "This twin: {}.\n", twin.about);

@@ -19,17 +19,27 @@ pub struct Ran {
     pub verdict: Verdict,
 }
 
+/// The command that explores one case.
+pub(crate) fn run_command(entry: &str, variant: Variant, number: usize) -> String {
+    let twin = match variant {
+        Variant::Ours => String::new(),
+        Variant::Published => " --as-published".to_owned(),
+        Variant::Mutant(name) => format!(" --mutant {name}"),
+    };
+    format!("dmkit explore {entry}{twin} --case {number}")
+}
+
 impl Ran {
     /// Whether the verdict is the one that the registry names.
     ///
     /// # Errors
-    /// What came instead, with the whole story. A truncated search is never as expected.
+    /// What came instead, with the whole story. A truncated search is never as expected, nor is a sample.
     pub fn judge(&self) -> Result<(), String> {
         let as_expected = match (self.case.expect, &self.verdict) {
             (Expect::Holds, Verdict::Pass(_)) => true,
             (Expect::Fails(how), Verdict::Counterexample(found)) => {
                 let found = How::of(&found.failure);
-                found == Some(how) || found.is_some() && found == self.case.or
+                found.is_some_and(|found| found == how || self.case.or.contains(&found))
             }
             _ => false,
         };
@@ -46,15 +56,8 @@ impl Ran {
 impl Ran {
     /// The command that runs the counterexample of this case again.
     pub fn replay_command(&self, found: &Counterexample) -> String {
-        let twin = match self.variant {
-            Variant::Ours => String::new(),
-            Variant::Published => " --as-published".to_owned(),
-            Variant::Mutant(name) => format!(" --mutant {name}"),
-        };
-        format!(
-            "dmkit explore {}{twin} --case {} --trace \"{}\"",
-            self.entry, self.number, found.trace
-        )
+        let command = run_command(self.entry, self.variant, self.number);
+        format!("{command} --trace \"{}\"", found.trace)
     }
 }
 

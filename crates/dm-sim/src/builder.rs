@@ -2,13 +2,14 @@
 
 use core::fmt;
 
-use dm_verbs::Caps;
+use dm_verbs::{Caps, Nanos};
 
 use crate::engine::{Engine, Node, Setup};
 use crate::memory::Memory;
 use crate::model::{CostModel, Ticks};
 use crate::queue::QueueKind;
 use crate::sim::Sim;
+use crate::stalls::Stalls;
 
 /// Host memory of a memory node, unless said otherwise: bytes.
 pub const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
@@ -84,6 +85,7 @@ pub struct SimBuilder {
     memory_bytes: u64,
     huge_pages: bool,
     queue: QueueKind,
+    stalls: Option<(u32, Nanos)>,
 }
 
 impl SimBuilder {
@@ -97,6 +99,7 @@ impl SimBuilder {
             memory_bytes: DEFAULT_MEMORY_BYTES,
             huge_pages: false,
             queue: QueueKind::Wheel,
+            stalls: None,
         }
     }
 
@@ -129,6 +132,12 @@ impl SimBuilder {
     /// before timing).
     pub fn huge_pages(mut self, yes: bool) -> Self {
         self.huge_pages = yes;
+        self
+    }
+    /// Puts clients aside, as an operating system does: one poll in `one_in` is late by up to `longest`. What the client
+    /// has rung runs on meanwhile.
+    pub fn stalls(mut self, one_in: u32, longest: Nanos) -> Self {
+        self.stalls = Some((one_in.max(1), longest));
         self
     }
     /// Which event queue to run on; results do not depend on it.
@@ -182,6 +191,16 @@ impl SimBuilder {
             seed: self.seed,
             queue: self.queue,
         });
-        Ok(Sim::new(self.model, self.compute_nodes, first, engine, self.seed))
+        let stalls = self
+            .stalls
+            .map(|(one_in, longest)| Stalls::new(one_in, longest, self.seed));
+        Ok(Sim::new(
+            self.model,
+            self.compute_nodes,
+            first,
+            engine,
+            self.seed,
+            stalls,
+        ))
     }
 }

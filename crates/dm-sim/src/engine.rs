@@ -23,7 +23,7 @@ mod what;
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
-use dm_verbs::{Caps, VerbError};
+use dm_verbs::{AtomicVsWrite, Caps, Space, VerbError};
 
 use crate::chain::{Chain, NOBODY};
 use crate::control::ControlPlane;
@@ -55,9 +55,11 @@ pub(crate) struct Node {
     pub(crate) memory: Memory,
     pub(crate) nic: u16,
     pub(crate) caps: Caps,
-    /// Until when each atomic bucket is taken.
+    /// Until when each atomic bucket is taken in the responder's pipeline.
     host_buckets: Box<[u64]>,
     chip_buckets: Box<[u64]>,
+    /// By space, when each bucket's last atomic writes back. Empty where an atomic acts at one instant.
+    write_backs: [Box<[u64]>; 2],
     pub(crate) down: bool,
     /// How often it was cut off (by number modulo 256), and when last.
     cuts: u8,
@@ -120,16 +122,25 @@ pub(crate) struct Engine {
 
 impl Node {
     pub(crate) fn new(memory: Memory, nic: usize, caps: Caps, buckets: usize) -> Self {
+        let racy = caps.atomic_vs_write == AtomicVsWrite::Racy;
+        let write_backs = || vec![0; if racy { buckets } else { 0 }].into_boxed_slice();
         Self {
             memory,
             nic: nic as u16,
             caps,
             host_buckets: vec![0; buckets].into_boxed_slice(),
             chip_buckets: vec![0; buckets].into_boxed_slice(),
+            write_backs: [write_backs(), write_backs()],
             down: false,
             cuts: 0,
             cut_at: 0,
         }
+    }
+
+    /// When the last atomic of this bucket writes back, where that is a step of its own.
+    #[inline]
+    fn write_back(&mut self, space: Space, bucket: usize) -> Option<&mut u64> {
+        self.write_backs[space as usize].get_mut(bucket)
     }
 }
 

@@ -65,6 +65,7 @@ mod request;
 mod rng;
 mod server;
 mod sim;
+mod stalls;
 mod status;
 mod tasks;
 

@@ -30,55 +30,143 @@ pub enum QueueKind {
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
-    /// Random pushes over all ranges (same bucket, wheel, beyond the horizon) interleaved with pops.
-    fn drive(kind: QueueKind, seed: u64) -> Vec<(u64, u64)> {
-        let mut queue = Queue::new(kind);
-        let mut state = seed;
-        let mut random = move || {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            state >> 33
-        };
-        let (mut now, mut out) = (0u64, Vec::new());
-        for step in 0..60_000u64 {
-            for _ in 0..random() % 3 {
-                let ahead = match random() % 8 {
-                    0 => 0,
-                    1 => random() % 4096,
-                    2 => 100_000_000 + random() % 100_000_000,
-                    3 => 134_217_728 + random() % 8192,
-                    4 => 5_000_000_000 + random() % 1_000_000_000,
-                    _ => random() % 3_000_000,
-                };
-                queue.push(now + ahead, step);
-            }
-            let limit = now + random() % 5_000_000;
-            match queue.pop(limit, |_| {}) {
-                Some(e) => {
-                    now = e.at;
-                    out.push((e.at, e.what));
-                }
-                None => now = limit,
-            }
-        }
-        while let Some(e) = queue.pop(u64::MAX, |_| {}) {
-            out.push((e.at, e.what));
-        }
-        assert_eq!(out.len() as u64, queue.pushed());
-        out
+    /// One step of a schedule. Times are picoseconds.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// Pushes an event so far ahead.
+        Push { ahead: u64 },
+        /// Pushes an event next to where one part of the wheel ends and the next one begins.
+        Edge { bits: u32, times: u64, off: u64 },
+        /// Pushes an event at the very time of one that waits.
+        Tie { with: usize },
+        /// Pops what is due up to so far ahead; the present moves there if nothing is.
+        Pop { within: u64 },
+        /// Pops the next event, wherever it lies.
+        Next,
+        /// Pushes and pops by turns, so that time goes on in short steps while others wait.
+        March { steps: u64, ahead: u64 },
     }
 
-    #[test]
-    fn the_wheel_gives_exactly_the_order_of_a_heap() {
-        for seed in 1..6 {
-            assert_eq!(
-                drive(QueueKind::Wheel, seed),
-                drive(QueueKind::Heap, seed),
-                "seed {seed}"
-            );
+    /// A wait of any order of magnitude: from a picosecond to 4.4 seconds.
+    fn wait() -> impl Strategy<Value = u64> {
+        let bits = 0_u32..42;
+        (bits, any::<u64>()).prop_map(|(bits, low)| (1 << bits) | (low % (1 << bits)))
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        // A slot, a segment, all slots, all lists: as powers of two. The lists begin up to eight segments ahead.
+        let parts = prop_oneof![Just(11_u32), Just(23), Just(26), Just(33)];
+        let edge = prop_oneof![(parts, 1_u64..12), (Just(23), 1_020_u64..1_040)];
+        prop_oneof![
+            4 => wait().prop_map(|ahead| Step::Push { ahead }),
+            4 => (edge, 0_u64..6).prop_map(|((bits, times), off)| Step::Edge { bits, times, off }),
+            3 => any::<usize>().prop_map(|with| Step::Tie { with }),
+            3 => wait().prop_map(|within| Step::Pop { within }),
+            3 => Just(Step::Next),
+            1 => (1_u64..40, 0_u64..1 << 25).prop_map(|(steps, ahead)| Step::March { steps, ahead }),
+        ]
+    }
+
+    /// What a queue answers to the pops of a schedule, at the end of which all that is left is popped.
+    trait Pops {
+        fn put(&mut self, at: u64, what: u64);
+        fn take(&mut self, limit: u64) -> Option<(u64, u64)>;
+    }
+    impl Pops for Queue {
+        fn put(&mut self, at: u64, what: u64) {
+            self.push(at, what);
+        }
+        fn take(&mut self, limit: u64) -> Option<(u64, u64)> {
+            self.pop(limit, |_| {}).map(|e| (e.at, e.what))
+        }
+    }
+    /// Nothing but the definition: the least (time, number) first.
+    impl Pops for BinaryHeap<Reverse<(u64, u64)>> {
+        fn put(&mut self, at: u64, what: u64) {
+            self.push(Reverse((at, what)));
+        }
+        fn take(&mut self, limit: u64) -> Option<(u64, u64)> {
+            let due = self.peek().is_some_and(|Reverse((at, _))| *at <= limit);
+            due.then(|| self.pop().map(|Reverse(e)| e)).flatten()
+        }
+    }
+
+    /// Goes through a schedule, and pops what is left at its end.
+    #[derive(Default)]
+    struct Run {
+        now: u64,
+        pushed: u64,
+        /// The times of what waits, and of some that were popped.
+        waiting: Vec<u64>,
+        popped: Vec<Option<(u64, u64)>>,
+    }
+    impl Run {
+        fn put(&mut self, queue: &mut impl Pops, at: u64) {
+            queue.put(at, self.pushed);
+            self.pushed += 1;
+            self.waiting.push(at);
+        }
+
+        /// Whether there was an event up to `limit`.
+        fn take(&mut self, queue: &mut impl Pops, limit: u64) -> bool {
+            let event = queue.take(limit);
+            self.now = match event {
+                Some((at, _)) => at,
+                None if limit == u64::MAX => self.now,
+                None => limit,
+            };
+            self.popped.push(event);
+            event.is_some()
+        }
+
+        fn of(mut self, queue: &mut impl Pops, steps: &[Step]) -> Vec<Option<(u64, u64)>> {
+            for step in steps {
+                let now = self.now;
+                match *step {
+                    Step::Push { ahead } => self.put(queue, now + ahead),
+                    Step::Edge { bits, times, off } => {
+                        let at = (((now >> bits) + times) << bits) + off * 1024;
+                        self.put(queue, now.max(at.saturating_sub(3 * 1024)));
+                    }
+                    Step::Tie { with } => {
+                        self.waiting.retain(|at| *at >= now);
+                        let at = self.waiting.get(with % self.waiting.len().max(1)).copied();
+                        self.put(queue, at.unwrap_or(now));
+                    }
+                    Step::Pop { within } => drop(self.take(queue, now + within)),
+                    Step::Next => drop(self.take(queue, u64::MAX)),
+                    Step::March { steps, ahead } => {
+                        for _ in 0..steps {
+                            self.put(queue, self.now + ahead);
+                            self.take(queue, u64::MAX);
+                        }
+                    }
+                }
+            }
+            while self.take(queue, u64::MAX) {}
+            self.popped
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+        #[test]
+        fn both_queues_pop_in_order_of_time_and_number(steps in vec(step(), 1..600)) {
+            let expected = Run::default().of(&mut BinaryHeap::new(), &steps);
+            for kind in [QueueKind::Wheel, QueueKind::Heap] {
+                let mut queue = Queue::new(kind);
+                prop_assert_eq!(&Run::default().of(&mut queue, &steps), &expected, "{:?}", kind);
+                prop_assert!(queue.is_empty(), "{:?}", kind);
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::endpoint::{Endpoint, Shared};
 use crate::engine::{Current, Engine, Turn, What};
 use crate::model::CostModel;
 use crate::nic::NicCounters;
+use crate::stalls::{Stalls, Verdict};
 use crate::tasks::{Job, Tasks};
 
 /// A spawned task.
@@ -63,6 +64,8 @@ pub enum RunEnd {
 /// ```
 pub struct Sim {
     tasks: Tasks,
+    /// Which tasks are put aside, where that is simulated.
+    stalls: Option<RefCell<Stalls>>,
     meters: RefCell<Vec<Rc<Meter>>>,
     compute_nodes: u16,
     first_memory_nic: usize,
@@ -92,9 +95,11 @@ impl Sim {
         first_memory_nic: usize,
         engine: Engine,
         seed: u64,
+        stalls: Option<Stalls>,
     ) -> Self {
         Self {
             tasks: Tasks::new(),
+            stalls: stalls.map(RefCell::new),
             meters: RefCell::default(),
             compute_nodes,
             first_memory_nic,
@@ -240,6 +245,9 @@ impl Sim {
 
     #[inline]
     fn poll(&self, index: u32) {
+        if self.stalls.is_some() && self.is_put_aside(index) {
+            return;
+        }
         // The task is out of its slot while it runs, so that it can't be polled within itself.
         let Some(slot) = self.tasks.slot(index) else {
             return;
@@ -252,6 +260,21 @@ impl Sim {
         match job.as_mut().poll(&mut Context::from_waker(&slot.waker)) {
             Poll::Pending => slot.put(job),
             Poll::Ready(()) => self.tasks.end(index, job),
+        }
+    }
+
+    /// Whether the task is put aside at this instant; it is polled when that is over.
+    #[cold]
+    fn is_put_aside(&self, index: u32) -> bool {
+        let Some(stalls) = &self.stalls else { return false };
+        let mut engine = self.shared.engine.borrow_mut();
+        match stalls.borrow_mut().judge(index, engine.now) {
+            Verdict::Runs => false,
+            Verdict::Waits => true,
+            Verdict::Until(at) => {
+                engine.schedule(at, What::Wake { task: index });
+                true
+            }
         }
     }
 

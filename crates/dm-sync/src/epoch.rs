@@ -22,6 +22,7 @@ use core::cell::Cell;
 use core::fmt;
 
 use crate::atomic::{AtomicU64, Ordering, fence};
+use crate::thread::unwinds_under_checker;
 use crate::{Arc, CachePadded, Fingerprint, Mutex, count_section, fingerprint_of, fingerprint_unordered};
 
 /// The view: a generation above the epoch.
@@ -294,9 +295,11 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.epochs
-            .seats
-            .with(|seats| seats.retain(|pin| !Arc::ptr_eq(pin, &self.pin)));
+        if !unwinds_under_checker() {
+            self.epochs
+                .seats
+                .with(|seats| seats.retain(|pin| !Arc::ptr_eq(pin, &self.pin)));
+        }
     }
 }
 
@@ -320,7 +323,7 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         let depth = self.seat.depth.get() - 1;
         self.seat.depth.set(depth);
-        if depth == 0 {
+        if depth == 0 && !unwinds_under_checker() {
             count_section();
             // Release: pairs with Acquire in `Epochs::oldest`; the operation is over before the seat is idle.
             self.seat.pin.store(IDLE, Ordering::Release);
@@ -328,7 +331,7 @@ impl Drop for Running<'_> {
     }
 }
 
-#[cfg(all(test, not(dm_loom)))]
+#[cfg(all(test, not(any(dm_loom, dm_shuttle))))]
 mod tests {
     use super::*;
 

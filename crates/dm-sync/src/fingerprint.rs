@@ -159,7 +159,7 @@ impl<T: Fingerprint> Fingerprint for Option<T> {
     }
 }
 
-#[cfg(all(test, not(dm_loom)))]
+#[cfg(all(test, not(any(dm_loom, dm_shuttle))))]
 mod tests {
     use super::*;
 

@@ -1,16 +1,20 @@
-//! The only place in dmkit that names atomics and threads: std, or loom under `--cfg dm_loom`.
+//! The only place in dmkit that names atomics and threads: std's, or those of loom (`--cfg dm_loom`) or shuttle
+//! (`--cfg dm_shuttle`).
 //!
 //! Every structure that threads of one compute node share is built on this crate, so that the same source
-//! runs in production, under loom (as the memory-order oracle) and under the explorer (as the protocol
-//! oracle); `docs/TESTING.md` has both among the layers of testing.
+//! runs in production, under loom (which judges memory orders), under shuttle (which samples schedules of more threads
+//! than loom can exhaust) and under the explorer (which judges protocols); `docs/TESTING.md` has them among the layers of
+//! testing.
 //!
-//! | item | std | loom | explorer |
-//! |---|---|---|---|
-//! | [`atomic`], [`thread`], [`Arc`] | std | loom | std |
-//! | [`Mutex::with`], [`RwLock::with_read`] | one lock | one lock | one atomic step; [`local_sections`] tells that it happened |
-//! | [`Fingerprint`] | – | – | part of the state's hash |
-//! | [`epoch`] | atomics | loom's | an operation begins and ends within a step |
-//! | [`region`] | std | std (remote memory is not loom's matter) | – |
+//! | item | std | loom | shuttle | explorer |
+//! |---|---|---|---|---|
+//! | [`atomic`], [`thread`] | std | loom | shuttle, every access SeqCst | std |
+//! | [`Arc`] | std | loom | std: counting is no step | std |
+//! | [`Mutex::with`], [`RwLock::with_read`] | one lock | one lock | one lock | one atomic step; [`local_sections`] tells that it happened |
+//! | [`Fingerprint`] | – | – | – | part of the state's hash |
+//! | [`epoch`] | atomics | loom's | shuttle's; fences do nothing | an operation begins and ends within a step |
+//! | [`region`] | std | std (remote memory is not loom's matter) | std: a request is one step | – |
+//! | `schedules` | – | – | draws schedules, and repeats one | – |
 //!
 //! # Example
 //! ```
@@ -32,8 +36,12 @@
 //! # Limits
 //! loom models at most five threads, treats SeqCst accesses as AcqRel, and sees nothing of [`region`] or of
 //! foreign crates' atomics. A model that ends by its time or branch limit returns success: compare counts.
+//!
+//! shuttle samples: what it does not find may be there. It orders all accesses as if they were SeqCst, so that a fence or an
+//! ordering that is too weak is found by loom alone. Under shuttle and loom atomics and locks are used within a model only.
 
 pub mod atomic;
+mod backend;
 pub mod epoch;
 mod fingerprint;
 mod mutex;
@@ -41,13 +49,11 @@ mod process;
 pub mod region;
 mod rwlock;
 mod scale;
+#[cfg(dm_shuttle)]
+pub mod schedules;
 pub mod thread;
 
-#[cfg(dm_loom)]
-pub use loom::sync::Arc;
-#[cfg(not(dm_loom))]
-pub use std::sync::Arc;
-
+pub use backend::sync::Arc;
 pub use crossbeam_utils::CachePadded;
 pub use fingerprint::{Fingerprint, FingerprintHasher, fingerprint_of, fingerprint_unordered};
 pub use mutex::{Mutex, count_section, local_sections};

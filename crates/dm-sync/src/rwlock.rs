@@ -1,10 +1,6 @@
 //! A readers-writer lock without guards: sections are closures, and they are counted.
 
-#[cfg(dm_loom)]
-use loom::sync::RwLock as Inner;
-#[cfg(not(dm_loom))]
-use std::sync::RwLock as Inner;
-
+use crate::backend::sync::RwLock as Inner;
 use crate::mutex::count_section;
 
 /// Shared or exclusive access to a `T`; both kinds of section are closures, as in [`crate::Mutex`].
@@ -71,7 +67,7 @@ impl<T> RwLock<T> {
     }
 }
 
-#[cfg(all(test, not(dm_loom)))]
+#[cfg(all(test, not(any(dm_loom, dm_shuttle))))]
 mod tests {
     use super::*;
     use crate::local_sections;

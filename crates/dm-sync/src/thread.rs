@@ -1,12 +1,24 @@
-//! Threads and the hint of a spinning loop: std's, or loom's under `--cfg dm_loom`.
+//! Threads and the hint of a spinning loop: std's, or those of loom or shuttle.
 
-#[cfg(dm_loom)]
-pub use loom::{
+// loom has no scoped threads.
+#[cfg(not(dm_loom))]
+pub use crate::backend::thread::scope;
+// Always std's: it is the machine's.
+pub use crate::backend::{
     hint::spin_loop,
     thread::{JoinHandle, Thread, current, park, spawn, yield_now},
 };
-#[cfg(not(dm_loom))]
-pub use std::{
-    hint::spin_loop,
-    thread::{JoinHandle, Thread, current, park, scope, spawn, yield_now},
-};
+pub use std::thread::available_parallelism;
+
+/// Returns whether this thread unwinds in a build for loom or shuttle. A destructor must not enter a section then: loom would
+/// abort instead of reporting, and shuttle would run other threads between the failure and its report.
+///
+/// Always `false` in other builds, at no cost.
+///
+/// ```
+/// assert!(!dm_sync::thread::unwinds_under_checker());
+/// ```
+#[inline(always)]
+pub fn unwinds_under_checker() -> bool {
+    cfg!(any(dm_loom, dm_shuttle)) && std::thread::panicking()
+}

@@ -95,9 +95,20 @@ macro_rules! conformance {
             fn sim_cx6_colocated() {
                 $crate::conform(&$family, $crate::WorldKind::SimCx6Colocated);
             }
+            #[test]
+            fn sim_weak() {
+                for number in 0..$crate::WEAK_WORLDS {
+                    $crate::conform(&$family, $crate::WorldKind::SimWeak(number));
+                }
+            }
         }
     )* };
 }
+
+/// Weak worlds that [`conformance!`](crate::conformance) goes through.
+///
+/// No example: a number.
+pub const WEAK_WORLDS: u64 = 5;
 
 type Checked = Result<(), String>;
 

@@ -63,7 +63,7 @@ mod stress_client;
 mod testbed;
 mod world;
 
-pub use conformance::conform;
+pub use conformance::{WEAK_WORLDS, conform};
 pub use counting::{CountingAllocator, Counts};
 pub use cut::{Cut, cut_off, cut_off_midway};
 pub use damage::{DAMAGE_KEYS, Damage, damage, load_for_damage};
@@ -78,7 +78,7 @@ pub use report::{Calls, Report};
 pub use rng::Rng;
 pub use script::run_bytes;
 pub use stress::{Mix, Stress, stress};
-pub use testbed::Testbed;
+pub use testbed::{Cards, Testbed};
 pub use world::{Job, Seat, TestWorld, TestWorlds, World, WorldKind, by_thread, counted, seats};
 
 #[doc = include_str!("../README.md")]

@@ -1,10 +1,93 @@
-//! A simulated testbed for long runs: one of its memory nodes may be cut off for most of one.
+//! Simulated testbeds for long runs: their cards promise as much as presets say or as little as cards may, and one of their
+//! memory nodes may be cut off for most of a run.
 
-use dm_sim::Sim;
+use dm_sim::{CostModel, Sim, SimBuilder, Tearing};
 use dm_sync::Arc;
-use dm_verbs::{Nanos, NodeId};
+use dm_verbs::{AtomicVsWrite, CasThenRead, FailedCas, LineOrder, Nanos, NodeId};
 
-use crate::{Job, Seat, Stress, TestWorld, World};
+use crate::{Job, Rng, Seat, Stress, TestWorld, World};
+
+/// What the cards of a simulated testbed promise.
+///
+/// ```
+/// use dm_testkit::Cards;
+///
+/// let weak = Cards::Weak.testbed(0).compute_nodes(2).build().unwrap();
+/// let caps = weak.model().caps;
+/// assert!(!caps.masked_atomics && caps.chip_bytes == 0 && !caps.host_before_chip, "seed 0 has every weak side");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cards {
+    /// As much as the presets, which take turns by the seed.
+    Preset,
+    /// As little as an index has to do with: the seed draws which dials of `docs/hardware.md` are on their weak side, how
+    /// slow lines and answers are, and how often clients are put aside; seed 0 has all of it. Lines stay atomic, which
+    /// line versions rely on and ask for when a pool is opened.
+    Weak,
+}
+
+impl Cards {
+    /// A testbed of such cards, with this seed.
+    pub fn testbed(self, seed: u64) -> SimBuilder {
+        let mut model = if seed.is_multiple_of(2) {
+            CostModel::cx5_ib()
+        } else {
+            CostModel::cx6_roce()
+        };
+        if self == Self::Preset {
+            return Sim::builder(model).seed(seed);
+        }
+        let mut rng = Rng::new(seed, 0x3EA4);
+        let mut turn = || seed == 0 || rng.below(2) == 0;
+        let caps = &mut model.caps;
+        if turn() {
+            caps.read_lines = LineOrder::Any;
+        }
+        if turn() {
+            caps.write_lines = LineOrder::Any;
+        }
+        if turn() {
+            caps.cas_then_read = CasThenRead::WholeReadFirst;
+        }
+        if turn() {
+            caps.cas_then_read = CasThenRead::AnyLineFirst;
+        }
+        if turn() {
+            caps.atomic_vs_write = AtomicVsWrite::Racy;
+        }
+        if turn() {
+            caps.failed_cas = FailedCas::WritesBack;
+        }
+        if turn() {
+            caps.host_before_chip = false;
+        }
+        if turn() {
+            caps.masked_atomics = false;
+        }
+        if turn() {
+            caps.chip_bytes = 0;
+        }
+        if turn() {
+            // Much goes on while a node is under way.
+            (model.torn_line_ns, model.tearing) = (200.0, Tearing::Random);
+        }
+        if turn() {
+            // Answers come late, and not in the order of the requests.
+            (model.wire_ns, model.jitter_ns) = (3_000.0, 6_000.0);
+        }
+        let stalls = turn();
+        let builder = Sim::builder(model).seed(seed);
+        if stalls {
+            return builder.stalls(STALL_ONE_IN, LONGEST_STALL);
+        }
+        builder
+    }
+}
+
+/// One poll of a client in so many is late,
+const STALL_ONE_IN: u32 = 2_000;
+/// by up to so much: less than a lease, within which a client is missed.
+const LONGEST_STALL: Nanos = Nanos::from_millis(8);
 
 /// A simulation whose memory node 1 may be away from 2 ms after clients begin until all of them have ended.
 ///

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::Cards;
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, RunEnd, Sim};
 use dm_sync::{Arc, thread};
@@ -234,17 +235,20 @@ pub enum WorldKind {
     SimCx6,
     /// The same, with a compute and a memory node in each machine.
     SimCx6Colocated,
+    /// A simulated testbed with weak cards of this number: see [`Cards::Weak`].
+    SimWeak(u64),
 }
 
 impl WorldKind {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
+    /// All of them, with one of the weak ones.
+    pub const ALL: [Self; 7] = [
         Self::Loopback,
         Self::LoopbackDelays,
         Self::LoopbackBare,
         Self::SimCx5,
         Self::SimCx6,
         Self::SimCx6Colocated,
+        Self::SimWeak(0),
     ];
 
     /// Host memory of each of its memory nodes, bytes. Mapped, not touched.
@@ -277,6 +281,11 @@ impl WorldKind {
             Self::SimCx5 => return build_sim(sim(CostModel::cx5_ib())),
             Self::SimCx6 => return build_sim(sim(CostModel::cx6_roce())),
             Self::SimCx6Colocated => return build_sim(sim(CostModel::cx6_roce()).colocated(true)),
+            Self::SimWeak(number) => {
+                let bed = Cards::Weak.testbed(number).compute_nodes(compute_nodes);
+                let bed = bed.memory_nodes(memory_nodes).memory_bytes(Self::MEMORY_BYTES);
+                return build_sim(bed);
+            }
         };
         loopback.build().expect("memory for a test's world").into()
     }
@@ -295,7 +304,11 @@ impl TestWorlds for WorldKind {
 
 impl fmt::Display for WorldKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::SimWeak(number) = self {
+            return write!(f, "simulated weak cards number {number}");
+        }
         f.pad(match self {
+            Self::SimWeak(_) => "",
             Self::Loopback => "loopback",
             Self::LoopbackDelays => "loopback with delays and READ lines in any order",
             Self::LoopbackBare => "loopback without masked atomics, on-chip memory and CAS→READ order",

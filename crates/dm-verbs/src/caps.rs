@@ -48,7 +48,7 @@ pub enum CasThenRead {
     InOrder,
 }
 
-/// Whether atomics and plain WRITEs to one word exclude each other.
+/// Whether an atomic and a plain WRITE to the same 8 bytes exclude each other. Atomics exclude each other on either side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AtomicVsWrite {
     /// A WRITE between an atomic's read and its write-back may be lost.

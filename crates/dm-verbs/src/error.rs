@@ -7,15 +7,21 @@ use crate::{Capability, Place};
 /// Whether a failed request changed remote memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It certainly had none.
+    /// It certainly had none, and never will.
     None,
-    /// It may have had one, now or later (a lost acknowledgement, a timed-out CAS).
+    /// It may have had one (a lost acknowledgement), and may have one later (a request that is still in the fabric). It
+    /// has none any more once the control plane has fenced the client, or another request of the same client to the same
+    /// memory node has taken effect: a world that connects a client anew shuts its old queue pair first. A request to
+    /// another memory node, or by another client, proves nothing.
     Unknown,
     /// It certainly had its effect; only the answer is lost.
     Done,
 }
 
 /// A chain failed. Requests before `index` had their effect, `index` has `effect`, later ones have `rest`.
+///
+/// All chains that a client has in flight to a memory node fail together when its queue pair does. Behind a request that
+/// is never carried out none of its queue pair is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerbError {
     /// Why.

@@ -22,6 +22,8 @@
 //! * **I3** Later requests of a chain run even when an earlier CAS fails. So after a CAS whose success matters only
 //!   READs may follow, and [`Chain`]'s type says so ([`Gated`]).
 //! * **I4** An error of a ticket that was dropped is not lost: it fails that client's next [`Verbs::operation`].
+//! * **I5** Of a chain that failed with [`Effect::Unknown`] nothing takes effect behind a later request of its client to
+//!   the same memory node that did. Until one does, what the chain has left may land at any time, or never.
 //!
 //! # Example
 //! Index code, generic over the world:
@@ -47,6 +49,7 @@ mod meter;
 mod outputs;
 mod retry;
 mod ticket;
+pub mod trace;
 mod verbs;
 mod wqe;
 

@@ -115,13 +115,15 @@ impl<'e, E: Env> Retry<'e, E> {
     }
 
     /// As [`Retry::again`], for a loop that carries what it has learnt from one attempt to the next: nothing is
-    /// rewound.
+    /// rewound, and later attempts are rewound to here.
     ///
     /// # Errors
     /// [`Exhausted`] when the budget is used up.
     pub async fn again_wiser(&mut self, at: impl Into<Place>, why: Why) -> Result<(), Exhausted> {
         self.count(at.into(), why)?;
         self.env.pause().await;
+        // Who rewound beyond what this attempt has learnt would stand where the loop never was.
+        self.mark = self.env.mark();
         Ok(())
     }
 

@@ -38,9 +38,11 @@ pub(crate) enum Command {
     Reproduce(Reproduce),
     /// Model-checks: explores every interleaving of a lock, node or tree protocol on an RNIC that does what it may.
     ///
-    /// Exit status: 0 the property holds, exhaustively within the bounds of each case; 1 there is a counterexample
-    /// (for a litmus test: the outcome is shown); 2 a search was cut short, or only sampled, and found nothing; 3 it
-    /// could not be run.
+    /// Exit status: 0 every case came out as the registry says: it holds, exhaustively within its bounds, or it shows the
+    /// counterexample that it must show (flaws as published, mutants, litmus outcomes that the contract allows); 1 a case
+    /// came out otherwise; 2 a search was cut short, or only sampled, and found nothing; 3 it could not be run. With
+    /// --crash the registry says nothing, and a counterexample ends with 1. A reader that closes the pipe changes none of
+    /// this.
     Explore(Explore),
     /// A memory node: lends memory over RDMA until it is told to stop. Needs the feature `ib`.
     Serve(Serve),
@@ -127,6 +129,9 @@ pub(crate) struct Explore {
     /// Run this trace of a case again, and tell it.
     #[arg(long, requires = "case")]
     pub(crate) trace: Option<String>,
+    /// Run the first counterexample of this file again: lines that `--json` printed. Needs no other argument.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "case", "trace", "mutant", "as_published"])]
+    pub(crate) replay: Option<PathBuf>,
     /// Seconds after which the search of one case is cut short.
     #[arg(long, default_value_t = 120)]
     pub(crate) time: u64,

@@ -1,7 +1,7 @@
 //! `dmkit explore`: what it prints, and its exit statuses.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn explore(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dmkit"));
@@ -43,7 +43,7 @@ fn many_cases_are_told_by_shape() {
 }
 
 #[test]
-fn a_counterexample_ends_with_1_is_drawn_and_replays_from_the_printed_command() {
+fn an_expected_counterexample_ends_with_0_is_drawn_and_replays_from_the_printed_command() {
     let svg = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("t-s3.svg");
     let output = explore(&[
         "t-s3",
@@ -54,7 +54,11 @@ fn a_counterexample_ends_with_1_is_drawn_and_replays_from_the_printed_command() 
         &svg.display().to_string(),
     ]);
     let story = text(&output);
-    assert_eq!(status(&output), 1, "{story}");
+    assert_eq!(status(&output), 0, "{story}");
+    assert!(
+        story.contains("as expected: the registry says that it fails"),
+        "{story}"
+    );
     assert!(std::fs::read_to_string(&svg).expect("drawn").starts_with("<svg"));
     let command = story
         .lines()
@@ -62,7 +66,7 @@ fn a_counterexample_ends_with_1_is_drawn_and_replays_from_the_printed_command() 
         .expect("a command");
     let args: Vec<&str> = command.split(' ').map(|a| a.trim_matches('"')).collect();
     let again = explore(&args);
-    assert_eq!(status(&again), 1);
+    assert_eq!(status(&again), 0);
     let lines = |s: &str| {
         s.lines()
             .filter(|l| l.contains("returns Add"))
@@ -82,7 +86,12 @@ fn every_way_of_searching_finds_the_mutant() {
     ] {
         let args = [&["hocl", "--mutant", "read-first"][..], how].concat();
         let output = explore(&args);
-        assert_eq!(status(&output), 1, "{how:?}: {}", text(&output));
+        assert_eq!(status(&output), 0, "{how:?}: {}", text(&output));
+        assert!(
+            text(&output).contains("as expected"),
+            "{how:?}: {}",
+            text(&output)
+        );
     }
 }
 
@@ -162,5 +171,51 @@ fn what_there_is_not_is_refused_by_name() {
             status(&output) == 3 && stderr.contains(says),
             "{args:?}: {stderr}"
         );
+    }
+}
+
+#[test]
+fn a_counterexample_written_as_json_has_every_event_and_replays_from_its_file() {
+    let first = explore(&["T-S3", "--as-published", "--case", "0", "--json"]);
+    assert_eq!(status(&first), 0);
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("t-s3.json");
+    std::fs::write(&file, &first.stdout).expect("written");
+    let line: serde_json::Value = serde_json::from_slice(&first.stdout).expect("one line of JSON");
+    let trace = &line["counterexample"]["trace"];
+    assert_eq!(
+        (trace["schema"].as_str(), trace["unit"].as_str()),
+        (Some("dmkit-trace-1"), Some("step"))
+    );
+    let events = trace["events"].as_array().expect("events");
+    for kind in ["posts", "effect", "completes", "begins", "returns"] {
+        assert!(events.iter().any(|e| e["event"] == kind), "no event {kind}");
+    }
+    // Every chain that completes was posted before, by the same client.
+    let mut posted = Vec::new();
+    for e in events {
+        let chain = (e["client"].clone(), e["chain"].clone());
+        match e["event"].as_str() {
+            Some("posts") => posted.push(chain),
+            Some("completes") => assert!(posted.contains(&chain), "{e}"),
+            _ => {}
+        }
+    }
+    let again = explore(&["--replay", &file.display().to_string(), "--json"]);
+    let again: serde_json::Value = serde_json::from_slice(&again.stdout).expect("one line of JSON");
+    assert_eq!(again["counterexample"]["trace"], *trace);
+}
+
+/// `dmkit explore … | head -1`: the answer is the same as with a reader that stays.
+#[test]
+fn a_reader_that_goes_away_changes_no_exit_status() {
+    for (args, expected) in [
+        (&["T-S3", "--case", "0"][..], 0),
+        (&["T-S3", "--case", "0", "--crash"], 1),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dmkit"));
+        command.arg("explore").args(args).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the command starts");
+        drop(child.stdout.take());
+        assert_eq!(child.wait().expect("it ends").code(), Some(expected), "{args:?}");
     }
 }

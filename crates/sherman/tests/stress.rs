@@ -11,7 +11,7 @@ use common::Tree;
 use dm_layout::Checksummed;
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{Mix, Report, Stress, Testbed, World, seats, stress};
+use dm_testkit::{Cards, Mix, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::{Counters, Nanos};
 use sherman::{Key8, NodeSize, Options, Rdwc, ReclaimOptions, Variant};
 
@@ -61,32 +61,27 @@ fn waves(operations: u64, seed: u64) -> Stress {
 }
 
 /// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script and variant go by the seed.
-fn simulated(seed: u64) {
-    let model = if seed.is_multiple_of(2) {
-        CostModel::cx5_ib()
-    } else {
-        CostModel::cx6_roce()
-    };
+fn simulated(seed: u64, operations: u64, cards: Cards) {
     let shrinks = seed % 3 == 1;
-    let sim = Sim::builder(model)
+    let sim = cards
+        .testbed(seed)
         .compute_nodes(3)
         .memory_nodes(2)
         // Little more than needed.
         .memory_bytes(if shrinks { 1 << 20 } else { 840 << 10 })
         .colocated(seed % 4 == 1)
-        .seed(seed)
         .build()
         .expect("memory");
     // Trees that are loaded lie on both memory nodes: something is left to do.
-    let outage = seed % 7 == 3 && seed % 4 > 1 && !shrinks;
+    let outage = seed % 7 == 3 && seed % 4 > 1 && !shrinks && cards == Cards::Preset;
     let world = Testbed::new(sim, outage);
     let script = match shrinks {
-        true => waves(100_000, seed),
+        true => waves(operations, seed),
         false => Stress {
-            keys: 20_000,
+            keys: operations / 5,
             // Every third run crowds the hot keys.
             hot_percent: if seed % 3 == 2 { 40 } else { 5 },
-            ..Stress::new(100_000, seed)
+            ..Stress::new(operations, seed)
         },
     };
     let script = world.script(Stress {
@@ -122,7 +117,7 @@ fn simulated(seed: u64) {
     };
     println!("{variant}: {report}");
     let report = report.expect_correct();
-    assert_eq!(report.calls.total(), 100_000);
+    assert_eq!(report.calls.total(), operations);
     if outage {
         // Most writes after the cut that come to the lost half fail, and their keys are left alone.
         assert!(
@@ -167,7 +162,7 @@ fn threads_that_grow_and_shrink_a_tree() {
 #[test]
 fn simulated_testbeds() {
     for seed in 0..6 {
-        simulated(seed);
+        simulated(seed, 100_000, Cards::Preset);
     }
 }
 
@@ -265,6 +260,14 @@ fn clients_that_share_on_simulated_testbeds() {
     }
 }
 
+/// Cards that promise as little as they may, and clients that are put aside.
+#[test]
+fn weak_cards() {
+    for seed in 0..5 {
+        simulated(seed, 100_000, Cards::Weak);
+    }
+}
+
 #[test]
 #[ignore = "minutes: run by `cargo xtask stress`"]
 fn full_threads_on_loopback() {
@@ -289,6 +292,14 @@ fn full_threads_that_grow_and_shrink_a_tree() {
 #[ignore = "minutes: run by `cargo xtask stress`"]
 fn full_simulated_testbeds() {
     for seed in 0..200 {
-        simulated(seed);
+        simulated(seed, 100_000, Cards::Preset);
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress --weak`"]
+fn full_weak_cards() {
+    for seed in 0..200 {
+        simulated(seed, 100_000, Cards::Weak);
     }
 }

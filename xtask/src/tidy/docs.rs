@@ -192,15 +192,11 @@ fn resolve(dir: &str, target: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::tree::sample, *};
+    use super::{
+        super::tree::{lines, sample},
+        *,
+    };
     use crate::workspace::Target;
-
-    fn lines(findings: Vec<Finding>) -> Vec<(String, usize)> {
-        findings
-            .into_iter()
-            .map(|finding| (finding.path, finding.line))
-            .collect()
-    }
 
     #[test]
     fn ignored_blocks_are_found_in_prose_and_in_doc_comments() {

@@ -132,7 +132,10 @@ fn public_name(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::tree::sample, *};
+    use super::{
+        super::tree::{lines, sample},
+        *,
+    };
 
     #[test]
     fn an_item_that_no_example_names_and_that_does_not_say_why_is_found() {
@@ -155,10 +158,7 @@ mod tests {
             ("crates/dmkit/src/main.rs", "//! M.\npub fn command() {}\n"),
             ("docs/a.md", "```text\nnowhere()\n```\n```\nnowhere()\n```\n"),
         ]);
-        let found: Vec<_> = examples(&tree)
-            .into_iter()
-            .map(|finding| (finding.path, finding.line))
-            .collect();
+        let found = lines(examples(&tree));
         let expected = [("crates/dm-a/src/b.rs", 3), ("crates/dm-a/src/lib.rs", 26)];
         assert_eq!(found, expected.map(|(path, line)| (path.to_owned(), line)));
     }

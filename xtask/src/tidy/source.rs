@@ -250,7 +250,7 @@ fn expand_use(code: &str, range: Range<usize>, prefix: &str, found: &mut Vec<(us
 }
 
 /// The `{…}` that follows byte `at` before a `;` outside brackets ends the item.
-fn body_after(code: &str, at: usize) -> Option<Range<usize>> {
+pub(crate) fn body_after(code: &str, at: usize) -> Option<Range<usize>> {
     let bytes = code.as_bytes();
     let mut depth = 0_i32;
     let open = (at..bytes.len()).find_map(|i| match bytes[i] {

@@ -179,6 +179,15 @@ fn ignored_paths(gitignore: &str) -> Result<BTreeSet<String>> {
         .collect()
 }
 
+/// The file and the line of each finding, for the rules' tests.
+#[cfg(test)]
+pub(crate) fn lines(findings: Vec<super::Finding>) -> Vec<(String, usize)> {
+    findings
+        .into_iter()
+        .map(|finding| (finding.path, finding.line))
+        .collect()
+}
+
 /// A tree made of samples, for the rules' tests.
 #[cfg(test)]
 pub(crate) fn sample<const N: usize>(files: [(&str, &str); N]) -> Tree {

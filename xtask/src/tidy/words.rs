@@ -109,7 +109,10 @@ fn has_word(line: &str, needle: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::tree::sample, *};
+    use super::{
+        super::tree::{lines, sample},
+        *,
+    };
 
     #[test]
     fn placeholders_notes_and_silent_skips_are_found() {
@@ -119,10 +122,7 @@ mod tests {
         );
         let prose = format!("Fine.\n{}: write this.", NOTES[1]);
         let tree = sample([("crates/dm-a/src/lib.rs", &code), ("docs/a.md", &prose)]);
-        let found: Vec<_> = unfinished(&tree)
-            .into_iter()
-            .map(|finding| (finding.path, finding.line))
-            .collect();
+        let found = lines(unfinished(&tree));
         let lib = || "crates/dm-a/src/lib.rs".to_owned();
         assert_eq!(
             found,
@@ -150,10 +150,7 @@ mod tests {
             ("README.md", "A Secret.\nsecretary\n"),
             (".ci/run", "cd /srv/box/x"),
         ]);
-        let found: Vec<_> = forbidden(&tree)
-            .into_iter()
-            .map(|finding| (finding.path, finding.line))
-            .collect();
+        let found = lines(forbidden(&tree));
         assert_eq!(found, [(".ci/run".to_owned(), 1), ("README.md".to_owned(), 1)]);
     }
 

@@ -1,5 +1,6 @@
 //! Joining: a compute node takes a slot, and its clients are enlisted as its own, so that they are fenced with it.
 
+use dm_sync::atomic::Ordering;
 use dm_verbs::{Control, ControlError, ControlReply, ControlRequest, LocalStep, Verbs, Why};
 
 use super::Reclaim;
@@ -52,17 +53,21 @@ impl Reclaim {
             other => unreachable!("the control plane answered a join with {other:?}"),
         };
         self.membership.with(|m| m.lease = lease);
+        let period = self.options.period_within(lease);
+        // Relaxed: as `Reclaim::is_due` says.
+        self.period.store(period.0, Ordering::Relaxed);
         let mut number = v.faa(self.area.next_number(), 1).await? as u16;
         let mut retry = v.retry(self.options.attempts);
         loop {
+            let asked = self.membership.with(|m| self.look_counts(v, m));
             let image = v.read(self.area.at, self.area.bytes()).await?;
             let epoch = image.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-            let Some((slot, _)) = self.area.words(&image).find(|(_, word)| word.is_free()) else {
+            let Some((slot, _)) = self.area.looks(&image).find(|(_, look)| look.word.is_free()) else {
                 // Some of them may be gone.
-                let taken: Vec<_> = self.area.words(&image).collect();
+                let taken: super::round::Looks = self.area.looks(&image).collect();
                 drop(image);
-                for (slot, word) in taken {
-                    self.watch(v, slot, word).await?;
+                if let Some(asked) = asked {
+                    self.watch(v, asked, taken).await?;
                 }
                 if retry.again(self.place(), Why::Changing).await.is_err() {
                     return Err(AllocError::NoSlot {
@@ -73,8 +78,8 @@ impl Reclaim {
             };
             if self
                 .area
-                .words(&image)
-                .any(|(_, word)| !word.is_free() && word.number() == number)
+                .looks(&image)
+                .any(|(_, look)| !look.word.is_free() && look.word.number() == number)
             {
                 // Numbers wrap, and one of those before is still there.
                 drop(image);

@@ -1,16 +1,20 @@
 //! How a compute node takes part in reclamation.
 
-use dm_verbs::{Env, Nanos};
+use dm_verbs::Nanos;
+
+use crate::members::Look;
 
 /// How a compute node takes part in reclamation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReclaimOptions {
-    /// Time between two announcements; `Nanos(u64::MAX)` for none but by [`collect`](crate::Allocator::collect).
+    /// Time between two announcements, at most an eighth of a lease; `Nanos(u64::MAX)` for none but by
+    /// [`collect`](crate::Allocator::collect).
     pub period: Nanos,
     /// Operations of a client after which it looks whether its compute node is still a member, due or not.
     pub operations: u32,
-    /// Looks in a row at a slot that find the same, before its member counts as silent and is fenced off after its lease;
-    /// `u32::MAX` for never: a silent member then pins memory.
+    /// Parts of a lease; 0 counts as 1. A member counts as silent, and is fenced off, after so many looks in a row that
+    /// found nothing new in its slot, each at least such a part after the one before; `u32::MAX` for never: a silent member
+    /// then pins memory.
     pub looks: u32,
     /// Looks at a slot, or at another client's joining, before a typed error.
     pub attempts: u32,
@@ -38,6 +42,10 @@ pub struct ReclaimFlaws {
     pub no_fence: bool,
     /// A dead node is not written dead (for whoever writes nodes).
     pub unburied: bool,
+    /// Looks compare so many of a beat's bits, the lowest ones; 0 for all of them.
+    pub beat_bits: u32,
+    /// While one client announces its compute node, no other does.
+    pub one_announces: bool,
 }
 
 /// Default of [`ReclaimOptions::period`].
@@ -60,6 +68,8 @@ impl ReclaimOptions {
                 announces_now: false,
                 no_fence: false,
                 unburied: false,
+                beat_bits: 0,
+                one_announces: false,
             },
         }
     }
@@ -75,16 +85,35 @@ impl ReclaimOptions {
         }
     }
 
-    /// Whether a round is due, the last having begun at `last`.
-    #[inline]
-    pub(crate) fn is_due<E: Env>(&self, env: &E, last: Nanos) -> bool {
-        self.period.0 < u64::MAX && env.elapsed(last, self.period)
+    /// [`ReclaimOptions::period`], short enough for `lease`: two of them, the verbs and half a lease between two operations
+    /// stay below it.
+    pub(crate) fn period_within(&self, lease: Nanos) -> Nanos {
+        match self.period {
+            Nanos(u64::MAX) => self.period,
+            period => period.min(Nanos(lease.0 / 8)),
+        }
     }
 
-    /// Whether it has been due for a period: nobody began an operation meanwhile.
-    #[inline]
-    pub(crate) fn is_overdue<E: Env>(&self, env: &E, last: Nanos) -> bool {
-        self.period.0 < u64::MAX && env.elapsed(last, Nanos(self.period.0.saturating_mul(2)))
+    /// Returns how many parts a lease has, at least 1.
+    pub(crate) fn parts(&self) -> u32 {
+        self.looks.max(1)
+    }
+
+    /// Whether silent members are looked for.
+    pub(crate) fn watches(&self) -> bool {
+        self.looks < u32::MAX
+    }
+
+    /// Returns the value that looks compare.
+    pub(crate) fn compared(&self, look: Look) -> Look {
+        let bits = match self.flaws.beat_bits {
+            0 => u64::BITS,
+            bits => bits,
+        };
+        Look {
+            beat: look.beat & (u64::MAX >> (u64::BITS - bits)),
+            ..look
+        }
     }
 }
 

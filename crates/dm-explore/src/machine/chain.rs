@@ -49,11 +49,17 @@ pub(crate) struct Request {
     /// Units served.
     pub(crate) done: u128,
     pub(crate) finished: bool,
+    /// Left behind by a failed queue pair, and sure to be carried out: a request behind it was.
+    pub(crate) overtaken: bool,
     /// Of what was read so far, in whatever order.
     pub(crate) seen: Fp,
 }
 
 impl Request {
+    /// Of a request that a failed queue pair left behind: whether it can't be lost any more.
+    pub(crate) fn must_land(&self) -> bool {
+        !self.finished && (self.half || self.overtaken)
+    }
     pub(crate) fn left(&self) -> u32 {
         u32::from(self.units) - self.done.count_ones()
     }
@@ -81,6 +87,8 @@ pub(crate) struct Seen {
 pub(crate) struct Chain {
     pub(crate) client: u8,
     pub(crate) node: u16,
+    /// Of a late chain: which of its client's queue pairs it was posted to, in the order in which they failed.
+    pub(crate) pair: u8,
     pub(crate) generation: u32,
     pub(crate) requests: Vec<Request>,
     /// Where READs put what they read, by request; none where nobody will look.
@@ -113,6 +121,7 @@ impl Chain {
         (self.rung, self.done, self.closed, self.observed, self.awaited) =
             (false, false, false, false, false);
         self.error = None;
+        self.pair = 0;
         self.generation = self.generation.wrapping_add(1);
     }
 
@@ -161,6 +170,7 @@ impl Chain {
             units: units as u8,
             done: 0,
             finished: units == 0,
+            overtaken: false,
             seen: Fp::default(),
         });
         if let Some(pool) = pool {
@@ -179,7 +189,7 @@ impl Chain {
     /// What it answers, for whoever observes it.
     pub(crate) fn fold_results(&self, into: &mut Fp) {
         if let Some(e) = &self.error {
-            into.fold(0xE ^ u64::from(e.index) << 8);
+            into.fold2(error_hash(e));
         }
         for r in &self.requests {
             match r.kind {
@@ -208,6 +218,12 @@ fn operands(op: &Op<'_>) -> (Kind, MaskedCas) {
     }
 }
 
+/// Everything that an error tells.
+pub(crate) fn error_hash(e: &VerbError) -> Fp {
+    // Errors are rare, and their fields have no order of their own.
+    Fp::bytes(format!("{e:?}").as_bytes())
+}
+
 /// Whether a request can be served at all.
 pub(crate) fn needs_word(op: &Op<'_>) -> bool {
     op.is_atomic() || matches!(op, Op::Word { .. })
@@ -227,6 +243,7 @@ impl Copies for Chain {
         let Self {
             client,
             node,
+            pair,
             generation,
             requests,
             buffers: _,
@@ -246,7 +263,8 @@ impl Copies for Chain {
         refill(&mut self.requests, requests);
         refill(&mut self.data, data);
         refill(&mut self.seen, seen);
-        (self.client, self.node, self.generation) = (*client, *node, *generation);
+        (self.client, self.node, self.pair) = (*client, *node, *pair);
+        self.generation = *generation;
         (self.left, self.rung, self.done, self.closed) = (*left, *rung, *done, *closed);
         (self.observed, self.awaited, self.error) = (*observed, *awaited, *error);
         (self.content, self.operations) = (*content, *operations);

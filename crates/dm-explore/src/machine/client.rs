@@ -49,6 +49,10 @@ pub(crate) struct ClientState {
     pub(crate) rng: u32,
     /// Chains in flight, or done and not seen, in the order rung.
     pub(crate) live: Vec<u16>,
+    /// What failed queue pairs, or its crash, left of chains that had been in flight, in the order rung: it may land yet.
+    pub(crate) late: Vec<u16>,
+    /// The memory nodes, as bits, to which nothing of it has taken effect since its queue pair failed.
+    pub(crate) down: u8,
     pub(crate) awaiting: Vec<u16>,
     /// Chains that it has a handle to, in the order opened.
     pub(crate) open: Vec<u16>,
@@ -95,6 +99,8 @@ pub(crate) struct ClientState {
     pub(crate) outputs: Vec<u64>,
     pub(crate) output_hash: Fp,
     pub(crate) forgotten: u32,
+    /// The section that it waits for, and how often others have entered that since.
+    pub(crate) waits: Option<(&'static str, u32)>,
     pub(crate) hash: Fp,
     pub(crate) dirty: bool,
 }
@@ -108,6 +114,7 @@ impl ClientState {
         };
         let (reads, watch) = (empty(&mut self.reads), empty(&mut self.watch));
         self.live.clear();
+        self.late.clear();
         self.awaiting.clear();
         self.open.clear();
         self.marks.clear();
@@ -120,6 +127,7 @@ impl ClientState {
             reads,
             watch,
             live: core::mem::take(&mut self.live),
+            late: core::mem::take(&mut self.late),
             awaiting: core::mem::take(&mut self.awaiting),
             open: core::mem::take(&mut self.open),
             marks: core::mem::take(&mut self.marks),
@@ -150,6 +158,8 @@ impl Copies for ClientState {
             acts,
             rng,
             live,
+            late,
+            down,
             awaiting,
             open,
             reads,
@@ -184,10 +194,12 @@ impl Copies for ClientState {
             outputs,
             output_hash,
             forgotten,
+            waits,
             hash,
             dirty,
         } = o;
         refill(&mut self.live, live);
+        refill(&mut self.late, late);
         refill(&mut self.awaiting, awaiting);
         refill(&mut self.open, open);
         refill(&mut self.reads, reads);
@@ -195,7 +207,9 @@ impl Copies for ClientState {
         refill(&mut self.watch, watch);
         refill(&mut self.times, times);
         refill(&mut self.outputs, outputs);
+        self.down = *down;
         self.status = *status;
+        self.waits = *waits;
         self.node = *node;
         self.seen = *seen;
         self.acts = *acts;

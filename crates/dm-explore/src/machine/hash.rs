@@ -1,7 +1,7 @@
 //! The identity of a state: memory, queues, and of each client a hash of what it observed.
 
 use super::Machine;
-use super::chain::Chain;
+use super::chain::{Chain, error_hash};
 use super::client::ClientState;
 use crate::fp::Fp;
 
@@ -21,14 +21,16 @@ impl Machine {
             f.fold2(node.chain);
             all.xor(f);
         }
-        let mut rest = self.history;
-        for (name, inside) in &self.monitors {
-            if *inside > 0 {
-                rest.xor(Fp::at(Fp::bytes(name.as_bytes()).a, u64::from(*inside)));
+        // A sum of parts: what two steps that commute change in it adds up (see `search/dfs.rs`).
+        all.xor(self.history);
+        for &(name, value) in self.ghosts.iter() {
+            if value > 0 {
+                all.xor(Fp::at(Fp::bytes(name.as_bytes()).a, value));
             }
         }
-        if self.allocated != self.kept_allocated {
-            for &a in &self.allocated {
+        let mut rest = Fp::seed(1 << 34);
+        if *self.allocated != self.kept_allocated {
+            for &a in self.allocated.iter() {
                 rest.fold(a);
             }
         }
@@ -65,7 +67,6 @@ impl Machine {
             client.at_local,
             client.woken,
             client.control.is_some(),
-            client.deferred.is_some(),
             client.fenced,
             client.open_operation.is_some(),
         ];
@@ -76,8 +77,15 @@ impl Machine {
         f.fold(bits | (client.status as u64) << 16 | u64::from(client.acts) << 32);
         f.fold(u64::from(client.rng) | client.group.map_or(0, |g| 1 + u64::from(g)) << 32);
         f.fold2(client.output_hash);
+        if let Some(e) = &client.deferred {
+            f.fold2(error_hash(e));
+        }
         // What failed attempts of loops inside of loops did to shared state is not in `seen`, which was rewound.
         self.fold_changes(client, &mut f);
+        if let Some((section, overtaken)) = client.waits {
+            f.fold2(Fp::bytes(section.as_bytes()));
+            f.fold(u64::from(overtaken));
+        }
         if client.paused && !client.ready {
             // Their content is what memory holds: only where they lie is news.
             let mut watch = Fp::default();
@@ -90,6 +98,12 @@ impl Machine {
             // Of all chains, a step changes one.
             f.fold2(self.chains[usize::from(i)].memo(chain_hash));
         }
+        if !client.late.is_empty() || client.down != 0 {
+            f.fold(u64::from(client.down) | 1 << 60);
+            for &i in &client.late {
+                f.fold2(self.chains[usize::from(i)].memo(chain_hash));
+            }
+        }
         f
     }
 }
@@ -98,10 +112,16 @@ impl Machine {
 fn chain_hash(chain: &Chain) -> Fp {
     let mut f = chain.content;
     f.fold(u64::from(chain.done) | u64::from(chain.closed) << 1 | u64::from(chain.operations) << 8);
-    f.fold(u64::from(chain.error.is_some()));
+    match &chain.error {
+        None => f.fold(u64::from(chain.pair) << 8),
+        Some(e) => f.fold2(error_hash(e)),
+    }
     for r in &chain.requests {
-        f.fold((r.done as u64) ^ ((r.done >> 64) as u64).rotate_left(17));
-        f.fold(u64::from(r.half) | u64::from(r.finished) << 1);
+        f.fold(r.done as u64);
+        if r.units > 64 {
+            f.fold((r.done >> 64) as u64);
+        }
+        f.fold(u64::from(r.half) | u64::from(r.finished) << 1 | u64::from(r.overtaken) << 2);
         if r.half {
             f.fold(r.old);
         }

@@ -3,6 +3,7 @@
 pub(crate) mod chain;
 pub(crate) mod client;
 mod control;
+mod fail;
 mod hash;
 mod monitor;
 mod offer;
@@ -60,22 +61,26 @@ pub(crate) struct Machine {
     /// Bytes of a unit.
     unit: u32,
     chains: Vec<Stamped<Chain>>,
-    free: Vec<u16>,
+    free: Stamped<Vec<u16>>,
     pool: Rc<Pool>,
     /// The clients, and one more for setting up.
     pub(crate) clients: Vec<Stamped<ClientState>>,
-    pub(crate) nodes: Vec<NodeState>,
+    pub(crate) nodes: Stamped<Vec<NodeState>>,
     /// Whether compute nodes say themselves what they hold.
     pub(crate) own_fingerprints: bool,
     /// For a test of the explorer itself: what compute nodes share is left out of the state, which is wrong.
     pub(crate) blind: bool,
     /// Words between the two steps of a racy atomic.
-    held: Vec<u32>,
-    allocated: Vec<u64>,
+    held: Stamped<Vec<u32>>,
+    allocated: Stamped<Vec<u64>>,
     kept_allocated: Vec<u64>,
     pub(crate) chunk_align: u64,
-    /// Crashes, cancellations and failed chains so far.
+    /// Crashes, cancellations and failed queue pairs so far.
     faults: (u8, u8, u8),
+    /// Sections, and how often whoever waits for one may be overtaken.
+    pub(crate) bypass: Vec<(&'static str, u32)>,
+    /// Nobody may wait for others.
+    pub(crate) lock_free: bool,
     /// Which clients begin only when somebody has crashed.
     pub(crate) survivors: Vec<bool>,
     pub(crate) step_count: u32,
@@ -89,7 +94,8 @@ pub(crate) struct Machine {
     polled: Option<u8>,
     history: Fp,
     completed: Fp,
-    pub(crate) monitors: Vec<(&'static str, u32)>,
+    /// Ghost variables in the order of their first writing; one that is not here is 0.
+    pub(crate) ghosts: Stamped<Vec<(&'static str, u64)>>,
     pub(crate) failure: Option<Failure>,
     /// Setting up: everything posted is carried out at once.
     pub(crate) immediate: bool,
@@ -123,7 +129,7 @@ impl Machine {
             knobs,
             unit,
             chains: Vec::new(),
-            free: Vec::new(),
+            free: Stamped::default(),
             pool: Rc::default(),
             clients: nodes
                 .iter()
@@ -131,16 +137,18 @@ impl Machine {
                 .chain([ClientState::default()])
                 .map(Stamped::from)
                 .collect(),
-            nodes: vec![NodeState::default(); nodes.iter().max().map_or(1, |&n| usize::from(n) + 1)],
+            nodes: vec![NodeState::default(); nodes.iter().max().map_or(1, |&n| usize::from(n) + 1)].into(),
             own_fingerprints: false,
             blind: false,
-            held: Vec::new(),
+            held: Stamped::default(),
             opened: (Vec::new(), allocated.clone()),
             kept_allocated: allocated.clone(),
-            allocated,
+            allocated: allocated.into(),
             mem,
             chunk_align: 4096,
             faults: (0, 0, 0),
+            bypass: Vec::new(),
+            lock_free: false,
             survivors: Vec::new(),
             step_count: 0,
             clock: 0,
@@ -151,7 +159,7 @@ impl Machine {
             polled: None,
             history: Fp::default(),
             completed: Fp::default(),
-            monitors: Vec::new(),
+            ghosts: Stamped::default(),
             failure: None,
             immediate: false,
             dead: false,
@@ -174,12 +182,12 @@ impl Machine {
     /// What setting up did becomes the start of every execution.
     pub(crate) fn keep(&mut self) {
         self.mem.keep();
-        self.kept_allocated.clone_from(&self.allocated);
+        self.kept_allocated.clone_from(&*self.allocated);
     }
 
     /// Shared state has been opened: what that did to memory belongs to the start of every execution.
     pub(crate) fn keep_opened(&mut self) {
-        self.opened = (self.mem.changes(), self.allocated.clone());
+        self.opened = (self.mem.changes(), self.allocated.to_vec());
     }
 
     /// Back to where everybody starts, shared state being open.
@@ -211,7 +219,7 @@ impl Machine {
         self.polled = None;
         self.history = Fp::default();
         self.completed = Fp::default();
-        self.monitors.clear();
+        self.ghosts.clear();
         self.failure = None;
         self.dead = false;
     }
@@ -230,13 +238,19 @@ impl Machine {
             self.log_step(step);
         }
         if let StepKind::Unit { chain, request, unit } = step.kind {
-            return self.serve(c, chain, request, unit);
+            return self.serve_live(c, chain, request, unit);
+        }
+        if let StepKind::Late {
+            chain, request, unit, ..
+        } = step.kind
+        {
+            return self.serve_late(c, chain, request, unit);
         }
         self.footprint.clients = bit;
         let client = &mut self.clients[usize::from(c)];
         client.dirty = true;
         match step.kind {
-            StepKind::Unit { .. } => Then::Nothing,
+            StepKind::Unit { .. } | StepKind::Late { .. } => Then::Nothing,
             StepKind::Start => {
                 client.status = Status::Running;
                 Then::Start(c)
@@ -275,19 +289,17 @@ impl Machine {
             StepKind::Crash => {
                 self.faults.0 += 1;
                 self.footprint.fault = true;
-                self.crash(c);
+                client.status = Status::Crashed;
+                self.die(c);
                 Then::Nothing
             }
-            StepKind::Lose => {
-                self.abandon(c);
-                Then::Nothing
-            }
-            StepKind::Fail { chain } => {
-                self.faults.2 += 1;
+            StepKind::Fail { node, told } => {
                 self.footprint.fault = true;
-                // The requests behind it may start now.
-                self.footprint.global = true;
-                self.fail_chain(c, chain)
+                self.fail_pair(c, node, told)
+            }
+            StepKind::Refuse { node } => {
+                self.footprint.fault = true;
+                self.refuse(c, node)
             }
         }
     }
@@ -337,39 +349,9 @@ impl Machine {
         survivor && self.faults.0 == 0 && self.clients[usize::from(c)].status == Status::NotStarted
     }
 
-    /// Whether a chain has failed.
+    /// Whether a queue pair has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.faults.2 > 0
-    }
-
-    /// Client `c` dies: nothing that it does later counts, and nobody sees what it awaited.
-    fn crash(&mut self, c: u8) {
-        let client = &mut self.clients[usize::from(c)];
-        client.status = Status::Crashed;
-        for &i in &client.live {
-            self.chains[usize::from(i)].closed = true;
-            self.chains[usize::from(i)].awaited = false;
-        }
-        client.awaiting.clear();
-        client.control = None;
-        self.sweep(c);
-    }
-
-    /// What client `c` has posted and what has not taken effect never does.
-    fn abandon(&mut self, c: u8) {
-        let live = core::mem::take(&mut self.clients[usize::from(c)].live);
-        for &i in &live {
-            let chain = &mut self.chains[usize::from(i)];
-            for r in &chain.requests {
-                if r.half {
-                    self.held.retain(|&w| w != r.at);
-                }
-            }
-            chain.clear();
-            self.free.push(i);
-        }
-        self.clients[usize::from(c)].live = live;
-        self.clients[usize::from(c)].live.clear();
     }
 
     /// Chains that nobody will ask about any more are recycled.
@@ -500,10 +482,8 @@ impl Machine {
         // Whatever the answer was, it may be another next time: it can end a pause (see `timed`).
         client.asked += 1;
         if let Some(log) = &mut self.log {
-            log.then(format!(
-                "finds that its time {} over",
-                if yes { "is" } else { "is not yet" }
-            ));
+            let is = if yes { "is" } else { "is not yet" };
+            log.remark(c, format!("finds that its time {is} over"));
         }
         yes
     }

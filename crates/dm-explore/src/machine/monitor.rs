@@ -1,7 +1,9 @@
-//! What the harness around operations reports: histories, monitors, outputs.
+//! What the harness around operations reports: histories, ghost variables, monitors, outputs.
+
+use dm_verbs::trace::{What, number};
 
 use super::Machine;
-use super::client::Times;
+use super::client::{Status, Times};
 use super::tape::Call;
 use crate::fp::Fp;
 use crate::verdict::Failure;
@@ -88,35 +90,118 @@ impl Machine {
         self.history
     }
 
-    /// `c` enters a section that at most `limit` clients may be in.
+    /// What ghost variable `name` holds.
+    pub(crate) fn ghost(&self, name: &str) -> u64 {
+        self.ghosts.iter().find(|g| g.0 == name).map_or(0, |g| g.1)
+    }
+
+    fn ghost_mut(&mut self, name: &'static str) -> &mut u64 {
+        self.footprint.ghosts = true;
+        let at = self.ghosts.iter().position(|g| g.0 == name).unwrap_or_else(|| {
+            self.ghosts.push((name, 0));
+            self.ghosts.len() - 1
+        });
+        &mut self.ghosts[at].1
+    }
+
+    /// `c` writes ghost variable `name`.
+    pub(crate) fn write_ghost(&mut self, c: u8, name: &'static str, value: u64) {
+        self.note_sections();
+        self.note(Call::Ghost(name, value));
+        self.act(c, value ^ Fp::bytes(name.as_bytes()).a);
+        let before = core::mem::replace(self.ghost_mut(name), value);
+        if before != value
+            && let Some(log) = &mut self.log
+        {
+            log.remark(c, format!("ghost {name} {} → {}", number(before), number(value)));
+        }
+    }
+
+    /// `c` enters a section that at most `limit` clients may be in: a ghost variable counts them.
     pub(crate) fn monitor_enter(&mut self, c: u8, name: &'static str, limit: u32) {
         self.note_sections();
         self.note(Call::Enter(name, limit));
         self.act(c, 3);
-        self.footprint.monitors = true;
-        let at = self.monitors.iter().position(|m| m.0 == name).unwrap_or_else(|| {
-            self.monitors.push((name, 0));
-            self.monitors.len() - 1
-        });
-        self.monitors[at].1 += 1;
-        if self.monitors[at].1 > limit && self.failure.is_none() {
+        if let Some(log) = &mut self.log {
+            let section = name.to_owned();
+            log.then(c, What::Enters { section }, format!("enters {name}"));
+        }
+        let inside = self.ghost_mut(name);
+        *inside += 1;
+        let inside = u32::try_from(*inside).unwrap_or(u32::MAX);
+        self.overtake(c, name);
+        if inside > limit && self.failure.is_none() {
             self.failure = Some(Failure::Monitor {
                 client: c,
                 name,
-                inside: self.monitors[at].1,
+                inside,
                 limit,
             });
         }
+    }
+
+    /// `c` waits for a section. Where no bound was asked for it is not noted, and makes no states.
+    pub(crate) fn wait_for(&mut self, c: u8, name: &'static str) {
+        self.note_sections();
+        self.note(Call::Wait(name));
+        self.act(c, 5);
+        if self.bypass.iter().any(|b| b.0 == name) {
+            self.footprint.ghosts = true;
+            self.clients[usize::from(c)].waits = Some((name, 0));
+        }
+    }
+
+    /// `by` enters a section: it waits no longer, and whoever else does is overtaken.
+    fn overtake(&mut self, by: u8, name: &'static str) {
+        let Some(&(_, limit)) = self.bypass.iter().find(|b| b.0 == name) else {
+            return;
+        };
+        for d in 0..self.setup_client() {
+            let client = &mut self.clients[usize::from(d)];
+            let Some((_, overtaken)) = client.waits.filter(|w| w.0 == name) else {
+                continue;
+            };
+            if d == by {
+                client.waits = None;
+            } else if client.status == Status::Running {
+                client.waits = Some((name, overtaken + 1));
+                let failed = overtaken == limit && self.failure.is_none();
+                client.dirty = true;
+                self.footprint.clients |= 1 << d;
+                if failed {
+                    self.failure = Some(Failure::Bypass {
+                        client: d,
+                        name,
+                        by,
+                        limit,
+                    });
+                }
+            }
+        }
+    }
+
+    /// A client that can do nothing by itself, and has nothing under way: it waits for another one.
+    pub(crate) fn waiter(&self) -> Option<u8> {
+        (0..self.setup_client()).find(|&c| {
+            let client = &self.clients[usize::from(c)];
+            client.status == Status::Running
+                && !client.can_wake()
+                && !client.at_local
+                && client.control.is_none()
+                && client.live.iter().all(|&i| self.chain(i).left == 0)
+        })
     }
 
     pub(crate) fn monitor_leave(&mut self, c: u8, name: &'static str) {
         self.note_sections();
         self.note(Call::Leave(name));
         self.act(c, 4);
-        self.footprint.monitors = true;
-        if let Some(m) = self.monitors.iter_mut().find(|m| m.0 == name) {
-            m.1 = m.1.saturating_sub(1);
+        if let Some(log) = &mut self.log {
+            let section = name.to_owned();
+            log.then(c, What::Leaves { section }, format!("leaves {name}"));
         }
+        let inside = self.ghost_mut(name);
+        *inside = inside.saturating_sub(1);
     }
 
     pub(crate) fn output(&mut self, c: u8, value: u64) {

@@ -5,6 +5,7 @@ use dm_verbs::{CasThenRead, LineOrder};
 use super::Machine;
 use super::chain::{Kind, Request};
 use super::client::Status;
+use crate::knobs::Late;
 use crate::step::{Step, StepKind};
 
 /// Unfinished requests ahead in one queue pair.
@@ -17,7 +18,10 @@ struct Ahead {
 }
 
 /// Memory nodes that one client may have chains to.
-const NODES_MAX: usize = 8;
+pub(super) const NODES_MAX: usize = 8;
+
+/// A unit that may be served: place of its chain, number of its request, its own number, whether it can't be lost.
+type Served = (u8, u8, u8, bool);
 
 impl Machine {
     /// All possible steps, in an order that only the state decides.
@@ -42,7 +46,19 @@ impl Machine {
                 }
                 Status::Done | Status::Cancelled | Status::Crashed => {}
             }
-            self.offer_units(c, &mut add);
+            // What must land of a pair that failed lands before a later one is used.
+            let due = self.due(&client.late);
+            self.offer_units(&client.live, due, &mut |(chain, request, unit, _)| {
+                add(StepKind::Unit { chain, request, unit });
+            });
+            self.offer_units(&client.late, due, &mut |(chain, request, unit, must)| {
+                add(StepKind::Late {
+                    chain,
+                    request,
+                    unit,
+                    must,
+                });
+            });
             if client.status == Status::Running {
                 if self.faults.1 < self.knobs.cancels {
                     add(StepKind::Cancel);
@@ -50,43 +66,79 @@ impl Machine {
                 if self.faults.0 < self.knobs.crashes {
                     add(StepKind::Crash);
                 }
-                if self.faults.2 < self.knobs.failures {
-                    let unfinished = |i: &u16| self.chains[usize::from(*i)].left > 0;
-                    let places = client.live.iter().enumerate().filter(|(_, i)| unfinished(i));
-                    places.for_each(|(place, _)| add(StepKind::Fail { chain: place as u8 }));
-                }
             }
-            if client.status == Status::Crashed && !client.live.is_empty() {
-                add(StepKind::Lose);
+            // What a client posted last may be lost behind its end as well.
+            let lives = matches!(client.status, Status::Running | Status::Done | Status::Cancelled);
+            if lives && self.faults.2 < self.knobs.failures {
+                self.offer_failures(c, &mut add);
             }
         }
     }
 
-    fn offer_units(&self, c: u8, add: &mut impl FnMut(StepKind)) {
-        let live = &self.clients[usize::from(c)].live;
-        let mut ahead = [Ahead::default(); NODES_MAX];
-        for (place, &i) in live.iter().enumerate() {
+    /// Failures of the client's queue pairs, one for each memory node that it has chains in flight to.
+    fn offer_failures(&self, c: u8, add: &mut impl FnMut(StepKind)) {
+        let client = &self.clients[usize::from(c)];
+        let mut nodes = 0u8;
+        for &i in &client.live {
             let chain = &self.chains[usize::from(i)];
-            if chain.left == 0 {
+            if chain.done || nodes >> chain.node & 1 != 0 {
                 continue;
             }
-            let ahead = &mut ahead[usize::from(chain.node)];
+            nodes |= 1 << chain.node;
+            let node = chain.node as u8;
+            add(StepKind::Fail { node, told: 0 });
+            // That an atomic at its beginning was carried out is worth knowing.
+            let first = chain.requests.iter().take_while(|r| r.finished);
+            let told = first.clone().count() as u8;
+            if first.clone().any(|r| r.kind.is_atomic()) && usize::from(told) < chain.requests.len() {
+                add(StepKind::Fail { node, told });
+            }
+            if client.down >> node & 1 != 0 {
+                add(StepKind::Refuse { node });
+            }
+        }
+    }
+
+    /// For each memory node, the first of the failed queue pairs of which something is sure to land.
+    fn due(&self, late: &[u16]) -> [u8; NODES_MAX] {
+        let mut due = [u8::MAX; NODES_MAX];
+        if self.knobs.late == Late::UntilNext {
+            for &i in late {
+                let chain = &self.chains[usize::from(i)];
+                let first = &mut due[usize::from(chain.node)];
+                if *first > chain.pair && chain.requests.iter().any(Request::must_land) {
+                    *first = chain.pair;
+                }
+            }
+        }
+        due
+    }
+
+    fn offer_units(&self, chains: &[u16], due: [u8; NODES_MAX], add: &mut impl FnMut(Served)) {
+        let mut queues = [(Ahead::default(), 0); NODES_MAX];
+        for (place, &i) in chains.iter().enumerate() {
+            let chain = &self.chains[usize::from(i)];
+            let (due, pair) = (due[usize::from(chain.node)], chain.pair);
+            // Pair 0 is the present one, the last.
+            if chain.left == 0 || due < pair || pair == 0 && due != u8::MAX {
+                continue;
+            }
+            let (ahead, pair) = &mut queues[usize::from(chain.node)];
+            if *pair != chain.pair {
+                (*ahead, *pair) = (Ahead::default(), chain.pair);
+            }
             for (number, r) in chain.requests.iter().enumerate() {
                 if r.finished {
                     continue;
                 }
-                if self.may_start(r, ahead) && !self.read_is_under_way(r, live, place, number) {
+                if self.may_start(r, ahead) && !self.read_is_under_way(r, chains, place, number) {
                     let order = if r.kind == Kind::Write {
                         self.knobs.write_lines
                     } else {
                         self.knobs.read_lines
                     };
                     for unit in (0..r.units).filter(|u| r.done >> u & 1 == 0) {
-                        add(StepKind::Unit {
-                            chain: place as u8,
-                            request: number as u8,
-                            unit,
-                        });
+                        add((place as u8, number as u8, unit, r.must_land()));
                         if order == LineOrder::Increasing {
                             break;
                         }

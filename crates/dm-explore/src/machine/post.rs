@@ -1,14 +1,15 @@
 //! Posting, waiting, pausing: what a client asks of the machine while it is polled.
 
-use dm_verbs::{Effect, Op, Outcome, Space, VerbError, VerbErrorKind, Wqe};
+use dm_verbs::{Op, Outcome, Space, VerbError, VerbErrorKind, Wqe};
 
-use super::chain::{needs_word, refused};
+use super::Machine;
+use super::chain::{error_hash, needs_word, refused};
 use super::client::{Mark, Status};
 use super::tape::Call;
-use super::{Machine, Then};
 use crate::fp::Fp;
 use crate::knobs::Retries;
 use crate::lease::Lease;
+use crate::verdict::Failure;
 
 impl Machine {
     pub(crate) fn open(&mut self, c: u8, node: u16) -> u16 {
@@ -116,7 +117,7 @@ impl Machine {
                 .position(|r| !r.finished)
                 .unwrap_or(0);
             let unit = self.chains[i].requests[request].done.trailing_ones() as u8;
-            let _ = self.serve(c, place as u8, request as u8, unit);
+            let _ = self.serve_live(c, place as u8, request as u8, unit);
         }
         for k in 0..self.clients[usize::from(c)].live.len() {
             let i = self.clients[usize::from(c)].live[k];
@@ -180,38 +181,10 @@ impl Machine {
         self.note(Call::Deferred);
         let client = &mut self.clients[usize::from(c)];
         let e = client.deferred.take();
-        if e.is_some() {
-            client.seen.fold(6);
+        if let Some(e) = &e {
+            client.seen.fold2(error_hash(e));
         }
         e
-    }
-
-    /// Nothing more of chain `i` takes effect; its poster is told why.
-    fn cut(&mut self, i: u16, kind: VerbErrorKind) {
-        let chain = &mut self.chains[usize::from(i)];
-        for r in &mut chain.requests {
-            if r.half {
-                self.held.retain(|&w| w != r.at);
-            }
-            r.finished = true;
-        }
-        let at = self.mem.place(chain.requests.first().map_or(0, |r| r.at));
-        chain.error = Some(VerbError {
-            kind,
-            at,
-            index: 0,
-            effect: Effect::Unknown,
-            rest: Effect::Unknown,
-        });
-        chain.left = 0;
-    }
-
-    /// The client's `place`-th live chain fails where it is.
-    pub(super) fn fail_chain(&mut self, c: u8, place: u8) -> Then {
-        let i = self.clients[usize::from(c)].live[usize::from(place)];
-        self.cut(i, VerbErrorKind::ConnectionLost);
-        let node = self.chains[usize::from(i)].node;
-        self.complete(c, node)
     }
 
     /// The control plane cut client `c` off: nothing of it takes effect from here on.
@@ -221,9 +194,14 @@ impl Machine {
             if self.chains[usize::from(i)].done {
                 continue;
             }
-            self.cut(i, VerbErrorKind::Fenced);
+            for r in self.chains[usize::from(i)].requests.iter().filter(|r| r.half) {
+                self.held.retain(|&w| w != r.at);
+            }
+            self.cut(i, VerbErrorKind::Fenced, 0);
             self.chains[usize::from(i)].done = true;
+            self.log_completion(i);
         }
+        self.drop_late(c, |_| true);
         let client = &mut self.clients[usize::from(c)];
         client.fenced = true;
         client.dirty = true;
@@ -301,13 +279,17 @@ impl Machine {
         self.footprint.compares = true;
         let watch = core::mem::take(&mut self.clients[usize::from(c)].watch);
         // Where attempts are counted a pause may end at any time: budgets must be able to run out.
-        let changed = self.has_changed(&watch) || matches!(self.knobs.retries, Retries::Bounded(_));
+        let changed = self.has_changed(&watch);
+        if self.lock_free && !changed && !stale {
+            self.fail(Failure::NotLockFree { clients: vec![c] });
+        }
+        let changed = changed || matches!(self.knobs.retries, Retries::Bounded(_));
         let client = &mut self.clients[usize::from(c)];
         client.watch = watch;
         client.ready = changed || stale;
         client.paused = true;
         if let Some(log) = &mut self.log {
-            log.then("pauses".to_owned());
+            log.remark(c, "pauses".to_owned());
         }
         if !client.rewound {
             self.act(c, 2);

@@ -12,12 +12,12 @@ use crate::fp::Fp;
 pub(crate) struct Saved {
     memory: usize,
     chains: Vec<Stamped<Chain>>,
-    free: Vec<u16>,
+    free: Stamped<Vec<u16>>,
     clients: Vec<Stamped<ClientState>>,
-    nodes: Vec<NodeState>,
-    held: Vec<u32>,
-    allocated: Vec<u64>,
-    monitors: Vec<(&'static str, u32)>,
+    nodes: Stamped<Vec<NodeState>>,
+    held: Stamped<Vec<u32>>,
+    allocated: Stamped<Vec<u64>>,
+    ghosts: Stamped<Vec<(&'static str, u64)>>,
     faults: (u8, u8, u8),
     step_count: u32,
     clock: u64,
@@ -33,17 +33,17 @@ impl Machine {
         for (to, from) in saved.chains.iter_mut().zip(&self.chains) {
             to.copy_from(from);
         }
-        saved.free.clone_from(&self.free);
+        saved.free.copy_from(&self.free);
         // Not the one that sets up.
         let clients = usize::from(self.setup_client());
         saved.clients.resize_with(clients, Stamped::default);
         for (to, from) in saved.clients.iter_mut().zip(&self.clients) {
             to.copy_from(from);
         }
-        saved.nodes.clone_from(&self.nodes);
-        saved.held.clone_from(&self.held);
-        saved.allocated.clone_from(&self.allocated);
-        saved.monitors.clone_from(&self.monitors);
+        saved.nodes.copy_from(&self.nodes);
+        saved.held.copy_from(&self.held);
+        saved.allocated.copy_from(&self.allocated);
+        saved.ghosts.copy_from(&self.ghosts);
         saved.faults = self.faults;
         (saved.step_count, saved.clock) = (self.step_count, self.clock);
         (saved.history, saved.completed) = (self.history, self.completed);
@@ -56,7 +56,7 @@ impl Machine {
         for (to, from) in self.chains.iter_mut().zip(&saved.chains) {
             to.copy_from(from);
         }
-        self.free.clone_from(&saved.free);
+        self.free.copy_from(&saved.free);
         for i in (saved.chains.len()..self.chains.len()).rev() {
             self.chains[i].clear();
             self.free.insert(0, i as u16);
@@ -64,10 +64,10 @@ impl Machine {
         for (to, from) in self.clients.iter_mut().zip(&saved.clients) {
             to.copy_from(from);
         }
-        self.nodes.clone_from(&saved.nodes);
-        self.held.clone_from(&saved.held);
-        self.allocated.clone_from(&saved.allocated);
-        self.monitors.clone_from(&saved.monitors);
+        self.nodes.copy_from(&saved.nodes);
+        self.held.copy_from(&saved.held);
+        self.allocated.copy_from(&saved.allocated);
+        self.ghosts.copy_from(&saved.ghosts);
         self.faults = saved.faults;
         (self.step_count, self.clock) = (saved.step_count, saved.clock);
         (self.history, self.completed) = (saved.history, saved.completed);

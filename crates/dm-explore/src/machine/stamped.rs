@@ -92,6 +92,12 @@ impl<T> Stamped<T> {
     }
 }
 
+impl<T: Copy> Copies for Vec<T> {
+    fn copy_from(&mut self, o: &Self) {
+        refill(self, o);
+    }
+}
+
 /// `to` becomes `from`, in the room that it has. Most lists of a state are empty.
 #[inline]
 pub(super) fn refill<T: Copy>(to: &mut Vec<T>, from: &[T]) {

@@ -39,6 +39,8 @@ pub(crate) enum Call {
     Pending,
     Enter(&'static str, u32),
     Leave(&'static str),
+    Wait(&'static str),
+    Ghost(&'static str, u64),
     Output(u64),
     Forget,
     Fail(Box<Failure>),
@@ -143,8 +145,8 @@ impl Machine {
             StepKind::Wake => 4,
             StepKind::Unit { .. } => 5,
             StepKind::Cancel => 6,
-            StepKind::Crash | StepKind::Lose => 7,
-            StepKind::Fail { .. } => 8,
+            StepKind::Crash | StepKind::Late { .. } => 7,
+            StepKind::Fail { .. } | StepKind::Refuse { .. } => 8,
         };
         let granted = u64::from(client.granted_local) | u64::from(client.granted_pause) << 1;
         f.fold(kind | granted << 4 | u64::from(answers.count) << 8);
@@ -152,9 +154,6 @@ impl Machine {
         f.fold(self.clock);
         if let Some(reply) = &client.reply {
             f.fold2(Fp::of(reply));
-        }
-        if let Some(e) = &client.deferred {
-            f.fold2(Fp::bytes(format!("{e:?}").as_bytes()));
         }
         f
     }
@@ -212,6 +211,8 @@ impl Machine {
             Call::Pending => self.leave_pending(c),
             Call::Enter(name, limit) => self.monitor_enter(c, name, limit),
             Call::Leave(name) => self.monitor_leave(c, name),
+            Call::Wait(name) => self.wait_for(c, name),
+            Call::Ghost(name, value) => self.write_ghost(c, name, value),
             Call::Output(value) => self.output(c, value),
             Call::Forget => self.forget(c),
             Call::Fail(ref failure) => drop(self.failure.get_or_insert_with(|| (**failure).clone())),

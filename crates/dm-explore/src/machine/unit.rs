@@ -10,10 +10,23 @@ use crate::memory::Memory;
 
 impl Machine {
     /// Serves unit `unit` of request `request` of the client's `place`-th live chain.
-    pub(super) fn serve(&mut self, c: u8, place: u8, request: u8, unit: u8) -> Then {
+    pub(super) fn serve_live(&mut self, c: u8, place: u8, request: u8, unit: u8) -> Then {
+        let i = self.clients[usize::from(c)].live[usize::from(place)];
+        let node = self.chains[usize::from(i)].node;
+        self.connected(c, node);
+        if self.serve(c, i, (false, place, request), unit) {
+            self.complete(c, node)
+        } else {
+            Then::Nothing
+        }
+    }
+
+    /// Serves unit `unit` of a request of client `c`, which `which` names among steps (whether it is late, the chain's
+    /// place, the request's number); whether chain `i` is carried out by that.
+    pub(super) fn serve(&mut self, c: u8, i: u16, which: (bool, u8, u8), unit: u8) -> bool {
         let client = &mut self.clients[usize::from(c)];
         client.dirty = true;
-        let i = usize::from(client.live[usize::from(place)]);
+        let (i, request) = (usize::from(i), which.2);
         let chain = &self.chains[i];
         if client.open_operation.is_some() && chain.operations == client.times.len() as u32 {
             self.invoked(c);
@@ -24,7 +37,7 @@ impl Machine {
         self.footprint.from = from;
         self.footprint.to = to;
         if r.left() >= 3 {
-            self.footprint.inner = Some((place, request));
+            self.footprint.inner = Some(which);
         }
         let mut changed = false;
         match r.kind {
@@ -87,15 +100,10 @@ impl Machine {
             chain.left -= 1;
         }
         let ended = chain.left == 0;
-        let node = chain.node;
         if changed {
             self.note_change(from, to);
         }
-        if ended {
-            self.complete(c, node)
-        } else {
-            Then::Nothing
-        }
+        ended
     }
 
     /// Wakes whoever waits for a change here.
@@ -114,7 +122,8 @@ impl Machine {
     pub(super) fn complete(&mut self, c: u8, node: u16) -> Then {
         let mut polls = false;
         let mut closed = false;
-        for &i in &self.clients[usize::from(c)].live {
+        for place in 0..self.clients[usize::from(c)].live.len() {
+            let i = self.clients[usize::from(c)].live[place];
             let chain = &mut self.chains[usize::from(i)];
             if chain.node != node || chain.done {
                 continue;
@@ -125,6 +134,7 @@ impl Machine {
             chain.done = true;
             polls |= chain.awaited;
             closed |= chain.closed;
+            self.log_completion(i);
         }
         if closed {
             self.sweep(c);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::{Cut, End, Walk, choice};
 use crate::fp::FpSet;
 use crate::step::Answers;
-use crate::trace::{Choice, Trace};
+use crate::trace::Choice;
 
 /// A state, as the choice that led to it from another.
 struct Node {
@@ -14,7 +14,8 @@ struct Node {
     choice: Choice,
 }
 
-/// Explores level by level, with a cache and without sleep sets; runs of `below` steps and more are left out.
+/// Explores level by level, with a cache and without sleep sets; runs of `below` steps and more are left out. That
+/// every state reaches an end is left to be shown.
 pub(crate) fn search(walk: &mut Walk<'_>, below: Option<usize>) -> End {
     let root = Choice {
         index: 0,
@@ -35,13 +36,13 @@ pub(crate) fn search(walk: &mut Walk<'_>, below: Option<usize>) -> End {
         }
         run(walk, &path);
         if number == 0
-            && let Some(failure) = walk.offer()
+            && let Err(failure) = walk.offer()
         {
-            return End::Found {
-                failure,
-                trace: Trace::default(),
-                shortest: true,
-            };
+            return End::found(failure, Vec::new(), true);
+        }
+        if number == 0 {
+            visited.insert(walk.runner.fingerprint());
+            walk.states += 1;
         }
         let mut offered = Vec::new();
         walk.runner.offer(&mut offered);
@@ -65,13 +66,9 @@ pub(crate) fn search(walk: &mut Walk<'_>, below: Option<usize>) -> End {
                         continue;
                     }
                 }
-                if let Some(failure) = failure.or_else(|| walk.offer()) {
+                if let Some(failure) = failure.or_else(|| walk.offer().err()) {
                     path.push(last);
-                    return End::Found {
-                        failure,
-                        trace: Trace(path),
-                        shortest: true,
-                    };
+                    return End::found(failure, path, true);
                 }
                 walk.states += 1;
                 let Ok(new) = u32::try_from(nodes.len()) else {
@@ -86,7 +83,7 @@ pub(crate) fn search(walk: &mut Walk<'_>, below: Option<usize>) -> End {
             }
         }
     }
-    End::Done
+    End::Unproven
 }
 
 fn path_to(nodes: &[Node], number: u32, path: &mut Vec<Choice>) {

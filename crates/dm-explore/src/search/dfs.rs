@@ -1,25 +1,65 @@
 //! Depth-first: backtracking begins the execution anew and replays the choices up to the branch.
+//!
+//! # Several threads
+//! Each has an execution and a path of its own; the states met are shared. One that has nothing to do is given steps
+//! that another has not taken yet, of the state nearest to the start, with the path there. A step sleeps only where
+//! somebody takes it, or has taken it, from a state on the path: who does so, and when, does not matter, since every
+//! step that a state does not put to sleep is claimed by exactly one visit, under the lock of that state. So all
+//! threads together reach the states that one reaches.
+//!
+//! # Liveness
+//! A search with a cache also shows that every state reaches an end without further faults. A state is marked when it
+//! is an end, or when a step of progress leads from it to a marked one; then the states on the path that lead to it
+//! by progress are marked with it, so that nearly all of them are at the first descent. Steps that did not settle it
+//! when they were taken are kept, and looked at again when the search is over.
+//!
+//! A step that sleeps is not taken, but where it leads is known: the fingerprint of a state is a sum of parts, and a
+//! step that commutes with all that was done since it was taken changes the same parts by the same amounts. What it
+//! changed there, added to the state where it sleeps, is the fingerprint of the state that it would lead to. Steps of
+//! one client within one request commute as well, but change one part: where those lead is not known. Where all steps
+//! sleep and none of them tells, one is taken to see. What is missed only leaves marks out: what is not marked in the
+//! end is decided by the whole [`Graph`], written down by the same search without sleep sets.
 
+use super::graph::Graph;
+use super::live::Living;
+use super::pool::Pool;
+use super::table::Table;
 use super::{Cut, End, Walk, choice};
-use crate::fp::{Fp, FpMap};
+use crate::fp::Fp;
 use crate::machine::saved::Saved;
 use crate::runner::Did;
 use crate::step::{Answers, Footprint, Step};
-use crate::trace::Trace;
 
 /// Most steps that one state may offer.
 const OFFERED_MAX: usize = 128;
 
+/// A step that a state offers.
+#[derive(Clone, Copy)]
+struct Offered {
+    step: Step,
+    /// What it touched, as far as taken.
+    footprint: Footprint,
+    /// What it changes in the fingerprint of a state, if that is known.
+    change: Option<Fp>,
+}
+
 /// A state on the path.
+#[derive(Clone, Default)]
 struct Frame {
     /// Where its steps begin in the arena.
     first: usize,
+    number: u32,
+    state: Fp,
+    /// Whether it is marked, and so are the states before it that lead to it by progress.
+    living: bool,
+    /// Steps that are left out for good.
+    left_out: u128,
     /// Steps that need not be taken here: another path covers them, or they were taken already.
     sleep: u128,
     /// Steps still to be taken.
     todo: u128,
     /// The step being explored, and its answers.
-    at: u8,
+    at: Option<u8>,
     answers: Answers,
     /// What its client did at it.
     did: Option<Did>,
@@ -29,81 +69,156 @@ struct Frame {
     saved: Option<usize>,
 }
 
-struct Dfs<'w, 'p> {
-    walk: &'w mut Walk<'p>,
-    cache: bool,
-    sleep: bool,
-    /// Per visited state: the steps that were asleep when it was explored.
-    visited: FpMap<u64>,
-    frames: Vec<Frame>,
-    /// States on the path that will be needed again, and how many are in use.
-    saved: Vec<Saved>,
-    kept: usize,
-    /// Steps of the states on the path, with their footprints as far as taken.
-    arena: Vec<(Step, Footprint)>,
-}
-
-/// Explores everything. With `cache`, states are told apart by fingerprint and explored once, or again when their
-/// sleep set shrinks (Godefroid's state-space caching with sleep sets).
-pub(crate) fn search(walk: &mut Walk<'_>, cache: bool, sleep: bool) -> End {
-    let frames = Vec::new();
-    let mut dfs = Dfs {
-        walk,
-        cache,
-        sleep,
-        visited: FpMap::default(),
-        frames,
-        saved: Vec::new(),
-        kept: 0,
-        arena: Vec::new(),
-    };
-    dfs.walk.runner.reset();
-    match dfs.arrive(None) {
-        Some(end) => end,
-        None => dfs.explore(),
+impl Frame {
+    /// Of the step being explored: where it is in the arena.
+    fn step(&self) -> usize {
+        self.first + usize::from(self.at.unwrap_or(0))
     }
 }
 
-impl Dfs<'_, '_> {
-    fn explore(&mut self) -> End {
-        let mut in_step = true;
-        loop {
-            let Some(frame) = self.frames.last_mut() else {
-                return End::Done;
-            };
-            if let Some(more) = frame.more.take() {
-                frame.answers = more;
-            } else {
-                if frame.at != u8::MAX {
-                    frame.sleep |= 1 << frame.at;
-                }
-                if frame.todo == 0 {
-                    self.arena.truncate(frame.first);
-                    self.kept -= usize::from(frame.saved.is_some());
-                    self.frames.pop();
-                    in_step = false;
-                    continue;
-                }
-                frame.at = frame.todo.trailing_zeros() as u8;
-                frame.todo &= frame.todo - 1;
-                frame.answers = Answers::default();
-                let at = frame.first + usize::from(frame.at);
-                self.arena[at].1 = Footprint::default();
-            }
-            if !in_step {
-                self.replay();
-            }
-            in_step = true;
-            let depth = self.frames.len();
-            if let Some(cut) = self.walk.cut(depth) {
-                return End::Cut(cut);
-            }
-            if let Some(end) = self.step() {
-                return end;
-            }
-            // Nothing new there: the execution has to be taken back.
-            in_step &= self.frames.len() > depth;
+/// Steps of a state that are still to be taken, and the path there.
+pub(super) struct Job {
+    frames: Vec<Frame>,
+    arena: Vec<Offered>,
+}
+
+pub(super) struct Dfs<'w, 'p> {
+    pub(super) walk: &'w mut Walk<'p>,
+    cache: bool,
+    sleep: bool,
+    table: &'w Table,
+    /// The other threads, if there are any.
+    pub(super) pool: Option<&'w Pool<Job>>,
+    /// Steps of progress between states that were not marked then.
+    pub(super) open: Vec<(u32, u32)>,
+    /// The same for steps that were not taken, to states that had not been met.
+    pub(super) unmet: Vec<(u32, Fp)>,
+    /// Everything, where it is asked for.
+    graph: Option<Graph>,
+    frames: Vec<Frame>,
+    /// Whether the execution stands at the last frame's state.
+    in_step: bool,
+    /// A look ahead has led it away from there.
+    strayed: bool,
+    /// States on the path that will be needed again, and how many are in use.
+    saved: Vec<Saved>,
+    kept: usize,
+    /// Steps of the states on the path.
+    arena: Vec<Offered>,
+}
+
+/// Explores everything with a cache, and writes all of it down.
+pub(super) fn graph(walk: &mut Walk<'_>) -> Result<Graph, End> {
+    let table = Table::alone();
+    let mut dfs = Dfs::new(walk, &table, true, false);
+    dfs.graph = Some(Graph::default());
+    match dfs.explore_all() {
+        End::Done => Ok(dfs.graph.unwrap_or_default()),
+        end => Err(end),
+    }
+}
+
+impl<'w, 'p> Dfs<'w, 'p> {
+    pub(super) fn new(walk: &'w mut Walk<'p>, table: &'w Table, cache: bool, sleep: bool) -> Self {
+        Self {
+            walk,
+            cache,
+            sleep,
+            table,
+            pool: None,
+            open: Vec::new(),
+            unmet: Vec::new(),
+            graph: None,
+            frames: Vec::new(),
+            in_step: true,
+            strayed: false,
+            saved: Vec::new(),
+            kept: 0,
+            arena: Vec::new(),
         }
+    }
+
+    /// Explores everything, alone.
+    pub(super) fn explore_all(&mut self) -> End {
+        self.explore_some(u64::MAX).unwrap_or(End::Done)
+    }
+
+    /// Explores from the start until there are so many states.
+    pub(super) fn explore_some(&mut self, states: u64) -> Option<End> {
+        self.walk.runner.reset();
+        if let Some(end) = self.arrive(None) {
+            return Some(end);
+        }
+        while self.walk.states < states {
+            if let Some(end) = self.next() {
+                return Some(end);
+            }
+        }
+        None
+    }
+
+    /// Explores what this thread has begun, and then what others give it.
+    pub(super) fn explore_shared(&mut self, pool: &'w Pool<Job>) -> End {
+        self.pool = Some(pool);
+        loop {
+            loop {
+                match self.next() {
+                    None => {}
+                    Some(End::Done) => break,
+                    Some(end) => {
+                        pool.stop();
+                        return end;
+                    }
+                }
+                if pool.is_stopped() {
+                    return End::Done;
+                }
+                if pool.is_hungry() {
+                    self.give(pool);
+                }
+                self.walk.share_states(|new| pool.add_states(new));
+            }
+            match pool.take() {
+                Some(job) => self.begin(job),
+                None => return End::Done,
+            }
+        }
+    }
+
+    /// Takes the next step, or goes back to where there is one.
+    fn next(&mut self) -> Option<End> {
+        let Some(frame) = self.frames.last_mut() else {
+            return Some(End::Done);
+        };
+        if let Some(more) = frame.more.take() {
+            frame.answers = more;
+        } else {
+            frame.sleep |= frame.at.map_or(0, |at| 1 << at);
+            if frame.todo == 0 {
+                self.leave();
+                self.in_step = false;
+                return None;
+            }
+            frame.at = Some(frame.todo.trailing_zeros() as u8);
+            frame.todo &= frame.todo - 1;
+            frame.answers = Answers::default();
+            let at = frame.step();
+            self.arena[at].footprint = Footprint::default();
+            self.arena[at].change = None;
+        }
+        if !self.in_step {
+            self.replay();
+        }
+        let depth = self.frames.len();
+        if let Some(cut) = self.walk.cut(depth) {
+            return Some(End::Cut(cut));
+        }
+        if let Some(end) = self.step() {
+            return Some(end);
+        }
+        // Nothing new there, or a look ahead was taken: the execution has to be taken back.
+        self.in_step = !core::mem::take(&mut self.strayed) && self.frames.len() > depth;
+        None
     }
 
     /// Brings the execution to the state of the last frame.
@@ -116,25 +231,21 @@ impl Dfs<'_, '_> {
             None => runner.reset(),
         }
         for frame in &self.frames[nearest.unwrap_or(0)..before] {
-            let step = self.arena[frame.first + usize::from(frame.at)].0;
-            runner.retake(step, frame.answers, frame.did);
+            runner.retake(self.arena[frame.step()].step, frame.answers, frame.did);
         }
     }
 
     /// Takes the chosen step of the last frame.
     fn step(&mut self) -> Option<End> {
         let last = self.frames.len() - 1;
-        let frame = &self.frames[last];
-        let at = frame.first + usize::from(frame.at);
-        let first_outcome = self.arena[at].1 == Footprint::default();
-        let taken = self.walk.runner.take(self.arena[at].0, frame.answers);
-        let known = &mut self.arena[at].1;
-        if first_outcome {
-            *known = taken.footprint;
-        } else {
-            known.join(&taken.footprint);
-        }
         let frame = &mut self.frames[last];
+        let offered = &mut self.arena[frame.step()];
+        let taken = self.walk.runner.take(offered.step, frame.answers);
+        if offered.footprint == Footprint::default() {
+            offered.footprint = taken.footprint;
+        } else {
+            offered.footprint.join(&taken.footprint);
+        }
         frame.answers = taken.asked;
         frame.more = taken.asked.next();
         frame.did = taken.did;
@@ -147,65 +258,207 @@ impl Dfs<'_, '_> {
 
     /// At a state, by a step with that footprint: pushes a frame if there is anything to explore.
     fn arrive(&mut self, by: Option<Footprint>) -> Option<End> {
-        if let Some(failure) = self.walk.offer() {
-            return Some(self.found(failure));
-        }
-        let offered = &self.walk.offered;
-        if offered.len() > OFFERED_MAX {
-            // Too wide for the masks: say so rather than leave steps out.
-            return Some(End::Cut(Cut::Width));
-        }
-        let all = if offered.len() == OFFERED_MAX {
-            u128::MAX
-        } else {
-            (1 << offered.len()) - 1
-        };
         let first = self.arena.len();
-        self.arena
-            .extend(offered.iter().map(|&step| (step, Footprint::default())));
-        let mut sleep = match by {
-            Some(by) if self.sleep => self.asleep(first, &by),
-            _ => 0,
+        let mut frame = Frame {
+            first,
+            ..Frame::default()
         };
-        let mut todo = all & !sleep;
         if self.cache {
-            let state = self.walk.runner.fingerprint();
-            match self.visited.entry(state) {
-                std::collections::hash_map::Entry::Vacant(new) => {
-                    self.walk.states += 1;
-                    new.insert(sleep as u64);
-                }
-                std::collections::hash_map::Entry::Occupied(mut old) => {
-                    let before = u128::from(*old.get());
-                    todo = before & !sleep;
-                    sleep &= before;
-                    *old.get_mut() = sleep as u64;
-                }
+            frame.state = self.walk.runner.fingerprint();
+            // Most states that are met again were explored with no step asleep.
+            if let Some(met) = self.table.get(frame.state).filter(|met| met.sleep == 0) {
+                (frame.number, frame.living) = (met.number, met.living);
+                self.note(&frame);
+                return None;
             }
         }
-        if todo == 0 {
+        let ended = match self.walk.offer() {
+            Ok(ended) => ended,
+            Err(failure) => return Some(self.found(failure)),
+        };
+        let offered = &self.walk.offered;
+        let all = match offered.len() {
+            // Too wide for the masks: say so rather than leave steps out.
+            too_many if too_many > OFFERED_MAX => return Some(End::Cut(Cut::Width)),
+            OFFERED_MAX => u128::MAX,
+            n => (1 << n) - 1,
+        };
+        self.arena.extend(offered.iter().map(|&step| Offered {
+            step,
+            footprint: Footprint::default(),
+            change: None,
+        }));
+        if let Some(by) = by.filter(|_| self.sleep) {
+            frame.sleep = self.asleep(first, &by);
+        }
+        frame.todo = all & !frame.sleep;
+        if self.cache {
+            if let Some(cut) = self.reach(&mut frame, ended) {
+                return Some(End::Cut(cut));
+            }
+            self.note(&frame);
+        }
+        if frame.todo == 0 {
+            self.wake(&frame);
+            self.look(&frame);
             self.arena.truncate(first);
             return None;
         }
-        let saved = (todo & (todo - 1) != 0 && self.walk.runner.can_save()).then(|| {
-            if self.kept == self.saved.len() {
-                self.saved.push(Saved::default());
-            }
-            self.walk.runner.save(&mut self.saved[self.kept]);
-            self.kept += 1;
-            self.kept - 1
-        });
-        self.frames.push(Frame {
-            saved,
-            first,
-            sleep,
-            todo,
-            at: u8::MAX,
-            answers: Answers::default(),
-            did: None,
-            more: None,
-        });
+        if frame.todo & (frame.todo - 1) != 0 && self.walk.runner.can_save() {
+            frame.saved = Some(self.save());
+        }
+        if frame.left_out != 0 && !self.awake(&frame) {
+            self.wake(&frame);
+            self.look(&frame);
+        }
+        self.frames.push(frame);
         None
+    }
+
+    /// Looks up the state of `frame`, and puts it down as reached.
+    fn reach(&mut self, frame: &mut Frame, ended: bool) -> Option<Cut> {
+        match self.table.reach(frame.state, frame.sleep as u64) {
+            None => return Some(Cut::States),
+            Some(Err(new)) => {
+                frame.number = new;
+                self.walk.states += 1;
+                frame.living = ended || self.walk.runner.may_hang();
+                if frame.living {
+                    self.table.mark(new);
+                }
+                if let Some(graph) = &mut self.graph {
+                    graph.state(frame.living);
+                }
+            }
+            Some(Ok(met)) => {
+                let before = u128::from(met.sleep);
+                frame.todo = before & !frame.sleep;
+                frame.sleep &= before;
+                (frame.number, frame.living) = (met.number, met.living);
+            }
+        }
+        frame.left_out = frame.sleep;
+        None
+    }
+
+    /// Keeps the present state; answers where.
+    fn save(&mut self) -> usize {
+        if self.kept == self.saved.len() {
+            self.saved.push(Saved::default());
+        }
+        self.walk.runner.save(&mut self.saved[self.kept]);
+        self.kept += 1;
+        self.kept - 1
+    }
+
+    /// Notes the step of the last frame, which led to `to`.
+    fn note(&mut self, to: &Frame) {
+        let Some(last) = self.frames.last() else { return };
+        let offered = &mut self.arena[last.step()];
+        if offered.change.is_none() {
+            let mut change = last.state;
+            change.xor(to.state);
+            offered.change = Some(change);
+        }
+        let step = offered.step;
+        if let Some(graph) = &mut self.graph {
+            let choice = choice(usize::from(last.at.unwrap_or(0)), last.answers);
+            graph.edge(last.number, to.number, step, choice);
+        } else if !step.is_progress() {
+        } else if to.living {
+            self.mark_path();
+        } else if !last.living {
+            self.open.push((last.number, to.number));
+        }
+    }
+
+    /// The last frame's state reaches an end, and so does whatever led to it by progress.
+    fn mark_path(&mut self) {
+        for i in (0..self.frames.len()).rev() {
+            let frame = &mut self.frames[i];
+            if frame.living {
+                return;
+            }
+            frame.living = true;
+            self.table.mark(frame.number);
+            let before = i.checked_sub(1).map(|i| &self.frames[i]);
+            if before.is_some_and(|f| !self.arena[f.step()].step.is_progress()) {
+                return;
+            }
+        }
+    }
+
+    /// The last frame is done with.
+    fn leave(&mut self) {
+        let Some(frame) = self.frames.pop() else { return };
+        self.kept -= usize::from(frame.saved.is_some());
+        self.wake(&frame);
+        self.arena.truncate(frame.first);
+    }
+
+    /// If the steps taken from this state, behind the last frame's, did not settle that it reaches an end: looks where
+    /// the others lead.
+    fn wake(&mut self, frame: &Frame) {
+        let mut left = if frame.living { 0 } else { frame.left_out };
+        while left != 0 {
+            let bit = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let Offered { step, change, .. } = self.arena[frame.first + bit];
+            let Some(mut to) = change.filter(|_| step.is_progress()) else {
+                continue;
+            };
+            to.xor(frame.state);
+            if self.leads(frame.number, to) {
+                return;
+            }
+        }
+    }
+
+    /// Whether a step of progress is to be taken from there.
+    fn awake(&self, frame: &Frame) -> bool {
+        let steps = self.arena[frame.first..].iter().enumerate();
+        let mut awake = steps.filter(|(i, _)| frame.todo >> i & 1 == 1);
+        awake.any(|(_, o)| o.step.is_progress())
+    }
+
+    /// No step of progress is to be taken from the present state: takes one of those that sleep and don't tell where
+    /// they lead.
+    fn look(&mut self, frame: &Frame) {
+        if self.table.is_living(frame.number) {
+            return;
+        }
+        let mut left = frame.left_out;
+        while left != 0 {
+            let bit = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let Offered { step, change, .. } = self.arena[frame.first + bit];
+            if change.is_some() || !step.is_progress() {
+                continue;
+            }
+            self.strayed = true;
+            self.walk.runner.take(step, Answers::default());
+            let to = self.walk.runner.fingerprint();
+            self.leads(frame.number, to);
+            return;
+        }
+    }
+
+    /// A step of progress leads from a state, which is behind the last frame's, to another; whether that settles that it
+    /// reaches an end.
+    fn leads(&mut self, from: u32, to: Fp) -> bool {
+        match self.table.get(to) {
+            None => self.unmet.push((from, to)),
+            Some(met) if !met.living => self.open.push((from, met.number)),
+            Some(_) => {
+                self.table.mark(from);
+                let last = self.frames.last();
+                if last.is_some_and(|f| self.arena[f.step()].step.is_progress()) {
+                    self.mark_path();
+                }
+                return true;
+            }
+        }
+        false
     }
 
     /// Which of the steps from `first` on sleep: those that slept, or were taken, one state earlier, and commute with
@@ -216,14 +469,17 @@ impl Dfs<'_, '_> {
         while sleeping != 0 {
             let bit = sleeping.trailing_zeros() as usize;
             sleeping &= sleeping - 1;
-            let (step, footprint) = self.arena[frame.first + bit];
-            if !footprint.commutes(by) {
+            let slept = &self.arena[frame.first + bit];
+            if !slept.footprint.commutes(by) {
                 continue;
             }
-            let here = self.arena[first..].iter().position(|(s, _)| *s == step);
+            let mut slept = *slept;
+            let here = self.arena[first..].iter().position(|o| o.step == slept.step);
             // The cache keeps 64 of them; the others stay awake.
             if let Some(here) = here.filter(|&i| i < 64) {
-                self.arena[first + here].1 = footprint;
+                // Two parts of one request change the same part of a state.
+                slept.change = slept.change.filter(|_| slept.footprint.client != by.client);
+                self.arena[first + here] = slept;
                 asleep |= 1 << here;
             }
         }
@@ -231,13 +487,67 @@ impl Dfs<'_, '_> {
     }
 
     fn found(&self, failure: crate::verdict::Failure) -> End {
-        let choices = self.frames.iter().map(|f| choice(usize::from(f.at), f.answers));
-        End::Found {
-            failure,
-            trace: Trace(choices.collect()),
-            shortest: false,
+        let choices = self.frames.iter();
+        let choices = choices.map(|f| choice(usize::from(f.at.unwrap_or(0)), f.answers));
+        End::found(failure, choices.collect(), false)
+    }
+
+    // ---- work of others ---------------------------------------------------------------------------------------------
+
+    /// Gives away half of what is left to do at the state nearest to the start.
+    fn give(&mut self, pool: &Pool<Job>) {
+        let Some(at) = self.frames.iter().position(|f| f.todo != 0) else {
+            return;
+        };
+        let is_last = at == self.frames.len() - 1;
+        let frame = &mut self.frames[at];
+        let mut given = frame.todo;
+        let keep = if is_last {
+            given.count_ones().div_ceil(2)
+        } else {
+            given.count_ones() / 2
+        };
+        for _ in 0..keep {
+            given &= given - 1;
+        }
+        if given == 0 {
+            return;
+        }
+        frame.todo &= !given;
+        let mut frames = self.frames[..=at].to_vec();
+        for frame in &mut frames {
+            (frame.todo, frame.left_out) = (0, 0);
+            (frame.did, frame.more, frame.saved) = (None, None, None);
+        }
+        if let Some(frame) = frames.last_mut() {
+            frame.todo = given;
+            // With all of its answers tried, what the step taken last touched is known.
+            if self.frames[at].more.is_none() {
+                frame.sleep |= frame.at.map_or(0, |at| 1 << at);
+            }
+            frame.at = None;
+        }
+        let behind = self.frames.get(at + 1).map_or(self.arena.len(), |f| f.first);
+        pool.give(Job {
+            frames,
+            arena: self.arena[..behind].to_vec(),
+        });
+    }
+
+    /// Goes to where `job` begins.
+    pub(super) fn begin(&mut self, job: Job) {
+        (self.frames, self.arena) = (job.frames, job.arena);
+        self.kept = 0;
+        self.replay();
+        self.in_step = true;
+        let saved = self.walk.runner.can_save().then(|| self.save());
+        if let Some(frame) = self.frames.last_mut() {
+            frame.saved = saved;
+            debug_assert_eq!(
+                frame.state,
+                self.walk.runner.fingerprint(),
+                "the path leads there"
+            );
         }
     }
 }
-
-const _: () = assert!(size_of::<(Fp, u64)>() == 24);

@@ -1,22 +1,24 @@
 //! Searches: exhaustive depth-first, shortest first, and at random.
 
 mod bfs;
+mod crew;
 mod dfs;
+mod graph;
+mod live;
+mod pool;
 mod random;
+mod table;
 
-use core::cell::RefCell;
 use core::fmt;
 use core::time::Duration;
-use std::rc::Rc;
 use std::time::Instant;
 
 use crate::fp::{Fp, FpMap, FpSet};
-use crate::machine::Machine;
 use crate::model::Rules;
-use crate::runner::{Program, Runner};
+use crate::runner::{Runner, Source};
 use crate::step::{Answers, Step};
 use crate::trace::{Choice, Log, Trace};
-use crate::verdict::{Counterexample, Coverage, Cut, Failure, Report, Verdict};
+use crate::verdict::{Counterexample, Coverage, Cut, Failure, Lasso, Report, Verdict};
 
 /// How to go through the states.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -36,6 +38,8 @@ pub struct Search {
     time: Duration,
     depth: u32,
     shorten: bool,
+    threads: u16,
+    alone: u64,
 }
 
 impl Search {
@@ -46,6 +50,9 @@ impl Search {
     /// Steps of one run unless said otherwise.
     pub const DEFAULT_DEPTH: u32 = 20_000;
 
+    /// States that one thread finds before others join in, unless said otherwise.
+    pub const DEFAULT_ALONE: u64 = 10_000;
+
     const fn of(method: Method) -> Self {
         Self {
             method,
@@ -54,6 +61,8 @@ impl Search {
             time: Self::DEFAULT_TIME,
             depth: Self::DEFAULT_DEPTH,
             shorten: true,
+            threads: 0,
+            alone: Self::DEFAULT_ALONE,
         }
     }
 
@@ -113,7 +122,7 @@ impl Search {
         self.states = n;
         self
     }
-    /// At most so many micro-steps, replays included.
+    /// At most so many micro-steps of each thread, replays included.
     pub const fn steps(mut self, n: u64) -> Self {
         self.steps = n;
         self
@@ -128,6 +137,45 @@ impl Search {
         self.depth = n;
         self
     }
+    /// On so many threads; 0, the default, is one for each core. They share the work of a depth-first search with a cache
+    /// that is not soon over. What comes out does not depend on their number, nor on who is faster: neither the verdict,
+    /// the counterexample, nor how many states and ends there are. Steps, executions and the longest run may differ.
+    ///
+    /// ```
+    /// use dm_explore::{Client, Model, NoSpec, Search};
+    /// use dm_verbs::{NodeId, RemotePtr, Verbs};
+    ///
+    /// let word = RemotePtr::new(NodeId(0), 64).unwrap();
+    /// let adds = move |c: Client<(), NoSpec>| async move {
+    ///     for _ in 0..3 {
+    ///         c.verbs().faa(word, 1).await.unwrap();
+    ///     }
+    /// };
+    /// let model = (0..4).fold(Model::new("adds"), |model, i| model.client(format!("client {i}"), i, adds));
+    /// let alone = model.run(Search::exhaustive().threads(1)).expect_pass();
+    /// let together = model.run(Search::exhaustive().threads(2)).expect_pass();
+    /// assert_eq!((alone.states, alone.ends_hash), (together.states, together.ends_hash));
+    /// ```
+    pub const fn threads(mut self, n: u16) -> Self {
+        self.threads = n;
+        self
+    }
+
+    /// One thread finds so many states before others join in: what is soon over is not worth their while.
+    ///
+    /// No example: for tests of small models on several threads.
+    pub const fn alone(mut self, states: u64) -> Self {
+        self.alone = states;
+        self
+    }
+
+    fn threads_used(&self) -> usize {
+        match self.threads {
+            0 => dm_sync::thread::available_parallelism().map_or(1, core::num::NonZero::get),
+            n => usize::from(n),
+        }
+    }
+
     /// Gives the first counterexample as it was found.
     pub const fn unshortened(mut self) -> Self {
         self.shorten = false;
@@ -144,6 +192,8 @@ pub enum BadReplay {
     NoSuchStep(usize),
     /// It ran to its end without failing.
     NothingFails,
+    /// The steps of its cycle do not lead back to the state where the cycle begins, or a fault is among them.
+    NoCycle,
 }
 
 impl fmt::Display for BadReplay {
@@ -154,6 +204,7 @@ impl fmt::Display for BadReplay {
                 "step {i} of the trace is not possible: another model, or other knobs"
             ),
             Self::NothingFails => f.write_str("the trace does not fail"),
+            Self::NoCycle => f.write_str("the steps behind the trace's `~` are no cycle without faults"),
         }
     }
 }
@@ -162,12 +213,29 @@ impl core::error::Error for BadReplay {}
 /// How a search ended.
 pub(crate) enum End {
     Done,
-    Found {
-        failure: Failure,
-        trace: Trace,
-        shortest: bool,
-    },
+    /// Nothing failed, but that every state reaches an end is not shown.
+    Unproven,
+    Found(Box<Found>),
     Cut(Cut),
+}
+
+/// A failing run.
+pub(crate) struct Found {
+    failure: Failure,
+    trace: Trace,
+    shortest: bool,
+    lasso: Option<Lasso>,
+}
+
+impl End {
+    pub(crate) fn found(failure: Failure, choices: Vec<Choice>, shortest: bool) -> Self {
+        Self::Found(Box::new(Found {
+            failure,
+            trace: Trace::of(choices),
+            shortest,
+            lasso: None,
+        }))
+    }
 }
 
 /// What every search keeps.
@@ -176,6 +244,9 @@ pub(crate) struct Walk<'p> {
     search: Search,
     begun: Instant,
     pub(crate) states: u64,
+    /// States that other threads have found, as far as told, and how many of its own this one has told.
+    others: u64,
+    told: u64,
     pub(crate) ends: FpSet,
     pub(crate) depth: u32,
     pub(crate) offered: Vec<Step>,
@@ -190,7 +261,7 @@ impl Walk<'_> {
         if depth > self.search.depth as usize {
             return Some(Cut::Depth);
         }
-        if self.states > self.search.states {
+        if self.states + self.others > self.search.states {
             return Some(Cut::States);
         }
         if self.runner.steps > self.search.steps {
@@ -199,19 +270,72 @@ impl Walk<'_> {
         (self.ticks.is_multiple_of(256) && self.begun.elapsed() > self.search.time).then_some(Cut::Time)
     }
 
-    /// Offers the steps of the present state; answers what is wrong if it is an end.
-    pub(crate) fn offer(&mut self) -> Option<Failure> {
+    /// Tells others how many states this thread has found, now and then, and asks for theirs.
+    fn share_states(&mut self, add: impl FnOnce(u64) -> u64) {
+        const SELDOM: u64 = 256;
+        let new = self.states - self.told;
+        if new >= SELDOM {
+            self.told = self.states;
+            self.others = add(new) - self.told;
+        }
+    }
+
+    /// Offers the steps of the present state, and answers whether it is an end; what is wrong if it is a bad one.
+    pub(crate) fn offer(&mut self) -> Result<bool, Failure> {
         let mut offered = core::mem::take(&mut self.offered);
         self.runner.offer(&mut offered);
         self.offered = offered;
         if self.offered.iter().any(|s| s.is_progress()) {
-            return None;
+            return Ok(false);
         }
-        let failure = self.runner.final_failure();
-        if failure.is_none() {
-            self.ends.insert(self.runner.fingerprint());
+        match self.runner.final_failure() {
+            Some(failure) => Err(failure),
+            None => {
+                self.ends.insert(self.runner.fingerprint());
+                Ok(true)
+            }
         }
-        failure
+    }
+
+    /// Makes ready for another search with the same limits.
+    fn renew(&mut self, search: &Search) {
+        (self.states, self.others, self.told) = (0, 0, 0);
+        self.search = *search;
+        self.search.time = self.begun.elapsed().saturating_add(search.time);
+        self.search.steps = self.runner.steps.saturating_add(search.steps);
+    }
+
+    /// Searches once more, and decides whether every state reaches an end.
+    fn prove(&mut self) -> End {
+        let (states, search) = (self.states, self.search);
+        self.renew(&search);
+        let graph = dfs::graph(self);
+        self.search = search;
+        let caught = match graph {
+            Ok(graph) if self.runner.rules.lock_free => graph.cycle(),
+            Ok(graph) => graph.caught(),
+            Err(end) => {
+                self.states = self.states.max(states);
+                return end;
+            }
+        };
+        assert_eq!(states, self.states, "two searches reach the same states");
+        let Some(caught) = caught else { return End::Done };
+        let trace = Trace {
+            choices: caught.choices,
+            cycle: Some(caught.cycle),
+        };
+        let failure = follow(&mut self.runner, &trace).ok().flatten();
+        End::Found(Box::new(Found {
+            failure: failure.expect("the graph's cycle is one of the model"),
+            trace,
+            shortest: true,
+            lasso: Some(Lasso {
+                begins: caught.cycle,
+                doomed: caught.doomed,
+                states: caught.states,
+            }),
+        }))
     }
 
     fn report(&self, coverage: Coverage) -> Report {
@@ -239,20 +363,26 @@ impl Walk<'_> {
     }
 }
 
-pub(crate) fn run(
-    machine: Rc<RefCell<Machine>>,
-    program: &dyn Program,
-    rules: &Rules,
-    search: &Search,
-) -> Verdict {
+pub(crate) fn run(source: &dyn Source, rules: &Rules, search: &Search) -> Verdict {
+    let (machine, program) = source.make();
     let caching = matches!(search.method, Method::Dfs { cache: true, .. } | Method::Bfs);
     machine.borrow_mut().determinism = (!caching).then(FpMap::default);
-    let mut walk = walk(Runner::new(machine, program, rules), *search);
+    let mut walk = walk(Runner::new(machine, &*program, rules), *search);
+    let mut several = false;
     walk.runner.spare_clients(caching);
     let end = match search.method {
-        Method::Dfs { cache, sleep } => dfs::search(&mut walk, cache, sleep),
+        Method::Dfs { cache, sleep } => {
+            let end;
+            (end, several) = crew::search(&mut walk, source, cache, sleep);
+            end
+        }
         Method::Bfs => bfs::search(&mut walk, None),
         Method::Random { seed, runs, pct } => random::search(&mut walk, seed, runs, pct),
+    };
+    let end = match end {
+        End::Unproven => walk.prove(),
+        End::Done if caching && rules.lock_free => walk.prove(),
+        end => end,
     };
     let coverage = match search.method {
         Method::Random { seed, runs, .. } => Coverage::Sampled { runs, seed },
@@ -260,35 +390,39 @@ pub(crate) fn run(
         _ => Coverage::Partial,
     };
     match end {
-        End::Done => Verdict::Pass(Box::new(walk.report(coverage))),
+        End::Done | End::Unproven if matches!(search.method, Method::Random { .. }) => {
+            Verdict::Sampled(Box::new(walk.report(coverage)))
+        }
+        End::Done | End::Unproven => {
+            assert!(!walk.ends.is_empty(), "a search that is done has reached an end");
+            Verdict::Pass(Box::new(walk.report(coverage)))
+        }
         End::Cut(by) => Verdict::Truncated {
             by,
             report: Box::new(walk.report(coverage)),
         },
-        End::Found {
-            failure,
-            trace,
-            shortest,
-        } => {
+        End::Found(found) => {
+            let mut found = *found;
             let report = walk.report(coverage);
-            let found = (failure, trace, shortest);
-            let hidden = matches!(found.0, Failure::NotDeterministic { .. });
-            let (failure, trace, shortest) = if search.shorten && !shortest && !hidden {
-                shorten(&mut walk, found)
-            } else {
-                found
-            };
+            let hidden = matches!(found.failure, Failure::NotDeterministic { .. });
+            if search.shorten && !found.shortest && !hidden {
+                found = shorten(&mut walk, found);
+            }
+            if several && !found.shortest {
+                found = alone(&mut walk, source, search, found);
+            }
             walk.runner.machine.borrow_mut().determinism = None;
             walk.runner.spare_clients(false);
-            let (steps, lines) = tell(&mut walk.runner, &trace);
+            let (steps, lines) = tell(&mut walk.runner, &found.trace);
             let clients = rules.clients.clone();
             Verdict::Counterexample(Box::new(Counterexample {
-                failure,
-                trace,
+                failure: found.failure,
+                trace: found.trace,
                 steps,
+                lasso: found.lasso,
                 clients,
                 lines,
-                shortest,
+                shortest: found.shortest,
                 report,
             }))
         }
@@ -301,6 +435,8 @@ fn walk(runner: Runner<'_>, search: Search) -> Walk<'_> {
         search,
         begun: Instant::now(),
         states: 0,
+        others: 0,
+        told: 0,
         ends: FpSet::default(),
         depth: 0,
         offered: Vec::new(),
@@ -308,8 +444,21 @@ fn walk(runner: Runner<'_>, search: Search) -> Walk<'_> {
     }
 }
 
+/// Which run several threads find first is a matter of their speed: the one that one thread finds first, if it finds it.
+fn alone(walk: &mut Walk<'_>, source: &dyn Source, search: &Search, found: Found) -> Found {
+    let Method::Dfs { cache, sleep } = search.method else {
+        return found;
+    };
+    walk.renew(search);
+    walk.search.threads = 1;
+    match crew::search(walk, source, cache, sleep).0 {
+        End::Found(first) => *first,
+        _ => found,
+    }
+}
+
 /// Looks breadth-first, for a while, for a shorter failing run; the shortest one, if the while suffices.
-fn shorten(walk: &mut Walk<'_>, found: (Failure, Trace, bool)) -> (Failure, Trace, bool) {
+fn shorten(walk: &mut Walk<'_>, found: Found) -> Found {
     // States end it, so that every machine shows the same run; time is for one that hardly gets on.
     const STATES: u64 = 2_000_000;
     const TIME: Duration = Duration::from_secs(600);
@@ -319,13 +468,12 @@ fn shorten(walk: &mut Walk<'_>, found: (Failure, Trace, bool)) -> (Failure, Trac
         .search
         .states(walk.states + STATES)
         .time(walk.begun.elapsed() + TIME);
-    match bfs::search(walk, Some(found.1.0.len())) {
-        End::Found {
-            failure,
-            trace,
-            shortest,
-        } => (failure, trace, shortest),
-        End::Done => (found.0, found.1, true),
+    match bfs::search(walk, Some(found.trace.choices.len() + 1)) {
+        End::Found(shorter) => *shorter,
+        End::Done | End::Unproven => Found {
+            shortest: true,
+            ..found
+        },
         End::Cut(_) => found,
     }
 }
@@ -344,7 +492,7 @@ fn tell(runner: &mut Runner<'_>, trace: &Trace) -> Told {
         let names = names.collect();
         m.log = Some(Log {
             names,
-            steps: Vec::new(),
+            ..Log::default()
         });
     }
     let _ = follow(runner, trace);
@@ -368,21 +516,46 @@ fn tell(runner: &mut Runner<'_>, trace: &Trace) -> Told {
     (steps, named)
 }
 
-/// Runs `trace`; what fails in it, and how.
+/// Runs `trace`; what fails in it, and how. A cycle fails if it leads back to the state where it begins, and all of
+/// its steps are progress: nobody's standing changed, so nobody has ended, nor will while it goes on.
 fn follow(runner: &mut Runner<'_>, trace: &Trace) -> Result<Option<Failure>, BadReplay> {
     runner.reset();
     let mut offered = Vec::new();
     let mut failure = None;
-    for (i, choice) in trace.0.iter().enumerate() {
+    // The state where the cycle begins, and who acts in it.
+    let (mut entry, mut round) = (None, Vec::new());
+    for (i, choice) in trace.choices.iter().enumerate() {
         runner.offer(&mut offered);
         let step = *offered
             .get(usize::from(choice.index))
             .ok_or(BadReplay::NoSuchStep(i))?;
+        if trace.cycle == Some(i) {
+            entry = Some(runner.fingerprint());
+        }
+        if entry.is_some() {
+            round.push(step.client);
+            if !step.is_progress() {
+                return Err(BadReplay::NoCycle);
+            }
+        }
         let taken = runner.take(step, choice.answers);
         failure = runner.failure(&taken.footprint);
         if failure.is_some() {
             break;
         }
+    }
+    if let (None, Some(entry)) = (&failure, entry) {
+        if entry != runner.fingerprint() {
+            return Err(BadReplay::NoCycle);
+        }
+        return Ok(Some(if runner.rules.lock_free {
+            round.sort_unstable();
+            round.dedup();
+            Failure::NotLockFree { clients: round }
+        } else {
+            let clients = runner.unfinished();
+            Failure::Livelock { clients }
+        }));
     }
     runner.offer(&mut offered);
     if failure.is_none() && !offered.iter().any(|s| s.is_progress()) {
@@ -391,20 +564,21 @@ fn follow(runner: &mut Runner<'_>, trace: &Trace) -> Result<Option<Failure>, Bad
     Ok(failure)
 }
 
-pub(crate) fn replay(
-    machine: Rc<RefCell<Machine>>,
-    program: &dyn Program,
-    rules: &Rules,
-    trace: &Trace,
-) -> Result<Counterexample, BadReplay> {
-    let mut walk = walk(Runner::new(machine, program, rules), Search::exhaustive());
+pub(crate) fn replay(source: &dyn Source, rules: &Rules, trace: &Trace) -> Result<Counterexample, BadReplay> {
+    let (machine, program) = source.make();
+    let mut walk = walk(Runner::new(machine, &*program, rules), Search::exhaustive());
     let failure = follow(&mut walk.runner, trace)?.ok_or(BadReplay::NothingFails)?;
     let (steps, lines) = tell(&mut walk.runner, trace);
-    walk.depth = trace.0.len() as u32;
+    walk.depth = trace.choices.len() as u32;
     Ok(Counterexample {
         failure,
         trace: trace.clone(),
         steps,
+        lasso: trace.cycle.map(|begins| Lasso {
+            begins,
+            doomed: None,
+            states: None,
+        }),
         clients: rules.clients.clone(),
         lines,
         shortest: false,

@@ -3,7 +3,7 @@
 use super::{End, Walk, choice};
 use crate::fp::Fp;
 use crate::step::{Answers, Step, StepKind};
-use crate::trace::{Choice, Trace};
+use crate::trace::Choice;
 
 struct Rng(u64);
 
@@ -24,7 +24,11 @@ impl Rng {
 fn agent(step: Step) -> usize {
     let part = match step.kind {
         StepKind::Unit { .. } => 1,
-        StepKind::Cancel | StepKind::Crash | StepKind::Lose | StepKind::Fail { .. } => 2,
+        StepKind::Cancel
+        | StepKind::Crash
+        | StepKind::Fail { .. }
+        | StepKind::Refuse { .. }
+        | StepKind::Late { .. } => 2,
         _ => 0,
     };
     usize::from(step.client) * 3 + part
@@ -73,15 +77,10 @@ pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>
         let mut path: Vec<Choice> = Vec::new();
         walk.runner.reset();
         loop {
-            if let Some(failure) = walk.offer() {
-                return End::Found {
-                    failure,
-                    trace: Trace(path),
-                    shortest: false,
-                };
-            }
-            if walk.offered.iter().all(|s| !s.is_progress()) {
-                break;
+            match walk.offer() {
+                Err(failure) => return End::found(failure, path, false),
+                Ok(true) => break,
+                Ok(false) => {}
             }
             if let Some(cut) = walk.cut(path.len()) {
                 return End::Cut(cut);
@@ -98,11 +97,7 @@ pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>
             let taken = walk.runner.take(walk.offered[index], answers);
             path.push(choice(index, taken.asked));
             if let Some(failure) = walk.runner.failure(&taken.footprint) {
-                return End::Found {
-                    failure,
-                    trace: Trace(path),
-                    shortest: false,
-                };
+                return End::found(failure, path, false);
             }
             walk.runner.history_is_good(&taken.footprint);
         }

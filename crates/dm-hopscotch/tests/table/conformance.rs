@@ -27,6 +27,13 @@ fn small_leaves() {
     }
 }
 
+#[test]
+fn on_cards_that_promise_little() {
+    for number in 0..dm_testkit::WEAK_WORLDS {
+        conform(&Tables(small), WorldKind::SimWeak(number));
+    }
+}
+
 /// A directory that is not let grow as deep as it should be: keys are found further right.
 #[test]
 fn shallow_directory() {

@@ -36,7 +36,9 @@ impl<K: KeyBytes> Hopscotch<K> {
         let separator = if request.bias == SplitBias::Coarse {
             self.coarse_separator(left, &keys, new)
         } else {
-            self.separator_near(left, &keys, request.bias, new)
+            let appended = request.appended(&header, keys.last()).is_some();
+            let wanted = if appended { keys.len() - 1 } else { keys.len() / 2 };
+            self.separator_near(left, &keys, wanted, new)
         };
         if separator <= header.fences.low {
             return Err(CheckFailure::corrupt(0, Reason::Order));
@@ -78,10 +80,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// The key nearest to the middle (or to the end, of ascending inserts) at which to cut so that the new key finds room.
-    fn separator_near(&self, left: &[u8], keys: &[K], bias: SplitBias, new: Option<K>) -> K {
-        let ascending = bias == SplitBias::Ascending && keys.last().copied() == new;
-        let wanted = if ascending { keys.len() - 1 } else { keys.len() / 2 };
+    /// The key nearest to number `wanted` at which to cut so that the new key finds room.
+    fn separator_near(&self, left: &[u8], keys: &[K], wanted: usize, new: Option<K>) -> K {
         let frees = self.frees(left, new);
         // One of a full neighbourhood lies above or below the new key, so that there is always a cut between the two.
         (0..keys.len())

@@ -8,7 +8,7 @@ use crate::error::{CheckFailure, Reason};
 use crate::format::{NodeFormat, Place};
 use crate::fullness::Fullness;
 use crate::key::KeyBytes;
-use crate::split::{SplitBias, SplitPlan, SplitRequest};
+use crate::split::{SplitPlan, SplitRequest};
 
 impl<K: KeyBytes> Packed<K> {
     /// Whether a node of this low fence has places for all of these keys.
@@ -62,8 +62,8 @@ impl<K: KeyBytes> Packed<K> {
         if keys.len() < 2 {
             return Ok(None);
         }
-        let ascending = request.bias == SplitBias::Ascending && keys.last().copied() == new;
-        let wanted = if ascending { keys.len() - 1 } else { keys.len() / 2 };
+        let appended = request.appended(&header, keys.last()).is_some();
+        let wanted = if appended { keys.len() - 1 } else { keys.len() / 2 };
         let fits = |separator: &K| {
             let behind = keys.partition_point(|key| key < separator);
             let stays = new.filter(|new| new < separator);

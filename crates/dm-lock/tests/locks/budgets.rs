@@ -294,6 +294,8 @@ fn a_set_is_a_round_trip_per_lock_and_one_to_write_back() {
     );
 
     let set = block_on(locks.lock_set(&v, &[a, b])).unwrap();
+    assert!(!set.is_empty());
+    assert!(block_on(locks.lock_set(&v, &[])).unwrap().is_empty());
     let (released, spent) = cost(&v, set.release());
     assert_eq!((released, spent.round_trips, spent.verbs()), (Ok(()), 1, 2));
 
@@ -337,6 +339,43 @@ fn the_payload_survives_holders_and_goes_along_with_a_handover() {
         },
         "nothing was written"
     );
+}
+
+#[test]
+fn what_was_staged_is_written_with_the_unlock() {
+    let by = |release, combine| LockOptions {
+        release,
+        combine,
+        ..LockOptions::default()
+    };
+    for options in [
+        by(ReleaseBy::Auto, true),
+        by(ReleaseBy::Auto, false),
+        by(ReleaseBy::Faa, true),
+    ] {
+        let bench = bench(builder(), 1, options);
+        let locks = &bench.locks[0];
+        let (v, at) = (bench.client(0), node(0, 1));
+        let mut guard = lock(&v, locks, at);
+        guard.set_payload(0xABCD);
+        block_on(guard.write_back(v.chain(at.node()).write_word(at, 1))).unwrap();
+        assert_eq!(bench.word(at).payload, 0xABCD, "{options:?}");
+        let mut guard = lock(&v, locks, at);
+        guard.set_payload(0xEF);
+        block_on(guard.release()).unwrap();
+        assert_eq!(bench.word(at).payload, 0xEF, "{options:?}");
+        // Handed over by a release.
+        let w = bench.client(0);
+        let mut guard = lock(&v, locks, at);
+        guard.set_payload(0x12);
+        let mut next = Box::pin(locks.lock(&w, at));
+        assert!(poll(&mut next).is_pending());
+        block_on(guard.release()).unwrap();
+        let guard = block_on(next).unwrap();
+        assert_eq!((guard.word().payload, bench.word(at).payload), (0x12, 0xEF));
+        block_on(guard.release()).unwrap();
+        assert_eq!(bench.word(at).payload, 0x12);
+    }
 }
 
 #[test]

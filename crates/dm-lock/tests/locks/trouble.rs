@@ -1,7 +1,9 @@
 //! Dropped futures, lost connections, dead holders: the lock ends up free, or the error says who has it.
 
 use crate::common::*;
-use dm_lock::{Local, LockError, LockFlaws, LockOptions, LockWord, ReleaseBy};
+use dm_lock::{
+    Handed, Local, LocalLockTable, LockError, LockFlaws, LockId, LockOptions, LockWord, ReleaseBy,
+};
 use dm_loopback::{Trouble, block_on};
 use dm_sync::Fingerprint;
 use dm_verbs::{AtomicVsWrite, ClientId, Effect, Env, NodeId, Verbs, Why};
@@ -256,6 +258,28 @@ fn an_unlock_left_behind_after_a_handover_is_waited_for() {
         block_on(guard.release()).unwrap();
     }
     assert!(left_behind > 2, "the answer was hardly ever late: {left_behind}");
+}
+
+#[test]
+fn an_unsettled_word_outlives_a_waiter_that_was_granted_its_turn_and_went() {
+    let table = LocalLockTable::new(4);
+    let id = LockId {
+        node: NodeId(0),
+        index: 7,
+    };
+    let mut turn = table.try_acquire(id, ClientId(1)).unwrap().unwrap();
+    turn.set_unsettled(Some(77));
+    let mut next = Box::pin(table.acquire(id, ClientId(2), |_: Handed| None));
+    assert!(poll(&mut next).is_pending());
+    turn.pass();
+    drop(next);
+    let mut turn = table.try_acquire(id, ClientId(3)).unwrap().unwrap();
+    assert_eq!(turn.unsettled(), Some(77));
+    // Once settled it is forgotten.
+    turn.set_unsettled(None);
+    turn.pass();
+    let turn = table.try_acquire(id, ClientId(1)).unwrap().unwrap();
+    assert_eq!(turn.unsettled(), None);
 }
 
 #[test]

@@ -1,8 +1,13 @@
-//! Models of clients that die.
+//! Models of clients that die, and of queue pairs that fail.
 
 mod holder_dies;
 
 use crate::{Entry, locks};
 
 /// In the order listed.
-pub(crate) const ENTRIES: &[Entry] = &[holder_dies::ENTRY, locks::SHARER_DIES];
+pub(crate) const ENTRIES: &[Entry] = &[
+    holder_dies::ENTRY,
+    locks::SHARER_DIES,
+    locks::LOCK_FAILS,
+    locks::SHARER_FAILS,
+];

@@ -10,8 +10,10 @@ mod cpu_atomics;
 mod duplicate_cas;
 mod footer_lock;
 mod lane_write;
+mod late_write;
 mod line_versions;
 mod lock_and_read;
+mod lost_answer;
 mod lost_write;
 mod queue_pair_order;
 mod version_reads;
@@ -41,6 +43,8 @@ pub(crate) const ENTRIES: &[Entry] = &[
     cpu_atomics::ENTRY,
     buffer_reuse::ENTRY,
     lock_and_read::ENTRY,
+    lost_answer::ENTRY,
+    late_write::ENTRY,
 ];
 
 /// A client with nothing shared and nothing recorded.

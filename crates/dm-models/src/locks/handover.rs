@@ -15,7 +15,8 @@ pub(crate) const ENTRY: Entry = Entry {
     kind: Kind::Lock,
     source: "Sherman §4.3 (MAX_DEPTH); docs/protocol/lock.md L12",
     about: "The guarded node counts how often in a row its lock came by handover: never more often than the bound, \
-            here 1. Whoever is outside gets a chance after it.",
+            here 1. Whoever is outside gets a chance after it. What a holder leaves in the word's payload, the next finds, \
+            handed over or not.",
     cases: || {
         let all = matrix(&Knobs::weak(), &[Knob::CasThenRead, Knob::AtomicVsWrite]);
         let three = all.into_iter().map(|k| Case::holds("1x3", k));
@@ -59,9 +60,13 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
 async fn count(c: &Client<Locks, NoSpec>) {
     let v = c.verbs();
     let locked = c.shared().lock_and_read(v, node(), node(), 8).await;
-    let (guard, bytes) = locked.expect("no faults in this model");
+    let (mut guard, bytes) = locked.expect("no faults in this model");
     let mut before = [0; 8];
     before.copy_from_slice(&bytes);
+    let payload = guard.word().payload;
+    c.check(before == u64::from(payload).to_le_bytes(), || {
+        format!("the node says {before:?}, the payload {payload}")
+    });
     let in_a_row = if guard.handed_over() {
         u64::from_le_bytes(before) + 1
     } else {
@@ -70,6 +75,8 @@ async fn count(c: &Client<Locks, NoSpec>) {
     c.check(in_a_row <= u64::from(MAX), || {
         format!("{in_a_row} handovers in a row")
     });
+    // Node and payload say the same.
+    guard.set_payload(in_a_row as u32);
     let data = v.chain(node().node()).write_word(node(), in_a_row);
     guard.write_back(data).await.expect("no faults in this model");
 }

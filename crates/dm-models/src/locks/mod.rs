@@ -2,8 +2,12 @@
 
 mod cancelled;
 mod counter;
+mod failed;
 mod handover;
+mod hangs;
 mod hocl;
+mod late_unlock;
+mod progress;
 mod release;
 mod sets;
 mod shared;
@@ -13,7 +17,8 @@ mod t_s3;
 mod t_s6;
 
 pub(crate) use counter::{compute_nodes, lock_word, node, one_lock};
-pub(crate) use shared::DIES as SHARER_DIES;
+pub(crate) use failed::ENTRY as LOCK_FAILS;
+pub(crate) use shared::{DIES as SHARER_DIES, FAILS as SHARER_FAILS};
 
 use crate::Entry;
 
@@ -26,8 +31,14 @@ pub(crate) const ENTRIES: &[Entry] = &[
     hocl::HOST,
     handover::ENTRY,
     release::ENTRY,
+    hangs::MUTUAL,
+    hangs::ALONE,
+    hangs::BLIND,
+    progress::BYPASS,
+    progress::LOCK_FREE,
     sets::ENTRY,
     cancelled::ENTRY,
+    late_unlock::ENTRY,
     shared::ENTRY,
     t_s3::ENTRY,
     t_s6::ENTRY,

@@ -162,32 +162,64 @@ pub(crate) const DIES: Entry = Entry {
         about: "the last sharer is waited for without a budget",
         cases: || vec![Case::fails(How::Stuck, "E S", Knobs::weak().crashes(1))],
     }],
-    build: |s| {
-        let options = options(s);
-        let mut model =
-            guarded(&s.title, options, data()).invariant("a finished add counts, and counts once", |end| {
-                let sum: u64 = (0..2).map(|i| end.word(node().add(8 * i))).sum();
-                let least = end.outputs(1).len() as u64;
-                match (least..=1).contains(&sum) {
-                    true => Ok(()),
-                    false => Err(format!("{sum}, {least} finished")),
-                }
-            });
-        for (i, role) in ["A", "B"].into_iter().enumerate() {
-            model = model.client(role, i as u16, move |c: Client<Locks, Counter>| async move {
-                let done = match i {
-                    0 => sweep(&c).await,
-                    _ => add(&c, node().add(8)).await,
-                };
-                if i == 1 && done.is_ok() {
-                    c.output(1);
-                }
-                c.check(done.is_ok() || done.is_err_and(names), || format!("{done:?}"));
-            });
-        }
-        Box::new(model)
-    },
+    build: build_faulty,
 };
+
+pub(crate) const FAILS: Entry = Entry {
+    name: "sharer-fails",
+    kind: Kind::Crash,
+    source: "docs/protocol/lock.md L14, L17, L18",
+    about: "Of one who shares a lock and one who has it alone, the queue pair of one fails at any step, and what was in \
+            flight lands later, in part or never. The other gets in, or ends in an error that names the lock (a share of \
+            which nobody knows stays counted); no finished add is lost, and none counts twice.",
+    cases: || {
+        let turned = [Knob::CasThenRead, Knob::AtomicVsWrite, Knob::ChipOrder];
+        let failing = matrix(&Knobs::weak(), &turned).into_iter().map(|mut knobs| {
+            knobs.retries = Retries::Bounded(2);
+            Case::holds("E S", knobs.failures(1))
+        });
+        failing.collect()
+    },
+    published: None,
+    mutants: &[Twin {
+        name: "no-budget",
+        about: "the last sharer is waited for without a budget",
+        cases: || vec![Case::fails(How::Stuck, "E S", Knobs::weak().failures(1))],
+    }],
+    build: build_faulty,
+};
+
+fn build_faulty(s: &Setting<'_>) -> Box<dyn Explorable> {
+    let options = options(s);
+    let fails = s.knobs.failures > 0;
+    let mut model =
+        guarded(&s.title, options, data()).invariant("a finished add counts, and counts once", |end| {
+            let sum: u64 = (0..2).map(|i| end.word(node().add(8 * i))).sum();
+            let least = end.outputs(1).len() as u64;
+            match (least..=1).contains(&sum) {
+                true => Ok(()),
+                false => Err(format!("{sum}, {least} finished")),
+            }
+        });
+    for (i, role) in ["A", "B"].into_iter().enumerate() {
+        model = model.client(role, i as u16, move |c: Client<Locks, Counter>| async move {
+            let done = match i {
+                0 => sweep(&c).await,
+                _ => add(&c, node().add(8)).await,
+            };
+            if i == 1 && done.is_ok() {
+                c.output(1);
+            }
+            let known = match done {
+                Ok(()) => true,
+                Err(LockError::Verb(_)) => fails,
+                Err(e) => names(e),
+            };
+            c.check(known, || format!("{done:?}"));
+        });
+    }
+    Box::new(model)
+}
 
 /// Whether the error names the lock.
 fn names(e: LockError) -> bool {

@@ -122,6 +122,28 @@ pub(crate) const CRASH: Entry = Entry {
     },
 };
 
+pub(crate) const FAIL: Entry = Entry {
+    name: "radix-fails",
+    kind: Kind::Crash,
+    source: "docs/protocol/smart.md M14–M17; docs/protocol/reclaim.md R11",
+    about: "A queue pair of one client fails at any step of an insert, an update, a leaf split, a header split, a change \
+            of a node's type or a removal, and what was in flight lands later, in part or never: every answer is right, \
+            no key is lost, and what it allocated is used by its neighbours only if nothing of it can land there any more.",
+    cases: || all(CANCELS, |k| k.failures(1)),
+    published: None,
+    mutants: &[Twin {
+        name: "gives-back-early",
+        about: "a new leaf goes back to the allocator while its WRITE and its slot's CAS may still land",
+        cases: || {
+            let case = |k: Knobs| {
+                Case::fails(How::Invariant, "insert, insert", k.failures(1)).or(How::NotLinearizable)
+            };
+            plain().map(case).into()
+        },
+    }],
+    build: CANCEL.build,
+};
+
 pub(crate) const CANCEL: Entry = Entry {
     name: "radix-cancel",
     kind: Kind::Crash,

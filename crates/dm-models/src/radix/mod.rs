@@ -13,6 +13,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     races::ENTRY,
     crash::CRASH,
     crash::CANCEL,
+    crash::FAIL,
     flaws::T_M1,
     flaws::T_M2,
     flaws::T_M3,

@@ -83,6 +83,17 @@ const SHAPES: &[Shape] = &[
         with(APART, &[(0, &[Insert(0x301)]), (1, &[Insert(0x102)])]),
     ),
     (
+        // One freezes a slot that has changed since the other, who freezes the same node, has read it.
+        "growth, leaf split and growth",
+        with(
+            APART,
+            &[
+                (0, &[Insert(0x301)]),
+                (1, &[Insert(0x102), Insert(0x401), Get(0x102)]),
+            ],
+        ),
+    ),
+    (
         "growth, header split",
         with(FULL, &[(0, &[Insert(3)]), (1, &[Insert(0x101)])]),
     ),

@@ -4,6 +4,7 @@ mod next_life;
 mod remembered;
 mod reuse;
 mod silent;
+mod working;
 
 use dm_alloc::{AllocError, Allocator, Class, MemberArea, ReclaimFlaws, ReclaimOptions};
 use dm_explore::Endpoint;
@@ -13,7 +14,13 @@ use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 use crate::Entry;
 
 /// In the order listed.
-pub(crate) const ENTRIES: &[Entry] = &[reuse::ENTRY, silent::ENTRY, next_life::ENTRY, remembered::ENTRY];
+pub(crate) const ENTRIES: &[Entry] = &[
+    reuse::ENTRY,
+    silent::ENTRY,
+    working::ENTRY,
+    next_life::ENTRY,
+    remembered::ENTRY,
+];
 
 /// The word that leads to the block.
 fn root() -> RemotePtr {
@@ -32,8 +39,8 @@ const NEXT: u64 = 9;
 
 const CLASS: Class = Class { bytes: 64, kind: 0 };
 
-/// A compute node's allocator, in a pool for `slots` members. It does rounds when told to; after `looks` looks that find
-/// the same, a member may be silent for a lease.
+/// A compute node's allocator, in a pool for `slots` members. It does rounds when told to; a member that `looks` looks in a
+/// row find as the one before them did is silent, if the clock says so.
 pub(crate) fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: ReclaimFlaws) -> Allocator {
     allocator_that(compute_node, slots, looks, false, flaws)
 }

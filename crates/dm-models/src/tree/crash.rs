@@ -1,4 +1,4 @@
-//! A client dies in the middle of a split.
+//! A client dies, or its queue pair fails, in the middle of a split or a merge.
 
 use dm_explore::Knobs;
 use dm_layout::{Key8, Slotted};
@@ -101,6 +101,33 @@ fn crashes(shapes: &'static [(&'static str, Script)]) -> Vec<Case> {
         .flat_map(|&(shape, _)| under.iter().map(move |k| Case::holds(shape, k.clone())))
         .collect()
 }
+
+pub(crate) const FAILED_SPLIT: Entry = Entry {
+    name: "split-fails",
+    kind: Kind::Crash,
+    source: "docs/protocol/sherman.md S12–S17; docs/protocol/lock.md L18",
+    about: "A queue pair of one client fails at any step of a split, and what was in flight lands later, in part or \
+            never: every answer is right, no key is lost, and whatever landed is completed by doing the split again.",
+    cases: || {
+        let under = [Knobs::weak(), Knobs::declared()].map(|k| timeless(k).failures(1));
+        let each = |&(shape, _): &(&'static str, Script)| under.clone().map(|k| Case::holds(shape, k));
+        SHAPES.iter().flat_map(each).collect()
+    },
+    published: None,
+    mutants: &[Twin {
+        name: "right-unawaited",
+        about: "the left node points to the right one before that is known to be written",
+        cases: || {
+            let knobs = timeless(Knobs::declared()).failures(1);
+            vec![
+                Case::fails(How::Invariant, "2 MN, writer", knobs)
+                    .or(How::NotLinearizable)
+                    .or(How::Check),
+            ]
+        },
+    }],
+    build: SPLIT.build,
+};
 
 const MERGES: &[(&str, Script)] = &[
     (

@@ -20,6 +20,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     merge::MERGE,
     merge::SCAN,
     crash::SPLIT,
+    crash::FAILED_SPLIT,
     crash::MERGE,
     crash::FAILED_MERGE,
 ];

@@ -1,12 +1,10 @@
 //! The model of a script on whichever index.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use dm_alloc::Superblock;
 use dm_explore::{Client, End, Endpoint, Model};
 use dm_history::{KvMap, scan};
 use dm_index::{IndexError, Key8, RangeIndex, Scan};
+use dm_sync::{Arc, Mutex};
 use dm_verbs::{ClientId, Control, Env, NodeId, VerbErrorKind};
 
 use super::memory::{FAILED, as_written};
@@ -14,7 +12,7 @@ use super::world::{Do, LIMIT, MEMORY, Script, Spec, apply_to, loaded, number_of}
 
 /// An index that scripts run on: what the clients of one compute node share of it.
 pub(crate) trait Subject: Sized + 'static {
-    type Options: Copy + 'static;
+    type Options: Copy + Send + Sync + 'static;
 
     /// The options under which the pool is prepared: by the protocol as it should be, where flaws leave the layout alone.
     fn sound(options: Self::Options) -> Self::Options;
@@ -39,26 +37,27 @@ pub(crate) trait Subject: Sized + 'static {
 impl Script {
     /// The model: every operation linearizable, none fails.
     pub(crate) fn model<S: Subject>(self, title: String, options: S::Options) -> Model<S, Spec> {
-        let found: Rc<RefCell<Option<Superblock>>> = Rc::default();
-        let keep = Rc::clone(&found);
+        let found: Arc<Mutex<Option<Superblock>>> = Arc::default();
+        let keep = Arc::clone(&found);
         let mut model = Model::new(title)
             .memory_nodes(self.memory_nodes)
             .memory(MEMORY, 256)
             .setup(move |v: Endpoint| {
-                let keep = Rc::clone(&keep);
+                let keep = Arc::clone(&keep);
                 async move {
                     let tree = S::create(&v, &S::sound(options)).await;
                     self.set_up(&tree.client(&v)).await.expect("room, and no faults");
                     if self.first_is_full {
                         while v.chunk(NodeId(0), 4096).await.is_ok() {}
                     }
-                    *keep.borrow_mut() = Some(Superblock::inspect(&v).await.expect("a pool"));
+                    let superblock = Superblock::inspect(&v).await.expect("a pool");
+                    keep.with(|keep| *keep = Some(superblock));
                 }
             })
             .shared_opened(move |v: Endpoint, node| {
-                let found = Rc::clone(&found);
+                let found = Arc::clone(&found);
                 async move {
-                    let superblock = found.borrow().clone().expect("set up before");
+                    let superblock = found.with(|found| found.clone()).expect("set up before");
                     let tree = S::open(&v, &options, &superblock).await;
                     if !self.cold.contains(&node) {
                         tree.warm(&v).await;

@@ -160,7 +160,13 @@ impl Engine {
         } else {
             start
         };
-        let after = earlier(pair, kind, space, caps);
+        let mut after = earlier(pair, kind, space, caps);
+        let bucket = r.offset() & t.bucket_mask as usize;
+        if atomic && let Some(written) = node.write_back(space, bucket) {
+            // Its turn in the pipeline is not its turn at memory, for which WRITEs of its queue pair or a busy PCIe may
+            // have kept the atomic before it.
+            after = after.max(*written);
+        }
         let mut at = (if *on_arrival { now } else { act }).max(after);
         let window = window(t, caps, nic, r, (kind, space), lines, rng);
         match kind {
@@ -174,6 +180,9 @@ impl Engine {
             }
             Kind::Write => nic.tally.writes += 1,
             Kind::Cas | Kind::MaskedCas | Kind::Faa => {}
+        }
+        if atomic && let Some(written) = node.write_back(space, bucket) {
+            *written = at + window;
         }
         if atomic && caps.cas_then_read != CasThenRead::InOrder {
             pair.atomic_at = pair.atomic_at.max(at + window);
@@ -261,7 +270,7 @@ fn window(
         if caps.atomic_vs_write != AtomicVsWrite::Racy {
             return 0;
         }
-        // The write-back comes while the bucket is still taken, so atomics exclude each other all the same.
+        // The bucket's next atomic waits for the write-back, so atomics exclude each other all the same.
         r.parts = 2;
         return occupancy(t, kind, space) / 2;
     }

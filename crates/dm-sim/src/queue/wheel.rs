@@ -15,6 +15,7 @@
 //!   and before anything is pushed directly to where it goes.
 //! * **W3** No slot in use lies before `word`.
 //! * **W4** The cursor's slot is in use as long as `due` holds events, and as a list without nodes.
+//! * **W5** `far` holds nothing that `late` has room for: whatever raises `limit` moves it at once.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -236,7 +237,7 @@ impl Wheel {
             let Some(segment) = self.late_segment() else {
                 return false;
             };
-            self.limit = segment << SEGMENT_SHIFT;
+            self.reach(segment << SEGMENT_SHIFT);
             self.move_to(self.limit >> 6);
         }
     }
@@ -279,25 +280,29 @@ impl Wheel {
     /// Moves the next segment of `late` into the slots.
     fn fetch(&mut self) {
         let segment = self.limit >> SEGMENT_SHIFT;
-        self.limit += 1 << SEGMENT_SHIFT;
         let l = segment as usize % LATE;
-        let mut n = core::mem::replace(&mut self.late[l], NONE);
-        if n != NONE {
-            self.late_lists -= 1;
-            n = self.nodes.oldest_first(n);
-        }
+        let newest = core::mem::replace(&mut self.late[l], NONE);
+        // Its place in `late` is that of the segment one lap later from here on.
+        self.late_lists -= u32::from(newest != NONE);
+        self.reach((segment + 1) << SEGMENT_SHIFT);
+        let mut n = self.nodes.oldest_first(newest);
         while n != NONE {
             let event;
             (event, n) = self.nodes.remove(n);
             self.place(event, event.at >> SHIFT);
         }
+    }
+
+    /// Raises the limit, and moves from `far` what `late` has room for then.
+    fn reach(&mut self, limit: u64) {
+        self.limit = limit;
         while let Some(Reverse((at, _, what))) = self.far.peek().copied() {
-            let of = at >> (SHIFT + SEGMENT_SHIFT);
-            if of >= self.limit_of_late() {
+            let segment = at >> (SHIFT + SEGMENT_SHIFT);
+            if segment >= self.limit_of_late() {
                 break;
             }
             self.far.pop();
-            self.link_late(Event { at, what }, of);
+            self.link_late(Event { at, what }, segment);
         }
     }
 

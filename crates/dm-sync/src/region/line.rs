@@ -222,7 +222,7 @@ impl LineLock {
     }
 }
 
-#[cfg(all(test, not(dm_loom)))]
+#[cfg(all(test, not(any(dm_loom, dm_shuttle))))]
 mod tests {
     use super::*;
 

@@ -24,7 +24,7 @@ mod error;
 mod line;
 mod mapping;
 mod order;
-#[cfg(all(test, not(dm_loom)))]
+#[cfg(all(test, not(any(dm_loom, dm_shuttle))))]
 mod tests;
 
 use core::fmt;

@@ -4,35 +4,100 @@ mod print;
 
 use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use dm_explore::{Coverage, Search, Trace, Verdict};
+use dm_explore::{Search, Trace, Verdict};
 use dm_models::{Case, Entry, Ran, Size, Variant, all, find};
+use serde_json::Value;
 
 use crate::cli::{Explore, Output};
 
 /// Exit statuses, as `dmkit explore --help` says them.
-const COUNTEREXAMPLE: u8 = 1;
+const UNEXPECTED: u8 = 1;
 const UNKNOWN: u8 = 2;
 const NOT_RUN: u8 = 3;
 /// More cases than this are told by their shapes.
 const LISTED_MAX: usize = 40;
 
+/// Standard output whose reader may go away: what is checked, and the exit status, do not depend on it.
+struct Patient<W>(W);
+
+impl<W: Write> Write for Patient<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(bytes.len()),
+            other => other,
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        match self.0.flush() {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
+}
+
 /// Does what was asked; the exit status tells the verdict.
 pub(crate) fn perform(asked: &Explore, output: &Output) -> io::Result<ExitCode> {
-    let mut out = io::stdout().lock();
+    let mut out = Patient(io::stdout().lock());
+    if let Some(file) = &asked.replay {
+        return match recorded(file, asked) {
+            Ok(asked) => replay_named(&mut out, &asked, output.json),
+            Err(why) => refuse(&format!("{}: {why}", file.display())),
+        };
+    }
     let Some(name) = asked.name.as_ref().filter(|_| !asked.list) else {
         print::list(&mut out, all(), output.json)?;
         return Ok(ExitCode::SUCCESS);
     };
+    if asked.trace.is_some() {
+        return replay_named(&mut out, asked, output.json);
+    }
     match plan(name, asked) {
-        Ok(plan) => match &asked.trace {
-            Some(trace) => replay(&mut out, &plan, trace, asked),
-            None => explore(&mut out, &plan, asked, output.json),
-        },
+        Ok(plan) => explore(&mut out, &plan, asked, output.json),
         Err(why) => refuse(&why),
     }
+}
+
+/// The first counterexample among the lines of `file`, as if it had been asked for by name.
+fn recorded(file: &Path, asked: &Explore) -> Result<Explore, String> {
+    let text = fs::read_to_string(file).map_err(|e| e.to_string())?;
+    for (number, line) in text.lines().enumerate() {
+        let line: Value = serde_json::from_str(line).map_err(|e| format!("line {}: {e}", number + 1))?;
+        let found = &line["counterexample"];
+        if found.is_null() {
+            continue;
+        }
+        let word = |value: &Value| value.as_str().map(str::to_owned);
+        let (name, twin) = (word(&line["model"]), word(&line["twin"]).unwrap_or_default());
+        let (case, trace) = (line["case"].as_u64(), word(&found["choices"]));
+        let (Some(name), Some(case), Some(trace)) = (name, case, trace) else {
+            return Err(format!(
+                "line {}: a counterexample names its model, case and choices",
+                number + 1
+            ));
+        };
+        return Ok(Explore {
+            name: Some(name),
+            mutant: twin.strip_prefix("mutant ").map(str::to_owned),
+            as_published: twin == Variant::Published.to_string(),
+            case: Some(case as usize),
+            trace: Some(trace),
+            crash: line["crash"].as_bool().unwrap_or(false),
+            ..asked.clone()
+        });
+    }
+    Err("no line of it has a counterexample".to_owned())
+}
+
+fn replay_named(out: &mut impl Write, asked: &Explore, json: bool) -> io::Result<ExitCode> {
+    let plan = match plan(asked.name.as_deref().unwrap_or_default(), asked) {
+        Ok(plan) => plan,
+        Err(why) => return refuse(&why),
+    };
+    replay(out, &plan, asked, json)
 }
 
 fn refuse(why: &str) -> io::Result<ExitCode> {
@@ -136,46 +201,60 @@ fn explore(out: &mut impl Write, plan: &Plan, asked: &Explore, json: bool) -> io
     if !json {
         print::summary(out, plan.entry, &all)?;
     }
-    Ok(status(&all))
+    Ok(status(&all, asked.crash))
 }
 
-/// 1 with a counterexample; else 2 if a search was cut short or only sampled; else 0.
-fn status(all: &[Ran]) -> ExitCode {
-    let known = |r: &Ran| r.verdict.is_pass() && r.verdict.report().coverage == Coverage::Exhaustive;
-    match () {
-        () if all
-            .iter()
-            .any(|r| matches!(r.verdict, Verdict::Counterexample(_))) =>
-        {
-            ExitCode::from(COUNTEREXAMPLE)
+/// 1 if a case came out otherwise than the registry says (with `crash`: if one has a counterexample); else 2 if a search was
+/// cut short or only sampled; else 0.
+fn status(all: &[Ran], crash: bool) -> ExitCode {
+    let found = |r: &Ran| r.verdict.counterexample().is_some();
+    let unexpected = |r: &Ran| {
+        if crash {
+            found(r)
+        } else {
+            decided(r) && r.judge().is_err()
         }
-        () if all.iter().all(known) => ExitCode::SUCCESS,
+    };
+    match () {
+        () if all.iter().any(unexpected) => ExitCode::from(UNEXPECTED),
+        () if all.iter().all(decided) => ExitCode::SUCCESS,
         () => ExitCode::from(UNKNOWN),
     }
 }
 
+/// Whether the search came to an answer.
+fn decided(ran: &Ran) -> bool {
+    ran.verdict.is_pass() || ran.verdict.counterexample().is_some()
+}
+
 /// Runs a trace of one case again.
-fn replay(out: &mut impl Write, plan: &Plan, trace: &str, asked: &Explore) -> io::Result<ExitCode> {
-    let trace: Trace = match trace.parse() {
+fn replay(out: &mut impl Write, plan: &Plan, asked: &Explore, json: bool) -> io::Result<ExitCode> {
+    let text = asked.trace.as_deref().unwrap_or_default();
+    let trace: Trace = match text.parse() {
         Ok(trace) => trace,
-        Err(e) => return refuse(&format!("{trace:?}: {e}")),
+        Err(e) => return refuse(&format!("{text:?}: {e}")),
     };
     let Some((number, case)) = plan.cases.first() else {
         return refuse("no such case");
     };
-    match plan.entry.model(plan.variant, case).replay(&case.knobs, &trace) {
-        Ok(found) => {
-            writeln!(
-                out,
-                "{} case {number}\n{found}\n\n{}",
-                plan.entry.name,
-                found.chart()
-            )?;
-            if let Some(file) = &asked.svg {
-                fs::write(file, found.svg())?;
-            }
-            Ok(ExitCode::from(COUNTEREXAMPLE))
-        }
-        Err(e) => refuse(&e.to_string()),
+    let found = match plan.entry.model(plan.variant, case).replay(&case.knobs, &trace) {
+        Ok(found) => found,
+        Err(e) => return refuse(&e.to_string()),
+    };
+    if let Some(file) = &asked.svg {
+        fs::write(file, found.svg())?;
     }
+    let ran = Ran {
+        entry: plan.entry.name,
+        variant: plan.variant,
+        number: *number,
+        case: case.clone(),
+        verdict: Verdict::Counterexample(Box::new(found)),
+    };
+    if json {
+        print::json(out, &ran, asked.crash)?;
+    } else {
+        print::case(out, &ran, asked.crash, false)?;
+    }
+    Ok(status(&[ran], asked.crash))
 }

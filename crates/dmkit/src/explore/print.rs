@@ -68,8 +68,8 @@ pub(super) fn list(
 /// The verdict in a word.
 fn word(verdict: &Verdict) -> &'static str {
     match verdict {
-        Verdict::Pass(report) if report.coverage == Coverage::Exhaustive => "holds",
-        Verdict::Pass(_) => "nothing found",
+        Verdict::Pass(_) => "holds",
+        Verdict::Sampled(_) => "nothing found",
         Verdict::Counterexample(_) => "counterexample",
         Verdict::Truncated { .. } => "truncated",
     }
@@ -98,7 +98,15 @@ pub(super) fn json(out: &mut impl Write, ran: &Ran, crash: bool) -> io::Result<(
         "steps": report.steps,
         "seconds": report.time.as_secs_f64(),
         "assumptions": report.assumptions,
-        "counterexample": found.map(ToString::to_string),
+        "crash": crash,
+        "counterexample": found.map(|found| json!({
+            "failure": found.reason(),
+            "shortest": found.shortest,
+            "loops_from": found.lasso.map(|lasso| lasso.begins + 1),
+            "choices": found.trace.to_string(),
+            "trace": found.recording(),
+            "text": found.to_string(),
+        })),
         "replay": replay(ran, crash),
     });
     writeln!(out, "{line}")
@@ -112,12 +120,17 @@ pub(super) fn case(out: &mut impl Write, ran: &Ran, crash: bool, told: bool) -> 
         write!(out, ", {}", ran.case.shape)?;
     }
     writeln!(out, ": {}\n         knobs: {}", counts(report), report.knobs)?;
-    if !crash && ran.judge().is_err() {
-        writeln!(
-            out,
-            "         NOT AS EXPECTED: the registry says that it {}",
-            ran.case.expect
-        )?;
+    // A sample decides nothing, so it can't be other than expected.
+    if !crash && !matches!(ran.verdict, Verdict::Sampled(_)) {
+        let expect = ran.case.expect;
+        match ran.judge() {
+            Ok(()) if expect == Expect::Holds => {}
+            Ok(()) => writeln!(out, "         as expected: the registry says that it {expect}")?,
+            Err(_) => writeln!(
+                out,
+                "         NOT AS EXPECTED: the registry says that it {expect}"
+            )?,
+        }
     }
     if let (Some(found), Some(replay)) = (ran.verdict.counterexample(), replay(ran, crash))
         && !told

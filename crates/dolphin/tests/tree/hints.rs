@@ -191,3 +191,46 @@ fn who_has_no_room_for_all_separators_remembers_them_roughly() {
         assert!(cold.cache_bytes() <= tight.cache_bytes);
     });
 }
+
+/// Another compute node splits the last leaf many times over: who remembers roughly, and only what was there before, walks that
+/// way once.
+#[test]
+fn a_rough_hint_from_which_the_way_has_grown_long_is_looked_up_anew() {
+    let pool = dm_testkit::counted().nodes(2).build().expect("memory");
+    let (v, w) = (
+        pool.connect(0).expect("a client"),
+        pool.connect(1).expect("another"),
+    );
+    block_on(async {
+        let rough = Options {
+            leaf_bytes: 256,
+            cache_bytes: 4 << 10,
+            ..options(false)
+        };
+        let tree = Dolphin::<Key8>::create_or_open(&v, &rough).await.expect("a pool");
+        let client = tree.client(&v);
+        for n in 0..KEYS {
+            client.insert(&Key8(n), &[1; 8]).await.expect("memory");
+        }
+        let mut value = Vec::new();
+        let last = Key8(KEYS - 1);
+        assert_eq!(client.get(&last, &mut value).await, Ok(true));
+        assert!(tree.cache_bytes() <= rough.cache_bytes);
+
+        let other = Dolphin::<Key8>::create_or_open(&w, &rough)
+            .await
+            .expect("the pool");
+        let appender = other.client(&w);
+        for n in KEYS..2 * KEYS {
+            appender.insert(&Key8(n), &[2; 8]).await.expect("memory");
+        }
+        let mut trips = Vec::new();
+        for _ in 0..3 {
+            let before = v.meter().counters();
+            assert_eq!(client.get(&Key8(2 * KEYS - 1), &mut value).await, Ok(true));
+            trips.push((v.meter().counters() - before).round_trips);
+        }
+        assert!(trips[0] > 12, "the way was not long: {trips:?}");
+        assert!(trips[1] <= 4 && trips[2] <= 4, "it is walked again: {trips:?}");
+    });
+}

@@ -4,8 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
 use dm_loopback::Loopback;
-use dm_sim::{CostModel, Sim};
-use dm_testkit::{Report, Stress, Testbed, World, seats, stress};
+use dm_testkit::{Cards, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::{Counters, Nanos};
 use dolphin::{DEFAULT_ATTEMPTS, Key8, Key32, Options, Rdwc, ReclaimOptions};
 
@@ -62,17 +61,13 @@ fn threads_on_loopback() {
 }
 
 /// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script, keys and outages go by the seed.
-fn simulated(seed: u64, operations: u64) {
-    let model = match seed % 2 {
-        0 => CostModel::cx5_ib(),
-        _ => CostModel::cx6_roce(),
-    };
-    let sim = Sim::builder(model)
+fn simulated(seed: u64, operations: u64, cards: Cards) {
+    let sim = cards
+        .testbed(seed)
         .compute_nodes(3)
         .memory_nodes(2)
-        .colocated(seed % 4 == 1)
-        .seed(seed);
-    let outage = seed % 8 == 4;
+        .colocated(seed % 4 == 1);
+    let outage = seed % 8 == 4 && cards == Cards::Preset;
     let world = Testbed::new(sim.build().expect("memory"), outage);
     let script = match seed % 4 {
         // With leaves on both memory nodes from the start, so that something is left to do in an outage.
@@ -120,7 +115,15 @@ fn simulated(seed: u64, operations: u64) {
 #[test]
 fn simulated_testbeds() {
     for seed in 0..5 {
-        simulated(seed, 30_000);
+        simulated(seed, 30_000, Cards::Preset);
+    }
+}
+
+/// Cards that promise as little as they may, and clients that are put aside.
+#[test]
+fn weak_cards() {
+    for seed in 0..5 {
+        simulated(seed, 20_000, Cards::Weak);
     }
 }
 
@@ -142,6 +145,14 @@ fn full_threads_that_grow_and_shrink_a_tree() {
 #[ignore = "minutes: run by `cargo xtask stress`"]
 fn full_simulated_testbeds() {
     for seed in 0..200 {
-        simulated(seed, 100_000);
+        simulated(seed, 100_000, Cards::Preset);
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress --weak`"]
+fn full_weak_cards() {
+    for seed in 0..200 {
+        simulated(seed, 20_000, Cards::Weak);
     }
 }

@@ -50,6 +50,13 @@ fn they_pass_the_script_of_every_index_in_virtual_time() {
 }
 
 #[test]
+fn they_pass_it_on_cards_that_promise_little() {
+    for number in 0..dm_testkit::WEAK_WORLDS {
+        conform(&Blocks(NodeSize::Span(6)), WorldKind::SimWeak(number));
+    }
+}
+
+#[test]
 fn values_are_compared_and_exchanged() {
     let pool = pool(2);
     let v = pool.connect(0).expect("a client");

@@ -142,3 +142,30 @@ fn insertion_orders() {
         }
     }
 }
+
+/// Ascending keys, then others far above them, then keys that descend from there towards a full leaf: splitting for
+/// ascending inserts costs at most the two splits more that a full leaf needs.
+#[test]
+fn descending_keys_behind_a_full_leaf() {
+    let splits = |bias, descending: u64| {
+        let options = Options {
+            node: NodeSize::Span(60),
+            bias,
+            ..Options::new(8)
+        };
+        let keys = (0..60)
+            .chain(10_000..10_060)
+            .chain((10_000 - descending..10_000).rev());
+        let script: Vec<Op<Key8>> = keys.map(|i| Op::Insert(Key8::nth(i), i)).collect();
+        let grown = run::<Key8, Slotted<Key8>>(options, &script);
+        grown.expect("the model's answers").splits
+    };
+    for descending in [60, 2_000] {
+        let [median, ascending] = [dm_layout::SplitBias::Median, dm_layout::SplitBias::Ascending]
+            .map(|bias| splits(bias, descending));
+        assert!(
+            ascending <= median + 2 && median < 6 + descending / 20,
+            "{descending} keys: {median} splits by the median, {ascending} for ascending keys"
+        );
+    }
+}

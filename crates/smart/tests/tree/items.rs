@@ -39,6 +39,13 @@ fn they_pass_the_script_of_every_index_in_virtual_time() {
 }
 
 #[test]
+fn they_pass_it_on_cards_that_promise_little() {
+    for number in 0..dm_testkit::WEAK_WORLDS {
+        conform(&Blocks, WorldKind::SimWeak(number));
+    }
+}
+
+#[test]
 fn values_are_compared_and_exchanged() {
     for rdwc in [Rdwc::ON, Rdwc::OFF] {
         let pool = Loopback::builder()

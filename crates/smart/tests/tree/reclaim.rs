@@ -58,8 +58,10 @@ fn settle(pool: &Loopback, trees: &Trees) {
 /// What was live, in limbo and fetched after each round of a tree that took `empty` before.
 #[track_caller]
 fn check(empty: i64, taken: &[(i64, u64, u64)]) {
-    for (live, limbo, fetched) in taken {
-        assert_eq!((*live, *limbo), (empty, 0), "{empty} when empty: {taken:?}");
+    for (i, (live, limbo, fetched)) in taken.iter().enumerate() {
+        // A node that a removal has left for later may outlive the first turn, and no other.
+        let most = if i == 0 { 2 * empty } else { empty };
+        assert!(*live <= most && *limbo == 0, "{empty} when empty: {taken:?}");
         assert_eq!(*fetched, taken[0].2, "a later round took a new chunk: {taken:?}");
     }
 }

@@ -1,14 +1,13 @@
 //! Which steps of a split leave whom waiting, and with which error: the table of docs/protocol/sherman.md.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 use dm_explore::{Knobs, Retries, Search};
 use dm_history::{KvOp, KvRet};
 use dm_index::IndexError;
 use dm_layout::{Key8, Slotted};
 use dm_lock::LockWord;
+use dm_sync::{Arc, Mutex};
 use dm_verbs::{ChipPtr, NodeId};
 
 use super::super::memory::{contents, stage};
@@ -37,8 +36,8 @@ fn table(first_is_full: bool, op: KvOp<u64, u64>) -> BTreeMap<&'static str, BTre
         clients: &[(0, &[Do::Insert(45)])],
         ..TWO_LEAVES
     };
-    let found: Rc<RefCell<BTreeMap<_, BTreeSet<_>>>> = Rc::default();
-    let seen = Rc::clone(&found);
+    let found: Arc<Mutex<BTreeMap<_, BTreeSet<_>>>> = Arc::default();
+    let seen = Arc::clone(&found);
     let model = script
         .model::<Sherman<Key8, Slotted<Key8>>>("after a crash".into(), options())
         .survivor("survivor", 1, move |c| {
@@ -57,10 +56,8 @@ fn table(first_is_full: bool, op: KvOp<u64, u64>) -> BTreeMap<&'static str, BTre
                     (0..1 + u16::from(first_is_full)).any(|n| word(n).locked && word(n).owner == 1)
                 });
                 let stage = stage(end, held)?;
-                seen.borrow_mut()
-                    .entry(stage)
-                    .or_default()
-                    .insert(CODES[*code as usize]);
+                let code = CODES[*code as usize];
+                seen.with(|seen| seen.entry(stage).or_default().insert(code));
             }
             Ok(())
         });
@@ -69,7 +66,7 @@ fn table(first_is_full: bool, op: KvOp<u64, u64>) -> BTreeMap<&'static str, BTre
         ..timeless(Knobs::declared()).crashes(1)
     };
     model.run_with(&knobs, Search::exhaustive()).expect_pass();
-    found.take()
+    found.with(core::mem::take)
 }
 
 /// A writer that needs the leaf's lock: how far the split had come when everything was over, and what became of him.

@@ -3,8 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
 use dm_loopback::Loopback;
-use dm_sim::{CostModel, Sim};
-use dm_testkit::{Report, Stress, Testbed, World, seats, stress};
+use dm_testkit::{Cards, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::Counters;
 use dolphin::{Key8, Key32};
 
@@ -35,16 +34,12 @@ fn threads_on_loopback() {
 }
 
 /// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script and keys go by the seed.
-fn simulated(seed: u64, operations: u64) {
-    let model = match seed % 2 {
-        0 => CostModel::cx5_ib(),
-        _ => CostModel::cx6_roce(),
-    };
-    let sim = Sim::builder(model)
+fn simulated(seed: u64, operations: u64, cards: Cards) {
+    let sim = cards
+        .testbed(seed)
         .compute_nodes(3)
         .memory_nodes(2)
-        .colocated(seed % 4 == 1)
-        .seed(seed);
+        .colocated(seed % 4 == 1);
     let world = Testbed::new(sim.build().expect("memory"), false);
     let script = match seed % 3 {
         0 => Stress::new(operations, seed),
@@ -67,7 +62,15 @@ fn simulated(seed: u64, operations: u64) {
 #[test]
 fn simulated_testbeds() {
     for seed in 0..4 {
-        simulated(seed, 20_000);
+        simulated(seed, 20_000, Cards::Preset);
+    }
+}
+
+/// Cards that promise as little as they may, and clients that are put aside.
+#[test]
+fn weak_cards() {
+    for seed in 0..5 {
+        simulated(seed, 15_000, Cards::Weak);
     }
 }
 
@@ -89,6 +92,14 @@ fn full_threads_that_grow_and_shrink_a_tree() {
 #[ignore = "minutes: run by `cargo xtask stress`"]
 fn full_simulated_testbeds() {
     for seed in 0..200 {
-        simulated(seed, 100_000);
+        simulated(seed, 100_000, Cards::Preset);
+    }
+}
+
+#[test]
+#[ignore = "minutes: run by `cargo xtask stress --weak`"]
+fn full_weak_cards() {
+    for seed in 0..200 {
+        simulated(seed, 15_000, Cards::Weak);
     }
 }

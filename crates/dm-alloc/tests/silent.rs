@@ -1,0 +1,134 @@
+//! No compute node that operates is fenced as silent, whatever the lease and however often it and the others operate.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use dm_alloc::{AllocError, Allocator, MemberArea, ReclaimFlaws, ReclaimOptions};
+use dm_sim::{CostModel, Endpoint, QueueKind, RunEnd, Sim};
+use dm_sync::epoch::Epochs;
+use dm_verbs::{Env, Nanos, NodeId, RemotePtr};
+
+/// From 1 ms to 10 s.
+const LEASES: [Nanos; 5] = [
+    Nanos::from_millis(1),
+    Nanos::from_millis(10),
+    Nanos::from_millis(100),
+    Nanos::from_millis(1_000),
+    Nanos::from_millis(10_000),
+];
+
+fn allocator(compute_node: u16, flaws: ReclaimFlaws) -> Allocator {
+    let at = RemotePtr::new(NodeId(0), 8192).expect("a small offset");
+    let options = ReclaimOptions {
+        flaws,
+        ..ReclaimOptions::new()
+    };
+    Allocator::new(1, compute_node).reclaiming(MemberArea { at, slots: 2 }, options)
+}
+
+fn testbed(lease: Nanos) -> Sim {
+    let mut model = CostModel::cx5_ib();
+    model.lease_ns = lease.0 as f64;
+    Sim::builder(model)
+        .compute_nodes(2)
+        .memory_bytes(1 << 20)
+        .queue(QueueKind::Heap)
+        .build()
+        .expect("a testbed")
+}
+
+/// Begins an operation of nothing every `interval` until `end`.
+async fn operate(v: &Endpoint, alloc: &Allocator, interval: Nanos, end: Nanos) -> Result<(), AllocError> {
+    let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
+    while v.now() < end {
+        if alloc.is_due(v) {
+            alloc.attend(v, &seat).await?;
+        }
+        let running = loop {
+            if let Some(running) = seat.enter() {
+                break running;
+            }
+            alloc.attend(v, &seat).await?;
+        };
+        drop(running);
+        v.charge(interval).await;
+    }
+    Ok(())
+}
+
+/// Whether one of two compute nodes that begin operations at these intervals is fenced.
+fn is_fenced(lease: Nanos, intervals: [Nanos; 2], flaws: ReclaimFlaws) -> bool {
+    let sim = testbed(lease);
+    let fenced = Rc::new(Cell::new(false));
+    // As many looks of the slower one as make three verdicts, each of them after a lease at the earliest.
+    let slower = intervals[0].max(intervals[1]).max(Nanos(lease.0 / 4));
+    let end = Nanos(slower.0 * 14);
+    for node in 0..2 {
+        let (v, interval) = (sim.endpoint(node, 0), intervals[usize::from(node)]);
+        let fenced = Rc::clone(&fenced);
+        sim.spawn_task(async move {
+            let alloc = allocator(node, flaws);
+            // The slower one may be silent: it is there to look at the other.
+            if operate(&v, &alloc, interval, end).await.is_err() && Nanos(interval.0 * 2) <= lease {
+                fenced.set(true);
+            }
+        });
+    }
+    assert_eq!(sim.run(), RunEnd::Finished);
+    fenced.get()
+}
+
+/// Pairs of intervals: of a compute node that operates twice per lease or more often, and of another that looks at it after
+/// so many of its announcements as a beat of a few bits might wrap in.
+fn pairs(lease: Nanos) -> Vec<[Nanos; 2]> {
+    let mut pairs = Vec::new();
+    for k in 1..=8 {
+        for eighths in [4, 7, 8, 9, 12, 16] {
+            let busy = Nanos((lease.0 >> k) * eighths / 8);
+            if busy.0 * 2 > lease.0 {
+                continue;
+            }
+            // It announces itself once per period at most.
+            let announces = busy.0.max(1_000_000);
+            for m in [0, 1, 5, 6, 7] {
+                for eighths in [4, 8, 9, 16] {
+                    pairs.push([busy, Nanos((announces << m) * eighths / 8)]);
+                }
+            }
+        }
+    }
+    pairs.retain(|p| p[1].0 / p[0].0 < 2_000);
+    pairs
+}
+
+/// The pairs of intervals at which somebody is fenced who operates.
+fn sweep(flaws: ReclaimFlaws) -> (usize, Vec<(Nanos, [Nanos; 2])>) {
+    let all = LEASES
+        .into_iter()
+        .flat_map(|lease| pairs(lease).into_iter().map(move |p| (lease, p)));
+    let all: Vec<_> = all.collect();
+    let fenced = all.iter().filter(|(lease, pair)| is_fenced(*lease, *pair, flaws));
+    (all.len(), fenced.copied().collect())
+}
+
+#[test]
+fn who_operates_is_not_fenced_at_any_interval_and_lease() {
+    let (pairs, fenced) = sweep(ReclaimFlaws::default());
+    assert!(pairs > 4_000, "only {pairs} pairs of intervals");
+    assert_eq!(fenced, [], "lease, and intervals of the two");
+}
+
+/// The sweep finds what it is there for: with a beat of 6 bits, 64 announcements look like none.
+#[test]
+fn a_beat_that_wraps_is_found() {
+    let flaws = ReclaimFlaws {
+        beat_bits: 6,
+        ..ReclaimFlaws::default()
+    };
+    let (pairs, fenced) = sweep(flaws);
+    assert!(
+        fenced.len() > 20,
+        "{} of {pairs} pairs of intervals",
+        fenced.len()
+    );
+}

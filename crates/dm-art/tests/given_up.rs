@@ -1,0 +1,182 @@
+//! Operations that are given up, and images that are remembered, on loopback pools: what a later operation may rely on.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use dm_alloc::{Allocator, Descriptor, ReclaimOptions, Superblock};
+use dm_art::{Art, ArtFlaws, ArtOptions, SeparatorOptions, Separators};
+use dm_cache::IndexCache;
+use dm_index::{Applied, IndexError, Inner, Key8, RangeIndex, Split};
+use dm_layout::{NodeTypes, SingleLeaf};
+use dm_leaf::{SingleOptions, Singles};
+use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
+use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_sync::Arc;
+use dm_verbs::{Env, Nanos, NodeId, RemotePtr};
+
+type Tree = Art<Key8, Singles<Key8>>;
+
+/// A pool whose answers come late, on so many memory nodes, that two compute nodes can use at once.
+fn pool(memory_nodes: u16) -> Loopback {
+    Loopback::builder().nodes(memory_nodes).delays(4).build().unwrap()
+}
+
+/// A compute node's view of the pool's tree, which is made where there is none. It does rounds when told to.
+fn tree(pool: &Loopback, compute_node: u16, options: ArtOptions) -> Tree {
+    let v = pool.connect(compute_node).unwrap();
+    let descriptor = Descriptor {
+        members: 2,
+        ..Descriptor::of(b"test", [0])
+    };
+    let superblock = block_on(Superblock::create_or_open(&v, &descriptor)).unwrap();
+    let leaf = SingleLeaf::<Key8>::new(8).unwrap();
+    let in_leaves = GlobalLockTable::in_nodes(superblock.memory_nodes(), leaf.lock_at() as u32);
+    let lock_options = LockOptions {
+        place: LockPlace::Host,
+        ..LockOptions::default()
+    };
+    let locks = Arc::new(Locks::new(lock_options, in_leaves));
+    let reclaim = ReclaimOptions {
+        period: Nanos(u64::MAX),
+        remembers: true,
+        ..ReclaimOptions::new()
+    };
+    let alloc = Arc::new(Allocator::for_pool(&superblock, compute_node, reclaim));
+    let leaves = Singles::new(leaf, locks, SingleOptions::default());
+    block_on(Art::open(&v, leaves, alloc, superblock.root_word, options)).unwrap()
+}
+
+fn tiny() -> ArtOptions {
+    ArtOptions {
+        types: NodeTypes::new(&[2, 4, 8, 256]).unwrap(),
+        ..ArtOptions::default()
+    }
+}
+
+/// Polls `future` so many times; whether it came to its end.
+fn ends_within(polls: usize, future: impl Future) -> bool {
+    let mut future = pin!(future);
+    let mut cx = Context::from_waker(Waker::noop());
+    (0..polls).any(|_| matches!(future.as_mut().poll(&mut cx), Poll::Ready(_)))
+}
+
+/// The verbs of housekeeping in the first operation after one that was given up.
+fn settling(memory_nodes: u16) -> u64 {
+    let pool = pool(memory_nodes);
+    let tree = tree(&pool, 0, tiny());
+    let v = pool.connect(0).unwrap();
+    let client = tree.client(&v);
+    // It joins with this.
+    block_on(client.insert(&Key8(1), b"complete")).unwrap();
+    let given_up = (2..20).any(|i| !ends_within(1, client.insert(&Key8(i), b"midway..")));
+    assert!(given_up, "every insert ended at its first poll");
+    let mut value = Vec::new();
+    let mut verbs = || {
+        let before = v.meter().counters().housekeeping_verbs;
+        block_on(client.get(&Key8(77), &mut value)).unwrap();
+        v.meter().counters().housekeeping_verbs - before
+    };
+    let first = verbs();
+    assert_eq!(verbs(), 0, "once is enough");
+    first
+}
+
+#[test]
+fn what_an_operation_left_under_way_is_waited_for_on_every_memory_node() {
+    // A READ on each, behind what was posted there; and what begins any operation.
+    let one = settling(1);
+    assert!(one >= 1);
+    assert_eq!(settling(3), one + 2);
+}
+
+/// Whether a compute node finds `key` by the image of its node that it took before the key was removed, the leaf's memory
+/// used for another key, and the key put in again.
+fn finds_what_came_again(cache_unpinned: bool) -> Result<bool, IndexError> {
+    let pool = pool(1);
+    let options = ArtOptions {
+        flaws: ArtFlaws {
+            cache_unpinned,
+            ..ArtFlaws::default()
+        },
+        ..tiny()
+    };
+    let (reader, writer) = (tree(&pool, 0, options), tree(&pool, 1, options));
+    let (r, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
+    let (key, beside) = (Key8(1), [Key8(2), Key8(4)]);
+    let mut value = Vec::new();
+    // A compute node without clients leaves, and forgets what it remembers.
+    let (reading, writing) = (reader.client(&r), writer.client(&w));
+    for key in [key, beside[0], beside[1]] {
+        let done = block_on(writing.insert(&key, b"for both"));
+        assert_eq!(done, Ok(Applied::Inserted));
+    }
+    assert_eq!(block_on(reading.get(&key, &mut value)), Ok(true));
+    assert_eq!(block_on(writing.remove(&key)), Ok(Applied::Removed));
+    // The next removal knows how this one ended.
+    assert_eq!(block_on(writing.remove(&key)), Ok(Applied::Absent));
+    assert_eq!(block_on(writing.remove(&beside[1])), Ok(Applied::Removed));
+    for _ in 0..6 {
+        block_on(reader.collect(&r)).unwrap();
+        block_on(writer.collect(&w)).unwrap();
+    }
+    assert!(writer.alloc().stats().free_bytes > 0, "nothing is used again");
+    for key in (1..9).map(|byte| Key8(byte << 56)).chain([key]) {
+        let done = block_on(writing.insert(&key, b"is there"));
+        assert_eq!(done, Ok(Applied::Inserted));
+    }
+    block_on(reading.get(&key, &mut value))
+}
+
+#[test]
+fn images_that_pin_nothing_lead_to_memory_of_another_life() {
+    assert_eq!(finds_what_came_again(false), Ok(true));
+    let flawed = finds_what_came_again(true);
+    assert_ne!(flawed, Ok(true), "the flaw is not to be seen");
+}
+
+#[test]
+fn a_separator_whose_client_gave_up_is_entered_by_the_next_who_looks() {
+    let leaf = |i: u64| RemotePtr::new(NodeId(0), i << 12).unwrap();
+    let (first, right) = (leaf(16), leaf(17));
+    let split = Split {
+        level: 0,
+        separator: Key8(50),
+        until: None,
+        left: first,
+        right,
+    };
+    let mut given_up = 0;
+    for polls in 0.. {
+        let pool = pool(1);
+        let art = tree(
+            &pool,
+            0,
+            ArtOptions {
+                cache_bytes: 0,
+                ..tiny()
+            },
+        );
+        let separators = Separators::new(art, IndexCache::new(1 << 20), SeparatorOptions::default()).unwrap();
+        let (v, w) = (pool.connect(0).unwrap(), pool.connect(0).unwrap());
+        assert_eq!(block_on(separators.plant(&v, first)), Ok(true));
+        let over = ends_within(polls, separators.install(&v, split));
+        let found = |v: &Endpoint, key| {
+            let located = block_on(separators.find(v, &Key8(key))).unwrap().unwrap();
+            located.leaf.at
+        };
+        // Nobody owes what was not begun.
+        assert_eq!(
+            found(&w, 60),
+            if polls == 0 { first } else { right },
+            "after {polls} polls"
+        );
+        assert_eq!(found(&w, 49), first);
+        if over {
+            break;
+        }
+        given_up += 1;
+    }
+    assert!(given_up > 2, "it ended after {given_up} polls");
+}

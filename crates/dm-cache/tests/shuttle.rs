@@ -1,0 +1,462 @@
+//! The caches that the threads of a compute node share, under shuttle: the index cache under eviction, the sketch, and the
+//! hotspots. Each model has broken twins that must be found.
+#![cfg(dm_shuttle)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+
+use dm_cache::{CacheFlaws, Hit, HotspotFlaws, Hotspots, IndexCache, NodeImage, Origin, Sketch};
+use dm_layout::Key8;
+use dm_sync::atomic::{AtomicU64, Ordering::Relaxed};
+use dm_sync::schedules::{Witness, below, explore, must_fail};
+use dm_sync::{Arc, Mutex, thread};
+use dm_verbs::{NodeId, RemotePtr};
+
+/// Runs `client` in so many threads, each with its number.
+fn threads<T: Send + Sync + 'static>(
+    shared: &Arc<T>,
+    many: u64,
+    client: impl Fn(&T, u64) + Copy + Send + 'static,
+) {
+    let threads: Vec<_> = (0..many)
+        .map(|number| {
+            let shared = Arc::clone(shared);
+            thread::spawn(move || client(&shared, number))
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
+/// Numbers from 1 on that are never used again, and those of them that must not be seen any more: at which key.
+#[derive(Default)]
+struct Lives {
+    next: AtomicU64,
+    ended: Mutex<BTreeSet<(u64, u64)>>,
+}
+
+impl Lives {
+    fn begin(&self) -> u64 {
+        // Relaxed, as all of these: shuttle knows no weaker order than SeqCst anyway.
+        self.next.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Not seen at this key any more.
+    fn end(&self, life: u64, key: u64) {
+        self.ended.with(|ended| ended.insert((life, key)));
+    }
+
+    /// Those that must not be seen by whoever looks from now on.
+    fn ended(&self) -> BTreeSet<(u64, u64)> {
+        self.ended.with(|ended| ended.clone())
+    }
+}
+
+/// Nodes of level 1, and keys of each.
+const NODES: u64 = 6;
+const SPAN: u64 = 100;
+
+/// Images are taken away as a whole.
+const ANY_KEY: u64 = 0;
+
+const PINNED: &str = "the level above is not evicted for one below";
+
+struct Cached {
+    cache: IndexCache<u64>,
+    budget: u64,
+    /// Of images.
+    lives: Lives,
+}
+
+/// The child that starts at `low`, as the image of that life has it.
+fn child(low: u64, life: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(0), (life << 16 | low) << 6).unwrap()
+}
+
+fn life_of(hit: &Hit<u64>) -> u64 {
+    hit.child.offset() >> 22
+}
+
+impl Cached {
+    fn new(budget: u64, flaws: CacheFlaws) -> Arc<Self> {
+        let (cache, lives) = (IndexCache::new(budget).with_flaws(flaws), Lives::default());
+        Arc::new(Self { cache, budget, lives })
+    }
+
+    /// Bytes that `nodes` of level 1 and the one above take.
+    fn room_for(nodes: u64) -> u64 {
+        let probe = Self::new(u64::MAX, CacheFlaws::default());
+        probe.admit_above();
+        (0..nodes).for_each(|node| probe.admit(node * SPAN, node * SPAN + SPAN));
+        probe.cache.bytes()
+    }
+
+    /// The node of level 2.
+    fn admit_above(&self) {
+        self.cache.admit(NodeImage {
+            at: RemotePtr::new(NodeId(1), 1 << 20).unwrap(),
+            level: 2,
+            low: 0,
+            high: Some(NODES * SPAN),
+            incarnation: 0,
+            entries: (0..NODES).map(|node| (node * SPAN, child(node * SPAN, 0))),
+        });
+    }
+
+    /// A new image of a node of level 1 with children at every 25th key.
+    fn admit(&self, low: u64, high: u64) {
+        let life = self.lives.begin();
+        self.cache.admit(NodeImage {
+            at: RemotePtr::new(NodeId(0), (low + 1) << 20).unwrap(),
+            level: 1,
+            low,
+            high: Some(high),
+            incarnation: life as u32,
+            entries: (low..high).step_by(25).map(|low| (low, child(low, life))),
+        });
+    }
+
+    /// A node as a whole, or one of the halves that a split made of it.
+    fn admit_some(&self) {
+        let low = SPAN * below(NODES);
+        match below(4) {
+            0 => self.admit(low, low + SPAN / 2),
+            1 => self.admit(low + SPAN / 2, low + SPAN),
+            _ => self.admit(low, low + SPAN),
+        }
+        assert!(self.cache.bytes() <= self.budget, "more bytes than the budget");
+    }
+
+    fn check(&self, hit: &Hit<u64>, key: u64, ended: &BTreeSet<(u64, u64)>) {
+        let covers = hit.low <= key && hit.high.is_some_and(|high| key < high);
+        assert!(covers, "a child of another node");
+        assert_eq!(child(hit.low, life_of(hit)), hit.child, "a child of another node");
+        let alive = hit.child_level > 0 || !ended.contains(&(life_of(hit), ANY_KEY));
+        assert!(alive, "an image that was taken away");
+    }
+
+    /// Knowledge of a key, from here or from above.
+    fn look(&self, key: u64) -> Hit<u64> {
+        let ended = self.lives.ended();
+        let hit = self.cache.lookup(&key).expect(PINNED);
+        self.check(&hit, key, &ended);
+        hit
+    }
+
+    /// Found wrong: whoever looks later does not see it.
+    fn invalidate(&self, origin: Origin<u64>, life: u64) {
+        if origin.level == 1 && self.cache.invalidate(origin) {
+            self.lives.end(life, ANY_KEY);
+        }
+    }
+}
+
+static GONE: Witness = Witness::new("an image that was gone between its finding and its reading");
+static EVICTED: Witness = Witness::new("a node that was evicted");
+static STALE: Witness = Witness::new("an image that somebody else had taken away");
+
+fn cache_client(shared: &Cached) {
+    let cache = &shared.cache;
+    let mut seen: Option<Hit<u64>> = None;
+    for _ in 0..12 {
+        let key = below(NODES * SPAN);
+        match below(8) {
+            0..3 => shared.admit_some(),
+            3 => seen = Some(shared.look(key)),
+            // Held up between the two halves.
+            4 | 5 => {
+                let ended = shared.lives.ended();
+                let found = cache.find(&key).expect(PINNED);
+                match cache.read(&found, &key) {
+                    Some(hit) => shared.check(&hit, key, &ended),
+                    None => GONE.seen(),
+                }
+            }
+            6 => {
+                if let Some(hit) = seen.take() {
+                    if cache.read(&hit.origin, &hit.low).is_none() {
+                        STALE.seen();
+                    }
+                    shared.invalidate(hit.origin, life_of(&hit));
+                }
+            }
+            _ => {
+                let (ended, mut hits) = (shared.lives.ended(), Vec::new());
+                cache.run(&key, 9, |hit| hits.push(hit));
+                for hit in &hits {
+                    shared.check(hit, key.max(hit.low), &ended);
+                }
+                let follows = hits.windows(2).all(|pair| pair[0].high == Some(pair[1].low));
+                assert!(follows, "a run with a gap, or a key twice");
+            }
+        }
+    }
+}
+
+fn caches(flaws: CacheFlaws) {
+    let shared = Cached::new(Cached::room_for(3), flaws);
+    shared.admit_above();
+    (0..NODES).for_each(|node| shared.admit(node * SPAN, node * SPAN + SPAN));
+    threads(&shared, 5, |shared, _| cache_client(shared));
+    for _ in shared.cache.len_at(1) as u64..NODES {
+        EVICTED.seen();
+    }
+}
+
+#[test]
+fn readers_beside_eviction_find_their_nodes() {
+    explore(
+        "an index cache under eviction",
+        &[&GONE, &EVICTED, &STALE],
+        || {
+            caches(CacheFlaws::default());
+        },
+    );
+    must_fail("a recycled slot", "a child of another node", || {
+        caches(CacheFlaws { recycled_slot: true });
+    });
+}
+
+/// Two who cache a node each in a cache without a bound, and make room themselves before: the twin of one section that does
+/// both.
+fn room_in_another_section() {
+    let budget = Cached::room_for(2);
+    let shared = Cached::new(u64::MAX, CacheFlaws::default());
+    shared.admit_above();
+    threads(&shared, 4, move |shared, _| {
+        for _ in 0..4 {
+            let cache = &shared.cache;
+            if cache.len_at(1) == 2 {
+                cache.clear();
+                shared.admit_above();
+            }
+            let node = below(NODES);
+            shared.admit(node * SPAN, node * SPAN + SPAN);
+            assert!(cache.bytes() <= budget, "more bytes than the budget");
+        }
+    });
+}
+
+#[test]
+fn room_made_in_another_section_is_found() {
+    must_fail(
+        "two sections",
+        "more bytes than the budget",
+        room_in_another_section,
+    );
+}
+
+/// Leaves of a tree that a sketch is of, and keys of each.
+const LEAVES: u64 = 48;
+const WIDTH: u64 = 70;
+/// Bytes that suffice for all of them.
+const ROOMY: u64 = 1 << 16;
+
+#[derive(Clone, Copy, PartialEq)]
+enum SketchMutant {
+    None,
+    /// Says that a leaf is gone before it has taken it away.
+    SaysSoFirst,
+    /// Forgets a leaf, and enters what is in its place in another section.
+    InTwoSections,
+}
+
+struct Sketched {
+    sketch: Sketch<Key8>,
+    budget: u64,
+    /// Of entries.
+    lives: Lives,
+}
+
+impl Sketched {
+    fn new(budget: u64) -> Arc<Self> {
+        let (sketch, lives) = (Sketch::new(budget), Lives::default());
+        Arc::new(Self {
+            sketch,
+            budget,
+            lives,
+        })
+    }
+
+    /// Where a leaf lies in one of its lives.
+    fn at(leaf: u64, life: u64) -> RemotePtr {
+        let line = (life * LEAVES + leaf) * 16 + 16;
+        RemotePtr::new(NodeId((life % 3) as u16), line * 64).unwrap()
+    }
+
+    /// Which leaf this is, and in which life.
+    fn known(at: RemotePtr) -> (u64, u64) {
+        let number = at.offset() / 1024 - 1;
+        (number % LEAVES, number / LEAVES)
+    }
+
+    fn admit(&self, from: u64, until: u64) {
+        let run: Vec<_> = (from..until)
+            .map(|leaf| (Key8(leaf * WIDTH), Self::at(leaf, self.lives.begin())))
+            .collect();
+        let high = (until < LEAVES).then_some(Key8(until * WIDTH));
+        self.sketch.admit(run, high);
+        self.within_budget();
+    }
+
+    fn within_budget(&self) {
+        assert!(self.sketch.bytes() <= self.budget, "more bytes than the budget");
+    }
+
+    /// What is said of a key: never a leaf to the right of its own, nor one that was taken away before.
+    fn look(&self, key: u64) -> Option<RemotePtr> {
+        let ended = self.lives.ended();
+        let hint = self.sketch.leaf(&Key8(key))?;
+        let (leaf, life) = Self::known(hint);
+        assert!(leaf * WIDTH <= key, "a leaf to the right");
+        // At other keys it may be named a second time, where a run ended within what another one told. Where there is not
+        // room for all, a leaf stands for those to its right that were left out.
+        let gone = self.budget == ROOMY && ended.contains(&(life, key));
+        assert!(!gone, "a leaf that was taken away");
+        Some(hint)
+    }
+}
+
+static TAKEN: Witness = Witness::new("an entry taken away");
+static NOT_TAKEN: Witness = Witness::new("an entry that was another's by then");
+static THINNED: Witness = Witness::new("a sketch that was thinned");
+
+fn sketch_client(shared: &Sketched, mutant: SketchMutant) {
+    let sketch = &shared.sketch;
+    let mut seen: Option<(u64, RemotePtr)> = None;
+    for _ in 0..10 {
+        let leaf = below(LEAVES);
+        let key = leaf * WIDTH + below(2) * WIDTH / 2;
+        match below(8) {
+            0 => shared.admit(leaf, LEAVES.min(leaf + 1 + below(12))),
+            1 | 2 => {
+                let at = Sketched::at(leaf, shared.lives.begin());
+                sketch.insert(&Key8(leaf * WIDTH), at);
+                shared.within_budget();
+            }
+            3..6 => seen = shared.look(key).map(|hint| (key, hint)).or(seen),
+            how => {
+                let Some((key, hint)) = seen.take() else { continue };
+                let (leaf, life) = Sketched::known(hint);
+                // Misled by it, or its leaf was merged into the one to the left.
+                let key = if how == 6 { key } else { leaf * WIDTH };
+                if mutant == SketchMutant::SaysSoFirst {
+                    shared.lives.end(life, key);
+                }
+                let gone = match how {
+                    6 => sketch.forget(&Key8(key), hint),
+                    _ => sketch.merged(&Key8(key), hint),
+                };
+                if gone {
+                    shared.lives.end(life, key);
+                }
+                if gone { TAKEN.seen() } else { NOT_TAKEN.seen() }
+            }
+        }
+    }
+}
+
+fn sketches(mutant: SketchMutant) {
+    // Room for some of the leaves, or for all.
+    let shared = Sketched::new([700, 1_200, ROOMY, ROOMY][below(4) as usize]);
+    shared.admit(0, LEAVES);
+    if (shared.sketch.len() as u64) < LEAVES {
+        THINNED.seen();
+    }
+    threads(&shared, 5, move |shared, _| sketch_client(shared, mutant));
+    shared.within_budget();
+    for key in (0..LEAVES * WIDTH).step_by(WIDTH as usize / 2) {
+        shared.look(key);
+    }
+}
+
+#[test]
+fn a_sketch_never_leads_to_the_right_nor_to_what_is_gone() {
+    let witnesses = [&TAKEN, &NOT_TAKEN, &THINNED];
+    explore("a sketch that five change", &witnesses, || {
+        sketches(SketchMutant::None)
+    });
+    must_fail("says so first", "a leaf that was taken away", || {
+        sketches(SketchMutant::SaysSoFirst);
+    });
+}
+
+/// Leaves move and are split, but nothing is forgotten: whoever looks finds something.
+fn moves(mutant: SketchMutant) {
+    let shared = Sketched::new(ROOMY);
+    shared.admit(0, LEAVES);
+    threads(&shared, 5, move |shared, number| {
+        for _ in 0..8 {
+            let leaf = below(LEAVES);
+            match number {
+                0..2 => {
+                    if mutant == SketchMutant::InTwoSections
+                        && let Some(hint) = shared.look(leaf * WIDTH)
+                    {
+                        shared.sketch.forget(&Key8(leaf * WIDTH), hint);
+                    }
+                    shared.admit(leaf, LEAVES.min(leaf + 1 + below(6)));
+                }
+                2 => {
+                    let at = Sketched::at(leaf, shared.lives.begin());
+                    let entered = shared.sketch.insert(&Key8(leaf * WIDTH), at);
+                    assert!(entered, "a hole");
+                }
+                _ => assert!(shared.look(leaf * WIDTH + below(WIDTH)).is_some(), "a hole"),
+            }
+        }
+    });
+}
+
+#[test]
+fn what_is_learned_anew_leaves_no_hole() {
+    explore("moves in a sketch", &[], || moves(SketchMutant::None));
+    must_fail("in two sections", "a hole", || moves(SketchMutant::InTwoSections));
+}
+
+/// A table of so many sets.
+fn hotspots(sets: usize, flaws: HotspotFlaws) -> Hotspots {
+    let table = (0..).step_by(8).find_map(|bytes| {
+        let table = Hotspots::new(bytes)?;
+        (table.capacity() == sets * dm_sync::scaled(8, 2)).then_some(table)
+    });
+    table.unwrap().with_flaws(flaws)
+}
+
+static AGED: Witness = Witness::new("a hotspot whose count was halved");
+
+/// Three clients with a key each in a table that has room for two: a key that was not found in its slot any more is no
+/// hotspot, and a guess is the slot in which the key was found.
+fn hotspot_clients(flaws: HotspotFlaws) {
+    let shared = Arc::new(hotspots(1, flaws));
+    threads(&shared, 3, |hot, key| {
+        let leaf = RemotePtr::new(NodeId(0), 64).unwrap();
+        let slot = key as u16 + 7;
+        let mut found = 0;
+        for _ in 0..16 {
+            if below(5) == 0 {
+                hot.wrong(leaf, key, slot);
+                found = 0;
+            } else {
+                hot.found(leaf, key, slot);
+                found += 1;
+                if found > 3 {
+                    AGED.seen();
+                }
+            }
+            let guess = hot.guess(leaf, key);
+            assert!(
+                guess.is_none() || guess == Some(slot) && found > 0,
+                "a hotspot where nothing is"
+            );
+            assert!(hot.len() <= hot.capacity());
+        }
+    });
+}
+
+#[test]
+fn a_hotspot_that_was_wrong_is_none() {
+    explore("hotspots", &[&AGED], || hotspot_clients(HotspotFlaws::default()));
+    must_fail("blind stores", "a hotspot where nothing is", || {
+        hotspot_clients(HotspotFlaws { blind_stores: true });
+    });
+}

@@ -1,0 +1,222 @@
+//! Queue pairs that fail: what their client is told, and what of their chains may still land.
+//!
+//! An error is told at once, and what a queue pair has left behind lands behind it. That stands for a request that was
+//! carried out just before its error was told, too: nobody can tell the two apart.
+
+use dm_verbs::{Effect, VerbError, VerbErrorKind};
+
+use super::chain::{Chain, Request, refused};
+use super::offer::NODES_MAX;
+use super::{Machine, Then};
+use crate::knobs::Late;
+
+impl Machine {
+    /// Chains of client `c` to `node` that have not completed, in the order rung.
+    fn in_flight(&self, c: u8, node: u16) -> Vec<u16> {
+        let live = self.clients[usize::from(c)].live.iter().copied();
+        live.filter(|&i| {
+            let chain = &self.chains[usize::from(i)];
+            chain.node == node && !chain.done
+        })
+        .collect()
+    }
+
+    /// The queue pair of client `c` to `node` fails. The first of its chains tells `told` of its requests as carried out.
+    pub(super) fn fail_pair(&mut self, c: u8, node: u8, told: u8) -> Then {
+        let node = u16::from(node);
+        self.faults.2 += 1;
+        self.leave_behind(c, node);
+        let mut told = usize::from(told);
+        for i in self.in_flight(c, node) {
+            self.cut(i, VerbErrorKind::ConnectionLost, core::mem::take(&mut told));
+        }
+        // What is refused from here on costs one more failure.
+        if self.faults.2 < self.knobs.failures {
+            self.clients[usize::from(c)].down |= 1 << node;
+        }
+        self.complete(c, node)
+    }
+
+    /// Client `c`, whose queue pair to `node` has failed, is still cut off: nothing that it posted since was sent.
+    pub(super) fn refuse(&mut self, c: u8, node: u8) -> Then {
+        let node = u16::from(node);
+        self.faults.2 += 1;
+        for i in self.in_flight(c, node) {
+            let chain = &mut self.chains[usize::from(i)];
+            if let Some(first) = chain.requests.first() {
+                let at = self.mem.place(first.at);
+                chain.error = Some(refused(VerbErrorKind::Unreachable, at, 0));
+            }
+            chain.requests.clear();
+            chain.left = 0;
+        }
+        self.complete(c, node)
+    }
+
+    /// Client `c` dies: nothing that it does later counts, and nobody sees what it awaited.
+    pub(super) fn die(&mut self, c: u8) {
+        for node in 0..NODES_MAX as u16 {
+            self.leave_behind(c, node);
+        }
+        let client = &mut *self.clients[usize::from(c)];
+        client.awaiting.clear();
+        client.control = None;
+        for i in client.live.drain(..) {
+            self.chains[usize::from(i)].clear();
+            self.free.push(i);
+        }
+    }
+
+    /// Nothing more of chain `i` takes effect in its time, and its poster is told why; the requests before number `told`
+    /// were carried out.
+    pub(super) fn cut(&mut self, i: u16, kind: VerbErrorKind, told: usize) {
+        let chain = &mut self.chains[usize::from(i)];
+        for r in &mut chain.requests {
+            (r.half, r.finished) = (false, true);
+        }
+        // A refusal that waited for its turn stands: nothing of that chain was sent.
+        if let Some(r) = chain.requests.get(told)
+            && (chain.left > 0 || chain.error.is_none())
+        {
+            chain.error = Some(VerbError {
+                kind,
+                at: self.mem.place(r.at),
+                index: told as u16,
+                effect: Effect::Unknown,
+                rest: Effect::Unknown,
+            });
+        }
+        chain.left = 0;
+    }
+
+    /// What chains of client `c` to `node` have left, and the queue pair has sent, may land from now on without them.
+    fn leave_behind(&mut self, c: u8, node: u16) {
+        let chains = self.in_flight(c, node);
+        let mut overtaken = false;
+        for &i in chains.iter().rev() {
+            for r in self.chains[usize::from(i)].requests.iter_mut().rev() {
+                // The card has what it carried out, and all that was sent before.
+                r.overtaken = overtaken && !r.finished;
+                overtaken |= r.done != 0 || r.half;
+            }
+        }
+        let (mut answer_is_due, mut stopped) = (false, false);
+        let late = &self.clients[usize::from(c)].late;
+        let pair = late.last().map_or(0, |&i| self.chains[usize::from(i)].pair) + 1;
+        for i in chains {
+            let chain = &self.chains[usize::from(i)];
+            let mut content = chain.content;
+            let mut left: Vec<Request> = Vec::new();
+            for (number, r) in chain.requests.iter().enumerate().filter(|(_, r)| !r.finished) {
+                // Nobody is there any more to get the answer that a fenced request waits for.
+                stopped |= r.fence && answer_is_due;
+                answer_is_due |= !matches!(r.kind, super::chain::Kind::Write);
+                if !stopped && !r.kind.is_read() {
+                    content.fold(number as u64);
+                    left.push(*r);
+                }
+            }
+            if left.is_empty() {
+                continue;
+            }
+            let late = Chain {
+                client: c,
+                node,
+                pair,
+                left: left.len() as u16,
+                requests: left,
+                data: chain.data.clone(),
+                content,
+                rung: true,
+                closed: true,
+                operations: chain.operations,
+                ..Chain::default()
+            };
+            let place = self.free.pop().unwrap_or(self.chains.len() as u16);
+            self.clients[usize::from(c)].late.push(place);
+            if let Some(log) = &mut self.log {
+                log.moved(c, i, place);
+            }
+            match self.chains.get_mut(usize::from(place)) {
+                Some(free) => **free = late,
+                None => self.chains.push(late.into()),
+            }
+        }
+        // A racy atomic that is half done holds its word until it is carried out late, or cut off by a fence.
+    }
+
+    /// Serves a unit of the client's `place`-th late chain. Nobody is told.
+    pub(super) fn serve_late(&mut self, c: u8, place: u8, request: u8, unit: u8) -> Then {
+        let i = self.clients[usize::from(c)].late[usize::from(place)];
+        let chain = &self.chains[usize::from(i)];
+        let (node, pair) = (chain.node, chain.pair);
+        if self.serve(c, i, (true, place, request), unit) {
+            self.clients[usize::from(c)].late.remove(usize::from(place));
+            self.chains[usize::from(i)].clear();
+            self.free.push(i);
+        }
+        // All that was sent before has arrived as well.
+        let ahead = usize::from(place) + 1;
+        for k in 0..ahead.min(self.clients[usize::from(c)].late.len()) {
+            let other = self.clients[usize::from(c)].late[k];
+            let chain = &mut self.chains[usize::from(other)];
+            if (chain.node, chain.pair) == (node, pair) {
+                let end = if other == i {
+                    usize::from(request)
+                } else if k < usize::from(place) {
+                    chain.requests.len()
+                } else {
+                    0
+                };
+                for r in chain.requests[..end].iter_mut().filter(|r| !r.finished) {
+                    r.overtaken = true;
+                }
+            }
+        }
+        let before = self.clients[usize::from(c)].late.len();
+        self.shut(c, node, pair);
+        if self.clients[usize::from(c)].late.len() < before {
+            // Late chains are named by their places, which have moved: no step that sleeps may be taken for another.
+            self.footprint.inner = None;
+        }
+        Then::Nothing
+    }
+
+    /// Something that client `c` posted to `node` by its present queue pair takes effect.
+    #[inline]
+    pub(super) fn connected(&mut self, c: u8, node: u16) {
+        let client = &self.clients[usize::from(c)];
+        if client.down != 0 {
+            self.clients[usize::from(c)].down &= !(1 << node);
+        }
+        if !self.clients[usize::from(c)].late.is_empty() {
+            self.shut(c, node, u8::MAX);
+        }
+    }
+
+    /// Queue pairs of client `c` to `node` that failed before number `pair` are dead by now, if the connection makes
+    /// sure of that.
+    fn shut(&mut self, c: u8, node: u16, pair: u8) {
+        if self.knobs.late == Late::UntilNext {
+            self.drop_late(c, |chain| chain.node == node && chain.pair < pair);
+        }
+    }
+
+    /// What late chains of client `c` have left never lands.
+    pub(super) fn drop_late(&mut self, c: u8, dead: impl Fn(&Chain) -> bool) {
+        let client = &mut *self.clients[usize::from(c)];
+        let (chains, held, free) = (&mut self.chains, &mut self.held, &mut self.free);
+        client.late.retain(|&i| {
+            let chain = &mut chains[usize::from(i)];
+            let gone = dead(chain);
+            if gone {
+                for r in chain.requests.iter().filter(|r| r.half) {
+                    held.retain(|&w| w != r.at);
+                }
+                chain.clear();
+                free.push(i);
+            }
+            !gone
+        });
+    }
+}

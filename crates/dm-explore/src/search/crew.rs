@@ -1,0 +1,155 @@
+//! One depth-first search by several threads, and what comes of it.
+
+use dm_sync::thread::scope;
+
+use super::dfs::{Dfs, Job};
+use super::pool::{Pool, StopAll};
+use super::table::Table;
+use super::{End, Search, Walk};
+use crate::fp::{Fp, FpSet};
+use crate::model::Rules;
+use crate::runner::{Runner, Source};
+
+/// What all threads look at.
+struct Crew<'c> {
+    source: &'c dyn Source,
+    rules: &'c Rules,
+    search: Search,
+    table: &'c Table,
+    pool: &'c Pool<Job>,
+    sleep: bool,
+}
+
+/// What one of them found.
+#[derive(Default)]
+struct Part {
+    end: Option<End>,
+    open: Vec<(u32, u32)>,
+    unmet: Vec<(u32, Fp)>,
+    ends: FpSet,
+    depth: u32,
+    /// Steps taken, steps spared, executions.
+    counts: (u64, u64, u64),
+}
+
+/// Explores everything, and answers whether several threads did. With `cache`, states are told apart by fingerprint and
+/// explored once, or again when their sleep set shrinks (Godefroid's state-space caching with sleep sets).
+pub(super) fn search(walk: &mut Walk<'_>, source: &dyn Source, cache: bool, sleep: bool) -> (End, bool) {
+    let threads = if cache { walk.search.threads_used() } else { 1 };
+    let table = if threads > 1 {
+        Table::shared()
+    } else {
+        Table::alone()
+    };
+    let pool = Pool::new(threads);
+    let (search, rules) = (walk.search, walk.runner.rules);
+    let mut dfs = Dfs::new(walk, &table, cache, sleep);
+    let mut several = false;
+    let mut parts = Vec::new();
+    let first = if threads > 1 {
+        dfs.explore_some(search.alone)
+    } else {
+        Some(dfs.explore_all())
+    };
+    let mut end = first.unwrap_or_else(|| {
+        several = true;
+        let crew = Crew {
+            source,
+            rules,
+            search,
+            table: &table,
+            pool: &pool,
+            sleep,
+        };
+        let end;
+        (end, parts) = together(&mut dfs, &crew, threads);
+        end
+    });
+    let (mut open, mut unmet) = (core::mem::take(&mut dfs.open), core::mem::take(&mut dfs.unmet));
+    for part in parts {
+        let Part {
+            end: other,
+            open: mut more,
+            unmet: mut others,
+            ends,
+            depth,
+            counts,
+        } = part;
+        open.append(&mut more);
+        unmet.append(&mut others);
+        walk.ends.extend(ends);
+        walk.depth = walk.depth.max(depth);
+        walk.runner.steps += counts.0;
+        walk.runner.spared += counts.1;
+        walk.runner.executions += counts.2;
+        end = worse(end, other);
+    }
+    if !cache {
+        return (end, several);
+    }
+    (walk.states, walk.others) = (table.count().0, 0);
+    if matches!(end, End::Done) {
+        open.extend(
+            unmet
+                .iter()
+                .filter_map(|&(from, to)| Some((from, table.get(to)?.number))),
+        );
+        if !table.spread(open) {
+            end = End::Unproven;
+        }
+    }
+    (end, several)
+}
+
+/// A failure outweighs a limit, and both outweigh that nothing was found.
+fn worse(one: End, other: Option<End>) -> End {
+    let weight = |end: &End| match end {
+        End::Found(_) => 2,
+        End::Cut(_) => 1,
+        End::Done | End::Unproven => 0,
+    };
+    match other {
+        Some(other) if weight(&other) > weight(&one) => other,
+        _ => one,
+    }
+}
+
+/// This thread goes on, and others help it.
+fn together<'w>(dfs: &mut Dfs<'w, '_>, crew: &Crew<'w>, threads: usize) -> (End, Vec<Part>) {
+    let begun = dfs.walk.begun;
+    scope(|scope| {
+        let _stop = StopAll(crew.pool);
+        let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(|| help(crew, begun))).collect();
+        let end = dfs.explore_shared(crew.pool);
+        let parts = helpers.into_iter().map(|helper| match helper.join() {
+            Ok(part) => part,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        (end, parts.collect())
+    })
+}
+
+/// Does what others give away, until nobody has anything.
+fn help(crew: &Crew<'_>, begun: std::time::Instant) -> Part {
+    let _stop = StopAll(crew.pool);
+    let Some(job) = crew.pool.take() else {
+        return Part::default();
+    };
+    let (machine, program) = crew.source.make();
+    let mut walk = super::walk(Runner::new(machine, &*program, crew.rules), crew.search);
+    walk.begun = begun;
+    walk.runner.spare_clients(true);
+    let mut dfs = Dfs::new(&mut walk, crew.table, true, crew.sleep);
+    dfs.begin(job);
+    let end = dfs.explore_shared(crew.pool);
+    let (open, unmet) = (core::mem::take(&mut dfs.open), core::mem::take(&mut dfs.unmet));
+    let counts = (walk.runner.steps, walk.runner.spared, walk.runner.executions);
+    Part {
+        end: Some(end),
+        open,
+        unmet,
+        ends: core::mem::take(&mut walk.ends),
+        depth: walk.depth,
+        counts,
+    }
+}

@@ -1,0 +1,200 @@
+//! The states that a search has met, told apart by fingerprint and shared by all of its threads.
+
+use dm_sync::{CachePadded, Mutex};
+
+use super::live::{Living, Marks, spread};
+use crate::fp::Fp;
+
+/// A state that was met. Within one cache line, so that a look-up costs one miss.
+#[derive(Clone, Copy, Default)]
+#[repr(align(32))]
+struct Entry {
+    state: Fp,
+    /// The steps that were asleep when it was explored.
+    sleep: u64,
+    /// Its number in the shard, from 1; 0 where there is no state.
+    number: u32,
+}
+
+const _: () = assert!(size_of::<Entry>() == 32);
+
+/// States whose fingerprints begin alike.
+#[derive(Default)]
+struct Shard {
+    /// A power of two of them, or none.
+    entries: Vec<Entry>,
+    states: u32,
+    /// By number, whether the state is known to reach an end.
+    living: Marks,
+}
+
+/// What is known of a state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Met {
+    pub(super) number: u32,
+    /// The steps that were asleep whenever it was reached so far.
+    pub(super) sleep: u64,
+    /// Whether it is known to reach an end.
+    pub(super) living: bool,
+}
+
+pub(super) struct Table {
+    shards: Vec<CachePadded<Mutex<Shard>>>,
+    /// How many bits of a number say the shard.
+    bits: u32,
+}
+
+impl Table {
+    /// For one thread: states are numbered in the order met, from 0.
+    pub(super) fn alone() -> Self {
+        Self::with_bits(0)
+    }
+
+    /// For several threads: so many shards that they seldom wait for each other.
+    pub(super) fn shared() -> Self {
+        Self::with_bits(8)
+    }
+
+    fn with_bits(bits: u32) -> Self {
+        let shard = |_| CachePadded::new(Mutex::new(Shard::default()));
+        Self {
+            shards: (0..1 << bits).map(shard).collect(),
+            bits,
+        }
+    }
+
+    fn with<R>(&self, shard: u64, f: impl FnOnce(&mut Shard) -> R) -> R {
+        self.shards[(shard & ((1 << self.bits) - 1)) as usize].with(f)
+    }
+
+    fn number(&self, state: Fp, entry: &Entry) -> u32 {
+        let shard = state.b & ((1 << self.bits) - 1);
+        (entry.number - 1) << self.bits | shard as u32
+    }
+
+    /// What is known of `state`, if it was met.
+    pub(super) fn get(&self, state: Fp) -> Option<Met> {
+        self.with(state.b, |shard| {
+            let entry = *shard.entries.get(shard.slot(state)?)?;
+            (entry.number != 0).then(|| Met {
+                number: self.number(state, &entry),
+                sleep: entry.sleep,
+                living: shard.living.is_living(entry.number - 1),
+            })
+        })
+    }
+
+    /// `state` is reached, where the steps of `sleep` sleep: from here on they alone, of those that slept before. Answers
+    /// what was known before, or, of a state that was not met, its number. `None` when there are no numbers left.
+    pub(super) fn reach(&self, state: Fp, sleep: u64) -> Option<Result<Met, u32>> {
+        self.with(state.b, |shard| {
+            shard.make_room();
+            let at = shard.slot(state)?;
+            if shard.entries[at].number != 0 {
+                let entry = &mut shard.entries[at];
+                let before = *entry;
+                entry.sleep &= sleep;
+                return Some(Ok(Met {
+                    number: self.number(state, &before),
+                    sleep: before.sleep,
+                    living: shard.living.is_living(before.number - 1),
+                }));
+            }
+            if shard.states >= u32::MAX >> self.bits {
+                return None;
+            }
+            shard.states += 1;
+            let entry = Entry {
+                state,
+                sleep,
+                number: shard.states,
+            };
+            shard.entries[at] = entry;
+            Some(Err(self.number(state, &entry)))
+        })
+    }
+
+    /// How many states there are, and how many of them are known to reach an end.
+    pub(super) fn count(&self) -> (u64, u64) {
+        let counts = self
+            .shards
+            .iter()
+            .map(|shard| shard.with(|s| (u64::from(s.states), s.living.count())));
+        counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    /// Marks every state from which these steps lead to a marked one; whether all states are marked then.
+    pub(super) fn spread(&self, steps: Vec<(u32, u32)>) -> bool {
+        spread(&mut &*self, steps);
+        let (states, living) = self.count();
+        states == living
+    }
+}
+
+impl Living for &Table {
+    fn is_living(&self, number: u32) -> bool {
+        self.with(u64::from(number), |shard| {
+            shard.living.is_living(number >> self.bits)
+        })
+    }
+
+    fn mark(&mut self, number: u32) {
+        self.with(u64::from(number), |shard| shard.living.mark(number >> self.bits));
+    }
+}
+
+impl Shard {
+    /// Where `state` is, or would be.
+    #[inline]
+    fn slot(&self, state: Fp) -> Option<usize> {
+        let mask = self.entries.len().checked_sub(1)?;
+        let mut at = state.a as usize & mask;
+        while self.entries[at].number != 0 && self.entries[at].state != state {
+            at = (at + 1) & mask;
+        }
+        Some(at)
+    }
+
+    /// Room for one more, and never more than two thirds in use.
+    fn make_room(&mut self) {
+        const FIRST: usize = 16;
+        if (self.states as usize + 1) * 3 <= self.entries.len() * 2 {
+            return;
+        }
+        let room = (self.entries.len() * 2).max(FIRST);
+        let old = core::mem::replace(&mut self.entries, vec![Entry::default(); room]);
+        for entry in old.into_iter().filter(|e| e.number != 0) {
+            if let Some(at) = self.slot(entry.state) {
+                self.entries[at] = entry;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_new_once_and_its_sleep_shrinks() {
+        for table in [Table::alone(), Table::shared()] {
+            let mut numbers = std::collections::HashSet::new();
+            for i in 0..10_000 {
+                let state = Fp::at(i, 7);
+                assert_eq!(table.get(state), None);
+                let number = table.reach(state, 0b110).unwrap().unwrap_err();
+                assert!(numbers.insert(number));
+                assert!(table.bits > 0 || u64::from(number) == i);
+            }
+            for i in 0..10_000 {
+                let state = Fp::at(i, 7);
+                let before = table.reach(state, 0b011).unwrap().unwrap();
+                assert_eq!((before.sleep, before.living), (0b110, false));
+                (&table).mark(before.number);
+                let now = table.get(state).unwrap();
+                assert_eq!((now.number, now.sleep, now.living), (before.number, 0b010, true));
+                assert_eq!(table.count(), (10_000, i + 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Bounded bypass and lock freedom, where a model asks for them.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a panic is how a test, or a client in one, fails"
+)]
+
+use dm_explore::{Client, Failure, Knobs, Model, NoSpec, Retries, Search};
+use dm_sync::Mutex;
+use dm_verbs::{Env, LocalStep, NodeId, RemotePtr, Verbs, Why};
+
+type C = Client<(), NoSpec>;
+
+fn at(i: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(0), 64 * i).unwrap()
+}
+
+/// Clients that take a lock so often each: by tickets, or by trying a word.
+fn lock(times: &'static [u32], tickets: bool, k: u32) -> Model {
+    let mut model = Model::new("lock").bypass("inside", k);
+    for (i, &times) in times.iter().enumerate() {
+        model = model.client(["A", "B", "C"][i], i as u16, move |c: C| async move {
+            let v = c.verbs();
+            for _ in 0..times {
+                let ticket = if tickets {
+                    v.faa(at(1), 1).await.unwrap()
+                } else {
+                    0
+                };
+                c.waits("inside");
+                let mut retry = v.retry(100);
+                while match tickets {
+                    true => v.word(at(2)).await.unwrap() != ticket,
+                    false => v.cas(at(2), 0, 1).await.unwrap() != 0,
+                } {
+                    retry.again(at(2), Why::Raced).await.unwrap();
+                }
+                c.enter("inside");
+                c.leave("inside");
+                // By CAS where others try the word by CAS: a WRITE may get lost between them.
+                match tickets {
+                    true => v.write(at(2), &(ticket + 1).to_le_bytes()).await.unwrap(),
+                    false => drop(v.cas(at(2), 1, 0).await.unwrap()),
+                }
+            }
+        });
+    }
+    model
+}
+
+#[test]
+fn tickets_bound_how_often_a_client_is_overtaken() {
+    for knobs in [Knobs::weak(), Knobs::declared()] {
+        lock(&[2, 2], true, 1)
+            .run_with(&knobs, Search::exhaustive())
+            .expect_pass();
+        lock(&[1, 1, 1], true, 2)
+            .run_with(&knobs, Search::exhaustive())
+            .expect_pass();
+        let found = lock(&[1, 1, 1], true, 1).run_with(&knobs, Search::exhaustive());
+        let found = found.expect_counterexample();
+        assert!(
+            matches!(found.failure, Failure::Bypass { limit: 1, .. }),
+            "{found}"
+        );
+    }
+}
+
+#[test]
+fn whoever_tries_a_word_is_overtaken_as_often_as_others_come() {
+    for search in [Search::exhaustive(), Search::cached(), Search::shortest()] {
+        let found = lock(&[1, 3], false, 2).run(search).expect_counterexample();
+        let failure = Failure::Bypass {
+            client: 0,
+            name: "inside",
+            by: 1,
+            limit: 2,
+        };
+        assert_eq!(found.failure, failure, "{found}");
+        assert!(
+            found
+                .to_string()
+                .contains("A (1) waits for `inside`, and B (2) has overtaken it"),
+            "{found}"
+        );
+        lock(&[1, 3], false, 3).run(search).expect_pass();
+    }
+}
+
+#[test]
+fn who_has_gone_is_not_overtaken() {
+    let model = || {
+        lock(&[1, 2], false, 1)
+            .knobs(Knobs::declared().crashes(1))
+            .crash_may_block()
+    };
+    // Alive, A is overtaken twice; dead, by nobody.
+    assert!(model().run(Search::exhaustive()).counterexample().is_some());
+    let model = |k| {
+        Model::new("dead waiter")
+            .bypass("inside", k)
+            .knobs(Knobs::declared().crashes(1))
+            .client("A", 0, |c: C| async move {
+                c.waits("inside");
+                c.verbs().write(at(3), &[1; 8]).await.unwrap();
+                c.enter("inside");
+                c.leave("inside");
+            })
+            .survivor("B", 1, |c: C| async move {
+                c.enter("inside");
+                c.leave("inside");
+            })
+    };
+    model(0).run(Search::exhaustive()).expect_pass();
+}
+
+/// Adds one by READ and CAS.
+async fn add(c: &C) {
+    let v = c.verbs();
+    let mut retry = v.retry(100);
+    loop {
+        let old = v.word(at(1)).await.unwrap();
+        if v.cas(at(1), old, old + 1).await.unwrap() == old {
+            return;
+        }
+        retry.again(at(1), Why::Raced).await.unwrap();
+    }
+}
+
+#[test]
+fn a_loop_with_cas_is_lock_free() {
+    for knobs in [Knobs::weak(), Knobs::declared(), Knobs::declared().crashes(1)] {
+        let model = Model::new("adds")
+            .client("A", 0, |c: C| async move { add(&c).await })
+            .client("B", 1, |c: C| async move { add(&c).await })
+            .client("C", 2, |c: C| async move { add(&c).await });
+        model
+            .lock_free()
+            .run_with(&knobs, Search::exhaustive())
+            .expect_pass();
+    }
+}
+
+/// Each announces itself by FAA, and takes that back while the other has done so.
+fn announced() -> Model {
+    let one = |c: C| async move {
+        let v = c.verbs();
+        let mut retry = v.retry(100);
+        while v.faa(at(1), 1).await.unwrap() != 0 {
+            v.faa(at(1), u64::MAX).await.unwrap();
+            retry.again(at(1), Why::Raced).await.unwrap();
+        }
+        v.faa(at(1), u64::MAX).await.unwrap();
+    };
+    Model::new("announced").client("A", 0, one).client("B", 1, one)
+}
+
+#[test]
+fn a_cycle_that_can_be_left_is_no_livelock_but_is_not_lock_free() {
+    announced().run(Search::exhaustive()).expect_pass();
+    let found = announced()
+        .lock_free()
+        .run(Search::exhaustive())
+        .expect_counterexample();
+    assert!(matches!(found.failure, Failure::NotLockFree { .. }), "{found}");
+    let lasso = found.lasso.unwrap();
+    assert!(lasso.begins < found.steps.len() && lasso.doomed.is_none());
+    let again = announced().lock_free().replay(&found.trace).unwrap();
+    assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
+}
+
+#[test]
+fn whoever_waits_is_not_lock_free_however_the_wait_may_end() {
+    let waits = |c: C| async move {
+        let mut retry = c.verbs().retry(100);
+        while c.verbs().word(at(1)).await.unwrap() == 0 {
+            if retry.again(at(1), Why::Raced).await.is_err() {
+                return;
+            }
+        }
+    };
+    let set = |c: C| async move { c.verbs().write(at(1), &[1; 8]).await.unwrap() };
+    let model = || Model::new("waits").client("A", 0, waits).client("B", 1, set);
+    let bounded = Knobs {
+        retries: Retries::Bounded(3),
+        ..Knobs::weak()
+    };
+    for knobs in [Knobs::weak(), bounded] {
+        model().run_with(&knobs, Search::exhaustive()).expect_pass();
+        let found = model().lock_free().run_with(&knobs, Search::exhaustive());
+        let found = found.expect_counterexample();
+        assert_eq!(
+            found.failure,
+            Failure::NotLockFree { clients: vec![0] },
+            "{found}"
+        );
+        assert!(
+            found.lasso.is_none(),
+            "the next attempt is like the last: no steps to show"
+        );
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_waker_of_its_compute_node_is_not_lock_free() {
+    use core::task::{Poll, Waker};
+    type Turn = Mutex<(bool, Option<Waker>)>;
+    let model = || {
+        Model::new("waker")
+            .shared(|_| Turn::new((false, None)))
+            .client("A", 0, |c: Client<Turn, NoSpec>| async move {
+                c.verbs().local(LocalStep::Section).await;
+                core::future::poll_fn(|cx| {
+                    c.shared().with(|turn| {
+                        turn.1 = Some(cx.waker().clone());
+                        if turn.0 { Poll::Ready(()) } else { Poll::Pending }
+                    })
+                })
+                .await;
+            })
+            .client("B", 0, |c: Client<Turn, NoSpec>| async move {
+                c.verbs().local(LocalStep::Section).await;
+                let waker = c.shared().with(|turn| {
+                    turn.0 = true;
+                    turn.1.take()
+                });
+                waker.into_iter().for_each(Waker::wake);
+            })
+    };
+    model().run(Search::exhaustive()).expect_pass();
+    let found = model()
+        .lock_free()
+        .run(Search::exhaustive())
+        .expect_counterexample();
+    assert_eq!(
+        found.failure,
+        Failure::NotLockFree { clients: vec![0] },
+        "{found}"
+    );
+}

@@ -1,0 +1,188 @@
+//! How often nodes of every format are split, and where.
+#![expect(clippy::unwrap_used, reason = "a test panics")]
+
+use dm_layout::{
+    Bookend, Checksummed, FenceKeys, Hopscotch, Key8, Key32, KeyBytes, Leaf, NodeFormat, NodeInit, Packed,
+    Place, Slotted, SplitBias, SplitRequest,
+};
+use proptest::prelude::*;
+
+/// Runs a generic function on every shipped kind of format and entry.
+macro_rules! on_every_format {
+    ($run:ident ( $($argument:expr),* )) => {{
+        $run::<Key8, _>(&Slotted::with_node_bytes(1024, 8).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Slotted::tiny(8).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Slotted::marked_with_node_bytes(1024, 4).unwrap(), $($argument),*);
+        $run::<Key32, _>(&Slotted::with_span(6, 8).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Packed::with_node_bytes(1024, 8).unwrap(), $($argument),*);
+        $run::<Key32, _>(&Packed::with_node_bytes(320, 8).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Leaf::with_node_bytes(192, 8, true).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Leaf::with_node_bytes(320, 100, true).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Bookend::with_span(8, 8).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Checksummed::with_span(8, 8).unwrap(), $($argument),*);
+        $run::<Key8, _>(&Hopscotch::new(64, 8, 8).unwrap(), $($argument),*);
+        $run::<Key32, _>(&Hopscotch::new(16, 4, 8).unwrap(), $($argument),*);
+    }};
+}
+
+/// A level of nodes that split as they fill up.
+struct Level<'f, K, F> {
+    format: &'f F,
+    bias: SplitBias,
+    nodes: Vec<Vec<u8>>,
+    keys: Vec<K>,
+}
+
+impl<'f, K: KeyBytes, F: NodeFormat<K>> Level<'f, K, F> {
+    /// An empty node for all keys, or two that meet at `cut`.
+    fn new(format: &'f F, bias: SplitBias, cut: Option<K>) -> Self {
+        let empty = |fences| {
+            let mut image = vec![0; format.node_bytes()];
+            format.build(&mut image, &NodeInit::live(0, fences), []);
+            image
+        };
+        let right = cut.map(|cut| empty(FenceKeys::new(cut, None)));
+        let nodes = [empty(FenceKeys::new(K::MIN, cut))].into_iter().chain(right);
+        Self {
+            format,
+            bias,
+            nodes: nodes.collect(),
+            keys: Vec::new(),
+        }
+    }
+
+    /// The node that covers `key`.
+    fn at(&self, key: &K) -> usize {
+        let covers = |node: &Vec<u8>| self.format.accept(node).unwrap().fences.contains(key);
+        self.nodes.iter().position(covers).expect("one covers it")
+    }
+
+    /// Inserts ascending keys from the `from`-th on, until a node has to be split for the next one.
+    fn fill(&mut self, from: u64) {
+        for next in (from..).map(key) {
+            let at = self.at(&next);
+            if self.format.place(&self.nodes[at], &next).unwrap() == Place::Full {
+                break;
+            }
+            self.insert(next);
+        }
+    }
+
+    fn insert(&mut self, key: K) {
+        let (format, at) = (self.format, self.at(&key));
+        let value = vec![7 | format.value_mark(); format.value_len()];
+        self.keys.push(key);
+        let node = &mut self.nodes[at];
+        if let Place::Free(slot) = format.place(node, &key).unwrap() {
+            format.put(node, slot, &key, value.as_slice().into());
+            return;
+        }
+        let request = SplitRequest {
+            right_address: 64,
+            right_incarnation: 1,
+            right_version: 1,
+            owner: 1,
+            new: Some((key, value.as_slice().into())),
+            bias: self.bias,
+        };
+        let mut right = vec![0; format.node_bytes()];
+        let plan = format.prepare_split(node, &mut right, &request).unwrap().unwrap();
+        format.split_at_once(node, &plan).unwrap();
+        if let Some((slot, key, value)) = plan.late_right {
+            format.put(&mut right, slot, &key, value);
+        }
+        format.open(&mut right).unwrap();
+        self.nodes.push(right);
+    }
+
+    /// Every key is in the node that covers it, and nothing else is.
+    fn check(&self) {
+        for node in &self.nodes {
+            self.format.audit(node).unwrap();
+        }
+        let held: usize = self.nodes.iter().map(|node| self.format.len(node).unwrap()).sum();
+        assert_eq!(held, self.keys.len());
+    }
+}
+
+/// The `n`-th of keys that ascend.
+fn key<K: KeyBytes>(n: u64) -> K {
+    let mut bytes = [0; 32];
+    bytes[K::LEN - 8..K::LEN].copy_from_slice(&n.to_be_bytes());
+    K::read_from(&bytes)
+}
+
+/// Splits that `count` keys cause which descend towards a full node that is not the last of its level.
+fn behind_a_full_node<K: KeyBytes, F: NodeFormat<K>>(format: &F, bias: SplitBias, count: u64) -> usize {
+    let mut level = Level::<K, F>::new(format, bias, Some(key(1 << 16)));
+    level.fill(0);
+    let before = level.nodes.len();
+    for below in 1..=count {
+        level.insert(key((1 << 16) - below));
+    }
+    level.check();
+    level.nodes.len() - before
+}
+
+fn descending<K: KeyBytes, F: NodeFormat<K>>(format: &F) {
+    let count = 2 * format.capacity() as u64;
+    let [median, ascending] =
+        [SplitBias::Median, SplitBias::Ascending].map(|bias| behind_a_full_node(format, bias, count));
+    assert_eq!(ascending, median, "{}: {count} inserts", F::NAME);
+}
+
+#[test]
+fn descending_keys_split_a_full_node_in_the_middle() {
+    on_every_format!(descending());
+}
+
+fn ascending<K: KeyBytes, F: NodeFormat<K>>(format: &F) {
+    let splits = |bias| {
+        let mut level = Level::<K, F>::new(format, bias, None);
+        (0..10 * format.capacity() as u64).for_each(|n| level.insert(key(n)));
+        level.check();
+        level.nodes.len() - 1
+    };
+    let [median, ascending] = [SplitBias::Median, SplitBias::Ascending].map(splits);
+    assert!(
+        ascending * 4 < median * 3,
+        "{}: {median} and {ascending} splits",
+        F::NAME
+    );
+}
+
+#[test]
+fn ascending_keys_fill_the_nodes_of_a_level() {
+    on_every_format!(ascending());
+}
+
+/// Checks that nodes which are not the last of their level are cut at the same keys with either bias.
+fn cuts<K: KeyBytes, F: NodeFormat<K>>(format: &F, numbers: &[u16]) {
+    let [median, ascending] = [SplitBias::Median, SplitBias::Ascending].map(|bias| {
+        let mut level = Level::<K, F>::new(format, bias, Some(key(1 << 16)));
+        for n in numbers {
+            let key = key(u64::from(*n));
+            if !level.keys.contains(&key) {
+                level.insert(key);
+            }
+        }
+        level.check();
+        let mut lows: Vec<_> = level
+            .nodes
+            .iter()
+            .map(|node| format.accept(node).unwrap().fences.low)
+            .collect();
+        lows.sort_unstable();
+        lows
+    });
+    assert_eq!(median, ascending, "{}", F::NAME);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn elsewhere_the_middle_is_meant(numbers in prop::collection::vec(any::<u16>(), 1..400)) {
+        on_every_format!(cuts(&numbers));
+    }
+}

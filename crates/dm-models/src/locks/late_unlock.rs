@@ -1,0 +1,130 @@
+//! An unlock that is left behind under another client's name.
+
+use dm_explore::{Client, Counter, End, Knobs};
+use dm_lock::{LockError, LockFlaws, LockOptions, LockWord, Locks};
+use dm_verbs::{Env, Verbs};
+
+use super::counter::{compute_nodes, guarded, lock_word, node};
+use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
+
+/// Ghosts: what the counter holds once all has landed that was posted under the lock; the client that took the lock
+/// from memory; and a section.
+const POSTED: &str = "posted";
+const NAMED: &str = "named";
+const INSIDE: &str = "inside";
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "late-unlock",
+    kind: Kind::Lock,
+    source: "docs/protocol/lock.md L8, L9",
+    about: "The lock is handed over, and the client that has it then is dropped, as is the one whom the word still names, \
+            which has come again. In every state: while somebody is inside, the word names the client that took it from \
+            memory, and where it is free, all that was posted under it has landed.",
+    cases: || {
+        let turned = [
+            Knob::CasThenRead,
+            Knob::AtomicVsWrite,
+            Knob::ChipOrder,
+            Knob::Masked,
+        ];
+        let all = matrix(&Knobs::weak().cancels(2), &turned).into_iter();
+        all.map(|k| Case::holds("1x2", k)).collect()
+    },
+    published: None,
+    mutants: &[
+        Twin {
+            name: "ignored",
+            about: "the one that is named posts a CAS while the unlock is under way: undone, it frees the lock early",
+            cases: broken,
+        },
+        Twin {
+            name: "unsaid",
+            about: "who leaves the unlock behind does not say so",
+            cases: broken,
+        },
+    ],
+    build,
+};
+
+fn broken() -> Vec<Case> {
+    matrix(&Knobs::weak().cancels(2), &[Knob::Masked])
+        .into_iter()
+        .map(|k| Case::fails(How::Invariant, "1x2", k))
+        .collect()
+}
+
+fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
+    let options = LockOptions {
+        flaws: LockFlaws {
+            unsettled_ignored: s.mutant("ignored"),
+            unsettled_unsaid: s.mutant("unsaid"),
+            ..LockFlaws::default()
+        },
+        ..LockOptions::default()
+    };
+    let place = lock_word(options.place);
+    let word = move |now: &End<'_>| LockWord::unpack(now.word(place));
+    let mut model = guarded(&s.title, options, (node(), 8, "counter"))
+        .always("free means that all has landed", move |now| {
+            let (landed, posted) = (now.word(node()), now.ghost(POSTED));
+            match word(now).locked || landed == posted {
+                true => Ok(()),
+                false => Err(format!("the counter is {landed}, and is to be {posted}")),
+            }
+        })
+        .always("the word names who took it from memory", move |now| {
+            let (word, named) = (word(now), now.ghost(NAMED));
+            match now.ghost(INSIDE) == 0 || word.locked && u64::from(word.owner) == named {
+                true => Ok(()),
+                false => Err(format!("it is {word}, and client {named} took it")),
+            }
+        })
+        .invariant("the lock is free at the end", move |end| match word(end) {
+            word if word.locked => Err(format!("it is {word}")),
+            _ => Ok(()),
+        });
+    for (i, &on) in compute_nodes(s.shape).iter().enumerate() {
+        let name = char::from(b'A' + i as u8).to_string();
+        // The first comes again.
+        let times = if i == 0 { 2 } else { 1 };
+        model = model.client(name, on, move |c: Client<Locks, Counter>| async move {
+            for _ in 0..times {
+                add(&c).await.expect("no faults in this model");
+                c.forget();
+            }
+        });
+    }
+    Box::new(model)
+}
+
+async fn add(c: &Client<Locks, Counter>) -> Result<(), LockError> {
+    let v = c.verbs();
+    let (guard, bytes) = c.shared().lock_and_read(v, node(), node(), 8).await?;
+    let inside = Inside::of(c);
+    if !guard.handed_over() {
+        c.ghost(NAMED, u64::from(v.client().0));
+    }
+    let mut old = [0; 8];
+    old.copy_from_slice(&bytes);
+    let new = u64::from_le_bytes(old) + 1;
+    c.ghost(POSTED, new);
+    v.write(node(), &new.to_le_bytes()).await?;
+    drop(inside);
+    guard.release().await
+}
+
+/// A client in the section, which it leaves before its guard does anything, dropped or not.
+struct Inside<'c>(&'c Client<Locks, Counter>);
+
+impl<'c> Inside<'c> {
+    fn of(c: &'c Client<Locks, Counter>) -> Self {
+        c.enter(INSIDE);
+        Self(c)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.leave(INSIDE);
+    }
+}

@@ -1,0 +1,56 @@
+//! Clients that an operating system puts aside for a while.
+
+use std::collections::HashMap;
+
+use dm_verbs::Nanos;
+
+use crate::rng::Dice;
+
+/// What happens to a poll.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Runs,
+    /// The task is put aside already.
+    Waits,
+    /// The task is put aside until this time.
+    Until(u64),
+}
+
+/// Which tasks are put aside, and until when. Times are the engine's, in picoseconds.
+#[derive(Debug)]
+pub(crate) struct Stalls {
+    one_in: u64,
+    longest: u64,
+    dice: Dice,
+    until: HashMap<u32, u64>,
+}
+
+impl Stalls {
+    /// One poll in `one_in` is late by up to `longest`.
+    pub(crate) fn new(one_in: u32, longest: Nanos, seed: u64) -> Self {
+        Self {
+            one_in: u64::from(one_in),
+            longest: longest.0,
+            // Unrelated to the engine's own draws.
+            dice: Dice::new(!seed),
+            until: HashMap::new(),
+        }
+    }
+
+    /// Whether `task`, which is to be polled `now`, runs. A task that was put aside runs when its time has come.
+    pub(crate) fn judge(&mut self, task: u32, now: u64) -> Verdict {
+        if let Some(&until) = self.until.get(&task) {
+            if now < until {
+                return Verdict::Waits;
+            }
+            self.until.remove(&task);
+            return Verdict::Runs;
+        }
+        if self.dice.below(self.one_in) > 0 {
+            return Verdict::Runs;
+        }
+        let until = now + 1_000 * (1 + self.dice.below(self.longest.min(u64::from(u32::MAX))));
+        self.until.insert(task, until);
+        Verdict::Until(until)
+    }
+}

@@ -1,0 +1,234 @@
+//! Runs a body of threads under many schedules that shuttle draws. Only in builds with `--cfg dm_shuttle`.
+//!
+//! Schedules come in *batches*, numbered from 0. A batch's number is its seed and says how its schedules are drawn: at
+//! random, or by PCT (Burckhardt et al., ASPLOS 2010) with a depth of 2, 3 or 5. So a number names the same schedules on
+//! every machine, and a failure is repeated by running its batch alone:
+//!
+//! ```text
+//! cargo xtask shuttle <test> --batch <number>
+//! ```
+//!
+//! shuttle explores interleavings of SeqCst accesses. What a weaker ordering allows, loom finds.
+//!
+//! ```
+//! # #[cfg(dm_shuttle)] {
+//! use dm_sync::schedules::{Witness, below, block_on, explore, must_fail};
+//! use dm_sync::{Arc, Mutex, thread};
+//!
+//! static EVEN: Witness = Witness::new("an even draw");
+//! fn count(in_one_section: bool) {
+//!     let total = Arc::new(Mutex::new(0));
+//!     let threads = [(); 3].map(|()| {
+//!         let total = Arc::clone(&total);
+//!         thread::spawn(move || match in_one_section {
+//!             true => total.with(|t| *t += 1),
+//!             false => {
+//!                 let seen = total.with(|t| *t);
+//!                 total.with(|t| *t = seen + 1);
+//!             }
+//!         })
+//!     });
+//!     if below(2) == 0 {
+//!         EVEN.seen();
+//!     }
+//!     threads.into_iter().for_each(|t| t.join().expect("no panic"));
+//!     assert_eq!(block_on(async { total.with(|t| *t) }), 3, "lost update");
+//! }
+//! explore("three add one", &[&EVEN], || count(true));
+//! must_fail("in two sections", "lost update", || count(false));
+//! # }
+//! ```
+
+use core::any::Any;
+use core::ops::Range;
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+// std's: a counter that belongs to the checker, not to the checked.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shuttle::rand::RngCore;
+use shuttle::scheduler::{
+    PctScheduler, RandomScheduler, Scheduler, UncontrolledNondeterminismCheckScheduler,
+};
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+
+pub use shuttle::future::block_on;
+
+/// Schedules of a batch. The first one of PCT's is not drawn: it counts the steps.
+const BATCH: usize = 10;
+/// Batches of a run that does not say otherwise.
+const BATCHES: u64 = 1500;
+/// Steps of one schedule after which its threads are taken to wait for each other in a circle.
+const STEPS_MAX: usize = 400_000;
+/// A thread's stack, bytes. Nothing tells of an overflow but a signal.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Something that a model is made for, and must have met in some schedule.
+#[derive(Debug)]
+pub struct Witness {
+    what: &'static str,
+    times: AtomicU64,
+}
+
+impl Witness {
+    /// Of this, which has not been met.
+    pub const fn new(what: &'static str) -> Self {
+        Self {
+            what,
+            times: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts it as met.
+    pub fn seen(&self) {
+        // Relaxed: a counter, read when all threads have ended.
+        self.times.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it was met.
+    fn times(&self) -> u64 {
+        // Relaxed: as above.
+        self.times.load(Ordering::Relaxed)
+    }
+}
+
+/// Draws a number below `bound`, which is not 0. The draw belongs to the schedule: it is the same when that is repeated.
+pub fn below(bound: u64) -> u64 {
+    shuttle::rand::thread_rng().next_u64() % bound
+}
+
+/// Runs `body` under the schedules of all batches that the environment asks for, and prints how many there were. Unless it
+/// asks for other ones than usual, each witness must have been met.
+///
+/// # Panics
+/// As `body` does. Prints the command that repeats it before.
+pub fn explore(name: &str, witnesses: &[&Witness], body: impl Fn() + Send + Sync + 'static) {
+    let body = Arc::new(body);
+    let batches = asked();
+    let usual = batches.start == 0 && batches.end >= BATCHES;
+    let mut schedules = 0;
+    for batch in batches {
+        let (ran, done) = run(batch, &body);
+        schedules += ran;
+        if let Err(panic) = done {
+            // The test's name is its thread's.
+            let test = std::thread::current().name().unwrap_or(name).to_owned();
+            say(&format!(
+                "{name}: schedule {ran} of batch {batch} fails: {}\nrepeat it by `cargo xtask shuttle {test} --batch {batch}`",
+                message(&*panic)
+            ));
+            resume_unwind(panic);
+        }
+    }
+    let met = witnesses
+        .iter()
+        .map(|w| format!("; {} {} times", w.what, w.times()));
+    say(&format!(
+        "{name}: {schedules} schedules{}",
+        met.collect::<String>()
+    ));
+    for witness in witnesses {
+        assert!(
+            !usual || witness.times() > 0,
+            "{name}: never met: {}",
+            witness.what
+        );
+    }
+}
+
+/// Runs `body`, a broken twin, until a schedule fails, which must say `why`; then the same batch again, which must fail in
+/// the same schedule with the same words.
+///
+/// # Panics
+/// If no schedule of the usual batches fails, or one fails for another reason.
+pub fn must_fail(name: &str, why: &str, body: impl Fn() + Send + Sync + 'static) {
+    let body = Arc::new(body);
+    let mut schedules = 0;
+    for batch in 0..BATCHES {
+        let (ran, done) = run(batch, &body);
+        schedules += ran;
+        let Err(panic) = done else { continue };
+        let said = message(&*panic);
+        assert!(said.contains(why), "{name} failed for another reason: {said}");
+        let (again, done) = run(batch, &body);
+        let repeated = done.err().map(|panic| message(&*panic));
+        assert_eq!(
+            (again, repeated),
+            (ran, Some(said)),
+            "{name}: a batch that is repeated does something else"
+        );
+        say(&format!(
+            "{name}: found in schedule {schedules}, of batch {batch}"
+        ));
+        return;
+    }
+    panic!("{name} was not noticed in {schedules} schedules");
+}
+
+#[expect(clippy::print_stderr, reason = "read where a test fails, or by --nocapture")]
+fn say(what: &str) {
+    eprintln!("{what}");
+}
+
+/// The batches that `DM_SHUTTLE_FROM` and `DM_SHUTTLE_BATCHES` ask for.
+fn asked() -> Range<u64> {
+    let number = |name: &str| {
+        let text = env::var(name).ok()?;
+        let number = text.parse();
+        Some(number.unwrap_or_else(|e| panic!("{name}={text}: {e}")))
+    };
+    let from = number("DM_SHUTTLE_FROM").unwrap_or(0);
+    from..from + number("DM_SHUTTLE_BATCHES").unwrap_or(BATCHES)
+}
+
+type Ended = Result<(), Box<dyn Any + Send>>;
+
+/// How many schedules of a batch began, and how they ended.
+fn run<F: Fn() + Send + Sync + 'static>(batch: u64, body: &Arc<F>) -> (u64, Ended) {
+    let (random, pct) = (
+        |batch| RandomScheduler::new_from_seed(batch, BATCH),
+        |depth| PctScheduler::new_from_seed(batch, depth, BATCH),
+    );
+    match batch {
+        // Each twice, to see that nothing but the schedule decides what happens.
+        0 => run_with(UncontrolledNondeterminismCheckScheduler::new(random(0)), body),
+        _ => match batch % 4 {
+            0 => run_with(random(batch), body),
+            1 => run_with(pct(2), body),
+            2 => run_with(pct(3), body),
+            _ => run_with(pct(5), body),
+        },
+    }
+}
+
+fn run_with<S, F>(scheduler: S, body: &Arc<F>) -> (u64, Ended)
+where
+    S: Scheduler + 'static,
+    F: Fn() + Send + Sync + 'static,
+{
+    let mut config = Config::new();
+    config.stack_size = STACK_BYTES;
+    // A batch is named by its number instead.
+    config.failure_persistence = FailurePersistence::None;
+    config.max_steps = MaxSteps::FailAfter(STEPS_MAX);
+    config.silence_warnings = true;
+    let began = Arc::new(AtomicU64::new(0));
+    let (counted, body) = (Arc::clone(&began), Arc::clone(body));
+    let runner = Runner::new(scheduler, config);
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        runner.run(move || {
+            // Relaxed: one schedule after the other.
+            counted.fetch_add(1, Ordering::Relaxed);
+            body();
+        });
+    }));
+    // Relaxed: as above.
+    (began.load(Ordering::Relaxed), done)
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    text.unwrap_or_else(|| "a panic without words".to_owned())
+}

@@ -1,0 +1,388 @@
+//! `mutants`: changes one thing of a protocol at a time and asks which test or model notices.
+//!
+//! `cargo mutants --list` says what to change; `.cargo/mutants.toml` says in which files. One build holds all mutants of a
+//! crate: each mutated function has a copy of its body for each of its mutants, and a variable of the environment picks
+//! one (`switch.rs`). So a mutant costs a run of the tests and no build. The crate's own tests come first, then the models and
+//! tests of the crates above, built with what survived.
+//!
+//! What survives needs a reason in `xtask/mutants/CRATE.toml` (`reasons.rs`).
+
+mod list;
+mod outcomes;
+mod reasons;
+mod run;
+mod stages;
+mod switch;
+mod tree;
+
+use crate::Result;
+use list::Mutant;
+use outcomes::{Outcome, Outcomes};
+use reasons::Reasons;
+use run::Program;
+use stages::{SUBJECTS, Stage, Subject};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::{Duration, Instant},
+};
+use tree::{CompileError, Tree};
+
+/// The command's arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Asked {
+    /// Only these crates; all seven if none is named.
+    crates: Vec<String>,
+    /// List the mutants, with the reason of each that has one. Builds nothing, and fails if a reason is stale.
+    #[arg(long)]
+    list: bool,
+    /// Only mutants whose name contains this, such as a file's name.
+    #[arg(long)]
+    only: Option<String>,
+    /// Only every n-th mutant, beginning with the k-th: `--shard 1/4`.
+    #[arg(long, value_parser = shard)]
+    shard: Option<(usize, usize)>,
+    /// Only the crates' own tests, without the models and tests of the crates above.
+    #[arg(long)]
+    own: bool,
+    /// Keep the outcomes of the last run: what was killed, and what survived tests that have not changed since.
+    #[arg(long)]
+    resume: bool,
+    /// Also run mutants that have a reason.
+    #[arg(long)]
+    reasoned: bool,
+    /// Start no more runs after this many minutes. What was not run is reported as such, and the command fails.
+    #[arg(long)]
+    minutes: Option<u64>,
+}
+
+/// Parses `k/n`.
+fn shard(text: &str) -> std::result::Result<(usize, usize), String> {
+    let parsed = text
+        .split_once('/')
+        .and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
+    parsed
+        .filter(|(k, n)| (1..=*n).contains(k))
+        .ok_or_else(|| format!("`{text}` is no shard: write 1/4 for the first of four"))
+}
+
+/// Runs the command.
+pub(crate) fn run(root: &Path, asked: &Asked) -> Result<()> {
+    let mut problems = Vec::new();
+    let mut chosen = Vec::new();
+    for subject in subjects(&asked.crates)? {
+        let mutants = list::list(root, subject)?;
+        let reasons = Reasons::read(root, subject.name)?;
+        problems.extend(reasons.stale(&mutants));
+        chosen.push(Chosen {
+            subject,
+            mutants,
+            reasons,
+        });
+    }
+    if asked.list {
+        chosen.iter().for_each(Chosen::print);
+    } else {
+        problems.extend(kill(root, asked, &chosen)?);
+    }
+    match problems.as_slice() {
+        [] => Ok(()),
+        _ => Err(format!("{}\n{} problems", problems.join("\n"), problems.len()).into()),
+    }
+}
+
+fn subjects(names: &[String]) -> Result<Vec<&'static Subject>> {
+    if names.is_empty() {
+        return Ok(SUBJECTS.iter().collect());
+    }
+    let find = |name: &String| {
+        let known = || {
+            SUBJECTS
+                .iter()
+                .map(|subject| subject.name)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        SUBJECTS
+            .iter()
+            .find(|subject| subject.name == name)
+            .ok_or_else(|| format!("no mutants are kept for `{name}`: choose from {}", known()).into())
+    };
+    names.iter().map(find).collect()
+}
+
+/// A crate whose mutants were asked for.
+#[derive(Debug)]
+struct Chosen {
+    subject: &'static Subject,
+    mutants: Vec<Mutant>,
+    reasons: Reasons,
+}
+
+impl Chosen {
+    fn print(&self) {
+        println!("{}: {} mutants", self.subject.name, self.mutants.len());
+        for mutant in &self.mutants {
+            match self.reasons.of(&mutant.key) {
+                Some(reason) => println!("  {}\n      {reason}", mutant.key),
+                None => println!("  {}", mutant.key),
+            }
+        }
+    }
+}
+
+/// One run of the command over its crates.
+struct Campaign<'a> {
+    tree: Tree,
+    outcomes: Outcomes,
+    /// Functions that some constant calls: they stay `const`, so none of their mutants can be switched.
+    constants: BTreeSet<String>,
+    until: Option<Instant>,
+    asked: &'a Asked,
+}
+
+/// Mutants that are in the tree, by their crates.
+type Held<'m> = Vec<(&'m Chosen, Vec<&'m Mutant>)>;
+
+/// Runs every stage of every chosen crate, prints the table, and returns what is wrong.
+fn kill(root: &Path, asked: &Asked, chosen: &[Chosen]) -> Result<Vec<String>> {
+    let mut campaign = Campaign {
+        tree: Tree::copy(root)?,
+        outcomes: Outcomes::open(root, chosen.iter().map(|c| c.subject.name), asked.resume)?,
+        constants: BTreeSet::new(),
+        until: asked
+            .minutes
+            .map(|minutes| Instant::now() + Duration::from_secs(60 * minutes)),
+        asked,
+    };
+    for of in chosen {
+        campaign.own_tests(of)?;
+    }
+    if !asked.own {
+        campaign.tests_above(chosen)?;
+    }
+    let mut problems = Vec::new();
+    println!("{}", outcomes::HEADING);
+    for of in chosen {
+        let tally = campaign.outcomes.tally(of.subject, &of.mutants, &of.reasons);
+        println!("{}", tally.row);
+        problems.extend(tally.problems);
+    }
+    Ok(problems)
+}
+
+impl Campaign<'_> {
+    /// The crate's own tests: first all mutants that one build can hold, then the others with a build each.
+    fn own_tests(&mut self, of: &Chosen) -> Result<()> {
+        let stages: Vec<&Stage> = of.subject.stages.iter().filter(|stage| stage.is_own()).collect();
+        while !self.over() {
+            let held = self.settle(of)?;
+            if self.run_stages(&stages, &vec![(of, held)])? {
+                break;
+            }
+        }
+        self.one_by_one(of, &stages, false)
+    }
+
+    /// The tests of the crates above, for what the crates' own tests left alive.
+    fn tests_above(&mut self, chosen: &[Chosen]) -> Result<()> {
+        let mut stages: Vec<&Stage> = Vec::new();
+        for stage in chosen.iter().flat_map(|of| of.subject.stages) {
+            if !stage.is_own() && !stages.contains(&stage) {
+                stages.push(stage);
+            }
+        }
+        while !self.over() {
+            self.tree.restore();
+            let mut alive = Held::new();
+            for of in chosen {
+                let left = |m: &&Mutant| self.can_switch(m) && self.left_by_own(of, m);
+                let mutants: Vec<&Mutant> = of.mutants.iter().filter(left).collect();
+                self.tree.switch(of.subject.name, &mutants)?;
+                alive.push((of, mutants));
+            }
+            if self.run_stages(&stages, &alive)? {
+                break;
+            }
+        }
+        for of in chosen {
+            let stages: Vec<&Stage> = of.subject.stages.iter().filter(|stage| !stage.is_own()).collect();
+            self.one_by_one(of, &stages, true)?;
+        }
+        Ok(())
+    }
+
+    fn over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Whether a build that holds other mutants too can hold this one.
+    fn can_switch(&self, mutant: &Mutant) -> bool {
+        mutant
+            .function
+            .as_ref()
+            .is_some_and(|f| f.constant.is_none() || !self.constants.contains(&f.name))
+    }
+
+    fn left_by_own(&self, of: &Chosen, mutant: &Mutant) -> bool {
+        !self.outcomes.is_unviable(of.subject.name, &mutant.key)
+            && !self.outcomes.killed_by_own(of.subject, &mutant.key)
+    }
+
+    /// Whether the mutant was asked for and is still to be judged.
+    fn wanted(&self, of: &Chosen, mutant: &Mutant) -> bool {
+        self.asked
+            .only
+            .as_ref()
+            .is_none_or(|part| mutant.key.contains(part.as_str()))
+            && self.asked.shard.is_none_or(|(k, n)| mutant.id % n == k - 1)
+            && (self.asked.reasoned || of.reasons.of(&mutant.key).is_none())
+            && !self.outcomes.is_settled(of.subject.name, &mutant.key)
+    }
+
+    /// Puts the crate's mutants into the tree, and drops those that do not compile until the rest does.
+    fn settle<'m>(&mut self, of: &'m Chosen) -> Result<Vec<&'m Mutant>> {
+        let package = of.subject.name;
+        for _ in 0..20 {
+            let viable = |m: &&Mutant| self.can_switch(m) && !self.outcomes.is_unviable(package, &m.key);
+            let mutants: Vec<&Mutant> = of.mutants.iter().filter(viable).collect();
+            self.tree.restore();
+            let places = self.tree.switch(package, &mutants)?;
+            let errors = self.tree.check(package)?;
+            if errors.is_empty() {
+                return Ok(mutants);
+            }
+            let broken: BTreeSet<usize> = errors
+                .iter()
+                .filter_map(|e| places.mutant_at(&e.file, e.line))
+                .collect();
+            if !self.keep_constants(&errors) && broken.is_empty() {
+                return Err(
+                    format!("{package} with its mutants does not compile:\n{}", errors[0].text).into(),
+                );
+            }
+            for mutant in mutants.iter().filter(|m| broken.contains(&m.id)) {
+                self.outcomes
+                    .record(package, "compiler", &mutant.key, &Outcome::Unviable, 0)?;
+            }
+        }
+        Err(format!("{package} with its mutants does not compile after 20 attempts").into())
+    }
+
+    /// Learns which functions must stay `const`; false if these errors say nothing new about that.
+    fn keep_constants(&mut self, errors: &[CompileError]) -> bool {
+        let before = self.constants.len();
+        self.constants
+            .extend(errors.iter().filter_map(|e| e.needs_constant.clone()));
+        self.constants.len() > before
+    }
+
+    /// Runs these stages over what the tree holds; false if it must be filled anew.
+    fn run_stages(&mut self, stages: &[&Stage], held: &Held<'_>) -> Result<bool> {
+        for stage in stages {
+            let todo: Vec<(&Chosen, &Mutant)> = held
+                .iter()
+                .filter(|(of, _)| of.subject.stages.contains(stage))
+                .flat_map(|(of, mutants)| mutants.iter().map(move |m| (*of, *m)))
+                .filter(|(of, m)| self.wanted(of, m))
+                .collect();
+            if todo.is_empty() || self.over() {
+                continue;
+            }
+            match self.tree.build(stage)? {
+                Ok(programs) => self.run_all(stage, &programs, &todo)?,
+                Err(errors) if self.keep_constants(&errors) => return Ok(false),
+                Err(errors) => return Err(errors[0].text.clone().into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn run_all(&mut self, stage: &Stage, programs: &[Program], todo: &[(&Chosen, &Mutant)]) -> Result<()> {
+        let stamp = run::stamp(programs);
+        let survived = |all: &Outcomes, of: &Chosen, m: &Mutant| {
+            all.survived(of.subject.name, stage.name, &m.key, Some(stamp))
+        };
+        let todo: Vec<_> = todo
+            .iter()
+            .filter(|(of, m)| !survived(&self.outcomes, of, m))
+            .collect();
+        if todo.is_empty() {
+            return Ok(());
+        }
+        let limits = run::baseline(programs)?;
+        let mut likely = run::Likely::default();
+        for (at, (of, mutant)) in todo.iter().enumerate() {
+            if self.over() {
+                break;
+            }
+            let outcome = run::first_kill(programs, mutant.id, &limits, &mut likely)?;
+            let (package, key) = (of.subject.name, &mutant.key);
+            eprintln!(
+                "{} {}/{} {outcome}: {package} {key}",
+                stage.name,
+                at + 1,
+                todo.len()
+            );
+            self.outcomes.record(package, stage.name, key, &outcome, stamp)?;
+        }
+        Ok(())
+    }
+
+    /// Builds and runs each mutant of the crate that can't be switched.
+    fn one_by_one(&mut self, of: &Chosen, stages: &[&Stage], above: bool) -> Result<()> {
+        for mutant in &of.mutants {
+            let survived = |stage: &&Stage| {
+                self.outcomes
+                    .survived(of.subject.name, stage.name, &mutant.key, None)
+            };
+            let open = !self.can_switch(mutant) && self.wanted(of, mutant) && !stages.iter().all(survived);
+            if self.over() || !open || above && !self.left_by_own(of, mutant) {
+                continue;
+            }
+            self.alone(of, mutant, stages)?;
+        }
+        Ok(())
+    }
+
+    fn alone(&mut self, of: &Chosen, mutant: &Mutant, stages: &[&Stage]) -> Result<()> {
+        let (package, key) = (of.subject.name, &mutant.key);
+        self.tree.restore();
+        self.tree.apply(mutant)?;
+        for stage in stages {
+            let (outcome, stamp) = match self.tree.build(stage)? {
+                Ok(programs) => (
+                    run::first_kill(&programs, 0, &BTreeMap::new(), &mut run::Likely::default())?,
+                    run::stamp(&programs),
+                ),
+                Err(_) => (Outcome::Unviable, 0),
+            };
+            eprintln!("{} alone {outcome}: {package} {key}", stage.name);
+            self.outcomes.record(package, stage.name, key, &outcome, stamp)?;
+            if outcome != Outcome::Survived {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_is_one_of_several() {
+        assert_eq!(shard("2/3"), Ok((2, 3)));
+        for wrong in ["0/3", "4/3", "2", "a/b", "1/0"] {
+            assert!(shard(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_crate_without_mutants_is_refused_by_name() {
+        let error = subjects(&["dm-sim".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("`dm-sim`") && error.contains("dm-lock"), "{error}");
+        assert_eq!(subjects(&[]).unwrap().len(), SUBJECTS.len());
+    }
+}

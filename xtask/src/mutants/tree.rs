@@ -1,0 +1,297 @@
+//! A copy of the workspace under `target/mutants`, which is mutated, and its builds.
+
+use super::{
+    list::Mutant,
+    run::Program,
+    stages::Stage,
+    switch::{self, Switched},
+};
+use crate::Result;
+use serde::Deserialize;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// The copy. Changes are written when something is built, and only to files that differ, so that cargo builds no more than
+/// it must.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    base: PathBuf,
+    original: BTreeMap<String, Vec<u8>>,
+    changed: BTreeMap<String, String>,
+}
+
+/// Where the mutants of a crate are.
+#[derive(Debug, Default)]
+pub(crate) struct Places(BTreeMap<String, Switched>);
+
+impl Places {
+    /// The mutant that a line of a file belongs to.
+    pub(crate) fn mutant_at(&self, file: &str, line: usize) -> Option<usize> {
+        self.0.get(file)?.mutant_at(line)
+    }
+}
+
+/// An error of the compiler.
+#[derive(Debug)]
+pub(crate) struct CompileError {
+    /// The file, seen from the root of the workspace.
+    pub(crate) file: String,
+    /// The line, from 1.
+    pub(crate) line: usize,
+    /// The function that a constant needs as a `const fn`, if that is the error.
+    pub(crate) needs_constant: Option<String>,
+    /// What the compiler says.
+    pub(crate) text: String,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    reason: String,
+    message: Option<Message>,
+    executable: Option<PathBuf>,
+    manifest_path: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    level: String,
+    message: String,
+    rendered: Option<String>,
+    code: Option<Code>,
+    spans: Vec<MessageSpan>,
+}
+
+#[derive(Deserialize)]
+struct Code {
+    code: String,
+}
+
+#[derive(Deserialize)]
+struct MessageSpan {
+    file_name: String,
+    line_start: usize,
+    is_primary: bool,
+}
+
+impl Tree {
+    /// Copies what git knows of the workspace, and what it would take in.
+    pub(crate) fn copy(root: &Path) -> Result<Self> {
+        let listed = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(root)
+            .output()?;
+        if !listed.status.success() {
+            return Err(format!("git ls-files failed: {}", String::from_utf8_lossy(&listed.stderr)).into());
+        }
+        let mut original = BTreeMap::new();
+        for name in String::from_utf8(listed.stdout)?
+            .split('\0')
+            .filter(|name| !name.is_empty())
+        {
+            let path = root.join(name);
+            if path.is_file() {
+                original.insert(name.to_owned(), fs::read(path)?);
+            }
+        }
+        Ok(Self {
+            base: root.join("target/mutants"),
+            original,
+            changed: BTreeMap::new(),
+        })
+    }
+
+    /// Takes every mutant out.
+    pub(crate) fn restore(&mut self) {
+        self.changed.clear();
+    }
+
+    /// Puts those mutants of a crate in, one of which the environment picks.
+    pub(crate) fn switch(&mut self, package: &str, mutants: &[&Mutant]) -> Result<Places> {
+        let mut places = Places::default();
+        let mut files: BTreeMap<&str, Vec<&Mutant>> = BTreeMap::new();
+        for mutant in mutants {
+            files.entry(&mutant.file).or_default().push(mutant);
+        }
+        for (file, mutants) in files {
+            let switched = switch::switched(self.text(file)?, &mutants);
+            places.0.insert(file.to_owned(), switched);
+        }
+        for (file, switched) in &places.0 {
+            self.changed.insert(file.clone(), switched.text.clone());
+        }
+        let root = format!("crates/{package}/src/lib.rs");
+        let text = match self.changed.get(&root) {
+            Some(text) => text.clone(),
+            None => self.text(&root)?.to_owned(),
+        };
+        self.changed.insert(root, text + switch::SWITCH);
+        Ok(places)
+    }
+
+    /// Puts one mutant in, for good.
+    pub(crate) fn apply(&mut self, mutant: &Mutant) -> Result<()> {
+        let text = self.text(&mutant.file)?;
+        let mutated = switch::mutated(text, &(0..text.len()), mutant);
+        self.changed.insert(mutant.file.clone(), mutated);
+        Ok(())
+    }
+
+    fn text(&self, file: &str) -> Result<&str> {
+        let bytes = self
+            .original
+            .get(file)
+            .ok_or_else(|| format!("{file} is not in the workspace"))?;
+        Ok(std::str::from_utf8(bytes)?)
+    }
+
+    /// Compiles the crate's library without making code.
+    pub(crate) fn check(&self, package: &str) -> Result<Vec<CompileError>> {
+        let output = self.cargo(&["check", "--package", package, "--lib"], false)?;
+        self.errors(&output)
+    }
+
+    /// Builds a stage's tests; what the compiler has against it otherwise.
+    pub(crate) fn build(
+        &self,
+        stage: &Stage,
+    ) -> Result<std::result::Result<Vec<Program>, Vec<CompileError>>> {
+        eprintln!("== building {} of {}", stage.name, stage.package);
+        let mut args = vec!["test", "--no-run", "--package", stage.package];
+        match stage.target {
+            Some(target) => args.extend(["--test", target]),
+            None => args.push("--tests"),
+        }
+        let output = self.cargo(&args, stage.loom)?;
+        if !output.status.success() {
+            return Ok(Err(self.errors(&output)?));
+        }
+        let mut programs = Vec::new();
+        for line in lines(&output) {
+            if let (Some(executable), Some(manifest)) = (line.executable, line.manifest_path) {
+                let dir = manifest
+                    .parent()
+                    .ok_or("a manifest without a directory")?
+                    .to_path_buf();
+                programs.push(Program {
+                    executable,
+                    dir,
+                    filter: stage.filter,
+                });
+            }
+        }
+        Ok(Ok(programs))
+    }
+
+    fn cargo(&self, args: &[&str], loom: bool) -> Result<Output> {
+        self.write()?;
+        let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+        // A mutant may leave code that cannot be reached, which is no reason to complain.
+        let flags = format!(
+            "{flags} --cap-lints allow{}",
+            if loom { " --cfg dm_loom" } else { "" }
+        );
+        let target = self.base.join(if loom { "loom" } else { "target" });
+        Ok(Command::new("cargo")
+            .args(args)
+            .args(["--message-format", "json", "--target-dir"])
+            .arg(target)
+            .current_dir(self.base.join("tree"))
+            .env("RUSTFLAGS", flags.trim())
+            // Bodies in many copies: compiling them well would take longer than running them as they are.
+            .env("CARGO_PROFILE_TEST_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_TEST_DEBUG", "0")
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .output()?)
+    }
+
+    /// Makes the copy on disk what it should be.
+    fn write(&self) -> Result<()> {
+        let tree = self.base.join("tree");
+        for (name, original) in &self.original {
+            let wanted = self
+                .changed
+                .get(name)
+                .map_or(original.as_slice(), String::as_bytes);
+            let path = tree.join(name);
+            if fs::read(&path).is_ok_and(|there| there == wanted) {
+                continue;
+            }
+            fs::create_dir_all(path.parent().ok_or("a file without a directory")?)?;
+            fs::write(path, wanted)?;
+        }
+        remove_others(&tree, &tree, &self.original)
+    }
+
+    fn errors(&self, output: &Output) -> Result<Vec<CompileError>> {
+        let mut errors = Vec::new();
+        for message in lines(output).filter_map(|line| line.message) {
+            if message.level != "error" {
+                continue;
+            }
+            let Some(span) = message.spans.iter().find(|span| span.is_primary) else {
+                continue;
+            };
+            let of_constants = message.code.as_ref().is_some_and(|code| code.code == "E0015");
+            errors.push(CompileError {
+                file: span.file_name.clone(),
+                line: span.line_start,
+                needs_constant: of_constants.then(|| last_name(&message.message)).flatten(),
+                text: message.rendered.unwrap_or(message.message),
+            });
+        }
+        if errors.is_empty() && !output.status.success() {
+            return Err(format!("cargo failed: {}", String::from_utf8_lossy(&output.stderr).trim()).into());
+        }
+        Ok(errors)
+    }
+}
+
+/// The last part of the path between the first two backticks.
+fn last_name(message: &str) -> Option<String> {
+    let path = message.split('`').nth(1)?;
+    Some(path.rsplit("::").next()?.to_owned())
+}
+
+fn lines(output: &Output) -> impl Iterator<Item = Line> {
+    let known = |line: &Line| line.reason == "compiler-message" || line.reason == "compiler-artifact";
+    output
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .filter(known)
+}
+
+/// Removes sources that the workspace no longer has: cargo would build a test that is gone.
+fn remove_others(tree: &Path, dir: &Path, keep: &BTreeMap<String, Vec<u8>>) -> Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            remove_others(tree, &path, keep)?;
+        } else if path.extension().is_some_and(|kind| kind == "rs") {
+            let name = path
+                .strip_prefix(tree)?
+                .to_str()
+                .ok_or("a file's name is not UTF-8")?;
+            if !keep.contains_key(name) {
+                fs::remove_file(path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_function_that_a_constant_needs_is_named() {
+        let message = "cannot call non-const associated function `LockWord::pack` in constants";
+        assert_eq!(last_name(message).as_deref(), Some("pack"));
+        assert_eq!(last_name("no name"), None);
+    }
+}
