@@ -34,20 +34,32 @@ fn agent(step: Step) -> usize {
     usize::from(step.client) * 3 + part
 }
 
-/// Priorities of one run.
+/// Priorities of one run, in three ranges: drawn at the start, lowered at a point of change, lowered by a pause.
 struct Pct {
     priorities: Vec<u64>,
     changes: Vec<u32>,
+    /// The next priority of a client that pauses: below all others.
+    paused: u64,
 }
 
 impl Pct {
     fn new(rng: &mut Rng, agents: usize, depth: u32, length: u32) -> Self {
-        let high = 1 << 32;
-        let priorities = (0..agents).map(|_| high + (rng.next() >> 33)).collect();
+        let drawn = 1 << 33;
+        let priorities = (0..agents).map(|_| drawn + (rng.next() >> 33)).collect();
         let changes = (1..depth)
             .map(|_| rng.below(length.max(1) as usize) as u32)
             .collect();
-        Self { priorities, changes }
+        Self {
+            priorities,
+            changes,
+            paused: 1 << 31,
+        }
+    }
+
+    /// Lets everybody else go first. A client that waits for another one would else run alone, up to the limit of depth.
+    fn give_way(&mut self, client: u8) {
+        self.paused -= 1;
+        self.priorities[usize::from(client) * 3] = self.paused;
     }
 
     fn choose(&mut self, rng: &mut Rng, offered: &[Step], at: u32) -> usize {
@@ -56,7 +68,7 @@ impl Pct {
             if self.changes[i] == at {
                 let top = best(self);
                 if let Some(p) = self.priorities.iter_mut().find(|p| **p == top) {
-                    *p = i as u64;
+                    *p = (1 << 32) + i as u64;
                 }
             }
         }
@@ -98,6 +110,11 @@ pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>
             path.push(choice(index, taken.asked));
             if let Some(failure) = walk.runner.failure(&taken.footprint) {
                 return End::found(failure, path, false);
+            }
+            if let Some(pct) = &mut pct
+                && taken.footprint.compares
+            {
+                pct.give_way(taken.footprint.client);
             }
             walk.runner.history_is_good(&taken.footprint);
         }
