@@ -185,7 +185,7 @@ fn every_interleaving_of_a_split_with_reads_and_writes_is_linearizable() {
         println!("{clients:?}: {verdict}");
         assert!(verdict.is_pass(), "{clients:?}: {verdict}");
     }
-    // On a card that may serve a READ before the CAS of its chain, lock-and-read must not be believed in.
+    // This card may serve a READ before the CAS of its chain, so lock-and-read must fail here.
     let credulous = knobs.pretend(dm_verbs::Capability::CasThenReadInOrder);
     let verdict =
         model(FULL, &[KvOp::Insert(6, 60), KvOp::Insert(6, 61)]).run_with(&credulous, Search::exhaustive());

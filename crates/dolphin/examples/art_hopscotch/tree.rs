@@ -16,7 +16,7 @@ type Inner<K> = Separators<K, Singles<K>>;
 /// Leaves of which a client reads one neighbourhood.
 type Leaves<K> = Neighbourhoods<K, Nodes<K, Hopscotch<K>>>;
 
-/// What must agree between all who open a pool.
+/// Parameters stored in the superblock; every client that opens the pool must use the same ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) span: usize,
@@ -24,11 +24,11 @@ pub(crate) struct Shape {
     pub(crate) value_bytes: usize,
     pub(crate) types: NodeTypes,
     pub(crate) locks_per_node: u32,
-    /// Compute nodes at once; 0 for no reclamation.
+    /// How many compute nodes may use the pool at once; 0 for no reclamation.
     pub(crate) members: u16,
-    /// What an allocator asks for at once; each compute node's own affair.
+    /// Bytes that an allocator asks for at once; each compute node may choose its own.
     pub(crate) chunk_bytes: u64,
-    /// Of any loop, before a typed error.
+    /// Retry limit of every loop; exceeding it is a typed error.
     pub(crate) attempts: u32,
 }
 
@@ -86,7 +86,7 @@ impl<K: KeyBytes> ArtHopscotch<K> {
         superblock.matches(&shape.descriptor::<K>())?;
         let leaf = Hopscotch::new(shape.span, shape.neighbourhood, shape.value_bytes)?;
         let entry = SingleLeaf::new(8)?;
-        // Locks of leaves lie in a table, on the NIC where it has room; those of entries in the entries.
+        // Leaves' locks are in a table, on the RNIC if it has room; entries carry their own.
         let tables = superblock.lock_tables.clone();
         let table = GlobalLockTable::new(tables, superblock.locks_per_node);
         let nodes = superblock.memory_nodes();
@@ -103,7 +103,7 @@ impl<K: KeyBytes> ArtHopscotch<K> {
         check_world(v, nodes, locks.iter().map(|locks| &**locks))?;
         let alloc = Allocator::for_pool(superblock, v.compute_node(), ReclaimOptions::new());
         let alloc = Arc::new(alloc.chunk_bytes(shape.chunk_bytes));
-        // Memory of leaves is theirs: kind 0 is entries', 1 radix nodes'.
+        // Leaves have a kind of memory of their own: kind 0 is for entries, kind 1 for radix nodes.
         let whole = NodeOptions {
             attempts: shape.attempts,
             kind: 2,
@@ -118,7 +118,7 @@ impl<K: KeyBytes> ArtHopscotch<K> {
         let entries = Singles::new(entry, locks[1].clone(), single);
         let art = ArtOptions {
             types: shape.types,
-            // What separators say is remembered, not how they are found.
+            // The separators' answers are cached instead of the nodes that lead to them.
             cache_bytes: 0,
             attempts: shape.attempts,
             depth_slack: 0,
