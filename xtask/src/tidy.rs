@@ -13,7 +13,6 @@
 //! | `unfinished` | no placeholders and no notes to self |
 //! | `doc-code` | code in docs compiles: none ignored, every Markdown block included by a crate |
 //! | `examples` | every library's README has an example that is compiled |
-//! | `item-examples` | every public item is in an example that is compiled, or says why not |
 //! | `links` | relative links in Markdown lead to a file |
 //! | `mentions` | a Markdown file that prose or a comment names exists |
 //! | `words` | no word of `xtask/forbidden-words.txt` |
@@ -22,7 +21,6 @@
 mod banned;
 mod docs;
 mod floors;
-mod items;
 mod modules;
 mod orderings;
 mod shape;
@@ -51,7 +49,6 @@ const RULES: &[(&str, Rule)] = &[
     ("unfinished", words::unfinished),
     ("doc-code", docs::code),
     ("examples", docs::examples),
-    ("item-examples", items::examples),
     ("links", docs::links),
     ("mentions", docs::mentions),
     ("words", words::forbidden),

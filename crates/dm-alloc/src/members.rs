@@ -14,8 +14,6 @@ use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{LINE, Nanos, NodeId, RemotePtr};
 
 /// Where a pool's members announce themselves.
-///
-/// No example: it is read from the [`Superblock`](crate::Superblock), for [`crate::Allocator::reclaiming`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MemberArea {
     /// On memory node 0.

@@ -14,8 +14,6 @@ pub const DEFAULT_DEPTH_SLACK: u8 = 1;
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
 
 /// Published flaws, each off by default; for study, each with its counterexample.
-///
-/// No example: for study; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ArtFlaws {
     /// T-M1: who finds a leaf's link depth other than the way it came by puts it right, without looking whether that way

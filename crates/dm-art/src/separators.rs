@@ -88,8 +88,6 @@ impl<K: KeyBytes> Drop for Entering<'_, K> {
 }
 
 /// What a leaf's address was taken from.
-///
-/// No example: it goes back to the separators that it came from, unread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeparatorProof<K> {
     /// What the compute node remembers.

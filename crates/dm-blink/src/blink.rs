@@ -41,8 +41,6 @@ pub struct Blink<K: KeyBytes, S> {
 }
 
 /// What a leaf's address was taken from.
-///
-/// No example: it goes back to the tree that it came from, unread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof<K> {
     /// A cached image of its parent.

@@ -26,8 +26,6 @@ const WAYS: usize = dm_sync::scaled(8, 2);
 const COUNT_MAX: u64 = dm_sync::scaled(0xffff, 3) as u64;
 
 /// Flaws, off by default; for study, with its counterexample.
-///
-/// No example: for study, in the loom models of this crate; a tree that is used has it off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HotspotFlaws {
     /// An entry is changed by a store, whatever became of it since it was looked at.

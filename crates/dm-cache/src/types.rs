@@ -6,8 +6,6 @@ use core::hash::Hash;
 use dm_verbs::RemotePtr;
 
 /// What the cache asks of a key: plain, ordered, hashable bytes. Everything that fits is one.
-///
-/// No example: there is nothing to implement.
 pub trait CacheKey: Copy + Ord + Debug + Hash + Send + Sync + 'static {}
 
 impl<K: Copy + Ord + Debug + Hash + Send + Sync + 'static> CacheKey for K {}
@@ -105,8 +103,6 @@ pub struct Hit<K> {
 ///
 /// `node`, `level`, `low` and `stamp` are the image's identity. The slot is a shortcut to it: a slot is used again for
 /// other images, and the identity tells.
-///
-/// No example: it goes back to the cache that it came from, unread.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Origin<K> {
     /// The cached node's address.
@@ -159,8 +155,6 @@ impl CacheBytes {
 }
 
 /// Published mistakes that can be switched on, each alone, for study. The default has none.
-///
-/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CacheFlaws {
     /// T-S7: a reader that located an image, and was then held up, reads whatever the slot holds now, without

@@ -49,8 +49,6 @@ impl Default for Rdwc {
 
 /// Flaws, each switchable alone: first those that are published, by their names in
 /// `docs/models.md`, then broken twins of ours.
-///
-/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RdwcFlaws {
     /// T-R1: a write joins one that has sampled its value already.

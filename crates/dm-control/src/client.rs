@@ -22,8 +22,6 @@ pub struct Client {
 }
 
 /// What a node said of itself.
-///
-/// No example: what greeting a node answers with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Welcomed {
     /// Another number after each start of the node: its memory begins empty then.

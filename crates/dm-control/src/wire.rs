@@ -18,8 +18,6 @@ const MAGIC: u64 = u64::from_le_bytes(*b"dmkitCTL");
 /// Fresh random bytes of one side.
 pub type Nonce = [u8; 32];
 /// Proof that one side knows the secret.
-///
-/// No example: a [`Secret`](crate::Secret) makes and compares it.
 pub type Tag = [u8; 32];
 
 /// What a device tells another about a queue pair: at most [`PORT_MAX`] bytes that mean nothing here.

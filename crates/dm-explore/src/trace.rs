@@ -35,8 +35,6 @@ impl Trace {
 }
 
 /// A string that is no trace.
-///
-/// No example: what parsing a trace fails with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadTrace {
     /// Where it stops being one, bytes.
@@ -116,8 +114,6 @@ impl FromStr for Trace {
 }
 
 /// What a step did to memory, for drawing.
-///
-/// No example: part of a counterexample, for who draws it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Memory to client.
@@ -129,8 +125,6 @@ pub enum Access {
 }
 
 /// Where a step touched memory.
-///
-/// No example: part of a counterexample, for who draws it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Touch {
     /// Number of the 64-byte line, counted over all memory.
@@ -142,8 +136,6 @@ pub struct Touch {
 }
 
 /// One step of a counterexample, in words.
-///
-/// No example: part of a counterexample, for who draws it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TraceStep {
     /// Which client's step it was, from 0.

@@ -176,8 +176,6 @@ pub enum Coverage {
 }
 
 /// How much was gone through, and under which assumptions.
-///
-/// No example: what a search answers with, to be read.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
     /// The model's name.
@@ -331,8 +329,6 @@ pub enum Cut {
 }
 
 /// A run that goes round for ever: steps that lead to a cycle, and the cycle.
-///
-/// No example: part of a counterexample, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lasso {
     /// After so many steps the cycle begins; it takes all steps behind them.

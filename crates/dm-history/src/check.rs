@@ -41,8 +41,6 @@ pub enum Verdict<Key, State> {
 }
 
 /// How much was checked.
-///
-/// No example: what a check that holds answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// Operations, pending ones included.

@@ -1,8 +1,6 @@
 //! Recording: who asked what, when it began, when and how it ended.
 
 /// One operation of a history: its interval and, if it ended, its result.
-///
-/// No example: a history makes it of a call and its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation<Op, Ret> {
     /// The client that ran it. Operations of one client that follow each other keep their order even when the
@@ -17,8 +15,6 @@ pub struct Operation<Op, Ret> {
 }
 
 /// Names an invocation until its response is recorded.
-///
-/// No example: a history gives it, and takes it back, unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "an invocation without a response stays pending for ever"]
 pub struct CallId(usize);

@@ -24,8 +24,6 @@ pub struct Monotone<K> {
 }
 
 /// A reader saw an older write after a newer one.
-///
-/// No example: what a check of versions fails with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WentBack<K> {
     /// The key.

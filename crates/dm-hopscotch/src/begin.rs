@@ -18,8 +18,6 @@ use crate::write::inserts;
 pub(crate) const ENTRY_MAX: usize = 64;
 
 /// A write that was begun: how far it came without waiting, if anywhere.
-///
-/// No example: an index takes it back to go on; nobody looks into it.
 pub struct Begun<'a, V: Verbs>(pub(crate) Option<Stage<'a, V>>);
 
 impl<V: Verbs> Default for Begun<'_, V> {

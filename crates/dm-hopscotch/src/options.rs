@@ -4,8 +4,6 @@ use dm_layout::{EntryFlaws, NearFlaws};
 use dm_verbs::Nanos;
 
 /// Published flaws and twins of ours, each off by default; for study. `docs/models.md` has a counterexample of each.
-///
-/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HopFlaws {
     /// Of judging what was read: T-C1, T-C2, T-C6.

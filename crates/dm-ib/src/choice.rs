@@ -1,8 +1,6 @@
 //! Which device, port and GID: by name and number, or picked.
 
 /// What to use of this machine's RDMA hardware; what is left open is picked.
-///
-/// No example: a choice among options, of a device that must be there.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceChoice {
     /// The device's name; else the first with an active port.

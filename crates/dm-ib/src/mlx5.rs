@@ -26,8 +26,6 @@ pub const FLAG_SIGNALLED: u8 = 2 << 2;
 pub const FLAG_FENCE: u8 = 4 << 5;
 
 /// Where a masked CAS goes, and where its old value comes to.
-///
-/// No example: one request's arguments, for who posts it to a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
     /// Number of the queue pair, 24 bits.
@@ -64,8 +62,6 @@ pub fn masked_cas(to: &Route, operands: &MaskedCas, flags: u8) -> [u8; MASKED_CA
 }
 
 /// The old value in the local buffer once the request has completed.
-///
-/// No example: a device must have written there before.
 pub const fn old_value(buffer: [u8; 8]) -> u64 {
     u64::from_be_bytes(buffer)
 }

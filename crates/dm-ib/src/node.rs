@@ -22,8 +22,6 @@ const _: () = assert!(dm_control::CHUNK_UNIT == RESERVED_BYTES);
 
 /// Describes a memory node. Defaults: the first active device and port, a free port of 127.0.0.1, no secret, no metrics,
 /// on-chip memory as much as the device has, [`DEFAULT_LEASE`].
-///
-/// No example: it needs a device; `dmkit serve` builds one, docs/cluster.md shows how it is run.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it starts something"]
 pub struct NodeBuilder {

@@ -217,8 +217,6 @@ impl World {
 }
 
 /// What holds in a world, for the rows of results: asked of the device, or taken on somebody's word.
-///
-/// No example: it needs a device; `dmkit doctor` prints what there is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Promises {
     /// The device's name.

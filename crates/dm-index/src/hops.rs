@@ -7,8 +7,6 @@ pub const HOPS_FREE: u32 = 64;
 
 /// Counts the steps of one operation over sibling pointers. Two nodes may point at each other for good, if their bytes
 /// are corrupt or a merge of them failed: every 64th step is an attempt of the operation's loop.
-///
-/// No example: for who writes an index of its own; `Composed` has one in each operation.
 #[derive(Debug, Default)]
 pub struct Hops(u32);
 

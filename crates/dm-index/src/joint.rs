@@ -38,8 +38,6 @@ impl Lead {
 }
 
 /// Where a key's leaf probably is, and what to blame if it is not there.
-///
-/// No example: what an inner structure answers with; `Composed` acts on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Located<P> {
     /// The leaf to try.
@@ -49,8 +47,6 @@ pub struct Located<P> {
 }
 
 /// A node does not answer for the key.
-///
-/// No example: part of a leaf store's answer; `Composed` acts on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
     /// The key lies at or above the high fence, or the node is dead and was merged into another: that one is next. Where
@@ -61,8 +57,6 @@ pub enum Stale {
 }
 
 /// A node was split: `right` took over the keys from `separator` on.
-///
-/// No example: a leaf store answers with it, an inner structure enters it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Split<K> {
     /// Level of the two nodes, 0 for leaves.
@@ -91,8 +85,6 @@ pub enum Answer<K, T> {
 }
 
 /// What came of an attempt to merge two neighbours.
-///
-/// No example: what a leaf store answers an inner structure that shrinks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Merge {
     /// The left node took over all that the right one held; the right one is dead, and out of its parent.
@@ -109,8 +101,6 @@ pub enum Merge {
 }
 
 /// Two neighbours that are to be merged, as their parent shows them.
-///
-/// No example: an inner structure that shrinks makes it for a leaf store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbours<K> {
     /// Level of the two.
@@ -175,8 +165,6 @@ impl<'a> Write<'a> {
 }
 
 /// One node as it was at one moment: fences and sorted entries. A buffer, used again.
-///
-/// No example: a buffer that a leaf store fills for scans and merges.
 #[derive(Clone, Debug)]
 pub struct NodeCopy<K> {
     /// Where it lies.
@@ -250,8 +238,6 @@ impl<K: crate::KeyBytes> Default for NodeCopy<K> {
 }
 
 /// A node that nothing points to yet.
-///
-/// No example: a leaf store makes it, and links it or takes it back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "it is lost unless it is linked or forgotten"]
 pub struct Created {
@@ -553,8 +539,6 @@ pub trait Inner<V: Verbs, K> {
 }
 
 /// What is at a leaf of one entry.
-///
-/// No example: what reading a leaf of one entry answers with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Single<K> {
     /// The entry of the key that was asked for.
@@ -573,8 +557,6 @@ pub enum Single<K> {
 }
 
 /// The READ of a leaf of one entry, begun.
-///
-/// No example: a leaf store takes it back to go on; nobody looks into it.
 pub enum Reading<'v, V: Verbs> {
     /// It is on its way.
     Posted(Ticket<'v, V, (Bytes,)>),
@@ -594,8 +576,6 @@ impl<V: Verbs> fmt::Debug for Reading<'_, V> {
 /// Leaves of one entry each: read with one READ, written in place under a lock of their own, removed for good.
 ///
 /// They know nothing of what links them, but keep a *link depth* for it: a word that only grows, by FAA.
-///
-/// No example: a radix tree calls it, and `dm-leaf` implements it; that crate's and `dm-art`'s show both in use.
 pub trait SingleStore<V: Verbs, K> {
     /// Bytes of one value.
     fn value_bytes(&self) -> usize;

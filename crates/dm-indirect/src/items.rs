@@ -48,8 +48,6 @@ pub struct Items<'h, V, I: Exchange> {
 }
 
 /// Mistakes that break items, off by default. For study: each has its counterexample.
-///
-/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ItemFlaws {
     /// A block is named before its WRITE was awaited (N1).

@@ -25,8 +25,6 @@ const ENTRY_VERSION: u8 = 0x0f;
 /// WRITEs go in increasing order: a READ that overtakes a WRITE in the middle sees the old front and the old rear
 /// around new bytes. And the published reader takes a torn entry for an absent key; here that is
 /// [`CheckFailure::Torn`] with [`TornPart::Entry`](crate::TornPart::Entry), and the caller decides.
-///
-/// No example: it is unsound, and for study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bookend<K> {
     node_bytes: usize,

@@ -55,8 +55,6 @@ pub enum Lookup<'a> {
 }
 
 /// Why a node is not the one that was looked for.
-///
-/// No example: what a node's header says to who looks for a key; nobody makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stale {
     /// The key lies below the low fence.
@@ -82,8 +80,6 @@ pub enum Place {
 }
 
 /// What a writer finds that has locked a node, read it, and looks for a key.
-///
-/// No example: what judging a node answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Judged {
     /// The node answers for the key, which is or goes here.
@@ -105,8 +101,6 @@ pub enum Judged {
 
 /// Which part of a node a step edits: the line of the header, or all other lines. Formats that write whole
 /// nodes have everything in the head.
-///
-/// No example: an argument of who writes a node in two steps; dm-leaf does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The header and what shares its line.

@@ -19,8 +19,6 @@ pub(crate) mod sealed {
 }
 
 /// How far one key lies above another: a number of 256 bits, the lowest word first.
-///
-/// No example: nobody outside can name it; packed nodes count with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(unnameable_types, reason = "only formats reckon with keys")]
 pub struct Rise(pub(crate) [u64; 4]);
@@ -123,8 +121,6 @@ pub trait KeyBytes:
 pub struct Key8(pub u64);
 
 /// A 32-byte key.
-///
-/// No example: as `Key8`, with 32 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Key32(pub [u8; 32]);
 

@@ -353,8 +353,6 @@ fn checksummed() -> Result<String, GeometryError> {
 
 /// The picture of every shipped layout: a file stem and its markdown. What `cargo xtask layout` writes to
 /// `docs/layout/`.
-///
-/// No example: what `cargo xtask layout` writes, and nobody else.
 #[must_use]
 pub fn pictures() -> Vec<(&'static str, String)> {
     let pictures = [

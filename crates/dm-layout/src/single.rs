@@ -33,8 +33,6 @@ pub struct SingleLeaf<K> {
 }
 
 /// A leaf, read whole and checked.
-///
-/// No example: what checking a leaf's bytes answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SingleEntry<'a, K> {
     /// Its key, which never changes.

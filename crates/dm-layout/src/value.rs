@@ -5,8 +5,6 @@ use alloc::vec::Vec;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
 /// A value as it lies in a node: contiguous, or striped around line versions. Borrowed from the node's bytes.
-///
-/// No example: what reading an entry answers with; it is compared or copied out.
 #[derive(Clone, Copy, Debug)]
 pub struct ValueRef<'a> {
     head: &'a [u8],

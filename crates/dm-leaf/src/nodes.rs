@@ -20,12 +20,8 @@ use crate::write::{Begun, Wanted, failure};
 /// Nodes with unsorted entries under line versions.
 pub type TwoLevel<K> = Nodes<K, dm_layout::Slotted<K>>;
 /// As [`TwoLevel`], or with keys that are stored without what they share: as the leaf was made.
-///
-/// No example: another format as type argument; it is used as the crate's page shows it of `TwoLevel`.
 pub type PackedLeaves<K> = Nodes<K, dm_layout::Leaf<K>>;
 /// Nodes as published by Sherman, unsound.
-///
-/// No example: it is unsound, and for study.
 pub type Bookends<K> = Nodes<K, dm_layout::Bookend<K>>;
 /// Sorted nodes under a checksum, written back whole.
 pub type Checksummed<K> = Nodes<K, dm_layout::Checksummed<K>>;

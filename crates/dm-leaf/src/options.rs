@@ -4,8 +4,6 @@ use dm_layout::SplitBias;
 use dm_verbs::Nanos;
 
 /// Published flaws of reading and splitting, each off by default; for study, each with its counterexample.
-///
-/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LeafFlaws {
     /// T-S1: an entry whose versions disagree counts as absent instead of being read again.

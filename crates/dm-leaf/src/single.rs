@@ -7,8 +7,6 @@ use dm_sync::Arc;
 use dm_verbs::{Bytes, RemotePtr, Retry, Ticket, Verbs, Why};
 
 /// Published flaws of single leaves, off by default.
-///
-/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SingleFlaws {
     /// T-M2: an update writes the whole leaf back as it was read before the lock was taken, link depth and state too.

@@ -30,8 +30,6 @@ enum Edit {
 }
 
 /// A write that was begun: how far it came without waiting, if anywhere.
-///
-/// No example: an index takes it back to go on; nobody looks into it.
 pub struct Begun<'a, V: Verbs>(Option<Stage<'a, V>>);
 
 impl<V: Verbs> Default for Begun<'_, V> {

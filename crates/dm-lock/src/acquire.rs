@@ -43,8 +43,6 @@ impl LocalTurn<'_> {
 }
 
 /// What a lock and a READ under it came to.
-///
-/// No example: it is what [`Locks::begin_lock_and_read`] and [`Locking::resume`] answer.
 pub type Locked<'a, V> = Result<(Guard<'a, V>, <V as Verbs>::Lease), LockError>;
 
 /// A READ under the lock.
@@ -55,8 +53,6 @@ struct ReadTo {
 }
 
 /// An acquisition that has to wait. Dropping it leads to the lock being free, as with every future of this crate.
-///
-/// No example: for stores that go on by hand; [`Locks::lock_and_read`] is the same, awaited.
 pub struct Locking<'a, V: Verbs> {
     locks: &'a Locks,
     v: &'a V,

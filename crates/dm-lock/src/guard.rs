@@ -63,8 +63,6 @@ impl<V: Verbs> Future for Unlock<'_, V> {
 }
 
 /// A write-back that has to wait. Dropping it leads to the lock being free.
-///
-/// No example: for stores that go on by hand; [`Guard::write_back`] is the same, awaited.
 pub struct Writing<'a, V: Verbs>(Stage<'a, V>);
 
 /// How far a write-back came.

@@ -42,8 +42,6 @@ impl Arrival {
 }
 
 /// What becomes of a lock that was handed over to a client that went away before it noticed.
-///
-/// No example: any `FnOnce(Handed) -> Option<u64>` is one.
 pub trait Orphan {
     /// Unlocks it. The answer goes to the next as [`Turn::unsettled`].
     fn left(self, handed: Handed) -> Option<u64>;

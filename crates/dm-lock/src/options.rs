@@ -73,8 +73,6 @@ pub enum ReleaseBy {
 }
 
 /// Published flaws, each to be switched on alone for study. All off is correct.
-///
-/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LockFlaws {
     /// T-S3: the lock is handed over before the holder's write-back is posted (Sherman Fig. 6). Loses updates.

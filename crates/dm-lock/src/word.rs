@@ -121,8 +121,6 @@ impl fmt::Display for LockWord {
 }
 
 /// Golden pictures of the format, by name.
-///
-/// No example: what it gives are the pictures in `docs/layout`.
 pub fn pictures() -> Vec<(&'static str, String)> {
     let held = LockWord {
         locked: true,

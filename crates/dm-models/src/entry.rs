@@ -52,8 +52,6 @@ pub enum Size {
 }
 
 /// How a broken twin fails.
-///
-/// No example: part of a model's twin, to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
     /// The operations' results can't be explained.

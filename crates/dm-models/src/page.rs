@@ -30,8 +30,6 @@ impl Entry {
 }
 
 /// The page `models.md`: a row for each entry. `ran` holds the cases of check size.
-///
-/// No example: `cargo xtask models` writes what it returns.
 pub fn page<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> String {
     let mut tables: BTreeMap<Kind, String> = BTreeMap::new();
     for entry in entries {
@@ -65,8 +63,6 @@ pub fn page<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> St
 }
 
 /// The page without its times: what must be equal when the same tree is run again.
-///
-/// No example: `cargo xtask models --check` compares pages by it.
 pub fn timeless(page: &str) -> String {
     let rows = page.lines().map(|line| {
         let mut cells: Vec<&str> = line.split(" | ").collect();
@@ -114,8 +110,6 @@ and its counterexample shows how the outcome comes about. A mutant is broken on 
 }
 
 /// What came of the cases of one twin, in few words.
-///
-/// No example: it is a cell of the tables of `docs/models.md`.
 pub fn outcome(ran: &[&Ran]) -> String {
     let failing: Vec<_> = ran.iter().filter_map(|r| r.verdict.counterexample()).collect();
     let mut how: Vec<&str> = failing
@@ -219,8 +213,6 @@ fn shapes(cases: &[Case]) -> Vec<&'static str> {
 
 /// The story of each entry's counterexample, by file name: a page in Markdown, and its chart in SVG. `ran` holds, of the cases
 /// that [`Entry::shown`] names, the shortest counterexample.
-///
-/// No example: `cargo xtask models --charts DIR` writes what it returns.
 pub fn stories<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     for entry in entries {

@@ -40,8 +40,6 @@ pub(crate) struct Tally {
 
 /// What one card has counted since the simulation began. A regression gate on these does not depend on how fast the
 /// simulating machine is.
-///
-/// No example: the README's example reads those of a memory node's card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct NicCounters {

@@ -26,8 +26,6 @@ pub trait Fingerprint {
 }
 
 /// A 64-bit hasher with a fixed seed: multiply, fold, rotate. Not for hostile input.
-///
-/// No example: `fingerprint_of` makes and ends it.
 #[derive(Clone, Debug)]
 pub struct FingerprintHasher(u64);
 

@@ -106,8 +106,6 @@ macro_rules! conformance {
 }
 
 /// Weak worlds that [`conformance!`](crate::conformance) goes through.
-///
-/// No example: a number.
 pub const WEAK_WORLDS: u64 = 5;
 
 type Checked = Result<(), String>;

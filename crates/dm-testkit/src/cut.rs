@@ -20,8 +20,6 @@ fn loaded(n: u64) -> u64 {
 }
 
 /// What came of operations on an index one of whose memory nodes was cut off.
-///
-/// No example: numbers to be read; `cut_off` answers with them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cut {
     /// Operations that came through meanwhile.
@@ -186,8 +184,6 @@ impl Book {
 /// superblock's nor the root's, tries operations of every kind all over the index, connects it again, and reads and writes
 /// everything.
 ///
-/// No example: it needs a whole index; the façades' `bad_input` tests call it.
-///
 /// # Panics
 /// When an operation fails in another way, or an acknowledged write is gone.
 pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::Handle) -> NodeId) -> Cut {
@@ -221,8 +217,6 @@ pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::
 
 /// The same in a simulator with two memory nodes, of which number 1 is cut off: once for each kind of operation and each
 /// moment of it, `step` apart, up to `longest`.
-///
-/// No example: it needs a whole index; the `bad_input` tests of `dolphin` call it.
 ///
 /// # Panics
 /// As [`cut_off`].

@@ -12,8 +12,6 @@ pub const DAMAGE_KEYS: u64 = 200;
 const ROUNDS: u64 = 2_000;
 
 /// What met damage and said so.
-///
-/// No example: numbers to be read; `damage` answers with them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Damage {
     /// Reads.
@@ -27,8 +25,6 @@ pub struct Damage {
 /// answer or a typed error. Who only reads changes nothing; who writes by damaged bytes may do so in the wrong place.
 ///
 /// The index holds the keys numbered up to [`DAMAGE_KEYS`].
-///
-/// No example: it needs a whole index; the `bad_input` tests of `dolphin` call it.
 ///
 /// # Panics
 /// When an operation panics, or something is gone after those that only read.
@@ -81,8 +77,6 @@ where
 }
 
 /// Inserts the keys of [`damage`].
-///
-/// No example: it only prepares an index for [`damage`].
 ///
 /// # Panics
 /// When one is there, or refused.

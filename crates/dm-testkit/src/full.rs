@@ -21,8 +21,6 @@ pub fn says(error: &impl Display, parts: &[&str]) {
 }
 
 /// What a get, an update to `value`, a removal and a scan from `key` on fail with, one after the other.
-///
-/// No example: what it is asked about is a damaged index; the façades' `bad_input` tests call it.
 pub async fn failures<R: RangeIndex>(client: &R, key: &R::Key, value: &[u8]) -> [Option<IndexError>; 4] {
     [
         client.get(key, &mut Vec::new()).await.err(),
@@ -33,8 +31,6 @@ pub async fn failures<R: RangeIndex>(client: &R, key: &R::Key, value: &[u8]) -> 
 }
 
 /// What an index holds that was filled up. See [`fill_up`].
-///
-/// No example: numbers to be read; `fill_up` answers with them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Filled {
     /// Keys that are there.
@@ -45,8 +41,6 @@ pub struct Filled {
 
 /// Inserts keys into an empty index until nothing goes any more, and then some: every refusal says that no memory node has
 /// room, every acknowledged key is there, and what needs no room goes on.
-///
-/// No example: it needs a whole index and a small world; the façades' `bad_input` tests call it.
 ///
 /// # Panics
 /// When it is not so.

@@ -7,8 +7,6 @@ use dm_verbs::{Control, Verbs};
 use crate::{Failure, IndexUnderTest, TestKey};
 
 /// An index whose clients can be clients of items.
-///
-/// No example: one call of the façade's own `items`, as `tests/tree/items.rs` of each façade has it.
 pub trait HoldsItems: IndexUnderTest {
     /// Such a client.
     ///
@@ -22,8 +20,6 @@ pub trait HoldsItems: IndexUnderTest {
 }
 
 /// Items of one size in `I`, as an index. By fours, keys share a block.
-///
-/// No example: it takes a whole index; the façades' tests of items have one each.
 #[derive(Clone, Copy, Debug)]
 pub struct OutOfLines<I> {
     index: I,
@@ -73,8 +69,6 @@ impl<I: HoldsItems> IndexUnderTest for OutOfLines<I> {
 }
 
 /// What an exchange answers and does, to an index without these keys whose values have 8 bytes; enough keys that nodes split.
-///
-/// No example: it is one call, with a client of the index.
 ///
 /// # Panics
 /// Where it is not as it must be.

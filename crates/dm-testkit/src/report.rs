@@ -5,8 +5,6 @@ use core::fmt;
 use dm_verbs::Counters;
 
 /// Calls by operation.
-///
-/// No example: numbers to be read; part of a report.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Calls {
     /// Gets.
@@ -44,8 +42,6 @@ impl Calls {
 pub(crate) const TEXTS_MAX: usize = 8;
 
 /// What a run of [`crate::stress`] did and found.
-///
-/// No example: numbers to be read; `stress` answers with them.
 #[derive(Clone, Default, Debug)]
 #[must_use = "a run is a pass only if `expect_correct` says so"]
 pub struct Report {

@@ -12,8 +12,6 @@ const KEYS: u64 = 96;
 /// Runs `script` on an empty index and a plain map, every answer compared: every byte string is a script. The index begins
 /// with that many loaded keys, if it is loaded at all; `after` follows every operation, with its number.
 ///
-/// No example: it is one call, with any bytes; the targets below `fuzz` make it.
-///
 /// # Panics
 /// With the first difference.
 pub async fn run_bytes<I>(index: &I, loaded: Option<u64>, script: &[u8], mut after: impl AsyncFnMut(usize))

@@ -90,8 +90,6 @@ const STALL_ONE_IN: u32 = 2_000;
 const LONGEST_STALL: Nanos = Nanos::from_millis(8);
 
 /// A simulation whose memory node 1 may be away from 2 ms after clients begin until all of them have ended.
-///
-/// No example: it needs a whole index; the stress tests of `sherman` and `dolphin` run in one.
 #[derive(Debug)]
 pub struct Testbed {
     world: World,

@@ -89,8 +89,6 @@ pub trait TestWorld {
 }
 
 /// Worlds of one kind, named by what they are. See [`WorldKind`]; other crates bring theirs.
-///
-/// No example: [`WorldKind`] is one, and what `dm-ib`'s tests bring is another.
 pub trait TestWorlds: Copy + fmt::Display {
     /// One of them.
     type World: TestWorld;

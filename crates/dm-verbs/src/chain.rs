@@ -8,13 +8,9 @@ use crate::meter::Tally;
 use crate::{Bytes, Many, MaskedCas, NodeId, Old, Op, Outputs, Place, Slot, Then, Ticket, Verbs, Wqe};
 
 /// Chain state: anything may be appended.
-///
-/// No example: a chain's state, in its type; it has no use but that.
 #[derive(Debug)]
 pub enum Open {}
 /// Chain state: a CAS was appended whose success matters, so only READs may follow.
-///
-/// No example: a chain's state, in its type; it has no use but that.
 #[derive(Debug)]
 pub enum Gated {}
 

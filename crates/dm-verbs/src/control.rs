@@ -200,8 +200,6 @@ pub trait Control {
 }
 
 /// A request to the control plane. See [`Control::call`].
-///
-/// No example: it is awaited, and that is all.
 #[derive(Debug)]
 #[must_use = "a control request is sent only when awaited"]
 pub struct ControlCall<'c, C> {

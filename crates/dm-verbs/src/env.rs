@@ -148,8 +148,6 @@ pub trait Env {
 }
 
 /// See [`Env::pause`].
-///
-/// No example: it is awaited, and that is all.
 #[derive(Debug)]
 #[must_use = "a pause does nothing unless awaited"]
 pub struct Pause<'e, E> {
@@ -166,8 +164,6 @@ impl<E: Env> Future for Pause<'_, E> {
 }
 
 /// See [`Env::charge`].
-///
-/// No example: it is awaited, and that is all.
 #[derive(Debug)]
 #[must_use = "CPU is charged only when this is awaited"]
 pub struct Charge<'e, E> {
@@ -187,8 +183,6 @@ impl<E: Env> Future for Charge<'_, E> {
 }
 
 /// See [`Env::local`].
-///
-/// No example: it is awaited, and that is all.
 #[derive(Debug)]
 #[must_use = "a step is taken only when awaited"]
 pub struct Step<'e, E> {

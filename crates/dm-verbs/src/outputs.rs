@@ -12,14 +12,10 @@ pub enum Old {}
 #[derive(Debug)]
 pub enum Bytes {}
 /// Marker: a number of results known only at run time. See [`crate::Chain::many`].
-///
-/// No example: a result in a chain's type; the example of [`Outcomes`] makes one.
 #[derive(Debug)]
 pub enum Many {}
 
 /// One result.
-///
-/// No example: it is how a [`Chain`](crate::Chain) comes to its types, and has no use but that.
 pub trait Marker<L> {
     /// What it becomes.
     type Value;
@@ -51,8 +47,6 @@ impl<L> Marker<L> for Bytes {
 
 /// What a chain with results `Self` gives: `()` for none, the bare value for one, a tuple for two to six,
 /// [`Outcomes`] for [`Many`].
-///
-/// No example: it is how a [`Chain`](crate::Chain) comes to its types, and has no use but that.
 pub trait Outputs<'v, V: Verbs + 'v>: Sized {
     /// The type.
     type Out;
@@ -75,8 +69,6 @@ pub trait Outputs<'v, V: Verbs + 'v>: Sized {
 }
 
 /// Results `Self` followed by one `M`.
-///
-/// No example: it is how a [`Chain`](crate::Chain) comes to its types, and has no use but that.
 #[diagnostic::on_unimplemented(message = "a chain gives at most six typed results; use `.many()` for more")]
 pub trait Then<M> {
     /// The longer list.

@@ -227,8 +227,6 @@ pub fn number(x: u64) -> String {
 }
 
 /// A chain's requests in words.
-///
-/// No example: [`Traced`] and the explorer word their events by it.
 pub fn posting(requests: &[Request]) -> String {
     let told: Vec<String> = requests.iter().map(Request::to_string).collect();
     format!("posts {}", told.join(" ▸ "))

@@ -134,8 +134,6 @@ pub enum Outcome<L> {
 }
 
 /// What posting a single request gave.
-///
-/// No example: a world answers with it in [`Verbs::post_one`](crate::Verbs::post_one); index code never sees it.
 #[derive(Debug)]
 pub enum Posted<L> {
     /// It completed at once, without error.

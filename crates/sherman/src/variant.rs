@@ -152,8 +152,6 @@ impl fmt::Display for Variant {
 }
 
 /// No such preset.
-///
-/// No example: what parsing a name that is no preset's fails with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseVariantError(String);
 

@@ -28,8 +28,6 @@ pub struct ReclaimOptions {
 }
 
 /// What reclamation must not do, switchable for the explorer.
-///
-/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReclaimFlaws {
     /// A retired block is free at once.

@@ -35,8 +35,6 @@ pub struct PrefixImage<I> {
 }
 
 /// Where the image of a node was found: spares whoever learns something of the node the way to it, if it is there still.
-///
-/// No example: a cache answers with it, and takes it back, unread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen(u32);
 
@@ -46,8 +44,6 @@ impl Seen {
 }
 
 /// A slot, and the node it belongs to.
-///
-/// No example: a lookup answers with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CachedSlot {
     /// The node.
@@ -65,8 +61,6 @@ pub struct CachedSlot {
 }
 
 /// A child that the key does not reach: it leaves the child's prefix.
-///
-/// No example: a lookup answers with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Apart {
     /// The first key byte that differs.

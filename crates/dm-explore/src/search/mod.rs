@@ -162,8 +162,6 @@ impl Search {
     }
 
     /// One thread finds so many states before others join in: what is soon over is not worth their while.
-    ///
-    /// No example: for tests of small models on several threads.
     pub const fn alone(mut self, states: u64) -> Self {
         self.alone = states;
         self
@@ -184,8 +182,6 @@ impl Search {
 }
 
 /// A trace that does not replay.
-///
-/// No example: what replaying a trace fails with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadReplay {
     /// At this step (from 0) there are fewer possible steps than the trace asks for.

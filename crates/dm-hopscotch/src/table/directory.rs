@@ -15,8 +15,6 @@ use super::{TableFlaws, TableOptions};
 pub(super) const PARALLEL: usize = 32;
 
 /// The leaves of a table by the first bits of their keys, as the threads of one compute node share what they know of it.
-///
-/// No example: what a `HashTable` is made of; it has no use without one.
 #[derive(Debug)]
 pub struct Directory<K> {
     pub(super) format: Hopscotch<K>,
@@ -29,8 +27,6 @@ pub struct Directory<K> {
 }
 
 /// What a leaf's address was taken from: the slot of keys with these first bits.
-///
-/// No example: it goes back to the directory that it came from, unread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hint {
     lead: u64,

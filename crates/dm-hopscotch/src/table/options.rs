@@ -9,8 +9,6 @@ use dm_verbs::Nanos;
 use crate::{HopFlaws, HopOptions};
 
 /// Broken twins of growing, and of what leaves do, off by default; for study. `docs/models.md` has a counterexample of each.
-///
-/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableFlaws {
     /// The root word names a directory whose WRITE has not been awaited (H12).

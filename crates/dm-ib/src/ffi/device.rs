@@ -15,8 +15,6 @@ unsafe extern "C" {
 }
 
 /// Against what the device's atomics are atomic.
-///
-/// No example: it needs a device; `dmkit doctor` prints what there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicScope {
     /// It has none.

@@ -16,8 +16,6 @@ unsafe extern "C" {
 }
 
 /// What a device says of itself.
-///
-/// No example: it needs a device; `dmkit doctor` prints what there is.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
     /// Its name.
@@ -47,8 +45,6 @@ pub struct DeviceReport {
 }
 
 /// What a port says of itself.
-///
-/// No example: it needs a device; `dmkit doctor` prints what there is.
 #[derive(Clone, Debug)]
 pub struct PortReport {
     /// From 1.
@@ -66,8 +62,6 @@ pub struct PortReport {
 }
 
 /// One of a port's addresses.
-///
-/// No example: it needs a device; `dmkit doctor` prints what there is.
 #[derive(Clone, Debug)]
 pub struct GidReport {
     /// Its number, for `--gid`.
@@ -82,8 +76,6 @@ pub struct GidReport {
 ///
 /// # Errors
 /// The system can't tell of any: no kernel module, no permission.
-///
-/// No example: what it finds is the machine's; `dmkit doctor` prints it.
 pub fn devices() -> io::Result<Vec<DeviceReport>> {
     let mut found = Vec::new();
     for_each_device(|device, name| {

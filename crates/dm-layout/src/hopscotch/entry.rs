@@ -11,8 +11,6 @@ use crate::key::KeyBytes;
 use crate::value::ValueRef;
 
 /// Flaws of judging one entry, off by default; for study, each with its counterexample.
-///
-/// No example: for study, in models; a tree that is used has them all off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EntryFlaws {
     /// The key's bytes are enough, whether the entry is there or was taken away.

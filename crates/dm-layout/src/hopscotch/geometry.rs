@@ -28,8 +28,6 @@ const VERSION_BITS: u8 = 6;
 /// flags, hop count, a piece of the fences). The fences have two or four pieces, dealt out to the groups in turn. An entry is a byte
 /// of node version and presence, the key, the value; one that does not fit beside a mark has a group of its own, and two
 /// bytes of versions in each line.
-///
-/// No example: a hopscotch node's format has one, and it answers for the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HopGeometry {
     pub(crate) node_bytes: usize,
@@ -55,8 +53,6 @@ pub struct HopGeometry {
 
 /// The bytes of one neighbourhood, with what a reader needs to judge them: one stretch of the node, or two where the
 /// neighbourhood wraps around the node's end.
-///
-/// No example: a geometry answers with it, for who posts the READs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// The home whose neighbourhood it is.

@@ -13,8 +13,6 @@ use crate::key::KeyBytes;
 pub(crate) const HOPS_MAX: usize = 3;
 
 /// Hops that make room for a key, in the order in which they are made.
-///
-/// No example: a leaf makes and takes it within one insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HopPlan {
     moves: [(Slot, Slot); HOPS_MAX],

@@ -104,8 +104,6 @@ impl fmt::Debug for Shape {
 ///
 /// A line has up to four shapes. Every width takes as many bytes as it can without an entry less in the line; where that
 /// leaves more than four, the narrowest and the three widest are taken. The widest takes any key.
-///
-/// No example: a packed node's format has one, and it answers for the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PackedGeometry {
     pub(crate) node_bytes: usize,

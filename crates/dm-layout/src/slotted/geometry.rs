@@ -23,8 +23,6 @@ pub(super) const MARKED_KEY: usize = 4;
 /// entries that still fit; the low fence lies in spare bytes. An entry is a presence byte, the key, the value; if
 /// it fits into a line it never crosses one, else it has whole lines of its own. Values that are *marked* (whose
 /// first byte is odd) need no presence byte: such an entry is the value, then the key.
-///
-/// No example: a slotted node's format has one, and it answers for the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotGeometry {
     pub(crate) node_bytes: usize,

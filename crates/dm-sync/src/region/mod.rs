@@ -62,8 +62,6 @@ pub enum AtomicUnit {
 /// Orders this thread's writes before its later reads, among all threads that do the same.
 ///
 /// Without it two threads that each write one line and then read the other's may both miss the other's write.
-///
-/// No example: what it orders shows in many runs of two threads only, as in this crate's tests.
 #[inline]
 pub fn fence() {
     // SeqCst: only a sequentially consistent fence orders a store before a later load.
