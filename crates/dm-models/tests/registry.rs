@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dm_explore::{Search, Verdict};
+use dm_explore::{Cut, Search, Verdict};
 use dm_models::{Case, Entry, Expect, Kind, Size, Variant, all, find};
 
 fn check_cases(entry: &Entry, variant: Variant) -> Vec<(usize, Case)> {
@@ -81,6 +81,48 @@ fn trees_are_as_the_registry_says() {
 #[test]
 fn crashes_are_as_the_registry_says() {
     judge(|e| e.kind == Kind::Crash);
+}
+
+/// The states at the start of one case of each shape, for `cargo xtask mutants`: seconds where the whole takes a minute.
+fn begin(kind: Kind) {
+    for entry in all().filter(|e| e.kind == kind) {
+        let mut shapes = BTreeSet::new();
+        for (number, case) in check_cases(entry, Variant::Ours) {
+            if case.expect == Expect::Holds && shapes.insert(case.shape) {
+                let ran = entry.run(Variant::Ours, number, BEGINNING);
+                let cut = matches!(ran.verdict, Verdict::Truncated { by: Cut::States, .. });
+                assert_eq!(ran.judge().err().filter(|_| !cut), None);
+            }
+        }
+    }
+}
+
+/// Where most faults show, and few enough that all shapes take a few seconds.
+const BEGINNING: Search = Search::exhaustive().unshortened().threads(1).states(10_000);
+
+#[test]
+fn locks_begin_well() {
+    begin(Kind::Lock);
+}
+
+#[test]
+fn sharing_begins_well() {
+    begin(Kind::Combine);
+}
+
+#[test]
+fn nodes_begin_well() {
+    begin(Kind::Node);
+}
+
+#[test]
+fn trees_begin_well() {
+    begin(Kind::Tree);
+}
+
+#[test]
+fn crashes_begin_well() {
+    begin(Kind::Crash);
 }
 
 /// Sampled runs have no cache, and notice a client that acts differently after having observed the same.

@@ -20,6 +20,8 @@ pub(crate) struct Program {
     pub(crate) dir: PathBuf,
     /// Parts of the tests' names; none for all.
     pub(crate) filter: &'static [&'static str],
+    /// Whole names of tests that are left out.
+    pub(crate) skip: &'static [&'static str],
 }
 
 /// How long a program may run whose time without a mutant is not known.
@@ -195,6 +197,7 @@ impl Program {
             .args(["-c", &script, "limited"])
             .arg(&self.executable)
             .args(args)
+            .args(self.skip.iter().flat_map(|part| ["--skip", part]))
             .current_dir(&self.dir)
             .env(switch::VARIABLE, id.to_string())
             // A failure need not be made small, nor kept.
@@ -255,6 +258,7 @@ mod tests {
             executable,
             dir,
             filter: &[],
+            skip: &[],
         }
     }
 

@@ -180,6 +180,7 @@ impl Tree {
                     executable,
                     dir,
                     filter: stage.filter,
+                    skip: stage.skip,
                 });
             }
         }
