@@ -16,7 +16,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What [`Limits::default`] allows per key.
+    /// The steps per key of [`Limits::default`].
     pub const DEFAULT_STEPS_PER_KEY: u64 = 20_000_000;
 }
 
@@ -28,7 +28,7 @@ impl Default for Limits {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug)]
 #[must_use = "only `Linearizable` is a pass"]
 pub enum Verdict<Key, State> {
@@ -36,11 +36,11 @@ pub enum Verdict<Key, State> {
     Linearizable(Passed),
     /// No order exists; a small piece of the history shows it.
     Counterexample(Box<Counterexample<Key, State>>),
-    /// The steps ran out for a key and no other key failed: nothing is known, so this is no pass.
+    /// The steps ran out for a key, and no other key failed. Nothing is known, so this is not a pass.
     TooLarge(TooLarge<Key>),
 }
 
-/// How much was checked.
+/// The amount of work of a check that passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// Operations, pending ones included.
@@ -51,7 +51,7 @@ pub struct Passed {
     pub steps: u64,
 }
 
-/// Which key the steps did not suffice for.
+/// The key for which the steps did not suffice.
 ///
 /// ```
 /// use dm_history::{History, KvMap, KvOp, KvRet, Limits, TooLarge, Verdict, check};
@@ -70,12 +70,12 @@ pub struct TooLarge<Key> {
     pub key: Key,
     /// Its operations.
     pub operations: usize,
-    /// The steps that were spent on it.
+    /// The steps spent on it.
     pub steps: u64,
 }
 
 impl<Key, State> Verdict<Key, State> {
-    /// Whether the history passed.
+    /// Returns whether the history passed.
     #[must_use]
     pub fn is_linearizable(&self) -> bool {
         matches!(self, Self::Linearizable(_))
@@ -83,10 +83,10 @@ impl<Key, State> Verdict<Key, State> {
 }
 
 impl<Key: fmt::Debug, State: fmt::Debug> Verdict<Key, State> {
-    /// For tests: how much was checked.
+    /// Returns the amount of work of a check that passed; meant for tests.
     ///
     /// # Panics
-    /// With the verdict's text unless the history is linearizable.
+    /// Panics with the verdict's text if the history is not linearizable.
     #[track_caller]
     pub fn expect_linearizable(self) -> Passed {
         match self {
@@ -122,8 +122,9 @@ impl<Key: fmt::Debug, State: fmt::Debug> fmt::Display for Verdict<Key, State> {
     }
 }
 
-/// Is there, for each key, one sequential order of its operations that `spec` allows, that every result agrees with
-/// and that keeps apart what was apart in time? Pending operations may be in it or not.
+/// Checks that each key has a sequential order of its operations that `spec` allows, that agrees with every
+/// result, and that keeps operations in order if one returned before the other was invoked. A pending
+/// operation may be left out.
 ///
 /// ```
 /// use dm_history::{History, KvMap, KvOp, KvRet, Limits, check};
@@ -169,8 +170,8 @@ pub fn check<S: Spec>(
     undecided.map_or(Verdict::Linearizable(passed), Verdict::TooLarge)
 }
 
-/// Each key's operations by invocation, keys in order of appearance. A pending operation that can't change
-/// anything is left out.
+/// Groups the operations by key, sorted by invocation; the keys are in order of appearance. Pending
+/// operations that cannot change the state are left out.
 fn by_key<'a, S: Spec>(spec: &S, history: &'a History<S::Op, S::Ret>) -> Vec<(S::Key, Vec<Item<'a, S>>)> {
     let mut places: HashMap<S::Key, usize> = HashMap::new();
     let mut keys: Vec<(S::Key, Vec<Item<'a, S>>)> = Vec::new();

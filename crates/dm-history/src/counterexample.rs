@@ -1,11 +1,12 @@
-//! Cutting a failed history down to a piece that a person can read, without ever cutting away an excuse.
+//! Cuts a failed history down to a readable piece, without removing anything that could explain the failure.
 //!
-//! What is left must fail for the same reason as the whole, so only these cuts are made:
+//! The piece must fail for the same reason as the whole history. So only these cuts are made:
 //!
-//! * the end: a prefix of a linearizable history is linearizable, operations that had not returned being pending;
-//! * the beginning, at a moment when none was running: the rest must then fail from *every* state that may have
-//!   held at that moment;
-//! * operations that change nothing; and overwrites whose value nobody in the piece sees.
+//! * the end: a prefix of a linearizable history is linearizable, if operations that had not returned count
+//!   as pending;
+//! * the beginning, at a moment when no operation was running: the rest must then fail from *every* state
+//!   that may have held at that moment;
+//! * operations that change nothing, and overwrites whose value nobody in the piece sees.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -16,11 +17,11 @@ use crate::spec::{Effect, Spec};
 
 /// Trials of dropping operations; each is a check of the piece.
 const TRIAL_COUNT_MAX: u32 = 600;
-/// States in which a piece may begin; more make an unreadable text.
+/// Limit on the states in which a piece may begin; with more of them the text is hard to read.
 const START_COUNT_MAX: usize = 32;
-/// More operations without a result than these are counted rather than shown.
+/// Pending operations beyond this number are counted instead of shown.
 const PENDING_COUNT_MAX: usize = 3;
-/// Writes named beside a piece, the latest ones.
+/// The number of writes named beside a piece; the latest are chosen.
 const WRITER_COUNT_MAX: usize = 8;
 
 /// A piece of a history that no sequential order explains.
@@ -32,12 +33,12 @@ pub struct Counterexample<Key, State> {
     pub starts: Vec<State>,
     /// The piece: places in [`crate::History::operations`], by time of invocation.
     pub positions: Vec<usize>,
-    /// Results after this time were not needed; who returned later counts as pending.
+    /// Results after this time were not needed; an operation that returned later counts as pending.
     pub end: u64,
     /// How many operations the key has in all.
     pub of: usize,
     lines: Vec<String>,
-    /// Writes outside of the piece whose values it begins with or sees.
+    /// Writes outside of the piece whose values it starts with or sees.
     writers: Vec<String>,
 }
 
@@ -60,7 +61,7 @@ impl<Key: fmt::Debug, State: fmt::Debug> fmt::Display for Counterexample<Key, St
     }
 }
 
-/// The smallest piece that the steps allow to find.
+/// Returns the smallest piece that the remaining steps can find.
 pub(crate) fn cut_down<S: Spec>(
     spec: &S,
     key: S::Key,
@@ -108,7 +109,7 @@ struct Piece<'a, S: Spec> {
 }
 
 impl<'a, S: Spec> Piece<'a, S> {
-    /// Surely fails; out of steps counts as "may be explained".
+    /// Returns whether the piece certainly fails; if the steps run out, it counts as explainable.
     fn fails(&mut self, items: &[Item<'a, S>], starts: &[S::State]) -> bool {
         starts.iter().all(|start| {
             matches!(
@@ -118,7 +119,7 @@ impl<'a, S: Spec> Piece<'a, S> {
         })
     }
 
-    /// Shortens to the earliest response that can't be explained.
+    /// Cuts the end just after the earliest response that cannot be explained.
     fn cut_end(&mut self) {
         let mut ends: Vec<u64> = self
             .items
@@ -190,14 +191,14 @@ impl<'a, S: Spec> Piece<'a, S> {
         }
     }
 
-    /// Every state that may hold just before the quiet moment at which item `at` is invoked.
+    /// Returns every state that may hold just before the quiet moment at which item `at` is invoked.
     fn states_before(&self, at: usize) -> Vec<S::State> {
         let made = |item: &Item<'a, S>| match item.effect(self.spec) {
             Effect::Sets(state) | Effect::Overwrites(state) => Some(state),
             _ => None,
         };
         let before = &self.items[..at];
-        // A write that had returned before another one began is not the last.
+        // A write that returned before another one began cannot be the last write.
         let last_began = before
             .iter()
             .filter(|item| item.ret.is_some() && made(item).is_some());
@@ -256,8 +257,8 @@ impl<'a, S: Spec> Piece<'a, S> {
         }
     }
 
-    /// Sets of positions that may go together: an overwrite with all that see its value (`whole_values`), or
-    /// single operations that change nothing.
+    /// Returns sets of positions that may be removed together: an overwrite with all operations that see its
+    /// value (`whole_values`), or single operations that change nothing.
     fn droppable(&self, whole_values: bool) -> Vec<Vec<usize>> {
         let effects: Vec<_> = self.items.iter().map(|item| item.effect(self.spec)).collect();
         let mut viewers: HashMap<&S::State, Vec<usize>> = HashMap::new();
@@ -311,7 +312,8 @@ impl<'a, S: Spec> Piece<'a, S> {
         lines
     }
 
-    /// Writes among `all` that made a state which the piece begins with or sees, and that are not in it.
+    /// Returns the writes among `all` that are not in the piece but made a state that the piece starts with
+    /// or sees.
     fn writers(&self, all: &[Item<'a, S>]) -> Vec<String> {
         let seen = self.items.iter().filter_map(|item| match item.effect(self.spec) {
             Effect::PureIn(state) => Some(state),

@@ -1,4 +1,4 @@
-//! Recording: who asked what, when it began, when and how it ended.
+//! The record of a run: which client asked what, when it began, and when and how it ended.
 
 /// One operation of a history: its interval and, if it ended, its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -6,25 +6,26 @@ pub struct Operation<Op, Ret> {
     /// The client that ran it. Operations of one client that follow each other keep their order even when the
     /// clock is too coarse to tell them apart.
     pub client: u32,
-    /// What was asked.
+    /// The invocation.
     pub op: Op,
-    /// When it was invoked.
+    /// The time of the invocation.
     pub invoked: u64,
-    /// When it returned, and what. `None`: pending, it may take effect at any later time or never.
+    /// The time and the result of the return. `None` means pending: it may take effect at any later time or
+    /// never.
     pub returned: Option<(u64, Ret)>,
 }
 
-/// Names an invocation until its response is recorded.
+/// A handle of an invocation, until its response is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "an invocation without a response stays pending for ever"]
 pub struct CallId(usize);
 
 /// Invocations and responses of all clients.
 ///
-/// Times are the caller's: any clock that is monotone across clients (a simulator's virtual time, a shared
-/// counter, a monotone host clock). `a` comes before `b` if `a` returned at an earlier time than `b` was invoked,
-/// or at the same time if both are of one client and `a` was recorded first. Everything else is concurrent, so a coarse clock weakens the
-/// check and never raises a false alarm.
+/// The caller provides the times, from any clock that is monotone across clients (a simulator's virtual time,
+/// a shared counter, a monotone host clock). `a` comes before `b` if `a` returned at an earlier time than `b`
+/// was invoked, or at the same time if both belong to one client and `a` was recorded first. All other pairs
+/// are concurrent. So a coarse clock weakens the check but never raises a false alarm.
 ///
 /// ```
 /// use dm_history::{History, KvOp, KvRet};
@@ -37,7 +38,7 @@ pub struct CallId(usize);
 /// ```
 #[derive(Clone, Debug)]
 pub struct History<Op, Ret> {
-    /// `None` where an invocation was withdrawn.
+    /// `None` if the invocation was withdrawn.
     slots: Vec<Option<Operation<Op, Ret>>>,
 }
 
@@ -68,8 +69,8 @@ impl<Op, Ret> History<Op, Ret> {
     /// Records the result of `call`.
     ///
     /// # Panics
-    /// If the call was answered or withdrawn before, is of another history, or returns before it was invoked:
-    /// the recording itself is wrong then, and no verdict on it would mean anything.
+    /// Panics if the call was answered or withdrawn before, belongs to another history, or returns before it
+    /// was invoked. The recording itself would be wrong then, and no verdict on it would mean anything.
     pub fn respond(&mut self, call: CallId, ret: Ret, at: u64) {
         let slot = self.slots.get_mut(call.0).and_then(Option::as_mut);
         let operation = slot.expect("the call belongs to this history and was not withdrawn");
@@ -81,8 +82,8 @@ impl<Op, Ret> History<Op, Ret> {
         operation.returned = Some((at, ret));
     }
 
-    /// Takes back an invocation that is known to have had no effect (a verb refused before it was posted, say).
-    /// Where that is not known, leave it pending.
+    /// Removes an invocation that is known to have had no effect (a verb that was refused before it was
+    /// posted, say). If this is not known, leave it pending.
     pub fn withdraw(&mut self, call: CallId) {
         if let Some(slot) = self.slots.get_mut(call.0) {
             *slot = None;
@@ -103,7 +104,7 @@ impl<Op, Ret> History<Op, Ret> {
         self.slots.push(Some(operation));
     }
 
-    /// Appends another client's recording; both must be by one clock.
+    /// Appends another client's recording; both must use the same clock.
     pub fn append(&mut self, other: Self) {
         self.slots.extend(other.slots);
     }

@@ -22,7 +22,7 @@ pub enum KvOp<K, V> {
 }
 
 impl<K, V> KvOp<K, V> {
-    /// The key it works on.
+    /// Returns the key that the operation works on.
     pub fn key(&self) -> &K {
         match self {
             Self::Get(key)
@@ -34,14 +34,14 @@ impl<K, V> KvOp<K, V> {
     }
 }
 
-/// What an operation on a map answered.
+/// The answer of an operation on a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KvRet<V> {
     /// A get found this value.
     Found(V),
     /// A get, update or remove found no such key.
     Absent,
-    /// An insert found the key there and did nothing.
+    /// An insert found the key present and did nothing.
     Present,
     /// An insert or upsert added the key.
     Inserted,
@@ -53,14 +53,14 @@ pub enum KvRet<V> {
 
 /// A map from `K` to `V` in which every key is its own object.
 ///
-/// Checks are fastest, and say most, when no two writes write the same value: see [`crate::stamp()`].
+/// Checks are fastest and most precise if no two writes write the same value: see [`crate::stamp()`].
 #[derive(Clone, Debug)]
 pub struct KvMap<K, V> {
     loaded: HashMap<K, V>,
 }
 
 impl<K: Eq + Hash, V> KvMap<K, V> {
-    /// A map that is empty when the history begins.
+    /// Makes a map that is empty when the history begins.
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -68,7 +68,7 @@ impl<K: Eq + Hash, V> KvMap<K, V> {
         }
     }
 
-    /// A map that holds `pairs` when the history begins.
+    /// Makes a map that holds `pairs` when the history begins.
     pub fn loaded(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         Self {
             loaded: pairs.into_iter().collect(),
@@ -150,7 +150,7 @@ where
             }
             // From present to absent.
             (KvOp::Remove(_), None | Some(KvRet::Removed)) => Some(2),
-            // Apart from the pending upserts, which are possible in more states.
+            // A class of its own, because pending upserts are possible in more states.
             (KvOp::Insert(..), None) => Some(3),
             _ => None,
         }

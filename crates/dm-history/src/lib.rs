@@ -1,29 +1,32 @@
-//! Histories of concurrent operations, a linearizability checker, and values that prove where they came from.
+//! Histories of concurrent operations, a linearizability checker, and values that prove which write made
+//! them.
 //!
-//! A benchmark that never looks at a value measures how fast an index answers, not whether it answers. This
-//! crate is what looks. It knows nothing of RDMA or of dmkit's indexes: any test of any concurrent map can use it.
+//! A benchmark that never looks at a value measures how fast an index answers, not whether the answers are
+//! right. This crate looks. It knows nothing of RDMA or of dmkit's indexes: any test of any concurrent map
+//! can use it.
 //!
 //! | module | question it answers |
 //! |---|---|
-//! | [`history`] | what did which client ask and get, and when? |
+//! | [`history`] | which client asked what, what was the answer, and when? |
 //! | [`check()`] | is there one sequential order that explains all of it? |
 //! | [`scan`] | is a range read ordered, free of duplicates, legal and complete? |
 //! | [`stamp()`] | does this value belong to this key, and is it one write or a mixture of two? |
-//! | [`Monotone`] | did a reader go back in time? |
+//! | [`Monotone`] | did a reader see an older write after a newer one? |
 //!
 //! # Method
 //!
 //! The checker is the depth-first search of Wing and Gong (*Testing and Verifying Concurrent Objects*, JPDC 1993)
 //! with Lowe's memoisation of failed configurations (*Testing for Linearizability*, CCPE 2017), one key at a time
-//! (P-compositionality: Horn and Kroening, FORTE 2015). On top of that, a [`Spec`] may say what an operation can
-//! see and leave behind ([`Effect`]); reads and blind writes then need no search at all, which is what lets one
-//! hot key with thousands of operations by tens of overlapping clients pass in milliseconds.
+//! (P-compositionality: Horn and Kroening, FORTE 2015). In addition, a [`Spec`] may say what an operation can
+//! see and which state it leaves ([`Effect`]). Reads and blind writes then need no search, so one hot key
+//! with thousands of operations of tens of overlapping clients passes in milliseconds.
 //!
 //! # Invariants
 //!
 //! * I1: a verdict `Linearizable` is exact: an order was found. It never rests on a limit or a hash.
-//! * I2: a search that runs out of steps says [`Verdict::TooLarge`], which is no pass.
-//! * I3: a counterexample is a sound cut of the history: what it leaves out can't repair it.
+//! * I2: a search that runs out of steps returns [`Verdict::TooLarge`], which is not a pass.
+//! * I3: a counterexample is a sound cut of the history: the operations that it leaves out cannot explain the
+//!   failure.
 //!
 //! # Example
 //!
@@ -44,8 +47,9 @@
 //! # Limits
 //!
 //! The search is exponential in the worst case (the problem is NP-complete); [`Limits`] bounds it. Sets of
-//! finished operations are compared by 128-bit hashes, so that a false *counterexample* is possible with a
-//! probability of about 2⁻¹⁰⁰ per check; counterexamples are re-checked while they are cut, a pass is exact.
+//! finished operations are compared by 128-bit hashes, so a false *counterexample* is possible with a
+//! probability of about 2⁻¹⁰⁰ per check. Counterexamples are checked again while they are cut. A pass is
+//! exact.
 
 #![forbid(unsafe_code)]
 

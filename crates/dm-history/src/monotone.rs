@@ -1,4 +1,4 @@
-//! A cheap check while a run goes on: a reader never sees a writer's values of one key go back.
+//! A cheap check during a run: a reader never sees an older write of a writer to a key after a newer one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,10 +6,11 @@ use std::hash::Hash;
 
 use crate::stamp::Stamp;
 
-/// What one reader saw last, per key and writer.
+/// The last values that one reader saw, per key and writer.
 ///
-/// If an index is linearizable, and each writer numbers its writes upwards, then the sequences that one reader
-/// sees of one writer at one key never fall. One of these per reader; a client also tells it its own writes.
+/// If an index is linearizable, and each writer numbers its writes upwards, then the sequence numbers that
+/// one reader sees of one writer at one key never fall. Keep one `Monotone` per reader, and tell it the
+/// reader's own writes too.
 ///
 /// ```
 /// use dm_history::{Monotone, Stamp};
@@ -23,12 +24,12 @@ pub struct Monotone<K> {
     last: HashMap<K, Vec<Stamp>>,
 }
 
-/// A reader saw an older write after a newer one.
+/// The error that a reader saw an older write after a newer one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WentBack<K> {
     /// The key.
     pub key: K,
-    /// Whose writes.
+    /// The writer.
     pub client: u32,
     /// The sequence seen before.
     pub seen: u32,
@@ -60,16 +61,16 @@ impl<K> Default for Monotone<K> {
 }
 
 impl<K: Clone + Eq + Hash> Monotone<K> {
-    /// Nothing seen yet.
+    /// Starts with nothing seen.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in that this reader saw (or wrote) `stamp` at `key`.
+    /// Records that this reader saw (or wrote) `stamp` at `key`.
     ///
     /// # Errors
-    /// [`WentBack`] if it has seen a later write of the same client there.
+    /// Returns [`WentBack`] if it has seen a later write of the same client there.
     pub fn observe(&mut self, key: &K, stamp: Stamp) -> Result<(), WentBack<K>> {
         let Some(writers) = self.last.get_mut(key) else {
             self.last.insert(key.clone(), vec![stamp]);

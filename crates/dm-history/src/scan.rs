@@ -1,8 +1,9 @@
-//! What an ordered range read owes its caller.
+//! Checks of ordered range reads.
 //!
-//! A scan of an index with concurrent writers is no snapshot: a key that comes or goes while it runs may be in it
-//! or not. What must hold all the same: strictly ascending keys, each within the bounds, each with a value that
-//! somebody wrote for it, and every key that was there from the scan's beginning to its end.
+//! A scan of an index with concurrent writers is not a snapshot: a key that is inserted or removed while the
+//! scan runs may be in the result or not. These properties must hold all the same: the keys ascend strictly,
+//! each is within the bounds, each has a value that somebody wrote for it, and no key is missing that existed
+//! from the scan's beginning to its end.
 
 use std::fmt;
 
@@ -19,18 +20,18 @@ pub enum ScanFault<K> {
         /// The key there.
         key: K,
     },
-    /// Item `at` lies outside of what was asked for.
+    /// Item `at` lies outside of the requested range.
     OutOfBounds {
         /// Position in the result.
         at: usize,
         /// The key there.
         key: K,
     },
-    /// More items than asked for.
+    /// There are more items than requested.
     TooMany {
         /// How many there are.
         count: usize,
-        /// How many were asked for.
+        /// The number requested.
         limit: usize,
     },
     /// The value of item `at` was never written for its key.
@@ -42,7 +43,7 @@ pub enum ScanFault<K> {
         /// Why its value is wrong.
         why: String,
     },
-    /// A key that existed throughout is missing.
+    /// A key that existed during the whole scan is missing.
     Missing {
         /// The key.
         key: K,
@@ -65,8 +66,8 @@ impl<K: fmt::Debug> fmt::Display for ScanFault<K> {
 
 impl<K: fmt::Debug> std::error::Error for ScanFault<K> {}
 
-/// Checks order, bounds and values of the scan that asked for at most `limit` keys from `low` on, up to but
-/// without `high` (`None`: to the end).
+/// Checks order, bounds and values of a scan that asked for at most `limit` keys, from `low` on and below
+/// `high` (`None`: no upper bound).
 ///
 /// ```
 /// use dm_history::scan::{ScanFault, check_items};
@@ -77,7 +78,7 @@ impl<K: fmt::Debug> std::error::Error for ScanFault<K> {}
 /// ```
 ///
 /// # Errors
-/// The first [`ScanFault`]. `legal` judges a value, for instance with [`crate::check_value`].
+/// Returns the first [`ScanFault`]. `legal` judges a value, for instance with [`crate::check_value`].
 pub fn check_items<K, V, E>(
     low: &K,
     high: Option<&K>,
@@ -121,9 +122,9 @@ where
     Ok(())
 }
 
-/// Checks that every key of `always` (ascending; those that existed from the scan's invocation to its return) is in
-/// the result of the same scan, which must have passed [`check_items`]. A result of `limit` items ends the range
-/// that it answers for at its last key; a shorter one answers for all of it.
+/// Checks that the result of a scan contains every key of `always`: the keys, in ascending order, that
+/// existed from the scan's invocation to its return. The result must have passed [`check_items`]. A result of
+/// `limit` items answers for the range up to its last key; a shorter one answers for the whole range.
 ///
 /// ```
 /// use dm_history::scan::{ScanFault, check_complete};
@@ -136,7 +137,7 @@ where
 /// ```
 ///
 /// # Errors
-/// [`ScanFault::Missing`] for the first key left out.
+/// Returns [`ScanFault::Missing`] for the first missing key.
 pub fn check_complete<'k, K, V>(
     low: &K,
     high: Option<&K>,

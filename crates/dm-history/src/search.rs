@@ -1,15 +1,15 @@
 //! The search for one sequential order of one key's operations.
 //!
-//! A configuration is the set of operations already placed plus the state they leave. An operation may be placed
-//! next if no unplaced one returned before it was invoked. Two kinds of moves need no choice, because any order
-//! that exists without them also exists with them (`settle`):
+//! A configuration is the set of operations already placed plus the state they leave. An operation may be
+//! placed next if no unplaced one returned before it was invoked. Two kinds of moves need no choice, because
+//! any order that exists without them also exists with them (`settle`):
 //!
 //! * an operation that never changes the state and is possible now is placed now;
-//! * an overwrite whose readers (those that must see its state) have all been invoked is placed now, with them,
-//!   if nobody is left who must see the present state.
+//! * an overwrite whose readers (the operations that must see its state) have all been invoked is placed now,
+//!   together with them, if no other operation must still see the present state.
 //!
-//! Everything else is tried in order of urgency, backtracking out of a state that somebody still has to see and
-//! nobody can bring back. A configuration that failed once is remembered.
+//! Everything else is tried in order of urgency. The search backtracks out of a state that some operation
+//! must still see and that nothing can restore. It remembers each configuration that failed.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -19,7 +19,7 @@ use crate::spec::{Effect, Spec};
 
 use crate::links::Links;
 
-/// One operation as the search sees it; a cut of a history may have taken its result away.
+/// One operation in the search; a cut of a history may have removed its result.
 pub(crate) struct Item<'a, S: Spec> {
     /// Its place among the history's operations.
     pub(crate) position: usize,
@@ -55,7 +55,7 @@ impl<'a, S: Spec> Item<'a, S> {
         }
     }
 
-    /// The same operation before it returned.
+    /// Returns the same operation as if it had not returned.
     pub(crate) fn pending(self) -> Self {
         Self {
             ret: None,
@@ -94,25 +94,25 @@ impl Budget {
     }
 }
 
-/// What the search knows of one operation.
+/// The search's knowledge of one operation.
 #[derive(Clone, Copy)]
 struct Known {
     pure: bool,
     overwrites: bool,
-    /// The state (as an index) it must see.
+    /// The index of the state that it must see.
     needs: Option<u32>,
-    /// The state it leaves.
+    /// The index of the state that it leaves.
     makes: Option<u32>,
-    /// The earliest return among it and those that must see its state.
+    /// The earliest return among it and the operations that must see its state.
     urgency: u64,
-    /// The last operation of the same client that ended in the very tick in which this one began: the clock can't
-    /// tell their order, the client can.
+    /// The last operation of the same client that ended in the very tick in which this one began. The clock
+    /// cannot order the two, but the client can.
     after: Option<u32>,
-    /// Another one of the client that ended when this one did.
+    /// Another operation of the client that ended in the same tick.
     twin: Option<u32>,
 }
 
-/// Who is left for one state.
+/// The operations left that concern one state.
 #[derive(Clone, Default)]
 struct StateUse {
     viewers: Vec<u32>,
@@ -126,12 +126,12 @@ struct Frame<S: Spec> {
     state: S::State,
     state_index: Option<u32>,
     placed: usize,
-    /// Where this frame's untried candidates lie in the shared stack, last one first.
+    /// The index in the shared stack at which this frame's untried candidates begin, the last one first.
     candidates_from: usize,
     set_hash: u128,
 }
 
-/// Is there an order of `items` (sorted by invocation) that starts in `initial`?
+/// Returns whether some order of `items` (sorted by invocation) starts in `initial`.
 pub(crate) fn explains<S: Spec>(
     spec: &S,
     items: &[Item<'_, S>],
@@ -147,7 +147,7 @@ struct Search<'a, S: Spec> {
     known: Vec<Known>,
     uses: Vec<StateUse>,
     indices: HashMap<S::State, u32>,
-    /// Every operation of the key has told its effect.
+    /// Whether the specification gave an effect for every operation of the key.
     advised: bool,
     by_invocation: Links,
     by_return: Links,
@@ -193,7 +193,7 @@ impl<'a, S: Spec> Search<'a, S> {
         search
     }
 
-    /// Fills in what the specification's advice says.
+    /// Stores what the specification's advice says.
     fn learn(&mut self) {
         let mut ended: HashMap<(u32, u64), u32> = HashMap::new();
         for (at, item) in (0_u32..).zip(self.items) {
@@ -336,7 +336,8 @@ impl<'a, S: Spec> Search<'a, S> {
         Ok(())
     }
 
-    /// May this overwrite be placed at once? Nobody needs the present state, and all who need the new one are here.
+    /// Returns whether this overwrite may be placed at once: no operation needs the present state, and all
+    /// that need the new one have been invoked.
     fn is_free_overwrite(&self, known: Known, deadline: u64) -> bool {
         let Some(makes) = known.makes else { return false };
         if self
@@ -354,7 +355,7 @@ impl<'a, S: Spec> Search<'a, S> {
                     .all(|&at| self.is_placed[at as usize] || self.in_turn(at)))
     }
 
-    /// Pushes the operations that may come next, the most urgent one last.
+    /// Pushes the operations that may be placed next, the most urgent one last.
     fn find_candidates(&mut self, budget: &mut Budget) -> Result<(), OutOfSteps> {
         let stuck = self.advised
             && self.state_index.is_some_and(|now| {
@@ -388,7 +389,7 @@ impl<'a, S: Spec> Search<'a, S> {
         Ok(())
     }
 
-    /// A pending operation whose effect nobody can tell from none.
+    /// Returns whether this is a pending operation whose effect no other operation can see.
     fn is_useless(&self, at: u32, next: &S::State) -> bool {
         self.advised
             && self.items[at as usize].ret.is_none()
@@ -396,16 +397,17 @@ impl<'a, S: Spec> Search<'a, S> {
             && self.spec.alike(&self.state, next)
     }
 
-    /// Nobody is left who must see the state that `at` makes.
+    /// Returns whether no operation is left that must see the state that `at` makes.
     fn unseen(&self, at: u32) -> bool {
         self.known[at as usize]
             .makes
             .is_none_or(|makes| self.uses[makes as usize].viewers_left == 0)
     }
 
-    /// Of candidates that can stand in for each other only the one that returns first is tried: in any order that
-    /// begins with another one, the two can change places. (Not at equal times, where a client's own next
-    /// operation may tie them; and a pending one has no return to miss.)
+    /// Keeps, of candidates that are interchangeable, only the one that returns first: in any order that
+    /// begins with another one, the two can change places. (This does not hold at equal times, where the
+    /// client's next operation may be bound to one of them. A pending operation has no return that could be
+    /// too late.)
     fn keep_one_of_a_kind(&self, found: &mut Vec<u32>) {
         let kind = |at: u32| {
             let item = &self.items[at as usize];
@@ -437,7 +439,7 @@ impl<'a, S: Spec> Search<'a, S> {
         });
     }
 
-    /// The earliest return among operations not yet placed: whoever was invoked later has to wait for it.
+    /// Returns the earliest return among unplaced operations: an operation invoked later must wait for it.
     fn deadline(&self) -> u64 {
         let first = self.by_return.first();
         if first == self.end() {
@@ -447,7 +449,8 @@ impl<'a, S: Spec> Search<'a, S> {
         }
     }
 
-    /// Has everything been placed that this operation's client saw return in the tick of its invocation?
+    /// Returns whether every operation has been placed that the same client saw return in the tick of this
+    /// invocation.
     fn in_turn(&self, at: u32) -> bool {
         let before = std::iter::successors(self.known[at as usize].after, |&at| self.known[at as usize].twin);
         before.into_iter().all(|at| self.is_placed[at as usize])
@@ -462,7 +465,7 @@ impl<'a, S: Spec> Search<'a, S> {
         self.spec.step(&self.state, &item.source.op, item.ret)
     }
 
-    /// Places `at`; `next` is the state it leaves if it may have changed it.
+    /// Places `at`; `next` is the state it leaves if it may have changed the state.
     fn place(&mut self, at: u32, next: Option<S::State>) {
         let known = self.known[at as usize];
         if self.items[at as usize].ret.is_some() {
@@ -487,7 +490,7 @@ impl<'a, S: Spec> Search<'a, S> {
         self.placed.push(at);
     }
 
-    /// Takes the last placed operation back; the caller restores the state.
+    /// Takes back the operation placed last; the caller restores the state.
     fn undo(&mut self) {
         let Some(at) = self.placed.pop() else { return };
         let known = self.known[at as usize];

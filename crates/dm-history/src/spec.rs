@@ -1,12 +1,12 @@
-//! What a sequential object does: the one thing a history is checked against.
+//! The sequential specification that a history is checked against.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 
 /// A sequential specification, one independent object per key.
 ///
-/// Only [`Spec::step`] decides a verdict. The methods after it are advice that saves search; wrong advice gives wrong
-/// verdicts, no advice (the default) only slow ones.
+/// Only [`Spec::step`] decides a verdict. The methods after it are advice that saves search. Wrong advice
+/// gives wrong verdicts; no advice (the default) only makes the check slow.
 ///
 /// A counter, whose `add` answers what was there before:
 ///
@@ -50,42 +50,45 @@ pub trait Spec {
     /// The state of `key`'s object before the history began.
     fn initial(&self, key: &Self::Key) -> Self::State;
 
-    /// Runs `op` in `state`. With a result: the state afterwards, or `None` if `op` can't give that result here.
-    /// Without one (a pending operation): the state after it took effect, or `None` if it would change nothing.
+    /// Runs `op` in `state`. If there is a result, returns the state afterwards, or `None` if `op` cannot
+    /// give that result here. If there is none (a pending operation), returns the state after it took effect,
+    /// or `None` if it would change nothing.
     fn step(&self, state: &Self::State, op: &Self::Op, ret: Option<&Self::Ret>) -> Option<Self::State>;
 
-    /// What `op` with this result can see and leave behind, whatever the state.
+    /// Returns what `op` with this result can see and which state it leaves, whatever the state before.
     fn effect(&self, op: &Self::Op, ret: Option<&Self::Ret>) -> Effect<Self::State> {
         let _ = (op, ret);
         Effect::Unknown
     }
 
-    /// Are the two states the same to every operation but those that are [`Effect::PureIn`] one of them?
+    /// Returns whether no operation can distinguish the two states, except those that are [`Effect::PureIn`]
+    /// one of them.
     fn alike(&self, left: &Self::State, right: &Self::State) -> bool {
         left == right
     }
 
-    /// The group of operations that can stand in for each other, but for the value they leave. All its pending
-    /// ones must be possible in the same states; so must all that returned, and there the pending ones too, and
-    /// what they leave there must be [`Spec::alike`].
+    /// Returns the group of operations that are interchangeable except for the value that they leave. All
+    /// pending ones of a group must be possible in the same states. All that returned must be too; in these
+    /// states the pending ones must also be possible, and the states that they leave there must be
+    /// [`Spec::alike`].
     fn class(&self, op: &Self::Op, ret: Option<&Self::Ret>) -> Option<u8> {
         let _ = (op, ret);
         None
     }
 }
 
-/// What is known of an operation before its state is.
+/// The knowledge about an operation before its state is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<State> {
     /// Nothing is known. One such operation makes the check of its key a plain search.
     Unknown,
     /// Never changes the state.
     Pure,
-    /// Never changes the state and is possible in this one only: a read of a value.
+    /// Never changes the state, and is possible only in this state: a read of a value.
     PureIn(State),
-    /// Wherever it is possible, it leaves this state.
+    /// Leaves this state whenever it is possible.
     Sets(State),
-    /// As `Sets`; and nothing but a `PureIn` of this state or of the one before can tell whether it took place:
-    /// an overwrite.
+    /// The same as `Sets`, and only a `PureIn` of this state or of the one before can tell whether it took
+    /// place: an overwrite.
     Overwrites(State),
 }

@@ -1,4 +1,4 @@
-//! Values that say which write they come from, in any size from 8 bytes on.
+//! Values that name the write that made them, in any size from 8 bytes on.
 //!
 //! ```text
 //! byte   0                8                                        len
@@ -9,10 +9,10 @@
 //!        | key hash | client |   sequence   |      24 + 12 + 28 bits
 //! ```
 //!
-//! The stamp goes through a bijection of 64-bit words first, so that every bit of the eight bytes depends on every
-//! field: half of one 8-byte value and half of another decode to a random key hash, which passes for the right one
-//! with a probability of 2⁻²⁴. Of a longer value the pattern is compared byte by byte. No byte string is reserved:
-//! a stamped value may happen to be all zeroes or all ones.
+//! The stamp first goes through a bijection of 64-bit words, so that every bit of the eight bytes depends on
+//! every field. Half of one 8-byte value and half of another then decode to a random key hash, which equals
+//! the right one with a probability of 2⁻²⁴. The rest of a longer value is a pattern that is compared byte by
+//! byte. No byte string is reserved: a stamped value may be all zeroes or all ones.
 
 use std::fmt;
 
@@ -22,13 +22,13 @@ pub const STAMP_BYTES: usize = 8;
 pub const CLIENT_LIMIT: u32 = 1 << 12;
 /// Sequences are numbered below this.
 pub const SEQUENCE_LIMIT: u32 = 1 << 28;
-/// The client that stands for whoever loaded the data.
+/// The client number of the loader.
 pub const LOADER: u32 = CLIENT_LIMIT - 1;
 
 const KEY_SHIFT: u32 = 40;
 const CLIENT_SHIFT: u32 = 28;
 
-/// Which write a value comes from.
+/// The write that a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stamp {
     /// The writer, below [`CLIENT_LIMIT`].
@@ -121,10 +121,10 @@ pub fn stamp(key: &[u8], client: u32, sequence: u32, value: &mut [u8]) {
     }
 }
 
-/// Says which write of `key` `value` is, whole.
+/// Returns the write of `key` that made the whole `value`.
 ///
 /// # Errors
-/// [`Wrong`] if it is none: too short, of another key, or a mixture.
+/// Returns [`Wrong`] if there is none: the value is too short, belongs to another key, or mixes two writes.
 ///
 /// ```
 /// use dm_history::{check_value, stamp};
@@ -181,7 +181,7 @@ fn key_hash(key: &[u8]) -> u32 {
     u32::try_from(hash >> KEY_SHIFT).unwrap_or(0)
 }
 
-/// The words that fill a value behind its stamp.
+/// Returns the words that follow the stamp in a value.
 fn pattern(packed: u64) -> impl Iterator<Item = u64> {
     (1_u64..).map(move |index| mix(packed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
@@ -226,7 +226,7 @@ mod tests {
             prop_assert_eq!(check_value(&key, &value), Ok(Stamp { client, sequence }));
         }
 
-        /// Any prefix of one write followed by the rest of another one is found, at the first byte that differs.
+        /// A prefix of one write followed by the rest of another is detected, at the first byte that differs.
         #[test]
         fn a_mixture_of_two_writes_is_found(
             first in (0..CLIENT_LIMIT, 0..SEQUENCE_LIMIT), second in (0..CLIENT_LIMIT, 0..SEQUENCE_LIMIT),
@@ -260,11 +260,11 @@ mod tests {
         }
     }
 
-    /// Halves of two 8-byte values are told from a value although nothing but the stamp fits in.
+    /// A mixture of halves of two 8-byte values is detected, although only the stamp fits into 8 bytes.
     #[test]
     fn mixed_halves_of_eight_bytes_are_found() {
         let mut passed = 0;
-        // Miri is no judge of a hash.
+        // Miri is too slow to judge a hash.
         let mixtures = if cfg!(miri) { 100 } else { 100_000 };
         for sequence in 0..mixtures {
             let (mut value, mut other) = ([0; 8], [0; 8]);

@@ -1,4 +1,5 @@
-//! The one switch between what this crate is built on: std, loom (`--cfg dm_loom`) or shuttle (`--cfg dm_shuttle`).
+//! The one switch between the libraries under this crate: std, loom (`--cfg dm_loom`) or shuttle (`--cfg
+//! dm_shuttle`).
 
 #[cfg(all(dm_loom, dm_shuttle))]
 compile_error!("a build is for loom or for shuttle, not for both");

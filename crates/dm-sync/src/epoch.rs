@@ -1,9 +1,9 @@
-//! Who is running since when: epochs among the threads of one compute node.
+//! Epochs among the threads of one compute node: which operations are running, and since when.
 //!
-//! Each client has a [`Seat`]. While one of its operations runs, the seat is pinned to the epoch in which that
-//! operation began; [`Epochs::oldest`] is the oldest of them all. To begin and to end takes a few instructions and no
-//! allocation. The epochs themselves mean nothing here: a compute node learns them from remote memory
-//! (the protocol above).
+//! Each client has a [`Seat`]. While one of its operations runs, the seat is pinned to the epoch in which
+//! that operation began; [`Epochs::oldest`] is the oldest of these epochs. Beginning and ending an operation
+//! takes a few instructions and no allocation. This module gives the epochs no meaning: a compute node learns
+//! them from remote memory, by the protocol of its allocator.
 //!
 //! ```
 //! use dm_sync::epoch::Epochs;
@@ -25,17 +25,17 @@ use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::thread::unwinds_under_checker;
 use crate::{Arc, CachePadded, Fingerprint, Mutex, count_section, fingerprint_of, fingerprint_unordered};
 
-/// The view: a generation above the epoch.
+/// The view is one word: a generation above the epoch.
 const EPOCH_BITS: u32 = 48;
 const EPOCH_MASK: u64 = (1 << EPOCH_BITS) - 1;
-/// What an idle seat holds; a pinned one holds its epoch + 1.
+/// The value of an idle seat; a pinned one holds its epoch + 1.
 const IDLE: u64 = 0;
 
 type Pin = Arc<CachePadded<AtomicU64>>;
 
-/// Epochs as one compute node sees them, and the seats of its clients.
+/// The epochs that one compute node knows, and the seats of its clients.
 ///
-/// One thread at a time may call [`Epochs::advance`] and [`Epochs::close`]: the caller sees to it.
+/// Only one thread at a time may call [`Epochs::advance`] and [`Epochs::close`]; the caller must ensure this.
 #[derive(Debug)]
 pub struct Epochs {
     view: AtomicU64,
@@ -51,7 +51,7 @@ impl Default for Epochs {
 }
 
 impl Epochs {
-    /// At epoch 0 of generation 0, without seats.
+    /// Starts at epoch 0 of generation 0, without seats.
     pub fn new() -> Self {
         Self {
             view: AtomicU64::new(0),
@@ -61,7 +61,8 @@ impl Epochs {
         }
     }
 
-    /// A mutant for models: nothing orders a pin and the look at the view behind it, nor a view and the look at the pins.
+    /// A mutant for models: no fence orders a pin before the load of the view, or a view before the loads of
+    /// the pins.
     #[cfg(dm_loom)]
     pub fn unordered() -> Self {
         Self {
@@ -70,8 +71,9 @@ impl Epochs {
         }
     }
 
-    /// Stands between what one side stores and what it loads of the other: a seat its pin and the view, `oldest` the view
-    /// and the pins. One of the two sees the other's store.
+    /// Orders a thread's store before its load of the other side's word: a seat stores its pin and loads the
+    /// view, `oldest` follows the store of a view and loads the pins. At least one of the two sides sees the
+    /// other's store.
     #[inline]
     fn order(&self) {
         #[cfg(dm_loom)]
@@ -82,7 +84,7 @@ impl Epochs {
         fence(Ordering::SeqCst);
     }
 
-    /// A seat for one client. It lets nobody in before [`Seat::enroll`].
+    /// Makes a seat for one client. No operation can begin on it before [`Seat::enroll`].
     pub fn seat(this: &Arc<Self>) -> Seat {
         let pin: Pin = Arc::new(CachePadded::new(AtomicU64::new(IDLE)));
         this.seats.with(|seats| seats.push(Arc::clone(&pin)));
@@ -96,7 +98,7 @@ impl Epochs {
         }
     }
 
-    /// The epoch in which an operation would begin now.
+    /// Returns the epoch in which an operation would begin now.
     #[inline]
     pub fn epoch(&self) -> u64 {
         count_section();
@@ -104,7 +106,8 @@ impl Epochs {
         self.view.load(Ordering::Acquire) & EPOCH_MASK
     }
 
-    /// Grows with every [`Epochs::close`]; seats of another generation must enroll again.
+    /// Returns the generation. It grows with every [`Epochs::close`]; seats of another generation must enroll
+    /// again.
     #[inline]
     pub fn generation(&self) -> u64 {
         count_section();
@@ -112,7 +115,7 @@ impl Epochs {
         self.view.load(Ordering::Acquire) >> EPOCH_BITS
     }
 
-    /// Operations begin in `epoch` from now on, if that is later than before.
+    /// Lets operations begin in `epoch` from now on, if it is later than the present one.
     pub fn advance(&self, epoch: u64) {
         // Relaxed: only the caller writes the view.
         let view = self.view.load(Ordering::Relaxed);
@@ -123,8 +126,9 @@ impl Epochs {
         }
     }
 
-    /// The earliest epoch that a running operation is pinned to; `None` if none runs. An operation that this misses
-    /// begins, with all it does, after this: it sees what the caller stored before.
+    /// Returns the earliest epoch to which a running operation is pinned, or `None` if none runs. If this
+    /// misses an operation, that operation begins entirely after this call: it sees what the caller stored
+    /// before.
     pub fn oldest(&self) -> Option<u64> {
         // Either the load below sees the pin, or the seat sees the view that the caller stored before, and pins anew.
         self.order();
@@ -135,8 +139,8 @@ impl Epochs {
         })
     }
 
-    /// Lets nobody in any more, if nobody is in: the generation grows, every seat must enroll again. `false`, and
-    /// nothing has changed, if an operation runs.
+    /// Prevents further operations if none is running: the generation grows, and every seat must enroll
+    /// again. Returns `false` and changes nothing if an operation runs.
     pub fn close(&self) -> bool {
         // Relaxed: only the caller writes the view.
         let view = self.view.load(Ordering::Relaxed);
@@ -151,7 +155,7 @@ impl Epochs {
         true
     }
 
-    /// Makes every seat enroll again, whoever is in.
+    /// Makes every seat enroll again, even if operations are running.
     pub fn revoke(&self) {
         // Relaxed: only the caller writes the view.
         let view = self.view.load(Ordering::Relaxed);
@@ -160,12 +164,12 @@ impl Epochs {
             .store(view.wrapping_add(1 << EPOCH_BITS), Ordering::Release);
     }
 
-    /// Seats that there are.
+    /// Returns the number of seats.
     pub fn seats(&self) -> usize {
         self.seats.with(|seats| seats.len())
     }
 
-    /// Bytes that seats and their list have allocated.
+    /// Returns the bytes that the seats and their list have allocated.
     pub fn heap_bytes(&self) -> usize {
         self.seats.with(|seats| {
             seats.capacity() * size_of::<Pin>() + seats.len() * size_of::<CachePadded<AtomicU64>>()
@@ -176,7 +180,7 @@ impl Epochs {
 impl Fingerprint for Epochs {
     fn fingerprint(&self) -> u64 {
         let pins = self.seats.peek(|seats| {
-            // Relaxed: looked at between steps.
+            // Relaxed: the explorer looks between steps.
             fingerprint_unordered(seats.iter().map(|pin| pin.load(Ordering::Relaxed)))
         });
         // Relaxed: as above.
@@ -184,7 +188,7 @@ impl Fingerprint for Epochs {
     }
 }
 
-/// A client's place among the running operations of its compute node. Dropped, it is given up.
+/// A client's record among the running operations of its compute node. Dropping it removes the record.
 ///
 /// ```
 /// use dm_sync::epoch::{Epochs, Running, Seat};
@@ -202,11 +206,11 @@ pub struct Seat {
     epochs: Arc<Epochs>,
     pin: Pin,
     generation: Cell<u64>,
-    /// Operations of this client that run inside of each other.
+    /// Nested operations of this client that are running.
     depth: Cell<u32>,
-    /// Those of them that are over, but for what they may have left in flight.
+    /// Those of them that are over but may have left requests in flight.
     forgotten: Cell<u32>,
-    /// Operations that may begin before the client has to attend to its enrolment.
+    /// Operations that may begin before the client must enroll again.
     left: Cell<u32>,
 }
 
@@ -219,15 +223,16 @@ impl fmt::Debug for Seat {
 }
 
 impl Seat {
-    /// Begins an operation, which ends when the answer is dropped. `None` if the client has to enroll first
-    /// ([`Seat::enroll`]): it never has, the compute node has left meanwhile, or its operations are used up.
+    /// Begins an operation, which ends when the result is dropped. Returns `None` if the client must enroll
+    /// first ([`Seat::enroll`]): it never has, the compute node has left meanwhile, or its operations are
+    /// used up.
     #[inline]
     pub fn enter(&self) -> Option<Running<'_>> {
         let depth = self.depth.get();
         if depth == 0 {
             let left = self.left.get().checked_sub(1)?;
             count_section();
-            // Relaxed: looked at again behind the fence.
+            // Relaxed: the view is loaded again after the fence.
             let mut view = self.epochs.view.load(Ordering::Relaxed);
             loop {
                 if view >> EPOCH_BITS != self.generation.get() {
@@ -252,25 +257,26 @@ impl Seat {
         Some(Running { seat: self })
     }
 
-    /// Whether [`Seat::enter`] asks for an enrolment at the next operation, or would if none ran.
+    /// Returns whether [`Seat::enter`] requires an enrolment at the next operation (or would, if no operation
+    /// ran).
     #[inline]
     pub fn is_due(&self) -> bool {
         self.left.get() == 0
     }
 
-    /// Lets the client begin `operations` operations as long as the generation is `generation`.
+    /// Lets the client begin `operations` operations while the generation is `generation`.
     pub fn enroll(&self, generation: u64, operations: u32) {
         self.generation.set(generation);
         self.left.set(operations);
     }
 
-    /// Whether it was enrolled in this generation.
+    /// Returns whether the seat was enrolled in this generation.
     pub fn is_enrolled(&self, generation: u64) -> bool {
         self.generation.get() == generation
     }
 
-    /// Ends operations that were [forgotten](Running::forget), all of whose requests have landed. Nothing is ended while an
-    /// operation runs.
+    /// Ends operations that were [forgotten](Running::forget), after all of their requests have landed. It
+    /// does nothing while an operation runs.
     pub fn end_forgotten(&self) {
         if self.is_running() {
             return;
@@ -281,13 +287,13 @@ impl Seat {
         self.pin.store(IDLE, Ordering::Release);
     }
 
-    /// Whether an operation of this client runs; forgotten ones do not.
+    /// Returns whether an operation of this client runs; forgotten ones do not count.
     #[inline]
     pub fn is_running(&self) -> bool {
         self.depth.get() > self.forgotten.get()
     }
 
-    /// A number that no other seat of these epochs has as long as this one is there.
+    /// Returns a number that no other seat of these epochs has while this seat exists.
     pub fn id(&self) -> usize {
         Arc::as_ptr(&self.pin).addr()
     }
@@ -303,7 +309,7 @@ impl Drop for Seat {
     }
 }
 
-/// An operation that runs; it ends when this is dropped.
+/// A running operation; it ends when this is dropped.
 #[derive(Debug)]
 #[must_use = "the operation ends when this is dropped"]
 pub struct Running<'s> {
@@ -311,7 +317,8 @@ pub struct Running<'s> {
 }
 
 impl Running<'_> {
-    /// It is over, but what it posted may not have landed: its seat stays as it is until [`Seat::end_forgotten`].
+    /// Ends the operation although its requests may not have landed: its seat stays pinned until
+    /// [`Seat::end_forgotten`].
     pub fn forget(self) {
         self.seat.forgotten.set(self.seat.forgotten.get() + 1);
         core::mem::forget(self);

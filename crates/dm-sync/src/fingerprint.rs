@@ -6,9 +6,9 @@ use crate::{Arc, Mutex, RwLock};
 
 /// A hash of a structure's state: equal states give equal fingerprints, in every run and process.
 ///
-/// The explorer's cached search prunes a state that it has seen. A structure that threads of one compute node
-/// share is part of that state: either the explorer folds the order of all sections into the
-/// state, or the structure says here what it holds. Leave out nothing that later behaviour depends on; leave out
+/// The explorer's cached search prunes a state that it has seen before. A structure that threads of one
+/// compute node share is part of that state: either the explorer adds the order of all sections to the state,
+/// or the structure reports its content here. Include everything on which later behaviour depends. Exclude
 /// addresses, capacities and the order of maps, which differ between equal states.
 ///
 /// ```
@@ -21,15 +21,15 @@ use crate::{Arc, Mutex, RwLock};
 /// assert_ne!(Slots { free: vec![1, 2] }.fingerprint(), Slots { free: vec![2, 1] }.fingerprint());
 /// ```
 pub trait Fingerprint {
-    /// The hash of the present state.
+    /// Returns the hash of the present state.
     fn fingerprint(&self) -> u64;
 }
 
-/// A 64-bit hasher with a fixed seed: multiply, fold, rotate. Not for hostile input.
+/// A 64-bit hasher with a fixed seed: multiply, fold, rotate. It does not resist hostile input.
 #[derive(Clone, Debug)]
 pub struct FingerprintHasher(u64);
 
-/// The start value: digits of the golden ratio, so that no state hashes to zero by being empty.
+/// The start value, digits of the golden ratio: an empty state must not hash to zero.
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 /// An odd multiplier with well-spread bits (from the 64-bit finaliser of the splitmix generator).
 const SPREAD: u64 = 0xBF58_476D_1CE4_E5B9;
@@ -60,7 +60,7 @@ impl Hasher for FingerprintHasher {
             word[..chunk.len()].copy_from_slice(chunk);
             self.write_u64(u64::from_le_bytes(word));
         }
-        // The length tells "a" from "a\0".
+        // The length distinguishes "a" from "a\0".
         self.write_u64(bytes.len() as u64);
     }
 
@@ -88,7 +88,7 @@ impl Hasher for FingerprintHasher {
     }
 }
 
-/// The fingerprint of anything that can be hashed.
+/// Returns the fingerprint of any value that can be hashed.
 ///
 /// ```
 /// use dm_sync::{fingerprint_of, fingerprint_unordered};
@@ -103,7 +103,7 @@ pub fn fingerprint_of<T: Hash + ?Sized>(value: &T) -> u64 {
     hasher.finish()
 }
 
-/// One fingerprint of a bag of values in whatever order they come (a hash map's, for instance).
+/// Returns one fingerprint of a collection whose order does not matter (a hash map's values, for instance).
 ///
 /// Example: at [`fingerprint_of`].
 pub fn fingerprint_unordered<T: Hash>(values: impl IntoIterator<Item = T>) -> u64 {
@@ -115,14 +115,14 @@ pub fn fingerprint_unordered<T: Hash>(values: impl IntoIterator<Item = T>) -> u6
 }
 
 impl<T: Fingerprint> Fingerprint for Mutex<T> {
-    /// The content's fingerprint. Not counted as a section: looking is not a step.
+    /// Returns the content's fingerprint. It does not count as a section, because looking is not a step.
     fn fingerprint(&self) -> u64 {
         self.peek(|content| content.fingerprint())
     }
 }
 
 impl<T: Fingerprint> Fingerprint for RwLock<T> {
-    /// The content's fingerprint. Not counted as a section: looking is not a step.
+    /// Returns the content's fingerprint. It does not count as a section, because looking is not a step.
     fn fingerprint(&self) -> u64 {
         self.peek(|content| content.fingerprint())
     }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_a_constant_of_the_format() {
-        // Pinned: a fingerprint is compared across processes and kept in corpora.
+        // These values are pinned, because fingerprints are compared across processes and kept in corpora.
         assert_eq!(fingerprint_of(&0u64), PINNED_ZERO);
         assert_eq!(fingerprint_of("dmkit"), PINNED_TEXT);
     }

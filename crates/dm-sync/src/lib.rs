@@ -1,10 +1,10 @@
-//! The only place in dmkit that names atomics and threads: std's, or those of loom (`--cfg dm_loom`) or shuttle
-//! (`--cfg dm_shuttle`).
+//! The only crate of dmkit that names atomics and threads. They come from std, from loom (`--cfg dm_loom`) or
+//! from shuttle (`--cfg dm_shuttle`).
 //!
-//! Every structure that threads of one compute node share is built on this crate, so that the same source
-//! runs in production, under loom (which judges memory orders), under shuttle (which samples schedules of more threads
-//! than loom can exhaust) and under the explorer (which judges protocols); `docs/TESTING.md` has them among the layers of
-//! testing.
+//! Every structure that threads of one compute node share is built on this crate. So the same source runs in
+//! production, under loom (which judges memory orders), under shuttle (which samples schedules of more
+//! threads than loom can exhaust) and under the explorer (which judges protocols). `docs/TESTING.md`
+//! describes these layers of testing.
 //!
 //! | item | std | loom | shuttle | explorer |
 //! |---|---|---|---|---|
@@ -34,11 +34,13 @@
 //! unsafe.
 //!
 //! # Limits
-//! loom models at most five threads, treats SeqCst accesses as AcqRel, and sees nothing of [`region`] or of
-//! foreign crates' atomics. A model that ends by its time or branch limit returns success: compare counts.
+//! loom models at most five threads, treats SeqCst accesses as AcqRel, and does not see [`region`] or the
+//! atomics of foreign crates. A model that ends by its time or branch limit returns success, so compare the
+//! counts.
 //!
-//! shuttle samples: what it does not find may be there. It orders all accesses as if they were SeqCst, so that a fence or an
-//! ordering that is too weak is found by loom alone. Under shuttle and loom atomics and locks are used within a model only.
+//! shuttle samples, so a bug that it does not find may still exist. It orders all accesses as if they were
+//! SeqCst; only loom finds a fence or an ordering that is too weak. Under shuttle and loom, use atomics and
+//! locks only within a model.
 
 pub mod atomic;
 mod backend;

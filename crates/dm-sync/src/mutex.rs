@@ -4,23 +4,24 @@ use core::cell::Cell;
 
 use crate::backend::sync::Mutex as Inner;
 
-// std's under every checker: the counter belongs to the checker, not to the checked. Under shuttle, whose threads are
-// coroutines of one thread of the machine, they count together; nothing reads the counter there.
+// std's under every checker, because the counter belongs to the checker and not to the program under check.
+// Under shuttle, whose threads are coroutines of one OS thread, they share the counter; nothing reads it
+// there.
 std::thread_local! {
     static SECTIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// How many [`Mutex`] and [`crate::RwLock`] sections this thread has entered so far.
 ///
-/// A checker that polls a client compares the count before and after: a poll that entered a section touched
-/// state that its compute node shares, and is folded into the node's history.
+/// A checker that polls a client compares the count before and after. A poll that entered a section touched
+/// state that the compute node shares, and the checker adds it to the node's history.
 #[inline]
 pub fn local_sections() -> u64 {
     SECTIONS.with(Cell::get)
 }
 
-/// Notes that this thread enters a section on shared state; to be called too by whoever looks at such state, or changes
-/// it, through an atomic alone.
+/// Records that this thread enters a section on shared state. Code that reads or changes such state through
+/// an atomic alone must call it too.
 ///
 /// ```
 /// use dm_sync::{count_section, local_sections};
@@ -36,16 +37,16 @@ pub fn count_section() {
 
 /// Mutual exclusion whose critical section is a closure.
 ///
-/// There is no guard type, so a section can't span an await: it is one atomic step of the explorer. A section
-/// that panicked leaves its state as it was at the panic, and later sections go on with it. A section must not
-/// enter the same mutex again (it would wait for itself).
+/// There is no guard type, so a section cannot span an await: it is one atomic step of the explorer. A
+/// section that panics leaves its state as it was at the panic, and later sections continue with that state.
+/// A section must not enter the same mutex again; it would wait for itself.
 #[derive(Debug, Default)]
 pub struct Mutex<T> {
     inner: Inner<T>,
 }
 
 impl<T> Mutex<T> {
-    /// A mutex around `value`.
+    /// Makes a mutex around `value`.
     pub fn new(value: T) -> Self {
         Self {
             inner: Inner::new(value),
@@ -53,21 +54,22 @@ impl<T> Mutex<T> {
     }
 
     /// Runs `section` alone on the content, and counts it in [`local_sections`].
-    // Always: a section is a few lines, and a call would keep what it needs in memory.
+    // Always: a section is a few lines, and a call would force its variables into memory.
     #[inline(always)]
     pub fn with<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
         count_section();
         self.peek(section)
     }
 
-    /// The content, by value.
+    /// Returns the content.
     pub fn into_inner(self) -> T {
         self.inner
             .into_inner()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// As [`Mutex::with`], but uncounted: for looking at the state from outside of the program under check.
+    /// Does the same as [`Mutex::with`] without counting, to look at the state from outside of the program
+    /// under check.
     #[inline(always)]
     pub(crate) fn peek<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
         let mut guard = self

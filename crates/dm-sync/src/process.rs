@@ -1,7 +1,7 @@
-//! Is another process of this machine still there?
+//! A check whether another process of this machine still runs.
 
-/// Whether process `pid` of this machine still runs. One that ended and was not yet waited for by its parent does
-/// not. An id that was used again looks alive.
+/// Returns whether process `pid` of this machine still runs. A process that ended does not run, even if its
+/// parent has not yet waited for it. A reused id looks alive.
 ///
 /// ```
 /// assert!(dm_sync::process_alive(std::process::id()));

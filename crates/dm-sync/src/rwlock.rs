@@ -5,9 +5,9 @@ use crate::mutex::count_section;
 
 /// Shared or exclusive access to a `T`; both kinds of section are closures, as in [`crate::Mutex`].
 ///
-/// Reading sections of several threads run side by side, but each writes the lock word twice: right for sections of
-/// some 50 ns and more, and for content that is seldom written. A section must not enter the same lock again, not even
-/// to read (a writer may be waiting between the two).
+/// Reading sections of several threads run side by side, but each of them writes the lock word twice. So use
+/// this lock for sections of 50 ns and more, and for content that is seldom written. A section must not enter
+/// the same lock again, not even to read, because a writer may be waiting in between.
 ///
 /// ```
 /// use dm_sync::{RwLock, local_sections};
@@ -24,7 +24,7 @@ pub struct RwLock<T> {
 }
 
 impl<T> RwLock<T> {
-    /// A lock around `value`.
+    /// Makes a lock around `value`.
     pub fn new(value: T) -> Self {
         Self {
             inner: Inner::new(value),
@@ -49,14 +49,15 @@ impl<T> RwLock<T> {
         section(&mut guard)
     }
 
-    /// The content, by value.
+    /// Returns the content.
     pub fn into_inner(self) -> T {
         self.inner
             .into_inner()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// As [`RwLock::with_read`], but uncounted: for looking at the state from outside of the program under check.
+    /// Does the same as [`RwLock::with_read`] without counting, to look at the state from outside of the
+    /// program under check.
     #[inline]
     pub(crate) fn peek<R>(&self, section: impl FnOnce(&T) -> R) -> R {
         let guard = self

@@ -1,6 +1,7 @@
 //! Constants that shrink where every step is expensive.
 
-/// Whether this build runs under loom, shuttle, Miri or a fuzzer, where hot constants are small so that edges come soon.
+/// Whether this build runs under loom, shuttle, Miri or a fuzzer. Hot constants are small then, so that tests
+/// reach the edges soon.
 pub const SMALL_WORLD: bool = cfg!(any(dm_loom, dm_shuttle, miri, fuzzing));
 
 /// `normal`, or `small` in a [`SMALL_WORLD`].

@@ -1,14 +1,14 @@
 //! Runs a body of threads under many schedules that shuttle draws. Only in builds with `--cfg dm_shuttle`.
 //!
-//! Schedules come in *batches*, numbered from 0. A batch's number is its seed and says how its schedules are drawn: at
-//! random, or by PCT (Burckhardt et al., ASPLOS 2010) with a depth of 2, 3 or 5. So a number names the same schedules on
-//! every machine, and a failure is repeated by running its batch alone:
+//! Schedules come in *batches*, numbered from 0. A batch's number is its seed and decides how its schedules
+//! are drawn: at random, or by PCT (Burckhardt et al., ASPLOS 2010) with a depth of 2, 3 or 5. So a number
+//! names the same schedules on every machine, and running its batch alone repeats a failure:
 //!
 //! ```text
 //! cargo xtask shuttle <test> --batch <number>
 //! ```
 //!
-//! shuttle explores interleavings of SeqCst accesses. What a weaker ordering allows, loom finds.
+//! shuttle explores interleavings of SeqCst accesses. loom finds the behaviour that weaker orderings allow.
 //!
 //! ```
 //! # #[cfg(dm_shuttle)] {
@@ -43,7 +43,7 @@ use core::any::Any;
 use core::ops::Range;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-// std's: a counter that belongs to the checker, not to the checked.
+// std's, because the counter belongs to the checker and not to the program under check.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -55,16 +55,16 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
 pub use shuttle::future::block_on;
 
-/// Schedules of a batch. The first one of PCT's is not drawn: it counts the steps.
+/// Schedules per batch. PCT draws only the later ones: the first one counts the steps.
 const BATCH: usize = 10;
-/// Batches of a run that does not say otherwise.
+/// Batches of a run by default.
 const BATCHES: u64 = 1500;
-/// Steps of one schedule after which its threads are taken to wait for each other in a circle.
+/// Steps after which a schedule's threads are assumed to be in a deadlock or an endless loop.
 const STEPS_MAX: usize = 400_000;
-/// A thread's stack, bytes. Nothing tells of an overflow but a signal.
+/// A thread's stack in bytes. An overflow ends the process by a signal, without a message.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Something that a model is made for, and must have met in some schedule.
+/// An event that a model is made for, and that some schedule must reach.
 #[derive(Debug)]
 pub struct Witness {
     what: &'static str,
@@ -72,7 +72,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Of this, which has not been met.
+    /// Makes a witness of the event `what`, which has not been seen.
     pub const fn new(what: &'static str) -> Self {
         Self {
             what,
@@ -80,29 +80,30 @@ impl Witness {
         }
     }
 
-    /// Counts it as met.
+    /// Counts one occurrence.
     pub fn seen(&self) {
         // Relaxed: a counter, read when all threads have ended.
         self.times.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it was met.
+    /// Returns the number of occurrences.
     fn times(&self) -> u64 {
         // Relaxed: as above.
         self.times.load(Ordering::Relaxed)
     }
 }
 
-/// Draws a number below `bound`, which is not 0. The draw belongs to the schedule: it is the same when that is repeated.
+/// Draws a number below `bound`, which is not 0. The draw belongs to the schedule: repeating the schedule
+/// repeats the draw.
 pub fn below(bound: u64) -> u64 {
     shuttle::rand::thread_rng().next_u64() % bound
 }
 
-/// Runs `body` under the schedules of all batches that the environment asks for, and prints how many there were. Unless it
-/// asks for other ones than usual, each witness must have been met.
+/// Runs `body` under the schedules of all batches that the environment selects, and prints how many there
+/// were. If the environment does not change the default, each witness must have been seen.
 ///
 /// # Panics
-/// As `body` does. Prints the command that repeats it before.
+/// Panics if `body` does, after printing the command that repeats the failure.
 pub fn explore(name: &str, witnesses: &[&Witness], body: impl Fn() + Send + Sync + 'static) {
     let body = Arc::new(body);
     let batches = asked();
@@ -137,11 +138,11 @@ pub fn explore(name: &str, witnesses: &[&Witness], body: impl Fn() + Send + Sync
     }
 }
 
-/// Runs `body`, a broken twin, until a schedule fails, which must say `why`; then the same batch again, which must fail in
-/// the same schedule with the same words.
+/// Runs `body`, a broken twin, until a schedule fails; the failure must contain `why`. Then it runs the same
+/// batch again, which must fail in the same schedule with the same message.
 ///
 /// # Panics
-/// If no schedule of the usual batches fails, or one fails for another reason.
+/// Panics if no schedule of the default batches fails, or if one fails for another reason.
 pub fn must_fail(name: &str, why: &str, body: impl Fn() + Send + Sync + 'static) {
     let body = Arc::new(body);
     let mut schedules = 0;
@@ -171,7 +172,7 @@ fn say(what: &str) {
     eprintln!("{what}");
 }
 
-/// The batches that `DM_SHUTTLE_FROM` and `DM_SHUTTLE_BATCHES` ask for.
+/// Returns the batches that `DM_SHUTTLE_FROM` and `DM_SHUTTLE_BATCHES` select.
 fn asked() -> Range<u64> {
     let number = |name: &str| {
         let text = env::var(name).ok()?;
@@ -184,14 +185,14 @@ fn asked() -> Range<u64> {
 
 type Ended = Result<(), Box<dyn Any + Send>>;
 
-/// How many schedules of a batch began, and how they ended.
+/// Returns how many schedules of a batch began, and how they ended.
 fn run<F: Fn() + Send + Sync + 'static>(batch: u64, body: &Arc<F>) -> (u64, Ended) {
     let (random, pct) = (
         |batch| RandomScheduler::new_from_seed(batch, BATCH),
         |depth| PctScheduler::new_from_seed(batch, depth, BATCH),
     );
     match batch {
-        // Each twice, to see that nothing but the schedule decides what happens.
+        // Each schedule runs twice, to check that only the schedule decides what happens.
         0 => run_with(UncontrolledNondeterminismCheckScheduler::new(random(0)), body),
         _ => match batch % 4 {
             0 => run_with(random(batch), body),
@@ -209,7 +210,7 @@ where
 {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
-    // A batch is named by its number instead.
+    // The number of the batch replaces shuttle's own record of a failure.
     config.failure_persistence = FailurePersistence::None;
     config.max_steps = MaxSteps::FailAfter(STEPS_MAX);
     config.silence_warnings = true;

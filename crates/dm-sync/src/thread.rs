@@ -10,8 +10,9 @@ pub use crate::backend::{
 };
 pub use std::thread::available_parallelism;
 
-/// Returns whether this thread unwinds in a build for loom or shuttle. A destructor must not enter a section then: loom would
-/// abort instead of reporting, and shuttle would run other threads between the failure and its report.
+/// Returns whether this thread is unwinding in a build for loom or shuttle. A destructor must not enter a
+/// section then: loom would abort instead of reporting the failure, and shuttle would run other threads
+/// between the failure and its report.
 ///
 /// Always `false` in other builds, at no cost.
 ///

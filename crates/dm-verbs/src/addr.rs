@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Bytes of a cache line, the unit in which memory nodes are written about everywhere.
+/// Bytes of a cache line. Memory nodes write memory line by line almost everywhere.
 pub const LINE: usize = 64;
 
 const OFFSET_BITS: u32 = 48;
@@ -28,17 +28,19 @@ macro_rules! pointer {
             /// The pointer that points nowhere: node 0, offset 0 (a reserved page, see [`crate::RESERVED_BYTES`]).
             pub const NULL: Self = Self(0);
 
-            /// `offset` bytes into `node`'s memory; `None` from 2^48 on.
+            /// Returns the pointer `offset` bytes into `node`'s memory, or `None` if `offset` is 2^48 or
+            /// more.
             #[inline]
             pub const fn new(node: NodeId, offset: u64) -> Option<Self> {
                 if offset > OFFSET_MASK { None } else { Some(Self((node.0 as u64) << OFFSET_BITS | offset)) }
             }
-            /// From its 64-bit form: 16-bit node id above a 48-bit offset (Sherman §4.2.1). Every word is one.
+            /// Decodes the 64-bit form: a 16-bit node id above a 48-bit offset (Sherman §4.2.1). Every word
+            /// is valid.
             #[inline]
             pub const fn from_raw(raw: u64) -> Self {
                 Self(raw)
             }
-            /// The 64-bit form.
+            /// Returns the 64-bit form.
             #[inline]
             pub const fn raw(self) -> u64 {
                 self.0
@@ -53,13 +55,14 @@ macro_rules! pointer {
             pub const fn offset(self) -> u64 {
                 self.0 & OFFSET_MASK
             }
-            /// `bytes` further on the same node; wraps within 48 bits (a world then refuses it as out of bounds).
+            /// Returns the pointer `bytes` further on the same node. It wraps within 48 bits; a world then
+            /// refuses it as out of bounds.
             #[inline]
             #[must_use]
             pub const fn add(self, bytes: u64) -> Self {
                 Self(self.0 & !OFFSET_MASK | (self.0.wrapping_add(bytes)) & OFFSET_MASK)
             }
-            /// Whether it is [`Self::NULL`].
+            /// Returns whether this is [`Self::NULL`].
             #[inline]
             pub const fn is_null(self) -> bool {
                 self.0 == 0
@@ -94,7 +97,7 @@ pointer!(
     ChipPtr, Space::Chip, "@chip+"
 );
 
-/// Which memory of a node.
+/// One of the two memories of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Space {
     /// Host DRAM behind PCIe.
@@ -103,7 +106,7 @@ pub enum Space {
     Chip,
 }
 
-/// Where a verb goes: either kind of pointer, told apart.
+/// The place that a verb goes to: either kind of pointer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     raw: u64,
@@ -126,12 +129,12 @@ impl Place {
     pub const fn space(self) -> Space {
         self.space
     }
-    /// The 64-bit form of the pointer, without its space.
+    /// Returns the 64-bit form of the pointer, without its space.
     #[inline]
     pub const fn raw(self) -> u64 {
         self.raw
     }
-    /// `bytes` further in the same memory.
+    /// Returns the place `bytes` further in the same memory.
     #[inline]
     #[must_use]
     pub const fn add(self, bytes: u64) -> Self {

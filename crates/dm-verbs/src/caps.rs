@@ -1,8 +1,9 @@
-//! What a world promises: queried, never assumed. Each item is a line of the RNIC contract, or a size.
+//! Capabilities: what a world promises. Protocols query them and never assume them. Each item is a line of
+//! the RNIC contract, or a size.
 
 use core::fmt;
 
-/// In which order the lines of one READ or WRITE are served.
+/// The order in which the lines of one READ or WRITE are served.
 ///
 /// ```
 /// use dm_verbs::{AtomicUnit, AtomicVsWrite, Capability, Caps, CasThenRead, FailedCas, LineOrder};
@@ -37,7 +38,7 @@ pub enum AtomicUnit {
     Line,
 }
 
-/// How a READ behind a CAS in one chain relates to it.
+/// How a CAS and a READ behind it in one chain are ordered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CasThenRead {
     /// Any line of the READ may be served before the CAS.
@@ -51,22 +52,22 @@ pub enum CasThenRead {
 /// Whether an atomic and a plain WRITE to the same 8 bytes exclude each other. Atomics exclude each other on either side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AtomicVsWrite {
-    /// A WRITE between an atomic's read and its write-back may be lost.
+    /// A WRITE between the atomic's read and its write-back may be lost.
     Racy,
     /// Serialised.
     Serialised,
 }
 
-/// What a CAS that fails does to memory.
+/// What a failed CAS does to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailedCas {
     /// It writes the old value back.
     WritesBack,
-    /// Nothing.
+    /// It leaves memory alone.
     LeavesAlone,
 }
 
-/// Something that a protocol may need of a world, by name.
+/// Something that a protocol may need from a world, by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Capability {
@@ -103,20 +104,20 @@ impl fmt::Display for Capability {
     }
 }
 
-/// What one memory node's connection promises.
+/// The promises of one memory node's connection.
 ///
 /// The default is the weak side of every item, without on-chip memory, masked atomics or inlining.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caps {
     /// Bytes of host memory that verbs reach.
     pub host_bytes: u64,
-    /// Bytes of on-chip memory; 0 where there is none.
+    /// Bytes of on-chip memory; 0 if there is none.
     pub chip_bytes: u64,
     /// Masked CAS in hardware.
     pub masked_atomics: bool,
-    /// Largest payload that travels inside its work request, bytes.
+    /// Largest payload that travels inside its work request, in bytes.
     pub inline_bytes: u32,
-    /// Never-torn unit.
+    /// The largest unit that is never torn.
     pub atomic_unit: AtomicUnit,
     /// Order of a READ's lines.
     pub read_lines: LineOrder,
@@ -151,7 +152,7 @@ impl Default for Caps {
 }
 
 impl Caps {
-    /// Whether the world promises `c`.
+    /// Returns whether the world promises `c`.
     pub fn has(&self, c: Capability) -> bool {
         match c {
             Capability::MaskedAtomics => self.masked_atomics,
@@ -165,10 +166,10 @@ impl Caps {
         }
     }
 
-    /// Refuses `protocol` by name when one of `needs` is missing.
+    /// Refuses `protocol` by name if one of `needs` is missing.
     ///
     /// # Errors
-    /// [`Refused`], naming the first that is missing.
+    /// Returns [`Refused`], which names the first missing capability.
     pub fn require(&self, protocol: &'static str, needs: &[Capability]) -> Result<(), Refused> {
         match needs.iter().find(|c| !self.has(**c)) {
             None => Ok(()),
@@ -176,7 +177,8 @@ impl Caps {
         }
     }
 
-    /// The same, with `c` declared on somebody's word; worlds print what was assumed so.
+    /// Returns the same capabilities with `c` added on the user's word. A world prints what was assumed in
+    /// this way.
     #[must_use]
     pub fn assume(mut self, c: Capability) -> Self {
         match c {
@@ -186,19 +188,19 @@ impl Caps {
             Capability::AtomicVsWriteSerialised => self.atomic_vs_write = AtomicVsWrite::Serialised,
             Capability::HostBeforeChip => self.host_before_chip = true,
             Capability::WriteLinesIncreasing => self.write_lines = LineOrder::Increasing,
-            // A memory or a loader does not come into being by assuming it.
+            // Assuming a memory or a loader does not create it.
             Capability::ChipMemory | Capability::DirectLoad => {}
         }
         self
     }
 }
 
-/// A protocol can't run in this world.
+/// The error that a protocol cannot run in this world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
     /// The protocol that was asked for.
     pub protocol: &'static str,
-    /// What it misses.
+    /// The missing capability.
     pub missing: Capability,
 }
 

@@ -10,7 +10,7 @@ use crate::{Bytes, Many, MaskedCas, NodeId, Old, Op, Outputs, Place, Slot, Then,
 /// Chain state: anything may be appended.
 #[derive(Debug)]
 pub enum Open {}
-/// Chain state: a CAS was appended whose success matters, so only READs may follow.
+/// Chain state: a CAS whose success matters was appended, so only READs may follow.
 #[derive(Debug)]
 pub enum Gated {}
 
@@ -26,17 +26,17 @@ pub enum Gated {}
 /// # }
 /// ```
 ///
-/// Where nothing later needs the CAS's success (it is itself the release, say), [`Chain::free_cas`] says so.
-/// All requests must go to the chain's node.
+/// If no later request depends on the CAS's success (because the CAS itself is the release, say), use
+/// [`Chain::free_cas`]. All requests must go to the chain's node.
 #[must_use = "a chain does nothing until it is posted or awaited"]
 #[derive(Debug)]
 pub struct Chain<'v, V: Verbs, S, P = Open> {
     v: &'v V,
     node: NodeId,
-    /// Closed at drop: a chain that is posted is taken apart instead.
+    /// Dropping an unposted chain closes the slot; posting moves the slot out instead.
     slot: Slot,
     fence: bool,
-    /// What the meter has counted for it.
+    /// The meter's counts for this chain.
     tally: Tally,
     _types: PhantomData<fn() -> (S, P)>,
 }
@@ -54,7 +54,7 @@ impl<'v, V: Verbs> Chain<'v, V, (), Open> {
         }
     }
 
-    /// From here on results are numbered at run time instead of typed; for chains of variable length.
+    /// Numbers the results from here on at run time instead of typing them, for chains of variable length.
     pub fn many(self) -> Chain<'v, V, Many, Open> {
         self.retype()
     }
@@ -74,23 +74,23 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
         }
     }
 
-    // Always: then the request's kind is known, and only its own part of this is left.
+    // Always: the kind of request is then known at compile time, and only its own branch is left.
     #[inline(always)]
     fn push(&mut self, op: Op<'_>) {
         assert_eq!(op.at().node(), self.node, "a chain goes to one memory node");
         self.tally.add(&op);
         let fence = core::mem::take(&mut self.fence);
-        // Not the chain's own: nothing of it need then lie in memory.
+        // A copy of the slot, so that the chain itself need not be in memory.
         self.v.push(&self.slot.same(), Wqe { op, fence });
     }
 
-    /// The next request starts only when every earlier READ and atomic of this queue pair has completed.
+    /// Delays the next request until every earlier READ and atomic of this queue pair has completed.
     pub fn fence(mut self) -> Self {
         self.fence = true;
         self
     }
 
-    /// READ `len` bytes.
+    /// Appends a READ of `len` bytes.
     #[inline(always)]
     pub fn read(mut self, at: impl Into<Place>, len: u32) -> Chain<'v, V, S::Next, P>
     where
@@ -100,7 +100,7 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
         self.retype()
     }
 
-    /// READ one aligned word.
+    /// Appends a READ of one aligned word.
     #[inline(always)]
     pub fn word(mut self, at: impl Into<Place>) -> Chain<'v, V, S::Next, P>
     where
@@ -110,7 +110,7 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
         self.retype()
     }
 
-    /// Rings the doorbell. From here on the chain takes effect, whoever polls.
+    /// Rings the doorbell. From here on the chain takes effect, whether or not the caller polls.
     #[inline(always)]
     pub fn post(self) -> Ticket<'v, V, S>
     where
@@ -123,20 +123,21 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
 }
 
 impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
-    /// WRITE `bytes`; they are copied here. Appends no result, so a conditional WRITE keeps the type.
+    /// Appends a WRITE of a copy of `bytes`. It appends no result, so a conditional WRITE does not change the
+    /// type.
     #[inline(always)]
     pub fn write(mut self, at: impl Into<Place>, bytes: &[u8]) -> Self {
         self.push(Op::Write { at: at.into(), bytes });
         self
     }
 
-    /// WRITE one little-endian word.
+    /// Appends a WRITE of one little-endian word.
     #[inline(always)]
     pub fn write_word(self, at: impl Into<Place>, word: u64) -> Self {
         self.write(at, &word.to_le_bytes())
     }
 
-    /// Compare-and-swap whose success matters: only READs may follow.
+    /// Appends a compare-and-swap whose success matters: only READs may follow.
     #[inline(always)]
     pub fn cas(mut self, at: impl Into<Place>, compare: u64, swap: u64) -> Chain<'v, V, S::Next, Gated>
     where
@@ -150,7 +151,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
         self.retype()
     }
 
-    /// Masked compare-and-swap whose success matters: only READs may follow.
+    /// Appends a masked compare-and-swap whose success matters: only READs may follow.
     #[inline(always)]
     pub fn masked_cas(mut self, at: impl Into<Place>, masked: MaskedCas) -> Chain<'v, V, S::Next, Gated>
     where
@@ -163,7 +164,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
         self.retype()
     }
 
-    /// Compare-and-swap on whose success nothing later in this chain depends.
+    /// Appends a compare-and-swap on whose success nothing later in this chain depends.
     #[inline(always)]
     pub fn free_cas(mut self, at: impl Into<Place>, compare: u64, swap: u64) -> Chain<'v, V, S::Next, Open>
     where
@@ -177,7 +178,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
         self.retype()
     }
 
-    /// Masked compare-and-swap on whose success nothing later in this chain depends.
+    /// Appends a masked compare-and-swap on whose success nothing later in this chain depends.
     #[inline(always)]
     pub fn free_masked_cas(mut self, at: impl Into<Place>, masked: MaskedCas) -> Chain<'v, V, S::Next, Open>
     where
@@ -190,7 +191,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
         self.retype()
     }
 
-    /// Fetch-and-add.
+    /// Appends a fetch-and-add.
     #[inline(always)]
     pub fn faa(mut self, at: impl Into<Place>, add: u64) -> Chain<'v, V, S::Next, Open>
     where
@@ -204,7 +205,7 @@ impl<'v, V: Verbs, S> Chain<'v, V, S, Open> {
 impl<V: Verbs, S, P> Drop for Chain<'_, V, S, P> {
     #[inline]
     fn drop(&mut self) {
-        // Never rung: the world forgets it, nothing was sent.
+        // The chain was never rung: the world forgets it, and nothing was sent.
         self.v.close(self.slot.same());
     }
 }

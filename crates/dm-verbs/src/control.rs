@@ -1,4 +1,4 @@
-//! The control plane: what a memory node's one weak core does — chunks, membership, fencing.
+//! The control plane, which runs on a memory node's one weak core: chunks, membership, fencing.
 
 use core::fmt;
 use core::future::Future;
@@ -10,7 +10,7 @@ use crate::{ClientId, Nanos, NodeId, RemotePtr};
 /// Bytes at the start of every memory node's host memory that no chunk overlaps: the superblock's page.
 pub const RESERVED_BYTES: u64 = 4096;
 
-/// What may be asked of the control plane.
+/// A request to the control plane.
 ///
 /// ```
 /// use dm_verbs::{Control, ControlError, ControlReply, ControlRequest, Membership, Nanos};
@@ -26,49 +26,52 @@ pub const RESERVED_BYTES: u64 = 4096;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlRequest {
-    /// `bytes` of fresh, zeroed host memory of `node`, 4096-byte aligned.
+    /// Asks for `bytes` of new, zeroed host memory of `node`, aligned to 4096 bytes.
     Chunk {
-        /// On which node.
+        /// The memory node.
         node: NodeId,
-        /// How much.
+        /// The size in bytes.
         bytes: u64,
     },
-    /// How much of `node` is handed out.
+    /// Asks how much of `node` is handed out.
     Describe {
-        /// Which node.
+        /// The memory node.
         node: NodeId,
     },
-    /// This client joins, or renews its lease.
+    /// Makes this client a member, or renews its lease.
     Join,
-    /// This client leaves: its lease ends now.
+    /// Ends this client's membership and lease.
     Leave,
-    /// No verb of `client` takes effect after the answer.
+    /// Fences `client`: after the answer, none of its verbs takes effect.
     Fence {
-        /// Whom.
+        /// The client to fence.
         client: ClientId,
     },
-    /// This client belongs to a group from now on, as the clients of one compute node do; to this one only.
+    /// Puts this client into a group, as the clients of one compute node are. A client belongs to one group
+    /// at a time.
     Enlist {
         /// The group's number.
         member: u16,
     },
-    /// No verb of any client that belongs to a group takes effect after the answer. Who joins it later is not concerned.
+    /// Fences the group's present members: after the answer, none of their verbs takes effect. Clients that
+    /// join later are not affected.
     FenceMember {
         /// The group's number.
         member: u16,
     },
 }
 
-/// A client's membership.
+/// The membership of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Membership {
-    /// Grows whenever the same client id is given out anew.
+    /// Grows each time the same client id is given out again.
     pub epoch: u32,
-    /// How long the lease lasts without renewal; compared with the waiter's own elapsed time, never across clocks.
+    /// The time that the lease lasts without renewal. A waiter compares it with the time that passed on its
+    /// own clock; clocks of different machines are never compared.
     pub lease: Nanos,
 }
 
-/// Memory of one node.
+/// The host memory of one node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Region {
     /// Bytes of host memory.
@@ -77,32 +80,32 @@ pub struct Region {
     pub used: u64,
 }
 
-/// The control plane's answer.
+/// An answer of the control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlReply {
-    /// To `Chunk`.
+    /// The answer to `Chunk`.
     Chunk(RemotePtr),
-    /// To `Describe`.
+    /// The answer to `Describe`.
     Region(Region),
-    /// To `Join`.
+    /// The answer to `Join`.
     Joined(Membership),
-    /// To `Leave`, `Fence`, `Enlist` and `FenceMember`.
+    /// The answer to `Leave`, `Fence`, `Enlist` and `FenceMember`.
     Done,
 }
 
-/// The control plane refused or could not be reached.
+/// The control plane refused, or could not be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// There is no memory node at all, or not this one.
+    /// The memory node does not exist, or there is none at all.
     NoSuchNode {
-        /// Which.
+        /// The node that was asked for.
         node: NodeId,
     },
     /// The memory node has no room for the chunk.
     OutOfMemory {
-        /// Which node.
+        /// The memory node.
         node: NodeId,
         /// Bytes asked for.
         wanted: u64,
@@ -111,14 +114,14 @@ pub enum ControlError {
     },
     /// The memory node does not answer.
     Unreachable {
-        /// Which.
+        /// The memory node.
         node: NodeId,
     },
-    /// This client was fenced off.
+    /// This client has been fenced.
     Fenced,
-    /// No such client.
+    /// There is no such client.
     NoSuchClient {
-        /// Which.
+        /// The client that was asked for.
         client: ClientId,
     },
 }
@@ -142,7 +145,8 @@ impl fmt::Display for ControlError {
 
 impl core::error::Error for ControlError {}
 
-/// The control plane as a client sees it. Slow next to verbs (an RPC to a weak core) and rare.
+/// The control plane as a client sees it. A call is an RPC to a weak core: rare, and slow compared with
+/// verbs.
 ///
 /// ```
 /// use dm_verbs::{Control, NodeId, RemotePtr};
@@ -158,10 +162,10 @@ impl core::error::Error for ControlError {}
 /// }
 /// ```
 pub trait Control {
-    /// How many memory nodes there are; they are numbered from 0.
+    /// Returns how many memory nodes there are; they are numbered from 0.
     fn memory_nodes(&self) -> u16;
 
-    /// World's part of [`Control::call`]. `state` is 0 at the first poll, which sends the request.
+    /// The world's part of [`Control::call`]. `state` is 0 at the first poll, which sends the request.
     fn poll_control(
         &self,
         request: &ControlRequest,
@@ -169,8 +173,8 @@ pub trait Control {
         cx: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>>;
 
-    /// Sends `request` when first polled. Dropped while in flight, the request may still be carried out (a chunk is
-    /// lost then until its pool is created anew).
+    /// Sends `request` at the first poll. If the future is dropped while the request is in flight, the
+    /// request may still be carried out. A chunk is then lost until its pool is created anew.
     fn call(&self, request: ControlRequest) -> ControlCall<'_, Self>
     where
         Self: Sized,
@@ -182,10 +186,10 @@ pub trait Control {
         }
     }
 
-    /// A chunk of `bytes` on `node`.
+    /// Allocates a chunk of `bytes` on `node`.
     ///
     /// # Errors
-    /// [`ControlError`], naming the node.
+    /// Returns [`ControlError`], which names the node.
     fn chunk(&self, node: NodeId, bytes: u64) -> impl Future<Output = Result<RemotePtr, ControlError>>
     where
         Self: Sized,

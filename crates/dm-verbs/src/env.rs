@@ -1,4 +1,5 @@
-//! The world around a client: time, randomness, CPU, pauses, steps on state that a compute node's threads share.
+//! The environment of a client: time, randomness, CPU, pauses, and steps on state that a compute node's
+//! threads share.
 
 use core::fmt;
 use core::future::Future;
@@ -8,16 +9,16 @@ use core::task::{Context, Poll};
 
 use crate::Meter;
 
-/// A time or a duration in nanoseconds; the origin is the world's.
+/// A time or a duration in nanoseconds; each world chooses its origin.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// From microseconds.
+    /// Converts microseconds.
     pub const fn from_micros(us: u64) -> Self {
         Self(us * 1_000)
     }
-    /// From milliseconds.
+    /// Converts milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms * 1_000_000)
     }
@@ -37,7 +38,8 @@ impl Sub for Nanos {
     }
 }
 
-/// A client: one coroutine with its own queue pairs, unique in the whole cluster. What lock words name as owner.
+/// A client: one coroutine with its own queue pairs, unique in the whole cluster. Lock words name their owner
+/// by this id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u16);
 
@@ -50,13 +52,14 @@ impl fmt::Display for ClientId {
 /// A section on state that the threads of one compute node share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocalStep {
-    /// About to enter a section (a queue, a table, a cache).
+    /// The client is about to enter a section (a queue, a table, a cache).
     Section,
-    /// Woken by another thread that handed something over: the hand-off between cores is paid here.
+    /// Another thread has woken the client and handed something over. The cost of the hand-off between cores
+    /// is charged here.
     HandOff,
 }
 
-/// What protocol code may ask of its surroundings.
+/// The services that protocol code may ask of its environment.
 ///
 /// ```
 /// use dm_verbs::{Env, LocalStep, Nanos};
@@ -74,30 +77,31 @@ pub enum LocalStep {
 /// }
 /// ```
 pub trait Env {
-    /// This client.
+    /// Returns this client's id.
     fn client(&self) -> ClientId;
-    /// The compute node that it runs on.
+    /// Returns the compute node on which the client runs.
     fn compute_node(&self) -> u16;
-    /// The clock, for measuring only. Protocol code asks [`Env::elapsed`].
+    /// Reads the clock, for measurements only. Protocol code asks [`Env::elapsed`].
     fn now(&self) -> Nanos;
-    /// Whether at least `limit` has passed since `since`. All that protocol code asks of time: an explorer answers
-    /// freely.
+    /// Returns whether at least `limit` has passed since `since`. Protocol code asks nothing else about time,
+    /// so an explorer may give either answer.
     fn elapsed(&self, since: Nanos, limit: Nanos) -> bool {
         self.now() - since >= limit
     }
-    /// The next number of this client's random stream `stream`.
+    /// Returns the next number of this client's random stream `stream`.
     fn rng(&self, stream: u32) -> u64;
-    /// This client's meter.
+    /// Returns this client's meter.
     fn meter(&self) -> &Meter;
 
-    /// Gives way until something that this client has read may have changed. The only legal body of a retry loop.
+    /// Gives way until something that this client has read may have changed. A retry loop must wait by
+    /// nothing else.
     fn pause(&self) -> Pause<'_, Self>
     where
         Self: Sized,
     {
         Pause { env: self, state: 0 }
     }
-    /// Charges `work` of client CPU; free outside a simulator.
+    /// Charges `work` of client CPU time; outside a simulator this costs nothing.
     fn charge(&self, work: Nanos) -> Charge<'_, Self>
     where
         Self: Sized,
@@ -108,7 +112,7 @@ pub trait Env {
             until: None,
         }
     }
-    /// To be awaited before each section on state that the threads of a compute node share.
+    /// Await this before each section on state that the threads of a compute node share.
     fn local(&self, step: LocalStep) -> Step<'_, Self>
     where
         Self: Sized,
@@ -120,28 +124,31 @@ pub trait Env {
         }
     }
 
-    /// World's part of [`Env::pause`]; `state` is 0 at the first poll and the world's own afterwards.
+    /// The world's part of [`Env::pause`]; `state` is 0 at the first poll and belongs to the world
+    /// afterwards.
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()>;
-    /// World's part of [`Env::local`]; `state` is 0 at the first poll.
+    /// The world's part of [`Env::local`]; `state` is 0 at the first poll.
     fn poll_local(&self, _step: LocalStep, _state: &mut u64, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
-    /// Takes `work` of this client's hardware thread; answers when it will be done.
+    /// Reserves `work` of this client's hardware thread, and returns the time at which it will be done.
     fn reserve_cpu(&self, _work: Nanos) -> Nanos {
         Nanos(0)
     }
-    /// Ready from time `at` on.
+    /// Is ready from time `at` on.
     fn poll_until(&self, _at: Nanos, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
-    /// Explorer only: the start of a retry loop whose failed attempts leave no trace in the client's state.
+    /// Explorer only: marks the start of a retry loop whose failed attempts leave the client's state
+    /// unchanged.
     fn mark(&self) -> u64 {
         0
     }
-    /// Explorer only: an attempt failed and the client is as it was at `mark`. **Soundness-relevant**: used by
-    /// [`crate::Retry`] alone.
+    /// Explorer only: reports that an attempt failed and that the client's state is as it was at `mark`.
+    /// **Soundness depends on this claim**, so only [`crate::Retry`] calls it.
     fn rewind(&self, _mark: u64) {}
-    /// How many attempts a loop may make whose budget is `attempts`; an explorer, which rewinds, answers more.
+    /// Returns how many attempts a loop with the budget `attempts` may make. An explorer rewinds failed
+    /// attempts and therefore returns more.
     fn budget(&self, attempts: u32) -> u32 {
         attempts
     }
@@ -200,10 +207,11 @@ impl<E: Env> Future for Step<'_, E> {
     }
 }
 
-/// A plain function of the task's context, to be awaited: it never waits itself.
+/// Wraps a plain function of the task's context as a future that never waits itself.
 ///
-/// For the usual way of an operation that need not wait: its variables stay where a function's are, and none outlives
-/// it in the future around it. It polls what it starts once, and hands on what was not ready.
+/// Use it for the common case of an operation, which need not wait. The function's variables stay in its own
+/// stack frame, so the surrounding future does not store them. The function polls once what it starts, and
+/// hands on what was not ready.
 ///
 /// ```
 /// use core::task::Poll;

@@ -7,24 +7,25 @@ use crate::{Capability, Place};
 /// Whether a failed request changed remote memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It certainly had none, and never will.
+    /// It certainly had no effect and never will.
     None,
-    /// It may have had one (a lost acknowledgement), and may have one later (a request that is still in the fabric). It
-    /// has none any more once the control plane has fenced the client, or another request of the same client to the same
-    /// memory node has taken effect: a world that connects a client anew shuts its old queue pair first. A request to
-    /// another memory node, or by another client, proves nothing.
+    /// It may have had an effect (a lost acknowledgement), and may have one later (a request that is still in
+    /// the fabric). This ends when the control plane has fenced the client, or when another request of the
+    /// same client to the same memory node has taken effect: a world that reconnects a client shuts its old
+    /// queue pair first. A request to another memory node, or by another client, proves nothing.
     Unknown,
-    /// It certainly had its effect; only the answer is lost.
+    /// It certainly had its effect; only the answer was lost.
     Done,
 }
 
-/// A chain failed. Requests before `index` had their effect, `index` has `effect`, later ones have `rest`.
+/// A chain failed. Requests before `index` had their effect, `index` has `effect`, and later ones have
+/// `rest`.
 ///
-/// All chains that a client has in flight to a memory node fail together when its queue pair does. Behind a request that
-/// is never carried out none of its queue pair is.
+/// When a queue pair fails, all chains that the client has in flight to that memory node fail together. If
+/// one request is never carried out, then no request behind it on its queue pair is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerbError {
-    /// Why.
+    /// The reason.
     pub kind: VerbErrorKind,
     /// The address of the request that failed.
     pub at: Place,
@@ -46,33 +47,34 @@ pub enum VerbErrorKind {
     Unreachable,
     /// The connection was lost while the chain was in flight.
     ConnectionLost,
-    /// The memory node's card refused the request (a wrong key, or memory that is not lent any more). The connection is
-    /// lost with it.
+    /// The memory node's card refused the request (a wrong key, or memory that is no longer lent). The
+    /// connection is lost as well.
     Refused,
-    /// Beyond the memory of the node: its size in bytes is given.
+    /// The access ends beyond the node's memory.
     OutOfBounds {
-        /// Bytes that this memory has.
+        /// Size of this memory in bytes.
         size: u64,
     },
-    /// An atomic or a word READ whose address is no multiple of 8.
+    /// The address of an atomic or a word READ is not a multiple of 8.
     Misaligned,
-    /// A READ of no bytes, or longer than the world allows.
+    /// The READ has no bytes, or is longer than the world allows.
     BadLength {
-        /// The length that was asked for.
+        /// The requested length in bytes.
         len: u64,
     },
     /// The world lacks what the request needs.
     Unsupported(Capability),
-    /// This client was fenced off by the control plane.
+    /// The control plane has fenced this client.
     Fenced,
-    /// Too many chains or buffers of this client in flight.
+    /// This client has too many chains or buffers in flight.
     QueueFull,
-    /// A line of a shared region is locked by a process that died while it wrote there.
+    /// A line of a shared region is locked by a process that died while it wrote to the line.
     DeadWriter {
         /// The process id.
         process: u32,
     },
-    /// A line of a shared region stays locked by a process that lives and makes no progress (stopped, most likely).
+    /// A line of a shared region stays locked by a process that lives but makes no progress (most likely it
+    /// was stopped).
     BusyWriter {
         /// The process id.
         process: u32,
@@ -80,7 +82,7 @@ pub enum VerbErrorKind {
 }
 
 impl VerbError {
-    /// A request that was refused before anything of its chain was sent.
+    /// Makes the error of a request that was refused before any request of its chain was sent.
     pub const fn refused(kind: VerbErrorKind, at: Place) -> Self {
         Self {
             kind,
@@ -90,8 +92,8 @@ impl VerbError {
             rest: Effect::None,
         }
     }
-    /// This, as the error of something that an earlier chain had begun: as a whole it may have had an effect, even if
-    /// this chain had none.
+    /// Returns this error as the error of an operation that an earlier chain had begun. The operation as a
+    /// whole may have had an effect, even if this chain had none.
     #[must_use]
     pub fn after_effect(mut self) -> Self {
         if self.overall() == Effect::None {
@@ -99,7 +101,8 @@ impl VerbError {
         }
         self
     }
-    /// The effect of the chain as a whole: `None` or `Done` when that holds for every request of it.
+    /// Returns the effect of the chain as a whole: `None` or `Done` if every request of it has this effect,
+    /// else `Unknown`.
     pub fn overall(&self) -> Effect {
         match (self.index, self.effect, self.rest) {
             (0, Effect::None, Effect::None) => Effect::None,

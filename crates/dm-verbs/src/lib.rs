@@ -1,10 +1,10 @@
 //! The seam: everything that index code may do to shared remote memory, and to the world around it.
 //!
-//! A *world* (in-process memory, a simulated NIC, an explorer, libibverbs) implements the small, poll-level traits
-//! [`Verbs`], [`Env`] and [`Control`]. Index code sees what is written once over them: [`Chain`]s of requests to
-//! one memory node behind one doorbell, [`Ticket`]s that separate posting from waiting, bounded [`Retry`] loops,
-//! typed errors that say whether a failed verb had an [`Effect`], and a [`Meter`] that counts verbs, bytes,
-//! doorbells and round trips the same way in every world.
+//! A *world* (in-process memory, a simulated RNIC, an explorer, libibverbs) implements the small, poll-level
+//! traits [`Verbs`], [`Env`] and [`Control`]. Index code uses what is built once on top of them: [`Chain`]s
+//! of requests to one memory node behind one doorbell, [`Ticket`]s that separate posting from waiting,
+//! bounded [`Retry`] loops, typed errors that say whether a failed verb had an [`Effect`], and a [`Meter`]
+//! that counts verbs, bytes, doorbells and round trips the same way in every world.
 //!
 //! ```text
 //!  index code      v.chain(n).cas(lock, 0, me).read(leaf, 1024).post()      async, generic, statically dispatched
@@ -19,12 +19,13 @@
 //!   requests executed in posting order.
 //! * **I2** Payloads are copied at `push`; a READ's buffer belongs to the transport until its lease is dropped.
 //!   Dropping any future or ticket is safe at any await.
-//! * **I3** Later requests of a chain run even when an earlier CAS fails. So after a CAS whose success matters only
-//!   READs may follow, and [`Chain`]'s type says so ([`Gated`]).
-//! * **I4** An error of a ticket that was dropped is not lost: it fails that client's next [`Verbs::operation`].
-//! * **I5** Of a chain that failed with [`Effect::Unknown`] nothing takes effect behind a later request of its client to
-//!   the same memory node that did. Until one does, what the chain has left may land at any time, or never.
-//!
+//! * **I3** Later requests of a chain run even if an earlier CAS fails. So after a CAS whose success matters
+//!   only READs may follow, and the type of [`Chain`] enforces this ([`Gated`]).
+//! * **I4** An error of a ticket that was dropped is not lost: it fails that client's next
+//!   [`Verbs::operation`].
+//! * **I5** If a chain failed with [`Effect::Unknown`], its requests may land at any time, or never, until a
+//!   later request of the same client to the same memory node has taken effect. After that, none of them
+//!   lands.
 //! # Example
 //! Index code, generic over the world:
 //! ```

@@ -1,4 +1,4 @@
-//! Masked compare-and-swap, and how to do without it.
+//! Masked compare-and-swap, and its emulation by plain CAS.
 
 use crate::{Exhausted, Place, VerbError, Verbs, Why};
 
@@ -8,33 +8,33 @@ use crate::{Exhausted, Place, VerbError, Verbs, Why};
 pub struct MaskedCas {
     /// Expected bits.
     pub compare: u64,
-    /// Which bits are compared.
+    /// Mask of the bits that are compared.
     pub compare_mask: u64,
     /// New bits.
     pub swap: u64,
-    /// Which bits are replaced.
+    /// Mask of the bits that are replaced.
     pub swap_mask: u64,
 }
 
 impl MaskedCas {
-    /// Whether `old` passes the comparison.
+    /// Returns whether `old` passes the comparison.
     #[inline]
     pub const fn matches(&self, old: u64) -> bool {
         (old ^ self.compare) & self.compare_mask == 0
     }
-    /// What `old` becomes when it does.
+    /// Returns the new word after the comparison with `old` succeeded.
     #[inline]
     pub const fn apply(&self, old: u64) -> u64 {
         old & !self.swap_mask | self.swap & self.swap_mask
     }
 }
 
-/// What a stand-alone masked CAS may fail with.
+/// The errors of a stand-alone masked CAS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MaskedCasError {
     /// A verb failed.
     Verb(VerbError),
-    /// Emulated, and other bits of the word changed before every attempt.
+    /// The CAS was emulated, and other bits of the word changed before every attempt.
     Exhausted(Exhausted),
 }
 
@@ -53,12 +53,12 @@ impl core::fmt::Display for MaskedCasError {
 }
 impl core::error::Error for MaskedCasError {}
 
-/// Masked CAS at `at`, answering the old value: one verb where the hardware has it, else plain CASes, each
-/// expecting what the one before it saw. `guess` is the first expectation of the emulation (what the whole word
-/// probably is); every CAS of it is metered as what it is.
+/// Carries out a masked CAS at `at` and returns the old value. It takes one verb if the hardware has masked
+/// CAS. Otherwise it posts plain CASes, each of which expects the value that the previous one saw. `guess` is
+/// the value that the first plain CAS expects for the whole word. The meter counts each verb as what it is.
 ///
 /// # Errors
-/// [`MaskedCasError`]; the emulation gives up after `budget` lost races.
+/// Returns [`MaskedCasError`]; the emulation stops after `budget` lost races.
 ///
 /// ```
 /// use dm_verbs::{MaskedCas, MaskedCasError, RemotePtr, Verbs, masked_cas};
@@ -81,7 +81,8 @@ pub async fn masked_cas<V: Verbs>(
     if v.caps(at.node()).masked_atomics {
         return Ok(v.chain(at.node()).masked_cas(at, m).post().await?);
     }
-    // An expectation that fails the comparison could only be stored back unchanged: look first then.
+    // If the expected value fails the comparison, a CAS could only store it back unchanged. So read the word
+    // first.
     let mut expect = if m.matches(guess) {
         guess
     } else {

@@ -5,7 +5,7 @@ use core::ops::{Add, AddAssign, Sub};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Counts of one client; differences of two snapshots are the cost of what ran between.
+        /// Counts of one client. The difference of two snapshots is the cost of the work between them.
         #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
         pub struct Counters { $($(#[$doc])* pub $name: u64,)* }
 
@@ -48,7 +48,7 @@ counters! {
     bytes_written,
     /// Chains rung.
     doorbells,
-    /// Dependent waits: completions awaited that were posted after the wait before them ended.
+    /// Dependent waits: awaited completions of chains that were posted after the previous wait ended.
     round_trips,
     /// Masked compare-and-swaps.
     masked_cas,
@@ -56,7 +56,7 @@ counters! {
     faa,
     /// Attempts at a remote lock that found it held.
     lock_retries,
-    /// READs thrown away because they mixed two states.
+    /// READs that were discarded because they mixed two states.
     torn_reads,
     /// Attempts repeated because a cached address or fence was out of date.
     stale_reads,
@@ -70,36 +70,36 @@ counters! {
     splits,
     /// Nodes merged.
     merges,
-    /// Nodes that gave way to a copy of them, or to what was left in them.
+    /// Nodes that were replaced by a copy, or by what was left in them.
     renewals,
-    /// Their words, each of which took a CAS.
+    /// Words of those nodes; each took a CAS.
     renewed_words,
     /// Bytes of the copies.
     renewed_bytes,
     /// Gets that another client's READ answered (read delegation).
     delegated,
-    /// Writes that another client's write covers (write combining).
+    /// Writes that another client's write supersedes (write combining).
     combined,
-    /// Operations that met another key at their local lock, and were not shared.
+    /// Operations that found their local lock held for another key, and ran without sharing.
     went_alone,
-    /// READs of one entry alone, where the compute node believed a key to lie.
+    /// READs of a single entry at the place where the compute node expected a key.
     speculations,
-    /// Those that proved nothing.
+    /// Speculative READs that proved nothing.
     wrong_speculations,
-    /// Verbs posted as housekeeping (announcements, leases, loading); in no other count.
+    /// Verbs posted as housekeeping (announcements, leases, loading); no other counter includes them.
     housekeeping_verbs,
-    /// Their payload bytes, and those of directly loaded images.
+    /// Payload bytes of housekeeping verbs and of directly loaded images.
     housekeeping_bytes,
 }
 
 impl Counters {
-    /// All verbs but housekeeping.
+    /// Returns the number of verbs without housekeeping.
     pub fn verbs(&self) -> u64 {
         self.reads + self.writes + self.cas + self.masked_cas + self.faa
     }
 }
 
-/// What index code reports itself; verbs are counted without its help.
+/// An event that index code reports itself; verbs are counted without its help.
 ///
 /// ```
 /// use dm_verbs::{Event, Meter};
@@ -117,11 +117,11 @@ pub enum Event {
     TornRead,
     /// A cached address or fence was out of date.
     StaleRead,
-    /// A lock came by handover.
+    /// The lock was received by handover.
     Handover,
     /// The index cache had the answer.
     CacheHit,
-    /// The index cache had none.
+    /// The index cache did not have the answer.
     CacheMiss,
     /// A node was split.
     Split,
@@ -129,19 +129,20 @@ pub enum Event {
     Merge,
     /// A get was answered by another client's READ.
     Delegated,
-    /// A write is covered by another client's.
+    /// Another client's write supersedes this one.
     Combined,
     /// A local lock held another key.
     WentAlone,
-    /// One entry was read where the compute node believed a key to lie.
+    /// A single entry was read at the place where the compute node expected a key.
     Speculated,
-    /// It proved nothing.
+    /// The speculative READ proved nothing.
     Misguessed,
 }
 
 /// One client's meter. A world keeps one in each of its endpoints; dm-verbs counts into it.
 ///
-/// What most verbs count lies in its first cache line: of a thousand clients none stays in the nearest cache.
+/// The counters that most verbs change are in its first cache line: with a thousand clients, no meter stays
+/// in the L1 cache.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Meter {
@@ -159,12 +160,12 @@ fn bump(c: &Cell<u64>, by: u64) {
 }
 
 impl Meter {
-    /// The counts so far.
+    /// Returns the counts so far.
     pub fn counters(&self) -> Counters {
         self.cells.get()
     }
 
-    /// Notes something that only index code knows.
+    /// Counts an event that only index code knows.
     #[inline]
     pub fn note(&self, e: Event) {
         let c = &self.cells;
@@ -188,7 +189,7 @@ impl Meter {
         );
     }
 
-    /// A node of so many words gave way to a copy of so many bytes, or to none.
+    /// Counts a node of `words` words that was replaced by a copy of `copy` bytes, or by none.
     pub fn renewed(&self, words: usize, copy: usize) {
         let c = &self.cells;
         bump(&c.renewals, 1);
@@ -196,7 +197,7 @@ impl Meter {
         bump(&c.renewed_bytes, copy as u64);
     }
 
-    /// Until the guard is dropped, this client's verbs count as housekeeping.
+    /// Counts this client's verbs as housekeeping until the guard is dropped.
     pub fn housekeeping(&self) -> Housekeeping<'_> {
         Housekeeping {
             meter: self,
@@ -204,7 +205,7 @@ impl Meter {
         }
     }
 
-    /// A chain of these verbs is posted. The answer is the number of the wait that it is posted in.
+    /// Counts a chain of these verbs that is being posted. Returns the number of the wait in which it is posted.
     // Always: where the chain is built and posted in one place, its counts are constants.
     #[inline(always)]
     pub(crate) fn posted(&self, tally: &Tally) -> u32 {
@@ -224,7 +225,8 @@ impl Meter {
         self.waits.get()
     }
 
-    /// Cold: else the two ways of counting are made one, with what they count chosen at every verb.
+    /// Cold: otherwise the compiler merges the two ways of counting, and chooses the counter at run time for
+    /// every verb.
     #[cold]
     #[inline(never)]
     fn kept_house(&self, verbs: u64, bytes: u64) {
@@ -236,7 +238,7 @@ impl Meter {
         bump(&self.cells.housekeeping_bytes, bytes as u64);
     }
 
-    /// A completion that was posted at wait number `posted_at` was awaited.
+    /// Counts an awaited completion that was posted at wait number `posted_at`.
     #[inline]
     pub(crate) fn waited(&self, posted_at: u32) {
         if posted_at == self.waits.get() && !self.housekeeping.get() {
@@ -246,7 +248,7 @@ impl Meter {
     }
 }
 
-/// The verbs of a chain under construction: only what is posted counts.
+/// The verbs of a chain under construction. Only posted chains are counted.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Tally {
     reads: u16,
@@ -262,7 +264,7 @@ impl Tally {
     #[inline(always)]
     pub(crate) fn add(&mut self, op: &crate::Op<'_>) {
         use crate::Op;
-        // Results of a chain are numbered in as many bits.
+        // The results of a chain are numbered with as many bits.
         match op {
             Op::Read { len, .. } => {
                 self.reads += 1;
@@ -282,7 +284,7 @@ impl Tally {
         }
     }
 
-    // Always, as of what follows: where a verb is posted it is a constant, and no tally is ever stored.
+    // Always, here and below: where a verb is posted the tally is a constant, and none is ever stored.
     #[inline(always)]
     fn verbs(&self) -> u64 {
         [self.reads, self.writes, self.cas, self.masked_cas, self.faa]
@@ -291,7 +293,7 @@ impl Tally {
             .sum()
     }
 
-    /// Of remote memory that they touch.
+    /// Counts bytes of remote memory.
     #[inline(always)]
     fn bytes(&self) -> u64 {
         let atomics = u64::from(self.cas) + u64::from(self.masked_cas) + u64::from(self.faa);

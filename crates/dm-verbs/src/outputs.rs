@@ -1,4 +1,4 @@
-//! Results of a chain as types: a tuple of markers grows with every request that answers.
+//! Results of a chain as types: each request that returns a value adds a marker to a tuple.
 
 use core::marker::PhantomData;
 use core::task::{Context, Poll};
@@ -17,9 +17,9 @@ pub enum Many {}
 
 /// One result.
 pub trait Marker<L> {
-    /// What it becomes.
+    /// The type of the value.
     type Value;
-    /// Takes it out of the outcome.
+    /// Takes the value out of the outcome.
     fn unwrap(o: Outcome<L>) -> Self::Value;
 }
 
@@ -45,17 +45,17 @@ impl<L> Marker<L> for Bytes {
     }
 }
 
-/// What a chain with results `Self` gives: `()` for none, the bare value for one, a tuple for two to six,
-/// [`Outcomes`] for [`Many`].
+/// The value of a chain with the results `Self`: `()` for none, the bare value for one, a tuple for two to
+/// six, [`Outcomes`] for [`Many`].
 pub trait Outputs<'v, V: Verbs + 'v>: Sized {
-    /// The type.
+    /// The type of the value.
     type Out;
-    /// Collects them from a completed slot, and closes it or keeps it.
+    /// Collects the results of a completed slot, and closes the slot or keeps it.
     fn collect(v: &'v V, slot: Slot) -> Self::Out;
     /// Collects the single result of a request that completed at once.
     fn single(v: &'v V, o: Outcome<V::Lease>) -> Self::Out;
     /// Polls a rung slot; when it is ready the slot has been collected, or closed.
-    // Always: what comes of it is a lease among other words, which is then taken apart where it is used.
+    // Always: the result is a lease among other words, which the caller takes apart at once.
     #[inline(always)]
     fn poll(v: &'v V, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<Self::Out, VerbError>> {
         match core::task::ready!(v.poll_chain(slot, cx)) {
@@ -68,7 +68,7 @@ pub trait Outputs<'v, V: Verbs + 'v>: Sized {
     }
 }
 
-/// Results `Self` followed by one `M`.
+/// The results `Self` followed by one `M`.
 #[diagnostic::on_unimplemented(message = "a chain gives at most six typed results; use `.many()` for more")]
 pub trait Then<M> {
     /// The longer list.
@@ -97,7 +97,7 @@ impl<'v, V: Verbs + 'v, A: Marker<V::Lease>> Outputs<'v, V> for (A,) {
         v.close(slot);
         A::unwrap(outcome)
     }
-    // Always: a wide result is then never built, only looked at.
+    // Always: a wide result is then never built in memory.
     #[inline(always)]
     fn poll(v: &'v V, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<A::Value, VerbError>> {
         match core::task::ready!(v.poll_single(slot, cx)) {
@@ -147,7 +147,7 @@ then!(A, B, C);
 then!(A, B, C, D);
 then!(A, B, C, D, E);
 
-/// Results of a completed chain, taken by number. Dropping it recycles what was not taken.
+/// Results of a completed chain, taken by number. Dropping it recycles the results that were not taken.
 ///
 /// ```
 /// use dm_verbs::{Outcomes, RemotePtr, VerbError, Verbs};
@@ -168,11 +168,11 @@ pub struct Outcomes<'v, V: Verbs> {
 }
 
 impl<V: Verbs> Outcomes<'_, V> {
-    /// The `i`-th result, an old value or a word. Each result can be taken once.
+    /// Returns the `i`-th result, an old value or a word. Each result can be taken once.
     pub fn old(&self, i: u16) -> u64 {
         Old::unwrap(self.take(i))
     }
-    /// The `i`-th result, the bytes of a READ. Each result can be taken once.
+    /// Returns the `i`-th result, the bytes of a READ. Each result can be taken once.
     pub fn lease(&self, i: u16) -> V::Lease {
         Bytes::unwrap(self.take(i))
     }

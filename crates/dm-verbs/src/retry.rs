@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::{Env, Event, Place};
 
-/// Why an attempt is repeated.
+/// The reason for repeating an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
     /// A remote lock is held.
@@ -22,12 +22,12 @@ pub enum Why {
     Changing,
 }
 
-/// The budget of a retry loop is used up.
+/// The error that the budget of a retry loop is used up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exhausted {
-    /// What the last attempt was at.
+    /// The place of the last attempt.
     pub at: Place,
-    /// Why it failed.
+    /// The reason why it failed.
     pub why: Why,
     /// How many attempts were made.
     pub attempts: u32,
@@ -50,7 +50,7 @@ impl core::error::Error for Exhausted {}
 
 /// A bounded retry loop. See [`crate::Verbs::retry`].
 ///
-/// An attempt that fails must leave nothing behind in the caller's state (an explorer then merges the attempts).
+/// A failed attempt must not change the caller's state, because an explorer merges all failed attempts.
 ///
 /// ```
 /// use dm_verbs::{Exhausted, RemotePtr, Retry, Verbs, Why};
@@ -84,10 +84,10 @@ impl<'e, E: Env> Retry<'e, E> {
         }
     }
 
-    /// Notes that an attempt at `at` failed, and pauses before the next.
+    /// Counts a failed attempt at `at`, and pauses before the next.
     ///
     /// # Errors
-    /// [`Exhausted`] when the budget is used up.
+    /// Returns [`Exhausted`] when the budget is used up.
     pub async fn again(&mut self, at: impl Into<Place>, why: Why) -> Result<(), Exhausted> {
         self.count(at.into(), why)?;
         self.env.rewind(self.mark);
@@ -114,20 +114,20 @@ impl<'e, E: Env> Retry<'e, E> {
         Ok(())
     }
 
-    /// As [`Retry::again`], for a loop that carries what it has learnt from one attempt to the next: nothing is
-    /// rewound, and later attempts are rewound to here.
+    /// Does the same as [`Retry::again`] for a loop whose attempts change the caller's state. The client is
+    /// not rewound now, and later attempts are rewound to this point.
     ///
     /// # Errors
-    /// [`Exhausted`] when the budget is used up.
+    /// Returns [`Exhausted`] when the budget is used up.
     pub async fn again_wiser(&mut self, at: impl Into<Place>, why: Why) -> Result<(), Exhausted> {
         self.count(at.into(), why)?;
         self.env.pause().await;
-        // Who rewound beyond what this attempt has learnt would stand where the loop never was.
+        // Rewinding beyond the changes of this attempt would give a state that the loop never had.
         self.mark = self.env.mark();
         Ok(())
     }
 
-    /// Attempts that failed so far.
+    /// Returns how many attempts have failed so far.
     pub fn failed(&self) -> u32 {
         self.made
     }

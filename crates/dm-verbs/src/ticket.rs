@@ -1,4 +1,4 @@
-//! Tickets: a posted chain that may be waited for.
+//! Tickets: posted chains that may be awaited.
 
 use core::future::Future;
 use core::marker::PhantomData;
@@ -7,9 +7,9 @@ use core::task::{Context, Poll};
 
 use crate::{Outcome, Outputs, Slot, VerbError, Verbs};
 
-/// A chain in flight. It is posted already, so several are in flight at once by posting all and awaiting one after
-/// another. Dropping it makes it an unsignalled post: it runs on, and its error fails the next
-/// [`Verbs::operation`].
+/// A chain in flight. It has been posted already, so a client can post several chains and then await one
+/// after another. Dropping the ticket makes the post unsignalled: the chain still runs, and an error of it
+/// fails the next [`Verbs::operation`].
 ///
 /// ```
 /// use dm_verbs::{Bytes, RemotePtr, Ticket, VerbError, Verbs};
@@ -34,7 +34,7 @@ pub struct Ticket<'v, V: Verbs, S> {
 #[derive(Debug)]
 enum State<L> {
     Flying(Slot),
-    /// Completed at posting; the outcome waits here.
+    /// The chain completed when it was posted; the outcome is kept here.
     Ready(Option<Outcome<L>>),
     Taken,
 }
@@ -62,7 +62,7 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
         }
     }
 
-    /// What completed when it was posted.
+    /// Makes a ticket that completed when it was posted.
     #[inline]
     fn at_once(&mut self) -> S::Out
     where
@@ -76,10 +76,10 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
         S::single(self.v, o)
     }
 
-    /// Its chain has been collected, or closed.
+    /// Marks the chain as collected or closed.
     #[inline(always)]
     fn taken(&mut self) {
-        // A slot, which has nothing to drop.
+        // The state is a slot, which has nothing to drop.
         core::mem::forget(core::mem::replace(&mut self.state, State::Taken));
         self.v.meter().waited(self.posted_at);
     }
@@ -90,23 +90,23 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
         Poll::Ready(Err(e))
     }
 
-    /// Lets it run unsignalled.
+    /// Lets the chain run unsignalled.
     pub fn detach(self) {
         drop(self);
     }
 }
 
 impl<'v, V: Verbs, S: Outputs<'v, V>> Ticket<'v, V, S> {
-    /// The answer, if it is there; else the ticket again, which `cx` waits for now.
+    /// Returns the result if it is there; otherwise returns the ticket and registers `cx` to be woken.
     ///
     /// # Errors
-    /// The ticket.
+    /// Returns the ticket.
     #[inline(always)]
     pub fn now(mut self, cx: &mut Context<'_>) -> Result<Result<S::Out, VerbError>, Self> {
         let State::Flying(slot) = &self.state else {
             return Ok(Ok(self.at_once()));
         };
-        // Not the ticket's own, as in a chain.
+        // A copy of the slot, as in a chain.
         match S::poll(self.v, &slot.same(), cx) {
             Poll::Ready(answer) => {
                 self.taken();
@@ -120,14 +120,14 @@ impl<'v, V: Verbs, S: Outputs<'v, V>> Ticket<'v, V, S> {
 impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
     type Output = Result<S::Out, VerbError>;
 
-    // Always: most polls find a request on its way, or one result, which then stays in a register.
+    // Always: most polls find a request still in flight, or one result, which then stays in a register.
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let State::Flying(slot) = &this.state else {
             return Poll::Ready(Ok(this.at_once()));
         };
-        // In two arms from here on: a result is then moved without the bytes of an error that is not there.
+        // Two separate arms from here on: a result is then moved without the bytes of an absent error.
         match core::task::ready!(S::poll(this.v, &slot.same(), cx)) {
             Ok(out) => {
                 this.taken();

@@ -1,4 +1,4 @@
-//! Traces: what clients posted, what took effect, and what they were told, in one form for every world.
+//! Traces: what clients posted, what took effect, and which answers they got, in one form for every world.
 //!
 //! The explorer writes its counterexamples in this form; [`Traced`] records a client of any other world, the simulator
 //! included. With the feature `serde` a [`Recording`] becomes JSON; `docs/trace.md` describes it field by field.
@@ -28,7 +28,7 @@ pub const SCHEMA: &str = "dmkit-trace-1";
 pub struct Recording {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Which world it is from.
+    /// The world that the recording is from.
     pub world: String,
     /// The unit of [`Event::at`]: `step` in the explorer, `ns` elsewhere.
     pub unit: String,
@@ -50,7 +50,7 @@ impl Recording {
         }
     }
 
-    /// The events of several clients, each in its own order, by time.
+    /// Adds the events of several clients, each in its own order, sorted by time.
     pub fn merge(&mut self, events: impl IntoIterator<Item = Event>) {
         self.events.extend(events);
         self.events.sort_by_key(|e| e.at);
@@ -68,11 +68,11 @@ impl Recording {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Event {
-    /// When, in the recording's unit.
+    /// The time, in the recording's unit.
     pub at: u64,
-    /// Whose: the number of its [`ClientId`], from 1.
+    /// The number of the client's [`ClientId`], from 1.
     pub client: u16,
-    /// What, for programs.
+    /// The kind of event, for programs.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub what: What,
     /// The same in words, for people.
@@ -109,32 +109,33 @@ pub enum What {
     Effect {
         /// The chain's number.
         chain: u32,
-        /// The request's.
+        /// The request's number.
         request: u16,
-        /// Which part (from 1) of how many.
+        /// The number of the part (from 1) and the number of parts.
         part: (u8, u8),
         /// The 8-byte words that memory held there.
         held: Vec<u64>,
-        /// The words that it holds afterwards, where the verb changes memory.
+        /// The words that memory holds afterwards, if the verb changes memory.
         written: Vec<u64>,
     },
     /// A chain completes, and its poster can see it.
     Completes {
         /// The chain's number.
         chain: u32,
-        /// The words that each request returned, in order; none for a WRITE. A READ of which nobody took the bytes has none.
+        /// The words that each request returned, in order; none for a WRITE, nor for a READ whose bytes
+        /// nobody took.
         values: Vec<Vec<u64>>,
         /// The error, if it failed.
         error: Option<String>,
     },
     /// It begins an operation of the model or workload.
     Begins {
-        /// Which.
+        /// The operation's name.
         operation: String,
     },
     /// The operation returns.
     Returns {
-        /// Which.
+        /// The operation's name.
         operation: String,
         /// Its result.
         value: String,
@@ -144,12 +145,12 @@ pub enum What {
         /// The section's name.
         section: String,
     },
-    /// It leaves one.
+    /// It leaves a section.
     Leaves {
         /// The section's name.
         section: String,
     },
-    /// Anything else, as `text` says: it starts, waits, goes on, is cancelled, dies, loses a chain.
+    /// Anything else; `text` says what: it starts, waits, goes on, is cancelled, dies, or loses a chain.
     Other,
 }
 
@@ -168,20 +169,20 @@ pub enum What {
 pub struct Request {
     /// `READ`, `WRITE`, `CAS`, `masked CAS` or `FAA`.
     pub verb: String,
-    /// Where: memory node and offset, `chip` in front of on-chip memory.
+    /// Memory node and offset, with `chip` in front for on-chip memory.
     pub place: String,
-    /// What the model calls that place.
+    /// The model's name for that place.
     pub name: Option<String>,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u32,
     /// Whether it starts only after earlier READs and atomics have completed.
     pub fenced: bool,
-    /// Compared and swapped word of a CAS (with their masks behind them if it is masked); the addend of an FAA.
+    /// Compared and swapped word of a CAS (followed by their masks if it is masked); the addend of an FAA.
     pub operands: Vec<u64>,
 }
 
 impl Request {
-    /// Describes `op`, whose place the model calls `name`.
+    /// Describes `op`; `name` is the model's name for its place.
     pub fn new(op: &Op<'_>, fenced: bool, name: Option<String>) -> Self {
         let (verb, operands) = match *op {
             Op::Read { .. } | Op::Word { .. } => ("READ", Vec::new()),
@@ -217,7 +218,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// Small numbers as people write them, large ones in hexadecimal.
+/// Formats small numbers in decimal and large ones in hexadecimal.
 pub fn number(x: u64) -> String {
     if x < 10_000 {
         x.to_string()
@@ -226,13 +227,13 @@ pub fn number(x: u64) -> String {
     }
 }
 
-/// A chain's requests in words.
+/// Describes a chain's requests in words.
 pub fn posting(requests: &[Request]) -> String {
     let told: Vec<String> = requests.iter().map(Request::to_string).collect();
     format!("posts {}", told.join(" ▸ "))
 }
 
-/// The little-endian words of `bytes`; the last may be short.
+/// Returns the little-endian words of `bytes`; the last one may be short.
 pub fn words(bytes: &[u8]) -> Vec<u64> {
     let word = |chunk: &[u8]| {
         let mut word = [0; 8];
@@ -242,10 +243,11 @@ pub fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks(8).map(word).collect()
 }
 
-/// Records what a client posts and is told, in any world: [`Verbs`] over another one.
+/// Records what a client posts and which answers it gets, in any world: it implements [`Verbs`] over another
+/// world.
 ///
-/// Costs are those of the world beneath; counts are the same. A client whose program is to be recorded runs on this in
-/// the place of its endpoint, and [`Traced::take_events`] gives the events for a [`Recording`].
+/// The costs are those of the world beneath, and the counts are the same. To record a program, run it on this
+/// type instead of on its endpoint; [`Traced::take_events`] returns the events for a [`Recording`].
 ///
 /// ```
 /// use dm_verbs::trace::{Recording, Traced};
@@ -275,12 +277,12 @@ struct Flight {
     slot: (u32, u32),
     chain: u32,
     requests: Vec<Request>,
-    /// Where its completion stands among the events.
+    /// The position of its completion among the events.
     completed: Option<usize>,
 }
 
 impl<V: Verbs> Traced<V> {
-    /// Records what `inner`'s client does from here on.
+    /// Records what `inner`'s client does from now on.
     pub fn new(inner: V) -> Self {
         Self {
             inner,
@@ -290,7 +292,7 @@ impl<V: Verbs> Traced<V> {
         }
     }
 
-    /// The events so far, which are then forgotten.
+    /// Returns the events so far and forgets them.
     pub fn take_events(&self) -> Vec<Event> {
         for flight in self.flights.borrow_mut().iter_mut() {
             flight.completed = None;
@@ -298,14 +300,14 @@ impl<V: Verbs> Traced<V> {
         self.events.take()
     }
 
-    /// Notes that the client begins an operation.
+    /// Records that the client begins an operation.
     pub fn begins(&self, operation: impl Into<String>) {
         let operation = operation.into();
         let text = format!("begins {operation}");
         self.note(What::Begins { operation }, text);
     }
 
-    /// Notes that the operation returns `value`.
+    /// Records that the operation returns `value`.
     pub fn returns(&self, operation: impl Into<String>, value: impl Into<String>) {
         let (operation, value) = (operation.into(), value.into());
         let text = format!("returns {operation} -> {value}");

@@ -1,4 +1,4 @@
-//! The trait that a world implements, and what its users see of it.
+//! The trait that a world implements, and the methods that its users call.
 
 use core::ops::DerefMut;
 use core::task::{Context, Poll};
@@ -10,10 +10,10 @@ use crate::{
 
 /// One client's reliable connections to all memory nodes: a queue pair per node.
 ///
-/// The upper part is what index code uses; the lower is what a world implements. A world need not be `Sync`: a
-/// client belongs to one thread.
+/// Index code uses the upper part; a world implements the lower part. A world need not be `Sync`: a client
+/// belongs to one thread.
 pub trait Verbs: Env + Sized {
-    /// Bytes of a READ: owned, editable in place, one pointer wide. Dropping it gives the buffer back.
+    /// The bytes of a READ: owned, editable in place, one pointer wide. Dropping it returns the buffer.
     type Lease: DerefMut<Target = [u8]>;
 
     // ---- for index code -------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ pub trait Verbs: Env + Sized {
     fn write(&self, at: impl Into<Place>, bytes: &[u8]) -> Ticket<'_, Self, ()> {
         post(self, Op::Write { at: at.into(), bytes })
     }
-    /// Posts a compare-and-swap; answers the old value.
+    /// Posts a compare-and-swap, which returns the old value.
     #[inline]
     fn cas(&self, at: impl Into<Place>, compare: u64, swap: u64) -> Ticket<'_, Self, (Old,)> {
         post(
@@ -50,7 +50,7 @@ pub trait Verbs: Env + Sized {
             },
         )
     }
-    /// Posts a fetch-and-add; answers the old value.
+    /// Posts a fetch-and-add, which returns the old value.
     #[inline]
     fn faa(&self, at: impl Into<Place>, add: u64) -> Ticket<'_, Self, (Old,)> {
         post(self, Op::Faa { at: at.into(), add })
@@ -63,7 +63,7 @@ pub trait Verbs: Env + Sized {
     /// Begins an index operation.
     ///
     /// # Errors
-    /// The error of a ticket that was dropped earlier: the operation must not start.
+    /// Returns the error of a ticket that was dropped earlier; the operation must not start then.
     #[inline]
     fn operation(&self) -> Result<Operation, VerbError> {
         match self.take_deferred() {
@@ -71,11 +71,11 @@ pub trait Verbs: Env + Sized {
             Some(e) => Err(e),
         }
     }
-    /// Places `bytes` at `at` directly, outside the cost model and while no client works there (bulk loading,
-    /// tests). Counted as housekeeping.
+    /// Writes `bytes` to `at` directly, outside of the cost model, while no client uses that memory (bulk
+    /// loading, tests). The meter counts this as housekeeping.
     ///
     /// # Errors
-    /// `Unsupported(DirectLoad)` where only verbs reach the memory: use WRITEs then.
+    /// Returns `Unsupported(DirectLoad)` if only verbs reach the memory: use WRITEs then.
     fn load(&self, at: impl Into<Place>, bytes: &[u8]) -> Result<(), VerbError> {
         self.meter().loaded(bytes.len());
         self.load_image(at.into(), bytes)
@@ -83,23 +83,24 @@ pub trait Verbs: Env + Sized {
 
     // ---- for worlds -----------------------------------------------------------------------------------------
 
-    /// What the connection to `node` promises. An unknown node has default (empty) capabilities.
+    /// Returns the promises of the connection to `node`. An unknown node has default (empty) capabilities.
     fn caps(&self, node: NodeId) -> Caps;
-    /// A new chain to `node`. Never fails: errors wait for [`Verbs::poll_chain`].
+    /// Opens a new chain to `node`. This never fails: errors are reported by [`Verbs::poll_chain`].
     fn open(&self, node: NodeId) -> Slot;
-    /// Appends a request; its payload is copied.
+    /// Appends a request and copies its payload.
     fn push(&self, slot: &Slot, wqe: Wqe<'_>);
-    /// The doorbell: effects from here on, whoever polls.
+    /// Rings the doorbell: the chain takes effect from now on, whether or not the caller polls.
     fn ring(&self, slot: &Slot);
-    /// Whether the whole rung chain has completed.
+    /// Polls until the whole rung chain has completed.
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>>;
-    /// Takes the `i`-th result of a completed chain, counting only requests that answer.
+    /// Takes the `i`-th result of a completed chain, counting only requests that return a value.
     fn take(&self, slot: &Slot, i: u16) -> Outcome<Self::Lease>;
-    /// Gives the slot back. Not rung: forget it. In flight: it becomes unsignalled, and an error of it is kept for
-    /// [`Verbs::take_deferred`]. Completed: recycle it.
+    /// Returns the slot. If the chain was not rung, the world forgets it. If it is in flight, it becomes
+    /// unsignalled, and its error is kept for [`Verbs::take_deferred`]. If it has completed, the world
+    /// recycles it.
     fn close(&self, slot: Slot);
-    /// Polls a chain of which one result is wanted, the first, as of most: when it has completed or failed it is closed
-    /// here, and `slot` means nothing any more.
+    /// Polls a chain of which only the first result is wanted, as with most chains. When the chain has
+    /// completed or failed, this closes it, and `slot` is no longer valid.
     #[inline]
     fn poll_single(
         &self,
@@ -111,7 +112,7 @@ pub trait Verbs: Env + Sized {
         self.close(slot.same());
         Poll::Ready(outcome)
     }
-    /// Posts a chain of one request. A world whose requests complete at once answers so.
+    /// Posts a chain of one request. A world that completes requests at once returns the result here.
     #[inline]
     fn post_one(&self, wqe: Wqe<'_>) -> Posted<Self::Lease> {
         let slot = self.open(wqe.op.at().node());
@@ -119,16 +120,15 @@ pub trait Verbs: Env + Sized {
         self.ring(&slot);
         Posted::Flying(slot)
     }
-    /// The first error of a dropped ticket since the last call.
+    /// Returns the first error of a dropped ticket since the last call.
     fn take_deferred(&self) -> Option<VerbError>;
     /// See [`Verbs::load`].
-    ///
     /// # Errors
-    /// As there.
+    /// The same as [`Verbs::load`].
     fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError>;
 }
 
-/// Proof that an operation began without an error left over. See [`Verbs::operation`].
+/// Proof that an operation began without a left-over error. See [`Verbs::operation`].
 ///
 /// ```
 /// use dm_verbs::{Operation, RemotePtr, VerbError, Verbs};
@@ -144,7 +144,7 @@ pub trait Verbs: Env + Sized {
 #[must_use = "it stands for a check that was made"]
 pub struct Operation(());
 
-// Always: the kind of request is known at the call, and all that depends on it is gone then.
+// Always: the kind of request is known at the call, so the compiler removes everything that depends on it.
 #[inline(always)]
 fn post<'v, V: Verbs, S>(v: &'v V, op: Op<'_>) -> Ticket<'v, V, S> {
     let meter = v.meter();

@@ -1,13 +1,14 @@
-//! What a world is handed: work queue entries, and what it answers.
+//! The interface of a world: work queue entries, and their outcomes.
 
 use crate::{MaskedCas, Place};
 
 /// One request of a chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Wqe<'a> {
-    /// What to do.
+    /// The verb.
     pub op: Op<'a>,
-    /// Start only after every earlier READ and atomic of this queue pair has completed (`IBV_SEND_FENCE`).
+    /// Delays this request until every earlier READ and atomic of this queue pair has completed
+    /// (`IBV_SEND_FENCE`).
     pub fence: bool,
 }
 
@@ -18,50 +19,50 @@ pub struct Wqe<'a> {
 pub enum Op<'a> {
     /// READ `len` bytes into a lease.
     Read {
-        /// From where; any alignment.
+        /// The source, at any alignment.
         at: Place,
-        /// How many bytes, at least 1.
+        /// The number of bytes, at least 1.
         len: u32,
     },
     /// READ of one aligned 8-byte word, without a lease.
     Word {
-        /// From where; 8-byte aligned.
+        /// The source, aligned to 8 bytes.
         at: Place,
     },
-    /// WRITE; the payload is copied when it is pushed.
+    /// WRITE; pushing it copies the payload.
     Write {
-        /// Where to; any alignment.
+        /// The destination, at any alignment.
         at: Place,
-        /// What.
+        /// The payload.
         bytes: &'a [u8],
     },
-    /// Compare-and-swap of an aligned little-endian word; answers the old value.
+    /// Compare-and-swap of an aligned little-endian word; returns the old value.
     Cas {
-        /// Where; 8-byte aligned.
+        /// The word's address, aligned to 8 bytes.
         at: Place,
-        /// Expected.
+        /// The expected value.
         compare: u64,
-        /// New.
+        /// The new value.
         swap: u64,
     },
-    /// Masked compare-and-swap; answers the old value.
+    /// Masked compare-and-swap; returns the old value.
     MaskedCas {
-        /// Where; 8-byte aligned.
+        /// The word's address, aligned to 8 bytes.
         at: Place,
         /// Values and masks.
         masked: MaskedCas,
     },
-    /// Fetch-and-add (wrapping) on an aligned word; answers the old value.
+    /// Fetch-and-add (wrapping) on an aligned word; returns the old value.
     Faa {
-        /// Where; 8-byte aligned.
+        /// The word's address, aligned to 8 bytes.
         at: Place,
-        /// Addend.
+        /// The addend.
         add: u64,
     },
 }
 
 impl Op<'_> {
-    /// Where it goes.
+    /// Returns the request's place.
     #[inline]
     pub fn at(&self) -> Place {
         match *self {
@@ -73,7 +74,7 @@ impl Op<'_> {
             | Op::Faa { at, .. } => at,
         }
     }
-    /// Bytes of remote memory that it touches.
+    /// Returns how many bytes of remote memory the request touches.
     #[inline]
     pub fn len(&self) -> usize {
         match *self {
@@ -82,16 +83,17 @@ impl Op<'_> {
             _ => 8,
         }
     }
-    /// Whether it touches nothing (an empty WRITE).
+    /// Returns whether it touches nothing (an empty WRITE).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Whether it answers with a value (everything but WRITE). Results are numbered over these only.
+    /// Returns whether it returns a value (everything except a WRITE). Results are numbered over these
+    /// requests only.
     #[inline]
     pub fn has_result(&self) -> bool {
         !matches!(self, Op::Write { .. })
     }
-    /// Whether it is an atomic.
+    /// Returns whether it is an atomic.
     #[inline]
     pub fn is_atomic(&self) -> bool {
         matches!(self, Op::Cas { .. } | Op::MaskedCas { .. } | Op::Faa { .. })
@@ -105,17 +107,18 @@ impl<'a> From<Op<'a>> for Wqe<'a> {
     }
 }
 
-/// A chain under construction or in flight, as the world numbers it. Not `Copy`: it has one owner, who closes it.
+/// A chain under construction or in flight, numbered by the world. It is not `Copy`: it has one owner, who
+/// closes it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Slot {
     /// The world's own number.
     pub index: u32,
-    /// Tells reuses of one number apart.
+    /// Distinguishes successive uses of one number.
     pub generation: u32,
 }
 
 impl Slot {
-    /// The same chain, for whoever closes it, or asks for it once.
+    /// Returns a second handle of the same chain, to close it or to poll it once.
     #[inline(always)]
     pub(crate) fn same(&self) -> Self {
         Slot { ..*self }
@@ -125,7 +128,7 @@ impl Slot {
 /// The result of one request.
 #[derive(Debug)]
 pub enum Outcome<L> {
-    /// A WRITE's: nothing.
+    /// A WRITE returns nothing.
     None,
     /// The old value of an atomic, or the word of a word READ.
     Old(u64),
@@ -133,11 +136,11 @@ pub enum Outcome<L> {
     Lease(L),
 }
 
-/// What posting a single request gave.
+/// The result of posting a single request.
 #[derive(Debug)]
 pub enum Posted<L> {
     /// It completed at once, without error.
     Done(Outcome<L>),
-    /// In flight, or failed: the slot tells.
+    /// The request is in flight, or has failed: poll the slot to learn which.
     Flying(Slot),
 }

@@ -1,8 +1,8 @@
-//! What can go wrong with a region.
+//! Errors of regions.
 
 use core::fmt;
 
-/// Why a region could not be made or an access not be done. An access that failed had no effect, unless the
+/// Why a region could not be made, or an access could not be done. A failed access had no effect, unless the
 /// variant says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -21,15 +21,16 @@ pub enum RegionError {
         /// Offset of the word.
         offset: u64,
     },
-    /// The process that locked the line died in its write: the line may be half written. Lines before it are done.
+    /// The process that locked the line died while it wrote: the line may be half written. The lines before
+    /// it are written.
     HolderDead {
         /// First byte of the line.
         offset: u64,
         /// The dead process.
         pid: u32,
     },
-    /// The line stayed locked by a living process for the whole patience (a stopped process, most likely).
-    /// Lines before it are done.
+    /// A living process kept the line locked for the whole waiting time (most likely it was stopped). The
+    /// lines before it are written.
     Busy {
         /// First byte of the line.
         offset: u64,
@@ -43,16 +44,16 @@ pub enum RegionError {
         /// The system's error number.
         errno: i32,
     },
-    /// The file ends before the region does.
+    /// The file is shorter than the region.
     FileTooShort {
         /// Bytes that the region needs, from the file's start.
         needed: u64,
         /// Bytes that the file has.
         found: u64,
     },
-    /// The region's place in the file is not a multiple of [`FILE_ALIGN`](super::FILE_ALIGN).
+    /// The region's offset in the file is not a multiple of [`FILE_ALIGN`](super::FILE_ALIGN).
     FileUnaligned {
-        /// The place asked for.
+        /// The requested offset.
         at: u64,
     },
     /// This process's id does not fit a line lock (22 bits, Linux's own limit).

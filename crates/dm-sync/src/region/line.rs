@@ -15,7 +15,8 @@ use super::{LINE_BYTES, WORD_BYTES, WORDS_PER_LINE};
 pub(super) struct Line(pub(super) [AtomicU64; WORDS_PER_LINE]);
 
 impl Line {
-    /// Copies the bytes from `first` on into `out`, word by word; whoever needs the line whole checks its lock.
+    /// Copies the bytes from `first` on into `out`, word by word. A caller that needs the whole line must
+    /// check its lock.
     #[inline]
     pub(super) fn copy_out(&self, first: usize, out: &mut [u8]) {
         // Relaxed: the caller orders the copy by its lock's fences.
@@ -43,23 +44,24 @@ impl Line {
         out.copy_from_slice(&image[first..last]);
     }
 
-    /// Writes `bytes` from `first` on, with the line locked: nobody else writes, readers check the lock.
+    /// Writes `bytes` from `first` on, with the line locked: nobody else writes, and readers check the lock.
     #[inline]
     pub(super) fn copy_in_locked(&self, first: usize, bytes: &[u8]) {
         self.for_each_word(first, bytes, |word, image, mask| {
             if mask == u64::MAX {
                 word.store(image, Relaxed);
             } else {
-                // Load and store are one step to everybody else: the line is locked.
+                // The line is locked, so nobody can change the word between the load and the store.
                 word.store(word.load(Relaxed) & !mask | image, Relaxed);
             }
         });
     }
 
-    /// Writes `bytes` from `first` on without a lock: each word at once, its other bytes untouched.
+    /// Writes `bytes` from `first` on without a lock: each word in one step, and the word's other bytes
+    /// unchanged.
     pub(super) fn copy_in_words(&self, first: usize, bytes: &[u8]) {
         self.for_each_word(first, bytes, |word, image, mask| {
-            // Release: whoever sees this word also sees the words and lines written before it.
+            // Release: a thread that sees this word also sees the words and lines written before it.
             if mask == u64::MAX {
                 word.store(image, Release);
             } else {
@@ -100,9 +102,10 @@ impl Line {
     }
 }
 
-/// A sequence lock in one word: `sequence << 22 | process id of the holder`, the id 0 while nobody writes.
+/// A sequence lock in one word: `sequence << 22 | process id of the holder`, with the id 0 while nobody
+/// writes.
 ///
-/// The sequence has 42 bits: a reader is fooled only if one line is written 2^42 times during its copy.
+/// The sequence has 42 bits: a reader errs only if one line is written 2^42 times during its copy.
 #[repr(transparent)]
 pub(super) struct LineLock(AtomicU64);
 
@@ -114,21 +117,21 @@ const HOLDER_MASK: u64 = (1 << HOLDER_BITS) - 1;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp(u64);
 
-/// Why a line could not be had.
+/// Why a line could not be locked or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stuck {
     /// The holder's process is gone.
     Dead(u32),
-    /// The holder lives and keeps the line.
+    /// The holder lives and keeps the line locked.
     Busy(u32),
 }
 
-/// Spins before a waiter gives up its processor: a line is held for tens of nanoseconds.
+/// Spins before a waiter yields its processor: a line is held for tens of nanoseconds.
 const SPINS: u32 = crate::scaled(128, 2) as u32;
 /// Yields between two looks at the holder and the clock.
 const YIELDS_PER_LOOK: u32 = crate::scaled(256, 16) as u32;
-/// How long a waiter waits for a living holder, which may be stopped or just not be running: far longer than a loaded
-/// machine keeps a thread from running.
+/// The time that a waiter waits for a living holder, which may be stopped or not scheduled. It is far longer
+/// than a loaded machine keeps a thread from running.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) {
     50
 } else {
@@ -148,11 +151,11 @@ impl LineLock {
         }
     }
 
-    /// Whether no writer came since `begin`: the copy in between is whole.
+    /// Returns whether no writer came since `begin`, so that the copy in between is whole.
     #[inline]
     pub(super) fn unchanged(&self, stamp: Stamp) -> bool {
-        // Acquire fence, then Relaxed load: a copy that saw a later writer's word synchronises with the Release
-        // fence in `try_lock` of that writer, so that this load sees its lock, or something newer.
+        // Acquire fence, then Relaxed load: if the copy saw a later writer's word, it synchronises with the
+        // Release fence in that writer's `try_lock`, and this load sees that writer's lock or a newer value.
         fence(Acquire);
         self.0.load(Relaxed) == stamp.0
     }

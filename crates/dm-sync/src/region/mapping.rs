@@ -1,4 +1,4 @@
-//! Where a region's lines and locks lie: anonymous memory, a shared file, or (under Miri) the heap.
+//! The memory of a region's lines and locks: anonymous memory, a shared file, or (under Miri) the heap.
 
 use core::ptr::NonNull;
 use std::fs::File;
@@ -34,7 +34,7 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above: shared access is access to atomics.
 unsafe impl Sync for Mapping {}
 
-/// Bytes of lines and locks together, each rounded up to whole pages.
+/// Returns the bytes of lines and locks together, each rounded up to whole pages.
 pub(super) fn total_bytes(lines: u64) -> Option<u64> {
     let data = lines
         .checked_mul(LINE_BYTES as u64)?

@@ -1,4 +1,4 @@
-//! Bytes that threads and processes share the way clients of an RNIC share a memory node's memory.
+//! Bytes that threads and processes share in the way in which an RNIC's clients share a memory node's memory.
 //!
 //! ```text
 //! line   0 ┌────────┬────────┬─ … ─┬────────┐      lock  0  sequence:42 │ holder's process id:22
@@ -9,16 +9,16 @@
 //! * **I1** In [`AtomicUnit::Line`] a read copies each 64-byte line as some single write left it.
 //! * **I2** A write changes its own bytes only, at any alignment.
 //! * **I3** [`Region::cas`], [`Region::masked_cas`] and [`Region::faa`] are atomic with each other and with all
-//!   reads and writes of their word (in line mode: of their line).
-//! * **I4** Whoever reads a write's bytes also reads all that its writer wrote before.
+//! * **I4** A thread that reads a write's bytes also reads everything that the writer wrote before.
 //! * **I5** No access hangs for ever: a line whose holder died gives [`RegionError::HolderDead`], a line that
-//!   stays locked [`RegionError::Busy`].
+//!   stays locked gives [`RegionError::Busy`].
 //!
-//! Different lines of one access are not atomic together, and may be served in any order ([`LineOrder`]).
-//! A write followed by a read of *other* bytes needs [`fence`] in between, if others must not be able to do the
-//! mirror image and both read the old bytes.
+//! Different lines of one access are not atomic together, and may be served in any order ([`LineOrder`]). A
+//! write followed by a read of *other* bytes needs a [`fence`] in between, if two threads that do this
+//! crosswise must not both read the old bytes.
 //!
-//! There is no race in the terms of the language: all bytes are atomic words. Regions are std even under loom.
+//! There is no data race in the language's sense, because all bytes are atomic words. Regions use std even
+//! under loom.
 
 mod error;
 mod line;
@@ -49,13 +49,13 @@ pub const WORDS_PER_LINE: usize = LINE_BYTES / WORD_BYTES;
 /// A region in a file begins and ends at multiples of this many bytes.
 pub const FILE_ALIGN: u64 = 4096;
 
-/// What a read can't see half of (`dm_verbs::Caps::atomic_unit`).
+/// The largest unit that a read never sees torn (`dm_verbs::Caps::atomic_unit`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtomicUnit {
     /// A 64-byte aligned line, as x86 hosts are seen to do.
     #[default]
     Line,
-    /// An 8-byte aligned word: all that the specification promises. No line locks are used.
+    /// An aligned 8-byte word, which is all that the specification promises. No line locks are used.
     Word,
 }
 
@@ -93,20 +93,21 @@ pub struct Region {
 }
 
 impl Region {
-    /// `bytes` bytes of this process's memory. Pages cost nothing before they are touched.
+    /// Makes a region of `bytes` bytes of this process's memory. A page takes no memory before its first use.
     ///
     /// # Errors
-    /// [`RegionError::Map`] if the system has no room for them.
+    /// Returns [`RegionError::Map`] if the system has no room.
     pub fn anonymous(bytes: u64, unit: AtomicUnit) -> Result<Self, RegionError> {
         let lines = bytes.div_ceil(LINE_BYTES as u64);
         Self::over(Mapping::anonymous(lines)?, lines, unit)
     }
 
-    /// `bytes` bytes of `file`, from byte `at` on, shared with every process that maps the same place.
+    /// Makes a region of `bytes` bytes of `file`, from byte `at` on, shared with every process that maps the
+    /// same part.
     ///
-    /// The region takes [`Region::file_bytes`] bytes of the file: its line locks lie there too. All processes must
-    /// say the same `bytes` and `unit`. A new file's zeroes are a valid region. A file that is shortened while it
-    /// is mapped ends the process by a signal.
+    /// The region takes [`Region::file_bytes`] bytes of the file, including its line locks. All processes
+    /// must give the same `bytes` and `unit`. The zeroes of a new file are a valid region. If the file is
+    /// shortened while it is mapped, a signal ends the process.
     ///
     /// # Errors
     /// [`RegionError::FileUnaligned`], [`RegionError::FileTooShort`], [`RegionError::Map`],
@@ -140,7 +141,7 @@ impl Region {
         self.size
     }
 
-    /// What a read can't see half of.
+    /// Returns the largest unit that a read never sees torn.
     pub fn unit(&self) -> AtomicUnit {
         self.unit
     }
@@ -148,8 +149,8 @@ impl Region {
     /// Copies the bytes at `offset` to `out`, lines in increasing order.
     ///
     /// # Errors
-    /// [`RegionError::OutOfBounds`], [`RegionError::HolderDead`], [`RegionError::Busy`]; `out` is then undefined
-    /// in parts.
+    /// Returns [`RegionError::OutOfBounds`], [`RegionError::HolderDead`] or [`RegionError::Busy`]. Parts of
+    /// `out` are then unspecified.
     #[inline]
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), RegionError> {
         let begin = self.check(offset, out.len())?;
@@ -191,7 +192,7 @@ impl Region {
         })
     }
 
-    /// The word at `offset`, a multiple of eight.
+    /// Reads the word at `offset`, a multiple of eight.
     ///
     /// # Errors
     /// [`RegionError::Unaligned`], and those of [`Region::read`].
@@ -212,7 +213,7 @@ impl Region {
         }
     }
 
-    /// Writes `bytes` at `offset`, lines in increasing order; neighbouring bytes keep their values.
+    /// Writes `bytes` at `offset`, lines in increasing order. Neighbouring bytes keep their values.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`], with no effect; [`RegionError::HolderDead`] and [`RegionError::Busy`], with
@@ -249,7 +250,7 @@ impl Region {
         Ok(())
     }
 
-    /// Puts `new` into the word at `offset` if it holds `old`; gives what it held.
+    /// Stores `new` in the word at `offset` if it holds `old`, and returns what it held.
     ///
     /// # Errors
     /// [`RegionError::Unaligned`], [`RegionError::OutOfBounds`], [`RegionError::HolderDead`],
@@ -259,8 +260,8 @@ impl Region {
         self.update(offset, |found| (found == old).then_some(new))
     }
 
-    /// Where the word at `offset` agrees with `compare` in the bits of `compare_mask`, puts the bits of `swap`
-    /// that `swap_mask` names; gives what the word held.
+    /// If the word at `offset` equals `compare` in the bits of `compare_mask`, replaces its bits of
+    /// `swap_mask` by those of `swap`. Returns what the word held.
     ///
     /// # Errors
     /// As [`Region::cas`].
@@ -278,7 +279,7 @@ impl Region {
         })
     }
 
-    /// Adds `add` (wrapping) to the word at `offset`; gives what it held.
+    /// Adds `add` (wrapping) to the word at `offset`, and returns what it held.
     ///
     /// # Errors
     /// As [`Region::cas`].
@@ -287,8 +288,8 @@ impl Region {
         self.update(offset, |found| Some(found.wrapping_add(add)))
     }
 
-    /// Replaces the word at `offset` by what `change` makes of it, if anything, as one atomic step; gives what it
-    /// held. `change` may be called several times.
+    /// Calls `change` with the word at `offset` and stores the result, if there is one, in one atomic step.
+    /// Returns what the word held. `change` may be called several times.
     ///
     /// # Errors
     /// As [`Region::cas`].
@@ -317,7 +318,7 @@ impl Region {
         }
     }
 
-    /// The access as an index, if it lies inside.
+    /// Returns the offset as an index if the access lies inside of the region.
     #[inline]
     fn check(&self, offset: u64, len: usize) -> Result<usize, RegionError> {
         let len = len as u64;
@@ -349,7 +350,7 @@ impl Region {
         )
     }
 
-    /// `out` lies in one line.
+    /// Copies one line's part: `out` must lie in one line.
     #[inline]
     fn read_piece(&self, at: usize, out: &mut [u8]) -> Result<(), RegionError> {
         let (line, lock) = self.line(at);
@@ -368,7 +369,7 @@ impl Region {
         }
     }
 
-    /// `bytes` lie in one line.
+    /// Writes one line's part: `bytes` must lie in one line.
     #[inline]
     fn write_piece(&self, at: usize, bytes: &[u8]) -> Result<(), RegionError> {
         let (line, lock) = self.line(at);

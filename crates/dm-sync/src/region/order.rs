@@ -1,4 +1,4 @@
-//! In which order the lines of one READ are served.
+//! The order in which the lines of one READ are served.
 
 /// The order of a READ's lines (an RNIC promises none: `dm_verbs::Caps::read_lines`).
 ///
@@ -17,9 +17,9 @@ pub enum LineOrder {
     /// From the lowest address up.
     #[default]
     Increasing,
-    /// Some permutation, drawn from this seed: equal seeds and lengths give equal orders.
+    /// A permutation drawn from this seed; equal seeds and lengths give equal orders.
     ///
-    /// All permutations of up to 256 units can come; a longer READ is served in such pieces of 256.
+    /// Every permutation of up to 256 units can occur; a longer READ is served in pieces of 256.
     Seeded(u64),
 }
 

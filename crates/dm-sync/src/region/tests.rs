@@ -152,7 +152,7 @@ fn a_line_is_torn_in_word_mode() {
     assert!(torn, "50 M reads of a line under writing, and none torn");
 }
 
-/// Bytes of one word belong to different writers, the next word to atomics: nobody loses anything.
+/// Different writers own bytes of one word, and atomics change the next word: no write may be lost.
 #[test]
 fn neighbours_keep_their_bytes() {
     for region in both_units() {
@@ -185,8 +185,9 @@ fn neighbours_keep_their_bytes() {
     }
 }
 
-/// Runs the store-buffer litmus: two threads start together, write one word each and read the other's. How often
-/// both read the old word. In word mode: on x86 the line locks happen to order as much by themselves.
+/// Runs the store-buffer litmus test: two threads start together, write one word each and read the other's.
+/// Returns how often both read the old word. The region is in word mode, because on x86 the line locks would
+/// order the accesses too.
 fn both_old(between: fn()) -> u64 {
     const ROUNDS: u64 = 100_000;
     let region = Region::anonymous(4096, AtomicUnit::Word).expect("4 KiB");
@@ -223,8 +224,9 @@ fn both_old(between: fn()) -> u64 {
         .count() as u64
 }
 
-/// Nothing but the fence forbids it: without one most machines show both old within a few rounds. One whose two
-/// processors never really run at once does not, and says so: the other half then holds there for want of a race.
+/// Only the fence forbids that both read old words: without it most machines show this within a few rounds. A
+/// machine whose two processors never really run at the same time does not show it. The test then prints
+/// this, and the other half holds for lack of a race.
 #[test]
 #[cfg_attr(miri, ignore = "needs many racing rounds")]
 fn a_fence_orders_write_before_read() {
