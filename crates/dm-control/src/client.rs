@@ -1,4 +1,4 @@
-//! The client's side: greets a node, then asks it one thing at a time.
+//! The client's side: greets a node, then sends it one request at a time.
 
 use core::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use crate::frame::{self, Wait};
 use crate::secret::{Secret, Side, nonce};
 use crate::wire::{Answer, Message, Port, Refusal, Request, VERSION, WireError};
 
-/// How long a node may take to answer a request, unless told otherwise.
+/// Default time that a node may take to answer a request.
 pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A connection to a node that has greeted.
@@ -17,36 +17,37 @@ pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Client {
     stream: TcpStream,
     patience: Duration,
-    /// An answer that came late would be taken for another one's: after an error nothing is asked any more.
+    /// After an error the client sends nothing more, because a late answer would be taken for that of the
+    /// next request.
     broken: bool,
 }
 
-/// What a node said of itself.
+/// A node's description of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Welcomed {
-    /// Another number after each start of the node: its memory begins empty then.
+    /// A random number that the node draws at each start; its memory is empty then.
     pub boot: u64,
-    /// Its queue pair, and the memory that it leads to.
+    /// The node's queue pair, and the memory that it gives access to.
     pub port: Port,
 }
 
-/// Why a node could not be greeted or asked.
+/// Why a node could not be greeted, or a request failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// It could not be reached, did not answer in time, or ended the connection.
+    /// The node could not be reached, did not answer in time, or ended the connection.
     Io(io::Error),
-    /// It said what no node says.
+    /// The node sent bytes that are not a message of this protocol.
     Wire(WireError),
-    /// It said something else than was asked.
+    /// The node answered something other than what was asked.
     OutOfTurn,
-    /// It refused.
+    /// The node refused the connection.
     Refused(Refusal),
-    /// It wants a secret, and none was given.
+    /// The node requires a secret, and none was given.
     SecretNeeded,
-    /// It does not know the secret: it is another's.
+    /// The node does not know the secret, so it belongs to another cluster.
     Impostor,
-    /// An earlier request failed, and its answer may still come.
+    /// An earlier request failed, and its answer may still arrive.
     Broken,
 }
 
@@ -85,11 +86,11 @@ impl From<io::Error> for ClientError {
 }
 
 impl Client {
-    /// Greets the node at `address` with the queue pair `port`, within `patience`; asks again while it has too many
-    /// connections.
+    /// Greets the node at `address` with the queue pair `port`, within `patience`. While the node has too
+    /// many connections, this tries again.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// Returns [`ClientError`].
     pub fn connect(
         address: SocketAddr,
         secret: Option<&Secret>,
@@ -152,17 +153,18 @@ impl Client {
                 };
                 Ok((client, Welcomed { boot, port }))
             }
-            // A node without a secret takes no proof but that of another one without.
+            // A node without a secret accepts only the proof of a client without one.
             Message::Refuse(Refusal::Secret) if !wanted => Err(ClientError::Impostor),
             Message::Refuse(refusal) => Err(ClientError::Refused(refusal)),
             _ => Err(ClientError::OutOfTurn),
         }
     }
 
-    /// Asks for something on behalf of client `caller`, 0 for none yet, and waits for the answer.
+    /// Sends a request on behalf of client `caller` (0 if it has no id yet), and waits for the answer.
     ///
     /// # Errors
-    /// [`ClientError`]; the request may have been carried out, and this connection is of no use any more.
+    /// Returns [`ClientError`]. The request may have been carried out, and this connection cannot be used any
+    /// more.
     pub fn call(&mut self, caller: u16, request: Request) -> Result<Answer, ClientError> {
         if self.broken {
             return Err(ClientError::Broken);
@@ -170,7 +172,7 @@ impl Client {
         let answer = self.ask(&Message::Call { caller, request });
         if answer.is_err() {
             self.broken = true;
-            // The node learns of it at once, and frees what was this connection's.
+            // The node learns of it at once, and frees what belonged to this connection.
             let _ = self.stream.shutdown(Shutdown::Both);
         }
         answer
@@ -184,11 +186,11 @@ impl Client {
         }
     }
 
-    /// Waits at `place` until `of` connections to this node are there, as long as that takes within `most`; whether they
-    /// are.
+    /// Waits at `place` until `of` connections to this node have arrived there, for at most `most`. Returns
+    /// whether all arrived.
     ///
     /// # Errors
-    /// As [`Client::call`].
+    /// The same as [`Client::call`].
     pub fn meet(&mut self, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
         let deadline = Instant::now() + most;
         loop {

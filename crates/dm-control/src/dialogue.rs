@@ -11,16 +11,17 @@ use crate::metrics::Metrics;
 use crate::secret::{Secret, Side, nonce};
 use crate::wire::{Answer, Message, Nonce, Port, Refusal, Request, VERSION, WireError};
 
-/// The node's device, as the control plane sees it.
+/// The node's device, as the control plane uses it.
 pub trait Fabric: Ports + Send + Sync + 'static {
-    /// A queue pair that is connected to the client's, which the client describes by `theirs`; and its description.
+    /// Opens a queue pair and connects it to the client's, which `theirs` describes. Returns it with its
+    /// description.
     ///
     /// # Errors
-    /// The device has none, or the description means nothing to it.
+    /// Fails if the device has no queue pair left, or does not understand the description.
     fn open(&self, theirs: &Port) -> io::Result<(Self::Port, Port)>;
 }
 
-/// A node's control plane without a network: what its dialogues share.
+/// A node's control plane without a network: the state that its dialogues share.
 ///
 /// ```
 /// # use dm_control::{Fabric, Port, Ports};
@@ -58,7 +59,7 @@ pub struct Desk<F: Fabric> {
 }
 
 impl<F: Fabric> Desk<F> {
-    /// Counters, in the text format of Prometheus.
+    /// Returns the counters, in the text format of Prometheus.
     pub fn metrics(&self) -> String {
         let census = self.ledger.with(|ledger| ledger.census(Instant::now()));
         self.metrics.text(&census, self.bytes, self.born)
@@ -80,15 +81,15 @@ enum State {
     Over,
 }
 
-/// Why a dialogue ends, as the log says it.
+/// Why a dialogue ended, for the log.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum End {
-    /// No message.
+    /// The bytes are not a message.
     Wire(WireError),
-    /// A message that has no place here.
+    /// The message is not allowed at this point.
     OutOfTurn,
-    /// Refused, and told so.
+    /// The peer was refused, and was told so.
     Refused(Refusal),
     /// The system has no random bytes.
     Random(io::Error),
@@ -106,14 +107,14 @@ impl fmt::Display for End {
     }
 }
 
-/// One connection's state. Its clients and its queue pair end with it.
+/// The state of one connection. Its clients and its queue pair end with it.
 pub struct Dialogue<F: Fabric> {
     desk: Arc<Desk<F>>,
     state: State,
 }
 
 impl<F: Fabric> Dialogue<F> {
-    /// A peer has come to `desk`.
+    /// Starts the dialogue of a new peer of `desk`.
     pub fn new(desk: &Arc<Desk<F>>) -> Self {
         Self {
             desk: Arc::clone(desk),
@@ -121,12 +122,12 @@ impl<F: Fabric> Dialogue<F> {
         }
     }
 
-    /// Whether it has proved what it had to, and its queue pair is open.
+    /// Returns whether the peer has given the required proof, so that its queue pair is open.
     pub fn has_greeted(&self) -> bool {
         matches!(self.state, State::Greeted(_))
     }
 
-    /// What is answered to `body`, and whether that was all.
+    /// Handles `body`. Returns the answer, and the reason if the dialogue ends.
     pub fn hear(&mut self, body: &[u8]) -> (Option<Message>, Option<End>) {
         match self.take_turn(body) {
             Ok(message) => (Some(message), None),
@@ -165,7 +166,7 @@ impl<F: Fabric> Dialogue<F> {
                 let (desk, nonces) = (Arc::clone(&self.desk), *nonces);
                 let none = Secret::default();
                 let secret = desk.secret.as_ref().unwrap_or(&none);
-                // Nothing is opened, given or told before this.
+                // Nothing is opened, given or disclosed before this check.
                 if !secret.verify(Side::Client, &nonces, &[port.bytes()], &tag) {
                     return Err(End::Refused(Refusal::Secret));
                 }
@@ -210,7 +211,7 @@ impl<F: Fabric> Drop for Dialogue<F> {
     }
 }
 
-/// Says what is rare and of consequence.
+/// Logs requests that are rare and have consequences.
 fn log(caller: u16, request: &Request, answer: &Answer) {
     match (request, answer) {
         (Request::Fence { .. } | Request::FenceGroup { .. }, _) => {

@@ -1,4 +1,5 @@
-//! Who may come in: so many connections in all, so many from one address, and fewer of those who have not greeted.
+//! Admission of connections: a limit for all, one per address, and lower ones for peers that have not
+//! greeted.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,7 +20,7 @@ pub(crate) struct Doorman {
     hosts: Mutex<BTreeMap<IpAddr, Count>>,
 }
 
-/// A connection's leave to be here; ends with it.
+/// A connection's admission, which ends when this is dropped.
 pub(crate) struct Pass {
     doorman: Arc<Doorman>,
     host: IpAddr,
@@ -34,7 +35,7 @@ impl Doorman {
         })
     }
 
-    /// `None`: there are too many strangers.
+    /// Returns `None` if there are too many strangers.
     pub(crate) fn admit(self: &Arc<Self>, host: IpAddr) -> Option<Pass> {
         let limits = &self.limits;
         let admitted = self.hosts.with(|hosts| {
@@ -55,7 +56,7 @@ impl Doorman {
 }
 
 impl Pass {
-    /// It has greeted; false: there are too many.
+    /// Records that the peer has greeted. Returns false if there are too many.
     pub(crate) fn greet(&mut self) -> bool {
         let limits = &self.doorman.limits;
         let room = self.doorman.hosts.with(|hosts| {

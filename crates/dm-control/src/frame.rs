@@ -1,4 +1,4 @@
-//! Frames on a stream, each whole by a deadline or not at all.
+//! Frames on a stream. A frame arrives completely by its deadline, or the connection ends.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,16 +12,16 @@ impl From<WireError> for io::Error {
     }
 }
 
-/// How long the next message may take.
+/// The time that the next message may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
-    /// To its last byte.
+    /// The last byte must arrive before this moment.
     Until(Instant),
-    /// As long as it likes to begin, and then so long.
+    /// The first byte may take any time, and the rest this long.
     ForFirstByte(Duration),
 }
 
-/// The next body; `None` when the other side has closed the stream between two messages.
+/// Returns the next body, or `None` if the other side has closed the stream between two messages.
 pub(crate) fn receive(stream: &mut TcpStream, wait: Wait) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     let (mut got, mut deadline) = (0, Instant::now());
@@ -60,7 +60,7 @@ pub(crate) fn receive(stream: &mut TcpStream, wait: Wait) -> io::Result<Option<V
     Ok(Some(body))
 }
 
-/// Sends a message in one piece; gives up after `most`.
+/// Sends a message in one piece, within `most`.
 pub(crate) fn send(stream: &mut TcpStream, message: &Message, most: Duration) -> io::Result<()> {
     let body = message.encode();
     let mut frame = Vec::with_capacity(4 + body.len());
@@ -74,7 +74,7 @@ fn read_some(stream: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
     loop {
         match stream.read(into) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            // What a read says whose time is over.
+            // A read reports its timeout in this way.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
             other => return other,
         }

@@ -1,15 +1,15 @@
-//! Just enough of HTTP for a scraper: one request at a time, a second each, then the connection ends.
+//! A minimal HTTP server for a metrics scraper: one request at a time, one second each, and no keep-alive.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long a scraper may take.
+/// The time that a scraper may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes of a request that are looked at.
+/// Bytes of a request that are read.
 const REQUEST_MAX: usize = 4096;
 
-/// Answers every request with `text`, until `stopping` says so.
+/// Answers every request with `text`, until `stopping` returns true.
 pub(crate) fn serve(listener: &TcpListener, text: impl Fn() -> String, stopping: impl Fn() -> bool) {
     for stream in listener.incoming() {
         if stopping() {

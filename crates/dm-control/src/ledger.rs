@@ -1,10 +1,11 @@
-//! What a node remembers: memory handed out, clients with their ids, groups and leases, and who is fenced off.
+//! The state of a node: memory handed out, clients with their ids, groups and leases, and which clients are
+//! fenced.
 //!
 //! # Invariants
 //! * **L1** Memory is handed out once and never taken back, so a chunk is always zero.
-//! * **L2** An id belongs to at most one connection. It comes back with its connection's end, and is given out again
-//!   only after all others were; its epoch has grown then.
-//! * **L3** A fence is remembered beyond the connection's end: whoever was fenced can't attach again.
+//! * **L2** An id belongs to at most one connection. It is free when its connection ends, and is given out
+//!   again only after all others were; its epoch has grown then.
+//! * **L3** A fence outlives the connection: a fenced client cannot attach again.
 //! * **L4** A connection's port is shut before anybody is told that a client of it has no effect any more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,30 +17,30 @@ use dm_sync::Arc;
 use crate::meetings::Meetings;
 use crate::wire::{Answer, Request};
 
-/// Client ids run from 1 to one less than this: values that are checked name their writer in 12 bits (`dm-history`'s
-/// stamps). Lock words have 15.
+/// Client ids run from 1 to one less than this: stamped values name their writer in 12 bits (`dm-history`).
+/// Lock words would have room for 15.
 pub const CLIENTS_END: u16 = 1 << 12;
 
-/// A connection's number.
+/// The number of a connection.
 pub(crate) type Connection = u64;
 
-/// The queue pairs behind connections, as far as the control plane has to do with them.
+/// The queue pairs of the connections, as far as the control plane uses them.
 pub trait Ports {
-    /// One of them.
+    /// One queue pair.
     type Port: Send;
-    /// Nothing that arrives at `port` has an effect any more, from the return on.
+    /// Shuts `port`: after the return, nothing that arrives there has an effect.
     ///
     /// # Errors
-    /// The device refused: it may serve on.
+    /// Fails if the device refused; the port may then still serve.
     fn shut(&self, port: &Self::Port) -> io::Result<()>;
 }
 
-/// A node's fixed facts.
+/// The facts about a node that never change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Facts {
     /// Bytes of host memory.
     pub(crate) bytes: u64,
-    /// Another number after each start.
+    /// A random number that the node draws at each start.
     pub(crate) boot: u64,
     pub(crate) lease: Duration,
     pub(crate) clients_per_connection: usize,
@@ -59,10 +60,10 @@ pub(crate) struct Ledger<P: Ports> {
 /// The latest holder of an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Client {
-    /// Boot of the node that gave it the id.
+    /// The boot number of the node that gave it the id.
     giver: u64,
     epoch: u32,
-    /// `None`: it is gone, or its connection was cut.
+    /// `None` if the holder has left, or its connection was cut.
     connection: Option<Connection>,
     fenced: bool,
     group: Option<u16>,
@@ -76,12 +77,12 @@ pub(crate) struct Census {
     pub(crate) connections: usize,
     pub(crate) clients: usize,
     pub(crate) fenced: usize,
-    /// Clients whose lease has ended without renewal.
+    /// Clients whose lease ended without renewal.
     pub(crate) lapsed: usize,
 }
 
 impl<P: Ports> Ledger<P> {
-    /// [`crate::CHUNK_UNIT`] bytes at the start are never handed out.
+    /// Makes a ledger. The first [`crate::CHUNK_UNIT`] bytes are never handed out.
     pub(crate) fn new(ports: Arc<P>, facts: Facts) -> Self {
         Self {
             ports,
@@ -99,7 +100,7 @@ impl<P: Ports> Ledger<P> {
         self.facts.boot
     }
 
-    /// A connection begins.
+    /// Begins a connection.
     pub(crate) fn connect(&mut self, port: P::Port) -> Connection {
         let connection = self.next_connection;
         self.next_connection += 1;
@@ -107,9 +108,9 @@ impl<P: Ports> Ledger<P> {
         connection
     }
 
-    /// It ends, with its queue pair; its clients are gone.
+    /// Ends a connection with its queue pair; its clients are gone.
     pub(crate) fn disconnect(&mut self, connection: Connection) {
-        // Before anybody can be told that these clients are not here (L4).
+        // This comes before anybody can be told that these clients have left (L4).
         drop(self.connections.remove(&connection));
         for client in self.clients.values_mut() {
             if client.connection == Some(connection) {
@@ -120,7 +121,7 @@ impl<P: Ports> Ledger<P> {
         self.meetings.leave(connection);
     }
 
-    /// What the node answers to `caller`, who came by `connection`.
+    /// Returns the node's answer to `caller`, whose request came by `connection`.
     pub(crate) fn answer(&mut self, connection: Connection, caller: u16, request: Request) -> Answer {
         if caller != 0 {
             match self.clients.get(&caller) {
@@ -179,7 +180,7 @@ impl<P: Ports> Ledger<P> {
         held.count() < self.facts.clients_per_connection
     }
 
-    /// The next free id, so that an id rests as long as possible before it is given out again.
+    /// Returns the free id that has rested longest.
     fn claim(&mut self, connection: Connection) -> Answer {
         if !self.has_room(connection) {
             return Answer::NoIdLeft;
@@ -198,7 +199,8 @@ impl<P: Ports> Ledger<P> {
         Answer::NoIdLeft
     }
 
-    /// An id that another node gave, or that this one gave to the same client before its connection was cut.
+    /// Attaches an id that another node gave, or that this node gave to the same client before its connection
+    /// was cut.
     fn attach(&mut self, connection: Connection, id: u16, epoch: u32, giver: u64) -> Answer {
         if !(1..CLIENTS_END).contains(&id) {
             return Answer::NoSuchClient;
@@ -211,7 +213,8 @@ impl<P: Ports> Ledger<P> {
                 if known.fenced {
                     return Answer::Fenced;
                 }
-                // It came back before this node noticed that it was cut off: nothing old of it may land any more.
+                // The client is back before this node noticed that the old connection was cut. None of its
+                // old requests may land any more.
                 let left = known.connection.filter(|other| *other != connection);
                 let port = left.and_then(|left| self.connections.get(&left));
                 if port.is_some_and(|port| self.ports.shut(port).is_err()) {
@@ -220,10 +223,11 @@ impl<P: Ports> Ledger<P> {
                 known.connection = Some(connection);
                 Answer::Done
             }
-            // A later holder has come, or the giver has forgotten whom it gave the id while it is in use here.
+            // Another client has the id by now, or the giver has forgotten to whom it gave the id while it is
+            // in use here.
             Some(known) if known.connection.is_some() => Answer::NotYours,
             Some(known) if known.giver == giver && known.epoch > epoch => Answer::NotYours,
-            // This node gives its ids itself.
+            // This node gives its own ids by `claim`.
             _ if giver == self.facts.boot => Answer::NoSuchClient,
             _ => {
                 self.clients.insert(id, Client::new(giver, epoch, connection));
@@ -260,8 +264,8 @@ impl<P: Ports> Ledger<P> {
         }
     }
 
-    /// Shuts the ports of those who are `meant`: nothing that arrives there has an effect from then on, whichever client
-    /// of the connection has sent it.
+    /// Shuts the ports of the clients that are `meant`. Nothing that arrives there has an effect from then
+    /// on, whichever client of the connection has sent it.
     fn fence(&mut self, meant: impl Fn(u16, &Client) -> bool) -> Answer {
         let shut: BTreeSet<Connection> = self
             .clients
@@ -272,7 +276,7 @@ impl<P: Ports> Ledger<P> {
         for connection in &shut {
             let port = self.connections.get(connection);
             if port.is_some_and(|port| self.ports.shut(port).is_err()) {
-                // It serves on, so the fence must not be believed.
+                // The port still serves, so the fence must not be reported as done.
                 return Answer::Failed;
             }
         }

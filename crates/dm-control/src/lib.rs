@@ -1,8 +1,8 @@
-//! The control plane of a memory node: what its one weak core does, over TCP, with nothing of RDMA in it.
+//! The control plane of a memory node, which runs on its one weak core, over TCP and without RDMA.
 //!
-//! A [`Server`] hands out memory and client ids, keeps memberships, groups and leases, and fences. What it needs of a
-//! device is a [`Fabric`]: open a queue pair for a client whose own is described by some bytes, and shut it. A
-//! [`Client`] is the other side.
+//! A [`Server`] hands out memory and client ids, keeps memberships, groups and leases, and fences clients. It
+//! needs a device as a [`Fabric`]: open a queue pair for a client whose own is described by some bytes, and
+//! shut it. A [`Client`] is the other side.
 //!
 //! ```text
 //!  client                                    node
@@ -21,15 +21,16 @@
 //!
 //! # Invariants
 //! * **C1** A message has at most 260 bytes with its length; decoding is total ([`Message::decode`]).
-//! * **C2** Beyond loopback there is a secret. It is never sent; proofs are compared in constant time, and both sides
-//!   prove.
-//! * **C3** A greeting ends within [`Limits::greeting`], a message within [`Limits::message`] of its first byte. One
-//!   address has only so many connections, a connection so many clients. So whoever stalls, sends garbage or
-//!   disconnects in the middle costs the others nothing.
-//! * **C4** A caller speaks for its own clients only.
-//! * **C5** When a fence is answered, the queue pairs of those who were fenced are shut, and they stay fenced when they
-//!   come back.
-//! * **C6** After an error a client's connection asks nothing more: an answer that came late would be taken for another.
+//! * **C2** Beyond loopback there is a secret. It is never sent; proofs are compared in constant time, and
+//!   both sides prove that they know it.
+//! * **C3** A greeting ends within [`Limits::greeting`], a message within [`Limits::message`] of its first
+//!   byte. The connections of an address and the clients of a connection are limited. So a peer that stalls,
+//!   sends garbage or disconnects in the middle does not harm the others.
+//! * **C4** A caller speaks only for its own clients.
+//! * **C5** When a fence is answered, the queue pairs of the fenced clients are shut, and these clients stay
+//!   fenced when they reconnect.
+//! * **C6** After an error a client's connection sends nothing more, because a late answer would be taken for
+//!   another.
 //!
 //! # Example
 //! ```
@@ -58,9 +59,9 @@
 //! ```
 //!
 //! # Limits
-//! * Peers are authenticated when they greet; what follows is neither encrypted nor signed, as RDMA itself is not. The
-//!   network between the machines of a cluster must be trusted not to change packets.
-//! * A thread per connection: hundreds of client threads, not tens of thousands.
+//! * Peers are authenticated when they greet. Later messages are neither encrypted nor signed, and RDMA
+//!   itself is neither. The network between the machines of a cluster must be trusted not to change packets.
+//! * There is one thread per connection: enough for hundreds of client threads, not for tens of thousands.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -84,16 +85,16 @@ pub use secret::{SECRET_MAX, SECRET_MIN, Secret, SecretError, Side};
 pub use server::{Builder, Server, StartError};
 pub use wire::{Answer, BODY_MAX, Message, Nonce, PORT_MAX, Port, Refusal, Request, Tag, VERSION, WireError};
 
-/// Bytes at the start of a node's memory that no chunk overlaps, and of which chunks are multiples.
+/// Bytes at the start of a node's memory that no chunk overlaps. The size of a chunk is a multiple of it.
 pub const CHUNK_UNIT: u64 = 4096;
 
-/// Waits where there is nobody to be woken by.
+/// Sleeps, where nobody could wake the thread.
 #[expect(
     clippy::disallowed_methods,
     reason = "the machine's time is this crate's matter"
 )]
 pub(crate) fn pause(time: core::time::Duration) {
-    // std's: no model of loom waits by the clock.
+    // std's sleep: no model of loom waits by the clock.
     std::thread::sleep(time);
 }
 

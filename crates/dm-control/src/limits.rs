@@ -1,27 +1,27 @@
-//! How much one node gives to anybody, and how long it waits for them.
+//! Limits on what a peer may use of a node, and on how long the node waits for it.
 
 use core::time::Duration;
 
-/// How long a membership lease lasts unless told otherwise.
+/// Default length of a membership lease.
 pub const DEFAULT_LEASE: Duration = Duration::from_millis(100);
 
-/// Bounds on connections, so that nobody's nonsense takes what others need.
+/// Limits on connections, so that no peer can take what others need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Connections that have greeted.
+    /// Connections that have greeted, in all.
     pub connections: usize,
-    /// Of those, from one address.
+    /// Connections that have greeted, per address.
     pub connections_per_host: usize,
-    /// Connections that have not greeted yet.
+    /// Connections that have not greeted yet, in all.
     pub strangers: usize,
-    /// Of those, from one address.
+    /// Connections that have not greeted yet, per address.
     pub strangers_per_host: usize,
     /// Clients of one connection.
     pub clients_per_connection: usize,
-    /// How long a whole greeting may take.
+    /// Time for a whole greeting.
     pub greeting: Duration,
-    /// How long a message may take from its first byte to its last, and an answer to be taken.
+    /// Time for a message from its first byte to its last, and for the peer to take an answer.
     pub message: Duration,
 }
 

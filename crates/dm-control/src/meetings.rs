@@ -1,16 +1,16 @@
-//! Where client machines wait for each other, so that a measurement begins on all of them at once.
+//! Meetings of client machines, so that a measurement begins on all of them at once.
 
 use std::collections::BTreeSet;
 
 use crate::ledger::Connection;
 
-/// Meetings that are remembered at a time; the oldest goes first.
+/// Meetings that are kept at a time; the oldest is dropped first.
 const MEETINGS_MAX: usize = 64;
 
 /// Meetings that have begun and not ended.
 #[derive(Default)]
 pub(crate) struct Meetings {
-    /// The latest last.
+    /// The open meetings, the latest last.
     open: Vec<Meeting>,
 }
 
@@ -18,7 +18,7 @@ struct Meeting {
     place: u64,
     of: u16,
     here: BTreeSet<Connection>,
-    /// Those who know that all are here.
+    /// The connections that know that all have arrived.
     told: BTreeSet<Connection>,
 }
 
@@ -29,9 +29,11 @@ impl Meeting {
 }
 
 impl Meetings {
-    /// `who` is at `place`; how many are. Once all are, everybody is told, and the place is free again.
+    /// Records that `who` is at `place`, and returns how many are. When all have arrived, each of them is
+    /// told, and then the place is free again.
     pub(crate) fn meet(&mut self, place: u64, of: u16, who: Connection) -> u16 {
-        // A full meeting to which a stranger comes has been left by somebody untold: the stranger begins the next one.
+        // If somebody new arrives at a full meeting, a member has left it without being told. The newcomer
+        // begins the next meeting.
         self.open
             .retain(|m| m.place != place || m.of == of && (!m.is_full() || m.here.contains(&who)));
         let at = match self.open.iter().position(|m| m.place == place) {
@@ -63,7 +65,7 @@ impl Meetings {
         arrived
     }
 
-    /// `who` is gone: it waits nowhere.
+    /// Removes `who` from all meetings.
     pub(crate) fn leave(&mut self, who: Connection) {
         for meeting in &mut self.open {
             if !meeting.is_full() {
@@ -99,7 +101,7 @@ mod tests {
         m.leave(1);
         assert_eq!(m.meet(9, 2, 2), 1);
         assert_eq!(m.meet(9, 2, 3), 2);
-        // 2 has died without being told.
+        // Connection 2 died before it was told.
         assert_eq!(m.meet(9, 2, 4), 1);
         for place in 100..1000 {
             m.meet(place, 2, 4);

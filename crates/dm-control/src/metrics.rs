@@ -1,4 +1,4 @@
-//! What a node counts, in the text format of Prometheus.
+//! The counters of a node, in the text format of Prometheus.
 
 use core::fmt::Write;
 use std::time::Instant;
@@ -8,14 +8,14 @@ use dm_sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::ledger::Census;
 use crate::wire::{Answer, Request};
 
-/// Counters; each stands alone.
+/// Counters; no two of them are updated together.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) accepted: AtomicU64,
-    /// Turned away for their number.
+    /// Connections turned away because there were too many.
     pub(crate) busy: AtomicU64,
     pub(crate) wrong_secret: AtomicU64,
-    /// Ended by garbage, a stall, or a message out of turn.
+    /// Connections that ended by garbage, a stall, or a message out of turn.
     pub(crate) broken: AtomicU64,
     requests: AtomicU64,
     chunks: AtomicU64,
@@ -25,7 +25,7 @@ pub(crate) struct Metrics {
 
 /// Counts one more.
 pub(crate) fn count(counter: &AtomicU64) {
-    // Relaxed: nothing is concluded from one counter about another.
+    // Relaxed: no conclusion is drawn from one counter about another.
     counter.fetch_add(1, Relaxed);
 }
 
@@ -42,7 +42,7 @@ impl Metrics {
         }
     }
 
-    /// All of it, with what there is now.
+    /// Returns the text of all counters, together with the present state.
     pub(crate) fn text(&self, census: &Census, bytes: u64, born: Instant) -> String {
         // Relaxed: as above.
         let load = |counter: &AtomicU64| counter.load(Relaxed);

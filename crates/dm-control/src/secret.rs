@@ -1,7 +1,7 @@
-//! The shared secret, and how each side proves that it knows it without sending it.
+//! The shared secret, and how each side proves that it knows the secret without sending it.
 //!
-//! HMAC-SHA-256 over a label of the side, both nonces, and what else the side says. A side without a secret proves with
-//! an empty key, which another side without one accepts.
+//! A proof is an HMAC-SHA-256 over a label of the side, both nonces, and the data that the side sends with
+//! it. A side without a secret proves with an empty key, which another side without a secret accepts.
 
 use core::fmt;
 use std::io;
@@ -12,20 +12,20 @@ use sha2::Sha256;
 
 use crate::wire::{Nonce, Tag};
 
-/// Bytes that a secret must have at least.
+/// Minimum length of a secret in bytes.
 pub const SECRET_MIN: usize = 16;
-/// Bytes that a secret may have at most.
+/// Maximum length of a secret in bytes.
 pub const SECRET_MAX: usize = 4096;
 
-/// What memory nodes and clients of a cluster know, and nobody else.
+/// The secret that only the memory nodes and clients of a cluster know.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(Vec<u8>);
 
-/// Bytes that are no secret.
+/// Why bytes cannot be a secret.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// Fewer than [`SECRET_MIN`], or more than [`SECRET_MAX`].
+    /// The length is below [`SECRET_MIN`] or above [`SECRET_MAX`].
     Length(usize),
     /// The file could not be read.
     File(io::Error),
@@ -46,10 +46,10 @@ impl fmt::Display for SecretError {
 impl core::error::Error for SecretError {}
 
 impl Secret {
-    /// A secret of these bytes.
+    /// Makes a secret of these bytes.
     ///
     /// # Errors
-    /// [`SecretError::Length`].
+    /// Returns [`SecretError::Length`].
     pub fn new(bytes: &[u8]) -> Result<Self, SecretError> {
         if !(SECRET_MIN..=SECRET_MAX).contains(&bytes.len()) {
             return Err(SecretError::Length(bytes.len()));
@@ -57,10 +57,10 @@ impl Secret {
         Ok(Self(bytes.to_vec()))
     }
 
-    /// The content of a file, without white space at its ends.
+    /// Reads a secret from a file, and removes white space at its ends.
     ///
     /// # Errors
-    /// [`SecretError`].
+    /// Returns [`SecretError`].
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
         let bytes = std::fs::read(path).map_err(SecretError::File)?;
         Self::new(bytes.trim_ascii())
@@ -73,19 +73,20 @@ impl Secret {
             mac.update(nonce);
         }
         for part in said {
-            // Each with its length, so that no two lists of parts are the same bytes.
+            // Each part is preceded by its length, so that no two lists of parts give the same bytes.
             mac.update(&(part.len() as u64).to_le_bytes());
             mac.update(part);
         }
         mac
     }
 
-    /// `side`'s proof in the dialogue of these two nonces (client's, node's), over what it says.
+    /// Returns `side`'s proof over the data `said`, in the dialogue of these two nonces (the client's, the
+    /// node's).
     pub fn prove(&self, side: Side, dialogue: &[Nonce; 2], said: &[&[u8]]) -> Tag {
         self.mac(side, dialogue, said).finalize().into_bytes().into()
     }
 
-    /// Whether `tag` is [`Secret::prove`]'s; takes as long whatever the tag is.
+    /// Returns whether `tag` equals [`Secret::prove`]'s result, in a time that does not depend on `tag`.
     pub fn verify(&self, side: Side, dialogue: &[Nonce; 2], said: &[&[u8]], tag: &Tag) -> bool {
         self.mac(side, dialogue, said).verify_slice(tag).is_ok()
     }
@@ -97,12 +98,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who proves: a proof of one side is none of the other's.
+/// The side that proves: a proof of one side is not valid for the other.
 #[derive(Clone, Copy, Debug)]
 pub enum Side {
-    /// Says its port.
+    /// It proves its port.
     Client,
-    /// Says its boot, 8 bytes, and its port.
+    /// It proves its boot number, 8 bytes, and its port.
     Node,
 }
 
@@ -115,10 +116,10 @@ impl Side {
     }
 }
 
-/// Fresh random bytes of the system.
+/// Returns fresh random bytes from the system.
 ///
 /// # Errors
-/// The system has none.
+/// Fails if the system has none.
 pub(crate) fn nonce() -> io::Result<Nonce> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|e| io::Error::other(e.to_string()))?;

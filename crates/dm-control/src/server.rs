@@ -1,4 +1,4 @@
-//! The node's side on the network: a listener, a thread per connection, and an end to all of them.
+//! The node's side on the network: a listener, and a thread per connection.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Of a node that lends `bytes` bytes of host memory.
+    /// Describes the control plane of a node that lends `bytes` bytes of host memory.
     pub fn new(bytes: u64) -> Self {
         Self {
             bytes,
@@ -45,36 +45,36 @@ impl Builder {
             lease: DEFAULT_LEASE,
         }
     }
-    /// Connections are taken at this address. Another one than loopback's needs a secret.
+    /// Accepts connections at this address. An address other than loopback's requires a secret.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
     }
-    /// Counters are told here, over HTTP, to whoever asks for `/metrics`.
+    /// Serves the counters over HTTP at this address, under `/metrics`.
     pub fn metrics(mut self, address: SocketAddr) -> Self {
         self.metrics = Some(address);
         self
     }
-    /// Only those who know it are served.
+    /// Serves only clients that know this secret.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
         self
     }
-    /// Bounds on connections.
+    /// Sets the limits on connections.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
-    /// Leases last so long.
+    /// Sets the length of a lease.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// The same without a network: whoever holds it brings messages to its dialogues.
+    /// Makes the control plane without a network: the caller passes messages to its dialogues.
     ///
     /// # Errors
-    /// [`StartError::Random`].
+    /// Returns [`StartError::Random`].
     pub fn desk<F: Fabric>(self, fabric: F) -> Result<Arc<Desk<F>>, StartError> {
         let boot = nonce().map_err(StartError::Random)?;
         let (boot, _) = boot.split_first_chunk().unwrap_or((&[0; 8], &[]));
@@ -95,10 +95,10 @@ impl Builder {
         }))
     }
 
-    /// Begins to listen, on threads of its own.
+    /// Begins to listen, on its own threads.
     ///
     /// # Errors
-    /// [`StartError`].
+    /// Returns [`StartError`].
     pub fn start<F: Fabric>(self, fabric: F) -> Result<Server<F>, StartError> {
         if self.secret.is_none() && !self.listen.ip().is_loopback() {
             return Err(StartError::SecretNeeded { address: self.listen });
@@ -167,16 +167,16 @@ fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), StartError> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Whoever reaches this address could do anything with the memory.
+    /// Without a secret, everybody who reaches this address could do anything with the memory.
     SecretNeeded {
-        /// Which.
+        /// The address.
         address: SocketAddr,
     },
-    /// The address is in use, or none of this machine's.
+    /// The address is in use, or does not belong to this machine.
     Bind {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
     /// The system has no random bytes.
@@ -234,24 +234,24 @@ struct Shared<F: Fabric> {
     doorman: Arc<Doorman>,
     limits: Limits,
     stopping: AtomicBool,
-    /// Streams in use, to be ended from without, and their threads.
+    /// The streams in use, so that `drop` can end them, and their threads.
     serving: Mutex<BTreeMap<u64, (TcpStream, JoinHandle<()>)>>,
 }
 
 impl<F: Fabric> Server<F> {
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
-    /// Where its metrics are.
+    /// Returns the address of its metrics.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics
     }
-    /// The metrics' text.
+    /// Returns the text of the metrics.
     pub fn metrics(&self) -> String {
         self.shared.desk.metrics()
     }
-    /// The node's device.
+    /// Returns the node's device.
     pub fn fabric(&self) -> &F {
         &self.shared.desk.fabric
     }
@@ -261,7 +261,7 @@ impl<F: Fabric> Drop for Server<F> {
     fn drop(&mut self) {
         // Release: pairs with Acquire in `is_stopping`.
         self.shared.stopping.store(true, Ordering::Release);
-        // Listeners look up when somebody comes.
+        // A listener checks the flag when somebody connects.
         for address in [Some(self.address), self.metrics].into_iter().flatten() {
             let _ = TcpStream::connect_timeout(&reachable(address), Duration::from_secs(1));
         }
@@ -276,7 +276,7 @@ impl<F: Fabric> Drop for Server<F> {
     }
 }
 
-/// An address at which this very machine reaches a listener.
+/// Returns an address at which this machine itself reaches a listener.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(Ipv4Addr::LOCALHOST.into());
@@ -316,7 +316,7 @@ fn accept<F: Fabric>(shared: &Arc<Shared<F>>, listener: &TcpListener) {
         let Some(pass) = shared.doorman.admit(peer.ip()) else {
             tracing::warn!(%peer, "too many connections");
             count(&shared.desk.metrics.busy);
-            // It fits into the stream's buffer: nobody is waited for.
+            // It fits into the stream's buffer, so this waits for nobody.
             let _ = frame::send(
                 &mut stream,
                 &Message::Refuse(Refusal::Busy),
@@ -374,7 +374,7 @@ impl<F: Fabric> Shared<F> {
     }
 }
 
-/// Serves one connection to its end. Whatever the other side does ends at worst this connection.
+/// Serves one connection to its end. Whatever the other side does, it can end only this connection.
 fn serve<F: Fabric>(shared: &Shared<F>, stream: &mut TcpStream, mut pass: Pass) -> Left {
     match serve_all(shared, stream, &mut pass) {
         Ok(None) => Left::Closed,
@@ -421,7 +421,8 @@ fn serve_all<F: Fabric>(
     }
 }
 
-/// A client whose host has vanished says nothing; the system asks it now and then, and ends the connection.
+/// Turns keepalive on: a client whose host has vanished sends nothing, so the system probes it and ends the
+/// connection.
 fn notice_dead_hosts(stream: &TcpStream) -> io::Result<()> {
     let alive = socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(10))

@@ -1,14 +1,14 @@
-//! Messages: what is said between a client and a memory node, and how it is written down.
+//! Messages between a client and a memory node, and their encoding.
 //!
-//! A frame is a 32-bit little-endian length of 1 to [`BODY_MAX`], then the body: a tag byte, then fields of fixed size,
-//! at most one of them of variable length, with a byte of length before it. Decoding is total: any bytes give a message
-//! or a [`WireError`], and a message that was decoded encodes to the same bytes.
+//! A frame is a 32-bit little-endian length of 1 to [`BODY_MAX`], then the body: a tag byte, then fields of
+//! fixed size, and at most one field of variable length, preceded by its length in one byte. Decoding is
+//! total: any bytes give a message or a [`WireError`], and a decoded message encodes to the same bytes.
 
 use core::fmt;
 
-/// Bytes that a body may have.
+/// Maximum length of a body in bytes.
 pub const BODY_MAX: usize = 256;
-/// Bytes of what a device has to tell another about a queue pair.
+/// Maximum length of a device's description of a queue pair in bytes.
 pub const PORT_MAX: usize = 128;
 /// The version of this protocol; both sides must speak the same.
 pub const VERSION: u16 = 2;
@@ -17,15 +17,16 @@ const MAGIC: u64 = u64::from_le_bytes(*b"dmkitCTL");
 
 /// Fresh random bytes of one side.
 pub type Nonce = [u8; 32];
-/// Proof that one side knows the secret.
+/// A proof that one side knows the secret.
 pub type Tag = [u8; 32];
 
-/// What a device tells another about a queue pair: at most [`PORT_MAX`] bytes that mean nothing here.
+/// A device's description of a queue pair for another device: at most [`PORT_MAX`] bytes, opaque to this
+/// crate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Port(Vec<u8>);
 
 impl Port {
-    /// `None` if there are too many.
+    /// Returns `None` if there are too many bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
         let bytes = bytes.into();
         (bytes.len() <= PORT_MAX).then_some(Self(bytes))
@@ -36,7 +37,7 @@ impl Port {
     }
 }
 
-/// What is sent.
+/// A message.
 ///
 /// ```
 /// use dm_control::{Message, Request, WireError};
@@ -48,43 +49,43 @@ impl Port {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// Client: I speak this version.
+    /// Client: the version that it speaks.
     Hello {
-        /// Which.
+        /// The version.
         version: u16,
-        /// Never used before.
+        /// A number that was never used before.
         nonce: Nonce,
     },
-    /// Node: so do I; prove that you know the secret.
+    /// Node: it speaks this version too, and asks for a proof of the secret.
     Challenge {
-        /// Never used before.
+        /// A number that was never used before.
         nonce: Nonce,
         /// Whether there is a secret.
         secret: bool,
     },
-    /// Client: here is the proof, and my queue pair.
+    /// Client: its proof, and its queue pair.
     Proof {
-        /// Over both nonces and the queue pair.
+        /// The proof over both nonces and the queue pair.
         tag: Tag,
         /// The queue pair.
         port: Port,
     },
-    /// Node: I know it as well; here is mine.
+    /// Node: its own proof, and its queue pair.
     Welcome {
-        /// Over both nonces, the boot and the queue pair.
+        /// The proof over both nonces, the boot number and the queue pair.
         tag: Tag,
-        /// Another number after each start of the node.
+        /// A random number that the node draws at each start.
         boot: u64,
-        /// The queue pair, and the memory that it leads to.
+        /// The queue pair, and the memory that it gives access to.
         port: Port,
     },
-    /// Node: no, and good-bye.
+    /// Node: it refuses and ends the connection.
     Refuse(Refusal),
-    /// Client: a request of client `caller` (0: of none yet).
+    /// Client: a request of client `caller` (0 if it has no id yet).
     Call {
-        /// Whose.
+        /// The client's id.
         caller: u16,
-        /// What.
+        /// The request.
         request: Request,
     },
     /// Node: its answer.
@@ -94,135 +95,137 @@ pub enum Message {
 /// Why a node refuses a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// It speaks this version.
+    /// The node speaks this version.
     Version(u16),
     /// The proof is wrong.
     Secret,
     /// There are too many connections.
     Busy,
-    /// Its device has no queue pair for the client.
+    /// The node's device has no queue pair for the client.
     Device,
 }
 
-/// What is asked of a node.
+/// A request to a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// A client id for this connection.
+    /// Asks for a client id for this connection.
     Claim,
-    /// The node whose boot is `giver` has given `client` to the process behind this connection.
+    /// Reports that the node whose boot number is `giver` has given `client` to the process behind this
+    /// connection.
     Attach {
         /// The id.
         client: u16,
-        /// Of which membership.
+        /// The epoch of its membership.
         epoch: u32,
-        /// The giver's boot.
+        /// The giver's boot number.
         giver: u64,
     },
-    /// The client is gone.
+    /// Releases the client's id.
     Release {
-        /// Which.
+        /// The id.
         client: u16,
     },
-    /// Fresh memory.
+    /// Asks for new memory.
     Chunk {
-        /// How much.
+        /// The size in bytes.
         bytes: u64,
     },
-    /// How much is handed out.
+    /// Asks how much is handed out.
     Describe,
-    /// The caller's lease begins anew.
+    /// Begins the caller's lease anew.
     Join,
-    /// The caller's lease ends.
+    /// Ends the caller's lease.
     Leave,
-    /// Nothing that `client` does has an effect any more.
+    /// Fences `client`: none of its requests has an effect any more.
     Fence {
-        /// Whom.
+        /// The client to fence.
         client: u16,
     },
-    /// The caller belongs to `group`, and to no other.
+    /// Puts the caller into `group`, and into no other.
     Enlist {
-        /// Which.
+        /// The group's number.
         group: u16,
     },
-    /// Nothing that any client of `group` does has an effect any more.
+    /// Fences every client of `group`.
     FenceGroup {
-        /// Which.
+        /// The group's number.
         group: u16,
     },
-    /// This connection has come to `place`, where `of` connections meet; asked again until all are there.
+    /// Reports that this connection has arrived at `place`, where `of` connections meet. The client repeats
+    /// it until all have arrived.
     Meet {
         /// A name that all of them know.
         place: u64,
-        /// How many.
+        /// The number of connections that meet.
         of: u16,
     },
 }
 
-/// What a node answers.
+/// An answer of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// To `Claim`.
+    /// The answer to `Claim`.
     Claimed {
         /// The id.
         client: u16,
-        /// Grows whenever the id is given out anew.
+        /// Grows each time the id is given out again.
         epoch: u32,
     },
-    /// To `Claim`: none is free, or this connection has too many.
+    /// The answer to `Claim` if no id is free, or if this connection has too many.
     NoIdLeft,
-    /// To `Chunk`.
+    /// The answer to `Chunk`.
     Chunk {
-        /// Where it begins.
+        /// The offset at which the chunk begins.
         offset: u64,
     },
-    /// To `Chunk`.
+    /// The answer to `Chunk` if there is not enough memory.
     OutOfMemory {
         /// Bytes left.
         left: u64,
     },
-    /// To `Describe`.
+    /// The answer to `Describe`.
     Region {
-        /// Bytes that there are.
+        /// Bytes of memory in all.
         bytes: u64,
         /// Bytes handed out.
         used: u64,
     },
-    /// To `Join`.
+    /// The answer to `Join`.
     Joined {
-        /// Of the caller's membership.
+        /// The epoch of the caller's membership.
         epoch: u32,
-        /// How long a lease lasts.
+        /// The length of a lease in nanoseconds.
         lease_nanos: u64,
     },
     /// Done.
     Done,
-    /// The caller was fenced off.
+    /// The caller was fenced.
     Fenced,
     /// There is no such client.
     NoSuchClient,
-    /// The caller's id is none of this connection's.
+    /// The caller's id does not belong to this connection.
     NotYours,
-    /// To `Meet`.
+    /// The answer to `Meet`.
     Met {
-        /// How many are there.
+        /// The number of connections that have arrived.
         arrived: u16,
     },
     /// The node's device refused.
     Failed,
 }
 
-/// Bytes that are no message.
+/// Why bytes are not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WireError {
-    /// Longer than any message, or empty.
+    /// The length is 0, or greater than that of any message.
     Length(u32),
-    /// The body ends early or late.
+    /// The body is too short or too long for its message.
     Cut,
-    /// No message begins with this tag.
+    /// No message has this tag.
     Tag(u8),
-    /// A field of this value means nothing.
+    /// A field has this value, which has no meaning.
     Field(u8),
-    /// No greeting of this protocol.
+    /// The greeting does not begin with the magic word.
     Magic(u64),
 }
 
@@ -327,7 +330,7 @@ impl Reader<'_> {
 }
 
 impl Message {
-    /// The body.
+    /// Returns the body of the message.
     pub fn encode(&self) -> Vec<u8> {
         let writer = match self {
             Self::Hello { version, nonce } => Writer::tag(1).u64(MAGIC).u16(*version).bytes(nonce),
@@ -346,10 +349,10 @@ impl Message {
         writer.0
     }
 
-    /// The message of a body.
+    /// Decodes a body.
     ///
     /// # Errors
-    /// [`WireError`], for every other bytes.
+    /// Returns [`WireError`] for all bytes that are not a message.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut r = Reader(body);
         let tag = r.u8()?;
@@ -507,7 +510,7 @@ mod tests {
                 port,
             },
         ];
-        // Every kind that has no fields but numbers, by its tag.
+        // Every kind of message that has only numbers as fields, by its tag.
         for tag in (5..=8).chain(10..=20).chain(30..=41) {
             let found = (0..=40).find_map(|length| {
                 let mut body = vec![tag; 1 + length];

@@ -1,8 +1,8 @@
 //! A client machine of a cluster, step by step: `cargo xtask rxe --two` runs it against memory nodes on another one.
 //!
-//! `two_hosts STEP SECRET-FILE ADDRESS…`, where a step is one of: `load` a tree; `write` to it until killed, noting what
-//! was acknowledged; `verify` that; live through an `outage` of the last node, or a `cut` of the link. Each says `two: …`
-//! when something has to happen elsewhere.
+//! `two_hosts STEP SECRET-FILE ADDRESS…`, where a step is one of: `load` a tree; `write` to it until killed,
+//! recording what was acknowledged; `verify` that; live through an `outage` of the last node, or a `cut` of
+//! the link. Each step prints `two: …` when something has to happen on the other side.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "what it says is what it is for")]
 
@@ -18,11 +18,11 @@ use sherman::{Applied, Key8, Options, RangeIndex, Sherman};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Keys that are loaded; those from here on are written until the writer is killed.
+/// Keys that are loaded. Keys from here on are written until the writer is killed.
 const LOADED: u64 = 400;
-/// Where the writer notes what it was told to have been written.
+/// The file in which the writer records acknowledged writes.
 const ACKNOWLEDGED: &str = "acknowledged";
-/// How long a step waits for what must happen elsewhere.
+/// The time that a step waits for an event on the other side.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
@@ -51,7 +51,7 @@ fn world(nodes: &[SocketAddr], secret: &Path) -> Result<Ib> {
     let ib = Ib::builder(nodes)
         .secret(Secret::from_file(secret)?)
         .assume(&[Capability::LineAtomicity])
-        // Two emulated machines share a processor with others: they are not always heard in time.
+        // Two emulated machines share a processor with others, so answers may be late.
         .slower(256)
         .patience(6, 16)
         .build()?;
@@ -89,7 +89,7 @@ async fn load(v: &Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// Ends by being killed.
+/// Writes until the process is killed.
 async fn write(v: &Endpoint) -> Result<()> {
     let tree = Sherman::<Key8>::open(v, &options()).await?;
     let client = tree.client(v);
@@ -113,7 +113,7 @@ async fn verify(v: &Endpoint) -> Result<()> {
             return Err(format!("key {key} of {last} was acknowledged, and is not there").into());
         }
     }
-    // What was not acknowledged is there whole, or not at all.
+    // A write that was not acknowledged is there completely, or not at all.
     if client.get(&Key8(last + 1), &mut found).await? && found != value(last + 1) {
         return Err("a torn value".into());
     }
@@ -128,12 +128,12 @@ async fn verify(v: &Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// A fresh word of `node`.
+/// Allocates a word of `node`.
 fn word(thread: &Thread, v: &Endpoint, node: NodeId) -> Result<RemotePtr> {
     Ok(run(thread, v.chunk(node, 4096))?)
 }
 
-/// Counts at `at` until that fails; how often it did not, and how long the failure took.
+/// Counts at `at` until that fails. Returns how often it succeeded, and how long the failure took.
 fn count_until_lost(thread: &Thread, v: &Endpoint, at: RemotePtr) -> Result<(u64, Duration)> {
     let began = Instant::now();
     for counted in 0.. {
@@ -157,7 +157,7 @@ fn count_until_lost(thread: &Thread, v: &Endpoint, at: RemotePtr) -> Result<(u64
     Err("nothing was lost".into())
 }
 
-/// Tries to come back until something else than "can't be reached" is said.
+/// Tries to reconnect until the answer is anything other than "can't be reached".
 fn come_back(thread: &Thread, node: NodeId) -> std::result::Result<(), IbError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -194,14 +194,14 @@ fn outage(ib: &Ib, thread: &Thread, v: Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// The link goes down and comes up: the same memory.
+/// Handles a link that goes down and up again: the memory is the same.
 fn cut(thread: &Thread, v: &Endpoint) -> Result<()> {
     let at = word(thread, v, NodeId(0))?;
     println!("two: ready");
     let (counted, _) = count_until_lost(thread, v, at)?;
     come_back(thread, NodeId(0))?;
     let found = run(thread, v.word(at))?;
-    // The one whose effect was unknown may have had one.
+    // The last increment, whose effect was unknown, may have had one.
     if found != counted && found != counted + 1 {
         return Err(format!("{counted} were counted, {found} are there").into());
     }

@@ -1,4 +1,4 @@
-//! What a thread knows of its chains beside their work requests: whose they are, where they go, who waits.
+//! A thread's records of its chains besides their work requests: owner, destination and waiting task.
 
 use std::rc::Rc;
 use std::task::Waker;
@@ -8,7 +8,7 @@ use dm_verbs::{Effect, Place, VerbError, VerbErrorKind};
 
 use crate::ffi::Fault;
 
-/// Where a chain is in its life.
+/// The state of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     Free,
@@ -23,11 +23,11 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pushed {
     pub(crate) at: Place,
-    /// Whether it answers with a word, bytes, or nothing.
+    /// The kind of its answer: a word, bytes, or none.
     pub(crate) answers: Answers,
 }
 
-/// What a request answers with.
+/// The kind of a request's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answers {
     Nothing,
@@ -35,10 +35,10 @@ pub(crate) enum Answers {
     Bytes,
 }
 
-/// Errors of a client that nobody was told of.
+/// Unreported errors of a client.
 pub(crate) type Deferred = Rc<Cell<Option<VerbError>>>;
 
-/// A chain's record; it has the number of its work list.
+/// A chain's record; it has the same number as its work list.
 #[derive(Debug)]
 pub(crate) struct Chain {
     pub(crate) phase: Phase,
@@ -46,9 +46,9 @@ pub(crate) struct Chain {
     pub(crate) node: usize,
     pub(crate) pushed: Vec<Pushed>,
     pub(crate) error: Option<VerbError>,
-    /// Whether the poster has seen how it ended.
+    /// Whether the poster has seen how the chain ended.
     pub(crate) told: bool,
-    /// Nobody waits any more: whoever lands it closes it.
+    /// Whether nobody waits any more; the code that handles its last completion then closes it.
     pub(crate) orphan: bool,
     pub(crate) waker: Option<Waker>,
     pub(crate) owner: Option<Deferred>,
@@ -70,14 +70,14 @@ impl Default for Chain {
 }
 
 impl Chain {
-    /// Ready for a new use by `owner`, towards `node`.
+    /// Prepares the record for a new use by `owner`, towards `node`.
     pub(crate) fn begin(&mut self, node: usize, owner: &Deferred) {
         self.phase = Phase::Building;
         self.node = node;
         self.owner = Some(Rc::clone(owner));
     }
 
-    /// Forgets everything but capacities; what its owner was not told of is kept for it.
+    /// Clears everything except the buffers; an unreported error is kept for the owner.
     pub(crate) fn end(&mut self) {
         let rung = self.phase == Phase::Completed;
         if let (Some(owner), Some(error), false, true) = (self.owner.take(), self.error, self.told, rung)
@@ -98,7 +98,7 @@ impl Chain {
         self.error.get_or_insert(VerbError::refused(kind, at));
     }
 
-    /// Nothing of it was sent, and nothing will be.
+    /// Fails the chain: nothing of it was sent, and nothing will be.
     pub(crate) fn cut_off(&mut self) {
         if let Some(first) = self.pushed.first() {
             let at = first.at;
@@ -106,7 +106,7 @@ impl Chain {
         }
     }
 
-    /// Request `number` failed on its way.
+    /// Records that request `number` failed on its way.
     pub(crate) fn fail(&mut self, number: u16, fault: Fault) {
         let Some(pushed) = self.pushed.get(usize::from(number)) else {
             return;
@@ -125,7 +125,7 @@ impl Chain {
         });
     }
 
-    /// The request that gives the `i`-th answer.
+    /// Returns the request that gives the `i`-th answer.
     pub(crate) fn answer(&self, i: u16) -> Option<(usize, Answers)> {
         let answering = self
             .pushed

@@ -1,13 +1,13 @@
-//! Which device, port and GID: by name and number, or picked.
+//! The choice of device, port and GID: by name and number, or automatic.
 
-/// What to use of this machine's RDMA hardware; what is left open is picked.
+/// The part of this machine's RDMA hardware to use; `None` means an automatic choice.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceChoice {
-    /// The device's name; else the first with an active port.
+    /// The device's name. By default the first device with an active port.
     pub name: Option<String>,
-    /// The number of its port, from 1; else the first that is active.
+    /// The number of its port, from 1. By default the first active one.
     pub port: Option<u8>,
-    /// The index of its GID; else RoCE v2 over IPv4, RoCE v2, what there is, in this order.
+    /// The index of its GID. By default RoCE v2 over IPv4 if there is one, else RoCE v2, else any.
     pub gid: Option<u8>,
 }
 

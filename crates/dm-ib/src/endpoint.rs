@@ -17,9 +17,11 @@ use crate::ffi::{self, Lease, PIECE_BYTES_MAX, What};
 use crate::rng::Rng;
 use crate::thread::{Inner, Link};
 
-/// A client of a [`crate::Thread`]: what index code does its verbs through. Cheap; one per coroutine.
+/// A client of a [`crate::Thread`], through which index code issues its verbs. It is cheap; make one per
+/// coroutine.
 ///
-/// Dropping it gives its client id back, once the other ids have been used; what it left in memory stays.
+/// Dropping it frees its client id, which is reused after all other ids have been used. Everything that it
+/// wrote to memory stays.
 pub struct Endpoint {
     thread: Rc<Inner>,
     client: ClientId,
@@ -40,7 +42,7 @@ impl Endpoint {
         let Answer::Claimed { client, epoch } = call(0, Request::Claim)? else {
             return Err(IbError::TooManyClients);
         };
-        // From here on dropping it gives the id back.
+        // From here on, dropping it frees the id.
         let endpoint = Self {
             thread: Rc::clone(thread),
             client: ClientId(client),
@@ -69,14 +71,14 @@ impl Endpoint {
         }
         match self.thread.call(usize::from(node.0), self.client.0, request) {
             Ok(Answer::Fenced) => Err(ControlError::Fenced),
-            // An id that is not this connection's any more went to another client.
+            // If an id does not belong to this connection any more, another client has got it.
             Ok(Answer::NotYours) => Err(ControlError::Fenced),
             Ok(Answer::Failed) | Err(_) => Err(ControlError::Unreachable { node }),
             Ok(answer) => Ok(answer),
         }
     }
 
-    /// Asks every memory node: each holds a queue pair of its own towards a client's thread.
+    /// Sends a request to every memory node: each holds its own queue pair to a client's thread.
     fn everywhere(
         &self,
         request: Request,
@@ -88,11 +90,11 @@ impl Endpoint {
         Ok(ControlReply::Done)
     }
 
-    /// Waits at `place` until `of` threads of any machines are there, at most `most`; whether they came. Stops the whole
-    /// thread meanwhile.
+    /// Waits at `place` until `of` threads of any machines have arrived there, for at most `most`. Returns
+    /// whether all arrived. The whole thread waits meanwhile.
     ///
     /// # Errors
-    /// [`IbError::Node`].
+    /// Returns [`IbError::Node`].
     pub fn meet(&self, place: u64, of: u16, most: core::time::Duration) -> Result<bool, IbError> {
         let met = self.thread.meet(place, of, most);
         met.map_err(|reason| IbError::Node {
@@ -141,14 +143,14 @@ impl Endpoint {
             ControlRequest::FenceMember { member } => {
                 self.everywhere(Request::FenceGroup { group: member }, |_| Ok(()))
             }
-            // What else the future brings is not known here.
+            // This is a request of a newer seam, which is unknown here.
             _ => Err(ControlError::NoSuchNode {
                 node: NodeId(u16::MAX),
             }),
         }
     }
 
-    /// The request as it is sent, or why it can't be.
+    /// Returns the request as it is sent, or why it cannot be sent.
     fn request(
         &self,
         link: &Link,
@@ -185,7 +187,7 @@ impl Endpoint {
         };
         Ok(ffi::Request {
             what,
-            // `check` has seen that it lies within the window.
+            // `check` has verified that it lies within the window.
             address: window.address.wrapping_add(op.at().offset()),
             key: window.key,
             fence: wqe.fence,
@@ -193,7 +195,7 @@ impl Endpoint {
     }
 }
 
-/// Refuses what must not be sent: a queue pair does not survive a request that its peer refuses.
+/// Refuses requests that must not be sent: a queue pair does not survive a request that its peer refuses.
 fn check(op: &Op<'_>, size: u64) -> Result<(), VerbErrorKind> {
     let len = op.len() as u64;
     if size == 0 {
@@ -245,13 +247,13 @@ impl Env for Endpoint {
         self.compute_node
     }
 
-    /// Since this process built the world.
+    /// Returns the time since this process built the world.
     fn now(&self) -> Nanos {
         let since = self.thread.world.born.elapsed();
         Nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// In this world's measure of time: see [`crate::Builder::slower`].
+    /// Uses this world's measure of time: see [`crate::Builder::slower`].
     fn elapsed(&self, since: Nanos, limit: Nanos) -> bool {
         let limit = limit.0.saturating_mul(u64::from(self.thread.world.slower));
         self.now() - since >= Nanos(limit)
@@ -273,7 +275,7 @@ impl Env for Endpoint {
         &self.meter
     }
 
-    /// Lets the other coroutines of the thread run, and (by the executor) completions come in.
+    /// Lets the other coroutines of the thread run, and (through the executor) polls for completions.
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         if core::mem::replace(state, 1) == 1 {
             return Poll::Ready(());
@@ -296,7 +298,7 @@ impl Verbs for Endpoint {
 
     fn open(&self, node: NodeId) -> Slot {
         let state = &mut *self.thread.state.borrow_mut();
-        // Each of them holds at least its slot's memory: there are never that many.
+        // Each chain takes at least its slot's memory, so there are never that many.
         let (index, generation) = state.port.open().expect("fewer than 2^24 chains at a time");
         if state.chains.len() <= index as usize {
             state.chains.resize_with(index as usize + 1, Chain::default);
@@ -361,7 +363,7 @@ impl Verbs for Endpoint {
         if answers == Answers::Bytes {
             return Outcome::Lease(lease);
         }
-        // Cards give old values in the machine's own order of bytes; memory holds words in little-endian order.
+        // Cards return old values in the machine's own byte order; memory holds words in little-endian order.
         lease
             .first_chunk()
             .map_or(Outcome::None, |word| Outcome::Old(u64::from_le_bytes(*word)))
@@ -396,7 +398,8 @@ impl Control for Endpoint {
         self.thread.world.nodes.len() as u16 // at most 65535
     }
 
-    /// Sends the request and waits for the answer, all coroutines of the thread with it: control is rare.
+    /// Sends the request and waits for the answer. All coroutines of the thread wait too: control requests
+    /// are rare.
     fn poll_control(
         &self,
         request: &ControlRequest,

@@ -1,4 +1,4 @@
-//! Why something of this world could not be made. What fails later is a [`dm_verbs::VerbError`].
+//! The errors of making something in this world. Later failures are [`dm_verbs::VerbError`]s.
 
 use core::fmt;
 use std::io;
@@ -13,68 +13,69 @@ use dm_verbs::{Capability, ClientId, NodeId};
 pub enum IbError {
     /// The device could not be opened.
     Device {
-        /// Its name, if one was asked for.
+        /// Its name, if a device was named.
         name: Option<String>,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// The device has no atomics, and nothing here does without them.
+    /// The device has no atomics, which everything here needs.
     NoAtomics {
         /// Its name.
         name: String,
     },
-    /// Memory or queues could not be had from the device.
+    /// The device could not provide memory or queues.
     Memory {
-        /// Bytes that were asked for.
+        /// The number of bytes requested.
         bytes: u64,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// A memory node that has no room behind its reserved page.
+    /// The memory node has no room behind its reserved page.
     TooSmall {
-        /// Bytes that were asked for.
+        /// The number of bytes requested.
         bytes: u64,
     },
     /// A memory node's control plane did not start.
     Start(StartError),
-    /// A memory node could not be reached, refused, or does not speak as one.
+    /// A memory node could not be reached, refused the connection, or does not speak the protocol.
     Node {
-        /// Where.
+        /// The node's address.
         address: SocketAddr,
-        /// What went wrong.
+        /// The reason.
         reason: ClientError,
     },
     /// No queue pair to a memory node could be connected.
     QueuePair {
-        /// Where the node is.
+        /// The node's address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// The memory node was started anew since this thread connected to it: its memory is empty, and every address that
-    /// was learnt of it means nothing. A new [`crate::Thread`] may begin again.
+    /// The memory node was restarted since this thread connected to it: its memory is empty, and every known
+    /// address on it is invalid. A new [`crate::Thread`] may begin again.
     Restarted {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// A client of this thread was fenced off, or its id is another's by now: the thread can't come back.
+    /// A client of this thread was fenced, or its id belongs to another client by now: the thread cannot
+    /// reconnect.
     Fenced {
-        /// Which.
+        /// The client.
         client: ClientId,
     },
     /// There is no such memory node.
     NoSuchNode {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
     /// A world needs 1 to 65535 memory nodes.
     BadNodeCount {
-        /// How many were given.
+        /// The number of nodes given.
         nodes: usize,
     },
-    /// This comes of a device, not of somebody's word.
+    /// Only a device can provide this capability; it cannot be assumed.
     CannotAssume {
-        /// What was to be assumed.
+        /// The capability.
         capability: Capability,
     },
     /// The first memory node has no client id left.

@@ -1,7 +1,8 @@
 //! Many coroutines on one thread, which polls its completion queue between them.
 //!
-//! Futures need not be `Send`; wakers may be called from any thread. The thread never parks: a card tells of a
-//! completion only to those who look. While there is nothing to do it gives its processor to other threads.
+//! Futures need not be `Send`; wakers may be called from any thread. The thread never parks, because a card
+//! reports a completion only to a thread that polls. While there is nothing to do, the thread yields its
+//! processor to other threads.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -16,7 +17,7 @@ use dm_sync::thread;
 // `Wake` is defined over std's Arc.
 use std::sync::Arc as StdArc;
 
-/// The coroutines that are to be polled.
+/// The coroutines that must be polled.
 type Ready = StdArc<Mutex<VecDeque<usize>>>;
 
 /// Puts one coroutine into the queue, at most once.
@@ -44,8 +45,8 @@ impl Wake for TaskWaker {
     }
 }
 
-/// Runs all `futures` to their ends; their outputs in order. `advance` does what the outside world has for them, and
-/// says whether there was anything.
+/// Runs all `futures` to their ends, and returns their outputs in order. `advance` handles outside events for
+/// them, and returns whether there were any.
 pub(crate) fn run_all<F: Future>(
     futures: impl IntoIterator<Item = F>,
     mut advance: impl FnMut() -> bool,
@@ -90,7 +91,7 @@ enum Task<F: Future> {
 }
 
 impl<F: Future> Task<F> {
-    /// Polls a running task; whether it ended now.
+    /// Polls a running task, and returns whether it ended now.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let Self::Running(future) = self else { return false };
         match future.as_mut().poll(cx) {
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_the_outside_world_is_woken_by_it() {
-        // Each coroutine waits for its own event; the world has one event a round, in reverse order.
+        // Each coroutine waits for its own event; the world produces one event per round, in reverse order.
         let waiting: RefCell<Vec<(usize, Waker)>> = RefCell::default();
         let happened = RefCell::new(vec![false; 100]);
         let coroutine = |me: usize| {

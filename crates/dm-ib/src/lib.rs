@@ -1,8 +1,9 @@
 //! Real verbs: one-sided requests over reliable connected queue pairs of libibverbs, and a plain memory node.
 //!
-//! A [`MemoryNode`] lends memory, under the control plane of `dm-control`; an [`Ib`] is a world of such nodes. Each [`Thread`] of it has a queue pair per memory
-//! node and one completion queue, which [`Thread::run`] polls while it runs thousands of coroutines; a coroutine's
-//! [`Endpoint`] is its [`Verbs`](dm_verbs::Verbs), [`Env`](dm_verbs::Env) and [`Control`](dm_verbs::Control).
+//! A [`MemoryNode`] lends memory, under the control plane of `dm-control`; an [`Ib`] is a world of such
+//! nodes. Each [`Thread`] has a queue pair per memory node and one completion queue, which [`Thread::run`]
+//! polls while it runs thousands of coroutines. A coroutine's [`Endpoint`] is its [`Verbs`](dm_verbs::Verbs),
+//! [`Env`](dm_verbs::Env) and [`Control`](dm_verbs::Control).
 //!
 //! ```text
 //!  Endpoint ┐                       ┌─ queue pair ── card ══ card ── queue pair ─┐
@@ -12,40 +13,43 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** A chain is one posted list of work requests, the last one signalled. Chains that find no room wait in the
-//!   order of their doorbells, and are posted by whoever polls the completion queue.
+//! * **I1** A chain is one posted list of work requests, the last one signalled. Chains that find no room
+//!   wait in the order of their doorbells; the thread posts them when it polls the completion queue.
 //! * **I2** A chain's buffers belong to the card until its last completion: dropping a ticket frees nothing early.
-//! * **I3** An id of a completion holds its chain's generation, so that a late one is not taken for another chain's.
-//! * **I4** Memory is registered with explicit access flags, never with relaxed ordering: what is posted first is placed
-//!   first.
-//! * **I5** A request that the peer would refuse is refused before it is sent, since a queue pair does not survive that.
+//! * **I3** The id of a completion contains its chain's generation, so that a late one is not taken for
+//!   another chain's.
+//! * **I4** Memory is registered with explicit access flags, never with relaxed ordering: data that is posted
+//!   first is placed first.
+//! * **I5** A request that the peer would refuse is refused before it is sent, because a queue pair does not
+//!   survive that.
 //!
 //! # What it promises
-//! Sizes, as the device and the nodes tell them. Nothing about orders: no 64-byte line atomicity, no order between a
-//! CAS and a READ behind it, atomics that race with WRITEs. [`Builder::assume`] adds what somebody vouches for, and
-//! [`Ib::promises`] shows it. Masked atomics have no verb and are never promised: masked CAS is emulated by
-//! [`dm_verbs::masked_cas`].
+//! It promises the sizes that the device and the nodes report. It promises nothing about orders: no 64-byte
+//! line atomicity, no order between a CAS and a READ behind it, atomics that race with WRITEs.
+//! [`Builder::assume`] adds capabilities that the user vouches for, and [`Ib::promises`] shows them. Masked
+//! atomics have no verb and are never promised: [`dm_verbs::masked_cas`] emulates masked CAS.
 //!
 //! # Effects of errors
-//! A peer that does not answer fails a chain with `ConnectionLost` after about half a second, effect unknown; what
-//! comes later is refused as `Unreachable`, without effect. Other memory nodes go on. What was in flight may still land:
-//! until the client is fenced, or [`Thread::reconnect`] has succeeded, for which the memory node shuts the old queue pair
-//! before it lets the client go on. [`Thread::reconnect`] comes back
-//! once the node does: to the same memory after a cut link, and with [`IbError::Restarted`] where the memory is gone.
+//! If a peer does not answer, a chain fails with `ConnectionLost` after about half a second, and its effect
+//! is unknown. Later chains are refused as `Unreachable`, without effect. Other memory nodes are not
+//! affected. Requests that were in flight may still land until the client is fenced, or until
+//! [`Thread::reconnect`] has succeeded, because the memory node shuts the old queue pair before it lets the
+//! client continue. [`Thread::reconnect`] succeeds when the node is back with the same memory after a cut
+//! link, and fails with [`IbError::Restarted`] if the memory is lost.
 //!
 //! # Example
 //! The README begins with a memory node and a client of it.
 //!
 //! # Unsafe
-//! libibverbs is unsafe, and so is memory that a card writes: both live in the module `ffi` alone, which lists what the
-//! rest may rely on.
+//! libibverbs is unsafe, and so is memory that a card writes. Only the module `ffi` contains unsafe code; it
+//! lists what the other modules may rely on.
 //!
 //! # Limits
-//! * Little-endian machines. READs and WRITEs of at most 1 MiB.
+//! * It needs little-endian machines. READs and WRITEs have at most 1 MiB.
 //! * A control request stops its whole thread until it is answered, at most 2 seconds.
-//! * A fence shuts the queue pairs of the client's thread, those of the thread's other clients with it.
-//! * On-chip memory is lent where the device has some; that, and the bytes of masked atomics in [`mlx5`], were **not
-//!   run on hardware**. All else was run on soft-RoCE (`cargo xtask rxe`).
+//! * A fence shuts the queue pairs of the client's thread, and so those of the thread's other clients.
+//! * On-chip memory is lent if the device has some. This, and the bytes of masked atomics in [`mlx5`], were
+//!   **not run on hardware**. Everything else was run on soft-RoCE (`cargo xtask rxe`).
 #![deny(unsafe_code)]
 
 #[cfg(not(target_endian = "little"))]

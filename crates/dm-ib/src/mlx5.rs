@@ -1,7 +1,8 @@
-//! Work requests of mlx5 cards that no verb spells: 8-byte masked compare-and-swap. **Not run on hardware.**
+//! Work requests of mlx5 cards for which there is no verb: 8-byte masked compare-and-swap. **Not run on
+//! hardware.**
 //!
-//! A raw work request for `mlx5dv_wr_raw_wqe`: four segments of 16-byte units. Numbers are big-endian, as the card wants
-//! them, and so is the old value that it leaves in the local buffer.
+//! This is a raw work request for `mlx5dv_wr_raw_wqe`: four segments of 16-byte units. Numbers are
+//! big-endian, as the card requires, and so is the old value in the local buffer.
 //!
 //! ```text
 //!   0  control         opmod 9 │ index (driver) │ opcode 0x14      queue number << 8 │ units
@@ -25,7 +26,7 @@ pub const FLAG_SIGNALLED: u8 = 2 << 2;
 /// `MLX5_WQE_CTRL_FENCE`: after every READ and atomic before it.
 pub const FLAG_FENCE: u8 = 4 << 5;
 
-/// Where a masked CAS goes, and where its old value comes to.
+/// The destination of a masked CAS, and the place of its old value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
     /// Number of the queue pair, 24 bits.
@@ -36,11 +37,12 @@ pub struct Route {
     pub remote_key: u32,
     /// A local buffer of 8 bytes.
     pub local: u64,
-    /// Its key.
+    /// The key of the local buffer.
     pub local_key: u32,
 }
 
-/// The request's bytes; `flags` of [`FLAG_SIGNALLED`] and [`FLAG_FENCE`]. The driver fills in the index.
+/// Returns the request's bytes; `flags` are [`FLAG_SIGNALLED`] and [`FLAG_FENCE`]. The driver fills in the
+/// index.
 pub fn masked_cas(to: &Route, operands: &MaskedCas, flags: u8) -> [u8; MASKED_CAS_BYTES] {
     const UNITS: u32 = (MASKED_CAS_BYTES / 16) as u32;
     let opmod_opcode = u32::from(OPMOD_EXTENDED_8_BYTES) << 24 | u32::from(OPCODE_ATOMIC_MASKED_CS);
@@ -61,7 +63,7 @@ pub fn masked_cas(to: &Route, operands: &MaskedCas, flags: u8) -> [u8; MASKED_CA
     bytes
 }
 
-/// The old value in the local buffer once the request has completed.
+/// Returns the old value in the local buffer after the request has completed.
 pub const fn old_value(buffer: [u8; 8]) -> u64 {
     u64::from_be_bytes(buffer)
 }
@@ -70,8 +72,8 @@ pub const fn old_value(buffer: [u8; 8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Against `struct mlx5_wqe_ctrl_seg`, `mlx5_wqe_raddr_seg`, `mlx5_wqe_masked_atomic_seg` (swap_add, compare,
-    /// swap_add_mask, compare_mask) and `mlx5_wqe_data_seg`, written out by hand.
+    /// Compares the bytes with `struct mlx5_wqe_ctrl_seg`, `mlx5_wqe_raddr_seg`, `mlx5_wqe_masked_atomic_seg`
+    /// (swap_add, compare, swap_add_mask, compare_mask) and `mlx5_wqe_data_seg`, written out by hand.
     #[test]
     fn the_bytes_are_those_of_the_documented_segments() {
         let to = Route {

@@ -1,4 +1,5 @@
-//! A memory node: lends its memory to every card that connects; the control plane's little work is `dm-control`'s.
+//! A memory node: it lends its memory to every card that connects, and runs the control plane of
+//! `dm-control`.
 
 use core::fmt;
 use core::time::Duration;
@@ -14,14 +15,14 @@ use crate::error::IbError;
 use crate::ffi::{ChipLent, Cq, Lent, Patience, Qp, QueueOptions};
 use crate::wire::{NodePort, Window, read_client_port};
 
-/// How long a membership lease lasts unless told otherwise.
+/// Default length of a membership lease.
 pub const DEFAULT_LEASE: Nanos = Nanos(dm_control::DEFAULT_LEASE.as_nanos() as u64);
 
 // Chunks begin behind the superblock's page.
 const _: () = assert!(dm_control::CHUNK_UNIT == RESERVED_BYTES);
 
-/// Describes a memory node. Defaults: the first active device and port, a free port of 127.0.0.1, no secret, no metrics,
-/// on-chip memory as much as the device has, [`DEFAULT_LEASE`].
+/// Describes a memory node. Defaults: the first active device and port, a free port of 127.0.0.1, no secret,
+/// no metrics, all on-chip memory of the device, [`DEFAULT_LEASE`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it starts something"]
 pub struct NodeBuilder {
@@ -33,47 +34,47 @@ pub struct NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// On this device.
+    /// Uses this device.
     pub fn device(mut self, device: impl Into<DeviceChoice>) -> Self {
         self.device = device.into();
         self
     }
-    /// Connections are taken at this address. Another one than loopback's needs a secret.
+    /// Accepts connections at this address. An address other than loopback's requires a secret.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self.control = self.control.listen(address);
         self
     }
-    /// Only clients that know it are served.
+    /// Serves only clients that know this secret.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.control = self.control.secret(secret);
         self
     }
-    /// Counters are told here, for Prometheus.
+    /// Serves the counters at this address, for Prometheus.
     pub fn metrics(mut self, address: SocketAddr) -> Self {
         self.control = self.control.metrics(address);
         self
     }
-    /// Bounds on connections.
+    /// Sets the limits on connections.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.control = self.control.limits(limits);
         self
     }
-    /// At most so many bytes of on-chip memory are lent.
+    /// Limits the on-chip memory that is lent to this many bytes.
     pub fn chip_bytes(mut self, bytes: u64) -> Self {
         self.chip_bytes = bytes;
         self
     }
-    /// Leases last so long.
+    /// Sets the length of a lease.
     pub fn lease(mut self, lease: Nanos) -> Self {
         self.control = self.control.lease(Duration::from_nanos(lease.0));
         self
     }
 
-    /// Registers the memory and begins to listen, on threads of its own.
+    /// Registers the memory and begins to listen, on its own threads.
     ///
     /// # Errors
-    /// [`IbError`]: no device, no memory, an address in use or without a secret.
+    /// Returns [`IbError`]: no device, no memory, or an address that is in use or lacks a secret.
     pub fn start(self) -> Result<MemoryNode, IbError> {
         if self.bytes < RESERVED_BYTES {
             return Err(IbError::TooSmall { bytes: self.bytes });
@@ -85,7 +86,8 @@ impl NodeBuilder {
         };
         let host = Lent::new(&device, self.bytes).map_err(memory)?;
         let chip_bytes = device.limits.chip_bytes.min(self.chip_bytes);
-        // The card may have lent it to others meanwhile: without it then, which clients are told.
+        // The card may have lent it to another process meanwhile. The node then runs without it, and clients
+        // are told so.
         let chip = (chip_bytes > 0)
             .then(|| ChipLent::new(&device, chip_bytes).ok())
             .flatten();
@@ -100,14 +102,14 @@ impl NodeBuilder {
     }
 }
 
-/// A running memory node. Dropping it ends every connection to it and gives the memory back.
+/// A running memory node. Dropping it ends every connection to it and frees the memory.
 pub struct MemoryNode {
     server: Server<Card>,
     device: String,
 }
 
 impl MemoryNode {
-    /// Begins to describe a node that lends `bytes` of host memory.
+    /// Begins the description of a node that lends `bytes` of host memory.
     pub fn builder(bytes: u64) -> NodeBuilder {
         NodeBuilder {
             device: DeviceChoice::default(),
@@ -118,27 +120,27 @@ impl MemoryNode {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Where its metrics are.
+    /// Returns the address of its metrics.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.server.metrics_address()
     }
 
-    /// Its counters, in the text format of Prometheus.
+    /// Returns its counters, in the text format of Prometheus.
     pub fn metrics(&self) -> String {
         self.server.metrics()
     }
 
-    /// The device that it lends memory through.
+    /// Returns the name of the device through which it lends memory.
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// Bytes of on-chip memory that it lends.
+    /// Returns the bytes of on-chip memory that it lends.
     pub fn chip_bytes(&self) -> u64 {
         self.server.fabric().chip.as_ref().map_or(0, ChipLent::bytes)
     }

@@ -21,9 +21,9 @@ use crate::ffi::{CHAIN_MAX, Cq, Fault, Pool, Port, Qp, QueueOptions};
 use crate::wire::{NodePort, Window, client_port};
 use crate::world::World;
 
-/// How long a memory node may take to answer a control request.
+/// Time that a memory node may take to answer a control request.
 const CALL_TIMEOUT: Duration = dm_control::DEFAULT_PATIENCE;
-/// How long a queue pair that was shut may take to say so of all that was posted.
+/// Time for a queue pair that was shut to complete all posted requests with an error.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The connections of one thread, which its clients share. Not `Send`; clones are the same connections.
@@ -38,7 +38,7 @@ pub(crate) struct Inner {
     pub(crate) world: Arc<World>,
     pub(crate) pool: Pool,
     pub(crate) state: RefCell<State>,
-    /// The clients that live, with their epochs: who comes back brings them along.
+    /// The living clients with their epochs; a reconnecting thread brings them along.
     pub(crate) clients: RefCell<BTreeMap<u16, u32>>,
     /// Woken after the state is released.
     due: RefCell<Vec<Waker>>,
@@ -48,24 +48,24 @@ pub(crate) struct State {
     pub(crate) port: Port,
     pub(crate) chains: Vec<Chain>,
     pub(crate) links: Vec<Link>,
-    /// Chains whose last completion came, to be looked at.
+    /// Chains whose last completion has arrived and that are still to be handled.
     landed: Vec<u32>,
 }
 
 /// The connection to one memory node.
 pub(crate) struct Link {
     control: Client,
-    /// Drawn by the node when it started.
+    /// A random number that the node drew when it started.
     pub(crate) boot: u64,
     pub(crate) caps: Caps,
     host: Window,
     chip: Window,
-    /// Work requests that the queue pair holds, and how many are in it.
+    /// Work requests that the queue pair can hold, and how many are in it.
     depth: u32,
     used: u32,
     /// Rung chains that wait for room, in order.
     waiting: VecDeque<u32>,
-    /// The queue pair has failed: nothing goes through it any more.
+    /// Whether the queue pair has failed, so that nothing passes through it any more.
     broken: bool,
 }
 
@@ -101,36 +101,37 @@ impl Thread {
         })
     }
 
-    /// A new client on compute node `compute_node`, with an id that no living client of the memory nodes has.
+    /// Connects a new client of compute node `compute_node`, with an id that no living client of the memory
+    /// nodes has.
     ///
     /// # Errors
-    /// [`IbError`]: no id left, a memory node that does not answer.
+    /// Returns [`IbError`] if no id is left, or a memory node does not answer.
     pub fn connect(&self, compute_node: u16) -> Result<Endpoint, IbError> {
         Endpoint::new(&self.inner, compute_node)
     }
 
-    /// Whether nothing goes to memory node `node` any more, until [`Thread::reconnect`].
+    /// Returns whether nothing reaches memory node `node` any more, until [`Thread::reconnect`].
     pub fn is_cut_off(&self, node: NodeId) -> bool {
         let state = self.inner.state.borrow();
         let link = state.links.get(usize::from(node.0));
         link.is_some_and(|link| link.broken)
     }
 
-    /// Connects to `node` anew after its connection was lost: another queue pair, the same clients. Not to be called
-    /// within [`Thread::run`].
+    /// Connects to `node` again after its connection was lost, with another queue pair and the same clients.
+    /// Do not call this within [`Thread::run`].
     ///
     /// # Errors
-    /// [`IbError::Node`] while the node can't be reached; [`IbError::Restarted`] where its memory is gone, and
-    /// [`IbError::Fenced`] where a client of this thread was fenced off meanwhile: this thread can't come back then.
-    /// Whatever fails, the thread is as it was, and may try again.
+    /// Returns [`IbError::Node`] while the node cannot be reached. Returns [`IbError::Restarted`] if its
+    /// memory is lost, and [`IbError::Fenced`] if a client of this thread was fenced meanwhile: this thread
+    /// cannot reconnect then. After any error the thread is unchanged, and may try again.
     pub fn reconnect(&self, node: NodeId) -> Result<(), IbError> {
         self.inner.reconnect(node)
     }
 
-    /// Runs all `futures` to their ends as coroutines of this thread; gives their outputs in order. What they have
-    /// posted and not awaited has landed too when it returns.
+    /// Runs all `futures` to their ends as coroutines of this thread, and returns their outputs in order.
+    /// Requests that they posted and did not await have landed too when it returns.
     ///
-    /// Futures of several types go in as `Pin<Box<dyn Future<Output = T> + '_>>`.
+    /// To run futures of several types, pass them as `Pin<Box<dyn Future<Output = T> + '_>>`.
     pub fn run<F: Future>(&self, futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
         let outputs = executor::run_all(futures, || self.inner.advance());
         while self.inner.busy() {
@@ -151,12 +152,13 @@ impl fmt::Debug for Thread {
 }
 
 impl Inner {
-    /// Takes completions, posts what waited for room, wakes who waited. Whether anything had happened.
+    /// Takes completions, posts chains that waited for room, and wakes waiting tasks. Returns whether
+    /// anything happened.
     pub(crate) fn advance(&self) -> bool {
         self.with(State::advance)
     }
 
-    /// Runs `section` on the state, and wakes those who are due when it is released.
+    /// Runs `section` on the state, and wakes the due tasks after the state is released.
     pub(crate) fn with<R>(&self, section: impl FnOnce(&mut State, &mut Vec<Waker>) -> R) -> R {
         let mut due = self.due.take();
         let result = section(&mut self.state.borrow_mut(), &mut due);
@@ -167,7 +169,7 @@ impl Inner {
         result
     }
 
-    /// Whether anything is in flight.
+    /// Returns whether anything is in flight.
     fn busy(&self) -> bool {
         let state = self.state.borrow();
         state
@@ -176,7 +178,7 @@ impl Inner {
             .any(|link| link.used > 0 || !link.waiting.is_empty())
     }
 
-    /// Asks memory node `node`, and waits for the answer.
+    /// Sends a request to memory node `node`, and waits for the answer.
     pub(crate) fn call(&self, node: usize, caller: u16, request: Request) -> Result<Answer, ClientError> {
         let mut state = self.state.borrow_mut();
         match state.links.get_mut(node) {
@@ -185,7 +187,7 @@ impl Inner {
         }
     }
 
-    /// Waits at `place`, on memory node 0, until `of` threads are there; whether they came.
+    /// Waits at `place`, on memory node 0, until `of` threads have arrived. Returns whether all arrived.
     pub(crate) fn meet(&self, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
         let mut state = self.state.borrow_mut();
         match state.links.first_mut() {
@@ -229,7 +231,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Shuts the queue pair to a node, and waits until all that was posted to it has ended.
+    /// Shuts the queue pair to a node, and waits until all requests posted to it have ended.
     fn flush(&self, at: usize) {
         self.with(|state, due| {
             if let Some(link) = state.links.get_mut(at) {
@@ -277,7 +279,7 @@ impl State {
             }
         });
         let found = found.unwrap_or_else(|_| {
-            // The queue itself is gone: nobody will hear of what is in flight, and nothing more goes out.
+            // The queue itself has failed: nobody learns about requests in flight, and nothing more is sent.
             links.iter_mut().for_each(|link| link.broken = true);
             0
         });
@@ -313,7 +315,7 @@ impl State {
         self.post_waiting(node, due);
     }
 
-    /// Posts what waits for room in the queue pair to `node`, in order.
+    /// Posts the chains that wait for room in the queue pair to `node`, in order.
     fn post_waiting(&mut self, node: usize, due: &mut Vec<Waker>) {
         while let Some(&index) = self.links[node].waiting.front() {
             let link = &mut self.links[node];
@@ -330,7 +332,8 @@ impl State {
                 link.used += count;
                 chain.phase = Phase::Flying;
             } else {
-                // A beginning of it may be under way; the pair is of no use without the rest.
+                // The first requests of the chain may be in flight; the queue pair cannot be used without the
+                // rest.
                 link.broken = true;
                 chain.fail(0, Fault::Unknown);
                 let _ = self.port.qp(node).map(Qp::shut);
@@ -348,7 +351,7 @@ impl State {
         }
     }
 
-    /// The number can be used again.
+    /// Frees the number for another chain.
     pub(crate) fn release(&mut self, index: u32) {
         self.chains[index as usize].end();
         self.port.close(index);
@@ -356,7 +359,7 @@ impl State {
 }
 
 impl Link {
-    /// Greets the memory node at `address`, and connects a new queue pair to its.
+    /// Greets the memory node at `address`, and connects a new queue pair to the node's.
     fn connect(world: &World, cq: &Arc<Cq>, address: SocketAddr, depth: u32) -> Result<(Qp, Self), IbError> {
         let broken = |reason| IbError::QueuePair { address, reason };
         let options = QueueOptions {
@@ -388,7 +391,7 @@ impl Link {
         Ok((qp, link))
     }
 
-    /// The window for places in `space`.
+    /// Returns the window for places in `space`.
     pub(crate) fn window(&self, space: Space) -> &Window {
         match space {
             Space::Host => &self.host,

@@ -1,4 +1,5 @@
-//! What a client and a node tell each other of their queue pairs and memories: the [`Port`]s of `dm-control`.
+//! The descriptions that a client and a node exchange about their queue pairs and memories: the [`Port`]s of
+//! `dm-control`.
 //!
 //! Fields of fixed size, little-endian; decoding is total.
 
@@ -6,7 +7,7 @@ use dm_control::Port;
 
 use crate::ffi::Peer;
 
-/// Memory that a node lends: where it begins, with which key, how much.
+/// Memory that a node lends: its address, key and size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Window {
     pub(crate) address: u64,
@@ -14,7 +15,7 @@ pub(crate) struct Window {
     pub(crate) bytes: u64,
 }
 
-/// What a node has to tell.
+/// The description of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NodePort {
     pub(crate) peer: Peer,
@@ -82,7 +83,7 @@ pub(crate) fn client_port(peer: &Peer) -> Port {
     Port::new(bytes).expect("28 bytes are few enough")
 }
 
-/// What is in a client's port; `None` if that is none.
+/// Decodes a client's port; returns `None` if the bytes are none.
 pub(crate) fn read_client_port(port: &Port) -> Option<Peer> {
     let mut r = Reader(port.bytes());
     let peer = r.peer()?;
@@ -98,7 +99,7 @@ impl NodePort {
         Port::new(bytes).expect("68 bytes are few enough")
     }
 
-    /// What is in a node's port; `None` if that is none.
+    /// Decodes a node's port; returns `None` if the bytes are none.
     pub(crate) fn read(port: &Port) -> Option<Self> {
         let mut r = Reader(port.bytes());
         let read = Self {

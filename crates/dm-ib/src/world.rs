@@ -1,4 +1,4 @@
-//! The handle that threads share: a device, the memory nodes' addresses, and what is assumed of them.
+//! The handle that threads share: a device, the memory nodes' addresses, and the assumptions about them.
 
 use core::fmt;
 use std::net::SocketAddr;
@@ -13,9 +13,9 @@ use crate::error::IbError;
 use crate::ffi::{AtomicScope, Device, Limits, Patience, RETRIES_MAX};
 use crate::thread::Thread;
 
-/// Work requests of one queue pair unless told otherwise.
+/// Default number of work requests of one queue pair.
 pub const DEFAULT_QUEUE_DEPTH: u32 = 1024;
-/// Bytes of payload within a work request that are asked for unless told otherwise; a device grants what it can.
+/// Default number of payload bytes within a work request that are requested; a device grants what it can.
 pub const DEFAULT_INLINE: u32 = 64;
 
 /// Describes a world. Defaults: the first active device, [`DEFAULT_QUEUE_DEPTH`], [`DEFAULT_INLINE`], nothing assumed.
@@ -34,18 +34,19 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Through this device.
+    /// Uses this device.
     pub fn device(mut self, device: impl Into<DeviceChoice>) -> Self {
         self.device = device.into();
         self
     }
-    /// What the memory nodes want to be told.
+    /// Sets the secret that the memory nodes require.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
         self
     }
-    /// A request that is not acknowledged is tried again `retries` times, at most 6, each after 4.096 µs times two to the
-    /// power of `timeout`, at most 31. Then its chain fails, effect unknown. Default: 6 and 14, half a second in all.
+    /// Sets the retries: a request that is not acknowledged is sent again `retries` times, at most 6, each
+    /// time after 4.096 µs times two to the power of `timeout`, at most 31. Then its chain fails, and its
+    /// effect is unknown. The default is 6 and 14, half a second in all.
     pub fn patience(mut self, retries: u8, timeout: u8) -> Self {
         self.patience = Patience {
             timeout: timeout.min(31),
@@ -53,39 +54,40 @@ impl Builder {
         };
         self
     }
-    /// Declares `capabilities` on the caller's word, for every memory node. They are part of [`Ib::promises`], which
-    /// results must show.
+    /// Declares `capabilities` on the caller's word, for every memory node. They are part of
+    /// [`Ib::promises`], which results must show.
     pub fn assume(mut self, capabilities: &[Capability]) -> Self {
         self.assumed.extend_from_slice(capabilities);
         self
     }
-    /// Work requests that each queue pair holds; chains beyond that wait for room.
+    /// Sets the number of work requests that each queue pair holds; further chains wait for room.
     pub fn queue_depth(mut self, depth: u32) -> Self {
         self.queue_depth = depth;
         self
     }
-    /// Declares that a round trip takes at least `factor` times as long here as between cards: limits of time that
-    /// protocols set (the version window of a READ, leases) last that much longer. For emulated devices; all clients
-    /// must say the same. Part of [`Ib::promises`].
+    /// Declares that a round trip takes at least `factor` times as long as between real cards. The time
+    /// limits of protocols (the version window of a READ, leases) are multiplied by it. Use it for emulated
+    /// devices; all clients must give the same factor. It is part of [`Ib::promises`].
     pub fn slower(mut self, factor: u32) -> Self {
         self.slower = factor.max(1);
         self
     }
-    /// Bytes of payload within a work request to ask for.
+    /// Sets the number of payload bytes within a work request to ask for.
     pub fn inline(mut self, bytes: u32) -> Self {
         self.inline = bytes;
         self
     }
-    /// Seed of the clients' random streams.
+    /// Sets the seed of the clients' random streams.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Opens the device. Memory nodes are connected to by [`Ib::thread`].
+    /// Opens the device. [`Ib::thread`] connects to the memory nodes.
     ///
     /// # Errors
-    /// [`IbError`]: no such device, no atomics, no nodes, something assumed that only a device can have.
+    /// Returns [`IbError`]: there is no such device, it has no atomics, there are no nodes, or a capability
+    /// was assumed that only a device can have.
     pub fn build(self) -> Result<Ib, IbError> {
         if !(1..=usize::from(u16::MAX)).contains(&self.nodes.len()) {
             return Err(IbError::BadNodeCount {
@@ -120,7 +122,7 @@ impl Builder {
     }
 }
 
-/// Opens a device that can do atomics.
+/// Opens a device that has atomics.
 pub(crate) fn open_device(choice: &DeviceChoice) -> Result<Arc<Device>, IbError> {
     let device = Device::open(choice).map_err(|reason| IbError::Device {
         name: choice.name.clone(),
@@ -154,7 +156,7 @@ pub struct Ib {
 }
 
 impl Ib {
-    /// Begins to describe a world of the memory nodes at these addresses, numbered in this order.
+    /// Begins the description of a world of the memory nodes at these addresses, numbered in this order.
     pub fn builder(nodes: &[SocketAddr]) -> Builder {
         Builder {
             device: DeviceChoice::default(),
@@ -169,20 +171,21 @@ impl Ib {
         }
     }
 
-    /// The calling thread's own connections: a queue pair to each memory node, one completion queue.
+    /// Makes the calling thread's own connections: a queue pair to each memory node, and one completion
+    /// queue.
     ///
     /// # Errors
-    /// [`IbError`], naming the memory node that can't be reached.
+    /// Returns [`IbError`], which names the memory node that cannot be reached.
     pub fn thread(&self) -> Result<Thread, IbError> {
         Thread::new(&self.world)
     }
 
-    /// How many memory nodes there are.
+    /// Returns how many memory nodes there are.
     pub fn memory_nodes(&self) -> u16 {
         self.world.nodes.len() as u16 // at most 65535
     }
 
-    /// What the device said, and what is assumed beyond that.
+    /// Returns what the device reported, and what is assumed beyond that.
     pub fn promises(&self) -> Promises {
         Promises {
             device: self.world.device.name().to_owned(),
@@ -204,7 +207,8 @@ impl fmt::Debug for Ib {
 }
 
 impl World {
-    /// What a connection promises: sizes, nothing about orders that no card promises, and what is assumed.
+    /// Returns the promises of a connection: sizes and assumptions, and no orders, because no card promises
+    /// them.
     pub(crate) fn caps(&self, host_bytes: u64, chip_bytes: u64, inline_bytes: u32) -> Caps {
         let known = Caps {
             host_bytes,
@@ -216,14 +220,14 @@ impl World {
     }
 }
 
-/// What holds in a world, for the rows of results: asked of the device, or taken on somebody's word.
+/// The promises of a world, for the rows of results: reported by the device, or taken on the user's word.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Promises {
     /// The device's name.
     pub device: String,
-    /// What it answered.
+    /// The device's limits.
     pub limits: Limits,
-    /// What is assumed.
+    /// The assumed capabilities.
     pub assumed: Vec<Capability>,
     /// See [`Builder::slower`].
     pub slower: u32,

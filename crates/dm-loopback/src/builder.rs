@@ -1,4 +1,4 @@
-//! How a world is made, and what may be changed about it.
+//! The builder of a world, and its settings.
 
 use core::fmt;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,8 @@ pub struct Builder {
     file: Option<PathBuf>,
 }
 
-/// How a world behaves; the processes of one pool may differ in these, but for the atomic unit.
+/// The behaviour of a world. The processes of one pool may differ in these settings, except for the atomic
+/// unit.
 #[derive(Clone, Debug)]
 pub(crate) struct Knobs {
     pub(crate) unit: AtomicUnit,
@@ -43,11 +44,11 @@ pub(crate) struct Knobs {
 }
 
 impl Builder {
-    /// Memory nodes of a world that does not say otherwise.
+    /// Memory nodes of a world by default.
     pub const DEFAULT_NODES: u16 = 2;
-    /// Host memory per node, bytes. Costs nothing before it is touched.
+    /// Host memory per node in bytes. A page takes no memory before its first use.
     pub const DEFAULT_HOST_BYTES: u64 = dm_sync::scaled(1 << 30, 1 << 16) as u64;
-    /// On-chip memory per node, bytes: a ConnectX-5's (Sherman §4.3).
+    /// On-chip memory per node in bytes: as in a ConnectX-5 (Sherman §4.3).
     pub const DEFAULT_CHIP_BYTES: u64 = 256 << 10;
     /// Length of a lease.
     pub const DEFAULT_LEASE: Nanos = Nanos::from_millis(10_000);
@@ -95,41 +96,42 @@ impl Builder {
         self
     }
 
-    /// What is never torn. With [`AtomicUnit::Word`] lines do tear.
+    /// Sets the unit that is never torn. With [`AtomicUnit::Word`] lines do tear.
     pub fn atomic_unit(mut self, unit: AtomicUnit) -> Self {
         self.knobs.unit = unit;
         self
     }
 
-    /// In which order the lines of a READ are served; [`LineOrder::Any`] draws an order for each READ.
+    /// Sets the order in which the lines of a READ are served; [`LineOrder::Any`] draws an order for each
+    /// READ.
     pub fn read_lines(mut self, order: LineOrder) -> Self {
         self.knobs.read_lines = order;
         self
     }
 
-    /// Whether masked CASes are carried out or refused.
+    /// Sets whether masked CASes are carried out or refused.
     pub fn masked_atomics(mut self, present: bool) -> Self {
         self.knobs.masked_atomics = present;
         self
     }
 
-    /// How an atomic and the READ behind it relate. With anything but [`CasThenRead::InOrder`], half of the READs
-    /// right behind an atomic are served as a whole before it, unless fenced.
+    /// Sets how an atomic and the READ behind it are ordered. With anything but [`CasThenRead::InOrder`],
+    /// half of the READs right behind an atomic are served as a whole before it, unless they are fenced.
     pub fn cas_then_read(mut self, order: CasThenRead) -> Self {
         self.knobs.cas_then_read = order;
         self
     }
 
-    /// Whether atomics and WRITEs to one word exclude each other. With [`AtomicVsWrite::Racy`] an atomic is a READ
-    /// and a WRITE, also where a CAS fails: a WRITE in between is lost. Atomics still exclude each other, among
-    /// the clients of one process.
+    /// Sets whether atomics and WRITEs to one word exclude each other. With [`AtomicVsWrite::Racy`] an atomic
+    /// is a READ and a WRITE, even if a CAS fails, and a WRITE in between is lost. Atomics still exclude each
+    /// other among the clients of one process.
     pub fn atomic_vs_write(mut self, order: AtomicVsWrite) -> Self {
         self.knobs.atomic_vs_write = order;
         self
     }
 
-    /// Completions are reported after up to `polls_max` fruitless polls, drawn for each chain. Effects are not
-    /// delayed, nor are errors of chains of which nothing was carried out.
+    /// Reports completions after up to `polls_max` fruitless polls, drawn for each chain. Effects are not
+    /// delayed, and neither are errors of chains of which nothing was carried out.
     pub fn delays(mut self, polls_max: u32) -> Self {
         self.knobs.delay_polls_max = polls_max;
         self
@@ -147,9 +149,9 @@ impl Builder {
         self
     }
 
-    /// Instead of the machine's clock one that advances by `step` whenever somebody asks for the time. One client
-    /// alone counts the same verbs in every run then, however often its thread is put aside: no READ is served too
-    /// slowly, no lease becomes due. Leases between several processes need the machine's clock.
+    /// Replaces the machine's clock by one that advances by `step` at each query. A single client then counts
+    /// the same verbs in every run, however often its thread is suspended: no READ is too slow, and no lease
+    /// expires. Leases between several processes need the machine's clock.
     pub fn counted_clock(mut self, step: Nanos) -> Self {
         self.knobs.clock_step = Some(step);
         self
@@ -161,17 +163,17 @@ impl Builder {
         self
     }
 
-    /// Puts the pool into a new file, for [`Loopback::open`] by other processes of this machine. It outlives the
-    /// world.
+    /// Puts the pool into a new file, which other processes of this machine can open with [`Loopback::open`].
+    /// The file outlives the world.
     pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
         self.file = Some(path.into());
         self
     }
 
-    /// Makes the world: all memory zero, no clients.
+    /// Makes the world: all memory is zero, and there are no clients.
     ///
     /// # Errors
-    /// [`BuildError`]; an existing file is never overwritten.
+    /// Returns [`BuildError`]; an existing file is never overwritten.
     pub fn build(self) -> Result<Loopback, BuildError> {
         let world = match &self.file {
             None => World::in_memory(&self)?,
@@ -185,7 +187,7 @@ impl Builder {
     /// Opens the pool that another world made with [`Builder::file`]; sizes and atomic unit are the pool's.
     ///
     /// # Errors
-    /// [`BuildError`], which names the format or version of a file that is none of ours.
+    /// Returns [`BuildError`], which names the format or version of a file that is not such a pool.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Loopback, BuildError> {
         Ok(Loopback {
             world: Arc::new(World::open(self.knobs, path.as_ref())?),
@@ -194,7 +196,7 @@ impl Builder {
 }
 
 impl Knobs {
-    /// What a node with these memories promises under these knobs.
+    /// Returns the promises of a node with these memories under these settings.
     pub(crate) fn caps(&self, host_bytes: u64, chip_bytes: u64) -> Caps {
         Caps {
             host_bytes,
@@ -224,39 +226,39 @@ pub enum BuildError {
         /// How many were asked for.
         nodes: u16,
     },
-    /// A node's memory has no room behind the reserved page, or more than pointers can address.
+    /// A node's memory has no room after the reserved page, or is larger than pointers can address.
     BadSize {
         /// Bytes asked for.
         bytes: u64,
     },
-    /// A node's memory could not be had.
+    /// The memory of a node could not be allocated.
     Memory(RegionError),
     /// The file system refused.
     Io {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What it said.
+        /// The error of the file system.
         kind: std::io::ErrorKind,
     },
-    /// The file is no loopback pool.
+    /// The file is not a loopback pool.
     NotAPool {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
         /// Its first eight bytes as a little-endian word; 0 if it is shorter.
         format: u64,
     },
     /// The file is a pool of another version of this crate.
     OtherVersion {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
         /// Its version.
         found: u64,
         /// The version that this build knows.
         known: u64,
     },
-    /// The file's header contradicts itself or the file's length.
+    /// The file's header is inconsistent, or does not match the file's length.
     Corrupt {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
         /// What is wrong.
         reason: &'static str,

@@ -4,22 +4,22 @@ use dm_verbs::{Effect, NodeId, Op, Outcome, Slot, VerbError, VerbErrorKind, Wqe}
 
 use crate::lease::Lease;
 
-/// A request of a chain; a WRITE's payload lies in the chain's buffer.
+/// A request of a chain; the payload of a WRITE is in the chain's buffer.
 #[derive(Clone, Copy)]
 pub(crate) struct Stored {
     op: Op<'static>,
     pub(crate) fence: bool,
     payload: (usize, usize),
-    /// Its place among the results, if it answers.
+    /// Its position among the results, if it returns a value.
     pub(crate) result: Option<usize>,
 }
 
-/// Where a chain is in its life.
+/// The state of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     Free,
     Building,
-    /// Rung, its effects are there; the completion comes after so many more polls.
+    /// The chain was rung and has taken effect; the completion follows after this many more polls.
     Flying(u32),
     Completed,
 }
@@ -41,7 +41,8 @@ impl Chain {
         Self {
             node: NodeId(0),
             phase: Phase::Free,
-            // Different for each number, so that a slot of another client is likely to be noticed.
+            // Each number starts at another generation, so that using a slot of another client is likely to
+            // be noticed.
             generation: index as u32,
             requests: Vec::new(),
             payload: Vec::new(),
@@ -78,7 +79,7 @@ impl Chain {
         });
     }
 
-    /// The request with its payload.
+    /// Returns the request with its payload.
     pub(crate) fn op(&self, stored: &Stored) -> Op<'_> {
         match stored.op {
             Op::Write { at, .. } => Op::Write {
@@ -94,7 +95,7 @@ impl Chain {
         self.error.get_or_insert(VerbError::refused(kind, op.at()));
     }
 
-    /// Notes that request `index` failed with `effect`, and that those behind it have `rest`.
+    /// Records that request `index` failed with `effect`, and that those behind it have the effect `rest`.
     pub(crate) fn fail(&mut self, index: usize, kind: VerbErrorKind, effect: Effect, rest: Effect) {
         let Some(at) = self.requests.get(index).map(|stored| stored.op.at()) else {
             return;
@@ -129,7 +130,7 @@ pub(crate) fn changes(op: &Op<'_>) -> bool {
     !matches!(op, Op::Read { .. } | Op::Word { .. })
 }
 
-/// All chains of a client, numbered; numbers and their capacities are used again.
+/// All chains of a client, by number; the numbers and their buffers are reused.
 #[derive(Default)]
 pub(crate) struct Chains {
     all: Vec<Chain>,
@@ -137,7 +138,7 @@ pub(crate) struct Chains {
 }
 
 impl Chains {
-    /// A new chain; its number, and whether that makes more than `max`.
+    /// Opens a chain. Returns its number, and whether there are now more than `max`.
     pub(crate) fn open(&mut self, node: NodeId) -> (Slot, &mut Chain) {
         let index = match self.free.pop() {
             Some(index) => index as usize,
@@ -149,7 +150,7 @@ impl Chains {
         let chain = &mut self.all[index];
         chain.node = node;
         chain.phase = Phase::Building;
-        // A client's chains at once are bounded far below 2^32.
+        // The number of a client's chains is bounded far below 2^32.
         (
             Slot {
                 index: index as u32,
@@ -164,7 +165,8 @@ impl Chains {
         self.all.len() - self.free.len()
     }
 
-    /// The chain of `slot`. A slot that this client doesn't have is a fault of the program, not of the network.
+    /// Returns the chain of `slot`. A slot that this client does not have is a bug of the program, not a
+    /// network fault.
     #[inline]
     pub(crate) fn get(&mut self, slot: &Slot) -> &mut Chain {
         let chain = self.all.get_mut(slot.index as usize);
@@ -172,7 +174,7 @@ impl Chains {
         chain.expect("a slot belongs to the client that opened it, until it is closed")
     }
 
-    /// Takes the slot back; the error that nobody was told about, if there is one.
+    /// Takes the slot back, and returns an error that has not been reported yet, if there is one.
     pub(crate) fn close(&mut self, slot: Slot) -> Option<VerbError> {
         let chain = self.get(&slot);
         let untold = if matches!(chain.phase, Phase::Flying(_)) {

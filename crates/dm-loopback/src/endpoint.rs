@@ -20,21 +20,22 @@ use crate::rng::Rng;
 use crate::trouble::Trouble;
 use crate::world::{Node, World};
 
-/// A client of a [`crate::Loopback`]: what index code does its verbs through. Cheap; one per coroutine.
+/// A client of a [`crate::Loopback`], through which index code issues its verbs. It is cheap; make one per
+/// coroutine.
 ///
-/// `Send`, but not `Sync`: it belongs to one thread at a time. Dropping it gives its client id back, once the other
-/// ids have been used; what it left in memory stays.
+/// It is `Send` but not `Sync`: it belongs to one thread at a time. Dropping it frees its client id, which is
+/// reused after all other ids have been used. Everything that it wrote to memory stays.
 pub struct Endpoint {
     world: Arc<World>,
     client: ClientId,
     epoch: u32,
     compute_node: u16,
-    /// Whether a single request may complete at its posting.
+    /// Whether a single request may complete when it is posted.
     eager: bool,
     meter: Meter,
     chains: RefCell<Chains>,
     deferred: Cell<Option<VerbError>>,
-    /// For delays and orders; not the streams of [`Env::rng`].
+    /// Draws delays and orders; the streams of [`Env::rng`] are separate.
     dice: Cell<Rng>,
     streams: RefCell<Vec<(u32, Rng)>>,
 }
@@ -71,7 +72,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a READ right behind an atomic comes first.
+    /// Returns whether a READ right behind an atomic is served first.
     fn read_overtakes(&self, chain: &Chain, index: usize) -> bool {
         let (Some(first), Some(next)) = (chain.requests.get(index), chain.requests.get(index + 1)) else {
             return false;
@@ -83,7 +84,7 @@ impl Endpoint {
             && self.roll() & 1 == 0
     }
 
-    /// May a chain go to `node`? With what trouble?
+    /// Checks whether a chain may go to `node`, and returns the node's trouble.
     #[inline]
     fn admit(&self, node: NodeId) -> Result<Option<Trouble>, VerbErrorKind> {
         if self.world.alarmed() {
@@ -104,7 +105,8 @@ impl Endpoint {
         }
     }
 
-    /// A READ alone, carried out now. `None`: something is not as usual, the long way finds out what.
+    /// Carries out a lone READ at once. Returns `None` if something is unusual; the general path then finds
+    /// out what.
     #[inline]
     fn read_at_once(&self, at: Place, len: u32) -> Option<Lease> {
         let region = self.world.node(at.node())?.space(at);
@@ -119,7 +121,7 @@ impl Endpoint {
         Some(lease)
     }
 
-    /// A word READ alone, as above.
+    /// Carries out a lone word READ at once, like the READ above.
     #[inline]
     fn word_at_once(&self, at: Place) -> Option<u64> {
         let region = self.world.node(at.node())?.space(at);
@@ -130,7 +132,7 @@ impl Endpoint {
         }
     }
 
-    /// A WRITE or an atomic alone, carried out now; as above, but a failure may have had an effect.
+    /// Carries out a lone WRITE or atomic at once, like the READ above, but a failure may have had an effect.
     fn change_at_once(&self, op: &Op<'_>) -> Option<Result<Outcome<Lease>, Failed>> {
         let memory = self.world.node(op.at().node())?;
         self.world.check(memory, op).ok()?;
@@ -159,7 +161,7 @@ impl Endpoint {
         }
     }
 
-    /// `unfenced`: whether a change came after the last fence.
+    /// `unfenced`: whether a change was made after the last fence.
     fn execute_requests(
         &self,
         memory: &Node,
@@ -204,7 +206,7 @@ impl Endpoint {
         if changes(&op) {
             *unfenced = true;
         } else if core::mem::take(unfenced) {
-            // A READ of one queue pair comes after the WRITEs before it, to everybody.
+            // To all other clients, a READ of a queue pair comes after the WRITEs before it.
             region::fence();
         }
         let outcome = self.world.carry_out(memory, &op, self.line_order())?;
@@ -212,7 +214,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A slot of a chain of one request that failed at its posting.
+    /// Makes the slot of a one-request chain that failed when it was posted.
     #[cold]
     fn posted_in_vain(&self, op: &Op<'_>, (kind, effect): Failed) -> Slot {
         let mut chains = self.chains.borrow_mut();
@@ -255,7 +257,7 @@ impl Env for Endpoint {
         self.compute_node
     }
 
-    /// Since this process built or opened the world.
+    /// Returns the time since this process built or opened the world.
     fn now(&self) -> Nanos {
         self.world.now()
     }
@@ -277,12 +279,12 @@ impl Env for Endpoint {
         &self.meter
     }
 
-    /// Lets the other coroutines of the thread run, and (by the executor) other threads.
+    /// Lets the other coroutines of the thread run, and (through the executor) other threads.
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         if core::mem::replace(state, 1) == 1 {
             return Poll::Ready(());
         }
-        // Whoever is waited for may be a thread that is not running.
+        // The client that this one waits for may be in a thread that is not running.
         dm_sync::thread::yield_now();
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -337,7 +339,8 @@ impl Verbs for Endpoint {
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
         let mut chains = self.chains.borrow_mut();
         let chain = chains.get(slot);
-        // What was not carried out is known at once, as where nothing is delayed.
+        // An error of a chain of which nothing was carried out is reported at once, even if completions are
+        // delayed.
         let refused = chain
             .error
             .is_some_and(|e| e.effect == Effect::None && e.rest == Effect::None && e.index == 0);
@@ -411,7 +414,7 @@ impl Control for Endpoint {
         self.world.nodes.len() as u16 // at most 1024
     }
 
-    /// Answers at once, but for a fence that waits for the other client's chain in progress.
+    /// Answers at once, except for a fence that waits for the other client's chain in progress.
     fn poll_control(
         &self,
         request: &ControlRequest,
@@ -431,7 +434,7 @@ impl Control for Endpoint {
         if let ControlRequest::FenceMember { member } = *request {
             if core::mem::replace(state, 1) == 0 {
                 self.world.group(member).for_each(|client| {
-                    // One that has gone meanwhile does nothing more.
+                    // A client that has left meanwhile does nothing more, so there is nothing to fence.
                     let _there = self.world.fence_off(client);
                 });
             }
@@ -479,7 +482,8 @@ impl Endpoint {
                 self.world.enlist(self.client, member);
                 Ok(ControlReply::Done)
             }
-            // `Fence` waits, and is answered by `poll_control`; what else the future brings is not known here.
+            // `Fence` waits, so `poll_control` answers it; other requests of a newer protocol are unknown
+            // here.
             _ => Err(ControlError::NoSuchNode {
                 node: NodeId(u16::MAX),
             }),

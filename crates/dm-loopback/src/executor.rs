@@ -1,8 +1,9 @@
 //! Running coroutines: one on a thread, or many on one thread.
 //!
-//! Futures need not be `Send`; wakers may be called from any thread. A thread whose coroutines all wait parks. A
-//! coroutine that woke itself (a pause, a delayed completion) runs again after the others, and after the thread gave
-//! its processor to other threads once: whoever it waits for may need it.
+//! Futures need not be `Send`; wakers may be called from any thread. A thread parks while all of its
+//! coroutines wait. A coroutine that woke itself (by a pause or a delayed completion) runs again after the
+//! others, and after the thread has yielded its processor once, because the client that it waits for may need
+//! it.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -32,25 +33,26 @@ impl Parker {
     }
 
     fn unpark(&self) {
-        // Release: what the waker's caller did is seen by the poll that follows; pairs with Acquire in `take`.
+        // Release: the next poll sees what the waker's caller did; pairs with Acquire in `take`.
         if !self.woken.swap(true, Ordering::Release) {
             self.thread.unpark();
         }
     }
 
-    /// Whether somebody woke us since the last time.
+    /// Returns whether somebody has woken this thread since the last call.
     fn take(&self) -> bool {
         // Acquire: pairs with Release in `unpark`.
         self.woken.swap(false, Ordering::Acquire)
     }
 
-    /// Returns once somebody woke us, at once if it happened already.
+    /// Returns when somebody has woken this thread, at once if this has happened already.
     fn park(&self) {
         if self.take() {
             thread::yield_now();
             return;
         }
-        // The flag is set before the token: a token that somebody else consumed leaves the flag to be found.
+        // `unpark` sets the flag before it gives the token. So even if other code consumed the token, the
+        // flag is found here.
         while !self.take() {
             thread::park();
         }
@@ -84,7 +86,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The coroutines of one thread that are to be polled.
+/// The coroutines of one thread that must be polled.
 struct Ready {
     queue: Mutex<VecDeque<usize>>,
     parker: Parker,
@@ -116,9 +118,9 @@ impl Wake for TaskWaker {
     }
 }
 
-/// Runs all `futures` to their ends as coroutines of this thread; gives their outputs in order.
+/// Runs all `futures` to their ends as coroutines of this thread, and returns their outputs in order.
 ///
-/// Futures of several types go in as `Pin<Box<dyn Future<Output = T> + '_>>`.
+/// To run futures of several types, pass them as `Pin<Box<dyn Future<Output = T> + '_>>`.
 ///
 /// ```
 /// let squares = dm_loopback::run_all((0..3).map(|n| async move { n * n }));
@@ -171,7 +173,7 @@ enum Task<F: Future> {
 }
 
 impl<F: Future> Task<F> {
-    /// Polls a running task; whether it ended now.
+    /// Polls a running task, and returns whether it ended now.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let Self::Running(future) = self else { return false };
         match future.as_mut().poll(cx) {
@@ -232,7 +234,7 @@ mod tests {
         assert_eq!(run_all((0..50).map(|_| FromElsewhere { done: None })).len(), 50);
     }
 
-    /// Gives way once, by waking itself.
+    /// Gives way once by waking itself.
     struct GiveWay(bool);
 
     impl Future for GiveWay {
@@ -248,7 +250,8 @@ mod tests {
 
     #[test]
     fn coroutines_of_a_thread_take_turns() {
-        // Each waits for its neighbour's number: they end only if everyone who gives way is polled again.
+        // Each coroutine waits for its neighbour's number: they end only if every one that gives way is
+        // polled again.
         let turn = Cell::new(0);
         let outputs = run_all((0..1000).rev().map(|me| {
             let turn = &turn;

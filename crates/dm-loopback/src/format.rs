@@ -35,7 +35,7 @@ pub(crate) mod header {
     pub(crate) const HOST_BYTES: u64 = 24;
     pub(crate) const CHIP_BYTES: u64 = 32;
     pub(crate) const UNIT: u64 = 40;
-    /// Not 0 once any node was cut off or any client fenced: the slow checks are on.
+    /// Not 0 once any node was cut off or any client fenced: all clients then make the slow checks.
     pub(crate) const ALARM: u64 = 48;
     pub(crate) const NEXT_CLIENT: u64 = 64;
 }
@@ -45,7 +45,7 @@ pub(crate) fn node_used(node: u16) -> u64 {
     NODES_AT + LINE * u64::from(node)
 }
 
-/// Offset of the word that says what is wrong with `node`: see [`crate::Trouble`].
+/// Returns the offset of the word that holds `node`'s trouble: see [`crate::Trouble`].
 pub(crate) fn node_trouble(node: u16) -> u64 {
     node_used(node) + 8
 }
@@ -75,7 +75,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Rounds sizes up; `None` where they are out of range.
+    /// Rounds sizes up; returns `None` if they are out of range.
     pub(crate) fn new(nodes: u16, host_bytes: u64, chip_bytes: u64, unit: AtomicUnit) -> Option<Self> {
         let addressable = 1 << 48;
         let host_bytes = host_bytes.checked_next_multiple_of(FILE_ALIGN)?;
@@ -89,7 +89,8 @@ impl Shape {
         })
     }
 
-    /// Where the regions of `node` begin in a file: host, chip. `node` may be one past the last: the file's end.
+    /// Returns the offsets of `node`'s regions in a file: host, chip. For the number after the last node,
+    /// this is the end of the file.
     pub(crate) fn file_offsets(&self, node: u16) -> Option<(u64, u64)> {
         let host = Region::file_bytes(self.host_bytes)?;
         let chip = Region::file_bytes(self.chip_bytes)?;
@@ -112,7 +113,7 @@ impl Shape {
         control.write_word(header::MAGIC, MAGIC)
     }
 
-    /// Reads the header behind magic and version; `Err` names what is wrong with it.
+    /// Reads the header after magic and version; `Err` says what is wrong with it.
     pub(crate) fn load(control: &Region) -> Result<Self, &'static str> {
         let word = |offset| control.read_word(offset).map_err(|_| "the header is unreadable");
         let nodes = u16::try_from(word(header::NODES)?)

@@ -4,10 +4,10 @@ use core::cell::RefCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
-/// The bytes that a READ gave: owned, editable in place, one pointer wide.
+/// The bytes that a READ returned: owned, editable in place, one pointer wide.
 ///
-/// Dropped on whatever thread, it goes back to that thread's pool, so that a client whose operations all run on
-/// one thread allocates nothing in the steady state.
+/// The buffer goes to the pool of the thread that drops it. So a client whose operations all run on one
+/// thread allocates nothing in the steady state.
 pub struct Lease(Option<Box<Buffer>>);
 
 struct Buffer {
@@ -27,7 +27,7 @@ std::thread_local! {
     static FREE: RefCell<Free> = const { RefCell::new([const { Vec::new() }; CLASSES]) };
 }
 
-/// The pool for buffers of at least `len` bytes; `CLASSES` or more where there is none.
+/// Returns the pool for buffers of at least `len` bytes, or `CLASSES` or more if there is none.
 #[inline]
 fn class_of(len: usize) -> usize {
     let capacity = len.max(SMALLEST).next_power_of_two();
@@ -78,7 +78,7 @@ impl Deref for Lease {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        // Always some until the drop; an empty slice is no lie that anybody could see.
+        // The buffer is there until the drop, so nobody ever sees this empty slice.
         self.0.as_ref().map_or(&[], |buffer| &buffer.bytes[..buffer.len])
     }
 }

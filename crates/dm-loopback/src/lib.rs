@@ -12,9 +12,10 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** A chain's effects are there when its doorbell was rung, in posting order, whoever polls.
+//! * **I1** When its doorbell has been rung, a chain has taken effect, in posting order, whether or not
+//!   anybody polls.
 //! * **I2** A line is never torn, unless the world was built with word atomicity; a word never is.
-//! * **I3** After `Fence` was answered, no verb of that client has an effect, in whichever process it runs.
+//! * **I3** After `Fence` was answered, no verb of that client has an effect, in any process.
 //! * **I4** Buffers and chains come from pools: an operation allocates nothing in the steady state.
 //!
 //! # Example
@@ -38,17 +39,17 @@
 //! ```
 //!
 //! # What it assumes
-//! By default it declares, and keeps: whole lines in increasing order, CAS before the READ behind it, atomics
-//! serialised with WRITEs, failed CASes that leave the word alone, masked atomics, on-chip memory. Each can be
-//! withdrawn at the [`Builder`], and is then really not kept. Lines of a WRITE always land in increasing order, host
-//! before on-chip.
+//! By default the world promises and provides: whole lines in increasing order, CAS before the READ behind
+//! it, atomics serialised with WRITEs, failed CASes that leave the word alone, masked atomics, on-chip
+//! memory. The [`Builder`] can withdraw each promise, and then the world really breaks it. Lines of a WRITE
+//! always land in increasing order, and host memory before on-chip memory.
 //!
 //! # Limits
-//! * Effects are never delayed, only completions: a chain that was posted and not awaited has happened already, so
-//!   faults of that kind are for the explorer.
-//! * A process that is stopped inside a WRITE makes the line's users see `Unreachable` after some seconds, and a fence
-//!   of its client wait until it goes on or ends.
-//! * Membership leases are counted by those who wait, never ended by the world itself.
+//! * Only completions are delayed, never effects: a chain that was posted but not awaited has already taken
+//!   effect. So the explorer must look for faults of late effects.
+//! * If a process is stopped inside a WRITE, other users of the line get `Unreachable` after some seconds,
+//!   and a fence of its client waits until the process continues or ends.
+//! * The world itself never ends a lease: the clients that wait for it measure its time.
 #![forbid(unsafe_code)]
 
 mod builder;

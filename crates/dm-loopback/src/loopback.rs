@@ -1,4 +1,4 @@
-//! The handle that threads share.
+//! The handle of a world, which threads share.
 
 use core::fmt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::format::{header, node_trouble};
 use crate::trouble::Trouble;
 use crate::world::World;
 
-/// A world of in-process memory nodes. Clones are the same world; `Send + Sync`.
+/// A world of in-process memory nodes. Clones are handles of the same world; `Send + Sync`.
 #[derive(Clone)]
 pub struct Loopback {
     pub(crate) world: Arc<World>,
@@ -25,16 +25,17 @@ impl Loopback {
         Builder::new()
     }
 
-    /// Opens the pool in a file that another world made with [`Builder::file`]: the same memory nodes, chunks and
-    /// members. [`Builder::open`] does so with other settings than the default ones.
+    /// Opens the pool in a file that another world made with [`Builder::file`]: the same memory nodes, chunks
+    /// and members. [`Builder::open`] does this with other than the default settings.
     ///
     /// # Errors
-    /// [`BuildError`], which names the format or version of a file that is none of ours.
+    /// Returns [`BuildError`], which names the format or version of a file that is not such a pool.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, BuildError> {
         Builder::new().open(path)
     }
 
-    /// A new client on compute node `compute_node`, with an id that no living client of the pool has.
+    /// Connects a new client of compute node `compute_node`, with an id that no living client of the pool
+    /// has.
     ///
     /// # Errors
     /// [`ConnectError::TooManyClients`] when all 65535 ids are in use.
@@ -48,7 +49,7 @@ impl Loopback {
         ))
     }
 
-    /// As [`Loopback::connect`], with the id `client`.
+    /// Does the same as [`Loopback::connect`], with the id `client`.
     ///
     /// # Errors
     /// [`ConnectError::IdInUse`] when the id is 0 or some client of the pool has it.
@@ -70,17 +71,18 @@ impl Loopback {
         self.world.nodes.len() as u16 // at most 1024
     }
 
-    /// What `node` promises; nothing for an unknown node.
+    /// Returns what `node` promises; an unknown node promises nothing.
     pub fn caps(&self, node: NodeId) -> Caps {
         self.world.node(node).map_or_else(Caps::default, |node| node.caps)
     }
 
-    /// From now on `node` has `trouble`, for all clients in all processes. Chains in progress end untroubled.
+    /// Gives `node` the `trouble` from now on, for all clients in all processes. Chains in progress are not
+    /// affected.
     pub fn cut(&self, node: NodeId, trouble: Trouble) {
         self.set_trouble(node, Some(trouble));
     }
 
-    /// `node` answers again; its memory is as it was left.
+    /// Ends the trouble of `node`. Its memory is unchanged.
     pub fn restore(&self, node: NodeId) {
         self.set_trouble(node, None);
     }
@@ -93,7 +95,7 @@ impl Loopback {
         }
     }
 
-    /// Copies the bytes at `at` to `out`, past all troubles and meters: for tests and tools.
+    /// Copies the bytes at `at` to `out`, regardless of troubles and without metering: for tests and tools.
     ///
     /// # Errors
     /// [`VerbErrorKind::NoSuchNode`], [`VerbErrorKind::OutOfBounds`], [`VerbErrorKind::DeadWriter`].
@@ -136,9 +138,9 @@ impl fmt::Debug for Loopback {
 pub enum ConnectError {
     /// No client id is free.
     TooManyClients,
-    /// The id belongs to another client, or to nobody ever (0).
+    /// The id belongs to another client, or is 0, which no client may have.
     IdInUse {
-        /// Which id.
+        /// The requested id.
         client: ClientId,
     },
 }

@@ -1,8 +1,9 @@
-//! Who is there: client ids, membership epochs, and fencing.
+//! Members: client ids, membership epochs, and fencing.
 //!
-//! A client that changes memory sets its busy word, fences, and looks whether it was fenced off; whoever fences
-//! writes the state, fences, and waits until the busy word is 0. One of the two sees the other (the store-buffer
-//! litmus with both fences), so no effect comes after the answer.
+//! A client that changes memory sets its busy word, executes a fence instruction, and checks whether the
+//! client was fenced. A client that fences it writes its state, executes a fence instruction, and waits until
+//! the busy word is 0. At least one of the two sees the other's store (the store-buffer litmus test with both
+//! fences), so no effect comes after the answer.
 
 use core::cell::Cell;
 
@@ -36,12 +37,12 @@ impl State {
     fn process(self) -> u32 {
         ((self.0 >> PROCESS_SHIFT) & PROCESS_MASK) as u32
     }
-    /// The next holder of the id.
+    /// Returns the word of the next holder of the id.
     fn successor(self, process: u32) -> Self {
         let epoch = u64::from(self.epoch().wrapping_add(1));
         Self(epoch << EPOCH_SHIFT | u64::from(process) << PROCESS_SHIFT | LIVE)
     }
-    /// The id free again, its epoch kept.
+    /// Returns the word of the freed id, with its epoch kept.
     fn freed(self) -> Self {
         Self(self.0 >> EPOCH_SHIFT << EPOCH_SHIFT)
     }
@@ -52,9 +53,10 @@ impl World {
         State(self.word(client_state(client.0)))
     }
 
-    /// Changes `client`'s word if `change` gives a new one; what it was, and whether it was changed.
+    /// Changes `client`'s word if `change` returns a new one. Returns the old word, and whether it was
+    /// changed.
     fn change(&self, client: ClientId, change: impl Fn(State) -> Option<State>) -> (State, bool) {
-        // The last call of the closure is the one that counts.
+        // The closure may be called several times; its last call counts.
         let changed = Cell::new(false);
         let found = self.control.update(client_state(client.0), |word| {
             let new = change(State(word));
@@ -64,7 +66,7 @@ impl World {
         (State(found.unwrap_or_default()), changed.get())
     }
 
-    /// Takes `client` for this process; its membership's epoch, or `None` if somebody has it.
+    /// Claims `client` for this process. Returns its membership's epoch, or `None` if the id is taken.
     pub(crate) fn claim(&self, client: ClientId, from_the_dead: bool) -> Option<u32> {
         if client.0 == 0 || u32::from(client.0) >= CLIENTS_MAX {
             return None;
@@ -83,7 +85,7 @@ impl World {
         Some(found.successor(me).epoch())
     }
 
-    /// Takes some free id, fresh ones first, those of dead processes last.
+    /// Claims some free id: unused ones first, those of dead processes last.
     pub(crate) fn claim_any(&self) -> Option<(ClientId, u32)> {
         for from_the_dead in [false, true] {
             for _ in 1..CLIENTS_MAX {
@@ -97,7 +99,7 @@ impl World {
         None
     }
 
-    /// Gives `client` back, if it is still the one of `epoch`.
+    /// Frees `client`, if its epoch is still `epoch`.
     pub(crate) fn release(&self, client: ClientId, epoch: u32) {
         self.change(client, |state| {
             (state.live() && state.epoch() == epoch).then(|| state.freed())
@@ -116,7 +118,8 @@ impl World {
 
     pub(crate) fn enlist(&self, client: ClientId, member: u16) {
         self.set_word(client_group(client.0), 1 + u64::from(member));
-        // Before whatever the client reads next: who fences its group after that sees it.
+        // The store comes before everything that the client reads next: a client that fences the group later
+        // sees it.
         region::fence();
     }
 
@@ -126,7 +129,7 @@ impl World {
         clients.filter(move |client| self.word(client_group(client.0)) == 1 + u64::from(member))
     }
 
-    /// Shuts `client` out; false if there is no such client. Its chain in progress may still be busy.
+    /// Fences `client`; returns false if there is no such client. Its chain in progress may still be busy.
     pub(crate) fn fence_off(&self, client: ClientId) -> bool {
         if client.0 == 0 || u32::from(client.0) >= CLIENTS_MAX {
             return false;
@@ -134,7 +137,7 @@ impl World {
         let (found, _) = self.change(client, |state| state.live().then_some(State(state.0 | FENCED)));
         if found.live() {
             self.set_word(header::ALARM, 1);
-            // Before `quiet` looks at the busy word: see the module's text.
+            // The store comes before `quiet` loads the busy word: see the module's text.
             region::fence();
         }
         found.live()
@@ -145,19 +148,20 @@ impl World {
         self.word(client_busy(client.0)) == 0 || !process_alive(self.member(client).process())
     }
 
-    /// `client` begins a chain that changes memory; look for alarms only after this.
+    /// Marks `client` as busy with a chain that changes memory; check for alarms only after this.
     #[inline]
     pub(crate) fn begin_change(&self, client: ClientId) {
         self.set_word(client_busy(client.0), 1);
         region::fence();
     }
 
-    /// Its effects are there for everybody who asks from now on. `unfenced`: some came after the last fence.
+    /// Marks `client` as done; everybody who asks from now on sees its effects. `unfenced`: some came after
+    /// the last fence.
     #[inline]
     pub(crate) fn end_change(&self, client: ClientId, unfenced: bool) {
         self.set_word(client_busy(client.0), 0);
         if unfenced {
-            // Orders the effects before whatever this thread reads next: WRITE, then READ, in order.
+            // Orders the effects before everything that this thread reads next: WRITE, then READ, in order.
             region::fence();
         }
     }

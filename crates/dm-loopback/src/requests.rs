@@ -1,4 +1,4 @@
-//! What a memory node does with one request.
+//! A memory node's part in one request.
 
 use dm_sync::region::{LineOrder, Region, RegionError};
 use dm_verbs::{AtomicVsWrite, Capability, Effect, Op, Outcome, VerbErrorKind};
@@ -13,7 +13,7 @@ pub(crate) const READ_BYTES_MAX: u64 = 1 << 30;
 pub(crate) type Failed = (VerbErrorKind, Effect);
 
 impl World {
-    /// Refuses what is never sent.
+    /// Refuses requests that must never be sent.
     #[inline]
     pub(crate) fn check(&self, node: &Node, op: &Op<'_>) -> Result<(), VerbErrorKind> {
         let aligned = match *op {
@@ -40,7 +40,7 @@ impl World {
         Ok(())
     }
 
-    /// Carries out `op`; a READ's lines come in `order`.
+    /// Carries out `op`; the lines of a READ are served in `order`.
     pub(crate) fn carry_out(
         &self,
         node: &Node,
@@ -80,7 +80,7 @@ impl World {
             AtomicVsWrite::Serialised => region.update(offset, change),
             AtomicVsWrite::Racy => self.atomics.with(|()| {
                 let old = region.read_word(offset)?;
-                // The window in which a WRITE is lost, made wide enough to be hit.
+                // This widens the window in which a WRITE is lost, so that tests hit it.
                 dm_sync::thread::yield_now();
                 region.write_word(offset, change(old).unwrap_or(old))?;
                 Ok(old)
@@ -92,7 +92,7 @@ impl World {
 #[inline]
 fn read(region: &Region, offset: u64, len: usize, order: LineOrder) -> Result<Outcome<Lease>, Failed> {
     let size = region.size();
-    // Before the buffer is taken: a corrupt length must not ask for a gigabyte.
+    // This comes before the buffer is taken: a corrupt length must not allocate a gigabyte.
     if len as u64 > size || offset > size - len as u64 {
         return Err((VerbErrorKind::OutOfBounds { size }, Effect::None));
     }
@@ -103,7 +103,7 @@ fn read(region: &Region, offset: u64, len: usize, order: LineOrder) -> Result<Ou
     }
 }
 
-/// `stuck`: the effect of a request that stopped at a locked line.
+/// Translates the error of a region. `stuck` is the effect of a request that stopped at a locked line.
 #[cold]
 pub(crate) fn failed(error: RegionError, stuck: Effect) -> Failed {
     match error {
@@ -111,7 +111,7 @@ pub(crate) fn failed(error: RegionError, stuck: Effect) -> Failed {
         RegionError::Unaligned { .. } => (VerbErrorKind::Misaligned, Effect::None),
         RegionError::HolderDead { pid, .. } => (VerbErrorKind::DeadWriter { process: pid }, stuck),
         RegionError::Busy { pid, .. } => (VerbErrorKind::BusyWriter { process: pid }, stuck),
-        // The others come from mapping, which was done long ago.
+        // All others are errors of mapping, which was done long ago.
         _ => (VerbErrorKind::Unreachable, stuck),
     }
 }

@@ -1,6 +1,6 @@
-//! Memory nodes that don't answer, or answer too late.
+//! Memory nodes that do not answer, or whose answers are lost.
 
-/// What is wrong with a memory node. See [`crate::Loopback::cut`].
+/// The trouble of a memory node. See [`crate::Loopback::cut`].
 ///
 /// ```
 /// use dm_loopback::{Loopback, Trouble, block_on};
@@ -21,13 +21,13 @@ pub enum Trouble {
     Unreachable,
     /// Chains take effect, and their completions are lost: the effect is unknown to the client.
     AnswersLost,
-    /// The first so many requests of each chain take effect, the others don't, and no completion comes: the effect
-    /// is unknown to the client.
+    /// The first requests of each chain, this many, take effect, the others do not, and no completion
+    /// arrives: the client does not know the effect.
     LostAfter(u16),
 }
 
 impl Trouble {
-    /// As a word of the control region; 0 stands for no trouble.
+    /// Encodes the trouble as a word of the control region; 0 means none.
     pub(crate) fn to_word(trouble: Option<Self>) -> u64 {
         match trouble {
             None => 0,
@@ -46,7 +46,7 @@ impl Trouble {
         }
     }
 
-    /// How many of a chain's requests are carried out.
+    /// Returns how many of a chain's requests are carried out.
     pub(crate) fn carried_out(self) -> usize {
         match self {
             Self::Unreachable => 0,

@@ -1,4 +1,4 @@
-//! What all clients share: the memory nodes, and the control region.
+//! The state that all clients share: the memory nodes, and the control region.
 
 use std::fs::File;
 use std::path::Path;
@@ -33,10 +33,10 @@ pub(crate) struct World {
     pub(crate) control: Region,
     pub(crate) nodes: Box<[Node]>,
     pub(crate) knobs: Knobs,
-    /// Held during an atomic where those are racy towards WRITEs: they still exclude each other.
+    /// Held during an atomic if atomics race with WRITEs: atomics still exclude each other.
     pub(crate) atomics: Mutex<()>,
     born: Instant,
-    /// How often the time was asked for, where asking is what makes it pass.
+    /// Counts the queries of the time, for the clock that advances with each query.
     asked: AtomicU64,
 }
 
@@ -55,8 +55,8 @@ impl World {
         let (bytes, _) = shape
             .file_offsets(shape.nodes)
             .ok_or(BuildError::BadSize { bytes: u64::MAX })?;
-        // Made under another name and then linked: whoever sees the file sees a complete header, and an existing
-        // file is not overwritten.
+        // The file is made under another name and then linked. So every process that sees the file sees a
+        // complete header, and no existing file is overwritten.
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{}.new", std::process::id()));
         let draft = Path::new(&draft);
@@ -81,7 +81,7 @@ impl World {
             Ok(world)
         };
         let world = made();
-        // Gone already if it could not be made; nothing else uses the name.
+        // If the draft could not be made it is already gone; nothing else uses the name.
         let _ = std::fs::remove_file(draft);
         world
     }
@@ -136,7 +136,7 @@ impl World {
         })
     }
 
-    /// `region`: makes the region of so many bytes at this offset of the file, if there is one.
+    /// `region` makes the region of the given size at this offset of the file, if there is a file.
     fn over(
         control: Region,
         shape: Shape,
@@ -168,11 +168,12 @@ impl World {
         })
     }
 
-    /// Since this process built or opened the world; with a counted clock, steps since then.
+    /// Returns the time since this process built or opened the world, or the steps since then with a counted
+    /// clock.
     pub(crate) fn now(&self) -> Nanos {
         match self.knobs.clock_step {
             None => Nanos(u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)),
-            // Relaxed: a clock orders nothing; each client sees its own steps in order.
+            // Relaxed: a clock orders nothing, and each client sees its own steps in order.
             Some(step) => Nanos(
                 step.0
                     .saturating_mul(self.asked.fetch_add(1, Ordering::Relaxed) + 1),
@@ -185,20 +186,20 @@ impl World {
         self.nodes.get(usize::from(node.0))
     }
 
-    /// A word of the control region. The offsets are constants of the format, so it is always there.
+    /// Loads a word of the control region. The offsets are constants of the format, so the word exists.
     #[inline]
     pub(crate) fn word(&self, offset: u64) -> u64 {
         self.control.read_word(offset).unwrap_or_default()
     }
 
-    /// Stores a word of the control region; as above.
+    /// Stores a word of the control region; the word exists, as above.
     #[inline]
     pub(crate) fn set_word(&self, offset: u64, value: u64) {
         let stored = self.control.write_word(offset, value);
         debug_assert!(stored.is_ok(), "no word of the control region: {offset:#x}");
     }
 
-    /// Whether the slow checks are on.
+    /// Returns whether clients must make the slow checks.
     #[inline]
     pub(crate) fn alarmed(&self) -> bool {
         self.word(header::ALARM) != 0
@@ -222,7 +223,7 @@ fn shape(builder: &Builder) -> Result<Shape, BuildError> {
     })
 }
 
-/// The file's first two words; zeroes where it is shorter.
+/// Returns the file's first two words, with zeroes beyond its end.
 fn first_words(file: &File) -> std::io::Result<[u64; 2]> {
     use std::io::Read;
     let mut bytes = Vec::new();

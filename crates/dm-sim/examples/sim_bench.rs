@@ -1,5 +1,5 @@
-//! How many simulated verbs a second of CPU gives. Rates depend on the machine and its neighbours: gate on counters
-//! and digests, look at these.
+//! Measures how many verbs are simulated per second of CPU time. The rates depend on the machine and on other
+//! programs on it: compare counters and digests in tests, and use these rates only as information.
 //!
 //! `cargo run --release -p dm-sim --example sim_bench [verbs per row, in thousands] [only this mix] [only so many clients]`
 
@@ -10,7 +10,7 @@ use dm_verbs::{ChipPtr, Env, NodeId, RemotePtr, Verbs};
 
 const REGION: u64 = 64 << 20;
 
-/// CPU seconds of this thread.
+/// Returns this thread's CPU time in seconds.
 fn cpu_seconds() -> f64 {
     let mut t = libc::timespec {
         tv_sec: 0,
@@ -33,7 +33,7 @@ enum Mix {
     Sherman,
 }
 
-/// A random place for `len` bytes.
+/// Picks a random place for `len` bytes.
 fn place(r: u64, len: u64) -> RemotePtr {
     let offset = 4096 + (((r >> 16) % (REGION - 8192)) & !(len.next_power_of_two() - 1));
     RemotePtr::new(NodeId(0), offset).expect("fits")
@@ -108,7 +108,7 @@ fn row(name: &str, mix: Mix, clients: u16, verbs: u64) {
         .seed(1)
         .build()
         .expect("64 MiB can be mapped");
-    // First touch of the memory is not what is measured.
+    // The first touch of the memory is not part of the measurement.
     sim.with_memory(NodeId(0), dm_verbs::Space::Host, |m| m.fill(0));
     for c in 0..clients {
         spawn(&sim, mix, c, verbs / u64::from(clients));

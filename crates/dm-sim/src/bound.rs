@@ -1,4 +1,5 @@
-//! What the model itself allows: the least, over all resources, of capacity over what one operation needs.
+//! The throughput that the model itself allows: the minimum, over all resources, of capacity divided by
+//! demand per operation.
 
 use core::fmt;
 
@@ -6,7 +7,7 @@ use dm_verbs::Space;
 
 use crate::model::CostModel;
 
-/// A kind of verb, as far as its cost goes.
+/// A kind of verb, as far as the cost model distinguishes them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VerbKind {
     /// READ.
@@ -19,23 +20,23 @@ pub enum VerbKind {
     Faa,
 }
 
-/// Verbs of one kind and size that an operation of the mix issues.
+/// Verbs of one kind and size that an average operation of the mix issues.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Demand {
-    /// What.
+    /// The kind of verb.
     pub kind: VerbKind,
-    /// Which memory.
+    /// The memory that they access.
     pub space: Space,
-    /// Payload bytes of one.
+    /// Payload bytes of one verb.
     pub bytes: f64,
-    /// 64-byte lines that one touches on average.
+    /// 64-byte lines that one verb touches on average.
     pub lines: f64,
-    /// How many per operation of the mix, on average.
+    /// Number per operation of the mix, on average.
     pub per_op: f64,
 }
 
 impl Demand {
-    /// `per_op` verbs on host memory, aligned to lines.
+    /// Makes a demand of `per_op` verbs on host memory, aligned to lines.
     pub fn new(kind: VerbKind, bytes: f64, per_op: f64) -> Self {
         Self {
             kind,
@@ -45,14 +46,15 @@ impl Demand {
             per_op,
         }
     }
-    /// The same on on-chip memory.
+    /// Returns the same demand on on-chip memory.
     pub fn on_chip(self) -> Self {
         Self {
             space: Space::Chip,
             ..self
         }
     }
-    /// The same at addresses of any alignment: it touches `(bytes - 1) / 64 + 1` lines on average.
+    /// Returns the same demand at addresses of any alignment: a verb touches `(bytes - 1) / 64 + 1` lines on
+    /// average.
     pub fn unaligned(self) -> Self {
         Self {
             lines: (self.bytes - 1.0) / 64.0 + 1.0,
@@ -61,19 +63,21 @@ impl Demand {
     }
 }
 
-/// What one operation of a mix needs on average when nothing contends: retries, stalls and torn READs never enter.
+/// The average demand of one operation of a mix without contention: retries, stalls and torn READs are not
+/// included.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct MixDemand {
     /// Its verbs.
     pub verbs: Vec<Demand>,
     /// Doorbells.
     pub chains: f64,
-    /// Client CPU beside posting, nanoseconds.
+    /// Client CPU time besides posting, in nanoseconds.
     pub cpu_ns: f64,
 }
 
 impl MixDemand {
-    /// With `share` of the operations (0 to 1, as measured) taking part in another's: they issue nothing.
+    /// Returns the demand if `share` of the operations (0 to 1, as measured) take part in another operation
+    /// and issue nothing.
     pub fn combined(mut self, share: f64) -> Self {
         for d in &mut self.verbs {
             d.per_op *= 1.0 - share;
@@ -83,7 +87,7 @@ impl MixDemand {
     }
 }
 
-/// Machines. Load is taken to spread evenly over them.
+/// The machines. The load is assumed to spread evenly over them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Testbed {
     /// Compute nodes.
@@ -96,18 +100,18 @@ pub struct Testbed {
     pub threads: u16,
 }
 
-/// Whose card.
+/// The owner of a card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// A compute node's.
     Compute,
     /// A memory node's.
     Memory,
-    /// One that both share.
+    /// A card that both share.
     Shared,
 }
 
-/// Something that there is only so much of.
+/// A resource of limited capacity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource {
     /// Pipelines that send requests.
@@ -163,13 +167,13 @@ impl fmt::Display for Resource {
 pub struct Bound {
     /// Million operations per second.
     pub mops: f64,
-    /// What gives it.
+    /// The resource that limits the throughput.
     pub limit: Resource,
-    /// Every resource with its own bound, least first; unused ones left out.
+    /// Every resource in use with its own bound, in increasing order.
     pub all: Vec<(Resource, f64)>,
 }
 
-/// Nanoseconds of each resource's time that one operation takes.
+/// The nanoseconds of each resource's time that one operation takes.
 #[derive(Default)]
 struct Load {
     requester: f64,
@@ -183,10 +187,10 @@ struct Load {
 }
 
 impl CostModel {
-    /// The bound for `mix` on `bed`.
+    /// Returns the bound for `mix` on `bed`.
     ///
     /// # Panics
-    /// When `bed` has no nodes, or `mix` needs nothing at all.
+    /// Panics if `bed` has no nodes, or if `mix` needs no resource.
     pub fn bound(&self, mix: &MixDemand, bed: &Testbed) -> Bound {
         let (cn, mn) = (f64::from(bed.compute_nodes), f64::from(bed.memory_nodes));
         assert!(cn > 0.0 && mn > 0.0, "a testbed has nodes");

@@ -1,4 +1,4 @@
-//! How a simulation comes into being.
+//! The builder of a simulation.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ use crate::queue::QueueKind;
 use crate::sim::Sim;
 use crate::stalls::Stalls;
 
-/// Host memory of a memory node, unless said otherwise: bytes.
+/// Default host memory of a memory node in bytes.
 pub const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
 
 /// A simulation that could not be built.
@@ -20,11 +20,11 @@ pub const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
 pub enum BuildError {
     /// There must be at least one compute and one memory node.
     NoNodes,
-    /// More cards than can be told apart (65535).
+    /// There are more cards than numbers for them (65535).
     TooManyNodes,
     /// Memory of this many bytes could not be mapped.
     Memory {
-        /// How much.
+        /// The size in bytes.
         bytes: u64,
         /// The operating system's reason.
         reason: std::io::Error,
@@ -103,44 +103,44 @@ impl SimBuilder {
         }
     }
 
-    /// Machines that run clients.
+    /// Sets the number of machines that run clients.
     pub fn compute_nodes(mut self, n: u16) -> Self {
         self.compute_nodes = n;
         self
     }
-    /// Machines that lend memory.
+    /// Sets the number of machines that lend memory.
     pub fn memory_nodes(mut self, n: u16) -> Self {
         self.memory_nodes = n;
         self
     }
-    /// Whether compute node i and memory node i are one machine with one card.
+    /// Sets whether compute node i and memory node i are one machine with one card.
     pub fn colocated(mut self, yes: bool) -> Self {
         self.colocated = yes;
         self
     }
-    /// The seed: with the code and the model it decides everything.
+    /// Sets the seed. Together with the code and the model it determines the whole run.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
-    /// Host memory per memory node. Pages come into being when first touched.
+    /// Sets the host memory per memory node. A page takes no memory before its first use.
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = bytes;
         self
     }
-    /// Backs host memory with huge pages where the system has them: faster random access, slower first touch (touch it
-    /// before timing).
+    /// Uses huge pages for host memory if the system has them. Random access is faster then, and the first
+    /// touch slower, so touch the memory before you measure.
     pub fn huge_pages(mut self, yes: bool) -> Self {
         self.huge_pages = yes;
         self
     }
-    /// Puts clients aside, as an operating system does: one poll in `one_in` is late by up to `longest`. What the client
-    /// has rung runs on meanwhile.
+    /// Suspends clients, as an operating system does: one poll in `one_in` is late by up to `longest`.
+    /// Requests that the client has rung proceed meanwhile.
     pub fn stalls(mut self, one_in: u32, longest: Nanos) -> Self {
         self.stalls = Some((one_in.max(1), longest));
         self
     }
-    /// Which event queue to run on; results do not depend on it.
+    /// Sets the event queue; results do not depend on it.
     pub fn queue(mut self, kind: QueueKind) -> Self {
         self.queue = kind;
         self

@@ -1,33 +1,32 @@
-//! Chains as the engine stores them: slots that are used again.
+//! Chains as the engine stores them, in slots that are reused.
 
 use crate::lease::Lease;
 use crate::request::{Entry, Request};
 use crate::status::Status;
 
-/// Nobody waits for the chain.
+/// The owner of a chain for which nobody waits.
 pub(crate) const NOBODY: u32 = u32::MAX;
-/// Who waits gave a waker that is not a task's own.
+/// The owner of a chain whose waiting client gave a waker other than a task's own.
 pub(crate) const FOREIGN: u32 = u32::MAX - 1;
 
 /// Requests to one memory node behind one doorbell.
 ///
-/// Two cache lines: the second holds all that the events of a lone READ look at.
+/// It has two cache lines: the second holds everything that the events of a lone READ access.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Chain {
     more: Vec<Request>,
-    /// When the card has the first request.
+    /// The time at which the card has the first request.
     pub(crate) bell: u64,
-    /// The first request: most chains have no other. Meaningful while `count > 0`.
+    /// The first request. Most chains have no other. It is valid while `count > 0`.
     pub(crate) first: Request,
-    /// When the last completion known so far is found. Of one that was not even known to be in flight, any time
-    /// past.
+    /// The time at which the last known completion is found. Any time in the past if none is known.
     pub(crate) done_at: u64,
     pub(crate) status: Status,
     pub(crate) qp: u32,
-    /// The task that waits. Of a free chain that is in the list: the next free one, or [`NOBODY`].
+    /// The task that waits. For a free chain in the list: the next free one, or [`NOBODY`].
     pub(crate) owner: u32,
-    /// The cards of the client and of the memory node, and that node, as the queue pair says.
+    /// The cards of the client and of the memory node, and that node, copied from the queue pair.
     pub(crate) client_nic: u16,
     pub(crate) node_nic: u16,
     pub(crate) node: u16,
@@ -35,10 +34,10 @@ pub(crate) struct Chain {
     pub(crate) count: u16,
     /// Requests whose completion time is not known yet.
     pub(crate) unanswered: u16,
-    /// How often the node had been cut off when the last request arrived.
+    /// The number of times that the node had been cut off when the last request arrived.
     pub(crate) cuts: u8,
-    /// It is its client's own, which uses it whenever it is free, and in no list: most clients need no other, and find
-    /// in it what they left there.
+    /// Whether the chain is its client's own. The client uses it whenever it is free, and it is in no list.
+    /// Most clients need no other chain, and reuse the buffers in it.
     pub(crate) home: bool,
 }
 
@@ -65,19 +64,19 @@ impl Chain {
         }
     }
 
-    /// The own chain of `client`, whose card is `nic`.
+    /// Makes the own chain of `client`, whose card is `nic`.
     pub(crate) fn home(client: u16, nic: u16) -> Self {
         Self {
             home: true,
             client,
             client_nic: nic,
-            // None: which node it belongs to is looked up at its first use.
+            // No queue pair: the first use looks up the node's.
             qp: u32::MAX,
             ..Self::new()
         }
     }
 
-    /// Request number `i`, which must exist.
+    /// Returns request number `i`, which must exist.
     #[inline]
     pub(crate) fn request(&self, i: u16) -> &Request {
         if i == 0 {
@@ -87,7 +86,7 @@ impl Chain {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns request number `i` for changes.
     #[inline]
     pub(crate) fn request_mut(&mut self, i: u16) -> &mut Request {
         if i == 0 {
@@ -105,7 +104,7 @@ impl Chain {
     /// Appends a request.
     ///
     /// # Panics
-    /// From 65535 requests on: no card takes such a chain.
+    /// Panics from 65535 requests on: no card takes such a chain.
     #[inline]
     pub(crate) fn push(&mut self, entry: &Entry<'_>) {
         if self.count == 0 {
@@ -121,7 +120,7 @@ impl Chain {
             .expect("at most 65535 requests in a chain");
     }
 
-    /// Once it is clear, puts it before `first` among the free ones.
+    /// Clears the chain and puts it before `first` in the list of free ones.
     #[inline]
     pub(crate) fn free(&mut self, first: &mut u32, chain: u32) {
         self.status.free();
@@ -130,7 +129,7 @@ impl Chain {
         }
     }
 
-    /// It is free, its client's own or the `first` of the list, and is going to be used.
+    /// Takes the chain, which is free, for use: it is its client's own, or the `first` of the list.
     #[inline]
     pub(crate) fn leave_free(&mut self, first: &mut u32) {
         let next = core::mem::replace(&mut self.owner, NOBODY);

@@ -45,7 +45,7 @@ impl ControlPlane {
 }
 
 impl Engine {
-    /// See `Control::poll_control`; `state` is 0, or one more than the number of the call.
+    /// Implements `Control::poll_control`; `state` is 0, or one more than the number of the call.
     pub(crate) fn poll_control(
         &mut self,
         client: u16,
@@ -74,9 +74,9 @@ impl Engine {
         Poll::Ready(answer)
     }
 
-    /// Carries out `request`; the answer, and when it is back.
+    /// Carries out `request`. Returns the time at which the answer arrives, and the answer.
     fn call(&mut self, client: u16, request: &ControlRequest) -> (u64, Answer) {
-        // Membership and fencing are node 0's business.
+        // Node 0 is responsible for membership and fencing.
         let node = match *request {
             ControlRequest::Chunk { node, .. } | ControlRequest::Describe { node } => node,
             _ => NodeId(0),
@@ -101,7 +101,7 @@ impl Engine {
                     used: core.used,
                 })),
                 ControlRequest::Join => Ok(ControlReply::Joined(Membership {
-                    // A client id is given out once per simulation.
+                    // A client id is given out only once per simulation.
                     epoch: 1,
                     lease: Nanos(self.t.lease / 1000),
                 })),

@@ -1,4 +1,4 @@
-//! A client of the simulation: the seam's traits over the engine.
+//! A client of the simulation: it implements the seam's traits on the engine.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -15,7 +15,7 @@ use crate::lease::Lease;
 use crate::request::Entry;
 use crate::rng::Rng;
 
-/// What endpoints and the executor share.
+/// The state that endpoints and the executor share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) engine: RefCell<Engine>,
@@ -34,7 +34,7 @@ pub struct Endpoint {
     compute_node: u16,
     thread: u16,
     meter: Rc<Meter>,
-    /// The random stream that was used last, and the others.
+    /// The random stream that was used last; the others are below.
     stream: Cell<(u32, Rng)>,
     streams: RefCell<Vec<(u32, Rng)>>,
 }
@@ -68,12 +68,13 @@ impl Endpoint {
         }
     }
 
-    /// The hardware thread that it shares with other clients of the same number on its compute node.
+    /// Returns its hardware thread, which it shares with the clients of the same thread number on its compute
+    /// node.
     pub fn thread(&self) -> u16 {
         self.thread
     }
 
-    /// The task that is polling, where it asks with its own waker.
+    /// Returns the task that is polling, if it asks with its own waker.
     #[inline]
     fn asking(&self, cx: &Context<'_>) -> Option<u32> {
         self.shared.current.get().asking(cx.waker())
@@ -93,7 +94,7 @@ impl Endpoint {
         Poll::Pending
     }
 
-    /// Puts `last` by, and takes up another stream.
+    /// Stores `last`, and loads another stream.
     #[cold]
     fn other_stream(&self, stream: u32, last: (u32, Rng)) -> Rng {
         let mut streams = self.streams.borrow_mut();
@@ -141,7 +142,7 @@ impl Env for Endpoint {
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         self.wait(|e| e.t.pause, state, cx)
     }
-    /// The hand-off between cores is paid when a thread was woken by another; entering a section is free.
+    /// A thread that another thread woke pays for the hand-off between cores; entering a section is free.
     fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         match step {
             LocalStep::Section => Poll::Ready(()),
@@ -149,7 +150,7 @@ impl Env for Endpoint {
         }
     }
     fn reserve_cpu(&self, work: Nanos) -> Nanos {
-        // Rounded up: work that was charged is never found done too early.
+        // Rounded up, so that charged work is never found done too early.
         Nanos(
             self.engine()
                 .reserve_cpu(self.client, work.0 * 1000)
@@ -192,7 +193,7 @@ impl Verbs for Endpoint {
     fn ring(&self, slot: &Slot) {
         self.engine().ring(slot.index);
     }
-    // Always: the request's kind is known where it is posted, so one of these is left.
+    // Always: the request's kind is known where it is posted, so only one of these branches is left.
     #[inline(always)]
     fn post_one(&self, wqe: Wqe<'_>) -> Posted<Lease> {
         let mut e = self.engine();
@@ -207,7 +208,7 @@ impl Verbs for Endpoint {
         };
         Posted::Flying(Slot { index, generation })
     }
-    // Always: a ticket's poll then is a look at the chain's state.
+    // Always: polling a ticket is then only a check of the chain's state.
     #[inline(always)]
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
         let mut e = self.engine();

@@ -7,8 +7,8 @@
 //!  task polled ◀── DONE ◀── completion · link in       memory                                                  │
 //!                                  ▲───────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! Memory changes at ARRIVE and EXECUTE alone, in true arrival order; never at post. What the way through the memory
-//! node costs, the answer pays. A transfer of several lines has two parts, some time apart.
+//! Memory changes only at ARRIVE and EXECUTE, in true arrival order, and never at the post. The delays inside
+//! the memory node are added to the answer. A transfer of several lines has two parts, some time apart.
 
 mod arrive;
 mod complete;
@@ -38,7 +38,7 @@ use pair::{ClientState, Odd, QueuePair};
 pub(crate) use what::What;
 use what::{ARRIVE, ARRIVE_READ, DONE, KIND};
 
-/// What the executor must do next. It fits a register.
+/// The next action of the executor. It fits in a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     /// Poll this task.
@@ -55,26 +55,28 @@ pub(crate) struct Node {
     pub(crate) memory: Memory,
     pub(crate) nic: u16,
     pub(crate) caps: Caps,
-    /// Until when each atomic bucket is taken in the responder's pipeline.
+    /// The time until which each atomic bucket occupies the responder's pipeline.
     host_buckets: Box<[u64]>,
     chip_buckets: Box<[u64]>,
-    /// By space, when each bucket's last atomic writes back. Empty where an atomic acts at one instant.
+    /// By space: the time at which each bucket's last atomic writes back. Empty if an atomic acts at one
+    /// instant.
     write_backs: [Box<[u64]>; 2],
     pub(crate) down: bool,
-    /// How often it was cut off (by number modulo 256), and when last.
+    /// The number of times that it was cut off (modulo 256), and the last time.
     cuts: u8,
     cut_at: u64,
 }
 
-/// The task that the executor is polling, and where the waker lies that it hands to it: while it is there, no other
-/// waker can be, so a task's own is recognised without a look at it. By default, nobody's.
+/// The task that the executor is polling, and the address of the waker that it passes. While that waker
+/// exists, no other waker can have this address, so a task's own waker is recognised by its address alone.
+/// The default is no task.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Current {
     pub(crate) task: u32,
     pub(crate) waker: usize,
 }
 
-/// What goes into a new engine.
+/// The parameters of a new engine.
 pub(crate) struct Setup {
     pub(crate) ticks: Ticks,
     pub(crate) caps: Caps,
@@ -84,7 +86,7 @@ pub(crate) struct Setup {
     pub(crate) queue: QueueKind,
 }
 
-/// See the module.
+/// The engine; see the module.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) now: u64,
@@ -99,17 +101,17 @@ pub(crate) struct Engine {
     pub(crate) nics: Vec<Nic>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<ClientState>,
-    /// The first error of each client that nobody polled for.
+    /// The first unreported error of each client.
     deferred: Vec<(u16, VerbError)>,
     pub(crate) control: ControlPlane,
-    /// Of a chain or a timer whose time has come.
+    /// The waker of a chain or timer that is due.
     pub(crate) woken: Option<Waker>,
     pub(crate) digest: u64,
     pub(crate) verbs_done: u64,
     threads: BTreeMap<(u16, u16), u16>,
     pairs: Vec<QueuePair>,
     chains: Vec<Chain>,
-    /// The first free chain: each names the next.
+    /// The first free chain; each free chain names the next.
     free_chains: u32,
     rng: Dice,
     /// Errors of chains that nobody has polled yet.
@@ -137,7 +139,7 @@ impl Node {
         }
     }
 
-    /// When the last atomic of this bucket writes back, where that is a step of its own.
+    /// The time at which the last atomic of this bucket writes back, if that is a separate step.
     #[inline]
     fn write_back(&mut self, space: Space, bucket: usize) -> Option<&mut u64> {
         self.write_backs[space as usize].get_mut(bucket)
@@ -176,7 +178,7 @@ impl Engine {
         }
     }
 
-    /// A new client on `thread` of compute node `cn`, whose card is `nic`.
+    /// Adds a client on `thread` of compute node `cn`, whose card is `nic`.
     pub(crate) fn add_client(&mut self, cn: u16, thread: u16, nic: usize) -> u16 {
         let client = u16::try_from(self.clients.len()).expect("at most 65535 clients");
         let thread = *self.threads.entry((cn, thread)).or_insert(client);
@@ -201,19 +203,20 @@ impl Engine {
         self.queue.push(at, what.pack());
     }
 
-    /// When a new task is polled first: within the next microsecond, so that tasks do not run in lockstep.
+    /// Returns the time of a new task's first poll: within the next microsecond, so that tasks do not run in
+    /// lockstep.
     pub(crate) fn start_time(&mut self) -> u64 {
         self.now + self.rng.below(1_000_000)
     }
 
-    /// Runs events up to `limit` until something outside the engine is to be done.
-    // Always: the executor's loop is its one caller, and comes here for every poll.
+    /// Runs events up to `limit` until the executor must act.
+    // Always: only the executor's loop calls this, once for every poll.
     #[inline(always)]
     pub(crate) fn advance(&mut self, limit: u64) -> Turn {
         while let Some(event) = self.next(limit) {
             debug_assert!(event.at >= self.now, "time never goes back");
             self.now = event.at;
-            // Compares for the most frequent, rather than a jump that is hard to foresee.
+            // Comparisons for the most frequent kinds are faster than a jump that is hard to predict.
             let (kind, chain) = (event.what >> KIND, event.what as u32);
             let turn = if kind == ARRIVE_READ {
                 self.arrive_lone_read(chain);
@@ -236,12 +239,12 @@ impl Engine {
         Turn::Idle
     }
 
-    /// The next event. What the one behind it is about is called for beforehand.
+    /// Returns the next event, and prefetches the chain of the event after it.
     #[inline(always)]
     fn next(&mut self, limit: u64) -> Option<Event> {
         let chains = &self.chains;
         self.queue.pop(limit, |what| {
-            // Of events that are about no chain it is a hint at something else, and does no harm.
+            // For an event without a chain this prefetches something else, which does no harm.
             if let Some(c) = chains.get(what as u32 as usize) {
                 prefetch::line(&c.first.buffer);
             }
@@ -281,7 +284,7 @@ impl Engine {
 
     // ---- time, for the endpoint -----------------------------------------------------------------------------
 
-    /// Polls at `at` the task that is asking, or whoever owns its `waker`.
+    /// Schedules a poll at `at`: of the task that is asking, or through its `waker`.
     #[inline]
     pub(crate) fn wake_at(&mut self, at: u64, task: Option<u32>, waker: &Waker) {
         match task {
@@ -297,8 +300,8 @@ impl Engine {
         }
     }
 
-    /// Takes `work` of the client's hardware thread, behind what its other clients have taken; answers when it is
-    /// done.
+    /// Reserves `work` of the client's hardware thread, after the work that its other clients have reserved.
+    /// Returns the time at which it is done.
     #[inline]
     pub(crate) fn reserve_cpu(&mut self, client: u16, work: u64) -> u64 {
         let thread = self.clients[usize::from(client)].thread;
@@ -311,7 +314,7 @@ impl Engine {
 }
 
 impl Current {
-    /// The task, if `waker` is its own.
+    /// Returns the task, if `waker` is its own.
     #[inline(always)]
     pub(crate) fn asking(self, waker: &Waker) -> Option<u32> {
         (core::ptr::from_ref(waker) as usize == self.waker).then_some(self.task)

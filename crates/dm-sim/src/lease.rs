@@ -1,4 +1,4 @@
-//! Buffers that the transport owns: one pointer wide, back in their thread's pool when dropped.
+//! Buffers that the transport owns: one pointer wide, returned to their thread's pool when dropped.
 
 use core::cell::Cell;
 use core::fmt;
@@ -11,15 +11,15 @@ const SMALLEST: u32 = 6;
 const CLASSES: usize = 19;
 /// The longest READ, bytes.
 pub(crate) const LONGEST: usize = 1 << (SMALLEST as usize + CLASSES - 1);
-/// Free lists, a power of two: a class needs no check.
+/// The number of free lists, a power of two, so that a class needs no bounds check.
 const LISTS: usize = CLASSES.next_power_of_two();
-/// Bytes of the smallest buffer, a cache line: they lie in the buffer itself, and are copied as one piece.
+/// Bytes of the smallest buffer, a cache line: they are stored in the buffer itself, and copied as one piece.
 pub(crate) const LINE: usize = 1 << SMALLEST;
 
 #[repr(C, align(64))]
 struct Buffer {
     small: [u8; LINE],
-    /// Of all but the smallest class.
+    /// The bytes of all classes but the smallest.
     large: Box<[u8]>,
     /// The next free one.
     next: Option<Box<Buffer>>,
@@ -28,7 +28,7 @@ struct Buffer {
 }
 
 std::thread_local! {
-    /// A pool of the thread, which all its simulations share: a lease need not know, nor count, where it comes from.
+    /// The thread's pool, which all its simulations share: a lease need not know where it comes from.
     static POOL: Pool = const { Pool { free: [const { Cell::new(None) }; LISTS] } };
 }
 
@@ -50,7 +50,7 @@ impl Pool {
     fn pop(&self, class: usize) -> Option<Box<Buffer>> {
         let list = &self.free[class % LISTS];
         let mut b = list.take()?;
-        // Forgotten, not dropped: what the list held was taken just now.
+        // Forgotten instead of dropped: the list's content has just been taken.
         forget(list.replace(b.next.take()));
         Some(b)
     }
@@ -58,7 +58,8 @@ impl Pool {
     #[inline]
     fn push(&self, mut b: Box<Buffer>) {
         let list = &self.free[b.class as usize % LISTS];
-        // Both forgotten: a buffer in use has no next one, and the list's first is that now.
+        // Both are forgotten: a buffer in use has no next one, and the old first buffer is now behind this
+        // one.
         forget(core::mem::replace(&mut b.next, list.take()));
         forget(list.replace(Some(b)));
     }
@@ -66,7 +67,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // One by one: a list that drops itself does so recursively.
+        // The buffers are dropped one by one, because a list drops itself recursively.
         for list in &self.free {
             let mut first = list.take();
             while let Some(mut buffer) = first {
@@ -76,9 +77,9 @@ impl Drop for Pool {
     }
 }
 
-/// Bytes of a READ. Owned, editable in place, one pointer wide; dropping it gives the buffer back to its thread.
+/// Bytes of a READ. Owned, editable in place, one pointer wide; dropping it returns the buffer to its thread.
 ///
-// Not dropped by itself: it is empty when its own drop is through.
+// `ManuallyDrop`, because it is always empty after its own drop.
 pub struct Lease(ManuallyDrop<Option<Box<Buffer>>>);
 
 impl Lease {
@@ -120,8 +121,8 @@ impl Lease {
         self.0.is_none()
     }
 
-    /// A buffer of `len <= LINE` bytes, the first of `line`. What `line` holds behind them is copied too, and never
-    /// seen.
+    /// Returns a buffer with the first `len <= LINE` bytes of `line`. The rest of `line` is copied too, but
+    /// never visible.
     #[inline]
     pub(crate) fn of_line(len: usize, line: &[u8; LINE]) -> Self {
         let mut lease = Self::take(len);

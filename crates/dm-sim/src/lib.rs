@@ -11,18 +11,18 @@
 //!    thread's)      by coroutines     a message             a request     the whole responder       and only here
 //! ```
 //!
-//! # Fault model
-//! What may tear: a READ or WRITE of several 64-byte lines moves in two steps (words instead of lines, and in any
-//! order, where [`CostModel::caps`] says so). What may reorder: only what `caps` leaves open; requests of different
-//! queue pairs in any way. What a cut-off node loses: requests that arrive, answers to what has arrived. What a
-//! crashed client leaves behind: everything that it has rung.
+//! A READ or WRITE of several 64-byte lines may tear: it moves in two steps (of words instead of lines, and
+//! in any order, if [`CostModel::caps`] says so). Requests of one queue pair are reordered only as far as
+//! `caps` allows; requests of different queue pairs have any order. A node that is cut off loses the requests
+//! that arrive, and the answers to those that have arrived. A client that crashes leaves behind everything
+//! that it has rung.
 //!
 //! # Invariants
 //! * **I1** Memory changes at a request's own event, in true arrival order; never when it is posted.
 //! * **I2** Same code, model and seed: same [`Sim::digest`], on any machine and with either [`QueueKind`].
-//! * **I3** A rung chain completes whether or not anybody polls it; a dropped task leaves nothing that writes into
-//!   freed memory (buffers belong to the simulation).
-//! * **I4** No allocation per verb once the pools have grown to what is in flight.
+//! * **I3** A rung chain completes whether or not anybody polls it. Dropping a task never leads to a write
+//!   into freed memory, because the buffers belong to the simulation.
+//! * **I4** Verbs allocate nothing once the pools have grown to the number of requests in flight.
 //!
 //! # Example
 //! ```
@@ -44,8 +44,8 @@
 //! ```
 //!
 //! # Unsafe
-//! One prefetch instruction, in `prefetch`. Memory is plain bytes: the simulation is single-threaded, and `Sim` and
-//! `Endpoint` are not `Send`.
+//! The only unsafe code is one prefetch instruction, in `prefetch`. Memory is plain bytes: the simulation is
+//! single-threaded, and `Sim` and `Endpoint` are not `Send`.
 #![deny(unsafe_code)]
 
 mod bound;

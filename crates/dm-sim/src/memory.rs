@@ -13,14 +13,14 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Zeroed memory; host pages come into being when first touched.
+    /// Makes zeroed memory; a host page takes no memory before its first use.
     pub(crate) fn new(host_bytes: usize, chip_bytes: usize, huge_pages: bool) -> std::io::Result<Self> {
         let host = MmapOptions::new()
             .len(host_bytes.max(4096))
             .no_reserve_swap()
             .map_anon()?;
         if huge_pages {
-            // Advice: where the system has none, small pages serve.
+            // This is only advice: a system without huge pages uses small ones.
             #[cfg(target_os = "linux")]
             let _ = host.advise(memmap2::Advice::HugePage);
         }
@@ -60,8 +60,8 @@ impl Memory {
         self.bytes_mut(space)[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// Hints that `[at, at + len)` is touched within the next few hundred events; the first four lines at most,
-    /// the hardware's own prefetcher takes over from there.
+    /// Hints that `[at, at + len)` is touched within the next few hundred events. It prefetches at most four
+    /// lines; the hardware's own prefetcher fetches the rest.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, len: usize) {
         self.prefetch_line(at);
@@ -74,7 +74,7 @@ impl Memory {
         }
     }
 
-    /// The same of the line that `at` lies in.
+    /// Does the same for the line of `at`.
     #[inline(always)]
     pub(crate) fn prefetch_line(&self, at: usize) {
         if let Some(byte) = self.host.get(at) {

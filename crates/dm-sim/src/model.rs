@@ -1,19 +1,19 @@
-//! The cost model: what each step of a verb takes, and where each figure comes from.
+//! The cost model: the cost of each step of a verb, and the source of each figure.
 
 use dm_verbs::{Capability, Caps};
 
-/// Where a parameter's value comes from.
+/// The provenance of a parameter's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Provenance {
     /// Stated in a paper or a published artifact.
     Paper,
     /// Fitted to the one published figure that is named.
     Fit,
-    /// A typical value, not measured by anyone here.
+    /// A typical value, which nobody measured for this model.
     Assumption,
 }
 
-/// How long the DMA of several lines takes, which decides what a READ sees of a WRITE in progress.
+/// How long the DMA of several lines takes; this decides what a READ sees of a WRITE in progress.
 ///
 /// ```
 /// use dm_sim::{CostModel, Tearing};
@@ -49,7 +49,7 @@ pub struct Parameter {
     pub value: f64,
     /// The unit of the value.
     pub unit: &'static str,
-    /// Where the value comes from.
+    /// The provenance of the value.
     pub provenance: Provenance,
     /// The paper and section, or the reason.
     pub source: &'static str,
@@ -57,11 +57,12 @@ pub struct Parameter {
 
 macro_rules! cost_model {
     ($($(#[$doc:meta])* $name:ident : $unit:literal, $provenance:ident, $source:literal;)*) => {
-        /// What the parts of a testbed cost. All times in nanoseconds.
+        /// The costs of a testbed's parts, in nanoseconds.
         ///
-        /// A model, not a card: two named presets ([`CostModel::cx5_ib`], [`CostModel::cx6_roce`]) carry values from
-        /// the papers, a handful fitted to single published figures, and assumptions; [`CostModel::parameters`] tells
-        /// which is which. Presets are not tuned to pass tests. Every field may be changed for an ablation.
+        /// This is a model, not a card. The two presets ([`CostModel::cx5_ib`], [`CostModel::cx6_roce`])
+        /// contain values from the papers, a few values that are fitted to single published figures, and
+        /// assumptions; [`CostModel::parameters`] says which is which. No preset is tuned to pass tests.
+        /// Every field may be changed for an ablation.
         #[derive(Clone, PartialEq, Debug)]
         pub struct CostModel {
             /// The name printed with every result.
@@ -71,24 +72,24 @@ macro_rules! cost_model {
                 #[doc = concat!("\n\nUnit: ", $unit, ". ", stringify!($provenance), ": ", $source, ".")]
                 pub $name: f64,
             )*
-            /// Whether an atomic that meets a busy bucket stops the responder's pipeline until the bucket is free
-            /// (no conflicting atomic is parked aside).
+            /// Whether an atomic that meets a busy bucket stops the responder's pipeline until the bucket is
+            /// free, instead of waiting beside the pipeline.
             ///
-            /// Fit, structural: inferred from the ratios of Sherman §5.7, not a documented behaviour. Without it the
-            /// gain of on-chip locks is 1.3x instead of 2.9x.
+            /// Fit, structural: inferred from the ratios of Sherman §5.7, not a documented behaviour. Without
+            /// it the gain of on-chip locks is 1.3x instead of 2.9x.
             pub atomics_stall: bool,
             /// How transfers of several lines tear. Assumption.
             pub tearing: Tearing,
-            /// What the simulated cards promise, and how they behave where they promise less: a weaker side of an item
-            /// is really taken. `host_bytes` is set per simulation, `inline_bytes` from the field of that name.
+            /// The promises of the simulated cards. If a promise is weak, the cards really behave in the
+            /// weaker way. `host_bytes` is set per simulation, `inline_bytes` from the field of that name.
             ///
-            /// Assumptions, but for 256 KiB on-chip and masked atomics (Sherman §4.3) and increasing READ lines
-            /// (Sherman, footnote 5).
+            /// Assumptions, except for 256 KiB on-chip and masked atomics (Sherman §4.3) and increasing READ
+            /// lines (Sherman, footnote 5).
             pub caps: Caps,
         }
 
         impl CostModel {
-            /// Every figure with its provenance.
+            /// Returns every figure with its provenance.
             pub fn parameters(&self) -> Vec<Parameter> {
                 vec![$(Parameter {
                     name: stringify!($name),
@@ -127,11 +128,11 @@ cost_model! {
     responder_chip_ns: "ns", Paper, "Sherman §4.3: about 110 M CAS per second";
     /// Atomic buckets; the low bits of the address choose one.
     buckets: "", Paper, "Sherman §3.2.2: e.g. 4096, 12 least significant bits";
-    /// How long a CAS on host memory occupies its bucket.
+    /// Time for which a CAS on host memory occupies its bucket.
     bucket_cas_ns: "ns", Fit, "Sherman Fig. 2: 0.494 M lock pairs per second at skew 0.99";
-    /// How long a fetch-and-add on host memory occupies its bucket.
+    /// Time for which a fetch-and-add on host memory occupies its bucket.
     bucket_faa_ns: "ns", Fit, "Sherman Fig. 2: 0.494 M lock pairs per second at skew 0.99";
-    /// How long an atomic on device memory occupies its bucket.
+    /// Time for which an atomic on device memory occupies its bucket.
     bucket_chip_ns: "ns", Fit, "Sherman §5.7: on-chip locks gain 2.89x";
     /// One way through wire, switch and the fixed parts of two cards.
     wire_ns: "ns", Fit, "round trips of about 2 µs; cycle of the hierarchical lock in Sherman §5.7";
@@ -163,7 +164,7 @@ cost_model! {
     pause_ns: "ns", Assumption, "a few instructions";
     /// A memory node's weak core, per control request.
     rpc_service_ns: "ns", Assumption, "1-2 wimpy cores per memory node (Sherman §4.2.4)";
-    /// After how long an unanswered request fails.
+    /// Time after which an unanswered request fails.
     timeout_ns: "ns", Assumption, "a few retransmissions of 67 µs";
     /// Lease of a client's membership.
     lease_ns: "ns", Assumption, "10 ms";
@@ -212,8 +213,8 @@ impl CostModel {
         }
     }
 
-    /// ConnectX-6 at 100 Gb/s RoCEv2: the testbed of SMART and of CHIME. A model; it differs from
-    /// [`CostModel::cx5_ib`] in headers and packet size alone.
+    /// ConnectX-6 at 100 Gb/s RoCEv2: the testbed of SMART and of CHIME. A model, which differs from
+    /// [`CostModel::cx5_ib`] only in headers and packet size.
     pub fn cx6_roce() -> Self {
         Self {
             name: "model cx6-roce",
@@ -225,7 +226,7 @@ impl CostModel {
         }
     }
 
-    /// The promises of [`CostModel::caps`] that no specification gives, to be printed with results.
+    /// Returns the promises of [`CostModel::caps`] that no specification gives; print them with results.
     pub fn assumptions(&self) -> Vec<Capability> {
         [
             Capability::LineAtomicity,
@@ -257,7 +258,7 @@ fn preset_caps() -> Caps {
     }
 }
 
-/// The model in picoseconds, with what the engine needs precomputed.
+/// The model in picoseconds, with values that the engine needs precomputed.
 #[derive(Clone, Debug)]
 pub(crate) struct Ticks {
     pub(crate) link_byte: u64,
@@ -278,7 +279,7 @@ pub(crate) struct Ticks {
     pub(crate) wire: u64,
     pub(crate) jitter: u64,
     pub(crate) pcie: u64,
-    /// Picoseconds of 1024 bytes, since a byte's are no whole number.
+    /// Picoseconds of 1024 bytes, because the time of one byte is not a whole number.
     pub(crate) pcie_kib: u64,
     pub(crate) pcie_header: u64,
     pub(crate) post: u64,
@@ -346,7 +347,7 @@ impl Ticks {
         }
     }
 
-    /// Packets of a message with `payload` bytes; one even when empty.
+    /// Returns the packets of a message with `payload` bytes; an empty message has one.
     #[inline]
     pub(crate) fn packets(&self, payload: u64) -> u64 {
         if payload <= self.mtu {
@@ -356,7 +357,7 @@ impl Ticks {
         }
     }
 
-    /// PCIe time of `bytes`.
+    /// Returns the PCIe time of `bytes`.
     #[inline]
     pub(crate) fn pcie_time(&self, bytes: u64) -> u64 {
         let packets = (bytes + 255) >> 8;

@@ -1,4 +1,4 @@
-//! A network card: its pipelines, links and PCIe, and what it counts.
+//! A network card: its pipelines, links and PCIe, and its counters.
 
 use crate::model::Ticks;
 use crate::server::Server;
@@ -24,22 +24,22 @@ pub(crate) struct Tally {
     pub(crate) bytes_out: u64,
     pub(crate) bytes_in: u64,
     pub(crate) reads: u64,
-    /// READs of a line that came alone in their chains. Their messages, bytes and responder time follow from it, and
-    /// are in nothing else here.
+    /// READs of one line that were alone in their chains. Their messages, bytes and responder time are
+    /// derived from this count, and the other counters do not include them.
     pub(crate) lone_reads: u64,
     pub(crate) writes: u64,
     pub(crate) atomics: u64,
     pub(crate) cas_failed: u64,
     pub(crate) stalled: u64,
     pub(crate) torn_windows: u64,
-    /// Picoseconds of work of the pipelines whose work is not so much a message or a byte.
+    /// Picoseconds of work of the pipelines whose cost is not constant per message or byte.
     pub(crate) responder: u64,
     pub(crate) to_host: u64,
     pub(crate) from_host: u64,
 }
 
-/// What one card has counted since the simulation began. A regression gate on these does not depend on how fast the
-/// simulating machine is.
+/// Counts of one card since the simulation began. A regression test on them does not depend on the speed of
+/// the machine that simulates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct NicCounters {
@@ -57,15 +57,15 @@ pub struct NicCounters {
     pub writes: u64,
     /// Atomics served, failed CASes included.
     pub atomics: u64,
-    /// CASes that did not find what they expected.
+    /// CASes that did not find the expected value.
     pub cas_failed: u64,
-    /// Transfers of several lines, whose lines did not move at one instant.
+    /// Transfers of several lines that did not move at one instant.
     pub torn_windows: u64,
-    /// Nanoseconds for which the responder stood still behind an atomic whose bucket was busy.
+    /// Nanoseconds for which the responder waited for an atomic whose bucket was busy.
     pub stall_ns: u64,
     /// Nanoseconds of work of the requester pipeline.
     pub requester_busy_ns: u64,
-    /// Nanoseconds of work of the responder pipeline, stalls apart.
+    /// Nanoseconds of work of the responder pipeline, without stalls.
     pub responder_busy_ns: u64,
     /// Nanoseconds of transmission.
     pub link_out_busy_ns: u64,

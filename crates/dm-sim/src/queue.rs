@@ -8,23 +8,23 @@ mod wheel;
 
 pub(crate) use wheel::Wheel as Queue;
 
-/// Bits of what an event is about: the engine's own packing.
+/// Width of an event's content in bits; the engine packs it.
 pub(crate) const WHAT_BITS: u32 = 52;
 
-/// An event: when, and what (the engine's own packing, [`WHAT_BITS`] wide).
+/// An event: its time, and its content (packed by the engine, [`WHAT_BITS`] wide).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Event {
     pub(crate) at: u64,
     pub(crate) what: u64,
 }
 
-/// Which queue a simulation runs on.
+/// The event queue of a simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum QueueKind {
     /// The timing wheel.
     #[default]
     Wheel,
-    /// std's binary heap: slower from some hundred clients on; the wheel is checked against it.
+    /// std's binary heap: slower from some hundred clients on. Tests compare the wheel with it.
     Heap,
 }
 
@@ -43,15 +43,15 @@ mod tests {
     enum Step {
         /// Pushes an event so far ahead.
         Push { ahead: u64 },
-        /// Pushes an event next to where one part of the wheel ends and the next one begins.
+        /// Pushes an event close to the boundary of two parts of the wheel.
         Edge { bits: u32, times: u64, off: u64 },
-        /// Pushes an event at the very time of one that waits.
+        /// Pushes an event at the very time of a waiting one.
         Tie { with: usize },
-        /// Pops what is due up to so far ahead; the present moves there if nothing is.
+        /// Pops the events that are due within this time; the present moves to its end if there is none.
         Pop { within: u64 },
-        /// Pops the next event, wherever it lies.
+        /// Pops the next event, however far ahead.
         Next,
-        /// Pushes and pops by turns, so that time goes on in short steps while others wait.
+        /// Pushes and pops alternately, so that time advances in short steps while other events wait.
         March { steps: u64, ahead: u64 },
     }
 
@@ -62,7 +62,8 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        // A slot, a segment, all slots, all lists: as powers of two. The lists begin up to eight segments ahead.
+        // The sizes of a slot, a segment, all slots and all lists, as powers of two. The lists begin up to
+        // eight segments ahead.
         let parts = prop_oneof![Just(11_u32), Just(23), Just(26), Just(33)];
         let edge = prop_oneof![(parts, 1_u64..12), (Just(23), 1_020_u64..1_040)];
         prop_oneof![
@@ -75,7 +76,7 @@ mod tests {
         ]
     }
 
-    /// What a queue answers to the pops of a schedule, at the end of which all that is left is popped.
+    /// The answers of a queue to the pops of a schedule, which ends by popping all that is left.
     trait Pops {
         fn put(&mut self, at: u64, what: u64);
         fn take(&mut self, limit: u64) -> Option<(u64, u64)>;
@@ -88,7 +89,7 @@ mod tests {
             self.pop(limit, |_| {}).map(|e| (e.at, e.what))
         }
     }
-    /// Nothing but the definition: the least (time, number) first.
+    /// The plain definition: the least (time, number) first.
     impl Pops for BinaryHeap<Reverse<(u64, u64)>> {
         fn put(&mut self, at: u64, what: u64) {
             self.push(Reverse((at, what)));
@@ -99,12 +100,12 @@ mod tests {
         }
     }
 
-    /// Goes through a schedule, and pops what is left at its end.
+    /// Runs a schedule, and pops what is left at its end.
     #[derive(Default)]
     struct Run {
         now: u64,
         pushed: u64,
-        /// The times of what waits, and of some that were popped.
+        /// The times of the waiting events, and of some that were popped.
         waiting: Vec<u64>,
         popped: Vec<Option<(u64, u64)>>,
     }
@@ -115,7 +116,7 @@ mod tests {
             self.waiting.push(at);
         }
 
-        /// Whether there was an event up to `limit`.
+        /// Returns whether there was an event up to `limit`.
         fn take(&mut self, queue: &mut impl Pops, limit: u64) -> bool {
             let event = queue.take(limit);
             self.now = match event {

@@ -30,8 +30,8 @@ impl Kind {
     }
 }
 
-/// A work queue entry in one shape for all kinds. Built where the verb is posted, its kind is known there and the
-/// engine looks at it once.
+/// A work queue entry in one shape for all kinds. It is built where the verb is posted and its kind is known,
+/// so the engine checks the kind once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     pub(crate) at: Place,
@@ -96,21 +96,22 @@ impl<'a> From<Wqe<'a>> for Entry<'a> {
 /// Payload bytes that fit a request's first three words.
 const SMALL: usize = 24;
 
-/// One request. What the engine's events look at comes last, so that of a chain's first request it lies in the chain's
-/// second line.
+/// One request. The fields that the engine's events access come last: in a chain's first request they are
+/// then in the chain's second cache line.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Request {
-    /// Atomics: compare, swap and their masks, then the old value in the first. WRITEs of up to 24 bytes: the
-    /// payload. Fourth word of a READ or WRITE in two parts: which bytes or lines the first part holds.
+    /// Atomics: compare, swap and their masks, later the old value in the first word. WRITEs of up to 24
+    /// bytes: the payload. The fourth word of a READ or WRITE in two parts: the bytes or lines of the first
+    /// part.
     pub(crate) words: [u64; 4],
-    /// A READ's result, from when it acts on memory, or a longer WRITE's payload.
+    /// A READ's result, once it has acted on memory, or a longer WRITE's payload.
     pub(crate) buffer: Lease,
     raw: u64,
     pub(crate) len: u32,
     pub(crate) kind: Kind,
     pub(crate) fence: bool,
-    /// 1, or 2 where a transfer's lines do not move at one instant.
+    /// 1, or 2 if a transfer's lines do not move at one instant.
     pub(crate) parts: u8,
     space: Space,
 }
@@ -129,7 +130,7 @@ impl Request {
         }
     }
 
-    /// Makes it `entry`.
+    /// Fills the request from `entry`.
     #[inline(always)]
     pub(crate) fn set(&mut self, entry: &Entry<'_>) {
         self.raw = entry.at.raw();
@@ -145,7 +146,7 @@ impl Request {
         }
     }
 
-    /// Makes it a READ of host memory at `raw`.
+    /// Fills the request as a READ of host memory at `raw`.
     #[inline(always)]
     pub(crate) fn set_read(&mut self, raw: u64, len: u32) {
         self.raw = raw;
@@ -190,7 +191,7 @@ impl Request {
         RemotePtr::from_raw(self.raw).offset() as usize
     }
 
-    /// Units of 2^`shift` bytes that it touches.
+    /// Returns how many units of 2^`shift` bytes it touches.
     #[inline(always)]
     pub(crate) fn units(&self, shift: u32) -> u64 {
         let from = self.offset() as u64;
@@ -198,7 +199,7 @@ impl Request {
         (last >> shift) - (from >> shift) + 1
     }
 
-    /// What an atomic makes of `old`: `None` where it fails.
+    /// Returns the new value of an atomic on `old`, or `None` if it fails.
     #[inline]
     pub(crate) fn apply(&self, old: u64) -> Option<u64> {
         let [a, b, c, d] = self.words;
@@ -218,7 +219,7 @@ impl Request {
         }
     }
 
-    /// Its result, which is taken.
+    /// Takes its result.
     #[inline]
     pub(crate) fn outcome(&mut self) -> Outcome<Lease> {
         if self.kind == Kind::Read {

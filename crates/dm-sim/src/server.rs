@@ -7,8 +7,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Work that can start at `ready`, which is not before any earlier caller's: plain first come, first served.
-    /// Answers when it starts.
+    /// Adds work that can start at `ready`, which is not before any earlier caller's: plain first come, first
+    /// served. Returns its start.
     #[inline]
     pub(crate) fn fifo(&mut self, ready: u64, service: u64) -> u64 {
         let start = self.free.max(ready);
@@ -16,18 +16,19 @@ impl Server {
         start
     }
 
-    /// Work that would end at `end`, which is not before any earlier caller's: as [`Self::fifo`], but answers when it
-    /// ends. What began before time 0 began then.
+    /// Adds work that would end at `end`, which is not before any earlier caller's. Does the same as
+    /// [`Self::fifo`], but returns the end. Work that would begin before time 0 begins then.
     #[inline]
     pub(crate) fn through(&mut self, end: u64, service: u64) -> u64 {
         self.free = (self.free + service).max(end);
         self.free
     }
 
-    /// Work decided on at `now` that can start at `ready >= now`. Answers when it ends.
+    /// Adds work that is decided on at `now` and can start at `ready >= now`. Returns its end.
     ///
-    /// A server reserved for a future start (`free = max(free, ready) + service`) would block the work that comes
-    /// before that start. So the queue is what was *decided* before: its backlog at `now` is kept, not its gaps.
+    /// If a server were reserved for a future start (`free = max(free, ready) + service`), it would block
+    /// work that arrives before that start. So the queue is the work that was *decided* before: its backlog
+    /// at `now` counts, its gaps do not.
     #[inline]
     pub(crate) fn booked(&mut self, now: u64, ready: u64, service: u64) -> u64 {
         let turn = self.free.max(now);
@@ -35,7 +36,7 @@ impl Server {
         ready.max(turn) + service
     }
 
-    /// When the work accepted so far ends.
+    /// Returns the end of the work accepted so far.
     #[inline]
     pub(crate) fn free_at(&self) -> u64 {
         self.free

@@ -41,17 +41,17 @@ pub struct TaskId {
     client: Option<u16>,
 }
 
-/// Why a run ended.
+/// The reason why a run ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunEnd {
     /// Every task has ended and nothing is in flight.
     Finished,
-    /// Nothing is left to happen, but this many tasks still wait: for each other, or for something outside.
+    /// Nothing is left to happen, but tasks still wait: for each other, or for something outside.
     Stuck {
-        /// How many.
+        /// The number of waiting tasks.
         tasks: usize,
     },
-    /// The time given is over; there is more to come.
+    /// The given time is over, and events are left.
     TimeUp,
 }
 
@@ -64,7 +64,7 @@ pub enum RunEnd {
 /// ```
 pub struct Sim {
     tasks: Tasks,
-    /// Which tasks are put aside, where that is simulated.
+    /// The suspended tasks, if suspending is simulated.
     stalls: Option<RefCell<Stalls>>,
     meters: RefCell<Vec<Rc<Meter>>>,
     compute_nodes: u16,
@@ -114,10 +114,11 @@ impl Sim {
 
     // ---- clients --------------------------------------------------------------------------------------------
 
-    /// A new client on hardware thread `thread` of compute node `compute_node`. Clients of one thread share its CPU.
+    /// Makes a new client on hardware thread `thread` of compute node `compute_node`. Clients of one thread
+    /// share its CPU.
     ///
     /// # Panics
-    /// When there is no such compute node, or from 65535 clients on.
+    /// Panics if there is no such compute node, and from 65535 clients on.
     pub fn endpoint(&self, compute_node: u16, thread: u16) -> Endpoint {
         assert!(
             compute_node < self.compute_nodes,
@@ -137,7 +138,7 @@ impl Sim {
     /// Makes a client and starts `client` on it. Its first poll comes within the next virtual microsecond.
     ///
     /// # Panics
-    /// As [`Sim::endpoint`].
+    /// Panics as [`Sim::endpoint`] does.
     pub fn spawn<F, Fut>(&self, compute_node: u16, thread: u16, client: F) -> TaskId
     where
         F: FnOnce(Endpoint) -> Fut,
@@ -165,8 +166,8 @@ impl Sim {
         }
     }
 
-    /// Drops a task wherever it waits; its guards run their `Drop`, and what it has rung runs on. False when it had
-    /// ended already.
+    /// Drops a task wherever it waits. Its guards run their `Drop`, and requests that it has rung proceed.
+    /// Returns false if it had ended already.
     pub fn cancel(&self, id: TaskId) -> bool {
         let job = self.tasks.take(id.index, id.generation);
         let found = job.is_some();
@@ -177,22 +178,23 @@ impl Sim {
         found
     }
 
-    /// Kills a spawned task's client: from now on it rings nothing (so no guard undoes anything), while what it has
-    /// rung runs on. False when it had ended already, or brought its own endpoints.
+    /// Kills a spawned task's client. From now on it rings nothing, so no guard undoes anything, while
+    /// requests that it has rung proceed. Returns false if it had ended already, or if it made its own
+    /// endpoints.
     pub fn crash(&self, id: TaskId) -> bool {
         let Some(client) = id.client else { return false };
         self.shared.engine.borrow_mut().crash(client);
         self.cancel(id)
     }
 
-    /// Tasks that have not ended.
+    /// Returns the number of tasks that have not ended.
     pub fn live_tasks(&self) -> usize {
         self.tasks.live()
     }
 
     // ---- running --------------------------------------------------------------------------------------------
 
-    /// Runs until nothing is left to happen. Clients that poll or spin for ever need a deadline of their own.
+    /// Runs until nothing is left to happen. Clients that poll or spin for ever need their own deadline.
     pub fn run(&self) -> RunEnd {
         self.run_events(u64::MAX)
     }
@@ -222,8 +224,8 @@ impl Sim {
             }
             self.collect();
         }
-        // While it runs, a task that is polled last says so; behind it, or within a run inside a task, nobody does: who
-        // asks then gives a waker that is kept.
+        // While a task runs, `current` names it. After the run, or in a run inside a task, it names no task,
+        // and a waiting task's waker is kept instead.
         self.shared.current.set(Current::default());
         let tasks = self.live_tasks();
         if !self.shared.engine.borrow().queue.is_empty() {
@@ -248,7 +250,7 @@ impl Sim {
         if self.stalls.is_some() && self.is_put_aside(index) {
             return;
         }
-        // The task is out of its slot while it runs, so that it can't be polled within itself.
+        // The task is out of its slot while it runs, so it cannot be polled within itself.
         let Some(slot) = self.tasks.slot(index) else {
             return;
         };
@@ -263,7 +265,7 @@ impl Sim {
         }
     }
 
-    /// Whether the task is put aside at this instant; it is polled when that is over.
+    /// Returns whether the task is suspended at this instant; it is polled when that is over.
     #[cold]
     fn is_put_aside(&self, index: u32) -> bool {
         let Some(stalls) = &self.stalls else { return false };
@@ -297,9 +299,9 @@ impl Sim {
 
     // ---- faults ---------------------------------------------------------------------------------------------
 
-    /// Cuts `node` off the network at virtual time `at` (now, if that is past).
+    /// Cuts `node` off the network at virtual time `at` (or now, if that is past).
     ///
-    /// Requests that arrive later are lost, and so are the answers of those that act later; clients get
+    /// Requests that arrive later are lost, and so are the answers of requests that act later. Clients get
     /// `Unreachable` after [`CostModel::timeout_ns`].
     pub fn cut_off(&self, node: NodeId, at: Nanos) {
         self.fault(
@@ -310,7 +312,8 @@ impl Sim {
         );
     }
 
-    /// Connects `node` again at virtual time `at`. Connections are set up anew when their error has been reported.
+    /// Connects `node` again at virtual time `at`. A connection is set up again after its error has been
+    /// reported.
     pub fn restore(&self, node: NodeId, at: Nanos) {
         self.fault(
             at,
@@ -333,12 +336,13 @@ impl Sim {
         Nanos(self.shared.engine.borrow().now / 1000)
     }
 
-    /// The model that it runs on.
+    /// Returns the model that it runs on.
     pub fn model(&self) -> &CostModel {
         &self.model
     }
 
-    /// A hash of every (completion time, address) so far, in order: equal for equal code, model and seed.
+    /// Returns a hash of every (completion time, address) so far, in order. It is equal for equal code, model
+    /// and seed.
     pub fn digest(&self) -> u64 {
         self.shared.engine.borrow().digest
     }
@@ -353,7 +357,7 @@ impl Sim {
         self.shared.engine.borrow().queue.pushed()
     }
 
-    /// What all clients' meters counted together.
+    /// Returns the sum of all clients' meters.
     pub fn meter(&self) -> Counters {
         self.meters
             .borrow()
@@ -361,10 +365,10 @@ impl Sim {
             .fold(Counters::default(), |sum, m| sum + m.counters())
     }
 
-    /// The counters of compute node `n`'s card.
+    /// Returns the counters of compute node `n`'s card.
     ///
     /// # Panics
-    /// When there is no such compute node.
+    /// Panics if there is no such compute node.
     pub fn compute_nic(&self, n: u16) -> NicCounters {
         assert!(
             n < self.compute_nodes,
@@ -375,17 +379,17 @@ impl Sim {
         engine.nics[usize::from(n)].counters(&engine.t)
     }
 
-    /// The counters of `node`'s card (the same card as compute node's where they are colocated).
+    /// Returns the counters of `node`'s card (the compute node's card too, if they are colocated).
     ///
     /// # Panics
-    /// When there is no such memory node.
+    /// Panics if there is no such memory node.
     pub fn memory_nic(&self, node: NodeId) -> NicCounters {
         let engine = self.shared.engine.borrow();
         engine.nics[self.first_memory_nic + usize::from(node.0)].counters(&engine.t)
     }
 
-    /// Hands out a memory node's memory, to be looked at or written directly, outside of the cost model. `None`
-    /// when there is no such node.
+    /// Gives access to a memory node's memory, to read or write it directly, outside of the cost model.
+    /// Returns `None` if there is no such node.
     pub fn with_memory<R>(&self, node: NodeId, space: Space, f: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         let mut engine = self.shared.engine.borrow_mut();
         engine
@@ -394,7 +398,7 @@ impl Sim {
             .map(|n| f(n.memory.bytes_mut(space)))
     }
 
-    /// From now on no READ is a lone one: all take the way of any request.
+    /// Turns lone READs off: all READs take the general path.
     #[cfg(test)]
     pub(crate) fn forget_lone_reads(&self) {
         self.shared.engine.borrow_mut().forget_lone_reads();

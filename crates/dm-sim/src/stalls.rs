@@ -1,4 +1,4 @@
-//! Clients that an operating system puts aside for a while.
+//! Clients that an operating system suspends for a while.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use dm_verbs::Nanos;
 
 use crate::rng::Dice;
 
-/// What happens to a poll.
+/// The fate of a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Runs,
-    /// The task is put aside already.
+    /// The task is suspended already.
     Waits,
-    /// The task is put aside until this time.
+    /// The task is suspended until this time.
     Until(u64),
 }
 
-/// Which tasks are put aside, and until when. Times are the engine's, in picoseconds.
+/// The suspended tasks, and the ends of their suspensions. Times are the engine's, in picoseconds.
 #[derive(Debug)]
 pub(crate) struct Stalls {
     one_in: u64,
@@ -26,18 +26,19 @@ pub(crate) struct Stalls {
 }
 
 impl Stalls {
-    /// One poll in `one_in` is late by up to `longest`.
+    /// Delays one poll in `one_in` by up to `longest`.
     pub(crate) fn new(one_in: u32, longest: Nanos, seed: u64) -> Self {
         Self {
             one_in: u64::from(one_in),
             longest: longest.0,
-            // Unrelated to the engine's own draws.
+            // A stream unrelated to the engine's own draws.
             dice: Dice::new(!seed),
             until: HashMap::new(),
         }
     }
 
-    /// Whether `task`, which is to be polled `now`, runs. A task that was put aside runs when its time has come.
+    /// Returns whether `task`, which is to be polled `now`, runs. A suspended task runs when its time has
+    /// come.
     pub(crate) fn judge(&mut self, task: u32, now: u64) -> Verdict {
         if let Some(&until) = self.until.get(&task) {
             if now < until {

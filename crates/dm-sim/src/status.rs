@@ -1,6 +1,6 @@
-//! Where a chain stands, as one word: what holds for nearly every chain is then one comparison.
+//! The status of a chain as one word, so that the checks for nearly every chain are one comparison.
 
-/// What becomes of a chain.
+/// The state of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Free,
@@ -9,8 +9,8 @@ pub(crate) enum State {
     Done,
 }
 
-/// A chain's generation, how many of its requests have arrived and are still to act on memory, what is out of the
-/// ordinary about it, and its state.
+/// A chain's generation, the number of its requests that have arrived but not yet acted on memory, its
+/// unusual conditions, and its state.
 ///
 /// ```text
 ///  63 ········ 32 | 31 ···· 16 | 15 ··· 8 | 7 ·· 0
@@ -21,9 +21,9 @@ pub(crate) struct Status(u64);
 
 const LATE: u32 = 16;
 const GENERATION: u32 = 32;
-/// An error of it is kept in the engine's list.
+/// The engine's list holds an error of it.
 const FAILED: u64 = 1 << 8;
-/// Its owner gave it back.
+/// Its owner has returned it.
 const CLOSED: u64 = 1 << 9;
 
 impl Status {
@@ -56,7 +56,7 @@ impl Status {
     pub(crate) fn set_failed(&mut self) {
         self.0 |= FAILED;
     }
-    /// Whether it failed, which is forgotten.
+    /// Returns whether it failed, and clears that flag.
     #[inline]
     pub(crate) fn take_failed(&mut self) -> bool {
         let failed = self.failed();
@@ -72,12 +72,12 @@ impl Status {
         self.0 |= CLOSED;
     }
 
-    /// A request has arrived, and acts on memory later.
+    /// Counts a request that has arrived and acts on memory later.
     #[inline]
     pub(crate) fn acts_late(&mut self) {
         self.0 += 1 << LATE;
     }
-    /// One that acts late has acted.
+    /// Counts a late request that has acted.
     #[inline]
     pub(crate) fn executed(&mut self) {
         debug_assert!(self.0 >> LATE & 0xFFFF != 0, "a request acts once");
@@ -88,38 +88,38 @@ impl Status {
     pub(crate) fn is_free(self) -> bool {
         self.0 as u8 == State::Free as u8
     }
-    /// Free, in the next generation.
+    /// Makes it free, in the next generation.
     #[inline(always)]
     pub(crate) fn free(&mut self) {
         self.0 = u64::from(self.generation().wrapping_add(1)) << GENERATION | State::Free as u64;
     }
-    /// From free to in flight.
+    /// Changes it from free to in flight.
     #[inline(always)]
     pub(crate) fn take_off(&mut self) {
         debug_assert_eq!(self.0 as u32, State::Free as u32, "it was free");
         self.0 += State::Flying as u64 - State::Free as u64;
     }
-    /// Whether it is in flight, without anything out of the ordinary.
+    /// Returns whether it is in flight, without unusual conditions.
     #[inline(always)]
     pub(crate) fn flies(self) -> bool {
         self.0 as u32 == State::Flying as u32
     }
-    /// From that to done.
+    /// Changes it from in flight to done.
     #[inline(always)]
     pub(crate) fn land(&mut self) {
         self.0 += State::Done as u64 - State::Flying as u64;
     }
-    /// As [`Self::flies`], and of `generation`.
+    /// Returns the same as [`Self::flies`], if it also has `generation`.
     #[inline(always)]
     pub(crate) fn is_flying(self, generation: u32) -> bool {
         self == Self(u64::from(generation) << GENERATION | State::Flying as u64)
     }
-    /// Whether it is done and of `generation`, without anything out of the ordinary.
+    /// Returns whether it is done and has `generation`, without unusual conditions.
     #[inline(always)]
     pub(crate) fn is_done(self, generation: u32) -> bool {
         self == Self(u64::from(generation) << GENERATION | State::Done as u64)
     }
-    /// Whether it is closed, done, and has acted on memory.
+    /// Returns whether it is closed, done, and has acted on memory.
     #[inline]
     pub(crate) fn is_over(self) -> bool {
         let asked = CLOSED | 0xFFFF << LATE | 0xFF;

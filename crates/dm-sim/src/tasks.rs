@@ -1,5 +1,5 @@
-//! Tasks, in slots that never move: one is polled without a borrow of all, and spawns, cancels or drops others while it
-//! runs.
+//! Tasks, in slots that never move: a task is polled without a borrow of the whole table, so it can spawn,
+//! cancel or drop others while it runs.
 
 use core::cell::{Cell, OnceCell, RefCell};
 use core::fmt;
@@ -11,15 +11,15 @@ use std::task::{Wake, Waker};
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Arc, Mutex};
 
-/// Slots come into being so many at a time,
+/// Slots are allocated in chunks of this many,
 const CHUNK: usize = 256;
-/// and so many times at most.
+/// and at most this many chunks.
 const CHUNKS: usize = 1024;
 
 /// A task's own future.
 pub(crate) type Job = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Tasks that were woken from outside of the engine: by other tasks, or by anyone who holds their waker.
+/// Tasks that were woken from outside of the engine: by other tasks, or by another holder of their waker.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     full: AtomicBool,
@@ -27,11 +27,11 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Whether any may be in it.
+    /// Returns whether there may be any.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        // Acquire: pairs with Release in `wake_by_ref`. A wake of another thread that is missed now is found after
-        // the next event.
+        // Acquire: pairs with Release in `wake_by_ref`. If this misses a wake of another thread, it is found
+        // after the next event.
         self.full.load(Ordering::Acquire)
     }
 
@@ -59,11 +59,11 @@ impl Wake for TaskWaker {
     }
 }
 
-/// A place for one task after another.
+/// A slot for one task after another.
 pub(crate) struct Slot {
-    /// Of a task that waits; it is taken out while it runs.
+    /// The future of a waiting task; it is taken out while the task runs.
     job: Cell<Option<Job>>,
-    /// Of whatever task is in the slot.
+    /// The waker of the task in the slot.
     pub(crate) waker: Waker,
     generation: Cell<u32>,
 }
@@ -74,10 +74,10 @@ impl Slot {
     pub(crate) fn take(&self) -> Option<Job> {
         self.job.take()
     }
-    /// The task waits again.
+    /// Puts the future of a waiting task back.
     #[inline(always)]
     pub(crate) fn put(&self, job: Job) {
-        // Forgotten, not dropped: it was taken out before, and nobody else puts one in.
+        // Forgotten instead of dropped: the slot is empty, because the future was taken out before.
         core::mem::forget(self.job.replace(Some(job)));
     }
 }
@@ -114,17 +114,17 @@ impl Tasks {
         }
     }
 
-    /// The slot of that number, if it was ever used.
+    /// Returns the slot of that number, if it was ever used.
     #[inline(always)]
     pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
         let chunk = self.chunks.get(index as usize / CHUNK)?.get()?;
         Some(&chunk[index as usize % CHUNK])
     }
 
-    /// Puts a task into a slot; answers its number and generation.
+    /// Puts a task into a slot; returns its number and generation.
     ///
     /// # Panics
-    /// With more than 2^18 tasks at a time.
+    /// Panics with more than 2^18 tasks at a time.
     pub(crate) fn start(&self, job: Job) -> (u32, u32) {
         let index = self
             .free
@@ -142,7 +142,7 @@ impl Tasks {
         (index, slot.generation.get())
     }
 
-    /// The slots from number `first` on.
+    /// Makes the slots from number `first` on.
     fn chunk(&self, first: u32) -> Box<[Slot; CHUNK]> {
         Box::new(core::array::from_fn(|i| Slot {
             job: Cell::new(None),
@@ -154,7 +154,7 @@ impl Tasks {
         }))
     }
 
-    /// Takes the task of this number and generation out, if it waits.
+    /// Takes the waiting task of this number and generation out.
     pub(crate) fn take(&self, index: u32, generation: u32) -> Option<Job> {
         let slot = self.slot(index)?;
         if slot.generation.get() == generation {
@@ -164,9 +164,9 @@ impl Tasks {
         }
     }
 
-    /// A task that was taken out is over.
+    /// Ends a task that was taken out.
     pub(crate) fn end(&self, index: u32, job: Job) {
-        // First, since it may do anything here.
+        // This comes first, because a destructor may do anything here.
         drop(job);
         self.live.set(self.live.get() - 1);
         if let Some(slot) = self.slot(index) {

@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::ledger::Facts;
 
-/// A device whose queue pairs are numbers; remembers which are open, and which were shut.
+/// A device whose queue pairs are numbers. It records which are open, and which were shut.
 #[derive(Default)]
 struct Device {
     state: Mutex<(u32, Vec<u32>)>,
 }
 
-/// A number that is given back with the port.
+/// A number that returns to the device when the port is dropped.
 struct Number(u32);
 
 impl Ports for Device {
@@ -57,7 +57,7 @@ fn desk(secret: Option<&[u8]>) -> Arc<Desk<Device>> {
 
 const SECRET: &[u8] = b"a secret of enough bytes";
 
-/// Says hello and proves with `secret`; what the node says last.
+/// Sends a hello and a proof with `secret`; returns the node's last message.
 fn greet(dialogue: &mut Dialogue<Device>, secret: &Secret, port: &Port) -> (Option<Message>, Option<End>) {
     let ours = [9; 32];
     let hello = Message::Hello {
@@ -121,7 +121,7 @@ fn a_proof_is_good_for_one_dialogue() {
         port: Port::default(),
     }
     .encode();
-    // Overheard, and said again in another dialogue.
+    // An eavesdropper replays the proof in another dialogue.
     let mut second = Dialogue::new(&desk);
     second.hear(&hello);
     assert_eq!(second.hear(&proof).0, Some(Message::Refuse(Refusal::Secret)));
@@ -159,7 +159,7 @@ fn what_ends_a_dialogue_gives_its_clients_back() {
     assert_eq!((census().connections, census().clients), (0, 0));
 }
 
-/// Requests over small numbers, so that they meet.
+/// Requests with small numbers, so that they collide.
 fn request() -> impl Strategy<Value = (u16, Request)> {
     let id = 0..6_u16;
     let request = prop_oneof![
@@ -178,7 +178,7 @@ fn request() -> impl Strategy<Value = (u16, Request)> {
     (id, request)
 }
 
-/// What three peers do.
+/// The actions of three peers.
 #[derive(Clone, Debug)]
 enum Step {
     Greet(usize),
@@ -226,7 +226,7 @@ proptest! {
                 Some(Message::Answer(answer)) => {
                     prop_assert!(greeted && end.is_none());
                     if let Answer::Chunk { offset } = answer {
-                        // Behind every other one, and within the memory.
+                        // The chunk is behind every other one, and within the memory.
                         prop_assert!(offset == chunks_end && offset < 1 << 20);
                         chunks_end = desk.ledger.with(|l| l.census(Instant::now())).used;
                     }

@@ -1,5 +1,5 @@
-//! A memory node as a process of its own, for tests: prints its address, serves until its input ends. `dmkit serve` is
-//! the one for people.
+//! A memory node as a process of its own, for tests: it prints its address, and serves until its input ends.
+//! Users run `dmkit serve` instead.
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -46,7 +46,7 @@ fn serve(
     }
     let node = builder.start()?;
     println!("{}", node.address());
-    // Until whoever started it closes the pipe, or ends.
+    // It runs until the process that started it closes the pipe, or ends.
     let mut rest = Vec::new();
     let _ = std::io::stdin().read_to_end(&mut rest);
     Ok(())

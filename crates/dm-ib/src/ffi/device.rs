@@ -1,4 +1,4 @@
-//! An open device with a protection domain: what every other object here belongs to.
+//! An open device with a protection domain, to which every other object here belongs.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -14,27 +14,27 @@ unsafe extern "C" {
     fn dm_ib_device_memory(context: *mut sys::ibv_context, bytes: *mut u64) -> core::ffi::c_int;
 }
 
-/// Against what the device's atomics are atomic.
+/// The operations against which the device's atomics are atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicScope {
-    /// It has none.
+    /// The device has no atomics.
     None,
     /// Other atomics through the same device.
     Device,
-    /// Everything in the machine, its processors too.
+    /// Everything in the machine, including its processors.
     Machine,
 }
 
-/// What the device said when it was asked.
+/// The device's answers to queries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Scope of atomics.
+    /// The scope of its atomics.
     pub atomics: AtomicScope,
     /// Bytes of device memory.
     pub chip_bytes: u64,
     /// READs and atomics that a queue pair may have in flight as requester.
     pub initiator_depth: u8,
-    /// The same as responder.
+    /// READs and atomics that a queue pair may have in flight as responder.
     pub responder_depth: u8,
     /// Work requests that a queue may hold.
     pub queue_depth_max: u32,
@@ -42,7 +42,7 @@ pub struct Limits {
     pub completions_max: u32,
 }
 
-/// Where a device is reached.
+/// The address of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Address {
     pub(crate) gid: [u8; 16],
@@ -68,7 +68,7 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Opens the device, port and GID of `choice`; what that leaves open is picked.
+    /// Opens the device, port and GID of `choice`, and chooses what it leaves open.
     pub(crate) fn open(choice: &DeviceChoice) -> io::Result<Self> {
         let name = choice.name.as_deref();
         let mut opened = Err(io::Error::new(
@@ -110,7 +110,7 @@ impl Device {
                 limits,
             }),
             Err(e) => {
-                // SAFETY: opened above, used by nobody.
+                // SAFETY: opened above, and not used by anybody.
                 unsafe { sys::ibv_close_device(context.as_ptr()) };
                 Err(e)
             }
@@ -172,7 +172,7 @@ pub(super) fn for_each_device(mut each: impl FnMut(*mut sys::ibv_device, &str)) 
     Ok(())
 }
 
-/// The port that is asked for, or the first that can be used.
+/// Returns the requested port, or the first usable one.
 fn pick_port(context: NonNull<sys::ibv_context>, choice: &DeviceChoice) -> io::Result<(u8, Address)> {
     let ports = match choice.port {
         Some(port) => port..=port,
@@ -220,7 +220,7 @@ impl Gid {
     }
 }
 
-/// The entries that are not empty.
+/// Returns the entries that are not empty.
 pub(super) fn gids(context: NonNull<sys::ibv_context>, port: u8, length: i32) -> Vec<Gid> {
     let mut found = Vec::new();
     for index in 0..u8::try_from(length.clamp(0, 255)).unwrap_or(0) {
@@ -258,7 +258,7 @@ fn address(context: NonNull<sys::ibv_context>, port: u8, wanted: Option<u8>) -> 
     let all = gids(context, port, attr.gid_tbl_len);
     let best = match wanted {
         Some(index) => all.iter().find(|gid| gid.index == index),
-        // RoCE v2 over IPv4 first, then RoCE v2, then what there is; of equals the first.
+        // RoCE v2 over IPv4 first, then RoCE v2, then any; the first of equal ones.
         None => all
             .iter()
             .rev()
@@ -266,7 +266,7 @@ fn address(context: NonNull<sys::ibv_context>, port: u8, wanted: Option<u8>) -> 
     };
     let best = match best {
         Some(gid) => *gid,
-        // InfiniBand finds its way by the LID.
+        // InfiniBand routes by the LID.
         None if !ethernet && wanted.is_none() => Gid {
             index: 0,
             raw: [0; 16],
@@ -296,7 +296,7 @@ pub(super) fn limits(context: NonNull<sys::ibv_context>) -> io::Result<Limits> {
     // SAFETY: `attr` is writable.
     check(unsafe { sys::ibv_query_device(context.as_ptr(), &raw mut attr) })?;
     let mut chip_bytes = 0;
-    // A provider that does not know the question has no such memory: the answer stays 0.
+    // A provider that does not know the query has no such memory: the answer stays 0.
     // SAFETY: `chip_bytes` is writable.
     let _ = unsafe { dm_ib_device_memory(context.as_ptr(), &raw mut chip_bytes) };
     let depth = |most: i32| u8::try_from(most.clamp(0, 255)).unwrap_or(u8::MAX);

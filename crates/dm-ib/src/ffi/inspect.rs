@@ -1,4 +1,4 @@
-//! Everything that this machine's devices say of themselves, for people.
+//! A report on this machine's devices, for users.
 
 use core::ptr::NonNull;
 use std::io;
@@ -15,47 +15,49 @@ unsafe extern "C" {
     fn dm_ib_in_order(qp: *mut sys::ibv_qp, opcode: core::ffi::c_int) -> core::ffi::c_int;
 }
 
-/// What a device says of itself.
+/// The report on one device.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
     /// Its name.
     pub name: String,
     /// Its firmware's version.
     pub firmware: String,
-    /// Its maker's number and its own, as in a PCI listing.
+    /// The vendor id and the device id, as in a PCI listing.
     pub vendor: (u32, u32),
     /// Sizes and depths.
     pub limits: Limits,
-    /// The largest registration, bytes.
+    /// The largest registration in bytes.
     pub registration_max: u64,
-    /// How many registrations there may be.
+    /// The maximum number of registrations.
     pub registrations_max: u32,
-    /// How many queue pairs there may be.
+    /// The maximum number of queue pairs.
     pub queue_pairs_max: u32,
-    /// Atomics that it does over PCI, so that the processor's are atomic with them: fetch-and-add, swap, compare-and-swap.
+    /// Atomics that it carries out over PCI, so that they are atomic with the processor's: fetch-and-add,
+    /// swap, compare-and-swap.
     pub pci_atomics: [bool; 3],
-    /// The most inline bytes that it grants of 1024, 512, …
+    /// The largest number of inline bytes that it grants, of 1024, 512, …
     pub inline_max: u32,
-    /// Whether `ibv_query_qp_data_in_order` promises that a READ's, a WRITE's data is placed in order.
+    /// Whether `ibv_query_qp_data_in_order` promises that the data of a READ, and of a WRITE, is placed in
+    /// order.
     pub in_order: Option<[bool; 2]>,
     /// Its ports.
     pub ports: Vec<PortReport>,
-    /// Why dmkit can't use it, if it can't.
+    /// Why dmkit cannot use it, if it cannot.
     pub unusable: Option<String>,
 }
 
-/// What a port says of itself.
+/// The report on one port.
 #[derive(Clone, Debug)]
 pub struct PortReport {
     /// From 1.
     pub number: u8,
-    /// Whether packets go through it.
+    /// Whether the link is up.
     pub active: bool,
-    /// RoCE, not InfiniBand.
+    /// Whether it is RoCE and not InfiniBand.
     pub ethernet: bool,
     /// Bytes of a packet's payload.
     pub mtu: u32,
-    /// On InfiniBand.
+    /// Its LID on InfiniBand.
     pub lid: u16,
     /// Its addresses.
     pub gids: Vec<GidReport>,
@@ -68,18 +70,18 @@ pub struct GidReport {
     pub index: u8,
     /// The address.
     pub gid: [u8; 16],
-    /// RoCE v2: over UDP and IP.
+    /// Whether it is RoCE v2, over UDP and IP.
     pub routable: bool,
 }
 
-/// All devices of this machine.
+/// Returns reports on all devices of this machine.
 ///
 /// # Errors
-/// The system can't tell of any: no kernel module, no permission.
+/// Fails if the system cannot list devices: no kernel module, or no permission.
 pub fn devices() -> io::Result<Vec<DeviceReport>> {
     let mut found = Vec::new();
     for_each_device(|device, name| {
-        // One that can't even be opened has only its name to tell.
+        // If a device cannot be opened, only its name is known.
         if let Ok(report) = report(device, name) {
             found.push(report);
         }
@@ -87,7 +89,7 @@ pub fn devices() -> io::Result<Vec<DeviceReport>> {
     Ok(found)
 }
 
-/// An open device that is closed again.
+/// An open device, which is closed on drop.
 struct Opened(NonNull<sys::ibv_context>);
 
 impl Drop for Opened {
@@ -105,7 +107,7 @@ fn report(device: *mut sys::ibv_device, name: &str) -> io::Result<DeviceReport> 
     // SAFETY: `attr` is writable.
     check(unsafe { sys::ibv_query_device(opened.0.as_ptr(), &raw mut attr) })?;
     let mut sizes = [0; 3];
-    // A provider that does not know the question does none: the answer stays 0.
+    // A provider that does not know the query has no such atomics: the answer stays 0.
     // SAFETY: there is room for three.
     let _ = unsafe { dm_ib_pci_atomics(opened.0.as_ptr(), sizes.as_mut_ptr()) };
     let firmware = attr.fw_ver.iter().take_while(|byte| **byte != 0);
@@ -132,7 +134,7 @@ fn report(device: *mut sys::ibv_device, name: &str) -> io::Result<DeviceReport> 
     Ok(report)
 }
 
-/// What only a queue pair can tell.
+/// Queries what only a queue pair reports.
 fn try_queue_pair(report: &mut DeviceReport) -> io::Result<()> {
     let device = Arc::new(Device::open(&DeviceChoice::from(report.name.as_str()))?);
     let queue = Arc::new(Cq::new(&device, 16)?);
@@ -166,7 +168,7 @@ fn port_report(context: NonNull<sys::ibv_context>, port: u8) -> io::Result<PortR
         number: port,
         active: attr.state == sys::ibv_port_state::IBV_PORT_ACTIVE,
         ethernet: u32::from(attr.link_layer) == sys::IBV_LINK_LAYER_ETHERNET,
-        // The verbs number them: 1 for 256 to 5 for 4096.
+        // The verbs encode the sizes: 1 for 256 to 5 for 4096.
         mtu: 128 << attr.active_mtu.min(5),
         lid: attr.lid,
         gids: gids(context, port, attr.gid_tbl_len).iter().map(told).collect(),

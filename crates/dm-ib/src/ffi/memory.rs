@@ -31,7 +31,7 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// On huge pages where there are some to be had, else on ordinary ones.
+    /// Maps huge pages if the system has some, else ordinary pages.
     fn new(bytes: usize) -> io::Result<Self> {
         let rounded = bytes
             .max(1)
@@ -72,13 +72,13 @@ impl Drop for Mapping {
     }
 }
 
-/// Who may do what to registered memory. Relaxed ordering is never asked for: data must be placed before the unlock
-/// behind it.
+/// The access rights to registered memory. Relaxed ordering is never requested, because data must be placed
+/// before the unlock behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
-    /// Only this process's own requests.
+    /// Only this process's own requests may access it.
     Own,
-    /// READs, WRITEs and atomics of others too.
+    /// Others may READ, WRITE and use atomics too.
     Everybody,
 }
 
@@ -148,7 +148,7 @@ impl Drop for Registered {
     }
 }
 
-/// A memory node's host memory: others read and write it, this process never looks (F3).
+/// A memory node's host memory: others read and write it, and this process never looks at it (F3).
 pub(crate) struct Lent {
     memory: Registered,
     bytes: u64,
@@ -161,7 +161,7 @@ impl Lent {
         Ok(Self { memory, bytes })
     }
 
-    /// Where others say that it begins.
+    /// Returns the address that others use for its beginning.
     pub(crate) fn address(&self) -> u64 {
         self.memory.at().as_ptr() as u64
     }
@@ -170,7 +170,7 @@ impl Lent {
         self.memory.remote_key()
     }
 
-    /// Bytes that were asked for; what rounding added is not given out.
+    /// Returns the number of bytes requested; bytes added by rounding are not used.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

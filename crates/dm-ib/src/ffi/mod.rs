@@ -1,11 +1,11 @@
-//! Everything unsafe of this crate: libibverbs, and the memory that it reads and writes by itself.
+//! All unsafe code of this crate: libibverbs, and the memory that it reads and writes itself.
 //!
-//! # What is safe to rely on outside
-//! * **F1** Memory that a card may write is owned by the table of flights ([`Port`]) from posting until the completion
-//!   of the chain's last request; no reference to it exists meanwhile.
-//! * **F2** Queue pairs are destroyed before the buffers that their requests name; buffers before their registration,
-//!   the registration before the mapping, all of it before the device is closed.
-//! * **F3** Memory lent to others ([`Lent`]) is never seen as a reference.
+//! # What other modules may rely on
+//! * **F1** Memory that a card may write is owned by the table of flights ([`Port`]) from posting until the
+//!   completion of the chain's last request; no reference to it exists meanwhile.
+//! * **F2** Queue pairs are destroyed before the buffers that their requests name; buffers before their
+//!   registration, the registration before the mapping, and all of it before the device is closed.
+//! * **F3** Memory lent to others ([`Lent`]) is never accessed through a reference.
 
 mod device;
 mod inspect;
@@ -25,11 +25,11 @@ pub(crate) use queue::{Cq, Patience, Peer, Qp, QueueOptions, RETRIES_MAX};
 
 use std::io;
 
-/// What a call that answers with an error number said.
+/// Converts the result of a call that returns an error number.
 fn check(number: core::ffi::c_int) -> io::Result<()> {
     match number {
         0 => Ok(()),
-        // Some verbs answer -1 and set errno, others answer the number itself.
+        // Some verbs return -1 and set errno, others return the number itself.
         -1 => Err(io::Error::last_os_error()),
         number => Err(io::Error::from_raw_os_error(number.abs())),
     }

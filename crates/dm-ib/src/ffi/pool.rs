@@ -17,25 +17,25 @@ const SMALLEST: usize = 64;
 const CLASSES: usize = 15;
 /// The largest piece, bytes.
 pub(crate) const PIECE_BYTES_MAX: usize = SMALLEST << (CLASSES - 1);
-/// A slab holds at least this much.
+/// Minimum size of a slab in bytes.
 const SLAB: usize = 2 << 20;
 
-/// The bytes that a READ gave: owned, editable in place, one pointer wide. Dropping it gives the buffer back to the
-/// thread that it came from.
+/// The bytes that a READ returned: owned, editable in place, one pointer wide. Dropping it returns the buffer
+/// to the thread that it came from.
 pub struct Lease(Option<Box<Piece>>);
 
-/// A piece of a slab; one owner at a time, the card while it is in flight.
+/// A piece of a slab. It has one owner at a time, which is the card while it is in flight.
 struct Piece {
     at: NonNull<u8>,
     len: usize,
     class: usize,
     key: u32,
-    /// None while the piece lies in its pool.
+    /// `None` while the piece is in its pool.
     pool: Option<Rc<Inner>>,
 }
 
 struct Inner {
-    // The free pieces go before the slabs that they point into.
+    // The free pieces are dropped before the slabs that they point into.
     #[expect(
         clippy::vec_box,
         reason = "a lease is such a box: it goes in and out as it is"
@@ -48,7 +48,7 @@ struct Inner {
 #[derive(Default)]
 struct Slabs {
     all: Vec<Registered>,
-    /// Bytes used of the last one.
+    /// Bytes of the last slab that are used.
     used: usize,
 }
 
@@ -65,7 +65,7 @@ impl Pool {
         }))
     }
 
-    /// A buffer of `len` bytes with unspecified content (zeroes, or what an earlier user left).
+    /// Returns a buffer of `len` bytes with unspecified content (zeroes, or an earlier user's).
     pub(crate) fn take(&self, len: usize) -> io::Result<Lease> {
         let capacity = len.max(SMALLEST).next_power_of_two();
         let class = (capacity.trailing_zeros() - SMALLEST.trailing_zeros()) as usize;

@@ -1,7 +1,7 @@
-//! What one thread sends through: its queue pairs, its completion queue, and the table of chains in flight.
+//! The sending side of a thread: its queue pairs, its completion queue, and the table of chains in flight.
 //!
-//! A work request's id is the number of its chain, the chain's generation, and its own place in the chain: a late
-//! completion of an earlier user of the number is told apart.
+//! A work request's id consists of the number of its chain, the chain's generation, and its own position in
+//! the chain. So a late completion of an earlier chain with the same number is recognised.
 
 use core::fmt;
 use std::io;
@@ -15,17 +15,17 @@ use super::queue::{Cq, Qp};
 
 /// One request of a chain.
 pub(crate) struct Request {
-    /// What it does.
+    /// The verb.
     pub(crate) what: What,
-    /// Where, as the peer registered it.
+    /// The address as the peer registered it.
     pub(crate) address: u64,
-    /// With the peer's leave.
+    /// The peer's key for that memory.
     pub(crate) key: u32,
-    /// Only after every READ and atomic before it.
+    /// Whether it waits for every READ and atomic before it.
     pub(crate) fence: bool,
 }
 
-/// What a request does, with its bytes.
+/// The verb of a request, with its bytes.
 pub(crate) enum What {
     /// Fills the lease.
     Read(Lease),
@@ -33,13 +33,13 @@ pub(crate) enum What {
     Write(Lease),
     /// Sends these bytes of the list's inline payload.
     WriteInline(core::ops::Range<usize>),
-    /// The old word comes into the lease.
+    /// Writes the old word to the lease.
     Cas { answer: Lease, compare: u64, swap: u64 },
-    /// As above.
+    /// Writes the old word to the lease.
     Faa { answer: Lease, add: u64 },
 }
 
-/// The requests of a chain with everything that they point to; capacities are used again.
+/// The requests of a chain with everything that they point to; the buffers are reused.
 #[derive(Default)]
 pub(crate) struct WorkList {
     pub(crate) requests: Vec<Option<Request>>,
@@ -54,7 +54,7 @@ enum State {
     Building,
     Flying,
     Landed,
-    /// The card may still have some of it, and will not say when it has not.
+    /// The card may still use some of it, and will not report when it stops.
     Lost,
 }
 
@@ -64,38 +64,38 @@ struct Entry {
     generation: u32,
 }
 
-/// What a completion said of a request.
+/// The fault that a completion reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// The peer refused it; it had no effect, nor has anything behind it.
+    /// The peer refused the request; neither it nor any request behind it had an effect.
     Refused,
-    /// This side's card refused it: as above, but the peer knows nothing of it.
+    /// This side's card refused the request: no effect, as above, but the peer knows nothing of it.
     Malformed,
-    /// No answer, or flushed behind something that failed: the effect is unknown.
+    /// There was no answer, or the request was flushed behind a failed one: the effect is unknown.
     Unknown,
 }
 
-/// News of a chain.
+/// A completion of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Landed {
     /// The chain's number.
     pub(crate) index: u32,
-    /// If it is bad news: which request, and what.
+    /// If it failed: the number of the request, and the fault.
     pub(crate) fault: Option<(u16, Fault)>,
-    /// Whether that was the last request: the chain is over.
+    /// Whether it was the last request, so that the chain is over.
     pub(crate) over: bool,
 }
 
 /// Completions taken at a time.
 const BATCH: usize = 32;
-/// Requests that a chain may have.
+/// Maximum number of requests in a chain.
 pub(crate) const CHAIN_MAX: usize = 1 << 12;
 const INDEX_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 28;
 
 /// See the module.
 pub(crate) struct Port {
-    // Before the entries, whose buffers the card may write until then (F2).
+    // Before the entries, because the card may write their buffers until the queue pairs are destroyed (F2).
     qps: Vec<Qp>,
     cq: Arc<Cq>,
     entries: Vec<Entry>,
@@ -122,15 +122,15 @@ impl Port {
         &self.cq
     }
 
-    /// Puts another queue pair in the place of one that was shut. What still flew there is given up: its buffers stay with
-    /// it, for nobody will hear of them.
+    /// Replaces a queue pair that was shut. Chains still in flight on it are abandoned; their buffers stay
+    /// with it, because their completions will never arrive.
     pub(crate) fn replace(&mut self, at: usize, qp: Qp) {
         if let Some(old) = self.qps.get_mut(at) {
             *old = qp;
         }
     }
 
-    /// A new chain: its number and generation.
+    /// Opens a new chain; returns its number and generation.
     pub(crate) fn open(&mut self) -> Option<(u32, u32)> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -152,14 +152,14 @@ impl Port {
         Some((index, entry.generation))
     }
 
-    /// The requests of a chain that is not in flight.
+    /// Returns the requests of a chain that is not in flight.
     pub(crate) fn list(&mut self, index: u32, generation: u32) -> Option<&mut WorkList> {
         let entry = self.entries.get_mut(index as usize)?;
         let still = matches!(entry.state, State::Building | State::Landed);
         (still && entry.generation == generation).then_some(&mut entry.list)
     }
 
-    /// Gives back the number of a chain that is not in flight, and its buffers.
+    /// Frees the number and the buffers of a chain that is not in flight.
     pub(crate) fn close(&mut self, index: u32) {
         let Some(entry) = self.entries.get_mut(index as usize) else {
             return;
@@ -174,7 +174,7 @@ impl Port {
         self.free.push(index);
     }
 
-    /// Posts a chain that was built, its last request signalled.
+    /// Posts a chain that was built; its last request is signalled.
     pub(crate) fn post(&mut self, index: u32, qp: usize) -> io::Result<()> {
         let entry = self
             .entries
@@ -198,13 +198,13 @@ impl Port {
         // first.
         let posted = unsafe { qp.post(first) };
         if posted.is_err() {
-            // A beginning of the list may be under way, unsignalled: its buffers are given up.
+            // The first requests of the list may be in flight, unsignalled, so its buffers are abandoned.
             entry.state = State::Lost;
         }
         posted
     }
 
-    /// Takes completions, and tells of each chain that had one. How many there were.
+    /// Takes completions, and calls `tell` for each chain that has one. Returns how many there were.
     pub(crate) fn poll(&mut self, mut tell: impl FnMut(Landed)) -> io::Result<usize> {
         let found = self.cq.poll(&mut self.completions)?;
         for wc in &self.completions[..found] {
@@ -241,7 +241,7 @@ fn fault(status: status::Type) -> Fault {
 }
 
 impl WorkList {
-    /// Links the requests' work requests; the first of them.
+    /// Links the work requests of the chain's requests, and returns the first one.
     fn link(&mut self, id: impl Fn(usize) -> u64) -> Option<&mut sys::ibv_send_wr> {
         let count = self.requests.len();
         if count == 0 || count > CHAIN_MAX {
@@ -249,7 +249,7 @@ impl WorkList {
         }
         self.wrs.clear();
         self.sges.clear();
-        // Both are filled before anything points into them.
+        // Both vectors are filled before anything points into them.
         for (number, request) in self.requests.iter().enumerate() {
             let request = request.as_ref()?;
             let (wr, sge) = request.encode(&self.inline)?;

@@ -21,7 +21,7 @@ unsafe impl Send for Cq {}
 unsafe impl Sync for Cq {}
 
 impl Cq {
-    /// For at least `entries` completions at a time.
+    /// Makes a queue for at least `entries` completions at a time.
     pub(crate) fn new(device: &Arc<Device>, entries: u32) -> io::Result<Self> {
         let entries = core::ffi::c_int::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: no channel, no user data; vector 0 always exists.
@@ -44,7 +44,7 @@ impl Cq {
         &self.device
     }
 
-    /// Takes completions that are there; how many.
+    /// Takes the completions that have arrived; returns how many.
     pub(super) fn poll(&self, into: &mut [sys::ibv_wc]) -> io::Result<usize> {
         let most = core::ffi::c_int::try_from(into.len()).unwrap_or(core::ffi::c_int::MAX);
         // SAFETY: the provider fills its table when it opens the device; the queue's context is open.
@@ -69,14 +69,14 @@ impl fmt::Debug for Cq {
     }
 }
 
-/// How to make a queue pair.
+/// The parameters of a new queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueOptions {
-    /// Work requests that it holds.
+    /// Work requests that it can hold.
     pub(crate) depth: u32,
-    /// Bytes of payload in a work request that are wished for.
+    /// Bytes of payload in a work request that are requested.
     pub(crate) inline: u32,
-    /// Whether others may read, write and do atomics through it.
+    /// Whether others may READ, WRITE and use atomics through it.
     pub(crate) serves: bool,
 }
 
@@ -87,13 +87,13 @@ pub(crate) struct Peer {
     pub(crate) number: u32,
     /// First packet that it sends.
     pub(crate) first_packet: u32,
-    /// Where its device is, on Ethernet.
+    /// The address of its device on Ethernet.
     pub(crate) gid: [u8; 16],
-    /// Where its device is, on InfiniBand.
+    /// The address of its device on InfiniBand.
     pub(crate) lid: u16,
-    /// Path MTU as the verbs number it: 1 for 256 to 5 for 4096.
+    /// Path MTU as the verbs encode it: 1 for 256 to 5 for 4096.
     pub(crate) mtu: u8,
-    /// READs and atomics at a time that it can serve or wants served.
+    /// READs and atomics at a time that it can serve, or that it wants served.
     pub(crate) depth: u8,
 }
 
@@ -133,7 +133,7 @@ impl Qp {
             let raw = unsafe { sys::ibv_create_qp(cq.device.pd(), &raw mut init) };
             let Some(raw) = NonNull::new(raw) else {
                 let error = io::Error::last_os_error();
-                // Some providers refuse a wish instead of granting less.
+                // Some providers refuse the requested size instead of granting less.
                 if wish == 0 {
                     return Err(error);
                 }
@@ -155,12 +155,12 @@ impl Qp {
         self.raw.as_ptr()
     }
 
-    /// Bytes of payload that a work request may carry.
+    /// Returns the bytes of payload that a work request may carry.
     pub(crate) fn inline_bytes(&self) -> u32 {
         self.inline
     }
 
-    /// What the other end has to know of this one.
+    /// Returns what the other end must know of this one.
     pub(crate) fn local(&self, first_packet: u32) -> Peer {
         let device = self.cq.device();
         let limits = device.limits;
@@ -178,7 +178,7 @@ impl Qp {
         }
     }
 
-    /// Connects to `peer`; `first_packet` is what was told to it.
+    /// Connects to `peer`; `first_packet` is the number that the peer was told.
     pub(crate) fn connect(&self, first_packet: u32, peer: &Peer, wait: Patience) -> io::Result<()> {
         use sys::ibv_qp_attr_mask as mask;
         let device = self.cq.device();
@@ -244,7 +244,7 @@ impl Qp {
         )
     }
 
-    /// Nothing that arrives here or was posted here has an effect from now on.
+    /// Shuts the queue pair: requests that arrive here, or were posted here, have no effect from now on.
     pub(crate) fn shut(&self) -> io::Result<()> {
         let error = sys::ibv_qp_attr {
             qp_state: sys::ibv_qp_state::IBV_QPS_ERR,
@@ -263,8 +263,9 @@ impl Qp {
     /// Posts the list that begins at `first`.
     ///
     /// # Safety
-    /// The requests are linked and end; what they point to stays as it is until the completion of the last one, but
-    /// for inline payloads and the list itself, which are free again after the call.
+    /// The requests must form a finite list. The memory that they point to must not change until the
+    /// completion of the last request, except for inline payloads and the list itself, which are free after
+    /// the call.
     pub(super) unsafe fn post(&self, first: &mut sys::ibv_send_wr) -> io::Result<()> {
         // SAFETY: the provider fills its table when it opens the device; the pair's context is open.
         let post = unsafe { (*self.cq.device.context()).ops.post_send };
@@ -275,7 +276,7 @@ impl Qp {
     }
 }
 
-/// How long a peer that does not answer is tried.
+/// How long to try a peer that does not answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Patience {
     /// A try lasts 4.096 µs times two to the power of this.
@@ -284,7 +285,7 @@ pub(crate) struct Patience {
     pub(crate) retries: u8,
 }
 
-/// Soft-RoCE takes 7 for ever.
+/// Soft-RoCE treats 7 as infinite.
 pub(crate) const RETRIES_MAX: u8 = 6;
 
 impl Default for Patience {

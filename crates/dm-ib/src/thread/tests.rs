@@ -1,4 +1,4 @@
-//! Faults that only this crate can bring about. They need a device, as all of its integration tests do.
+//! Faults that only this crate can cause. The tests need a device, as all integration tests of the crate do.
 
 use dm_verbs::{Effect, RemotePtr, VerbErrorKind, Verbs};
 

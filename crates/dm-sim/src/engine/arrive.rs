@@ -1,4 +1,4 @@
-//! At the memory node: link, responder pipeline, atomic buckets, PCIe.
+//! The path through the memory node: link, responder pipeline, atomic buckets, PCIe.
 
 use dm_verbs::{AtomicUnit, AtomicVsWrite, Caps, CasThenRead, LineOrder, Space};
 
@@ -9,7 +9,7 @@ use crate::nic::Nic;
 use crate::request::{Kind, Request};
 use crate::rng::Dice;
 
-/// Time in the responder's pipeline of a request that touches `lines`.
+/// Returns the time that a request of `lines` lines takes in the responder's pipeline.
 #[inline(always)]
 fn service(t: &Ticks, kind: Kind, space: Space, lines: u64) -> u64 {
     let (first, lines) = match (space, kind) {
@@ -21,7 +21,7 @@ fn service(t: &Ticks, kind: Kind, space: Space, lines: u64) -> u64 {
     first + lines * t.line
 }
 
-/// How long an atomic keeps its bucket.
+/// Returns how long an atomic occupies its bucket.
 #[inline]
 fn occupancy(t: &Ticks, kind: Kind, space: Space) -> u64 {
     match (space, kind) {
@@ -31,11 +31,11 @@ fn occupancy(t: &Ticks, kind: Kind, space: Space) -> u64 {
     }
 }
 
-/// Up to this long after its turn an atomic acts where a READ behind it may be served first: picoseconds, twice the
-/// distance at which a chain's second request follows the first.
+/// The maximum delay of an atomic, in picoseconds, if a READ behind it may be served first. It is twice the
+/// time between the first and the second request of a chain.
 const LATE_ATOMIC: u64 = 500_000;
 
-/// From when on `r` may act on memory, as far as earlier requests of its queue pair go.
+/// Returns the time from which `r` may act on memory, given the earlier requests of its queue pair.
 #[inline(always)]
 fn earlier(pair: &QueuePair, kind: Kind, space: Space, caps: &Caps) -> u64 {
     let order = if caps.host_before_chip {
@@ -50,20 +50,21 @@ fn earlier(pair: &QueuePair, kind: Kind, space: Space, caps: &Caps) -> u64 {
     }
 }
 
-/// Whether requests act on memory when they arrive, rather than when the pipeline has come to them.
+/// Returns whether requests act on memory when they arrive, rather than when the pipeline reaches them.
 ///
-/// The pipeline serves in order of arrival, so both give the same order; the first needs no event of its own. Not
-/// where an atomic takes time, or others may overtake it: these depend on when it has its bucket.
+/// The pipeline serves in order of arrival, so both give the same order; acting on arrival needs no further
+/// event. It is not possible if an atomic takes time, or if other requests may overtake it: these depend on
+/// when it gets its bucket.
 pub(super) fn acts_on_arrival(t: &Ticks, caps: &Caps) -> bool {
     t.stall && caps.cas_then_read == CasThenRead::InOrder && caps.atomic_vs_write == AtomicVsWrite::Serialised
 }
 
-/// The same of whatever lies in one line, whose requests then depend on nothing but the order of their arrival.
+/// Returns the same for requests within one line, which depend only on the order of arrival.
 pub(super) fn lines_act_on_arrival(t: &Ticks, caps: &Caps) -> bool {
     acts_on_arrival(t, caps) && caps.atomic_unit == AtomicUnit::Line
 }
 
-/// What keeps a request that arrives from acting.
+/// The conditions that keep an arriving request from acting.
 const DEAF: Odd = Odd::BROKEN.and(Odd::FENCED);
 
 impl Engine {
@@ -99,7 +100,7 @@ impl Engine {
         self.arrive_as(chain, i, kind, space);
     }
 
-    // Always: one body for each of the four above, with what never holds for it left out.
+    // Always: each of the four above gets its own copy, without the branches that it never takes.
     #[inline(always)]
     fn arrive_as(&mut self, chain: u32, i: u16, kind: Kind, space: Space) {
         let Engine {
@@ -133,7 +134,7 @@ impl Engine {
         let bytes = request_bytes(t, kind, length);
         nic.tally.messages_in += 1;
         nic.tally.bytes_in += bytes;
-        // Cut-through: the last byte is here now unless the link was busy.
+        // Cut-through: the last byte is here now, unless the link was busy.
         let wire = bytes * t.link_byte;
         let inside = nic.link_in.through(now, wire);
         let lines = r.units(6);
@@ -163,8 +164,8 @@ impl Engine {
         let mut after = earlier(pair, kind, space, caps);
         let bucket = r.offset() & t.bucket_mask as usize;
         if atomic && let Some(written) = node.write_back(space, bucket) {
-            // Its turn in the pipeline is not its turn at memory, for which WRITEs of its queue pair or a busy PCIe may
-            // have kept the atomic before it.
+            // Being next in the pipeline does not mean being next at memory: WRITEs of its queue pair or a
+            // busy PCIe may have delayed the atomic before it.
             after = after.max(*written);
         }
         let mut at = (if *on_arrival { now } else { act }).max(after);
@@ -191,7 +192,8 @@ impl Engine {
             *o = (*o).max(if mutates { at + window } else { at });
         }
 
-        // What ends at this very moment may have its event still to come: this one's goes behind it.
+        // A request that ends at this very moment may still have its event to come, so this event must follow
+        // it.
         let waits = at > now || after == now;
         if waits {
             queue.push(at, What::Execute { chain, request: i }.pack());
@@ -212,15 +214,15 @@ impl Engine {
         let ready = if kind.answers() {
             act + if host { t.pcie } else { 0 }
         } else {
-            // The acknowledgement does not wait for memory, but it is not back before the data is there: who awaited it
-            // may tell others to look.
+            // The acknowledgement does not wait for memory, but it does not arrive before the data is in
+            // memory: a client that awaited it may tell others to look.
             start.max(act.saturating_sub(t.wire))
         };
 
         let nic_pair = (client_nic, node_nic);
         let answer = Answer::new(t, len, dma);
         let here = way_back(t, nics, nic_pair, rng, now, ready, (&answer, len > 0));
-        // Completions of one queue pair come in order.
+        // The completions of one queue pair are in order.
         pair.done = pair.done.max(here + t.completion);
         c.done_at = c.done_at.max(pair.done);
         c.unanswered -= 1;
@@ -238,9 +240,10 @@ impl Engine {
     }
 }
 
-/// The way over PCIe to host memory; answers when it is there.
+/// Passes a request over PCIe to host memory, and returns the time at which it arrives.
 ///
-/// Equal offsets from pipeline to memory for all kinds: the pipeline's order is the memory's.
+/// All kinds take the same time from the pipeline to memory, so the order of the pipeline is the order at
+/// memory.
 #[inline(always)]
 fn to_memory(t: &Ticks, nic: &mut Nic, kind: Kind, now: u64, start: u64, dma: u64) -> u64 {
     let reads = !kind.mutates();
@@ -255,7 +258,7 @@ fn to_memory(t: &Ticks, nic: &mut Nic, kind: Kind, now: u64, start: u64, dma: u6
     nic.to_host.booked(now, start, dma) - dma + t.pcie
 }
 
-/// How long after its first part a request's second comes; 0 where it has one alone.
+/// Returns the time between a request's first and second part, or 0 if it has one part.
 #[inline(always)]
 fn window(
     t: &Ticks,
@@ -270,7 +273,7 @@ fn window(
         if caps.atomic_vs_write != AtomicVsWrite::Racy {
             return 0;
         }
-        // The bucket's next atomic waits for the write-back, so atomics exclude each other all the same.
+        // The bucket's next atomic waits for the write-back, so atomics still exclude each other.
         r.parts = 2;
         return occupancy(t, kind, space) / 2;
     }
@@ -286,19 +289,20 @@ fn window(
     split(t, r, unit, units, (caps.read_lines, caps.write_lines), rng)
 }
 
-/// What an answer costs.
+/// The cost of an answer.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// On the wire, headers included.
+    /// Bytes on the wire, including headers.
     bytes: u64,
     /// Time on the wire.
     wire: u64,
-    /// Time on PCIe of its data.
+    /// Time of its data on PCIe.
     pub(super) dma: u64,
 }
 
 impl Answer {
-    /// With `len` bytes of payload, which take `dma` on PCIe; an acknowledgement has none.
+    /// Returns the cost of an answer with `len` bytes of payload, which take `dma` on PCIe; an
+    /// acknowledgement has none.
     #[inline(always)]
     pub(super) fn new(t: &Ticks, len: u64, dma: u64) -> Self {
         let bytes = len + t.packets(len) * t.header_response;
@@ -310,8 +314,8 @@ impl Answer {
     }
 }
 
-/// Sends an answer, with `data` or without, that the memory node's card has at `ready`; tells when the client's card is
-/// through with it.
+/// Sends an answer, with or without `data`, that the memory node's card has at `ready`. Returns the time at
+/// which the client's card has processed it.
 #[inline(always)]
 pub(super) fn way_back(
     t: &Ticks,
@@ -336,7 +340,7 @@ pub(super) fn way_back(
     client.to_host.booked(now, here, dma) - dma
 }
 
-/// An atomic's turn in the responder and its bucket; answers when it is through the pipeline.
+/// Passes an atomic through the responder and its bucket. Returns the time at which it leaves the pipeline.
 fn admit_atomic(
     t: &Ticks,
     caps: &Caps,
@@ -362,7 +366,7 @@ fn admit_atomic(
     *bucket = start + occupancy(t, kind, space);
     start += service;
     if caps.cas_then_read != CasThenRead::InOrder {
-        // Late, and its bucket taken until then: atomics keep excluding each other.
+        // The atomic is late and occupies its bucket until then, so atomics still exclude each other.
         let late = rng.below(LATE_ATOMIC);
         start += late;
         *bucket += late;
@@ -370,7 +374,7 @@ fn admit_atomic(
     start
 }
 
-/// Draws what the first part of a transfer of several units holds, and how long after it the second comes.
+/// Draws which units the first part of a transfer holds, and how much later the second part follows.
 fn split(
     t: &Ticks,
     r: &mut Request,
@@ -385,7 +389,7 @@ fn split(
         write_lines
     };
     r.words[3] = match order {
-        // Any subset of the units, by their number modulo 64.
+        // Any subset of the units, chosen by their numbers modulo 64.
         LineOrder::Any => rng.bits(),
         // A prefix, in bytes.
         LineOrder::Increasing => {
@@ -393,7 +397,7 @@ fn split(
             first + rng.below(units - 1) * unit
         }
     };
-    // Where words tear, each takes a line's time: the pipeline would keep shorter windows apart.
+    // If words tear, each word takes a line's time: the pipeline would keep shorter windows apart.
     let time = units * t.torn_line;
     match t.tearing {
         Tearing::EqualSpeed => time * 3 / 2,

@@ -1,4 +1,4 @@
-//! The end of a chain: who is told, and what the run's digest takes in.
+//! The end of a chain: its waiting task is told, and the run's digest takes it in.
 
 use super::{Engine, Odd, Turn};
 use crate::chain::{FOREIGN, NOBODY};
@@ -6,7 +6,7 @@ use crate::request::Request;
 use crate::status::State;
 
 impl Engine {
-    /// The completion of `chain` is found. The task that waits for it, where there is no more to it.
+    /// Handles the completion of `chain`. Returns the task that waits for it, if nothing else is to be done.
     #[inline(always)]
     pub(super) fn lands(&mut self, chain: u32) -> Option<u32> {
         let c = &mut self.chains[chain as usize];
@@ -19,7 +19,7 @@ impl Engine {
         Some(c.owner)
     }
 
-    /// The same of any chain.
+    /// Does the same for any chain.
     #[inline(never)]
     pub(super) fn done(&mut self, chain: u32) -> Turn {
         let c = &self.chains[chain as usize];
@@ -49,7 +49,7 @@ impl Engine {
     }
 }
 
-/// A digest of what `digest` holds, and of a request that completed `now`.
+/// Returns the digest extended by a request that completed `now`.
 #[inline(always)]
 fn take_in(digest: u64, now: u64, r: &Request) -> u64 {
     let address = r.at().raw() ^ (r.space() as u64) << 47;

@@ -11,12 +11,12 @@ use crate::memory::Memory;
 use crate::nic::Tally;
 use crate::request::{Kind, Request};
 
-/// `r`, which moves at one instant, acts on memory.
+/// Lets `r`, which acts at one instant, act on memory.
 #[inline(always)]
 pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memory, tally: &mut Tally) {
     match kind {
         Kind::Read => {
-            // Not earlier: few buffers are in use at a time, and stay in the cache.
+            // The buffer is taken only now, so that few are in use at a time and stay in the cache.
             let (at, len, memory) = (r.offset(), r.len as usize, memory.bytes_mut(space));
             let line = memory.get(at..).and_then(<[u8]>::first_chunk::<LINE>);
             match line {
@@ -30,7 +30,7 @@ pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memo
         Kind::Write => r.transfer(kind, memory.bytes_mut(space), 0..r.len as usize),
         Kind::Word => r.words[0] = memory.word(space, r.offset()),
         Kind::Cas | Kind::MaskedCas | Kind::Faa => {
-            // A failed CAS that writes the old value back can't be seen.
+            // A failed CAS that writes the old value back has no visible effect here.
             if let Some(new) = swap(r, memory, tally) {
                 memory.set_word(space, r.offset(), new);
             }
@@ -38,8 +38,8 @@ pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memo
     }
 }
 
-/// The first part of `r`, which takes time: of a transfer some of its units, of an atomic that does not exclude WRITEs
-/// the look at the old value.
+/// Carries out the first part of `r`, which takes time: some units of a transfer, or the load of an atomic
+/// that does not exclude WRITEs.
 pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, tally: &mut Tally) {
     if r.kind.is_atomic() {
         let new = swap(r, memory, tally);
@@ -53,7 +53,8 @@ pub(super) fn first(r: &mut Request, memory: &mut Memory, caps: &Caps, tally: &m
     part(r, memory, caps, true);
 }
 
-/// What an atomic puts in place of the old value, which it answers; `None` where it fails.
+/// Returns the value by which an atomic replaces the old one, or `None` if it fails. The atomic returns the
+/// old value.
 #[inline]
 fn swap(r: &mut Request, memory: &Memory, tally: &mut Tally) -> Option<u64> {
     let old = memory.word(r.space(), r.offset());
@@ -64,7 +65,8 @@ fn swap(r: &mut Request, memory: &Memory, tally: &mut Tally) -> Option<u64> {
 }
 
 impl Engine {
-    /// Request `i` of `chain`, which had to wait when it arrived, acts on memory: all of it, or the first part.
+    /// Lets request `i` of `chain`, which had to wait when it arrived, act on memory: as a whole, or its
+    /// first part.
     pub(super) fn execute(&mut self, chain: u32, i: u16) {
         let c = &mut self.chains[chain as usize];
         let node = &mut self.nodes[usize::from(c.node)];
@@ -79,7 +81,8 @@ impl Engine {
         }
     }
 
-    /// The second part: the rest of a transfer, or the write-back of an atomic that does not exclude WRITEs.
+    /// Carries out the second part: the rest of a transfer, or the write-back of an atomic that does not
+    /// exclude WRITEs.
     pub(super) fn execute_rest(&mut self, chain: u32, i: u16) {
         let c = &mut self.chains[chain as usize];
         let node = &mut self.nodes[usize::from(c.node)];
@@ -92,7 +95,7 @@ impl Engine {
         self.executed(chain);
     }
 
-    /// A request is through with memory.
+    /// Marks a request as done with memory.
     #[inline]
     fn executed(&mut self, chain: u32) {
         self.chains[chain as usize].status.executed();
@@ -129,7 +132,8 @@ fn part(r: &mut Request, memory: &mut Memory, caps: &Caps, first: bool) {
     }
 }
 
-/// The aligned units of `size` bytes that `[offset, offset + len)` touches, as ranges relative to `offset`.
+/// Returns the aligned units of `size` bytes that `[offset, offset + len)` touches, as ranges relative to
+/// `offset`.
 fn units(offset: usize, len: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     let mut from = 0;
     core::iter::from_fn(move || {

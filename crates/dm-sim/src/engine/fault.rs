@@ -1,11 +1,11 @@
-//! What fails, when the client learns of it, and what it may believe about the effect.
+//! Faults: what fails, when the client learns of it, and what it is told about the effect.
 
 use dm_verbs::{Effect, VerbError, VerbErrorKind};
 
 use super::{Engine, Odd, What};
 
 impl Engine {
-    /// Notes the first error of `chain`.
+    /// Records the first error of `chain`.
     #[cold]
     pub(super) fn fail(&mut self, chain: u32, error: VerbError) {
         let c = &mut self.chains[chain as usize];
@@ -25,7 +25,7 @@ impl Engine {
         self.errors.swap_remove(i).1
     }
 
-    /// An error that nobody polled for fails the client's next operation.
+    /// Keeps an unreported error; it fails the client's next operation.
     #[inline]
     pub(super) fn defer_error(&mut self, chain: u32) {
         let c = &mut self.chains[chain as usize];
@@ -38,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// The first error of `client` that nobody polled for, once.
+    /// Takes the first unreported error of `client`.
     #[inline]
     pub(crate) fn take_deferred(&mut self, client: u16) -> Option<VerbError> {
         if self.deferred.is_empty() {
@@ -48,7 +48,8 @@ impl Engine {
         Some(self.deferred.swap_remove(i).1)
     }
 
-    /// Request `i` of `chain` reached nobody: the node is cut off, the connection broken, or the client fenced.
+    /// Handles request `i` of `chain`, which did not reach its node: the node is cut off, the connection is
+    /// broken, or the client is fenced.
     #[cold]
     pub(super) fn lost_request(&mut self, chain: u32, i: u16, fenced: bool) {
         let kind = if fenced {
@@ -63,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// How long a client waits before it learns of an error.
+    /// Returns how long a client waits before it learns of an error.
     fn patience(&self, kind: VerbErrorKind) -> u64 {
         if kind == VerbErrorKind::Fenced {
             self.t.wire + self.t.completion
@@ -72,8 +73,8 @@ impl Engine {
         }
     }
 
-    /// Since requests of `chain`, which seems to have completed, arrived, the node was cut off. Whether that was
-    /// before the last answer had left: then they have acted, but nobody hears of it.
+    /// Checks a chain that seems to have completed, but whose node was cut off after its requests arrived. If
+    /// that was before the last answer left, the requests have acted, but the client gets no answer.
     #[cold]
     pub(super) fn cut_meanwhile(&mut self, chain: u32) -> bool {
         let c = &mut self.chains[chain as usize];
@@ -91,7 +92,7 @@ impl Engine {
 
     fn lost(&mut self, chain: u32, i: u16, kind: VerbErrorKind) {
         let fenced = kind == VerbErrorKind::Fenced;
-        // A fenced request is refused by the node; of a silent node the client can't tell what it did.
+        // The node refuses a fenced request. If a node is silent, the client cannot tell what it did.
         let effect = |mutates: bool| {
             if mutates && !fenced {
                 Effect::Unknown
@@ -124,7 +125,7 @@ impl Engine {
         }
     }
 
-    /// From now on `client` rings nothing.
+    /// Crashes `client`: from now on it rings no doorbell.
     pub(crate) fn crash(&mut self, client: u16) {
         let (client, nodes) = (usize::from(client), self.nodes.len());
         self.clients[client].crashed = true;
@@ -133,7 +134,8 @@ impl Engine {
         }
     }
 
-    /// From now on no request of `client` that arrives takes effect. Tells when the last that has arrived does.
+    /// Fences `client`: requests that arrive from now on have no effect. Returns the time at which the last
+    /// request that has arrived takes effect.
     pub(crate) fn fence(&mut self, client: usize) -> u64 {
         let nodes = self.nodes.len();
         self.clients[client].fenced = true;

@@ -10,26 +10,26 @@ use crate::request::{Entry, Kind};
 use crate::rng::Dice;
 use crate::status::State;
 
-/// Charged CPU ends on a whole nanosecond: up to this many picoseconds later a coroutine is still running.
+/// Charged CPU time ends on a whole nanosecond, so a coroutine still runs up to this many picoseconds later.
 const RESUME: u64 = 1000;
 
-/// What keeps a queue pair from sending at once.
+/// The conditions that keep a queue pair from sending at once.
 pub(super) const UNABLE: Odd = Odd::FENCED.and(Odd::PARKED).and(Odd::CRASHED);
 
-/// Bytes on the wire of a request with `len` bytes of payload.
+/// Returns the bytes on the wire of a request with `len` bytes of payload.
 #[inline(always)]
 pub(super) fn request_bytes(t: &Ticks, kind: Kind, len: u64) -> u64 {
     match kind {
         Kind::Write => len + t.packets(len) * t.header_write,
         Kind::Read | Kind::Word => t.header_request,
-        // Operands travel in the extended header.
+        // The operands travel in the extended header.
         Kind::Cas | Kind::Faa => t.header_request + 16,
         Kind::MaskedCas => t.header_request + 32,
     }
 }
 
-/// Takes the CPU for posting; answers when it is done. A coroutine that has the CPU keeps it, one that was woken waits
-/// for its turn.
+/// Takes the CPU time for posting, and returns the time at which it is done. A coroutine that has the CPU
+/// keeps it; one that was woken waits for its turn.
 #[inline(always)]
 pub(super) fn take_cpu(clients: &mut [ClientState], client: u16, now: u64, cpu: u64) -> u64 {
     let thread = clients[usize::from(client)].thread;
@@ -46,7 +46,7 @@ pub(super) fn take_cpu(clients: &mut [ClientState], client: u16, now: u64, cpu: 
     client.slice_end
 }
 
-/// Puts a request on the wire that the card can have at `ready`; answers when it arrives.
+/// Puts a request on the wire that the card can have at `ready`, and returns its arrival time.
 #[inline(always)]
 pub(super) fn send(
     t: &Ticks,
@@ -71,8 +71,8 @@ pub(super) fn send(
     transmit(t, rng, nic, pair, (bytes, bytes * t.link_byte), now, ready)
 }
 
-/// Takes a request of so many bytes, which take so long on the wire, through requester and link; answers when it
-/// arrives.
+/// Sends a request of `bytes` bytes, which take `wire` on the wire, through requester and link. Returns its
+/// arrival time.
 #[inline(always)]
 pub(super) fn transmit(
     t: &Ticks,
@@ -104,7 +104,8 @@ impl Engine {
         self.post_one(client, entry)
     }
 
-    /// Opens, fills and rings a chain of one request: what the three do, with everything looked up once.
+    /// Opens, fills and rings a chain of one request. It does the work of the three steps with each lookup
+    /// done once.
     #[inline(always)]
     pub(super) fn post_one(&mut self, client: u16, entry: &Entry<'_>) -> (u32, u32) {
         let node = entry.at.node();
@@ -153,14 +154,14 @@ impl Engine {
         (chain, generation)
     }
 
-    /// The doorbell of `chain`.
+    /// Rings the doorbell of `chain`.
     #[inline]
     pub(crate) fn ring(&mut self, chain: u32) {
         let c = &mut self.chains[chain as usize];
         debug_assert_eq!(c.status.state(), State::Building, "a chain is rung once");
         let client = self.clients[usize::from(c.client)];
         if client.crashed {
-            // A dead client's processor rings nothing; the chain is forgotten when it is closed.
+            // A dead client's processor rings no doorbell; the chain is forgotten when it is closed.
             return;
         }
         let cpu = self.t.post + self.t.post_next * u64::from(c.count).saturating_sub(1);
@@ -178,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// Nothing is sent: the work queue's own error completion.
+    /// Sends nothing; the work queue itself completes the chain with an error.
     #[cold]
     fn refuse(&mut self, chain: u32, posted: u64) {
         let c = &self.chains[chain as usize];
@@ -195,7 +196,8 @@ impl Engine {
         self.schedule(posted + self.t.completion, What::Done { chain });
     }
 
-    /// Sends the requests of `chain` from number `from` on, as far as fences allow; whether all are sent.
+    /// Sends the requests of `chain` from number `from` on, as far as fences allow. Returns whether all are
+    /// sent.
     #[inline]
     pub(super) fn issue(&mut self, chain: u32, from: u16) -> bool {
         let t = &self.t;
@@ -222,7 +224,8 @@ impl Engine {
         true
     }
 
-    /// A READ or atomic of queue pair `qp` will never be answered, which its client learns at `at`.
+    /// Records that a READ or atomic of queue pair `qp` will never be answered, which its client learns at
+    /// `at`.
     pub(super) fn unanswered(&mut self, qp: u32, at: u64) {
         let pair = &mut self.pairs[qp as usize];
         pair.unanswered -= 1;
@@ -232,7 +235,7 @@ impl Engine {
         }
     }
 
-    /// The last READ or atomic in flight was answered: what waited behind a fence goes on.
+    /// Continues with the requests behind a fence, after the last READ or atomic in flight was answered.
     #[cold]
     pub(super) fn unpark(&mut self, qp: u32) {
         self.pairs[qp as usize].odd.set(Odd::PARKED, false);

@@ -1,5 +1,6 @@
-//! READs of one line, each alone in its chain: most verbs of most runs. What `post_one` and `arrive` do, with what
-//! never holds for them left out and what they always cost known beforehand.
+//! READs of one line, each alone in its chain, which are most verbs of most runs. This does the same as
+//! `post_one` and `arrive`, without the branches that such a READ never takes and with its constant costs
+//! computed beforehand.
 
 use dm_verbs::{Caps, Place, RemotePtr, Space};
 
@@ -11,17 +12,17 @@ use crate::lease::LINE;
 use crate::model::Ticks;
 use crate::request::{Entry, Kind};
 
-/// What lone READs cost.
+/// The costs of lone READs.
 #[derive(Debug)]
 pub(super) struct Lone {
-    /// How long they are at most: a line. 0 where it does not move at one instant, when it arrives, and in order of
+    /// The greatest length, one line. 0 if a line does not move at one instant, on arrival and in order of
     /// arrival.
     longest: u64,
     /// Time on the wire of the request.
     wire: u64,
     /// Time in the responder's pipeline.
     service: u64,
-    /// By length.
+    /// The answer's cost by length.
     answers: [Answer; LINE + 1],
 }
 
@@ -78,21 +79,22 @@ impl Engine {
         (chain, c.status.generation())
     }
 
-    /// Posts any READ alone in its chain.
+    /// Posts any other READ alone in its chain.
     #[inline(never)]
     pub(crate) fn post_any_read(&mut self, client: u16, at: Place, len: u32, fence: bool) -> (u32, u32) {
         self.post_one(client, &Entry::read(at, len, fence))
     }
 
-    /// The READ of `chain` has arrived. It acts now, unless an earlier WRITE of its queue pair is still on its way to
-    /// memory.
+    /// Handles the arrival of the READ of `chain`. It acts now, unless an earlier WRITE of its queue pair is
+    /// still on its way to memory.
     #[inline(always)]
     pub(super) fn arrive_lone_read(&mut self, chain: u32) {
         let (now, t, lone) = (self.now, &self.t, &self.lone);
         let c = &mut self.chains[chain as usize];
         let pair = &mut self.pairs[c.qp as usize];
         let node = &mut self.nodes[usize::from(c.node)];
-        // Maybe, and then it is looked at closely. What ends at this very moment may have its event still to come.
+        // If it may have to wait, the general path decides. A request that ends at this very moment may still
+        // have its event to come.
         let waits = pair.order[0].max(pair.order[1]) >= now;
         if node.down || pair.odd.any(Odd::ANY) || waits {
             c.unanswered = 1;
@@ -100,31 +102,32 @@ impl Engine {
         }
         c.cuts = node.cuts;
         let (client_nic, node_nic) = (usize::from(c.client_nic), usize::from(c.node_nic));
-        // Once: what is written through it can't move it.
+        // The slice is taken once: writes through it cannot move it.
         let nics = self.nics.as_mut_slice();
         let nic = &mut nics[node_nic];
         let answer = &lone.answers[c.first.len as usize];
         nic.tally.lone_reads += 1;
         nic.tally.from_host += answer.dma;
-        // Cut-through: the last byte is here now unless the link was busy.
+        // Cut-through: the last byte is here now, unless the link was busy.
         let inside = nic.link_in.through(now, lone.wire);
         let start = nic.responder.fifo(inside, lone.service) + lone.service;
         let ready = nic.from_host.booked(now, start, answer.dma) - answer.dma + 2 * t.pcie;
         pair.order[0] = now;
         let pair_of = (client_nic, node_nic);
         let here = way_back(t, nics, pair_of, &mut self.rng, now, ready, (answer, true));
-        // Completions of one queue pair come in order.
+        // The completions of one queue pair are in order.
         let done = pair.done.max(here + t.completion);
         pair.done = done;
         pair.answered = done;
         pair.unanswered -= 1;
-        // Times and bytes are apart: with the bytes last, less is kept across their copy.
+        // Times and bytes are updated separately: with the bytes last, fewer values are live across their
+        // copy.
         let tally = &mut nics[node_nic].tally;
         execute::whole(&mut c.first, Kind::Read, Space::Host, &mut node.memory, tally);
         self.queue.push(done, What::Done { chain }.pack());
     }
 
-    /// From now on there are no lone READs: all take the way of any request.
+    /// Turns lone READs off: all READs take the general path.
     #[cfg(test)]
     pub(crate) fn forget_lone_reads(&mut self) {
         self.lone.longest = 0;

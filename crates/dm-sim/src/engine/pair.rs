@@ -1,17 +1,17 @@
 //! Clients and their queue pairs.
 
-/// One client, as the engine sees it.
+/// One client in the engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientState {
-    /// When the CPU that it was last given ends: posting then goes on at once.
+    /// The end of the CPU time that it was last given: until then it posts without waiting.
     pub(super) slice_end: u64,
-    /// Which client keeps the time of its hardware thread: the first of those that share it.
+    /// The client that keeps the time of its hardware thread: the first of those that share the thread.
     pub(super) thread: u16,
-    /// When that thread's CPU is free, as far as it was given away; of the client that keeps it.
+    /// The time at which that thread's CPU is free; valid for the client that keeps it.
     pub(super) thread_free: u64,
     pub(super) nic: u16,
     pub(crate) fenced: bool,
-    /// The clients that it is fenced with.
+    /// The group with which it is fenced.
     pub(crate) group: Option<u16>,
     pub(crate) crashed: bool,
     /// Its own chain.
@@ -22,24 +22,25 @@ pub(crate) struct ClientState {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(super) struct QueuePair {
-    /// When the requester had the last request.
+    /// The time at which the requester had the last request.
     pub(super) sent: u64,
     /// When the last request arrives.
     pub(super) arrived: u64,
-    /// From when on the next request may act on memory, by space of the requests so far: order within the pair.
+    /// The time from which the next request may act on memory, by the space of the earlier requests: this is
+    /// the order within the pair.
     pub(super) order: [u64; 2],
-    /// When the last atomic acts, where a READ behind it need not wait; else 0.
+    /// The time at which the last atomic acts, if a READ behind it need not wait; else 0.
     pub(super) atomic_at: u64,
     /// The last completion.
     pub(super) done: u64,
-    /// READs and atomics whose answer is still to come, and when the last known one does.
+    /// READs and atomics without an answer yet, and the time at which the last known answer arrives.
     pub(super) unanswered: u32,
     pub(super) answered: u64,
-    /// What is out of the ordinary about it: all of it is one look.
+    /// Everything unusual about the pair, in one word for one check.
     pub(super) odd: Odd,
 }
 
-/// What may be out of the ordinary about a queue pair: a set.
+/// A set of unusual conditions of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Odd(u8);
 

@@ -1,4 +1,4 @@
-//! Chains in the hands of the endpoint: opened, filled, polled, taken from, closed.
+//! The endpoint's operations on chains: open, fill, poll, take, close.
 
 use std::task::{Poll, Waker};
 
@@ -11,7 +11,7 @@ use crate::request::{Entry, Kind};
 use crate::status::State;
 
 impl Engine {
-    /// A chain from `client` to `node`; it fails with `NoSuchNode` where there is none.
+    /// Opens a chain from `client` to `node`; it fails with `NoSuchNode` if there is no such node.
     #[inline]
     pub(crate) fn open(&mut self, client: u16, node: NodeId) -> (u32, u32) {
         let index = self.vacant(client).unwrap_or_else(|| {
@@ -38,13 +38,13 @@ impl Engine {
         (index, generation)
     }
 
-    /// The queue pair of `client` to `node`, which exists.
+    /// Returns the queue pair of `client` to `node`, which exists.
     #[inline]
     pub(super) fn pair(&self, client: u16, node: NodeId) -> usize {
         usize::from(client) * self.nodes.len() + usize::from(node.0)
     }
 
-    /// A chain that `client` can use: its own, or the first of the free ones, if there is any.
+    /// Returns a chain for `client`: its own, or the first free one, if there is any.
     #[inline]
     pub(super) fn vacant(&self, client: u16) -> Option<u32> {
         let home = self.clients[usize::from(client)].home;
@@ -56,7 +56,7 @@ impl Engine {
         (index != NOBODY).then_some(index)
     }
 
-    /// Appends a request, or fails the chain when it is not allowed.
+    /// Appends a request, or fails the chain if the request is not allowed.
     #[inline]
     pub(crate) fn push(&mut self, chain: u32, entry: &Entry<'_>) {
         let c = &mut self.chains[chain as usize];
@@ -69,8 +69,8 @@ impl Engine {
         }
     }
 
-    /// Whether `chain` has completed without error; if it is still in flight, who is `asking` is polled when it has.
-    /// `None` where there is more to it.
+    /// Returns whether `chain` has completed without error. If it is still in flight, the task that is
+    /// `asking` will be polled when it has completed. Returns `None` if anything is unusual.
     #[inline(always)]
     pub(crate) fn poll_chain(
         &mut self,
@@ -85,7 +85,8 @@ impl Engine {
         self.wait_for(chain, generation, asking)
     }
 
-    /// As [`Self::poll_chain`], of a chain whose first answer is all that is wanted: it is closed then.
+    /// Does the same as [`Self::poll_chain`] for a chain of which only the first answer is wanted, and then
+    /// closes it.
     #[inline(always)]
     pub(crate) fn poll_single(
         &mut self,
@@ -131,7 +132,8 @@ impl Engine {
         }
     }
 
-    /// The error of `chain` if it has completed; if not, who asks is polled when it has.
+    /// Returns the error of `chain` if it has completed; if not, the task that asks will be polled when it
+    /// has.
     #[cold]
     pub(crate) fn poll_slowly(&mut self, chain: u32, waker: &Waker) -> Poll<Result<(), VerbError>> {
         let c = &mut self.chains[chain as usize];
@@ -154,7 +156,7 @@ impl Engine {
         outcome
     }
 
-    /// The `i`-th answer of a completed chain.
+    /// Returns the `i`-th answer of a completed chain.
     #[inline]
     pub(crate) fn take(&mut self, chain: u32, i: u16) -> Outcome<Lease> {
         let c = &mut self.chains[chain as usize];
@@ -172,7 +174,7 @@ impl Engine {
         Outcome::None
     }
 
-    /// The owner gives the chain back, in whatever state.
+    /// Takes a chain back from its owner, in any state.
     #[inline]
     pub(crate) fn close(&mut self, chain: u32, generation: u32) {
         let c = &mut self.chains[chain as usize];
@@ -181,7 +183,7 @@ impl Engine {
         match c.status.state() {
             State::Flying => c.owner = NOBODY,
             State::Done => self.defer_error(chain),
-            // Never rung: whatever is wrong with it did not happen.
+            // The chain was never rung, so an error in it has no consequence.
             State::Building | State::Free => {
                 if c.status.take_failed() {
                     let _ = self.take_error(chain);
@@ -203,7 +205,7 @@ impl Engine {
     }
 }
 
-/// Why a request is not allowed, if it is not.
+/// Returns why a request is not allowed, if it is not.
 #[inline(always)]
 pub(super) fn check(caps: &Caps, entry: &Entry<'_>) -> Option<VerbErrorKind> {
     let size = match entry.at.space() {

@@ -1,11 +1,11 @@
 //! Events as words.
 
-/// What an event is about. Packed into 52 bits: 4 of kind, 16 of request number, 32 of index.
+/// The content of an event, packed into 52 bits: 4 of kind, 16 of request number, 32 of index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
-    /// A READ alone in its chain, of one line, has arrived at its memory node, and may act there and then.
+    /// A READ of one line, alone in its chain, has arrived at its memory node, and may act at once.
     ArriveRead { chain: u32 },
-    /// A request has wholly arrived at its memory node.
+    /// A request has arrived completely at its memory node.
     Arrive { chain: u32, request: u16 },
     /// A request acts on memory: all of it, or its first part.
     Execute { chain: u32, request: u16 },
@@ -27,7 +27,7 @@ pub(crate) enum What {
 pub(super) const ARRIVE_READ: u64 = 0;
 pub(super) const DONE: u64 = 1;
 pub(super) const ARRIVE: u64 = 2;
-/// Where the kind lies in a packed event.
+/// The position of the kind in a packed event.
 pub(super) const KIND: u32 = 48;
 
 impl What {

@@ -1,4 +1,4 @@
-//! Lists of events, in nodes that are used again.
+//! Lists of events, in nodes that are reused.
 
 use super::Event;
 
@@ -28,7 +28,7 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    /// Puts `event` before the list `next`; answers the list.
+    /// Puts `event` before the list `next`, and returns the new list.
     pub(super) fn add(&mut self, event: Event, next: u32) -> u32 {
         let node = Node { event, next };
         if self.free == NONE {
@@ -43,7 +43,7 @@ impl Nodes {
         }
     }
 
-    /// The newest event of list `n`, which must have one, and the rest of the list.
+    /// Returns the newest event of list `n`, which must have one, and the rest of the list.
     pub(super) fn remove(&mut self, n: u32) -> (Event, u32) {
         let node = &mut self.nodes[n as usize];
         let next = core::mem::replace(&mut node.next, self.free);
@@ -51,7 +51,7 @@ impl Nodes {
         (node.event, next)
     }
 
-    /// Turns a list round.
+    /// Reverses a list.
     pub(super) fn oldest_first(&mut self, newest: u32) -> u32 {
         let (mut n, mut done) = (newest, NONE);
         while n != NONE {

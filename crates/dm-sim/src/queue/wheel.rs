@@ -7,14 +7,16 @@
 //!  late[1024]    lists of what lies beyond the slots, 8.4 µs each; one list is moved into the slots at a time
 //!  far           what lies beyond that, in a heap
 //! ```
-//! As [`QueueKind::Heap`] it has no slots: all goes through `far`.
+//! As [`QueueKind::Heap`] it has no slots: all events go through `far`.
 //!
 //! # Invariants
-//! * **W1** Every slot in use lies in `[cursor, limit)`, which is no longer than the wheel: a slot means one time.
-//! * **W2** Events of equal time leave in the order in which they came: a list is moved on as a whole, oldest first,
-//!   and before anything is pushed directly to where it goes.
+//! * **W1** Every slot in use lies in `[cursor, limit)`, which is no longer than the wheel: a slot means one
+//!   time.
+//! * **W2** Events of equal time leave in the order of insertion: a list moves as a whole, oldest first, and
+//!   before anything is pushed directly to its destination.
 //! * **W3** No slot in use lies before `word`.
-//! * **W4** The cursor's slot is in use as long as `due` holds events, and as a list without nodes.
+//! * **W4** The cursor's slot is in use as long as `due` holds events, and then as a list without nodes.
+//! * **W5** `far` holds no event that fits into `late`: whenever `limit` grows, such events move at once.
 //! * **W5** `far` holds nothing that `late` has room for: whatever raises `limit` moves it at once.
 
 use std::cmp::Reverse;
@@ -29,19 +31,19 @@ const LOW: u64 = (1 << SHIFT) - 1;
 const SLOTS: usize = 1 << 15;
 const WORDS: usize = SLOTS / 64;
 
-/// log2 of the slots of a segment: what is moved from `late` at a time. Eight of them make the wheel, of which one stays
-/// empty: the cursor may lie just before the first.
+/// log2 of the slots of a segment, the unit that moves from `late` at a time. Eight segments make the wheel.
+/// One of them stays empty, because the cursor may lie just before the first.
 const SEGMENT_SHIFT: u32 = 12;
 const SEGMENT_WORDS: u64 = 1 << (SEGMENT_SHIFT - 6);
 const SEGMENTS: u64 = SLOTS as u64 >> SEGMENT_SHIFT;
 const LATE: usize = 1 << 10;
 
-/// From so many popped events on, they are cleared away before others are put between.
+/// When this many events of `due` have been popped, they are removed before others are inserted in between.
 const USED: usize = 64;
 
 /// A slot that holds a list: the number of its newest node.
 const LIST: u64 = 1 << 63;
-/// What no event is about.
+/// The content of no event.
 const NOTHING: u64 = u64::MAX;
 const _: () = assert!(
     WHAT_BITS + SHIFT <= 63,
@@ -50,9 +52,9 @@ const _: () = assert!(
 
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    /// The slot, counted from time 0, up to which everything has left the slots.
+    /// The slot, counted from time 0, up to which all events have left the slots.
     cursor: u64,
-    /// The word of slots, counted alike, that events are popped from.
+    /// The word of slots, counted in the same way, from which events are popped.
     word: u64,
     /// The first slot whose events are still in `late` or `far`.
     limit: u64,
@@ -108,7 +110,7 @@ impl Wheel {
         }
     }
 
-    /// Puts an event into its slot.
+    /// Inserts an event into its slot.
     #[inline]
     fn place(&mut self, event: Event, slot: u64) {
         let s = slot as usize % SLOTS;
@@ -121,7 +123,7 @@ impl Wheel {
         }
     }
 
-    /// Puts an event into a slot that is in use.
+    /// Inserts an event into a slot that is in use.
     #[inline(never)]
     fn share(&mut self, event: Event, slot: u64) {
         let s = slot as usize % SLOTS;
@@ -143,7 +145,7 @@ impl Wheel {
         }
     }
 
-    /// The next event, unless it lies after `limit`. `soon` is told of what comes behind it.
+    /// Returns the next event, unless it is after `limit`. `soon` gets the content of the event behind it.
     #[inline(always)]
     pub(crate) fn pop(&mut self, limit: u64, soon: impl Fn(u64)) -> Option<Event> {
         loop {
@@ -169,16 +171,16 @@ impl Wheel {
             let rest = bits & (bits - 1);
             self.words[w] = rest;
             self.cursor = slot;
-            // Of a list it is a hint at something else, and does no harm; nor does the word's last slot, where there is no
-            // other: that is sooner looked up than foreseen.
+            // For a list, and for the word's last slot if there is no other, the hint names something else,
+            // which does no harm. Looking it up is faster than predicting the branch.
             let next = first | u64::from((rest | 1 << 63).trailing_zeros());
             soon(self.slots[next as usize % SLOTS] >> SHIFT);
             return Some(event);
         }
     }
 
-    /// The first event of `slot`, which is a list, or what is left of one in `due`. About [`NOTHING`], where it lies
-    /// after `limit`: two words fit registers.
+    /// Returns the first event of `slot`, which is a list or the rest of one in `due`. If it is after
+    /// `limit`, the result is about [`NOTHING`]: two words fit into registers.
     #[inline(never)]
     fn pop_listed(&mut self, slot: u64, limit: u64) -> Event {
         let s = slot as usize % SLOTS;
@@ -206,12 +208,13 @@ impl Wheel {
         self.late_lists == 0 && self.far.is_empty() && self.words.iter().all(|w| *w == 0)
     }
 
-    /// How many events were ever pushed.
+    /// Returns how many events were ever pushed.
     pub(crate) fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// Goes on to the next word that has a slot in use, or fills `due` where there are no slots; whether there is any.
+    /// Advances to the next word with a slot in use, or fills `due` if there are no slots. Returns whether
+    /// there is an event.
     #[inline(always)]
     fn next_word(&mut self) -> bool {
         let next = self.word + 1;
@@ -233,7 +236,7 @@ impl Wheel {
                 self.move_to(self.word + ahead);
                 return true;
             }
-            // The slots are empty, and nothing lies before the segment of the earliest event beyond.
+            // The slots are empty, and nothing lies before the segment of the earliest later event.
             let Some(segment) = self.late_segment() else {
                 return false;
             };
@@ -257,7 +260,7 @@ impl Wheel {
         true
     }
 
-    /// How far ahead the first word with a slot in use is, going round once.
+    /// Returns how far ahead the first word with a slot in use is, in one lap.
     fn used_word(&self) -> Option<u64> {
         let from = self.word as usize % WORDS;
         let (before, behind) = self.words.split_at(from);
@@ -265,11 +268,11 @@ impl Wheel {
         Some(ahead as u64)
     }
 
-    /// Goes on to `word`, and moves into the slots what has come within their reach.
+    /// Advances to `word`, and moves the events that are now in reach into the slots.
     #[inline]
     fn move_to(&mut self, word: u64) {
         self.word = word;
-        // Not before: what comes now may lie in its first slot.
+        // The cursor moves only now, because these events may belong in its first slot.
         self.cursor = self.cursor.max((word << 6).saturating_sub(1));
         let segment = word / SEGMENT_WORDS;
         while self.limit >> SEGMENT_SHIFT < segment + SEGMENTS - 1 {
@@ -282,7 +285,7 @@ impl Wheel {
         let segment = self.limit >> SEGMENT_SHIFT;
         let l = segment as usize % LATE;
         let newest = core::mem::replace(&mut self.late[l], NONE);
-        // Its place in `late` is that of the segment one lap later from here on.
+        // From here on, its place in `late` belongs to the segment one lap later.
         self.late_lists -= u32::from(newest != NONE);
         self.reach((segment + 1) << SEGMENT_SHIFT);
         let mut n = self.nodes.oldest_first(newest);
@@ -293,7 +296,7 @@ impl Wheel {
         }
     }
 
-    /// Raises the limit, and moves from `far` what `late` has room for then.
+    /// Raises the limit, and moves events from `far` to `late` that now fit.
     fn reach(&mut self, limit: u64) {
         self.limit = limit;
         while let Some(Reverse((at, _, what))) = self.far.peek().copied() {
@@ -306,7 +309,7 @@ impl Wheel {
         }
     }
 
-    /// The first segment that is too far for `late`.
+    /// Returns the first segment that is too far for `late`.
     fn limit_of_late(&self) -> u64 {
         (self.limit >> SEGMENT_SHIFT) + LATE as u64
     }
@@ -326,7 +329,7 @@ impl Wheel {
         self.late[l] = self.nodes.add(event, self.late[l]);
     }
 
-    /// The segment of the earliest event in `late` or `far`.
+    /// Returns the segment of the earliest event in `late` or `far`.
     #[cold]
     fn late_segment(&self) -> Option<u64> {
         let first = self.limit >> SEGMENT_SHIFT;
@@ -339,11 +342,11 @@ impl Wheel {
         (first..first + LATE as u64).find(|s| self.late[*s as usize % LATE] != NONE)
     }
 
-    /// Moves a slot's list to `due`, sorted.
+    /// Moves a slot's list to `due`, in order.
     fn drain(&mut self, newest: u32) {
         let mut n = newest;
         while n != NONE {
-            // Newest first: what is put before its equals came before them.
+            // Newest first: an event that is put before its equals is older than they are.
             let event;
             (event, n) = self.nodes.remove(n);
             let mut i = self.due.len();
@@ -355,7 +358,7 @@ impl Wheel {
         }
     }
 
-    /// Puts an event that lies not behind the cursor into its place in `due`: behind those of its time.
+    /// Inserts an event that is not after the cursor's slot into `due`, behind the events of its time.
     #[inline(never)]
     fn insert(&mut self, event: Event) {
         if self.due.is_empty() {
@@ -365,7 +368,7 @@ impl Wheel {
             self.word = self.cursor >> 6;
         }
         if self.head >= USED {
-            // Else it would grow as long as something always comes before what is left.
+            // Otherwise `due` would grow for as long as events keep coming before the rest.
             self.due.drain(..self.head);
             self.head = 0;
         }
@@ -384,7 +387,7 @@ mod tests {
     #[test]
     fn what_was_popped_does_not_pile_up_before_what_waits() {
         let mut wheel = Wheel::new(QueueKind::Wheel);
-        // Both in the first word of slots: the second is known, and waits, while others come before it.
+        // Both are in the first word of slots: the second waits while others are inserted before it.
         let (first, last) = (1 << SHIFT, 60 << SHIFT);
         wheel.push(first, 1);
         wheel.push(last, 2);
