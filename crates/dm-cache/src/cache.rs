@@ -1,4 +1,4 @@
-//! The cache itself: one lock around the state, and the promises of its sections.
+//! The cache itself: one lock around the state, and the guarantees of its sections.
 
 use core::fmt;
 use core::mem::size_of;
@@ -11,24 +11,25 @@ use crate::types::{
     Addition, Admitted, CacheBytes, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin,
 };
 
-/// Inner nodes of one tree, as one compute node's threads have last read them (Sherman §4.2.3).
+/// Inner nodes of one tree, as the threads of one compute node last read them (Sherman §4.2.3).
 ///
-/// All of it stays within a budget of bytes. Level 1 (the parents of leaves) gives way: of two images drawn, the one that
-/// was not used for longer goes (Sherman's power of two choices). The levels above are pinned: counted, and evicted for
-/// still higher ones only. Every answer is a hint: leaves are always read, and prove by their own fences that the hint was right. A
-/// hint that was wrong is taken back with [`IndexCache::invalidate`].
+/// The cache stays within a budget of bytes. When it needs room, it evicts from level 1 (the parents of
+/// leaves): of two images drawn at random, the one that was not used for longer goes (Sherman's power of two
+/// choices). The levels above are pinned: they count against the budget, but are evicted only for images of
+/// still higher levels. Every answer is a hint: a client always reads the leaf, whose fence keys prove
+/// whether the hint was right. A wrong hint is removed with [`IndexCache::invalidate`].
 ///
-/// Shared by reference among threads. Looking up is a reading section, admitting and invalidating are writing ones; no
-/// section allocates for a lookup, and none awaits.
+/// Threads share the cache by reference. A lookup is a reading section, admitting and invalidating are
+/// writing sections. No lookup allocates, and no section awaits.
 pub struct IndexCache<K> {
     state: RwLock<State<K>>,
-    /// Beside the lock, so that a lookup knows before it enters.
+    /// Outside of the lock, so that a lookup knows the flaws before it enters a section.
     flaws: CacheFlaws,
 }
 
 impl<K: CacheKey> IndexCache<K> {
-    /// An empty cache whose [`IndexCache::bytes`] stays within `budget_bytes` as long as anything is in it; `u64::MAX` is
-    /// no limit. A budget too small for one image caches nothing.
+    /// Makes an empty cache whose [`IndexCache::bytes`] stays within `budget_bytes` as long as it contains
+    /// anything; `u64::MAX` means no limit. If the budget is too small for one image, nothing is cached.
     pub fn new(budget_bytes: u64) -> Self {
         Self {
             state: RwLock::new(State::new(budget_bytes)),
@@ -36,7 +37,7 @@ impl<K: CacheKey> IndexCache<K> {
         }
     }
 
-    /// The same cache with published mistakes switched on, for study.
+    /// Makes a cache with published flaws switched on, for study.
     #[must_use]
     pub fn with_flaws(mut self, flaws: CacheFlaws) -> Self {
         self.flaws = flaws;
@@ -44,17 +45,20 @@ impl<K: CacheKey> IndexCache<K> {
         self
     }
 
-    /// The child for `key` in the deepest cached node that covers it: level 1 first, then 2, and so on.
+    /// Returns the child for `key` in the deepest cached node that covers it: level 1 first, then 2, and so
+    /// on.
     #[inline]
     pub fn lookup(&self, key: &K) -> Option<Hit<K>> {
         if self.flaws.recycled_slot {
-            // T-S7: located and read in two sections, as in the published code, and not checked in between.
+            // T-S7: the node is located and read in two sections, as in the published code, without a check
+            // in between.
             return self.read(&self.find(key)?, key);
         }
         self.state.with_read(|state| state.lookup(key))
     }
 
-    /// The leaf for `key`, and the level-1 image that says so: all that most lookups need of a [`Hit`].
+    /// Returns the leaf for `key`, and the level-1 image that names it. Most lookups need no more of a
+    /// [`Hit`].
     #[inline]
     pub fn leaf(&self, key: &K) -> Option<(RemotePtr, Origin<K>)> {
         if self.flaws.recycled_slot {
@@ -64,39 +68,43 @@ impl<K: CacheKey> IndexCache<K> {
         self.state.with_read(|state| state.leaf(key))
     }
 
-    /// The child for `key` in the cached node of exactly this level; the way to a parent after a split.
+    /// Returns the child for `key` in the cached node of exactly this level. It is used to find a parent
+    /// after a split.
     pub fn lookup_at(&self, level: u8, key: &K) -> Option<Hit<K>> {
         self.state.with_read(|state| state.lookup_at(level, key))
     }
 
-    /// Locates the deepest cached node that covers `key`, to be read later: the first half of a lookup by someone who
-    /// may be held up in between.
+    /// Locates the deepest cached node that covers `key`, to be read later. This is the first half of a
+    /// lookup for a caller that may be delayed in between.
     pub fn find(&self, key: &K) -> Option<Origin<K>> {
         self.state.with_read(|state| state.find(key))
     }
 
-    /// The child for `key` in the very image that `origin` names, if it is still cached and covers `key`. A slot that
-    /// has been used for another image since is recognised (T-S7); then `None`, and a lookup starts anew.
+    /// Returns the child for `key` in the very image that `origin` names, if it is still cached and covers
+    /// `key`. If the slot holds another image by now, this is recognised (T-S7): the result is `None`, and
+    /// the caller must look up again.
     pub fn read(&self, origin: &Origin<K>, key: &K) -> Option<Hit<K>> {
         self.state.with_read(|state| state.read(origin, key))
     }
 
-    /// Shows `each` up to `max` consecutive children of level-1 nodes, from the one that covers `key` on, and tells
-    /// how many. Each begins where the one before ends: it stops where the cache has a gap, so fewer than `max` means
-    /// that nothing is known of the key in the last one's `high` (or that this is `None`, the end of the tree).
+    /// Passes up to `max` consecutive children of level-1 nodes to `each`, starting with the one that covers
+    /// `key`, and returns how many there were. Each child begins where the previous one ends. The run stops
+    /// at a gap of the cache. So if it is shorter than `max`, the cache knows nothing about the key in the
+    /// last child's `high` (or this is `None`, the end of the tree).
     ///
-    /// `each` is called within the section: it must not use this cache.
+    /// `each` is called within the section, so it must not use this cache.
     pub fn run(&self, key: &K, max: usize, each: impl FnMut(Hit<K>)) -> usize {
         self.state.with_read(|state| state.run(key, max, each))
     }
 
     /// Caches a node that has just been read.
     ///
-    /// The newest image of a range is believed. An older image of the same node goes; an image of another node that
-    /// starts below keeps what lies below; one that starts within the newcomer's range goes. So cached nodes of one
-    /// level never overlap, and a run has no duplicates.
+    /// The newest image of a range wins. An older image of the same node is removed. An image of another node
+    /// that starts below the newcomer keeps its part below it, and one that starts within the newcomer's
+    /// range is removed. So cached nodes of one level never overlap, and a run has no duplicates.
     ///
-    /// What does not fit the budget evicts images of lower levels, and level 1 of its own.
+    /// If the newcomer does not fit the budget, images of lower levels are evicted, or of level 1 for a
+    /// newcomer of level 1.
     pub fn admit<I>(&self, image: NodeImage<K, I>) -> Admitted
     where
         I: Iterator<Item = (K, RemotePtr)> + Clone,
@@ -111,18 +119,19 @@ impl<K: CacheKey> IndexCache<K> {
         }
     }
 
-    /// Takes one more child into the image of a node, where that image shows all else that the node holds: its address,
-    /// level, incarnation and range, and as many entries less this one. So the image is what admitting the node anew would
-    /// make of it.
+    /// Adds one child to the image of a node, if the image matches the node in all else: its address, level,
+    /// incarnation and range, and its number of entries less this one. The result is the same image as if the
+    /// node were admitted again.
     ///
-    /// `false`, and nothing done, where there is no such image, or no room: admit the node then.
+    /// Returns `false` and does nothing if there is no such image, or no room: admit the node then.
     pub fn add(&self, addition: &Addition<K>) -> bool {
         self.state.with_write(|state| state.add(addition))
     }
 
-    /// Takes one more child of `level` - 1 into the image that covers `separator`, whatever node it is of: for structures
-    /// whose images are not of nodes that were written. `false`, and nothing done, where no image covers it, one has a child
-    /// from there on already, or there is no room.
+    /// Adds one child of `level` - 1 to the image that covers `separator`, whatever node the image belongs
+    /// to. It is meant for structures whose images are not copies of written nodes. Returns `false` and does
+    /// nothing if no image covers the separator, if the image already has a child that starts there, or if
+    /// there is no room.
     ///
     /// ```
     /// # use dm_cache::{IndexCache, NodeImage};
@@ -142,26 +151,26 @@ impl<K: CacheKey> IndexCache<K> {
             .with_write(|state| state.insert(level, separator, child))
     }
 
-    /// Removes the image that proved stale, and tells whether it was still there. A fresher image of the same node or
-    /// range stays, whatever slot it is in.
+    /// Removes the image that proved stale, and returns whether it was still there. A newer image of the same
+    /// node or range stays, in whatever slot it is.
     pub fn invalidate(&self, origin: Origin<K>) -> bool {
-        // Most that find an image stale come after the first: they look, and needn't write.
+        // Most callers that find an image stale are not the first: they only look, and need not write.
         self.state.with_read(|state| state.named(&origin).is_some())
             && self.state.with_write(|state| state.remove(&origin))
     }
 
-    /// What [`IndexCache::bytes`] stays within.
+    /// Returns the budget, which [`IndexCache::bytes`] does not exceed.
     pub fn budget(&self) -> u64 {
         self.state.with_read(|state| state.budget)
     }
 
-    /// Bytes of the whole cache: this struct, and every allocation below it with its slack. Bytes that the allocator
-    /// itself adds are not in it.
+    /// Returns the bytes of the whole cache: this struct, and every allocation below it with its slack. The
+    /// allocator's own overhead is not included.
     pub fn bytes(&self) -> u64 {
         size_of::<Self>() as u64 + self.state.with_read(State::heap)
     }
 
-    /// The same by what they are for.
+    /// Returns the same bytes by purpose.
     pub fn bytes_by_part(&self) -> CacheBytes {
         CacheBytes {
             handle: size_of::<Self>() as u64,
@@ -169,35 +178,36 @@ impl<K: CacheKey> IndexCache<K> {
         }
     }
 
-    /// How many nodes are cached.
+    /// Returns how many nodes are cached.
     pub fn len(&self) -> usize {
         self.state.with_read(State::len)
     }
 
-    /// How many nodes of this level are cached.
+    /// Returns how many nodes of this level are cached.
     pub fn len_at(&self, level: u8) -> usize {
         self.state.with_read(|state| state.len_at(level))
     }
 
-    /// Whether no node is cached.
+    /// Returns whether no node is cached.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Forgets everything and gives its memory back. Origins from before are recognised as gone.
+    /// Removes everything and frees its memory. Earlier origins are recognised as gone.
     pub fn clear(&self) {
         self.state.with_write(State::clear);
     }
 
-    /// Copies of all cached nodes, by level and then by key.
+    /// Returns copies of all cached nodes, by level and then by key.
     pub fn snapshot(&self) -> Vec<CachedNode<K>> {
         self.state.with_read(State::snapshot)
     }
 }
 
 impl<K: CacheKey> Fingerprint for IndexCache<K> {
-    /// Equal for caches that hold the same images, in whatever order these came. With a budget, the room that is left
-    /// is part of it (it decides what is admitted next); with [`CacheFlaws::recycled_slot`], the slots are.
+    /// Equal for caches that hold the same images, regardless of the order in which these came. With a
+    /// budget, the remaining room is included, because it decides what is admitted next; with
+    /// [`CacheFlaws::recycled_slot`], the slots are included.
     fn fingerprint(&self) -> u64 {
         self.state.fingerprint()
     }

@@ -1,10 +1,12 @@
-//! Which slot holds the image that starts at or below a key: an ordered map of our own, so that its bytes are known.
+//! An ordered map from the lows of images to their slots. The crate has its own map, so that its bytes are
+//! known exactly.
 //!
 //! ```text
 //!  firsts   [ a        m          t       ]        the first low of each page
 //!  pages    [ a b f k  m n p      t z     ]        lows, and beside them the slots
 //! ```
-//! Two binary searches over packed keys, 2 × log2 of about 100 steps for 10 000 images; inserting moves at most a page.
+//! A lookup makes two binary searches over packed keys, 2 × log2 of about 100 steps for 10 000 images. An
+//! insertion moves at most a page.
 
 use core::mem::size_of;
 
@@ -15,7 +17,8 @@ use crate::slab::{grown_spine, reserve_one};
 const PAGE: usize = dm_sync::scaled(128, 4);
 /// Entries of the smallest page's allocation.
 const FIRST: usize = dm_sync::scaled(8, 2);
-/// Entries by which a page's allocation grows: its slack is half of this, where doubling would leave a third of it all.
+/// Entries by which a page's allocation grows. Its slack is half of this on average; doubling would leave a
+/// third of all memory unused.
 const STEP: usize = dm_sync::scaled(16, 2);
 
 #[derive(Debug)]
@@ -36,7 +39,7 @@ impl<K> Page<K> {
         (self.lows.capacity() * size_of::<K>() + self.slots.capacity() * size_of::<u32>()) as u64
     }
 
-    /// Makes the allocation `capacity` entries long, if it is shorter.
+    /// Grows the allocation to `capacity` entries, if it is shorter.
     fn widen(&mut self, capacity: usize) {
         let more = capacity.saturating_sub(self.lows.len());
         self.lows.reserve_exact(more);
@@ -44,20 +47,20 @@ impl<K> Page<K> {
     }
 }
 
-/// Where an entry is: page, and place in it. Valid until the directory changes.
+/// The position of an entry: page, and place in it. It is valid until the directory changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cursor {
     page: usize,
     at: usize,
 }
 
-/// What [`Directory::insert`] has to do for one more entry.
+/// The way in which [`Directory::insert`] gets room for one more entry.
 enum Room {
     /// The page has room.
     Fits(Cursor),
-    /// The page is reallocated for so many entries.
+    /// The page is reallocated with this capacity.
     Widen(Cursor, usize),
-    /// A new page behind the last one (keys that come in order fill pages whole).
+    /// A new page is appended behind the last one, so that ascending keys fill whole pages.
     Append,
     /// A full page gives its upper half to a new one.
     Split(Cursor),
@@ -81,7 +84,7 @@ impl<K: Copy + Ord> Directory<K> {
         }
     }
 
-    /// Bytes allocated: pages and the lists of them, with their slack.
+    /// Returns the bytes allocated: pages and the lists of them, with their slack.
     pub(crate) fn bytes(&self) -> u64 {
         self.heap + Self::spine(self.firsts.capacity(), self.pages.capacity())
     }
@@ -139,7 +142,7 @@ impl<K: Copy + Ord> Directory<K> {
         self.pages.iter().map(|page| page.lows.len()).sum()
     }
 
-    /// The slot of the entry that so many lows come before.
+    /// Returns the slot of the entry with number `rank`, in the order of lows.
     pub(crate) fn nth(&self, mut rank: usize) -> Option<u32> {
         for page in &self.pages {
             match page.slots.get(rank) {
@@ -150,7 +153,7 @@ impl<K: Copy + Ord> Directory<K> {
         None
     }
 
-    /// Every slot in the order of lows.
+    /// Returns every slot, in the order of lows.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u32> {
         self.pages.iter().flat_map(|page| page.slots.iter().copied())
     }
@@ -178,7 +181,7 @@ impl<K: Copy + Ord> Directory<K> {
         }
     }
 
-    /// Bytes that [`Directory::insert`] of this low allocates.
+    /// Returns the bytes that [`Directory::insert`] of this low allocates.
     pub(crate) fn cost_of(&self, low: &K) -> u64 {
         let entry = (size_of::<K>() + size_of::<u32>()) as u64;
         let one_more_page = Self::spine(
@@ -189,12 +192,12 @@ impl<K: Copy + Ord> Directory<K> {
             Room::Fits(_) => 0,
             Room::Widen(cursor, to) => (to - self.pages[cursor.page].lows.capacity()) as u64 * entry,
             Room::Append => FIRST as u64 * entry + one_more_page,
-            // The left one gives back about as much.
+            // The left page gives back about as much.
             Room::Split(_) => (PAGE - PAGE / 2 + STEP) as u64 * entry + one_more_page,
         }
     }
 
-    /// Points `low` at `slot`: a new entry, or another slot for the one that is there.
+    /// Points `low` at `slot`: adds an entry, or changes the slot of the existing one.
     pub(crate) fn insert(&mut self, low: K, slot: u32) {
         if let Some(cursor) = self.exactly(&low) {
             self.pages[cursor.page].slots[cursor.at] = slot;
@@ -241,7 +244,8 @@ impl<K: Copy + Ord> Directory<K> {
         }
     }
 
-    /// Moves the next page's entries here if both fill half a page at most. Never allocates more than it frees.
+    /// Moves the next page's entries here if both together fill at most half a page. This never allocates
+    /// more than it frees.
     fn absorb_next(&mut self, number: usize) {
         let Some([page, next]) = self.pages.get(number..number + 2) else {
             return;

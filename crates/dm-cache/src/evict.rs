@@ -1,9 +1,9 @@
 //! Making room: power of two choices among images.
 //!
-//! Two images of level 1 are drawn, and the image that was not used for longer goes (Sherman §4.2.3). A
-//! newcomer counts as half as old as what went last: one that is used once only is gone before those in use. Images
-//! are drawn by their rank, and not keys, so the keys' distribution is of no account and every draw meets one. How many go
-//! for one newcomer is bounded.
+//! Two images of level 1 are drawn, and the one that was not used for longer is evicted (Sherman §4.2.3). A
+//! newcomer counts as half as old as the last evicted image, so an image that is used only once goes before
+//! those in use. Images are drawn by rank instead of by key, so the distribution of keys does not matter and
+//! every draw hits an image. The number of evictions per newcomer is bounded.
 
 use core::mem::size_of;
 
@@ -11,18 +11,19 @@ use crate::CacheKey;
 use crate::image::Image;
 use crate::state::{InTheWay, State};
 
-/// Evictions in a tick of the clock that ages are told by: less often, and ages are coarse; more often, and every lookup
-/// writes.
+/// Evictions per tick of the clock by which ages are measured. With fewer ticks ages are coarse; with more,
+/// every lookup writes.
 const TICK: u32 = dm_sync::scaled(16, 1) as u32;
-/// Images that go at most for one newcomer: enough for a node of the largest size among ones of the smallest.
+/// Maximum number of evictions per insertion: enough for a node of the largest size among nodes of the
+/// smallest.
 const VICTIMS: u32 = 64;
 
-/// The time of evictions, and their dice.
+/// The clock of evictions, and their random generator.
 #[derive(Debug)]
 pub(crate) struct Clock {
     evictions: u32,
     dice: u64,
-    /// The age of what went last.
+    /// The age of the last evicted image.
     last: u16,
 }
 
@@ -35,13 +36,13 @@ impl Clock {
         }
     }
 
-    /// The tick that it is. Wraps.
+    /// The present tick. Wraps.
     #[inline]
     pub(crate) fn now(&self) -> u16 {
         (self.evictions / TICK) as u16
     }
 
-    /// When a newcomer counts as last used.
+    /// Returns the tick that counts as a newcomer's last use.
     pub(crate) fn entered(&self) -> u16 {
         self.now().wrapping_sub(self.last / 2)
     }
@@ -50,12 +51,13 @@ impl Clock {
         image.age(self.now())
     }
 
-    /// What the next draws depend on.
+    /// Returns the state on which the next draws depend.
     pub(crate) fn draws(&self) -> (u32, u64, u16) {
         (self.evictions % TICK, self.dice, self.last)
     }
 
-    /// A number below `bound`, which is not 0. Knuth's MMIX generator: its high bits are even enough for this.
+    /// Draws a number below `bound`, which is not 0. Knuth's MMIX generator: its high bits are uniform enough
+    /// for this.
     fn draw(&mut self, bound: u32) -> u32 {
         self.dice = self
             .dice
@@ -66,13 +68,13 @@ impl Clock {
 }
 
 impl<K: CacheKey> State<K> {
-    /// Whether anything is ever evicted.
+    /// Returns whether anything is ever evicted.
     #[inline]
     pub(crate) fn is_bounded(&self) -> bool {
         self.budget != u64::MAX
     }
 
-    /// `image` was used.
+    /// Marks `image` as used.
     #[inline]
     pub(crate) fn touch(&self, image: &Image<K>) {
         if self.is_bounded() {
@@ -80,7 +82,8 @@ impl<K: CacheKey> State<K> {
         }
     }
 
-    /// Makes room for `image`, which is not cached yet; what is in its way then. `None` if there is no room to be made.
+    /// Makes room for `image`, which is not cached yet, and returns the images in its way. Returns `None` if
+    /// there cannot be room.
     pub(crate) fn room_for(&mut self, image: &Image<K>) -> Option<InTheWay<K>> {
         let mut way = self.in_the_way(image);
         let mut victims = 0;
@@ -89,23 +92,24 @@ impl<K: CacheKey> State<K> {
                 return None;
             }
             victims += 1;
-            // The victim may have been in the way.
+            // The evicted image may have been one of those in the way.
             way = self.in_the_way(image);
         }
         Some(way)
     }
 
-    /// Whether the cache would be larger than its budget with `image` in it.
+    /// Returns whether the cache would exceed its budget with `image` in it.
     fn exceeds(&self, image: &Image<K>, way: &InTheWay<K>) -> bool {
         self.heap_with(image, way) + size_of::<crate::IndexCache<K>>() as u64 > self.budget
     }
 
-    /// Whether the cache would be larger than its budget with so many bytes more.
+    /// Returns whether the cache would exceed its budget with this many bytes more.
     pub(crate) fn exceeds_by(&self, bytes: u64) -> bool {
         self.heap() + bytes + size_of::<crate::IndexCache<K>>() as u64 > self.budget
     }
 
-    /// Drops an image of level 1, or if there is none one of the lowest level below `level`; `false` if there is none.
+    /// Evicts an image of level 1, or if there is none one of the lowest level below `level`. Returns `false`
+    /// if there is none.
     fn evict_below(&mut self, level: u8) -> bool {
         let below = usize::from(level.max(2) - 1);
         let Some(number) = self
@@ -125,8 +129,8 @@ impl<K: CacheKey> State<K> {
         self.drop_slot(victim)
     }
 
-    /// The slot of an image of this directory, by chance. Drawn by rank: which slots images happen to be in is of no
-    /// account, so that states of a cache are told apart by its content.
+    /// Returns the slot of a random image of this directory. It is drawn by rank: the result does not depend
+    /// on the slots, so only the content of a cache distinguishes its states.
     fn drawn(&mut self, number: usize) -> Option<u32> {
         let len = u32::try_from(self.levels.get(number)?.len())
             .ok()

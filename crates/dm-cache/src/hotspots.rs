@@ -1,4 +1,5 @@
-//! Where hot entries lie in their leaves (CHIME §4.3): a guess that saves reading all the places where one may lie.
+//! Guesses where hot entries are in their leaves (CHIME §4.3). A right guess saves reading all the slots in
+//! which an entry may be.
 //!
 //! ```text
 //!            hash of leaf and key
@@ -10,9 +11,10 @@
 //!   └──────┴──────┴─────┴──────┘      count 0: nothing here
 //! ```
 //!
-//! The paper's entry names its leaf in 8 bytes, and 8 places are asked for the 8 slots of a neighbourhood. Whoever asks
-//! has come to the leaf and knows the key: leaf and key together find the set, and what is left of their hash is the
-//! fingerprint. So an entry takes half of the bytes, a guess one line of memory, and nothing points anywhere.
+//! In the paper an entry names its leaf in 8 bytes, and a lookup checks 8 entries for the 8 slots of a
+//! neighbourhood. Here a client asks when it has located the leaf and knows the key. So leaf and key together
+//! select the set, and the rest of their hash is the fingerprint. An entry therefore takes half the bytes, a
+//! guess reads one cache line, and there are no pointers.
 
 use core::mem::size_of;
 
@@ -22,13 +24,14 @@ use dm_verbs::RemotePtr;
 
 /// Entries of a set: a line of 64 bytes.
 const WAYS: usize = dm_sync::scaled(8, 2);
-/// A count that reaches this is halved, and with it all of its set: what was hot once is not for ever.
+/// If a count reaches this value, all counts of its set are halved, so that an entry does not stay hot for
+/// ever.
 const COUNT_MAX: u64 = dm_sync::scaled(0xffff, 3) as u64;
 
-/// Flaws, off by default; for study, with its counterexample.
+/// Flaws for study, off by default; each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HotspotFlaws {
-    /// An entry is changed by a store, whatever became of it since it was looked at.
+    /// An entry is changed by a plain store, even if it has changed since it was read.
     pub blind_stores: bool,
 }
 
@@ -63,25 +66,25 @@ impl Set {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Each entry, with its place and the word that was seen there.
+    /// Returns each entry with its place and the word that was read there.
     #[inline]
     fn seen(&self) -> impl Iterator<Item = (&AtomicU64, u64, Hotspot)> {
         self.0.iter().map(|place| {
-            // Relaxed: a word says all there is to say; it publishes nothing else.
+            // Relaxed: the word is complete in itself and publishes nothing else.
             let word = place.load(Ordering::Relaxed);
             (place, word, Hotspot::of(word))
         })
     }
 }
 
-/// Where hot entries lie: a table of fixed size that the threads of a compute node share, the least frequently used
-/// entry of a set giving way.
+/// A table of guesses where hot entries are, of fixed size, which the threads of a compute node share. The
+/// least frequently used entry of a set is replaced.
 ///
 /// # Invariants
-/// * **I1** A guess is only that: the entry's bytes prove it, or it was wrong.
-/// * **I2** [`Hotspots::bytes`] is what was asked for, rounded down to whole sets, and never changes.
-/// * **I3** An entry is one word, changed by compare-and-swap from what was seen: of two who change it one looks again,
-///   and none brings back what another took away.
+/// * **I1** A guess is only a hint: the bytes of the entry prove or disprove it.
+/// * **I2** [`Hotspots::bytes`] is the requested size, rounded down to whole sets, and never changes.
+/// * **I3** An entry is one word, changed by a compare-and-swap from the value that was read. If two threads
+///   change it, one of them reads it again, and none restores what another removed.
 #[derive(Debug)]
 pub struct Hotspots {
     sets: Box<[Set]>,
@@ -89,7 +92,8 @@ pub struct Hotspots {
 }
 
 impl Hotspots {
-    /// A table of at most `bytes` bytes, this handle included; `None` if there is not room for one set.
+    /// Makes a table of at most `bytes` bytes, including this handle. Returns `None` if there is no room for
+    /// one set.
     #[must_use]
     pub fn new(bytes: u64) -> Option<Self> {
         let room = bytes.checked_sub(size_of::<Self>() as u64)?;
@@ -100,44 +104,44 @@ impl Hotspots {
         })
     }
 
-    /// The same table with these flaws.
+    /// Makes the same table with these flaws.
     #[must_use]
     pub const fn with_flaws(mut self, flaws: HotspotFlaws) -> Self {
         self.flaws = flaws;
         self
     }
 
-    /// Bytes of the table and its handle.
+    /// Returns the bytes of the table and its handle.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         (size_of_val(&*self.sets) + size_of::<Self>()) as u64
     }
 
-    /// Entries that there is room for.
+    /// Returns the number of entries for which there is room.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.sets.len() * WAYS
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         let words = self.sets.iter().flat_map(Set::seen);
         words.filter(|(.., hot)| hot.count > 0).count()
     }
 
-    /// True if there is no entry.
+    /// Returns whether there is no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes over what another compute node's table of the same size holds: its guesses are as good here.
+    /// Copies the entries of another compute node's table of the same size: its guesses are as good here.
     pub fn adopt(&self, other: &Self) {
         count_section();
         for (mine, theirs) in self.sets.iter().zip(&other.sets) {
             for (place, (_, word, _)) in mine.0.iter().zip(theirs.seen()) {
-                // Relaxed: as for loads. Nothing is lost but counts.
+                // Relaxed: as for loads. Only counts can be lost.
                 place.store(word, Ordering::Relaxed);
             }
         }
@@ -145,18 +149,18 @@ impl Hotspots {
 
     #[inline]
     fn find(&self, leaf: RemotePtr, key_hash: u64) -> (&Set, u32) {
-        // A key's hash is even by itself; a leaf's address has zeros and neighbours.
+        // A key's hash is uniform by itself; a leaf's address has zeroes, and close neighbours.
         let mixed =
             (leaf.raw().wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ key_hash).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         let mixed = mixed ^ (mixed >> 32);
         let tag = mixed as u32;
         let spread = (mixed.wrapping_mul(0xBF58_476D_1CE4_E5B9)) >> 32;
-        // By multiplication, where a remainder would be a division.
+        // By multiplication instead of a slower remainder.
         let number = (spread * self.sets.len() as u64) >> 32;
         (&self.sets[number as usize], tag)
     }
 
-    /// The slot of `leaf` in which the key of this hash was found most often, if it is a hotspot.
+    /// Returns the slot of `leaf` in which the key of this hash was found most often, if it is a hotspot.
     #[inline]
     #[must_use]
     pub fn guess(&self, leaf: RemotePtr, key_hash: u64) -> Option<u16> {
@@ -168,12 +172,13 @@ impl Hotspots {
             .map(|(.., hot)| hot.slot)
     }
 
-    /// The key of this hash was found in `slot` of `leaf`: one access more, or a hotspot more in place of the least
-    /// frequently used.
+    /// Records that the key of this hash was found in `slot` of `leaf`. This counts one more access, or adds
+    /// a hotspot in place of the least frequently used one.
     pub fn found(&self, leaf: RemotePtr, key_hash: u64, slot: u16) {
         count_section();
         let (set, tag) = self.find(leaf, key_hash);
-        // Each failure is another's success; after a few, one access is not counted.
+        // Each failed CAS means that another thread succeeded; after a few failures, one access is left
+        // uncounted.
         for _ in 0..=WAYS {
             let same = set
                 .seen()
@@ -193,7 +198,7 @@ impl Hotspots {
         }
     }
 
-    /// The key of this hash was not found in `slot` of `leaf`: no hotspot any more.
+    /// Records that the key of this hash was not found in `slot` of `leaf`: it is no longer a hotspot.
     pub fn wrong(&self, leaf: RemotePtr, key_hash: u64, slot: u16) {
         count_section();
         let (set, tag) = self.find(leaf, key_hash);
@@ -203,7 +208,8 @@ impl Hotspots {
                 // Relaxed: as for loads.
                 word = place.load(Ordering::Relaxed);
                 hot = Hotspot::of(word);
-                // Another client has found it there again. A count that was only halved says nothing of that.
+                // If the count has grown, another client has found the key there again. A count that was only
+                // halved does not show this.
                 if hot.count >= count {
                     break;
                 }
@@ -213,7 +219,7 @@ impl Hotspots {
 
     fn age(&self, set: &Set) {
         for (place, word, hot) in set.seen() {
-            // One that changed meanwhile is halved another time.
+            // An entry that changed meanwhile is halved the next time.
             let count = hot.count / 2;
             let word_after = if count == 0 {
                 0
@@ -227,7 +233,7 @@ impl Hotspots {
     #[inline]
     fn change(&self, place: &AtomicU64, seen: u64, after: u64) -> bool {
         if self.flaws.blind_stores {
-            // Relaxed: what is wrong here is that nothing is compared.
+            // Relaxed: the flaw is that nothing is compared.
             place.store(after, Ordering::Relaxed);
             return true;
         }
@@ -238,7 +244,7 @@ impl Hotspots {
     }
 }
 
-/// What guesses and evictions depend on: all entries, by their places.
+/// Includes everything on which guesses and evictions depend: all entries, by their places.
 impl Fingerprint for Hotspots {
     fn fingerprint(&self) -> u64 {
         let words: Vec<u64> = self
@@ -260,7 +266,7 @@ mod tests {
         RemotePtr::new(NodeId(0), n * 1472).expect("a small offset")
     }
 
-    /// A hash of a number, as keys have them.
+    /// Hashes a number as keys are hashed.
     fn hash(n: u64) -> u64 {
         fingerprint_of(&n)
     }
@@ -290,7 +296,8 @@ mod tests {
         assert_eq!(hot.guess(leaf(1), hash(1)), Some(0));
         assert_eq!(hot.guess(leaf(2), hash(1)), None);
         assert_eq!(hot.guess(leaf(1), hash(2)), None);
-        // It hopped. Where it was found more often wins, until it is found wrong.
+        // The key hopped to another slot. The slot where it was found more often wins, until it is found
+        // wrong.
         hot.found(leaf(1), hash(1), 0);
         hot.found(leaf(1), hash(1), 5);
         assert_eq!(hot.guess(leaf(1), hash(1)), Some(0));
@@ -298,7 +305,7 @@ mod tests {
         assert_eq!(hot.guess(leaf(1), hash(1)), Some(5));
     }
 
-    /// One set, more keys than it has room for: those asked for most stay.
+    /// One set, and more keys than it has room for: the most frequently used ones stay.
     #[test]
     fn the_least_frequent_gives_way() {
         let bytes = size_of::<Set>() + size_of::<Hotspots>();
@@ -308,7 +315,7 @@ mod tests {
             for key in 0..often {
                 hot.found(leaf(1), hash(key), key as u16);
             }
-            // Another one every time.
+            // A different key each time.
             hot.found(leaf(1), hash(1_000 + round), 9);
         }
         for key in 0..often {

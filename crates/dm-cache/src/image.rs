@@ -1,4 +1,5 @@
-//! A cached node, packed: its separators, and its child pointers in three or four bytes each where they allow it.
+//! A cached node in packed form: its separators, and its child pointers in three or four bytes each if
+//! possible.
 
 use core::mem::size_of;
 
@@ -9,9 +10,9 @@ use dm_verbs::{NodeId, RemotePtr};
 use crate::search;
 use crate::types::{Addition, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
-/// How child pointers are coded, in `width` bytes: `base`, plus a node delta above `offset_bits`, plus an offset delta
-/// below, the latter in units of `1 << shift` bytes. Nodes are of one size and lie in a few chunks, so that 3 bytes do as
-/// long as these lie within some GiB, and 4 nearly always.
+/// The code of child pointers in `width` bytes: `base`, plus a node delta above `offset_bits`, plus an offset
+/// delta below, the latter in units of `1 << shift` bytes. Nodes have one size and lie in a few chunks, so 3
+/// bytes suffice as long as these lie within some GiB, and 4 nearly always.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Packing {
     base: RemotePtr,
@@ -20,15 +21,16 @@ struct Packing {
     shift: u8,
 }
 
-/// Offsets are coded in units of this power of two at least, where bits allow it: nodes begin at lines.
+/// Offsets are coded in units of at least this power of two, if the bits allow it: nodes begin at lines.
 const LINE_SHIFT: u32 = 6;
 
 impl Packing {
-    /// The packing of pointers whose nodes and offsets lie between these, and of more beside them: what bits are left go
-    /// to offsets, as many to lower ones as to higher.
+    /// Returns the packing for pointers whose nodes and offsets lie in these ranges, and for more pointers
+    /// around them. The remaining bits go to offsets, half of them to lower ones and half to higher ones.
     fn around(nodes: (NodeId, NodeId), offsets: (u64, u64), differ: u64) -> Option<Self> {
         let node_bits = u16::BITS - (nodes.1.0 - nodes.0.0).leading_zeros();
-        // The lowest bit in which any two offsets differ; units of a line unless they would be too many.
+        // The lowest bit in which any two offsets differ, but at most the unit of a line unless there would
+        // be too many units.
         let most = if differ == 0 {
             LINE_SHIFT
         } else {
@@ -50,7 +52,7 @@ impl Packing {
         })
     }
 
-    /// `None` if this packing does not reach there.
+    /// Returns `None` if this packing cannot represent the pointer.
     fn encode(self, child: RemotePtr) -> Option<u32> {
         let nodes = u64::from(child.node().0.checked_sub(self.base.node().0)?);
         let offset = child.offset().checked_sub(self.base.offset())?;
@@ -66,7 +68,8 @@ impl Packing {
         let code = u64::from(code);
         let nodes = code >> self.offset_bits;
         let units = code & ((1 << self.offset_bits) - 1);
-        // Neither part can carry: what was encoded was a pointer, `base` and these two deltas are its parts.
+        // Neither part can carry: the encoded value was a pointer, and `base` and these two deltas are its
+        // parts.
         let node = RemotePtr::new(NodeId(nodes as u16), 0).map_or(0, RemotePtr::raw);
         RemotePtr::from_raw(
             self.base
@@ -77,7 +80,8 @@ impl Packing {
     }
 }
 
-/// What one walk over an offered image tells, before anything is allocated: that it is well formed, and its size.
+/// The result of one pass over an offered image, before anything is allocated: it is well formed, and this is
+/// its size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     entries: usize,
@@ -85,7 +89,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of `image`, or `None` if its entries contradict its bounds.
+    /// Returns the shape of `image`, or `None` if its entries contradict its bounds.
     pub(crate) fn of<K, I>(image: &NodeImage<K, I>) -> Option<Self>
     where
         K: CacheKey,
@@ -106,7 +110,8 @@ impl Shape {
             entries += 1;
             nodes = (nodes.0.min(child.node()), nodes.1.max(child.node()));
             offsets = (offsets.0.min(child.offset()), offsets.1.max(child.offset()));
-            // The lowest bit in which any two offsets differ is the lowest in which one differs from the first.
+            // The lowest bit in which any two offsets differ is the lowest in which one differs from the
+            // first.
             differ |= child.offset().wrapping_sub(first.offset());
         }
         if image.high.is_some_and(|high| high <= last) {
@@ -117,12 +122,12 @@ impl Shape {
     }
 }
 
-/// An entry's share of an image's stamp.
+/// Returns an entry's share of an image's stamp.
 fn stamp_of<K: CacheKey>(key: &K, child: RemotePtr) -> u64 {
     fingerprint_of(&(key, child.raw()))
 }
 
-/// Bytes of so many entries, each with so many for its child.
+/// Returns the bytes of `entries` entries whose children take `width` bytes each.
 fn heap_of<K>(entries: usize, width: usize) -> u64 {
     (entries * (size_of::<K>() + width)) as u64
 }
@@ -133,7 +138,7 @@ fn shortened<T>(items: Box<[T]>, len: usize) -> Box<[T]> {
     items.into_boxed_slice()
 }
 
-/// The same with `more` at `at`: it may stay where it is, and has no slack.
+/// Inserts `more` at `at`. The allocation may stay where it is, and has no slack.
 fn lengthened<T: Copy>(items: Box<[T]>, at: usize, more: &[T]) -> Box<[T]> {
     let mut items = items.into_vec();
     items.reserve_exact(more.len());
@@ -142,31 +147,33 @@ fn lengthened<T: Copy>(items: Box<[T]>, at: usize, more: &[T]) -> Box<[T]> {
     items.into_boxed_slice()
 }
 
-/// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below the upper end; `children` has
-/// `width` bytes for each. Child `i` covers the keys from `keys[i]` to the next separator, the last one
-/// to the upper end. (Fields are such that padding takes little: there is one of these for every cached node.)
+/// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below the upper end; `children`
+/// has `width` bytes for each key. Child `i` covers the keys from `keys[i]` to the next separator, and the
+/// last child those up to the upper end. (The fields are ordered to need little padding, because there is one
+/// of these for every cached node.)
 #[derive(Debug)]
 pub(crate) struct Image<K> {
     pub(crate) at: RemotePtr,
     pub(crate) stamp: u64,
     keys: Box<[K]>,
     children: Box<[u8]>,
-    /// What packed children are told from.
+    /// The base of the packed children.
     base: RemotePtr,
     /// The upper end, if there is one.
     upper: K,
     incarnation: u32,
-    /// When it was last used, on the eviction's clock ([`crate::evict`]). A hint: nothing else depends on it.
+    /// The time of its last use on the eviction's clock ([`crate::evict`]). It is a hint: nothing else
+    /// depends on it.
     used: AtomicU16,
     pub(crate) level: u8,
     has_upper: bool,
-    /// Of children, as in [`Packing`]; [`UNPACKED`] of pointers too far apart for it.
+    /// Bytes of a packed child, as in [`Packing`], or [`UNPACKED`] for pointers too far apart.
     width: u8,
     offset_bits: u8,
     shift: u8,
 }
 
-/// For [`Image::width`]: children are whole pointers.
+/// The value of [`Image::width`] if children are stored as whole pointers.
 const UNPACKED: u8 = 8;
 
 impl<K: CacheKey> Image<K> {
@@ -186,7 +193,7 @@ impl<K: CacheKey> Image<K> {
         let width = usize::from(packing.width);
         let mut children = Vec::with_capacity(width * shape.entries);
         for (_, child) in image.entries {
-            // `Shape::of` has seen that a packing reaches all.
+            // `Shape::of` has checked that the packing represents every child.
             let code = match shape.packing {
                 Some(packing) => packing.encode(child).map_or(0, u64::from),
                 None => child.raw(),
@@ -217,19 +224,19 @@ impl<K: CacheKey> Image<K> {
         self.keys[0]
     }
 
-    /// The first key that it does not cover; `None` is plus infinity.
+    /// Returns the first key that it does not cover; `None` is plus infinity.
     #[inline]
     pub(crate) fn high(&self) -> Option<K> {
         self.has_upper.then_some(self.upper)
     }
 
-    /// Whether `key`, which is not below `low`, is below `high`.
+    /// Returns whether `key`, which is not below `low`, is below `high`.
     #[inline]
     pub(crate) fn reaches(&self, key: &K) -> bool {
         *key < self.upper || !self.has_upper
     }
 
-    /// How its children are packed; `None` if they are not.
+    /// Returns the packing of its children, or `None` if they are not packed.
     #[inline]
     fn packing(&self) -> Option<Packing> {
         (self.width != UNPACKED).then_some(Packing {
@@ -240,12 +247,12 @@ impl<K: CacheKey> Image<K> {
         })
     }
 
-    /// Bytes that a child takes.
+    /// Returns the bytes that a child takes.
     fn width(&self) -> usize {
         usize::from(self.width)
     }
 
-    /// Child `i`; `None` past the last.
+    /// Returns child `i`, or `None` past the last.
     #[inline]
     pub(crate) fn child(&self, i: usize) -> Option<RemotePtr> {
         let Some(packing) = self.packing() else {
@@ -261,13 +268,13 @@ impl<K: CacheKey> Image<K> {
         Some(packing.decode(code))
     }
 
-    /// The number of the child for `key`: of the last separator that is not above it, else 0.
+    /// Returns the number of the child for `key`: that of the last separator that is not above it, else 0.
     #[inline]
     pub(crate) fn position(&self, key: &K) -> usize {
         search::floor(&self.keys, key).unwrap_or(0)
     }
 
-    /// What is known of child `i`; `None` past the last.
+    /// Returns child `i` with its range, or `None` past the last.
     #[inline]
     pub(crate) fn hit(&self, i: usize, slot: u32) -> Option<Hit<K>> {
         Some(Hit {
@@ -290,7 +297,7 @@ impl<K: CacheKey> Image<K> {
         }
     }
 
-    /// Whether `origin` names this image.
+    /// Returns whether `origin` names this image.
     #[inline]
     pub(crate) fn is(&self, origin: &Origin<K>) -> bool {
         self.stamp == origin.stamp
@@ -299,33 +306,36 @@ impl<K: CacheKey> Image<K> {
             && self.low() == origin.low
     }
 
-    /// It is used at `now`.
+    /// Marks it as used at `now`.
     #[inline]
     pub(crate) fn touch(&self, now: u16) {
-        // Relaxed, and two steps: a hint. Written once a tick only, so that readers don't fight for the line.
+        // Relaxed, in two steps: it is a hint. It is written only once per tick, so that readers do not
+        // contend for the cache line.
         if self.used.load(Ordering::Relaxed) != now {
             self.used.store(now, Ordering::Relaxed);
         }
     }
 
-    /// Ticks since it was last used. Wraps: what was not used for 2^16 ticks looks young once.
+    /// Returns the ticks since its last use. This wraps: an image that was not used for 2^16 ticks looks
+    /// young once.
     #[inline]
     pub(crate) fn age(&self, now: u16) -> u16 {
         // Relaxed: as in `touch`.
         now.wrapping_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// Bytes that it has allocated.
+    /// Returns the bytes that it has allocated.
     pub(crate) fn heap(&self) -> u64 {
         heap_of::<K>(self.keys.len(), self.width())
     }
 
-    /// Bytes that it would still have allocated after [`Image::trim`].
+    /// Returns the bytes that it would have allocated after [`Image::trim`].
     pub(crate) fn heap_below(&self, cut: &K) -> u64 {
         heap_of::<K>(self.below(cut), self.width())
     }
 
-    /// Drops what lies at or above `cut`, which is above `low`. What is left is another image, with its own stamp.
+    /// Removes the entries at or above `cut`, which is above `low`. The rest is another image, with its own
+    /// stamp.
     pub(crate) fn trim(&mut self, cut: K) {
         let len = self.below(&cut);
         self.keys = shortened(core::mem::take(&mut self.keys), len);
@@ -334,7 +344,8 @@ impl<K: CacheKey> Image<K> {
         self.restamp();
     }
 
-    /// Whether this is the node of `addition` as it was before: the same node and range, all other entries.
+    /// Returns whether this is the earlier state of the node of `addition`: the same node and range, and all
+    /// other entries.
     pub(crate) fn is_before(&self, addition: &Addition<K>) -> bool {
         self.at == addition.at
             && self.level == addition.level
@@ -344,13 +355,13 @@ impl<K: CacheKey> Image<K> {
             && self.keys.len() + 1 == addition.entries
     }
 
-    /// Bytes that one entry more allocates.
+    /// Returns the bytes that one more entry allocates.
     pub(crate) fn heap_of_one(&self) -> u64 {
         heap_of::<K>(1, self.width())
     }
 
-    /// Takes `child` in, from `separator` on; `false`, and nothing done, if there is no place for it. With it, this is
-    /// another image, with its own stamp.
+    /// Adds `child`, which starts at `separator`. Returns `false` and does nothing if there is no place for
+    /// it. With the child, this is another image, with its own stamp.
     pub(crate) fn add(&mut self, separator: K, child: RemotePtr) -> bool {
         let Some(before) = search::floor(&self.keys, &separator) else {
             return false;
@@ -376,10 +387,11 @@ impl<K: CacheKey> Image<K> {
     }
 
     fn restamp(&mut self) {
-        // A hash of the content rather than a counter: a cache's state doesn't then depend on the order in which
-        // images came. Two contents of one node with one hash would be taken for each other, which costs a wrong hint
-        // at worst: identity also compares address, level and low, and a reader checks the bounds again.
-        // A sum over the entries, which are in order anyway: one more is added without the others.
+        // A hash of the content instead of a counter: then a cache's state does not depend on the order in
+        // which images came. If two contents of one node had one hash, one would be taken for the other,
+        // which at worst gives a wrong hint: the identity also compares address, level and low, and a reader
+        // checks the bounds again. It is a sum over the entries, whose order is fixed anyway, so adding one
+        // does not need the others.
         let head = fingerprint_of(&(self.at, self.level, self.high(), self.incarnation));
         let entries = self.entries().map(|(key, child)| stamp_of(&key, child));
         self.stamp = entries.fold(head, u64::wrapping_add);
@@ -392,7 +404,7 @@ impl<K: CacheKey> Image<K> {
             .filter_map(|(i, key)| Some((*key, self.child(i)?)))
     }
 
-    /// A copy that anyone may look at.
+    /// Returns a copy in public form.
     pub(crate) fn unpack(&self) -> CachedNode<K> {
         CachedNode {
             at: self.at,

@@ -1,8 +1,9 @@
 //! Index caches of a compute node: level-1 cache, pinned top levels, exact byte accounting.
 //!
-//! [`IndexCache`] holds copies of a B-link tree's inner nodes, so that most operations go straight to a leaf: the
-//! parents of leaves up to a budget, the levels above before them (Sherman §4.2.3, its types 1 and 2). It is shared by all
-//! threads of a compute node, and knows nothing of verbs: its user reads nodes, offers them, and reports what was stale.
+//! [`IndexCache`] holds copies of a B-link tree's inner nodes, so that most operations go straight to a leaf.
+//! It caches the parents of leaves up to a budget, and prefers the levels above them (Sherman §4.2.3, its
+//! types 1 and 2). All threads of a compute node share it. It knows nothing of verbs: its user reads nodes,
+//! offers them, and reports stale ones.
 //!
 //! ```text
 //!   lookup(key) ──▶ directory of level 1 ──▶ slot ──▶ image  [low ───────────────── high)
@@ -12,25 +13,26 @@
 //!                                             └─ a slot is used again: an image's identity tells which is meant
 //! ```
 //!
-//! [`Hotspots`] remembers where hot entries lie in their leaves (CHIME §4.3), in bytes that are fixed when it is made.
+//! [`Hotspots`] remembers where hot entries are in their leaves (CHIME §4.3), in a fixed number of bytes.
 //!
-//! [`Sketch`] remembers roughly where leaves begin, in six bytes a leaf or less.
+//! [`Sketch`] remembers approximately where leaves begin, in at most six bytes per leaf.
 //!
-//! [`PrefixCache`] is the same for a radix tree (SMART §4.3): a connected partial copy of it, indexed by itself.
+//! [`PrefixCache`] does the same for a radix tree (SMART §4.3): it is a connected partial copy of the tree,
+//! indexed by itself.
 //!
 //! # Invariants
-//! * **I1** A hint is only that. What the cache says was true when the node was read; the child proves by its own
-//!   fences, level and incarnation that it still is.
-//! * **I2** Images of one level never overlap. The newest image of a range is believed, whichever address it has, and
-//!   an older one keeps only what lies below it ([`IndexCache::admit`]). So a run of children has no duplicates.
-//! * **I3** An [`Origin`] names one image for ever: address, level, low and a hash of the content. A slot that has been
-//!   used for another image is recognised, memory is never freed under a reader, and what is invalidated is what was
-//!   found stale.
-//! * **I4** [`IndexCache::bytes`] is the sum of all allocations as asked for, slack included, and no admission takes it
-//!   beyond the budget: what does not fit evicts, or is refused.
-//! * **I5** Evicting changes nothing but what is remembered: a bounded number of draws, and of images, per admission,
-//!   whatever the keys are; no image of a higher level goes for one of a lower.
-//!
+//! * **I1** The cache gives hints only. Its content was true when the node was read; the child proves by its
+//!   own fence keys, level and incarnation that it still is.
+//! * **I2** Images of one level never overlap. The newest image of a range wins, whichever address it has,
+//!   and an older one keeps only the part below it ([`IndexCache::admit`]). So a run of children has no
+//!   duplicates.
+//! * **I3** An [`Origin`] names one image for ever: address, level, low and a hash of the content. So a slot
+//!   that holds another image by now is recognised, and only the image that was found stale is invalidated.
+//!   Memory is never freed while a reader uses it.
+//! * **I4** [`IndexCache::bytes`] is the sum of all requested allocations, including slack. No admission
+//!   makes it exceed the budget: images are evicted, or the newcomer is refused.
+//! * **I5** Eviction changes only what is remembered. Each admission makes a bounded number of draws and
+//!   evicts a bounded number of images, for any keys; no image is evicted for one of a lower level.
 //! # Example
 //! ```
 //! use dm_cache::{Admitted, IndexCache, NodeImage};
@@ -53,14 +55,14 @@
 //! assert!(cache.lookup(&70).is_none());
 //! ```
 //!
-//! # Published mistakes
-//! [`CacheFlaws::recycled_slot`] is T-S7: a held-up reader trusts a slot that has been used again. Not reproduced: an
-//! eviction that draws keys, and can spin for ever where they are not spread over the range drawn from (here images are
-//! drawn).
+//! # Published flaws
+//! [`CacheFlaws::recycled_slot`] is T-S7: a delayed reader trusts a slot that was reused. Not reproduced is
+//! an eviction that draws keys, which can spin for ever if the keys are not spread over the range drawn from
+//! (this crate draws images).
 //!
 //! # Limits
-//! An image whose node's address is used again for quite another range stays until it is found stale, or evicted. Slots
-//! are given back only by [`IndexCache::clear`]; what they take is counted.
+//! If a node's address is reused for a different range, its image stays until it is found stale or evicted.
+//! Slots are freed only by [`IndexCache::clear`]; their bytes are counted.
 #![forbid(unsafe_code)]
 
 mod cache;

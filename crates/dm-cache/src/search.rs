@@ -2,10 +2,11 @@
 
 use core::hint::select_unpredictable;
 
-/// The place of the last of the ascending `keys` that is not above `key`; `None` if all are above.
+/// Returns the position of the last of the ascending `keys` that is not above `key`, or `None` if all are
+/// above.
 ///
-/// A binary search without branches on keys, whose steps are powers of two: fewer instructions a step than one that
-/// divides what is left.
+/// This is a binary search without branches on keys, whose steps are powers of two: it takes fewer
+/// instructions per step than one that halves the rest.
 #[inline]
 pub(crate) fn floor<K: Ord>(keys: &[K], key: &K) -> Option<usize> {
     if keys.first()? > key {
@@ -16,7 +17,7 @@ pub(crate) fn floor<K: Ord>(keys: &[K], key: &K) -> Option<usize> {
     let rest = keys.len() - span;
     let mut at = select_unpredictable(keys[rest] <= *key, rest, 0);
     let mut step = span / 2;
-    // There always is a key at `at + step`; what the loop would do about one missing costs less than a panic.
+    // There is always a key at `at + step`; handling its absence in the loop costs less than a panic.
     while let Some(middle) = keys.get(at + step)
         && step > 0
     {
@@ -32,7 +33,7 @@ mod tests {
 
     #[test]
     fn finds_what_a_walk_finds() {
-        // Miri takes an hour for all of them; every branch is taken within the first few.
+        // Miri takes an hour for all lengths, and the first few reach every branch.
         let longest = if cfg!(miri) { 20 } else { 1000 };
         for len in (0..160u32)
             .chain([255, 256, 257, 1000])

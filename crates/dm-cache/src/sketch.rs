@@ -1,4 +1,5 @@
-//! Where leaves begin, roughly: six bytes a leaf, and fewer leaves than there are where that is still too much.
+//! The approximate beginnings of leaves, in six bytes per leaf, or of a part of the leaves if that is still
+//! too much.
 
 use core::mem::size_of;
 
@@ -12,26 +13,28 @@ mod tests;
 
 use places::Places;
 
-/// Entries of a block at most: as many are moved when one is put between them.
+/// Maximum number of entries of a block; an insertion moves at most as many.
 const BLOCK: usize = dm_sync::scaled(1024, 4);
-/// Where room is needed, one entry in so many goes: few, so that little room is left unused.
+/// If room is needed, one entry out of this many is dropped: few at a time, so that little room is left
+/// unused.
 const THINNED: usize = 16;
-/// Passes that are counted: of what comes one in 600 is kept then.
+/// Maximum number of passes that are counted; one in 600 of the new entries is kept then.
 const PASSES_MAX: u32 = 100;
 /// Bits of a separator that an entry keeps.
 const CODE_BITS: u32 = 16;
-/// Bits more than its first leaves need that a block's codes span, so that others find a place in it.
+/// Additional bits that a block's codes span beyond its first leaves, so that others find a place in it.
 const HEADROOM: u32 = 6;
-/// One leaf, in shares of one.
+/// The share of one whole leaf.
 const WHOLE: u32 = 1 << 16;
 
-/// The leaves of a tree by where they begin, for a compute node that has less memory than an exact account of them takes:
-/// what it names is the leaf of a key, or one to the left of it, from where sibling pointers lead on.
+/// The leaves of a tree by their beginnings, for a compute node that has less memory than an exact record
+/// takes. The sketch names the leaf of a key, or one to its left, from which sibling pointers lead on.
 ///
-/// Two bytes of each separator are kept, *rounded up*, and four of each leaf's address (six where neighbours lie more than a
-/// GiB apart; leaves at no multiple of 64 bytes, beyond 64 TiB or on memory nodes from number 256 on are not remembered). When
-/// the budget is used up, every sixteenth entry goes, all over the tree alike, and of what comes later as many: with a share `s`
-/// of the leaves left a search takes `(1/s - 1)/2` steps to the right in the mean.
+/// It keeps two bytes of each separator, *rounded up*, and four bytes of each leaf's address (six if
+/// neighbours are more than a GiB apart). It does not keep leaves that are not at a multiple of 64 bytes,
+/// that lie beyond 64 TiB, or that are on memory nodes from number 256 on. When the budget is used up, every
+/// sixteenth entry is dropped, evenly over the tree, and so is the same share of later entries. If a share
+/// `s` of the leaves is left, a search takes `(1/s - 1)/2` steps to the right on average.
 ///
 /// ```text
 ///   block    low ─────────────────────────────────────────────────────── high
@@ -39,14 +42,15 @@ const WHOLE: u32 = 1 << 16;
 ///   leaves   │   l0   │  l1  │  l2  │      8 bits of memory node, 24 (or 40) of place
 /// ```
 ///
-/// Shared by reference among threads; no section awaits, and a lookup allocates nothing.
+/// Threads share it by reference. No section awaits, and a lookup allocates nothing.
 ///
 /// # Invariants
-/// * **I1** Blocks ascend and don't overlap; a block's codes ascend strictly, from 0 on, which is its low's.
-/// * **I2** A leaf is named for keys at or above the separator that it was entered with, and for no others.
-/// * **I3** [`Sketch::bytes`] counts every allocation, and stays within the budget; an empty one is as large as this struct.
+/// * **I1** Blocks ascend and do not overlap; a block's codes ascend strictly from 0, the code of its low.
+/// * **I2** A leaf is named for keys at or above the separator with which it was entered, and for no others.
+/// * **I3** [`Sketch::bytes`] counts every allocation, and stays within the budget; an empty sketch is as
+///   large as this struct.
 ///
-/// Nowhere published: an answer to Dolphin's figure of small caches (MSST 2024, Fig. 6).
+/// The design is not published: it is an answer to Dolphin's figure of small caches (MSST 2024, Fig. 6).
 ///
 /// ```
 /// use dm_cache::Sketch;
@@ -67,24 +71,24 @@ pub struct Sketch<K> {
 struct State<K> {
     budget: u64,
     blocks: Vec<Block<K>>,
-    /// Bytes of what blocks have allocated.
+    /// Bytes that blocks have allocated.
     heap: u64,
-    /// How often everything was thinned: of what comes as much is left out.
+    /// How often everything was thinned; later entries are left out in the same proportion.
     passes: u32,
-    /// What that leaves of what comes, of [`WHOLE`].
+    /// The share of later entries that this keeps, in units of [`WHOLE`].
     share: u32,
-    /// What share of a leaf is due, of [`WHOLE`].
+    /// The accumulated share of a leaf, in units of [`WHOLE`].
     due: u32,
 }
 
-/// Leaves by their separators, and up to where.
+/// Leaves by their separators, and the end of their range.
 type Known<K> = (Vec<(K, RemotePtr)>, Option<K>);
 
 /// Neighbouring leaves.
 #[derive(Debug)]
 struct Block<K> {
     low: K,
-    /// The first key that it says nothing of; `None` is plus infinity.
+    /// The end of the keys that it covers; `None` is plus infinity.
     high: Option<K>,
     /// Leading bytes that all its separators share.
     skip: u8,
@@ -103,22 +107,24 @@ fn padded<K: KeyBytes>(key: &K) -> [u8; PADDED] {
     bytes
 }
 
-/// The eight bytes of a key behind the first `skip`, as a number.
+/// Returns the eight bytes of a key after the first `skip`, as a number.
 fn window(bytes: &[u8; PADDED], skip: usize) -> u64 {
     let raw = bytes.get(skip..).and_then(|rest| rest.first_chunk());
     raw.map_or(0, |raw| u64::from_be_bytes(*raw))
 }
 
-/// Leading bytes that two keys share.
+/// Returns the number of leading bytes that two keys share.
 fn shared_bytes(a: &[u8; PADDED], b: &[u8; PADDED]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 impl<K: KeyBytes> Block<K> {
-    /// A block for leaves from `low` on, the first of which is at `leaf`; `last` is the last of those that come with it.
+    /// Makes a block for leaves from `low` on, whose first one is at `leaf`; `last` is the last separator
+    /// that is entered with it.
     fn new(low: K, last: &K, leaf: RemotePtr) -> Option<Self> {
         let (from, to) = (padded(&low), padded(last));
-        // Not all that these share: others that differ in more find a place, too.
+        // Not all bytes that these two share, so that other leaves, which differ in more bytes, find a place
+        // too.
         let skip = shared_bytes(&from, &to)
             .saturating_sub(2)
             .min(K::LEN.saturating_sub(8));
@@ -129,7 +135,7 @@ impl<K: KeyBytes> Block<K> {
             high: None,
             skip: skip as u8,
             shift: bits.saturating_sub(CODE_BITS).min(u64::BITS - CODE_BITS) as u8,
-            // The low's own, whatever is left over of it.
+            // The low's own code, whatever its remainder.
             codes: vec![0],
             leaves: Places::around(leaf),
         };
@@ -140,8 +146,8 @@ impl<K: KeyBytes> Block<K> {
         (self.codes.capacity() * size_of::<u16>() + self.leaves.heap()) as u64
     }
 
-    /// How far a key lies from the block's low, in units and rounded down, and whether something is left over; `None` beyond
-    /// what there are codes for.
+    /// Returns the distance of a key from the block's low, in units and rounded down, and whether there is a
+    /// remainder. Returns `None` beyond the range of codes.
     #[inline]
     fn distance(&self, key: &K) -> Option<(u16, bool)> {
         let (low, key) = (padded(&self.low), padded(key));
@@ -155,16 +161,17 @@ impl<K: KeyBytes> Block<K> {
         Some((code, rest))
     }
 
-    /// The code of a separator: rounded up, and so never above the codes of keys that its leaf is not for.
+    /// Returns the code of a separator, rounded up: it is never below the codes of keys that its leaf does
+    /// not cover.
     fn code(&self, separator: &K) -> Option<u16> {
         let (code, rest) = self.distance(separator)?;
         code.checked_add(u16::from(rest))
     }
 
-    /// The number of the entry for `key`, which is not below `low`.
+    /// Returns the number of the entry for `key`, which is not below `low`.
     #[inline]
     fn position(&self, key: &K) -> usize {
-        // Rounded down, as separators are rounded up; beyond all codes the last one is meant.
+        // Rounded down, because separators are rounded up. Beyond all codes, the last entry is the right one.
         let Some((code, _)) = self.distance(key) else {
             return self.codes.len() - 1;
         };
@@ -175,15 +182,15 @@ impl<K: KeyBytes> Block<K> {
         self.high.is_none_or(|high| *key < high)
     }
 
-    /// Enters a leaf; one that is told from its left neighbour by nothing that is kept takes its place. `false` if there is no
-    /// code or place for it.
+    /// Enters a leaf. If its code equals its left neighbour's, it replaces that one. Returns `false` if there
+    /// is no code or place for it.
     fn put(&mut self, separator: &K, leaf: RemotePtr) -> bool {
         let Some(code) = self.code(separator) else {
             return false;
         };
         let at = self.codes.partition_point(|c| *c < code);
         if self.codes.get(at) == Some(&code) {
-            // Of two with one code the one further right is nearer to the keys from there on.
+            // Of two leaves with one code, the one further right is nearer to the keys from there on.
             return self.leaves.set(at, leaf);
         }
         if self.codes.len() == BLOCK || !self.leaves.insert(at, leaf) {
@@ -194,7 +201,7 @@ impl<K: KeyBytes> Block<K> {
         true
     }
 
-    /// The separator of entry `i`, rounded up.
+    /// Returns the separator of entry `i`, rounded up.
     fn separator(&self, i: usize) -> Option<K> {
         let code = *self.codes.get(i)?;
         if code == 0 {
@@ -204,13 +211,13 @@ impl<K: KeyBytes> Block<K> {
         let from = window(&bytes, skip).checked_add(u64::from(code) << self.shift)?;
         bytes[skip..].fill(0);
         bytes[skip..skip + 8].copy_from_slice(&from.to_be_bytes());
-        // Beyond its last byte a key has none to be rounded up to.
+        // Beyond the key's last byte there is nothing that could be rounded up.
         let exact = bytes[K::LEN..].iter().all(|byte| *byte == 0);
         exact.then(|| K::read_from(&bytes))
     }
 
-    /// The entries from number `from` on, as they are known here: one whose separator is rounded up to where the block ends
-    /// is for no key of it any more.
+    /// Returns the entries from number `from` on, as this block knows them. An entry whose separator is
+    /// rounded up to the block's end is for no key of the block any more.
     fn entries_from(&self, from: usize) -> Vec<(K, RemotePtr)> {
         (from..self.codes.len())
             .filter_map(|i| Some((self.separator(i)?, self.leaves.get(i)?)))
@@ -218,7 +225,8 @@ impl<K: KeyBytes> Block<K> {
             .collect()
     }
 
-    /// The number of the entry that this separator was entered as: rounded up, as any other key is rounded down.
+    /// Returns the number of the entry that was entered with this separator, which was rounded up; other keys
+    /// are rounded down.
     fn entered(&self, separator: &K) -> Option<usize> {
         let code = self.code(separator)?;
         self.codes.partition_point(|c| *c <= code).checked_sub(1)
@@ -229,7 +237,8 @@ impl<K: KeyBytes> Block<K> {
         self.leaves.truncate(len);
     }
 
-    /// Drops one entry in so many: of neighbours the one that leaves the smallest gap, so that what is left lies evenly.
+    /// Drops one entry per group of neighbours: the one that leaves the smallest gap, so that the rest stays
+    /// evenly spread.
     fn thin(&mut self) {
         let gap = |codes: &[u16], i: usize| {
             let end = codes
@@ -240,13 +249,14 @@ impl<K: KeyBytes> Block<K> {
         let (mut kept, group) = (0, THINNED.min(self.codes.len()).max(2));
         for from in (0..self.codes.len()).step_by(group) {
             let until = (from + group).min(self.codes.len());
-            // The first one of all is where the block begins; of a rest none goes.
+            // The first entry of all is the beginning of the block; an incomplete group loses none.
             let victim = (until - from == group).then(|| {
                 let least = (from.max(1)..until).min_by_key(|i| gap(&self.codes, *i));
                 least.unwrap_or(until)
             });
             for i in (from..until).filter(|i| victim != Some(*i)) {
-                // Entries before this one have moved down already; what `gap` looks at lies behind, or is the last of them.
+                // Earlier entries have moved down already; `gap` looks at later ones, or at the last moved
+                // one.
                 self.codes[kept] = self.codes[i];
                 self.leaves.copy(i, kept);
                 kept += 1;
@@ -263,7 +273,7 @@ impl<K: KeyBytes> State<K> {
         self.heap + (self.blocks.capacity() * size_of::<Block<K>>()) as u64 + size_of::<Sketch<K>>() as u64
     }
 
-    /// The block that begins at `key` or last below it.
+    /// Returns the block that begins at `key`, or the last one below it.
     #[inline]
     fn floor(&self, key: &K) -> Option<usize> {
         self.blocks
@@ -280,7 +290,8 @@ impl<K: KeyBytes> State<K> {
         self.heap = self.blocks.iter().map(Block::heap).sum();
     }
 
-    /// Takes away what is known of `[low, high)`; answers what a block that reaches beyond says from `high` on, and up to where.
+    /// Removes what is known of `[low, high)`. If a block reaches beyond, returns its entries from `high` on,
+    /// and their end.
     fn cut(&mut self, low: &K, high: Option<K>) -> Option<Known<K>> {
         let across = high.and_then(|high| {
             let block = &self.blocks[self.covering(&high)?];
@@ -304,7 +315,7 @@ impl<K: KeyBytes> State<K> {
         across
     }
 
-    /// Makes the budget be kept; `false` if it is too small for anything, and nothing is known any more.
+    /// Enforces the budget. Returns `false` if it is too small for anything; then nothing is known any more.
     fn fit(&mut self) -> bool {
         self.recount();
         while self.bytes() > self.budget && !self.blocks.is_empty() {
@@ -327,7 +338,8 @@ impl<K: KeyBytes> State<K> {
         self.share = (0..passes).fold(WHOLE, |share, _| share - share / THINNED as u32);
     }
 
-    /// Drops every second block, where thinning has left one entry in each: the last entry before it stands for its keys too.
+    /// Drops every second block, after thinning has left one entry in each: the last entry before it also
+    /// covers its keys.
     fn halve(&mut self) {
         let old = core::mem::take(&mut self.blocks);
         let only = old.len() == 1;
@@ -347,8 +359,8 @@ impl<K: KeyBytes> State<K> {
         self.recount();
     }
 
-    /// Enters neighbouring leaves where nothing is known, or that share of them: behind what ends where they begin, or else in
-    /// blocks of their own.
+    /// Enters a share of neighbouring leaves whose range is unknown: in the block that ends where they begin,
+    /// or else in new blocks.
     fn place(&mut self, (entries, high): (&[(K, RemotePtr)], Option<K>), share: u32) {
         let (Some(&(low, _)), Some(&(last, _))) = (entries.first(), entries.last()) else {
             return;
@@ -356,7 +368,8 @@ impl<K: KeyBytes> State<K> {
         let mut at = self.floor(&low).filter(|i| self.blocks[*i].high == Some(low));
         for (n, &(separator, leaf)) in entries.iter().enumerate() {
             if let Some(i) = at {
-                // What is left out is to the right of its neighbour. The first one is what somebody looked for.
+                // A leaf that is left out is to the right of its neighbour. The first one is kept, because
+                // somebody looked for it.
                 self.due += share;
                 match self.due.checked_sub(WHOLE) {
                     Some(due) => self.due = due,
@@ -370,7 +383,7 @@ impl<K: KeyBytes> State<K> {
                 block.high = Some(separator);
             }
             let Some(block) = Block::new(separator, &last, leaf) else {
-                // No place for its address: nothing is known from here on.
+                // Its address cannot be stored, so nothing is known from here on.
                 return;
             };
             if self.blocks.len() == self.blocks.capacity() {
@@ -385,7 +398,7 @@ impl<K: KeyBytes> State<K> {
         self.join(i);
     }
 
-    /// Makes one block of number `i` and the next one, where they adjoin and one has codes and places for all.
+    /// Joins block `i` and the next one, if they adjoin and one block has codes and places for all.
     fn join(&mut self, i: usize) {
         let [block, next] = match self.blocks.get_mut(i..i + 2) {
             Some([block, next]) if block.high == Some(next.low) => [block, next],
@@ -415,7 +428,7 @@ impl<K: KeyBytes> State<K> {
         let Some(code) = block.code(separator).filter(|_| block.codes.len() == BLOCK) else {
             return false;
         };
-        // A full block ends here, and another begins.
+        // A full block ends here, and another one begins.
         let (from, high) = (block.codes.partition_point(|c| *c < code), block.high);
         let mut entries = vec![(*separator, leaf)];
         entries.extend(block.entries_from(from));
@@ -425,7 +438,7 @@ impl<K: KeyBytes> State<K> {
         true
     }
 
-    /// As [`State::place`], but never behind what is there.
+    /// Does the same as [`State::place`], but never in an existing block.
     fn place_apart(&mut self, entries: &[(K, RemotePtr)], high: Option<K>) {
         let Some((&(low, leaf), &(last, _))) = entries.first().zip(entries.last()) else {
             return;
@@ -448,10 +461,11 @@ impl<K: KeyBytes> State<K> {
             return false;
         };
         let across = self.cut(&low, high);
-        // As thin as what is there already, and as evenly.
+        // As thinly and as evenly as the existing entries.
         self.place((entries, high), self.share);
         if let (Some((mut rest, end)), Some(high)) = (across, high) {
-            // The leaf that begins there may not be known: the last one before it is to the left of all.
+            // The leaf that begins there may be unknown: the last one before it is to the left of all the
+            // others.
             if rest.first().is_none_or(|(separator, _)| *separator > high) {
                 rest.insert(0, (high, last));
             }
@@ -460,13 +474,14 @@ impl<K: KeyBytes> State<K> {
         self.fit()
     }
 
-    /// Drops what is said of `key`, if it names `leaf`: with a hole in its place, or for the leaf to the left.
+    /// Removes the entry for `key`, if it names `leaf`. Its range then becomes a hole, or belongs to the leaf
+    /// to the left.
     fn drop_entry(&mut self, key: &K, leaf: RemotePtr, hole: bool) -> bool {
         let Some(i) = self.covering(key) else {
             return false;
         };
         let block = &mut self.blocks[i];
-        // One who was misled may have been so by a separator.
+        // If the hint was wrong, the caller's key may also be a separator.
         let found = [Some(block.position(key)).filter(|_| hole), block.entered(key)];
         let mut found = found.into_iter().flatten();
         let Some(at) = found.find(|i| block.leaves.get(*i) == Some(leaf)) else {
@@ -481,20 +496,20 @@ impl<K: KeyBytes> State<K> {
         match block.separator(at).filter(|_| at > 0) {
             Some(from) => {
                 block.truncate(at);
-                // Rounded up, it may lie behind the block.
+                // Rounded up, the separator may lie behind the block.
                 block.high = Some(end.map_or(from, |end| end.min(from)));
             }
             None => drop(self.blocks.remove(i)),
         }
         self.place_apart(&rest, end);
-        // Two blocks may take more than one.
+        // Two blocks may take more memory than one.
         self.fit();
         true
     }
 }
 
 impl<K: KeyBytes> Sketch<K> {
-    /// An empty one whose [`Sketch::bytes`] stay within `budget`.
+    /// Makes an empty sketch whose [`Sketch::bytes`] stays within `budget`.
     pub fn new(budget: u64) -> Self {
         Self {
             state: RwLock::new(State {
@@ -508,7 +523,7 @@ impl<K: KeyBytes> Sketch<K> {
         }
     }
 
-    /// The leaf of `key`, or one to the left of it; `None` where nothing is known.
+    /// Returns the leaf of `key`, or one to its left; `None` if nothing is known.
     #[inline]
     pub fn leaf(&self, key: &K) -> Option<RemotePtr> {
         self.state.with_read(|state| {
@@ -517,14 +532,15 @@ impl<K: KeyBytes> Sketch<K> {
         })
     }
 
-    /// Takes in neighbouring leaves, by their separators, ascending; what lies from `high` on is another's. What was known
-    /// of the range before is forgotten. `false` if the budget is too small for anything.
+    /// Enters neighbouring leaves by their ascending separators; the last one ends at `high`. Earlier entries
+    /// of this range are removed. Returns `false` if the budget is too small for anything.
     pub fn admit(&self, entries: impl IntoIterator<Item = (K, RemotePtr)>, high: Option<K>) -> bool {
         let entries: Vec<_> = entries.into_iter().collect();
         self.state.with_write(|state| state.admit(&entries, high))
     }
 
-    /// Takes in one leaf more, where the leaf to its left is known; `false` if it is not, or there is no place for it.
+    /// Enters one more leaf, if the leaf to its left is known. Returns `false` if it is not, or if there is
+    /// no place for the new leaf.
     pub fn insert(&self, separator: &K, leaf: RemotePtr) -> bool {
         self.state.with_write(|state| {
             let Some(i) = state.covering(separator) else {
@@ -535,36 +551,38 @@ impl<K: KeyBytes> Sketch<K> {
         })
     }
 
-    /// What is said of `key` was wrong: nothing is known of it any more, if it still was that leaf; tells whether it was.
+    /// Reports that the hint for `key` was wrong: nothing is known of the key any more, if its hint was still
+    /// `leaf`. Returns whether it was.
     pub fn forget(&self, key: &K, leaf: RemotePtr) -> bool {
         self.state.with_write(|state| state.drop_entry(key, leaf, true))
     }
 
-    /// The leaf that began at `separator` is no more, and the one to the left of it is the one now; tells whether it was known.
+    /// Reports that the leaf that began at `separator` is gone, and that the leaf to its left covers its
+    /// keys. Returns whether it was known.
     pub fn merged(&self, separator: &K, leaf: RemotePtr) -> bool {
         self.state
             .with_write(|state| state.drop_entry(separator, leaf, false))
     }
 
-    /// So many steps to the right of a hint its key's leaf may well be, a few times the mean: a leaf further away is better
-    /// looked up anew, for then somebody else has split what lies between.
+    /// Returns how many steps to the right of a hint the key's leaf may plausibly be, a few times the mean.
+    /// If it is further away, look it up again, because other clients have split leaves in between.
     pub fn reach(&self) -> u32 {
         let share = self.state.with_read(|state| state.share).max(1);
         8 + 4 * (WHOLE / share)
     }
 
-    /// Leaves that are named.
+    /// Returns the number of leaves that are named.
     pub fn len(&self) -> usize {
         self.state
             .with_read(|state| state.blocks.iter().map(|block| block.codes.len()).sum())
     }
 
-    /// Whether none is.
+    /// Returns whether no leaf is named.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of all of it: this struct, and every allocation below it with its slack.
+    /// Returns the bytes of the whole sketch: this struct, and every allocation below it with its slack.
     pub fn bytes(&self) -> u64 {
         self.state.with_read(State::bytes)
     }

@@ -1,4 +1,4 @@
-//! Slots for images: type-stable places that are used again, never freed one by one.
+//! Slots for images: type-stable places that are reused, and never freed one by one.
 
 use core::mem::size_of;
 
@@ -17,7 +17,7 @@ enum Slot<K> {
     Free { next: u32 },
 }
 
-/// Images by slot number. Freed slots are used again first, the last freed one before the others.
+/// Images by slot number. Freed slots are reused first, the one freed last before the others.
 #[derive(Debug)]
 pub(crate) struct Slab<K> {
     chunks: Vec<Box<[Slot<K>; CHUNK]>>,
@@ -41,19 +41,19 @@ impl<K: crate::CacheKey> Slab<K> {
         self.len
     }
 
-    /// Bytes that the images have allocated.
+    /// Returns the bytes that the images have allocated.
     pub(crate) fn image_bytes(&self) -> u64 {
         self.heap
     }
 
-    /// Bytes allocated for slots: chunks with their slack, and their list.
+    /// Returns the bytes allocated for slots: chunks with their slack, and their list.
     pub(crate) fn bytes(&self) -> u64 {
         let chunks = self.chunks.len() * size_of::<[Slot<K>; CHUNK]>();
         let spine = self.chunks.capacity() * size_of::<Box<[Slot<K>; CHUNK]>>();
         (chunks + spine) as u64
     }
 
-    /// Bytes that the next [`Slab::insert`] allocates, apart from the image's own.
+    /// Returns the bytes that the next [`Slab::insert`] allocates, apart from the image's own.
     pub(crate) fn cost_of_one_more(&self) -> u64 {
         if self.free != END {
             return 0;
@@ -71,7 +71,8 @@ impl<K: crate::CacheKey> Slab<K> {
         }
     }
 
-    /// Puts `image` into a free slot and tells which. `None` after 2^32 - 1 slots: the image is dropped.
+    /// Puts `image` into a free slot and returns the slot. Returns `None` after 2^32 - 1 slots; the image is
+    /// then dropped.
     pub(crate) fn insert(&mut self, image: Image<K>) -> Option<u32> {
         if self.free == END {
             self.add_chunk()?;
@@ -87,7 +88,7 @@ impl<K: crate::CacheKey> Slab<K> {
         Some(slot)
     }
 
-    /// Frees a slot; what was in it is dropped.
+    /// Frees a slot and drops its image.
     pub(crate) fn remove(&mut self, slot: u32) {
         let next = self.free;
         let Some(place) = self.place(slot) else { return };
@@ -99,7 +100,7 @@ impl<K: crate::CacheKey> Slab<K> {
         self.len -= 1;
     }
 
-    /// Drops what an image says from `cut` on.
+    /// Removes the entries of an image from `cut` on.
     pub(crate) fn trim(&mut self, slot: u32, cut: K) {
         let Some(Slot::Full(image)) = self.place(slot) else {
             return;
@@ -110,7 +111,7 @@ impl<K: crate::CacheKey> Slab<K> {
         self.heap -= dropped;
     }
 
-    /// Adds a child to an image; tells whether there was a place for it.
+    /// Adds a child to an image; returns whether there was a place for it.
     pub(crate) fn add(&mut self, slot: u32, separator: K, child: RemotePtr) -> bool {
         let Some(Slot::Full(image)) = self.place(slot) else {
             return false;
@@ -122,7 +123,7 @@ impl<K: crate::CacheKey> Slab<K> {
         added
     }
 
-    /// Every image with its slot, in the order of slots.
+    /// Returns every image with its slot, in the order of slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Image<K>)> {
         let slots = self.chunks.iter().flat_map(|chunk| chunk.iter());
         slots.zip(0..).filter_map(|(slot, number)| match slot {
@@ -131,7 +132,7 @@ impl<K: crate::CacheKey> Slab<K> {
         })
     }
 
-    /// The free slots in the order in which they will be used.
+    /// Returns the free slots in the order in which they will be used.
     pub(crate) fn free_slots(&self) -> impl Iterator<Item = u32> {
         core::iter::successors(Some(self.free), |slot| {
             match &self.chunks.get(*slot as usize / CHUNK)?[*slot as usize % CHUNK] {
@@ -163,7 +164,7 @@ impl<K: crate::CacheKey> Slab<K> {
     }
 }
 
-/// The capacity of a list of pages or chunks when one more is pushed: doubled when it is full.
+/// Returns the capacity of a list of pages or chunks after one more push: doubled if it is full.
 pub(crate) fn grown_spine(len: usize, capacity: usize) -> usize {
     if len < capacity {
         capacity
@@ -172,7 +173,7 @@ pub(crate) fn grown_spine(len: usize, capacity: usize) -> usize {
     }
 }
 
-/// Makes room for one more, as [`grown_spine`] foretells.
+/// Reserves room for one more element, exactly as [`grown_spine`] predicts.
 pub(crate) fn reserve_one<T>(list: &mut Vec<T>) {
     let (len, capacity) = (list.len(), list.capacity());
     if len == capacity {

@@ -1,4 +1,4 @@
-//! What the lock of an [`crate::IndexCache`] guards: slots, a directory per level, and the budget.
+//! The state behind the lock of an [`crate::IndexCache`]: slots, a directory per level, and the budget.
 
 use core::mem::size_of;
 
@@ -13,11 +13,12 @@ use crate::types::{
     Addition, Admitted, CacheBytes, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin,
 };
 
-/// The highest level that is believed: a tree of it has more nodes than there are addresses.
+/// The highest level that is accepted: a tree with a higher one would have more nodes than there are
+/// addresses.
 pub(crate) const MAX_LEVEL: u8 = 48;
 
-/// INVARIANT: each full slot is named by exactly one directory entry, of its image's level and low, and each entry
-/// names a full slot. Images of one level don't overlap.
+/// INVARIANT: exactly one directory entry names each full slot, that of its image's level and low, and each
+/// entry names a full slot. Images of one level do not overlap.
 #[derive(Debug)]
 pub(crate) struct State<K> {
     pub(crate) slab: Slab<K>,
@@ -28,15 +29,15 @@ pub(crate) struct State<K> {
     pub(crate) flaws: CacheFlaws,
 }
 
-/// What becomes of the images in the way of a newcomer.
+/// The images in the way of a newcomer, and what is done with them.
 pub(crate) struct InTheWay<K> {
-    /// The image that starts below the newcomer and reaches into its range keeps its part below.
+    /// The image that starts below the newcomer and reaches into its range; it keeps its part below.
     trimmed: Option<(u32, K)>,
-    /// The others go.
+    /// The others, which are removed.
     removed: Vec<(u32, K)>,
-    /// Bytes that this frees, directories not counted.
+    /// Bytes that this frees, without those of directories.
     freed: u64,
-    /// One of them is an older image of the newcomer's node.
+    /// Whether one of them is an older image of the newcomer's node.
     same_node: bool,
 }
 
@@ -59,12 +60,12 @@ impl<K: CacheKey> State<K> {
         self.directory(level).map_or(0, Directory::len)
     }
 
-    /// Bytes allocated by all that the state holds; its own inline bytes not counted.
+    /// Returns the bytes allocated by everything that the state holds, without its own inline bytes.
     pub(crate) fn heap(&self) -> u64 {
         self.heap_by_part().total()
     }
 
-    /// The same by what they are for.
+    /// Returns the same bytes by purpose.
     pub(crate) fn heap_by_part(&self) -> CacheBytes {
         let directories: u64 = self.levels.iter().map(Directory::bytes).sum();
         CacheBytes {
@@ -79,7 +80,7 @@ impl<K: CacheKey> State<K> {
         self.levels.get(usize::from(level).checked_sub(1)?)
     }
 
-    /// The image of this directory that covers `key`.
+    /// Returns the image of this directory that covers `key`.
     #[inline]
     fn covering(&self, directory: &Directory<K>, key: &K) -> Option<(u32, &Image<K>)> {
         let slot = directory.slot(directory.floor(key)?)?;
@@ -121,7 +122,7 @@ impl<K: CacheKey> State<K> {
 
     pub(crate) fn read(&self, origin: &Origin<K>, key: &K) -> Option<Hit<K>> {
         if self.flaws.recycled_slot {
-            // T-S7: whatever is in the slot now is taken for what was found there.
+            // T-S7: the present content of the slot is taken for what was found there.
             let image = self.slab.get(origin.slot)?;
             return image.hit(image.position(key), origin.slot);
         }
@@ -129,7 +130,8 @@ impl<K: CacheKey> State<K> {
         (image.low() <= *key && image.reaches(key)).then(|| image.hit(image.position(key), slot))?
     }
 
-    /// The image that `origin` names, if it is still cached: in its slot, or where it was admitted again.
+    /// Returns the image that `origin` names, if it is still cached: in its slot, or where it was admitted
+    /// again.
     pub(crate) fn named(&self, origin: &Origin<K>) -> Option<(u32, &Image<K>)> {
         if let Some(image) = self.slab.get(origin.slot).filter(|image| image.is(origin)) {
             return Some((origin.slot, image));
@@ -170,7 +172,7 @@ impl<K: CacheKey> State<K> {
         shown
     }
 
-    /// Caches `image`, which has been checked and packed, or gives it back with the reason.
+    /// Caches `image`, which has been checked and packed, or returns it with the reason.
     pub(crate) fn admit(&mut self, image: Image<K>) -> Result<Admitted, (Admitted, Image<K>)> {
         let Some(way) = self.room_for(&image) else {
             return Err((Admitted::Full, image));
@@ -180,7 +182,8 @@ impl<K: CacheKey> State<K> {
         if let Some((slot, cut)) = way.trimmed {
             self.slab.trim(slot, cut);
         }
-        // Slots first, so that one of theirs is used again; entries last, so that what `heap_with` foretold is so.
+        // Slots are freed first, so that one of them is reused; entries are removed last, so that the
+        // prediction of `heap_with` is exact.
         for (slot, _) in &way.removed {
             self.slab.remove(*slot);
         }
@@ -206,7 +209,8 @@ impl<K: CacheKey> State<K> {
         })
     }
 
-    /// Takes one more child into the image of a node that is else as it was; `false` if it is not, or there is no room.
+    /// Adds one child to the image of a node that is otherwise unchanged. Returns `false` if it is not, or if
+    /// there is no room.
     pub(crate) fn add(&mut self, addition: &Addition<K>) -> bool {
         let Some(directory) = self.directory(addition.level) else {
             return false;
@@ -221,12 +225,13 @@ impl<K: CacheKey> State<K> {
         if self.is_bounded() && self.exceeds_by(image.heap_of_one()) {
             return false;
         }
-        // As a newcomer, which it is: `admit` would do the same.
+        // The image counts as a newcomer, as `admit` would treat it.
         image.touch(self.clock.entered());
         self.slab.add(slot, addition.separator, addition.child)
     }
 
-    /// Takes one more child into the image that covers `separator`; `false` if there is none, or no room.
+    /// Adds one child to the image that covers `separator`. Returns `false` if there is none, or if there is
+    /// no room.
     pub(crate) fn insert(&mut self, level: u8, separator: K, child: RemotePtr) -> bool {
         let covering = self.directory(level).and_then(|d| self.covering(d, &separator));
         let Some((slot, image)) = covering else {
@@ -239,9 +244,9 @@ impl<K: CacheKey> State<K> {
         self.slab.add(slot, separator, child)
     }
 
-    /// Images of the newcomer's level that overlap its range. The newest image of a range is believed: a node keeps
-    /// its low when it splits, so what an older image says from the newcomer's low on has been moved or merged away,
-    /// and what it says below still holds.
+    /// Returns the images of the newcomer's level that overlap its range. The newest image of a range wins. A
+    /// node keeps its low when it splits, so what an older image says from the newcomer's low on has been
+    /// moved or merged away, and what it says below still holds.
     pub(crate) fn in_the_way(&self, newcomer: &Image<K>) -> InTheWay<K> {
         let mut way = InTheWay {
             trimmed: None,
@@ -276,7 +281,7 @@ impl<K: CacheKey> State<K> {
         way
     }
 
-    /// At most these bytes will be allocated when `image` is cached.
+    /// Returns an upper bound of the allocated bytes after `image` is cached.
     pub(crate) fn heap_with(&self, image: &Image<K>, way: &InTheWay<K>) -> u64 {
         let slot = if way.removed.is_empty() {
             self.slab.cost_of_one_more()
@@ -294,13 +299,13 @@ impl<K: CacheKey> State<K> {
         self.heap() - way.freed + image.heap() + slot + entry
     }
 
-    /// Removes the image that `origin` names; tells whether it was there.
+    /// Removes the image that `origin` names; returns whether it was there.
     pub(crate) fn remove(&mut self, origin: &Origin<K>) -> bool {
         let found = self.named(origin).map(|(slot, _)| slot);
         found.is_some_and(|slot| self.drop_slot(slot))
     }
 
-    /// Removes the image in `slot`; tells whether there was one.
+    /// Removes the image in `slot`; returns whether there was one.
     pub(crate) fn drop_slot(&mut self, slot: u32) -> bool {
         let Some(image) = self.slab.get(slot) else {
             return false;
@@ -327,13 +332,14 @@ impl<K: CacheKey> State<K> {
 
 impl<K: CacheKey> Fingerprint for State<K> {
     fn fingerprint(&self) -> u64 {
-        // A stamp is a hash of all that its image says, so the images' identities are the content.
+        // A stamp is a hash of the whole image, so the images' identities are the content.
         let images = fingerprint_unordered(
             self.slab
                 .iter()
                 .map(|(_, image)| (image.at, image.level, image.low(), image.stamp)),
         );
-        // What is admitted and evicted next depends on the slack, the draws and the ages; without a budget nothing does.
+        // The slack, the draws and the ages decide what is admitted and evicted next; without a budget
+        // nothing does.
         let room = self.is_bounded().then(|| {
             let ages = self
                 .slab
@@ -342,7 +348,7 @@ impl<K: CacheKey> Fingerprint for State<K> {
             let left = self.budget.saturating_sub(self.heap());
             (left, self.clock.draws(), fingerprint_unordered(ages))
         });
-        // Only the flawed reader can tell which slot an image is in.
+        // Only the flawed reader can tell in which slot an image is.
         let slots = self.flaws.recycled_slot.then(|| {
             let full: Vec<_> = self
                 .slab
@@ -355,7 +361,7 @@ impl<K: CacheKey> Fingerprint for State<K> {
     }
 }
 
-/// Checks an offered image and packs it. Needs no lock.
+/// Checks an offered image and packs it. This needs no lock.
 pub(crate) fn prepare<K, I>(image: NodeImage<K, I>) -> Option<Image<K>>
 where
     K: CacheKey,

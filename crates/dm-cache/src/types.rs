@@ -1,11 +1,11 @@
-//! What goes into an index cache and what comes out: node images, hits, origins.
+//! The inputs and outputs of an index cache: node images, hits, origins.
 
 use core::fmt::Debug;
 use core::hash::Hash;
 
 use dm_verbs::RemotePtr;
 
-/// What the cache asks of a key: plain, ordered, hashable bytes. Everything that fits is one.
+/// A key of the cache: plain, ordered, hashable bytes. Every type with these properties implements it.
 pub trait CacheKey: Copy + Ord + Debug + Hash + Send + Sync + 'static {}
 
 impl<K: Copy + Ord + Debug + Hash + Send + Sync + 'static> CacheKey for K {}
@@ -16,22 +16,22 @@ impl<K: Copy + Ord + Debug + Hash + Send + Sync + 'static> CacheKey for K {}
 /// its bounds is refused as [`Admitted::Malformed`].
 #[derive(Clone, Debug)]
 pub struct NodeImage<K, I> {
-    /// Where the node lies.
+    /// The node's address.
     pub at: RemotePtr,
-    /// Its level: leaves are 0, so an inner node is 1 or more.
+    /// Its level: leaves have 0, so an inner node has 1 or more.
     pub level: u8,
-    /// The smallest key it covers (its lower fence).
+    /// The smallest key that it covers (its lower fence key).
     pub low: K,
-    /// The first key that it doesn't cover (its upper fence); `None` is plus infinity.
+    /// The first key that it does not cover (its upper fence key); `None` is plus infinity.
     pub high: Option<K>,
     /// The incarnation that the node proved when it was read.
     pub incarnation: u32,
-    /// `(separator, child)` in strictly ascending order; the first separator is `low`, all are below `high`. The
-    /// iterator is walked twice, so it is cheap to clone (one over a leased buffer is).
+    /// `(separator, child)` in strictly ascending order; the first separator is `low`, and all are below
+    /// `high`. The iterator is walked twice, so it should be cheap to clone (one over a leased buffer is).
     pub entries: I,
 }
 
-/// One child more in an inner node that was just written, offered to [`crate::IndexCache::add`].
+/// One more child in an inner node that was just written, offered to [`crate::IndexCache::add`].
 ///
 /// ```
 /// use dm_cache::{Addition, CachedNode, Hit, IndexCache, NodeImage};
@@ -52,25 +52,25 @@ pub struct NodeImage<K, I> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Addition<K> {
-    /// Where the node lies.
+    /// The node's address.
     pub at: RemotePtr,
     /// Its level, 1 or more.
     pub level: u8,
-    /// The smallest key it covers (its lower fence).
+    /// The smallest key that it covers (its lower fence key).
     pub low: K,
-    /// The first key that it doesn't cover (its upper fence); `None` is plus infinity.
+    /// The first key that it does not cover (its upper fence key); `None` is plus infinity.
     pub high: Option<K>,
     /// The incarnation that the node proved when it was written.
     pub incarnation: u32,
-    /// How many children it has now.
+    /// The number of its children, including the new one.
     pub entries: usize,
-    /// Where the new child begins.
+    /// The separator of the new child.
     pub separator: K,
     /// The new child.
     pub child: RemotePtr,
 }
 
-/// What became of an offered image.
+/// The result of offering an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Admitted {
@@ -78,7 +78,8 @@ pub enum Admitted {
     New,
     /// Cached in place of an older image of the same node.
     Replaced,
-    /// Not cached: it doesn't fit the budget, not even in place of what it would replace or may evict.
+    /// Not cached: it does not fit the budget, not even in place of images that it would replace or may
+    /// evict.
     Full,
     /// Not cached: level 0, no entries, or entries that contradict the bounds. Nothing changed.
     Malformed,
@@ -87,22 +88,23 @@ pub enum Admitted {
 /// A child pointer found in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hit<K> {
-    /// Where the child lies. Only a hint: the child itself must prove that it covers the key (Sherman §4.2.3).
+    /// The child's address. It is only a hint: the child itself must prove that it covers the key (Sherman
+    /// §4.2.3).
     pub child: RemotePtr,
     /// The child's level; 0 is a leaf.
     pub child_level: u8,
     /// The smallest key that the child covered when its parent was read.
     pub low: K,
-    /// The first key that it didn't cover; `None` is plus infinity.
+    /// The first key that it did not cover; `None` is plus infinity.
     pub high: Option<K>,
-    /// The image that said so, for [`crate::IndexCache::invalidate`] when the child proves it wrong.
+    /// The image that named the child, for [`crate::IndexCache::invalidate`] if the child proves it wrong.
     pub origin: Origin<K>,
 }
 
-/// Names one cached image, and no other: where a [`Hit`] came from.
+/// A name of one cached image, and of no other; each [`Hit`] names its source by it.
 ///
-/// `node`, `level`, `low` and `stamp` are the image's identity. The slot is a shortcut to it: a slot is used again for
-/// other images, and the identity tells.
+/// `node`, `level`, `low` and `stamp` are the image's identity. The slot is a shortcut: it may be reused for
+/// another image, which the identity reveals.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Origin<K> {
     /// The cached node's address.
@@ -111,7 +113,7 @@ pub struct Origin<K> {
     pub level: u8,
     /// The smallest key that the image covers.
     pub low: K,
-    /// A hash of all that the image says. Images of one node that say the same are the same image.
+    /// A hash of the whole content of the image. Images of one node with the same content are the same image.
     pub stamp: u64,
     pub(crate) slot: u32,
 }
@@ -119,13 +121,13 @@ pub struct Origin<K> {
 /// A copy of a cached image, for dumps and checkers ([`crate::IndexCache::snapshot`]).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CachedNode<K> {
-    /// Where the node lies.
+    /// The node's address.
     pub at: RemotePtr,
     /// Its level, 1 or more.
     pub level: u8,
     /// The smallest key that the image covers.
     pub low: K,
-    /// The first key that it doesn't cover; `None` is plus infinity.
+    /// The first key that it does not cover; `None` is plus infinity.
     pub high: Option<K>,
     /// The incarnation of the node when it was read.
     pub incarnation: u32,
@@ -133,12 +135,12 @@ pub struct CachedNode<K> {
     pub entries: Vec<(K, RemotePtr)>,
 }
 
-/// Bytes of an index cache by what they are for ([`crate::IndexCache::bytes_by_part`]).
+/// Bytes of an index cache by purpose ([`crate::IndexCache::bytes_by_part`]).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CacheBytes {
     /// Separators and child pointers of all images.
     pub entries: u64,
-    /// Slots that images lie in, free ones too.
+    /// Slots of images, including free ones.
     pub slots: u64,
     /// The directories of all levels.
     pub directories: u64,
@@ -147,18 +149,18 @@ pub struct CacheBytes {
 }
 
 impl CacheBytes {
-    /// All of it.
+    /// Returns the sum.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.entries + self.slots + self.directories + self.handle
     }
 }
 
-/// Published mistakes that can be switched on, each alone, for study. The default has none.
+/// Published flaws that can be switched on one by one, for study. The default has none.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CacheFlaws {
-    /// T-S7: a reader that located an image, and was then held up, reads whatever the slot holds now, without
-    /// checking that it is still the same image. (In the published code the slot's memory may even have been freed;
-    /// here it is only another node's.)
+    /// T-S7: a reader that located an image, and was then delayed, reads the present content of the slot,
+    /// without checking that it is still the same image. (In the published code the slot's memory may even
+    /// have been freed; here it only belongs to another node.)
     pub recycled_slot: bool,
 }

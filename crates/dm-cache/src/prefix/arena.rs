@@ -1,8 +1,9 @@
-//! Where packed images lie: chunks that are filled from the front, and closed up when much of one is dead.
+//! The memory of packed images: chunks that are filled from the front, and compacted when much of one is
+//! dead.
 //!
-//! An image has a number for as long as it lives and a place that may change: whoever holds the number asks for the place.
-//! So blocks of any size lie side by side without slack, and what is evicted anywhere in a chunk is room again for what
-//! comes next.
+//! An image has a number as long as it lives, and a place that may change: code that holds the number looks
+//! up the place. So blocks of any size lie side by side without slack, and the memory of an evicted image,
+//! anywhere in a chunk, is reused for later images.
 
 use dm_sync::atomic::{AtomicU8, Ordering};
 
@@ -10,32 +11,32 @@ use super::packed;
 
 /// No image.
 pub(super) const NONE: u32 = u32::MAX;
-/// The largest chunk, bytes. Small caches have smaller ones, a sixteenth of what there is.
+/// The largest chunk in bytes. Small caches have smaller chunks, a sixteenth of their budget.
 const CHUNK_MAX: usize = 1 << 16;
-/// The smallest, unless less is left of the budget.
+/// The smallest chunk, unless less is left of the budget.
 const CHUNK_MIN: usize = 512;
-/// Blocks begin at multiples of so many bytes.
+/// Blocks begin at multiples of this many bytes.
 pub(super) const GRANULE: usize = 4;
-/// Bits of a place that are granules within a chunk.
+/// Bits of a place that count granules within a chunk.
 const WITHIN_BITS: u32 = 14;
-/// A number without an image: the other bits are the next such number.
+/// Marks a number without an image; the other bits are the next such number.
 const FREE: u32 = 1 << 31;
-/// The end of the list of those.
+/// The end of the list of unused numbers.
 const END: u32 = FREE - 1;
 
-/// An image was used.
+/// The bit that an image was used.
 const USED: u8 = 1;
-/// Where its age is.
+/// The position of its age.
 const AGE_SHIFT: u32 = 1;
-/// Turns after which an image says nothing any more.
+/// The turns after which an image is no longer valid.
 pub(super) const EXPIRED: u8 = 2;
 
-/// Some memory, filled up to `filled`.
+/// A piece of memory, filled up to `filled`.
 #[derive(Clone, Debug)]
 struct Chunk {
     bytes: Box<[u8]>,
     filled: u32,
-    /// Of blocks that are nobody's any more.
+    /// Bytes of dead blocks.
     dead: u32,
 }
 
@@ -44,7 +45,7 @@ impl Chunk {
         self.bytes.len()
     }
 
-    /// Bytes that closing up leaves at the end.
+    /// Returns the bytes that are free after compaction.
     fn room(&self) -> usize {
         self.len() - self.filled as usize + self.dead as usize
     }
@@ -54,9 +55,10 @@ impl Chunk {
 #[derive(Debug)]
 pub(super) struct Arena {
     chunks: Vec<Chunk>,
-    /// Where each image lies.
+    /// The place of each image.
     places: Vec<u32>,
-    /// Of each whether it was used since eviction last came by ([`USED`]), and its age above that.
+    /// For each image, whether it was used since eviction last passed it ([`USED`]), and its age above that
+    /// bit.
     used: Vec<AtomicU8>,
     /// The first number without an image.
     free: u32,
@@ -73,7 +75,7 @@ fn split(place: u32) -> (usize, usize) {
 }
 
 fn join(chunk: usize, at: usize) -> u32 {
-    // Chunks are as many as `add_chunk` lets there be, and at most `CHUNK_MAX` long.
+    // `add_chunk` bounds the number of chunks, and a chunk is at most `CHUNK_MAX` long.
     (chunk as u32) << WITHIN_BITS | (at / GRANULE) as u32
 }
 
@@ -90,9 +92,9 @@ impl Arena {
         }
     }
 
-    /// The same images, at the same places.
+    /// Returns a copy with the same images at the same places.
     pub(super) fn copy(&self) -> Self {
-        // Relaxed: ages change in writing sections alone, uses are a hint.
+        // Relaxed: ages change only in writing sections, and uses are a hint.
         let uses = self.used.iter().map(|u| AtomicU8::new(u.load(Ordering::Relaxed)));
         Self {
             chunks: self.chunks.clone(),
@@ -102,7 +104,7 @@ impl Arena {
         }
     }
 
-    /// Bytes of all allocations, slack included.
+    /// Returns the bytes of all allocations, including slack.
     pub(super) fn bytes(&self) -> u64 {
         let lists = self.chunks.capacity() * size_of::<Chunk>()
             + self.places.capacity() * size_of::<u32>()
@@ -118,7 +120,7 @@ impl Arena {
         self.chunks.len()
     }
 
-    /// An image's bytes, and what lies behind it.
+    /// Returns an image's bytes, and everything behind it.
     #[inline]
     pub(super) fn get(&self, image: u32) -> Option<&[u8]> {
         let place = *self.places.get(image as usize)?;
@@ -141,7 +143,8 @@ impl Arena {
     #[inline]
     pub(super) fn touch(&self, image: u32) {
         if let Some(used) = self.used.get(image as usize) {
-            // Relaxed: a hint for eviction, it orders nothing. Written only when it changes: readers share the line.
+            // Relaxed: a hint for eviction, which orders nothing. It is written only when it changes, because
+            // readers share the cache line.
             if used.load(Ordering::Relaxed) & USED == 0 {
                 used.fetch_or(USED, Ordering::Relaxed);
             }
@@ -161,38 +164,38 @@ impl Arena {
         }
     }
 
-    /// Turns since the image was read, up to [`EXPIRED`].
+    /// Returns the turns since the image was read, up to [`EXPIRED`].
     #[inline]
     pub(super) fn age(&self, image: u32) -> u8 {
-        // Relaxed: ages change in writing sections alone, which order them.
+        // Relaxed: ages change only in writing sections, which order them.
         let age = |u: &AtomicU8| u.load(Ordering::Relaxed) >> AGE_SHIFT;
         self.used.get(image as usize).map_or(EXPIRED, age)
     }
 
     pub(super) fn set_age(&mut self, image: u32, age: u8) {
         if let Some(used) = self.used.get_mut(image as usize) {
-            // Relaxed: nobody else is here.
+            // Relaxed: no other thread is here.
             let used_bit = used.load(Ordering::Relaxed) & USED;
             used.store(used_bit | age << AGE_SHIFT, Ordering::Relaxed);
         }
     }
 
-    /// All images are so many turns older.
+    /// Makes all images older by `turns` turns.
     pub(super) fn grow_older(&mut self, turns: u8) {
         for image in 0..self.used.len() as u32 {
             self.set_age(image, self.age(image).saturating_add(turns).min(EXPIRED));
         }
     }
 
-    /// A number for an image that [`Arena::put`] is about to bring; `None` if the list of numbers would grow beyond `limit`
-    /// bytes in all.
+    /// Returns a number for an image that [`Arena::put`] will store, or `None` if the list of numbers would
+    /// make all memory exceed `limit` bytes.
     pub(super) fn number(&mut self, limit: u64) -> Option<u32> {
         if self.free != END {
             return Some(self.free);
         }
         let (len, capacity) = (self.places.len(), self.places.capacity());
         if len == capacity {
-            // By a sixteenth: slack counts against the budget.
+            // It grows by a sixteenth, because slack counts against the budget.
             let more = len / 16 + 8;
             let bytes = more * (size_of::<u32>() + size_of::<AtomicU8>());
             if self.bytes() + bytes as u64 > limit || len + more >= END as usize {
@@ -207,8 +210,8 @@ impl Arena {
         Some(self.free)
     }
 
-    /// Puts a packed image where it fits, in the place of the one before it if there is one; `false` if there is no room
-    /// within `limit` bytes in all.
+    /// Stores a packed image, in the place of the previous one if it fits. Returns `false` if there is no
+    /// room within `limit` bytes in all.
     pub(super) fn put(&mut self, image: u32, bytes: &[u8], limit: u64) -> bool {
         let old = self.get(image).map(packed::bytes_of);
         if old == Some(bytes.len()) {
@@ -222,7 +225,7 @@ impl Arena {
         };
         self.chunks[chunk].bytes[at..at + bytes.len()].copy_from_slice(bytes);
         match old {
-            // Taking may have moved it.
+            // Taking room may have moved it.
             Some(old) => {
                 let (chunk, _) = split(self.places[image as usize]);
                 self.chunks[chunk].dead += old as u32;
@@ -237,7 +240,7 @@ impl Arena {
         true
     }
 
-    /// Drops an image.
+    /// Removes an image.
     pub(super) fn remove(&mut self, image: u32) {
         let Some(size) = self.get(image).map(packed::bytes_of) else {
             return;
@@ -251,12 +254,13 @@ impl Arena {
         self.forget_use(image);
     }
 
-    /// Room for `size` bytes: in the current chunk, or in one that is closed up, or in a new one.
+    /// Takes room for `size` bytes: in the current chunk, in a compacted one, or in a new one.
     fn take(&mut self, size: usize, limit: u64) -> Option<(usize, usize)> {
         let fits = |c: &Chunk| c.filled as usize + size <= c.len();
         if !self.chunks.get(self.current).is_some_and(fits) {
             let roomiest = (0..self.chunks.len()).max_by_key(|&c| self.chunks[c].room());
-            // Closing up moves a whole chunk: it must be worth it, the less so the less there is else.
+            // Compaction moves a whole chunk, so it must free enough; the less other room there is, the less
+            // must be freed.
             let [well_worth, worth] = [12, 16].map(|part| {
                 roomiest.filter(|&c| {
                     let (room, len) = (self.chunks[c].room(), self.chunks[c].len());
@@ -304,7 +308,7 @@ impl Arena {
         Some(self.chunks.len() - 1)
     }
 
-    /// Moves what lives in a chunk to its front.
+    /// Moves the live images of a chunk to its front.
     fn close_up(&mut self, chunk: usize) -> usize {
         let here = &mut self.chunks[chunk];
         let (mut from, mut to) = (0, 0);
@@ -322,7 +326,7 @@ impl Arena {
         chunk
     }
 
-    /// The images in a chunk, in their order there.
+    /// Returns the images in a chunk, in their order there.
     pub(super) fn in_chunk(&self, chunk: usize) -> Vec<u32> {
         let Some(here) = self.chunks.get(chunk) else {
             return Vec::new();

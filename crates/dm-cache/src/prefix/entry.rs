@@ -1,4 +1,4 @@
-//! One image, unpacked: for changes that its packed form has no room for.
+//! One image in unpacked form, for changes for which its packed form has no room.
 
 use dm_layout::{NodeTypes, PARTIAL_MAX, SlotWord};
 use dm_sync::fingerprint_of;
@@ -10,7 +10,7 @@ use super::arena::NONE;
 pub(super) struct Entry {
     pub(super) at: u64,
     pub(super) incarnation: u32,
-    /// The image in whose slot this one hangs; `NONE` for the root.
+    /// The image in whose slot this one is linked; `NONE` for the root.
     pub(super) parent: u32,
     pub(super) node_type: u8,
     pub(super) branch: u8,
@@ -24,7 +24,7 @@ pub(super) struct Entry {
     kids: Vec<u32>,
 }
 
-/// What an entry is about.
+/// The fields of an entry without its slots.
 pub(super) struct About<'a> {
     pub(super) at: u64,
     pub(super) incarnation: u32,
@@ -53,7 +53,7 @@ impl Entry {
         }
     }
 
-    /// This, with slots and the images that hang there.
+    /// Adds the slots, and the images that are linked in them.
     pub(super) fn with_slots(mut self, slots: impl Iterator<Item = (SlotWord, u32)>) -> Self {
         let room = slots.size_hint().0 + 1;
         (self.words, self.kids) = (Vec::with_capacity(room), Vec::with_capacity(room));
@@ -64,7 +64,7 @@ impl Entry {
         self
     }
 
-    /// A hash of what it says; where it is kept does not count.
+    /// Returns a hash of its content, regardless of where it is stored.
     pub(super) fn digest(&self) -> u64 {
         let kids: Vec<bool> = self.kids.iter().map(|kid| *kid != NONE).collect();
         fingerprint_of(&(self.at, self.incarnation, self.branch, &self.words, kids))
@@ -78,7 +78,7 @@ impl Entry {
         self.words.iter().copied().zip(self.kids.iter().copied())
     }
 
-    /// Slots that have a child.
+    /// Returns the number of slots that have a child.
     pub(super) fn children(&self) -> usize {
         self.words.iter().filter(|w| w.has_child()).count()
     }
@@ -91,14 +91,15 @@ impl Entry {
         })
     }
 
-    /// Hangs `kid` (or nothing) into the slot of `partial`.
+    /// Links `kid` (or nothing) into the slot of `partial`.
     pub(super) fn hang(&mut self, partial: u8, kid: u32) {
         if let Ok(place) = self.place(partial) {
             self.kids[place] = kid;
         }
     }
 
-    /// It hangs in an entry of this branch from now on: what that says of the prefix is not said here.
+    /// Makes it a child of an entry with this branch: it no longer stores the part of the prefix that the
+    /// parent has.
     pub(super) fn moved_below(&mut self, parent: u32, branch: u8) {
         self.parent = parent;
         let len = usize::from(self.branch.saturating_sub(branch + 1));
@@ -107,14 +108,15 @@ impl Entry {
         self.partial_len = len.min(all) as u8;
     }
 
-    /// Takes what slot `index` holds, and no image with it.
+    /// Stores the word of slot `index`, without an image.
     pub(super) fn take(&mut self, index: usize, word: SlotWord) {
         match self.place(word.partial()) {
             Ok(place) => {
                 self.words[place] = word;
                 self.kids[place] = NONE;
             }
-            // In a node that is not direct the words are the first slots: one further on can't be kept yet.
+            // In a node that is not direct the words are the first slots, so a later slot cannot be stored
+            // yet.
             Err(place) if self.direct || place == index => {
                 self.words.insert(place, word);
                 self.kids.insert(place, NONE);
@@ -123,13 +125,15 @@ impl Entry {
         }
     }
 
-    /// Takes all slots as they are now. Answers cached children that are others' now: a slot with an image in it has that
-    /// image's word, so it is an other's too where the same memory has become a node of another type.
+    /// Stores all slots as they are now. Returns the cached children that no longer belong here: a slot with
+    /// an image keeps it only if its word is still that image's. A word that differs names another node, even
+    /// at the same address, if the memory is now a node of another type.
     pub(super) fn refill(&mut self, words: impl Iterator<Item = SlotWord>) -> Vec<u32> {
         let new: Vec<SlotWord> = if self.direct {
             words.filter(|w| !w.is_empty()).collect()
         } else {
-            // A READ may have caught a slot that was filled behind one that was not: only those before count.
+            // A READ may have seen a slot that was filled after an earlier one that is still empty: only the
+            // slots before it count.
             words.take_while(|w| !w.is_empty()).collect()
         };
         let old: Vec<(SlotWord, u32)> = self.slots().filter(|(_, kid)| *kid != NONE).collect();

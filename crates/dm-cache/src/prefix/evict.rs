@@ -1,14 +1,15 @@
-//! What goes when there is no room: images that were not used since eviction last came by, chunk after chunk.
+//! Eviction, chunk after chunk, of images that were not used since eviction last passed them.
 
 use super::arena::NONE;
 use super::packed::View;
 use super::tree::Tree;
 
-/// Chunks that eviction visits for one image at most; then that is refused.
+/// Maximum number of chunks that eviction visits for one image; after that, the image is refused.
 const CHUNKS_MAX: u32 = 12;
 
 impl Tree {
-    /// Runs `put` until it succeeds or a bounded number of evictions has not made room for it. `kept` stays.
+    /// Runs `put` until it succeeds, or until a bounded number of evictions has not made room for it. The
+    /// images in `kept` stay.
     pub(super) fn with_room(&mut self, kept: &[u32], mut put: impl FnMut(&mut Self) -> bool) -> bool {
         for _ in 0..CHUNKS_MAX {
             if put(self) {
@@ -19,7 +20,7 @@ impl Tree {
         put(self)
     }
 
-    /// Evicts from the next chunk what has none below it and was not used for a round.
+    /// Evicts the images of the next chunk that have none below them and were not used for a round.
     fn sweep(&mut self, kept: &[u32]) {
         let chunks = self.arena.chunks();
         if chunks == 0 {

@@ -1,12 +1,12 @@
 //! The radix-indexed prefix cache (SMART, TOS 2024 §4.3): a compute node's partial copy of a remote radix tree.
 //!
-//! The copy is indexed by itself: an image of a node hangs in the slot of its parent's image that points to it, so a key's
-//! prefix is stored once, and a lookup walks from image to image without asking anybody. What is cached is always
-//! connected to the root; images go from below.
+//! The copy is indexed by itself: an image of a node is linked in the slot of its parent's image that points
+//! to it. So a key's prefix is stored once, and a lookup walks from image to image without any other index.
+//! The cached images are always connected to the root; eviction starts at the bottom.
 //!
-//! Everything an image says about a node was true when it was read, and much of it stays true (a node's prefix, branch and
-//! identity, the key byte of a slot that had one). Whether a slot still holds what the image says is for its user to find
-//! out: by the leaf itself, or by a CAS.
+//! Everything in an image was true when the node was read, and much of it stays true (a node's prefix, branch
+//! and identity, and the key byte of a slot that had one). Whether a slot still has the content of the image
+//! must be verified by the user of the cache: by the leaf itself, or by a CAS.
 
 mod arena;
 mod entry;
@@ -24,63 +24,64 @@ use tree::Tree;
 /// A node as it was read.
 #[derive(Clone, Debug)]
 pub struct PrefixImage<I> {
-    /// Where it lies.
+    /// The node's address.
     pub at: RemotePtr,
-    /// Its header.
+    /// The node's header.
     pub header: RadixHeader,
-    /// Its incarnation.
+    /// The node's incarnation.
     pub incarnation: u32,
-    /// Its slots in order, none frozen.
+    /// The node's slots in order, none of them frozen.
     pub words: I,
 }
 
-/// Where the image of a node was found: spares whoever learns something of the node the way to it, if it is there still.
+/// Where the image of a node was found. If it is still there, a client that learns something about the node
+/// need not walk to it again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen(u32);
 
 impl Seen {
-    /// Nowhere.
+    /// No image.
     pub const NOT: Self = Self(arena::NONE);
 }
 
-/// A slot, and the node it belongs to.
+/// A slot, with the node to which it belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CachedSlot {
     /// The node.
     pub node: RemotePtr,
     /// Its incarnation.
     pub incarnation: u32,
-    /// The key byte that its slots tell apart.
+    /// The position of the key byte by which its slots differ.
     pub branch: u8,
-    /// Which slot.
+    /// The number of the slot.
     pub index: usize,
-    /// What it held.
+    /// The content of the slot.
     pub word: SlotWord,
-    /// Where the node's image was.
+    /// The place of the node's image.
     pub seen: Seen,
 }
 
-/// A child that the key does not reach: it leaves the child's prefix.
+/// A child whose prefix the key does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Apart {
-    /// The first key byte that differs.
+    /// The position of the first key byte that differs.
     pub at: u8,
-    /// What the child has there.
+    /// The child's byte at this position.
     pub byte: u8,
 }
 
 /// The deepest cached node whose prefix a key has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrefixHit {
-    /// Where it lies.
+    /// The node's address.
     pub at: RemotePtr,
-    /// Where its image is.
+    /// The place of its image.
     pub seen: Seen,
     /// Its type.
     pub node_type: u8,
     /// Its incarnation.
     pub incarnation: u32,
-    /// The key byte that its slots tell apart.
+    /// The position of the key byte by which its slots differ.
     pub branch: u8,
     /// The key's slot in it.
     pub find: Find,
@@ -88,11 +89,11 @@ pub struct PrefixHit {
     pub children: usize,
     /// The slot that points to it; `None` for the root.
     pub link: Option<CachedSlot>,
-    /// The key's child is cached, and is not on the key's way.
+    /// The key's child, if it is cached but the key does not have its prefix.
     pub apart: Option<Apart>,
 }
 
-/// The cache that the threads of a compute node share.
+/// The prefix cache that the threads of a compute node share.
 ///
 /// ```
 /// use dm_cache::{PrefixCache, PrefixHit, PrefixImage, Since};
@@ -121,7 +122,7 @@ pub struct PrefixCache {
     turns: AtomicU64,
 }
 
-/// A [`PrefixCache`] as an operation of some age tells it what it found.
+/// A [`PrefixCache`] for an operation that began some turns ago: its findings may be that old.
 #[derive(Clone, Copy, Debug)]
 pub struct Since<'c> {
     cache: &'c PrefixCache,
@@ -129,12 +130,12 @@ pub struct Since<'c> {
 }
 
 impl Since<'_> {
-    /// In a section: how old the operation is.
+    /// Returns the operation's age. Call it within a section.
     fn age(&self) -> u8 {
         self.cache.turns().wrapping_sub(self.turns).min(2) as u8
     }
 
-    /// As [`PrefixCache::admit`].
+    /// Does the same as [`PrefixCache::admit`].
     pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         let cache = self.cache;
         cache
@@ -142,14 +143,15 @@ impl Since<'_> {
             .with_write(|tree| tree.admit(&cache.types, key, image, self.age()))
     }
 
-    /// As [`PrefixCache::learn`], of the node's image that was seen there, if it was.
+    /// Does the same as [`PrefixCache::learn`], with the place at which the node's image was found, if there
+    /// was one.
     #[inline]
     pub fn learn(&self, key: &[u8], at: RemotePtr, seen: Seen, index: usize, word: SlotWord) {
         let tree = &self.cache.tree;
         tree.with_write(|tree| tree.learn(key, (at, seen.0), index, word, self.age()));
     }
 
-    /// As [`PrefixCache::replace`].
+    /// Does the same as [`PrefixCache::replace`].
     pub fn replace(
         &self,
         key: &[u8],
@@ -166,7 +168,7 @@ impl Since<'_> {
 }
 
 impl PrefixCache {
-    /// For nodes of these types, within `budget` bytes.
+    /// Makes a cache for nodes of these types, within `budget` bytes.
     pub fn new(types: NodeTypes, budget: u64) -> Self {
         Self {
             types,
@@ -175,30 +177,31 @@ impl PrefixCache {
         }
     }
 
-    /// The deepest cached node on `key`'s way; `None` if not even the root is cached.
+    /// Returns the deepest cached node on `key`'s path, or `None` if not even the root is cached.
     pub fn lookup(&self, key: &[u8]) -> Option<PrefixHit> {
         self.tree.with_read(|tree| tree.lookup(&self.types, key))
     }
 
-    /// The leaf that the deepest cached node on `key`'s way points to for it, and the key byte that this node's slots tell
-    /// apart: all of a [`PrefixHit`] that most lookups need. `None` if it points to something else.
+    /// Returns the leaf to which the deepest cached node on `key`'s path points for the key, and the position
+    /// of the key byte by which this node's slots differ. Most lookups need no more of a [`PrefixHit`].
+    /// Returns `None` if the node points to anything else.
     #[inline]
     pub fn leaf(&self, key: &[u8]) -> Option<(RemotePtr, u8)> {
         self.tree.with_read(|tree| tree.leaf(key))
     }
 
-    /// Keeps the image of a node on `key`'s way, if its parent is cached and says so, and there is room.
+    /// Caches the image of a node on `key`'s path, if its cached parent points to it and there is room.
     pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         self.since(self.turns()).admit(key, image)
     }
 
-    /// What a CAS told of a slot of the node at `at`, on `key`'s way.
+    /// Stores the content of a slot of the node at `at`, on `key`'s path, as a CAS returned it.
     pub fn learn(&self, key: &[u8], at: RemotePtr, index: usize, word: SlotWord) {
         self.since(self.turns()).learn(key, at, Seen::NOT, index, word);
     }
 
-    /// Slot `index` of the node at `at`, on `key`'s way, points to a new node now, as `word` says. What was cached below the
-    /// slot stays, as far as the new node leads there.
+    /// Records that slot `index` of the node at `at`, on `key`'s path, now points to a new node, as `word`
+    /// says. Images below the slot stay if the new node leads to their nodes.
     pub fn replace(
         &self,
         key: &[u8],
@@ -210,20 +213,20 @@ impl PrefixCache {
         self.since(self.turns()).replace(key, at, index, word, image);
     }
 
-    /// How often [`PrefixCache::turn`] was called.
+    /// Returns how often [`PrefixCache::turn`] was called.
     #[inline]
     pub fn turns(&self) -> u64 {
-        // Relaxed: who reads an old number has begun before, as it says.
+        // Relaxed: an operation that reads an old number counts as begun earlier, which is safe.
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// A turn: from the next but one on, what is cached now says nothing any more. Until then it is not known whether the
-    /// node there is still the one that was read.
+    /// Makes a turn. After the next but one, the present images are no longer valid, because it is not known
+    /// whether the node at an address is still the one that was read.
     pub fn turn(&self) {
         self.grow_older(1);
     }
 
-    /// Two turns: what is cached says nothing any more.
+    /// Makes two turns: the present images are no longer valid.
     pub fn expire(&self) {
         self.grow_older(2);
     }
@@ -231,18 +234,19 @@ impl PrefixCache {
     fn grow_older(&self, turns: u8) {
         self.tree.with_write(|tree| {
             tree.arena.grow_older(turns);
-            // Relaxed: the section orders it for whoever looks into the cache.
+            // Relaxed: the section orders it for every thread that looks into the cache.
             self.turns.fetch_add(u64::from(turns), Ordering::Relaxed);
         });
     }
 
-    /// The cache for an operation that began when there had been so many turns: what it has read may be as old.
+    /// Returns the cache for an operation that began when there had been `turns` turns: its findings may be
+    /// that old.
     pub fn since(&self, turns: u64) -> Since<'_> {
         Since { cache: self, turns }
     }
 
-    /// Takes over all that `other` holds, which is as old here as there, instead of what is here; `false` if it is of other
-    /// nodes, or does not fit.
+    /// Replaces the content by that of `other`, with the same ages. Returns `false` if `other` is for other
+    /// node types, or does not fit.
     pub fn adopt(&self, other: &Self) -> bool {
         let budget = self.tree.with_read(Tree::budget);
         let copy = other.tree.with_read(|tree| tree.copy(budget));
@@ -253,18 +257,18 @@ impl PrefixCache {
         true
     }
 
-    /// Drops the image of the node at `at`, on `key`'s way, and those below it.
+    /// Removes the image of the node at `at`, on `key`'s path, and the images below it.
     pub fn forget(&self, key: &[u8], at: RemotePtr) {
         self.tree.with_write(|tree| tree.forget(key, at));
     }
 
-    /// Bytes of all its allocations, slack included.
+    /// Returns the bytes of all its allocations, including slack.
     pub fn bytes(&self) -> u64 {
         self.tree
             .with_read(|tree| tree.bytes() + size_of::<Self>() as u64)
     }
 
-    /// Cached nodes.
+    /// Returns the number of cached nodes.
     pub fn nodes(&self) -> usize {
         self.tree.with_read(Tree::nodes)
     }

@@ -4,9 +4,9 @@
 //!   at 6 │ branch 1 │ type and flags 1 │ number 4 │ parent 4 │ slots, spare, prefix, removed 4 │ (incarnation 4)
 //!   prefix bytes │ key byte of each slot 1 │ code of each slot 5 │ to a multiple of 4
 //! ```
-//! A slot's code is a leaf's address, a node's address and type, "removed", or the number of the child's own image, which
-//! says address and type itself. Where a slot's word is none of these (a far address, a leaf of another size) all slots of
-//! the image are *wide*: the word and the child's number, 12 bytes.
+//! A slot's code is a leaf's address, a node's address and type, "removed", or the number of the child's own
+//! image, which contains address and type itself. If a slot's word is none of these (a far address, a leaf of
+//! another size), all slots of the image are *wide*: the word and the child's number, 12 bytes.
 
 use dm_layout::{LINE_BYTES, SlotWord};
 
@@ -21,15 +21,15 @@ const WIDE: usize = 12;
 const TYPE_SHIFT: u32 = 56;
 const TYPE_MASK: u64 = 0x1f;
 const IS_WIDE: u64 = 1 << 61;
-/// The incarnation is [`FIRST`] and not stored.
+/// The incarnation is [`FIRST`], and is not stored.
 const IS_FIRST: u64 = 1 << 62;
 const HAS_256: u64 = 1 << 63;
-/// In the byte of the prefix's length.
+/// A flag in the byte of the prefix's length.
 const IS_DIRECT: u8 = 0x80;
 
 const FIRST: u32 = 1;
 
-// Codes: two bits of tag above 38.
+// Codes have two bits of tag above 38 bits.
 const TAG_SHIFT: u32 = 38;
 const LEAF: u64 = 0;
 const KID: u64 = 1;
@@ -41,12 +41,12 @@ const NODE_TYPE_SHIFT: u32 = 35;
 /// Bits of a packed remote pointer that are its offset.
 const OFFSET_BITS: u32 = 48;
 
-/// What a slot says, as far as its code tells.
+/// The content of a slot, as far as its code contains it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Said {
-    /// Its word.
+    /// The slot's word.
     Word(SlotWord),
-    /// The image that hangs there, with the word where that is stored.
+    /// The image that is linked there, with the word if that is stored.
     Kid(u32, Option<SlotWord>),
 }
 
@@ -62,12 +62,12 @@ fn half_at(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
 }
 
-/// Bytes of the image at the front of `bytes`.
+/// Returns the bytes of the image at the front of `bytes`.
 pub(super) fn bytes_of(bytes: &[u8]) -> usize {
     View(bytes).size()
 }
 
-/// The size of the image at the front of `bytes`, and its number.
+/// Returns the size of the image at the front of `bytes`, and its number.
 pub(super) fn outline(bytes: &[u8]) -> (usize, u32) {
     (View(bytes).size(), half_at(bytes, 8))
 }
@@ -83,7 +83,7 @@ fn pointer(node: u64, lines: u64) -> u64 {
     (node << OFFSET_BITS) | (lines * LINE_BYTES as u64)
 }
 
-/// The code of a word; `None` if it has none. All leaves that have one are `leaf_lines` long.
+/// Returns the code of a word, or `None` if it has none. All leaves that have a code are `leaf_lines` long.
 fn code_of(word: SlotWord, incarnation: u32, leaf_lines: u8) -> Option<u64> {
     let partial = word.partial();
     if !word.has_child() {
@@ -103,7 +103,7 @@ fn code_of(word: SlotWord, incarnation: u32, leaf_lines: u8) -> Option<u64> {
     }
 }
 
-/// An image's slots: where their key bytes and codes lie, worked out once for a step of a walk.
+/// The positions of an image's key bytes and codes, computed once for a step of a walk.
 #[derive(Clone, Copy)]
 pub(super) struct Slots<'a> {
     key_bytes: &'a [u8],
@@ -113,7 +113,7 @@ pub(super) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Where the slot of key byte `partial` is kept, or would be.
+    /// Returns where the slot of key byte `partial` is stored, or would be.
     #[inline]
     pub(super) fn place(self, partial: u8) -> Result<usize, usize> {
         position(self.key_bytes, partial, self.direct)
@@ -126,7 +126,8 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The image that hangs in the slot at `place`, or the leaf that it points to; neither for anything else.
+    /// Returns the image that is linked in the slot at `place`, or the leaf to which it points; neither for
+    /// anything else.
     #[inline]
     pub(super) fn below(self, place: usize) -> Below {
         let Some(code) = self.code(place) else {
@@ -156,7 +157,7 @@ impl<'a> Slots<'a> {
     }
 }
 
-/// What hangs in a slot, as far as a walk asks.
+/// The content of a slot, as far as a walk needs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Below {
     /// An image.
@@ -170,24 +171,24 @@ pub(super) enum Below {
 /// A one in each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// Where `partial` is among eight bytes.
+/// Returns the position of `partial` among eight bytes.
 #[inline]
 fn among(eight: [u8; 8], partial: u8) -> Option<usize> {
-    // A byte that is equal is the lowest one that becomes zero.
+    // The lowest byte that becomes zero is an equal one.
     let differs = u64::from_le_bytes(eight) ^ (ONES * u64::from(partial));
     let zero = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
     (zero != 0).then(|| zero.trailing_zeros() as usize / 8)
 }
 
-/// Where `partial` is among the key bytes of an image's slots, or would be.
+/// Returns the position of `partial` among the key bytes of an image's slots, or where it would be.
 #[inline]
 fn position(bytes: &[u8], partial: u8, direct: bool) -> Result<usize, usize> {
     if direct {
-        // All are there: no search.
+        // If all key bytes are present, no search is needed.
         if bytes.get(usize::from(partial)) == Some(&partial) {
             return Ok(usize::from(partial));
         }
-        // Some are not: about where it would be if these were any.
+        // If some are absent: start near the position that a uniform distribution would give.
         let from = (usize::from(partial) * bytes.len() / 256).saturating_sub(4);
         let near = bytes.get(from..).and_then(|rest| rest.first_chunk::<8>());
         return match near.and_then(|eight| among(*eight, partial)) {
@@ -243,7 +244,7 @@ impl<'a> View<'a> {
         word_at(self.0, 0)
     }
 
-    /// As a packed remote pointer.
+    /// Returns the address as a packed remote pointer.
     #[inline]
     pub(super) fn at(&self) -> u64 {
         let raw = self.first() & ((1 << 48) - 1);
@@ -277,7 +278,7 @@ impl<'a> View<'a> {
     pub(super) fn is_direct(&self) -> bool {
         self.0[18] & IS_DIRECT != 0
     }
-    /// Slots that have a child.
+    /// Returns the number of slots that have a child.
     #[inline]
     pub(super) fn children(&self) -> usize {
         self.len() - usize::from(self.0[19])
@@ -301,7 +302,7 @@ impl<'a> View<'a> {
             false => half_at(self.0, HEAD),
         }
     }
-    /// Key bytes between the parent's slot and the branch.
+    /// Returns the key bytes between the parent's slot and the branch.
     #[inline]
     pub(super) fn partial(&self) -> &'a [u8] {
         &self.0[self.partial_at()..][..self.partial_len()]
@@ -317,19 +318,19 @@ impl<'a> View<'a> {
     fn size(&self) -> usize {
         self.code_at(self.capacity()).next_multiple_of(GRANULE)
     }
-    /// The key bytes of the slots: in their order, ascending in a direct node.
+    /// Returns the key bytes of the slots: in their order, or ascending in a direct node.
     #[inline]
     pub(super) fn key_bytes(&self) -> &'a [u8] {
         &self.0[self.bytes_at()..][..self.len()]
     }
 
-    /// Where the slot of key byte `partial` is kept, or would be.
+    /// Returns where the slot of key byte `partial` is stored, or would be.
     #[inline]
     pub(super) fn place(&self, partial: u8) -> Result<usize, usize> {
         position(self.key_bytes(), partial, self.is_direct())
     }
 
-    /// What the slot at `place` says, which has key byte `partial`.
+    /// Returns the content of the slot at `place`, whose key byte is `partial`.
     #[inline]
     pub(super) fn said(&self, place: usize, partial: u8, leaf_lines: u8) -> Said {
         let at = self.code_at(place);
@@ -363,12 +364,12 @@ impl<'a> View<'a> {
         Said::Word(word.unwrap_or_default())
     }
 
-    /// Whether [`View::copy_with`] can make room for one more.
+    /// Returns whether [`View::copy_with`] can make room for one more slot.
     pub(super) fn can_grow(&self) -> bool {
         !self.is_wide() && self.len() < 255
     }
 
-    /// The bytes of the same image with room for `spare` slots more, into `out`.
+    /// Writes the bytes of the same image, with room for `spare` more slots, to `out`.
     pub(super) fn copy_with(&self, spare: usize, out: &mut Vec<u8>) {
         let (len, bytes) = (self.len(), self.bytes_at());
         let spare = spare.min(255 - len.min(255));
@@ -382,7 +383,7 @@ impl<'a> View<'a> {
         out[17] = spare as u8;
     }
 
-    /// The images that hang in its slots.
+    /// Returns the images that are linked in its slots.
     pub(super) fn kids(self) -> impl Iterator<Item = u32> + 'a {
         let slots = self.slots();
         (0..slots.key_bytes.len()).filter_map(move |place| match slots.below(place) {
@@ -391,7 +392,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Where `kid` hangs.
+    /// Returns where `kid` is linked.
     pub(super) fn place_of(self, kid: u32) -> Option<usize> {
         let slots = self.slots();
         let len = slots.key_bytes.len();
@@ -421,7 +422,7 @@ impl Edit<'_> {
         self.0[at..at + NARROW].copy_from_slice(&code.to_le_bytes()[..NARROW]);
     }
 
-    /// Hangs `kid` into a slot that has a child.
+    /// Links `kid` into a slot that has a child.
     pub(super) fn hang(&mut self, place: usize, kid: u32) {
         if self.view().is_wide() {
             let at = self.view().code_at(place) + 8;
@@ -431,8 +432,8 @@ impl Edit<'_> {
         }
     }
 
-    /// Puts `word`, with no image, into the slot at `place`; `false` if that needs another form. Whether the slot had a
-    /// child is `had`.
+    /// Stores `word`, without an image, in the slot at `place`. Returns `false` if that needs another form.
+    /// `had` says whether the slot had a child.
     pub(super) fn set(&mut self, place: usize, word: SlotWord, had: bool, leaf_lines: u8) -> bool {
         let view = self.view();
         if view.is_wide() {
@@ -446,7 +447,8 @@ impl Edit<'_> {
             self.write_code(place, code);
         }
         match (had, word.has_child()) {
-            // All 256 of a direct node may go: then one counts as there, until the node is read again.
+            // All 256 children of a direct node may be removed; one then still counts as present, until the
+            // node is read again.
             (true, false) => self.0[19] = self.0[19].saturating_add(1),
             (false, true) => self.0[19] = self.0[19].saturating_sub(1),
             _ => {}
@@ -454,7 +456,8 @@ impl Edit<'_> {
         true
     }
 
-    /// Inserts a slot with a child at `place`; `false` if there is no room, or another form is needed.
+    /// Inserts a slot with a child at `place`. Returns `false` if there is no room, or if another form is
+    /// needed.
     pub(super) fn insert(&mut self, place: usize, word: SlotWord, leaf_lines: u8) -> bool {
         let view = self.view();
         let (len, spare) = (view.len(), self.0[17]);
@@ -469,7 +472,7 @@ impl Edit<'_> {
         self.0.copy_within(from..to, from + NARROW);
         self.0.copy_within(bytes + place..bytes + len, bytes + place + 1);
         self.0[bytes + place] = word.partial();
-        // The capacity stays: one slot more, one spare less.
+        // The capacity stays the same: one more slot, one less spare.
         self.0[16] += 1;
         self.0[17] -= 1;
         self.write_code(place, code);
@@ -477,7 +480,7 @@ impl Edit<'_> {
     }
 }
 
-/// Packs `entry` under its number, with room for `spare` slots more, into `out` (cleared first).
+/// Packs `entry` under its number, with room for `spare` more slots, into `out` (which is cleared first).
 pub(super) fn pack(entry: &Entry, number: u32, spare: usize, leaf_lines: u8, out: &mut Vec<u8>) {
     let len = entry.words.len();
     let spare = spare.min(256 - len.min(256)).min(255);
@@ -551,7 +554,7 @@ mod tests {
         entry
     }
 
-    /// Words near and far, of every kind, come back from their codes, packed narrow or wide.
+    /// Near and far words of every kind survive packing, narrow or wide.
     #[test]
     fn packing_loses_nothing() {
         let leaf = |p, line, lines| SlotWord::leaf(p, at(200, line), lines).unwrap();
@@ -635,7 +638,7 @@ mod tests {
         );
     }
 
-    /// A full direct node: as many slots as a byte has values.
+    /// A full direct node has as many slots as a byte has values.
     #[test]
     fn all_key_bytes_fit() {
         let words: Vec<SlotWord> = (0..=255)

@@ -1,4 +1,4 @@
-//! The images and how they hang together.
+//! The images, and the links between them.
 
 use dm_layout::{Find, NodeTypes, RadixSlot, SlotWord};
 use dm_sync::{Fingerprint, fingerprint_of};
@@ -17,31 +17,31 @@ pub(super) struct Tree {
     budget: u64,
     /// The chunk that eviction visited last.
     pub(super) hand: usize,
-    /// Lines of the leaves whose slots have short codes: the first leaf's. 0 before there is one.
+    /// The lines per leaf for which slots have short codes: the first leaf's. 0 before there is one.
     leaf_lines: u8,
-    /// Kept for its memory, up to [`PACKED_MAX`] bytes: an image on its way into the arena.
+    /// A buffer for an image on its way into the arena, kept for its memory up to [`PACKED_MAX`] bytes.
     packed: Vec<u8>,
 }
 
-/// The most that a cache keeps for packing, bytes: what most images take.
+/// The bytes that a cache keeps for packing: enough for most images.
 const PACKED_MAX: usize = 512;
-/// Caches of less than this keep nothing.
+/// Caches smaller than this keep no buffer.
 const PACKED_FROM: u64 = 64 << 10;
 
-/// How far a key's way is cached.
+/// The cached part of a key's path.
 struct Way<'a> {
     image: u32,
     view: View<'a>,
     /// The image above, and the place of its slot that leads here.
     above: Option<(View<'a>, usize)>,
-    /// The key's byte in it, and where the slot of that is kept, or would be.
+    /// The key's byte in the node, and where the slot of this byte is stored, or would be.
     byte: u8,
     place: Result<usize, usize>,
     apart: Option<Apart>,
 }
 
 impl Way<'_> {
-    /// The slot that leads here.
+    /// Returns the slot that leads here.
     fn link(&self) -> Option<CachedSlot> {
         let (parent, place) = self.above?;
         let byte = *parent.key_bytes().get(place)?;
@@ -51,14 +51,14 @@ impl Way<'_> {
             incarnation: parent.incarnation(),
             branch: parent.branch(),
             index: if direct { usize::from(byte) } else { place },
-            // What hangs there says where, and what it is.
+            // The linked image contains the address and the type.
             word: SlotWord::inner(byte, self.view.at(), self.view.node_type()).unwrap_or_default(),
             seen: Seen(self.view.parent()),
         })
     }
 }
 
-/// The first byte at which `key`, from byte `from` on, leaves `partial`.
+/// Returns the first position, from `from` on, at which `key` differs from `partial`.
 #[inline]
 fn leaves(key: &[u8], from: u8, partial: &[u8]) -> Option<Apart> {
     if partial.is_empty() {
@@ -88,7 +88,7 @@ impl Tree {
         self.budget
     }
 
-    /// The same within `budget`; `None` if it does not fit.
+    /// Returns a copy within `budget`, or `None` if it does not fit.
     pub(super) fn copy(&self, budget: u64) -> Option<Self> {
         let copy = Self {
             arena: self.arena.copy(),
@@ -99,7 +99,7 @@ impl Tree {
         (copy.bytes() <= copy.limit()).then_some(copy)
     }
 
-    /// What images and their lists may take.
+    /// Returns the bytes that images and their lists may take.
     fn limit(&self) -> u64 {
         match self.budget >= PACKED_FROM {
             true => self.budget - PACKED_MAX as u64,
@@ -107,7 +107,7 @@ impl Tree {
         }
     }
 
-    /// Keeps the buffer for the next image, if that may be.
+    /// Keeps the buffer for the next image, if it is small enough.
     fn keep_buffer(&mut self, mut packed: Vec<u8>) {
         packed.clear();
         if self.budget >= PACKED_FROM && packed.capacity() <= PACKED_MAX {
@@ -128,7 +128,7 @@ impl Tree {
         self.arena.get(image).map(View::new)
     }
 
-    /// An image that still says something.
+    /// Returns an image that is still valid.
     #[inline]
     fn young(&self, image: u32) -> Option<View<'_>> {
         self.view(image).filter(|_| self.arena.age(image) < EXPIRED)
@@ -138,7 +138,7 @@ impl Tree {
         self.arena.get_mut(image).map(Edit)
     }
 
-    /// The word of a slot, and the image that hangs there.
+    /// Returns the word of a slot, and the image that is linked there.
     #[inline]
     fn slot(&self, view: View<'_>, place: usize, partial: u8) -> (SlotWord, u32) {
         match view.said(place, partial, self.leaf_lines) {
@@ -153,12 +153,12 @@ impl Tree {
         }
     }
 
-    /// The key byte's slot in the node, and the cached child in it.
+    /// Returns the key byte's slot in the node, and the cached child in it.
     fn find(&self, types: &NodeTypes, view: View<'_>, partial: u8) -> (Find, u32) {
         self.find_at(types, view, partial, view.slots().place(partial))
     }
 
-    /// The same, of a byte whose slot is kept, or would be, at `place`.
+    /// Returns the same for a byte whose slot is stored, or would be, at `place`.
     #[inline]
     fn find_at(
         &self,
@@ -182,7 +182,7 @@ impl Tree {
         }
     }
 
-    /// Walks down `key`'s way as long as `on` likes the image that it is at, and the next one.
+    /// Walks down `key`'s path as long as `on` accepts the present image and the next one.
     #[inline]
     fn walk(&self, key: &[u8], mut on: impl FnMut(View<'_>, u32) -> bool) -> Option<Way<'_>> {
         let mut way = Way {
@@ -215,7 +215,8 @@ impl Tree {
         Some(way)
     }
 
-    /// The leaf that the deepest cached node on `key`'s way points to for it, and that node's branch.
+    /// Returns the leaf to which the deepest cached node on `key`'s path points for the key, and that node's
+    /// branch.
     #[inline]
     pub(super) fn leaf(&self, key: &[u8]) -> Option<(RemotePtr, u8)> {
         let mut image = self.root;
@@ -242,7 +243,7 @@ impl Tree {
 
     pub(super) fn lookup(&self, types: &NodeTypes, key: &[u8]) -> Option<PrefixHit> {
         let way = self.walk(key, |_, image| self.arena.age(image) < EXPIRED)?;
-        // Only the root may be older still.
+        // Only the root can still be too old here.
         self.young(way.image)?;
         self.arena.touch(way.image);
         Some(PrefixHit {
@@ -258,7 +259,7 @@ impl Tree {
         })
     }
 
-    /// The image of the node at `at`, on `key`'s way.
+    /// Returns the image of the node at `at`, on `key`'s path.
     fn image_at(&self, key: &[u8], at: RemotePtr) -> Option<u32> {
         let way = self.walk(key, |view, _| view.at() != at.raw())?;
         (way.view.at() == at.raw()).then_some(way.image)
@@ -277,7 +278,7 @@ impl Tree {
         Entry::new(types, &about).with_slots(bytes.map(|(place, &byte)| self.slot(view, place, byte)))
     }
 
-    /// Whether an image says all that was read of its node, and no more.
+    /// Returns whether an image contains exactly what was read of its node.
     fn says(&self, view: View<'_>, read: &PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         if view.branch() != read.header.branch() || view.incarnation() != read.incarnation {
             return false;
@@ -288,7 +289,7 @@ impl Tree {
             match word.is_empty() {
                 false => {}
                 true if direct => continue,
-                // As far as an image goes.
+                // The image has no further slots.
                 true => break,
             }
             let same = |(place, &byte)| byte == word.partial() && self.slot(view, place, byte).0 == word;
@@ -299,8 +300,8 @@ impl Tree {
         said.next().is_none()
     }
 
-    /// Keeps `entry` under its number, or a new one if it has none; answers which, or `None` if there is no room. Then
-    /// what was there before is as it was.
+    /// Stores `entry` under its number, or under a new one if it has none. Returns the number. Returns `None`
+    /// if there is no room, and then leaves the old content as it was.
     fn keep(&mut self, image: Option<u32>, entry: &Entry, spare: usize, kept: &[u32]) -> Option<u32> {
         if self.leaf_lines == 0 {
             let lines = |w: &SlotWord| match w.decode() {
@@ -343,7 +344,8 @@ impl Tree {
         kept: u32,
     ) -> Option<u32> {
         let known = self.image_at(key, image.at);
-        // Whoever looks for a key that is not there reads nodes again and again: without an allocation.
+        // A client that searches for an absent key reads the same nodes again and again, so this must not
+        // allocate.
         if let Some((known, view)) = known.and_then(|known| Some((known, self.view(known)?)))
             && self.says(view, &image)
         {
@@ -352,7 +354,7 @@ impl Tree {
             return Some(known);
         }
         let entry = known.and_then(|known| Some((known, self.unpack(types, self.view(known)?))));
-        // Of another life, or damaged: a node's branch never changes.
+        // The image is of another life, or damaged: a node's branch never changes.
         let other =
             |entry: &Entry| entry.branch != image.header.branch() || entry.incarnation != image.incarnation;
         let Some((known, mut entry)) = entry.filter(|(_, entry)| !other(entry)) else {
@@ -364,14 +366,14 @@ impl Tree {
             return Some(new);
         };
         let orphans = entry.refill(image.words);
-        // Orphans are on no way any more, and could be evicted: not before they are let go. Nor may children that stay: the
-        // entry names them.
+        // Orphans are on no path any more, so they could be evicted, but not before they are unlinked.
+        // Children that stay must not be evicted either, because the entry names them.
         let mut stay = vec![known, kept];
         stay.extend_from_slice(&orphans);
         stay.extend(entry.slots().map(|(_, kid)| kid).filter(|kid| *kid != NONE));
         let new = self.keep(Some(known), &entry, 0, &stay);
         if new.is_none() {
-            // Whoever read it anew found the image out of date.
+            // The node was read again, so the image is out of date.
             self.cut(known);
         }
         for orphan in orphans {
@@ -383,7 +385,7 @@ impl Tree {
         Some(new)
     }
 
-    /// A new image under its parent's slot.
+    /// Links a new image under its parent's slot.
     fn hang(
         &mut self,
         types: &NodeTypes,
@@ -420,7 +422,7 @@ impl Tree {
             self.root = new;
         } else {
             let byte = key[usize::from(from - 1)];
-            // Another node's image that hung there is out of date.
+            // An image of another node that was linked there is out of date.
             let old = self.kid(types, parent, byte);
             self.hang_into(parent, byte, new);
             self.cut_loose(old);
@@ -433,7 +435,7 @@ impl Tree {
             .map_or(NONE, |view| self.find(types, view, byte).1)
     }
 
-    /// Hangs `kid` into the slot of `byte`, which points to its node.
+    /// Links `kid` into the slot of `byte`, which points to its node.
     fn hang_into(&mut self, parent: u32, byte: u8, kid: u32) {
         let Some(Ok(place)) = self.view(parent).map(|view| view.place(byte)) else {
             return;
@@ -443,7 +445,7 @@ impl Tree {
         }
     }
 
-    /// Takes the image off slot `place` of `parent`, which goes on pointing to the node.
+    /// Unlinks the image from slot `place` of `parent`, which still points to the node.
     fn take_off(&mut self, parent: u32, place: usize) {
         let Some(view) = self.view(parent) else { return };
         let byte = view.key_bytes()[place];
@@ -457,19 +459,19 @@ impl Tree {
         }
     }
 
-    /// Changes an image by way of its unpacked form; `false` if there is no room for what it would be.
+    /// Changes an image through its unpacked form. Returns `false` if there is no room for the result.
     fn repack(&mut self, image: u32, change: impl FnOnce(&mut Entry)) -> bool {
-        // What is direct is known from the image itself.
+        // The image itself says whether it is direct.
         let types = &NodeTypes::SHIPPED;
         let Some(view) = self.view(image) else {
             return false;
         };
         let mut entry = self.unpack(types, view);
         entry.direct = view.is_direct();
-        // Small ones grow slot by slot: packing them anew is cheap, and they are most of all.
+        // Small images grow slot by slot: packing them again is cheap, and most images are small.
         let spare = entry.words.len() / 16;
         change(&mut entry);
-        // Its children stay, so it does, or all of them go.
+        // If the image stays, its children stay too; otherwise all of them are removed.
         let mut kept: Vec<u32> = entry
             .slots()
             .map(|(_, kid)| kid)
@@ -487,7 +489,7 @@ impl Tree {
         word: SlotWord,
         age: u8,
     ) {
-        // A node has one image at most: one that is of the node is the one.
+        // A node has at most one image, so an image of the node is the right one.
         let there = self.view(seen).is_some_and(|view| view.at() == at.raw());
         let image = match there {
             true => Some(seen),
@@ -499,7 +501,7 @@ impl Tree {
         }
     }
 
-    /// An image takes in what was known so many turns ago.
+    /// Ages an image by knowledge that was gained `age` turns ago.
     fn grow_to(&mut self, image: u32, age: u8) {
         if self.arena.age(image) < age {
             self.arena.set_age(image, age.min(EXPIRED));
@@ -529,27 +531,28 @@ impl Tree {
             Err(_) => return,
         };
         let done = done || (found.is_err() && self.grow(image, found.unwrap_or_else(|place| place), word));
-        // What can't be learnt makes the image wrong: whoever lost a race for the slot would lose it again and again.
+        // If the image cannot store this, it is wrong and must go: a client that lost a race for the slot
+        // would lose it again and again.
         if !done && !self.repack(image, |entry| entry.take(index, word)) {
             self.cut(image);
         }
         self.cut_loose(orphan);
     }
 
-    /// Inserts a slot into an image that has no room for it, by way of a copy that has.
+    /// Inserts a slot into an image that has no room for it, through a copy that has room.
     fn grow(&mut self, image: u32, place: usize, word: SlotWord) -> bool {
         let Some(view) = self.view(image).filter(|view| view.can_grow()) else {
             return false;
         };
-        // Small ones grow slot by slot: a copy of them is cheap, and they are most of all.
+        // Small images grow slot by slot: copying them is cheap, and most images are small.
         let spare = view.len() / 16 + 1;
         let mut copy = core::mem::take(&mut self.packed);
-        // Borrowed anew: the buffer was the tree's.
+        // Borrowed again, because the buffer belongs to the tree.
         if let Some(view) = self.view(image) {
             view.copy_with(spare, &mut copy);
         }
         let done = Edit(&mut copy).insert(place, word, self.leaf_lines)
-            // Without evictions: what is below it could go, and the copy names that.
+            // Without evictions: they could remove images below this one, which the copy names.
             && self.arena.put(image, &copy, self.limit());
         self.keep_buffer(copy);
         done
@@ -567,7 +570,7 @@ impl Tree {
             return;
         };
         let byte = word.partial();
-        // Off the slot, so that learning leaves it alone.
+        // Unlinked from the slot, so that learning does not affect it.
         let old = self.kid(types, parent, byte);
         if let Some(Ok(place)) = self.view(parent).filter(|_| old != NONE).map(|v| v.place(byte)) {
             self.take_off(parent, place);
@@ -584,14 +587,15 @@ impl Tree {
         self.cut_loose(old);
     }
 
-    /// Hangs under `new` what it shares with the image `old` that it replaces: `old` itself, or its children.
+    /// Links under `new` what it shares with the image `old` that it replaces: `old` itself, or its children.
     fn inherit(&mut self, types: &NodeTypes, old: u32, new: u32) {
         let (Some(before), Some(after)) = (self.view(old), self.view(new)) else {
             return;
         };
         let branch = after.branch();
         let slots = after.key_bytes().iter().enumerate();
-        // The slot of that very node: where the same memory has become a node of another type, it is none of the image's.
+        // The slot must be that very node's: if the same memory is now a node of another type, the slot does
+        // not belong to the image.
         let byte_of = |node: View<'_>| {
             let mut words = slots
                 .clone()
@@ -615,7 +619,7 @@ impl Tree {
             {
                 self.take_off(old, place);
             }
-            // No image is lost that hangs there already.
+            // An image that is linked there already must not be lost.
             let other = self.kid(types, new, byte);
             self.hang_into(new, byte, kid);
             if other != kid {
@@ -632,7 +636,7 @@ impl Tree {
         }
     }
 
-    /// Takes `kid`, which still names another parent, off the slot where it was hung, and drops it.
+    /// Unlinks `kid`, which still names another parent, from the slot in which it was linked, and removes it.
     fn cut_below(&mut self, parent: u32, byte: u8, kid: u32) {
         if let Some(Ok(place)) = self.view(parent).map(|view| view.place(byte)) {
             self.take_off(parent, place);
@@ -646,7 +650,7 @@ impl Tree {
         }
     }
 
-    /// Drops an image and those below it.
+    /// Removes an image and those below it.
     pub(super) fn cut(&mut self, image: u32) {
         let Some(view) = self.view(image) else { return };
         let parent = view.parent();
@@ -666,14 +670,14 @@ impl Tree {
         self.root == image || self.view(image).is_some_and(above)
     }
 
-    /// Drops what hangs nowhere any more.
+    /// Removes images that are linked nowhere any more.
     fn cut_loose(&mut self, image: u32) {
         if image == NONE {
             return;
         }
         let mut loose = vec![image];
         while let Some(image) = loose.pop() {
-            // What found another place stays.
+            // An image that was linked elsewhere stays.
             let Some(view) = self.view(image) else { continue };
             if self.hangs(image) {
                 continue;
@@ -685,7 +689,7 @@ impl Tree {
 }
 
 impl Fingerprint for Tree {
-    /// What is cached. What was used counts only near the budget, where it decides what goes.
+    /// Includes the cached images. Uses are included only near the budget, where they decide what is evicted.
     fn fingerprint(&self) -> u64 {
         let mut live: Vec<(u64, u64)> = Vec::new();
         let mut loose = vec![self.root];

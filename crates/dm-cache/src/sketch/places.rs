@@ -1,25 +1,26 @@
-//! Where leaves lie, in four bytes each; in six where they lie far apart.
+//! The addresses of leaves, in four bytes each, or in six if they are far apart.
 
 use core::mem::size_of;
 
 use dm_verbs::{NodeId, RemotePtr};
 
-/// Leaves lie at multiples of this, bytes.
+/// Leaves must lie at multiples of this many bytes.
 const UNIT: u64 = 64;
-/// Bits of a near leaf's place, in units from the base; the other 8 are its memory node's.
+/// Bits of a near leaf's address, in units from the base; the other 8 are its memory node's.
 const NEAR_BITS: u32 = 24;
-/// Bits of a far leaf's place, in units; the other 8 of six bytes are its memory node's.
+/// Bits of a far leaf's address, in units; the other 8 of six bytes are its memory node's.
 const FAR_BITS: u32 = 40;
 
 /// The addresses of leaves, by number.
 ///
-/// Four bytes each while they lie within a GiB of their memory nodes; six from the first one on that does not, for addresses
-/// below 64 TiB. Leaves that lie at no multiple of 64 bytes, or in memory nodes from number 256 on, have no place.
+/// An address takes four bytes while all lie within a GiB of their memory nodes, and six from the first one
+/// on that does not, for addresses below 64 TiB. Leaves that are not at a multiple of 64 bytes, or that are
+/// on memory nodes from number 256 on, cannot be stored.
 #[derive(Debug, Hash)]
 pub(super) enum Places {
     /// 8 bits of memory node, 24 of units from `base` on.
     Near {
-        /// What places are told from, in units.
+        /// The base of the addresses, in units.
         base: u64,
         /// One for each leaf.
         of: Vec<u32>,
@@ -28,7 +29,7 @@ pub(super) enum Places {
     Far(Vec<[u8; 6]>),
 }
 
-/// A leaf's memory node and its units, if it has a place at all.
+/// Returns a leaf's memory node and its units, if it can be stored.
 fn parts(leaf: RemotePtr) -> Option<(u8, u64)> {
     let node = u8::try_from(leaf.node().0).ok()?;
     let units = leaf.offset() / UNIT;
@@ -47,16 +48,16 @@ fn far((node, units): (u8, u64)) -> [u8; 6] {
 }
 
 impl Places {
-    /// None yet, and the first ones to come near `leaf`.
+    /// Makes an empty list whose first leaves will be near `leaf`.
     pub(super) fn around(leaf: RemotePtr) -> Self {
         Self::Near {
-            // Others lie to either side.
+            // Other leaves may lie on either side.
             base: (leaf.offset() / UNIT).saturating_sub(1 << (NEAR_BITS - 1)),
             of: Vec::new(),
         }
     }
 
-    /// Whether the leaf has a place, as places are written now.
+    /// Returns whether the leaf can be stored in the present form.
     pub(super) fn takes(&self, leaf: RemotePtr) -> bool {
         parts(leaf).is_some_and(|parts| match self {
             Self::Near { base, .. } => near(*base, parts).is_some(),
@@ -79,7 +80,7 @@ impl Places {
         RemotePtr::new(NodeId(node as u16), units * UNIT)
     }
 
-    /// Writes all places as far ones.
+    /// Converts all addresses to the far form.
     fn widen(&mut self) {
         if let Self::Near { of, .. } = self {
             let mut wide = Vec::with_capacity(of.len());
@@ -89,7 +90,7 @@ impl Places {
         }
     }
 
-    /// Puts another leaf in the place of number `i`; `false` if it has none.
+    /// Replaces the leaf of number `i`; returns `false` if it cannot be stored.
     pub(super) fn set(&mut self, i: usize, leaf: RemotePtr) -> bool {
         let Some(parts) = parts(leaf) else { return false };
         if !self.takes(leaf) {
@@ -102,7 +103,7 @@ impl Places {
         true
     }
 
-    /// Makes room for a leaf as number `i`; `false` if it has no place.
+    /// Inserts a leaf as number `i`; returns `false` if it cannot be stored.
     pub(super) fn insert(&mut self, i: usize, leaf: RemotePtr) -> bool {
         let Some(parts) = parts(leaf) else { return false };
         if !self.takes(leaf) {
@@ -150,7 +151,7 @@ impl Places {
         }
     }
 
-    /// Bytes that are allocated.
+    /// Returns the allocated bytes.
     pub(super) fn heap(&self) -> usize {
         match self {
             Self::Near { of, .. } => of.capacity() * size_of::<u32>(),

@@ -15,8 +15,8 @@ fn mixed(n: u64) -> u64 {
         .wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
-/// Leaves of sorted keys, whatever these are, in runs of 32: every key is shown its leaf or one to the left, and how far
-/// that is in the mean.
+/// Enters leaves of sorted keys in runs of 32, and checks that every key gets its leaf or one to the left.
+/// Returns the mean distance.
 fn steps(keys: &[u64], budget: u64) -> f64 {
     let mut keys = keys.to_vec();
     keys.sort_unstable();
@@ -61,7 +61,7 @@ fn with_less_room_a_hint_is_a_few_leaves_to_the_left() {
     let keys: Vec<_> = (0..50_000).map(mixed).collect();
     for share in [2.0, 4.0, 8.0] {
         let off = steps(&keys, (50_000.0 * 6.5 / share) as u64);
-        // As evenly thinned as it may be, with up to a quarter of the room free.
+        // The entries are as evenly thinned as possible, with up to a quarter of the room free.
         let (best, worst) = ((share - 1.0) / 2.0, (share / 0.7 - 1.0) / 2.0 + 0.3);
         assert!(off > best * 0.7 && off < worst, "1 in {share}: {off} steps");
     }
@@ -113,13 +113,13 @@ fn what_is_entered_moved_and_forgotten_never_leads_too_far() {
     for budget in [700, 2_000, 100_000] {
         let sketch = Sketch::<Key32>::new(budget);
         let key = |n: u64| {
-            // With something behind what codes are made of, so that separators are rounded up.
+            // The bytes behind the coded part are not zero, so that separators are rounded up.
             let mut bytes = [0; 32];
             bytes[..8].copy_from_slice(&(n << 44).to_be_bytes());
             bytes[31] = 1;
             Key32(bytes)
         };
-        // The leaves that there are, by where they begin.
+        // The existing leaves, by their beginnings.
         let mut leaves = BTreeMap::from([(0u64, at(0))]);
         for step in 0..4_000 {
             let near = mixed(step) % 5_000;
@@ -137,7 +137,7 @@ fn what_is_entered_moved_and_forgotten_never_leads_too_far() {
                     }
                 }
                 5 => {
-                    // Whoever is shown what is no more is misled, and says so.
+                    // A client that gets a leaf that no longer exists reports it.
                     if let Some(gone) = sketch
                         .leaf(&key(near))
                         .filter(|gone| !leaves.values().any(|l| l == gone))
@@ -168,7 +168,7 @@ fn what_is_entered_moved_and_forgotten_never_leads_too_far() {
 
 #[test]
 fn a_leaf_that_is_merged_away_is_named_no_more() {
-    // Codes count in units of 2^31 here, and separators lie anywhere between.
+    // Codes count in units of 2^31 here, and separators lie anywhere in between.
     let leaves: Vec<_> = (0..400u64)
         .map(|n| (Key8((n << 32) + mixed(n) % (1 << 31)), at(n)))
         .collect();
@@ -185,7 +185,7 @@ fn a_leaf_that_is_merged_away_is_named_no_more() {
         assert_eq!(sketch.leaf(&inside), Some(left));
     }
     assert_eq!(sketch.len(), 200);
-    // By the key of somebody who was misled, and by the separator of an entry that is doubted.
+    // By the key of a client that got a wrong hint, and by the separator of a suspect entry.
     let (separator, leaf) = leaves[100];
     assert!(sketch.forget(&separator, leaf) && !sketch.forget(&separator, leaf));
     assert_eq!(sketch.leaf(&Key8(separator.0 | 0xF000_0000)), None);
@@ -218,7 +218,8 @@ fn leaves_all_over_large_memory_nodes_are_remembered_in_eight_bytes_each() {
 
 #[test]
 fn keys_that_share_no_prefix_cost_steps_and_not_all_that_is_known() {
-    // Each lies far from its neighbours, at the end of 32 bytes or in front: no block has codes for two of them.
+    // Each leaf is far from its neighbours, in the last or in the first of the 32 bytes, so no block has
+    // codes for two of them.
     let key = |n: u64| {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&mixed(n).to_be_bytes());
