@@ -1,4 +1,5 @@
-//! What a tree is opened with. Layout options must agree between all who open it; the rest is each one's own.
+//! The options of a tree. All clients that open a pool must use the same layout options; the others are each
+//! client's choice.
 
 use dm_alloc::ReclaimOptions;
 use dm_combine::Rdwc;
@@ -9,12 +10,12 @@ use dm_layout::SplitBias;
 use dm_leaf::LeafFlaws;
 use dm_verbs::Nanos;
 
-/// Published flaws and broken twins of ours, each switchable alone. Off by default.
+/// Published flaws and our own broken twins, each switchable alone. Off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flaws {
-    /// Of reading and writing by the neighbourhood: T-C1, T-C2, T-C6.
+    /// Flaws of reading and writing by the neighbourhood: T-C1, T-C2, T-C6.
     pub hop: HopFlaws,
-    /// Of splits and merges: T-C3, and those of Sherman's leaves.
+    /// Flaws of splits and merges: T-C3, and those of Sherman's leaves.
     pub leaf: LeafFlaws,
 }
 
@@ -37,28 +38,30 @@ pub struct Options {
     pub on_chip: bool,
     /// Budget of the level-1 index cache of a compute node, bytes.
     pub cache_bytes: u64,
-    /// An insert learns of free slots behind its lock, without a READ of its own (CHIME §4.2.1).
+    /// Whether an insert learns the free slots together with its lock, without a READ of its own (CHIME
+    /// §4.2.1).
     pub vacancy_piggyback: bool,
-    /// A get learns from the neighbourhood what its leaf answers for, without a READ of its own (CHIME §4.2.2).
+    /// Whether a get learns the range of its leaf from the neighbourhood, without a READ of its own (CHIME
+    /// §4.2.2).
     pub metadata_replication: bool,
-    /// Bytes of the hotspot buffer of a compute node (CHIME §4.3), which speculative reads go by; 0 for none of either.
+    /// Bytes of a compute node's hotspot buffer (CHIME §4.3), which guides speculative reads; 0 for neither.
     pub hotspot_bytes: u64,
     /// Local lock tables in front of the remote ones.
     pub hierarchical: bool,
     /// Consecutive handovers of a lock between threads of a compute node; 0 for none.
     pub handover_max: u32,
-    /// Lock CAS and READ in one chain, where the world executes them in order.
+    /// Lock CAS and READ in one chain, if the world executes them in order.
     pub lock_and_read: bool,
-    /// Where splits cut.
+    /// The place at which splits cut.
     pub bias: SplitBias,
     /// Read delegation and write combining between the clients of this compute node (SMART §4.2; on in the paper).
     pub rdwc: Rdwc,
-    /// Attempts of any loop before a typed error.
+    /// Retry limit of every loop; exceeding it is a typed error.
     pub attempts: u32,
     /// Chunk that an allocator asks for, bytes. CHIME: 16 MB.
     pub chunk_bytes: u64,
-    /// Compute nodes that can use the tree at once; 0 for a tree that never uses the memory of dead nodes again. Layout,
-    /// fixed by whoever creates it.
+    /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory
+    /// of dead nodes. Layout, set when the tree is created.
     pub members: u16,
     /// How this compute node takes part in reclaiming dead nodes.
     pub reclaim: ReclaimOptions,
@@ -74,8 +77,8 @@ pub const DEFAULT_SPAN: usize = 64;
 pub const DEFAULT_NEIGHBOURHOOD: usize = 8;
 /// Default of [`Options::cache_bytes`] (CHIME §5.1: 100 MB).
 pub const DEFAULT_CACHE_BYTES: u64 = 100_000_000;
-/// Default of [`Options::hotspot_bytes`]: the hottest 131,000 entries. (CHIME §5.1: 30 MB, of 16 bytes an entry where
-/// dmkit has 8.)
+/// Default of [`Options::hotspot_bytes`]: the hottest 131,000 entries. (CHIME §5.1: 30 MB with 16 bytes per
+/// entry; dmkit has 8.)
 pub const DEFAULT_HOTSPOT_BYTES: u64 = 1 << 20;
 /// Default of [`Options::handover_max`] (as Sherman's).
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
@@ -85,7 +88,8 @@ pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
 pub const DEFAULT_MEMBERS: u16 = 63;
 
 impl Options {
-    /// Defaults, for items of variable length: byte strings as keys and as values ([`crate::Chime::items`]).
+    /// Returns defaults for items of variable length: byte strings as keys and as values
+    /// ([`crate::Chime::items`]).
     pub const fn items() -> Self {
         Self {
             items: true,
@@ -93,7 +97,7 @@ impl Options {
         }
     }
 
-    /// Defaults, for values of `value_bytes` bytes.
+    /// Returns defaults for values of `value_bytes` bytes.
     pub const fn new(value_bytes: usize) -> Self {
         Self {
             value_bytes,
@@ -125,9 +129,9 @@ impl Options {
     }
 }
 
-/// CPU time of a client's work per operation, for a simulator: finding the leaf in the cache (half fixed, half
-/// exponential, for cache misses) and judging its neighbourhood. As Sherman's, so that the two are compared by what they
-/// ask of the network.
+/// CPU time of a client's work per operation, for a simulator: finding the leaf in the cache (half fixed,
+/// half exponential, for cache misses) and judging its neighbourhood. It equals Sherman's, so that a
+/// comparison of the two shows only their use of the network.
 pub const MODEL_CPU: CpuCost = CpuCost {
     locate: Nanos(950),
     locate_mean: Nanos(950),

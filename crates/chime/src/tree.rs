@@ -50,13 +50,14 @@ pub struct Chime<K: KeyBytes> {
     locks: Arc<Locks>,
     alloc: Arc<Allocator>,
     composed: ComposedOptions,
-    /// What clients share of their operations, if anything.
+    /// State for operations that clients share, if they share any.
     combiner: Option<Combiner<K>>,
-    /// Values are references.
+    /// Whether values are references to items.
     holds_items: bool,
 }
 
-/// A READ of a whole leaf that took longer is not trusted: its versions are narrow (docs/protocol/chime.md H2).
+/// A READ of a whole leaf that took longer is not trusted, because versions are narrow
+/// (docs/protocol/chime.md H2).
 const WINDOW: Nanos = Nanos::from_micros(500);
 
 /// The kind of index in a pool's superblock.
@@ -67,7 +68,8 @@ impl<K: KeyBytes> Chime<K> {
     /// do so at once.
     ///
     /// # Errors
-    /// [`OpenError`]: the pool holds something else, sizes make no node, or the world lacks a promise.
+    /// Returns [`OpenError`] if the pool holds something else, if the sizes make no node, or if the world
+    /// lacks a capability.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
         let leaf = Self::leaf(options)?;
         let superblock = Superblock::create_or_open(v, &Self::descriptor(options)).await?;
@@ -77,17 +79,18 @@ impl<K: KeyBytes> Chime<K> {
     /// Opens a tree that exists.
     ///
     /// # Errors
-    /// As [`Chime::create_or_open`], and where the pool is empty.
+    /// The same as [`Chime::create_or_open`], and an error if the pool is empty.
     pub async fn open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
         let leaf = Self::leaf(options)?;
         let superblock = Superblock::open(v, &Self::descriptor(options)).await?;
         Self::over(v, options, leaf, &superblock)
     }
 
-    /// Over a pool whose superblock was read before: opens it without a verb, for whoever opens one pool many times.
+    /// Opens a pool whose superblock was read before, without a verb. Use it to open one pool many times.
     ///
     /// # Errors
-    /// Sizes that make no node, a superblock of another kind or geometry, or a world that lacks a promise.
+    /// Returns an error for sizes that make no node, a superblock of another kind or geometry, or a world
+    /// that lacks a capability.
     pub fn from_superblock<V: Verbs>(
         v: &V,
         options: &Options,
@@ -105,7 +108,8 @@ impl<K: KeyBytes> Chime<K> {
         )?)
     }
 
-    /// What must agree between all who open a pool: what a superblock of this tree says.
+    /// Returns the parameters that the superblock of this tree stores; every client that opens the pool must
+    /// use the same ones.
     pub fn descriptor(options: &Options) -> Descriptor {
         let sizes = [
             K::LEN,
@@ -194,17 +198,17 @@ impl<K: KeyBytes> Chime<K> {
         )
     }
 
-    /// A client over `v`'s connections.
+    /// Makes a client over `v`'s connections.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K> {
         let composed = Composed::new(v, &self.inner, &self.leaves, self.composed);
         Combined::new(v, composed, self.combiner.as_ref())
     }
 
-    /// A client of items of variable length, over `v`'s connections: what the tree compares of a key is its `prefix`
-    /// ([`leading_bytes`](crate::leading_bytes), as a rule).
+    /// Makes a client of items of variable length, over `v`'s connections. The tree compares the `prefix` of
+    /// a key (usually [`leading_bytes`](crate::leading_bytes)).
     ///
     /// # Errors
-    /// [`IndexError::BadInput`] for a tree of other values than [`Options::items`].
+    /// Returns [`IndexError::BadInput`] if the tree's values are not those of [`Options::items`].
     pub fn items<'h, V: Verbs + Control>(
         &'h self,
         v: &'h V,
@@ -223,62 +227,65 @@ impl<K: KeyBytes> Chime<K> {
     /// Reads all inner nodes into the index cache, as far as they fit; metered as housekeeping.
     ///
     /// # Errors
-    /// As any read.
+    /// The same as any read.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         self.alloc.visit(v, self.inner.warm(v)).await
     }
 
-    /// Announces what this compute node runs, and frees what all others have announced to be past, now instead of at an
-    /// operation of its own: for compute nodes that do nothing for a while. Metered as housekeeping.
+    /// Announces the running operations of this compute node now, instead of at its next operation, and frees
+    /// the memory that all others have announced as no longer in use. It is for compute nodes that are idle
+    /// for a while. The meter counts it as housekeeping.
     ///
-    /// Three rounds of every compute node free what was retired before the first.
+    /// Three rounds of every compute node free everything that was retired before the first round.
     ///
     /// # Errors
-    /// As any operation's.
+    /// The same as any operation.
     pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
         Ok(self.alloc.collect_alone(v).await?)
     }
 
-    /// Bytes of the index cache, every allocation counted.
+    /// Returns the bytes of the index cache, including every allocation.
     pub fn cache_bytes(&self) -> u64 {
         self.inner.cache().bytes()
     }
 
-    /// The hotspot buffer, if there is one. Its bytes are beside those of the index cache.
+    /// Returns the hotspot buffer, if there is one. The bytes of the index cache do not include it.
     pub fn hotspots(&self) -> Option<&Hotspots> {
         self.leaves.hotspots()
     }
 
-    /// Bytes of everything else that this compute node keeps for the tree: local locks, those of read delegation and write
-    /// combining, allocator, handles.
+    /// Returns the bytes of everything else that this compute node keeps for the tree: local locks, the locks
+    /// of read delegation and write combining, allocator, handles.
     pub fn local_bytes(&self) -> u64 {
         let shared = self.combiner.as_ref().map_or(0, Combiner::bytes);
         (self.locks.local_bytes() + self.alloc.local_bytes() + shared + size_of::<Self>()) as u64
     }
 
-    /// Bytes of nodes that this compute node has allocated, less those that it has retired, over all memory nodes. The
-    /// sum over all compute nodes is what the tree takes; one of them may come out below zero.
+    /// Returns the bytes of nodes that this compute node has allocated, less those that it has retired, over
+    /// all memory nodes. The tree takes the sum over all compute nodes; the number of one compute node may be
+    /// negative.
     pub fn allocated_bytes(&self) -> i64 {
         self.alloc.stats().in_use_bytes
     }
 
-    /// What this compute node's allocator has to do with.
+    /// Returns the allocator statistics of this compute node.
     pub fn alloc_stats(&self) -> AllocStats {
         self.alloc.stats()
     }
 
-    /// The word that points to the root.
+    /// Returns the address of the word that points to the root.
     pub fn root_word(&self) -> RemotePtr {
         self.inner.root_word()
     }
 
-    /// Where everything lies in a leaf.
+    /// Returns the geometry of a leaf.
     pub fn geometry(&self) -> &HopGeometry {
         self.leaves.format().geometry()
     }
 }
 
-/// All that a compute node's clients share: what the inner levels keep, local locks, free memory, operations.
+/// The state that the clients of a compute node share: data of the inner levels, local locks, free memory,
+/// operations.
 impl<K: KeyBytes> Fingerprint for Chime<K> {
     fn fingerprint(&self) -> u64 {
         fingerprint_of(&(

@@ -5,26 +5,27 @@ use core::str::FromStr;
 
 use crate::Options;
 
-/// A preset: the paper's techniques in its order (Fig. 15 a), each with all before it, and ours.
+/// A preset: the paper's techniques in its order (Fig. 15 a), each step including all earlier ones, and
+/// dmkit's default.
 ///
-/// The steps start from Sherman as CHIME's paper runs it (`sherman`'s `as-in-chime`) and have its locks: in host memory,
-/// without a queue in the compute node, the READ behind the lock's answer. What clients share of their operations
-/// (RDWC) is on in the paper for all, and is not a step.
+/// The steps start from Sherman as CHIME's paper runs it (`sherman`'s `as-in-chime`) and have its locks: in
+/// host memory, without a local queue, and with the READ after the lock's answer. Sharing of operations
+/// between clients (RDWC) is on in the paper for all steps, and is not a step itself.
 ///
-/// Two of the paper's steps are one here. It replicates the sibling pointer in place of fences, to save bytes, and
-/// validates it against the parent (+sibling validation); the leaves here have exact fences in bytes that are spare, so
-/// that there is nothing left to save: the nearest is [`Variant::Replication`].
+/// Two of the paper's steps are one here. The paper replicates the sibling pointer instead of the fence keys,
+/// to save bytes, and validates it against the parent (+sibling validation). The leaves here have exact fence
+/// keys in spare bytes, so there is nothing to save: the nearest step is [`Variant::Replication`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
     /// All techniques, locks on chip with local queues, lock-and-read.
     Default,
-    /// Hopscotch leaves; a get reads the leaf's header besides, an insert reads it before.
+    /// Hopscotch leaves; a get also reads the leaf's header, and an insert reads it first.
     HopscotchLeaf,
-    /// And an insert knows the free slots without it.
+    /// In addition, an insert knows the free slots without reading the header.
     Vacancy,
-    /// And a get knows what the leaf answers for without it.
+    /// In addition, a get knows the leaf's range without reading the header.
     Replication,
-    /// And hotspots are read alone: CHIME as in its paper.
+    /// In addition, hotspots are read as single entries: CHIME as in its paper.
     Speculative,
 }
 
@@ -49,7 +50,7 @@ impl Variant {
         }
     }
 
-    /// `base` with this preset's techniques.
+    /// Returns `base` with this preset's techniques.
     #[must_use]
     pub const fn apply(self, mut base: Options) -> Options {
         let steps = match self {
@@ -78,7 +79,7 @@ impl fmt::Display for Variant {
     }
 }
 
-/// No such preset.
+/// The error that there is no such preset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseVariantError(String);
 

@@ -13,18 +13,18 @@ use crate::value::ValueRef;
 /// The kind byte of a bookend node.
 const KIND: u8 = 0xb2;
 const NODE_BYTES_MAX: usize = 65_536;
-/// An entry's front byte: version in the low nibble, this bit for "present". Unlike the published layout no value
-/// means "absent"; the sizes are the published ones.
+/// An entry's front byte: the version in the low nibble, and this bit for "present". Unlike in the published
+/// layout, no value means "absent"; the sizes are the published ones.
 const PRESENT: u8 = 0x80;
 const ENTRY_VERSION: u8 = 0x0f;
 
 /// The bookend format: a node version at both ends of the node, an entry version at both ends of each entry,
 /// entries packed across lines.
 ///
-/// Its acceptance rule, *front equals rear*, is **unsound** under the freedoms of an RNIC, even where READs and
-/// WRITEs go in increasing order: a READ that overtakes a WRITE in the middle sees the old front and the old rear
-/// around new bytes. And the published reader takes a torn entry for an absent key; here that is
-/// [`CheckFailure::Torn`] with [`TornPart::Entry`](crate::TornPart::Entry), and the caller decides.
+/// Its acceptance rule, *front equals rear*, is **unsound** with the freedoms of an RNIC, even if READs and
+/// WRITEs go in increasing order: a READ that overtakes a WRITE in the middle sees the old front and the old
+/// rear around new bytes. Moreover, the published reader takes a torn entry for an absent key; here a torn
+/// entry is [`CheckFailure::Torn`] with [`TornPart::Entry`](crate::TornPart::Entry), and the caller decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bookend<K> {
     node_bytes: usize,
@@ -38,10 +38,11 @@ pub struct Bookend<K> {
 impl<K: KeyBytes> Bookend<K> {
     const ENTRIES_AT: usize = header_bytes(K::LEN) + K::LEN;
 
-    /// As many entries as fit into `node_bytes`, with values of `value_len` bytes and 4-bit versions.
+    /// Makes a node with as many entries as fit into `node_bytes`, with values of `value_len` bytes and 4-bit
+    /// versions.
     ///
     /// # Errors
-    /// [`GeometryError`] names what does not fit.
+    /// Returns [`GeometryError`], which names what does not fit.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
         if !node_bytes.is_multiple_of(LINE_BYTES) {
             return Err(GeometryError::NodeBytes(node_bytes));
@@ -74,10 +75,11 @@ impl<K: KeyBytes> Bookend<K> {
         })
     }
 
-    /// The smallest node of exactly `span` entries: as published, it ends with its last byte, not with a line.
+    /// Makes the smallest node of exactly `span` entries. As published, it ends with its last byte, not with
+    /// a line.
     ///
     /// # Errors
-    /// [`GeometryError::Span`] if there is none.
+    /// Returns [`GeometryError::Span`] if there is no such node.
     pub const fn with_span(span: usize, value_len: usize) -> Result<Self, GeometryError> {
         if span < 2 || span > NODE_BYTES_MAX {
             return Err(GeometryError::Span(span));
@@ -93,10 +95,10 @@ impl<K: KeyBytes> Bookend<K> {
         }
     }
 
-    /// This, with node and entry versions of `bits` bits (2 to 4).
+    /// Returns the same format with node and entry versions of `bits` bits (2 to 4).
     ///
     /// # Errors
-    /// [`GeometryError::VersionBits`] otherwise.
+    /// Returns [`GeometryError::VersionBits`] otherwise.
     pub const fn with_version_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
         if bits < 2 || bits > 4 {
             return Err(GeometryError::VersionBits(bits));
@@ -112,7 +114,7 @@ impl<K: KeyBytes> Bookend<K> {
         2 + K::LEN + self.value_len
     }
 
-    /// Offset of the `index`-th entry's front version. Panics if there are not so many.
+    /// Returns the offset of the `index`-th entry's front version. Panics if there are not that many.
     #[must_use]
     pub const fn slot_offset(&self, index: usize) -> usize {
         assert!(index < self.capacity, "slot index within the capacity");
@@ -134,7 +136,7 @@ impl<K: KeyBytes> Bookend<K> {
         (bytes[slot.offset()] ^ bytes[self.rear_at(slot)]) & ENTRY_VERSION != 0
     }
 
-    /// The key's slot among sound entries, else the first torn entry as an error.
+    /// Returns the key's slot among sound entries, or else the first torn entry as an error.
     fn search(&self, bytes: &[u8], key: &K) -> Result<Option<Slot>, CheckFailure> {
         let probe = key.probe();
         let mut torn = None;
@@ -318,7 +320,7 @@ impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
     fn seal_rest(&self, _image: &mut [u8], _version: u8) {}
 }
 
-/// What the header alone says about a key, if it settles the matter.
+/// Returns what the header alone says about a key, if this decides the lookup.
 pub(crate) fn beside<'a, K: KeyBytes>(header: &Header<K>, key: &K, level: u8) -> Option<Lookup<'a>> {
     if header.state == NodeState::Dead {
         return Some(Lookup::Stale(Stale::Dead {

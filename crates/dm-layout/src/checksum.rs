@@ -19,7 +19,7 @@ use crate::value::ValueRef;
 const KIND: u8 = 0xc3;
 const NODE_BYTES_MAX: usize = 65_536;
 
-/// What stands before the header.
+/// The bytes before the header.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Seal {
@@ -31,10 +31,11 @@ pub(crate) const SEAL_BYTES: usize = size_of::<Seal>();
 pub(crate) const CHECKSUM_BYTES: usize = size_of::<U64>();
 const _: () = assert!(SEAL_BYTES == 10);
 
-/// The checksummed format: entries sorted and packed, a 64-bit XXH3 over everything behind it, every change a
-/// WRITE of the whole node.
+/// The checksummed format: entries are sorted and packed, a 64-bit XXH3 covers everything behind it, and
+/// every change is a WRITE of the whole node.
 ///
-/// A mixture of two writes passes with probability 2<sup>−64</sup> or so, in whatever order lines travel.
+/// A mixture of two writes passes with a probability of about 2<sup>−64</sup>, in whatever order lines
+/// travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Checksummed<K> {
     node_bytes: usize,
@@ -47,10 +48,10 @@ pub struct Checksummed<K> {
 impl<K: KeyBytes> Checksummed<K> {
     const ENTRIES_AT: usize = SEAL_BYTES + header_bytes(K::LEN) + K::LEN;
 
-    /// As many entries as fit into `node_bytes`, with values of `value_len` bytes.
+    /// Makes a node with as many entries as fit into `node_bytes`, with values of `value_len` bytes.
     ///
     /// # Errors
-    /// [`GeometryError`] names what does not fit.
+    /// Returns [`GeometryError`], which names what does not fit.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
         if !node_bytes.is_multiple_of(LINE_BYTES)
             || node_bytes < 2 * LINE_BYTES
@@ -78,10 +79,10 @@ impl<K: KeyBytes> Checksummed<K> {
         })
     }
 
-    /// The smallest node of exactly `span` entries.
+    /// Makes the smallest node of exactly `span` entries.
     ///
     /// # Errors
-    /// [`GeometryError::Span`] if there is none.
+    /// Returns [`GeometryError::Span`] if there is no such node.
     pub const fn with_span(span: usize, value_len: usize) -> Result<Self, GeometryError> {
         if span < 2 || span > NODE_BYTES_MAX {
             return Err(GeometryError::Span(span));
@@ -102,7 +103,7 @@ impl<K: KeyBytes> Checksummed<K> {
         K::LEN + self.value_len
     }
 
-    /// Offset of the `index`-th entry in key order. Panics if there are not so many.
+    /// Returns the offset of the `index`-th entry in key order. Panics if there are not that many.
     #[must_use]
     pub const fn slot_offset(&self, index: usize) -> usize {
         assert!(index < self.capacity, "slot index within the capacity");
@@ -122,7 +123,7 @@ impl<K: KeyBytes> Checksummed<K> {
         }
     }
 
-    /// For edits: an accepted image has a sound count.
+    /// Returns the count of an accepted image, which is sound; for edits.
     fn accepted_count(&self, image: &[u8]) -> usize {
         match self.count(image) {
             Ok(count) => count,
@@ -140,7 +141,8 @@ impl<K: KeyBytes> Checksummed<K> {
         0..self.node_bytes
     }
 
-    /// Offset of the first of `count` entries whose key is not below `key`, and whether it is `key`.
+    /// Returns the offset of the first of `count` entries whose key is not below `key`, and whether it is
+    /// `key`.
     fn seek(&self, bytes: &[u8], count: usize, key: &K) -> (usize, bool) {
         let stride = self.entry_bytes();
         let (mut from, mut to) = (0, count);
@@ -185,7 +187,7 @@ impl<K: KeyBytes> NodeFormat<K> for Checksummed<K> {
 
     fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         self.count(bytes)?;
-        // The kind first: what is no node of this format is corrupt, not torn.
+        // The kind is checked first: bytes that are no node of this format are corrupt, not torn.
         let header = self.place.decode::<K>(bytes)?;
         if ValueRef::from(&bytes[..CHECKSUM_BYTES]).as_u64() != checksum_of(&bytes[CHECKSUM_BYTES..]) {
             return Err(CheckFailure::node_torn(0));
@@ -300,7 +302,7 @@ impl<K: KeyBytes> NodeFormat<K> for Checksummed<K> {
 }
 
 impl<K: KeyBytes> Checksummed<K> {
-    /// Shifts what lies behind and inserts; the checksum is then stale.
+    /// Shifts the entries behind the slot and inserts the new one; the checksum is then out of date.
     fn insert(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) {
         assert_eq!(value.len(), self.value_len, "a value of the geometry's length");
         let count = self.accepted_count(image);

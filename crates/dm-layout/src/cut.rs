@@ -1,4 +1,4 @@
-//! Which lines of one READ belong together: every line's first byte is its version.
+//! The rule which lines of one READ belong together: every line's first byte is its version.
 
 use crate::error::CheckFailure;
 use crate::format::{Lookup, Stale};
@@ -10,11 +10,11 @@ use crate::key::KeyBytes;
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line, error::Reason};
 
-/// Where in a header the level is.
+/// Position of the level in a header.
 const LEVEL_AT: usize = 2;
-/// Where in a header the sibling is.
+/// Position of the sibling in a header.
 const SIBLING_AT: usize = 8;
-/// The state byte of a node at rest that has no upper end.
+/// The state byte of a live node without a high fence key.
 const AT_REST: u8 = pack_state(NodeState::Live, LineLag::Equal, false);
 
 /// The line versions that go with a header: one, or two neighbours during a split or merge.
@@ -23,19 +23,20 @@ pub(crate) struct Cut {
     mask: u8,
     /// The earlier one.
     pub(crate) from: u8,
-    /// How many versions after `from` are good too.
+    /// How many versions after `from` are accepted too.
     more: u8,
 }
 
 impl Cut {
-    /// Of an image that was accepted.
+    /// The versions for an image that was already accepted.
     pub(crate) const ANY: Self = Self {
         mask: 0,
         from: 0,
         more: 0,
     };
 
-    /// What goes with the header in `head`, the line at a node's begin, whose lines lag so.
+    /// Returns the versions that match the header in `head`, the first line of a node, whose lines lag in
+    /// this way.
     #[inline]
     pub(crate) const fn of(place: &HeaderPlace, head: &Line, lag: LineLag) -> Self {
         let version = head[0];
@@ -61,10 +62,10 @@ impl Cut {
         line[0].wrapping_sub(self.from) & self.mask
     }
 
-    /// That all lines of a node go with its header.
+    /// Checks that all lines of a node match its header.
     #[inline]
     pub(crate) fn whole(self, lines: &[Line]) -> Result<(), CheckFailure> {
-        // The worst line version of all, instead of a branch per line.
+        // The greatest distance of any line, instead of a branch per line.
         let worst = lines.iter().fold(0, |worst, line| self.distance(line).max(worst));
         if worst <= self.more {
             return Ok(());
@@ -74,14 +75,15 @@ impl Cut {
     }
 }
 
-/// Where `byte`, one of `lines`, is. By address, so that loops need not count.
+/// Returns the position of `byte`, one of `lines`. It is computed from the address, so that loops need no
+/// counter.
 #[inline]
 pub(crate) fn offset_in(lines: &[Line], byte: &u8) -> usize {
     core::ptr::from_ref(byte).addr() - lines.as_ptr().addr()
 }
 
-/// What the header's line alone says about `key` in a node of `level`: where else to look, or how the lines lag among which
-/// it is to be searched. The low fence is not looked at: it may lie in another line.
+/// Returns what the header's line alone says about `key` in a node of `level`: where else to look, or the lag
+/// of the lines in which to search. It does not check the low fence key, which may be in another line.
 #[inline(always)]
 pub(crate) fn from_head<'a, K: KeyBytes>(
     head: &'a Line,
@@ -108,7 +110,7 @@ pub(crate) fn from_head<'a, K: KeyBytes>(
     Ok(Ok(lag))
 }
 
-/// Whether the header's line says that the node is one of `level` at rest that ends above `key`.
+/// Returns whether the header's line belongs to a node of `level` that is at rest and ends above `key`.
 #[inline(always)]
 pub(crate) fn is_at_rest<K: KeyBytes>(head: &Line, kind: u8, key: &K, level: u8) -> bool {
     let state = head[STATE_AT];
@@ -125,6 +127,6 @@ pub(crate) fn accept<K: KeyBytes>(
 ) -> Result<Header<K>, CheckFailure> {
     let header = place.decode::<K>(bytes)?;
     Cut::of(place, &lines[0], header.lag).whole(lines)?;
-    // After the cut: the low fence may lie in another line.
+    // This follows the cut, because the low fence key may be in another line.
     Ok(place.sound(header)?)
 }

@@ -1,13 +1,13 @@
-//! What a reader may find instead of a node.
+//! The errors of a reader that does not find a sound node.
 
 use core::fmt;
 
-/// Bytes that no writer of this layout can have left: another object, a wrong pointer, broken memory.
+/// Bytes that no writer of this layout can have left: another object, a wrong pointer, or damaged memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Corrupt {
-    /// Byte of the node where the contradiction lies.
+    /// Offset in the node of the contradiction.
     pub offset: usize,
-    /// What contradicts.
+    /// The contradiction.
     pub reason: Reason,
 }
 
@@ -27,9 +27,9 @@ pub enum Reason {
     Presence,
     /// A count exceeds the capacity.
     Count,
-    /// Entries that must ascend do not, or a key lies outside the fences.
+    /// Entries that must ascend do not, or a key is outside the fence keys.
     Order,
-    /// A line's control byte names no shape, or entries that its shape has not.
+    /// A line's control byte names no shape, or marks entries that its shape does not have.
     Line,
 }
 
@@ -56,12 +56,12 @@ impl fmt::Display for Corrupt {
 
 impl core::error::Error for Corrupt {}
 
-/// Which guard caught a mixture of two writes.
+/// The guard that detected a mixture of two writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TornPart {
     /// The node's own guard: lines, bookends or checksum disagree.
     Node,
-    /// One entry's guard: its versions disagree, the node is consistent.
+    /// One entry's guard: its versions disagree, but the node is consistent.
     Entry,
 }
 
@@ -87,10 +87,10 @@ pub enum CheckFailure {
     Torn {
         /// Byte at which the guard mismatched.
         offset: usize,
-        /// The guard that caught it.
+        /// The guard that detected it.
         part: TornPart,
     },
-    /// No read will help: see [`Corrupt`].
+    /// Reading again does not help: see [`Corrupt`].
     Corrupt(Corrupt),
 }
 
@@ -113,7 +113,7 @@ impl CheckFailure {
         Self::Corrupt(Corrupt { offset, reason })
     }
 
-    /// True if reading again may succeed.
+    /// Returns whether reading again may succeed.
     #[must_use]
     pub const fn is_torn(&self) -> bool {
         matches!(self, Self::Torn { .. })
@@ -148,20 +148,21 @@ impl core::error::Error for CheckFailure {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GeometryError {
-    /// A node is a whole number of 64-byte lines and has at least two, at most 65,536 bytes.
+    /// A node is a whole number of 64-byte lines: at least two lines, and at most 65,536 bytes.
     NodeBytes(usize),
     /// Fewer than two entries fit: such a node cannot split.
     TooFewEntries {
-        /// How many fit.
+        /// The number of entries that fit.
         capacity: usize,
     },
     /// More entries were asked for than any node of at most 65,536 bytes holds, or fewer than two.
     Span(usize),
     /// A version has 2 to 8 bits (2 to 4 where entries span lines; 2 to 6 in hopscotch nodes).
     VersionBits(u8),
-    /// Marked values of so many bytes: they have at least one, and lie in one line with their key.
+    /// Marked values of this many bytes: they need at least one, and must fit in one line with their key.
     Marked(usize),
-    /// Values of so many bytes: in a packed node one lies in a line with its key, of 62 bytes together at most.
+    /// Values of this many bytes: in a packed node a value is in one line with its key, and both have at most
+    /// 62 bytes together.
     Packed(usize),
     /// A neighbourhood has 2 to 16 entries, and not more than its node.
     Neighbourhood(usize),

@@ -1,4 +1,4 @@
-//! What every node format offers, so that a leaf or an inner level takes its format as a type.
+//! The trait of all node formats, so that a leaf or an inner level takes its format as a type.
 
 use core::fmt::Debug;
 use core::ops::Range;
@@ -12,8 +12,8 @@ use crate::key::{FenceKeys, KeyBytes, sealed};
 use crate::split::{SplitPlan, SplitRequest};
 use crate::value::ValueRef;
 
-/// A place for one entry: its first byte's offset in the node, or in a packed one its line and its number there. Meaningful
-/// for the format that gave it.
+/// A place for one entry: the offset of its first byte in the node, or in a packed node its line and its
+/// number there. It is meaningful only for the format that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(u32);
 
@@ -24,8 +24,8 @@ impl Slot {
         Self(offset as u32)
     }
 
-    /// Offset of the slot's first byte (its presence or front-version byte) from the node's start; in a packed node of its
-    /// line's, plus its number in the line.
+    /// Returns the offset of the slot's first byte (its presence or front-version byte) from the node's
+    /// start. In a packed node this is the offset of its line plus its number in the line.
     #[inline]
     #[must_use]
     pub const fn offset(self) -> usize {
@@ -33,7 +33,7 @@ impl Slot {
     }
 }
 
-/// What one READ of a node says about a key.
+/// The result of searching one READ of a node for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<'a> {
     /// The key is here.
@@ -45,65 +45,66 @@ pub enum Lookup<'a> {
     },
     /// The node answers for the key and does not hold it.
     Absent,
-    /// The key lies at or above the high fence: go on to the sibling (a packed remote pointer).
+    /// The key is at or above the high fence key: go on to the sibling (a packed remote pointer).
     GoRight {
         /// The next node.
         sibling: u64,
     },
-    /// Whoever led here was out of date.
+    /// The address that led here was out of date.
     Stale(Stale),
 }
 
-/// Why a node is not the one that was looked for.
+/// Why a node is not the one that was searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stale {
-    /// The key lies below the low fence.
+    /// The key is below the low fence key.
     Below,
-    /// The node is of another level.
+    /// The node has another level.
     Level(u8),
-    /// The node is dead; its keys went here (a packed remote pointer, 0 for unknown).
+    /// The node is dead; its keys moved to this node (a packed remote pointer, 0 for unknown).
     Dead {
-        /// Where to go on.
+        /// The node to continue with.
         forward: u64,
     },
 }
 
-/// Where a writer puts a key.
+/// The place where a writer puts a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// The key is in this slot.
     Present(Slot),
     /// The key is absent; a new entry goes here.
     Free(Slot),
-    /// The key is absent and nothing is free: split.
+    /// The key is absent and no slot is free: split the node.
     Full,
 }
 
-/// What a writer finds that has locked a node, read it, and looks for a key.
+/// The result for a writer that has locked and read a node, and searches it for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Judged {
-    /// The node answers for the key, which is or goes here.
+    /// The node answers for the key; this is the key's place.
     Here(Place),
-    /// The key lies at or above the high fence: go on to the sibling (a packed remote pointer).
+    /// The key is at or above the high fence key: go on to the sibling (a packed remote pointer).
     GoRight {
         /// The next node.
         sibling: u64,
     },
-    /// Whoever led here was out of date.
+    /// The address that led here was out of date.
     Stale(Stale),
-    /// A split of this node was begun and given up: finish it first.
+    /// A split of this node was begun and abandoned: finish it first.
     Unfinished,
-    /// The right node of a split under way: its splitter makes it live before it unlocks the left node.
+    /// The node is the right node of a split under way: its splitter makes it live before it unlocks the left
+    /// node.
     Unborn,
-    /// A node of a merge under way.
+    /// The node takes part in a merge under way.
     Frozen,
 }
 
-/// Which part of a node a step edits: the line of the header, or all other lines. Formats that write whole
-/// nodes have everything in the head.
+/// The part of a node that a step edits: the line of the header, or all other lines. In formats that write
+/// whole nodes, everything is in the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The header and what shares its line.
+    /// The header and the entries in its line.
     Head,
     /// The rest.
     Rest,
@@ -111,13 +112,13 @@ pub enum Part {
 
 /// A node format: pure functions over a node's bytes.
 ///
-/// **Readers** pass any bytes; a failure is typed, nothing panics. **Writers** hold the node's lock, have
-/// accepted an image of it, edit that image in place, and WRITE the byte range that each edit returns
-/// (`image[range]` to the node's address plus `range.start`). Edits panic on misuse only: a wrong value length,
-/// an image that is not as long as a node, a slot of another format.
+/// **Readers** may pass any bytes: a failure is a typed error, and nothing panics. **Writers** hold the
+/// node's lock and have accepted an image of the node. They edit that image in place, and WRITE the byte
+/// range that each edit returns (`image[range]` to the node's address plus `range.start`). Edits panic only
+/// on misuse: a wrong value length, an image that is not as long as a node, or a slot of another format.
 ///
-/// Structural changes are steps, each one WRITE; a crash between any two leaves a node that readers still read
-/// rightly and whose header names what was going on:
+/// Structural changes are steps, and each step is one WRITE. A crash between any two steps leaves a node that
+/// readers still read correctly, and whose header names the change:
 ///
 /// | split of L into L and R | merge of R into L |
 /// |---|---|
@@ -127,55 +128,57 @@ pub enum Part {
 /// | [`finish_split`](Self::finish_split): WRITE L's head (Live), **await** | [`widen_merge`](Self::widen_merge): WRITE L's head (R's fence and sibling, still Frozen) |
 /// | [`open`](Self::open) R, **await**; unlock L | [`bury`](Self::bury) R; then [`open`](Self::open) L; all of it one chain; the parent; unlock all |
 ///
-/// L's three WRITEs may share a chain: one queue pair places WRITEs in order, and readers accept every mixture
-/// that any prefix of lines leaves.
+/// L's three WRITEs may share a chain: one queue pair places WRITEs in order, and readers accept every
+/// mixture that any prefix of lines leaves.
 ///
 /// Sealed.
 pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed::Sealed {
     /// The format's name, as in tables.
     const NAME: &'static str;
-    /// Whether an entry may lie in any slot, so that a node takes as many as it has.
+    /// Whether an entry may be in any slot, so that a node takes as many entries as it has slots.
     const ANYWHERE: bool = true;
-    /// Whether several slots may show one key, with equal values: what a hop leaves that was given up midway.
+    /// Whether several slots may show one key, with equal values. An abandoned hop leaves such duplicates.
     const TWINS: bool = false;
 
     /// Bytes of a node: a multiple of 64.
     fn node_bytes(&self) -> usize;
-    /// Entries that fit, at most: what a node [takes](Self::takes) may depend on their keys.
+    /// Maximum number of entries. How many a node really [takes](Self::takes) may depend on their keys.
     fn capacity(&self) -> usize;
     /// Bytes of a value.
     fn value_len(&self) -> usize;
 
-    /// Bits that the first byte of every value has: where it says that the entry is there.
+    /// Returns the bits that the first byte of every value has, if this byte also marks the entry as present.
     fn value_mark(&self) -> u8 {
         0
     }
 
     // ---- reading ----
 
-    /// Decodes the header alone. Under the node's lock, or as a hint; it says nothing of the other bytes.
+    /// Decodes only the header, under the node's lock or as a hint. This says nothing about the other bytes.
     ///
     /// # Errors
-    /// [`CheckFailure::Corrupt`] if this is no header.
+    /// Returns [`CheckFailure::Corrupt`] if the bytes are not a header.
     fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure>;
 
-    /// The format's acceptance rule over the whole node: what a scan needs, and a writer before it edits.
+    /// Applies the format's acceptance rule to the whole node, as a scan needs it, and a writer before it
+    /// edits.
     ///
     /// # Errors
-    /// [`CheckFailure::Torn`] if the bytes mix two writes; [`CheckFailure::Corrupt`] if they are no node.
+    /// Returns [`CheckFailure::Torn`] if the bytes mix two writes, and [`CheckFailure::Corrupt`] if they are
+    /// not a node.
     fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure>;
 
-    /// What these bytes, fresh from one READ, say about `key` in a node of `level`: acceptance and search in
-    /// one pass, judging only the bytes that the answer rests on.
+    /// Searches these bytes, fresh from one READ, for `key` in a node of `level`. Acceptance and search are
+    /// one pass, which judges only the bytes on which the answer rests.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept), and [`CheckFailure::Torn`] if an entry's own guard fails.
+    /// The same as [`accept`](Self::accept), and [`CheckFailure::Torn`] if an entry's own guard fails.
     fn lookup<'a>(&self, bytes: &'a [u8], key: &K, level: u8) -> Result<Lookup<'a>, CheckFailure>;
 
-    /// Where to write `key`, in an accepted image of a node whose fences contain it.
+    /// Returns where to write `key`, in an accepted image of a node whose fence keys contain it.
     ///
     /// # Errors
-    /// [`CheckFailure::Torn`] if an entry's own guard fails.
+    /// Returns [`CheckFailure::Torn`] if an entry's own guard fails.
     fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure>;
 
     /// Whether these bytes, READ under the node's lock, are a node of `level` at rest that answers for `key`, and where
@@ -193,20 +196,21 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         keys.count() <= self.capacity()
     }
 
-    /// The slots that may hold an entry, in byte order. No slots if `bytes` is no node of this format's length.
+    /// Returns the slots that may hold an entry, in byte order; none if `bytes` does not have the length of
+    /// such a node.
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<Self, K>;
 
-    /// The entry in `slot`, if there is one, in an accepted image.
+    /// Returns the entry in `slot`, if there is one, in an accepted image.
     ///
     /// # Errors
-    /// [`CheckFailure::Torn`] if the entry's own guard fails, [`CheckFailure::Corrupt`] if its presence byte
-    /// is none.
+    /// Returns [`CheckFailure::Torn`] if the entry's own guard fails, and [`CheckFailure::Corrupt`] if its
+    /// presence byte is invalid.
     fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure>;
 
-    /// Shows every entry of an accepted image, in byte order.
+    /// Passes every entry of an accepted image to `each`, in byte order.
     ///
     /// # Errors
-    /// As [`entry`](Self::entry); entries before the bad one were shown.
+    /// The same as [`entry`](Self::entry); the entries before the bad one were passed.
     fn visit<'a>(&self, bytes: &'a [u8], mut each: impl FnMut(K, ValueRef<'a>)) -> Result<(), CheckFailure> {
         for slot in self.slots(bytes) {
             if let Some((key, value)) = self.entry(bytes, slot)? {
@@ -216,10 +220,10 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(())
     }
 
-    /// The slot of `key`, in an accepted image.
+    /// Returns the slot of `key`, in an accepted image.
     ///
     /// # Errors
-    /// [`CheckFailure::Torn`] if an entry's own guard fails.
+    /// Returns [`CheckFailure::Torn`] if an entry's own guard fails.
     fn find(&self, bytes: &[u8], key: &K) -> Result<Option<Slot>, CheckFailure> {
         Ok(match self.place(bytes, key)? {
             Place::Present(slot) => Some(slot),
@@ -227,10 +231,11 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         })
     }
 
-    /// The entry with the greatest key not above `key`: an inner node's way down. In an accepted image.
+    /// Returns the entry with the greatest key not above `key` in an accepted image; inner nodes descend by
+    /// it.
     ///
     /// # Errors
-    /// As [`entry`](Self::entry).
+    /// The same as [`entry`](Self::entry).
     fn floor<'a>(&self, bytes: &'a [u8], key: &K) -> Result<Option<(Slot, K, ValueRef<'a>)>, CheckFailure> {
         let mut best: Option<(Slot, K, ValueRef<'a>)> = None;
         for slot in self.slots(bytes) {
@@ -244,10 +249,10 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(best)
     }
 
-    /// Entries in an accepted image.
+    /// Returns the number of entries in an accepted image.
     ///
     /// # Errors
-    /// As [`entry`](Self::entry).
+    /// The same as [`entry`](Self::entry).
     fn len(&self, bytes: &[u8]) -> Result<usize, CheckFailure> {
         let mut count = 0;
         for slot in self.slots(bytes) {
@@ -256,7 +261,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(count)
     }
 
-    /// What an entry of `key` takes of a node of this low fence.
+    /// Returns how much an entry of `key` takes of a node with this low fence key.
     fn share(&self, _low: &K, _key: &K) -> Fullness {
         Fullness {
             taken: 1,
@@ -264,10 +269,10 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         }
     }
 
-    /// How full an accepted image is.
+    /// Returns how full an accepted image is.
     ///
     /// # Errors
-    /// As [`entry`](Self::entry).
+    /// The same as [`entry`](Self::entry).
     fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
         Ok(Fullness {
             taken: self.len(bytes)?,
@@ -275,10 +280,10 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         })
     }
 
-    /// How full `left` would be with the entries of both accepted nodes.
+    /// Returns how full `left` would be with the entries of both accepted nodes.
     ///
     /// # Errors
-    /// As [`entry`](Self::entry).
+    /// The same as [`entry`](Self::entry).
     fn fullness_merged(&self, left: &[u8], right: &[u8]) -> Result<Fullness, CheckFailure> {
         let (left, right) = (self.fullness(left)?, self.fullness(right)?);
         Ok(Fullness {
@@ -287,11 +292,11 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         })
     }
 
-    /// Puts the entries of an accepted image that belong to it (key inside the fences: a node that splits may
-    /// still show moved ones) into `out`, by key ascending. `out` is cleared first.
+    /// Collects the entries of an accepted image whose keys are inside its fence keys into `out`, by
+    /// ascending key (a node that splits may still show moved entries). `out` is cleared first.
     ///
     /// # Errors
-    /// As [`entry`](Self::entry).
+    /// The same as [`entry`](Self::entry).
     fn gather<'a>(
         &self,
         bytes: &'a [u8],
@@ -308,11 +313,13 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(())
     }
 
-    /// Everything that can be said of a node at rest: acceptance, every entry's guard and presence byte, keys
-    /// inside the fences and none twice. For a checker of whole pools, not for the read path.
+    /// Checks everything that is known about a node at rest: acceptance, every entry's guard and presence
+    /// byte, and that the keys are inside the fence keys and all different. It is for a checker of whole
+    /// pools, not for the read path.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept) and [`entry`](Self::entry); [`Reason::Order`] for a key outside or twice.
+    /// The same as [`accept`](Self::accept) and [`entry`](Self::entry); [`Reason::Order`] for a key that is
+    /// outside or duplicate.
     fn audit(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         let header = self.accept(bytes)?;
         let mut seen = Vec::with_capacity(self.capacity());
@@ -335,8 +342,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
 
     // ---- editing an image ----
 
-    /// Overwrites `image` with a new node. `entries` ascend or not, as the format needs no order of its caller.
-    /// Panics on more entries than fit.
+    /// Overwrites `image` with a new node. `entries` may have any order. Panics if they do not fit.
     fn build<'v>(
         &self,
         image: &mut [u8],
@@ -344,10 +350,12 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         entries: impl IntoIterator<Item = (K, ValueRef<'v>)>,
     );
 
-    /// Overwrites `image` with a new node of those entries of the accepted `from` that lie inside its fences, and `new`.
+    /// Overwrites `image` with a new node. It contains the entries of the accepted `from` that are inside the
+    /// new fence keys, and `new`.
     ///
     /// # Errors
-    /// As [`entry`](Self::entry); [`Reason::Order`] if some key is there twice, or they are more than fit.
+    /// The same as [`entry`](Self::entry); [`Reason::Order`] if a key is duplicate, or if there are more
+    /// entries than fit.
     fn build_from(
         &self,
         image: &mut [u8],
@@ -372,14 +380,14 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(())
     }
 
-    /// Puts a new entry into the slot that [`place`](Self::place) called free.
+    /// Puts a new entry into the slot that [`place`](Self::place) returned as free.
     fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize>;
 
     /// Gives the entry in `slot` a new value.
     fn update(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize>;
 
-    /// Whether an update writes the value alone, inside one line: then it needs nothing but that the slot keeps its key, and
-    /// of two at once one is the last.
+    /// Returns whether an update writes only the value, inside one line. Such an update requires only that
+    /// the slot keeps its key, and of two concurrent updates one is the last.
     fn updates_in_line(&self) -> bool {
         false
     }
@@ -387,13 +395,14 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// Removes the entry in `slot`.
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize>;
 
-    /// Whether other slots show the key of the entry in `slot` too; never unless [`TWINS`](Self::TWINS).
+    /// Returns whether other slots also show the key of the entry in `slot`; always false unless
+    /// [`TWINS`](Self::TWINS).
     fn has_twins(&self, _image: &[u8], _slot: Slot) -> bool {
         false
     }
 
-    /// Takes them away: the bytes to WRITE, and to have written before the entry itself changes, since a reader of one
-    /// copy alone takes it for the entry.
+    /// Removes these duplicates and returns the bytes to WRITE. They must be written before the entry itself
+    /// changes, because a reader that sees only a duplicate takes it for the entry.
     fn part_twins(&self, _image: &mut [u8], _slot: Slot) -> Option<Range<usize>> {
         None
     }
@@ -401,20 +410,23 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// The node version `steps` after `version`; wraps at the format's width.
     fn version_after(&self, version: u8, steps: u8) -> u8;
 
-    /// Offset of the aligned 8-byte word that holds version, level, state and incarnation, in formats where a change of
-    /// state changes nothing else that a reader checks: it can be changed by a CAS then. `None` in the others.
+    /// Returns the offset of the aligned 8-byte word that holds version, level, state and incarnation, in
+    /// formats in which a change of state changes nothing else that a reader checks: then a CAS can change
+    /// the state. `None` in the other formats.
     fn state_word(&self) -> Option<usize> {
         None
     }
 
-    /// Whether an image shows the right half of a split under way, or another node that is linked only later: who came
-    /// by an old address can't tell whether it has been. Total on any bytes; says nothing of whether they hold together.
+    /// Returns whether an image shows a node that is linked only later, such as the right half of a split
+    /// under way. A client that came by an old address cannot tell whether the node has been linked. This
+    /// accepts any bytes, and does not check whether they are consistent.
     fn is_unborn(&self, bytes: &[u8]) -> bool {
         let header = self.header(bytes);
         header.is_ok_and(|h| h.state == NodeState::Splitting && h.lag == LineLag::Equal)
     }
 
-    /// The bytes that a step over `part` writes: one line of header and the rest, or all and nothing.
+    /// Returns the bytes that a step over `part` writes: the header's line and the rest, or everything and
+    /// nothing.
     fn range(&self, part: Part) -> Range<usize>;
 
     /// Removes the entries of `part` whose keys are not below `from`. Guards are set by the step's
@@ -429,11 +441,12 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
 
     // ---- structural steps: defaults over the primitives above ----
 
-    /// Decides a split of the accepted `left` and builds the right node into `right`: WRITE it whole, and await
-    /// it, before anything leads there. `None` if there are fewer than two keys, the new one included.
+    /// Decides a split of the accepted `left` and builds the right node in `right`. WRITE the right node
+    /// whole, and await it, before anything leads to it. Returns `None` if there are fewer than two keys,
+    /// including the new one.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept) and [`entry`](Self::entry).
+    /// The same as [`accept`](Self::accept) and [`entry`](Self::entry).
     fn prepare_split<'v>(
         &self,
         left: &[u8],
@@ -453,10 +466,10 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         if half == 0 {
             return Ok(None);
         }
-        // The middle key and no order: nodes keep none, or make their own.
+        // Only the middle key is needed: nodes have no order, or make their own.
         let separator = appended.unwrap_or_else(|| *keys.select_nth_unstable(half).1);
         if separator == header.fences.low {
-            // Nothing is below the middle: keys that are there twice.
+            // If nothing is below the middle key, keys are duplicate.
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
         let plan = request.cut_at(separator);
@@ -469,10 +482,10 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(Some(plan))
     }
 
-    /// Links the right node: version + 1, Splitting, new high fence and sibling.
+    /// Links the right node: version + 1, Splitting, new high fence key and sibling.
     ///
     /// # Errors
-    /// As [`header`](Self::header).
+    /// The same as [`header`](Self::header).
     fn announce_split(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.version = self.version_after(header.version, 1);
@@ -486,10 +499,10 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(self.range(Part::Head))
     }
 
-    /// Clears the moved entries (survivors stay where they are) and places the new entry if it goes left.
+    /// Clears the moved entries (the others stay where they are) and places the new entry if it goes left.
     ///
     /// # Errors
-    /// As [`header`](Self::header) and [`place`](Self::place).
+    /// The same as [`header`](Self::header) and [`place`](Self::place).
     fn clear_split(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
         let header = self.header(left)?;
         self.evict(left, &plan.separator, Part::Rest);
@@ -505,7 +518,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// Ends the split on the left node: Live, no owner. The head line may carry the new entry.
     ///
     /// # Errors
-    /// As [`header`](Self::header).
+    /// The same as [`header`](Self::header).
     fn finish_split(&self, left: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.state = NodeState::Live;
@@ -515,11 +528,11 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(self.range(Part::Head))
     }
 
-    /// The left node's whole split as one WRITE of the whole node, as the papers do it. Readers are as safe; a
-    /// writer that dies inside leaves a node that no one can read or repair.
+    /// Does the left node's whole split as one WRITE of the whole node, as the papers do. Readers are as
+    /// safe, but a writer that dies inside this WRITE leaves a node that nobody can read or repair.
     ///
     /// # Errors
-    /// As the three steps.
+    /// The same as the three steps.
     fn split_at_once(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
         self.announce_split(left, plan)?;
         self.clear_split(left, plan)?;
@@ -527,10 +540,10 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(0..self.node_bytes())
     }
 
-    /// Makes a node Live and ownerless: the right node of a finished split, the left one of a merge.
+    /// Makes a node Live and ownerless: the right node of a finished split, or the left one of a merge.
     ///
     /// # Errors
-    /// As [`header`](Self::header).
+    /// The same as [`header`](Self::header).
     fn open(&self, image: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
         self.finish_split(image)
     }
@@ -538,7 +551,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// Marks a node as taking part in `owner`'s merge; its keys stay readable.
     ///
     /// # Errors
-    /// As [`header`](Self::header).
+    /// The same as [`header`](Self::header).
     fn freeze(&self, image: &mut [u8], owner: u32) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(image)?;
         header.state = NodeState::Frozen;
@@ -547,10 +560,10 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(self.range(Part::Head))
     }
 
-    /// True if the entries of both accepted nodes fit into one.
+    /// Returns whether the entries of both accepted nodes fit into one.
     ///
     /// # Errors
-    /// As [`entry`](Self::entry).
+    /// The same as [`entry`](Self::entry).
     fn merge_fits(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
         Ok(self.len(left)? + self.len(right)? <= self.capacity())
     }
@@ -558,7 +571,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// Announces on the left node that its lines will run ahead of its header.
     ///
     /// # Errors
-    /// As [`header`](Self::header).
+    /// The same as [`header`](Self::header).
     fn announce_merge(&self, left: &mut [u8], owner: u32) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.state = NodeState::Frozen;
@@ -568,11 +581,11 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(self.range(Part::Head))
     }
 
-    /// Copies the entries of the frozen, accepted `right` into free slots of `left` (idempotent). Panics if they
-    /// don't fit: ask [`merge_fits`](Self::merge_fits) first.
+    /// Copies the entries of the frozen, accepted `right` into free slots of `left`; repeating this changes
+    /// nothing. Panics if they do not fit: ask [`merge_fits`](Self::merge_fits) first.
     ///
     /// # Errors
-    /// As [`header`](Self::header) and [`entry`](Self::entry).
+    /// The same as [`header`](Self::header) and [`entry`](Self::entry).
     fn copy_merge(&self, left: &mut [u8], right: &[u8]) -> Result<Range<usize>, CheckFailure> {
         let header = self.header(left)?;
         for slot in self.slots(right) {
@@ -590,11 +603,12 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(self.range(Part::Rest))
     }
 
-    /// Takes over the right node's keys: version + 1, its high fence and sibling. It stays Frozen: readers find all
-    /// keys in either node, writers none to write to, until the right one is dead.
+    /// Extends the left node over the right node's keys: version + 1, its high fence key and sibling. The
+    /// left node stays Frozen: readers find all keys in either node, and writers may not write until the
+    /// right node is dead.
     ///
     /// # Errors
-    /// As [`header`](Self::header).
+    /// The same as [`header`](Self::header).
     fn widen_merge(&self, left: &mut [u8], right: &Header<K>) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(left)?;
         header.version = self.version_after(header.version, 1);
@@ -606,11 +620,11 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         Ok(self.range(Part::Head))
     }
 
-    /// Ends a node's life: version + 1 on every line, no entries, Dead, forwarding to `forward`. One WRITE of the
-    /// whole node; only when it is awaited may the memory be retired.
+    /// Ends a node's life: version + 1 on every line, no entries, Dead, forwarding to `forward`. This is one
+    /// WRITE of the whole node; only after it was awaited may the memory be retired.
     ///
     /// # Errors
-    /// As [`header`](Self::header).
+    /// The same as [`header`](Self::header).
     fn bury(&self, image: &mut [u8], forward: u64) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(image)?;
         header.version = self.version_after(header.version, 1);

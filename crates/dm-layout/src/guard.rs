@@ -1,4 +1,4 @@
-//! Consistency guards alone, over any buffer: for objects that are no nodes.
+//! Consistency guards over any buffer, for objects that are not nodes.
 
 use twox_hash::XxHash3_64;
 
@@ -6,7 +6,7 @@ use crate::error::{CheckFailure, Reason};
 use crate::key::sealed;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
-/// The 64-bit XXH3 of `bytes`: what [`Checksum`] and the checksummed node store.
+/// Returns the 64-bit XXH3 of `bytes`, which [`Checksum`] and the checksummed node store.
 ///
 /// ```
 /// use dm_layout::checksum_of;
@@ -19,9 +19,9 @@ pub fn checksum_of(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// A way to tell from the bytes of one READ that they stem from one write. Sealed.
+/// A way to recognise whether the bytes of one READ come from one write. Sealed.
 ///
-/// A buffer is what lies in remote memory; the payload is what the user put in. Writers exclude each other.
+/// A buffer is the object in remote memory; the payload is the user's data in it. Writers exclude each other.
 ///
 /// ```
 /// use dm_layout::{Guard, LineVersions};
@@ -41,28 +41,29 @@ pub trait Guard: sealed::Sealed {
     /// The guard's name, as in tables.
     const NAME: &'static str;
 
-    /// Payload bytes that a buffer of `buffer_bytes` carries.
+    /// Returns how many payload bytes a buffer of `buffer_bytes` carries.
     fn payload_bytes(buffer_bytes: usize) -> usize;
 
-    /// Lays `payload` into `buffer` under the guard. `version` is one more than the last write's, wrapping.
+    /// Stores `payload` in `buffer` under the guard. `version` is one more than the last write's, wrapping.
     /// Panics if the payload is longer than [`payload_bytes`](Self::payload_bytes).
     fn seal(buffer: &mut [u8], payload: &[u8], version: u8);
 
-    /// Takes the start of the payload out, as much as `payload` is long, and returns the version that it was
-    /// sealed with. Panics if `payload` is longer than the buffer's.
+    /// Copies the beginning of the payload, as much as `payload` is long, and returns the version with which
+    /// it was sealed. Panics if `payload` is longer than the buffer's.
     ///
     /// # Errors
-    /// [`CheckFailure::Torn`] if the bytes are a mixture, as far as this guard can tell; `payload` then holds
-    /// arbitrary bytes. [`CheckFailure::Corrupt`] if the buffer is too short to be guarded.
+    /// Returns [`CheckFailure::Torn`] if the bytes are a mixture, as far as this guard can tell; `payload`
+    /// then holds arbitrary bytes. Returns [`CheckFailure::Corrupt`] if the buffer is too short for a guard.
     fn open(buffer: &[u8], payload: &mut [u8]) -> Result<u8, CheckFailure>;
 }
 
-/// A version byte before the 63 payload bytes of every 64-byte line. Sound while lines are atomic, in any order,
-/// for fewer than 256 writes during one READ.
+/// A version byte before the 63 payload bytes of every 64-byte line. It is sound if lines are atomic, in any
+/// order, for fewer than 256 writes during one READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineVersions;
 
-/// A version byte before and after the payload. Unsound: a READ that overtakes a WRITE in the middle passes.
+/// A version byte before and after the payload. It is unsound: a READ that overtakes a WRITE in the middle
+/// passes.
 ///
 /// ```
 /// use dm_layout::{Bookends, Guard};
@@ -78,7 +79,8 @@ pub struct LineVersions;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookends;
 
-/// A version byte and a 64-bit XXH3 over it and the payload. Sound up to collisions, with lines torn or not.
+/// A version byte and a 64-bit XXH3 over it and the payload. It is sound except for collisions, even if lines
+/// tear.
 ///
 /// ```
 /// use dm_layout::{Checksum, Guard};

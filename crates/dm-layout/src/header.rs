@@ -1,4 +1,4 @@
-//! The node header, common to every format: one line holds all of it that ever changes.
+//! The node header, common to every format: everything in it that ever changes is in one line.
 
 use core::mem::offset_of;
 
@@ -8,22 +8,23 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::error::{Corrupt, Reason};
 use crate::key::{FenceKeys, KeyBytes};
 
-/// Where a node stands in its life. Every change of state is a one-line WRITE.
+/// The state of a node. Every change of state is a WRITE of one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NodeState {
     /// In service: readers read it, writers lock and write it.
     Live = 1,
-    /// Half of a split that is not finished. Readers read it. A writer that finds it under its own lock, and is
-    /// not the owner, releases and pauses.
+    /// Half of an unfinished split. Readers read it. A writer that finds it under its own lock, and is not
+    /// the owner, releases the lock and pauses.
     Splitting = 2,
-    /// Part of a merge that is not finished: as [`Splitting`](Self::Splitting), readers read and writers pause.
+    /// Part of an unfinished merge. As with [`Splitting`](Self::Splitting), readers read it and writers
+    /// pause.
     Frozen = 3,
-    /// Out of the index: holds no keys; its sibling pointer leads to the node that took them over.
+    /// Removed from the index: it holds no keys, and its sibling pointer leads to the node that has them now.
     Dead = 4,
 }
 
-/// How the line versions of a node relate to its header's while a split or a merge is under way.
+/// How a node's line versions relate to its header's version while a split or a merge is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LineLag {
     /// Every line carries the header's version.
@@ -55,21 +56,22 @@ pub struct Header<K> {
     pub version: u8,
     /// 0 for a leaf.
     pub level: u8,
-    /// Where the node stands in its life.
+    /// The node's state.
     pub state: NodeState,
-    /// What line versions a reader accepts.
+    /// The line versions that a reader accepts.
     pub lag: LineLag,
-    /// How often this memory has been a node: set when built, never changed in a life.
+    /// The number of nodes that this memory has been: set when the node is built, constant during its life.
     pub incarnation: u32,
-    /// The next node to the right as a packed remote pointer, 0 for none; in a dead node the node to go to.
+    /// The next node to the right as a packed remote pointer, 0 for none; in a dead node the node that has
+    /// its keys.
     pub sibling: u64,
-    /// Who is splitting or merging, in the lock's terms (client, epoch); 0 for nobody.
+    /// The client that splits or merges, in the lock's terms (client, epoch); 0 for none.
     pub owner: u32,
-    /// The keys that the node answers for. `low` never changes in a life.
+    /// The keys for which the node answers. `low` never changes in a life.
     pub fences: FenceKeys<K>,
 }
 
-/// The header's fixed part; the high fence, the owner and (somewhere) the low fence follow.
+/// The header's fixed part; the high fence key, the owner and (at some place) the low fence key follow.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct Prefix {
@@ -87,7 +89,7 @@ pub(crate) const KIND_AT: usize = offset_of!(Prefix, kind);
 pub(crate) const STATE_AT: usize = offset_of!(Prefix, state);
 const _: () = assert!(PREFIX_BYTES == 16);
 
-/// Bytes of a header without the low fence.
+/// Bytes of a header without the low fence key.
 pub(crate) const fn header_bytes(key_len: usize) -> usize {
     PREFIX_BYTES + key_len + OWNER_BYTES
 }
@@ -96,7 +98,7 @@ pub(crate) const HAS_HIGH: u8 = 0x10;
 const BEHIND: u8 = 0x20;
 const AHEAD: u8 = 0x40;
 
-/// Where the low fence lies: in one piece, or in two where only the spare bytes of two lines hold it.
+/// The place of the low fence key: in one piece, or in two if only the spare bytes of two lines can hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LowPlace {
     pub(crate) first_at: usize,
@@ -138,7 +140,7 @@ impl LowPlace {
     }
 }
 
-/// Decodes a state byte, or nothing if it is none.
+/// Decodes a state byte; returns `None` if it is invalid.
 #[inline]
 pub(crate) const fn unpack_state(byte: u8) -> Option<(NodeState, LineLag, bool)> {
     let state = match byte & 0x0f {
@@ -166,7 +168,7 @@ pub(crate) const fn pack_state(state: NodeState, lag: LineLag, has_high: bool) -
     state as u8 | lag | if has_high { HAS_HIGH } else { 0 }
 }
 
-/// Where a format keeps its header.
+/// The place of a format's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HeaderPlace {
     pub(crate) base: usize,
@@ -192,7 +194,7 @@ impl HeaderPlace {
         version.wrapping_add(steps) & self.version_mask
     }
 
-    /// Whether the state at its place is that of a node that is linked only later. Total on any bytes.
+    /// Returns whether the state byte belongs to a node that is linked only later. Accepts any bytes.
     #[inline]
     pub(crate) fn is_unborn(&self, bytes: &[u8]) -> bool {
         let state = bytes.get(self.base + STATE_AT).copied();
@@ -202,7 +204,7 @@ impl HeaderPlace {
         )
     }
 
-    /// `node` has been found long enough for a header of this format.
+    /// Decodes the header of `node`, which is known to be long enough for this format.
     #[inline]
     pub(crate) fn decode<K: KeyBytes>(&self, node: &[u8]) -> Result<Header<K>, Corrupt> {
         let at = self.base;
@@ -240,7 +242,7 @@ impl HeaderPlace {
         })
     }
 
-    /// Decodes, and refuses fences that enclose nothing.
+    /// Decodes the header, and refuses fence keys that enclose nothing.
     pub(crate) fn decode_sound<K: KeyBytes>(&self, node: &[u8]) -> Result<Header<K>, Corrupt> {
         self.sound(self.decode::<K>(node)?)
     }
@@ -256,7 +258,7 @@ impl HeaderPlace {
         Ok(header)
     }
 
-    /// Writes the whole header. The bits of the version byte above the version stay as they are.
+    /// Writes the whole header. The other bits of the version byte stay as they are.
     pub(crate) fn encode<K: KeyBytes>(&self, header: &Header<K>, node: &mut [u8]) {
         let at = self.base;
         let high_at = at + PREFIX_BYTES;
@@ -270,7 +272,7 @@ impl HeaderPlace {
             sibling: U64::new(header.sibling),
         };
         node[at..high_at].copy_from_slice(prefix.as_bytes());
-        // Without a high fence its bytes are zero, so that equal headers are equal bytes.
+        // If there is no high fence key its bytes are zero, so that equal headers have equal bytes.
         header
             .fences
             .high
@@ -282,33 +284,33 @@ impl HeaderPlace {
     }
 }
 
-/// What a new node is to be.
+/// The properties of a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeInit<K> {
     /// 0 for a leaf.
     pub level: u8,
     /// One more than this memory's last incarnation.
     pub incarnation: u32,
-    /// One more than the version that this memory's last node died with; [`FIRST_VERSION`] in fresh, zeroed
-    /// memory. Lines of old and new life then never agree.
+    /// One more than the version with which this memory's last node died; [`FIRST_VERSION`] in fresh, zeroed
+    /// memory. Then lines of the old and the new life never agree.
     pub version: u8,
     /// [`NodeState::Live`], or [`NodeState::Splitting`] for a sibling that is not yet linked.
     pub state: NodeState,
-    /// Who splits; 0 for a live node.
+    /// The client that splits; 0 for a live node.
     pub owner: u32,
-    /// The keys that the node answers for.
+    /// The keys for which the node answers.
     pub fences: FenceKeys<K>,
     /// The next node to the right, 0 for none.
     pub sibling: u64,
 }
 
-/// The version of the first node in zeroed memory: zeroed lines don't pass as its lines.
+/// The version of the first node in zeroed memory, so that zeroed lines are never accepted as its lines.
 pub const FIRST_VERSION: u8 = 1;
 /// The incarnation of the first node in zeroed memory.
 pub const FIRST_INCARNATION: u32 = 1;
 
 impl<K: KeyBytes> NodeInit<K> {
-    /// A live leaf or inner node in fresh memory, without sibling.
+    /// Describes a live leaf or inner node in fresh memory, without sibling.
     #[must_use]
     pub const fn live(level: u8, fences: FenceKeys<K>) -> Self {
         Self {
@@ -322,7 +324,8 @@ impl<K: KeyBytes> NodeInit<K> {
         }
     }
 
-    /// This, for memory whose last node was `dead` (its header as last seen, or its last version and incarnation).
+    /// Adapts this to memory whose last node was `dead` (its header as last seen, or its last version and
+    /// incarnation).
     #[must_use]
     pub const fn reusing(mut self, dead_version: u8, dead_incarnation: u32) -> Self {
         self.version = dead_version.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! Fixed-size keys as byte strings, and the fences between nodes.
+//! Fixed-size keys as byte strings, and the fence keys between nodes.
 
 use core::fmt::Debug;
 use core::hash::Hash;
@@ -8,17 +8,17 @@ pub(crate) mod sealed {
     #[expect(unnameable_types, reason = "that is how a sealed trait is sealed")]
     pub trait Sealed {}
 
-    /// Keys as numbers: how far one lies above another.
+    /// Keys as numbers, and the distance of one above another.
     #[expect(unnameable_types, reason = "only formats reckon with keys")]
     pub trait Number: Sized {
-        /// How far this lies above `low`. Wraps, if it lies below.
+        /// Returns how far this is above `low`. It wraps if this is below.
         fn above(&self, low: &Self) -> super::Rise;
-        /// What lies so far above this. Wraps.
+        /// Returns the key this far above. Wraps.
         fn raised(&self, rise: super::Rise) -> Self;
     }
 }
 
-/// How far one key lies above another: a number of 256 bits, the lowest word first.
+/// The distance of one key above another: a number of 256 bits, the lowest word first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(unnameable_types, reason = "only formats reckon with keys")]
 pub struct Rise(pub(crate) [u64; 4]);
@@ -41,7 +41,8 @@ impl Rise {
         Self(words)
     }
 
-    /// Writes it to the first `width` bytes of `bytes`. Panics if they are too few for it: another would be read there.
+    /// Writes it to the first `width` bytes of `bytes`. Panics if `bytes` is shorter, because the number
+    /// could not be read back.
     #[inline]
     pub(crate) fn write_to(self, bytes: &mut [u8], width: usize) {
         assert!(self.bytes() <= width, "a number of more than {width} bytes");
@@ -57,7 +58,7 @@ impl Rise {
         self.0.iter().rev().lt(other.0.iter().rev())
     }
 
-    /// Bytes that it takes: 0 for 0.
+    /// Returns how many bytes it takes: 0 for 0.
     #[inline]
     pub(crate) fn bytes(self) -> usize {
         let Some(word) = self.0.iter().rposition(|word| *word != 0) else {
@@ -67,13 +68,13 @@ impl Rise {
     }
 }
 
-/// The number in the first `width` bytes of `bytes`, or of eight if they are more.
+/// Returns the number in the first `width` bytes of `bytes`; at most eight bytes are used.
 #[inline(always)]
 pub(crate) fn low_word(bytes: &[u8], width: usize) -> u64 {
     match bytes.first_chunk() {
         Some(chunk) if width >= 8 => u64::from_le_bytes(*chunk),
         Some(chunk) => u64::from_le_bytes(*chunk) & !(u64::MAX << (8 * width)),
-        // At a line's end, with nothing behind it.
+        // At a line's end no further bytes follow.
         None => {
             let mut chunk = [0; 8];
             chunk[..width].copy_from_slice(&bytes[..width]);
@@ -101,10 +102,11 @@ pub trait KeyBytes:
     const LEN: usize;
     /// The smallest key (all zero bytes): an ordinary key, and the low fence of a leftmost node.
     const MIN: Self;
-    /// What a search compares for equality: the stored bytes in whatever form compares fastest.
+    /// The form of a key that a search compares: the stored bytes, in whatever form compares fastest.
     type Probe: Copy + Eq + Debug;
 
-    /// Reads the key at the start of `bytes`. Panics if `bytes` is shorter than `LEN` (a programmer's error).
+    /// Reads the key at the start of `bytes`. Panics if `bytes` is shorter than `LEN`, which is a programming
+    /// error.
     fn read_from(bytes: &[u8]) -> Self;
     /// Writes the key at the start of `bytes`. Panics if `bytes` is shorter than `LEN`.
     fn write_to(&self, bytes: &mut [u8]);
@@ -112,7 +114,7 @@ pub trait KeyBytes:
     fn probe(&self) -> Self::Probe;
     /// The stored form at the start of `bytes`, unconverted. Panics if `bytes` is shorter than `LEN`.
     fn probe_at(bytes: &[u8]) -> Self::Probe;
-    /// The last byte: neighbours differ in it more than in any other.
+    /// The last byte: neighbouring keys differ in it more than in any other.
     fn last_byte(&self) -> u8;
 }
 
@@ -125,7 +127,7 @@ pub struct Key8(pub u64);
 pub struct Key32(pub [u8; 32]);
 
 impl Key32 {
-    /// Its bytes as big-endian numbers, which are ordered as the bytes are.
+    /// Its bytes as big-endian numbers, which have the same order as the bytes.
     #[inline]
     fn halves(&self) -> [u128; 2] {
         let (high, low) = self.0.split_at(16);
@@ -146,7 +148,7 @@ impl PartialOrd for Key32 {
         Some(self.cmp(other))
     }
 
-    /// Two subtractions with borrow, and no branch that depends on the keys.
+    /// Two subtractions with borrow, without a branch that depends on the keys.
     #[inline]
     fn le(&self, other: &Self) -> bool {
         let ([a, b], [c, d]) = (self.halves(), other.halves());
@@ -274,12 +276,12 @@ impl From<[u8; 32]> for Key32 {
     }
 }
 
-/// The keys that a node answers for: `low` inclusive to `high` exclusive; no `high` is +infinity.
+/// The keys for which a node answers: from `low` inclusive to `high` exclusive; no `high` means +infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FenceKeys<K> {
-    /// Smallest key that may be in the node.
+    /// The smallest key that may be in the node.
     pub low: K,
-    /// Smallest key that may not; `None` for the rightmost node of a level.
+    /// The smallest key that is too large for the node; `None` for the rightmost node of a level.
     pub high: Option<K>,
 }
 
@@ -303,14 +305,14 @@ impl<K: KeyBytes> FenceKeys<K> {
         *key >= self.low && !self.is_below(key)
     }
 
-    /// True if the whole range lies below `key`: a reader goes on to the sibling.
+    /// Returns whether the whole range is below `key`, so that a reader goes on to the sibling.
     #[inline]
     #[must_use]
     pub fn is_below(&self, key: &K) -> bool {
         self.high.is_some_and(|high| *key >= high)
     }
 
-    /// True if some key could be inside.
+    /// Returns whether some key could be inside.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.high.is_none_or(|high| self.low < high)
@@ -364,7 +366,7 @@ mod tests {
                 keys.push(Key32(key));
             }
         }
-        // Some against all: under Miri too.
+        // Some keys are compared with all, so that Miri can run this too.
         for a in keys.iter().step_by(9) {
             for b in &keys {
                 assert_eq!(a.cmp(b), a.0.cmp(&b.0), "{a:?} {b:?}");

@@ -1,4 +1,4 @@
-//! Leaves of either of two formats, chosen when an index is made.
+//! Leaves of one of two formats, which is chosen when an index is made.
 
 use core::ops::Range;
 
@@ -12,7 +12,8 @@ use crate::slotted::Slotted;
 use crate::split::{SplitPlan, SplitRequest};
 use crate::value::ValueRef;
 
-/// A [`Packed`] or a [`Slotted`] leaf: all leaves of an index are of one format, which is known when it is opened.
+/// A [`Packed`] or a [`Slotted`] leaf: all leaves of an index have one format, which is known when it is
+/// opened.
 ///
 /// ```
 /// use dm_layout::{Key8, Leaf, NodeFormat};
@@ -26,17 +27,18 @@ use crate::value::ValueRef;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Leaf<K> {
-    /// Keys that lie close together take less.
+    /// Keys that are close together take fewer bytes.
     Packed(Packed<K>),
-    /// Whole keys.
+    /// Keys are stored whole.
     Slotted(Slotted<K>),
 }
 
 impl<K: KeyBytes> Leaf<K> {
-    /// A leaf of `node_bytes`, with values of `value_len` bytes: packed if it is to be `packed` and holds more entries so.
+    /// Makes a leaf of `node_bytes`, with values of `value_len` bytes. It is packed if `packed` is set and
+    /// the packed format holds more entries.
     ///
     /// # Errors
-    /// [`GeometryError`] names what does not fit.
+    /// Returns [`GeometryError`], which names what does not fit.
     pub fn with_node_bytes(node_bytes: usize, value_len: usize, packed: bool) -> Result<Self, GeometryError> {
         let slotted = Slotted::with_node_bytes(node_bytes, value_len)?;
         match Packed::with_node_bytes(node_bytes, value_len) {
@@ -45,7 +47,7 @@ impl<K: KeyBytes> Leaf<K> {
         }
     }
 
-    /// Which of the two.
+    /// Returns which of the two it is.
     #[must_use]
     pub const fn is_packed(&self) -> bool {
         matches!(self, Self::Packed(_))
@@ -54,7 +56,7 @@ impl<K: KeyBytes> Leaf<K> {
 
 impl<K> sealed::Sealed for Leaf<K> {}
 
-/// The same of either.
+/// Runs the same code for either format.
 macro_rules! either {
     ($self:expr, $leaf:ident => $run:expr) => {
         match $self {
@@ -64,7 +66,8 @@ macro_rules! either {
     };
 }
 
-// What the formats have of their own. All else is made of these, the same for any format.
+// These methods the formats implement themselves. The others are built from them, in the same way for any
+// format.
 impl<K: KeyBytes> NodeFormat<K> for Leaf<K> {
     const NAME: &'static str = "packed or slotted";
     const ANYWHERE: bool = false;

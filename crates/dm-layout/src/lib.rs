@@ -1,8 +1,9 @@
 //! Bytes of B-link nodes on disaggregated memory: consistency guards, fence keys, states, incarnations.
 //!
-//! A reader fetches a node with a one-sided READ while a writer may be WRITEing it; nothing but the bytes can tell
-//! it whether it saw one node or a mixture of two. This crate is those bytes and the rules for reading and editing
-//! them: pure functions, no I/O, no locks, no unsafe code. Five formats, one trait ([`NodeFormat`]):
+//! A reader fetches a node with a one-sided READ while a writer may be WRITEing it; only the bytes can tell
+//! the reader whether it saw one node or a mixture of two. This crate defines those bytes and the rules for
+//! reading and editing them: pure functions, no I/O, no locks, no unsafe code. It has five formats with one
+//! trait ([`NodeFormat`]):
 //!
 //! | format | guard | a small write | for |
 //! |---|---|---|---|
@@ -10,10 +11,10 @@
 //! | [`Packed`] | a version in every 64-byte line | one entry, with what stands before it in its line | use: leaves whose keys lie close together |
 //! | [`Bookend`] | versions at both ends of node and entry (Sherman, SIGMOD'22 §4.4) | one entry | study: it is unsound |
 //! | [`Checksummed`] | one 64-bit checksum, entries sorted (FG, FG+) | the whole node | baseline |
-//! | [`Hopscotch`] | the node version in every entry and group of entries (CHIME, SOSP'24 §4.1) | one entry; a hop: the whole node | use: leaves that are read by the neighbourhood |
+//! | [`Hopscotch`] | the node version in every entry and group of entries (CHIME, SOSP'24 §4.1) | one entry; a hop: the whole node | use: leaves of which a client reads one neighbourhood |
 //!
-//! Beside them lie the bytes of a radix tree, whose words are changed one by one: inner nodes of 8-byte slots
-//! ([`RadixNode`], [`SlotWord`]) and leaves of one entry ([`SingleLeaf`]).
+//! The crate also has the bytes of a radix tree, whose words are changed one by one: inner nodes of 8-byte
+//! slots ([`RadixNode`], [`SlotWord`]) and leaves of one entry ([`SingleLeaf`]).
 //!
 //! A slotted node of 1 KB, 8-byte keys and values: 47 entries (`docs/layout/` has every picture in full; [`picture`]
 //! computes them).
@@ -24,33 +25,39 @@
 //! line 2-15 | version | entry  entry  entry | spare ........ |        entry = presence 1, key 8, value 8
 //! ```
 //!
-//! # Who may write
-//! One writer at a time, under the node's lock (which lies elsewhere). It edits an image that it read under that
-//! lock and WRITEs the byte ranges that the edits return. In place: an entry that fits a line is written without
-//! the line's version; a larger entry has whole lines and an *entry version* in each, all bumped by its one WRITE.
-//! Structure (split, merge, death): a few WRITEs in a set order, each a step of [`NodeFormat`].
+//! # Rules for writers
+//! There is one writer at a time, under the node's lock (which is elsewhere). It edits an image that it read
+//! under that lock and WRITEs the byte ranges that the edits return. In place: an entry that fits in a line
+//! is written without the line's version; a larger entry has whole lines and an *entry version* in each, and
+//! its one WRITE increments all of them. Structural changes (split, merge, death) are a few WRITEs in a fixed
+//! order, each a step of [`NodeFormat`].
 //!
-//! # What a reader checks
-//! A *node cut*: every line that an answer rests on carries the header's node version, or the neighbouring version
-//! that the header admits while a split or merge is under way ([`LineLag`]). Why that is enough:
+//! # Checks of readers
+//! A reader accepts a *node cut*: every line on which an answer rests carries the header's node version, or
+//! the neighbouring version that the header admits while a split or merge is under way ([`LineLag`]). The
+//! reasons why this is enough:
 //!
 //! * **I1** A line is read and written untorn; lines of one READ or WRITE may travel in any order.
-//! * **I2** A key has one slot (in a packed node one line), and keeps it until it is removed, or moved by a split or
-//!   merge, which change the node version. So in-place writes alone make every mixture of lines a state that each key had during the READ.
+//! * **I2** A key has one slot (in a packed node one line), and keeps it until it is removed, or moved by a
+//!   split or merge, which change the node version. So if only in-place writes happen, every mixture of lines
+//!   is a state that each key had during the READ.
 //! * **I3** Split: the right node is complete before the left header names it; then the header (version v+1,
-//!   *behind*, new high fence), then the cleared lines (v+1), then the header again (*equal*). Header v with a
-//!   cleared line is torn; header v+1 *behind* with an old line is good, for its moved entries lie above the new
-//!   fence and its survivors did not move; header v+1 *equal* with an old line is torn.
-//! * **I4** Merge: the right node is frozen; then the left header (v, *ahead*), then the lines with the copied
-//!   entries (v+1), then the header (v+1, *equal*, wider fence). Header v+1 with a line that lacks the copies is
-//!   torn. A wider fence *without* a new version would lose keys: lines read early, header read late.
-//! * **I5** A node is born, and dies, with a version of its own on every line: lines of two lives never pass as one.
-//!   Only a header that says so admits a neighbouring version, so a sibling born *Splitting* is no exception.
+//!   *behind*, new high fence key), then the cleared lines (v+1), then the header again (*equal*). Header v
+//!   with a cleared line is torn. Header v+1 *behind* with an old line is good, because its moved entries are
+//!   above the new fence key and its other entries did not move. Header v+1 *equal* with an old line is torn.
+//! * **I4** Merge: the right node is frozen; then the left header (v, *ahead*), then the lines with the
+//!   copied entries (v+1), then the header (v+1, *equal*, wider range). Header v+1 with a line that lacks the
+//!   copies is torn. A wider range *without* a new version would lose keys, if the lines are read early and
+//!   the header late.
+//! * **I5** A node begins and ends its life with a new version on every line, so lines of two lives never
+//!   pass as one node. Only a header that says so admits a neighbouring version, so a sibling that begins as
+//!   *Splitting* is no exception.
 //! * **I6** Versions wrap: a READ during which 2<sup>bits</sup> − 1 structural changes complete (or as many
-//!   writes of one multi-line entry, for entry versions) proves nothing. In-line geometries have 8-bit versions,
-//!   others 4-bit. Bounding the time of a READ is the caller's part.
+//!   writes of one multi-line entry, for entry versions) proves nothing. In-line geometries have 8-bit
+//!   versions, others 4-bit ones. The caller must bound the time of a READ.
 //!
-//! Absence needs the whole cut and the low fence; a key that is found needs the header's line and its own.
+//! Absence needs the whole cut and the low fence key; a key that is found needs the header's line and its
+//! own.
 //!
 //! # Example
 //! ```
@@ -76,8 +83,8 @@
 //! ```
 //!
 //! # Limits
-//! Keys of 8 and 32 bytes; nodes of at most 64 KB; a value larger than a line costs whole lines. A memory whose
-//! atomic unit is smaller than a line needs [`Checksummed`].
+//! Keys have 8 or 32 bytes, and nodes at most 64 KB. A value larger than a line takes whole lines. Memory
+//! whose atomic unit is smaller than a line needs [`Checksummed`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -129,9 +136,9 @@ pub use value::ValueRef;
 #[cfg(doctest)]
 struct ReadmeDoctests;
 
-/// Bytes of a line: what an RNIC reads and writes untorn.
+/// Bytes of a line, which an RNIC reads and writes untorn.
 pub const LINE_BYTES: usize = 64;
-/// Bytes of a line beside its version.
+/// Bytes of a line without its version.
 pub const LINE_PAYLOAD: usize = LINE_BYTES - 1;
 type Line = [u8; LINE_BYTES];
 

@@ -19,7 +19,7 @@ use crate::{LINE_BYTES, error::GeometryError};
 
 mod packed;
 
-/// A run of bytes of a node with one meaning.
+/// A range of bytes of a node with one meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Field {
     at: usize,
@@ -108,7 +108,7 @@ fn slotted_fields(geometry: &SlotGeometry) -> Vec<Field> {
 
 fn hopscotch_fields(geometry: &HopGeometry) -> Vec<Field> {
     let mut fields = header_fields(&geometry.place, geometry.key_len);
-    // The low fence lies in the first marks' pieces, which are named below.
+    // The low fence key is in the first marks' pieces, which are named below.
     fields.retain(|field| field.at < LINE_BYTES);
     for slot in 0..geometry.span() {
         fields.push(field(
@@ -249,7 +249,7 @@ fn by_fields(fields: &[Field]) -> String {
     out
 }
 
-/// What a picture's head says.
+/// The facts in a picture's head.
 struct Facts {
     title: &'static str,
     node_bytes: usize,
@@ -268,9 +268,9 @@ fn head(facts: &Facts) -> String {
         capacity,
         guard,
     } = facts;
-    // Hundredths of a byte, in whole numbers: the same text on every machine.
+    // Hundredths of a byte, in whole numbers, so that the text is the same on every machine.
     let per_key = node_bytes * 100 / capacity;
-    // ln 2 ≈ 0.693: what splits at the median leave in a node after inserts in random order.
+    // ln 2 ≈ 0.693 is the fill that median splits leave after inserts in random order.
     let random = node_bytes * 100_000 / (capacity * 693);
     format!(
         "# {title}\n\n{node_bytes} bytes, {key_len}-byte keys, {value_len}-byte values: **{capacity} entries**. \
@@ -351,8 +351,8 @@ fn checksummed() -> Result<String, GeometryError> {
     Ok(head(&facts) + &by_fields(&tile(checksummed_fields(&format), format.node_bytes())))
 }
 
-/// The picture of every shipped layout: a file stem and its markdown. What `cargo xtask layout` writes to
-/// `docs/layout/`.
+/// Returns the picture of every shipped layout: a file stem and its Markdown. `cargo xtask layout` writes
+/// them to `docs/layout/`.
 #[must_use]
 pub fn pictures() -> Vec<(&'static str, String)> {
     let pictures = [
@@ -433,10 +433,10 @@ pub fn pictures() -> Vec<(&'static str, String)> {
 mod tests {
     use super::*;
 
-    /// Any accepted geometry tiles its node: nothing overlaps, nothing sticks out.
+    /// Any accepted geometry tiles its node: no two fields overlap, and none extends beyond the node.
     #[test]
     fn all_geometries_tile() {
-        // Miri takes an hour for all of them, and what it looks for does not depend on the length.
+        // Miri takes an hour for all of them, and the errors that it looks for do not depend on the length.
         let step = if cfg!(miri) { 67 } else { 1 };
         for key_len in [8, 32] {
             for value_len in (0..200).step_by(step) {

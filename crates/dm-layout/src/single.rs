@@ -1,14 +1,16 @@
-//! Bytes of a leaf with one entry (SMART, TOS 2024 §4.1.1), written in place under a lock word of its own at the rear.
+//! The bytes of a leaf with one entry (SMART, TOS 2024 §4.1.1), written in place under its own lock word at
+//! its end.
 //!
 //! ```text
 //!  byte 0  │ link depth 8 │ state 8 │ key │ checksum 8 │ value … │ (to 8) │ lock 8 │
 //!            FAA            WRITE     never  WRITE together               CAS
 //! ```
 //!
-//! Each field has one way of being changed, and whoever writes one writes no other. The *link depth* takes the place of
-//! the paper's reverse pointer: it is at least the branch of the node that the leaf is linked in, and is raised before a
-//! link moves deeper. So a reader that came over a link at branch b and finds a depth of at most b knows that the leaf is
-//! alone under that link's key bytes. Other than an address it stays true when the node above is copied.
+//! Each field is changed in one way only, and each WRITE changes one field only. The *link depth* replaces
+//! the paper's reverse pointer: it is at least the branch of the node in which the leaf is linked, and is
+//! raised before a link moves deeper. So if a reader came by a link at branch b and finds a depth of at most
+//! b, the leaf is alone under that link's key bytes. Unlike an address, the depth stays true when the node
+//! above is copied.
 
 use core::marker::PhantomData;
 
@@ -25,7 +27,7 @@ const KEY_AT: usize = 16;
 const LIVE: u64 = u64::from_le_bytes(*b"live\0\0\0\x01");
 const REMOVED: u64 = u64::from_le_bytes(*b"gone\0\0\0\x02");
 
-/// Where the fields of a leaf lie.
+/// The positions of a leaf's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SingleLeaf<K> {
     value_bytes: usize,
@@ -39,23 +41,23 @@ pub struct SingleEntry<'a, K> {
     pub key: K,
     /// Its value.
     pub value: &'a [u8],
-    /// Whether the key is present; once `false`, for ever.
+    /// Whether the key is present; once `false`, it stays `false`.
     pub live: bool,
-    /// No other key shares this leaf's first `depth + 1` bytes, or did when it was read.
+    /// No other key shares this leaf's first `depth + 1` bytes, or none did when it was read.
     pub depth: u64,
 }
 
 impl<K: KeyBytes> SingleLeaf<K> {
-    /// Leaves of `value_bytes`-byte values.
+    /// Makes the layout of leaves with values of `value_bytes` bytes.
     ///
     /// # Errors
-    /// [`GeometryError::NodeBytes`] if no slot can say how large such a leaf is.
+    /// Returns [`GeometryError::NodeBytes`] if no slot can encode the size of such a leaf.
     pub fn new(value_bytes: usize) -> Result<Self, GeometryError> {
         let leaf = Self {
             value_bytes,
             _key: PhantomData,
         };
-        // Far too large values must not overflow on the way.
+        // Excludes values so large that the sums would overflow.
         if value_bytes > 1 << 16 || leaf.block_bytes() > usize::from(LEAF_LINES_MAX) * LINE_BYTES {
             return Err(GeometryError::NodeBytes(value_bytes));
         }
@@ -73,7 +75,7 @@ impl<K: KeyBytes> SingleLeaf<K> {
     const fn value_at(&self) -> usize {
         self.checksum_at() + 8
     }
-    /// Where the lock word lies: behind all that a reader needs.
+    /// Offset of the lock word, which follows everything that a reader needs.
     #[must_use]
     pub const fn lock_at(&self) -> usize {
         (self.value_at() + self.value_bytes).next_multiple_of(8)
@@ -88,22 +90,22 @@ impl<K: KeyBytes> SingleLeaf<K> {
     pub const fn block_bytes(&self) -> usize {
         (self.lock_at() + 8).next_multiple_of(LINE_BYTES)
     }
-    /// The same in lines.
+    /// Lines that a leaf takes.
     #[must_use]
     pub const fn lines(&self) -> u8 {
         (self.block_bytes() / LINE_BYTES) as u8
     }
-    /// Where the link depth lies.
+    /// Offset of the link depth.
     #[must_use]
     pub const fn depth_at(&self) -> usize {
         DEPTH_AT
     }
-    /// What removing an entry writes, and where.
+    /// Returns the bytes that removing an entry writes, and their offset.
     #[must_use]
     pub const fn removal(&self) -> (usize, [u8; 8]) {
         (STATE_AT, REMOVED.to_le_bytes())
     }
-    /// The bytes that replacing a value writes.
+    /// Returns the range that replacing a value writes.
     #[must_use]
     pub const fn value_range(&self) -> core::ops::Range<usize> {
         self.checksum_at()..self.read_bytes()
@@ -114,10 +116,10 @@ impl<K: KeyBytes> SingleLeaf<K> {
         XxHash3_64::oneshot_with_seed(checksum_of(key), value)
     }
 
-    /// A live leaf with a free lock, into `out`, which has [`SingleLeaf::block_bytes`].
+    /// Writes a live leaf with a free lock to `out`, which has [`SingleLeaf::block_bytes`].
     ///
     /// # Panics
-    /// When a length is wrong.
+    /// Panics if a length is wrong.
     pub fn build(&self, key: &K, value: &[u8], depth: u64, out: &mut [u8]) {
         assert_eq!(out.len(), self.block_bytes(), "an image of one leaf");
         out.fill(0);
@@ -127,10 +129,11 @@ impl<K: KeyBytes> SingleLeaf<K> {
         self.replace(out, value);
     }
 
-    /// Puts `value` and its checksum into the bytes of a leaf; [`SingleLeaf::value_range`] is what changed.
+    /// Puts `value` and its checksum into the bytes of a leaf; [`SingleLeaf::value_range`] is the changed
+    /// range.
     ///
     /// # Panics
-    /// When a length is wrong.
+    /// Panics if a length is wrong.
     pub fn replace(&self, bytes: &mut [u8], value: &[u8]) {
         assert_eq!(value.len(), self.value_bytes, "a value of the leaf's length");
         let sum = self.checksum(&bytes[KEY_AT..KEY_AT + K::LEN], value);
@@ -139,10 +142,11 @@ impl<K: KeyBytes> SingleLeaf<K> {
         bytes[value_at..value_at + value.len()].copy_from_slice(value);
     }
 
-    /// What the bytes of a READ of at least [`SingleLeaf::read_bytes`] say.
+    /// Decodes the bytes of a READ of at least [`SingleLeaf::read_bytes`].
     ///
     /// # Errors
-    /// [`CheckFailure::Torn`] while somebody replaces the value, [`CheckFailure::Corrupt`] for other bytes than a leaf's.
+    /// Returns [`CheckFailure::Torn`] while somebody replaces the value, and [`CheckFailure::Corrupt`] if the
+    /// bytes are not a leaf.
     #[inline]
     pub fn open<'a>(&self, bytes: &'a [u8]) -> Result<SingleEntry<'a, K>, CheckFailure> {
         let (Some(value), Some((depth, rest))) = (

@@ -1,26 +1,27 @@
-//! What a split is asked to do, and what it has decided.
+//! The request of a split, and its plan.
 
 use crate::format::Slot;
 use crate::header::{Header, NodeInit, NodeState};
 use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 
-/// Where a split cuts.
+/// The place at which a split cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SplitBias {
     /// Half of the entries to each side.
     #[default]
     Median,
-    /// At the key of fewest bits that is near the middle: of keys that are hashes, most often the middle of their range.
-    /// Formats other than hopscotch nodes take it for [`Median`](Self::Median).
+    /// At the key of fewest bits near the middle; if keys are hashes, this is usually the middle of their
+    /// range. Formats other than hopscotch nodes treat it as [`Median`](Self::Median).
     Coarse,
-    /// If the new key is above all present ones in the last node of its level (the one without a high fence), it alone
-    /// goes right, and ascending inserts fill nodes wholly; otherwise as [`Median`](Self::Median). Anywhere else keys
-    /// that descend towards a full node would split it at every insert, and its version could wrap within a READ.
+    /// If the new key is above all present ones in the last node of its level (the one without a high fence
+    /// key), only this key goes right, so that ascending inserts fill nodes completely. Otherwise the same as
+    /// [`Median`](Self::Median). In any other node, keys that descend towards a full node would split it at
+    /// every insert, and its version could wrap within a READ.
     Ascending,
 }
 
-/// What a split is asked to do.
+/// A request to split a node.
 ///
 /// ```
 /// use dm_layout::{FenceKeys, Key8, NodeFormat, NodeInit, Slotted, SplitBias, SplitPlan, SplitRequest};
@@ -48,22 +49,22 @@ pub enum SplitBias {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SplitRequest<'v, K> {
-    /// Where the right node will lie, as a packed remote pointer.
+    /// The address of the right node, as a packed remote pointer.
     pub right_address: u64,
     /// Incarnation of the right node (see [`NodeInit::incarnation`]).
     pub right_incarnation: u32,
     /// Version of the right node (see [`NodeInit::version`]).
     pub right_version: u8,
-    /// Who splits.
+    /// The client that splits.
     pub owner: u32,
     /// The absent key that found no room, with its value.
     pub new: Option<(K, ValueRef<'v>)>,
-    /// Where to cut.
+    /// The place at which to cut.
     pub bias: SplitBias,
 }
 
 impl<'v, K: KeyBytes> SplitRequest<'v, K> {
-    /// The right node that a node of this header is cut into at `separator`.
+    /// Describes the right node of a cut at `separator` through a node with this header.
     pub(crate) fn right(&self, header: &Header<K>, separator: K) -> NodeInit<K> {
         NodeInit {
             level: header.level,
@@ -76,13 +77,13 @@ impl<'v, K: KeyBytes> SplitRequest<'v, K> {
         }
     }
 
-    /// The new entry, if it lies at `separator` or above.
+    /// Returns the new entry, if it is at `separator` or above.
     pub(crate) fn new_from(&self, separator: &K) -> Option<(K, ValueRef<'v>)> {
         self.new.filter(|(key, _)| key >= separator)
     }
 
-    /// The new key, if it is to go right alone: the node of this header is the last of its level, and none of its `keys`
-    /// is above the new one.
+    /// Returns the new key, if only this key goes right: the node of this header is the last of its level,
+    /// and none of its `keys` is above the new one.
     pub(crate) fn appended<'k>(&self, header: &Header<K>, keys: impl IntoIterator<Item = &'k K>) -> Option<K>
     where
         K: 'k,
@@ -95,7 +96,7 @@ impl<'v, K: KeyBytes> SplitRequest<'v, K> {
         keys.into_iter().all(|key| *key <= new).then_some(new)
     }
 
-    /// The plan to cut at `separator`, of a right node that is built with the new entry, if that goes there.
+    /// Plans a cut at `separator`, with a right node that contains the new entry, if this goes right.
     pub(crate) fn cut_at(&self, separator: K) -> SplitPlan<'v, K> {
         SplitPlan {
             separator,
@@ -110,15 +111,16 @@ impl<'v, K: KeyBytes> SplitRequest<'v, K> {
 /// A split that [`prepare_split`](crate::NodeFormat::prepare_split) has decided.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitPlan<'v, K> {
-    /// The right node's low fence and the left node's new high fence.
+    /// The right node's low fence key and the left node's new high fence key.
     pub separator: K,
-    /// Where the right node lies.
+    /// The address of the right node.
     pub right_address: u64,
-    /// Who splits.
+    /// The client that splits.
     pub owner: u32,
     /// The new entry, if it goes left.
     pub new_left: Option<(K, ValueRef<'v>)>,
-    /// The new entry, and its slot, if it goes right and the right node was built without it: where readers take parts of
-    /// nodes, some still find the left node as it was, and nobody may find the entry before all of those are gone.
+    /// The new entry and its slot, if it goes right but the right node was built without it. If readers read
+    /// parts of nodes, some may still see the left node's old state, and nobody may find the entry before all
+    /// of these have ended.
     pub late_right: Option<(Slot, K, ValueRef<'v>)>,
 }

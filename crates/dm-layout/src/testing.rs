@@ -29,7 +29,7 @@ pub enum NodeOp {
 }
 
 impl NodeOp {
-    /// Any three bytes as an operation: total, so that a fuzzer wastes none.
+    /// Converts any three bytes to an operation. It is total, so that a fuzzer wastes none.
     #[must_use]
     pub const fn from_bytes([kind, key, value]: [u8; 3]) -> Self {
         match kind % 16 {
@@ -44,7 +44,7 @@ impl NodeOp {
     }
 }
 
-/// The key that stands for a small number: order is kept, and both ends (all zeros, all ones) occur.
+/// Returns the key for a small number. The order is kept, and both extremes (all zeroes, all ones) occur.
 ///
 /// ```
 /// use dm_layout::{Key8, testing::key_of};
@@ -57,7 +57,8 @@ pub fn key_of<K: KeyBytes>(small: u8) -> K {
     K::read_from(&[small; 64])
 }
 
-/// As [`key_of`], in clusters: neighbours lie one apart, or some thousands, or as far as keys of four bytes or eight.
+/// Does the same as [`key_of`], with keys in clusters: neighbours are one apart, or some thousands, or a
+/// distance of four or eight bytes.
 #[must_use]
 pub fn clustered_key_of<K: KeyBytes>(small: u8) -> K {
     let mut bytes = [0; 64];
@@ -67,7 +68,7 @@ pub fn clustered_key_of<K: KeyBytes>(small: u8) -> K {
     K::read_from(&bytes)
 }
 
-/// The value that stands for a small number: every byte differs from its neighbours'.
+/// Returns the value for a small number: every byte differs from its neighbours'.
 #[must_use]
 pub fn value_of(small: u8, len: usize) -> Vec<u8> {
     (0..len)
@@ -75,7 +76,7 @@ pub fn value_of(small: u8, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A node's image, the bytes in remote memory that its writes made, and the map that both must equal.
+/// A node's image, the bytes in remote memory that its WRITEs produced, and the map that both must equal.
 ///
 /// ```
 /// use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of};
@@ -105,7 +106,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
         Self::with_keys(format, key_of)
     }
 
-    /// As [`new`](Self::new), with other keys than [`key_of`]'s: as ascending.
+    /// Does the same as [`new`](Self::new), with another mapping of numbers to keys, which must ascend too.
     #[must_use]
     pub fn with_keys(format: F, key_of: fn(u8) -> K) -> Self {
         let mut image = vec![0; format.node_bytes()];
@@ -119,8 +120,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
         }
     }
 
-    /// Runs `op` on the node and the map, WRITEs what the edits say, and compares everything. Panics with the
-    /// first difference.
+    /// Runs `op` on the node and the map, WRITEs the bytes that the edits return, and compares everything.
+    /// Panics at the first difference.
     pub fn apply(&mut self, op: NodeOp) {
         match op {
             NodeOp::Upsert(key, value) => {
@@ -146,7 +147,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
         self.format.accept(&self.image).expect("an image at rest").fences
     }
 
-    /// A writer's one pass over the node says what two say.
+    /// Checks that a writer's single pass over the node gives the same result as two passes.
     fn judge(&self, key: &K) {
         let (one, two) = (
             self.format.judge(&self.remote, key, 0),
@@ -295,7 +296,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
         assert_eq!(format.len(&right), Ok(0), "dead nodes hold nothing");
     }
 
-    /// Remote bytes equal the image, and both equal the map.
+    /// Checks that the remote bytes equal the image, and that both equal the map.
     fn compare(&self) {
         assert_eq!(self.remote, self.image, "the ranges cover every change");
         let header = self.format.audit(&self.remote).expect("a node at rest");
@@ -321,8 +322,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
     }
 }
 
-/// Every reading function on arbitrary bytes: whatever they return, they return. Bytes that are `accept`ed are
-/// read on, as a caller would.
+/// Calls every reading function on arbitrary bytes: each must return. Bytes that `accept` accepts are read
+/// further, as a caller would do.
 ///
 /// ```
 /// use dm_layout::{Key8, Slotted, testing::read_everything};
@@ -340,9 +341,9 @@ pub fn read_everything<K: KeyBytes, F: NodeFormat<K>>(format: &F, bytes: &[u8], 
     let _ = format.audit(bytes);
     let (one, two) = (format.judge(bytes, key, 0), judge(format, bytes, key, 0));
     match (one, two) {
-        // Which of several failures is named differs; a present key rests on less.
+        // Which of several failures is reported may differ; a present key rests on fewer bytes.
         (Err(_) | Ok(Judged::Here(Place::Present(_))), Err(_)) => {}
-        // A key below the node that an entry of it shows all the same, torn perhaps.
+        // An entry of the node shows a key that is below the node, perhaps torn.
         (Err(_) | Ok(Judged::Here(Place::Present(_))), Ok(Judged::Stale(Stale::Below))) => {}
         (one, two) => assert_eq!(one, two, "{key:?}"),
     }

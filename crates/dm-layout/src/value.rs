@@ -1,10 +1,10 @@
-//! A value inside a node's bytes, perhaps striped over lines.
+//! A value inside a node's bytes, which may be striped over lines.
 
 use alloc::vec::Vec;
 
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
-/// A value as it lies in a node: contiguous, or striped around line versions. Borrowed from the node's bytes.
+/// A value in a node: contiguous, or striped around line versions. It borrows the node's bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct ValueRef<'a> {
     head: &'a [u8],
@@ -25,7 +25,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// As [`striped`](Self::striped), of lines that begin with `skip` bytes of versions.
+    /// Does the same as [`striped`](Self::striped), for lines that begin with `skip` bytes of versions.
     pub(crate) const fn striped_behind(
         skip: usize,
         head: &'a [u8],
@@ -63,7 +63,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// The pieces in order; together they are [`len`](Self::len) bytes.
+    /// The pieces in order; together they have [`len`](Self::len) bytes.
     pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut left = self.len - self.head.len();
         let skip = self.skip;
@@ -78,7 +78,7 @@ impl<'a> ValueRef<'a> {
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) {
         match self.as_contiguous() {
-            // Of a constant length: no call.
+            // A constant length needs no call.
             Some(value) => match <&[u8; 8]>::try_from(value) {
                 Ok(value) => out[..8].copy_from_slice(value),
                 Err(_) => out[..value.len()].copy_from_slice(value),
@@ -99,7 +99,7 @@ impl<'a> ValueRef<'a> {
     #[inline]
     pub fn append_to(&self, out: &mut Vec<u8>) {
         match self.as_contiguous() {
-            // Of a constant length: no call.
+            // A constant length needs no call.
             Some(value) => match <&[u8; 8]>::try_from(value) {
                 Ok(value) => out.extend_from_slice(value),
                 Err(_) => out.extend_from_slice(value),
@@ -117,7 +117,7 @@ impl<'a> ValueRef<'a> {
     }
 
     /// The first 8 bytes as a little-endian number: a child pointer, or an 8-byte value. Shorter values are
-    /// extended with zeros.
+    /// extended with zeroes.
     #[inline]
     #[must_use]
     pub fn as_u64(&self) -> u64 {

@@ -13,19 +13,20 @@ use crate::{
 
 /// Runs the whole script for `family` in worlds of `kind`:
 ///
-/// 1. one client against the model, for 8- and 32-byte keys and values of 1 to 200 bytes: the empty index, the
-///    smallest and the largest key, a drawn script of all six operations, refused arguments, then everything once
-///    more over a second handle;
-/// 2. many clients that open and fill an empty pool at once;
-/// 3. bulk loads of several fills, read back, refused where there is something, and grown;
+/// 1. one client against the model, for 8- and 32-byte keys and values of 1 to 200 bytes: the empty index,
+///    the smallest and the largest key, a random script of all six operations, refused arguments, then
+///    everything once more with a second handle;
+/// 2. many clients that concurrently open and fill an empty pool;
+/// 3. bulk loads with several fills, which are read back, refused if the index is not empty, and grown;
 /// 4. a handle of another compute node whose cache goes out of date;
-/// 5. many clients on several compute and memory nodes, from an empty or a loaded index, all answers checked; and the
-///    same with scans across many nodes beside writers, and while the index grows and shrinks.
+/// 5. many clients on several compute and memory nodes, on an empty or a loaded index, with all answers
+///    checked; and the same with scans across many nodes beside writers, and while the index grows and
+///    shrinks.
 ///
-/// A family that is not [`Family::ORDERED`] is spared bulk loads of many keys, and scans beside writers.
+/// A family that is not [`Family::ORDERED`] skips bulk loads of many keys, and scans beside writers.
 ///
 /// # Panics
-/// With the part, the world and the seed, if anything is not as it must be.
+/// Panics with the part, the world and the seed if any check fails.
 ///
 /// Example: `docs/assemble.md`, with what it asks of an index; `tests/` of every index calls it.
 pub fn conform<F: Family>(family: &F, kind: impl TestWorlds) {
@@ -131,7 +132,7 @@ fn pass(part: &str, kind: impl TestWorlds, seed: u64, result: Checked) {
 
 /// Operations of the drawn script of a single client.
 const SCRIPT: usize = 3_000;
-/// Keys that it uses: about half of them are present at a time.
+/// The number of its keys: about half of them are present at a time.
 const SCRIPT_KEYS: u64 = 600;
 
 fn script(kind: impl TestWorlds) -> usize {
@@ -206,7 +207,7 @@ where
     I::Key: TestKey,
 {
     for key in [I::Key::MIN, I::Key::MAX] {
-        // All zeroes, all ones, and something.
+        // All zeroes, all ones, and an arbitrary value.
         for seed in [0, 255, 7] {
             for op in [
                 Op::Insert(key, seed),
@@ -268,7 +269,7 @@ where
     }
 }
 
-/// Clients that find an empty pool at once.
+/// Clients that concurrently find an empty pool.
 const BOOT: u64 = 24;
 /// Keys that each of them inserts.
 const BOOT_KEYS: u64 = 40;
@@ -298,7 +299,7 @@ impl<I: IndexUnderTest> Job for Boot<I> {
                     Ok(Applied::Inserted),
                 )?;
             }
-            // One key that everybody wants: exactly one gets it.
+            // All clients insert this key: exactly one succeeds.
             let common = I::Key::nth(BOOT * BOOT_KEYS);
             let applied = client
                 .insert(&common, &value_of(1, self.0.value_bytes()))
@@ -341,7 +342,7 @@ fn bootstrap<I: IndexUnderTest>(index: I, kind: impl TestWorlds) {
     pass("concurrent bootstrap", kind, seed, result);
 }
 
-/// Entries of a bulk load; with every third number left out.
+/// Entries of a bulk load, which leaves out every third number.
 const BULK: u64 = 5_000;
 
 struct Bulk<I> {
@@ -386,7 +387,7 @@ impl<I: IndexUnderTest> Job for Bulk<I> {
             .await
             .map_err(|e| format!("as loaded: {e}"))?;
         let again = client.bulk_load(self.fill, |_| None).await;
-        // What was loaded with nothing may be as empty as before.
+        // After a bulk load of nothing the index may still be empty.
         let refused = matches!(again, Err(IndexError::NotEmpty { .. }));
         if !(refused || self.entries == 0 && again == Ok(0)) {
             return Err(format!("a second bulk load answered {again:?}"));
@@ -431,7 +432,8 @@ fn bulk<I: IndexUnderTest>(index: impl Fn() -> I, kind: impl TestWorlds) {
     }
 }
 
-/// Two handles, as of two compute nodes, used in turns: each finds what the other did to nodes that it has cached.
+/// Two handles, as of two compute nodes, used alternately: each must handle the other's changes to nodes that
+/// it has cached.
 struct Turns<I>(I);
 
 impl<I: IndexUnderTest> Job for Turns<I> {
@@ -446,7 +448,7 @@ impl<I: IndexUnderTest> Job for Turns<I> {
         for turn in 0..20 {
             let client = I::client(&handles[turn % 2], v);
             for _ in 0..200 {
-                // More keys from turn to turn: nodes split under the other's cache.
+                // The number of keys grows, so nodes split while the other handle has them cached.
                 let op = Op::draw(&mut rng, 100 + 200 * turn as u64);
                 apply(&client, &mut model, &op)
                     .await
@@ -488,7 +490,7 @@ fn many<I: IndexUnderTest>(index: I, kind: impl TestWorlds, mix: Mix, preload: b
     let report = stress(index, &world, &seats(3, 6, 3), &script).expect_correct();
     let calls = report.calls;
     assert_eq!(calls.total(), many, "{kind}: {report}");
-    // Nodes of a radix tree hold up to 256 neighbours, and need not split once they are all there.
+    // A node of a radix tree holds up to 256 neighbours, and need not split when all are present.
     assert!(
         (preload || report.meter.splits > many / 2_000) && (mix.scan == 0 || report.scanned > many / 4),
         "{kind}: {report}"

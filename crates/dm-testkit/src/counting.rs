@@ -1,4 +1,4 @@
-//! What a thread allocates, counted.
+//! Counts of a thread's allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,28 +7,28 @@ std::thread_local! {
     static COUNTS: Cell<Counts> = const { Cell::new(Counts { allocations: 0, live_bytes: 0 }) };
 }
 
-/// What one thread has allocated so far, where [`CountingAllocator`] is the program's.
+/// The allocations of one thread so far, if the program uses [`CountingAllocator`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// Allocations; growing counts as one.
+    /// Allocations; growing one counts as an allocation.
     pub allocations: u64,
-    /// Bytes asked for and not given back.
+    /// Bytes requested and not freed.
     pub live_bytes: i64,
 }
 
 impl Counts {
-    /// The calling thread's.
+    /// Returns the calling thread's counts.
     pub fn of_thread() -> Self {
         COUNTS.get()
     }
 }
 
-/// The system's allocator, counting by thread: to be made a test program's `#[global_allocator]`.
+/// The system's allocator with counts per thread; make it a test program's `#[global_allocator]`.
 #[derive(Debug)]
 pub struct CountingAllocator;
 
 fn count(allocations: u64, bytes: i64) {
-    // A thread that is going away has no counter any more, and none that anyone asks for.
+    // A thread that is ending has no counter any more, and nobody reads it.
     let _ = COUNTS.try_with(|counts| {
         let Counts {
             allocations: before,

@@ -1,5 +1,5 @@
-//! A memory node that does not answer: operations of every kind fail with its name, and what was acknowledged is there when
-//! it comes back.
+//! A memory node that does not answer: operations of every kind fail with its name, and acknowledged writes
+//! are present when it is back.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ use crate::{IndexUnderTest, Job, TestKey, World, value_of};
 /// Keys that are loaded.
 const KEYS: u64 = 400;
 
-/// The number of a loaded key: spread over all numbers, and even.
+/// Returns the number of a loaded key; the numbers are even, and spread over the whole range.
 fn loaded(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !1
 }
 
-/// What came of operations on an index one of whose memory nodes was cut off.
+/// The results of operations on an index while one of its memory nodes was cut off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cut {
-    /// Operations that came through meanwhile.
+    /// Operations that succeeded while the node was cut off.
     pub done: u64,
     /// Operations that failed, each with an error that names the node.
     pub failed: u64,
-    /// Writes that failed when it was back, each with an error that names a lock there: one of a client that can't know
-    /// whether it had taken it.
+    /// Writes that failed after the node was back, each with an error that names a lock there. The lock
+    /// belongs to a client that cannot know whether it had taken it.
     pub blocked: u64,
 }
 
@@ -53,7 +53,7 @@ impl Cut {
     }
 }
 
-/// What is done to a key.
+/// An operation on a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Get,
@@ -73,8 +73,8 @@ const KINDS: [Kind; 6] = [
     Kind::Scan,
 ];
 
-/// What each key may hold, by its number: one thing, or after writes of unknown effect one of several. Values are named by
-/// their seeds.
+/// The possible contents of each key, by its number: one, or several after a write of unknown effect. Values
+/// are named by their seeds.
 #[derive(Clone, Debug)]
 struct Book {
     legal: BTreeMap<u64, Vec<Option<u64>>>,
@@ -84,7 +84,7 @@ struct Book {
 }
 
 impl Book {
-    /// The loaded keys, each with its own value.
+    /// Returns the loaded keys, each with its own value.
     fn loaded(value_bytes: usize) -> Self {
         let numbers = (0..KEYS).map(loaded);
         Self {
@@ -106,7 +106,7 @@ impl Book {
         assert!(known, "key {number}: {found:?} is none of {legal:?}");
     }
 
-    /// A scan's entries from `from` on; all that must be there, up to where it ended.
+    /// Checks a scan's entries from `from` on, and that no key is missing up to its end.
     fn check_scan<K: TestKey>(&self, from: u64, limit: usize, scan: &Scan<K>) {
         let mut found = BTreeMap::new();
         for (key, value) in scan.iter() {
@@ -132,7 +132,7 @@ impl Book {
         R::Key: TestKey,
     {
         let key = R::Key::nth(number);
-        // Odd, as no loaded key's.
+        // Odd, unlike the seeds of loaded keys.
         self.seed += 2;
         let (seed, value) = (self.seed, self.value(self.seed));
         let before = self.legal.get(&number).cloned().unwrap_or_else(|| vec![None]);
@@ -154,7 +154,7 @@ impl Book {
             Kind::Upsert => client.upsert(&key, &value).await,
             Kind::Remove => client.remove(&key).await,
         };
-        // What the write makes of each thing that was there.
+        // The contents after the write, for each possible content before.
         let after = before.iter().map(|was| match (kind, was) {
             (Kind::Remove, _) | (Kind::Update, None) => None,
             (Kind::Insert, Some(was)) => Some(*was),
@@ -180,12 +180,12 @@ impl Book {
     }
 }
 
-/// Loads the index on three memory nodes over loopback, cuts off the one that `cut` names, which should be neither the
-/// superblock's nor the root's, tries operations of every kind all over the index, connects it again, and reads and writes
-/// everything.
+/// Loads the index on three memory nodes over loopback, and cuts off the one that `cut` names, which should
+/// be neither the superblock's nor the root's. Then it tries operations of every kind all over the index,
+/// connects the node again, and reads and writes everything.
 ///
 /// # Panics
-/// When an operation fails in another way, or an acknowledged write is gone.
+/// Panics if an operation fails in another way, or an acknowledged write is lost.
 pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::Handle) -> NodeId) -> Cut {
     let world = Loopback::builder().nodes(3).build().expect("memory");
     let v = world.connect(0).expect("a client");
@@ -194,7 +194,7 @@ pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::
         let client = I::client(&handle, &v);
         let mut book = Book::loaded(index.value_bytes());
         load(&client, &book).await;
-        // So that it is known where everything lies.
+        // So that all addresses are known.
         for number in book.clone().legal.into_keys() {
             let read = book.attempt(&client, Kind::Get, number).await;
             assert_eq!(read, Ok(()), "no faults");
@@ -202,24 +202,24 @@ pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::
         let (node, mut out) = (cut(&handle), Cut::default());
         world.cut(node, trouble);
         for (n, kind) in (0..KEYS).zip(KINDS.into_iter().cycle()) {
-            // Inserts of keys that are not there.
+            // An insert uses a key that is absent.
             let number = loaded(n) | u64::from(kind == Kind::Insert);
             let done = book.attempt(&client, kind, number).await;
             out.count(&done, node);
         }
         world.restore(node);
-        // What the last dropped ticket suffered is still to be told.
+        // The error of the last dropped ticket is still unreported.
         let _told = v.take_deferred();
         out.blocked = all_there(&client, &mut book, node).await;
         out
     })
 }
 
-/// The same in a simulator with two memory nodes, of which number 1 is cut off: once for each kind of operation and each
-/// moment of it, `step` apart, up to `longest`.
+/// Does the same in a simulator with two memory nodes, of which number 1 is cut off: once for each kind of
+/// operation and each moment, with moments `step` apart, up to `longest`.
 ///
 /// # Panics
-/// As [`cut_off`].
+/// Panics as [`cut_off`] does.
 pub fn cut_off_midway<I: IndexUnderTest>(index: I, sim: Sim, step: Nanos, longest: Nanos) -> Cut {
     let node = NodeId(1);
     let world = World::from(sim);
@@ -242,7 +242,7 @@ pub fn cut_off_midway<I: IndexUnderTest>(index: I, sim: Sim, step: Nanos, longes
     let (mut out, mut n) = (Cut::default(), 0);
     for kind in KINDS {
         for moment in (0..longest.0).step_by(step.0 as usize) {
-            // From all over the index.
+            // Keys from all parts of the index.
             n = (n + 37) % KEYS;
             let number = loaded(n) | u64::from(kind == Kind::Insert);
             let now = sim.now();
@@ -259,7 +259,7 @@ pub fn cut_off_midway<I: IndexUnderTest>(index: I, sim: Sim, step: Nanos, longes
     out
 }
 
-/// How long a simulated node is away: longer than any client waits for it.
+/// How long a simulated node is cut off: longer than any client waits for it.
 const OUTAGE: Nanos = Nanos::from_millis(500);
 
 async fn load<R: RangeIndex>(client: &R, book: &Book)
@@ -275,7 +275,7 @@ where
     assert_eq!(all.await, Ok(KEYS), "room, and no faults");
 }
 
-/// Reads every key, then writes every key. Answers how many writes met a lock that is not given back.
+/// Reads every key, then writes every key. Returns how many writes met a lock that is never released.
 async fn all_there<R: RangeIndex>(client: &R, book: &mut Book, node: NodeId) -> u64
 where
     R::Key: TestKey,

@@ -1,4 +1,4 @@
-//! Bits that change in remote memory: an operation ends all the same.
+//! Damaged bits in remote memory: every operation must end all the same.
 
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_verbs::{Control, RemotePtr, Verbs};
@@ -11,7 +11,7 @@ pub const DAMAGE_KEYS: u64 = 200;
 /// Rounds of damage under readers, and again as many under writers.
 const ROUNDS: u64 = 2_000;
 
-/// What met damage and said so.
+/// The operations that met damage and reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Damage {
     /// Reads.
@@ -20,14 +20,16 @@ pub struct Damage {
     pub written: u64,
 }
 
-/// Flips a few bits of a word in one of `places` (an address and bytes, multiples of 8), lets one who knows the index
-/// (`known`) and one who remembers nothing use it, and puts the word right: thousands of times. Every operation ends, with an
-/// answer or a typed error. Who only reads changes nothing; who writes by damaged bytes may do so in the wrong place.
+/// Flips a few bits of a word in one of `places` (an address and a number of bytes, both multiples of 8).
+/// Then one client whose compute node knows the index (`known`) and one with nothing cached use it, and the
+/// word is restored. This is done thousands of times. Every operation must end, with an answer or a typed
+/// error. An operation that only reads changes nothing; one that writes because of damaged bytes may write to
+/// a wrong place.
 ///
 /// The index holds the keys numbered up to [`DAMAGE_KEYS`].
 ///
 /// # Panics
-/// When an operation panics, or something is gone after those that only read.
+/// Panics if an operation panics, or if anything is lost after operations that only read.
 pub async fn damage<I, V>(index: &I, v: &V, known: &I::Handle, places: &[(RemotePtr, u64)]) -> Damage
 where
     I: IndexUnderTest,
@@ -49,7 +51,7 @@ where
         let before = v.word(at).await.expect("no faults");
         let flips = (0..1 + rng.below(3)).fold(0, |flips, _| flips ^ 1 << rng.below(64));
         v.load(at, &(before ^ flips).to_le_bytes()).expect("in range");
-        // One that knows the leaves, and one that has nothing cached.
+        // One handle that knows the leaves, and one with nothing cached.
         let cold = index.open(v).await.expect("a pool");
         let cold = I::client(&cold, v);
         let number = rng.below(DAMAGE_KEYS);
@@ -79,7 +81,7 @@ where
 /// Inserts the keys of [`damage`].
 ///
 /// # Panics
-/// When one is there, or refused.
+/// Panics if a key is present already, or is refused.
 pub async fn load_for_damage<R: RangeIndex>(client: &R)
 where
     R::Key: TestKey,

@@ -1,4 +1,4 @@
-//! Memory that runs out, and what errors say.
+//! Memory that is exhausted, and the texts of errors.
 
 use core::fmt::Display;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::{IndexUnderTest, Job, Rng, TestKey, World, value_of};
 
-/// Panics where the text of `error` lacks one of `parts`.
+/// Panics if the text of `error` lacks one of `parts`.
 ///
 /// ```should_panic
 /// dm_testkit::says(&"the lock is held", &["lock", "by client 3"]);
@@ -20,7 +20,7 @@ pub fn says(error: &impl Display, parts: &[&str]) {
     }
 }
 
-/// What a get, an update to `value`, a removal and a scan from `key` on fail with, one after the other.
+/// Returns the errors of a get, an update to `value`, a removal, and a scan from `key` on, in this order.
 pub async fn failures<R: RangeIndex>(client: &R, key: &R::Key, value: &[u8]) -> [Option<IndexError>; 4] {
     [
         client.get(key, &mut Vec::new()).await.err(),
@@ -30,25 +30,26 @@ pub async fn failures<R: RangeIndex>(client: &R, key: &R::Key, value: &[u8]) -> 
     ]
 }
 
-/// What an index holds that was filled up. See [`fill_up`].
+/// The content of an index that was filled up. See [`fill_up`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Filled {
-    /// Keys that are there.
+    /// Keys that are present.
     pub present: u64,
-    /// Those whose inserts have answered so.
+    /// Keys whose inserts were acknowledged.
     pub acknowledged: u64,
 }
 
-/// Inserts keys into an empty index until nothing goes any more, and then some: every refusal says that no memory node has
-/// room, every acknowledged key is there, and what needs no room goes on.
+/// Inserts keys into an empty index until nothing fits any more, and continues for a while. Every refusal
+/// must say that no memory node has room, every acknowledged key must be present, and operations that need no
+/// memory must succeed.
 ///
 /// # Panics
-/// When it is not so.
+/// Panics if any of this is violated.
 pub fn fill_up<I: IndexUnderTest>(index: I, world: &World) -> Filled {
     world.run_one(FillUp(index))
 }
 
-/// Inserts that are refused before it is enough.
+/// Refused inserts before the test stops.
 const REFUSALS: u64 = 200;
 
 struct FillUp<I>(I);
@@ -69,7 +70,7 @@ impl<I: IndexUnderTest> Job for FillUp<I> {
                 says(e, &["out of memory", "memory nodes"]);
                 refusals += 1;
             }
-            // Inserted before what leads to it found no room, or not at all.
+            // The key was inserted before its separator found no room, or not at all.
             there.insert(number, done.is_ok());
         }
         let mut filled = Filled {
@@ -88,7 +89,7 @@ impl<I: IndexUnderTest> Job for FillUp<I> {
         let mut scan = Scan::new();
         assert_eq!(client.scan(&I::Key::nth(0), usize::MAX, &mut scan).await, Ok(()));
         assert_eq!(scan.len() as u64, filled.present);
-        // What needs no room goes on.
+        // Operations that need no memory still succeed.
         let known = there.iter().find(|(_, acknowledged)| **acknowledged);
         let key = I::Key::nth(*known.expect("some were inserted").0);
         let value = value_of(9, bytes);

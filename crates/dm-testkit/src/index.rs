@@ -17,16 +17,16 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 pub trait IndexUnderTest: Send + Sync + 'static {
     /// Its keys.
     type Key: TestKey;
-    /// What the clients of a compute node share.
+    /// The state that the clients of a compute node share.
     type Handle: Send + Sync + 'static;
 
     /// Bytes of its values.
     fn value_bytes(&self) -> usize;
 
-    /// Opens the index in `v`'s pool, creating it if it is not there.
+    /// Opens the index in `v`'s pool, and creates it if the pool is empty.
     fn open<V: Verbs + Control>(&self, v: &V) -> impl Future<Output = Result<Self::Handle, Failure>>;
 
-    /// A client of the handle.
+    /// Makes a client of the handle.
     fn client<'h, V: Verbs + Control>(handle: &'h Self::Handle, v: &'h V)
     -> impl RangeIndex<Key = Self::Key>;
 }
@@ -35,13 +35,13 @@ pub trait IndexUnderTest: Send + Sync + 'static {
 ///
 /// Example: `docs/assemble.md`, of an index in all its sizes.
 pub trait Family {
-    /// Whether scans and bulk loads are what its indexes are for. A hash table's read and sort all of it, and insert one
-    /// by one: the script leaves out what would take long.
+    /// Whether scans and bulk loads are cheap in its indexes. In a hash table a scan reads and sorts
+    /// everything, and a bulk load inserts one by one, so the script skips the parts that would take long.
     const ORDERED: bool = true;
 
-    /// With keys `K`.
+    /// The index with keys `K`.
     type Index<K: TestKey>: IndexUnderTest<Key = K>;
 
-    /// With keys `K` and values of `value_bytes` bytes.
+    /// Returns the index with keys `K` and values of `value_bytes` bytes.
     fn index<K: TestKey>(&self, value_bytes: usize) -> Self::Index<K>;
 }

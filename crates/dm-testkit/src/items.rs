@@ -8,10 +8,10 @@ use crate::{Failure, IndexUnderTest, TestKey};
 
 /// An index whose clients can be clients of items.
 pub trait HoldsItems: IndexUnderTest {
-    /// Such a client.
+    /// Makes a client of items.
     ///
     /// # Errors
-    /// As the index's own.
+    /// The same as the index's own.
     fn items<'h, V: Verbs + Control>(
         handle: &'h Self::Handle,
         v: &'h V,
@@ -19,7 +19,7 @@ pub trait HoldsItems: IndexUnderTest {
     ) -> Result<Items<'h, V, impl Exchange<Key = Self::Key>>, IndexError>;
 }
 
-/// Items of one size in `I`, as an index. By fours, keys share a block.
+/// Items of one size in `I`, as an index. Groups of four keys share a block.
 #[derive(Clone, Copy, Debug)]
 pub struct OutOfLines<I> {
     index: I,
@@ -27,13 +27,13 @@ pub struct OutOfLines<I> {
 }
 
 impl<I> OutOfLines<I> {
-    /// With values of `value_bytes` bytes, whatever those of `index` are.
+    /// Makes an index with values of `value_bytes` bytes, regardless of `index`'s values.
     pub const fn new(index: I, value_bytes: usize) -> Self {
         Self { index, value_bytes }
     }
 }
 
-/// A key's first bytes, but for the two lowest bits of the last: neighbours share a block.
+/// Returns a key's first bytes without the two lowest bits of the last one, so that neighbours share a block.
 ///
 /// ```
 /// use dm_index::Key8;
@@ -68,10 +68,11 @@ impl<I: HoldsItems> IndexUnderTest for OutOfLines<I> {
     }
 }
 
-/// What an exchange answers and does, to an index without these keys whose values have 8 bytes; enough keys that nodes split.
+/// Checks the answers and effects of exchanges on an index without these keys whose values have 8 bytes.
+/// There are enough keys for nodes to split.
 ///
 /// # Panics
-/// Where it is not as it must be.
+/// Panics if an answer or an effect is wrong.
 pub async fn exchanges<I: Exchange<Key: TestKey>>(index: &I) {
     let value = |n: u64| n.to_le_bytes();
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Keys that tests number.
+//! Numbered keys for tests.
 
 use dm_index::{Key8, Key32, KeyBytes};
 
@@ -10,7 +10,7 @@ pub trait TestKey: KeyBytes {
     /// The key number `n`: different for different numbers, and in their order.
     fn nth(n: u64) -> Self;
 
-    /// Which number this key has, if any.
+    /// Returns the number of this key, if it has one.
     fn number(&self) -> Option<u64>;
 }
 
@@ -26,7 +26,8 @@ impl TestKey for Key8 {
     }
 }
 
-/// Keys of a size in which a comparison of eight bytes decides nothing: the number stands in the middle.
+/// The first bytes of keys of a size in which comparing eight bytes decides nothing: the number is in the
+/// middle.
 const PREFIX: [u8; 8] = [0x5a; 8];
 
 impl TestKey for Key32 {
@@ -36,7 +37,7 @@ impl TestKey for Key32 {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&PREFIX);
         bytes[8..16].copy_from_slice(&n.to_be_bytes());
-        // The tail differs between neighbours, so that a key mixed of two is none.
+        // The tail differs between neighbours, so that a mixture of two keys is not a key.
         bytes[16..24].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
         bytes[24..].copy_from_slice(&(!n).to_be_bytes());
         Self(bytes)

@@ -1,17 +1,18 @@
-//! What every index of dmkit is tested with, in any world: a model, scripts that check every answer, `conformance!`.
+//! The tests for every index of dmkit, in any world: a model, scripts that check every answer,
+//! `conformance!`.
 //!
-//! An index is described once ([`IndexUnderTest`], [`Family`]); a [`World`] is loopback or the simulator, made by hand
-//! or as one of [`WorldKind::ALL`]; a [`Job`] is what a client does there. On top of that:
+//! An index is described once ([`IndexUnderTest`], [`Family`]). A [`World`] is loopback or the simulator,
+//! made by hand or as one of [`WorldKind::ALL`]. A [`Job`] is the work of a client there. On top of these:
 //!
 //! | item | question it answers |
 //! |---|---|
-//! | [`Op`], [`Model`], [`apply`] | does a single client see what a `BTreeMap` would show? (shared by proptest and fuzzing) |
+//! | [`Op`], [`Model`], [`apply`] | does a single client see the answers of a `BTreeMap`? (shared by proptest and fuzzing) |
 //! | [`run_bytes`] | the same for a script that a fuzzer wrote |
-//! | [`Stress`], [`stress`] | do many clients on many compute nodes see only what they may? |
-//! | [`Testbed`] | and while a memory node is away? |
-//! | [`fill_up`], [`cut_off`], [`cut_off_midway`] | what is left when memory runs out, or a memory node is cut off? |
+//! | [`Stress`], [`stress`] | do many clients on many compute nodes get only correct answers? |
+//! | [`Testbed`] | do they get them while a memory node is cut off? |
+//! | [`fill_up`], [`cut_off`], [`cut_off_midway`] | what is left when memory is exhausted, or a memory node is cut off? |
 //! | [`damage`] | does every operation end when bits in remote memory have changed? |
-//! | [`CountingAllocator`] | what does it allocate? |
+//! | [`CountingAllocator`] | how much does it allocate? |
 //! | [`OneClient`] | what does an operation cost its client? (`cargo xtask bench client`) |
 //! | [`conformance!`] | all of it, for one index, in every world |
 //!
@@ -22,16 +23,16 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** No answer goes unchecked: those about a client's own keys exactly, those about hot keys by their history,
-//!   all others for being a whole value that its owner has written.
-//! * **I2** A run that was cut short, got stuck or erred is no pass.
+//! * **I1** Every answer is checked: answers about a client's own keys exactly, answers about hot keys by
+//!   their history, and all others for being a whole value that its owner has written.
+//! * **I2** A run that was cut short, got stuck or had an error does not pass.
 //! * **I3** A failure names the world, the client and the seed.
 //!
 //! # Unsafe
-//! [`CountingAllocator`], an allocator being an unsafe trait's: it passes every call on to the system's.
+//! [`CountingAllocator`] implements the unsafe trait of allocators; it passes every call on to the system's.
 //!
 //! # Example
-//! The model alone; see [`IndexUnderTest`] for how an index is described.
+//! The model alone; see [`IndexUnderTest`] for the description of an index.
 //! ```
 //! use dm_index::{Applied, Key8};
 //! use dm_testkit::{Model, Op, TestKey};

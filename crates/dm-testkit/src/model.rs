@@ -1,4 +1,4 @@
-//! The reference: what a single client must see.
+//! The reference: the answers that a single client must get.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ impl<K: TestKey> Model<K> {
         }
     }
 
-    /// What it holds.
+    /// Returns its content.
     #[must_use]
     pub fn entries(&self) -> &BTreeMap<K, Vec<u8>> {
         &self.entries
@@ -51,12 +51,12 @@ impl<K: TestKey> Model<K> {
     }
 }
 
-/// An index did not answer as the model.
+/// The error that an index answered differently from the model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch {
-    /// What was asked.
+    /// The operation.
     pub asked: String,
-    /// What the model answers.
+    /// The model's answer.
     pub expected: String,
     /// What the index answered, or its error.
     pub found: String,
@@ -74,7 +74,7 @@ impl fmt::Display for Mismatch {
 
 impl core::error::Error for Mismatch {}
 
-/// Compares, and describes only what differs.
+/// Compares two answers, and describes only a difference.
 fn same<T: PartialEq + fmt::Debug, E: fmt::Display>(
     asked: &dyn fmt::Debug,
     expected: &T,
@@ -92,10 +92,10 @@ fn same<T: PartialEq + fmt::Debug, E: fmt::Display>(
     })
 }
 
-/// Carries out `op` on both, and compares what happened, what was read, and in which order.
+/// Runs `op` on both, and compares the effects, the values that were read, and their order.
 ///
 /// # Errors
-/// [`Mismatch`]; an error of the index is one.
+/// Returns [`Mismatch`], also if the index returns an error.
 ///
 /// ```
 /// use dm_index::RangeIndex;
@@ -142,10 +142,10 @@ where
     same(op, &expected, &applied.map(Some))
 }
 
-/// Compares everything: one scan over all, and a get of each key.
+/// Compares the whole content: one scan over everything, and a get of each key.
 ///
 /// # Errors
-/// The first [`Mismatch`].
+/// Returns the first [`Mismatch`].
 ///
 /// Example: at [`apply`].
 pub async fn check_all<I>(index: &I, model: &Model<I::Key>) -> Result<(), Mismatch>

@@ -5,18 +5,18 @@ use std::error::Error;
 use dm_index::{Applied, Key8, RangeIndex, Scan};
 use dm_workload::{KeySpace, Workload};
 
-/// How full leaves are loaded: about what random inserts leave behind.
+/// The fill of loaded leaves, about what random inserts leave behind.
 const FILL: f64 = 0.7;
 const DISTRIBUTION: &str = "zipf:0.99";
-/// Inserted keys lie above all others: those are loaded without their top bit.
+/// Inserted keys are above all others, because those are loaded without their top bit.
 const NEW: u64 = 1 << 63;
 
-/// What one client does to an index of 8-byte keys and 8-byte values, every answer checked.
+/// The operations of one client on an index of 8-byte keys and 8-byte values, with every answer checked.
 ///
-/// Gets, updates and scans begin at keys that Zipf's law (0.99) draws from the loaded ones. Inserts bring new keys only,
-/// scattered over a range that held none, so that its leaves fill and split as in a tree that grows, below as many levels
-/// as the loaded keys make. What is drawn, checked and counted here is the harness's; two runs of different `--ops` differ
-/// by the operations alone.
+/// Gets, updates and scans begin at loaded keys, which are drawn by Zipf's law (0.99). Inserts use new keys
+/// only. They are scattered over a range without keys, so its leaves fill and split as in a growing tree,
+/// below as many levels as the loaded keys make. Drawing, checking and counting are the harness's work; two
+/// runs with different `--ops` differ only by the operations.
 #[derive(Debug)]
 pub struct OneClient {
     op: Op,
@@ -35,10 +35,10 @@ enum Op {
 }
 
 impl OneClient {
-    /// As the command line says: `--op get|update|insert|scan --ops 1000000 [--keys 1000000] [--scan 100]`.
+    /// Reads the command line: `--op get|update|insert|scan --ops 1000000 [--keys 1000000] [--scan 100]`.
     ///
     /// # Errors
-    /// A dial that there is not, or that has no value or a bad one.
+    /// Returns an error for an unknown option, or one with no value or a bad one.
     pub fn from_args(mut words: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
         let (mut op, mut ops, mut keys, mut scan) = (Op::Get, 100_000, 1_000_000, 100);
         while let Some(dial) = words.next() {
@@ -71,10 +71,10 @@ impl OneClient {
         })
     }
 
-    /// Fills an empty index with the keys that operations go to.
+    /// Fills an empty index with the keys of the operations.
     ///
     /// # Errors
-    /// The index's.
+    /// The same as the index's.
     pub async fn load(&self, client: &impl RangeIndex<Key = Key8>) -> Result<(), Box<dyn Error>> {
         let mut next = self.loaded.iter();
         let load = |value: &mut Vec<u8>| {
@@ -86,10 +86,10 @@ impl OneClient {
         Ok(())
     }
 
-    /// Does the operations; answers how many.
+    /// Runs the operations; returns their number.
     ///
     /// # Errors
-    /// The index's, and any answer that is not as it must be.
+    /// The index's errors, and any wrong answer.
     pub async fn run(&self, client: &impl RangeIndex<Key = Key8>) -> Result<u64, Box<dyn Error>> {
         let (mut value, mut found) = (Vec::new(), Scan::new());
         let mut completed = 0;
@@ -100,7 +100,7 @@ impl OneClient {
         Ok(completed)
     }
 
-    /// The keys that operations go to, in order.
+    /// Returns the keys of the operations, in order.
     fn targets(&self) -> Result<Vec<Key8>, Box<dyn Error>> {
         if let Op::Insert = self.op {
             let new = KeySpace::scrambled(2);
@@ -112,7 +112,7 @@ impl OneClient {
         Ok(plan.client(0).map(|op| self.loaded[op.key as usize]).collect())
     }
 
-    /// One operation at `key`; `nth` tells updates apart.
+    /// Runs one operation at `key`; `nth` distinguishes updates.
     async fn one(
         &self,
         client: &impl RangeIndex<Key = Key8>,

@@ -1,8 +1,9 @@
-//! One operation, as property tests, fuzzing and scripts write it.
+//! One operation, as property tests, fuzzing and scripts describe it.
 
 use crate::{Rng, TestKey};
 
-/// An operation of a range index. Values are given by a seed ([`value_of`]), so that one script goes with any size.
+/// An operation of a range index. A seed stands for a value ([`value_of`]), so one script works with any
+/// value size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op<K> {
     /// Reads a key.
@@ -23,9 +24,9 @@ pub enum Op<K> {
 pub const OP_BYTES: usize = 5;
 
 impl<K: TestKey> Op<K> {
-    /// An operation from arbitrary bytes, on one of `keys` numbered keys or (one time in 64 each) the smallest or the
-    /// largest key. What fuzzing and property tests use: every byte string is a script, small changes of it are
-    /// small changes of the script, and zeroes are the simplest one.
+    /// Decodes an operation from arbitrary bytes, on one of `keys` numbered keys or (one time in 64 each) the
+    /// smallest or the largest key. Fuzzing and property tests use it: every byte string is a script, small
+    /// changes of the bytes are small changes of the script, and zeroes are the simplest script.
     #[must_use]
     pub fn decode(bytes: [u8; OP_BYTES], keys: u64) -> Self {
         let [kind, edge, low, high, argument] = bytes;
@@ -41,7 +42,7 @@ impl<K: TestKey> Op<K> {
             7..9 => Self::Update(key, seed),
             9..12 => Self::Upsert(key, seed),
             12..14 => Self::Remove(key),
-            // Up to several nodes' worth.
+            // Up to the entries of several nodes.
             _ => Self::Scan(key, usize::from(argument) * 2),
         }
     }
@@ -50,7 +51,7 @@ impl<K: TestKey> Op<K> {
     pub fn draw(rng: &mut Rng, keys: u64) -> Self {
         let word = rng.word().to_le_bytes();
         let op = Self::decode([word[0], word[1], word[2], word[3], word[4]], keys);
-        // More different values than a byte can tell apart.
+        // More distinct values than a byte can encode.
         match op {
             Self::Insert(k, _) => Self::Insert(k, rng.word()),
             Self::Update(k, _) => Self::Update(k, rng.word()),
@@ -60,8 +61,8 @@ impl<K: TestKey> Op<K> {
     }
 }
 
-/// The value of `seed`, `bytes` long: different for different seeds from 8 bytes on; zeroes for seed 0 and all ones
-/// for seed 255, which are ordinary values.
+/// Returns the value of `seed`, `bytes` long. From 8 bytes on, different seeds give different values. Seed 0
+/// gives zeroes and seed 255 all ones, which are ordinary values.
 ///
 /// ```
 /// use dm_testkit::value_of;

@@ -1,4 +1,4 @@
-//! What a concurrent run found.
+//! The findings of a concurrent run.
 
 use core::fmt;
 
@@ -38,10 +38,10 @@ impl Calls {
     }
 }
 
-/// Wrong answers of which the text is kept, per client.
+/// Maximum number of wrong answers per client whose text is kept.
 pub(crate) const TEXTS_MAX: usize = 8;
 
-/// What a run of [`crate::stress`] did and found.
+/// The operations and findings of a run of [`crate::stress`].
 #[derive(Clone, Default, Debug)]
 #[must_use = "a run is a pass only if `expect_correct` says so"]
 pub struct Report {
@@ -51,13 +51,13 @@ pub struct Report {
     pub scanned: u64,
     /// Operations that failed while a memory node was cut off.
     pub failed: u64,
-    /// Answers that can't be, and errors.
+    /// Impossible answers, and errors.
     pub wrong: u64,
     /// The first of them in words.
     pub texts: Vec<String>,
     /// Calls whose history was checked for linearizability, and how many keys they were on.
     pub linearized: (u64, u64),
-    /// Keys that the last look over the whole index found as they must be.
+    /// Keys that the final check of the whole index found correct.
     pub verified: u64,
     /// What the clients' meters counted.
     pub meter: Counters,
@@ -82,10 +82,10 @@ impl Report {
         self.meter += other.meter;
     }
 
-    /// For tests: itself.
+    /// Returns the report itself; for tests.
     ///
     /// # Panics
-    /// With its text if anything was wrong.
+    /// Panics with its text if anything was wrong.
     #[track_caller]
     pub fn expect_correct(self) -> Self {
         assert!(self.wrong == 0, "{self}");

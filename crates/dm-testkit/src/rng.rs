@@ -1,6 +1,6 @@
 //! A small generator: one seed, one script.
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). For scripts, not for statistics.
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). It is meant for scripts, not for statistics.
 ///
 /// ```
 /// use dm_testkit::Rng;

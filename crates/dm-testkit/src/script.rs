@@ -4,16 +4,17 @@ use dm_index::RangeIndex;
 
 use crate::{Model, OP_BYTES, Op, TestKey, apply, check_all, value_of};
 
-/// Longer scripts find nothing new more slowly.
+/// Longer scripts are slower and find nothing new.
 const OPS_MAX: usize = 400;
 /// Numbered keys of a script: enough for three levels of small nodes.
 const KEYS: u64 = 96;
 
-/// Runs `script` on an empty index and a plain map, every answer compared: every byte string is a script. The index begins
-/// with that many loaded keys, if it is loaded at all; `after` follows every operation, with its number.
+/// Runs `script` on an empty index and a plain map, and compares every answer; every byte string is a script.
+/// `loaded` is the number of keys that the index holds at the start, if it is loaded. `after` is called after
+/// every operation, with its number.
 ///
 /// # Panics
-/// With the first difference.
+/// Panics at the first difference.
 pub async fn run_bytes<I>(index: &I, loaded: Option<u64>, script: &[u8], mut after: impl AsyncFnMut(usize))
 where
     I: RangeIndex,

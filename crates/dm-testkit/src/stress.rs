@@ -24,7 +24,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Everything, more writes than reads, more keys coming than going.
+    /// All operations, with more writes than reads, and more inserts than removes.
     pub const DEFAULT: Self = Self {
         get: 30,
         insert: 25,
@@ -63,34 +63,35 @@ impl Mix {
 pub struct Stress {
     /// Operations of all clients together.
     pub operations: u64,
-    /// Keys of the index; client c owns those whose number is c modulo the clients, but for the hot ones.
+    /// Keys of the index. Client c owns those whose number is c modulo the number of clients, except for the
+    /// hot ones.
     pub keys: u64,
-    /// How many keys are hot: written by everybody, a few at a time.
+    /// Number of hot keys, which all clients write, a few keys at a time.
     pub hot_keys: u64,
     /// Percentage of operations on hot keys.
     pub hot_percent: u64,
-    /// Which operations.
+    /// The weights of the operations.
     pub mix: Mix,
     /// Most entries that a scan asks for.
     pub scan_max: u64,
-    /// Whether the even keys (but for hot ones) are there from the start, by a bulk load.
+    /// Whether a bulk load inserts the even keys (except hot ones) at the start.
     pub preload: bool,
-    /// How often the index shrinks after it has grown: in every second part of a run most writes are removes. 0: one
-    /// mix all along.
+    /// How often the index shrinks after it has grown: in every second part of a run most writes are removes.
+    /// 0 means one mix for the whole run.
     pub waves: u64,
-    /// When a memory node that whoever made the world cuts off is there again, by the world's clock: until then operations
-    /// may fail, and are counted. After a write that failed nobody writes the key any more, and it is as the write left or
-    /// found it. 0: none may fail.
+    /// The time, by the world's clock, at which a memory node that the caller cuts off is back. Until then
+    /// operations may fail, and failures are counted. After a failed write nobody writes that key any more,
+    /// and its content is the one before or after the write. 0 means that no operation may fail.
     pub outage_end: Nanos,
     /// The seed of the clients' scripts.
     pub seed: u64,
 }
 
-/// Hot keys that are in use at a time: clients get on at about the same pace, so they meet there.
+/// Hot keys in use at a time. All clients advance at about the same pace, so they collide on these.
 pub(crate) const HOT_AT_ONCE: u64 = 4;
 
 impl Stress {
-    /// Of `operations`, over a tenth as many keys.
+    /// Makes a run of `operations`, with a tenth as many keys.
     #[must_use]
     pub const fn new(operations: u64, seed: u64) -> Self {
         let keys = if operations < 10_000 {
@@ -101,7 +102,7 @@ impl Stress {
         Self {
             operations,
             keys,
-            // About 500 recorded calls on each.
+            // About 500 recorded calls on each hot key.
             hot_keys: operations / 10_000 + HOT_AT_ONCE,
             hot_percent: 5,
             mix: Mix::DEFAULT,
@@ -128,25 +129,25 @@ impl Stress {
     }
 }
 
-/// Stands for the bulk load among the writes of a key.
+/// The number that stands for the bulk load among the writes of a key.
 pub(crate) const LOADED: u32 = u32::MAX;
-/// Stands for a write that failed, and the one before it.
+/// The number that stands for a failed write, or the one before it.
 pub(crate) const DOUBTFUL: u32 = u32::MAX - 1;
 
-/// Keys that a write failed on.
+/// Keys on which a write failed.
 pub(crate) type Shunned = dm_sync::Mutex<BTreeSet<u64>>;
 
 pub(crate) type HotHistory = History<KvOp<u64, u64>, KvRet<u64>>;
 
-/// What a client brings back from its run.
+/// The results of a client's run.
 pub(crate) struct Done {
     pub(crate) report: Report,
-    /// The last write of each of its own keys, in their order; 0 for absent, [`LOADED`] for the bulk load's.
+    /// The last write of each of its own keys, in order; 0 for absent, [`LOADED`] for the bulk load.
     pub(crate) own: Vec<u32>,
     pub(crate) hot: HotHistory,
 }
 
-/// Each client of a compute node uses that node's handle.
+/// Opens the index; each client of a compute node uses that node's handle.
 struct Open<I> {
     index: Arc<I>,
 }
@@ -178,9 +179,9 @@ impl<I: IndexUnderTest> Job for Load<I> {
 struct Run<I: IndexUnderTest> {
     stress: Stress,
     handles: Vec<I::Handle>,
-    /// By client: the handle that it uses.
+    /// For each client, the handle that it uses.
     handle_of: Vec<usize>,
-    /// By client: writes that it has begun.
+    /// For each client, the number of writes that it has begun.
     begun: Vec<AtomicU32>,
     shunned: Shunned,
 }
@@ -200,7 +201,7 @@ impl<I: IndexUnderTest> Job for Run<I> {
     }
 }
 
-/// A client that joins when all is over, with nothing cached, looks at everything.
+/// A client that joins at the end, with nothing cached, and checks the whole index.
 struct Look<I> {
     index: Arc<I>,
     stress: Stress,
@@ -227,11 +228,11 @@ impl<I: IndexUnderTest> Job for Look<I> {
     }
 }
 
-/// Runs clients on `seats` over a new index in `world`; each compute node has a handle of its own, and all of them
-/// open the pool at once.
+/// Runs clients on `seats` over a new index in `world`. Each compute node has its own handle, and all of them
+/// open the pool concurrently.
 ///
 /// # Panics
-/// When there are no seats, or more than 4094.
+/// Panics if there are no seats, or more than 4094.
 pub fn stress<I: IndexUnderTest>(
     index: I,
     world: &impl TestWorld,
@@ -309,7 +310,7 @@ pub fn stress<I: IndexUnderTest>(
         own,
     });
     report.verified = verified;
-    // The look's verbs are not the run's.
+    // The verbs of the final check are not part of the run.
     report.absorb(Report {
         meter: Counters::default(),
         ..last

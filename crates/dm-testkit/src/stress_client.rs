@@ -1,4 +1,4 @@
-//! One client of a stress run: it draws operations, and knows what they may answer.
+//! One client of a stress run: it draws operations, and knows their allowed answers.
 
 use core::fmt::Display;
 
@@ -23,7 +23,7 @@ enum Kind {
 
 pub(crate) struct Client<'r, E> {
     stress: &'r Stress,
-    /// By client: writes begun. Nobody may see a later one.
+    /// For each client, the writes that it has begun. No read may return a later one.
     begun: &'r [AtomicU32],
     shunned: &'r Shunned,
     me: usize,
@@ -39,14 +39,14 @@ pub(crate) struct Client<'r, E> {
     quota: u64,
 }
 
-/// Who writes it, if it is not hot.
+/// Returns the client that writes the key, if it is not hot.
 fn owner(key: u64, clients: usize) -> usize {
     usize::try_from(key % clients as u64).unwrap_or(0)
 }
 
-/// One foreign key of so many is watched for values that go back.
+/// One foreign key out of this many is checked for values that go backwards.
 const WATCHED: u64 = 16;
-/// Keys drawn, one of which a write should not have failed on.
+/// Limit on draws of a key on which no write has failed.
 const DRAWS_MAX: u32 = 100_000;
 
 fn word(stamp: Stamp) -> u64 {
@@ -98,8 +98,8 @@ impl<'r, E: Env> Client<'r, E> {
         }
     }
 
-    /// Makes its share of the operations; stops at the first error, after which nothing is known, unless it may be of an
-    /// outage.
+    /// Runs its share of the operations. It stops at the first error, after which nothing is known, unless
+    /// the error may be due to an outage.
     pub(crate) async fn run<I>(&mut self, index: &I)
     where
         I: RangeIndex,
@@ -125,7 +125,7 @@ impl<'r, E: Env> Client<'r, E> {
         }
     }
 
-    /// An operation of an outage failed.
+    /// Handles an operation that failed during an outage.
     fn failed(&mut self, kind: Kind, key: u64, e: &IndexError) {
         self.report.failed += 1;
         if matches!(kind, Kind::Get | Kind::Scan) {
@@ -143,7 +143,8 @@ impl<'r, E: Env> Client<'r, E> {
             .note(|| format!("client {me}, operation {made}, key {key}: {what}"));
     }
 
-    /// The next operation; where the index is to shrink, most of what would add a key removes it.
+    /// Draws the next operation; while the index is to shrink, most operations that would add a key remove
+    /// it.
     fn draw(&mut self) -> Kind {
         let parts = 2 * self.stress.waves;
         let shrinks = (self.made * parts / self.quota.max(1)) % 2 == 1;
@@ -183,7 +184,7 @@ impl<'r, E: Env> Client<'r, E> {
         Kind::Scan
     }
 
-    /// A key that no write failed on.
+    /// Draws a key on which no write has failed.
     fn draw_key(&mut self, kind: Kind) -> u64 {
         for _ in 0..DRAWS_MAX {
             let key = self.draw_any_key(kind);
@@ -194,7 +195,7 @@ impl<'r, E: Env> Client<'r, E> {
         panic!("an outage has made writes to nearly every key fail, those of other memory nodes too");
     }
 
-    /// A hot key, one of its own, or (for reads) half the time anybody's.
+    /// Draws a hot key, one of its own, or (half of the reads) any key.
     fn draw_any_key(&mut self, kind: Kind) -> u64 {
         if kind != Kind::Scan && self.rng.below(100) < self.stress.hot_percent {
             let groups = self.stress.hot_keys.div_ceil(HOT_AT_ONCE);
@@ -218,12 +219,12 @@ impl<'r, E: Env> Client<'r, E> {
         owner(key, self.begun.len()) == self.me && !self.stress.is_hot(key)
     }
 
-    /// The last write of one of its own keys.
+    /// Returns the last write of one of its own keys.
     fn last(&mut self, key: u64) -> &mut u32 {
         &mut self.own[key as usize / self.begun.len()]
     }
 
-    /// Whether `value` may be `key`'s now.
+    /// Checks whether `value` is a possible value of `key` now.
     fn judge<K: TestKey>(&self, key: u64, value: &[u8]) -> Result<Stamp, String> {
         let bytes = key_bytes(&K::nth(key));
         let found = check_value(&bytes[..K::LEN], value).map_err(|e| e.to_string())?;
@@ -238,7 +239,7 @@ impl<'r, E: Env> Client<'r, E> {
         if of >= clients || !(self.stress.is_hot(key) || of == owner(key, clients)) {
             return Err(format!("a value of client {of}, who does not write there"));
         }
-        // Acquire: pairs with Release in `write`; a write that was seen was begun before.
+        // Acquire: pairs with Release in `write`; a write that was seen has been counted before.
         let begun = self.begun[of].load(Ordering::Acquire);
         if found.sequence == 0 || found.sequence > begun {
             return Err(format!(
@@ -364,7 +365,7 @@ impl<'r, E: Env> Client<'r, E> {
         })
         .err();
         if fault.is_none() {
-            // Its own keys stand still while it scans.
+            // Its own keys do not change while it scans.
             let mut always = core::mem::take(&mut self.scan_keys);
             self.own_keys(
                 from,
@@ -380,7 +381,7 @@ impl<'r, E: Env> Client<'r, E> {
         Ok(())
     }
 
-    /// Its own present keys from `from` up to `last`, or to the end.
+    /// Collects its own present keys from `from` up to `last`, or to the end.
     fn own_keys(&self, from: u64, last: Option<u64>, keys: &mut Vec<u64>) {
         let clients = self.begun.len() as u64;
         let first = from.saturating_sub(self.me as u64).div_ceil(clients) as usize;
@@ -408,10 +409,10 @@ fn ret_of(applied: Applied) -> KvRet<u64> {
     }
 }
 
-/// Leaves with some room for what comes.
+/// The fill leaves room for later inserts.
 const FILL: f64 = 0.7;
 
-/// Loads the keys that are there from the start.
+/// Loads the keys that are present from the start.
 pub(crate) async fn load<I>(index: &I, stress: &Stress) -> Result<u64, IndexError>
 where
     I: RangeIndex,
@@ -428,16 +429,17 @@ where
     index.bulk_load(FILL, next).await
 }
 
-/// Entries that the last look asks for at a time.
+/// Entries per scan of the final check.
 const LOOK: usize = 1_000;
 
-/// Scans everything when nobody writes any more: each owned key must be as its owner left it. Answers how many were.
+/// Scans everything when nobody writes any more: each owned key must be as its owner left it. Returns how
+/// many are.
 pub(crate) async fn verify<I>(index: &I, stress: &Stress, own: &[Vec<u32>], report: &mut Report) -> u64
 where
     I: RangeIndex,
     I::Key: TestKey,
 {
-    // A scan of a hash table goes through all of it: a few are enough.
+    // A scan of a hash table reads all of it, so only a few scans are made.
     let look = usize::try_from(stress.keys / 4).unwrap_or(LOOK).max(LOOK);
     let mut scan = Scan::new();
     let mut next = 0;

@@ -1,5 +1,5 @@
-//! Simulated testbeds for long runs: their cards promise as much as presets say or as little as cards may, and one of their
-//! memory nodes may be cut off for most of a run.
+//! Simulated testbeds for long runs. Their cards promise as much as the presets, or as little as cards may,
+//! and one of their memory nodes may be cut off for most of a run.
 
 use dm_sim::{CostModel, Sim, SimBuilder, Tearing};
 use dm_sync::Arc;
@@ -7,7 +7,7 @@ use dm_verbs::{AtomicVsWrite, CasThenRead, FailedCas, LineOrder, Nanos, NodeId};
 
 use crate::{Job, Rng, Seat, Stress, TestWorld, World};
 
-/// What the cards of a simulated testbed promise.
+/// The promises of the cards in a simulated testbed.
 ///
 /// ```
 /// use dm_testkit::Cards;
@@ -18,16 +18,16 @@ use crate::{Job, Rng, Seat, Stress, TestWorld, World};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cards {
-    /// As much as the presets, which take turns by the seed.
+    /// As much as the presets; the seed selects the preset.
     Preset,
-    /// As little as an index has to do with: the seed draws which dials of `docs/hardware.md` are on their weak side, how
-    /// slow lines and answers are, and how often clients are put aside; seed 0 has all of it. Lines stay atomic, which
-    /// line versions rely on and ask for when a pool is opened.
+    /// The least that an index must cope with. The seed draws which dials of `docs/hardware.md` are on their
+    /// weak side, how slow lines and answers are, and how often clients are suspended; seed 0 has all of it.
+    /// Lines stay atomic, because line versions rely on this and require it when a pool is opened.
     Weak,
 }
 
 impl Cards {
-    /// A testbed of such cards, with this seed.
+    /// Builds a testbed of such cards, with this seed.
     pub fn testbed(self, seed: u64) -> SimBuilder {
         let mut model = if seed.is_multiple_of(2) {
             CostModel::cx5_ib()
@@ -68,11 +68,11 @@ impl Cards {
             caps.chip_bytes = 0;
         }
         if turn() {
-            // Much goes on while a node is under way.
+            // Many events happen while a node is being transferred.
             (model.torn_line_ns, model.tearing) = (200.0, Tearing::Random);
         }
         if turn() {
-            // Answers come late, and not in the order of the requests.
+            // Answers are late, and not in the order of the requests.
             (model.wire_ns, model.jitter_ns) = (3_000.0, 6_000.0);
         }
         let stalls = turn();
@@ -84,23 +84,24 @@ impl Cards {
     }
 }
 
-/// One poll of a client in so many is late,
+/// One poll of a client out of this many is late,
 const STALL_ONE_IN: u32 = 2_000;
-/// by up to so much: less than a lease, within which a client is missed.
+/// by up to this much: less than a lease, after which a client would be fenced.
 const LONGEST_STALL: Nanos = Nanos::from_millis(8);
 
-/// A simulation whose memory node 1 may be away from 2 ms after clients begin until all of them have ended.
+/// A simulation whose memory node 1 may be cut off from 2 ms after the clients begin until all of them have
+/// ended.
 #[derive(Debug)]
 pub struct Testbed {
     world: World,
     outage: bool,
 }
 
-/// When a memory node that was cut off is there again: after all clients have ended.
+/// The time at which a memory node that was cut off is back: after all clients have ended.
 const OUTAGE_END: Nanos = Nanos::from_millis(10_000);
 
 impl Testbed {
-    /// That simulation, with or without the outage.
+    /// Returns that simulation, with or without the outage.
     #[must_use]
     pub fn new(sim: Sim, outage: bool) -> Self {
         Self {
@@ -109,7 +110,7 @@ impl Testbed {
         }
     }
 
-    /// The script, with operations allowed to fail during the outage, if there is one.
+    /// Returns the script; if there is an outage, operations may fail during it.
     #[must_use]
     pub const fn script(&self, script: Stress) -> Stress {
         Stress {
@@ -121,7 +122,7 @@ impl Testbed {
 
 impl TestWorld for Testbed {
     fn run<J: Job>(&self, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
-        // Opening and looking are done by few.
+        // Few clients open and check the index.
         if let (World::Sim(sim), true) = (&self.world, self.outage && seats.len() > 3) {
             sim.cut_off(NodeId(1), sim.now() + Nanos::from_millis(2));
             sim.restore(NodeId(1), OUTAGE_END);

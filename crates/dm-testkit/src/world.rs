@@ -1,4 +1,4 @@
-//! Worlds as tests use them: clients with seats run jobs.
+//! Worlds for tests: clients with seats run jobs.
 
 use core::fmt;
 use core::future::Future;
@@ -12,16 +12,16 @@ use dm_sim::{CostModel, RunEnd, Sim};
 use dm_sync::{Arc, thread};
 use dm_verbs::{CasThenRead, Control, LineOrder, Nanos, Verbs};
 
-/// Where a client sits.
+/// The place of a client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Seat {
     /// Its compute node.
     pub compute_node: u16,
-    /// Its thread there, which it shares with all clients of that seat.
+    /// Its thread there, which all clients of that seat share.
     pub thread: u16,
 }
 
-/// `threads` threads dealt out over `compute_nodes`, each with `coroutines` clients.
+/// Returns seats: `threads` threads spread over `compute_nodes`, each with `coroutines` clients.
 #[must_use]
 pub fn seats(compute_nodes: u16, threads: u16, coroutines: u16) -> Vec<Seat> {
     let seat = |t| Seat {
@@ -33,16 +33,16 @@ pub fn seats(compute_nodes: u16, threads: u16, coroutines: u16) -> Vec<Seat> {
         .collect()
 }
 
-/// What each of some clients does.
+/// The work of each of several clients.
 pub trait Job: Send + Sync + 'static {
-    /// What a client brings back.
+    /// The result of a client.
     type Out: Send + 'static;
 
     /// The work of client number `number` (an index into the seats).
     fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> impl Future<Output = Self::Out>;
 }
 
-/// What runs jobs. What one job leaves in its memory the next one finds.
+/// A world that runs jobs. A job finds the memory as the previous one left it.
 ///
 /// ```
 /// use dm_loopback::Loopback;
@@ -68,16 +68,16 @@ pub trait Job: Send + Sync + 'static {
 /// assert_eq!(world.run_one(Add(word)), 6);
 /// ```
 pub trait TestWorld {
-    /// Runs `job` on a client for each of `seats`, all at once, and gives what they brought back, in order.
+    /// Runs `job` concurrently on a client for each of `seats`, and returns their results, in order.
     ///
     /// # Panics
-    /// When a client panics or there can't be that many.
+    /// Panics if a client panics, or if there cannot be that many clients.
     fn run<J: Job>(&self, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out>;
 
     /// Runs `job` on a single client.
     ///
     /// # Panics
-    /// As [`TestWorld::run`].
+    /// Panics as [`TestWorld::run`] does.
     fn run_one<J: Job>(&self, job: J) -> J::Out {
         let seat = Seat {
             compute_node: 0,
@@ -88,23 +88,24 @@ pub trait TestWorld {
     }
 }
 
-/// Worlds of one kind, named by what they are. See [`WorldKind`]; other crates bring theirs.
+/// Worlds of one kind. See [`WorldKind`]; other crates implement it for their own worlds.
 pub trait TestWorlds: Copy + fmt::Display {
     /// One of them.
     type World: TestWorld;
 
-    /// A world with so many compute and memory nodes.
+    /// Builds a world with these numbers of compute and memory nodes.
     ///
     /// # Panics
-    /// When it can't be built.
+    /// Panics if it cannot be built.
     fn build(self, compute_nodes: u16, memory_nodes: u16, seed: u64) -> Self::World;
-    /// Long scripts have one operation, and one key, in this many: more than 1 where a verb takes real time.
+    /// Returns the factor by which long scripts shrink their operations and keys: more than 1 if a verb takes
+    /// real time.
     fn thinned(self) -> u64 {
         1
     }
 }
 
-/// A world of this workspace's own two that need no device.
+/// A world of this workspace that needs no device.
 #[derive(Debug)]
 pub enum World {
     /// Real threads.
@@ -113,8 +114,8 @@ pub enum World {
     Sim(Box<Sim>),
 }
 
-/// Loopback by a counted clock, for a client alone whose verbs are counted: none of them is repeated because the thread
-/// was put aside meanwhile.
+/// Returns a loopback with a counted clock, for a single client whose verbs are counted: no verb is repeated
+/// because the thread was suspended.
 pub fn counted() -> dm_loopback::Builder {
     Loopback::builder().counted_clock(Nanos::from_micros(1))
 }
@@ -131,10 +132,11 @@ impl From<Sim> for World {
 }
 
 impl World {
-    /// Runs `job` on a client for each of `seats`, all at once, and gives what they brought back, in order.
+    /// Runs `job` concurrently on a client for each of `seats`, and returns their results, in order.
     ///
     /// # Panics
-    /// When a client panics, no client id is left, or (in the simulator, which can tell) clients wait for ever.
+    /// Panics if a client panics, no client id is left, or (in the simulator, which can tell) clients wait
+    /// for ever.
     pub fn run<J: Job>(&self, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
         match self {
             Self::Loopback(world) => run_loopback(world, seats, &**job),
@@ -145,7 +147,7 @@ impl World {
     /// Runs `job` on a single client.
     ///
     /// # Panics
-    /// As [`World::run`].
+    /// Panics as [`World::run`] does.
     pub fn run_one<J: Job>(&self, job: J) -> J::Out {
         TestWorld::run_one(self, job)
     }
@@ -157,9 +159,9 @@ impl TestWorld for World {
     }
 }
 
-/// The numbers of the clients of each thread.
+/// Returns the numbers of each thread's clients.
 ///
-/// For who writes a [`TestWorld`]:
+/// It is for implementations of [`TestWorld`]:
 /// ```
 /// use dm_testkit::{by_thread, seats};
 ///
@@ -190,7 +192,7 @@ fn run_loopback<J: Job>(world: &Loopback, seats: &[Seat], job: &J) -> Vec<J::Out
             .map(|(&seat, numbers)| scope.spawn(move || work(seat, numbers)))
             .collect();
         let joined = running.into_iter().map(|t| t.join());
-        // The first panic goes on with its own message.
+        // The first panic continues with its own message.
         joined
             .flat_map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
@@ -218,7 +220,7 @@ fn run_sim<J: Job>(sim: &Sim, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
         .collect()
 }
 
-/// The worlds that an index has to do in.
+/// The worlds in which an index must work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorldKind {
     /// Loopback as it is.
@@ -238,7 +240,7 @@ pub enum WorldKind {
 }
 
 impl WorldKind {
-    /// All of them, with one of the weak ones.
+    /// All kinds, with one of the weak ones.
     pub const ALL: [Self; 7] = [
         Self::Loopback,
         Self::LoopbackDelays,
@@ -252,10 +254,10 @@ impl WorldKind {
     /// Host memory of each of its memory nodes, bytes. Mapped, not touched.
     pub const MEMORY_BYTES: u64 = 1 << 30;
 
-    /// A world with so many compute and memory nodes.
+    /// Builds a world with these numbers of compute and memory nodes.
     ///
     /// # Panics
-    /// When it can't be built.
+    /// Panics if it cannot be built.
     #[must_use]
     pub fn build(self, compute_nodes: u16, memory_nodes: u16, seed: u64) -> World {
         let loopback = Loopback::builder()
@@ -322,7 +324,7 @@ mod tests {
     use super::*;
     use dm_verbs::{NodeId, RemotePtr};
 
-    /// Everybody adds to one word, and says who sat where.
+    /// Every client adds to one word, and reports its seat.
     struct Adds;
 
     impl Job for Adds {

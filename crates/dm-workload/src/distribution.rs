@@ -1,4 +1,4 @@
-//! Which of the loaded keys an operation works on.
+//! The choice of the loaded key on which an operation works.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::zipf::Zipf;
 /// How operations spread over keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
-    /// Every loaded key alike.
+    /// Every loaded key is equally likely.
     Uniform,
     /// Zipf's law over ranks, scattered over the loaded keys.
     Zipf {
@@ -80,7 +80,7 @@ pub(crate) enum Chooser {
         zipf: Zipf,
         fold: Fold,
     },
-    /// Draws ages; what they mean the stream knows.
+    /// Draws ages; the stream converts them to keys.
     Latest {
         zipf: Zipf,
     },
@@ -100,7 +100,7 @@ impl Chooser {
         })
     }
 
-    /// The loaded key that only `rank` others are drawn more often than.
+    /// Returns the loaded key with this rank: only `rank` others are drawn more often.
     pub(crate) fn hottest(&self, rank: u64, loaded: u64) -> u64 {
         match self {
             Self::Uniform { .. } => rank,
@@ -126,7 +126,7 @@ pub(crate) enum Drawn {
     Age(u64),
 }
 
-/// Ranks onto loaded keys: as many as there are keys one to one, the colder ones wherever a hash says.
+/// Maps ranks to loaded keys: the first ones one to one, the colder ones by a hash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fold {
     loaded: u64,
@@ -177,8 +177,8 @@ mod tests {
         }
     }
 
-    /// Few keys with the ranks of many: the hottest key keeps the share that it has among many, the cold ranks
-    /// spread evenly.
+    /// Few keys with the ranks of many: the hottest key keeps the share that it has among many, and the cold
+    /// ranks spread evenly.
     #[test]
     fn folding_keeps_the_share_of_the_hottest_key() {
         let (loaded, ranks, draws) = (1000, 60_000_000, 1_000_000_u32);

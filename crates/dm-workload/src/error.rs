@@ -1,4 +1,4 @@
-//! Why a workload can't be.
+//! The errors of a workload's description.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use std::fmt;
 pub enum WorkloadError {
     /// Neither a preset nor a list of `kind:weight`.
     Mix {
-        /// The part that is not understood.
+        /// The part that was not understood.
         part: String,
     },
     /// Neither `uniform` nor `zipf:THETA` nor `latest`, or a THETA that is negative or not a number.
@@ -16,21 +16,21 @@ pub enum WorkloadError {
         /// The text.
         text: String,
     },
-    /// No client, or more than [`dm_history::CLIENT_LIMIT`] less the loader.
+    /// There is no client, or there are more than [`dm_history::CLIENT_LIMIT`] less the loader.
     Clients {
         /// How many were asked for.
         count: u32,
     },
-    /// The mix works on loaded keys, and none are loaded.
+    /// The mix works on loaded keys, but none are loaded.
     NoKeys,
-    /// Ranks are drawn over fewer keys than are loaded: the rest would never be touched.
+    /// Ranks are drawn over fewer keys than are loaded, so the other keys would never be used.
     Ranks {
         /// The ranks.
         ranks: u64,
         /// The loaded keys.
         loaded: u64,
     },
-    /// Scans of nothing.
+    /// Scans have length 0.
     ScanLength,
 }
 

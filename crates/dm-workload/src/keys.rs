@@ -17,17 +17,17 @@ use crate::permutation::{scramble, unscramble};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySpace {
-    /// `None`: the index itself.
+    /// `None` means that the key is the index itself.
     salt: Option<u64>,
     /// Keys of 32 bytes are mail addresses.
     addresses: bool,
 }
 
-/// Longer keys share one of so many first halves, as addresses and names do.
+/// Longer keys share one of this many first halves, as addresses and names do.
 const GROUP_COUNT: u64 = 256;
 
 impl KeySpace {
-    /// Keys in random order; another one per `seed`.
+    /// Makes keys in random order, which depends on `seed`.
     #[must_use]
     pub fn scrambled(seed: u64) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl KeySpace {
         self.salt.map_or(index, |salt| scramble(index.wrapping_add(salt)))
     }
 
-    /// Which key the number is: the inverse of [`KeySpace::number`].
+    /// Returns the index of the key with this number: the inverse of [`KeySpace::number`].
     #[must_use]
     #[inline]
     pub fn index(&self, number: u64) -> u64 {
@@ -70,9 +70,9 @@ impl KeySpace {
             .map_or(number, |salt| unscramble(number).wrapping_sub(salt))
     }
 
-    /// The i-th key in `N` bytes: 8, or from 16 on. Eight bytes are the number. Longer keys begin with eight bytes
-    /// that every 256th key shares (a comparison that looks at one word only is found out), then the number, then
-    /// filling that depends on it. Dense keys stay in order of their indices.
+    /// Returns the i-th key in `N` bytes, where `N` is 8, or 16 and more. Eight bytes are the number itself.
+    /// Longer keys begin with eight bytes that every 256th key shares (this reveals a comparison of only one
+    /// word), then the number, then bytes that depend on it. Dense keys stay in the order of their indices.
     #[must_use]
     #[inline]
     pub fn bytes<const N: usize>(&self, index: u64) -> [u8; N] {
@@ -101,7 +101,8 @@ impl KeySpace {
         key
     }
 
-    /// Which key the bytes are, if they are one of this space: the inverse of [`KeySpace::bytes`].
+    /// Returns the index of the key with these bytes, if it is one of this space: the inverse of
+    /// [`KeySpace::bytes`].
     #[must_use]
     pub fn index_of<const N: usize>(&self, key: &[u8; N]) -> Option<u64> {
         if self.addresses && N == ADDRESS_BYTES {

@@ -1,16 +1,16 @@
 //! Workloads for range indexes: YCSB and free mixes, exact Zipf, uniform and latest, keys, stamped values.
 //!
-//! What a client does next is decided here and nowhere else, by a seed: the same [`Plan`] gives every client the
-//! same operations on every index and in every world. Nothing is allocated per operation.
+//! Only this crate decides the next operation of a client, by a seed: the same [`Plan`] gives every client
+//! the same operations on every index and in every world. No operation allocates.
 //!
 //! | type | what it decides |
 //! |---|---|
-//! | [`Mix`] | how often each kind of operation comes: YCSB A–F and LOAD (Cooper et al., SoCC 2010, §4), Sherman's mixes (SIGMOD 2022, §5.1.2), or `get:50,upsert:50` |
-//! | [`Distribution`] | which of the loaded keys: `uniform`, `zipf:0.99`, `latest` |
+//! | [`Mix`] | the share of each kind of operation: YCSB A–F and LOAD (Cooper et al., SoCC 2010, §4), Sherman's mixes (SIGMOD 2022, §5.1.2), or `get:50,upsert:50` |
+//! | [`Distribution`] | the choice among the loaded keys: `uniform`, `zipf:0.99`, `latest` |
 //! | [`KeySpace`] | the bytes of the i-th key: a bijection, so no two are equal and none is reserved |
-//! | [`Values`] | the bytes of a value, stamped so that whoever reads it can tell that it is whole and its key's |
-//! | [`Plan`], [`OpStream`] | all of it together, split among clients |
-//! | [`Trace`] | instead of all that: operations that were recorded |
+//! | [`Values`] | the bytes of a value, stamped so that a reader can check that it is whole and belongs to its key |
+//! | [`Plan`], [`OpStream`] | all of this together, split among clients |
+//! | [`Trace`] | instead of all of this, recorded operations |
 //!
 //! # Skew and scale
 //!

@@ -1,4 +1,4 @@
-//! Kinds of operations and how often each comes.
+//! Kinds of operations, and the share of each.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use rand::RngCore;
 use crate::distribution::Distribution;
 use crate::error::WorkloadError;
 
-/// What an operation does.
+/// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpKind {
     /// Reads one key.
@@ -19,7 +19,7 @@ pub enum OpKind {
     Upsert,
     /// Adds a key that does not exist.
     Insert,
-    /// Removes a key, drawn among the loaded ones; after a while it finds some gone.
+    /// Removes a key, drawn among the loaded ones; after a while some of these are absent.
     Remove,
     /// Reads a number of keys in order.
     Scan,
@@ -66,8 +66,9 @@ impl fmt::Display for OpKind {
 
 type Weights = &'static [(OpKind, u32)];
 
-/// YCSB's core workloads (its `workloads/workload[a-f]`), the mixes of Sherman's evaluation, and two of Twitter's caches as
-/// their published statistics have them (OSDI 2020, and the table beside the traces of March 2020).
+/// YCSB's core workloads (its `workloads/workload[a-f]`), the mixes of Sherman's evaluation, and those of two
+/// of Twitter's caches according to their published statistics (OSDI 2020, and the table beside the traces of
+/// March 2020).
 const PRESETS: [(&str, Weights); 14] = [
     ("a", &[(OpKind::Get, 50), (OpKind::Update, 50)]),
     ("b", &[(OpKind::Get, 95), (OpKind::Update, 5)]),
@@ -93,7 +94,7 @@ pub(crate) fn kind_names() -> String {
     OpKind::ALL.map(OpKind::name).join(", ")
 }
 
-/// How often each kind of operation comes.
+/// The share of each kind of operation.
 ///
 /// ```
 /// use dm_workload::{Mix, OpKind};
@@ -133,7 +134,7 @@ impl Mix {
         })
     }
 
-    /// The part of the operations that are of `kind`, 0 to 1.
+    /// Returns the share of operations of `kind`, from 0 to 1.
     #[must_use]
     pub fn share(&self, kind: OpKind) -> f64 {
         let sum: u64 = self.weights.iter().map(|&weight| u64::from(weight)).sum();
@@ -148,8 +149,8 @@ impl Mix {
             .any(|&kind| kind != OpKind::Insert && self.share(kind) > 0.0)
     }
 
-    /// The distribution that the mix is defined with: latest for D, the Zipf exponents that were fitted to the caches of
-    /// Twitter (1.7366 for cluster 8, 1.6796 for cluster 9), Zipf 0.99 for the others.
+    /// Returns the distribution that belongs to the mix: latest for D, the Zipf exponents fitted to Twitter's
+    /// caches (1.7366 for cluster 8, 1.6796 for cluster 9), and Zipf 0.99 for the others.
     #[must_use]
     pub fn usual_distribution(&self) -> Distribution {
         let theta = Distribution::USUAL_THETA;

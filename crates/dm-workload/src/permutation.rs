@@ -27,7 +27,7 @@ impl Permutation {
         }
     }
 
-    /// Where `place`, which is below the count, goes.
+    /// Returns the image of `place`, which is below the count.
     #[inline]
     pub(crate) fn at(&self, place: u64) -> u64 {
         debug_assert!(
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Hot ranks must not become neighbouring keys: their order would be one leaf's contention.
+    /// Hot ranks must not become neighbouring keys, because then a single leaf would be contended.
     #[test]
     fn neighbours_are_scattered() {
         let permutation = Permutation::new(1_000_000, 1);

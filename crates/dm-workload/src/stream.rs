@@ -9,10 +9,10 @@ use crate::mix::{Mix, OpKind};
 use crate::permutation::scramble;
 use crate::trace::{Dealt, Trace};
 
-/// How many keys a scan asks for.
+/// The number of keys that a scan asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanLength {
-    /// Any number from 1 to this, each alike (YCSB E with 100).
+    /// A number from 1 to this, all equally likely (YCSB E with 100).
     UpTo(u32),
     /// Always this many (Sherman, Dolphin).
     Fixed(u32),
@@ -39,8 +39,8 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// `operations` of `mix` in all on `loaded` keys, which have the indices 0, 1 …; the mix's usual distribution,
-    /// one client, scans of up to 100, seed 0.
+    /// Makes a workload of `operations` of `mix` in all on `loaded` keys, which have the indices 0, 1 …. It
+    /// has the mix's usual distribution, one client, scans of up to 100 keys, and seed 0.
     pub fn new(mix: Mix, loaded: u64, operations: u64) -> Self {
         let distribution = mix.usual_distribution();
         let scan_length = ScanLength::default();
@@ -56,12 +56,13 @@ impl Workload {
         }
     }
 
-    /// Which keys.
+    /// Sets the distribution of keys.
     pub fn distribution(self, distribution: Distribution) -> Self {
         Self { distribution, ..self }
     }
 
-    /// Over how many keys the ranks of a Zipf law are drawn; default: as many as are loaded.
+    /// Sets the number of keys over which a Zipf law's ranks are drawn; the default is the number of loaded
+    /// keys.
     pub fn ranks(self, ranks: u64) -> Self {
         Self {
             ranks: Some(ranks),
@@ -69,17 +70,17 @@ impl Workload {
         }
     }
 
-    /// How long scans are.
+    /// Sets the length of scans.
     pub fn scan_length(self, scan_length: ScanLength) -> Self {
         Self { scan_length, ..self }
     }
 
-    /// Among how many clients the operations are split.
+    /// Sets the number of clients among which the operations are split.
     pub fn clients(self, clients: u32) -> Self {
         Self { clients, ..self }
     }
 
-    /// What the operations are drawn from.
+    /// Sets the seed.
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
@@ -87,7 +88,7 @@ impl Workload {
     /// Checks the description.
     ///
     /// # Errors
-    /// [`WorkloadError`], naming what is out of range.
+    /// Returns [`WorkloadError`], which names what is out of range.
     pub fn plan(self) -> Result<Plan, WorkloadError> {
         if self.clients == 0 || self.clients >= dm_history::CLIENT_LIMIT {
             return Err(WorkloadError::Clients { count: self.clients });
@@ -117,22 +118,22 @@ impl Workload {
     }
 }
 
-/// A workload that holds together. Cheap to clone.
+/// A checked workload. Cloning it is cheap.
 #[derive(Clone, Debug)]
 pub struct Plan {
     workload: Workload,
     ranks: u64,
     chooser: Chooser,
-    /// What was recorded, instead of drawing.
+    /// The recorded operations, if they are not drawn.
     trace: Option<Trace>,
 }
 
 impl Plan {
-    /// `operations` in all of a trace, dealt out to `clients` in turn, and from the beginning again when the trace is at its
-    /// end. All keys of the trace must be loaded.
+    /// Makes a plan of `operations` operations of a trace, dealt out to `clients` in turn. When the trace
+    /// ends, it starts again from its beginning. All keys of the trace must be loaded.
     ///
     /// # Errors
-    /// [`WorkloadError::Clients`].
+    /// Returns [`WorkloadError::Clients`].
     pub fn of_trace(trace: Trace, clients: u32, operations: u64) -> Result<Self, WorkloadError> {
         let workload = Workload::new(trace.mix(), trace.keys(), operations).clients(clients);
         Ok(Self {
@@ -188,7 +189,7 @@ impl Plan {
         self.workload.loaded
     }
 
-    /// The loaded keys from the hottest on, by what the distribution makes of them before anything is inserted.
+    /// Returns the loaded keys from the hottest on, by the distribution before anything is inserted.
     pub fn hottest(&self) -> impl DoubleEndedIterator<Item = u64> + use<> {
         let (chooser, loaded) = (self.chooser, self.workload.loaded);
         let recorded = self.trace.as_ref().map(Trace::hottest);
@@ -205,7 +206,7 @@ impl Plan {
         self.workload.operations
     }
 
-    /// Over how many keys ranks are drawn.
+    /// The number of keys over which ranks are drawn.
     #[must_use]
     pub fn ranks(&self) -> u64 {
         self.ranks
@@ -227,9 +228,9 @@ impl Plan {
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// What to do.
+    /// The kind of operation.
     pub kind: OpKind,
-    /// The index of the key (see [`crate::KeySpace`]); of a scan, of its first.
+    /// The index of the key (see [`crate::KeySpace`]); for a scan, of its first key.
     pub key: u64,
     /// How many keys a scan asks for; 0 otherwise.
     pub scan_len: u32,
@@ -261,7 +262,7 @@ pub struct OpStream {
     left: u64,
     inserted: u64,
     rng: Xoshiro256PlusPlus,
-    /// What was recorded, instead of drawing.
+    /// The recorded operations, if they are not drawn.
     dealt: Option<Dealt>,
 }
 
@@ -272,9 +273,9 @@ impl OpStream {
         self.left
     }
 
-    /// The next operation, where `inserted(client)` says how many of its inserts each client has completed: the
-    /// newest keys of all clients are what [`Distribution::Latest`] reads most. The iterator itself knows of this
-    /// client's inserts only, which is deterministic whatever the others' speed.
+    /// Returns the next operation. `inserted(client)` says how many of its inserts each client has completed:
+    /// [`Distribution::Latest`] prefers the newest keys of all clients. The iterator itself knows only this
+    /// client's inserts, so it is deterministic regardless of the other clients' speed.
     pub fn next_seeing(&mut self, inserted: impl Fn(u32) -> u64) -> Option<Op> {
         self.left = self.left.checked_sub(1)?;
         if let Some(dealt) = &mut self.dealt {
@@ -305,8 +306,8 @@ impl OpStream {
             .wrapping_add(u64::from(client))
     }
 
-    /// Ages go round the clients, beginning with this one: its newest insert, the next one's newest …; where a
-    /// client has none that old, the loaded keys, from the last one down.
+    /// Ages go round the clients, beginning with this one: its newest insert, the next client's newest, and
+    /// so on. If a client has no key that old, the loaded keys are used, from the last one down.
     fn key_of_age(&self, age: u64, inserted: impl Fn(u32) -> u64) -> u64 {
         let clients = u64::from(self.clients);
         // Below the number of clients, which is a u32.
@@ -356,7 +357,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Draws are as many as the order says.
+    /// The numbers of draws follow the order of ranks.
     #[test]
     fn hottest_keys_come_first() {
         let c = plan("c", 1000, 200_000, 1, 3);

@@ -1,4 +1,4 @@
-//! Operations that somebody recorded.
+//! Recorded operations.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,10 +29,11 @@ impl Row {
 /// A trace of a cache, in the form of Twitter's (Yang, Yue and Rashmi, OSDI 2020; `github.com/twitter/cache-trace`): a row
 /// of comma-separated columns for each request, `timestamp,key,key size,value size,client id,operation,TTL`.
 ///
-/// Keys are numbered as they first appear: key `n` of the trace is key `n` of any [`crate::KeySpace`]. All of them are to be
-/// loaded before, since a trace begins somewhere in a cache's life. What a cache calls `get` and `gets` is a
-/// [`Get`](OpKind::Get), `delete` a [`Remove`](OpKind::Remove), everything else an [`Upsert`](OpKind::Upsert): where a row
-/// met an absent or an expired entry is not recorded. Times, sizes and TTLs are left out.
+/// Keys are numbered in order of appearance: key `n` of the trace is key `n` of any [`crate::KeySpace`]. Load
+/// all of them first, because a trace begins at some point in a cache's life. A cache's `get` and `gets` are
+/// a [`Get`](OpKind::Get), `delete` is a [`Remove`](OpKind::Remove), and everything else is an
+/// [`Upsert`](OpKind::Upsert), because a trace does not record whether an entry was absent or expired. Times,
+/// sizes and TTLs are ignored.
 ///
 /// ```
 /// use dm_workload::{OpKind, Plan, Trace};
@@ -67,16 +68,16 @@ pub struct Trace {
 pub enum TraceError {
     /// The reader failed.
     Io(io::Error),
-    /// A row that is none.
+    /// A row is malformed.
     Row {
         /// Its number, from 1.
         line: u64,
-        /// What it says.
+        /// Its text.
         text: String,
     },
-    /// No row at all.
+    /// There is no row.
     Empty,
-    /// More than 2³² different keys.
+    /// There are more than 2³² different keys.
     Keys,
 }
 
@@ -119,10 +120,11 @@ fn parse(text: &str) -> Option<(&str, OpKind)> {
 }
 
 impl Trace {
-    /// Reads up to `limit` rows. A row takes 8 bytes of memory, a key its bytes while it is read.
+    /// Reads up to `limit` rows. A row takes 8 bytes of memory; a key takes its bytes while the trace is
+    /// read.
     ///
     /// # Errors
-    /// [`TraceError`], naming the first row that is none.
+    /// Returns [`TraceError`], which names the first malformed row.
     pub fn read(mut from: impl BufRead, limit: u64) -> Result<Self, TraceError> {
         let (mut rows, mut numbers) = (Vec::new(), HashMap::new());
         let mut counts = [0_u64; OpKind::ALL.len()];
@@ -150,7 +152,7 @@ impl Trace {
             rows.push(Row { kind, key });
         }
         let parts = |&kind: &OpKind| {
-            // In millionths, but no kind that is there is none.
+            // In millionths, rounded up, so that no kind that occurs gets 0.
             let part = (counts[kind as usize] * 1_000_000).div_ceil(line.max(1));
             (kind, part as u32)
         };
@@ -174,13 +176,13 @@ impl Trace {
         self.rows.len() as u64
     }
 
-    /// How often each kind of operation comes, to a millionth.
+    /// Returns the share of each kind of operation, to a millionth.
     #[must_use]
     pub fn mix(&self) -> Mix {
         self.mix
     }
 
-    /// The keys from the one that comes most often on.
+    /// Returns the keys, beginning with the most frequent one.
     pub(crate) fn hottest(&self) -> Vec<u64> {
         let mut counts = vec![0_u64; self.keys as usize];
         for row in &*self.rows {
@@ -201,7 +203,7 @@ impl Trace {
     }
 }
 
-/// What a client is dealt of a trace.
+/// The rows of a trace that one client gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Dealt {
     rows: Arc<[Row]>,

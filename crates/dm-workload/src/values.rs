@@ -18,10 +18,10 @@ pub struct Values {
 }
 
 impl Values {
-    /// The values of client number `client`.
+    /// Makes the values of client number `client`.
     ///
     /// # Panics
-    /// If the number is not below [`LOADER`]'s, of which the stamps of the loaded data are.
+    /// Panics if the number is not below [`LOADER`], whose stamps mark the loaded data.
     #[must_use]
     pub fn of_client(client: u32) -> Self {
         assert!(client < LOADER, "clients are numbered below {LOADER}");
@@ -31,7 +31,7 @@ impl Values {
     /// Fills `value` (8 bytes or more) for this client's next write of `key`.
     ///
     /// # Panics
-    /// After 2²⁸ writes, which is what a stamp can number.
+    /// Panics after 2²⁸ writes, because a stamp cannot number more.
     pub fn fill(&mut self, key: &[u8], value: &mut [u8]) -> Stamp {
         let written = Stamp {
             client: self.client,
@@ -47,10 +47,10 @@ impl Values {
         stamp(key, LOADER, 0, value);
     }
 
-    /// Says which write `value` is, whole and of `key`.
+    /// Returns which write of `key` made the whole `value`.
     ///
     /// # Errors
-    /// [`Wrong`] if it is none.
+    /// Returns [`Wrong`] if there is none.
     pub fn check(key: &[u8], value: &[u8]) -> Result<Stamp, Wrong> {
         check_value(key, value)
     }

@@ -19,7 +19,7 @@ pub struct Zipf {
     /// Areas at the two ends.
     low: f64,
     high: f64,
-    /// Draws this close below their rank need no second look.
+    /// Draws this close below their rank are accepted at once.
     sure: f64,
 }
 
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// The yardstick itself notices a slightly wrong law.
+    /// The test's statistic itself detects a slightly wrong law.
     #[test]
     fn a_theta_that_is_one_hundredth_off_is_noticed() {
         let zipf = Zipf::new(100, 0.98).unwrap();

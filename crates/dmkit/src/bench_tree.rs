@@ -1,4 +1,4 @@
-//! The indexes as benches drive them: one compute node's handle, whatever index it is.
+//! The indexes as benches drive them: one compute node's handle, for any index.
 
 use std::future::Future;
 
@@ -14,7 +14,7 @@ use smart::Smart;
 use crate::point::Point;
 use crate::run::RunError;
 
-/// What the clients of a compute node share.
+/// The state that the clients of a compute node share.
 pub(crate) trait BenchTree: Sized + Send + Sync + 'static {
     type Key: KeyBytes;
 
@@ -22,7 +22,8 @@ pub(crate) trait BenchTree: Sized + Send + Sync + 'static {
     fn open<V: Verbs + Control>(v: &V, point: &Point) -> impl Future<Output = Result<Self, RunError>>;
     fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl RangeIndex<Key = Self::Key>;
     fn warm<V: Verbs + Control>(&self, v: &V) -> impl Future<Output = Result<u64, IndexError>>;
-    /// What a warm cache that can't hold all is like after a long time with these keys, the hottest of which come last.
+    /// Brings a warm cache that cannot hold everything into the state that it has after a long time with
+    /// these keys. The hottest keys come last.
     fn settle<V: Verbs + Control>(
         &self,
         _v: &V,
@@ -30,7 +31,7 @@ pub(crate) trait BenchTree: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), IndexError>> {
         async { Ok(()) }
     }
-    /// Warms the cache as `first`'s is.
+    /// Warms the cache with the content of `first`'s.
     fn warm_like<V: Verbs + Control>(
         &self,
         v: &V,
@@ -40,11 +41,12 @@ pub(crate) trait BenchTree: Sized + Send + Sync + 'static {
     }
     fn cache_bytes(&self) -> u64;
     fn local_bytes(&self) -> u64;
-    /// What its clients allocated less what they gave back; the sum over all compute nodes is what is in use.
+    /// Returns what its clients allocated less what they gave back. The sum over all compute nodes is the
+    /// memory in use.
     fn allocated_bytes(&self) -> i64;
-    /// The model's own bound for the point; the counters say what was shared.
+    /// Returns the model's own bound for the point; the counters say how many operations were shared.
     fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound>;
-    /// Where hot entries lie, if the index remembers that.
+    /// Returns the guesses where hot entries are, if the index has them.
     fn hotspots(&self) -> Option<&Hotspots> {
         None
     }
@@ -178,7 +180,7 @@ impl<K: KeyBytes> BenchTree for Dolphin<K> {
     fn allocated_bytes(&self) -> i64 {
         Dolphin::allocated_bytes(self)
     }
-    /// Its leaves are asked for what Sherman's are, but for the locks.
+    /// Its verbs are Sherman's, except for the locks.
     fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound> {
         let shared = [counters.delegated, counters.combined].map(|n| n as f64 / ops.max(1) as f64);
         point.bound(dolphin::DEFAULT_LEAF_BYTES, self.leaf_capacity(), shared)

@@ -14,9 +14,9 @@ use crate::cluster::{ClusterRun, Machine};
 
 /// Range indexes on disaggregated memory: load, drive, check and compare them on a simulated RDMA testbed.
 ///
-/// Without a command: the main job. Loads FG+, Sherman, SMART, CHIME and Dolphin, runs YCSB C, A and LOAD over five client counts each on
-/// the model `cx5-ib`, checks every value read, prints a table and draws throughput-latency curves. About a minute on
-/// two cores.
+/// Without a command it runs the main job: it loads FG+, Sherman, SMART, CHIME and Dolphin, runs YCSB C, A
+/// and LOAD with five client counts each on the model `cx5-ib`, checks every value read, prints a table and
+/// draws throughput-latency curves. This takes about a minute on two cores.
 #[derive(Debug, Parser)]
 #[command(name = "dmkit", version, about, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -26,95 +26,101 @@ pub(crate) struct Cli {
     pub(crate) output: Output,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measures one or more points: every dial open. Lists (a,b,c) make one row each.
+    /// Measures one or more points; every parameter is an option. Lists (a,b,c) make one row each.
     Bench(Box<Bench>),
-    /// Runs figures of papers on the simulated testbed and grades their claims; alone, lists them.
+    /// Runs figures of papers on the simulated testbed and grades the papers' claims. Without a name it lists
+    /// the figures.
     ///
-    /// Sherman's take about half an hour in all on two cores, SMART's and CHIME's, which load 10 M keys for each point,
-    /// an hour or more for each figure; a tenth of that with `--keys 1000000`.
+    /// Sherman's figures take about half an hour in all on two cores. Each figure of SMART and CHIME takes an
+    /// hour or more, because 10 M keys are loaded for each point; with `--keys 1000000` it takes a tenth of
+    /// that.
     Reproduce(Reproduce),
-    /// Model-checks: explores every interleaving of a lock, node or tree protocol on an RNIC that does what it may.
+    /// Model-checks a protocol: explores every interleaving of a lock, node or tree protocol on an RNIC that
+    /// uses every freedom it has.
     ///
-    /// Exit status: 0 every case came out as the registry says: it holds, exhaustively within its bounds, or it shows the
-    /// counterexample that it must show (flaws as published, mutants, litmus outcomes that the contract allows); 1 a case
-    /// came out otherwise; 2 a search was cut short, or only sampled, and found nothing; 3 it could not be run. With
-    /// --crash the registry says nothing, and a counterexample ends with 1. A reader that closes the pipe changes none of
-    /// this.
+    /// Exit status: 0 if every case gave the result that the registry states: the case holds, exhaustively
+    /// within its bounds, or it shows the counterexample that it must show (published flaws, mutants, litmus
+    /// outcomes that the contract allows). 1 if a case gave another result. 2 if a search was cut short, or
+    /// only sampled, and found nothing. 3 if it could not be run. With --crash the registry states nothing,
+    /// and a counterexample gives 1. A reader that closes the pipe changes none of this.
     Explore(Explore),
-    /// A memory node: lends memory over RDMA until it is told to stop. Needs the feature `ib`.
+    /// Runs a memory node: lends memory over RDMA until it is told to stop. Needs the feature `ib`.
     Serve(Serve),
-    /// Creates, opens or shows the index of a cluster, through its superblock; refuses what does not fit. Needs `ib`.
+    /// Creates, opens or shows the index of a cluster, through its superblock. Refuses an index that does not
+    /// match. Needs `ib`.
     Index(Box<IndexCommand>),
-    /// What this machine's RDMA device promises, and which protocols run on it, fall back, or are refused.
+    /// Reports what this machine's RDMA device promises, and which protocols run on it, use a fallback, or
+    /// are refused.
     ///
-    /// Exit status: 0 there is a device that can be used, 1 there is none.
+    /// Exit status: 0 if there is a usable device, 1 if there is none.
     Doctor(Doctor),
-    /// Puts the rows of several client machines together (`--json` of each in a file).
+    /// Combines the rows of several client machines (the `--json` output of each machine, in a file).
     Merge {
-        /// Files of JSON lines, one of each machine.
+        /// Files of JSON lines, one per machine.
         #[arg(required = true)]
         rows: Vec<PathBuf>,
     },
-    /// Draws a table and curves of rows that `--json` printed.
+    /// Draws a table and curves from rows that `--json` printed.
     Plot {
         /// A file of JSON lines.
         rows: PathBuf,
     },
     /// Lists the parameters of the simulated NIC, each with its provenance.
     Model {
-        /// Which preset: cx5-ib or cx6-roce.
+        /// The preset: cx5-ib or cx6-roce.
         #[arg(default_value = "cx5-ib", value_parser = ["cx5-ib", "cx6-roce"])]
         preset: String,
     },
 }
 
-/// Where results go.
+/// The destination of results.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Output {
-    /// One JSON object a line on standard output, and nothing else there.
+    /// Print one JSON object per line on standard output, and nothing else there.
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Directory for the plots (SVG and PNG) and the CSV.
     #[arg(long, global = true, default_value = "dmkit-out")]
     pub(crate) out: PathBuf,
-    /// No plots and no CSV.
+    /// Write no plots and no CSV.
     #[arg(long, global = true)]
     pub(crate) no_plot: bool,
 }
 
-/// Which model, and how it is gone through.
+/// The model to explore, and the kind of search.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Explore {
-    /// Which model; without one, lists them all.
+    /// The model; without one, all models are listed.
     pub(crate) name: Option<String>,
-    /// List the models: name, kind, expected verdict, source, knobs; with --json one object a line.
+    /// List the models: name, kind, expected verdict, source, knobs; with --json one object per line.
     #[arg(long)]
     pub(crate) list: bool,
-    /// The protocol as it was published, with its flaw.
+    /// Explore the protocol as it was published, with its flaw.
     #[arg(long, conflicts_with = "mutant")]
     pub(crate) as_published: bool,
-    /// A twin that is broken on purpose.
+    /// Explore a twin that is broken on purpose.
     #[arg(long, value_name = "NAME")]
     pub(crate) mutant: Option<String>,
-    /// Only this case (a shape and a setting of the knobs); default: all of check size.
+    /// Only this case (a shape and a setting of the knobs); default: all cases of check size.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) case: Option<usize>,
-    /// The cases of nightly size as well.
+    /// Include the cases of nightly size.
     #[arg(long)]
     pub(crate) nightly: bool,
-    /// Breadth-first: the first counterexample is the shortest. Else depth-first, and shortened afterwards.
+    /// Search breadth-first, so that the first counterexample is the shortest. The default is depth-first,
+    /// with shortening afterwards.
     #[arg(long, conflicts_with = "seed")]
     pub(crate) bfs: bool,
     /// Sample runs instead, by random priorities (PCT) from this seed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// How many, with --seed.
+    /// Number of sampled runs, with --seed.
     #[arg(long, default_value_t = 100_000, requires = "seed")]
     pub(crate) runs: u64,
-    /// The depth of bugs that PCT looks for: one more than its changes of priority.
+    /// The depth of bugs that PCT searches for: one more than its number of priority changes.
     #[arg(long, default_value_t = 3, requires = "seed")]
     pub(crate) depth: u32,
     /// Choose each step uniformly instead of by priorities, with --seed.
@@ -123,121 +129,123 @@ pub(crate) struct Explore {
     /// Let one client die at any step.
     #[arg(long)]
     pub(crate) crash: bool,
-    /// Draw the first counterexample into this file.
+    /// Draw the first counterexample to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Run this trace of a case again, and tell it.
+    /// Run this trace of a case again, and print it.
     #[arg(long, requires = "case")]
     pub(crate) trace: Option<String>,
-    /// Run the first counterexample of this file again: lines that `--json` printed. Needs no other argument.
+    /// Run the first counterexample of this file again; the file holds lines that `--json` printed. Needs no
+    /// other argument.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "case", "trace", "mutant", "as_published"])]
     pub(crate) replay: Option<PathBuf>,
-    /// Seconds after which the search of one case is cut short.
+    /// Seconds after which the search of each case is cut short.
     #[arg(long, default_value_t = 120)]
     pub(crate) time: u64,
 }
 
-/// Which figures, and how thoroughly.
+/// The figures, and the effort.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Reproduce {
-    /// Such as sherman-10; `all` for every one; or a file of your own (in the form of `crates/dmkit/experiments`), whose name
-    /// ends with .toml.
+    /// A figure such as sherman-10, `all` for every figure, or a file of your own whose name ends with .toml
+    /// (in the form of `crates/dmkit/experiments`).
     pub(crate) names: Vec<String>,
-    /// List the figures that there are.
+    /// List the available figures.
     #[arg(long)]
     pub(crate) list: bool,
-    /// Only this panel of each; may be given more than once. What the output directory holds of the others, run in
-    /// the same way, stays and is graded with it.
+    /// Run only this panel of each figure; may be given more than once. Results of other panels in the output
+    /// directory stay and are graded too, if they were run in the same way.
     #[arg(long = "panel", value_name = "PANEL")]
     pub(crate) panels: Vec<String>,
-    /// Runs of each point, with seeds 1, 2, …; default: 3, with --quick 1.
+    /// Runs of each point, with seeds 1, 2, …; default: 3, or 1 with --quick.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) seeds: Option<u64>,
-    /// A sixth of the operations: for a first look. Verdicts of tails are not to be trusted then.
+    /// Run a sixth of the operations, for a first look. Verdicts about tail latencies are not reliable then.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Load so many keys instead; caches stay in proportion to what the file says, the ranks of Zipf as they are.
+    /// Load this many keys instead; the cache sizes change in proportion, the Zipf ranks do not.
     #[arg(long, value_parser = count)]
     pub(crate) keys: Option<u64>,
-    /// Also turn each of the 11 fitted constants down and up by 20 %, with one seed: 22 times the runs of one seed,
-    /// so about 8 times as long as three seeds without (sherman-10 takes 10 minutes, sherman-16 two).
+    /// Also vary each of the 11 fitted constants by -20 % and +20 %, with one seed. This makes 22 times the
+    /// runs of one seed, about 8 times as long as three seeds without it (sherman-10 takes 10 minutes,
+    /// sherman-16 two).
     #[arg(long)]
     pub(crate) sensitivity: bool,
-    /// Make a page, index.html, of everything that the output directory holds.
+    /// Write a page, index.html, about everything in the output directory.
     #[arg(long)]
     pub(crate) page: bool,
 }
 
-/// What a memory node lends, and to whom.
+/// The memory that a node lends, and its clients.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Serve {
-    /// Bytes of host memory (such as 4G; powers of ten).
+    /// Bytes of host memory (such as 4G; the suffixes are powers of ten).
     #[arg(long, default_value = "1G", value_parser = count)]
     pub(crate) bytes: u64,
-    /// Where clients connect. Beyond loopback there must be a secret.
+    /// Address for clients. An address beyond loopback requires a secret.
     #[arg(long, default_value = "127.0.0.1:7471")]
     pub(crate) listen: SocketAddr,
-    /// A file of the secret that clients must know: 16 bytes at least.
+    /// A file with the secret that clients must know: at least 16 bytes.
     #[arg(long)]
     pub(crate) secret_file: Option<PathBuf>,
-    /// Where counters are told to Prometheus, at /metrics. To whoever asks: they name no client.
+    /// Address for Prometheus, which reads counters at /metrics. Anybody may read them; they name no client.
     #[arg(long)]
     pub(crate) metrics: Option<SocketAddr>,
-    /// The RDMA device; else the first that is active.
+    /// The RDMA device; default: the first active one.
     #[arg(long)]
     pub(crate) device: Option<String>,
-    /// Its port; else the first that is active.
+    /// Its port; default: the first active one.
     #[arg(long)]
     pub(crate) port: Option<u8>,
-    /// The index of its GID; else RoCE v2 over IPv4, if there is one.
+    /// The index of its GID; default: RoCE v2 over IPv4, if there is one.
     #[arg(long)]
     pub(crate) gid: Option<u8>,
-    /// At most so much of the device's own memory is lent; default: all.
+    /// Maximum number of bytes of the device's own memory to lend; default: all.
     #[arg(long, value_parser = count)]
     pub(crate) chip_bytes: Option<u64>,
-    /// Milliseconds of a membership lease.
+    /// Length of a membership lease in milliseconds.
     #[arg(long, default_value_t = 100)]
     pub(crate) lease_ms: u64,
 }
 
-/// What is done with an index.
+/// An action on an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IndexAction {
-    /// Create it, empty; or open it if it is there.
+    /// Create the index, empty, or open it if it exists.
     Create,
-    /// Open it; refused if another kind or geometry is there, or nothing.
+    /// Open the index; refused if there is none, or one of another kind or geometry.
     Open,
-    /// Say what is there.
+    /// Describe the existing index.
     Show,
 }
 
-/// Which index of which cluster.
+/// The index and its cluster.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct IndexCommand {
-    /// What to do.
+    /// The action.
     #[arg(value_enum)]
     pub(crate) action: IndexAction,
     #[command(flatten)]
     pub(crate) bench: Bench,
 }
 
-/// Which device, and what is assumed of it.
+/// The device, and the capabilities assumed of it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Doctor {
-    /// The device; else the first that can be used.
+    /// The device; default: the first usable one.
     #[arg(long)]
     pub(crate) device: Option<String>,
-    /// What you vouch for: lines, cas-read, atomic-write, write-lines, host-before-chip.
+    /// Capabilities that you vouch for: lines, cas-read, atomic-write, write-lines, host-before-chip.
     #[arg(long, value_delimiter = ',', value_parser = crate::cluster::capability)]
     pub(crate) assume: Vec<dm_verbs::Capability>,
 }
 
-/// Whether an index is loaded first, or is there.
+/// Whether an index is loaded first, or exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pool {
-    /// Loaded first; refused if one is there.
+    /// Loaded first; refused if an index exists.
     New,
-    /// It is there, loaded with the same keys.
+    /// An index exists, loaded with the same keys.
     Open,
 }
 
@@ -255,7 +263,7 @@ pub(crate) enum Index {
 }
 
 impl Index {
-    /// As printed.
+    /// The printed name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sherman => "sherman",
@@ -265,7 +273,7 @@ impl Index {
         }
     }
 
-    /// What its clients share in its paper.
+    /// The sharing of operations in its paper.
     pub(crate) const fn usual_sharing(self) -> Rdwc {
         match self {
             Self::Sherman | Self::Dolphin => Rdwc::OFF,
@@ -274,14 +282,14 @@ impl Index {
     }
 }
 
-/// The dials of a measurement.
+/// The parameters of a measurement.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Bench {
-    /// Which index.
+    /// The index to measure.
     #[arg(long, value_enum, default_value_t = Index::Sherman)]
     pub(crate) index: Index,
-    /// Which techniques of sherman: default, paper-rtt, published, fg, fg+, +combine, +on-chip,
-    /// +hierarchical, +two-level, as-in-smart.
+    /// Techniques of sherman: default, paper-rtt, published, fg, fg+, +combine, +on-chip, +hierarchical,
+    /// +two-level, as-in-smart.
     #[arg(long, value_delimiter = ',', default_value = "default")]
     pub(crate) variant: Vec<Variant>,
     /// YCSB a to f, load, write-only, write-intensive, read-intensive, range-only, range-write, or shares such as
@@ -291,22 +299,25 @@ pub(crate) struct Bench {
     /// zipf:THETA, uniform or latest; default: the workload's usual one.
     #[arg(long)]
     pub(crate) dist: Option<Distribution>,
-    /// Over how many keys Zipf ranks are drawn before they are folded onto the loaded ones; default: --keys.
+    /// Number of keys over which Zipf ranks are drawn before they are folded onto the loaded ones; default:
+    /// --keys.
     #[arg(long, value_parser = count)]
     pub(crate) zipf_keys: Option<u64>,
     /// sim:PRESET (cx5-ib, cx6-roce), loopback, or ib:FILE, a cluster file.
     #[arg(long, default_value = "sim:cx5-ib")]
     pub(crate) fabric: Fabric,
-    /// Which of how many client machines this is (ib only): 0/2 is the first of two. Each has its part of the clients.
+    /// The number of this client machine and their total (ib only): 0/2 is the first of two. Each machine
+    /// runs a part of the clients.
     #[arg(long, default_value_t = Machine::ALONE)]
     pub(crate) machine: Machine,
-    /// Whether the first machine loads a new index (ib only); further points of one bench use the first one's.
+    /// Whether the first machine loads a new index (ib only); the later points of one bench use the index of
+    /// the first point.
     #[arg(long, value_enum, default_value_t = Pool::New)]
     pub(crate) pool: Pool,
     /// Seconds that the machines wait for each other (ib only).
     #[arg(long, default_value_t = 60)]
     pub(crate) wait: u64,
-    /// Compute nodes; of a cluster, its client machines.
+    /// Compute nodes; in a cluster, the number of its client machines.
     #[arg(long, default_value_t = 8)]
     pub(crate) cns: u16,
     /// Memory nodes.
@@ -321,7 +332,7 @@ pub(crate) struct Bench {
     /// Coroutines per client thread.
     #[arg(long, default_value_t = 1)]
     pub(crate) coroutines: u32,
-    /// Keys loaded before, in all.
+    /// Keys loaded first, in all.
     #[arg(long, default_value = "1M", value_parser = count)]
     pub(crate) keys: u64,
     /// Operations, in all.
@@ -333,32 +344,33 @@ pub(crate) struct Bench {
     /// Bytes of a key: 8 or 32.
     #[arg(long, default_value_t = 8)]
     pub(crate) key_size: usize,
-    /// Bytes of a value, at least 8 (a stamp that every read checks).
+    /// Bytes of a value, at least 8 (for a stamp that every read checks).
     #[arg(long, default_value_t = 8)]
     pub(crate) value_size: usize,
     /// Index cache of a compute node, MB.
     #[arg(long, default_value_t = 500.0)]
     pub(crate) cache_mb: f64,
-    /// How full leaves are loaded: a share, or `as-inserted` (as inserts in random order leave them).
+    /// Fill of loaded leaves: a share, or `as-inserted` (the fill after inserts in random order).
     #[arg(long, default_value = "0.8", value_parser = str::parse::<Fill>)]
     pub(crate) fill: Fill,
-    /// Read delegation and write combining between the clients of a compute node: off, reads, writes or on; default: as in
-    /// the index's paper, off for sherman and dolphin, on for smart and chime.
+    /// Read delegation and write combining between the clients of a compute node: off, reads, writes or on;
+    /// default: as in the index's paper (off for sherman and dolphin, on for smart and chime).
     #[arg(long, value_delimiter = ',')]
     pub(crate) rdwc: Vec<Sharing>,
-    /// Local locks of each of the two.
+    /// Number of local locks of each of the two.
     #[arg(long, default_value_t = sherman::DEFAULT_RDWC_LOCKS)]
     pub(crate) rdwc_locks: u32,
-    /// Operations from a file in the form of Twitter's cache traces (decompressed), as many as `--ops` says, dealt out to
-    /// the clients in turn; all keys of these are loaded before. Instead of `--workload`, `--dist` and `--keys`.
+    /// Take the operations from a file in the form of Twitter's cache traces (decompressed). `--ops` says how
+    /// many; they are dealt out to the clients in turn, and all of their keys are loaded first. Replaces
+    /// `--workload`, `--dist` and `--keys`.
     #[arg(long, conflicts_with_all = ["workload", "dist", "keys", "zipf_keys"])]
     pub(crate) trace: Option<PathBuf>,
-    /// Everything random comes from this.
+    /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 }
 
-/// What clients of a compute node share.
+/// The operations that clients of a compute node share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sharing(pub(crate) Rdwc);
 
@@ -431,14 +443,14 @@ pub(crate) fn preset(name: &str) -> Result<CostModel, String> {
     }
 }
 
-/// A mix; shares are separated by `/` here, because `,` separates mixes.
+/// Parses a mix. Shares are separated by `/` here, because `,` separates mixes.
 fn mix(s: &str) -> Result<Mix, String> {
     s.replace('/', ",")
         .parse()
         .map_err(|e: dm_workload::WorkloadError| e.to_string())
 }
 
-/// A count with an optional k, M or G (powers of ten).
+/// Parses a count with an optional k, M or G (powers of ten).
 fn count(s: &str) -> Result<u64, String> {
     let (digits, unit) = match s.as_bytes().last() {
         Some(b'k') => (&s[..s.len() - 1], 1_000),

@@ -12,15 +12,15 @@ use crate::cli::Index;
 use crate::point::{BenchKey, Point};
 use crate::run::{RunError, bad};
 
-/// What is to be done once keys and index are types.
+/// An action that is generic over keys and index.
 pub(crate) trait WithTree {
-    /// What comes of it.
+    /// The result.
     type Out;
-    /// Does it.
+    /// Carries out the action.
     fn with<K: BenchKey, T: BenchTree<Key = K>>(self) -> Result<Self::Out, RunError>;
 }
 
-/// Does `what` with the index that `point` names.
+/// Carries out `what` with the index that `point` names.
 pub(crate) fn with_tree<W: WithTree>(point: &Point, what: W) -> Result<W::Out, RunError> {
     match point.key_size {
         8 => with_key::<Key8, W>(point, what),

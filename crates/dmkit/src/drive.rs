@@ -1,4 +1,4 @@
-//! One client at work: draws operations, performs them, checks every value.
+//! The work of one client: draws operations, runs them, checks every value.
 
 use std::cell::RefCell;
 
@@ -10,23 +10,23 @@ use indicatif::ProgressBar;
 
 use crate::point::BenchKey;
 
-/// What was done between the end of the warm-up and the moment when the first client found no work left.
+/// The work done between the end of the warm-up and the moment when the first client had no work left.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Steady {
-    /// In the world's time, nanoseconds.
+    /// The begin in nanoseconds of the world's time.
     pub(crate) from: u64,
-    /// 0 while there is work.
+    /// The end; 0 while there is work.
     pub(crate) until: u64,
     pub(crate) ops: u64,
     /// Scans among them.
     pub(crate) scans: u64,
 }
 
-/// What single write operations cost. A read-modify-write counts with its read.
+/// The costs of single write operations. A read-modify-write includes its read.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteCosts {
     pub(crate) round_trips: Histogram<u64>,
-    /// Payload bytes of those that split nothing, less the 8 of an unlock.
+    /// Payload bytes of write operations without a split, without the 8 bytes of an unlock.
     pub(crate) bytes: Histogram<u64>,
     pub(crate) count: u64,
     pub(crate) splits: u64,
@@ -40,14 +40,14 @@ impl WriteCosts {
             self.splits += 1;
             return;
         }
-        // An entry, and an unlock unless the lock was handed on or released by an atomic.
+        // An entry, and an unlock unless the lock was handed over or released by an atomic.
         let unlock = if cost.writes > 1 { 8 } else { 0 };
         record(&mut self.bytes, cost.bytes_written.saturating_sub(unlock));
     }
 }
 
 fn histogram() -> Histogram<u64> {
-    // Three significant digits; grows as far as it must.
+    // Three significant digits; the histogram grows as far as needed.
     Histogram::new(3).expect("3 digits are in range")
 }
 
@@ -57,7 +57,7 @@ fn record(histogram: &mut Histogram<u64>, value: u64) {
         .expect("an auto-resizing histogram takes any value");
 }
 
-/// What the clients of one thread have done together.
+/// The combined results of one thread's clients.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) latency: Histogram<u64>,
@@ -65,11 +65,11 @@ pub(crate) struct Tally {
     pub(crate) wrong: u64,
     pub(crate) inserted: u64,
     pub(crate) failed: Option<IndexError>,
-    /// When the last operation ended, in the world's time.
+    /// The end of the last operation, in the world's time.
     pub(crate) ended: u64,
-    /// So many operations are of the warm-up: checked, but in no figure.
+    /// The first operations, this many, belong to the warm-up: they are checked, but not counted.
     pub(crate) warm_up: u64,
-    /// And all that end before this, in the world's time.
+    /// Operations that end before this time belong to the warm-up too, in the world's time.
     pub(crate) warm_until: u64,
     pub(crate) steady: Steady,
     pub(crate) writes: WriteCosts,
@@ -96,7 +96,7 @@ impl Tally {
         }
     }
 
-    /// Notes an operation that ended at `ended`.
+    /// Records an operation that ended at `ended`.
     fn note(&mut self, kind: OpKind, began: u64, ended: u64, cost: Counters) {
         self.ops += 1;
         self.inserted += u64::from(kind == OpKind::Insert);
@@ -134,13 +134,13 @@ impl Tally {
     }
 }
 
-/// One client's own state.
+/// The state of one client.
 pub(crate) struct Worker<'a, E, I> {
     pub(crate) env: &'a E,
     pub(crate) index: I,
     pub(crate) keys: KeySpace,
     pub(crate) values: Values,
-    /// Keys below this index are loaded, and never removed by the mixes that remove nothing.
+    /// Keys below this index are loaded, and mixes without removes never remove them.
     pub(crate) loaded: u64,
     pub(crate) removes: bool,
     pub(crate) progress: &'a ProgressBar,
@@ -155,7 +155,7 @@ struct Buffers<K> {
 }
 
 impl<E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'_, E, I> {
-    /// Works until the stream ends, `more` says no, or an operation fails.
+    /// Works until the stream ends, `more` returns false, or an operation fails.
     pub(crate) async fn run(&mut self, stream: OpStream, more: impl Fn() -> bool, tally: &RefCell<Tally>) {
         let mut buffers = Buffers {
             read: Vec::with_capacity(self.index.value_bytes()),
@@ -187,11 +187,11 @@ impl<E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'_, E, I> {
         }
     }
 
-    /// Whether what the operation answered is right.
+    /// Runs an operation and returns whether its answer is right.
     async fn perform(&mut self, op: Op, b: &mut Buffers<K>) -> Result<bool, IndexError> {
         let key = K::nth(&self.keys, op.key);
         key.write_to(&mut b.key);
-        // A loaded key is present for ever where nothing removes.
+        // Without removes, a loaded key is always present.
         let must_exist = op.key < self.loaded && !self.removes;
         match op.kind {
             OpKind::Get => self.read(&key, must_exist, b).await,
@@ -204,7 +204,7 @@ impl<E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'_, E, I> {
                 Ok(self.index.upsert(&key, &b.write).await? == Applied::Replaced || !must_exist)
             }
             OpKind::Insert => {
-                // Every insert brings a key of its own.
+                // Every insert uses a new key.
                 self.values.fill(&b.key, &mut b.write);
                 Ok(self.index.insert(&key, &b.write).await? == Applied::Inserted)
             }

@@ -1,4 +1,4 @@
-//! Jobs: lists of points run side by side, with progress, a table, plots and files.
+//! Jobs: lists of points that run in parallel, with progress, a table, plots and files.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -18,15 +18,16 @@ use crate::point::{Measured, Point, Study};
 use crate::report::{Curves, Row, read_json_lines, table, write_csv, write_json_lines};
 use crate::run::run;
 
-/// The main job's client threads, over 8 compute nodes: to Sherman's 22 a machine.
+/// The main job's numbers of client threads, over 8 compute nodes. 176 threads are the 22 per machine of Sherman.
 const MAIN_CLIENTS: [u32; 5] = [16, 48, 88, 176, 352];
-/// Operations of each of its points; five make a curve of more than a million.
+/// Operations of each point of the main job; the five points of a curve have more than a million.
 const MAIN_OPS: u64 = 240_000;
-/// Keys that it loads, and those that its Zipf ranks are drawn over: Sherman's 10^9.
+/// Keys that the main job loads, and the number over which its Zipf ranks are drawn: Sherman's 10^9.
 const MAIN_KEYS: u64 = 1_000_000;
 const MAIN_RANKS: u64 = 1_000_000_000;
 
-/// FG+, Sherman, SMART, CHIME and Dolphin under YCSB C, A and LOAD on the model of Sherman's testbed.
+/// Returns the points of FG+, Sherman, SMART, CHIME and Dolphin under YCSB C, A and LOAD on the model of
+/// Sherman's testbed.
 pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
     let fabric = Fabric::Sim(Box::new(model));
     let mut points = Vec::new();
@@ -74,7 +75,8 @@ pub(crate) fn main_points(model: dm_sim::CostModel) -> Vec<Point> {
     points
 }
 
-/// Runs the points, prints and draws what came out; `false` if a point failed or read a wrong value.
+/// Runs the points, and prints and draws the results; returns `false` if a point failed or read a wrong
+/// value.
 pub(crate) fn perform(title: &str, points: &[Point], output: &Output) -> io::Result<bool> {
     let simulated = points.iter().all(|p| matches!(p.fabric, Fabric::Sim(_)));
     if !output.json {
@@ -105,13 +107,13 @@ pub(crate) fn perform(title: &str, points: &[Point], output: &Output) -> io::Res
     Ok(show(title, &rows, output)? && good)
 }
 
-/// Shows rows that an earlier run has printed.
+/// Shows rows that an earlier run printed.
 pub(crate) fn replot(file: &Path, output: &Output) -> io::Result<bool> {
     let rows = read_json_lines(io::BufReader::new(fs::File::open(file)?)).map_err(io::Error::other)?;
     show(&format!("dmkit, {}", file.display()), &rows, output)
 }
 
-/// Prints and draws rows; `false` if a wrong value was read.
+/// Prints and draws rows; returns `false` if a wrong value was read.
 pub(crate) fn show(title: &str, rows: &[Row], output: &Output) -> io::Result<bool> {
     if output.json {
         write_json_lines(rows, io::stdout().lock()).map_err(io::Error::other)?;
@@ -155,7 +157,7 @@ fn run_all(points: &[Point], simulated: bool) -> Vec<Result<Measured, crate::run
             next.lock().expect("no thread panics while it holds this").1[i] = Some(result);
         }
     };
-    // A simulation takes one core; a loopback run takes them all.
+    // A simulation uses one core; a loopback run uses all cores.
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let side_by_side = if simulated { cores.min(points.len()) } else { 1 };
     std::thread::scope(|scope| {
@@ -191,7 +193,7 @@ fn row(point: &Point, m: &Measured) -> Row {
     } else {
         String::new()
     };
-    // Rows of several machines are put together by `dmkit merge`.
+    // `dmkit merge` combines rows of several machines.
     let (machine, latencies) = match &point.fabric {
         Fabric::Ib(cluster) => (cluster.machine.to_string(), Latencies::text(&m.latency)),
         _ => Default::default(),
@@ -233,7 +235,7 @@ fn row(point: &Point, m: &Measured) -> Row {
     }
 }
 
-/// Peak against peak, and who read something wrong.
+/// Compares the peaks, and names each run that read a wrong value.
 fn summary(rows: &[Row]) -> String {
     let mut text = String::new();
     let mut mixes: Vec<&str> = rows.iter().map(|r| r.workload.as_str()).collect();
@@ -270,7 +272,7 @@ fn write_files(title: &str, rows: &[Row], output: &Output) -> io::Result<String>
     ))
 }
 
-/// The title of a bench.
+/// Returns the title of a bench.
 pub(crate) fn bench_title(bench: &Bench) -> String {
     let place = if bench.colocated { "colocated" } else { "separate" };
     match &bench.fabric {

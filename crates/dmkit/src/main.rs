@@ -52,10 +52,10 @@ fn main() -> ExitCode {
 fn end(result: io::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
-        // The reader of our output has gone: nothing is wrong.
+        // The reader of the output has closed the pipe, which is not an error.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {
-            // Standard error may be gone too; there is nowhere left to say so.
+            // Standard error may be closed too; then the message is lost.
             let _unheard = writeln!(io::stderr(), "dmkit: {e}");
             ExitCode::FAILURE
         }

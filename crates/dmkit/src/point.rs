@@ -1,4 +1,4 @@
-//! One point of a measurement: what is run, and what came out.
+//! One point of a measurement: its parameters and its result.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -16,11 +16,11 @@ use crate::cli::{Bench, Fabric, Index, Pool, Sharing};
 use crate::cluster::ClusterRun;
 use crate::drive::{Steady, WriteCosts};
 
-/// What is run.
+/// The parameters of a point.
 #[derive(Debug, Clone)]
 pub(crate) struct Point {
     pub(crate) index: Index,
-    /// Of sherman.
+    /// The variant of sherman.
     pub(crate) variant: Variant,
     pub(crate) mix: Mix,
     pub(crate) distribution: Distribution,
@@ -40,33 +40,33 @@ pub(crate) struct Point {
     pub(crate) cache_bytes: u64,
     pub(crate) fill: Fill,
     pub(crate) seed: u64,
-    /// What clients of a compute node share.
+    /// The operations that clients of a compute node share.
     pub(crate) rdwc: Rdwc,
-    /// Keys of 32 bytes look like mail addresses.
+    /// Whether keys of 32 bytes look like mail addresses.
     pub(crate) addresses: bool,
-    /// Operations that were recorded, instead of the mix and the distribution.
+    /// Recorded operations, which replace the mix and the distribution.
     pub(crate) trace: Option<Trace>,
     pub(crate) study: Study,
 }
 
-/// What only a reproduction of a paper's figure changes.
+/// Parameters that only the reproduction of a paper's figure changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Study {
-    /// Of chime.
+    /// The variant of chime.
     pub(crate) chime: chime::Variant,
-    /// Instead of what the variant says.
+    /// Replaces the variant's value.
     pub(crate) node: Option<NodeSize>,
     /// Client CPU that the simulator charges.
     pub(crate) cpu: CpuCost,
-    /// Instead of what the variant says.
+    /// Replaces the variant's value.
     pub(crate) lock_and_read: Option<bool>,
-    /// Every other thread of a compute node scans, the others do the rest of the mix.
+    /// Half of a compute node's threads scan, and the others run the rest of the mix.
     pub(crate) by_thread: bool,
-    /// Clients go on until all of them together have done the operations (a fast one does more), and figures are of
-    /// the time between a warm-up and the moment when the work runs out. Simulator only.
+    /// Clients continue until all of them together have done the operations (a fast client does more), and
+    /// only the time between a warm-up and the moment when the work runs out is measured. Simulator only.
     pub(crate) steady: bool,
-    /// A steady run takes at least this long, nanoseconds of the world's time: queues at hot locks take a while to
-    /// fill, the longer the more clients there are.
+    /// Minimum duration of a steady run, in nanoseconds of the world's time. Queues at hot locks take a while
+    /// to fill; the more clients there are, the longer.
     pub(crate) least: u64,
 }
 
@@ -84,33 +84,33 @@ impl Default for Study {
     }
 }
 
-/// What came out.
+/// The result of a point.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) ops: u64,
     pub(crate) seconds: f64,
     /// Latency of each operation, nanoseconds.
     pub(crate) latency: Histogram<u64>,
-    /// Over all clients.
+    /// Sums over all clients.
     pub(crate) counters: Counters,
     pub(crate) wrong_values: u64,
-    /// Of one compute node, the largest.
+    /// The largest cache of a compute node.
     pub(crate) cache_bytes: u64,
     pub(crate) local_bytes: u64,
-    /// Nodes in use over all memory nodes, and keys in them.
+    /// Nodes in use over all memory nodes, and their keys.
     pub(crate) remote_bytes: u64,
     pub(crate) keys: u64,
     pub(crate) bound: Option<Bound>,
-    /// Of a steady run.
+    /// The counts of a steady run.
     pub(crate) steady: Steady,
     pub(crate) writes: WriteCosts,
-    /// Of a simulated run.
+    /// The RNIC's shares of a simulated run.
     pub(crate) nic: NicShares,
-    /// What a device promised, and what was assumed of it; the fabric's own words otherwise.
+    /// The device's promises and the assumptions; for other fabrics, their own description.
     pub(crate) promises: Option<String>,
 }
 
-/// What the responder of the busiest memory node's NIC did, as shares of the run.
+/// The activity of the responder of the busiest memory node's RNIC, as shares of the run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NicShares {
     pub(crate) stalled: f64,
@@ -135,13 +135,13 @@ impl BenchKey for Key32 {
     }
 }
 
-/// Each of the one with each of the other.
+/// Pairs each element of one list with each of the other.
 fn pairs<'a, A, B>(a: &'a [A], b: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {
     a.iter().flat_map(move |a| b.iter().map(move |b| (a, b)))
 }
 
 impl Bench {
-    /// The world, its compute and its memory nodes; `later`: of a point behind the first.
+    /// Returns the world, and its numbers of compute and memory nodes. `later` marks a point after the first.
     fn place(&self, later: bool) -> (Fabric, u16, u16) {
         let Fabric::Ib(cluster) = &self.fabric else {
             return (self.fabric.clone(), self.cns, self.mns);
@@ -158,10 +158,10 @@ impl Bench {
 }
 
 impl Bench {
-    /// `points` with the operations of the trace, if one was named.
+    /// Returns `points` with the operations of the trace, if one was named.
     ///
     /// # Errors
-    /// What is wrong with the file, and with which.
+    /// Returns a message that names the file and the problem.
     pub(crate) fn recorded(&self, mut points: Vec<Point>) -> Result<Vec<Point>, String> {
         let Some(path) = &self.trace else {
             return Ok(points);
@@ -178,7 +178,7 @@ impl Bench {
 }
 
 impl Point {
-    /// Every combination of the lists in `bench`.
+    /// Returns every combination of the lists in `bench`.
     pub(crate) fn all(bench: &Bench) -> Vec<Self> {
         let mut points: Vec<Self> = Vec::new();
         for &mix in &bench.workload {
@@ -224,7 +224,7 @@ impl Point {
         points
     }
 
-    /// The variant, and what clients share besides.
+    /// Returns the variant, and what clients share besides.
     pub(crate) fn techniques(&self) -> String {
         match Sharing(self.rdwc).name() {
             "off" => self.variant.to_string(),
@@ -242,9 +242,9 @@ impl Point {
         if self.study.steady { self.ops / 4 } else { 0 }
     }
 
-    /// The operations of every client; `mix` is the point's own, or a part of it.
+    /// Returns the operations of every client; `mix` is the point's own, or a part of it.
     pub(crate) fn plan(&self, mix: Mix) -> Result<Plan, WorkloadError> {
-        // Of a steady run each client may do far more than its share: locks are unfair.
+        // In a steady run a client may do far more than its share, because locks are unfair.
         let ops = if self.study.steady { u64::MAX / 2 } else { self.ops };
         if let Some(trace) = &self.trace {
             return Plan::of_trace(trace.clone(), self.endpoints(), ops);
@@ -278,8 +278,8 @@ impl Point {
         options
     }
 
-    /// What the tree needs of a memory node, generously: twice the entries at the fill, twice the inserts' room, and
-    /// chunks that compute nodes have begun.
+    /// Returns a generous estimate of the bytes that the tree needs per memory node: twice the entries at the
+    /// fill, twice the room for inserts, and chunks that compute nodes have begun.
     pub(crate) fn bytes_per_memory_node(&self) -> u64 {
         let entry = (self.key_size + self.value_size + 8) as u64;
         #[expect(
@@ -309,11 +309,12 @@ impl Point {
         options
     }
 
-    /// What one operation of the mix needs of a radix tree whose inner nodes are cached, when nothing contends: a leaf to
-    /// read, a lock and two WRITEs to update, a leaf and a slot to insert.
-    /// What clients share costs nothing; what the tree asks for by its shape, a leaf or header to be split, a node to be
-    /// renewed or one that does not fit the cache, costs what it costs once: both are in `counters`, of `ops` operations.
-    /// What races cost (slots that others filled first, renewals done twice) is left out.
+    /// Returns the demand of one operation of the mix on a radix tree whose inner nodes are cached, without
+    /// contention: a leaf to read, a lock and two WRITEs to update, a leaf and a slot to insert. Operations
+    /// that clients share cost nothing. Work that the tree's shape requires (leaves or headers to split,
+    /// nodes to renew, nodes that do not fit in the cache) costs what it costs once: `counters` has both,
+    /// over `ops` operations. The cost of races (slots that others filled first, renewals done twice) is left
+    /// out.
     fn smart_demand(&self, counters: &Counters, ops: u64) -> MixDemand {
         let share = |kind| self.mix.share(kind);
         let counted = |n: u64| n as f64 / ops.max(1) as f64;
@@ -343,13 +344,14 @@ impl Point {
             Demand::new(VerbKind::Write, self.value_size as f64 + 8.0, locked),
             Demand::new(VerbKind::Write, 8.0, locked),
             Demand::new(VerbKind::Write, block.ceil() * 64.0, inserts),
-            // A split: the leaf that is in the way, a new node, the link depth unless it is large enough.
+            // A split: the leaf in the way, a new node, and the link depth unless it is large enough.
             Demand::new(VerbKind::Read, leaf, splits),
             Demand::new(VerbKind::Write, 64.0, splits),
             Demand::new(VerbKind::Faa, 8.0, counted(counters.faa)),
-            // A miss: a node as large as those that were read.
+            // A miss: a node of the average size of those that were read.
             Demand::new(VerbKind::Read, node.max(64.0), misses),
-            // A renewal: the node is read, each of its words frozen, a copy written, the slot above swapped.
+            // A renewal: the node is read, each of its words frozen, a copy written, and the slot above
+            // swapped.
             Demand::new(
                 VerbKind::Read,
                 each(16.0 * renewals + 8.0 * frozen, renewals),
@@ -376,14 +378,14 @@ impl Point {
         }
     }
 
-    /// The bound of a radix tree.
+    /// Returns the bound of a radix tree.
     pub(crate) fn smart_bound(&self, counters: &Counters, ops: u64) -> Option<Bound> {
         self.bound_of(&self.smart_demand(counters, ops))
     }
 
     pub(crate) fn chime_options(&self) -> chime::Options {
         let mut options = chime::Options::new(self.value_size);
-        // The paper's cache of 100 MB has the hotspot buffer of 30 MB in it.
+        // The paper's cache of 100 MB includes the hotspot buffer of 30 MB.
         options.hotspot_bytes = self.cache_bytes / 10 * 3;
         options = self.study.chime.apply(options);
         options.cache_bytes = self.cache_bytes - options.hotspot_bytes;
@@ -406,10 +408,11 @@ impl Point {
         options
     }
 
-    /// What one operation of the mix needs of a tree over hopscotch leaves when nothing contends: a neighbourhood to
-    /// read, or an entry that is known; one that wraps in two READs or, behind a lock, with its whole leaf. What clients
-    /// share costs nothing; what the tree asks for by its shape, hops and splits, costs the whole leaves that were read
-    /// and written for it, and the lock of each split's parent: all are in `counters`, of `ops` operations.
+    /// Returns the demand of one operation of the mix on a tree over hopscotch leaves, without contention: a
+    /// neighbourhood to read, or an entry at a known place. A neighbourhood that wraps takes two READs or,
+    /// behind a lock, the whole leaf. Operations that clients share cost nothing. Work that the tree's shape
+    /// requires, hops and splits, costs the whole leaves read and written for it, and the lock of each
+    /// split's parent: `counters` has all of it, over `ops` operations.
     fn chime_demand(&self, leaf: &HopGeometry, counters: &Counters, ops: u64) -> MixDemand {
         let counted = |n: u64| n as f64 / ops.max(1) as f64;
         let (delegated, combined) = (counted(counters.delegated), counted(counters.combined));
@@ -476,13 +479,13 @@ impl Point {
         }
     }
 
-    /// The bound of a tree over hopscotch leaves.
+    /// Returns the bound of a tree over hopscotch leaves.
     pub(crate) fn chime_bound(&self, leaf: &HopGeometry, counters: &Counters, ops: u64) -> Option<Bound> {
         self.bound_of(&self.chime_demand(leaf, counters, ops))
     }
 
-    /// What one operation of the mix needs when nothing contends, by the budgets; `delegated` gets and `combined` writes,
-    /// per operation, need nothing.
+    /// Returns the demand of one operation of the mix without contention, by the budgets of round trips.
+    /// `delegated` gets and `combined` writes, per operation, cost nothing.
     pub(crate) fn demand(
         &self,
         leaf_bytes: usize,
@@ -507,14 +510,15 @@ impl Point {
         let options = self.options();
         let lock = |d: Demand| if options.on_chip { d.on_chip() } else { d };
         let leaf = leaf_bytes as f64;
-        // Locks that are shared are given back by atomics, and shared with the READ along whatever is on for others.
+        // Shared locks are released by atomics, and taken in one chain with the READ whatever the options
+        // say.
         let shares = self.index == Index::Dolphin && self.key_size + self.value_size < 63;
         let release = if options.release_by_faa || shares {
             VerbKind::Faa
         } else {
             VerbKind::Write
         };
-        // An update writes the value, an insert the entry; a whole node where the format says so.
+        // An update writes the value, an insert the entry; in some formats both write a whole node.
         let written = match self.variant.leaf() {
             LeafKind::Checksummed => leaf,
             LeafKind::TwoLevel | LeafKind::Bookend => (self.key_size + self.value_size + 1) as f64,
@@ -536,7 +540,7 @@ impl Point {
         }
     }
 
-    /// `shared`: delegated gets and combined writes per operation.
+    /// Returns the bound; `shared` is delegated gets and combined writes per operation.
     pub(crate) fn bound(&self, leaf_bytes: usize, leaf_capacity: usize, shared: [f64; 2]) -> Option<Bound> {
         self.bound_of(&self.demand(leaf_bytes, leaf_capacity, shared))
     }

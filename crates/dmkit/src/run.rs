@@ -54,7 +54,7 @@ pub(crate) fn bad(e: impl fmt::Display) -> RunError {
     RunError::Bad(e.to_string())
 }
 
-/// Runs `point`; `progress` advances by one an operation.
+/// Runs `point`; `progress` advances by one per operation.
 pub(crate) fn run(point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {
     if point.value_size < 8 {
         return Err(bad(
@@ -67,7 +67,7 @@ pub(crate) fn run(point: &Point, progress: &ProgressBar) -> Result<Measured, Run
     with_tree(point, Measure { point, progress })
 }
 
-/// A point's measurement in its world.
+/// The measurement of a point in its world.
 struct Measure<'a> {
     point: &'a Point,
     progress: &'a ProgressBar,
@@ -85,7 +85,7 @@ impl WithTree for Measure<'_> {
     }
 }
 
-/// What the threads of a compute node do by turns: one mix, or scans and the rest of it.
+/// The work of a compute node's threads, alternating: one mix, or scans and the rest of the mix.
 struct Plans([Plan; 2]);
 
 impl Plans {
@@ -112,7 +112,7 @@ impl Plans {
         Ok(Self([part(true)?, part(false)?]))
     }
 
-    /// Of client `client`, on thread number `thread` of its compute node.
+    /// Returns the operations of client `client`, on thread number `thread` of its compute node.
     fn client(&self, client: u32, thread: u16) -> OpStream {
         self.0[usize::from(thread % 2)].client(client)
     }
@@ -240,8 +240,8 @@ fn in_sim<K: BenchKey, T: BenchTree<Key = K>>(
     Ok(measured)
 }
 
-/// Fills the caches of all compute nodes: the first reads all inner nodes, and where not all fit those of its hottest keys
-/// once more; the others have what it has.
+/// Fills the caches of all compute nodes. The first one reads all inner nodes and, if not all fit, those of
+/// its hottest keys once more; the others copy its cache.
 fn warm<K: BenchKey, T: BenchTree<Key = K>>(
     point: &Point,
     plans: &Plans,
@@ -278,11 +278,12 @@ fn warm<K: BenchKey, T: BenchTree<Key = K>>(
     Ok(())
 }
 
-/// Gets before a steady run, so many for each entry that the hotspot buffers have room for.
+/// Gets before a steady run, per entry for which the hotspot buffers have room.
 const REHEARSED: usize = 4;
 
-/// Buffers of hotspots are as they are after a long time with these keys: no run is long enough to fill ten of them.
-/// One compute node gets what the point would get, the others take over what it remembers.
+/// Brings the hotspot buffers into the state that they have after a long time with these keys, because no run
+/// is long enough to fill ten of them. One compute node runs the gets that the point would run, and the
+/// others copy its guesses.
 fn rehearse<K: BenchKey, T: BenchTree<Key = K>>(
     point: &Point,
     sim: &Sim,

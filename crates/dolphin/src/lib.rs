@@ -1,9 +1,9 @@
 //! Dolphin: adaptive radix inner levels over leaves of many keys on disaggregated memory (MSST 2024).
 //!
-//! A façade: [`Dolphin`] composes a radix tree of separators (`dm-art`, whose entries say where each leaf begins) and a cache of
-//! them (`dm-cache`) over unsorted leaves under line versions that store of their keys what they don't share (`dm-leaf`), with
-//! hierarchical locks (`dm-lock`) and two-stage allocation (`dm-alloc`); the operations are `dm-index`'s. It holds no byte
-//! offset and no retry policy of its own.
+//! A façade: [`Dolphin`] composes a radix tree of separators (`dm-art`, whose entries say where each leaf
+//! begins) and a cache of them (`dm-cache`) over unsorted leaves with line versions (`dm-leaf`), which store
+//! only the part of their keys that differs. It uses hierarchical locks (`dm-lock`) and two-stage allocation
+//! (`dm-alloc`); the operations are `dm-index`'s. It holds no byte offset and no retry policy of its own.
 //!
 //! | operation, separators cached, uncontended | round trips | verbs |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //! | insert, remove | 2 | \[CAS lock, READ leaf\], \[WRITE entry, CAS unlock\] |
 //! | scan of m leaves | ⌈m/32⌉ | m READs |
 //!
-//! Updates of one leaf wait for none of each other: they share its lock, and only what changes slots excludes them
-//! ([`Options::shared_updates`]; `docs/protocol/dolphin.md`, D9 to D13).
+//! Updates of one leaf do not wait for each other: they share its lock, and only changes of slots exclude
+//! them ([`Options::shared_updates`]; `docs/protocol/dolphin.md`, D9 to D13).
 //!
 //! ```
 //! use dm_index::{Key8, RangeIndex};

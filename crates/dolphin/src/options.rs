@@ -1,4 +1,5 @@
-//! What a tree is opened with. Layout options must agree between all who open it; the rest is each one's own.
+//! The options of a tree. All clients that open a pool must use the same layout options; the others are each
+//! client's choice.
 
 use dm_alloc::ReclaimOptions;
 use dm_art::{DEFAULT_RUN, SeparatorOptions};
@@ -18,8 +19,9 @@ pub struct Options {
     pub items: bool,
     /// Bytes of a leaf, a multiple of 64. Layout.
     pub leaf_bytes: usize,
-    /// Leaves store of their keys what lies above their low fence: two to three times as many entries of 8 bytes and 8 lie in
-    /// one. Off where values are so large that it holds no more for it. Layout: all who open a tree must agree.
+    /// Leaves store each key as its distance above their low fence key, so a leaf holds two to three times as
+    /// many entries of 8 + 8 bytes. Turned off if values are so large that a leaf would not hold more.
+    /// Layout: all clients that open a tree must agree.
     pub packed_keys: bool,
     /// The sizes of radix nodes. Layout.
     pub types: NodeTypes,
@@ -27,30 +29,32 @@ pub struct Options {
     pub locks_per_node: u32,
     /// Locks of leaves in on-chip memory where there is any, else in host memory. Layout.
     pub on_chip: bool,
-    /// Budget of what a compute node remembers of separators, bytes.
+    /// Budget of a compute node's cache of separators, bytes.
     pub cache_bytes: u64,
-    /// How separators are read and remembered.
+    /// How separators are read and cached.
     pub separators: SeparatorOptions,
     /// Local lock tables in front of the remote ones.
     pub hierarchical: bool,
     /// Consecutive handovers of a lock between threads of a compute node; 0 for none.
     pub handover_max: u32,
-    /// Updates share their leaf's lock, and only what changes slots has it alone: no update waits for another. Off where the
-    /// world lacks masked atomics, where values take more than a line, and for items. Layout: all who open a tree must agree.
+    /// Updates share their leaf's lock, so that no update waits for another; only changes of slots hold the
+    /// lock alone. Turned off if the world lacks masked atomics, if a value takes more than a line, and for
+    /// items. Layout: all clients that open a tree must agree.
     pub shared_updates: bool,
-    /// Lock CAS and READ in one chain, where the world executes them in order. (A share's FAA and READ are always.)
+    /// Lock CAS and READ in one chain, if the world executes them in order. (The FAA and the READ of a share
+    /// always are in one.)
     pub lock_and_read: bool,
-    /// Where splits cut.
+    /// The place at which splits cut.
     pub bias: SplitBias,
-    /// Read delegation and write combining between the clients of this compute node (in the paper's code, not in its text;
-    /// off).
+    /// Read delegation and write combining between the clients of this compute node. It is in the paper's
+    /// code but not in its text, and off here.
     pub rdwc: Rdwc,
-    /// Attempts of any loop before a typed error.
+    /// Retry limit of every loop; exceeding it is a typed error.
     pub attempts: u32,
     /// Chunk that an allocator asks for, bytes. Dolphin's code: 16 MB.
     pub chunk_bytes: u64,
-    /// Compute nodes that can use the tree at once; 0 for a tree that never uses the memory of dead nodes again. Layout,
-    /// fixed by whoever creates it.
+    /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory
+    /// of dead nodes. Layout, set when the tree is created.
     pub members: u16,
     /// How this compute node takes part in reclaiming dead nodes.
     pub reclaim: ReclaimOptions,
@@ -65,8 +69,8 @@ pub struct Options {
 pub struct Flaws {
     /// T-D3: an update that shares its leaf returns as soon as its WRITE is posted.
     pub unawaited: bool,
-    /// Those of leaves: T-D6 ([`LeafFlaws::parent_before_left`]), T-D7 ([`LeafFlaws::slots_shared`]), T-D14
-    /// ([`LeafFlaws::lines_shared`]), and of splits and merges, as Sherman's leaves have them. T-D12 is
+    /// Flaws of leaves: T-D6 ([`LeafFlaws::parent_before_left`]), T-D7 ([`LeafFlaws::slots_shared`]), T-D14
+    /// ([`LeafFlaws::lines_shared`]), and those of splits and merges, as in Sherman's leaves. T-D12 is
     /// [`SeparatorOptions::exact`].
     pub leaf: LeafFlaws,
 }
@@ -83,7 +87,8 @@ pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
 pub const DEFAULT_MEMBERS: u16 = 63;
 
 impl Options {
-    /// Defaults, for items of variable length: byte strings as keys and as values ([`crate::Dolphin::items`]).
+    /// Returns defaults for items of variable length: byte strings as keys and as values
+    /// ([`crate::Dolphin::items`]).
     pub const fn items() -> Self {
         Self {
             items: true,
@@ -91,7 +96,7 @@ impl Options {
         }
     }
 
-    /// Defaults, for values of `value_bytes` bytes.
+    /// Returns defaults for values of `value_bytes` bytes.
     pub const fn new(value_bytes: usize) -> Self {
         Self {
             value_bytes,
@@ -128,7 +133,8 @@ impl Options {
 }
 
 impl Options {
-    /// The nearest to these that a world with these promises can do; a tree over it does the same by itself.
+    /// Returns the nearest options that a world with these capabilities supports. A tree over such a world
+    /// uses them by itself.
     #[must_use]
     pub const fn fit(mut self, caps: &Caps) -> Self {
         self.shared_updates &= caps.masked_atomics && !self.items;
@@ -136,8 +142,8 @@ impl Options {
     }
 }
 
-/// CPU time of a client's work per operation, for a simulator: what Sherman's is fitted to, since what is done for an
-/// operation is the same: a search in a cache of separators, and in a leaf.
+/// CPU time of a client's work per operation, for a simulator. It equals Sherman's fitted value, because an
+/// operation does the same work: a search in a cache of separators, and one in a leaf.
 pub const MODEL_CPU: CpuCost = CpuCost {
     locate: Nanos(950),
     locate_mean: Nanos(950),

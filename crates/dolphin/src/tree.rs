@@ -42,29 +42,29 @@ pub type Client<'h, V, K> = Combined<'h, V, Composed<'h, V, K, Inner<K>, PackedL
 /// ```
 pub type ItemClient<'h, V, K> = Items<'h, V, Client<'h, V, K>>;
 
-/// A Dolphin tree, as the threads of one compute node share it: cached separators, local locks, allocator, operations under
-/// way.
+/// A Dolphin tree, as the threads of one compute node share it: cached separators, local locks, allocator,
+/// running operations.
 #[derive(Debug)]
 pub struct Dolphin<K: KeyBytes> {
     inner: Inner<K>,
     leaves: PackedLeaves<K>,
-    /// Those of leaves, and those inside of separators' entries.
+    /// The locks of leaves, and those inside of separators' entries.
     locks: [Arc<Locks>; 2],
     alloc: Arc<Allocator>,
     composed: ComposedOptions,
-    /// What clients share of their operations, if anything.
+    /// State for operations that clients share, if they share any.
     combiner: Option<Combiner<K>>,
-    /// Values are references.
+    /// Whether values are references to items.
     holds_items: bool,
 }
 
 /// The kind of index in a pool's superblock.
 const KIND: &[u8; 4] = b"dlph";
-/// Memory nodes that a radix node's slot can name.
+/// Maximum number of memory nodes: a radix node's slot can name this many.
 const MEMORY_NODES_MAX: u16 = 256;
 /// Bytes of an entry's value: a leaf's address.
 const ADDRESS: usize = 8;
-/// What tells leaves' memory from that of radix nodes (1) and their entries (0).
+/// The kind of leaves' memory; that of radix nodes is 1, and that of their entries 0.
 const LEAVES: u8 = 2;
 
 impl<K: KeyBytes> Dolphin<K> {
@@ -72,7 +72,8 @@ impl<K: KeyBytes> Dolphin<K> {
     /// do so at once.
     ///
     /// # Errors
-    /// [`OpenError`]: the pool holds something else, sizes make no leaf, or the world lacks a promise.
+    /// Returns [`OpenError`] if the pool holds something else, if the sizes make no leaf, or if the world
+    /// lacks a capability.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
         let (leaf, options) = Self::leaf(v, options)?;
         let superblock = Superblock::create_or_open(v, &Self::descriptor(&options)).await?;
@@ -82,17 +83,18 @@ impl<K: KeyBytes> Dolphin<K> {
     /// Opens a tree that exists.
     ///
     /// # Errors
-    /// As [`Dolphin::create_or_open`], and where the pool is empty.
+    /// The same as [`Dolphin::create_or_open`], and an error if the pool is empty.
     pub async fn open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
         let (leaf, options) = Self::leaf(v, options)?;
         let superblock = Superblock::open(v, &Self::descriptor(&options)).await?;
         Self::over(v, &options, leaf, &superblock).await
     }
 
-    /// Over a pool whose superblock was read before: opens it with one READ, for whoever opens one pool many times.
+    /// Opens a pool whose superblock was read before, with one READ. Use it to open one pool many times.
     ///
     /// # Errors
-    /// Sizes that make no leaf, a superblock of another kind or geometry, or a world that lacks a promise.
+    /// Returns an error for sizes that make no leaf, a superblock of another kind or geometry, or a world
+    /// that lacks a capability.
     pub async fn from_superblock<V: Verbs + Control>(
         v: &V,
         options: &Options,
@@ -103,7 +105,7 @@ impl<K: KeyBytes> Dolphin<K> {
         Self::over(v, &options, leaf, superblock).await
     }
 
-    /// What leaves are like, and the options as this world can do them.
+    /// Returns the leaf format, and the options that this world supports.
     fn leaf<V: Verbs>(v: &V, options: &Options) -> Result<(Leaf<K>, Options), OpenError> {
         let leaf = Leaf::with_node_bytes(options.leaf_bytes, options.value_bytes, options.packed_keys)?;
         let mut options = options.fit(&v.caps(NodeId(0)));
@@ -112,8 +114,9 @@ impl<K: KeyBytes> Dolphin<K> {
         Ok((leaf, options))
     }
 
-    /// What must agree between all who open a pool: what a superblock of this tree says. `options` that are not
-    /// [fit](Options::fit) for a world may say something else than the tree there.
+    /// Returns the parameters that the superblock of this tree stores; every client that opens the pool must
+    /// use the same ones. If `options` are not [fit](Options::fit) for a world, the tree there may have other
+    /// parameters.
     pub fn descriptor(options: &Options) -> Descriptor {
         let numbers = [
             u64::from(options.items)
@@ -199,7 +202,7 @@ impl<K: KeyBytes> Dolphin<K> {
         };
         let art = ArtOptions {
             types: options.types,
-            // What separators say is remembered, not how they are found.
+            // The separators' answers are cached instead of the nodes that lead to them.
             cache_bytes: 0,
             attempts: options.attempts,
             depth_slack: 0,
@@ -224,17 +227,17 @@ impl<K: KeyBytes> Dolphin<K> {
         }
     }
 
-    /// A client over `v`'s connections.
+    /// Makes a client over `v`'s connections.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K> {
         let composed = Composed::new(v, &self.inner, &self.leaves, self.composed);
         Combined::new(v, composed, self.combiner.as_ref())
     }
 
-    /// A client of items of variable length, over `v`'s connections: what the tree compares of a key is its `prefix`
-    /// ([`leading_bytes`](crate::leading_bytes), as a rule).
+    /// Makes a client of items of variable length, over `v`'s connections. The tree compares the `prefix` of
+    /// a key (usually [`leading_bytes`](crate::leading_bytes)).
     ///
     /// # Errors
-    /// [`IndexError::BadInput`] for a tree of other values than [`Options::items`].
+    /// Returns [`IndexError::BadInput`] if the tree's values are not those of [`Options::items`].
     pub fn items<'h, V: Verbs + Control>(
         &'h self,
         v: &'h V,
@@ -250,61 +253,65 @@ impl<K: KeyBytes> Dolphin<K> {
         )
     }
 
-    /// Reads all separators into the cache, as far as they fit; metered as housekeeping. Answers how many.
+    /// Reads all separators into the cache, as far as they fit, and returns their number. The meter counts it
+    /// as housekeeping.
     ///
     /// # Errors
-    /// As any read.
+    /// The same as any read.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         self.alloc.visit(v, self.inner.warm(v)).await
     }
 
-    /// Announces what this compute node runs, and frees what all others have announced to be past, now instead of at an
-    /// operation of its own: for compute nodes that do nothing for a while. Metered as housekeeping.
+    /// Announces the running operations of this compute node now, instead of at its next operation, and frees
+    /// the memory that all others have announced as no longer in use. It is for compute nodes that are idle
+    /// for a while. The meter counts it as housekeeping.
     ///
-    /// Three rounds of every compute node free what was retired before the first.
+    /// Three rounds of every compute node free everything that was retired before the first round.
     ///
     /// # Errors
-    /// As any operation's.
+    /// The same as any operation.
     pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
         Ok(self.alloc.collect_alone(v).await?)
     }
 
-    /// Bytes of what this compute node remembers of separators, every allocation counted.
+    /// Returns the bytes of this compute node's cache of separators, including every allocation.
     pub fn cache_bytes(&self) -> u64 {
         self.inner.cache_bytes()
     }
 
-    /// Bytes of everything else that this compute node keeps for the tree: local locks, those of read delegation and write
-    /// combining, allocator, handles.
+    /// Returns the bytes of everything else that this compute node keeps for the tree: local locks, the locks
+    /// of read delegation and write combining, allocator, handles.
     pub fn local_bytes(&self) -> u64 {
         let shared = self.combiner.as_ref().map_or(0, Combiner::bytes);
         let locks: usize = self.locks.iter().map(|locks| locks.local_bytes()).sum();
         (locks + self.alloc.local_bytes() + shared + size_of::<Self>()) as u64
     }
 
-    /// Bytes of nodes and leaves that this compute node has allocated, less those that it has retired, over all memory
-    /// nodes. The sum over all compute nodes is what the tree takes; one of them may come out below zero.
+    /// Returns the bytes of nodes and leaves that this compute node has allocated, less those that it has
+    /// retired, over all memory nodes. The tree takes the sum over all compute nodes; the number of one
+    /// compute node may be negative.
     pub fn allocated_bytes(&self) -> i64 {
         self.alloc.stats().in_use_bytes
     }
 
-    /// What this compute node's allocator has to do with.
+    /// Returns the allocator statistics of this compute node.
     pub fn alloc_stats(&self) -> AllocStats {
         self.alloc.stats()
     }
 
-    /// The radix tree's root.
+    /// Returns the address of the radix tree's root.
     pub fn root(&self) -> RemotePtr {
         self.inner.art().root()
     }
 
-    /// Entries that fit into a leaf, at most: of packed keys that lie near each other.
+    /// Returns the maximum number of entries in a leaf, which packed keys that are close together reach.
     pub fn leaf_capacity(&self) -> usize {
         self.leaves.format().capacity()
     }
 }
 
-/// All that a compute node's clients share: what is known of separators, local locks, free memory, operations.
+/// The state that the clients of a compute node share: cached separators, local locks, free memory,
+/// operations.
 impl<K: KeyBytes> Fingerprint for Dolphin<K> {
     fn fingerprint(&self) -> u64 {
         fingerprint_of(&(

@@ -6,9 +6,10 @@
 //!
 //! The script is [`OneClient`]; the inner nodes are cached.
 //!
-//! Rounds of reclamation go by the clock, a thousand a second. Where instructions are counted the clock runs some fifty
-//! times too fast for the client, and would charge fifty times the rounds; so none falls due here. What each operation
-//! does to take part (its seat, the look at the clock) is counted.
+//! Rounds of reclamation depend on the clock, a thousand per second. While instructions are counted, the
+//! clock runs about fifty times too fast for the client, and fifty times as many rounds would be counted; so
+//! no round is due here. The work of each operation for reclamation (its seat, the check of the clock) is
+//! counted.
 
 use std::error::Error;
 
@@ -17,7 +18,7 @@ use dm_testkit::OneClient;
 use dm_verbs::Nanos;
 use sherman::{Key8, Options, Sherman};
 
-/// Longer than a run.
+/// A period longer than a run.
 const NEVER_DUE: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
 async fn run(script: &OneClient, world: &Loopback) -> Result<u64, Box<dyn Error>> {

@@ -12,8 +12,8 @@
 //! | the same, lock handed over | 2 | READ leaf, WRITE entry |
 //! | scan of m leaves | ⌈m/32⌉ | m READs |
 //!
-//! With [`Options::rdwc`] gets, updates and upserts of one key, by clients of one compute node at one time, cost one of
-//! them (`dm-combine`).
+//! With [`Options::rdwc`], concurrent gets, updates and upserts of one key by clients of one compute node
+//! cost one operation in all (`dm-combine`).
 //!
 //! ```
 //! use dm_index::{Key8, RangeIndex};
@@ -58,7 +58,7 @@ pub use dm_leaf::OpenError;
 #[cfg(doctest)]
 struct ReadmeDoctests;
 
-// The workspace's own page shows this crate's tree.
+// The workspace's README shows this crate's tree.
 #[doc = include_str!("../../../README.md")]
 #[cfg(doctest)]
 struct WorkspaceReadmeDoctests;

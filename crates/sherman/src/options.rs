@@ -1,4 +1,5 @@
-//! What a tree is opened with. Layout options must agree between all who open it; the rest is each one's own.
+//! The options of a tree. All clients that open a pool must use the same layout options; the others are each
+//! client's choice.
 
 use dm_alloc::ReclaimOptions;
 use dm_combine::Rdwc;
@@ -7,7 +8,7 @@ use dm_indirect::REFERENCE_BYTES;
 use dm_layout::SplitBias;
 use dm_verbs::Nanos;
 
-/// How large nodes are.
+/// The size of nodes.
 ///
 /// ```
 /// use dm_loopback::{Loopback, block_on};
@@ -49,18 +50,19 @@ pub struct Flaws {
     pub packed_tickets: Option<u32>,
     /// T-S7: the cache reads a recycled slot.
     pub recycled_slot: bool,
-    /// A scan takes the leaves that a cached inner node names for all there are: what was split off since is missed.
+    /// A scan assumes that the leaves named by a cached inner node are all there are, and misses leaves that
+    /// were split off since.
     pub scan_trusts_cache: bool,
-    /// No published flaw, but a broken twin of ours: a split does not wait for its right node to be written.
+    /// Not a published flaw but our own broken twin: a split does not wait for its right node to be written.
     pub right_unawaited: bool,
-    /// Another one: a merge opens the left node before the right one is dead.
+    /// Another one of our own: a merge opens the left node before the right one is dead.
     pub open_before_burial: bool,
     /// T-S13: four 16-bit locks share a word that is released by plain WRITEs.
     pub lanes16: bool,
 }
 
 impl Flaws {
-    /// All that are published.
+    /// All published flaws.
     pub const PUBLISHED: Self = Self {
         torn_entry_absent: true,
         no_read_window: true,
@@ -85,9 +87,10 @@ pub struct Options {
     pub items: bool,
     /// Size of nodes. Layout.
     pub node: NodeSize,
-    /// Inner nodes name their children in 6 bytes instead of 4: for pools of more than
-    /// [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes, or of more than [64 GiB](dm_index::NEAR_CHILD_REACH) on one
-    /// (what lies beyond is not used otherwise). Nodes of no multiple of 1 KB always do, and trees of items. Layout.
+    /// Inner nodes name their children in 6 bytes instead of 4, for pools of more than
+    /// [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes, or of more than [64
+    /// GiB](dm_index::NEAR_CHILD_REACH) on one (memory beyond that is not used otherwise). Nodes whose size
+    /// is not a multiple of 1 KiB, and trees of items, always use 6 bytes. Layout.
     pub far_children: bool,
     /// Lock words per memory node. Layout.
     pub locks_per_node: u32,
@@ -101,21 +104,21 @@ pub struct Options {
     pub hierarchical: bool,
     /// Consecutive handovers of a lock between threads of a compute node; 0 for none. Sherman: 4.
     pub handover_max: u32,
-    /// Lock CAS and READ in one chain, where the world executes them in order.
+    /// Lock CAS and READ in one chain, if the world executes them in order.
     pub lock_and_read: bool,
     /// Locks are released by FAA instead of WRITE (FG).
     pub release_by_faa: bool,
-    /// Where splits cut.
+    /// The place at which splits cut.
     pub bias: SplitBias,
     /// Read delegation and write combining between the clients of this compute node (SMART §4.2; not in Sherman's
     /// paper, and off).
     pub rdwc: Rdwc,
-    /// Attempts of any loop before a typed error.
+    /// Retry limit of every loop; exceeding it is a typed error.
     pub attempts: u32,
     /// Chunk that an allocator asks for, bytes. Sherman: 8 MiB.
     pub chunk_bytes: u64,
-    /// Compute nodes that can use the tree at once; 0 for a tree that never uses the memory of dead nodes again. Layout,
-    /// fixed by whoever creates it.
+    /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory
+    /// of dead nodes. Layout, set when the tree is created.
     pub members: u16,
     /// How this compute node takes part in reclaiming dead nodes.
     pub reclaim: ReclaimOptions,
@@ -138,7 +141,8 @@ pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
 pub const DEFAULT_MEMBERS: u16 = 63;
 
 impl Options {
-    /// Defaults, for items of variable length: byte strings as keys and as values ([`crate::Sherman::items`]).
+    /// Returns defaults for items of variable length: byte strings as keys and as values
+    /// ([`crate::Sherman::items`]).
     pub const fn items() -> Self {
         Self {
             items: true,
@@ -146,7 +150,7 @@ impl Options {
         }
     }
 
-    /// Defaults, for values of `value_bytes` bytes.
+    /// Returns defaults for values of `value_bytes` bytes.
     pub const fn new(value_bytes: usize) -> Self {
         Self {
             value_bytes,

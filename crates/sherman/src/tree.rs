@@ -30,12 +30,12 @@ use crate::{NodeSize, Options};
 /// assert_ne!(two_level.bytes, checksummed.bytes);
 /// ```
 pub trait LeafFormat<K: KeyBytes>: NodeFormat<K> {
-    /// Tells pools of different layouts apart.
+    /// A number that distinguishes pools of different layouts.
     const TAG: u8;
-    /// The layout for nodes of a size and values of `value_bytes`.
+    /// Makes the layout for nodes of this size and values of `value_bytes`.
     ///
     /// # Errors
-    /// Sizes that make no node.
+    /// Returns an error for sizes that make no node.
     fn of(node: NodeSize, value_bytes: usize) -> Result<Self, GeometryError>;
 }
 
@@ -61,10 +61,10 @@ const _: () = assert!(
     "every node of a pool has room in its parent"
 );
 
-/// Bytes of nodes that all lie where an address of [`NEAR_CHILD_BYTES`] leads, if they do.
+/// Returns the size of nodes in bytes, if all nodes lie where an address of [`NEAR_CHILD_BYTES`] can point.
 fn near(options: &Options) -> Option<usize> {
     match options.node {
-        // Blocks of items are of all sizes: nodes lie anywhere between them.
+        // Blocks of items have all sizes, so nodes between them may have any address.
         NodeSize::Bytes(bytes) if !options.far_children && !options.items => {
             (bytes as u64).is_multiple_of(NEAR_CHILD_UNIT).then_some(bytes)
         }
@@ -108,9 +108,9 @@ pub struct Sherman<K: KeyBytes, F = Slotted<K>> {
     locks: Arc<Locks>,
     alloc: Arc<Allocator>,
     composed: ComposedOptions,
-    /// What clients share of their operations, if anything.
+    /// State for operations that clients share, if they share any.
     combiner: Option<Combiner<K>>,
-    /// Values are references.
+    /// Whether values are references to items.
     holds_items: bool,
 }
 
@@ -122,7 +122,8 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     /// nodes may do so at once.
     ///
     /// # Errors
-    /// [`OpenError`]: the pool holds something else, sizes make no node, or the world lacks a promise.
+    /// Returns [`OpenError`] if the pool holds something else, if the sizes make no node, or if the world
+    /// lacks a capability.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
         let leaf = F::of(options.node, options.value_bytes)?;
         let superblock = Superblock::create_or_open(v, &Self::descriptor(options)).await?;
@@ -132,14 +133,15 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     /// Opens a tree that exists.
     ///
     /// # Errors
-    /// As [`Sherman::create_or_open`], and where the pool is empty.
+    /// The same as [`Sherman::create_or_open`], and an error if the pool is empty.
     pub async fn open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
         let leaf = F::of(options.node, options.value_bytes)?;
         let superblock = Superblock::open(v, &Self::descriptor(options)).await?;
         Self::over(v, options, leaf, &superblock)
     }
 
-    /// What must agree between all who open a pool: what a superblock of this tree says.
+    /// Returns the parameters that the superblock of this tree stores; every client that opens the pool must
+    /// use the same ones.
     pub fn descriptor(options: &Options) -> Descriptor {
         let (unit, size) = match options.node {
             NodeSize::Bytes(bytes) => (0, bytes),
@@ -148,7 +150,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         let layout = u64::from_le_bytes([
             F::TAG,
             unit,
-            // A layout flaw: whoever shares words with such locks must know it.
+            // This flaw is part of the layout: all clients that use such locks must know it.
             u8::from(options.flaws.lanes16),
             near(options).map_or(CHILD_BYTES, |_| NEAR_CHILD_BYTES) as u8,
             u8::from(options.items),
@@ -168,10 +170,11 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         }
     }
 
-    /// Over a pool whose superblock was read before: opens it without a verb, for whoever opens one pool many times.
+    /// Opens a pool whose superblock was read before, without a verb. Use it to open one pool many times.
     ///
     /// # Errors
-    /// Sizes that make no node, a superblock of another kind or geometry, or a world that lacks a promise.
+    /// Returns an error for sizes that make no node, a superblock of another kind or geometry, or a world
+    /// that lacks a capability.
     pub fn from_superblock<V: Verbs>(
         v: &V,
         options: &Options,
@@ -263,17 +266,17 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         })
     }
 
-    /// A client over `v`'s connections.
+    /// Makes a client over `v`'s connections.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K, F> {
         let composed = Composed::new(v, &self.inner, &self.leaves, self.composed);
         Combined::new(v, composed, self.combiner.as_ref())
     }
 
-    /// A client of items of variable length, over `v`'s connections: what the tree compares of a key is its `prefix`
-    /// ([`leading_bytes`](crate::leading_bytes), as a rule).
+    /// Makes a client of items of variable length, over `v`'s connections. The tree compares the `prefix` of
+    /// a key (usually [`leading_bytes`](crate::leading_bytes)).
     ///
     /// # Errors
-    /// [`IndexError::BadInput`] for a tree of other values than [`Options::items`].
+    /// Returns [`IndexError::BadInput`] if the tree's values are not those of [`Options::items`].
     pub fn items<'h, V: Verbs + Control>(
         &'h self,
         v: &'h V,
@@ -292,56 +295,58 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     /// Reads all inner nodes into the index cache, as far as they fit; metered as housekeeping.
     ///
     /// # Errors
-    /// As any read.
+    /// The same as any read.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         self.alloc.visit(v, self.inner.warm(v)).await
     }
 
-    /// Announces what this compute node runs, and frees what all others have announced to be past, now instead of at an
-    /// operation of its own: for compute nodes that do nothing for a while. Metered as housekeeping.
+    /// Announces the running operations of this compute node now, instead of at its next operation, and frees
+    /// the memory that all others have announced as no longer in use. It is for compute nodes that are idle
+    /// for a while. The meter counts it as housekeeping.
     ///
-    /// Three rounds of every compute node free what was retired before the first.
+    /// Three rounds of every compute node free everything that was retired before the first round.
     ///
     /// # Errors
-    /// As any operation's.
+    /// The same as any operation.
     pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
         Ok(self.alloc.collect_alone(v).await?)
     }
 
-    /// Bytes of the index cache, every allocation counted.
+    /// Returns the bytes of the index cache, including every allocation.
     pub fn cache_bytes(&self) -> u64 {
         self.inner.cache().bytes()
     }
 
-    /// The index cache of this compute node.
+    /// Returns the index cache of this compute node.
     pub fn cache(&self) -> &IndexCache<K> {
         self.inner.cache()
     }
 
-    /// Bytes of everything else that this compute node keeps for the tree: local locks, those of read delegation and write
-    /// combining, allocator, handles.
+    /// Returns the bytes of everything else that this compute node keeps for the tree: local locks, the locks
+    /// of read delegation and write combining, allocator, handles.
     pub fn local_bytes(&self) -> u64 {
         let shared = self.combiner.as_ref().map_or(0, Combiner::bytes);
         (self.locks.local_bytes() + self.alloc.local_bytes() + shared + size_of::<Self>()) as u64
     }
 
-    /// Bytes of nodes that this compute node has allocated, less those that it has retired, over all memory nodes. The
-    /// sum over all compute nodes is what the tree takes; one of them may come out below zero.
+    /// Returns the bytes of nodes that this compute node has allocated, less those that it has retired, over
+    /// all memory nodes. The tree takes the sum over all compute nodes; the number of one compute node may be
+    /// negative.
     pub fn allocated_bytes(&self) -> i64 {
         self.alloc.stats().in_use_bytes
     }
 
-    /// What this compute node's allocator has to do with.
+    /// Returns the allocator statistics of this compute node.
     pub fn alloc_stats(&self) -> AllocStats {
         self.alloc.stats()
     }
 
-    /// The word that points to the root.
+    /// Returns the address of the word that points to the root.
     pub fn root_word(&self) -> RemotePtr {
         self.inner.root_word()
     }
 
-    /// Entries that fit into a leaf.
+    /// Returns how many entries fit in a leaf.
     pub fn leaf_capacity(&self) -> usize {
         self.leaves.format().capacity()
     }
@@ -352,7 +357,8 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
     }
 }
 
-/// All that a compute node's clients share: what the inner levels keep, local locks, free memory, operations.
+/// The state that the clients of a compute node share: data of the inner levels, local locks, free memory,
+/// operations.
 impl<K: KeyBytes, F> Fingerprint for Sherman<K, F> {
     fn fingerprint(&self) -> u64 {
         fingerprint_of(&(

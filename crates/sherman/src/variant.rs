@@ -1,11 +1,11 @@
-//! Named presets: the default, the paper's steps, what was published.
+//! Named presets: the default, the paper's steps, and the published version.
 
 use core::fmt;
 use core::str::FromStr;
 
 use crate::{Flaws, NodeSize, Options};
 
-/// Which leaf layout a tree has.
+/// The leaf layout of a tree.
 ///
 /// ```
 /// use sherman::{LeafKind, Variant};
@@ -30,25 +30,26 @@ pub enum Variant {
     Default,
     /// As the default, but the lock CAS is awaited before the READ, as the paper counts round trips.
     PaperRtt,
-    /// What was published, with every flaw of it.
+    /// The published version, with all of its flaws.
     Published,
-    /// FG (Ziegler et al., SIGMOD 2019) as Sherman's Table 1 has it: checksum, sorted leaves, release by FAA.
+    /// FG (Ziegler et al., SIGMOD 2019) as in Sherman's Table 1: checksum, sorted leaves, release by FAA.
     Fg,
     /// FG with release by WRITE: the baseline of Sherman's figures.
     FgPlus,
     /// FG+ with write-back and unlock in one chain.
     Combine,
-    /// And locks in on-chip memory.
+    /// In addition, locks in on-chip memory.
     OnChip,
-    /// And local lock tables with wait queues and handover.
+    /// In addition, local lock tables with wait queues and handover.
     Hierarchical,
-    /// And two-level versions in unsorted leaves: Sherman as in its paper.
+    /// In addition, two-level versions in unsorted leaves: Sherman as in its paper.
     TwoLevel,
     /// Sherman as SMART's paper ran it: every technique, nodes of 32 entries, packed across lines under versions at both
     /// ends as in the published code.
     AsInSmart,
-    /// Sherman as CHIME's paper ran it: nodes of 1.1 KB as there (61 entries where its code has 64, for ours have a version at
-    /// each end), locks in host memory without a local queue, and RDWC, which that paper gives to all.
+    /// Sherman as CHIME's paper ran it: nodes of 1.1 KB (61 entries instead of its code's 64, because the
+    /// nodes here have a version at each end), locks in host memory without a local queue, and RDWC, which
+    /// that paper gives to all indexes.
     AsInChime,
     /// Sherman as Dolphin's paper ran it: every technique, nodes of 1 KB, packed across lines under versions at both ends as in
     /// the published code.
@@ -90,7 +91,7 @@ impl Variant {
         }
     }
 
-    /// The leaf layout that it takes.
+    /// Returns the preset's leaf layout.
     pub const fn leaf(self) -> LeafKind {
         match self {
             Self::Default | Self::PaperRtt | Self::TwoLevel => LeafKind::TwoLevel,
@@ -101,10 +102,10 @@ impl Variant {
         }
     }
 
-    /// `base` with this preset's techniques and flaws.
+    /// Returns `base` with this preset's techniques and flaws.
     #[must_use]
     pub const fn apply(self, mut base: Options) -> Options {
-        // How many of the paper's cumulative steps are taken.
+        // The number of the paper's cumulative steps.
         let steps = match self {
             Self::Fg | Self::FgPlus => 0,
             Self::Combine => 1,
@@ -151,7 +152,7 @@ impl fmt::Display for Variant {
     }
 }
 
-/// No such preset.
+/// The error that there is no such preset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseVariantError(String);
 
@@ -188,7 +189,7 @@ mod tests {
         assert!("+onchip".parse::<Variant>().is_err());
     }
 
-    /// A competitor in another's paper has the bytes that it had there.
+    /// A competitor in another system's paper has the sizes that it had there.
     #[test]
     fn as_in_smart_has_that_papers_nodes() {
         let options = Variant::AsInSmart.apply(Options::new(8));
@@ -196,7 +197,7 @@ mod tests {
         let bytes = leaf.node_bytes();
         assert!(leaf.capacity() == 32 && (600..=640).contains(&bytes), "{bytes}");
         assert!(options.on_chip && !options.lock_and_read && !options.rdwc.is_on());
-        // More than a line of entries that are 18 bytes long: some lie across lines.
+        // Entries have 18 bytes and fill more than a line, so some cross lines.
         assert_eq!(Variant::AsInSmart.leaf(), LeafKind::Bookend);
     }
 
@@ -204,7 +205,7 @@ mod tests {
     fn as_in_chime_has_that_papers_nodes_and_locks() {
         let options = Variant::AsInChime.apply(Options::new(8));
         let leaf = <Bookend<Key8> as LeafFormat<Key8>>::of(options.node, 8).expect("a leaf");
-        // The paper's 64 entries: 1131 bytes, 1148 with the versions of its lines.
+        // The paper's 64 entries take 1131 bytes, or 1148 with the versions of its lines.
         assert_eq!((leaf.node_bytes(), leaf.capacity()), (1152, 61));
         assert!(!options.on_chip && !options.hierarchical && !options.lock_and_read);
         assert!(options.rdwc.is_on() && options.combine);

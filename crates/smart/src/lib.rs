@@ -13,7 +13,7 @@
 //! | insert into an empty slot | 1 | \[WRITE leaf, CAS slot\]; 2 where leaf and node lie on two memory nodes |
 //! | insert beside a leaf | 2 | READ leaf, \[WRITE node, WRITE leaf, FAA depth, CAS slot\]; 3 on two memory nodes |
 //! | scan | levels and one | READs |
-//! | get, update, upsert of a key that another client of the compute node is about to get or write | 0 | with [`Options::rdwc`] |
+//! | get, update, upsert of a key that another client of the compute node is about to get or write | 0 | none, with [`Options::rdwc`] |
 //!
 //! ```
 //! use dm_index::{Key8, RangeIndex};

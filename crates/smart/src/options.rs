@@ -1,4 +1,5 @@
-//! What a tree is opened with. Layout options must agree between all who open it; the rest is each one's own.
+//! The options of a tree. All clients that open a pool must use the same layout options; the others are each
+//! client's choice.
 
 use dm_alloc::ReclaimOptions;
 use dm_art::ArtFlaws;
@@ -12,9 +13,9 @@ use dm_verbs::Nanos;
 /// Published flaws, each switchable alone. Off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flaws {
-    /// Of the inner levels: T-M1, T-M3 to T-M7.
+    /// Flaws of the inner levels: T-M1, T-M3 to T-M7.
     pub inner: ArtFlaws,
-    /// Of leaves: T-M2.
+    /// Flaws of leaves: T-M2.
     pub leaf: SingleFlaws,
 }
 
@@ -33,23 +34,24 @@ pub struct Options {
     pub hierarchical: bool,
     /// Consecutive handovers of a lock between threads of a compute node; 0 for none.
     pub handover_max: u32,
-    /// Lock CAS and READ in one chain, where the world executes them in order.
+    /// Lock CAS and READ in one chain, if the world executes them in order.
     pub lock_and_read: bool,
     /// Read delegation and write combining between the clients of this compute node (§4.2). On, as in the paper.
     pub rdwc: Rdwc,
-    /// Attempts of any loop before a typed error.
+    /// Retry limit of every loop; exceeding it is a typed error.
     pub attempts: u32,
     /// Chunk that an allocator asks for, bytes. SMART: 16 MB.
     pub chunk_bytes: u64,
-    /// Compute nodes that may use the pool at once, each announcing what it runs so that memory can be used again; 0 for
-    /// never. Layout: said when the pool is made.
+    /// Maximum number of compute nodes that use the pool at once. Each announces its running operations, so
+    /// that memory can be reused; 0 means that memory is never reused. Layout, set when the pool is created.
     pub members: u16,
-    /// How this compute node takes part in that.
+    /// How this compute node takes part in reclamation.
     pub reclaim: ReclaimOptions,
-    /// Where memory is used again: how long at least cached nodes are good for.
+    /// If memory is reused: the minimum time for which cached nodes are valid.
     pub turn: Nanos,
-    /// Key bytes by which a leaf's link depth is larger than it need be: a split that far below is a verb shorter, and
-    /// in return it takes a second READ to prove a key absent whose slot leads to another's leaf.
+    /// Key bytes by which a leaf's link depth exceeds the necessary value. A split at most that far below
+    /// takes one verb less, but proving that a key is absent takes a second READ if its slot leads to another
+    /// key's leaf.
     pub depth_slack: u8,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
@@ -67,7 +69,8 @@ pub const DEFAULT_MEMBERS: u16 = 63;
 pub const DEFAULT_ATTEMPTS: u32 = dm_art::DEFAULT_ATTEMPTS;
 
 impl Options {
-    /// Defaults, for items of variable length: byte strings as keys and as values ([`crate::Smart::items`]).
+    /// Returns defaults for items of variable length: byte strings as keys and as values
+    /// ([`crate::Smart::items`]).
     pub const fn items() -> Self {
         Self {
             items: true,
@@ -75,7 +78,7 @@ impl Options {
         }
     }
 
-    /// Defaults, for values of `value_bytes` bytes.
+    /// Returns defaults for values of `value_bytes` bytes.
     pub const fn new(value_bytes: usize) -> Self {
         Self {
             value_bytes,
@@ -113,8 +116,9 @@ impl Options {
     }
 }
 
-/// CPU time of a client's work per operation, for a simulator: walking the cache (half fixed, half exponential, for cache
-/// misses) and judging the leaf. As Sherman's, so that the two are compared by what they ask of the network.
+/// CPU time of a client's work per operation, for a simulator: walking the cache (half fixed, half
+/// exponential, for cache misses) and judging the leaf. It equals Sherman's, so that a comparison of the two
+/// shows only their use of the network.
 pub const MODEL_CPU: CpuCost = CpuCost {
     locate: Nanos(950),
     locate_mean: Nanos(950),

@@ -39,22 +39,22 @@ pub type Client<'h, V, K> = Combined<'h, V, ArtClient<'h, V, K, Singles<K>>>;
 /// ```
 pub type ItemClient<'h, V, K> = Items<'h, V, Client<'h, V, K>>;
 
-/// A SMART tree, as the threads of one compute node share it: prefix cache, local locks, allocator, operations
-/// under way.
+/// A SMART tree, as the threads of one compute node share it: prefix cache, local locks, allocator, running
+/// operations.
 #[derive(Debug)]
 pub struct Smart<K: KeyBytes> {
     art: Art<K, Singles<K>>,
     locks: Arc<Locks>,
-    /// What clients share of their operations, if anything.
+    /// State for operations that clients share, if they share any.
     combiner: Option<Combiner<K>>,
     attempts: u32,
-    /// Values are references.
+    /// Whether values are references to items.
     holds_items: bool,
 }
 
 /// The kind of index in a pool's superblock.
 const KIND: &[u8; 4] = b"smrt";
-/// Memory nodes that a slot can name.
+/// Maximum number of memory nodes: a slot can name this many.
 const MEMORY_NODES_MAX: u16 = 256;
 
 impl<K: KeyBytes> Smart<K> {
@@ -62,7 +62,8 @@ impl<K: KeyBytes> Smart<K> {
     /// do so at once.
     ///
     /// # Errors
-    /// [`OpenError`]: the pool holds something else, a value makes no leaf, or the world lacks a promise.
+    /// Returns [`OpenError`] if the pool holds something else, if a value makes no leaf, or if the world
+    /// lacks a capability.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
         let layout = SingleLeaf::new(options.value_bytes)?;
         let superblock = Superblock::create_or_open(v, &Self::descriptor(options)).await?;
@@ -72,17 +73,18 @@ impl<K: KeyBytes> Smart<K> {
     /// Opens a tree that exists.
     ///
     /// # Errors
-    /// As [`Smart::create_or_open`], and where the pool is empty.
+    /// The same as [`Smart::create_or_open`], and an error if the pool is empty.
     pub async fn open<V: Verbs + Control>(v: &V, options: &Options) -> Result<Self, OpenError> {
         let layout = SingleLeaf::new(options.value_bytes)?;
         let superblock = Superblock::open(v, &Self::descriptor(options)).await?;
         Self::over(v, options, layout, &superblock).await
     }
 
-    /// Over a pool whose superblock was read before: opens it with one READ, for whoever opens one pool many times.
+    /// Opens a pool whose superblock was read before, with one READ. Use it to open one pool many times.
     ///
     /// # Errors
-    /// A value size that makes no leaf, a superblock of another kind or geometry, or a world that lacks a promise.
+    /// Returns an error for a value size that makes no leaf, a superblock of another kind or geometry, or a
+    /// world that lacks a capability.
     pub async fn from_superblock<V: Verbs + Control>(
         v: &V,
         options: &Options,
@@ -93,7 +95,8 @@ impl<K: KeyBytes> Smart<K> {
         Self::over(v, options, layout, superblock).await
     }
 
-    /// What must agree between all who open a pool: what a superblock of this tree says.
+    /// Returns the parameters that the superblock of this tree stores; every client that opens the pool must
+    /// use the same ones.
     pub fn descriptor(options: &Options) -> Descriptor {
         let numbers = [
             u64::from(options.items),
@@ -102,7 +105,7 @@ impl<K: KeyBytes> Smart<K> {
             u64::from_le_bytes(options.types.describe()),
         ];
         Descriptor {
-            // The locks lie in the leaves: the table that every pool has is not used.
+            // The locks are in the leaves, so the lock table of the pool is not used.
             locks: LockPlan {
                 home: LockHome::ChipIfAny,
                 per_node: 1,
@@ -169,16 +172,16 @@ impl<K: KeyBytes> Smart<K> {
         })
     }
 
-    /// A client over `v`'s connections.
+    /// Makes a client over `v`'s connections.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> Client<'h, V, K> {
         Combined::new(v, self.art.client(v), self.combiner.as_ref())
     }
 
-    /// A client of items of variable length, over `v`'s connections: what the tree compares of a key is its `prefix`
-    /// ([`leading_bytes`](crate::leading_bytes), as a rule).
+    /// Makes a client of items of variable length, over `v`'s connections. The tree compares the `prefix` of
+    /// a key (usually [`leading_bytes`](crate::leading_bytes)).
     ///
     /// # Errors
-    /// [`IndexError::BadInput`] for a tree of other values than [`Options::items`].
+    /// Returns [`IndexError::BadInput`] if the tree's values are not those of [`Options::items`].
     pub fn items<'h, V: Verbs + Control>(
         &'h self,
         v: &'h V,
@@ -194,19 +197,20 @@ impl<K: KeyBytes> Smart<K> {
         )
     }
 
-    /// Reads all inner nodes into the cache, as far as they fit; metered as housekeeping. Answers how many.
+    /// Reads all inner nodes into the cache, as far as they fit, and returns their number. The meter counts
+    /// it as housekeeping.
     ///
     /// # Errors
-    /// As any read.
+    /// The same as any read.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         self.art.warm(v).await
     }
 
-    /// Reads the inner nodes on the way of each key, one after the other, if they are not cached: where not all fit, what
-    /// came last is there in the end. Metered as housekeeping; no leaf is read.
+    /// Reads the inner nodes on each key's path that are not cached, one key after another. If not all fit,
+    /// the last ones read are cached in the end. The meter counts it as housekeeping; no leaf is read.
     ///
     /// # Errors
-    /// As any read.
+    /// The same as any read.
     pub async fn warm_for<V: Verbs + Control>(
         &self,
         v: &V,
@@ -215,56 +219,58 @@ impl<K: KeyBytes> Smart<K> {
         self.art.client(v).warm_for(keys).await
     }
 
-    /// Takes over what the cache of another compute node holds, instead of what is in this one's; `false`, and nothing is
-    /// changed, if it does not fit, or is not known to be good here.
+    /// Replaces the content of this compute node's cache by that of another compute node's. Returns `false`
+    /// and changes nothing if it does not fit, or is not known to be valid here.
     ///
     /// # Errors
-    /// As any operation's.
+    /// The same as any operation.
     pub async fn adopt_cache<V: Verbs + Control>(&self, v: &V, other: &Self) -> Result<bool, IndexError> {
         self.art.adopt_cache(v, &other.art).await
     }
 
-    /// Bytes of the cache of inner nodes, every allocation counted.
+    /// Returns the bytes of the cache of inner nodes, including every allocation.
     pub fn cache_bytes(&self) -> u64 {
         self.art.cache().bytes()
     }
 
-    /// Bytes of everything else that this compute node keeps for the tree: local locks, those of read delegation and write
-    /// combining, allocator, handles.
+    /// Returns the bytes of everything else that this compute node keeps for the tree: local locks, the locks
+    /// of read delegation and write combining, allocator, handles.
     pub fn local_bytes(&self) -> u64 {
         let shared = self.combiner.as_ref().map_or(0, Combiner::bytes);
         (self.locks.local_bytes() + self.art.alloc().local_bytes() + shared + size_of::<Self>()) as u64
     }
 
-    /// Announces what this compute node runs and remembers, and frees what all others have announced to be past, now instead of
-    /// at an operation of its own: for compute nodes that do nothing for a while. Metered as housekeeping.
+    /// Announces the running operations and the cache's age of this compute node now, instead of at its next
+    /// operation, and frees the memory that all others have announced as no longer in use. It is for compute
+    /// nodes that are idle for a while. The meter counts it as housekeeping.
     ///
-    /// Five rounds of every compute node free what was retired before the first.
+    /// Five rounds of every compute node free everything that was retired before the first round.
     ///
     /// # Errors
-    /// As any operation's.
+    /// The same as any operation.
     pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
         self.art.collect(v).await
     }
 
-    /// Bytes of nodes and leaves that this compute node has allocated, less those that it has retired, over all memory
-    /// nodes. The sum over all compute nodes is what the tree takes; one of them may come out below zero.
+    /// Returns the bytes of nodes and leaves that this compute node has allocated, less those that it has
+    /// retired, over all memory nodes. The tree takes the sum over all compute nodes; the number of one
+    /// compute node may be negative.
     pub fn allocated_bytes(&self) -> i64 {
         self.art.alloc().stats().in_use_bytes
     }
 
-    /// What this compute node's allocator has to do with.
+    /// Returns the allocator statistics of this compute node.
     pub fn alloc_stats(&self) -> AllocStats {
         self.art.alloc().stats()
     }
 
-    /// The root node.
+    /// Returns the address of the root node.
     pub fn root(&self) -> RemotePtr {
         self.art.root()
     }
 }
 
-/// All that a compute node's clients share: cache, local locks, free memory, operations.
+/// The state that the clients of a compute node share: cache, local locks, free memory, operations.
 impl<K: KeyBytes> Fingerprint for Smart<K> {
     fn fingerprint(&self) -> u64 {
         fingerprint_of(&(

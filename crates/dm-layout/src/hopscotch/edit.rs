@@ -11,10 +11,11 @@ use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// The bytes that [`put`](NodeFormat::put) would write for an in-line entry of a node of `version` that is not young, without an image:
-    /// to be written at the slot's offset. Returns how many bytes of `out` it filled.
+    /// Encodes the bytes that [`put`](NodeFormat::put) would write for an in-line entry of a node of
+    /// `version` that is not young, without an image. They belong at the slot's offset. Returns how many
+    /// bytes of `out` it filled.
     ///
-    /// Panics if entries are not in-line, or `out` is shorter than an entry.
+    /// Panics if entries are not in-line, or if `out` is shorter than an entry.
     pub fn encode_entry(&self, version: u8, key: &K, value: &[u8], out: &mut [u8]) -> usize {
         assert!(
             self.geometry.is_in_line(),
@@ -31,13 +32,14 @@ impl<K: KeyBytes> Hopscotch<K> {
         self.geometry.stride
     }
 
-    /// The byte that takes an entry away from a node of `version` that is not young, to be written at its slot's offset.
+    /// Returns the byte that removes an entry from a node of `version` that is not young; it belongs at its
+    /// slot's offset.
     #[must_use]
     pub const fn removed_byte(version: u8) -> u8 {
         version << VERSION_AT
     }
 
-    /// Where the value of an in-line entry begins: an update WRITEs the value alone.
+    /// Returns where the value of an in-line entry begins: an update WRITEs only the value.
     #[must_use]
     pub const fn value_offset(&self, slot: Slot) -> usize {
         slot.offset() + self.geometry.prefix + K::LEN
@@ -57,7 +59,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         at..written.end
     }
 
-    /// The value behind the key; of an entry with lines of its own the whole entry, with the next entry version.
+    /// Writes the value behind the key. An entry with lines of its own is written as a whole, with the next
+    /// entry version.
     fn put_value(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         assert_eq!(
             value.len(),
@@ -89,7 +92,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         start..start + self.geometry.stride
     }
 
-    /// Where else the key of the entry in `slot` is shown: a hop was given up between copying and overwriting it.
+    /// Returns the other place that shows the key of the entry in `slot`: a hop was abandoned between copying
+    /// and overwriting it.
     fn twin(&self, image: &[u8], slot: Slot) -> Option<usize> {
         let geometry = &self.geometry;
         let key = K::read_from(&image[slot.offset() + geometry.prefix..]);
@@ -134,7 +138,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Gives every entry and mark the node version, and every mark the fences and the header's count of hops.
+    /// Gives every entry and mark the node version, and every mark the fence keys and the header's count of
+    /// hops.
     pub(super) fn stamp(&self, image: &mut [u8], version: u8, fences: &FenceKeys<K>, flags: u8) {
         let mut both = [0; 128];
         fences.low.write_to(&mut both);
@@ -142,7 +147,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         self.stamp_lines(image, version, fences.high.is_some(), flags, Some(&both));
     }
 
-    /// The same; without `fences` the marks keep those that they show.
+    /// Does the same; without `fences` the marks keep their pieces.
     #[inline]
     fn stamp_lines(
         &self,
@@ -164,7 +169,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         for (number, group) in image[LINE_BYTES..].chunks_exact_mut(step).enumerate() {
             let entries = geometry.per_group.min(left);
             left -= entries;
-            // An entry in a line has one such byte; a group with lines of its own has one entry, if any.
+            // An entry in a line has one such byte; a group with lines of its own has at most one entry.
             let (each, count, mark) = match geometry.is_in_line() {
                 true => (geometry.stride, entries, entries * geometry.stride),
                 false => (
@@ -181,7 +186,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             let mark = &mut group[mark..];
             mark[..MARK_HEAD].copy_from_slice(&head);
             let Some(fences) = fences else { continue };
-            // A length that the compiler knows, where pieces are whole keys.
+            // A constant length, if each piece is a whole key.
             match geometry.piece == K::LEN {
                 true => mark[MARK_HEAD..][..K::LEN].copy_from_slice(&fences[piece..][..K::LEN]),
                 false => mark[MARK_HEAD..][..geometry.piece]
@@ -194,11 +199,12 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Makes one hop of a plan: a copy of the entry, and the next node version on every line. What it came from is
-    /// overwritten by whatever comes next, which must be a WRITE of its own. The bytes to WRITE: all.
+    /// Makes one hop of a plan: copies the entry, and puts the next node version on every line. The entry's
+    /// old place is overwritten by the next step, which must be a WRITE of its own. Returns the bytes to
+    /// WRITE, which are all of the node.
     ///
     /// # Errors
-    /// [`CheckFailure`] if the bytes are no node.
+    /// Returns [`CheckFailure`] if the bytes are not a node.
     pub fn hop(
         &self,
         image: &mut [u8],
@@ -207,7 +213,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     ) -> Result<Range<usize>, CheckFailure> {
         let mut header = self.header(image)?;
         let (from, to) = (from.offset(), to.offset());
-        // Only entries in a line hop.
+        // Only entries within a line hop.
         image.copy_within(from..from + self.geometry.stride, to);
         if !versioned {
             return Ok(to..to + self.geometry.stride);

@@ -1,4 +1,4 @@
-//! Where everything lies in a hopscotch node: computed once, from four numbers.
+//! The positions of everything in a hopscotch node, computed once from four numbers.
 
 use core::ops::Range;
 
@@ -10,13 +10,13 @@ use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of};
 /// The kind byte of a hopscotch node.
 pub(crate) const KIND: u8 = 0xd4;
 const NODE_BYTES_MAX: usize = 65_536;
-/// Most entries of a node: plans of hops lie on the stack.
+/// Maximum number of entries of a node: plans of hops are on the stack.
 pub(crate) const SPAN_MAX: usize = 512;
-/// Most entries of a neighbourhood.
+/// Maximum number of entries of a neighbourhood.
 pub(crate) const NEIGHBOURHOOD_MAX: usize = 16;
-/// Version, flags and hop count of a mark, before its piece of the fences.
+/// Version, flags and hop count of a mark, before its piece of the fence keys.
 pub(crate) const MARK_HEAD: usize = 4;
-/// Where a mark, and the header behind what all headers have, count the hops.
+/// Position of the hop count in a mark, and in the header behind the fields of all headers.
 pub(crate) const MARK_HOPS: usize = 2;
 pub(crate) const HOPS_BYTES: usize = 2;
 /// Bits of a node version: it shares its byte with an entry's presence and youth.
@@ -24,10 +24,10 @@ const VERSION_BITS: u8 = 6;
 
 /// The geometry of a hopscotch node: a runtime value, checked when made.
 ///
-/// Line 0 holds the header. Then come *groups* of whole lines: in each the entries that fit, then a *mark* (node version,
-/// flags, hop count, a piece of the fences). The fences have two or four pieces, dealt out to the groups in turn. An entry is a byte
-/// of node version and presence, the key, the value; one that does not fit beside a mark has a group of its own, and two
-/// bytes of versions in each line.
+/// Line 0 holds the header. Then come *groups* of whole lines: in each the entries that fit, then a *mark*
+/// (node version, flags, hop count, a piece of the fence keys). The fence keys have two or four pieces, which
+/// the groups hold in turn. An entry is a byte of node version and presence, the key, and the value. An entry
+/// that does not fit beside a mark has a group of its own, and two bytes of versions in each line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HopGeometry {
     pub(crate) node_bytes: usize,
@@ -37,7 +37,7 @@ pub struct HopGeometry {
     pub(crate) neighbourhood: usize,
     /// Bytes of versions and presence before a key.
     pub(crate) prefix: usize,
-    /// Bytes from an entry's first to its last, with the versions of its lines.
+    /// Bytes from an entry's first to its last, including the versions of its lines.
     pub(crate) stride: usize,
     /// Lines that hold an entry's own bytes.
     pub(crate) entry_lines: usize,
@@ -46,22 +46,22 @@ pub struct HopGeometry {
     pub(crate) groups: usize,
     pub(crate) pieces: usize,
     pub(crate) piece: usize,
-    /// Where the mark lies in a group whose entries have lines of their own.
+    /// Position of the mark in a group whose entries have lines of their own.
     mark_behind: usize,
     pub(crate) place: HeaderPlace,
 }
 
-/// The bytes of one neighbourhood, with what a reader needs to judge them: one stretch of the node, or two where the
-/// neighbourhood wraps around the node's end.
+/// The bytes of one neighbourhood, and what a reader needs to judge them: one range of the node, or two if
+/// the neighbourhood wraps around the node's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// The home whose neighbourhood it is.
+    /// The home of this neighbourhood.
     pub(crate) home: usize,
-    /// From the home on.
+    /// The range from the home on.
     pub first: Range<usize>,
-    /// From the node's start on.
+    /// The range from the node's start on.
     pub second: Option<Range<usize>>,
-    /// The groups whose marks lie in either.
+    /// The groups whose marks are in either range.
     pub(crate) marks: [Range<usize>; 2],
 }
 
@@ -74,10 +74,10 @@ impl Reach {
 }
 
 impl HopGeometry {
-    /// A node of `span` entries, each at most `neighbourhood` places from its home.
+    /// Makes a node of `span` entries, each at most `neighbourhood` places from its home.
     ///
     /// # Errors
-    /// [`GeometryError`] names what does not fit.
+    /// Returns [`GeometryError`], which names what does not fit.
     pub const fn new(
         span: usize,
         neighbourhood: usize,
@@ -117,7 +117,7 @@ impl HopGeometry {
         let used = if geometry.per_group > 0 {
             geometry.per_group * geometry.stride
         } else {
-            // Lines of its own, two bytes of versions in each.
+            // An entry with lines of its own has two bytes of versions in each line.
             geometry.per_group = 1;
             geometry.prefix = 2;
             let payload = LINE_BYTES - geometry.prefix;
@@ -152,10 +152,11 @@ impl HopGeometry {
         Ok(geometry)
     }
 
-    /// This, with node versions of `bits` bits: narrow ones let a checker find what wraps. The default is 6.
+    /// Returns the same geometry with node versions of `bits` bits. Narrow versions let a checker find errors
+    /// of wrapping. The default is 6.
     ///
     /// # Errors
-    /// [`GeometryError::VersionBits`] below 2 or above 6.
+    /// Returns [`GeometryError::VersionBits`] below 2 or above 6.
     pub const fn with_version_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
         if bits < 2 || bits > VERSION_BITS {
             return Err(GeometryError::VersionBits(bits));
@@ -182,13 +183,13 @@ impl HopGeometry {
         self.neighbourhood
     }
 
-    /// True if an entry lies in one line, beside others or a mark.
+    /// Returns whether an entry is within one line, beside others or a mark.
     #[must_use]
     pub const fn is_in_line(&self) -> bool {
         self.prefix == 1
     }
 
-    /// Where the `number`-th entry lies: what to read for it alone, up to a line's end where it has lines of its own.
+    /// Returns the bytes of the `number`-th entry. If it has lines of its own, they extend to a line's end.
     ///
     /// Panics if there is no such entry.
     #[must_use]
@@ -209,7 +210,7 @@ impl HopGeometry {
         self.stride
     }
 
-    /// Bytes to read for an entry's value: up to a line's end where it has lines of its own.
+    /// Bytes to read for an entry's value. If it has lines of its own, they extend to a line's end.
     pub(crate) const fn entry_lines_bytes(&self) -> usize {
         if self.entry_lines == 1 {
             self.stride
@@ -246,7 +247,7 @@ impl HopGeometry {
         group * self.per_group + (at - self.group_at(group)) / self.stride
     }
 
-    /// Offset of a group's mark: right behind its last entry.
+    /// Offset of a group's mark, which follows its last entry.
     #[inline]
     pub(crate) const fn mark_at(&self, group: usize) -> usize {
         if self.prefix == 2 {
@@ -266,7 +267,7 @@ impl HopGeometry {
         self.mark_at(group) + MARK_HEAD + self.piece
     }
 
-    /// The groups whose marks lie wholly in `range`.
+    /// Returns the groups whose marks are entirely in `range`.
     pub(crate) fn marks_in(&self, range: &Range<usize>) -> Range<usize> {
         if range.is_empty() {
             return 0..0;
@@ -284,13 +285,14 @@ impl HopGeometry {
         first..end.max(first)
     }
 
-    /// What to read for the keys of a home.
+    /// Returns the bytes to read for the keys of a home.
     #[must_use]
     pub fn reach(&self, home: usize) -> Reach {
         let last = home + self.neighbourhood - 1;
         let end_of = |slot| self.slot_at(slot) + self.entry_lines_bytes();
         if last < self.span && self.is_in_line() {
-            // Nearly all: a mark lies behind its group's entries, and those of all groups but the last are enough.
+            // Almost always the marks of all groups but the last are enough: a mark follows its group's
+            // entries.
             let (from, to) = (home / self.per_group, last / self.per_group);
             if to - from >= self.pieces {
                 return Reach {
@@ -308,13 +310,13 @@ impl HopGeometry {
                 LINE_BYTES..end_of(last - self.span),
             ),
         };
-        // Rarely more than once: the entries of a neighbourhood lie in several groups.
+        // This rarely repeats: the entries of a neighbourhood are in several groups.
         let marks = loop {
             let (a, b) = (self.marks_in(&first), self.marks_in(&second));
             if self.has_all_pieces(&a, &b) {
                 break [a, b];
             }
-            // The next mark behind the first stretch, else behind the second, else before the first.
+            // The next mark behind the first range, or else behind the second, or else before the first.
             let behind = |marks: &Range<usize>, range: &Range<usize>| {
                 let next = marks
                     .end

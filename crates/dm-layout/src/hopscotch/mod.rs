@@ -1,8 +1,8 @@
 //! The hopscotch node (CHIME, SOSP 2024, §4.1): every entry lies at most a neighbourhood's length from its home.
 //!
-//! A reader needs one neighbourhood: each entry carries the node version, each group of entries a *mark* with the node
-//! version again and a piece of the fences. So the bytes of a neighbourhood say by themselves whether they are one state
-//! of the right node; see [`near`].
+//! A reader needs one neighbourhood: each entry carries the node version, and each group of entries a *mark*
+//! with the node version again and a piece of the fence keys. So the bytes of a neighbourhood show by
+//! themselves whether they are one state of the right node; see [`near`].
 
 mod edit;
 mod entry;
@@ -31,30 +31,31 @@ use crate::split::{SplitPlan, SplitRequest};
 use crate::value::ValueRef;
 use crate::{FIRST_INCARNATION, LINE_BYTES};
 
-/// The bit of an entry's first byte that says it is there.
+/// The bit of an entry's first byte that marks it as present.
 pub(crate) const PRESENT: u8 = 1;
-/// The bit beside it: the entry lies in a node in used memory that nobody has restructured since, see
+/// The next bit: the entry is in a node in reused memory whose structure has not changed since, see
 /// [`flag::YOUNG`].
 pub(crate) const YOUNG_ENTRY: u8 = 2;
-/// The node version lies above the two.
+/// The node version is above the two bits.
 pub(crate) const VERSION_AT: u32 = 2;
 
 /// Flags of a mark.
 pub(crate) mod flag {
     /// This is a mark.
     pub(crate) const NODE: u8 = 1;
-    /// Written when the node was born in used memory: it may not be linked yet, and the marks don't know.
+    /// Set when the node was made in reused memory: it may not be linked yet, and the marks cannot tell.
     pub(crate) const YOUNG: u8 = 2;
     /// The node is dead.
     pub(crate) const DEAD: u8 = 4;
-    /// The node has an upper end.
+    /// The node has a high fence key.
     pub(crate) const HAS_HIGH: u8 = 8;
 }
 
 /// The hopscotch format for keys `K`: a [`HopGeometry`] that knows its key type.
 ///
-/// The acceptance rule of a whole node is that of [`Slotted`](crate::Slotted) (*node cut*), and a key's slot does not
-/// change within a version: a hop is a change of structure. Lines may be read and written in any order; a line is atomic.
+/// The acceptance rule of a whole node is that of [`Slotted`](crate::Slotted) (*node cut*), and a key's slot
+/// does not change within a version, because a hop is a structural change. Lines may be read and written in
+/// any order; a line is atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hopscotch<K> {
     pub(crate) geometry: HopGeometry,
@@ -62,10 +63,10 @@ pub struct Hopscotch<K> {
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// A node of `span` entries in neighbourhoods of `neighbourhood`, with values of `value_len` bytes.
+    /// Makes a node of `span` entries in neighbourhoods of `neighbourhood`, with values of `value_len` bytes.
     ///
     /// # Errors
-    /// [`GeometryError`] names what does not fit.
+    /// Returns [`GeometryError`], which names what does not fit.
     pub const fn new(span: usize, neighbourhood: usize, value_len: usize) -> Result<Self, GeometryError> {
         match HopGeometry::new(span, neighbourhood, K::LEN, value_len) {
             Ok(geometry) => Ok(Self {
@@ -76,10 +77,10 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// This, with narrower versions: see [`HopGeometry::with_version_bits`].
+    /// Returns the same format with narrower versions: see [`HopGeometry::with_version_bits`].
     ///
     /// # Errors
-    /// [`GeometryError::VersionBits`] if they don't fit.
+    /// Returns [`GeometryError::VersionBits`] if they do not fit.
     pub const fn with_version_bits(self, bits: u8) -> Result<Self, GeometryError> {
         match self.geometry.with_version_bits(bits) {
             Ok(geometry) => Ok(Self {
@@ -90,20 +91,20 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Where everything lies.
+    /// Returns the geometry.
     #[must_use]
     pub const fn geometry(&self) -> &HopGeometry {
         &self.geometry
     }
 
-    /// The slots of a home's neighbourhood, from the home on, around the node's end.
+    /// Returns the slots of a home's neighbourhood, from the home on, around the node's end.
     #[inline]
     pub(crate) fn slots_near(&self, home: usize) -> impl Iterator<Item = usize> + use<K> {
         let (span, count) = (self.geometry.span, self.geometry.neighbourhood);
         (home..home + count).map(move |slot| if slot < span { slot } else { slot - span })
     }
 
-    /// Where the entries of a home's neighbourhood lie, from the home on, around the node's end.
+    /// Returns the offsets of the entries of a home's neighbourhood, from the home on, around the node's end.
     #[inline]
     pub(crate) fn offsets_near(&self, home: usize) -> impl Iterator<Item = usize> + use<K> {
         let geometry = self.geometry;
@@ -256,7 +257,7 @@ impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
     }
 
     fn seal_rest(&self, image: &mut [u8], version: u8) {
-        // What the marks say is the header's, which a step over the rest finds already changed.
+        // The marks repeat the header, which a step over the rest finds already changed.
         if let Ok(header) = self.geometry.place.decode::<K>(image) {
             self.stamp(image, version, &header.fences, 0);
         }
@@ -282,7 +283,7 @@ impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
             self.take_over(left, right)?,
             "a merge needs room for all of the right node's entries"
         );
-        // The lines speak for the wider node from here on; its header follows.
+        // From here on the lines carry the wider range; the node's header follows.
         header.fences.high = self.header(right)?.fences.high;
         let version = self.version_after(header.version, 1);
         self.stamp(left, version, &header.fences, 0);
@@ -304,7 +305,7 @@ impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// A node without entries.
+    /// Initialises a node without entries.
     pub(crate) fn found(&self, image: &mut [u8], init: &NodeInit<K>) {
         assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
         image.fill(0);

@@ -1,14 +1,15 @@
-//! Reading one neighbourhood: what CHIME is about.
+//! Reading one neighbourhood, the central idea of CHIME.
 //!
-//! The bytes of a neighbourhood ([`HopGeometry::reach`](super::HopGeometry::reach)) hold all that a reader needs to trust
-//! them: marks with both fences and the node version, and the node version with every entry.
+//! The bytes of a neighbourhood ([`HopGeometry::reach`](super::HopGeometry::reach)) contain everything that a
+//! reader needs to trust them: marks with both fence keys and the node version, and the node version in every
+//! entry.
 //!
-//! * A key that is *found* rests on its own line and on the marks, all of one version: the node had those fences in that
-//!   version, and its line held the key in it.
-//! * A key is *absent* only if all of its neighbourhood and the marks are of one version: within a version no key changes
-//!   its slot, so whichever slot the key had, the READ saw it when the key was there.
+//! * A key that is *found* rests on its own line and on the marks, all of one version: the node had those
+//!   fence keys in that version, and its line contained the key in it.
+//! * A key is *absent* only if all of its neighbourhood and the marks are of one version: within a version no
+//!   key changes its slot, so whichever slot the key had, the READ would have seen it there.
 //!
-//! Whatever else the bytes are (mixed, another range, dead, young), they decide nothing, and the whole node is read.
+//! All other bytes (mixed, another range, dead, young) decide nothing, and the reader reads the whole node.
 
 use super::geometry::MARK_HEAD;
 use super::{Hopscotch, PRESENT, Reach, VERSION_AT, flag};
@@ -17,7 +18,7 @@ use crate::format::Slot;
 use crate::key::KeyBytes;
 use crate::value::ValueRef;
 
-/// What a neighbourhood says about a key.
+/// The result of searching a neighbourhood for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Near<'a> {
     /// The key is here.
@@ -26,11 +27,12 @@ pub enum Near<'a> {
         slot: Slot,
         /// Its value.
         value: ValueRef<'a>,
-        /// The node version: what an edit of the entry must carry.
+        /// The node version, which an edit of the entry must carry.
         version: u8,
-        /// There is no other entry in its neighbourhood.
+        /// Whether there is no other entry in its neighbourhood.
         lonely: bool,
-        /// Another slot shows the key too, or may: a hop was given up. The value is right all the same.
+        /// Whether another slot shows the key too, or may show it, because a hop was abandoned. The value is
+        /// correct all the same.
         twice: bool,
     },
     /// The node answers for the key and does not hold it.
@@ -49,17 +51,17 @@ pub enum Near<'a> {
 pub struct NearFlaws {
     /// T-C1: the search ends at the first free slot.
     pub stops_at_vacancy: bool,
-    /// T-C2: absence is taken from lines of different versions.
+    /// T-C2: absence is concluded from lines of different versions.
     pub absent_unchecked: bool,
-    /// T-C6: a node in used memory is taken for linked, since its range is the one expected.
+    /// T-C6: a node in reused memory is assumed to be linked, because its range is the expected one.
     pub takes_young: bool,
-    /// What the marks say of the node's range is not looked at: whoever led here was right.
+    /// The marks' range is not checked: the address that led here is assumed to be right.
     pub any_range: bool,
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// What the bytes of `reach` say about `key`, whose home it is of. `linked`: the node's address was read, within this
-    /// operation, of a node that is linked.
+    /// Searches the bytes of `reach`, the range of the key's home, for `key`. `linked` says that the node's
+    /// address was read from a linked node within this operation.
     #[must_use]
     pub fn near<'a>(
         &self,
@@ -71,7 +73,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     ) -> Near<'a> {
         let from = reach.first.start;
         let judged = match &reach.second {
-            // Most neighbourhoods: in one stretch.
+            // Most neighbourhoods are one range.
             None => {
                 let get = |at: usize, len: usize| parts.0.get(at.wrapping_sub(from)..)?.get(..len);
                 self.judge_near(reach, get, key, linked, flaws)
@@ -90,7 +92,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         judged.unwrap_or(Near::Unsure)
     }
 
-    /// `get`: so many bytes from there on in the node.
+    /// `get` returns this many bytes from that offset of the node.
     #[inline]
     fn judge_near<'a>(
         &self,
@@ -146,7 +148,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         })
     }
 
-    /// The value of the entry at `at`, if all of its lines are of one write.
+    /// Returns the value of the entry at `at`, if all of its lines are of one write.
     fn value_near<'a>(
         &self,
         get: &impl Fn(usize, usize) -> Option<&'a [u8]>,
@@ -163,7 +165,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         Some(self.value_in(entry))
     }
 
-    /// What the marks in these parts say together, if they are of one version.
+    /// Returns what the marks in these ranges say together, if they are of one version.
     #[inline]
     fn marks<'a>(
         &self,
@@ -183,12 +185,12 @@ impl<K: KeyBytes> Hopscotch<K> {
             if *head.get_or_insert(*own) != *own && !flaws.absent_unchecked {
                 return None;
             }
-            // Two or four.
+            // There are two or four pieces.
             let number = group & (geometry.pieces - 1);
             if pieces >> number & 1 == 0 {
                 pieces |= 1 << number;
                 match fences.get_mut(number) {
-                    // Most often: a whole key.
+                    // Usually a piece is a whole key.
                     Some(fence) if geometry.piece == K::LEN => *fence = K::read_from(piece),
                     _ => {
                         let to = number * geometry.piece;
@@ -214,7 +216,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 }
 
-/// What the marks of a neighbourhood say.
+/// The content of a neighbourhood's marks.
 struct Marked<K> {
     version: u8,
     flags: u8,

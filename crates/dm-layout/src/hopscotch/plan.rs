@@ -1,4 +1,4 @@
-//! Homes, and who may lie where.
+//! Homes of keys, and the arrangement of entries in slots.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,7 +9,8 @@ use crate::error::CheckFailure;
 use crate::format::{NodeFormat, Slot};
 use crate::key::KeyBytes;
 
-/// Most hops that one insert makes. Each changes the node version, and a version must not wrap within a READ.
+/// Maximum number of hops of one insert. Each changes the node version, and a version must not wrap within a
+/// READ.
 pub(crate) const HOPS_MAX: usize = 3;
 
 /// Hops that make room for a key, in the order in which they are made.
@@ -17,19 +18,19 @@ pub(crate) const HOPS_MAX: usize = 3;
 pub struct HopPlan {
     moves: [(Slot, Slot); HOPS_MAX],
     len: usize,
-    /// Where the key goes then: the last hop's start, whose entry has a copy by then.
+    /// The slot for the key afterwards: the source of the last hop, whose entry has a copy by then.
     pub slot: Slot,
 }
 
 impl HopPlan {
-    /// The hops: from, to. A later one goes where an earlier one came from.
+    /// The hops, as source and destination. A later hop goes to the source of an earlier one.
     #[must_use]
     pub fn moves(&self) -> &[(Slot, Slot)] {
         &self.moves[..self.len]
     }
 }
 
-/// The finaliser of splitmix64: part of the format, since all clients must agree on homes.
+/// The finaliser of splitmix64. It is part of the format, because all clients must agree on homes.
 const fn spread(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -37,7 +38,8 @@ const fn spread(mut x: u64) -> u64 {
 }
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// A hash of a key, the same for all who use the format. Its high half says where the key is at home.
+    /// Returns a hash of a key, which is the same for all users of the format. Its high half determines the
+    /// key's home.
     #[inline]
     #[must_use]
     pub fn hash(&self, key: &K) -> u64 {
@@ -49,22 +51,22 @@ impl<K: KeyBytes> Hopscotch<K> {
         })
     }
 
-    /// The slot where `key` lies if nothing is in its way.
+    /// Returns the slot of `key` if no other entry is in its way.
     #[inline]
     #[must_use]
     pub fn home(&self, key: &K) -> usize {
         self.home_of(self.hash(key))
     }
 
-    /// The slot where a key of this [`hash`](Self::hash) lies if nothing is in its way.
+    /// Returns the slot of a key with this [`hash`](Self::hash) if no other entry is in its way.
     #[inline]
     #[must_use]
     pub const fn home_of(&self, hash: u64) -> usize {
-        // By its high half: a multiplication, where a remainder would be a division.
+        // From its high half, by a multiplication instead of a slower remainder.
         (((hash >> 32) * self.geometry.span as u64) >> 32) as usize
     }
 
-    /// How far `slot` lies behind `home`, around the node's end.
+    /// Returns how far `slot` is behind `home`, around the node's end.
     #[inline]
     pub(crate) const fn distance(&self, home: usize, slot: usize) -> usize {
         if slot >= home {
@@ -74,14 +76,15 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// How many of so many entries per home are left over at the node's end, to go on at its start.
+    /// Returns how many entries are left over at the node's end, given the number per home, so that they
+    /// continue at its start.
     fn left_over(counts: &[u16]) -> usize {
         let serve = |waiting: usize, count: &u16| (waiting + usize::from(*count)).saturating_sub(1);
-        // One round tells how many; what they push away in turn, a second.
+        // One round gives their number; a second one adds the entries that these displace.
         counts.iter().chain(counts).fold(0, serve)
     }
 
-    /// Whether entries of these homes find slots, each in its neighbourhood.
+    /// Returns whether entries with these homes find slots, each in its neighbourhood.
     pub(super) fn has_places(&self, homes: &mut dyn Iterator<Item = usize>) -> bool {
         let span = self.geometry.span;
         let mut counts = [0_u16; SPAN_MAX];
@@ -94,12 +97,14 @@ impl<K: KeyBytes> Hopscotch<K> {
             }
         }
         let counts = &counts[..span];
-        // First come, first served, as `arrange`: the longest way is that of whoever waits longest.
+        // First come, first served, as in `arrange`: the entry that waits longest has the longest
+        // displacement.
         let mut waiting = Self::left_over(counts);
         if waiting > self.geometry.neighbourhood {
             return false;
         }
-        // The home of the longest waiting, as if the node's end lay before its start, and how many of that home wait.
+        // The home of the entry that waits longest, as if the node's end were before its start, and how many
+        // of that home wait.
         let (mut oldest, mut of_it) = (span, usize::from(counts[0]));
         let mut left = waiting;
         while left > 0 {
@@ -125,9 +130,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         true
     }
 
-    /// Slots for entries of these homes, each in its neighbourhood; `None` if there are none.
+    /// Returns slots for entries with these homes, each in its neighbourhood, or `None` if there is no
+    /// arrangement.
     ///
-    /// Who came first goes first: no order makes the longest way shorter. Then the free slots are spread.
+    /// Entries are placed in order of their homes; no other order has a shorter maximum displacement. Then
+    /// the free slots are spread.
     pub(super) fn arrange(&self, homes: &[usize]) -> Option<Vec<usize>> {
         let span = self.geometry.span;
         if homes.len() > span {
@@ -142,7 +149,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         let mut waiting = Self::left_over(&counts);
         let mut slots = vec![0; homes.len()];
-        // The last ones in order are those left over.
+        // The last ones in this order are those left over.
         let mut next = homes.len().checked_sub(waiting)?;
         let mut placed = 0;
         for (slot, count) in counts.iter().enumerate() {
@@ -166,11 +173,12 @@ impl<K: KeyBytes> Hopscotch<K> {
         Some(slots)
     }
 
-    /// The fewest hops that make room for the absent `key` in an accepted image whose neighbourhood is full; `None` if
-    /// three don't, or entries have lines of their own: those do not count hops.
+    /// Returns the fewest hops that make room for the absent `key` in an accepted image whose neighbourhood
+    /// is full. Returns `None` if three hops are not enough, or if entries have lines of their own, because
+    /// those do not count hops.
     ///
     /// # Errors
-    /// [`CheckFailure`] if the bytes are no node of this format's length.
+    /// Returns [`CheckFailure`] if the bytes do not have the length of a node of this format.
     pub fn plan_hops(&self, image: &[u8], key: &K) -> Result<Option<HopPlan>, CheckFailure> {
         self.header(image)?;
         let geometry = &self.geometry;
@@ -180,10 +188,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         if geometry.span <= 64 {
             return Ok(self.plan_in_word(image, key));
         }
-        /// Nobody asked for it yet, or it is where a key would lie.
+        /// No entry has asked for the slot yet, or the slot is in the key's own neighbourhood.
         const NEW: u16 = u16::MAX;
         const ROOT: u16 = u16::MAX - 1;
-        // Which entry wants each slot; and slots in the order in which they were asked for, with the number of hops.
+        // The entry that wants each slot; and the slots in the order in which they were asked for, with the
+        // number of hops.
         let mut wanted_by = [NEW; SPAN_MAX];
         let mut queue = [(0_u16, 0_u8); SPAN_MAX];
         let (mut head, mut tail) = (0, 0);
@@ -215,7 +224,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(None)
     }
 
-    /// The same for nodes whose slots are the bits of a word.
+    /// Does the same for nodes whose slots are the bits of a word.
     fn plan_in_word(&self, image: &[u8], key: &K) -> Option<HopPlan> {
         let geometry = &self.geometry;
         let all = u64::MAX >> (64 - geometry.span);
@@ -223,7 +232,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             let slots = ((1_u128 << geometry.neighbourhood) - 1) << home;
             (slots | slots >> geometry.span) as u64 & all
         };
-        // No slot's number where the key itself would lie.
+        // An invalid slot number marks the slots of the key's own neighbourhood.
         let mut wanted_by = [u8::MAX; 64];
         let mut asked = near(self.home(key));
         let mut last = asked;
@@ -251,7 +260,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         None
     }
 
-    /// The hops that make `free` the key's, where each slot is wanted by the entry of another, or by the key.
+    /// Returns the hops that free a slot for the key. They end at `free`; each slot is wanted by another
+    /// slot's entry, or by the key.
     fn path_to(&self, free: usize, wanted_by: impl Fn(usize) -> usize) -> HopPlan {
         let slot = |number: usize| Slot::at(self.geometry.slot_at(number));
         let mut plan = HopPlan {
@@ -260,7 +270,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             slot: slot(free),
         };
         let mut to = free;
-        // Until a slot of the key's own neighbourhood, which no entry asked for.
+        // Until a slot of the key's own neighbourhood, for which no entry asked.
         while plan.len < HOPS_MAX && wanted_by(to) < self.geometry.span {
             let from = wanted_by(to);
             plan.moves[plan.len] = (slot(from), slot(to));
@@ -281,8 +291,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Both say the same, and what they say is so: each slot once, none too far, and with matching by augmenting
-        /// paths there is no other way either.
+        /// Both functions agree, and their results are right: each slot is used once, and none is too far
+        /// away. Matching by augmenting paths also finds no solution when they find none.
         #[test]
         fn arranging_finds_places_if_there_are_any(
             h in 2_usize..6,

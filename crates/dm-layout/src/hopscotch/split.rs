@@ -1,4 +1,4 @@
-//! Splitting so that the new key finds room, and taking over a neighbour's entries.
+//! Splitting so that the new key finds room, and copying a neighbour's entries.
 
 use alloc::vec::Vec;
 
@@ -44,7 +44,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             return Err(CheckFailure::corrupt(0, Reason::Order));
         }
         self.found(right, &request.right(&header, separator));
-        // Every entry keeps its number, so that there is a place for each.
+        // Every entry keeps its slot number, so there is a place for each.
         for (key, slot, value) in entries {
             if key >= separator {
                 self.put_entry(right, slot, &key, value);
@@ -65,8 +65,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         }))
     }
 
-    /// Whether a cut makes room for `new`: if its neighbourhood is full, at least one of those in it must go to the other
-    /// side (CHIME §4.1, split keys among critical keys).
+    /// Returns whether a cut makes room for `new`. If its neighbourhood is full, at least one key in it must
+    /// go to the other side (CHIME §4.1, split keys among critical keys).
     fn frees(&self, left: &[u8], new: Option<K>) -> impl Fn(&K) -> bool {
         let full = new.filter(|new| self.room(left, new).is_none());
         let around = move |new: &K| {
@@ -80,10 +80,11 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// The key nearest to number `wanted` at which to cut so that the new key finds room.
+    /// Returns the key nearest to number `wanted` at which a cut gives the new key room.
     fn separator_near(&self, left: &[u8], keys: &[K], wanted: usize, new: Option<K>) -> K {
         let frees = self.frees(left, new);
-        // One of a full neighbourhood lies above or below the new key, so that there is always a cut between the two.
+        // Some key of a full neighbourhood is above or below the new key, so there is always a cut between
+        // the two.
         (0..keys.len())
             .flat_map(|away| [wanted.checked_sub(away), wanted.checked_add(away)])
             .flatten()
@@ -93,8 +94,8 @@ impl<K: KeyBytes> Hopscotch<K> {
             .unwrap_or(keys[wanted])
     }
 
-    /// The key of fewest bits at which to cut so that the new key finds room, among those that leave a quarter of the
-    /// entries on each side, if there are such; of equals the one nearest to the middle.
+    /// Returns the key of fewest bits at which a cut gives the new key room. Keys that leave a quarter of the
+    /// entries on each side are preferred if there are any; of equal ones, the one nearest to the middle.
     fn coarse_separator(&self, left: &[u8], keys: &[K], new: Option<K>) -> K {
         let (middle, edge) = (keys.len() / 2, keys.len() / 4);
         let frees = self.frees(left, new);
@@ -109,7 +110,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         best.map_or(keys[middle], |(separator, _)| separator)
     }
 
-    /// Copies the entries of `right` into free slots of `left`, where nothing moves; `false` if some find none.
+    /// Copies the entries of `right` into free slots of `left`, where nothing moves. Returns `false` if some
+    /// find none.
     pub(super) fn take_over(&self, left: &mut [u8], right: &[u8]) -> Result<bool, CheckFailure> {
         for slot in self.slots(right) {
             let Some((key, value)) = self.entry(right, slot)? else {
@@ -118,7 +120,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             if self.find(left, &key)?.is_some() {
                 continue;
             }
-            // What was split comes back to where it was.
+            // Entries that were split off return to their old slots.
             let same = left[slot.offset()] & PRESENT == 0;
             let free: Option<Slot> = if same { Some(slot) } else { self.room(left, &key) };
             let Some(free) = free else { return Ok(false) };
@@ -128,7 +130,8 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 }
 
-/// The key above `low` and not above `high` that has the fewest bits before its zeros, and how many those are.
+/// Returns the key above `low` and not above `high` that has the fewest bits before its zeroes, and their
+/// number.
 fn between<K: KeyBytes>(low: &K, high: &K) -> (K, usize) {
     let (mut below, mut key) = ([0; 64], [0_u8; 64]);
     low.write_to(&mut below);
@@ -136,7 +139,7 @@ fn between<K: KeyBytes>(low: &K, high: &K) -> (K, usize) {
     let Some(byte) = (0..K::LEN).find(|&byte| below[byte] != key[byte]) else {
         return (*high, 8 * K::LEN);
     };
-    // Where they differ first the higher one has a 1.
+    // At the first difference the higher key has a 1.
     let bit = (below[byte] ^ key[byte]).leading_zeros() as usize;
     key[byte] &= 0xff << (7 - bit);
     key[byte + 1..].fill(0);

@@ -1,4 +1,4 @@
-//! Where free slots are best.
+//! The distribution of free slots.
 
 use alloc::vec;
 
@@ -7,33 +7,33 @@ use crate::KeyBytes;
 use super::Hopscotch;
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Moves entries that lie as early as they can, in `slots`, so that the free slots lie apart from each other, and
-    /// each entry in its neighbourhood still. `order`: the entries by home, ascending.
+    /// Moves entries that are in the earliest possible `slots` so that the free slots are spread out, and
+    /// each entry stays in its neighbourhood. `order` lists the entries by ascending home.
     ///
-    /// An insert hops where its whole neighbourhood is taken. Entries that lie as early as they can make long runs: of 64
-    /// slots with 45 random entries 18 % of the neighbourhoods of 8 are full, spread ones leave 6 %.
+    /// An insert must hop if its whole neighbourhood is taken. Entries in the earliest slots form long runs:
+    /// in 64 slots with 45 random entries, 18 % of the neighbourhoods of 8 are full; after spreading, 6 %.
     pub(super) fn spread(&self, homes: &[usize], order: &mut [usize], slots: &mut [usize]) {
         let (span, near) = (self.geometry.span, self.geometry.neighbourhood);
         let mut taken = vec![false; span];
         for slot in &*slots {
             taken[*slot] = true;
         }
-        // Nobody waits at a free slot: from there on it is a line, not a circle.
+        // No entry is displaced past a free slot: from there on the slots are a line instead of a circle.
         let Some(free) = taken.iter().position(|taken| !taken) else {
             return;
         };
         let start = (free + 1) % span;
         let from_start = |slot| self.distance(start, slot);
         order.rotate_left(order.partition_point(|entry| homes[*entry] < start));
-        // As late as each can lie: not beyond its neighbourhood, and before the next.
+        // The latest slot of each entry: within its neighbourhood, and before the next entry.
         let mut latest = vec![0; order.len()];
         let mut end = span;
         for (place, entry) in latest.iter_mut().zip(&*order).rev() {
             end = (from_start(homes[*entry]) + near).min(end) - 1;
             *place = end;
         }
-        // Every entry's share of the line, and behind that as many slots as a neighbourhood has free on average: an entry
-        // lies at its home or behind.
+        // Every entry's proportional place in the line, plus the average number of free slots of a
+        // neighbourhood, because an entry is at its home or behind it.
         let entries = order.len();
         let shift = ((span - entries) * near).div_ceil(span);
         let mut next = 0;

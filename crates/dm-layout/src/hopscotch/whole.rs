@@ -1,4 +1,4 @@
-//! Reading a whole node: scans, splits, writers, and readers whom a neighbourhood left in doubt.
+//! Reading a whole node: for scans, splits, writers, and readers for which a neighbourhood did not decide.
 
 use super::geometry::{HOPS_BYTES, MARK_HOPS};
 use super::{Hopscotch, PRESENT, VERSION_AT};
@@ -9,7 +9,7 @@ use crate::header::{Header, LineLag, NodeState};
 use crate::key::KeyBytes;
 use crate::value::ValueRef;
 
-/// The versions that go with a header: one, or two neighbours during a split or merge.
+/// The versions that match a header: one, or two successive ones during a split or merge.
 #[derive(Clone, Copy)]
 struct Cut {
     mask: u8,
@@ -18,7 +18,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// `byte`: a version, and what lies below it.
+    /// Splits `byte` into a version and the bits below it.
     #[inline]
     const fn accepts(self, byte: u8) -> bool {
         (byte >> VERSION_AT).wrapping_sub(self.from) & self.mask <= self.more
@@ -39,11 +39,13 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Where the lines of a node but the first carry its version, if entries have lines of their own.
+    /// Returns the positions of a node's line versions, except the first line's, if entries have lines of
+    /// their own.
     fn versions(&self) -> impl Iterator<Item = usize> + use<K> {
         let geometry = self.geometry;
         (0..geometry.groups * geometry.group_lines).map(move |line| {
-            // Of groups without an entry it is the mark's line that counts; all lines of others are versioned.
+            // In groups without an entry only the mark's line counts; in all other groups every line has a
+            // version.
             match line / geometry.group_lines < geometry.span {
                 true => (1 + line) * LINE_BYTES,
                 false => geometry.mark_at(line / geometry.group_lines),
@@ -73,7 +75,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
     }
 
-    /// Whether the mark of `group` counts as many hops as the header: far more than versions tell apart.
+    /// Returns whether the mark of `group` counts as many hops as the header. This distinguishes far more
+    /// hops than versions do.
     fn hopped_as_the_header(&self, bytes: &[u8], group: usize) -> bool {
         let (head, mark) = (self.geometry.hops_at(), self.geometry.mark_at(group) + MARK_HOPS);
         bytes[head..head + HOPS_BYTES] == bytes[mark..mark + HOPS_BYTES]
@@ -83,12 +86,12 @@ impl<K: KeyBytes> Hopscotch<K> {
         self.length(bytes)?;
         let header = self.geometry.place.decode::<K>(bytes)?;
         self.whole(bytes, self.cut(&header))?;
-        // After the cut: the low fence lies in another line.
+        // This follows the cut, because the low fence key is in another line.
         Ok(self.geometry.place.sound(header)?)
     }
 
-    /// As [`Slotted`](crate::Slotted)'s: a key that is found proves itself with the header's line and its own, its
-    /// absence needs all lines.
+    /// Searches as [`Slotted`](crate::Slotted) does: a key that is found rests on the header's line and its
+    /// own, and its absence needs all lines.
     pub(super) fn lookup_node<'a>(
         &self,
         bytes: &'a [u8],
@@ -130,7 +133,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(Lookup::Absent)
     }
 
-    /// The first slot that shows `key`, unchecked.
+    /// Returns the first slot that shows `key`, without checking it.
     fn search(&self, bytes: &[u8], key: &K) -> Option<Slot> {
         let geometry = &self.geometry;
         let probe = key.probe();
@@ -148,7 +151,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(self.room(bytes, key).map_or(Place::Full, Place::Free))
     }
 
-    /// The free slot nearest to the key's home.
+    /// Returns the free slot nearest to the key's home.
     pub(super) fn room(&self, bytes: &[u8], key: &K) -> Option<Slot> {
         self.offsets_near(self.home(key))
             .find(|at| bytes[*at] & PRESENT == 0)
@@ -167,7 +170,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         self.check_entry(bytes, slot)?;
         let key = K::read_from(&bytes[at + self.geometry.prefix..]);
-        // Elsewhere no reader would find it.
+        // In any other slot no reader would find it.
         let slot_number = self.geometry.slot_of(at);
         if self.distance(self.home(&key), slot_number) >= self.geometry.neighbourhood {
             return Err(CheckFailure::corrupt(at, Reason::Presence));
@@ -175,7 +178,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         Ok(Some((key, self.value_at(bytes, slot))))
     }
 
-    /// An entry with lines of its own: all of them carry one entry version.
+    /// Checks an entry with lines of its own: all of them must carry one entry version.
     fn check_entry(&self, bytes: &[u8], slot: Slot) -> Result<(), CheckFailure> {
         let at = slot.offset();
         if self.geometry.is_in_line() {
@@ -191,7 +194,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         self.value_in(&bytes[slot.offset()..slot.offset() + self.geometry.entry_lines_bytes()])
     }
 
-    /// The value of an entry whose bytes begin here; of one with lines of its own up to a line's end.
+    /// Returns the value of an entry whose bytes begin here. If it has lines of its own, they extend to a
+    /// line's end.
     pub(super) fn value_in<'a>(&self, entry: &'a [u8]) -> ValueRef<'a> {
         let geometry = &self.geometry;
         let from = geometry.prefix + K::LEN;

@@ -1,4 +1,4 @@
-//! Where everything lies in a packed node: computed once, from three numbers.
+//! The positions of everything in a packed node, computed once from three numbers.
 
 use core::fmt;
 
@@ -10,17 +10,17 @@ use crate::{LINE_BYTES, LINE_PAYLOAD};
 /// The kind byte of a packed node.
 pub(crate) const KIND: u8 = 0xd8;
 const NODE_BYTES_MAX: usize = 65_536;
-/// Where in a line the byte is that says its shape and which of its entries are there.
+/// Position in a line of the byte that names its shape and its present entries.
 pub(crate) const CONTROL: usize = 1;
-/// Where in a line its keys begin; behind all of them lie the values.
+/// Position in a line of its first key; the values follow all keys.
 pub(crate) const KEYS: usize = 2;
 /// Bytes of a line's entries.
 const ROOM: usize = LINE_PAYLOAD - 1;
-/// Entries of a line at most: its control byte has a bit for each.
+/// Maximum number of entries of a line: its control byte has a bit for each.
 pub(crate) const PRESENCE_BITS: usize = 6;
-/// Shapes of lines: the control byte's other two bits.
+/// Shapes of lines, named by the control byte's other two bits.
 pub(crate) const SHAPES: usize = 4;
-/// What a line has of any shape, in parts that every count of entries divides.
+/// The capacity of a line of any shape, in parts: a number that every count of entries divides.
 pub(crate) const LINE_PARTS: usize = 60;
 const _: () = {
     let mut count = 1;
@@ -30,7 +30,7 @@ const _: () = {
     }
 };
 
-/// How a line's entries lie in it.
+/// The arrangement of a line's entries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     width: usize,
@@ -39,7 +39,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Keys of `width` bytes, as many as fit with their values.
+    /// Makes the shape for keys of `width` bytes: as many as fit with their values.
     #[inline(always)]
     pub(crate) const fn of(width: usize, value_len: usize) -> Self {
         let fit = ROOM / (width + value_len);
@@ -50,14 +50,14 @@ impl Shape {
         }
     }
 
-    /// Bytes of a key's rise above the low fence.
+    /// Bytes that store a key's distance above the low fence key.
     #[inline(always)]
     #[must_use]
     pub const fn width(self) -> usize {
         self.width
     }
 
-    /// Bytes of an entry: its key's rise and its value.
+    /// Bytes of an entry: its key's distance and its value.
     #[must_use]
     pub const fn entry_bytes(self) -> usize {
         self.width + self.value_len
@@ -76,13 +76,13 @@ impl Shape {
         (1 << self.count) - 1
     }
 
-    /// Where in its line the key of this number begins.
+    /// Position in its line of the key with this number.
     #[inline(always)]
     pub(crate) const fn key_at(self, nth: usize) -> usize {
         KEYS + nth * self.width
     }
 
-    /// Where in its line the value of this number begins.
+    /// Position in its line of the value with this number.
     #[inline(always)]
     pub(crate) const fn value_at(self, nth: usize) -> usize {
         KEYS + self.count * self.width + nth * self.value_len
@@ -97,13 +97,15 @@ impl fmt::Debug for Shape {
 
 /// The geometry of a packed node: a runtime value, checked when made.
 ///
-/// Line 0 holds the header and, of 8-byte keys, the low fence, which has a line of its own, the second, where keys have 32
-/// bytes. Every other line is a version byte, a control byte (a shape in its upper two bits, and a bit for each of six
-/// entries), then of each of its entries how far the key lies above the low fence, as a little-endian number of the shape's
-/// width, and then the values: keys that lie side by side are compared at once.
+/// Line 0 holds the header and, for 8-byte keys, the low fence key; a 32-byte low fence key has the second
+/// line to itself. Every other line is a version byte, a control byte (a shape in its upper two bits, and a
+/// bit for each of six entries), then the distance of each entry's key above the low fence key, as a
+/// little-endian number of the shape's width, and then the values. So keys are contiguous and can be compared
+/// at once.
 ///
-/// A line has up to four shapes. Every width takes as many bytes as it can without an entry less in the line; where that
-/// leaves more than four, the narrowest and the three widest are taken. The widest takes any key.
+/// A line has up to four shapes. Every width is as large as it can be without one entry less in the line. If
+/// this gives more than four widths, the narrowest and the three widest are used. The widest one takes any
+/// key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PackedGeometry {
     pub(crate) node_bytes: usize,
@@ -111,17 +113,18 @@ pub struct PackedGeometry {
     pub(crate) value_len: usize,
     /// The first line of entries.
     pub(crate) first_line: usize,
-    /// From the narrowest on; behind the last of `kinds` it stands again.
+    /// From the narrowest on; the last of `kinds` is repeated behind them.
     shapes: [Shape; SHAPES],
     kinds: usize,
     pub(crate) place: HeaderPlace,
 }
 
 impl PackedGeometry {
-    /// A node of `node_bytes`, for keys of `key_len` bytes and values of `value_len`.
+    /// Makes a node of `node_bytes`, for keys of `key_len` bytes and values of `value_len`.
     ///
     /// # Errors
-    /// [`GeometryError`] names what does not fit: keys and values of more than 62 bytes together fit no line.
+    /// Returns [`GeometryError`], which names what does not fit. Keys and values of more than 62 bytes
+    /// together do not fit in a line.
     pub const fn with_node_bytes(
         node_bytes: usize,
         key_len: usize,
@@ -156,7 +159,7 @@ impl PackedGeometry {
                 version_mask: mask_of(8),
             },
         };
-        // Any two keys must find places, or a node could not split.
+        // Any two keys must find places; otherwise a node could not split.
         let least = geometry.capacity_of(kinds - 1);
         if least < 2 {
             return Err(GeometryError::TooFewEntries { capacity: least });
@@ -200,13 +203,13 @@ impl PackedGeometry {
         self.first_line
     }
 
-    /// Entries that fit where all lines are of the shape of this number.
+    /// Entries that fit if all lines have the shape with this number.
     #[must_use]
     pub const fn capacity_of(&self, shape: usize) -> usize {
         self.lines() * self.shapes[shape].count
     }
 
-    /// Entries that fit at most: of keys that lie near the low fence.
+    /// Maximum number of entries, for keys close to the low fence key.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity_of(0)
@@ -218,7 +221,7 @@ impl PackedGeometry {
         self.kinds
     }
 
-    /// The shape that a control byte's upper bits name; of those that name none, the widest.
+    /// The shape that a control byte's upper bits name; the widest if they name none.
     #[inline]
     pub(crate) const fn shape(&self, number: usize) -> Shape {
         self.shapes[number % SHAPES]
@@ -232,15 +235,15 @@ impl PackedGeometry {
         self.shapes[..self.kinds - 1].iter().take_while(narrower).count()
     }
 
-    /// What an entry of such a key takes of a line's [`LINE_PARTS`].
+    /// Returns how many of a line's [`LINE_PARTS`] an entry of this class takes.
     pub(crate) const fn parts(&self, class: usize) -> usize {
         LINE_PARTS / self.shapes[class].count
     }
 
-    /// How many lines so many entries of each class need.
+    /// Returns how many lines the given numbers of entries per class need.
     pub(crate) fn lines_for(&self, mut of_class: [usize; SHAPES]) -> usize {
         let (mut lines, mut free) = (0, 0);
-        // Whatever a wide line has left goes to narrower entries.
+        // Narrower entries use the rest of a wide line.
         for class in (0..self.kinds).rev() {
             let left = of_class[class].saturating_sub(free);
             free -= of_class[class] - left;
@@ -253,7 +256,7 @@ impl PackedGeometry {
     }
 }
 
-/// The shapes of lines, and how many they are.
+/// Returns the shapes of lines, and their number.
 const fn shapes(key_len: usize, value_len: usize) -> ([Shape; SHAPES], usize) {
     let widest = Shape::of(key_len, value_len);
     let (mut shapes, mut kinds) = ([widest; SHAPES], 0);
@@ -262,7 +265,7 @@ const fn shapes(key_len: usize, value_len: usize) -> ([Shape; SHAPES], usize) {
         let shape = Shape::of(width, value_len);
         if width == key_len || Shape::of(width + 1, value_len).count < shape.count {
             if kinds == SHAPES {
-                // The second goes.
+                // The second one is dropped.
                 (shapes[1], shapes[2]) = (shapes[2], shapes[3]);
                 kinds -= 1;
             }
@@ -326,7 +329,7 @@ mod tests {
         assert_eq!(geometry.lines_for([90, 0, 0, 0]), 15);
         assert_eq!(geometry.lines_for([0, 0, 0, 45]), 15);
         assert_eq!(geometry.lines_for([0, 0, 0, 46]), 16);
-        // One line of 8 bytes takes one of 7 and one of 2.
+        // One line with 8-byte keys takes one key of 7 bytes and one of 2.
         assert_eq!(geometry.lines_for([1, 0, 1, 1]), 1);
         assert_eq!(geometry.lines_for([7, 0, 1, 1]), 2);
         assert_eq!(geometry.lines_for([8, 0, 1, 1]), 3);

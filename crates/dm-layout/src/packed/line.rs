@@ -1,4 +1,4 @@
-//! One line of entries: what it says by itself.
+//! One line of entries, on its own.
 
 use super::Packed;
 use super::geometry::{CONTROL, KEYS, PRESENCE_BITS, Shape};
@@ -7,7 +7,7 @@ use crate::key::{KeyBytes, Rise, low_word};
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
 
-/// The shapes of a geometry. Where the compiler knows them, scans have constant strides.
+/// The shapes of a geometry. If the compiler knows them, scans have constant strides.
 pub(super) trait Shapes: Copy {
     fn shape(self, number: usize) -> Shape;
 }
@@ -30,7 +30,7 @@ impl<const V: usize, const A: usize, const B: usize, const C: usize, const D: us
     }
 }
 
-/// Any.
+/// Any shapes.
 #[derive(Clone, Copy)]
 pub(super) struct Unusual<'g>(pub(super) &'g super::PackedGeometry);
 
@@ -41,7 +41,7 @@ impl Shapes for Unusual<'_> {
     }
 }
 
-/// Runs `$run` with the shapes of `$format`: constants for the usual entries.
+/// Runs `$run` with the shapes of `$format`, as constants for the common entries.
 macro_rules! with_shapes {
     ($format:expr, |$shapes:ident| $run:expr) => {{
         let geometry = &$format.geometry;
@@ -84,7 +84,7 @@ pub(super) const fn control(shape: usize, presence: u8) -> u8 {
     (shape as u8) << PRESENCE_BITS | presence
 }
 
-/// The number of the entry that lies so far above the low fence.
+/// Returns the number of the entry at this distance above the low fence key.
 #[inline(always)]
 pub(super) fn seek_in<K: KeyBytes, S: Shapes>(shapes: S, line: &Line, rise: &Rise) -> Option<usize> {
     match shape_of(line) {
@@ -97,7 +97,7 @@ pub(super) fn seek_in<K: KeyBytes, S: Shapes>(shapes: S, line: &Line, rise: &Ris
 
 #[inline(always)]
 fn seek_as<K: KeyBytes>(shape: Shape, line: &Line, rise: &Rise) -> Option<usize> {
-    // The lowest words first, in which neighbours differ, and all of a line's at once.
+    // The lowest words first, because neighbouring keys differ in them, and all of a line at once.
     let number = rise.0[0];
     let perhaps = match shape.width() {
         2 => shows::<2>(shape, line, number),
@@ -123,7 +123,7 @@ fn seek_as<K: KeyBytes>(shape: Shape, line: &Line, rise: &Rise) -> Option<usize>
     None
 }
 
-/// Whether one of a line's numbers, of `W` bytes, is this one.
+/// Returns whether one of a line's numbers, of `W` bytes, equals this one.
 #[inline(always)]
 fn shows<const W: usize>(shape: Shape, line: &Line, number: u64) -> bool {
     let bytes = number.to_le_bytes();
@@ -137,7 +137,7 @@ fn shows<const W: usize>(shape: Shape, line: &Line, number: u64) -> bool {
     }
 }
 
-/// Shows every entry of a line, how far it lies above the low fence and its value, in their order.
+/// Passes every entry of a line to `each`, in order: its distance above the low fence key, and its value.
 #[inline(always)]
 pub(super) fn visit_in<'a, S: Shapes>(shapes: S, line: &'a Line, each: &mut impl FnMut(Rise, ValueRef<'a>)) {
     match shape_of(line) {
@@ -174,8 +174,8 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// How many entries a line has from `low` up to `limit` above the low fence, and the widest class among them and
-    /// `class`.
+    /// Returns how many entries a line has up to `limit` above the low fence key, and the widest class of
+    /// these entries and `class`.
     pub(super) fn crowd(&self, line: &Line, limit: Option<Rise>, class: usize) -> (usize, usize) {
         let (mut count, mut widest) = (0, class);
         visit_in(Unusual(&self.geometry), line, &mut |rise: Rise, _| {
@@ -187,8 +187,8 @@ impl<K: KeyBytes> Packed<K> {
         (count, widest)
     }
 
-    /// Whether a line whose entries at `limit` above the low fence and beyond are gone could take one of `class` more,
-    /// in whatever shape.
+    /// Returns whether a line could take an entry of `class`, in any shape, after its entries at `limit` and
+    /// beyond are removed.
     pub(super) fn line_takes(&self, line: &Line, limit: Option<Rise>, class: usize) -> bool {
         let (count, widest) = self.crowd(line, limit, class);
         count < self.geometry.shape(widest).count()

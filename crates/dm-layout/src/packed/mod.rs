@@ -1,5 +1,5 @@
-//! The packed, line-versioned leaf: every line stores of its keys what lies above the low fence, in as few bytes as they
-//! take.
+//! The packed, line-versioned leaf: every line stores its keys as distances above the low fence key, in as
+//! few bytes as these need.
 
 mod geometry;
 mod line;
@@ -25,16 +25,16 @@ use crate::{LINE_BYTES, Line};
 
 /// The packed, line-versioned format for keys `K`: a [`PackedGeometry`] that knows its key type.
 ///
-/// Every line says in its second byte how wide its keys are (a *shape*) and which of its entries are there. A key is what it
-/// lies above the node's low fence, which never changes in a node's life. Lines are accepted as a [`Slotted`](crate::Slotted)
-/// node's, under 8-bit versions.
+/// The second byte of every line says how wide its keys are (a *shape*) and which of its entries are present.
+/// A key is stored as its distance above the node's low fence key, which never changes in a node's life.
+/// Lines are accepted as in a [`Slotted`](crate::Slotted) node, with 8-bit versions.
 ///
-/// An entry stays in its line until it is removed, or moved by a split or merge: but a line that is locked may be written
-/// anew in another shape, with the same entries and one more. That is one WRITE of one line, so a reader sees one shape
-/// or the other, and an entry that it finds is the entry.
+/// An entry stays in its line until it is removed, or moved by a split or merge. But under the lock a line
+/// may be rewritten in another shape, with the same entries and one more. That is one WRITE of one line, so a
+/// reader sees one shape or the other, and an entry that it finds is valid.
 ///
-/// How many entries a node takes depends on its keys: [`capacity`](NodeFormat::capacity) is the most, of keys near the low
-/// fence.
+/// How many entries a node takes depends on its keys: [`capacity`](NodeFormat::capacity) is the maximum, for
+/// keys close to the low fence key.
 ///
 /// ```
 /// use dm_layout::{FenceKeys, Key8, Lookup, NodeFormat, NodeInit, Packed, Place};
@@ -56,10 +56,10 @@ pub struct Packed<K> {
 }
 
 impl<K: KeyBytes> Packed<K> {
-    /// A node of `node_bytes`, with values of `value_len` bytes.
+    /// Makes a node of `node_bytes`, with values of `value_len` bytes.
     ///
     /// # Errors
-    /// [`GeometryError`] names what does not fit.
+    /// Returns [`GeometryError`], which names what does not fit.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
         match PackedGeometry::with_node_bytes(node_bytes, K::LEN, value_len) {
             Ok(geometry) => Ok(Self {
@@ -70,13 +70,13 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// Where everything lies.
+    /// Returns the geometry.
     #[must_use]
     pub const fn geometry(&self) -> &PackedGeometry {
         &self.geometry
     }
 
-    /// The node as lines, if it is of the right length.
+    /// Returns the node as lines, if it has the right length.
     #[inline]
     fn lines<'a>(&self, bytes: &'a [u8]) -> Result<&'a [Line], CheckFailure> {
         if bytes.len() != self.geometry.node_bytes {
@@ -86,14 +86,14 @@ impl<K: KeyBytes> Packed<K> {
     }
 }
 
-/// What a [`Slot`] of a packed node says: a line, and the number of an entry in it, whatever its shape.
+/// The content of a [`Slot`] of a packed node: a line, and the number of an entry in it, for any shape.
 struct Mark {
     line: usize,
     nth: usize,
 }
 
 impl Mark {
-    /// For the number of an entry: the line is to take a shape that admits the new one.
+    /// In place of an entry's number: the line must change to a shape that admits the new entry.
     const RESHAPE: usize = PRESENCE_BITS;
 
     #[inline(always)]

@@ -10,12 +10,12 @@ use crate::key::{KeyBytes, Rise};
 use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
 
-/// In a line's place for the number of an entry: the line is of another version.
+/// In place of an entry's number: the line has another version.
 const OTHER: usize = LINE_BYTES - 1;
 
 impl<K: KeyBytes> Packed<K> {
-    /// An entry that is found proves itself with the header's line, the low fence's and its own; only absence needs all
-    /// lines.
+    /// An entry that is found rests on the header's line, the low fence key's line and its own; only absence
+    /// needs all lines.
     #[inline]
     pub(super) fn lookup_node<'a>(
         &self,
@@ -43,17 +43,17 @@ impl<K: KeyBytes> Packed<K> {
         })
     }
 
-    /// The low fence, of a line that `cut` accepts.
+    /// Returns the low fence key, from a line that `cut` accepts.
     #[inline(always)]
     fn low(&self, bytes: &[u8], lines: &[Line], cut: Cut) -> Result<K, CheckFailure> {
-        // Beside the header, or in the line behind it, which has nothing else.
+        // It is beside the header, or alone in the next line.
         if self.geometry.first_line > 1 && !cut.accepts(&lines[1]) {
             return Err(CheckFailure::node_torn(LINE_BYTES));
         }
         Ok(self.geometry.place.low.read(bytes))
     }
 
-    /// The slot of what lies so far above the low fence, in lines that `cut` accepts.
+    /// Returns the slot of the key at this distance above the low fence key, in lines that `cut` accepts.
     #[inline(always)]
     fn hit(&self, lines: &[Line], rise: &Rise, cut: Cut) -> Result<Option<Slot>, CheckFailure> {
         with_shapes!(self, |shapes| self.scan(shapes, lines, rise, cut))
@@ -76,8 +76,8 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// The entry, or the first line of another version: whichever comes first, as the line's offset and the entry's number
-    /// or [`OTHER`].
+    /// Returns the entry or the first line of another version, whichever comes first, as the line's offset
+    /// and the entry's number or [`OTHER`].
     #[inline(never)]
     fn seek<S: Shapes>(shapes: S, lines: &[Line], rise: &Rise, version: u8) -> Option<usize> {
         for (number, line) in lines.iter().enumerate() {
@@ -91,7 +91,7 @@ impl<K: KeyBytes> Packed<K> {
         None
     }
 
-    /// As [`scan`](Self::scan), where lines are of several versions.
+    /// Does the same as [`scan`](Self::scan) for lines of several versions.
     #[cold]
     #[inline(never)]
     fn scan_mixed<S: Shapes>(
@@ -113,7 +113,7 @@ impl<K: KeyBytes> Packed<K> {
         Ok(None)
     }
 
-    /// As [`lookup_node`](Self::lookup_node), for a writer.
+    /// Does the same as [`lookup_node`](Self::lookup_node) for a writer.
     #[inline]
     pub(super) fn judge_node(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         let lines = self.lines(bytes)?;
@@ -127,7 +127,7 @@ impl<K: KeyBytes> Packed<K> {
         judge(self, bytes, key, level)
     }
 
-    /// The image was accepted: any line version will do.
+    /// The image was accepted, so any line version will do.
     pub(super) fn place_key(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
         let lines = self.lines(bytes)?;
         let low: K = self.geometry.place.low.read(bytes);
@@ -142,8 +142,8 @@ impl<K: KeyBytes> Packed<K> {
         Ok(self.room(lines, *rise).map_or(Place::Full, Place::Free))
     }
 
-    /// Room for an absent key: in a line whose shape admits it, else in an empty line, else in one that takes it in another
-    /// shape.
+    /// Returns room for an absent key: in a line whose shape admits it, or else in an empty line, or else in
+    /// a line that takes it in another shape.
     pub(super) fn room(&self, lines: &[Line], rise: Rise) -> Option<Slot> {
         //= docs/protocol/dolphin.md D17
         let class = self.geometry.class(rise);

@@ -1,4 +1,4 @@
-//! What keys find places in one node: deciding splits and merges.
+//! The sets of keys that fit in one node, for deciding splits and merges.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::key::KeyBytes;
 use crate::split::{SplitPlan, SplitRequest};
 
 impl<K: KeyBytes> Packed<K> {
-    /// Whether a node of this low fence has places for all of these keys.
+    /// Returns whether a node with this low fence key has places for all of these keys.
     pub(super) fn has_places(&self, low: &K, keys: impl Iterator<Item = K>) -> bool {
         let mut of_class = [0; SHAPES];
         for key in keys {
@@ -20,7 +20,7 @@ impl<K: KeyBytes> Packed<K> {
         self.geometry.lines_for(of_class) <= self.geometry.lines()
     }
 
-    /// What an entry of `key` takes of a node of this low fence.
+    /// Returns how much an entry of `key` takes of a node with this low fence key.
     pub(super) fn share_of(&self, low: &K, key: &K) -> Fullness {
         Fullness {
             taken: self.geometry.parts(self.geometry.class(key.above(low))),
@@ -28,7 +28,7 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// How full a node of this low fence is with the entries of `images`.
+    /// Returns how full a node with this low fence key is with the entries of `images`.
     pub(super) fn fullness_of(&self, low: &K, images: &[&[u8]]) -> Result<Fullness, CheckFailure> {
         let mut full = Fullness {
             taken: 0,
@@ -40,9 +40,10 @@ impl<K: KeyBytes> Packed<K> {
         Ok(full)
     }
 
-    /// At the key nearest to the middle (or to the end, of ascending inserts) where both sides have places for theirs, the new
-    /// one included. There is always one: cut at the new key, it is the narrowest of the right node, which lacks some of
-    /// what the left one had places for; and if it is the least of all, the left node has nothing else.
+    /// Splits at the key nearest to the middle (or to the end, for ascending inserts) at which both sides
+    /// have room for their keys, including the new one. There is always such a key. If the cut is at the new
+    /// key, this key is the narrowest of the right node, which lacks some keys for which the left node had
+    /// room. If the new key is the least of all, the left node contains nothing else.
     pub(super) fn split_in_two<'v>(
         &self,
         left: &[u8],
@@ -77,7 +78,7 @@ impl<K: KeyBytes> Packed<K> {
             .flatten()
             .filter_map(|at| keys.get(at))
             .find(|key| fits(key));
-        // Keys that are there twice, or more than find places.
+        // Some keys are duplicate, or too many for two nodes.
         let separator = *separator.ok_or(CheckFailure::corrupt(0, Reason::Order))?;
         self.build_from(
             right,
@@ -88,7 +89,7 @@ impl<K: KeyBytes> Packed<K> {
         Ok(Some(request.cut_at(separator)))
     }
 
-    /// Whether some line of `left` takes `new` when what lies at `separator` and above is gone.
+    /// Returns whether some line of `left` takes `new` after the entries from `separator` on are removed.
     fn keeps_room(&self, left: &[u8], low: &K, separator: &K, new: &K) -> bool {
         let (limit, class) = (separator.above(low), self.geometry.class(new.above(low)));
         let lines = left.as_chunks().0.iter().skip(self.geometry.first_line);
@@ -97,12 +98,13 @@ impl<K: KeyBytes> Packed<K> {
             .any(|line| self.line_takes(line, Some(limit), class))
     }
 
-    /// Copies the entries of `right` into `left`, where nothing changes its line; `false` if some find no place.
+    /// Copies the entries of `right` into `left`, without moving any entry of `left` to another line. Returns
+    /// `false` if some do not fit.
     pub(super) fn take_over(&self, left: &mut [u8], right: &[u8]) -> Result<bool, CheckFailure> {
         //= docs/protocol/dolphin.md D16
         let mut entries = Vec::with_capacity(self.capacity());
         self.visit_entries(right, |key, value| entries.push((key, value)))?;
-        // The widest first: a narrow one goes wherever they leave room.
+        // The widest first, because a narrow one fits wherever they leave room.
         entries.sort_unstable_by_key(|(key, _)| core::cmp::Reverse(*key));
         for (key, value) in entries {
             match self.place_key(left, &key)? {

@@ -13,8 +13,8 @@ use crate::value::ValueRef;
 use crate::{LINE_BYTES, Line};
 
 impl<K: KeyBytes> Packed<K> {
-    /// From the line's control byte to the value's end: what lies between stands there already, or is written anew with it.
-    /// Its line is the unit that a reader checks: its version stays.
+    /// Writes from the line's control byte to the value's end: the bytes in between are unchanged, or
+    /// rewritten with it. The line is the unit that a reader checks, and keeps its version.
     pub(super) fn put_entry(
         &self,
         image: &mut [u8],
@@ -53,7 +53,8 @@ impl<K: KeyBytes> Packed<K> {
         line[CONTROL] |= 1 << nth;
     }
 
-    /// Gives a line the narrowest shape that admits its entries and one that lies at `rise`, whose number there it says.
+    /// Gives a line the narrowest shape that admits its entries and one at `rise`, and returns the new
+    /// entry's number there.
     fn reshape(&self, line: &mut Line, rise: Rise) -> usize {
         //= docs/protocol/dolphin.md D15
         let before = *line;
@@ -80,7 +81,7 @@ impl<K: KeyBytes> Packed<K> {
         from..from + value.len()
     }
 
-    /// One byte: an emptied line keeps its shape until it is used again.
+    /// Writes one byte: an emptied line keeps its shape until it is used again.
     pub(super) fn remove_entry(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
         let Mark { line, nth } = Mark::of(slot);
         self.line_mut(image, line)[CONTROL] &= !(1 << nth);
@@ -91,7 +92,7 @@ impl<K: KeyBytes> Packed<K> {
     /// Removes the entries from `from` on.
     pub(super) fn evict_entries(&self, image: &mut [u8], from: &K) {
         let low: K = self.geometry.place.low.read(image);
-        // All of them lie above the low fence.
+        // All entries are above the low fence key.
         let limit = match *from > low {
             true => from.above(&low),
             false => Rise([0; 4]),
@@ -109,8 +110,9 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// A node of these entries, each line in the narrowest shape that admits what is left of them: by key descending, so
-    /// that what a wide line has left goes to narrower ones. The lines that are left stay empty.
+    /// Builds a node of these entries, each line in the narrowest shape that admits the remaining ones. Keys
+    /// are taken in descending order, so that narrower entries use the rest of a wide line. The remaining
+    /// lines stay empty.
     pub(super) fn lay_out(&self, image: &mut [u8], init: &NodeInit<K>, mut entries: Vec<(K, ValueRef<'_>)>) {
         assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
         entries.sort_unstable_by_key(|(key, _)| core::cmp::Reverse(*key));

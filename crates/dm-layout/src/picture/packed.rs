@@ -1,4 +1,4 @@
-//! Packed nodes: their lines have several shapes.
+//! Pictures of packed nodes, whose lines have several shapes.
 
 use alloc::format;
 use alloc::string::String;
@@ -77,7 +77,8 @@ pub(super) fn packed<K: KeyBytes>(
 mod tests {
     use super::*;
 
-    /// Nothing overlaps, nothing sticks out, and what is left of a line holds no entry more.
+    /// No two fields overlap, none extends beyond the line, and the rest of a line has no room for another
+    /// entry.
     #[test]
     fn all_geometries_tile() {
         let step = if cfg!(miri) { 11 } else { 1 };

@@ -2,10 +2,11 @@
 
 use crate::error::{Corrupt, Reason};
 
-/// Key bytes that a header holds at most.
+/// Maximum number of key bytes in a header.
 pub const PARTIAL_MAX: usize = 6;
 
-/// Which part of a key a node stands for: bytes `depth..branch` are the header's own, byte `branch` chooses the slot.
+/// The part of a key that a node represents: bytes `depth..branch` are in the header, and byte `branch`
+/// selects the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RadixHeader {
     depth: u8,
@@ -15,10 +16,11 @@ pub struct RadixHeader {
 }
 
 impl RadixHeader {
-    /// A node of type `node_type` (1 to 31) whose header begins at key byte `depth` and holds `partial`.
+    /// Makes the header of a node of type `node_type` (1 to 31) that begins at key byte `depth` and holds
+    /// `partial`.
     ///
     /// # Panics
-    /// When `partial` is longer than [`PARTIAL_MAX`] or the type has more than five bits.
+    /// Panics if `partial` is longer than [`PARTIAL_MAX`], or if the type has more than five bits.
     #[must_use]
     pub fn new(depth: u8, node_type: u8, partial: &[u8]) -> Self {
         assert!(
@@ -41,7 +43,7 @@ impl RadixHeader {
         self.depth
     }
 
-    /// The key byte that the node's slots tell apart. Never changes in a node's life.
+    /// The key byte by which the node's slots differ. It never changes in a node's life.
     #[inline]
     #[must_use]
     pub const fn branch(&self) -> u8 {
@@ -61,14 +63,14 @@ impl RadixHeader {
         &self.partial[..usize::from(self.len)]
     }
 
-    /// The key bytes from byte `from` to the branch; `None` if the header begins behind `from`.
+    /// Returns the key bytes from byte `from` to the branch, or `None` if the header begins behind `from`.
     #[inline]
     #[must_use]
     pub fn partial_from(&self, from: u8) -> Option<&[u8]> {
         self.partial().get(usize::from(from.checked_sub(self.depth)?)..)
     }
 
-    /// The same node with `before` in front of what its header holds; `None` if that is too much.
+    /// Returns the same node with `before` in front of the header's bytes, or `None` if that is too long.
     #[must_use]
     pub fn extended(&self, before: &[u8]) -> Option<Self> {
         let len = before.len() + usize::from(self.len);
@@ -99,10 +101,11 @@ impl RadixHeader {
         u64::from_le_bytes([self.depth, self.node_type | self.len << 5, a, b, c, d, e, f])
     }
 
-    /// From the word.
+    /// Decodes the word.
     ///
     /// # Errors
-    /// [`Corrupt`]: too many key bytes, no type, a branch beyond any key, or bytes behind those that count.
+    /// Returns [`Corrupt`] for too many key bytes, no type, a branch beyond any key, or non-zero bytes behind
+    /// the valid ones.
     pub fn unpack(word: u64) -> Result<Self, Corrupt> {
         let [depth, kind, a, b, c, d, e, f] = word.to_le_bytes();
         let (node_type, len) = (kind & 0x1f, kind >> 5);

@@ -12,11 +12,11 @@
 //!          └──────────────┴───────┴──────┴───────────────────┴───────────┴──────────────────────┘
 //! ```
 //!
-//! Where this leaves the paper: positions are absolute and a node's *branch* (the key byte that its slots tell apart)
-//! never changes, so a header split needs no second CAS to the child's header; an identity takes the place of the reverse
-//! pointer (leaves say how deep they are linked, [`SingleLeaf`](crate::SingleLeaf)); a slot without a child is not zero,
-//! so that no CAS meant for it succeeds in another life of the memory or in a frozen node; a node of 256 slots has one
-//! for each key byte.
+//! Differences to the paper: positions are absolute, and a node's *branch* (the key byte by which its slots
+//! differ) never changes, so a header split needs no second CAS on the child's header. An identity replaces
+//! the reverse pointer (leaves store how deep they are linked, [`SingleLeaf`](crate::SingleLeaf)). A slot
+//! without a child is not zero, so no CAS meant for it succeeds in another life of the memory or in a frozen
+//! node. A node of 256 slots has one for each key byte.
 
 mod header;
 mod node;

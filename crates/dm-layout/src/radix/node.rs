@@ -12,7 +12,7 @@ pub const RADIX_HEAD_BYTES: usize = 16;
 const MAGIC: u64 = 0x7872 << 32;
 const MAGIC_MASK: u64 = !0 << 32;
 
-/// The bytes of a radix node, checked for being one.
+/// The bytes of a radix node, after a check of its head.
 ///
 /// ```
 /// use dm_layout::{Find, NodeTypes, RadixHeader, RadixNode, SlotWord, build_radix_node};
@@ -33,22 +33,22 @@ pub struct RadixNode<'a> {
     slots: &'a [[u8; 8]],
 }
 
-/// Where a key byte's child is, or could be put.
+/// The place of a key byte's child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Find {
     /// It has a child.
     Child(usize, SlotWord),
-    /// It has none; this slot (empty, or removed and its own) is where one goes.
+    /// It has no child; this slot (empty, or removed with this key byte) is where one goes.
     Vacant(usize, SlotWord),
-    /// It has none, and every slot is another's.
+    /// It has no child, and every slot belongs to another key byte.
     Full,
 }
 
 impl<'a> RadixNode<'a> {
-    /// A node of `node_type` from the bytes of a READ that fetched all of it.
+    /// Decodes a node of `node_type` from the bytes of a READ that fetched all of it.
     ///
     /// # Errors
-    /// [`Corrupt`]: other bytes than such a node's. Slots are checked when they are looked at.
+    /// Returns [`Corrupt`] if the bytes are not such a node. A slot is checked when it is accessed.
     pub fn decode(bytes: &'a [u8], types: &NodeTypes, node_type: u8) -> Result<Self, Corrupt> {
         let corrupt = |offset, reason| Err(Corrupt { offset, reason });
         let (words, _) = bytes.as_chunks::<8>();
@@ -80,7 +80,7 @@ impl<'a> RadixNode<'a> {
         self.header
     }
 
-    /// How often this memory was a node.
+    /// The number of nodes that this memory has been.
     #[must_use]
     pub const fn incarnation(&self) -> u32 {
         self.incarnation
@@ -93,19 +93,19 @@ impl<'a> RadixNode<'a> {
             .map(|w| SlotWord::from_raw(u64::from_le_bytes(*w)))
     }
 
-    /// Whether any slot is frozen: the node is being replaced, or was.
+    /// Returns whether any slot is frozen: the node is being replaced, or has been.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.words().any(SlotWord::is_frozen)
     }
 
-    /// The slot of key byte `partial`.
+    /// Returns the slot of key byte `partial`.
     ///
-    /// The first empty slot is the one to fill. Slots are filled in order and keep their key byte, so at the moment
-    /// when that slot was read nobody had `partial`; slots behind it that are not empty were read later.
+    /// The first empty slot is the one to fill. Slots are filled in order and keep their key byte, so at the
+    /// moment when that slot was read, no slot had `partial`. Filled slots behind it were read later.
     ///
     /// # Errors
-    /// [`Corrupt`] for a word that no writer leaves, as far as it was looked at.
+    /// Returns [`Corrupt`] for a word that no writer leaves, among the words that it accessed.
     pub fn find(&self, partial: u8) -> Result<Find, Corrupt> {
         if self.direct {
             let index = usize::from(partial);
@@ -144,11 +144,11 @@ impl<'a> RadixNode<'a> {
     }
 }
 
-/// The bytes of a new node into `out` (cleared first): `children` (slots with key bytes, thawed) in the order given, or
-/// at their own places in a direct node; all other slots empty.
+/// Writes the bytes of a new node to `out` (which is cleared first): `children` (slots with key bytes,
+/// thawed) in the given order, or at their own places in a direct node. All other slots are empty.
 ///
 /// # Panics
-/// When the children are more than the type's slots, or one has no child.
+/// Panics if there are more children than slots, or if one has no child.
 ///
 /// ```
 /// use dm_layout::{NodeTypes, RadixHeader, build_radix_node};

@@ -28,7 +28,7 @@ pub struct SlotWord(u64);
 pub enum Slot {
     /// Never filled.
     Empty,
-    /// Had a child; only its own key byte may come back.
+    /// Had a child; only a child with the same key byte may use it again.
     Removed {
         /// The key byte.
         partial: u8,
@@ -54,7 +54,7 @@ pub enum Slot {
 }
 
 impl SlotWord {
-    /// A slot that was never filled, in a node of this incarnation.
+    /// Makes a slot that was never filled, in a node of this incarnation.
     #[must_use]
     pub const fn empty(incarnation: u32) -> Self {
         Self(EMPTY << STATE_SHIFT | incarnation as u64)
@@ -66,8 +66,9 @@ impl SlotWord {
         Self((partial as u64) << PARTIAL_SHIFT | REMOVED << STATE_SHIFT | incarnation as u64)
     }
 
-    /// A slot that points to an inner node of type `node_type` at the packed remote pointer `at`; `None` if no slot can
-    /// say so (types 1 to 31, 256 memory nodes, 64 TiB each, lines).
+    /// Makes a slot that points to an inner node of type `node_type` at the packed remote pointer `at`.
+    /// Returns `None` if a slot cannot encode this (types 1 to 31, 256 memory nodes, 64 TiB each, line
+    /// alignment).
     #[must_use]
     pub const fn inner(partial: u8, at: u64, node_type: u8) -> Option<Self> {
         if node_type == 0 || node_type > 31 {
@@ -76,7 +77,7 @@ impl SlotWord {
         Self::child(partial, at, node_type as u64)
     }
 
-    /// A slot that points to a leaf of so many lines; `None` as with [`SlotWord::inner`].
+    /// Makes a slot that points to a leaf of `lines` lines; returns `None` as [`SlotWord::inner`] does.
     #[must_use]
     pub const fn leaf(partial: u8, at: u64, lines: u8) -> Option<Self> {
         if lines == 0 || lines > LEAF_LINES_MAX {
@@ -100,7 +101,7 @@ impl SlotWord {
         ))
     }
 
-    /// From its 64-bit form. Every word is one; not every one decodes.
+    /// Converts from the 64-bit form. Every word is accepted, but not every one decodes.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
@@ -113,14 +114,14 @@ impl SlotWord {
         self.0
     }
 
-    /// The key byte. Means nothing in an empty slot.
+    /// The key byte. It is meaningless in an empty slot.
     #[inline]
     #[must_use]
     pub const fn partial(self) -> u8 {
         (self.0 >> PARTIAL_SHIFT) as u8
     }
 
-    /// Whether no CAS may change it any more.
+    /// Returns whether no CAS may change it any more.
     #[inline]
     #[must_use]
     pub const fn is_frozen(self) -> bool {
@@ -133,7 +134,7 @@ impl SlotWord {
         Self(self.0 | FROZEN)
     }
 
-    /// This, not frozen: what a copy of the node starts with.
+    /// Returns this slot unfrozen, as a copy of the node starts with it.
     #[must_use]
     pub const fn thawed(self) -> Self {
         Self(self.0 & !FROZEN)
@@ -160,7 +161,7 @@ impl SlotWord {
         self.has_child() && self.0 & LEAF != 0
     }
 
-    /// What it points to as a packed remote pointer, if anything.
+    /// Returns the packed remote pointer to its child, if it has one.
     #[inline]
     #[must_use]
     pub const fn pointer(self) -> u64 {
@@ -172,10 +173,10 @@ impl SlotWord {
         (node << POINTER_OFFSET_BITS) | (lines * LINE_BYTES as u64)
     }
 
-    /// What it says, frozen or not.
+    /// Decodes it, frozen or not.
     ///
     /// # Errors
-    /// [`Corrupt`] for words that no writer leaves.
+    /// Returns [`Corrupt`] for words that no writer leaves.
     pub const fn decode(self) -> Result<Slot, Corrupt> {
         let (partial, kind) = (self.partial(), (self.0 >> KIND_SHIFT & KIND_MASK) as u8);
         let at = self.pointer();

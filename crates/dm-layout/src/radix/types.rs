@@ -1,17 +1,17 @@
-//! How large radix nodes come.
+//! The sizes of radix nodes.
 
 use crate::LINE_BYTES;
 use crate::error::GeometryError;
 
 use super::node::RADIX_HEAD_BYTES;
 
-/// Slots of a node that has one for each key byte, at the place that the byte names.
+/// Slots of a direct node: one for each key byte, at the place that the byte names.
 pub const DIRECT: usize = 256;
 
-/// Most types of one tree.
+/// Maximum number of types of one tree.
 const TYPES_MAX: usize = 8;
 
-/// The node sizes of a tree, by type: type 1 is the smallest. Their number is a dial (SMART §5.4.3).
+/// The node sizes of a tree, by type: type 1 is the smallest. Their number can be chosen (SMART §5.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeTypes {
     slots: [u16; TYPES_MAX],
@@ -19,26 +19,29 @@ pub struct NodeTypes {
 }
 
 impl NodeTypes {
-    /// What is shipped: nodes of 64, 256 and 2,064 bytes. A node changes size twice on its way to the largest.
+    /// The shipped sizes: nodes of 64, 256 and 2,064 bytes. A node changes its size twice until it is the
+    /// largest.
     pub const SHIPPED: Self = Self {
         slots: [6, 30, 256, 0, 0, 0, 0, 0],
         count: 3,
     };
-    /// Seven sizes, as in the paper: a node is read in fewer bytes, and copied more often while it grows.
+    /// Seven sizes, as in the paper: reading a node takes fewer bytes, but a growing node is copied more
+    /// often.
     pub const FINE: Self = Self {
         slots: [4, 8, 16, 32, 64, 128, 256, 0],
         count: 7,
     };
-    /// For models: nodes that fit into a line, and no direct one. A root of four key bytes can't grow.
+    /// For models: nodes that fit in a line, and no direct one. A root with four key bytes cannot grow.
     pub const TINY: Self = Self {
         slots: [2, 4, 0, 0, 0, 0, 0, 0],
         count: 2,
     };
 
-    /// Nodes of so many slots, ascending, from at least 2 to exactly 256.
+    /// Makes nodes with these numbers of slots, ascending, from at least 2 to exactly 256.
     ///
     /// # Errors
-    /// [`GeometryError::Span`] naming the first that is out of place, or 0 for none or too many.
+    /// Returns [`GeometryError::Span`], which names the first number that is out of place, or 0 if there are
+    /// none or too many.
     pub fn new(slots: &[u16]) -> Result<Self, GeometryError> {
         if slots.is_empty() || slots.len() > TYPES_MAX {
             return Err(GeometryError::Span(0));
@@ -81,7 +84,7 @@ impl NodeTypes {
         self.slots(node_type) == DIRECT
     }
 
-    /// Bytes of a node of this type, all of which a READ fetches.
+    /// Bytes of a node of this type; a READ fetches all of them.
     #[must_use]
     pub const fn bytes(&self, node_type: u8) -> usize {
         RADIX_HEAD_BYTES + 8 * self.slots(node_type)

@@ -1,4 +1,4 @@
-//! Where everything lies in a slotted node: computed once, from three numbers.
+//! The positions of everything in a slotted node, computed once from three numbers.
 
 use core::fmt;
 
@@ -10,9 +10,9 @@ use crate::{LINE_BYTES, LINE_PAYLOAD};
 /// The kind byte of a slotted node.
 pub(crate) const KIND: u8 = 0xd1;
 const NODE_BYTES_MAX: usize = 65_536;
-/// In a [`SlotGeometry::shape`]: values are marked. No entry has as many bytes.
+/// In a [`SlotGeometry::shape`]: values are marked. No entry is this large.
 const MARKED: usize = 1 << 31;
-/// Shapes of marked entries with children of four bytes, and where their key is.
+/// Shapes of marked entries with children of four bytes, and the position of their key.
 pub(super) const MARKED_12: usize = MARKED | 12;
 pub(super) const MARKED_36: usize = MARKED | 36;
 pub(super) const MARKED_KEY: usize = 4;
@@ -20,9 +20,9 @@ pub(super) const MARKED_KEY: usize = 4;
 /// The geometry of a slotted, line-versioned node: a runtime value, checked when made.
 ///
 /// Every line begins with its version byte and carries 63 bytes of payload. Line 0 holds the header and the
-/// entries that still fit; the low fence lies in spare bytes. An entry is a presence byte, the key, the value; if
-/// it fits into a line it never crosses one, else it has whole lines of its own. Values that are *marked* (whose
-/// first byte is odd) need no presence byte: such an entry is the value, then the key.
+/// entries that still fit; the low fence key is in spare bytes. An entry is a presence byte, the key, and the
+/// value. If it fits in a line it never crosses one; otherwise it has whole lines of its own. *Marked* values
+/// (whose first byte is odd) need no presence byte: such an entry is the value, then the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotGeometry {
     pub(crate) node_bytes: usize,
@@ -31,7 +31,7 @@ pub struct SlotGeometry {
     pub(crate) entry_bytes: usize,
     /// Values are marked.
     pub(crate) marked: bool,
-    /// Where in an entry the key begins.
+    /// Position of the key in an entry.
     pub(crate) key_at: usize,
     /// Lines of one entry: 1 if it is in-line.
     pub(crate) entry_lines: usize,
@@ -41,16 +41,16 @@ pub struct SlotGeometry {
     /// The first line that holds entries only (and perhaps the low fence in its spare bytes).
     pub(crate) first_line: usize,
     pub(crate) capacity: usize,
-    /// All slots begin below it.
+    /// All slots begin before it.
     pub(crate) slots_end: usize,
     pub(crate) place: HeaderPlace,
 }
 
 impl SlotGeometry {
-    /// As many entries as fit into a node of `node_bytes`.
+    /// Makes a node with as many entries as fit into `node_bytes`.
     ///
     /// # Errors
-    /// [`GeometryError`] names what does not fit.
+    /// Returns [`GeometryError`], which names what does not fit.
     pub const fn with_node_bytes(
         node_bytes: usize,
         key_len: usize,
@@ -71,16 +71,17 @@ impl SlotGeometry {
         Ok(geometry)
     }
 
-    /// As many entries as fit into a node of `node_bytes`, of marked values: the first byte of each is odd.
+    /// Makes a node with as many entries as fit into `node_bytes`, with marked values: the first byte of each
+    /// is odd.
     ///
     /// # Errors
-    /// [`GeometryError`] names what does not fit.
+    /// Returns [`GeometryError`], which names what does not fit.
     pub const fn marked_with_node_bytes(
         node_bytes: usize,
         key_len: usize,
         value_len: usize,
     ) -> Result<Self, GeometryError> {
-        // A mark needs a byte, and says nothing of the other lines of an entry that has several.
+        // A mark needs a byte, and does not cover the other lines of an entry that has several.
         if value_len == 0 || key_len + value_len > LINE_PAYLOAD {
             return Err(GeometryError::Marked(value_len));
         }
@@ -90,10 +91,10 @@ impl SlotGeometry {
         }
     }
 
-    /// The smallest node that holds `span` entries, and exactly so many.
+    /// Makes the smallest node that holds exactly `span` entries.
     ///
     /// # Errors
-    /// [`GeometryError::Span`] if there is none.
+    /// Returns [`GeometryError::Span`] if there is no such node.
     pub const fn with_span(span: usize, key_len: usize, value_len: usize) -> Result<Self, GeometryError> {
         let mut node_bytes = 2 * LINE_BYTES;
         while span >= 2 && node_bytes <= NODE_BYTES_MAX {
@@ -107,11 +108,12 @@ impl SlotGeometry {
         Err(GeometryError::Span(span))
     }
 
-    /// This, with node versions (and entry versions, if entries have them) of `bits` bits: narrow ones let a
-    /// checker find what wraps. The default is 8, or 4 where line and entry versions share a byte.
+    /// Returns the same geometry with node versions (and entry versions, if entries have them) of `bits`
+    /// bits. Narrow versions let a checker find errors of wrapping. The default is 8, or 4 if line and entry
+    /// versions share a byte.
     ///
     /// # Errors
-    /// [`GeometryError::VersionBits`] below 2 or above the default.
+    /// Returns [`GeometryError::VersionBits`] below 2 or above the default.
     pub const fn with_version_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
         if bits < 2 || bits > Self::widest(self.entry_lines) {
             return Err(GeometryError::VersionBits(bits));
@@ -142,7 +144,7 @@ impl SlotGeometry {
         };
         let mut head_slots = (LINE_BYTES - head_end) / entry_bytes;
         let mut first_line = 1;
-        // The low fence goes where it costs nothing; at worst it takes a head slot, or line 1.
+        // The low fence key goes where it costs nothing; at worst it takes a head slot, or line 1.
         let low = loop {
             let slots_end = head_end + head_slots * entry_bytes;
             let head_spare = LINE_BYTES - slots_end;
@@ -191,7 +193,7 @@ impl SlotGeometry {
         geometry.ending()
     }
 
-    /// With `slots_end` as it follows from the rest.
+    /// Returns this with `slots_end` computed from the other fields.
     const fn ending(mut self) -> Self {
         self.slots_end = match self.capacity {
             0 => 0,
@@ -218,24 +220,24 @@ impl SlotGeometry {
         self.value_len
     }
 
-    /// Bytes of an entry: presence byte, key, value; line versions not counted.
+    /// Bytes of an entry: presence byte, key and value, without line versions.
     #[must_use]
     pub const fn entry_bytes(&self) -> usize {
         self.entry_bytes
     }
 
-    /// True if the first byte of every value is odd, and an entry has no presence byte beside it.
+    /// Returns whether the first byte of every value is odd, so that an entry has no separate presence byte.
     #[must_use]
     pub const fn is_marked(&self) -> bool {
         self.marked
     }
 
-    /// Where in an in-line entry the value begins.
+    /// Position of the value in an in-line entry.
     pub(crate) const fn value_at(&self) -> usize {
         if self.marked { 0 } else { 1 + self.key_len }
     }
 
-    /// What an entry's first byte says; `None` if it is none.
+    /// Decodes an entry's first byte; returns `None` if it is invalid.
     #[inline]
     pub(crate) const fn presence(&self, byte: u8) -> Option<bool> {
         match byte {
@@ -246,8 +248,8 @@ impl SlotGeometry {
         }
     }
 
-    /// The bytes of an entry, with [`MARKED`] on top for marked values: what functions with constant strides are
-    /// chosen by.
+    /// The bytes of an entry, plus [`MARKED`] for marked values. Functions with constant strides are selected
+    /// by it.
     #[inline]
     pub(crate) const fn shape(&self) -> usize {
         if self.marked {
@@ -257,7 +259,7 @@ impl SlotGeometry {
         }
     }
 
-    /// True if an entry fits into one line: then it has no version of its own.
+    /// Returns whether an entry fits in one line, so that it has no version of its own.
     #[must_use]
     pub const fn is_in_line(&self) -> bool {
         self.entry_lines == 1
@@ -269,7 +271,8 @@ impl SlotGeometry {
         self.capacity
     }
 
-    /// Bits of a node version: a READ during which a node changes its structure 2^bits times may pass unnoticed.
+    /// Bits of a node version: a READ during which a node changes its structure 2^bits times may not notice
+    /// it.
     #[must_use]
     pub const fn version_bits(&self) -> u8 {
         self.place.version_bits()
@@ -285,7 +288,7 @@ impl SlotGeometry {
         }
     }
 
-    /// Offset of the `index`-th slot's presence byte. Panics if there are not so many.
+    /// Offset of the `index`-th slot's presence byte. Panics if there are not that many.
     #[must_use]
     pub const fn slot_offset(&self, index: usize) -> usize {
         assert!(index < self.capacity, "slot index within the capacity");
@@ -301,7 +304,7 @@ impl SlotGeometry {
     }
 }
 
-/// The offsets of all slots in byte order, without a division per slot.
+/// Returns the offsets of all slots in byte order, without a division per slot.
 #[derive(Clone, Debug)]
 pub(super) struct SlotOffsets {
     geometry: SlotGeometry,
@@ -341,7 +344,7 @@ impl Iterator for SlotOffsets {
         Some(at)
     }
 
-    /// All that are left, without asking at each slot whether its line ends.
+    /// Returns all remaining offsets, without checking at each slot whether its line ends.
     #[inline]
     fn fold<B, F: FnMut(B, usize) -> B>(mut self, init: B, mut f: F) -> B {
         let mut folded = init;

@@ -22,11 +22,11 @@ pub(crate) const PRESENT: u8 = 1;
 
 /// The slotted, line-versioned format for keys `K`: a [`SlotGeometry`] that knows its key type.
 ///
-/// The acceptance rule (*node cut*): the version of every line that an answer rests on equals the header's; while
-/// the header says that its lines lag [`Behind`](crate::LineLag::Behind) (a split) it may also be the one before,
-/// and while they run [`Ahead`](crate::LineLag::Ahead) (a merge) the one after. Lines may be read and written in
-/// any order; a line is atomic. The rule holds while a node changes its structure fewer than
-/// 2<sup>version bits</sup> − 1 times during one READ.
+/// The acceptance rule (*node cut*): the version of every line on which an answer rests equals the header's.
+/// While the header says that its lines lag [`Behind`](crate::LineLag::Behind) (a split) it may also be the
+/// version before, and while they run [`Ahead`](crate::LineLag::Ahead) (a merge) the version after. Lines may
+/// be read and written in any order; a line is atomic. The rule holds if a node changes its structure fewer
+/// than 2<sup>version bits</sup> − 1 times during one READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slotted<K> {
     geometry: SlotGeometry,
@@ -34,10 +34,10 @@ pub struct Slotted<K> {
 }
 
 impl<K: KeyBytes> Slotted<K> {
-    /// As many entries as fit into `node_bytes`, with values of `value_len` bytes.
+    /// Makes a node with as many entries as fit into `node_bytes`, with values of `value_len` bytes.
     ///
     /// # Errors
-    /// [`GeometryError`] names what does not fit.
+    /// Returns [`GeometryError`], which names what does not fit.
     pub const fn with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
         match SlotGeometry::with_node_bytes(node_bytes, K::LEN, value_len) {
             Ok(geometry) => Ok(Self {
@@ -48,11 +48,11 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// As many entries as fit into `node_bytes`, with *marked* values of `value_len` bytes: the first byte of each
-    /// MUST be odd, and is the entry's presence byte too.
+    /// Makes a node with as many entries as fit into `node_bytes`, with *marked* values of `value_len` bytes:
+    /// the first byte of each MUST be odd, and is the entry's presence byte too.
     ///
     /// # Errors
-    /// [`GeometryError`] names what does not fit.
+    /// Returns [`GeometryError`], which names what does not fit.
     pub const fn marked_with_node_bytes(node_bytes: usize, value_len: usize) -> Result<Self, GeometryError> {
         match SlotGeometry::marked_with_node_bytes(node_bytes, K::LEN, value_len) {
             Ok(geometry) => Ok(Self {
@@ -63,10 +63,10 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// The smallest node of exactly `span` entries.
+    /// Makes the smallest node of exactly `span` entries.
     ///
     /// # Errors
-    /// [`GeometryError::Span`] if there is none.
+    /// Returns [`GeometryError::Span`] if there is no such node.
     pub const fn with_span(span: usize, value_len: usize) -> Result<Self, GeometryError> {
         match SlotGeometry::with_span(span, K::LEN, value_len) {
             Ok(geometry) => Ok(Self {
@@ -77,10 +77,10 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// This, with narrower versions: see [`SlotGeometry::with_version_bits`].
+    /// Returns the same format with narrower versions: see [`SlotGeometry::with_version_bits`].
     ///
     /// # Errors
-    /// [`GeometryError::VersionBits`] if they don't fit.
+    /// Returns [`GeometryError::VersionBits`] if they do not fit.
     pub const fn with_version_bits(self, bits: u8) -> Result<Self, GeometryError> {
         match self.geometry.with_version_bits(bits) {
             Ok(geometry) => Ok(Self {
@@ -91,24 +91,24 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// The geometry for models: 2 lines, 3 entries, two of them beside the header.
+    /// Makes the geometry for models: 2 lines, 3 entries, two of them beside the header.
     ///
     /// # Errors
-    /// [`GeometryError::Span`] if values of `value_len` bytes leave no room for two entries.
+    /// Returns [`GeometryError::Span`] if values of `value_len` bytes leave no room for two entries.
     pub const fn tiny(value_len: usize) -> Result<Self, GeometryError> {
         Self::with_span(3, value_len)
     }
 
-    /// Where everything lies.
+    /// Returns the geometry.
     #[must_use]
     pub const fn geometry(&self) -> &SlotGeometry {
         &self.geometry
     }
 
-    /// The bytes that [`put`](NodeFormat::put) would write for an in-line entry, without an image, to be written at
-    /// the slot's offset. Returns how many bytes of `out` it filled.
+    /// Encodes the bytes that [`put`](NodeFormat::put) would write for an in-line entry, without an image.
+    /// They belong at the slot's offset. Returns how many bytes of `out` it filled.
     ///
-    /// Panics if entries are not in-line, or `out` is shorter than an entry.
+    /// Panics if entries are not in-line, or if `out` is shorter than an entry.
     #[inline]
     pub fn encode_entry(&self, key: &K, value: &[u8], out: &mut [u8]) -> usize {
         assert!(
@@ -127,7 +127,7 @@ impl<K: KeyBytes> Slotted<K> {
         self.geometry.entry_bytes
     }
 
-    /// Where the value of an in-line entry begins: an update WRITEs the value alone, to this offset. `None` if
+    /// Returns the offset of an in-line entry's value, to which an update WRITEs only the value. `None` if
     /// entries are larger than a line.
     #[inline]
     #[must_use]
@@ -139,7 +139,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// The node as lines, if it is of the right length.
+    /// Returns the node as lines, if it has the right length.
     #[inline]
     fn lines<'a>(&self, bytes: &'a [u8]) -> Result<&'a [Line], CheckFailure> {
         if bytes.len() != self.geometry.node_bytes {
@@ -266,7 +266,7 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         Ok(())
     }
 
-    // Always: a bounds check and three stores.
+    // Always: this is only a bounds check and three stores.
     #[inline(always)]
     fn put(&self, image: &mut [u8], slot: Slot, key: &K, value: ValueRef<'_>) -> Range<usize> {
         self.put_entry(image, slot, key, value)
@@ -283,7 +283,7 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
     }
 
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
-        // One byte in one line: a reader sees the entry or does not, even where its value has more lines.
+        // One byte in one line: a reader sees the entry or does not see it, even if its value has more lines.
         image[slot.offset()] = EMPTY;
         slot.offset()..slot.offset() + 1
     }

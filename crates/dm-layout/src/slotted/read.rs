@@ -21,9 +21,9 @@ impl<K: KeyBytes> Slotted<K> {
         accept(&self.geometry.place, bytes, self.lines(bytes)?)
     }
 
-    /// An entry that is found proves itself with the header's line and its own: the header was at this version at
-    /// some time during the READ, and a line of that version (or the neighbour that the header admits) holds the
-    /// key's only entry. Only absence needs all lines, and the low fence.
+    /// An entry that is found rests on the header's line and its own: the header had this version at some
+    /// time during the READ, and a line of that version (or of the neighbouring one that the header admits)
+    /// holds the key's only entry. Only absence needs all lines, and the low fence key.
     #[inline]
     pub(super) fn lookup_node<'a>(
         &self,
@@ -53,7 +53,7 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(Lookup::Absent)
     }
 
-    /// The key's slot, in lines that `cut` accepts.
+    /// Returns the key's slot, in lines that `cut` accepts.
     #[inline(always)]
     fn hit(&self, bytes: &[u8], lines: &[Line], key: &K, cut: Cut) -> Result<Option<Slot>, CheckFailure> {
         // Constant strides for the usual entries, so that the scan unrolls without bounds checks.
@@ -65,7 +65,8 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// As [`hit`](Self::hit): entries of inner nodes with children of 4 or 6 bytes, and unusual ones.
+    /// Does the same as [`hit`](Self::hit) for entries of inner nodes with children of 4 or 6 bytes, and for
+    /// unusual ones.
     fn scan_inner(
         &self,
         bytes: &[u8],
@@ -114,7 +115,7 @@ impl<K: KeyBytes> Slotted<K> {
         probe: K::Probe,
         version: u8,
     ) -> Option<&u8> {
-        // Two lines a turn: the turning costs a quarter of a line.
+        // Two lines per iteration: an iteration costs a quarter of a line.
         let (pairs, last) = lines.as_chunks::<2>();
         for [line, next] in pairs {
             if let Some(byte) = Self::seek_in::<STRIDE, KEY_AT>(line, probe, version) {
@@ -146,7 +147,7 @@ impl<K: KeyBytes> Slotted<K> {
         None
     }
 
-    /// As [`scan`](Self::scan), behind the header's line, where lines are of several versions.
+    /// Does the same as [`scan`](Self::scan) behind the header's line, for lines of several versions.
     #[cold]
     #[inline(never)]
     fn scan_mixed<const STRIDE: usize, const KEY_AT: usize>(
@@ -168,7 +169,8 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(None)
     }
 
-    /// `KEY_AT` is 1 where the first byte says that the entry is there and no more, else behind a marked value.
+    /// `KEY_AT` is 1 if the first byte only marks the entry as present, else the position behind a marked
+    /// value.
     #[inline(always)]
     fn holds<const KEY_AT: usize>(entry: &[u8], probe: K::Probe) -> bool {
         K::probe_at(&entry[KEY_AT..]) == probe && Self::says_present::<KEY_AT>(entry[0])
@@ -203,7 +205,7 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(None)
     }
 
-    /// The slot that shows `key`, unchecked.
+    /// Returns the slot that shows `key`, without checking it.
     fn search(&self, bytes: &[u8], key: &K) -> Option<Slot> {
         let probe = key.probe();
         self.geometry.offsets().map(Slot::at).find(|slot| {
@@ -213,7 +215,7 @@ impl<K: KeyBytes> Slotted<K> {
         })
     }
 
-    /// As [`lookup_node`](Self::lookup_node), for a writer.
+    /// Does the same as [`lookup_node`](Self::lookup_node) for a writer.
     #[inline]
     pub(super) fn judge_node(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         let lines = self.lines(bytes)?;
@@ -236,7 +238,7 @@ impl<K: KeyBytes> Slotted<K> {
         self.judge_rest(bytes, key, level)
     }
 
-    /// Where the key is or goes; `None` if it lies below the node.
+    /// Returns the key's place; `None` if the key is below the node.
     #[inline(always)]
     fn place_in_line<const STRIDE: usize, const KEY_AT: usize>(
         &self,
@@ -260,13 +262,13 @@ impl<K: KeyBytes> Slotted<K> {
         *key < self.geometry.place.low.read::<K>(bytes)
     }
 
-    /// What is not the usual.
+    /// Handles the uncommon cases.
     #[cold]
     fn judge_rest(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         judge(self, bytes, key, level)
     }
 
-    /// The image was accepted: any line version will do.
+    /// The image was accepted, so any line version will do.
     pub(super) fn place_key(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure> {
         let lines = self.lines(bytes)?;
         if let Some(slot) = self.hit(bytes, lines, key, Cut::ANY)? {
@@ -275,7 +277,7 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(self.room(bytes, lines, key))
     }
 
-    /// Room for an absent key.
+    /// Returns room for an absent key.
     #[inline(always)]
     fn room(&self, bytes: &[u8], lines: &[Line], key: &K) -> Place {
         let free = match self.geometry.shape() {
@@ -291,8 +293,9 @@ impl<K: KeyBytes> Slotted<K> {
         free.map_or(Place::Full, |at| Place::Free(Slot::at(at)))
     }
 
-    /// A slot without an entry, for `key`: one of the header's line, or else of a line from one on that depends on the key.
-    /// (From the first on, most of a node would be found full at every insert.)
+    /// Returns a free slot for `key`: one in the header's line, or else the first one from a line on that
+    /// depends on the key. (If the search always began at the first line, most of a node would be found full
+    /// at every insert.)
     #[inline(always)]
     fn free<const STRIDE: usize>(&self, lines: &[Line], key: &K) -> Option<usize> {
         let head = (0..self.geometry.head_slots)
@@ -313,7 +316,7 @@ impl<K: KeyBytes> Slotted<K> {
         self.free_in::<STRIDE>(lines, before)
     }
 
-    /// The first slot without an entry in `rest`, a part of `lines` behind the header's.
+    /// Returns the first free slot in `rest`, a part of `lines` behind the header's.
     #[inline(always)]
     fn free_in<const STRIDE: usize>(&self, lines: &[Line], mut rest: &[Line]) -> Option<usize> {
         loop {
@@ -321,12 +324,12 @@ impl<K: KeyBytes> Slotted<K> {
             let mut starts = (0..LINE_PAYLOAD / STRIDE).map(|nth| 1 + nth * STRIDE);
             if let Some(at) = starts.find(|at| line[*at] == EMPTY) {
                 let at = offset_in(lines, &line[at]);
-                // A node of fewer entries than would fit ends within a line.
+                // A node with fewer entries than would fit ends within a line.
                 if at < self.geometry.slots_end {
                     return Some(at);
                 }
             }
-            // Presence bytes that are none, or no slots of the node's.
+            // The presence bytes are invalid, or the slots are not the node's.
             let next = offset_in(rest, &line[0]) / LINE_BYTES + 1;
             rest = &rest[next..];
         }
@@ -336,7 +339,7 @@ impl<K: KeyBytes> Slotted<K> {
     // A function of its own, as `seek`.
     #[inline(never)]
     fn line_with_room<const STRIDE: usize>(lines: &[Line]) -> Option<&Line> {
-        // A line's slots at once: those before the first free one are full.
+        // All slots of a line at once: those before the first free one are full.
         let slots =
             |line: &Line| (0..LINE_PAYLOAD / STRIDE).fold(PRESENT, |all, nth| all & line[1 + nth * STRIDE]);
         lines.iter().find(|line| slots(line) == EMPTY)
@@ -368,7 +371,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Of entries that have no version of their own.
+    /// Handles entries without a version of their own.
     #[inline(always)]
     fn visit_in_line<'a, const STRIDE: usize, const KEY_AT: usize>(
         &self,
@@ -383,7 +386,7 @@ impl<K: KeyBytes> Slotted<K> {
         })
     }
 
-    /// Shows the bytes of every such entry that is there.
+    /// Passes the bytes of every present entry of this kind to `each`.
     #[inline(always)]
     pub(super) fn present_in_line<'a, const STRIDE: usize, const KEY_AT: usize>(
         &self,
@@ -399,7 +402,7 @@ impl<K: KeyBytes> Slotted<K> {
                 return Err(bad(entry));
             }
         }
-        // A node of fewer entries than would fit ends within a line.
+        // A node with fewer entries than would fit ends within a line.
         let behind = self.geometry.capacity - self.geometry.head_slots;
         let (full, rest) = (behind / (LINE_PAYLOAD / STRIDE), behind % (LINE_PAYLOAD / STRIDE));
         let lines = lines.get(self.geometry.first_line..).unwrap_or_default();
@@ -423,7 +426,7 @@ impl<K: KeyBytes> Slotted<K> {
         Ok(())
     }
 
-    /// `false` if the presence byte is none.
+    /// Returns `false` if the presence byte is invalid.
     #[inline(always)]
     fn show<'a, const STRIDE: usize, const KEY_AT: usize>(
         entry: &'a [u8; STRIDE],
@@ -483,7 +486,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// An entry larger than a line: all of its lines carry one entry version.
+    /// Checks an entry larger than a line: all of its lines must carry one entry version.
     fn check_entry(&self, lines: &[Line], slot: Slot) -> Result<(), CheckFailure> {
         if self.geometry.is_in_line() {
             return Ok(());

@@ -12,7 +12,8 @@ use crate::value::ValueRef;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
 impl<K: KeyBytes> Slotted<K> {
-    /// An in-line entry is written without its line's version byte: its line is the unit that a reader checks.
+    /// An in-line entry is written without its line's version byte, because its line is the unit that a
+    /// reader checks.
     #[inline(always)]
     pub(super) fn put_entry(
         &self,
@@ -27,7 +28,7 @@ impl<K: KeyBytes> Slotted<K> {
             "a value of the geometry's length"
         );
         let at = slot.offset();
-        // A marked value brings its own.
+        // A marked value contains its own mark.
         image[at] = PRESENT;
         key.write_to(&mut image[at + self.geometry.key_at..]);
         if self.geometry.is_in_line() {
@@ -53,13 +54,13 @@ impl<K: KeyBytes> Slotted<K> {
         self.put_striped(image, slot, value)
     }
 
-    /// A value over several lines: all of them get the next entry version, in one WRITE from the first line's
-    /// version byte to the value's last byte.
+    /// Writes a value over several lines: all of them get the next entry version, in one WRITE from the first
+    /// line's version byte to the value's last byte.
     fn put_striped(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
         let first = slot.offset() / LINE_BYTES;
         let entry_version =
             (image[first * LINE_BYTES] >> 4).wrapping_add(1) & self.geometry.place.version_mask;
-        // Into the payload of the lines, around their version bytes.
+        // The payload of the lines is written around their version bytes.
         let mut line = first;
         let mut at = slot.offset() + 1 + K::LEN;
         for mut piece in value.pieces() {
@@ -83,7 +84,7 @@ impl<K: KeyBytes> Slotted<K> {
         first * LINE_BYTES..last * LINE_BYTES + 1 + tail
     }
 
-    /// Copies the entries of `from` inside `fences` to the first slots of `image`, and says how many they are.
+    /// Copies the entries of `from` inside `fences` to the first slots of `image`, and returns their number.
     pub(super) fn take_entries(
         &self,
         image: &mut [u8],
@@ -117,7 +118,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Of entries that lie in one line, whose bytes are the same wherever they lie.
+    /// Handles entries within one line, whose bytes are the same in any slot.
     #[inline(always)]
     fn take_in_line<const STRIDE: usize, const KEY_AT: usize>(
         &self,
@@ -126,7 +127,7 @@ impl<K: KeyBytes> Slotted<K> {
         fences: &FenceKeys<K>,
     ) -> Result<usize, CheckFailure> {
         let (mut taken, mut room) = (0, true);
-        // The next slot, and where the slots of its line end.
+        // The next slot, and the end of the slots in its line.
         let mut at = header_bytes(K::LEN);
         let mut end = at + self.geometry.head_slots * STRIDE;
         let mut next_line = self.geometry.first_line * LINE_BYTES;

@@ -16,7 +16,7 @@ use crate::drive::{Tally, Worker};
 use crate::point::{BenchKey, Measured, Point};
 use crate::run::{RunError, bad, load, measured};
 
-/// The cluster as a world.
+/// Makes the world of the cluster.
 pub(super) fn world(file: &ClusterFile, seed: u64) -> Result<Ib, RunError> {
     let mut builder = Ib::builder(&file.addresses().map_err(bad)?)
         .device(DeviceChoice {
@@ -33,12 +33,12 @@ pub(super) fn world(file: &ClusterFile, seed: u64) -> Result<Ib, RunError> {
     builder.build().map_err(bad)
 }
 
-/// One future on a thread of its own connections.
+/// Runs one future on a thread with its own connections.
 pub(super) fn alone<F: Future>(thread: &Thread, future: F) -> F::Output {
     thread.run([future]).remove(0)
 }
 
-/// Runs this machine's clients, at the same time as the other machines do theirs.
+/// Runs this machine's clients, concurrently with the other machines' clients.
 pub(crate) fn run<K: BenchKey, T: BenchTree<Key = K>>(
     point: &Point,
     cluster: &ClusterRun,
@@ -69,7 +69,7 @@ pub(crate) fn run<K: BenchKey, T: BenchTree<Key = K>>(
     let own: Vec<u32> = (0..point.clients)
         .filter(|thread| thread % u32::from(machine.of) == u32::from(machine.number))
         .collect();
-    // All are connected, then all machines are, then all begin.
+    // First all clients connect, then all machines meet, then all begin.
     let (ready, begin) = (Barrier::new(own.len() + 1), Barrier::new(own.len() + 1));
     let (began, met, results) = std::thread::scope(|scope| {
         let threads: Vec<_> = own
@@ -105,7 +105,7 @@ pub(crate) fn run<K: BenchKey, T: BenchTree<Key = K>>(
     })
 }
 
-/// An index that is there already must not be loaded again.
+/// Refuses an existing index, which must not be loaded again.
 async fn refuse_another(v: &Endpoint) -> Result<(), RunError> {
     match Superblock::inspect(v).await {
         Err(AllocError::NotFormatted { word: 0, .. }) => Ok(()),
@@ -116,7 +116,7 @@ async fn refuse_another(v: &Endpoint) -> Result<(), RunError> {
     }
 }
 
-/// Waits until every machine has come so far.
+/// Waits until every machine has reached this stage.
 fn meet(point: &Point, cluster: &ClusterRun, v: &Endpoint, stage: &str) -> Result<(), RunError> {
     // The same words give the same place on every machine that runs this program.
     let mut place = DefaultHasher::new();
@@ -133,7 +133,7 @@ fn meet(point: &Point, cluster: &ClusterRun, v: &Endpoint, stage: &str) -> Resul
     }
 }
 
-/// One client thread: its connections, then its coroutines.
+/// Runs one client thread: its connections, then its coroutines.
 fn clients<K: BenchKey, T: BenchTree<Key = K>>(
     point: &Point,
     plan: &Plan,
@@ -149,7 +149,7 @@ fn clients<K: BenchKey, T: BenchTree<Key = K>>(
         let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
         Ok((endpoints, thread))
     });
-    // Others wait here even if this one could not connect.
+    // Other threads wait here even if this one could not connect.
     ready.wait();
     begin.wait();
     let (endpoints, thread) = connected?;

@@ -1,4 +1,4 @@
-//! `dmkit doctor`: what this machine's device promises, and which protocols can run on it.
+//! `dmkit doctor`: a report on what this machine's device promises, and on which protocols can run on it.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -10,11 +10,11 @@ use super::protocols::{Outcome, PROTOCOLS, Protocol};
 use super::sysfs;
 use crate::cli::Doctor;
 
-/// What must be installed for real queue pairs, on Debian and Ubuntu.
+/// Packages for real queue pairs, on Debian and Ubuntu.
 const PACKAGES: &str = "libibverbs-dev libnl-3-dev libnl-route-3-dev ibverbs-providers rdma-core \
     cmake libclang-dev pkg-config gcc libc6-dev";
 
-/// Examines this machine and tells; `false` if it has no device that can be used.
+/// Examines this machine and prints the report; returns `false` if it has no usable device.
 pub(crate) fn perform(asked: &Doctor) -> io::Result<bool> {
     let mut text = String::new();
     let ports = sysfs::ports(Path::new(sysfs::INFINIBAND));
@@ -26,7 +26,7 @@ pub(crate) fn perform(asked: &Doctor) -> io::Result<bool> {
     Ok(usable.is_some())
 }
 
-/// No device: says so, with what to install.
+/// Reports that there is no device, and what to install.
 fn nothing(text: &mut String) {
     let _ = write!(
         text,
@@ -172,7 +172,7 @@ fn describe(text: &mut String, report: &dm_ib::DeviceReport) {
     }
 }
 
-/// Each item of the contract that protocols are written against.
+/// Reports each item of the contract that protocols rely on.
 fn contract_part(text: &mut String, caps: &Caps, asked: &Doctor) {
     let caps = asked.assume.iter().fold(*caps, |caps, &more| caps.assume(more));
     let order = |order| match order {
@@ -242,7 +242,7 @@ fn contract_part(text: &mut String, caps: &Caps, asked: &Doctor) {
     text.push('\n');
 }
 
-/// How protocols fare, as the device is and with more assumed.
+/// Reports how protocols run with the device as it is, and with more assumed.
 fn protocol_part(text: &mut String, caps: &Caps, asked: &Doctor) {
     let lines = caps.assume(Capability::LineAtomicity);
     let all = lines

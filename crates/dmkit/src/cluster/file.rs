@@ -1,4 +1,4 @@
-//! The cluster file: which memory nodes there are, and how this machine reaches them.
+//! The cluster file: the memory nodes, and how this machine reaches them.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,16 +9,17 @@ use std::time::Duration;
 use dm_verbs::Capability;
 use serde::Deserialize;
 
-/// A cluster, as its file says.
+/// A cluster, as described by its file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterFile {
-    /// Addresses of the memory nodes' control planes, `host:port`. Their order numbers them: it is the same everywhere.
+    /// Addresses of the memory nodes' control planes, `host:port`. Their order gives the nodes' numbers, so
+    /// it must be the same on every machine.
     pub(crate) nodes: Vec<String>,
-    /// The file of the shared secret; beside this file, unless its path is absolute.
+    /// The file with the shared secret. Its path is relative to this file, unless it is absolute.
     #[serde(default)]
     pub(crate) secret_file: Option<PathBuf>,
-    /// The RDMA device; else the first that is active.
+    /// The RDMA device; default: the first active one.
     #[serde(default)]
     pub(crate) device: Option<String>,
     /// Its port.
@@ -27,10 +28,10 @@ pub(crate) struct ClusterFile {
     /// The index of its GID.
     #[serde(default)]
     pub(crate) gid: Option<u8>,
-    /// What somebody vouches for beyond what devices promise.
+    /// Capabilities that the user vouches for, beyond what devices promise.
     #[serde(default)]
     pub(crate) assume: Vec<String>,
-    /// How much longer a round trip takes than between cards: for emulated devices.
+    /// The factor by which a round trip is slower than between cards, for emulated devices.
     #[serde(default = "one")]
     pub(crate) slower: u32,
 }
@@ -39,7 +40,7 @@ fn one() -> u32 {
     1
 }
 
-/// What can be vouched for, by the name that files and flags use.
+/// The capabilities that can be assumed, by their names in files and flags.
 const ASSUMABLE: [(&str, Capability); 5] = [
     ("lines", Capability::LineAtomicity),
     ("cas-read", Capability::CasThenReadInOrder),
@@ -48,7 +49,7 @@ const ASSUMABLE: [(&str, Capability); 5] = [
     ("host-before-chip", Capability::HostBeforeChip),
 ];
 
-/// The capability that is called `name`.
+/// Returns the capability with this name.
 pub(crate) fn capability(name: &str) -> Result<Capability, String> {
     let found = ASSUMABLE.iter().find(|(known, _)| *known == name);
     found.map(|(_, capability)| *capability).ok_or_else(|| {
@@ -58,7 +59,7 @@ pub(crate) fn capability(name: &str) -> Result<Capability, String> {
 }
 
 impl ClusterFile {
-    /// The file at `path`, checked.
+    /// Reads and checks the file at `path`.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let named = |e: &dyn fmt::Display| format!("{}: {e}", path.display());
         let text = std::fs::read_to_string(path).map_err(|e| named(&e))?;
@@ -68,25 +69,25 @@ impl ClusterFile {
         }
         file.capabilities().map_err(|e| named(&e))?;
         if let (Some(secret), Some(dir)) = (&mut file.secret_file, path.parent()) {
-            // An absolute path stays what it is.
+            // An absolute path stays as it is.
             *secret = dir.join(&secret);
         }
         Ok(file)
     }
 
-    /// What is assumed.
+    /// Returns the assumed capabilities.
     pub(crate) fn capabilities(&self) -> Result<Vec<Capability>, String> {
         self.assume.iter().map(|name| capability(name)).collect()
     }
 
-    /// Where the memory nodes are.
+    /// Returns the addresses of the memory nodes.
     #[cfg_attr(not(feature = "ib"), expect(dead_code, reason = "only RDMA goes there"))]
     pub(crate) fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
         let resolve = |node: &String| {
             let found = node
                 .to_socket_addrs()
                 .map_err(|e| format!("memory node {node}: {e}"))?;
-            // Soft-RoCE's and most clusters' control networks are IPv4.
+            // Soft-RoCE and the control networks of most clusters use IPv4.
             let mut all: Vec<_> = found.collect();
             all.sort_by_key(SocketAddr::is_ipv6);
             all.first()
@@ -97,16 +98,16 @@ impl ClusterFile {
     }
 }
 
-/// Which of how many client machines this is.
+/// The number of a client machine, and the number of machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Machine {
-    /// From 0.
+    /// Its number, from 0.
     pub(crate) number: u16,
     pub(crate) of: u16,
 }
 
 impl Machine {
-    /// The only one.
+    /// A single machine.
     pub(crate) const ALONE: Self = Self { number: 0, of: 1 };
 }
 
@@ -131,16 +132,16 @@ impl FromStr for Machine {
     }
 }
 
-/// How a bench uses a cluster.
+/// The use of a cluster by a bench.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClusterRun {
-    /// As it was named.
+    /// The path as the user gave it.
     pub(crate) path: PathBuf,
     pub(crate) file: ClusterFile,
     pub(crate) machine: Machine,
-    /// The index is there already, loaded with the same keys.
+    /// Whether the index exists already, loaded with the same keys.
     pub(crate) existing: bool,
-    /// How long the machines wait for each other.
+    /// The time that the machines wait for each other.
     pub(crate) patience: Duration,
 }
 

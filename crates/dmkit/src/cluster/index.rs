@@ -13,7 +13,7 @@ use crate::dispatch::{WithTree, with_tree};
 use crate::point::{BenchKey, Point};
 use crate::run::RunError;
 
-/// Does what is asked, says what lies there then.
+/// Carries out the action, and describes the index afterwards.
 pub(crate) fn perform(asked: &IndexCommand) -> io::Result<bool> {
     let Fabric::Ib(cluster) = &asked.bench.fabric else {
         return Err(io::Error::other("which cluster: --fabric ib:cluster.toml"));
@@ -56,7 +56,7 @@ fn tell(action: IndexAction, point: &Point, cluster: &ClusterRun) -> Result<Stri
     ))
 }
 
-/// Opens a handle and closes it again: dropping it is all that closing takes.
+/// Opens a handle and drops it again; closing takes no more than that.
 struct Handle<'a> {
     action: IndexAction,
     thread: &'a Thread,

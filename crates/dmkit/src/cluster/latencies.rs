@@ -1,13 +1,13 @@
-//! Latencies as text, so that the rows of several machines can be put together without losing their percentiles.
+//! Latencies as text, so that rows of several machines can be combined without losing their percentiles.
 
 use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 
-/// Significant digits, as everywhere here.
+/// Significant digits, the same number in every histogram here.
 const DIGITS: u8 = 3;
 
-/// A histogram that can be written into a row: `nanoseconds:count` pairs.
+/// A histogram that a row can contain: `nanoseconds:count` pairs.
 #[derive(Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
@@ -27,7 +27,7 @@ impl Latencies {
         text
     }
 
-    /// Adds those of a text.
+    /// Adds the counts of a text.
     pub(crate) fn add(&mut self, text: &str) -> Result<(), String> {
         for pair in text.split_whitespace() {
             let parsed = pair
@@ -41,7 +41,7 @@ impl Latencies {
         Ok(())
     }
 
-    /// Microseconds.
+    /// Returns a quantile in microseconds.
     pub(crate) fn quantile_us(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / 1e3
     }

@@ -1,4 +1,4 @@
-//! Rows of several client machines, put together into one row per point.
+//! Rows of several client machines, combined into one row per point.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -8,7 +8,7 @@ use super::Latencies;
 use crate::cli::Output;
 use crate::report::{Row, read_json_lines};
 
-/// Reads files of JSON lines, and shows one row for each point of all machines.
+/// Reads files of JSON lines, and shows one row for each point over all machines.
 pub(crate) fn perform(files: &[PathBuf], output: &Output) -> io::Result<bool> {
     let mut rows = Vec::new();
     for file in files {
@@ -20,7 +20,7 @@ pub(crate) fn perform(files: &[PathBuf], output: &Output) -> io::Result<bool> {
     crate::job::show("dmkit, several client machines", &merged, output)
 }
 
-/// What must be equal for rows to be parts of one point.
+/// Returns the fields that must be equal for rows to be parts of one point.
 fn point(row: &Row) -> impl PartialEq + use<'_> {
     let (a, b) = (&row.index, &row.variant);
     (
@@ -44,7 +44,7 @@ fn merged(mut rows: Vec<Row>) -> Result<Vec<Row>, String> {
     Ok(points)
 }
 
-/// Which of how many machines a row is of.
+/// Returns the number of a row's machine, and the number of machines.
 fn machine(row: &Row) -> Result<(u16, u16), String> {
     let parsed: super::Machine = row.machine.parse().map_err(|_| {
         format!(
@@ -79,7 +79,7 @@ fn one(first: Row, parts: Vec<Row>) -> Result<Row, String> {
         ));
     }
     let ops: u64 = all.iter().map(|row| row.ops).sum();
-    // All began at once: what counts is when the last one ended.
+    // All machines began together, so the last end counts.
     let seconds = all
         .iter()
         .map(|row| row.ops as f64 / row.mops.max(f64::MIN_POSITIVE));
@@ -107,7 +107,7 @@ fn one(first: Row, parts: Vec<Row>) -> Result<Row, String> {
         combined: mean(|row| row.combined),
         cache_bytes: most(|row| row.cache_bytes),
         local_bytes: most(|row| row.local_bytes),
-        // Each machine counts what it allocated itself.
+        // Each machine counts only its own allocations.
         remote_bytes_per_key: all.iter().map(|row| row.remote_bytes_per_key).sum(),
         wrong_values: all.iter().map(|row| row.wrong_values).sum(),
         machine: String::new(),

@@ -1,6 +1,6 @@
-//! Real machines: the cluster file, what a machine's device promises, memory nodes, and benches over them.
+//! Real machines: the cluster file, the promises of a machine's device, memory nodes, and benches over them.
 //!
-//! What needs libibverbs is behind the feature `ib`; without it the command says how to get it.
+//! Code that needs libibverbs is behind the feature `ib`; without it, the command says how to get it.
 
 mod doctor;
 mod file;
@@ -38,7 +38,7 @@ mod without {
     use crate::point::{BenchKey, Measured, Point};
     use crate::run::RunError;
 
-    /// Why nothing goes over real queue pairs here.
+    /// Why nothing can use real queue pairs in this build.
     pub(super) const MISSING: &str = "this dmkit was built without RDMA: \
         `cargo run --release --package dmkit --features ib -- …` has it, and `dmkit doctor` says what that needs";
 

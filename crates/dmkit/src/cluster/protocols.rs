@@ -1,7 +1,8 @@
-//! Which protocols run under which promises: tried on the simulated NIC, which then promises exactly that.
+//! Which protocols run with which promises. Each protocol is tried on the simulated RNIC, which then promises
+//! exactly that.
 //!
-//! Nothing is decided here. An index that lacks something refuses by itself, and what it falls back to shows in the round
-//! trips of its operations.
+//! Nothing is decided here. An index that lacks a capability refuses by itself, and a fallback shows in the
+//! round trips of its operations.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,7 +21,7 @@ use crate::bench_tree::BenchTree;
 use crate::cli::{Cli, Command};
 use crate::point::{BenchKey, Point};
 
-/// Round trips of a get, an update and an insert, caches warm and nobody in the way.
+/// Round trips of a get, an update and an insert, with warm caches and without contention.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Trips {
     pub(super) get: f64,
@@ -28,15 +29,15 @@ pub(super) struct Trips {
     pub(super) insert: f64,
 }
 
-/// What became of a protocol: its costs, or its own words of refusal.
+/// The result of trying a protocol: its costs, or its own message of refusal.
 pub(super) type Outcome = Result<Trips, String>;
 
 /// A protocol that is tried.
 pub(super) struct Protocol {
     pub(super) name: &'static str,
-    /// As `dmkit bench` is told.
+    /// The options of `dmkit bench` for it.
     words: &'static [&'static str],
-    /// Its locks lie on chip where there is room.
+    /// Whether its locks are on chip if there is room.
     pub(super) on_chip: bool,
     run: fn(&Point, Caps) -> Outcome,
 }
@@ -75,14 +76,14 @@ pub(super) const PROTOCOLS: [Protocol; 5] = [
 ];
 
 impl Protocol {
-    /// Runs it under `caps`.
+    /// Runs it with `caps`.
     pub(super) fn attempt(&self, caps: Caps) -> Outcome {
         (self.run)(&point(self.words), caps)
     }
 }
 
 const KEYS: u64 = 2000;
-/// Operations of each kind; few enough that no leaf splits often.
+/// Operations of each kind, so few that leaves rarely split.
 const OPS: u64 = 40;
 
 fn point(words: &[&str]) -> Point {
@@ -138,7 +139,7 @@ async fn measure<V: Verbs + Control, K: BenchKey, T: BenchTree<Key = K>>(v: &V, 
     for (kind, sum) in trips.iter_mut().enumerate() {
         for i in 0..OPS {
             let before = v.meter().counters();
-            // Fresh keys lie behind the loaded ones.
+            // New keys are behind the loaded ones.
             let number = if kind == 2 { KEYS + i } else { i * (KEYS / OPS) };
             let key = K::nth(&space, number);
             let done = match kind {

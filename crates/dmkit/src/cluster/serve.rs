@@ -33,7 +33,7 @@ pub(crate) fn perform(asked: &Serve) -> io::Result<bool> {
     }
     let (stop, stopped) = mpsc::channel();
     ctrlc::set_handler(move || {
-        // A second signal finds nobody waiting, and nothing to do.
+        // After a second signal nobody receives this, and nothing is left to do.
         let _ = stop.send(());
     })
     .map_err(io::Error::other)?;

@@ -1,23 +1,23 @@
-//! RDMA devices as the kernel lists them: seen without libibverbs.
+//! RDMA devices as the kernel lists them, without libibverbs.
 
 use std::fs;
 use std::path::Path;
 
-/// Where the kernel lists them.
+/// The kernel's list of devices.
 pub(super) const INFINIBAND: &str = "/sys/class/infiniband";
 
-/// A device's port, as the kernel tells of it.
+/// A device's port, as the kernel describes it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SysPort {
     pub(super) device: String,
     pub(super) port: String,
-    /// Such as `ACTIVE`.
+    /// Its state, such as `ACTIVE`.
     pub(super) state: String,
-    /// `Ethernet` or `InfiniBand`.
+    /// Its link, `Ethernet` or `InfiniBand`.
     pub(super) link: String,
 }
 
-/// Every port of every device below `root`; empty where there is none, or no kernel module.
+/// Returns every port of every device below `root`; none if there is no device or no kernel module.
 pub(super) fn ports(root: &Path) -> Vec<SysPort> {
     let mut found = Vec::new();
     for device in names(root) {
@@ -25,7 +25,7 @@ pub(super) fn ports(root: &Path) -> Vec<SysPort> {
         for port in names(&ports) {
             let read = |name| {
                 let text = fs::read_to_string(ports.join(&port).join(name)).unwrap_or_default();
-                // A state is written as `4: ACTIVE`.
+                // The kernel writes a state as `4: ACTIVE`.
                 text.rsplit(':').next().unwrap_or_default().trim().to_owned()
             };
             found.push(SysPort {

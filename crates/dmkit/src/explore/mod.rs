@@ -1,4 +1,4 @@
-//! `explore`: a model of the registry, explored, told and drawn.
+//! `explore`: explores a model of the registry, prints the result and draws it.
 
 mod print;
 
@@ -14,14 +14,14 @@ use serde_json::Value;
 
 use crate::cli::{Explore, Output};
 
-/// Exit statuses, as `dmkit explore --help` says them.
+/// Exit statuses, as documented by `dmkit explore --help`.
 const UNEXPECTED: u8 = 1;
 const UNKNOWN: u8 = 2;
 const NOT_RUN: u8 = 3;
-/// More cases than this are told by their shapes.
+/// If there are more cases, they are summed up by their shapes.
 const LISTED_MAX: usize = 40;
 
-/// Standard output whose reader may go away: what is checked, and the exit status, do not depend on it.
+/// Standard output whose reader may close the pipe: the checks and the exit status do not depend on it.
 struct Patient<W>(W);
 
 impl<W: Write> Write for Patient<W> {
@@ -39,7 +39,7 @@ impl<W: Write> Write for Patient<W> {
     }
 }
 
-/// Does what was asked; the exit status tells the verdict.
+/// Carries out the command; the exit status is the verdict.
 pub(crate) fn perform(asked: &Explore, output: &Output) -> io::Result<ExitCode> {
     let mut out = Patient(io::stdout().lock());
     if let Some(file) = &asked.replay {
@@ -61,7 +61,7 @@ pub(crate) fn perform(asked: &Explore, output: &Output) -> io::Result<ExitCode> 
     }
 }
 
-/// The first counterexample among the lines of `file`, as if it had been asked for by name.
+/// Returns the first counterexample among the lines of `file`, as if the user had named it.
 fn recorded(file: &Path, asked: &Explore) -> Result<Explore, String> {
     let text = fs::read_to_string(file).map_err(|e| e.to_string())?;
     for (number, line) in text.lines().enumerate() {
@@ -105,7 +105,7 @@ fn refuse(why: &str) -> io::Result<ExitCode> {
     Ok(ExitCode::from(NOT_RUN))
 }
 
-/// What is to be run.
+/// The cases to run.
 struct Plan {
     entry: &'static Entry,
     variant: Variant,
@@ -171,7 +171,7 @@ fn explore(out: &mut impl Write, plan: &Plan, asked: &Explore, json: bool) -> io
     let (mut all, mut told) = (Vec::new(), false);
     let brief = plan.cases.len() > LISTED_MAX;
     for (number, case) in &plan.cases {
-        // The first counterexample is for reading; those behind it are only counted.
+        // The first counterexample is printed; later ones are only counted.
         let search = if told {
             search(asked).unshortened()
         } else {
@@ -204,8 +204,8 @@ fn explore(out: &mut impl Write, plan: &Plan, asked: &Explore, json: bool) -> io
     Ok(status(&all, asked.crash))
 }
 
-/// 1 if a case came out otherwise than the registry says (with `crash`: if one has a counterexample); else 2 if a search was
-/// cut short or only sampled; else 0.
+/// Returns 1 if a case gave another result than the registry states (with `crash`: if one has a
+/// counterexample). Otherwise returns 2 if a search was cut short or only sampled, else 0.
 fn status(all: &[Ran], crash: bool) -> ExitCode {
     let found = |r: &Ran| r.verdict.counterexample().is_some();
     let unexpected = |r: &Ran| {
@@ -222,7 +222,7 @@ fn status(all: &[Ran], crash: bool) -> ExitCode {
     }
 }
 
-/// Whether the search came to an answer.
+/// Returns whether the search reached an answer.
 fn decided(ran: &Ran) -> bool {
     ran.verdict.is_pass() || ran.verdict.counterexample().is_some()
 }

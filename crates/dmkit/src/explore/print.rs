@@ -1,4 +1,4 @@
-//! How models and verdicts are printed.
+//! The printing of models and verdicts.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use dm_explore::{Coverage, Report, Verdict};
 use dm_models::{Entry, Expect, Ran, Variant, covered, knobs};
 use serde_json::json;
 
-/// What ours is expected to be.
+/// Returns the expected verdict of dmkit's version.
 fn expected(entry: &Entry, variant: Variant) -> String {
     let cases = entry.cases_of(variant);
     let fails = cases.iter().filter(|c| c.expect != Expect::Holds).count();
@@ -17,7 +17,7 @@ fn expected(entry: &Entry, variant: Variant) -> String {
     }
 }
 
-/// All models, one a line.
+/// Prints all models, one per line.
 pub(super) fn list(
     out: &mut impl Write,
     entries: impl Iterator<Item = &'static Entry>,
@@ -65,7 +65,7 @@ pub(super) fn list(
     Ok(())
 }
 
-/// The verdict in a word.
+/// Returns the verdict as one word.
 fn word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Pass(_) => "holds",
@@ -75,14 +75,14 @@ fn word(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// The command that replays the counterexample, if there is one.
+/// Returns the command that replays the counterexample, if there is one.
 fn replay(ran: &Ran, crash: bool) -> Option<String> {
     let found = ran.verdict.counterexample()?;
     let crash = if crash { " --crash" } else { "" };
     Some(format!("{}{crash}", ran.replay_command(found)))
 }
 
-/// One case as one JSON object on a line.
+/// Prints one case as one JSON object on a line.
 pub(super) fn json(out: &mut impl Write, ran: &Ran, crash: bool) -> io::Result<()> {
     let report = ran.verdict.report();
     let found = ran.verdict.counterexample();
@@ -112,7 +112,7 @@ pub(super) fn json(out: &mut impl Write, ran: &Ran, crash: bool) -> io::Result<(
     writeln!(out, "{line}")
 }
 
-/// One case: a line with its knobs; the first counterexample as a story and a chart.
+/// Prints one case: a line with its knobs, and the first counterexample in words and as a chart.
 pub(super) fn case(out: &mut impl Write, ran: &Ran, crash: bool, told: bool) -> io::Result<()> {
     let report = ran.verdict.report();
     write!(out, "case {:<3} {}", ran.number, word(&ran.verdict))?;
@@ -120,7 +120,7 @@ pub(super) fn case(out: &mut impl Write, ran: &Ran, crash: bool, told: bool) -> 
         write!(out, ", {}", ran.case.shape)?;
     }
     writeln!(out, ": {}\n         knobs: {}", counts(report), report.knobs)?;
-    // A sample decides nothing, so it can't be other than expected.
+    // A sample decides nothing, so it cannot contradict the registry.
     if !crash && !matches!(ran.verdict, Verdict::Sampled(_)) {
         let expect = ran.case.expect;
         match ran.judge() {
@@ -148,7 +148,7 @@ fn counts(report: &Report) -> String {
     }
 }
 
-/// What was gone through, by shape and in all, and what it rests on.
+/// Prints what was explored, by shape and in all, and the assumptions.
 pub(super) fn summary(out: &mut impl Write, entry: &Entry, all: &[Ran]) -> io::Result<()> {
     writeln!(out)?;
     let mut shapes: Vec<&str> = Vec::new();
@@ -180,7 +180,7 @@ pub(super) fn summary(out: &mut impl Write, entry: &Entry, all: &[Ran]) -> io::R
     Ok(())
 }
 
-/// Cases, states, time, and how many ended how.
+/// Returns the sums of cases, states and time, and the numbers of each verdict.
 fn sum(ran: &[&Ran]) -> String {
     let states: u64 = ran.iter().map(|r| r.verdict.report().states).sum();
     let seconds: f64 = ran.iter().map(|r| r.verdict.report().time.as_secs_f64()).sum();

@@ -1,4 +1,4 @@
-//! What a run has to tell: rows for machines, a table for the terminal, curves for the eye.
+//! The output of a run: rows for programs, a table for the terminal, and curves.
 //!
 //! One [`Row`] is one point: one index at one client count under one workload. Everything else is drawn from rows,
 //! so that a file of rows can be plotted again later.

@@ -14,7 +14,7 @@ use plotters::style::{FontStyle, register_font};
 
 use super::row::Row;
 
-/// Colours that people with any colour vision tell apart (Okabe and Ito 2008), the palest left out.
+/// Colours that people with any colour vision can distinguish (Okabe and Ito 2008), without the palest one.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -30,19 +30,19 @@ const GRID: RGBColor = RGBColor(222, 222, 222);
 
 const FAINT: RGBColor = RGBColor(243, 243, 243);
 
-/// In units: one in an SVG, [`PNG_ZOOM`] pixels in a bitmap.
+/// The size of a panel in units: a unit is one in an SVG, and [`PNG_ZOOM`] pixels in a bitmap.
 const PANEL: (i32, i32) = (520, 420);
 const COLUMNS_MAX: usize = 3;
 const TITLE_HEIGHT: i32 = 66;
 const LEGEND_LINE: i32 = 26;
-/// Of a legend entry: its line, and a letter.
+/// The width of a legend entry's line, and of a letter.
 const LEGEND_KEY: i32 = 36;
 const LETTER: i32 = 9;
 /// Twice the pixels, for dense screens and for print.
 const PNG_ZOOM: i32 = 2;
 const FONT: &str = "sans-serif";
 
-/// What to draw.
+/// The curves to draw.
 #[derive(Debug)]
 pub(crate) struct Curves<'a> {
     title: String,
@@ -56,11 +56,11 @@ pub(crate) struct Curves<'a> {
 pub(crate) enum PlotError {
     /// No row has a throughput and latencies above zero.
     Nothing,
-    /// The file, or the drawing of it.
+    /// The file could not be drawn or written.
     Draw {
         /// The file.
         path: PathBuf,
-        /// What the backend says.
+        /// The error of the backend.
         why: String,
     },
 }
@@ -79,10 +79,10 @@ impl std::error::Error for PlotError {}
 type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
 
 impl<'a> Curves<'a> {
-    /// The curves of `rows`: panels and series in order of appearance, points by clients.
+    /// Makes the curves of `rows`: panels and series in order of appearance, points by clients.
     ///
     /// # Errors
-    /// [`PlotError::Nothing`] if no row can be drawn.
+    /// Returns [`PlotError::Nothing`] if no row can be drawn.
     pub(crate) fn new(title: &str, rows: &'a [Row]) -> Result<Self, PlotError> {
         let mut panels: Vec<(&str, Vec<&Row>)> = Vec::new();
         let mut series = Vec::new();
@@ -135,7 +135,7 @@ impl<'a> Curves<'a> {
     /// Draws to a PNG file.
     ///
     /// # Errors
-    /// As [`Curves::write_svg`].
+    /// The same as [`Curves::write_svg`].
     pub(crate) fn write_png(&self, path: &Path) -> Result<(), PlotError> {
         embed_font();
         let area = BitMapBackend::new(path, self.size(PNG_ZOOM)).into_drawing_area();
@@ -162,7 +162,7 @@ impl<'a> Curves<'a> {
         ((width * zoom).unsigned_abs(), (height * zoom).unsigned_abs())
     }
 
-    /// How many legend entries fit side by side, and in how many lines.
+    /// Returns how many legend entries fit side by side, and the number of lines.
     fn legend_grid(&self) -> (usize, usize) {
         let width = PANEL.0 * count(self.columns());
         let fit = usize::try_from(width / self.legend_entry())
@@ -182,7 +182,7 @@ impl<'a> Curves<'a> {
         LEGEND_KEY + 24 + LETTER * count(longest)
     }
 
-    /// One latency axis for all panels, so that they can be compared.
+    /// Returns one latency axis for all panels, so that they can be compared.
     fn latencies(&self) -> std::ops::Range<f64> {
         let rows = || self.panels.iter().flat_map(|(_, points)| points);
         let lowest = rows()
@@ -192,7 +192,7 @@ impl<'a> Curves<'a> {
         lowest / 1.3..highest * 1.3
     }
 
-    /// What the figures are: a model's or a clock's, and of what.
+    /// Returns the source of the figures: a model or a clock, and its name.
     fn facts(&self) -> String {
         let nature = match self.rows.iter().filter(|row| row.simulated).count() {
             0 => "measured",
@@ -218,7 +218,7 @@ impl<'a> Curves<'a> {
 }
 
 fn legend_height(series_lines: usize) -> i32 {
-    // One line more for the kinds of lines.
+    // One more line for the kinds of lines.
     (count(series_lines) + 1) * LEGEND_LINE + 14
 }
 
@@ -266,7 +266,7 @@ impl Pen<'_> {
             .map(|name| of_series(points, name))
             .collect();
         let fastest = points.iter().map(|row| row.mops).fold(0.0, f64::max);
-        // A bound far beyond the curves would squeeze them: it stays out of the picture.
+        // A bound far above the curves would squeeze them, so it is left out of the picture.
         let bounds: Vec<Option<f64>> = series
             .iter()
             .map(|rows| bound(rows).filter(|at| *at < fastest * 1.3))
@@ -306,8 +306,8 @@ impl Pen<'_> {
             let line = self.line(colour(place));
             let p50 = || rows.iter().map(|row| (row.mops, row.p50_us));
             let p99 = || rows.iter().map(|row| (row.mops, row.p99_us));
-            // Piece by piece: where a wide line turns back on itself (throughput that falls as clients are added), a
-            // joint of one path would stand out as a spike.
+            // The line is drawn in pieces: if a wide line turns back on itself (throughput that falls as
+            // clients are added), a joint of one path would look like a spike.
             let pieces = p50().zip(p50().skip(1));
             chart.draw_series(pieces.map(|(from, to)| PathElement::new([from, to], line)))?;
             chart.draw_series(DashedLineSeries::new(p99(), 6 * self.zoom, 4 * self.zoom, line))?;
@@ -330,7 +330,7 @@ impl Pen<'_> {
             area.draw(&self.marker(self.at(x + LEGEND_KEY / 2, y), place))?;
             self.draw_words(area, name, (x + LEGEND_KEY + 8, y))?;
         }
-        // The kinds of lines, in no series' colour.
+        // The kinds of lines, in a colour that no series has.
         let kinds = [
             ("median (p50)", LEGEND_KEY, 0),
             ("99th percentile (p99)", 6, 4),
@@ -376,7 +376,7 @@ impl Pen<'_> {
         TextStyle::from((FONT, f64::from(size * self.zoom), style).into_font()).color(colour)
     }
 
-    /// Series differ in shape too, for those who print in grey.
+    /// Series differ in shape too, for prints in grey.
     fn marker<C: Clone + 'static, DB: DrawingBackend>(
         &self,
         at: C,
@@ -399,7 +399,7 @@ fn of_series<'a>(points: &[&'a Row], name: &str) -> Vec<&'a Row> {
         .collect()
 }
 
-/// The bound at a curve's fastest point.
+/// Returns the bound at a curve's fastest point.
 fn bound(rows: &[&Row]) -> Option<f64> {
     rows.iter()
         .max_by(|left, right| left.mops.total_cmp(&right.mops))?
@@ -436,7 +436,7 @@ fn embed_font() {
             (FontStyle::Bold, dejavu::sans::bold()),
         ];
         for (style, bytes) in fonts {
-            // A font that can't be parsed shows as a drawing error that names it.
+            // A font that cannot be parsed gives a drawing error that names it.
             let _ = register_font(FONT, style, bytes);
         }
     });
@@ -455,7 +455,7 @@ fn mix_title(workload: &str) -> String {
     }
 }
 
-/// A number without digits that say nothing.
+/// Formats a number without useless digits.
 fn plain(number: f64) -> String {
     let digits = if number >= 10.0 {
         0
@@ -477,7 +477,7 @@ mod tests {
     use super::super::samples::samples;
     use super::*;
 
-    /// What `write` puts into a file; the file is gone afterwards.
+    /// Returns what `write` writes to a file, and removes the file.
     fn written(name: &str, write: impl FnOnce(&Path) -> Result<(), PlotError>) -> Vec<u8> {
         let path = std::env::temp_dir().join(format!("dmkit-plot-{}-{name}", std::process::id()));
         write(&path).unwrap();

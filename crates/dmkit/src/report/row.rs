@@ -14,7 +14,7 @@ pub(crate) struct Row {
     pub(crate) variant: String,
     /// The mix.
     pub(crate) workload: String,
-    /// Which keys, with the count of ranks where it is not the count of keys.
+    /// The distribution of keys, with the number of ranks if that differs from the number of keys.
     pub(crate) distribution: String,
     /// The world and its preset.
     pub(crate) fabric: String,
@@ -28,9 +28,9 @@ pub(crate) struct Row {
     pub(crate) ops: u64,
     /// Throughput in millions of operations per second.
     pub(crate) mops: f64,
-    /// The most that the NICs allow for these verbs, in the same unit.
+    /// The maximum that the RNICs allow for these verbs, in the same unit.
     pub(crate) bound_mops: Option<f64>,
-    /// Which resource that bound is of.
+    /// The resource that limits this bound.
     pub(crate) bound_by: Option<String>,
     /// Median latency in microseconds.
     pub(crate) p50_us: f64,
@@ -51,31 +51,32 @@ pub(crate) struct Row {
     /// Gets that another client's READ answered, per op.
     #[serde(default)]
     pub(crate) delegated: f64,
-    /// Writes that another client's write covered, per op.
+    /// Writes that another client's write superseded, per op.
     #[serde(default)]
     pub(crate) combined: f64,
-    /// The index cache of one compute node, all of it, in bytes.
+    /// The whole index cache of one compute node, in bytes.
     pub(crate) cache_bytes: u64,
-    /// What one compute node holds besides: lock and combining tables, in bytes.
+    /// Other bytes of one compute node: lock and combining tables.
     pub(crate) local_bytes: u64,
     /// Memory-node bytes per key.
     pub(crate) remote_bytes_per_key: f64,
-    /// Reads that returned a value which is not one whole write of their key. Anything but 0 voids the row.
+    /// Reads that returned a value which is not one whole write of their key. If this is not 0, the row is
+    /// invalid.
     pub(crate) wrong_values: u64,
-    /// What the run was drawn from.
+    /// The seed of the run.
     pub(crate) seed: u64,
-    /// What the world promised or was told to assume, separated by `; `.
+    /// The world's promises and assumptions, separated by `; `.
     pub(crate) assumptions: String,
-    /// Which of how many client machines measured it; empty where there is one row for all.
+    /// The number of the client machine that measured it, and their total; empty if there is one row for all.
     #[serde(default)]
     pub(crate) machine: String,
-    /// Its latencies, `nanoseconds:count`, to be put together with the other machines'.
+    /// Its latencies, `nanoseconds:count`, to be combined with the other machines'.
     #[serde(default)]
     pub(crate) latencies: String,
 }
 
 impl Row {
-    /// How a legend names the row's curve.
+    /// Returns the name of the row's curve in a legend.
     pub(crate) fn series(&self) -> String {
         if self.variant.is_empty() {
             self.index.clone()
@@ -84,7 +85,7 @@ impl Row {
         }
     }
 
-    /// The first figure that is not a number, by column.
+    /// Returns the column of the first figure that is not a number.
     fn not_finite(&self) -> Option<&'static str> {
         let figures = [
             ("mops", self.mops),
@@ -111,21 +112,21 @@ impl Row {
 /// Why rows could not be written or read.
 #[derive(Debug)]
 pub(crate) enum RowError {
-    /// A figure is infinite or not a number; neither format has a word for it.
+    /// A figure is infinite or not a number, which neither format can express.
     NotFinite {
-        /// Which row, from 0.
+        /// The row's number, from 0.
         row: usize,
         /// Its column.
         column: &'static str,
     },
     /// A line is not a row.
     Line {
-        /// Which line, from 1.
+        /// The line's number, from 1.
         line: usize,
-        /// What the parser says.
+        /// The parser's error.
         why: serde_json::Error,
     },
-    /// The file itself.
+    /// The file could not be read or written.
     Io(io::Error),
 }
 
@@ -159,7 +160,7 @@ fn checked(rows: &[Row]) -> Result<(), RowError> {
 /// Writes a header line and one line per row.
 ///
 /// # Errors
-/// [`RowError`] if a figure is not finite (nothing is written then), or `to` fails.
+/// Returns [`RowError`] if a figure is not finite (nothing is written then), or if `to` fails.
 pub(crate) fn write_csv(rows: &[Row], to: impl Write) -> Result<(), RowError> {
     checked(rows)?;
     let mut csv = csv::Writer::from_writer(to);
@@ -172,7 +173,7 @@ pub(crate) fn write_csv(rows: &[Row], to: impl Write) -> Result<(), RowError> {
 /// Writes one JSON object per line.
 ///
 /// # Errors
-/// As [`write_csv`].
+/// The same as [`write_csv`].
 pub(crate) fn write_json_lines(rows: &[Row], mut to: impl Write) -> Result<(), RowError> {
     checked(rows)?;
     for row in rows {
@@ -185,7 +186,7 @@ pub(crate) fn write_json_lines(rows: &[Row], mut to: impl Write) -> Result<(), R
 /// Reads what [`write_json_lines`] wrote; empty lines are skipped.
 ///
 /// # Errors
-/// [`RowError::Line`] for the first line that is not a row.
+/// Returns [`RowError::Line`] for the first line that is not a row.
 pub(crate) fn read_json_lines(from: impl BufRead) -> Result<Vec<Row>, RowError> {
     let mut rows = Vec::new();
     for (line, text) in (1..).zip(from.lines()) {

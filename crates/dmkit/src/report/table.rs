@@ -25,8 +25,9 @@ const HEADERS: [&str; 15] = [
     "wrong",
 ];
 
-/// The rows in their order, a line between mixes. Trips, verbs and bytes are per operation; the cache column is all
-/// that a compute node holds. Plain text: the same in a terminal, a pipe and a log.
+/// Returns the rows in their order, with a line between mixes. Trips, verbs and bytes are per operation; the
+/// cache column is everything that a compute node holds. It is plain text: the same in a terminal, a pipe and
+/// a log.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table
@@ -74,7 +75,7 @@ fn cells(row: &Row) -> [String; HEADERS.len()] {
     ]
 }
 
-/// Three digits that count.
+/// Formats three significant digits.
 fn figure(figure: f64) -> String {
     let decimals = match figure.abs() {
         0.0 => return "0".to_owned(),

@@ -1,4 +1,4 @@
-//! The runs that an experiment is made of, and how they are run side by side.
+//! The runs of an experiment, and their parallel execution.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, IsTerminal};
@@ -18,14 +18,14 @@ use super::writes::Direction;
 use super::{locks, tree, writes};
 use crate::run::RunError;
 
-/// How much is run.
+/// The amount of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effort {
     /// Seeds 1, 2, ….
     pub(crate) seeds: u64,
     /// A sixth of the operations, and a quarter of the virtual time where there is no tree.
     pub(crate) quick: bool,
-    /// Instead of the file's.
+    /// Replaces the file's number of keys.
     pub(crate) keys: Option<u64>,
 }
 
@@ -35,13 +35,13 @@ pub(crate) struct Case {
     pub(crate) world: World,
     pub(crate) panel: String,
     pub(crate) series: String,
-    /// On the panel's dial.
+    /// The value of the panel's dial.
     pub(crate) at: Option<f64>,
     pub(crate) seed: u64,
     pub(crate) setup: Resolved,
 }
 
-/// What came out of one run.
+/// The result of one run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) metrics: BTreeMap<Metric, f64>,
@@ -51,7 +51,7 @@ pub(crate) struct Figures {
     pub(crate) round_trips: Vec<(u64, f64)>,
 }
 
-/// Figures with what they are of: the raw data of a figure.
+/// Figures by metric: the raw data of a figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) panel: String,
@@ -62,10 +62,10 @@ pub(crate) struct Sample {
     pub(crate) figures: Figures,
 }
 
-/// Whether a world has such a series.
+/// Checks that a world has this series.
 ///
 /// # Errors
-/// Names the series.
+/// Returns a message that names the series.
 pub(crate) fn check_series(world: World, series: &str) -> Result<(), String> {
     match world {
         World::Tree => series.parse::<Series>().map(drop),
@@ -75,10 +75,10 @@ pub(crate) fn check_series(world: World, series: &str) -> Result<(), String> {
 }
 
 impl Case {
-    /// All runs of an experiment.
+    /// Returns all runs of an experiment.
     ///
     /// # Errors
-    /// [`ExperimentError`] if the setup of one is left open.
+    /// Returns [`ExperimentError`] if the setup of a run is incomplete.
     pub(crate) fn all(experiment: &Experiment, effort: Effort) -> Result<Vec<Self>, ExperimentError> {
         let mut cases = Vec::new();
         for panel in &experiment.panels {
@@ -86,7 +86,7 @@ impl Case {
                 let mut setup = experiment.resolve(panel, at)?;
                 if effort.quick {
                     setup.operations /= 6;
-                    // A tree's is how long queues take to fill, whatever the hurry.
+                    // A tree's time is what its queues need to fill, so it is not shortened.
                     if experiment.world != World::Tree {
                         setup.window_ns /= 4;
                     }
@@ -112,7 +112,7 @@ impl Case {
     /// Runs it.
     ///
     /// # Errors
-    /// [`RunError`], if the world can't be built or an operation fails.
+    /// Returns [`RunError`] if the world cannot be built or an operation fails.
     pub(crate) fn run(&self) -> Result<Figures, RunError> {
         match self.world {
             World::Tree => tree::run(&self.series, &self.setup, self.seed),
@@ -121,7 +121,7 @@ impl Case {
         }
     }
 
-    /// Equal for runs that give equal figures, whichever figure they are of.
+    /// Returns a key that is equal for runs with equal results, in whichever figure they appear.
     fn key(&self) -> String {
         format!("{:?} {} {} {:?}", self.world, self.series, self.seed, self.setup)
     }
@@ -137,7 +137,7 @@ impl Case {
     }
 }
 
-/// Runs of this process so far, by key: figures share points.
+/// The runs of this process so far, by key, because figures share points.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(Mutex<HashMap<String, Figures>>);
 
@@ -158,10 +158,10 @@ impl Memory {
     }
 }
 
-/// Runs all of `cases`, as many at a time as there are cores, in their order.
+/// Runs all of `cases`, as many in parallel as there are cores, and returns their results in order.
 ///
 /// # Errors
-/// The first case that failed, named.
+/// Returns the first case that failed, with its name.
 pub(crate) fn run_all(name: &str, cases: &[Case], memory: &Memory) -> io::Result<Vec<Sample>> {
     let bar = ProgressBar::new(cases.len() as u64);
     if !io::stderr().is_terminal() {

@@ -1,10 +1,10 @@
-//! The constants that were fitted to published figures, and how to turn each of them.
+//! The constants that were fitted to published figures, and functions to vary each of them.
 
 use dm_sim::CostModel;
 
 use super::setup::Resolved;
 
-/// The client CPU time of a tree's operations: fitted, but no field of the cost model.
+/// The client CPU time of a tree's operations, which is fitted but is not a field of the cost model.
 const CLIENT_CPU: &str = "client_cpu";
 
 /// All fitted constants by name: the cost model's, and the client's CPU time.
@@ -38,10 +38,10 @@ fn field<'m>(model: &'m mut CostModel, name: &str) -> Option<&'m mut f64> {
     })
 }
 
-/// `setup` with one constant `by` times as large.
+/// Returns `setup` with one constant multiplied by `by`.
 ///
 /// # Panics
-/// When there is no such constant.
+/// Panics if there is no such constant.
 pub(crate) fn turned(setup: &Resolved, name: &str, by: f64) -> Resolved {
     let mut setup = setup.clone();
     if name == CLIENT_CPU {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use dm_sim::Provenance;
 
-    /// A constant that the model calls fitted can be turned here, and turning it changes it alone.
+    /// Every constant that the model calls fitted can be varied here, and varying it changes nothing else.
     #[test]
     fn the_list_is_the_models() {
         let model = CostModel::cx5_ib();

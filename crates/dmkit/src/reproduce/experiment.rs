@@ -1,4 +1,4 @@
-//! What an experiment file says: the testbed, what is varied, and what the paper claims of it.
+//! The content of an experiment file: the testbed, the dial, and the claims of the paper.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ use super::setup::{Dial, Resolved, Setup};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Experiment {
-    /// On the command line.
+    /// Its name on the command line.
     pub(crate) name: String,
-    /// Whose.
+    /// The paper.
     pub(crate) paper: String,
     /// Its number there.
     pub(crate) figure: String,
     pub(crate) title: String,
-    /// What it shows, in a sentence or two.
+    /// The content of the figure, in a sentence or two.
     pub(crate) about: String,
     pub(crate) world: World,
-    /// Where the run is not the paper's.
+    /// The differences between the run and the paper's.
     #[serde(default)]
     pub(crate) differs: Vec<String>,
     pub(crate) setup: Setup,
@@ -31,7 +31,7 @@ pub(crate) struct Experiment {
     pub(crate) claims: Vec<Claim>,
 }
 
-/// What is driven.
+/// The object under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum World {
@@ -39,7 +39,7 @@ pub(crate) enum World {
     Tree,
     /// The lock crate without a tree; series are ways of locking.
     Locks,
-    /// Nothing but WRITEs; series are directions.
+    /// Only WRITEs; series are directions.
     Writes,
 }
 
@@ -50,20 +50,20 @@ pub(crate) struct Panel {
     /// `a`, `b`, … in the paper's figure.
     pub(crate) name: String,
     pub(crate) title: String,
-    /// Over what the experiment's own setup is changed.
+    /// Changes to the experiment's own setup.
     #[serde(default)]
     pub(crate) setup: Setup,
-    /// What is varied; nothing, if absent.
+    /// The dial; absent if nothing is varied.
     pub(crate) over: Option<Over>,
     pub(crate) series: Vec<String>,
-    /// Series that the paper does not have: drawn and listed, never graded.
+    /// Series that the paper does not have: they are drawn and listed, but never graded.
     #[serde(default)]
     pub(crate) extra: Vec<String>,
     #[serde(rename = "chart", default)]
     pub(crate) charts: Vec<Chart>,
 }
 
-/// What is varied, from where to where.
+/// The dial and its values.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Over {
@@ -78,53 +78,55 @@ pub(crate) struct Chart {
     pub(crate) metric: Metric,
     #[serde(default)]
     pub(crate) log: bool,
-    /// Draw the distribution over operations, not the mean: round trips of a write.
+    /// Draws the distribution over operations instead of the mean: round trips of a write.
     #[serde(default)]
     pub(crate) cdf: bool,
 }
 
-/// One statement of the paper, or of ours beside it.
+/// One claim of the paper, or one of dmkit beside it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Claim {
     pub(crate) panel: String,
-    /// In words.
+    /// The claim in words.
     pub(crate) what: String,
     #[serde(default)]
     pub(crate) kind: Kind,
     #[serde(default)]
     pub(crate) sense: Sense,
     pub(crate) metric: Metric,
-    /// The series that it is about; empty with `rising`.
+    /// The series of the claim; empty with `rising`.
     #[serde(default)]
     pub(crate) of: String,
-    /// Divided by this series, if named.
+    /// The series by which it is divided, if any.
     pub(crate) over: Option<String>,
-    /// Instead of `of`: each of these series is at least as good as the one before; the value is the smallest step.
+    /// Replaces `of`: each of these series must be at least as good as the previous one; the value is the
+    /// smallest step.
     #[serde(default)]
     pub(crate) rising: Vec<String>,
-    /// Where along the panel's dial; may be absent where there is one place.
+    /// The place on the panel's dial; may be absent if there is only one place.
     pub(crate) at: Option<At>,
-    /// Where the divisor is taken, if elsewhere.
+    /// The place of the divisor, if it differs.
     pub(crate) over_at: Option<At>,
-    /// The divisor's panel, if another: a paper's grids need not be the same for all.
+    /// The divisor's panel, if it differs: a paper's grids need not be the same for all.
     pub(crate) over_panel: Option<String>,
     /// The paper's figure.
     pub(crate) paper: Option<f64>,
-    /// What a throw-away model of these parameters without a tree gave; dmkit's tree stays within 25 % of it.
+    /// The result of an experimental model with these parameters and without a tree. dmkit's tree stays
+    /// within 25 % of it.
     pub(crate) foretold: Option<f64>,
-    /// Fitted constants that this very figure was used for: then it is a fit, and counts for nothing.
+    /// Fitted constants for which this very figure was used: then it is a fit, and no evidence.
     #[serde(default)]
     pub(crate) fitted: Vec<String>,
-    /// Where the paper says so.
+    /// The place in the paper.
     pub(crate) source: Option<String>,
-    /// Why the model misses, said where it does.
+    /// The reason why the model misses the figure, if it does.
     pub(crate) reason: Option<String>,
-    /// Why it can't be run at all.
+    /// The reason why it cannot be run at all.
     pub(crate) skip: Option<String>,
 }
 
-/// How much a claim can be held against a model.
+/// How strictly a claim can be graded on a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
@@ -133,24 +135,24 @@ pub(crate) enum Kind {
     Graded,
     /// The paper gives an order or a trend.
     Order,
-    /// It can only be read off a plot: shown, never graded.
+    /// The number can only be read off a plot: it is shown, but never graded.
     Plot,
-    /// Ours alone, beside the paper's: shown, never graded.
+    /// A row of dmkit alone, beside the paper's: it is shown, but never graded.
     Extra,
 }
 
-/// Which deviations count.
+/// The deviations that count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Sense {
-    /// Both ways.
+    /// Both directions.
     #[default]
     About,
-    /// Falling short.
+    /// Only falling short.
     AtLeast,
 }
 
-/// Where along a dial a value is taken.
+/// The place on a dial at which a value is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum At {
@@ -169,12 +171,12 @@ pub(crate) enum Place {
     Rising,
 }
 
-/// What is wrong with an experiment file.
+/// The errors of an experiment file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ExperimentError {
-    /// Not the form of an experiment.
+    /// The file does not have the form of an experiment.
     Form { file: String, why: String },
-    /// It does not hold together.
+    /// The content is inconsistent.
     Content { name: String, why: String },
 }
 
@@ -239,10 +241,10 @@ const FILES: [(&str, &str); 19] = [
     ),
 ];
 
-/// All embedded experiments.
+/// Returns all embedded experiments.
 ///
 /// # Errors
-/// [`ExperimentError`] for the first file that is not one.
+/// Returns [`ExperimentError`] for the first file that is not an experiment.
 pub(crate) fn all() -> Result<Vec<Experiment>, ExperimentError> {
     FILES.iter().map(|(file, text)| parse(file, text)).collect()
 }
@@ -250,7 +252,7 @@ pub(crate) fn all() -> Result<Vec<Experiment>, ExperimentError> {
 /// Reads one file.
 ///
 /// # Errors
-/// [`ExperimentError`], naming the file or the experiment.
+/// Returns [`ExperimentError`], which names the file or the experiment.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Experiment, ExperimentError> {
     let experiment: Experiment = toml::from_str(text).map_err(|e| ExperimentError::Form {
         file: file.to_owned(),
@@ -261,7 +263,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Experiment, ExperimentErro
 }
 
 impl Experiment {
-    /// With the panels that `keep` names and the claims that need no other.
+    /// Returns the experiment with the panels that `keep` selects, and the claims that need no other panel.
     pub(crate) fn only(&self, keep: impl Fn(&str) -> bool) -> Self {
         let mut part = self.clone();
         part.panels.retain(|panel| keep(&panel.name));
@@ -274,10 +276,10 @@ impl Experiment {
         self.panels.iter().find(|panel| panel.name == name)
     }
 
-    /// The setup of a panel at a value of its dial.
+    /// Returns the setup of a panel at a value of its dial.
     ///
     /// # Errors
-    /// [`ExperimentError::Content`] if something is left open.
+    /// Returns [`ExperimentError::Content`] if something is missing.
     pub(crate) fn resolve(&self, panel: &Panel, at: Option<f64>) -> Result<Resolved, ExperimentError> {
         let dial = panel.over.as_ref().map(|over| over.dial);
         let merged = self.setup.clone().overlaid(&panel.setup);
@@ -361,7 +363,7 @@ impl Panel {
         self.series.iter().chain(&self.extra)
     }
 
-    /// The values of the dial; one that is none where nothing is varied.
+    /// Returns the values of the dial; a single `None` if nothing is varied.
     pub(crate) fn places(&self) -> impl Iterator<Item = Option<f64>> + use<'_> {
         let varied = self
             .over
@@ -392,7 +394,8 @@ mod tests {
         }
     }
 
-    /// A number of the paper that is graded has its place in the paper, and none is graded that has none.
+    /// Every graded number of the paper names its place in the paper, and no number without a place is
+    /// graded.
     #[test]
     fn every_number_of_a_paper_has_a_kind_and_a_source() {
         let mut graded = 0;

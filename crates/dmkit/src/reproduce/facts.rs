@@ -1,4 +1,4 @@
-//! What an experiment runs on, in words.
+//! The setup of an experiment in words.
 
 use dm_index::Fill;
 use dm_workload::{Distribution, hottest_share};
@@ -6,7 +6,7 @@ use dm_workload::{Distribution, hottest_share};
 use super::experiment::{Experiment, World};
 use super::setup::Resolved;
 
-/// The facts of an experiment's first point; panels say what they change.
+/// Returns the facts of an experiment's first point; panels add what they change.
 pub(crate) fn of(experiment: &Experiment) -> Vec<String> {
     let first = experiment
         .panels
@@ -72,7 +72,7 @@ fn words(world: World, r: &Resolved) -> Vec<String> {
     facts
 }
 
-/// How skewed, over how many keys, and what that means for the hottest.
+/// Returns the skew, the number of keys, and the share of the hottest key.
 fn skew(r: &Resolved) -> String {
     let Distribution::Zipf { theta } = r.distribution else {
         return format!(

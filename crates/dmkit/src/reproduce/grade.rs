@@ -6,14 +6,14 @@ use super::cases::Sample;
 use super::experiment::{At, Claim, Experiment, Kind, Panel, Place, Sense};
 use super::metric::Metric;
 
-/// A graded figure is reproduced within this part of the paper's.
+/// A graded figure is reproduced if it is within this share of the paper's.
 pub(crate) const TOLERANCE: f64 = 0.20;
-/// The tree stays within this part of what the model of the verbs alone foretold.
+/// The tree must stay within this share of the prediction by the model of the verbs alone.
 pub(crate) const FORETOLD_TOLERANCE: f64 = 0.25;
-/// An order holds if no step falls short of 1 by more: two equal bars are in order.
+/// An order holds if no step falls short of 1 by more than this: two equal bars are in order.
 const ORDER_SLACK: f64 = 0.03;
 
-/// What came of a claim.
+/// The verdict on a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
@@ -23,16 +23,16 @@ pub(crate) enum Verdict {
     Missed,
     /// The order or trend holds.
     Kept,
-    /// It does not.
+    /// The order or trend does not hold.
     Lost,
-    /// Nothing to grade: a plot's value, or a row of ours.
+    /// Nothing to grade: a plot's value, or a row of dmkit alone.
     Shown,
     /// Not run, for a reason given.
     NotRun,
 }
 
 impl Verdict {
-    /// In words.
+    /// Returns the verdict in words.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Within => "within 20 %",
@@ -45,7 +45,7 @@ impl Verdict {
     }
 }
 
-/// A figure over seeds.
+/// A figure over several seeds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) mean: f64,
@@ -63,7 +63,7 @@ impl Spread {
     }
 }
 
-/// A claim with the model's answer: a row of the table of claims.
+/// A claim with the model's result: a row of the table of claims.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) panel: String,
@@ -72,7 +72,7 @@ pub(crate) struct Outcome {
     #[serde(default)]
     pub(crate) sense: Sense,
     pub(crate) metric: Metric,
-    /// A quotient of two figures, not a figure.
+    /// Whether it is a quotient of two figures.
     pub(crate) quotient: bool,
     pub(crate) paper: Option<f64>,
     pub(crate) source: Option<String>,
@@ -81,9 +81,9 @@ pub(crate) struct Outcome {
     pub(crate) fitted: Vec<String>,
     pub(crate) model: Option<Spread>,
     pub(crate) verdict: Verdict,
-    /// Whether the tree stays within 25 % of what was foretold.
+    /// Whether the tree stays within 25 % of the prediction.
     pub(crate) as_foretold: Option<bool>,
-    /// Why it was missed, or not run.
+    /// The reason why it was missed, or not run.
     pub(crate) why: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl Outcome {
         !self.fitted.is_empty()
     }
 
-    /// How far the model is off the paper, as a part of the paper's figure.
+    /// Returns the model's deviation from the paper, as a share of the paper's figure.
     pub(crate) fn off(&self) -> Option<f64> {
         Some(self.model?.mean / self.paper? - 1.0)
     }
@@ -178,7 +178,7 @@ fn judge(claim: &Claim, model: Option<Spread>) -> Outcome {
     }
 }
 
-/// Reads figures of one seed off a panel.
+/// Reads figures of one seed from a panel.
 #[derive(Clone, Copy)]
 struct Reading<'a> {
     panel: &'a Panel,
@@ -187,7 +187,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// `there` is where a divisor is read.
+    /// `there` is the panel from which a divisor is read.
     fn claim(&self, claim: &Claim, there: &Self) -> Option<f64> {
         let metric = claim.metric;
         if !claim.rising.is_empty() {
@@ -211,7 +211,7 @@ impl Reading<'_> {
         }
     }
 
-    /// A series' figure at a place of the dial, or its best.
+    /// Returns a series' figure at a place of the dial, or its best.
     fn taken(&self, series: &str, metric: Metric, at: Option<At>) -> Option<f64> {
         match at {
             Some(At::Value(at)) => self.at(series, metric, Some(at)),
@@ -231,7 +231,7 @@ impl Reading<'_> {
                 && sample.seed == self.seed
         };
         let sample = self.samples.iter().find(here)?;
-        // A quotient by nothing says nothing.
+        // A division by zero has no result.
         sample
             .figures
             .metrics

@@ -15,7 +15,7 @@ use super::metric::Metric;
 use super::setup::Resolved;
 use crate::run::RunError;
 
-/// A way of locking.
+/// A kind of locking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LockWay {
     /// CAS on host memory, released by fetch-and-add: FG's.
@@ -24,9 +24,9 @@ pub(crate) enum LockWay {
     Host,
     /// The same in on-chip memory.
     OnChip,
-    /// Local locks in front, without a queue.
+    /// Local locks in front of the remote ones, without a queue.
     Hierarchical,
-    /// With a queue for each.
+    /// The same with a queue for each lock.
     WaitQueue,
     /// The remote lock is handed to the next in the queue, up to four times.
     Handover,
@@ -86,7 +86,7 @@ impl LockWay {
     }
 }
 
-/// An address that hashes to each lock of the table, in a scattered order: every lock has one, none has two.
+/// Returns one address for each lock of the table, in a scattered order.
 fn addresses(table: &GlobalLockTable) -> Vec<RemotePtr> {
     let mut found = vec![false; table.words_per_node() as usize];
     let mut addresses = Vec::with_capacity(found.len());
@@ -104,7 +104,7 @@ fn addresses(table: &GlobalLockTable) -> Vec<RemotePtr> {
     addresses
 }
 
-/// What the clients saw within the window.
+/// The clients' counts within the window.
 struct Seen {
     from: Nanos,
     to: Nanos,
@@ -112,10 +112,10 @@ struct Seen {
     failed: Cell<Option<LockError>>,
 }
 
-/// Runs the way of locking named `series`.
+/// Runs the kind of locking named `series`.
 ///
 /// # Errors
-/// [`RunError`] if a lock fails.
+/// Returns [`RunError`] if a lock fails.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
     let bad = |e: &dyn std::fmt::Display| RunError::Bad(e.to_string());
     let way: LockWay = series.parse().map_err(|e: String| bad(&e))?;
@@ -130,7 +130,7 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
     let addresses: Rc<[RemotePtr]> = addresses(&table).into();
     let clients = setup.clients * setup.coroutines;
     let reads = "c".parse().map_err(|e| bad(&e))?;
-    // The stream's key numbers say which lock; it never ends within the window.
+    // The stream's key numbers select the lock; the stream never ends within the window.
     let plan = Workload::new(reads, u64::from(setup.locks), u64::MAX / 2)
         .distribution(setup.distribution)
         .clients(clients)
@@ -169,7 +169,7 @@ async fn client_loop(v: Endpoint, stream: OpStream, locks: Rc<Locks>, at: Rc<[Re
         if began >= seen.to {
             return;
         }
-        // A stream's keys are below its count of loaded ones, the locks.
+        // A stream's keys are below its number of loaded keys, which is the number of locks.
         let address = at[op.key as usize];
         let result = match locks.lock(&v, address).await {
             Ok(guard) => guard.release().await,
@@ -193,7 +193,8 @@ async fn client_loop(v: Endpoint, stream: OpStream, locks: Rc<Locks>, at: Rc<[Re
 fn figures(sim: &Sim, seen: &Seen) -> Figures {
     let (latency, meter) = (seen.latency.borrow(), sim.meter());
     let micros = |q| latency.value_at_quantile(q) as f64 / 1e3;
-    // Attempts are counted from the start on, locks within the window: both by the turns that were taken.
+    // Attempts are counted from the start, locks within the window: both are divided by their own number of
+    // turns.
     let taken = (meter.cas + meter.masked_cas - meter.lock_retries + meter.handovers).max(1) as f64;
     let metrics = [
         (

@@ -1,21 +1,21 @@
-//! What can be said of a run in one number.
+//! The metrics of a run.
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident, $label:literal, $unit:literal;)*) => {
-        /// A figure of a run. Where it is of operations, those of the warm-up are left out.
+        /// A figure of a run. Figures about operations do not include the warm-up.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         pub(crate) enum Metric { $($(#[$doc])* $name,)* }
 
         impl Metric {
-            /// For axes.
+            /// The label for axes.
             pub(crate) fn label(self) -> &'static str {
                 match self { $(Self::$name => $label,)* }
             }
 
-            /// Behind the number.
+            /// The unit behind the number.
             pub(crate) fn unit(self) -> &'static str {
                 match self { $(Self::$name => $unit,)* }
             }
@@ -28,21 +28,21 @@ metrics! {
     Mops, "throughput", "Mops";
     /// Scans among them.
     ScanMops, "range queries", "Mops";
-    /// What the NICs allow for these verbs when nothing contends.
+    /// The throughput that the RNICs allow for these verbs without contention.
     BoundMops, "bound of the NICs", "Mops";
     /// Throughput as a share of that bound.
     OfBound, "throughput, of the bound", "%";
-    /// Share of the run for which the busiest memory node's responder stood still behind atomics.
+    /// Share of the run for which the busiest memory node's responder waited for atomics.
     Stall, "responder stalled by atomics", "%";
     /// Share of the run for which it worked.
     Responder, "responder at work", "%";
     /// Share of operations that another client's READ answered.
     Delegated, "gets delegated", "%";
-    /// Share of operations that another client's write covers.
+    /// Share of operations that another client's write superseded.
     Combined, "writes combined", "%";
-    /// Share of gets that read one entry alone, where their compute node believed it to lie.
+    /// Share of gets that read a single entry at the place where their compute node expected it.
     Speculated, "gets that speculate", "%";
-    /// Share of those that were right.
+    /// Share of these speculations that were right.
     SpeculatedRight, "speculations that are right", "%";
     /// READs, WRITEs and atomics per operation.
     Verbs, "verbs per operation", "";
@@ -62,9 +62,9 @@ metrics! {
     TornReads, "torn READs per million operations", "";
     /// Share of write operations that waited for two round trips.
     TwoTrips, "writes with 2 round trips", "%";
-    /// Three.
+    /// Share of write operations that waited for three round trips.
     ThreeTrips, "writes with 3 round trips", "%";
-    /// Four.
+    /// Share of write operations that waited for four round trips.
     FourTrips, "writes with 4 round trips", "%";
     /// 99th percentile of round trips of write operations.
     TripsP99, "p99 of a write's round trips", "";
@@ -78,13 +78,13 @@ metrics! {
     CacheBytesPerKey, "index cache", "B per key";
     /// Memory-node bytes per key.
     NodeBytesPerKey, "memory nodes", "B per key";
-    /// Reads that returned something else than one whole write of their key. Anything but 0 voids a run.
+    /// Reads that did not return one whole write of their key. If this is not 0, the run is invalid.
     WrongValues, "wrong values", "";
-    /// Operations that the figures are of.
+    /// The number of operations behind the figures.
     Operations, "operations", "";
 }
 
-/// Three digits that count.
+/// Formats three significant digits.
 pub(crate) fn figure(figure: f64) -> String {
     let decimals = match figure.abs() {
         0.0 => return "0".to_owned(),
@@ -94,7 +94,7 @@ pub(crate) fn figure(figure: f64) -> String {
         _ => 3,
     };
     let text = format!("{figure:.decimals$}");
-    // Thousands apart: latencies go to tens of thousands of microseconds.
+    // Groups of thousands, because latencies reach tens of thousands of microseconds.
     match text.len() {
         5.. if decimals == 0 => format!("{} {}", &text[..text.len() - 3], &text[text.len() - 3..]),
         _ => text,

@@ -1,8 +1,8 @@
-//! `dmkit reproduce`: a paper's figures on the simulated testbed, beside what the paper says of them.
+//! `dmkit reproduce`: a paper's figures on the simulated testbed, beside the paper's own numbers.
 //!
-//! An experiment is a file (`experiments/*.toml`): a testbed, panels of series over a dial, and claims with the
-//! paper's numbers. Running one gives samples (raw, in JSON), outcomes of the claims, and charts, in that order: each
-//! can be made again from the one before it.
+//! An experiment is a file (`experiments/*.toml`): a testbed, panels of series over a dial, and claims with
+//! the paper's numbers. Running it gives samples (raw, in JSON), outcomes of the claims, and charts, in this
+//! order; each can be made again from the previous one.
 
 mod cases;
 mod chart;
@@ -32,13 +32,13 @@ use self::experiment::Experiment;
 use self::record::Record;
 use crate::cli::{Output, Reproduce};
 
-/// How the name of an experiment file ends.
+/// The ending of an experiment file's name.
 const FILE: &str = ".toml";
 
 /// Lists the experiments, or runs those that are named.
 ///
 /// # Errors
-/// An experiment that is none, one that fails, a file that can't be written.
+/// Returns an error for a file that is not an experiment, a run that fails, or a file that cannot be written.
 pub(crate) fn perform(asked: &Reproduce, output: &Output) -> io::Result<bool> {
     let all = experiment::all().map_err(io::Error::other)?;
     if asked.list || (asked.names.is_empty() && !asked.page) {
@@ -82,7 +82,7 @@ pub(crate) fn perform(asked: &Reproduce, output: &Output) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The experiments of these names, or out of these files.
+/// Returns the experiments with these names, or from these files.
 fn choose(all: &[Experiment], names: &[String]) -> io::Result<Vec<Experiment>> {
     if names.iter().any(|name| name == "all") {
         return Ok(all.to_vec());
@@ -111,7 +111,7 @@ fn list(all: &[Experiment]) -> io::Result<()> {
     writeln!(out, "{:<16} all of them", "all")
 }
 
-/// Runs the panels that are asked for; `earlier` gives the others, if it was run in the same way.
+/// Runs the selected panels; `earlier` provides the others, if it was run in the same way.
 fn run(
     experiment: &Experiment,
     asked: &Reproduce,
@@ -172,10 +172,10 @@ fn run(
     Ok(record)
 }
 
-/// Stands before a panel's name in the command of a record that does not have all of them.
+/// Precedes a panel's name in the command of a record that does not have all panels.
 const PANEL: &str = " --panel ";
 
-/// What to type to run all of an experiment in this way.
+/// Returns the command that runs all of an experiment in this way.
 fn command(name: &str, asked: &Reproduce, effort: &Effort) -> String {
     let mut command = format!("dmkit reproduce {name}");
     if effort.quick {
@@ -210,7 +210,7 @@ fn show(experiment: &Experiment, record: &Record) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the page of all records in `directory`.
+/// Writes the page about all records in `directory`.
 fn write_page(all: &[Experiment], directory: &Path) -> io::Result<()> {
     let mut records = Vec::new();
     for experiment in all {

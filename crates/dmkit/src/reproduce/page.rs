@@ -145,7 +145,7 @@ fn overview(html: &mut String, id: &str, title: &str, runs: &[Run], wanted: fn(&
     *html += "</tbody></table></div>";
 }
 
-/// A row of claims; `whole` with the columns of an experiment's own table.
+/// Writes a row of the claims; `whole` adds the columns of an experiment's own table.
 fn row(html: &mut String, experiment: &Experiment, o: &Outcome, whole: bool) {
     let what = if experiment.panels.len() > 1 {
         format!("{}: {}", o.panel, o.what)
@@ -241,7 +241,7 @@ fn section(html: &mut String, (experiment, record): &Run) {
     }
 }
 
-/// A line of charts for each panel, or, where panels have few, for each figure that is drawn of them.
+/// Writes a line of charts for each panel or, if panels have few, for each of their figures.
 fn charts(html: &mut String, experiment: &Experiment, record: &Record) {
     let named = |panel: &Panel| match experiment.panels.len() {
         1 => escaped(&panel.title),
@@ -285,7 +285,7 @@ fn charts(html: &mut String, experiment: &Experiment, record: &Record) {
     *html += "</div>";
 }
 
-/// Which figures hang on which constant: a row a claim, a column a constant.
+/// Writes which figures depend on which constant: a row per claim, a column per constant.
 fn sensitivity(html: &mut String, turns: &[Turn]) {
     let mut claims: Vec<(&str, &str, f64)> = Vec::new();
     let mut constants: Vec<&str> = Vec::new();
@@ -293,7 +293,7 @@ fn sensitivity(html: &mut String, turns: &[Turn]) {
         if !claims.iter().any(|c| (c.0, c.1) == (&turn.panel, &turn.what)) {
             claims.push((&turn.panel, &turn.what, turn.plain));
         }
-        // A constant that moves nothing by a twentieth has no column.
+        // A constant that changes no figure by 5 % has no column.
         if !constants.contains(&turn.constant.as_str()) && matters(turns, &turn.constant) {
             constants.push(&turn.constant);
         }
@@ -407,7 +407,7 @@ mod tests {
         }
     }
 
-    /// Nothing is fetched, every experiment has a section and its command, every claim a row.
+    /// The page loads nothing, every experiment has a section and its command, and every claim has a row.
     #[test]
     fn the_page_stands_alone() {
         let all = super::super::experiment::all().unwrap();

@@ -1,4 +1,5 @@
-//! The raw data of an experiment that was run: one JSON file, from which tables and plots are made at any time.
+//! The raw data of an experiment that was run: one JSON file, from which tables and plots can be made at any
+//! time.
 
 use std::fs;
 use std::io;
@@ -16,11 +17,11 @@ use super::sensitivity::Turn;
 pub(crate) struct Record {
     /// The experiment's name.
     pub(crate) name: String,
-    /// What to type to get it again.
+    /// The command that runs it again.
     pub(crate) command: String,
     pub(crate) seeds: u64,
     pub(crate) quick: bool,
-    /// Of the machine's time, all cores together.
+    /// Seconds of the machine's time, all cores together.
     pub(crate) seconds: f64,
     pub(crate) samples: Vec<Sample>,
     pub(crate) outcomes: Vec<Outcome>,
@@ -38,10 +39,10 @@ impl Record {
         experiment.only(|panel| self.samples.iter().any(|s| s.panel == panel))
     }
 
-    /// Writes it into `directory`.
+    /// Writes it to `directory`.
     ///
     /// # Errors
-    /// The file can't be written.
+    /// Returns an error if the file cannot be written.
     pub(crate) fn write(&self, directory: &Path) -> io::Result<PathBuf> {
         fs::create_dir_all(directory)?;
         let path = path(directory, &self.name);
@@ -51,10 +52,10 @@ impl Record {
         Ok(path)
     }
 
-    /// Reads the record of experiment `name`; `None` if there is none.
+    /// Reads the record of experiment `name`; returns `None` if there is none.
     ///
     /// # Errors
-    /// The file can't be read, or holds something else.
+    /// Returns an error if the file cannot be read, or holds something else.
     pub(crate) fn read(directory: &Path, name: &str) -> io::Result<Option<Self>> {
         let path = path(directory, name);
         match fs::read_to_string(&path) {

@@ -1,4 +1,5 @@
-//! How much each graded figure hangs on each fitted constant: every constant a fifth smaller and a fifth larger.
+//! How much each graded figure depends on each fitted constant: every constant a fifth smaller and a fifth
+//! larger.
 
 use std::io;
 
@@ -9,19 +10,19 @@ use super::constants::{FITTED, turned};
 use super::experiment::{Experiment, Kind};
 use super::grade::{Verdict, grade};
 
-/// How far constants are turned, either way.
+/// The factors by which constants are varied.
 const STEPS: [f64; 2] = [0.8, 1.2];
 
-/// A graded figure with one constant turned.
+/// A graded figure with one constant varied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Turn {
     pub(crate) constant: String,
-    /// On its value.
+    /// The factor on its value.
     pub(crate) factor: f64,
     pub(crate) panel: String,
     /// The claim.
     pub(crate) what: String,
-    /// The figure as the preset has it, of the same seed.
+    /// The figure with the preset's constant, for the same seed.
     pub(crate) plain: f64,
     pub(crate) turned: f64,
     pub(crate) plain_verdict: Verdict,
@@ -29,7 +30,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Change of the figure, as a part of it.
+    /// Returns the relative change of the figure.
     pub(crate) fn change(&self) -> f64 {
         self.turned / self.plain - 1.0
     }
@@ -39,10 +40,10 @@ impl Turn {
     }
 }
 
-/// Runs what the graded claims of `experiment` need, with one seed, once per constant and step.
+/// Runs what the graded claims of `experiment` need, with one seed, once per constant and factor.
 ///
 /// # Errors
-/// As running the experiment.
+/// The same as running the experiment.
 pub(crate) fn study(experiment: &Experiment, quick: bool, memory: &Memory) -> io::Result<Vec<Turn>> {
     let effort = Effort {
         seeds: 1,

@@ -1,4 +1,4 @@
-//! What a series of a tree experiment is: an index with its techniques, by a name.
+//! The series of tree experiments: an index with its techniques, by a name.
 
 use std::str::FromStr;
 
@@ -6,31 +6,31 @@ use sherman::{Rdwc, Variant};
 
 use crate::cli::Index;
 
-/// An index as a paper, or dmkit, has it.
+/// An index as a paper, or dmkit, describes it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Series {
     pub(crate) index: Index,
-    /// Of sherman.
+    /// The variant of sherman.
     pub(crate) variant: Variant,
-    /// Of chime.
+    /// The variant of chime.
     pub(crate) chime: chime::Variant,
     pub(crate) rdwc: Rdwc,
-    /// Instead of what the variant says.
+    /// Replaces the variant's value.
     pub(crate) lock_and_read: Option<bool>,
 }
 
-/// SMART's: as its paper has it, and with one technique more or less.
+/// SMART's series: as in its paper, and with one technique more or less.
 const SMART: [(&str, Rdwc, bool); 3] = [
     ("smart", Rdwc::ON, false),
     ("smart +lock-and-read", Rdwc::ON, true),
     ("smart -rdwc", Rdwc::OFF, false),
 ];
 
-/// Dolphin's: as its paper has it, but for an insert's lock, and with one technique more. An update shares its leaf and reads it
-/// in one chain in both.
+/// Dolphin's series: as in its paper except for an insert's lock, and with one technique more. In both, an
+/// update shares its leaf and reads it in one chain.
 const DOLPHIN: [(&str, bool); 2] = [("dolphin", false), ("dolphin +lock-and-read", true)];
 
-/// CHIME's: as its paper has it, one technique less after the other, and what is ours.
+/// CHIME's series: as in its paper, then one technique less after the other, and dmkit's own.
 const CHIME: [(&str, chime::Variant, bool); 6] = [
     ("chime", chime::Variant::Speculative, false),
     ("chime +replication", chime::Variant::Replication, false),

@@ -1,4 +1,4 @@
-//! A testbed and a workload, as an experiment file writes them: each panel says only what it changes.
+//! A testbed and a workload, as an experiment file describes them: each panel states only its changes.
 
 use dm_index::Fill;
 use dm_sim::CostModel;
@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 macro_rules! setup {
     ($($(#[$doc:meta])* $name:ident: $type:ty;)*) => {
-        /// What a file may say of a run, all of it optional.
+        /// The settings of a run in a file, all of them optional.
         #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
         #[serde(deny_unknown_fields, rename_all = "kebab-case")]
         pub(crate) struct Setup { $($(#[$doc])* pub(crate) $name: Option<$type>,)* }
 
         impl Setup {
-            /// This, but for what `over` says.
+            /// Returns this with the settings of `over` replaced.
             pub(crate) fn overlaid(self, over: &Self) -> Self {
                 Self { $($name: over.$name.clone().or(self.$name),)* }
             }
@@ -28,42 +28,44 @@ setup! {
     memory_nodes: u16;
     /// Compute and memory nodes share machines and NICs.
     colocated: bool;
-    /// Over all compute nodes; beyond `threads`, several coroutines share one.
+    /// Clients over all compute nodes; beyond `threads`, several coroutines share a thread.
     clients: u32;
     /// Hardware threads over all compute nodes.
     threads: u32;
-    /// Of each client, where the paper counts clients and not coroutines: then `clients` are threads.
+    /// Coroutines per client, if the paper counts clients and not coroutines: then `clients` are threads.
     coroutines: u32;
-    /// Loaded before.
+    /// Keys loaded first.
     keys: u64;
-    /// Over how many keys Zipf ranks are drawn before they are folded onto the loaded ones: the paper's count.
+    /// Number of keys over which Zipf ranks are drawn before they are folded onto the loaded ones: the
+    /// paper's count.
     ranks: u64;
     /// Zipf's exponent; 0 is uniform.
     skew: f64;
-    /// Instead: the keys that were inserted last are read most, as YCSB D does.
+    /// Instead of Zipf: the keys that were inserted last are read most, as in YCSB D.
     latest: bool;
     /// Index cache of a compute node, bytes per loaded key.
     cache_bytes_per_key: f64;
-    /// How full leaves are loaded: a share, or `"as-inserted"`.
+    /// Fill of loaded leaves: a share, or `"as-inserted"`.
     fill: Loaded;
     key_bytes: usize;
     /// Keys of 32 bytes that look like mail addresses.
     addresses: bool;
     value_bytes: usize;
-    /// Entries of a leaf, where the paper fixes them; else nodes have 1024 bytes.
+    /// Entries of a leaf, if the paper fixes them; else nodes have 1024 bytes.
     entries: usize;
     mix: String;
     /// Keys of a scan.
     scan: u32;
-    /// One half of the threads scans, the other does the rest of the mix.
+    /// Half of the threads scan, and the others run the rest of the mix.
     by_thread: bool;
-    /// The lock's CAS and the leaf's READ travel together: not in the paper.
+    /// The lock's CAS and the leaf's READ are in one chain, which is not in the paper.
     lock_and_read: bool;
-    /// Operations in all, the warm-up included.
+    /// Operations in all, including the warm-up.
     operations: u64;
     /// Locks of the one memory node.
     locks: u32;
-    /// Virtual time that a run without a tree takes, and one of a tree at least; its first quarter warms up.
+    /// Virtual time of a run without a tree, and minimum virtual time of one with a tree; the first quarter
+    /// is the warm-up.
     window_ms: f64;
     /// Bytes of a WRITE.
     write_bytes: usize;
@@ -77,7 +79,7 @@ pub(crate) enum Loaded {
     Law(Law),
 }
 
-/// Fills that are no number.
+/// Fills that are not a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Law {
@@ -93,7 +95,7 @@ impl From<Loaded> for Fill {
     }
 }
 
-/// What a panel varies.
+/// The dial of a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Dial {
@@ -106,7 +108,7 @@ pub(crate) enum Dial {
 }
 
 impl Dial {
-    /// For axes.
+    /// The label for axes.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Clients => "client threads",
@@ -119,7 +121,7 @@ impl Dial {
     }
 }
 
-/// A setup with nothing left open that its world needs.
+/// A complete setup: it has everything that its world needs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resolved {
     pub(crate) model: CostModel,
@@ -145,15 +147,15 @@ pub(crate) struct Resolved {
     pub(crate) locks: u32,
     pub(crate) window_ns: u64,
     pub(crate) write_bytes: usize,
-    /// Factor on the client CPU time that a tree's operations are charged; 1 but for a sensitivity study.
+    /// Factor on the client CPU time that a tree's operations are charged; 1 except in a sensitivity study.
     pub(crate) cpu_scale: f64,
 }
 
 impl Setup {
-    /// Closes the setup, with a dial set to a value.
+    /// Completes the setup, with a dial set to a value.
     ///
     /// # Errors
-    /// Says what is missing or can't be.
+    /// Returns a message that says what is missing or invalid.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -228,7 +230,8 @@ impl Setup {
 }
 
 impl Resolved {
-    /// Loads `keys` instead, with caches in proportion. Zipf ranks stay the paper's, folded onto these.
+    /// Loads `keys` instead, with caches in proportion. The Zipf ranks stay the paper's, folded onto these
+    /// keys.
     pub(crate) fn load(&mut self, keys: u64) {
         let per_key = self.cache_bytes as f64 / self.keys.max(1) as f64;
         self.cache_bytes = (per_key * keys as f64) as u64;

@@ -1,17 +1,17 @@
-//! A small SVG writer: enough for bars and lines with one axis of figures.
+//! A small SVG writer, enough for bars and lines with one axis of figures.
 
 use std::fmt::Write;
 
 use super::metric::figure;
 
-/// Colours that people with any colour vision tell apart (Okabe and Ito 2008).
+/// Colours that people with any colour vision can distinguish (Okabe and Ito 2008).
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
 pub(crate) fn colour(place: usize) -> &'static str {
     COLOURS[place % COLOURS.len()]
 }
 
-/// Where a text is held.
+/// The anchor of a text.
 pub(crate) mod anchor {
     pub(crate) const START: &str = "start";
     pub(crate) const MIDDLE: &str = "middle";
@@ -29,7 +29,7 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// From 0, or from the decade below the least figure, to a round number above the greatest.
+    /// Makes an axis from 0, or from the decade below the least figure, to a round number above the greatest.
     pub(crate) fn of(figures: &[f64], log: bool, bottom: f64, top: f64) -> Self {
         let most = figures.iter().copied().fold(0.0, f64::max);
         let least = figures
@@ -68,7 +68,7 @@ impl Axis {
         self.bottom - (self.bottom - self.top) * part.clamp(0.0, 1.0)
     }
 
-    /// Where lines are drawn: decades, or three to seven round numbers.
+    /// Returns the positions of lines: decades, or three to seven round numbers.
     fn ticks(&self) -> Vec<f64> {
         let mut ticks = Vec::new();
         if self.log {
@@ -86,7 +86,7 @@ impl Axis {
             .into_iter()
             .find(|step| *step >= rough)
             .unwrap_or(rough);
-        // Counted, not summed up: 0.1 + 0.2 is not 0.3.
+        // Counted instead of summed up, because 0.1 + 0.2 is not 0.3.
         let mut n = 0.0;
         while n * step <= self.high {
             ticks.push(n * step);
@@ -96,7 +96,7 @@ impl Axis {
     }
 }
 
-/// A picture in the making.
+/// A picture under construction.
 #[derive(Debug)]
 pub(crate) struct Svg {
     text: String,
@@ -106,7 +106,7 @@ const STYLE: &str = "text{font-family:sans-serif;fill:#222}.title{font-size:13px
 .tick{font-size:11px;fill:#555}.value{font-size:11px}";
 
 impl Svg {
-    /// Empty; `title` is for those who can't see it.
+    /// Makes an empty picture; `title` is for people who cannot see it.
     pub(crate) fn new(width: f64, height: f64, title: &str) -> Self {
         let mut svg = Self { text: String::new() };
         svg.push(&format!(
@@ -138,7 +138,7 @@ impl Svg {
         ));
     }
 
-    /// A name below an axis, tilted where names are too long to stand side by side.
+    /// Draws a name below an axis, tilted if names are too long to be side by side.
     pub(crate) fn label(&mut self, x: f64, y: f64, text: &str, tilt: bool) {
         if !tilt {
             return self.text(x, y, "tick", anchor::MIDDLE, text);
@@ -195,7 +195,7 @@ impl Svg {
     }
 }
 
-/// A tick without digits that say nothing.
+/// Formats a tick without useless digits.
 fn short(tick: f64) -> String {
     let text = figure(tick);
     if text.contains('.') {
@@ -205,7 +205,7 @@ fn short(tick: f64) -> String {
     }
 }
 
-/// Text as HTML and XML take it.
+/// Escapes text for HTML and XML.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {

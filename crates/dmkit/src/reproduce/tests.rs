@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The experiment named, with few operations.
+/// Returns the experiment with this name, with few operations.
 fn small(name: &str) -> Experiment {
     let all = experiment::all().unwrap();
     let mut e = all.into_iter().find(|e| e.name == name).unwrap();
@@ -61,7 +61,7 @@ fn panels_of_an_experiment_can_be_run_one_by_one() {
         again.samples, both.samples,
         "a panel that is run again takes its own place"
     );
-    // In another way: nothing of it is kept.
+    // Run in another way, so none of it is kept.
     let other = Reproduce {
         seeds: Some(2),
         ..only("B")
@@ -81,11 +81,12 @@ fn a_tree_experiment_runs_from_file_to_page() {
     for sample in &record.samples {
         let figure = |metric| sample.figures.metrics[&metric];
         assert!(figure(metric::Metric::Mops) > 0.0, "{}", sample.series);
-        // A quarter warms up, and of what was under way when the work ran out (at most one of each client) nothing counts.
+        // A quarter is warm-up, and operations under way when the work ran out (at most one per client) do
+        // not count.
         let counted = figure(metric::Metric::Operations);
         assert!((6_000.0 - 176.0..=6_000.0).contains(&counted), "{counted}");
     }
-    // Sherman beats FG+ by far under skew, however small the run.
+    // Sherman beats FG+ by far under skew, even in a small run.
     let ratio = record.outcomes[0].model.unwrap().mean;
     assert!(ratio > 2.0, "{ratio}");
     let text = terminal::claims(&e, &record.outcomes);
@@ -141,7 +142,7 @@ fn writes_are_bound_by_messages_then_by_the_link() {
     assert!((10.0..12.5).contains(&link), "{link} GB/s of 12.5");
 }
 
-/// A half of the threads scans and does nothing else; the figures are of the scans.
+/// Half of the threads scan and do nothing else; the figures are about the scans.
 #[test]
 fn scans_and_writes_by_thread() {
     let mut e = tiny("sherman-12");

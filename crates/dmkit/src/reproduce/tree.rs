@@ -17,7 +17,7 @@ use crate::run::{RunError, run as run_point};
 /// Runs the variant named `series`.
 ///
 /// # Errors
-/// [`RunError`]; a read of a wrong value is one.
+/// Returns [`RunError`]; a read of a wrong value is one.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
     let series: Series = series.parse().map_err(RunError::Bad)?;
     let point = point(series, setup, seed)?;

@@ -1,4 +1,4 @@
-//! Nothing but WRITEs: what a card takes and gives, by their size (Sherman Fig. 3).
+//! Runs of WRITEs only: how many a card sends and receives, by their size (Sherman Fig. 3).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::metric::Metric;
 use super::setup::Resolved;
 use crate::run::RunError;
 
-/// Which side of a card is loaded.
+/// The side of a card that is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// Many compute nodes write to one memory node.
@@ -32,13 +32,13 @@ impl FromStr for Direction {
     }
 }
 
-/// WRITEs go to so many places of a node, further apart than they are long.
+/// WRITEs go to this many places of a node, which are further apart than a WRITE is long.
 const PLACES: u64 = 16_000;
 
 /// Runs the direction named `series`: each client posts a WRITE, awaits it, and posts the next.
 ///
 /// # Errors
-/// [`RunError`] if a WRITE fails.
+/// Returns [`RunError`] if a WRITE fails.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
     let bad = |e: &dyn std::fmt::Display| RunError::Bad(e.to_string());
     let direction: Direction = series.parse().map_err(|e: String| bad(&e))?;
@@ -57,7 +57,7 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
     let (done, failed) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(None)));
     for client in 0..setup.clients {
         let cn = (client % u32::from(writers)) as u16;
-        // Coroutines of 22 threads a compute node, as many as the experiment asks for in all.
+        // Coroutines of 22 threads per compute node, as many as the experiment asks for in all.
         let thread = (client / u32::from(writers) % 22) as u16;
         let (done, failed, bytes) = (done.clone(), failed.clone(), vec![1_u8; setup.write_bytes]);
         sim.spawn(cn, thread, async move |v| {

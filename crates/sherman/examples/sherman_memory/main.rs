@@ -4,7 +4,7 @@
 //! cargo run --release -p sherman --example sherman_memory -- [--keys 10000000]
 //! ```
 //!
-//! Fails where the budgets are exceeded, or the cache's account is not what the allocator counted.
+//! Fails if a budget is exceeded, or if the cache's account differs from the allocator's count.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

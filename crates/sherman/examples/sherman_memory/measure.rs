@@ -1,4 +1,5 @@
-//! What a tree takes after inserts in random order, counted twice: by its own account, and by the allocator.
+//! The memory of a tree after inserts in random order, counted twice: by its own account, and by the
+//! allocator.
 
 use std::error::Error;
 
@@ -12,11 +13,12 @@ use sherman::{Applied, Options, Sherman};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// How far the compute node's account and the allocator's count may lie apart, bytes: the account includes the handles
-/// themselves, which lie on the stack here, and the count the reference counts of what they share.
+/// How much the compute node's account and the allocator's count may differ, in bytes. The account includes
+/// the handles themselves, which are on the stack here, and the count includes the reference counts of shared
+/// data.
 pub(crate) const TOLERANCE: i64 = 4096;
 
-/// What was counted.
+/// The measured sizes.
 pub(crate) struct Measured {
     pub(crate) keys: u64,
     /// Nodes in use, leaves and inner ones, bytes.
@@ -26,9 +28,9 @@ pub(crate) struct Measured {
     pub(crate) cache: CacheBytes,
     /// Cached nodes by level, from 1 on.
     pub(crate) cached: Vec<usize>,
-    /// All else that the compute node keeps for the tree, by its own account, bytes.
+    /// Everything else that the compute node keeps for the tree, by its own account, in bytes.
     pub(crate) others: u64,
-    /// What the allocator got back when the tree was dropped, bytes.
+    /// The bytes that the allocator got back when the tree was dropped.
     pub(crate) freed: i64,
 }
 
@@ -37,16 +39,16 @@ impl Measured {
         bytes as f64 / self.keys as f64
     }
 
-    /// How much more the account says than the allocator got back.
+    /// Returns the account minus the bytes that the allocator got back.
     pub(crate) fn difference(&self) -> i64 {
         (self.cache.total() + self.others) as i64 - self.freed
     }
 }
 
-/// Inserts `keys` keys of 8 bytes with values of 8 into an empty tree, in random order, and counts. `progress` is shown
-/// how many there are, now and then.
+/// Inserts `keys` keys of 8 bytes with values of 8 into an empty tree, in random order, and counts.
+/// `progress` is called now and then with the number of keys.
 pub(crate) fn measure(keys: u64, mut progress: impl FnMut(u64)) -> Result<Measured, Box<dyn Error>> {
-    // Twice the budget, and chunks that are begun.
+    // Twice the budget, plus chunks that are partly used.
     let world = Loopback::builder()
         .nodes(1)
         .host_bytes(keys * 64 + (64 << 20))
@@ -60,7 +62,7 @@ pub(crate) fn measure(keys: u64, mut progress: impl FnMut(u64)) -> Result<Measur
         };
         let tree = Sherman::<Key8>::create_or_open(&v, &options).await?;
         let client = tree.client(&v);
-        // A bijection: every key is another, and all of 64 bits are drawn from.
+        // A bijection, so all keys differ, and they come from the whole range of 64 bits.
         let order = KeySpace::scrambled(1);
         for i in 0..keys {
             let key = order.number(i);
