@@ -4,7 +4,8 @@
 //! cargo run --release -p chime --example chime_client -- --op get --ops 1000000 [--keys 1000000] [--scan 100]
 //! ```
 //!
-//! The script is [`OneClient`]; the inner nodes are cached, no round of reclamation falls due (where instructions are counted, the clock runs too fast).
+//! The script is [`OneClient`]. The inner nodes are cached, and no round of reclamation is due, because the
+//! clock runs too fast while instructions are counted.
 
 use std::error::Error;
 
@@ -16,7 +17,7 @@ use dm_verbs::Nanos;
 async fn run(script: &OneClient, world: &Loopback) -> Result<u64, Box<dyn Error>> {
     let v = world.connect(0)?;
     let mut options = Options::new(8);
-    // Longer than a run.
+    // A period longer than a run.
     options.reclaim.period = Nanos(24 * 3600 * 1_000_000_000);
     let tree = Chime::<Key8>::create_or_open(&v, &options).await?;
     let client = tree.client(&v);

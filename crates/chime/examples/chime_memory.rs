@@ -4,7 +4,7 @@
 //! cargo run --release -p chime --example chime_memory -- [--keys 10000000]
 //! ```
 //!
-//! Fails where the budgets are exceeded, or the cache's account is not what the allocator counted.
+//! Fails if a budget is exceeded, or if the cache's account differs from the allocator's count.
 #![expect(clippy::print_stdout, reason = "the counts are what it is run for")]
 
 use std::error::Error;
@@ -21,20 +21,20 @@ const CACHE: f64 = 0.5;
 const NODES: f64 = 38.0;
 /// The hotspot buffer, bytes.
 const HOTSPOTS: u64 = 1 << 20;
-/// How far the account and the allocator's count may lie apart, bytes: handles lie on the stack here, and what the
-/// tree shares has reference counts.
+/// How much the account and the allocator's count may differ, in bytes: handles are on the stack here, and
+/// shared parts of the tree have reference counts.
 const TOLERANCE: i64 = 4096;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// What was counted.
+/// The measured sizes.
 struct Measured {
     cache: u64,
     hotspots: u64,
     nodes: u64,
     others: u64,
-    /// What the account says beyond what the allocator got back.
+    /// The account minus the bytes that the allocator got back.
     difference: i64,
 }
 

@@ -1,4 +1,4 @@
-//! What a lookup costs: 30 000 cached level-1 nodes of 42 children, random keys.
+//! The cost of a lookup: 30 000 cached level-1 nodes of 42 children, random keys.
 //!
 //! Counts instructions, which are the same on every run:
 //! ```text
@@ -17,7 +17,7 @@ use dm_verbs::{NodeId, RemotePtr};
 const NODES: u64 = 30_000;
 const CHILDREN: u64 = 42;
 
-/// Keys that a number makes, in the order of numbers.
+/// Keys made from numbers, in the same order.
 trait From64 {
     fn from64(number: u64) -> Self;
 }
@@ -36,7 +36,7 @@ impl From64 for [u8; 32] {
     }
 }
 
-/// The first key of child `j` of node `i`: as spread as uniform random keys of 64 bits.
+/// Returns the first key of child `j` of node `i`. The keys are as spread as uniform random keys of 64 bits.
 fn key_number(i: u64, j: u64) -> u64 {
     (i * CHILDREN + j) * (u64::MAX / (NODES * CHILDREN))
 }
@@ -75,7 +75,7 @@ fn look_up_many<K: CacheKey + From64>(cache: &IndexCache<K>, lookups: u64, mut r
 
 fn measure<K: CacheKey + From64>(lookups: u64, threads: u64) {
     let cache = Arc::new(IndexCache::<K>::new(u64::MAX));
-    // Every number below the power of two once, in no order.
+    // Every number below the power of two occurs once, in scattered order.
     let wide = NODES.next_power_of_two();
     for i in (0..wide)
         .map(|i| i.wrapping_mul(0x9E37_79B9) % wide)

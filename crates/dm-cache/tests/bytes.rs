@@ -9,14 +9,14 @@ use dm_cache::{Addition, Admitted, IndexCache, NodeImage};
 use dm_verbs::{NodeId, RemotePtr};
 
 std::thread_local! {
-    /// Bytes that this thread has asked for and not given back.
+    /// Bytes that this thread has requested and not freed.
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
 struct Counting;
 
 fn count(bytes: i64) {
-    // A thread that is going away has no counter any more, and none that anyone asks for.
+    // A thread that is ending has no counter any more, and nobody reads it.
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
 }
 
@@ -66,7 +66,7 @@ fn offer<K: dm_cache::CacheKey>(
     })
 }
 
-/// Adds a child to an image, somewhere behind `low`; tells whether there was a place for it.
+/// Adds a child to an image, somewhere behind `low`; returns whether there was a place for it.
 fn grow<K: dm_cache::CacheKey>(cache: &IndexCache<K>, low: u64, key: impl Fn(u64) -> K) -> bool {
     let Some(hit) = cache.lookup_at(1, &key(low)) else {
         return false;
@@ -85,7 +85,8 @@ fn grow<K: dm_cache::CacheKey>(cache: &IndexCache<K>, low: u64, key: impl Fn(u64
     })
 }
 
-/// Random admissions (new, replacing, trimming), additions, invalidations and clears; the count agrees after every one.
+/// Random admissions (new, replacing, trimming), additions, invalidations and clears; the count must agree
+/// after each one.
 fn every_byte_is_counted<K: dm_cache::CacheKey>(budget: u64, key: impl Fn(u64) -> K + Copy) -> u64 {
     let (mut rng, mut evicted, mut added, mut top, mut len) = (1, 0, 0, 0, 0);
     let before = LIVE.get();
@@ -142,7 +143,8 @@ fn within_a_budget_that_is_used() {
     );
 }
 
-/// Ten million 8-byte keys in leaves of 37 (54 places, filled to 69 % by random inserts), inner nodes of 42 of 61.
+/// Ten million 8-byte keys in leaves of 37 (of 54 places, as random inserts leave them), inner nodes of 42
+/// children (of 61).
 #[test]
 fn bytes_per_key() {
     let nodes = dm_sync::scaled(10_000_000 / 37 / 42, 40) as u64;
@@ -158,7 +160,7 @@ fn bytes_per_key() {
             low: i << 32,
             high: Some((i + 1) << 32),
             incarnation: 0,
-            // Leaves lie anywhere in 64 GB of each of 8 memory nodes.
+            // Leaves are anywhere in 64 GB of each of 8 memory nodes.
             entries: (0..42).map(move |j| {
                 let place = (i * 42 + j).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 let at =

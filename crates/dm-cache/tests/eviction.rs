@@ -1,4 +1,4 @@
-//! Eviction: the budget holds, what is in use stays, whatever the keys; a refused node evicts little.
+//! Eviction: the budget holds, images in use stay, for any keys, and a refused node evicts little.
 #![cfg(not(dm_loom))]
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
@@ -12,7 +12,7 @@ fn at(number: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), number << 10).unwrap()
 }
 
-/// The `i`-th node of `level`, its keys `step` apart from `base` on.
+/// Offers the `i`-th node of `level`, with keys `step` apart from `base` on.
 fn offer(cache: &IndexCache<u64>, level: u8, i: u64, base: u64, step: u64) -> Admitted {
     let low = base + i * FAN_OUT * step;
     cache.admit(NodeImage {
@@ -25,7 +25,7 @@ fn offer(cache: &IndexCache<u64>, level: u8, i: u64, base: u64, step: u64) -> Ad
     })
 }
 
-/// Bytes of a cache with so many level-1 nodes.
+/// Returns the bytes of a cache with this many level-1 nodes.
 fn bytes_of(nodes: u64) -> u64 {
     let cache = IndexCache::new(u64::MAX);
     for i in 0..nodes {
@@ -34,7 +34,7 @@ fn bytes_of(nodes: u64) -> u64 {
     cache.bytes()
 }
 
-/// Looks up and reads on a miss, as an index does; the share of hits.
+/// Looks keys up and reads on a miss, as an index does; returns the share of hits.
 fn hit_rate(cache: &IndexCache<u64>, (base, step): (u64, u64), nodes: impl Iterator<Item = u64>) -> f64 {
     let (mut hits, mut all) = (0u32, 0u32);
     for i in nodes {
@@ -47,7 +47,7 @@ fn hit_rate(cache: &IndexCache<u64>, (base, step): (u64, u64), nodes: impl Itera
     f64::from(hits) / f64::from(all)
 }
 
-/// One in eight of the nodes is used nine times in ten; twice as many fit.
+/// One in eight of the nodes is used nine times in ten; the cache has room for twice as many.
 fn skewed(nodes: u64, times: u64) -> impl Iterator<Item = u64> {
     let mut state = 7u64;
     (0..times).map(move |_| {
@@ -60,13 +60,13 @@ fn skewed(nodes: u64, times: u64) -> impl Iterator<Item = u64> {
 #[test]
 fn what_is_in_use_stays_wherever_the_keys_lie() {
     let nodes = dm_sync::scaled(1_000, 16) as u64;
-    // Dense from 0, dense at the very end of all keys, and far apart.
+    // Keys that are dense from 0, dense at the very end of all keys, and far apart.
     let last = u64::MAX - nodes * FAN_OUT - 1;
     for keys in [(0, 1), (last, 1), (3, u64::MAX / (nodes * FAN_OUT + 1))] {
         let cache = IndexCache::new(bytes_of(nodes / 4));
         hit_rate(&cache, keys, skewed(nodes, 8 * nodes));
         let hits = hit_rate(&cache, keys, skewed(nodes, 20 * nodes));
-        // The best there is would be 0.92; a cache that drops any image gets 0.84 at most.
+        // The optimum is 0.92; a cache that evicts at random gets at most 0.84.
         assert!(
             dm_sync::SMALL_WORLD || hits > 0.86,
             "{hits:.3} of lookups hit, keys {keys:?}"
@@ -87,7 +87,7 @@ fn higher_levels_stay() {
         assert!(cache.bytes() <= budget);
     }
     assert_eq!(cache.len_at(2), 4);
-    // And they take the place of level 1, down to the last.
+    // They replace all of level 1.
     for i in 4.. {
         if offer(&cache, 2, i, 0, 1_000) == Admitted::Full {
             break;
@@ -130,7 +130,7 @@ fn the_last_image_of_level_one_goes_for_a_higher_one() {
         cache.invalidate(hit.origin);
     }
     assert_eq!(cache.len(), 1);
-    // Pinned nodes take all of it.
+    // Pinned nodes use up the budget.
     let mut i = 0;
     while cache.len_at(1) == 1 {
         assert_eq!(offer(&cache, 2, i, 0, 1_000), Admitted::New);

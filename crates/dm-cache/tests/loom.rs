@@ -1,4 +1,4 @@
-//! Admit, look up, invalidate and evict under loom; each model has a mutant that must be found.
+//! Admit, look up, invalidate and evict under loom; each model has a mutant that must fail.
 #![cfg(dm_loom)]
 
 use std::sync::Arc as StdArc;
@@ -33,7 +33,7 @@ fn assert_covers(hit: &Hit<u64>, key: u64) {
     assert_eq!(hit.child.offset(), hit.low << 10, "a child of another node");
 }
 
-/// Runs `body` in every interleaving, prints how many there were, and holds them against a floor.
+/// Runs `body` in every interleaving, prints how many there were, and compares the number with a floor.
 fn explore(name: &str, floor: usize, body: impl Fn() + Send + Sync + 'static) {
     let runs = StdArc::new(AtomicUsize::new(0));
     let counter = StdArc::clone(&runs);
@@ -50,7 +50,8 @@ fn explore(name: &str, floor: usize, body: impl Fn() + Send + Sync + 'static) {
     );
 }
 
-/// A reader of key 60 in two halves, beside one who invalidates that node and one image that takes its slot.
+/// A reader of key 60 in two halves, beside a client that invalidates that node and caches an image in its
+/// slot.
 fn recycled_slot(flaws: CacheFlaws) {
     explore("recycled slot", 40, move || {
         let cache = Arc::new(IndexCache::new(u64::MAX).with_flaws(flaws));
@@ -85,8 +86,8 @@ fn a_recycled_slot_that_is_not_checked_is_found() {
     recycled_slot(CacheFlaws { recycled_slot: true });
 }
 
-/// Two who both found the first image stale; one has already cached the second. `check`: whoever removes
-/// it compares the origin.
+/// Two clients that both found the first image stale; one has already cached the second image. With `check`,
+/// a client that removes it compares the origin.
 fn fresher_image_stays(check: bool) {
     explore("fresher image", 20, move || {
         let cache = Arc::new(IndexCache::new(u64::MAX));
@@ -96,7 +97,7 @@ fn fresher_image_stays(check: bool) {
             let cache = Arc::clone(&cache);
             move || match check {
                 true => cache.invalidate(stale),
-                // As published: whatever is cached now for the key is what goes.
+                // As published: the present image for the key is removed.
                 false => cache.lookup(&60).is_some_and(|hit| cache.invalidate(hit.origin)),
             }
         });
@@ -122,7 +123,7 @@ fn a_fresher_image_that_is_not_told_apart_goes() {
     fresher_image_stays(false);
 }
 
-/// Two halves of a split node are cached by two threads beside a scan: it never sees a key twice.
+/// Two threads cache the two halves of a split node beside a scan, which must never see a key twice.
 #[test]
 fn a_run_has_no_duplicates() {
     explore("run beside a split", 200, || {
@@ -147,7 +148,8 @@ fn a_run_has_no_duplicates() {
         admit(&cache, &[0, 25], 50, 2);
         right.join().expect("no panic");
         scan.join().expect("no panic");
-        // An older image of the left node was replaced as a whole; the right one is there whoever came first.
+        // An older image of the left node was replaced as a whole; the right one is there whichever came
+        // first.
         let lows: Vec<_> = cache.snapshot().iter().map(|node| node.low).collect();
         assert_eq!(lows, [0, 50]);
     });
@@ -193,8 +195,8 @@ fn an_evicted_slot_that_is_not_checked_is_found() {
     evicted_slot(CacheFlaws { recycled_slot: true });
 }
 
-/// Two who cache a node each where there is room for one, and one who looks at the bytes. The mutant makes room in one
-/// section and caches in the next.
+/// Two clients cache a node each although there is room for only one, and a third one checks the bytes. The
+/// mutant makes room in one section and caches in the next.
 fn budget_holds(in_one_section: bool) {
     explore("budget", 10, move || {
         let budget = one_node();
@@ -233,8 +235,9 @@ fn one_set(flaws: HotspotFlaws) -> Hotspots {
     table.with_flaws(flaws)
 }
 
-/// One who finds a key where it was, beside one who found that wrong, and another key in its place. What was found last
-/// is there in the end. The mutant stores what it made of an entry that is gone.
+/// One client finds a key in its place, beside one that found this guess wrong and found another key in the
+/// slot. The last finding must be there in the end. The mutant stores a changed entry that has been removed
+/// meanwhile.
 fn hotspots_stay(flaws: HotspotFlaws) {
     explore("hotspots", 20, move || {
         let hot = Arc::new(one_set(flaws));
@@ -263,8 +266,8 @@ fn hotspots_stored_blindly_are_lost() {
     hotspots_stay(HotspotFlaws { blind_stores: true });
 }
 
-/// One who found a hotspot wrong, beside another key whose count is at its limit, which halves all of the set: what was
-/// wrong is a hotspot no more.
+/// One client found a hotspot wrong, beside another key whose count is at its limit, so that the whole set is
+/// halved: the wrong one must not stay a hotspot.
 #[test]
 fn a_hotspot_that_is_wrong_while_counts_are_halved_goes() {
     explore("halved hotspot", 4, || {
@@ -292,14 +295,14 @@ fn radix_image(slots: [SlotWord; 2]) -> PrefixImage<impl Iterator<Item = SlotWor
     }
 }
 
-/// The slot of key byte `partial`, with a leaf in line `line`.
+/// Returns the slot of key byte `partial`, with a leaf in line `line`.
 fn radix_leaf(partial: u8, line: u64) -> SlotWord {
     let at = RemotePtr::new(NodeId(0), 64 * line).expect("a small offset");
     SlotWord::leaf(partial, at.raw(), 1).expect("a small offset")
 }
 
-/// An operation reads a node and keeps it, beside two turns: if it began before both, nobody finds what it read behind
-/// them. The mutant tells its age when it has read.
+/// An operation reads a node and caches it, beside two turns: if it began before both, no lookup after them
+/// may find its image. The mutant determines the operation's age after the read.
 fn turns_count_from_the_beginning(from_the_beginning: bool) {
     explore("turns", 20, move || {
         let cache = Arc::new(PrefixCache::new(NodeTypes::TINY, u64::MAX));
@@ -336,8 +339,8 @@ fn an_image_as_old_as_its_keeping_is_found() {
     turns_count_from_the_beginning(false);
 }
 
-/// One who looks a key up twice, beside one who learns that its leaf is another. It finds one of the two, the newer one
-/// behind the newer one. The mutant forgets the node and keeps it anew.
+/// One client looks a key up twice, beside one that learns that its leaf is another. It must find one of the
+/// two leaves, and after the newer one only the newer one. The mutant forgets the node and caches it again.
 fn a_slot_is_learnt_at_once(at_once: bool) {
     explore("learnt slot", 4, move || {
         let cache = Arc::new(PrefixCache::new(NodeTypes::TINY, u64::MAX));

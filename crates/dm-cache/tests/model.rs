@@ -1,4 +1,4 @@
-//! The cache against a plain list of images that is searched from end to end.
+//! The cache against a plain list of images with linear search.
 #![cfg(not(dm_loom))]
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
@@ -29,7 +29,8 @@ fn overlap(a: &Node, b: &Node) -> bool {
     a.level == b.level && a.high.is_none_or(|high| b.low < high) && b.high.is_none_or(|high| a.low < high)
 }
 
-/// `node` with one child more: what `IndexCache::add` is told, and what admitting it would.
+/// Returns `node` with one more child: the argument of `IndexCache::add`, and the node that admission would
+/// get.
 fn grown(node: &Node, separator: u64, child: RemotePtr) -> (Addition<u64>, Node) {
     let mut grown = node.clone();
     grown.entries.push((separator, child));
@@ -68,7 +69,7 @@ fn admit(model: &mut Vec<Node>, newcomer: &Node) -> Admitted {
     }
 }
 
-/// The children of `node` that lie at or behind the one for `key`: child, low, high.
+/// Returns the children of `node` from the one for `key` on: child, low, high.
 fn children(node: &Node, key: u64) -> Vec<(RemotePtr, u64, Option<u64>)> {
     let highs = node.entries[1..]
         .iter()
@@ -98,7 +99,7 @@ fn run(model: &[Node], key: u64, max: usize) -> Vec<(RemotePtr, u64, Option<u64>
     out
 }
 
-/// No image goes for one of a lower level, nor for one of its own above level 1.
+/// Checks that no image was evicted for one of a lower level, nor for one of its own level above level 1.
 fn evicted(before: &[Node], after: &[Node], newcomer: u8) {
     let mut gone = before.iter().filter(|image| !after.contains(image));
     assert!(gone.all(|image| image.level == 1 || image.level < newcomer));
@@ -126,23 +127,23 @@ fn check_lookups(cache: &IndexCache<u64>, model: &[Node], key: u64, max: usize) 
 #[derive(Clone, Debug)]
 enum Op {
     Admit(Node),
-    /// The origin of the lookup before so many others is found stale, perhaps not for the first time.
+    /// The origin of the lookup that is this many lookups old is found stale, perhaps not for the first time.
     Invalidate(usize),
     Look(u64, usize),
-    /// A node that was cached before so many others has one child more, at so many keys above its low; in this
-    /// incarnation of it, and with so many others that the cache does not know.
+    /// The node that was cached this many nodes ago has one more child, at this distance above its low, in
+    /// this incarnation, and with this many further children that the cache does not know.
     Add(usize, u64, RemotePtr, u32, usize),
     Clear,
 }
 
 fn pointer() -> impl Strategy<Value = RemotePtr> {
-    // Within reach of three bytes, of four, and of none.
+    // Within reach of three bytes, of four, and of neither.
     let far = prop_oneof![8 => Just(0u64), 1 => Just(1 << 35), 1 => Just(1 << 47 | 8)];
     (0u16..3, 0u64..1 << 20, far)
         .prop_map(|(mn, kilobyte, far)| RemotePtr::new(NodeId(mn), kilobyte << 10 | far).unwrap())
 }
 
-/// Nodes of up to 9 children in a universe of `keys` keys; few addresses, so that the same node comes again.
+/// Nodes of up to 9 children among `keys` keys; with few addresses, so that the same node recurs.
 fn node(keys: u64) -> impl Strategy<Value = Node> {
     let rest = vec((1..keys / 8, pointer()), 0..8);
     let head = (
@@ -202,7 +203,8 @@ fn play(ops: Vec<Op>, budget: u64) {
                 if admitted != Admitted::Full {
                     admit(&mut model, &node);
                 }
-                // Some may have gone, none may have come or changed, and the newcomer is there if it was let in.
+                // Some images may be gone, none may be new or changed, and the newcomer is there if it was
+                // admitted.
                 let left = cache.snapshot();
                 assert!(left.iter().all(|image| model.contains(image)));
                 assert_eq!(left.contains(&node), model.contains(&node));
@@ -214,7 +216,7 @@ fn play(ops: Vec<Op>, budget: u64) {
                 let Some((origin, node)) = origins.iter().rev().nth(back).cloned() else {
                     continue;
                 };
-                // The image goes if and only if the very same one is still there.
+                // The image is removed if and only if the very same one is still there.
                 let place = model.iter().position(|other| *other == node);
                 assert_eq!(cache.invalidate(origin), place.is_some());
                 place.map(|place| model.remove(place));
@@ -234,7 +236,7 @@ fn play(ops: Vec<Op>, budget: u64) {
                 let (mut addition, _) = grown(&node, separator, child);
                 addition.incarnation += wrong;
                 addition.entries += more;
-                // Told apart by all but the entries themselves.
+                // Identified by everything except the entries themselves.
                 let place = model.iter().position(|other: &Node| {
                     let same = (other.at, other.level, other.low, other.high);
                     same == (addition.at, addition.level, addition.low, addition.high)
@@ -245,7 +247,8 @@ fn play(ops: Vec<Op>, budget: u64) {
                 let place = place.filter(|place| covers(&node, separator) && !known(&model[*place]));
                 let before = cache.bytes();
                 let added = cache.add(&addition);
-                // It may be out of reach of the packing, or beyond the budget; but never in the wrong place.
+                // It may be out of reach of the packing, or beyond the budget, but it must never be added in
+                // a wrong place.
                 assert!(!added || place.is_some());
                 assert!(added || cache.bytes() == before);
                 if let Some(place) = place.filter(|_| added) {
@@ -301,7 +304,7 @@ proptest! {
         play(ops, budget);
     }
 
-    /// Bytes from the network: whatever contradicts itself is refused, and nothing panics.
+    /// Bytes from the network: an inconsistent image is refused, and nothing panics.
     #[test]
     fn malformed_images_are_refused(
         level in 0u8..60, low in 0u64..4, high in prop::option::of(0u64..8),
@@ -319,7 +322,7 @@ proptest! {
     }
 }
 
-/// A node that grows child by child, as new leaves are allocated one behind the other, is taken in whole.
+/// A node that grows child by child, with leaves allocated one after the other, is cached completely.
 #[test]
 fn children_are_added_without_admitting_the_node_anew() {
     let at = RemotePtr::new(NodeId(1), 1 << 30).unwrap();
@@ -351,12 +354,12 @@ fn children_are_added_without_admitting_the_node_anew() {
     }
 }
 
-/// Thousands of images, so that pages split and merge; then all go.
+/// Thousands of images, so that pages split and merge; then all are removed.
 #[test]
 fn a_large_directory_grows_and_shrinks() {
     let count = dm_sync::scaled(20_000, 60) as u64;
     let cache = IndexCache::new(u64::MAX);
-    // An odd multiplier modulo a power of two visits every number once, in no order.
+    // An odd multiplier modulo a power of two visits every number once, in scattered order.
     let numbers = |salt: u64| {
         let wide = count.next_power_of_two();
         (0..wide)
@@ -387,7 +390,7 @@ fn a_large_directory_grows_and_shrinks() {
         assert!(cache.lookup(&(i * 10)).is_none());
         assert_eq!(cache.len() as u64, count - gone as u64 - 1);
     }
-    // What is left is the slots, for the next images; the directory's pages are gone.
+    // Only the slots are left, for the next images; the directory's pages are freed.
     assert!(cache.is_empty() && cache.bytes() < full);
     assert_eq!(
         cache.fingerprint(),

@@ -1,4 +1,4 @@
-//! The prefix cache: what it answers, what it drops, and that it counts every byte.
+//! The prefix cache: its answers, its evictions, and its exact count of bytes.
 
 use dm_cache::{Apart, PrefixCache, PrefixHit, PrefixImage};
 use dm_layout::{Find, NodeTypes, RadixHeader, SlotWord};
@@ -34,7 +34,8 @@ fn image(
     }
 }
 
-/// A root with a node at byte 1 that skips bytes 2 and 3 ("ab") and has leaves below x and y; and a leaf at byte 2.
+/// A root with a node at byte 1 that skips bytes 2 and 3 ("ab") and has leaves below x and y, and with a leaf
+/// at byte 2.
 fn small(budget: u64) -> PrefixCache {
     let cache = PrefixCache::new(TYPES, budget);
     let root = RadixHeader::new(0, 3, &[]);
@@ -60,10 +61,10 @@ fn a_cache_takes_over_what_another_holds_if_it_fits() {
     assert_eq!(other.fingerprint(), cache.fingerprint());
     assert_eq!(hit(&other, b"\x01abx"), hit(&cache, b"\x01abx"));
     assert!(other.bytes() <= cache.bytes());
-    // From then on each goes its own way.
+    // From then on the two caches change separately.
     other.learn(b"\x01abx", at(10), 0, leaf(b'x', 77));
     assert_eq!(hit(&cache, b"\x01abx").find, Find::Child(0, leaf(b'x', 30)));
-    // What was old there is as old here.
+    // Images that were old there are as old here.
     cache.turn();
     assert!(other.adopt(&cache));
     other.turn();
@@ -78,8 +79,8 @@ fn a_cache_takes_over_what_another_holds_if_it_fits() {
     assert!(!of_others.adopt(&cache) && of_others.nodes() == 0);
 }
 
-/// An image that grows where there is no room for it: what is evicted for it is none of its own children, whose numbers it
-/// would go on naming when others have them.
+/// An image that grows although there is no room for it: its own children must not be evicted for it, because
+/// it would continue to name their numbers after others have them.
 #[test]
 fn a_node_that_is_read_anew_names_no_image_that_was_evicted_for_it() {
     for budget in (2_000..8_000).step_by(250) {
@@ -111,7 +112,8 @@ fn a_node_that_is_read_anew_names_no_image_that_was_evicted_for_it() {
     }
 }
 
-/// What a slot says is what its image is: an old one must not lend its type to what came to lie there.
+/// A slot's content is that of its image: an old one must not give its type to another node at the same
+/// address.
 #[test]
 fn memory_that_has_become_a_node_of_another_type_is_not_taken_for_the_one_before() {
     let cache = small(1 << 20);
@@ -136,7 +138,7 @@ fn the_deepest_node_on_the_way_answers() {
         (link.node, link.branch, link.index, link.word),
         (at(1), 0, 1, inner(1, 10, 1))
     );
-    // The next slot is the one to fill; in a direct node the key byte's own.
+    // The next slot is the one to fill; in a direct node it is the key byte's own.
     assert_eq!(hit(&cache, b"\x01abz").find, Find::Vacant(2, SlotWord::empty(1)));
     assert_eq!(hit(&cache, b"\x07abz").find, Find::Vacant(7, SlotWord::empty(1)));
     assert_eq!(
@@ -157,7 +159,7 @@ fn it_learns_slot_by_slot_and_drops_what_moved() {
     let cache = small(1 << 20);
     cache.learn(b"\x01abz", at(10), 2, leaf(b'z', 40));
     assert_eq!(hit(&cache, b"\x01abz").find, Find::Child(2, leaf(b'z', 40)));
-    // Too far on: the slots before it are not known.
+    // Too far on: the slots before it are unknown.
     cache.learn(b"\x01abw", at(10), 5, leaf(b'w', 41));
     assert_eq!(hit(&cache, b"\x01abw").find, Find::Vacant(3, SlotWord::empty(1)));
     let removed = SlotWord::removed(b'x', 1);
@@ -166,7 +168,7 @@ fn it_learns_slot_by_slot_and_drops_what_moved() {
         (hit(&cache, b"\x01abx").find, hit(&cache, b"\x01abx").children),
         (Find::Vacant(0, removed), 2)
     );
-    // Another node takes its place: the image goes, and nobody finds it by its old address.
+    // Another node takes its place: the image is removed, and its old address finds nothing.
     let before = cache.bytes();
     cache.learn(b"\x01abx", at(1), 1, inner(1, 50, 2));
     assert_eq!((hit(&cache, b"\x01abx").at, cache.nodes()), (at(1), 1));
@@ -199,7 +201,7 @@ fn crowd(budget: u64, nodes: u64) -> PrefixCache {
         let key = [n as u8, 9, (n / 256) as u8, 0];
         let leaves: Vec<SlotWord> = (0..5).map(|p| leaf(p, 1_000 + n * 8 + u64::from(p))).collect();
         let _kept = cache.admit(&key, image(100 + n % 256, RadixHeader::new(1, 1, &[9]), &leaves));
-        // Nodes 0 to 7 are in use all the time.
+        // Nodes 0 to 7 are always in use.
         for hot in 0..8u8 {
             let _used = cache.lookup(&[hot, 9, 0, 0]);
         }
@@ -242,8 +244,8 @@ fn dense_keys_take_little_more_than_their_slots() {
     assert!(per_key <= 7.1, "{per_key} bytes a key");
 }
 
-/// Random keys as 10 million uniform ones lie: 153 below each node of the third level, where some slots lead to a leaf,
-/// some to a node with two or three, and some are empty.
+/// The nodes of 10 million uniform random keys: 153 keys below each node of the third level, where some slots
+/// lead to a leaf, some to a node with two or three, and some are empty.
 #[test]
 fn random_keys_take_little_more_than_their_slots() {
     const NODES: u64 = 96;
@@ -290,11 +292,11 @@ fn random_keys_take_little_more_than_their_slots() {
     }
     let per_key = cache.bytes() as f64 / (NODES * KEYS) as f64;
     assert!((9.0..=13.6).contains(&per_key), "{per_key} bytes a key");
-    // And it is all found again.
+    // All of it is found again.
     assert!(cache.nodes() > 30 * NODES as usize);
 }
 
-/// Against what a plain map says, whatever comes: slots that are learnt, nodes that take others' places, evictions.
+/// Comparison with a plain map under all changes: learnt slots, replaced nodes, evictions.
 #[test]
 fn it_never_says_what_was_not_so() {
     use std::collections::HashMap;
@@ -307,7 +309,7 @@ fn it_never_says_what_was_not_so() {
     };
     for budget in [3_000, 6_000, 1 << 20] {
         let cache = PrefixCache::new(TYPES, budget);
-        // The tree as it is: node (first byte) -> its place and slots. Every node lies below the root, at byte 1.
+        // The real tree: node (first byte) -> its place and slots. Every node is below the root, at byte 1.
         let mut nodes: HashMap<u8, (u64, Vec<SlotWord>)> = HashMap::new();
         let mut root = vec![SlotWord::empty(1); 256];
         let mut next = 1_000;
@@ -350,7 +352,7 @@ fn it_never_says_what_was_not_so() {
                     learnt = second;
                     next += 1;
                     let leaf_of = match random(4) {
-                        // One that has no short code.
+                        // A leaf without a short code.
                         0 => SlotWord::leaf(second, at(next).raw(), 2).expect("in range"),
                         1 => SlotWord::removed(second, 1),
                         _ => leaf(second, next),
@@ -374,7 +376,8 @@ fn it_never_says_what_was_not_so() {
                 "step {step}: {} of {budget}",
                 cache.bytes()
             );
-            // A slot that was learnt is known, or its image is gone: else a race that was lost would be lost for ever.
+            // A learnt slot is known, or its image is gone: otherwise a client that lost a race would lose it
+            // for ever.
             if let (Some(hit), Some((line, words))) = (cache.lookup(&key(learnt)), nodes.get(&first)) {
                 let known = words.iter().any(|w| w.partial() == learnt && w.has_child());
                 if known && hit.at == at(*line) {
@@ -401,7 +404,7 @@ fn it_never_says_what_was_not_so() {
     }
 }
 
-/// A new node between two cached ones, or in the place of one, costs no image below it.
+/// A new node between two cached ones, or in place of one, removes no image below it.
 #[test]
 fn what_hangs_below_a_new_node_stays() {
     let cache = small(1 << 20);
@@ -418,7 +421,7 @@ fn what_hangs_below_a_new_node_stays() {
         (at(60), at(10), 3)
     );
     assert_eq!(hit(&cache, b"\x01abx").link.map(|link| link.node), Some(at(60)));
-    // And the node in between gives way to a larger copy.
+    // The node in between is replaced by a larger copy.
     cache.replace(
         b"\x01aqq",
         at(1),

@@ -1,4 +1,5 @@
-//! What is published and broken, and what became of it: T-S7, images twice in a level, a fresher image removed for a stale one.
+//! Published flaws and their corrections: T-S7, duplicate images in a level, a newer image removed instead of
+//! a stale one.
 #![cfg(not(dm_loom))]
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
@@ -28,9 +29,10 @@ fn offer(cache: &IndexCache<u64>, node: u64, keys: &[u64], children: &[u64]) -> 
 fn held_up_reader(flaws: CacheFlaws) -> Option<Hit<u64>> {
     let cache = IndexCache::new(u64::MAX).with_flaws(flaws);
     offer(&cache, 1, &[0, 50, 100], &[10, 11]);
-    // A reader finds the node for key 60, and is held up.
+    // A reader finds the node for key 60, and is delayed.
     let found = cache.find(&60).unwrap();
-    // Another finds that node stale, a third caches one of a quite different range, and the slot is used again.
+    // Another client finds that node stale, a third one caches a node of a different range, and the slot is
+    // reused.
     cache.invalidate(cache.lookup(&60).unwrap().origin);
     offer(&cache, 2, &[500, 550, 600], &[20, 21]);
     cache.read(&found, &60)
@@ -70,7 +72,7 @@ fn an_image_that_came_back_is_the_same_image() {
 fn s9_a_split_leaves_no_duplicates() {
     let cache = IndexCache::new(u64::MAX);
     offer(&cache, 1, &[0, 25, 50, 75, 100], &[10, 11, 12, 13]);
-    // The node split at 50; the new sibling is read first, the old node's new image later.
+    // The node split at 50; the new sibling is read first, and the old node's new image later.
     assert_eq!(offer(&cache, 2, &[50, 75, 100], &[12, 13]), Admitted::New);
     let run = |cache: &IndexCache<u64>| {
         let mut out = Vec::new();
@@ -84,7 +86,7 @@ fn s9_a_split_leaves_no_duplicates() {
         Admitted::Replaced
     );
     assert_eq!(run(&cache), [10, 14, 11, 12, 13]);
-    // They merge again: the sibling's image goes.
+    // They merge again: the sibling's image is removed.
     assert_eq!(offer(&cache, 1, &[0, 50, 100], &[15, 16]), Admitted::Replaced);
     assert_eq!((run(&cache), cache.len()), (vec![15, 16], 1));
 }

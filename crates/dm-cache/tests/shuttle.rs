@@ -1,5 +1,5 @@
-//! The caches that the threads of a compute node share, under shuttle: the index cache under eviction, the sketch, and the
-//! hotspots. Each model has broken twins that must be found.
+//! The caches that the threads of a compute node share, under shuttle: the index cache under eviction, the
+//! sketch, and the hotspots. Each model has broken twins that must fail.
 #![cfg(dm_shuttle)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -12,7 +12,7 @@ use dm_sync::schedules::{Witness, below, explore, must_fail};
 use dm_sync::{Arc, Mutex, thread};
 use dm_verbs::{NodeId, RemotePtr};
 
-/// Runs `client` in so many threads, each with its number.
+/// Runs `client` in `count` threads, each with its number.
 fn threads<T: Send + Sync + 'static>(
     shared: &Arc<T>,
     many: u64,
@@ -27,7 +27,7 @@ fn threads<T: Send + Sync + 'static>(
     threads.into_iter().for_each(|t| t.join().unwrap());
 }
 
-/// Numbers from 1 on that are never used again, and those of them that must not be seen any more: at which key.
+/// Numbers from 1 on, each used once, and the numbers that must not be seen any more, with their keys.
 #[derive(Default)]
 struct Lives {
     next: AtomicU64,
@@ -36,16 +36,16 @@ struct Lives {
 
 impl Lives {
     fn begin(&self) -> u64 {
-        // Relaxed, as all of these: shuttle knows no weaker order than SeqCst anyway.
+        // Relaxed, here and below: shuttle treats every access as SeqCst.
         self.next.fetch_add(1, Relaxed) + 1
     }
 
-    /// Not seen at this key any more.
+    /// Declares that the number must not be seen at this key any more.
     fn end(&self, life: u64, key: u64) {
         self.ended.with(|ended| ended.insert((life, key)));
     }
 
-    /// Those that must not be seen by whoever looks from now on.
+    /// Returns the numbers that later lookups must not see.
     fn ended(&self) -> BTreeSet<(u64, u64)> {
         self.ended.with(|ended| ended.clone())
     }
@@ -55,7 +55,7 @@ impl Lives {
 const NODES: u64 = 6;
 const SPAN: u64 = 100;
 
-/// Images are taken away as a whole.
+/// The key of images that are removed as a whole.
 const ANY_KEY: u64 = 0;
 
 const PINNED: &str = "the level above is not evicted for one below";
@@ -63,11 +63,11 @@ const PINNED: &str = "the level above is not evicted for one below";
 struct Cached {
     cache: IndexCache<u64>,
     budget: u64,
-    /// Of images.
+    /// The lives of images.
     lives: Lives,
 }
 
-/// The child that starts at `low`, as the image of that life has it.
+/// Returns the child that starts at `low` in the image of this life.
 fn child(low: u64, life: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), (life << 16 | low) << 6).unwrap()
 }
@@ -82,7 +82,7 @@ impl Cached {
         Arc::new(Self { cache, budget, lives })
     }
 
-    /// Bytes that `nodes` of level 1 and the one above take.
+    /// Returns the bytes of `nodes` nodes of level 1 and the one above.
     fn room_for(nodes: u64) -> u64 {
         let probe = Self::new(u64::MAX, CacheFlaws::default());
         probe.admit_above();
@@ -115,7 +115,7 @@ impl Cached {
         });
     }
 
-    /// A node as a whole, or one of the halves that a split made of it.
+    /// Admits a node as a whole, or one half of it after a split.
     fn admit_some(&self) {
         let low = SPAN * below(NODES);
         match below(4) {
@@ -134,7 +134,7 @@ impl Cached {
         assert!(alive, "an image that was taken away");
     }
 
-    /// Knowledge of a key, from here or from above.
+    /// Looks a key up, in level 1 or above.
     fn look(&self, key: u64) -> Hit<u64> {
         let ended = self.lives.ended();
         let hit = self.cache.lookup(&key).expect(PINNED);
@@ -142,7 +142,7 @@ impl Cached {
         hit
     }
 
-    /// Found wrong: whoever looks later does not see it.
+    /// Reports an image as wrong: later lookups must not see it.
     fn invalidate(&self, origin: Origin<u64>, life: u64) {
         if origin.level == 1 && self.cache.invalidate(origin) {
             self.lives.end(life, ANY_KEY);
@@ -162,7 +162,7 @@ fn cache_client(shared: &Cached) {
         match below(8) {
             0..3 => shared.admit_some(),
             3 => seen = Some(shared.look(key)),
-            // Held up between the two halves.
+            // Delayed between the two halves.
             4 | 5 => {
                 let ended = shared.lives.ended();
                 let found = cache.find(&key).expect(PINNED);
@@ -216,8 +216,8 @@ fn readers_beside_eviction_find_their_nodes() {
     });
 }
 
-/// Two who cache a node each in a cache without a bound, and make room themselves before: the twin of one section that does
-/// both.
+/// Two clients cache a node each in a cache without a budget, and make room themselves before: this is the
+/// twin of one section that does both.
 fn room_in_another_section() {
     let budget = Cached::room_for(2);
     let shared = Cached::new(u64::MAX, CacheFlaws::default());
@@ -245,25 +245,25 @@ fn room_made_in_another_section_is_found() {
     );
 }
 
-/// Leaves of a tree that a sketch is of, and keys of each.
+/// Leaves of the tree that a sketch describes, and keys of each.
 const LEAVES: u64 = 48;
 const WIDTH: u64 = 70;
-/// Bytes that suffice for all of them.
+/// A budget that suffices for all of them.
 const ROOMY: u64 = 1 << 16;
 
 #[derive(Clone, Copy, PartialEq)]
 enum SketchMutant {
     None,
-    /// Says that a leaf is gone before it has taken it away.
+    /// Reports that a leaf is gone before it has removed it.
     SaysSoFirst,
-    /// Forgets a leaf, and enters what is in its place in another section.
+    /// Removes a leaf, and enters its successor in another section.
     InTwoSections,
 }
 
 struct Sketched {
     sketch: Sketch<Key8>,
     budget: u64,
-    /// Of entries.
+    /// The lives of entries.
     lives: Lives,
 }
 
@@ -277,13 +277,13 @@ impl Sketched {
         })
     }
 
-    /// Where a leaf lies in one of its lives.
+    /// Returns the address of a leaf in one of its lives.
     fn at(leaf: u64, life: u64) -> RemotePtr {
         let line = (life * LEAVES + leaf) * 16 + 16;
         RemotePtr::new(NodeId((life % 3) as u16), line * 64).unwrap()
     }
 
-    /// Which leaf this is, and in which life.
+    /// Returns the leaf at this address, and its life.
     fn known(at: RemotePtr) -> (u64, u64) {
         let number = at.offset() / 1024 - 1;
         (number % LEAVES, number / LEAVES)
@@ -302,14 +302,15 @@ impl Sketched {
         assert!(self.sketch.bytes() <= self.budget, "more bytes than the budget");
     }
 
-    /// What is said of a key: never a leaf to the right of its own, nor one that was taken away before.
+    /// Looks a key up: the result must not be a leaf to the right of its own, nor one that was removed
+    /// before.
     fn look(&self, key: u64) -> Option<RemotePtr> {
         let ended = self.lives.ended();
         let hint = self.sketch.leaf(&Key8(key))?;
         let (leaf, life) = Self::known(hint);
         assert!(leaf * WIDTH <= key, "a leaf to the right");
-        // At other keys it may be named a second time, where a run ended within what another one told. Where there is not
-        // room for all, a leaf stands for those to its right that were left out.
+        // At other keys it may be named a second time, if a run ended within the range of another one. If
+        // there is no room for all leaves, a leaf also represents those to its right that were left out.
         let gone = self.budget == ROOMY && ended.contains(&(life, key));
         assert!(!gone, "a leaf that was taken away");
         Some(hint)
@@ -337,7 +338,7 @@ fn sketch_client(shared: &Sketched, mutant: SketchMutant) {
             how => {
                 let Some((key, hint)) = seen.take() else { continue };
                 let (leaf, life) = Sketched::known(hint);
-                // Misled by it, or its leaf was merged into the one to the left.
+                // The hint for the key was wrong, or its leaf was merged into the one to the left.
                 let key = if how == 6 { key } else { leaf * WIDTH };
                 if mutant == SketchMutant::SaysSoFirst {
                     shared.lives.end(life, key);
@@ -356,7 +357,7 @@ fn sketch_client(shared: &Sketched, mutant: SketchMutant) {
 }
 
 fn sketches(mutant: SketchMutant) {
-    // Room for some of the leaves, or for all.
+    // A budget for some of the leaves, or for all.
     let shared = Sketched::new([700, 1_200, ROOMY, ROOMY][below(4) as usize]);
     shared.admit(0, LEAVES);
     if (shared.sketch.len() as u64) < LEAVES {
@@ -380,7 +381,7 @@ fn a_sketch_never_leads_to_the_right_nor_to_what_is_gone() {
     });
 }
 
-/// Leaves move and are split, but nothing is forgotten: whoever looks finds something.
+/// Leaves move and are split, but nothing is removed: every lookup finds something.
 fn moves(mutant: SketchMutant) {
     let shared = Sketched::new(ROOMY);
     shared.admit(0, LEAVES);
@@ -413,7 +414,7 @@ fn what_is_learned_anew_leaves_no_hole() {
     must_fail("in two sections", "a hole", || moves(SketchMutant::InTwoSections));
 }
 
-/// A table of so many sets.
+/// Makes a table of `sets` sets.
 fn hotspots(sets: usize, flaws: HotspotFlaws) -> Hotspots {
     let table = (0..).step_by(8).find_map(|bytes| {
         let table = Hotspots::new(bytes)?;
@@ -424,8 +425,8 @@ fn hotspots(sets: usize, flaws: HotspotFlaws) -> Hotspots {
 
 static AGED: Witness = Witness::new("a hotspot whose count was halved");
 
-/// Three clients with a key each in a table that has room for two: a key that was not found in its slot any more is no
-/// hotspot, and a guess is the slot in which the key was found.
+/// Three clients with a key each use a table that has room for two. A key that is no longer found in its slot
+/// is not a hotspot any more, and a guess is the slot in which the key was found.
 fn hotspot_clients(flaws: HotspotFlaws) {
     let shared = Arc::new(hotspots(1, flaws));
     threads(&shared, 3, |hot, key| {

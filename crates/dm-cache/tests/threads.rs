@@ -1,4 +1,4 @@
-//! Readers beside writers: whatever a reader gets is a child that some image gave for its key.
+//! Readers beside writers: a reader gets only children that some image named for its key.
 #![cfg(not(dm_loom))]
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
@@ -73,7 +73,7 @@ fn readers_get_only_what_was_written() {
             1 + random(&mut rng) % 40,
         );
     }
-    // So that a reader that comes late finds something too.
+    // So that a late reader finds something too.
     admit(&cache, 0, KEYS / STEP);
     stop.store(true, Ordering::Relaxed); // Relaxed: as above.
     for reader in readers {

@@ -1,4 +1,4 @@
-//! A node on real sockets: what it serves, whom it survives, and what it says of them.
+//! A node on real sockets: its services, the peers that it survives, and its log.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -12,7 +12,7 @@ use dm_control::{
     Request, Secret, Server, StartError, VERSION,
 };
 
-/// A device whose queue pairs are numbers; remembers which live and which were shut.
+/// A device whose queue pairs are numbers. It records which are open and which were shut.
 #[derive(Default)]
 struct Device(Mutex<Seen>);
 
@@ -61,7 +61,7 @@ fn log() -> &'static Mutex<Vec<u8>> {
     })
 }
 
-/// Whether the log speaks of `peer` in a line with `words`, within some seconds.
+/// Returns whether a log line about `peer` contains `words`, within some seconds.
 fn is_logged(peer: SocketAddr, words: &str) -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
@@ -120,7 +120,7 @@ fn rest(mut stream: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => {}
-        // What was sent lies unread at the node.
+        // The peer's bytes were unread at the node.
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {}
         Err(e) => panic!("the connection was not ended: {e}"),
     }
@@ -141,8 +141,8 @@ fn frame(message: &Message) -> Vec<u8> {
     frame
 }
 
-/// A client whose words reach the node through somebody who, after the greeting, passes on 3 bytes and no more. Also the
-/// address that the node sees.
+/// Connects a client through a proxy that passes on only 3 bytes after the greeting. Also returns the address
+/// that the node sees.
 fn through_a_gap(node: &Server<Device>, goes_away: bool) -> (SocketAddr, Client) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let between = listener.local_addr().unwrap();
@@ -202,7 +202,7 @@ fn whoever_lacks_the_secret_gets_nothing_and_is_logged() {
         ask(Some(&other)),
         Err(ClientError::Refused(Refusal::Secret))
     ));
-    // By hand, so that the peer's address is known.
+    // The connection is made by hand, so that the peer's address is known.
     let (mut stream, own) = stranger(&node);
     stream.write_all(&hello()).unwrap();
     let proof = Message::Proof {
@@ -232,7 +232,7 @@ fn a_client_with_a_secret_takes_no_node_without_it() {
         DEFAULT_PATIENCE,
     );
     assert!(matches!(asked, Err(ClientError::Impostor)), "{asked:?}");
-    // One that answers every proof with a welcome of its own.
+    // A server that answers every proof with its own welcome.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let impostor = std::thread::spawn(move || {
@@ -319,7 +319,7 @@ fn a_crowd_of_strangers_leaves_room_for_others() {
         refused
     });
     assert!(busy.count() >= 10);
-    // Whoever comes meanwhile asks again until there is room.
+    // A client that comes meanwhile tries again until there is room.
     let (mut client, _) = Client::connect(node.address(), None, &Port::default(), DEFAULT_PATIENCE).unwrap();
     claim(&mut client);
 }

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 
 type Call = Operation<KvOp<u8, u8>, KvRet<u8>>;
 
-/// Any order of any subset that holds all that returned: plain recursion over the definition.
+/// Searches any order of any subset that contains all operations that returned, by recursion over the
+/// definition.
 fn some_order_explains(spec: &KvMap<u8, u8>, state: Option<u8>, rest: &[Call]) -> bool {
     if rest.iter().all(|call| call.returned.is_none()) {
         return true;
@@ -33,7 +34,7 @@ fn some_order_explains(spec: &KvMap<u8, u8>, state: Option<u8>, rest: &[Call]) -
     })
 }
 
-/// `KvMap` without its advice: the plain search.
+/// `KvMap` without its advice, for the plain search.
 struct Plain(KvMap<u8, u8>);
 
 impl Spec for Plain {
@@ -55,8 +56,8 @@ impl Spec for Plain {
     }
 }
 
-/// One client's next call: pause before it, duration, operation, outcome. Few values, so that they repeat, few
-/// ticks, so that they tie.
+/// One client's next call: the pause before it, its duration, operation and outcome. There are few values, so
+/// that they repeat, and few ticks, so that they tie.
 fn call(values: u8) -> impl Strategy<Value = (u64, u64, KvOp<u8, u8>, Option<KvRet<u8>>)> {
     let key = 0..1_u8;
     let found = prop_oneof![4 => (0..values).prop_map(KvRet::Found), 1 => Just(KvRet::Absent)];
@@ -108,8 +109,8 @@ fn agrees(loaded: bool, calls: Vec<Call>) -> Result<bool, TestCaseError> {
     let plain = check(&Plain(spec.clone()), &recorded, Limits::default());
     prop_assert_eq!(plain.is_linearizable(), expected, "without advice: {}", plain);
     if let Verdict::Counterexample(found) = verdict {
-        // The piece fails by the definition too, from each of its beginnings, with the results that its end cut off
-        // taken away.
+        // The piece also fails by the definition, from each of its starting states, without the results that
+        // its end cut off.
         prop_assert!(!found.positions.is_empty());
         let all: Vec<_> = recorded.operations().cloned().collect();
         let mut positions = found.positions.clone();
@@ -149,7 +150,7 @@ proptest! {
     }
 }
 
-/// The strategies above are worth something only if they give both kinds in numbers.
+/// The strategies above are useful only if they produce many histories of both kinds.
 #[test]
 fn random_histories_are_of_both_kinds() {
     use proptest::strategy::ValueTree;

@@ -1,5 +1,5 @@
-//! Long histories: hot keys with many overlapping clients pass within a bound on steps; one wrong answer in
-//! them is found and shown in a few lines.
+//! Long histories: hot keys with many overlapping clients pass within a bound on steps; a single wrong answer
+//! is found and shown in a few lines.
 
 use dm_history::{History, KvMap, KvOp, KvRet, Limits, Operation, Verdict, check};
 
@@ -25,7 +25,7 @@ struct Shape {
     /// Per cent.
     writes: u64,
     removes: u64,
-    /// One operation in so many never returns; half of those take effect. 0: none.
+    /// One operation in this many never returns; half of those take effect. 0: none.
     crashes: u64,
 }
 
@@ -154,7 +154,7 @@ fn one_stale_read_among_20_000_operations_is_found_and_shown_small() {
             },
             seed,
         );
-        // A value whose overwriting ended before the read began: 3 lifetimes back is surely gone.
+        // A value that was overwritten before the read began: 3 lifetimes back it is certainly gone.
         let read = (10_000..)
             .find(|&at| matches!(calls[at].returned, Some((_, KvRet::Found(_)))))
             .unwrap();
@@ -178,8 +178,8 @@ fn one_stale_read_among_20_000_operations_is_found_and_shown_small() {
     }
 }
 
-/// Two updates that both began from one value, the lost update of a lock handed over too early, as a reader sees it:
-/// the second write's value never appears, and the first one's comes back.
+/// Two updates that began from the same value: the lost update of a lock that was handed over too early, as a
+/// reader sees it. The second write's value never appears, and the first one's reappears.
 #[test]
 fn a_lost_update_is_found() {
     let mut history = History::new();
@@ -211,7 +211,7 @@ fn a_lost_update_is_found() {
     );
 }
 
-/// Out of steps is an answer of its own.
+/// Running out of steps is a separate verdict.
 #[test]
 fn too_few_steps_are_no_pass() {
     let history: History<_, _> = run(

@@ -115,7 +115,7 @@ fn a_chain_is_one_doorbell_and_keeps_its_order() {
     run(&thread, async {
         let (node, lock) = (at(0, 8192), at(0, 4096));
         for round in 1..=50_u64 {
-            // Within and beyond what travels in a request.
+            // Shorter and longer than the inline limit.
             for len in [32, 4096] {
                 let before = v.meter().counters();
                 let mut payload = pattern(round as u8, len);
@@ -139,7 +139,7 @@ fn a_chain_is_one_doorbell_and_keeps_its_order() {
                 assert_eq!((cost.doorbells, cost.round_trips, cost.verbs()), (1, 1, 5));
             }
         }
-        // A failed CAS stops nothing behind it.
+        // A failed CAS does not stop the requests behind it.
         let (old, word) = v.chain(node.node()).cas(lock, 7, 8).word(lock).await.unwrap();
         assert_eq!((old, word), (1050, 1050));
         v.chain(NodeId(0)).await.unwrap();
@@ -154,7 +154,7 @@ fn chains_beyond_the_queue_wait_for_room_in_order() {
     let v = thread.connect(0).unwrap();
     run(&thread, async {
         let word = at(0, 4096);
-        // Ten times the queue, half of it awaited: each sees exactly the writes before it.
+        // Ten times the queue, with half of the tickets awaited: each READ sees exactly the writes before it.
         let tickets: Vec<_> = (1..=80_u64)
             .map(|n| {
                 v.write(word, &n.to_le_bytes()).detach();
@@ -224,7 +224,7 @@ fn threads_have_queue_pairs_of_their_own() {
                 let clients: Vec<_> = (0..8).map(|_| thread.connect(1).unwrap()).collect();
                 thread.run(clients.iter().map(|v| async move {
                     for _ in 0..20 {
-                        // A lock of its owner's name, and a counter under it that nothing else protects.
+                        // A lock that holds its owner's id, and a counter that only this lock protects.
                         let (lock, counter, me) = (at(0, 4096), at(0, 4160), u64::from(v.client().0));
                         while v.cas(lock, 0, me).await.unwrap() != 0 {
                             v.pause().await;
@@ -290,11 +290,11 @@ fn what_a_peer_would_refuse_is_refused_here_and_the_connection_lives() {
             let lacks = VerbErrorKind::Unsupported(Capability::ChipMemory);
             assert_eq!(v.word(chip).await.unwrap_err().kind, lacks);
         }
-        // One bad request, and none of its chain is sent.
+        // If one request is bad, none of its chain is sent.
         let chain = v.chain(NodeId(0)).write_word(at(0, 4096), 1).write(end, b"12345");
         assert_eq!(chain.await.unwrap_err().overall(), Effect::None);
         assert_eq!(v.word(at(0, 4096)).await.unwrap(), 0);
-        // Nobody awaits this one: it is the next operation's.
+        // Nobody awaits this one, so the next operation gets its error.
         v.write(end, b"12345").detach();
         assert_eq!(v.operation().unwrap_err().kind, beyond);
         assert!(v.operation().is_ok());
@@ -401,7 +401,7 @@ fn a_group_is_fenced_as_one_and_who_enlists_later_is_not_concerned() {
             assert_eq!(lost.kind, VerbErrorKind::ConnectionLost);
         }
     });
-    // A fence is no cut link: the thread can't come back.
+    // A fence is not a cut link: the thread cannot reconnect.
     let back = one.reconnect(NodeId(1)).unwrap_err();
     assert!(
         matches!(back, IbError::Fenced { client } if client == v.client()),
@@ -471,7 +471,7 @@ impl Process {
         self.child.wait().unwrap();
     }
 
-    /// Stops it, or lets it go on: its card works on meanwhile.
+    /// Stops or continues the process: its card works on meanwhile.
     fn signal(&self, signal: &str) {
         let sent = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
@@ -517,7 +517,7 @@ fn a_node_that_died_and_came_back_is_known_to_be_empty() {
     );
     run(&thread, async { v.faa(at(0, 4096), 1).await.unwrap() });
     drop(v);
-    // Whoever begins again does so with the empty node.
+    // A client that begins again uses the empty node.
     let thread = ib.thread().unwrap();
     let v = thread.connect(0).unwrap();
     assert_eq!(run(&thread, async { v.faa(at(1, 4096), 1).await.unwrap() }), 0);
@@ -541,7 +541,7 @@ fn a_stopped_control_plane_stops_no_verb_and_no_other_node() {
         v.chunk(NodeId(0), 1).await.unwrap();
     });
     far.signal("-CONT");
-    // It has lost nothing; what was asked meanwhile is not mistaken for what is asked now.
+    // It has lost nothing; late answers to earlier requests are not mistaken for later ones.
     thread.reconnect(NodeId(1)).unwrap();
     run(&thread, async {
         assert_eq!(v.faa(at(1, 4096), 1).await.unwrap(), 1);
@@ -573,7 +573,7 @@ fn a_killed_peer_is_noticed_within_a_second() {
             (VerbErrorKind::ConnectionLost, Effect::Unknown)
         );
         assert_eq!(second.await.unwrap_err().kind, VerbErrorKind::ConnectionLost);
-        // From now on it is known, at once and without effect; the other node is as it was.
+        // From now on this is known, at once and without effect; the other node is not affected.
         let later = v.faa(word, 1).await.unwrap_err();
         assert_eq!(
             (later.kind, later.effect),

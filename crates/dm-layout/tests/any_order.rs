@@ -1,7 +1,7 @@
 //! Every READ that an RNIC could return while a node changes: each line from any moment of the timeline.
 //!
-//! A timeline is the node after each line that a WRITE placed. A READ may show line 0 as of one moment, line 1 as
-//! of another, and so on; small nodes let a test try all combinations.
+//! A timeline is the node after each line that a WRITE placed. A READ may show each line as of a different
+//! moment; with small nodes a test can try all combinations.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::ops::Range;
@@ -11,7 +11,7 @@ use dm_layout::{
     NodeFormat, NodeInit, NodeState, Packed, Place, Slotted, SplitBias, SplitRequest, Stale,
 };
 
-/// In which order the lines of one WRITE land.
+/// The order in which the lines of one WRITE land.
 #[derive(Clone, Copy, PartialEq)]
 enum Landing {
     Increasing,
@@ -76,7 +76,7 @@ fn key<K: KeyBytes>(small: u8) -> K {
     K::read_from(&[small; 32])
 }
 
-/// Keys that lie near each other: all of one byte and two.
+/// Keys that are close to each other: they differ in their last one or two bytes.
 fn near<K: KeyBytes>(small: u8) -> K {
     let mut bytes = [0; 32];
     bytes[K::LEN - 1] = small;
@@ -99,8 +99,8 @@ struct Verdict {
     wrong: u64,
 }
 
-/// Whether every key in `keys` (present throughout, in this node or right of `separator`) is always found, sent
-/// right with reason, or refused as torn.
+/// Checks that every key in `keys` (present throughout, in this node or right of `separator`) is always
+/// found, sent right for a reason, or refused as torn.
 fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
     format: &F,
     remote: &Remote,
@@ -142,8 +142,8 @@ fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
     verdict
 }
 
-/// Splits and merges `rounds` times, with `keys`, in slots of this order, present throughout; returns the verdict
-/// over the left node.
+/// Splits and merges `rounds` times, with `keys` present throughout, in slots of this order; returns the
+/// verdict over the left node.
 fn structural<K: KeyBytes, F: NodeFormat<K>>(
     format: &F,
     (keys, key): (&[u8], fn(u8) -> K),
@@ -211,7 +211,8 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
         }
         if merge {
             let right_header = format.header(&right).unwrap();
-            // Writes to it meanwhile may have left its entries in any slots: here, by key.
+            // Writes to the right node may have put its entries in any slots; here they are in the order of
+            // keys.
             let before = right.clone();
             let mut sorted = Vec::new();
             format.gather(&before, &right_header.fences, &mut sorted).unwrap();
@@ -241,7 +242,7 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
         "the steps' ranges cover every change"
     );
     if F::NAME == "packed" || F::NAME == "slotted" && format.value_len() <= 30 {
-        // A writer that dies after any line leaves a node that still gives every key.
+        // A writer that dies after any line leaves a node that still shows every key.
         for (line, left_behind) in remote.timeline.iter().enumerate() {
             for small in keys {
                 let found = format.lookup(left_behind, &key(*small), 0);
@@ -262,7 +263,7 @@ fn all_sound_of<K: KeyBytes, F: NodeFormat<K>>(format: &F, key: fn(u8) -> K) {
         ascending.remove(0);
     }
     let descending: Vec<u8> = ascending.iter().rev().copied().collect();
-    // The last key second, so that both halves lie in the header's line.
+    // The last key is second, so that both halves are in the header's line.
     let mut mixed = ascending.clone();
     mixed[1..].rotate_right(1);
     for (landing, full) in [
@@ -317,7 +318,8 @@ fn repeated_changes_are_sound_in_any_order() {
     }
 }
 
-/// Zeroed memory, a first life, its death, a second life born Splitting: no mixture speaks for the living.
+/// Zeroed memory, a first life, its death, and a second life that begins as Splitting: no mixture may pass as
+/// a live node.
 #[test]
 fn lives_never_mix() {
     never_mix::<Key8, _>(&Slotted::with_node_bytes(192, 8).unwrap(), key);
@@ -349,7 +351,7 @@ fn never_mix<K: KeyBytes, F: NodeFormat<K>>(format: &F, key: fn(u8) -> K) {
         let range = format.bury(&mut image, 77).unwrap();
         remote.write(&image, range);
         let dead = format.header(&image).unwrap();
-        // Of other fences: what lies so far above the one is something else above the other.
+        // Other fence keys: a distance above one of them means another key above the other.
         init = NodeInit::live(0, FenceKeys::new(key(2), None)).reusing(dead.version, dead.incarnation);
         init.state = NodeState::Splitting;
         format.build(&mut image, &init, entries(1));
@@ -373,7 +375,8 @@ fn never_mix<K: KeyBytes, F: NodeFormat<K>>(format: &F, key: fn(u8) -> K) {
     }
 }
 
-/// Lines that take another shape, and another: each mixture shows what stays, and the values of one write each.
+/// Lines that change their shape twice: each mixture shows the entries that stay, and values of one write
+/// each.
 #[test]
 fn shapes_are_never_mixed() {
     let format = Packed::<Key8>::with_node_bytes(192, 16).unwrap();
@@ -384,7 +387,7 @@ fn shapes_are_never_mixed() {
         format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), entries);
         let mut remote = Remote::new(&image, landing);
         let mut shapes = Vec::new();
-        // Of each line two stay at most, and what comes then goes to either.
+        // At most two entries of each line stay, and new ones go to any line.
         let gone = |small| (small, false);
         let comes = |small| (small, true);
         let script = [
@@ -408,7 +411,7 @@ fn shapes_are_never_mixed() {
             assert_eq!(range.start / LINE_BYTES, (range.end - 1) / LINE_BYTES, "one line");
             remote.write(&image, range);
             shapes.push([64, 128].map(|line| image[line + 1] >> 6));
-            // And a value meanwhile.
+            // A value changes meanwhile.
             let slot = format.find(&image, &near(20)).unwrap().expect("it is there");
             let range = format.update(&mut image, slot, (&[shapes.len() as u8; 16]).into());
             remote.write(&image, range);
@@ -458,10 +461,10 @@ fn one_write_split_is_sound_for_readers() {
     assert_eq!(verdict.wrong, 0, "{verdict:?}");
 }
 
-/// Versions of 2 bits: the stated bound holds, and beyond it the checker sees the wrap.
+/// Versions of 2 bits: the stated bound holds, and beyond it the checker detects the wrap.
 #[test]
 fn versions_wrap_where_stated() {
-    // A merge brings 20 back to another line than it left.
+    // A merge puts 20 into another line than the one it left.
     let keys = [10, 30, 20];
     let format = |bits| Slotted::<Key8>::tiny(8).unwrap().with_version_bits(bits).unwrap();
     let two_changes = structural(&format(2), (&keys, key), None, 1, true, Landing::Increasing);
@@ -479,13 +482,13 @@ fn versions_wrap_where_stated() {
 #[test]
 fn bookends_accept_mixtures() {
     let format = Bookend::<Key8>::with_node_bytes(192, 8).unwrap();
-    // What moves lies within lines; the entries across lines stay.
+    // The moved entries are within lines; the entries across lines stay.
     let keys = [8, 1, 5, 6, 7, 2, 3, 4];
     let verdict = structural(&format, (&keys, key), None, 1, true, Landing::Increasing);
     assert!(verdict.wrong > 0, "{verdict:?}");
 }
 
-/// Updates in place of one key, next to a removal and an insert: each value read was written as a whole.
+/// In-place updates of one key, beside a removal and an insert: each value read was written as a whole.
 fn in_place<F: NodeFormat<Key8>>(format: &F, landing: Landing) -> Verdict {
     let len = format.value_len();
     let first = [value(1, len), value(2, len)];

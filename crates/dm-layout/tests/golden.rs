@@ -1,4 +1,4 @@
-//! Exact bytes: a change here is a change of what lies in running pools.
+//! Exact bytes: a change here changes the bytes in existing pools.
 
 use dm_layout::{
     Bookend, CheckFailure, Checksummed, FenceKeys, Guard, Key8, LineLag, LineVersions, Lookup, NodeFormat,
@@ -166,7 +166,7 @@ fn lookups_say_where_to_go() {
         Ok(Lookup::Stale(Stale::Level(2)))
     );
     assert_eq!(format.lookup(&image, &Key8(0x31), 2), Ok(Lookup::Absent));
-    // A line that is torn refuses absence, not a key that another line proves.
+    // A torn line excludes absence, but not a key that another line proves.
     image[64] ^= 1;
     assert!(matches!(
         format.lookup(&image, &Key8(0x30), 2),
@@ -252,7 +252,7 @@ fn ascending_inserts_leave_full_nodes() {
     assert_eq!((plan.separator, format.len(&right)), (Key8(0x25), Ok(2)));
 }
 
-/// Guards alone: what was sealed opens; a mixture of lines does not.
+/// Guards alone: sealed bytes open, and a mixture of lines does not.
 #[test]
 fn guards_open_what_they_sealed() {
     fn round_trip<G: Guard>(buffer_bytes: usize) {
@@ -283,7 +283,7 @@ fn a_key_that_is_there_twice_is_an_error_of_a_split() {
     let entries: Vec<_> = entries.collect();
     let shown = entries.iter().map(|(key, value)| (*key, value.into()));
     format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), shown);
-    // The largest key stands where the one before it stood, under a checksum that fits.
+    // The largest key is in the place of the previous one, under a correct checksum.
     let last = format.slots(&image).map(|slot| slot.offset()).collect::<Vec<_>>();
     image.copy_within(last[4]..last[4] + 8, last[3]);
     let header = format.header(&image).unwrap();

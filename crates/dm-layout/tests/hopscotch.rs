@@ -1,4 +1,5 @@
-//! Hopscotch nodes: against a plain map, neighbourhood by neighbourhood, full to the brim, arbitrary bytes, exact bytes.
+//! Hopscotch nodes: compared with a plain map, neighbourhood by neighbourhood, completely full, arbitrary
+//! bytes, exact bytes.
 
 use dm_layout::testing::{NodeModel, NodeOp, key_of, read_everything};
 use dm_layout::{
@@ -35,7 +36,7 @@ fn read_any<K: KeyBytes>(format: &Hopscotch<K>, seed: &[u8], flips: &[(usize, u8
     let mut noise: Vec<u8> = seed.iter().copied().cycle().take(format.node_bytes()).collect();
     read_everything(format, &noise, &key);
     read_near(format, &noise, &key);
-    // A true node with a few bytes changed reaches further than noise.
+    // A valid node with a few bytes changed reaches more code than noise.
     noise = filled(format, 200);
     for (at, byte) in flips {
         noise[at % format.node_bytes()] = *byte;
@@ -45,7 +46,7 @@ fn read_any<K: KeyBytes>(format: &Hopscotch<K>, seed: &[u8], flips: &[(usize, u8
     }
 }
 
-/// A node of the first of `keys` small keys that find a place without a hop.
+/// Builds a node of the first of `keys` small keys that find a place without a hop.
 fn filled<K: KeyBytes>(format: &Hopscotch<K>, keys: u8) -> Vec<u8> {
     let mut image = vec![0; format.node_bytes()];
     format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
@@ -81,7 +82,7 @@ proptest! {
         on_every_geometry!(read_any(&seed, &flips));
     }
 
-    /// A neighbourhood says what the whole node says.
+    /// A neighbourhood gives the same answer as the whole node.
     #[test]
     fn neighbourhoods_answer_for_their_keys(keys in any::<u8>()) {
         on_every_geometry!(agree(keys));
@@ -105,7 +106,7 @@ fn agree<K: KeyBytes>(format: &Hopscotch<K>, keys: u8) {
     }
 }
 
-/// A stream of numbers without a pattern.
+/// A pseudo-random sequence of numbers.
 fn scattered(seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed;
     std::iter::from_fn(move || {
@@ -115,7 +116,7 @@ fn scattered(seed: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Inserts until a key finds no room, hops included; how many there are then.
+/// Inserts until a key finds no room, even by hops; returns the number of keys.
 fn fill<const H: usize>(seed: u64) -> usize {
     let format = Hopscotch::<Key8>::new(64, H, 8).expect("sound");
     let mut image = vec![0; format.node_bytes()];
@@ -166,7 +167,7 @@ fn nodes_fill_up_as_the_paper_says() {
     assert!(sixteen >= 0.99, "H 16: {sixteen}");
 }
 
-/// Keys of one home, in any number and order: each split finds room for the new one.
+/// Keys with one home, in any number and order: each split finds room for the new one.
 #[test]
 fn crowded_homes_split() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
@@ -239,7 +240,7 @@ fn a_neighbourhood_is_small() {
     assert_eq!((least, most), (Some(162), Some(175)));
 }
 
-/// Lines of several writes decide nothing, but for a key that is found.
+/// Lines of several writes decide nothing, except for a key that is found.
 #[test]
 fn mixed_lines_are_seen() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
@@ -259,7 +260,8 @@ fn mixed_lines_are_seen() {
     assert_eq!(read_near(&format, &mixed, &absent), Near::Unsure);
 }
 
-/// A node in used memory says nothing to those who come by an old address; a dead one to nobody.
+/// A node in reused memory answers nothing to clients that come by an old address, and a dead node answers
+/// nothing to anybody.
 #[test]
 fn young_and_dead_nodes_are_not_answered_from() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");
@@ -276,8 +278,8 @@ fn young_and_dead_nodes_are_not_answered_from() {
     assert_eq!(read_near(&format, &image, &Key8(1)), Near::Unsure);
 }
 
-/// The bytes of one entry say what it holds, if it is there, of that key, and not of a node that may never have been
-/// linked.
+/// The bytes of one entry show its value only if it is present, of that key, and not of a node that may never
+/// have been linked.
 #[test]
 fn an_entry_proves_itself() {
     for value_len in [8, 46, 200] {
@@ -305,7 +307,7 @@ fn an_entry_proves_itself() {
         assert_eq!(alone(&removed, key, sound), None);
         let mut used = with(&NodeInit::live(0, FenceKeys::ALL).reusing(1, 1));
         assert_eq!(alone(&used, key, sound), None);
-        // What is restructured is linked.
+        // A node whose structure has changed is linked.
         format.seal_rest(&mut used, 2);
         assert_eq!(alone(&used, key, sound).as_ref(), Some(&value));
         format.bury(&mut used, 64).expect("sound");
@@ -329,7 +331,7 @@ fn an_entry_proves_itself() {
     );
 }
 
-/// A hop that was given up leaves equal copies: whoever changes one takes the others away before.
+/// An abandoned hop leaves equal copies: a writer of one clears the others first.
 #[test]
 fn copies_are_parted() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");

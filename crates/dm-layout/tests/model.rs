@@ -15,13 +15,13 @@ macro_rules! on_every_format {
         $run::<Key8, _>(&Slotted::with_span(7, 13).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::with_span(5, 0).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::with_span(5, 200).unwrap(), $($argument),*);
-        // As inner nodes have them, and not as any have them.
+        // As inner nodes use them.
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(1024, 4).unwrap(), $($argument),*);
         $run::<Key32, _>(&Slotted::marked_with_node_bytes(256, 4).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(192, 9).unwrap(), $($argument),*);
         $run::<Key32, _>(&Slotted::with_span(6, 8).unwrap(), $($argument),*);
         $run::<Key32, _>(&Slotted::with_span(4, 64).unwrap().with_version_bits(3).unwrap(), $($argument),*);
-        // Of all shapes, of some, of one; one line, and a low fence in a line of its own.
+        // With all shapes, with some, with one; with one line, and with a low fence key in its own line.
         $run::<Key8, _>(&Packed::with_node_bytes(1024, 8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Packed::with_node_bytes(256, 8).unwrap(), $($argument),*);
         $run::<Key8, _>(&Packed::with_node_bytes(128, 16).unwrap(), $($argument),*);
@@ -30,7 +30,7 @@ macro_rules! on_every_format {
         $run::<Key8, _>(&Packed::with_node_bytes(192, 54).unwrap(), $($argument),*);
         $run::<Key32, _>(&Packed::with_node_bytes(320, 8).unwrap(), $($argument),*);
         $run::<Key32, _>(&Packed::with_node_bytes(256, 13).unwrap(), $($argument),*);
-        // Either of two.
+        // Leaves of either format.
         $run::<Key8, _>(&Leaf::with_node_bytes(192, 8, true).unwrap(), $($argument),*);
         $run::<Key8, _>(&Leaf::with_node_bytes(320, 100, true).unwrap(), $($argument),*);
         $run::<Key8, _>(&Bookend::with_span(8, 8).unwrap(), $($argument),*);
@@ -56,7 +56,7 @@ fn read_any<K: KeyBytes, F: NodeFormat<K>>(format: &F, seed: &[u8], flips: &[(us
     read_everything(format, &seed[1..], &key);
     let mut noise: Vec<u8> = seed.iter().copied().cycle().take(format.node_bytes()).collect();
     read_everything(format, &noise, &key);
-    // A true node with a few bytes changed reaches further than noise.
+    // A valid node with a few bytes changed reaches more code than noise.
     let init = NodeInit::live(0, FenceKeys::ALL);
     let value = vec![3; format.value_len()];
     for key_of in [key_of, clustered_key_of] {
@@ -83,7 +83,7 @@ proptest! {
 
     #[test]
     fn nodes_behave_as_maps(ops in prop::collection::vec(any::<[u8; 3]>(), 1..120)) {
-        // Few keys, so that operations meet: both ends and a dozen between.
+        // Few keys, so that operations collide: both extremes and a dozen between.
         let ops: Vec<_> = ops.iter().map(|[op, key, value]| [*op, key % 14 * 19 + key / 128 * 8, *value]).collect();
         on_every_format!(run_ops(&ops, false));
     }

@@ -1,4 +1,4 @@
-//! Packed nodes: exact bytes, what they hold, splits and merges of every mixture of shapes, lines that contradict themselves.
+//! Packed nodes: exact bytes, capacity, splits and merges of every mixture of shapes, inconsistent lines.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ fn built(format: &Packed<Key8>, fences: FenceKeys<Key8>, keys: &[Key8]) -> Vec<u
     image
 }
 
-/// Inserts, if there is room: what is to be written then.
+/// Inserts, if there is room, and returns the range to WRITE.
 fn insert(format: &Packed<Key8>, image: &mut [u8], key: Key8) -> Option<Range<usize>> {
     match format.place(image, &key).expect("sound") {
         Place::Free(slot) => Some(format.put(image, slot, &key, (&value(&key)).into())),
@@ -59,7 +59,8 @@ fn the_bytes_are_as_pictured() {
     let mut image = vec![0xee; 256];
     let entries = entries.map(|(key, value)| (Key8(key), value.into()));
     format.build(&mut image, &init, entries);
-    // The first line has shape 2, of 7 bytes; what it has left goes to the others. Then an empty line.
+    // The first line has shape 2, of 7 bytes; the other keys use its remaining room. Then an empty line
+    // follows.
     assert_eq!(
         hex(&image),
         [
@@ -75,7 +76,8 @@ fn the_bytes_are_as_pictured() {
     );
 }
 
-/// Dense keys lie six to a line; keys from all over four, once the node's range allows for it; none less than three.
+/// Dense keys take six per line; keys from the whole range four, once the node's range allows it, and never
+/// fewer than three.
 #[test]
 fn nodes_hold_what_their_keys_allow() {
     let filled = |low: u64, step: u64| {
@@ -94,7 +96,7 @@ fn nodes_hold_what_their_keys_allow() {
     assert_eq!(filled(0, 1 << 58), 45);
 }
 
-/// An insert is one WRITE inside one line, an update that of the value, a removal one byte.
+/// An insert is one WRITE inside one line, an update a WRITE of the value, a removal one byte.
 #[test]
 fn a_change_is_small() {
     let format = format();
@@ -118,7 +120,7 @@ fn a_change_is_small() {
     );
 }
 
-/// Where no line admits a key and none is empty, one is written anew that has room then.
+/// If no line admits a key and none is empty, a line is rewritten in a shape that has room.
 #[test]
 fn lines_change_their_shape() {
     let format = Packed::<Key8>::with_node_bytes(128, 16).expect("it fits");
@@ -158,7 +160,7 @@ fn lines_that_contradict_themselves_are_reported() {
         [(Key8(7), (&[1; 16]).into())],
     );
     assert!(format.audit(&image).is_ok());
-    // A shape that is none, an entry behind the last of each shape.
+    // An invalid shape, and an entry beyond the last of each shape.
     for control in [0b1000_0000, 0b1100_0001, 0b0000_1001, 0b0100_0100] {
         image[129] = control;
         let bad = Err(CheckFailure::Corrupt(dm_layout::Corrupt {
@@ -176,7 +178,7 @@ fn lines_that_contradict_themselves_are_reported() {
     );
 }
 
-/// A row of nodes that split as they fill up.
+/// A row of nodes that split when they are full.
 struct Row<K>(Packed<K>, Vec<Vec<u8>>);
 
 impl<K: KeyBytes> Row<K> {
@@ -185,7 +187,7 @@ impl<K: KeyBytes> Row<K> {
         self.1.iter().position(covers).expect("one covers it")
     }
 
-    /// Splits until there is room: once, each time.
+    /// Splits until there is room, which must take one split each time.
     fn insert(&mut self, key: K, bias: SplitBias) {
         let at = self.at(&key);
         let value = vec![7; self.0.value_len()];
@@ -253,7 +255,7 @@ impl<K: KeyBytes> Row<K> {
     }
 }
 
-/// Numbers of all widths as keys: of `number` those of its bytes that `mask` has.
+/// Numbers of all widths as keys: the bytes of `number` that `mask` selects.
 fn key_of<K: KeyBytes>(number: u64, mask: u8) -> K {
     let mut bytes = [0; 32];
     let stride = K::LEN / 8;
@@ -280,7 +282,7 @@ fn grow<K: KeyBytes>(format: Packed<K>, numbers: &[(u64, u8)], bias: SplitBias) 
     row.hold(&keys);
     row.merge();
     row.hold(&keys);
-    // What is left of each node finds room in fewer.
+    // The rest of each node fits in fewer nodes.
     let gone = keys.split_off(keys.len() / 5);
     for key in &gone {
         let at = row.at(key);
@@ -296,7 +298,7 @@ fn grow<K: KeyBytes>(format: Packed<K>, numbers: &[(u64, u8)], bias: SplitBias) 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every split leaves room for the key that asked for it, whatever mixture of widths the keys have.
+    /// Every split leaves room for the key that required it, for any mixture of key widths.
     #[test]
     fn rows_of_nodes_grow_and_shrink(
         numbers in prop::collection::vec((any::<u64>(), prop::sample::select(vec![0x80, 0x81, 0xc0, 0xe0, 0x88, 0xff])), 1..300),
@@ -311,7 +313,8 @@ proptest! {
         }
     }
 
-    /// A node is full when no line takes the key in any shape: never before three entries lie in each.
+    /// A node is full if no line takes the key in any shape, which never happens before three entries are in
+    /// each.
     #[test]
     fn full_means_full(numbers in prop::collection::vec((any::<u64>(), any::<u8>()), 90..200)) {
         let format = format();
@@ -335,7 +338,7 @@ proptest! {
                 prop_assert!(here.len() >= room, "{key:?} beside {here:?}");
             }
         }
-        // What was put one by one is what is built at once.
+        // Single inserts give the same node as building it at once.
         let again = built(&format, FenceKeys::ALL, &keys);
         for key in &keys {
             let found = format.lookup(&again, key, 0).expect("sound");

@@ -1,4 +1,4 @@
-//! Radix nodes and single leaves: golden bytes, decoding what was encoded, and decoding anything at all.
+//! Radix nodes and single leaves: golden bytes, decoding of encoded nodes, and decoding of arbitrary bytes.
 
 use dm_layout::{
     CheckFailure, Find, Key8, Key32, KeyBytes, NodeTypes, RadixHeader, RadixNode, RadixSlot, SingleLeaf,
@@ -98,7 +98,7 @@ fn the_first_empty_slot_is_the_one_to_fill() {
             Ok(Find::Vacant(2, empty))
         ])
     );
-    // Slot 0 loses its child and keeps its key byte: only that one goes there.
+    // Slot 0 loses its child and keeps its key byte: only that key byte goes there.
     let removed = SlotWord::removed(5, 1);
     bytes[16..24].copy_from_slice(&removed.raw().to_le_bytes());
     assert_eq!(
@@ -109,7 +109,7 @@ fn the_first_empty_slot_is_the_one_to_fill() {
             Ok(Find::Vacant(2, empty))
         ])
     );
-    // A READ that was overtaken: a hole before a slot that was filled later.
+    // A READ that was overtaken: an empty slot before one that was filled later.
     bytes[16..24].copy_from_slice(&empty.raw().to_le_bytes());
     assert_eq!(
         node(&bytes),
@@ -180,7 +180,7 @@ proptest! {
             Ok(RadixSlot::Leaf { partial, at, lines }) => SlotWord::leaf(partial, at, lines).expect("in range"),
             Err(_) => return Ok(()),
         };
-        // Bits that say nothing in a slot without a child are not compared.
+        // Meaningless bits of a slot without a child are not compared.
         prop_assert_eq!(back.decode(), word.decode());
     }
 

@@ -1,4 +1,4 @@
-//! How often nodes of every format are split, and where.
+//! The number and the places of splits, in nodes of every format.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use dm_layout::{
@@ -25,7 +25,7 @@ macro_rules! on_every_format {
     }};
 }
 
-/// A level of nodes that split as they fill up.
+/// A level of nodes that split when they are full.
 struct Level<'f, K, F> {
     format: &'f F,
     bias: SplitBias,
@@ -57,7 +57,7 @@ impl<'f, K: KeyBytes, F: NodeFormat<K>> Level<'f, K, F> {
         self.nodes.iter().position(covers).expect("one covers it")
     }
 
-    /// Inserts ascending keys from the `from`-th on, until a node has to be split for the next one.
+    /// Inserts ascending keys from the `from`-th on, until the next one would need a split.
     fn fill(&mut self, from: u64) {
         for next in (from..).map(key) {
             let at = self.at(&next);
@@ -95,7 +95,7 @@ impl<'f, K: KeyBytes, F: NodeFormat<K>> Level<'f, K, F> {
         self.nodes.push(right);
     }
 
-    /// Every key is in the node that covers it, and nothing else is.
+    /// Checks that every key is in the node that covers it, and that there are no others.
     fn check(&self) {
         for node in &self.nodes {
             self.format.audit(node).unwrap();
@@ -112,7 +112,8 @@ fn key<K: KeyBytes>(n: u64) -> K {
     K::read_from(&bytes)
 }
 
-/// Splits that `count` keys cause which descend towards a full node that is not the last of its level.
+/// Returns the number of splits caused by `count` keys that descend towards a full node which is not the last
+/// of its level.
 fn behind_a_full_node<K: KeyBytes, F: NodeFormat<K>>(format: &F, bias: SplitBias, count: u64) -> usize {
     let mut level = Level::<K, F>::new(format, bias, Some(key(1 << 16)));
     level.fill(0);
@@ -156,7 +157,7 @@ fn ascending_keys_fill_the_nodes_of_a_level() {
     on_every_format!(ascending());
 }
 
-/// Checks that nodes which are not the last of their level are cut at the same keys with either bias.
+/// Checks that nodes that are not the last of their level are cut at the same keys with either bias.
 fn cuts<K: KeyBytes, F: NodeFormat<K>>(format: &F, numbers: &[u16]) {
     let [median, ascending] = [SplitBias::Median, SplitBias::Ascending].map(|bias| {
         let mut level = Level::<K, F>::new(format, bias, Some(key(1 << 16)));

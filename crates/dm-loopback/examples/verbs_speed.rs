@@ -1,4 +1,4 @@
-//! How many nanoseconds of client CPU a verb costs in this world, best of five runs of a thread without rivals.
+//! Nanoseconds of client CPU per verb in this world: the best of five runs, with no other busy thread.
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
 
 use dm_loopback::{Endpoint, Loopback, block_on};

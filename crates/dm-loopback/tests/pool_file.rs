@@ -1,4 +1,4 @@
-//! A pool in a file: several processes, and files that are none.
+//! A pool in a file: several processes, and files that are not pools.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,7 +37,7 @@ fn child(role: &str, path: &Path) -> Child {
         .expect("a second process")
 }
 
-/// Not a test of its own: what the second process runs when one of the tests below starts it.
+/// Not a separate test: the second process runs this when one of the tests below starts it.
 #[test]
 fn child_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -79,7 +79,7 @@ fn add(world: &Loopback) {
     });
 }
 
-/// Says its id, then writes until it is told that it was fenced.
+/// Prints its id, then writes until it learns that it was fenced.
 fn be_fenced(world: &Loopback) {
     let v = world.connect(0).expect("an id");
     block_on(async {

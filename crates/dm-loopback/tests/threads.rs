@@ -99,8 +99,8 @@ fn a_thousand_coroutines_share_a_thread() {
     assert_eq!(block_on(clients[0].word(at(GUARDED))), Ok(1_000));
 }
 
-/// The writer's line always holds one repeated byte, and lines are whole; the lines of one READ may be of two
-/// writes.
+/// The writer's line always holds one repeated byte, and lines are whole; the lines of one READ may come from
+/// two writes.
 #[test]
 fn lines_are_whole_whatever_the_order() {
     let world = Loopback::builder()
@@ -133,8 +133,8 @@ fn lines_are_whole_whatever_the_order() {
     });
 }
 
-/// Where atomics race with WRITEs, a WRITE that met an atomic on its word is lost sooner or later; where they are
-/// serialised, never.
+/// If atomics race with WRITEs, a WRITE that coincides with an atomic on its word is eventually lost; if they
+/// are serialised, none is.
 #[test]
 fn racy_atomics_lose_writes_and_serialised_ones_do_not() {
     let lost = |order: AtomicVsWrite| {
@@ -149,7 +149,7 @@ fn racy_atomics_lose_writes_and_serialised_ones_do_not() {
             scope.spawn(|| {
                 let rival = rival;
                 while !*stop.lock().expect("no panic") {
-                    // Fails always: a failed CAS must not change anything, but where it writes back.
+                    // This CAS always fails. It must not change anything, unless failed CASes write back.
                     block_on(rival.cas(at(COUNTER), u64::MAX, 0))
                         .map(drop)
                         .expect("no faults");
@@ -161,7 +161,7 @@ fn racy_atomics_lose_writes_and_serialised_ones_do_not() {
                     v.write(at(COUNTER), &round.to_le_bytes())
                         .await
                         .expect("no faults");
-                    // An atomic looks: it comes after the rival's one in progress has written back.
+                    // An atomic checks the word: it comes after the rival's one in progress has written back.
                     if v.cas(at(COUNTER), u64::MAX, 0).await != Ok(round) {
                         return true;
                     }
@@ -176,14 +176,14 @@ fn racy_atomics_lose_writes_and_serialised_ones_do_not() {
     assert!(!lost(AtomicVsWrite::Serialised));
 }
 
-/// Polls `future` at most `polls` times, then drops it; whether it ended.
+/// Polls `future` at most `polls` times, then drops it; returns whether it ended.
 fn poll_and_drop(future: impl Future, polls: u64) -> bool {
     let mut future = pin!(future);
     let mut cx = Context::from_waker(Waker::noop());
     (0..polls).any(|_| matches!(Pin::as_mut(&mut future).poll(&mut cx), Poll::Ready(_)))
 }
 
-/// Operations dropped at any of their awaits leave the client usable and the count within its bounds.
+/// Operations dropped at any await leave the client usable and the count within its bounds.
 #[test]
 fn dropped_futures_harm_nobody() {
     let world = Loopback::builder()
@@ -223,7 +223,7 @@ fn dropped_futures_harm_nobody() {
     );
 }
 
-/// A client on another thread is fenced in full flight: after the answer its counter stands still.
+/// A client on another thread is fenced while it works: after the answer its counter does not change.
 #[test]
 fn a_fence_stops_a_client_in_full_flight() {
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! What one client sees: results of chains, typed errors, faults, capabilities.
+//! The seam as one client sees it: results of chains, typed errors, faults, capabilities.
 
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
@@ -47,7 +47,7 @@ fn a_chain_runs_in_order_and_answers_each() {
                 .await
                 .expect("no faults");
             assert_eq!((old, masked, word, &*bytes), (5, 0, 7, &b"cross"[..]));
-            // A failed CAS stops nothing behind it.
+            // A failed CAS does not stop the requests behind it.
             let (old, word) = v
                 .chain(NodeId(1))
                 .cas(at(4160), 0, 1)
@@ -135,7 +135,7 @@ fn errors_are_typed_and_name_the_request() {
         assert_eq!(kind(v.word(at((1 << 48) - 8)).await.map(drop)), beyond);
         assert_eq!(v.caps(NodeId(2)), dm_verbs::Caps::default());
 
-        // Inside of a chain: what is before has happened, what is behind has not.
+        // A failure inside of a chain: requests before it have happened, requests behind it have not.
         let chain = v
             .chain(NodeId(1))
             .write_word(at(4096), 1)
@@ -144,7 +144,7 @@ fn errors_are_typed_and_name_the_request() {
         let middle = (VerbErrorKind::OutOfBounds { size }, 1, Effect::None, Effect::None);
         assert_eq!(kind(chain.await), middle);
         assert_eq!((v.word(at(4096)).await, v.word(at(4104)).await), (Ok(1), Ok(0)));
-        // What can't be sent at all stops the whole chain.
+        // A request that cannot be sent at all stops the whole chain.
         let chain = v.chain(NodeId(1)).write_word(at(4096), 4).word(at(4));
         assert_eq!(kind(chain.await.map(drop)), refused(VerbErrorKind::Misaligned));
         assert_eq!(v.word(at(4096)).await, Ok(1));
@@ -164,7 +164,7 @@ fn an_error_that_nobody_awaited_fails_the_next_operation() {
             (VerbErrorKind::OutOfBounds { size: 64 << 10 }, at(1 << 40).into())
         );
         assert!(v.operation().is_ok(), "told once");
-        // An awaited error was told.
+        // The caller got the error of an awaited request.
         assert!(block_on(v.word(at(1 << 40)).into_future()).is_err());
         assert!(v.operation().is_ok());
         // A chain that was never rung has no error, and no effect.
@@ -302,7 +302,8 @@ fn capabilities_can_be_withdrawn() {
     });
 }
 
-/// Where CAS→READ is withdrawn some READs see the word as it was before; where it is declared, or fenced, none.
+/// Without the promise CAS→READ some READs see the word as it was before; with it, or with a fence, none
+/// does.
 #[test]
 fn a_read_behind_a_cas_may_come_first_only_where_it_is_not_declared() {
     let early = |order: CasThenRead, fenced: bool| {
@@ -461,7 +462,7 @@ fn ids_are_unique_and_epochs_grow() {
         (again.client(), again.compute_node(), epoch(&again)),
         (id, 7, before + 1)
     );
-    // A fence of the old holder does not outlive it.
+    // A fence of the id's old holder does not affect the new one.
     let other = world.connect(0).expect("an id");
     assert_eq!(
         block_on(other.call(ControlRequest::Fence { client: id })),

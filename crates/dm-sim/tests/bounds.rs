@@ -1,4 +1,5 @@
-//! The model's own bound holds in the simulation, whatever limits, and a saturated run comes near it.
+//! The model's own bound holds in the simulation, for any limiting resource, and a saturated run comes close
+//! to it.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::cell::Cell;
@@ -7,7 +8,8 @@ use std::rc::Rc;
 use dm_sim::{CostModel, Demand, MixDemand, Resource, Side, Sim, Testbed, VerbKind};
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 
-/// Half READs of `read` bytes, half WRITEs of `write`, spread over all memory nodes: Mops of a saturated run.
+/// Returns the Mops of a saturated run: half READs of `read` bytes, half WRITEs of `write`, spread over all
+/// memory nodes.
 fn run(bed: Testbed, clients_per_thread: u16, read: u32, write: usize, cpu: Nanos) -> f64 {
     let sim = Sim::builder(CostModel::cx5_ib())
         .compute_nodes(bed.compute_nodes)
@@ -98,7 +100,7 @@ fn saturated_runs_come_near_the_bound_and_never_pass_it() {
             bound.mops
         );
         assert_eq!(bound.limit, limit, "{bound:?}");
-        // A window may end with a little more served than arrived within it: half a percent.
+        // A window may serve half a percent more than arrived within it.
         assert!(
             (0.93..=1.005).contains(&(mops / bound.mops)),
             "{limit}: {mops} of {}",

@@ -1,4 +1,5 @@
-//! One test per dial of the simulated cards' weak sides: what each side of it allows, and that it allows no more.
+//! One test per dial of the simulated cards' weak sides: the behaviour that each side allows, and that it
+//! allows no more.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use std::cell::Cell;
@@ -28,7 +29,7 @@ fn word(sim: &Sim, at: usize) -> u64 {
         .unwrap()
 }
 
-/// A card whose dials `turn` has changed, on a testbed of two compute nodes.
+/// Makes a testbed of two compute nodes with a card whose dials `turn` has changed.
 fn bed(turn: impl FnOnce(&mut CostModel)) -> Sim {
     let mut model = CostModel::cx5_ib();
     turn(&mut model);
@@ -40,15 +41,15 @@ fn bed(turn: impl FnOnce(&mut CostModel)) -> Sim {
         .unwrap()
 }
 
-/// How often three clients, 2,000 times each, find something odd while another one writes: first with 1, then with 2, and so
-/// on.
+/// Counts how often three clients, in 2,000 attempts each, find something odd while another one writes: first
+/// 1 everywhere, then 2, and so on.
 fn found(
     turn: impl FnOnce(&mut CostModel),
     write: impl AsyncFn(&Endpoint, u64) + 'static,
     odd: impl AsyncFn(&Endpoint) -> bool + Copy + 'static,
 ) -> u32 {
     let sim = bed(|m| {
-        // Slow: much goes on while a READ or WRITE is under way.
+        // Slow lines: much happens while a READ or WRITE is under way.
         m.torn_line_ns = 1_000.0;
         turn(m);
     });
@@ -100,7 +101,7 @@ fn lines_of_a_write() {
             |m| m.caps.write_lines = order,
             async |v, i| v.write(host(4096), &i.to_le_bytes().repeat(16)).await.unwrap(),
             async |v| {
-                // One behind the other, so that the first line is read no earlier than the last one.
+                // One after the other, so that the first line is read no earlier than the last one.
                 let (last, first) = v.chain(N0).word(host(4160)).word(host(4096)).await.unwrap();
                 last > first
             },
@@ -126,8 +127,8 @@ fn words_of_a_line() {
     assert!(torn(AtomicUnit::Word) > 0);
 }
 
-/// How often a READ behind a CAS sees its first line as before the CAS, and of these its last line as somebody wrote it
-/// who had seen the CAS.
+/// Counts how often a READ behind a CAS sees its first line from before the CAS, and in how many of these its
+/// last line comes from a client that had seen the CAS.
 fn early(promise: CasThenRead, torn_line_ns: f64) -> (u32, u32) {
     let sim = bed(|m| (m.caps.cas_then_read, m.torn_line_ns) = (promise, torn_line_ns));
     let early = Rc::new(Cell::new((0, 0)));
@@ -160,7 +161,7 @@ fn early(promise: CasThenRead, torn_line_ns: f64) -> (u32, u32) {
 
 #[test]
 fn a_read_behind_a_cas() {
-    // Slow lines: somebody sees the CAS, and WRITEs, while the READ is under way.
+    // Slow lines: another client sees the CAS, and WRITEs, while the READ is under way.
     let (quick, slow) = (4.0, 4_000.0);
     for time in [quick, slow] {
         assert_eq!(early(CasThenRead::InOrder, time), (0, 0));
@@ -171,9 +172,9 @@ fn a_read_behind_a_cas() {
     assert!(early(CasThenRead::AnyLineFirst, slow).1 > 0);
 }
 
-/// Where atomics and WRITEs race, what 8 clients keep of 600 increments each. In one chain with every increment of the word
-/// at 4096 they WRITE `len` bytes from `at` on; lines are slow, so that most WRITEs are still under way when the increment's
-/// turn comes.
+/// Returns how many of 600 increments each 8 clients keep if atomics and WRITEs race. In one chain with every
+/// increment of the word at 4096 they WRITE `len` bytes from `at` on. Lines are slow, so most WRITEs are
+/// still under way when the increment is served.
 fn increments_kept(at: u64, len: usize, turn: impl Fn(&mut CostModel)) -> u64 {
     let sim = bed(|m| {
         m.torn_line_ns = 200.0;
@@ -204,7 +205,7 @@ fn racing_atomics_lose_nothing_to_writes_of_neighbouring_words() {
         |m| m.atomics_stall = false,
         |m| m.caps.cas_then_read = CasThenRead::WholeReadFirst,
         |m| m.caps.atomic_unit = AtomicUnit::Word,
-        // Nothing takes the responder any time: requests act the moment they arrive.
+        // Nothing takes time in the responder: requests act at the moment of their arrival.
         |m| {
             (m.responder_atomic_ns, m.responder_write_ns, m.pcie_ns) = (0.0, 0.0, 0.0);
             m.jitter_ns = 0.0;
@@ -218,7 +219,7 @@ fn racing_atomics_lose_nothing_to_writes_of_neighbouring_words() {
     }
 }
 
-/// How many of a client's WRITEs of a word others undo, who `act` on it meanwhile.
+/// Returns how many of a client's WRITEs of a word are undone by others, which `act` on it meanwhile.
 fn writes_lost(turn: impl FnOnce(&mut CostModel), act: impl AsyncFn(&Endpoint) + Copy + 'static) -> u32 {
     let sim = bed(turn);
     let lost = Rc::new(Cell::new(0));
@@ -286,7 +287,7 @@ fn host_memory_and_the_chip() {
                 chain.write_word(chip(0), i).await.unwrap();
             },
             async |v| {
-                // On-chip first: what it announces must be in host memory.
+                // On-chip first: data that it announces must be in host memory.
                 let (announced, there) = v.chain(N0).word(chip(0)).word(host(4096 + 1992)).await.unwrap();
                 there < announced
             },
@@ -315,7 +316,7 @@ fn what_a_card_lacks_is_refused_by_name() {
     assert_eq!(sim.run(), RunEnd::Finished);
 }
 
-/// Any card: every dial on either side, slow lines or quick ones.
+/// Any card: every dial on either side, with slow or quick lines.
 fn cards() -> impl Strategy<Value = CostModel> {
     let orders = vec![LineOrder::Any, LineOrder::Increasing];
     let reads = [
@@ -348,8 +349,8 @@ fn cards() -> impl Strategy<Value = CostModel> {
     })
 }
 
-/// Of 12 clients that mix all verbs, with waits up to a second, on a few lines of both memories: the run in one number, its
-/// events, what is left in memory, and what the two counters say that no WRITE touches.
+/// Runs 12 clients that mix all verbs, with waits of up to a second, on a few lines of both memories. Returns
+/// the run's digest, its events, the final memory, and the values of the two counters that no WRITE touches.
 fn run(model: CostModel, seed: u64, queue: QueueKind) -> (u64, u64, Vec<u8>, [u64; 2]) {
     let sim = Sim::builder(model)
         .compute_nodes(3)
@@ -408,7 +409,7 @@ proptest! {
     }
 }
 
-/// Clients that are put aside find what happened meanwhile, lose no wake-up, and one seed is one run.
+/// Suspended clients find the changes made meanwhile and lose no wake-up, and one seed gives one run.
 #[test]
 fn stalls() {
     let run = |stalls: Option<Nanos>, seed| {

@@ -1,5 +1,6 @@
-//! Calibration: what READs of whole leaves, neighbourhoods and entries give (CHIME, SMART), against the model
-//! `cx6_roce`. One memory node, ten compute nodes, one verb in flight per client, 600 ns of client CPU per operation.
+//! Calibration: the throughput of READs of whole leaves, neighbourhoods and entries (CHIME, SMART), against
+//! the model `cx6_roce`. One memory node, ten compute nodes, one verb in flight per client, 600 ns of client
+//! CPU per operation.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -101,7 +102,7 @@ fn section_5_3_reads_of_leaves_neighbourhoods_and_entries() {
                 one.mops() / leaf.mops(),
                 Grade::Prediction,
             );
-            // The paper's 4.3x contains its own 1.2x for speculative reads, which are not issued here.
+            // The paper's 4.3x includes its own 1.2x for speculative reads, which this test does not issue.
             row(
                 "CHIME: C, against Sherman (with 1.2x for speculation)",
                 4.3,

@@ -14,7 +14,7 @@ use dm_verbs::{ChipPtr, Nanos, NodeId, RemotePtr, Verbs};
 
 #[test]
 fn figure_2_lock_collapse() {
-    // The paper gives one number; the other points have axes only and show that the collapse is gradual.
+    // The paper gives one number; the other points are only on a plot and show that the collapse is gradual.
     let mut before = f64::INFINITY;
     for theta in [0.0, 0.8, 0.9, 0.95, 0.99] {
         let mut bench = LockBench::new(7, LockKind::HostFaa, theta);
@@ -47,7 +47,7 @@ fn figure_2_lock_collapse() {
 #[test]
 fn section_5_7_hierarchical_on_chip_lock() {
     let run = |kind| {
-        // Three seeds: unfair spinning makes single runs vary by some percent.
+        // Three seeds, because unfair spinning makes single runs vary by some percent.
         let runs: Vec<_> = (1..=3)
             .map(|seed| {
                 let r = LockBench {

@@ -1,5 +1,6 @@
-//! Calibration at the level of an index: uniform point operations of FG, FG+ and Sherman with every inner node cached,
-//! on eight machines that are compute and memory node at once (Sherman Table 1 and §5.2). Model figures.
+//! Calibration at the level of an index: uniform point operations of FG, FG+ and Sherman with every inner
+//! node cached, on eight machines that are both compute and memory node (Sherman Table 1 and §5.2). Model
+//! figures.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

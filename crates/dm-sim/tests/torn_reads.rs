@@ -1,4 +1,4 @@
-//! READs of a node that is being written: what tears, and what a bookend version sees of it.
+//! READs of a node that is being written: how they tear, and how much of it a bookend version detects.
 #![expect(clippy::unwrap_used, reason = "a test panics and prints")]
 
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! A recorded client does what an unrecorded one does, and its recording tells all of it.
+//! A recorded client behaves as an unrecorded one, and its recording is complete.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use dm_sim::{CostModel, Sim};
 use dm_verbs::trace::{Event, Traced, What};
 use dm_verbs::{Counters, Nanos, NodeId, RemotePtr, Verbs};
 
-/// Takes a lock, adds to a word of two lines behind it, gives the lock back.
+/// Takes a lock, adds to a word of two lines behind it, and releases the lock.
 async fn add_one<V: Verbs>(v: &V) {
     let at = |offset| RemotePtr::new(NodeId(0), offset).expect("in range");
     let (lock, data) = (at(4096), at(8192));
@@ -20,7 +20,7 @@ async fn add_one<V: Verbs>(v: &V) {
     unlock.await.expect("the node is up");
 }
 
-/// The end of the run, what was counted, and the events where they were recorded.
+/// Returns the end of the run, the counts, and the events if they were recorded.
 fn run(traced: bool) -> (Nanos, Counters, Vec<Event>) {
     let sim = Sim::builder(CostModel::cx5_ib()).compute_nodes(2).build();
     let sim = sim.expect("memory");

@@ -66,7 +66,8 @@ fn one_seed_is_one_run_with_either_queue() {
     assert_ne!(a.0, mixed(6, QueueKind::Wheel).0);
 }
 
-/// 64 clients READ within lines and across them, behind WRITEs and atomics of their own, alone or as chains.
+/// 64 clients READ within lines and across them, behind their own WRITEs and atomics, as lone READs or as
+/// chains.
 fn lone_or_chained(chained: bool) -> (u64, u64) {
     let sim = bed().build().unwrap();
     for c in 0..64u16 {
@@ -297,7 +298,7 @@ fn what_is_not_allowed_is_refused_by_name() {
             v.read(host(0), 0).await.unwrap_err().kind,
             VerbErrorKind::BadLength { len: 0 }
         );
-        // An abandoned chain never happened; a dropped ticket's error fails the next operation.
+        // An abandoned chain has no effect; a dropped ticket's error fails the next operation.
         drop(v.chain(N0).write(host(1 << 21), b"x"));
         let _ = v.operation().unwrap();
         v.write(host(1 << 21), b"x").detach();

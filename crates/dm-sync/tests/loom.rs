@@ -1,4 +1,4 @@
-//! The loom switch itself: a correct model passes, its broken twin is found.
+//! The loom switch itself: a correct model passes, and its broken twin fails.
 #![cfg(dm_loom)]
 
 use dm_sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -47,7 +47,7 @@ fn load_then_store_loses_an_update() {
     });
 }
 
-/// Two cells that a writer changes together, and a reader that looks at both; `sections` is how many it takes for that.
+/// Two cells that a writer changes together, and a reader of both, which uses this many `sections`.
 fn pair_stays_equal(sections: u32) -> usize {
     let runs = std::sync::Arc::new(AtomicUsize::new(0));
     let counter = std::sync::Arc::clone(&runs);
@@ -79,24 +79,24 @@ fn a_read_section_sees_no_half_write() {
     assert!(pair_stays_equal(1) >= 2, "loom explored nothing");
 }
 
-/// The mutant: a reader that leaves the section between its two looks.
+/// The mutant: a reader that leaves the section between its two reads.
 #[test]
 #[should_panic(expected = "torn pair")]
 fn two_read_sections_see_two_states() {
     pair_stays_equal(2);
 }
 
-/// How `oldest` is asked beside an operation that begins.
+/// The operation that asks `oldest`, beside an operation that begins.
 #[derive(Clone, Copy)]
 enum Ending {
     /// The compute node leaves.
     Close,
-    /// It was taken for gone, and joins anew.
+    /// It was considered dead, and joins again.
     Revoke,
 }
 
-/// An operation that begins, beside one who looks for running ones; the interleavings. Who finds none makes something
-/// `gone` that an operation relies on. `epochs` are the shipped ones, or a mutant.
+/// An operation begins beside a client that searches for running ones. If it finds none, it sets `gone`, on
+/// which an operation relies. `epochs` are the shipped ones, or a mutant. Prints the number of interleavings.
 fn begins_beside(ending: Ending, floor: usize, epochs: fn() -> Epochs) {
     let runs = StdArc::new(AtomicUsize::new(0));
     let counter = StdArc::clone(&runs);
@@ -112,7 +112,7 @@ fn begins_beside(ending: Ending, floor: usize, epochs: fn() -> Epochs) {
                 seat.enroll(0, 2);
                 for _ in 0..2 {
                     let Some(_running) = seat.enter() else { return };
-                    // SeqCst: stands for a verb.
+                    // SeqCst: this access represents a verb.
                     assert_eq!(gone.load(Ordering::SeqCst), 0, "gone under an operation");
                 }
             }

@@ -1,4 +1,4 @@
-//! The shuttle switch itself: more threads than loom runs, each model with a broken twin that must be found.
+//! The shuttle switch itself: more threads than loom runs, each model with a broken twin that must fail.
 #![cfg(dm_shuttle)]
 
 use dm_sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use dm_sync::epoch::Epochs;
 use dm_sync::schedules::{Witness, below, explore, must_fail};
 use dm_sync::{Arc, Mutex, RwLock, thread};
 
-/// Six threads that add through a mutex; the twin leaves the section between its look and its change.
+/// Six threads add through a mutex; the twin leaves the section between its read and its change.
 fn adds(sections: u32) {
     let total = Arc::new(Mutex::new(0u64));
     let threads = [(); 6].map(|()| {
@@ -33,7 +33,7 @@ fn sections_exclude_each_other() {
     must_fail("two sections", "lost update", || adds(2));
 }
 
-/// Four readers beside two writers of a pair that is to stay equal; the twin looks in two sections.
+/// Four readers beside two writers of a pair that must stay equal; the twin reads in two sections.
 fn pair_stays_equal(sections: u32) {
     static CHANGED: Witness = Witness::new("a pair that changed between two looks");
     let body = move || {
@@ -74,16 +74,17 @@ fn a_read_section_sees_no_half_write() {
     pair_stays_equal(2);
 }
 
-/// Threads that park until they are told, by a flag and a token. The twin looks at the flag, and parks even where it was
-/// told in between by somebody whose token it has used up: shuttle reports that all wait for each other.
+/// Threads park until they are told by a flag and a token. The twin checks the flag, and parks even if
+/// another thread has told it in between and its token was consumed: shuttle reports that all threads wait
+/// for each other.
 fn told(looks_again: bool) {
     let flag = Arc::new(AtomicU64::new(0));
     let waiter = thread::spawn({
         let flag = Arc::clone(&flag);
         move || {
-            // A token that says nothing, of an earlier wait.
+            // The token of an earlier wait, which has no meaning here.
             thread::park();
-            // Relaxed: shuttle knows no weaker order than SeqCst anyway.
+            // Relaxed: shuttle treats every access as SeqCst.
             while flag.load(Ordering::Relaxed) < 2 {
                 thread::park();
                 if !looks_again {
@@ -106,14 +107,15 @@ fn who_is_told_goes_on() {
     must_fail("parked twice", "deadlock", || told(false));
 }
 
-/// Four seats that begin operations beside one who ends the generation time and again: who finds nobody running may take
-/// away what operations rely on. The twin looks for running ones first, and ends the generation behind that.
+/// Four seats begin operations beside a client that ends the generation repeatedly. If it finds no running
+/// operation, it may remove what operations rely on. The twin first searches for running ones, and ends the
+/// generation after that.
 fn begins_beside_endings(ends_first: bool) {
     static LEFT: Witness = Witness::new("an ending that found nobody");
     static MET: Witness = Witness::new("an ending that found somebody");
     let body = move || {
         let epochs = Arc::new(Epochs::new());
-        // The generation up to whose beginning everything was taken away.
+        // The latest generation before whose beginning everything was removed.
         let gone = Arc::new(AtomicU64::new(0));
         let threads = [(); 4].map(|()| {
             let (epochs, gone) = (Arc::clone(&epochs), Arc::clone(&gone));
@@ -125,7 +127,7 @@ fn begins_beside_endings(ends_first: bool) {
                         seat.enroll(generation, 1 + below(3) as u32);
                     }
                     let Some(_running) = seat.enter() else { continue };
-                    // Relaxed, all of them: shuttle knows no weaker order than SeqCst anyway.
+                    // Relaxed, all of them: shuttle treats every access as SeqCst.
                     assert!(
                         gone.load(Ordering::Relaxed) <= generation,
                         "gone under an operation"

@@ -1,4 +1,4 @@
-//! The tests' tests: a map that is right passes the whole script, and each way of being wrong is found.
+//! The tests of the tests: a correct map passes the whole script, and each kind of error is found.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -15,11 +15,11 @@ enum Flaw {
     LosesWrites,
     /// One value in 200 is half another.
     Tears,
-    /// One get in 200 answers what was there before the last write.
+    /// One get in 200 returns the value from before the last write.
     ReadsStale,
-    /// Scans leave out their third entry now and then.
+    /// Scans sometimes leave out their third entry.
     SkipsInScans,
-    /// Inserts judge and act in two steps.
+    /// Inserts check and act in two steps.
     InsertsInTwoSteps,
 }
 
@@ -29,7 +29,7 @@ struct State<K> {
     calls: u64,
 }
 
-/// A map in this process' memory; the world gives it clients and time alone.
+/// A map in this process's memory; the world provides only clients and time.
 #[derive(Clone)]
 struct Map<K> {
     state: Arc<Mutex<State<K>>>,
@@ -58,7 +58,7 @@ struct Client<'h, K, V> {
 }
 
 impl<K: TestKey, V: Env> Client<'_, K, V> {
-    /// Whether the flaw is to show in this call.
+    /// Returns whether the flaw shows in this call.
     fn shows(&self, state: &mut State<K>, flaw: Flaw) -> bool {
         state.calls += 1;
         self.map.flaw == flaw && state.calls.is_multiple_of(200)
@@ -207,7 +207,7 @@ impl<K: TestKey, V: Env> RangeIndex for Client<'_, K, V> {
             loaded.insert(key, core::mem::take(&mut value));
         }
         self.map.state.with(|s| {
-            // An index has a root from its first load on, even of nothing.
+            // An index has a root from its first load on, even a load of nothing.
             if s.calls > 0 || !s.now.is_empty() {
                 return Err(IndexError::NotEmpty {
                     root: RemotePtr::NULL,

@@ -1,4 +1,4 @@
-//! `dmkit explore`: what it prints, and its exit statuses.
+//! `dmkit explore`: its output, and its exit statuses.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -205,7 +205,7 @@ fn a_counterexample_written_as_json_has_every_event_and_replays_from_its_file() 
     assert_eq!(again["counterexample"]["trace"], *trace);
 }
 
-/// `dmkit explore … | head -1`: the answer is the same as with a reader that stays.
+/// `dmkit explore … | head -1`: the exit status is the same as with a reader that stays.
 #[test]
 fn a_reader_that_goes_away_changes_no_exit_status() {
     for (args, expected) in [

@@ -1,4 +1,4 @@
-//! In the steady state a get, an update or an upsert of a present key allocates nothing on the compute node.
+//! In the steady state, a get, an update or an upsert of a present key allocates nothing on the compute node.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn operations_on_present_keys_allocate_nothing() {
             }
             let mut read = Vec::new();
             let mut scan = Scan::new();
-            // Twice: buffers, pools and the cache have grown to their size after the first time.
+            // Two passes: buffers, pools and the cache have their final size after the first one.
             for steady in [false, true] {
                 let before = Counts::of_thread().allocations;
                 for n in 0..KEYS {

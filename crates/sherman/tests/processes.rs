@@ -1,4 +1,4 @@
-//! A tree in a pool file: another process opens it, reads what is there, and writes beside this one.
+//! A tree in a pool file: another process opens it, reads its content, and writes beside this one.
 
 mod common;
 
@@ -15,14 +15,14 @@ const FILE: &str = "SHERMAN_TEST_POOL";
 
 /// Keys of each process: the parent's are even, the child's odd.
 const KEYS: u64 = 5_000;
-/// Of them written before the other process is there.
+/// Number of keys written before the other process starts.
 const BEFORE: u64 = 1_000;
 
 struct TempPath(PathBuf);
 
 impl Drop for TempPath {
     fn drop(&mut self) {
-        // Gone already if the test failed to make it.
+        // The file does not exist if the test failed to create it.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -64,7 +64,7 @@ fn model(numbers: impl Iterator<Item = u64>) -> Model<Key8> {
     model
 }
 
-/// Not a test of its own: what the second process runs when the test below starts it.
+/// Not a separate test: the second process runs this when the test below starts it.
 #[test]
 fn child_process() {
     let Ok(path) = std::env::var(FILE) else { return };

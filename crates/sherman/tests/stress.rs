@@ -1,5 +1,5 @@
-//! Many clients on small nodes, every answer checked: a short run of each kind always, the full size by
-//! `cargo xtask stress`.
+//! Many clients on small nodes, with every answer checked. Every test run does a short run of each kind;
+//! `cargo xtask stress` does the full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
@@ -15,12 +15,12 @@ use dm_testkit::{Cards, Mix, Report, Stress, Testbed, World, seats, stress};
 use dm_verbs::{Counters, Nanos};
 use sherman::{Key8, NodeSize, Options, Rdwc, ReclaimOptions, Variant};
 
-/// Small nodes: about a thousand operations to a handful of splits. Values of two words, so that they can tear.
+/// Small nodes: a thousand operations cause a handful of splits. Values of two words, so that they can tear.
 fn options(variant: Variant) -> Options {
     variant.apply(Options {
         node: NodeSize::Bytes(256),
         chunk_bytes: 32 << 10,
-        // Often, so that the memory of dead nodes is used again under the eyes of readers.
+        // Often, so that the memory of dead nodes is reused while others read.
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
             operations: 4,
@@ -30,8 +30,8 @@ fn options(variant: Variant) -> Options {
     })
 }
 
-/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes. `host_bytes` is little more than needed: siblings
-/// come to lie on other memory nodes when their own is full.
+/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes. `host_bytes` is little more than
+/// needed, so a sibling is placed on another memory node when its own is full.
 fn loopback(script: &Stress, host_bytes: u64) -> Report {
     let world: World = Loopback::builder()
         .nodes(3)
@@ -51,7 +51,7 @@ fn loopback(script: &Stress, host_bytes: u64) -> Report {
     report.expect_correct()
 }
 
-/// Keys come and go in waves, so that nodes merge as often as they split.
+/// Keys are inserted and removed in waves, so that nodes merge as often as they split.
 fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,
@@ -60,7 +60,8 @@ fn waves(operations: u64, seed: u64) -> Stress {
     }
 }
 
-/// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script and variant go by the seed.
+/// 48 clients of 3 compute nodes over 2 memory nodes; the seed determines testbed, placement, script and
+/// variant.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let shrinks = seed % 3 == 1;
     let sim = cards
@@ -72,14 +73,14 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
         .colocated(seed % 4 == 1)
         .build()
         .expect("memory");
-    // Trees that are loaded lie on both memory nodes: something is left to do.
+    // Loaded trees are on both memory nodes, so some operations succeed during an outage.
     let outage = seed % 7 == 3 && seed % 4 > 1 && !shrinks && cards == Cards::Preset;
     let world = Testbed::new(sim, outage);
     let script = match shrinks {
         true => waves(operations, seed),
         false => Stress {
             keys: operations / 5,
-            // Every third run crowds the hot keys.
+            // Every third run concentrates on the hot keys.
             hot_percent: if seed % 3 == 2 { 40 } else { 5 },
             ..Stress::new(operations, seed)
         },
@@ -98,7 +99,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let variant = variants[seed as usize % variants.len()];
     let seats = seats(3, 12, 4);
     let options = Options {
-        // Who waits for one that waits for a node that is cut off need not wait for long.
+        // A client that waits for one that waits for a node that is cut off need not wait long.
         attempts: if outage {
             1 << 14
         } else {
@@ -119,7 +120,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let report = report.expect_correct();
     assert_eq!(report.calls.total(), operations);
     if outage {
-        // Most writes after the cut that come to the lost half fail, and their keys are left alone.
+        // After the cut most writes to the lost half fail, and their keys are not written again.
         assert!(
             report.failed > 100 && report.verified > script.keys / 2,
             "{report}"
@@ -166,7 +167,7 @@ fn simulated_testbeds() {
     }
 }
 
-/// Nodes of four entries: parents split and merge as their children do, at the same separators.
+/// Nodes of four entries: parents split and merge together with their children, at the same separators.
 #[test]
 fn simulated_trees_of_tiny_nodes() {
     let mut merges = 0;
@@ -191,7 +192,8 @@ fn simulated_trees_of_tiny_nodes() {
     assert!(merges > 2_000, "{merges}");
 }
 
-/// Clients that share what they do, most of it on a few hot keys: every answer is checked, delegated or not.
+/// Clients that share operations, mostly on a few hot keys: every answer is checked, whether delegated or
+/// not.
 fn shared(world: &World, seats: &[dm_testkit::Seat], operations: u64, seed: u64) -> Report {
     let script = Stress {
         keys: 4_000,
@@ -260,7 +262,7 @@ fn clients_that_share_on_simulated_testbeds() {
     }
 }
 
-/// Cards that promise as little as they may, and clients that are put aside.
+/// Cards that promise as little as they may, and clients that are suspended.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

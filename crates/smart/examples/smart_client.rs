@@ -13,8 +13,9 @@ use dm_testkit::OneClient;
 use dm_verbs::Nanos;
 use smart::{Key8, Options, Smart};
 
-/// Longer than a run: where instructions are counted the clock runs some fifty times too fast for the client, and would
-/// charge fifty times the rounds of reclamation. What each operation does to take part in it is counted.
+/// A period longer than a run. While instructions are counted, the clock runs about fifty times too fast for
+/// the client, and would charge fifty times as many rounds of reclamation. The work of each operation for
+/// reclamation is counted.
 const NEVER_DUE: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
 async fn run(script: &OneClient, world: &Loopback) -> Result<u64, Box<dyn Error>> {

@@ -4,7 +4,7 @@
 //! cargo run --release -p smart --example smart_memory -- [--keys 10000000]
 //! ```
 //!
-//! Fails where the budgets are exceeded, or the cache's account is not what the allocator counted.
+//! Fails if a budget is exceeded, or if the cache's account differs from the allocator's count.
 #![expect(clippy::print_stdout, reason = "the counts are what it is run for")]
 
 use std::error::Error;
@@ -15,7 +15,7 @@ use dm_testkit::{CountingAllocator, Counts};
 use dm_workload::KeySpace;
 use smart::{Applied, Key8, Options, RangeIndex, Smart};
 
-/// The prefix cache, bytes per key: keys that follow on each other, and 10 million keys drawn from 64 bits.
+/// The prefix cache, bytes per key: for consecutive keys, and for 10 million keys drawn from 64 bits.
 const CACHE_DENSE: f64 = 8.4;
 const CACHE_RANDOM: f64 = 13.5;
 /// Leaves and nodes in use for 2 million keys drawn from 64 bits, bytes per key.
@@ -23,19 +23,19 @@ const NODES: f64 = 230.0;
 const NODES_KEYS: u64 = 2_000_000;
 /// A leaf of 8 + 8 bytes.
 const LEAF: usize = 64;
-/// How far the account and the allocator's count may lie apart, bytes: handles lie on the stack here, and what the
-/// tree shares has reference counts.
+/// How much the account and the allocator's count may differ, in bytes: handles are on the stack here, and
+/// shared parts of the tree have reference counts.
 const TOLERANCE: i64 = 4096;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// What was counted.
+/// The measured sizes.
 struct Measured {
     cache: u64,
     nodes: u64,
     others: u64,
-    /// What the account says beyond what the allocator got back.
+    /// The account minus the bytes that the allocator got back.
     difference: i64,
 }
 

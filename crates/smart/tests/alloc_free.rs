@@ -1,5 +1,5 @@
-//! In the steady state nothing is allocated on the compute node by what changes no node: operations on present keys, and
-//! those that find their key absent.
+//! In the steady state, operations that change no node allocate nothing on the compute node: operations on
+//! present keys, and those that find their key absent.
 
 mod common;
 
@@ -13,7 +13,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const KEYS: u64 = 2_000;
 
-/// Key bytes 5 to 7 tell keys apart: small nodes below a large one.
+/// Key bytes 5 to 7 distinguish keys: small nodes below a large one.
 fn key(n: u64) -> Key8 {
     Key8(n.wrapping_mul(0x9E37_79B1) & 0xff_ffff)
 }
@@ -35,7 +35,7 @@ fn operations_that_change_no_node_allocate_nothing() {
                 assert_eq!(client.insert(&key(n), &value).await, Ok(Applied::Inserted));
             }
             let mut read = Vec::new();
-            // Twice: buffers, pools and the cache have grown to their size after the first time.
+            // Two passes: buffers, pools and the cache have their final size after the first one.
             for steady in [false, true] {
                 let before = Counts::of_thread().allocations;
                 for n in 0..KEYS {

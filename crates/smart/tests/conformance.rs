@@ -6,7 +6,7 @@ use common::Tree;
 use dm_testkit::{Family, TestKey};
 use smart::{NodeTypes, Options};
 
-/// Trees with these sizes of nodes and this cache.
+/// Trees with these node sizes and this cache.
 struct Trees(NodeTypes, u64);
 
 impl Family for Trees {
@@ -26,7 +26,8 @@ dm_testkit::conformance! {
     default => Trees(NodeTypes::SHIPPED, ALL);
 }
 
-/// Other sizes change what is copied when, a small cache what is stale when: each in a world that shows it best.
+/// Other sizes change when nodes are copied, and a small cache changes when images are stale: each in the
+/// world that shows it best.
 mod others {
     use super::*;
     use dm_testkit::{WorldKind, conform};

@@ -1,5 +1,5 @@
-//! Many clients on small nodes, every answer checked: a short run of each kind always, the full size by
-//! `cargo xtask stress`.
+//! Many clients on small nodes, with every answer checked. Every test run does a short run of each kind;
+//! `cargo xtask stress` does the full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
@@ -17,7 +17,7 @@ fn options() -> Options {
     Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
         chunk_bytes: 64 << 10,
-        // Often, so that memory is used again under the eyes of readers.
+        // Often, so that memory is reused while others read.
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
             operations: 4,
@@ -28,7 +28,7 @@ fn options() -> Options {
     }
 }
 
-/// Keys come and go in waves, so that nodes shrink as often as they grow.
+/// Keys are inserted and removed in waves, so that nodes shrink as often as they grow.
 fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,
@@ -60,7 +60,8 @@ fn threads_on_loopback() {
     loopback(&waves(200_000, 3), 32 << 10, 1 << 30);
 }
 
-/// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script and keys go by the seed.
+/// 48 clients of 3 compute nodes over 2 memory nodes; the seed determines testbed, placement, script and
+/// keys.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -70,7 +71,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let world = World::from(sim.build().expect("memory"));
     let script = match seed % 4 {
         0 => Stress::new(operations, seed),
-        // Few keys, and most of the time the hot ones.
+        // Few keys, and mostly the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,
@@ -93,7 +94,7 @@ fn simulated_testbeds() {
     }
 }
 
-/// Cards that promise as little as they may, and clients that are put aside.
+/// Cards that promise as little as they may, and clients that are suspended.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

@@ -1,4 +1,4 @@
-//! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
+//! Every error is typed and names its place; nothing hangs or panics, and no acknowledged write is lost.
 
 use chime::{Applied, Chime, IndexError, Key8, OpenError, Options, RangeIndex, Scan};
 use dm_alloc::AllocError;
@@ -9,7 +9,7 @@ use dm_verbs::{Control, Effect, NodeId, RemotePtr, Verbs};
 
 use crate::common::Tree;
 
-/// Small nodes and chunks, and budgets that end soon.
+/// Small nodes and chunks, and small budgets.
 fn options() -> Options {
     Options {
         span: 12,
@@ -102,7 +102,7 @@ fn a_pool_of_another_geometry_is_refused() {
     });
 }
 
-/// The bits of a root word that are no address.
+/// The bits of a root word that are not part of the address.
 const ROOT_LEVEL: u64 = 63;
 
 async fn root<V: Verbs>(v: &V, tree: &Chime<Key8>) -> RemotePtr {
@@ -136,7 +136,7 @@ fn a_leaf_of_garbage_is_named() {
     });
 }
 
-/// Any byte may change: an operation ends, with a typed error or an answer, and never by a panic.
+/// Any byte may change: an operation must end, with a typed error or an answer, and never in a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     let world = Loopback::builder().build().expect("memory");
@@ -159,7 +159,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
         let mut rng = Rng::new(4, 4);
         let mut errors = 0;
         for _ in 0..2_000 {
-            // Among the first leaves and the nodes between them, wherever one begins.
+            // Among the first leaves and the nodes between them, at the beginning of a line.
             let at = leaf.add(64 * rng.below(bytes / 64 * 6));
             let before = v.read(at, 64).await.expect("no faults").to_vec();
             let mut damaged = before.clone();
@@ -169,7 +169,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
             v.load(at, &damaged).expect("in range");
             let key = Key8(rng.below(200));
             let mut scan = Scan::new();
-            // One that knows hotspots, and one that has nothing cached.
+            // One handle that knows hotspots, and one with nothing cached.
             let cold = open(&v, options).await;
             let cold = cold.client(&v);
             let ends = [

@@ -1,5 +1,5 @@
-//! What each operation costs, to the verb and the byte: all inner nodes cached, nobody else there. The same on loopback
-//! and in the simulator. And what a tree takes.
+//! The cost of each operation, to the verb and the byte: all inner nodes cached, and no other client. The
+//! costs are the same on loopback and in the simulator. Also the memory of a tree.
 
 use chime::{Key8, Options};
 use dm_index::{Applied, RangeIndex, Scan};
@@ -9,7 +9,7 @@ use dm_verbs::{Control, Counters, Verbs};
 
 use crate::common::Tree;
 
-/// What counts.
+/// The counters that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Cost {
     round_trips: u64,
@@ -48,9 +48,9 @@ impl Cost {
     }
 }
 
-/// Even numbers below twice as many are loaded.
+/// The even numbers below twice this are loaded.
 const LOADED: u64 = 5_000;
-/// So many keys are measured.
+/// Number of keys that are measured.
 const KEYS: u64 = 500;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -64,7 +64,7 @@ struct Costs {
     scans: Vec<(u64, Cost)>,
 }
 
-/// Nothing is remembered: every get reads a neighbourhood.
+/// Nothing is remembered, so every get reads a neighbourhood.
 const fn plain() -> Options {
     Options {
         hotspot_bytes: 0,
@@ -92,7 +92,7 @@ impl Job for Measure {
             Cost::of(now - core::mem::replace(&mut before, now))
         };
         let (mut out, mut costs) = (Vec::with_capacity(8), Costs::default());
-        // From all over the tree, so that no leaf is filled up.
+        // From all parts of the tree, so that no leaf is filled up.
         for key in (0..KEYS).map(|n| n * (2 * LOADED / KEYS)) {
             let (even, odd) = (Key8(key), Key8(key + 1));
             assert_eq!(client.get(&even, &mut out).await, Ok(true));
@@ -127,7 +127,7 @@ fn simulated() -> World {
     sim.build().expect("memory").into()
 }
 
-/// A neighbourhood that lies together is one READ, one that wraps two behind one doorbell.
+/// A contiguous neighbourhood is one READ; one that wraps is two READs behind one doorbell.
 fn is_one_neighbourhood(cost: &Cost) -> bool {
     cost.reads <= 2 && (162..=175).contains(&cost.bytes_read)
 }
@@ -187,7 +187,7 @@ fn budgets_are_met_to_the_byte() {
     let met = (straight.len(), hopped.len(), split.len());
     assert!(met.1 > 0 && met.1 < met.0 / 4 && met.2 < met.0 / 50, "{met:?}");
     for cost in &found.remove {
-        // Presence and lock word; what leaves its neighbourhood empty looks at the leaf.
+        // Presence and lock word. A remove that leaves its neighbourhood empty also reads the leaf.
         assert_eq!((cost.writes, cost.bytes_written), (2, 1 + 8), "{cost:?}");
         assert!(
             cost.round_trips == 2 || cost.round_trips == 3 && cost.bytes_read > LEAF,
@@ -227,7 +227,7 @@ impl Job for Fill {
     }
 }
 
-/// After inserts in no order, every allocation counted.
+/// After inserts in random order, with every allocation counted.
 #[test]
 fn a_tree_is_small() {
     let (remote, cache) = loopback().run_one(Fill(200_000));
@@ -235,7 +235,7 @@ fn a_tree_is_small() {
     assert!(cache <= 0.5, "{cache} bytes per key in the cache");
 }
 
-/// A get of what was found before, beside its counters: what the guess came to.
+/// A get of a key that was found before; the counters show how the guess turned out.
 struct Speculate;
 
 impl Job for Speculate {
@@ -289,6 +289,6 @@ impl Job for Speculate {
 
 #[test]
 fn a_hotspot_is_read_alone() {
-    // Virtual time: a thread that is held up beyond the version window reads once more.
+    // Virtual time: a thread that is delayed beyond the version window would read once more.
     simulated().run_one(Speculate);
 }

@@ -1,5 +1,5 @@
-//! Operations dropped at any poll: no lock stays held, and a dropped write has happened as a whole or not at all. A hop
-//! that was dropped has moved its entry, or has not.
+//! Operations dropped at any poll: no lock stays held, and a dropped write has happened completely or not at
+//! all. A dropped hop has moved its entry completely or not at all.
 
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -42,7 +42,7 @@ impl<F: Future> Future for Cut<'_, F> {
         self.polls -= 1;
         match self.inner.as_mut().poll(cx) {
             Poll::Ready(out) => Poll::Ready(Some(out)),
-            // Gone before it is woken.
+            // It is dropped before it is woken.
             Poll::Pending if self.polls == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -58,7 +58,7 @@ async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
 /// Keys of each client.
 const KEYS: u64 = 40;
 
-/// What each of a client's keys may hold: one thing, or after a dropped write one of several.
+/// The possible contents of each of a client's keys: one, or several after a dropped write.
 struct Own {
     keys: Vec<Key8>,
     legal: Vec<Vec<Option<u64>>>,
@@ -67,7 +67,7 @@ struct Own {
 }
 
 impl Own {
-    /// What was read settles it.
+    /// A read decides among them.
     fn saw(&mut self, i: usize, found: Option<&[u8]>) {
         let legal = &mut self.legal[i];
         let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;
@@ -77,7 +77,7 @@ impl Own {
         }
     }
 
-    /// One operation on one of its keys, dropped after `polls` polls; `seed` is the value's.
+    /// Runs one operation on one of its keys, and drops it after `polls` polls; `seed` is the value's.
     async fn step(&mut self, index: &impl RangeIndex<Key = Key8>, rng: &mut Rng, polls: u64, seed: u64) {
         let i = rng.below(KEYS) as usize;
         let (key, value) = (self.keys[i], value_of(seed, 16));
@@ -135,7 +135,7 @@ impl Job for Open {
     }
 }
 
-/// Two compute nodes' trees, clients in turns.
+/// Trees of two compute nodes, which the clients use alternately.
 struct Drops {
     trees: [Chime<Key8>; 2],
     clients: u64,
@@ -157,13 +157,13 @@ impl Job for Drops {
         };
         let mut rng = Rng::new(self.seed, number as u64);
         for nth in 0..self.operations {
-            // Most polls in the range of one operation, some operations left to their end.
+            // Most operations are dropped during their polls, and some run to their end.
             let polls = if rng.below(4) == 0 {
                 u64::MAX
             } else {
                 1 + rng.below(14)
             };
-            // Unlike any other client's.
+            // Different from any other client's.
             let seed = (number as u64 + 1) << 32 | nth;
             own.step(&client, &mut rng, polls, seed).await;
         }

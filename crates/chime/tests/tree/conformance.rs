@@ -5,7 +5,8 @@ use dm_testkit::{Family, TestKey, WorldKind, conform};
 
 use crate::common::Tree;
 
-/// Trees of this span and neighbourhood; with read delegation and write combining over so many local locks.
+/// Trees with this span and neighbourhood; with read delegation and write combining over this number of local
+/// locks.
 struct Trees(usize, usize, u32);
 
 impl Family for Trees {

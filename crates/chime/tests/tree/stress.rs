@@ -1,5 +1,5 @@
-//! Many clients on small leaves, every answer checked: leaves hop, split and merge, entries are read alone. A short run of
-//! each kind always, the full size by `cargo xtask stress`.
+//! Many clients on small leaves, with every answer checked: leaves hop, split and merge, and entries are read
+//! alone. Every test run does a short run of each kind; `cargo xtask stress` does the full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
@@ -9,8 +9,8 @@ use dm_testkit::{Cards, Report, Stress, World, seats, stress};
 
 use crate::common::Tree;
 
-/// Leaves of 12, so that they split and merge often; values of two words, so that they can tear. The buffer has room for
-/// a part of the keys, so that hotspots come and go.
+/// Leaves of 12, so that they split and merge often; values of two words, so that they can tear. The buffer
+/// has room for a part of the keys, so that hotspots are added and replaced.
 fn options(value_bytes: usize) -> Options {
     Options {
         span: 12,
@@ -22,7 +22,8 @@ fn options(value_bytes: usize) -> Options {
     }
 }
 
-/// Keys come and go in waves, so that leaves merge as often as they split, and are used again.
+/// Keys are inserted and removed in waves, so that leaves merge as often as they split, and their memory is
+/// reused.
 fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,
@@ -56,7 +57,8 @@ fn threads_on_loopback() {
     loopback(&waves(120_000, 3), 100);
 }
 
-/// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script and keys go by the seed.
+/// 48 clients of 3 compute nodes over 2 memory nodes; the seed determines testbed, placement, script and
+/// keys.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -66,7 +68,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let world = World::from(sim.build().expect("memory"));
     let script = match seed % 4 {
         0 => Stress::new(operations, seed),
-        // Few keys, and most of the time the hot ones.
+        // Few keys, and mostly the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,
@@ -93,7 +95,7 @@ fn simulated_testbeds() {
     }
 }
 
-/// Cards that promise as little as they may, and clients that are put aside.
+/// Cards that promise as little as they may, and clients that are suspended.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

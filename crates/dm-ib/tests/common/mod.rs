@@ -3,10 +3,10 @@
 use dm_ib::{Ib, MemoryNode};
 use dm_verbs::{Capability, NodeId, RemotePtr};
 
-/// Memory nodes with a world of theirs.
+/// Memory nodes and a world that uses them.
 pub(crate) struct Cluster {
     pub(crate) ib: Ib,
-    /// Behind the world, which uses them to its end.
+    /// Declared after the world, which uses the nodes until it is dropped.
     pub(crate) _nodes: Vec<MemoryNode>,
 }
 
@@ -21,7 +21,8 @@ pub(crate) fn cluster(count: usize, bytes: u64, assumed: &[Capability]) -> Clust
     let addresses: Vec<_> = nodes.iter().map(MemoryNode::address).collect();
     let ib = Ib::builder(&addresses)
         .assume(assumed)
-        // Soft-RoCE on an emulated processor: some 50 µs and more, while other machines take the processor away.
+        // Soft-RoCE on an emulated processor takes about 50 µs and more, and other machines may use the
+        // processor meanwhile.
         .slower(64)
         .build()
         .expect("the nodes have a device");

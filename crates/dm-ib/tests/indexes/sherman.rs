@@ -1,4 +1,4 @@
-//! Sherman, what is refused without an assumption, and what a client costs beside the simulator's.
+//! Sherman: refusals without an assumption, and a client's costs compared with the simulator's.
 
 use std::marker::PhantomData;
 
@@ -89,7 +89,7 @@ fn stressed_with_every_order() {
 /// Operations of the script that is compared.
 const SCRIPT: usize = 3_000;
 
-/// One client's script: what it cost, and under which promises.
+/// One client's script: its costs, and the promises under which it ran.
 struct Costs;
 
 impl Job for Costs {
@@ -128,7 +128,7 @@ fn a_client_costs_what_it_costs_in_the_simulator() {
             .build()
             .expect("memory");
         let (simulated, sim_caps) = World::from(sim).run_one(Costs);
-        // How much fits into a request is the cards' own matter: no verb depends on it.
+        // The number of inline bytes depends on the card, and no verb depends on it.
         let inline_bytes = caps.inline_bytes;
         assert_eq!(
             caps,
@@ -137,13 +137,14 @@ fn a_client_costs_what_it_costs_in_the_simulator() {
                 ..sim_caps
             }
         );
-        // What goes by the clock goes by each world's own.
+        // Counts that depend on the clock differ between worlds.
         let own = |name: &str| name.starts_with("housekeeping");
         let differs = |real: &Counters| {
             let mut pairs = real.named().zip(simulated.named());
             pairs.any(|((name, real), (_, simulated))| !own(name) && real != simulated)
         };
-        // Where others take the processor away in the middle of a READ it outlasts its window, and is repeated.
+        // If the thread loses the processor in the middle of a READ, the READ exceeds its window and is
+        // repeated.
         for _ in 0..3 {
             if differs(&real) {
                 (real, _) = measure();

@@ -11,9 +11,9 @@ use dm_verbs::Capability;
 
 use crate::common::{Cluster, cluster};
 
-/// What line versions need, and nothing else.
+/// The capability that line versions need.
 pub(crate) const LINES: &[Capability] = &[Capability::LineAtomicity];
-/// Everything that locks make use of.
+/// All capabilities that locks use.
 pub(crate) const ORDERS: &[Capability] = &[
     Capability::LineAtomicity,
     Capability::AtomicVsWriteSerialised,
@@ -88,7 +88,8 @@ pub(crate) fn passes<F: Family>(family: &F) {
 /// Operations of a stress run.
 const STRESS: u64 = 12_000;
 
-/// Clients of three compute nodes over two memory nodes, every answer checked; `splits` is what there must be at least.
+/// Runs clients of three compute nodes over two memory nodes, with every answer checked; `splits` is the
+/// required minimum.
 pub(crate) fn stressed<I: IndexUnderTest>(index: I, assumed: &'static [Capability], seed: u64, splits: u64) {
     let world = Clusters(assumed).build(3, 2, seed);
     println!("{}", world.ib.promises());

@@ -1,4 +1,4 @@
-//! What the calibration tests share: skewed choice, a recorder, a lock client, and the table row.
+//! Shared parts of the calibration tests: skewed choice, a recorder, a lock client, and the table row.
 
 #![allow(
     clippy::allow_attributes,
@@ -15,12 +15,13 @@ use std::task::{Poll, Waker};
 use dm_sim::{CostModel, Endpoint, Sim};
 use dm_verbs::{ChipPtr, Env, LocalStep, Nanos, NodeId, Place, RemotePtr, Verbs};
 
-/// Whether the model was fitted to a figure, or foretells it.
+/// Whether the figure was used to fit the model, or is a prediction of it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Grade {
     Fit,
     Prediction,
-    /// Outside 20 %, or unstable, and said so in the README: asserted to stay near this value, not to be right.
+    /// Outside of 20 %, or unstable, as documented in the README: the test asserts that it stays near this
+    /// value.
     KnownGap(f64),
 }
 
@@ -117,8 +118,8 @@ impl Recorder {
     }
 }
 
-/// Runs `clients` copies of `op` on `nodes` compute nodes against one memory node, each again and again until the
-/// window is over; the first quarter warms up.
+/// Runs `clients` copies of `op` on `nodes` compute nodes against one memory node, each repeatedly until the
+/// window is over; the first quarter is the warm-up.
 pub fn closed_loop<F, Fut>(model: CostModel, nodes: u16, clients: u16, window: Nanos, op: F) -> Rc<Recorder>
 where
     F: Fn(Rc<Endpoint>, u64) -> Fut + Clone + 'static,
@@ -141,7 +142,7 @@ where
     recorder
 }
 
-/// What a lock client does.
+/// The kind of a lock client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockKind {
     /// CAS on host memory, released by fetch-and-add (FG).
@@ -165,7 +166,7 @@ struct LocalLock {
 
 #[derive(Default)]
 struct Waiter {
-    /// Granted; with the remote lock (handed over) or without.
+    /// Whether it was granted, and if so, whether the remote lock came with it (by handover).
     granted: Cell<Option<bool>>,
     waker: RefCell<Option<Waker>>,
 }
@@ -175,7 +176,7 @@ struct Waiter {
 pub struct LocalLocks(RefCell<BTreeMap<u32, LocalLock>>);
 
 impl LocalLocks {
-    /// Waits for the local lock; whether the remote lock came with it.
+    /// Waits for the local lock; returns whether the remote lock came with it.
     async fn acquire(&self, v: &Endpoint, lock: u32) -> bool {
         let waiter = {
             let mut table = self.0.borrow_mut();
@@ -200,7 +201,7 @@ impl LocalLocks {
         handed
     }
 
-    /// Whether the remote lock should be handed to the next local waiter.
+    /// Returns whether the remote lock should be handed to the next local waiter.
     fn may_hand_over(&self, lock: u32) -> bool {
         let mut table = self.0.borrow_mut();
         let l = table.get_mut(&lock).unwrap();
@@ -227,7 +228,7 @@ impl LocalLocks {
     }
 }
 
-/// One memory node with `LOCKS` words, hammered by 22 threads on each of `nodes` compute nodes.
+/// One memory node with `LOCKS` words, used by 22 threads on each of `nodes` compute nodes.
 pub struct LockBench {
     pub nodes: u16,
     pub kind: LockKind,
@@ -282,7 +283,7 @@ impl LockBench {
     }
 }
 
-/// Takes and releases one lock; the failed CASes, or `None` when the run ended first.
+/// Takes and releases one lock; returns the failed CASes, or `None` if the run ended first.
 async fn lock_once(
     v: &Endpoint,
     kind: LockKind,
@@ -303,7 +304,7 @@ async fn lock_once(
     if !handed {
         while v.cas(at, 0, 1).await.unwrap() != 0 {
             failed += 1;
-            // Spinners that never win must end with the run.
+            // Spinning clients that never succeed must end with the run.
             if v.now() >= deadline {
                 if hierarchical {
                     local.release(lock, false);

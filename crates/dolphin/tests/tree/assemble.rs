@@ -1,4 +1,4 @@
-//! The walk-through quotes the example, and nothing else.
+//! The page quotes the example, and nothing else.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn what_the_walk_through_quotes_is_in_the_example() {
     let mut quotes = 0;
     for block in page.split("```rs").skip(1) {
         let code = block.split("```").next().unwrap_or_default();
-        // Behind the rest of the fence's own line.
+        // The code begins after the rest of the fence's line.
         let code = lines(code.split_once('\n').map_or("", |(_, code)| code));
         let quoted = files
             .iter()

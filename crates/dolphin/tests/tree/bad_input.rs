@@ -1,4 +1,4 @@
-//! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
+//! Every error is typed and names its place; nothing hangs or panics, and no acknowledged write is lost.
 
 use dm_alloc::{AllocError, Superblock};
 use dm_layout::{RADIX_HEAD_BYTES, RadixSlot, SingleLeaf, SlotWord};
@@ -12,7 +12,7 @@ use dolphin::{Applied, Dolphin, IndexError, Key8, Key32, NodeTypes, OpenError, O
 
 use crate::common::Tree;
 
-/// Small leaves and chunks, and budgets that end soon.
+/// Small leaves and chunks, and small budgets.
 fn options() -> Options {
     Options {
         leaf_bytes: 256,
@@ -49,7 +49,7 @@ fn more_memory_nodes_than_a_slot_can_name_are_refused() {
         most: 256,
     };
     assert_eq!(refused, OpenError::Pool(expected));
-    // Nothing was created that could not be used.
+    // An open that fails creates nothing.
     let inspected = block_on(Superblock::inspect(&v)).err();
     assert!(
         matches!(inspected, Some(AllocError::NotFormatted { .. })),
@@ -68,7 +68,7 @@ fn a_lock_table_larger_than_on_chip_memory_is_refused() {
     };
     assert_eq!((*node, *wanted, *has), (NodeId(0), 8 * 32_768, 1 << 10));
     says(&refused, &["262144 bytes", "mn0", "1024"]);
-    // A smaller table, or one in host memory, goes there still.
+    // A smaller table, or one in host memory, still fits.
     let fits = Options {
         locks_per_node: 128,
         ..Options::new(8)
@@ -76,7 +76,7 @@ fn a_lock_table_larger_than_on_chip_memory_is_refused() {
     assert!(block_on(Dolphin::<Key8>::create_or_open(&v, &fits)).is_ok());
 }
 
-/// Options that all who open a tree must agree on, each changed.
+/// Options on which all clients of a tree must agree, each changed.
 const OTHERS: [fn(&mut Options); 6] = [
     |o| o.value_bytes = 8,
     |o| o.leaf_bytes = 320,
@@ -106,7 +106,8 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
             let mut other = options();
             change(&mut other);
             let opened = Dolphin::<Key8>::open(&v, &other).await;
-            // Where locks lie, and who takes part, is the pool's word: who opens it goes by that.
+            // The pool determines where locks are, and who takes part; a client that opens the pool follows
+            // it.
             let own = nth < 4;
             assert_eq!(opened.is_err(), own, "{nth}: {opened:?}");
             if let Err(refused) = opened {
@@ -210,7 +211,7 @@ fn a_full_pool_keeps_what_it_has() {
     }
 }
 
-/// `least`: operations that must come through.
+/// `least` is the number of operations that must succeed.
 fn cut_off_one_of_three(options: Options, least: u64) {
     let lost = (0..4).map(Trouble::LostAfter);
     for trouble in [Trouble::Unreachable, Trouble::AnswersLost]
@@ -237,7 +238,7 @@ fn nor_those_to_which_a_rough_hint_leads_over_its_leaves() {
         cache_bytes: 512,
         ..options()
     };
-    // Fewer: some must be looked up, and their entries are in three nodes, too.
+    // Fewer: some leaves must be looked up, and their entries are on three nodes, too.
     cut_off_one_of_three(rough, 80);
 }
 
@@ -254,7 +255,8 @@ fn a_simulated_memory_node_that_goes_at_any_moment_of_an_operation() {
 
 // ---- damaged bytes --------------------------------------------------------------------------------------------------
 
-/// What hangs in the root's slot of the keys' first byte, 0: the entry of the first leaf, or the node above it and others.
+/// Returns what is linked in the root's slot of the keys' first byte, 0: the entry of the first leaf, or the
+/// node above it and others.
 async fn below<V: Verbs>(v: &V, tree: &Dolphin<Key8>) -> (RemotePtr, bool) {
     let slot = tree.root().add(RADIX_HEAD_BYTES as u64);
     let word = SlotWord::from_raw(v.word(slot).await.expect("no faults"));
@@ -276,7 +278,8 @@ async fn leaf_of<V: Verbs>(v: &V, entry: RemotePtr) -> RemotePtr {
     RemotePtr::from_raw(u64::from_le_bytes(*value.first_chunk().expect("an address")))
 }
 
-/// Each operation by one that remembers nothing, while `bytes` at `at` are these, names the place; and afterwards all is well.
+/// While `bytes` at `at` are damaged, each operation by a handle with nothing cached must name the place;
+/// afterwards all must be well.
 async fn named<V: Verbs + Control>(v: &V, at: RemotePtr, bytes: usize) {
     let image = v.read(at, bytes as u32).await.expect("no faults").to_vec();
     for garbage in [0, 0xff] {
@@ -324,13 +327,13 @@ fn a_leaf_an_entry_and_a_radix_node_of_garbage_are_named() {
     });
 }
 
-/// Any byte may change: an operation ends, with a typed error or an answer, and never by a panic.
+/// Any byte may change: an operation must end, with a typed error or an answer, and never in a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     let world = Loopback::builder().build().expect("memory");
     let v = world.connect(0).expect("a client");
     block_on(async {
-        // Nobody is taken for gone: each of the many that open it does little, and goes.
+        // No handle is considered dead: each of the many handles does little, and is dropped.
         let tree = Tree::<Key8>::new(Options {
             members: 0,
             ..options()
@@ -341,7 +344,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
         let (first, _) = below(&v, &known).await;
         assert_eq!(client.remove(&Key8(5)).await, Ok(Applied::Removed));
         load_for_damage(&client).await;
-        // The root's first words, and what was made first: leaves, separators and nodes among each other.
+        // The root's first words, and the first blocks: leaves, separators and nodes, mixed.
         let places = [(known.root(), 32), (first, 8 << 10), (first, 8 << 10)];
         let met = damage(&tree, &v, &known, &places).await;
         assert!(met.read > 50 && met.written > 50, "{met:?}");

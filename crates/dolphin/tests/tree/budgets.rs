@@ -1,5 +1,5 @@
-//! What each operation costs, to the verb and the byte: all separators remembered, nobody else there. The same on loopback
-//! and in the simulator. And what a tree takes.
+//! The cost of each operation, to the verb and the byte: all separators cached, and no other client. The
+//! costs are the same on loopback and in the simulator. Also the memory of a tree.
 
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_sim::{CostModel, Sim};
@@ -9,7 +9,8 @@ use dolphin::{Key8, Options};
 
 use crate::common::Tree;
 
-/// What counts: round trips, doorbells, READs, bytes read, WRITEs, bytes written, shares taken and left, locks and unlocks.
+/// The counters: round trips, doorbells, READs, bytes read, WRITEs, bytes written, shares taken and left,
+/// locks and unlocks.
 type Cost = [u64; 8];
 
 fn cost_of(c: Counters) -> Cost {
@@ -34,16 +35,17 @@ fn cost_of(c: Counters) -> Cost {
     ]
 }
 
-/// Even numbers below twice as many are loaded.
+/// The even numbers below twice this are loaded.
 const LOADED: u64 = 5_000;
-/// So many keys are measured.
+/// Number of keys that are measured.
 const KEYS: u64 = 500;
 const LEAF: u64 = 1024;
-/// What an update, an insert into a leaf of whole keys, and a remove change, and an unlock by WRITE.
+/// The bytes that an update, an insert into a leaf of whole keys, and a remove change, and those of an unlock
+/// by WRITE.
 const VALUE: u64 = 8;
 const ENTRY: u64 = 17;
-/// An insert into a packed leaf writes of a line what lies up to the entry's end: its control byte, keys of two bytes, and one
-/// value at least, at most six.
+/// An insert into a packed leaf writes a part of a line, up to the entry's end: its control byte, keys of two
+/// bytes, and one to six values.
 const PACKED: core::ops::RangeInclusive<u64> = 1 + 12 + 8..=1 + 12 + 48;
 const PRESENCE: u64 = 1;
 const LOCK: u64 = 8;
@@ -68,7 +70,7 @@ impl Job for Measure {
             cost_of(now - core::mem::replace(&mut before, now))
         };
         let (mut out, mut costs) = (Vec::with_capacity(8), Vec::new());
-        // From all over the tree, so that no leaf is filled up.
+        // From all parts of the tree, so that no leaf is filled up.
         for key in (0..KEYS).map(|n| n * (2 * LOADED / KEYS)) {
             let (even, odd) = (Key8(key), Key8(key + 1));
             assert_eq!(client.get(&even, &mut out).await, Ok(true));
@@ -92,7 +94,7 @@ impl Job for Measure {
     }
 }
 
-/// One key, its second update.
+/// One key, and its second update.
 struct Plain;
 
 impl Job for Plain {
@@ -136,7 +138,7 @@ fn budgets_are_met_to_the_byte() {
     within(found, on);
     within(loopback().run_one(Measure(whole_keys)), whole_keys);
     within(simulated(cx6.clone(), Measure(off)), off);
-    // No lock word is ever written: nothing changes where atomics race with WRITEs.
+    // No lock word is ever written by WRITE, so nothing changes if atomics race with WRITEs.
     let mut racy = cx6.clone();
     racy.caps.atomic_vs_write = AtomicVsWrite::Racy;
     within(simulated(racy, Measure(on)), on);
@@ -186,7 +188,7 @@ fn within(found: Vec<(&'static str, u64, Cost)>, options: Options) {
     }
 }
 
-/// So many keys, dense or spread over all numbers; leaves of packed keys or whole ones.
+/// This many keys, dense or spread over all numbers; leaves of packed keys or whole ones.
 struct Fill(u64, bool, bool);
 
 impl Job for Fill {
@@ -215,7 +217,7 @@ impl Job for Fill {
 
 const KEYS_OF_A_TREE: u64 = 1 << 17;
 
-/// After inserts in no order, every allocation counted.
+/// After inserts in random order, with every allocation counted.
 #[test]
 fn a_tree_is_small() {
     // Dense and sparse, packed and whole.

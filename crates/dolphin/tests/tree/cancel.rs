@@ -1,5 +1,5 @@
-//! Operations dropped at any poll: no lock stays held, and a dropped write has happened as a whole or not at all. Splits,
-//! merges and what they do to separators are dropped too.
+//! Operations dropped at any poll: no lock stays held, and a dropped write has happened completely or not at
+//! all. Splits, merges and their changes to separators are dropped too.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -32,7 +32,7 @@ async fn cut<F: Future>(future: F, mut polls: u64) -> Option<F::Output> {
         polls -= 1;
         match inner.as_mut().poll(cx) {
             Poll::Ready(out) => Poll::Ready(Some(out)),
-            // Gone before it is woken.
+            // It is dropped before it is woken.
             Poll::Pending if polls == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -43,18 +43,19 @@ async fn cut<F: Future>(future: F, mut polls: u64) -> Option<F::Output> {
 /// Keys of each client.
 const KEYS: u64 = 60;
 
-/// Near keys, far ones, and some in between: leaves hold what takes two widths, and lines change their shape.
+/// Close keys, distant ones, and some in between: leaves hold keys of two widths, and lines change their
+/// shape.
 fn key_of(n: u64) -> Key8 {
     let shift = [0, 20, 50];
     Key8(n << shift[(n % 3) as usize])
 }
 
-/// What each key of a client may hold: one thing, or after dropped writes one of several; and how many operations were
-/// dropped and ended.
+/// The possible contents of each key of a client, one, or several after dropped writes; and the numbers of
+/// operations that were dropped and that ended.
 struct Own(Vec<(Key8, Vec<Option<u64>>)>, u64, u64);
 
 impl Own {
-    /// What was read settles it.
+    /// A read decides among them.
     fn saw(&mut self, i: usize, found: Option<&[u8]>) {
         let (key, legal) = &mut self.0[i];
         let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;
@@ -74,7 +75,7 @@ impl Job for Open {
     }
 }
 
-/// Two compute nodes' trees, clients in turns; so many operations of each; a seed.
+/// Trees of two compute nodes, which the clients use alternately; the number of operations of each; a seed.
 struct Drops([Dolphin<Key8>; 2], u64, u64);
 
 impl Job for Drops {
@@ -86,14 +87,14 @@ impl Job for Drops {
         let mut rng = Rng::new(self.2, number as u64);
         let mut read = Vec::new();
         for nth in 0..self.1 {
-            // Most polls in the range of one operation, some operations left to their end.
+            // Most operations are dropped during their polls, and some run to their end.
             let polls = match rng.below(4) {
                 0 => u64::MAX,
                 _ => 1 + rng.below(14),
             };
             let (i, removes) = (rng.below(KEYS) as usize, nth / 100 % 2);
             let key = own.0[i].0;
-            // Unlike any other client's. Now more is written, now more is removed.
+            // Different from any other client's. Writes and removes prevail alternately.
             let seed = match rng.below(4) {
                 3 => None,
                 n if n <= 2 * removes => Some(None),
@@ -127,7 +128,7 @@ impl Job for Drops {
     }
 }
 
-/// A client that comes at the end, with nothing remembered, and needs every lock.
+/// A client that joins at the end, with nothing cached, and needs every lock.
 struct Last(dm_sync::Mutex<Vec<Own>>);
 
 impl Job for Last {

@@ -5,8 +5,8 @@ use dolphin::{NodeTypes, Options, Rdwc};
 
 use crate::common::Tree;
 
-/// Trees whose leaves hold about so many entries of whole keys, whatever they are, and more where those are packed; with read
-/// delegation and write combining over so many local locks.
+/// Trees whose leaves hold about this many entries of whole keys, for any key size, and more if the keys are
+/// packed; with read delegation and write combining over this number of local locks.
 struct Trees {
     entries: usize,
     types: NodeTypes,

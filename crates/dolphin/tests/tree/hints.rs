@@ -1,4 +1,4 @@
-//! Separators that are wrong: they cost something once, and never an answer.
+//! Separators that are wrong: they cost additional steps once, and never give a wrong answer.
 
 use dm_art::{Art, ArtFlaws, ArtOptions, DEFAULT_TURN, SeparatorOptions};
 use dm_index::{CpuCost, RangeIndex, Scan};
@@ -17,7 +17,7 @@ const KEYS: u64 = 1_000;
 
 fn options(credulous: bool) -> Options {
     Options {
-        // Nobody else allocates: what is entered wrongly here comes out of an allocator of its own.
+        // Nobody else allocates: wrong entries come from an allocator of their own.
         members: 0,
         separators: SeparatorOptions {
             credulous,
@@ -28,8 +28,8 @@ fn options(credulous: bool) -> Options {
     }
 }
 
-/// Opens the separators' tree by itself, and enters one that leads to the leaf of quite another key, as a client would that
-/// was very late.
+/// Opens the separators' tree by itself, and enters a separator that leads to the leaf of a different key, as
+/// a client that was very late would do.
 async fn mislead<V: Verbs + dm_verbs::Control>(v: &V, at: Key8, as_of: Key8) {
     let superblock = Superblock::inspect(v).await.expect("a pool");
     let entry = SingleLeaf::new(8).expect("small");
@@ -79,7 +79,7 @@ fn looked_up(credulous: bool, scan_first: bool) -> Result<(), dm_index::IndexErr
             next.next()
         });
         loaded.await.expect("an empty tree");
-        // From here on, keys seem to lie in a leaf far above them, or below.
+        // From here on, some keys seem to be in a leaf far above them, or below.
         mislead(&v, Key8(333), Key8(1_500)).await;
         mislead(&v, Key8(1_001), Key8(1)).await;
         let mut value = Vec::new();
@@ -91,7 +91,7 @@ fn looked_up(credulous: bool, scan_first: bool) -> Result<(), dm_index::IndexErr
         for key in 0..2 * KEYS {
             assert_eq!(client.get(&Key8(key), &mut value).await?, key % 2 == 0, "{key}");
         }
-        // Whoever was led too far below goes right; too far above, nowhere: that entry is gone.
+        // A client that was led too far below goes right; if it was led too far above, it removes the entry.
         let other = Dolphin::<Key8>::open(&v, &options(true)).await.expect("a pool");
         let client = other.client(&v);
         let mut all = Scan::new();
@@ -116,8 +116,8 @@ fn who_believes_the_same_entry_again_never_comes_through() {
     }
 }
 
-/// With room for a third of what an exact account takes: nobody asks the radix tree where a leaf is, and most searches end a
-/// leaf or two further right than they begin.
+/// With room for a third of an exact record, no client asks the radix tree for a leaf, and most searches end
+/// one or two leaves to the right of their beginning.
 #[test]
 fn who_has_no_room_for_all_separators_remembers_them_roughly() {
     const MANY: u64 = 60_000;
@@ -159,13 +159,13 @@ fn who_has_no_room_for_all_separators_remembers_them_roughly() {
         let cost = v.meter().counters() - before;
         let calls = 3 * MANY.div_ceil(59);
         assert_eq!((cost.cache_misses, cost.torn_reads), (0, 0));
-        // 4 in 3 calls are the round trips of those who know their leaves.
+        // 4 in 3 calls are the round trips of clients that know their leaves.
         let steps = (cost.round_trips - calls * 4 / 3) as f64 / calls as f64;
         assert!(
             steps > 0.2 && steps < 2.0,
             "{steps} round trips for steps to the right a call, {leaves} leaves"
         );
-        // What changes is found as well: leaves that come, and leaves that go.
+        // Changes are found as well: new leaves, and leaves that are removed.
         for n in 0..3_000 {
             let key = Key8(spread(n).0 + 3);
             assert_eq!(client.insert(&key, &[3; 8]).await, Ok(dolphin::Applied::Inserted));
@@ -180,7 +180,7 @@ fn who_has_no_room_for_all_separators_remembers_them_roughly() {
             .chain((6_000..8_000).map(spread));
         assert!(scan.keys().iter().copied().eq(expected));
         assert!(tree.cache_bytes() <= tight.cache_bytes);
-        // And by one who has read nothing before.
+        // Also by a client that has read nothing before.
         let cold = Dolphin::<Key8>::create_or_open(&v, &tight)
             .await
             .expect("the pool");
@@ -192,8 +192,8 @@ fn who_has_no_room_for_all_separators_remembers_them_roughly() {
     });
 }
 
-/// Another compute node splits the last leaf many times over: who remembers roughly, and only what was there before, walks that
-/// way once.
+/// Another compute node splits the last leaf many times: a client that has approximate separators, and only
+/// the old ones, walks to the right only once.
 #[test]
 fn a_rough_hint_from_which_the_way_has_grown_long_is_looked_up_anew() {
     let pool = dm_testkit::counted().nodes(2).build().expect("memory");

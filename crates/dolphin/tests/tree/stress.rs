@@ -1,5 +1,6 @@
-//! Many clients on small leaves, every answer checked: leaves split and merge, separators come and go, memory is used again.
-//! A short run of each kind always, the full size by `cargo xtask stress`.
+//! Many clients on small leaves, with every answer checked: leaves split and merge, separators are entered
+//! and removed, memory is reused. Every test run does a short run of each kind; `cargo xtask stress` does the
+//! full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
@@ -10,14 +11,14 @@ use dolphin::{DEFAULT_ATTEMPTS, Key8, Key32, Options, Rdwc, ReclaimOptions};
 
 use crate::common::Tree;
 
-/// Leaves of about a dozen, for they pack their keys, so that they split and merge often; values of two words, so that they can tear. What is
-/// remembered of separators has room for a part of them.
+/// Leaves of about a dozen entries (because they pack their keys), so that they split and merge often; values
+/// of two words, so that they can tear. The cache has room for a part of the separators.
 fn options(value_bytes: usize) -> Options {
     Options {
         leaf_bytes: (64 + 8 * (value_bytes + 34)).next_multiple_of(64),
         cache_bytes: 24 << 10,
         chunk_bytes: 64 << 10,
-        // Often, so that memory is used again under the eyes of readers.
+        // Often, so that memory is reused while others read.
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
             operations: 4,
@@ -27,7 +28,8 @@ fn options(value_bytes: usize) -> Options {
     }
 }
 
-/// Keys come and go in waves, so that leaves merge as often as they split, and are used again.
+/// Keys are inserted and removed in waves, so that leaves merge as often as they split, and their memory is
+/// reused.
 pub(crate) fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,
@@ -60,7 +62,8 @@ fn threads_on_loopback() {
     loopback(&waves(120_000, 3), options(100));
 }
 
-/// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script, keys and outages go by the seed.
+/// 48 clients of 3 compute nodes over 2 memory nodes; the seed determines testbed, placement, script, keys
+/// and outages.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -70,13 +73,13 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let outage = seed % 8 == 4 && cards == Cards::Preset;
     let world = Testbed::new(sim.build().expect("memory"), outage);
     let script = match seed % 4 {
-        // With leaves on both memory nodes from the start, so that something is left to do in an outage.
+        // Leaves are on both memory nodes from the start, so that some operations succeed during an outage.
         0 => Stress {
             preload: true,
             keys: operations / 5,
             ..Stress::new(operations, seed)
         },
-        // Few keys, and most of the time the hot ones.
+        // Few keys, and mostly the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,
@@ -87,10 +90,10 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let script = world.script(script);
     let options = Options {
         rdwc: if seed % 4 == 2 { Rdwc::ON } else { Rdwc::OFF },
-        // Room for an exact account of what there is in the beginning, or for a rough one only.
+        // Room for an exact record of the first separators, or only for an approximate one.
         cache_bytes: if seed.is_multiple_of(3) { 24 << 10 } else { 8 << 10 },
         packed_keys: !seed.is_multiple_of(3),
-        // Who waits for one that waits for a node that is cut off need not wait for long.
+        // A client that waits for one that waits for a node that is cut off need not wait long.
         attempts: if outage { 1 << 14 } else { DEFAULT_ATTEMPTS },
         ..options(16)
     };
@@ -105,7 +108,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     }
     println!("{report}");
     let report = report.expect_correct();
-    // Most writes after the cut that come to the lost half fail, and their keys are left alone.
+    // After the cut most writes to the lost half fail, and their keys are not written again.
     assert!(
         report.failed > 100 && report.verified > script.keys / 4,
         "{report}"
@@ -119,7 +122,7 @@ fn simulated_testbeds() {
     }
 }
 
-/// Cards that promise as little as they may, and clients that are put aside.
+/// Cards that promise as little as they may, and clients that are suspended.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

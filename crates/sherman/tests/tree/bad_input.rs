@@ -1,4 +1,4 @@
-//! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
+//! Every error is typed and names its place; nothing hangs or panics, and no acknowledged write is lost.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use dm_testkit::{
 use dm_verbs::{Control, Effect, Env, Nanos, NodeId, RemotePtr, Verbs};
 use sherman::{Key8, Key32, NodeSize, OpenError, Options, Sherman, Variant};
 
-/// Small nodes and chunks, and budgets that end soon.
+/// Small nodes and chunks, and small budgets.
 fn options() -> Options {
     Options {
         node: NodeSize::Bytes(256),
@@ -55,7 +55,7 @@ fn more_memory_nodes_than_children_can_name_are_refused_and_named_in_six_bytes()
     let refused = block_on(Sherman::<Key8>::create_or_open(&v, &options)).err();
     let expected = AllocError::TooManyNodes { listed: 33, most: 32 };
     assert_eq!(refused, Some(OpenError::Pool(expected)));
-    // Nothing was created that could not be used.
+    // An open that fails creates nothing.
     let far = Options {
         far_children: true,
         ..options
@@ -76,7 +76,7 @@ fn more_memory_nodes_than_children_can_name_are_refused_and_named_in_six_bytes()
 
 // ---- memory runs out --------------------------------------------------------------------------------------------
 
-/// Behind an effect or not, memory is what was missing.
+/// Returns whether the error says that memory was missing, with any effect.
 fn is_full(e: &IndexError) -> bool {
     matches!(e, IndexError::OutOfMemory { nodes: 2, .. })
 }
@@ -137,7 +137,7 @@ fn a_lock_table_larger_than_on_chip_memory_is_refused() {
     };
     assert_eq!((*node, *wanted, *has), (NodeId(0), 8 * 32_768, 1 << 10));
     says(&refused, &["262144 bytes", "mn0", "1024"]);
-    // A smaller table, or one in host memory, goes there still.
+    // A smaller table, or one in host memory, still fits.
     let fits = Options {
         locks_per_node: 128,
         ..Options::new(8)
@@ -187,7 +187,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
             );
             says(&other, &["another geometry", "differ from byte"]);
         }
-        // Techniques are each client's own: any variant of the same layout opens it.
+        // Techniques are each client's choice: any variant with the same layout opens it.
         let paper = Variant::PaperRtt.apply(Options::new(8));
         assert!(Sherman::<Key8>::open(&v, &paper).await.is_ok());
         let odd = Options {
@@ -243,7 +243,7 @@ fn another_index_or_a_damaged_superblock_is_refused() {
                     refused += 1;
                 }
                 Err(other) => panic!("superblock damaged at {at}: {other}"),
-                // Bytes that nothing is kept in, or the root word, which is not part of the checksum.
+                // Unused bytes, or the root word, which is not part of the checksum.
                 Ok(_) => {}
             }
             v.write(page(at), &word.to_le_bytes()).await.expect("no faults");
@@ -301,9 +301,9 @@ fn refused_arguments_say_what_was_expected() {
 
 // ---- damaged nodes ----------------------------------------------------------------------------------------------
 
-/// Where a node keeps its sibling pointer.
+/// Offset of a node's sibling pointer.
 const SIBLING: u64 = 8;
-/// The bits of a root word that are no address.
+/// The bits of a root word that are not part of the address.
 const ROOT_LEVEL: u64 = 63;
 
 async fn root<V: Verbs>(v: &V, tree: &Sherman<Key8>) -> RemotePtr {
@@ -341,7 +341,7 @@ fn a_node_of_garbage_is_named() {
     );
 }
 
-/// Any byte may change: an operation ends, with a typed error or an answer, and never by a panic.
+/// Any byte may change: an operation must end, with a typed error or an answer, and never in a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     let world = Loopback::builder().build().expect("memory");
@@ -374,7 +374,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
             let mut damaged = before.clone();
             for _ in 0..1 + rng.below(3) {
                 let at = rng.below(256) as usize;
-                // Not the sibling pointer: a chain that leads in circles is a case of its own.
+                // Not the sibling pointer: a cyclic chain has its own test.
                 if !(8..16).contains(&at) {
                     damaged[at] ^= 1 << rng.below(8);
                 }
@@ -402,13 +402,13 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     });
 }
 
-/// A leaf that points to itself, or to one that points back: whoever follows gives up, in bounded time.
+/// A leaf that points to itself, or to one that points back: a client that follows gives up, in bounded time.
 #[test]
 fn siblings_that_lead_in_circles_are_left_for_the_root() {
     let world = Loopback::builder().build().expect("memory");
     let v = world.connect(0).expect("a client");
     block_on(async {
-        // Handles that take the first leaf for the root for as long as they are not told better.
+        // Handles that take the first leaf for the root until they learn otherwise.
         let mut stale = Vec::new();
         for _ in 0..4 {
             stale.push(open(&v, options()).await);
@@ -445,7 +445,7 @@ fn siblings_that_lead_in_circles_are_left_for_the_root() {
 
 // ---- nodes that do not answer -----------------------------------------------------------------------------------
 
-/// Keys of the tree, loaded beforehand: its leaves lie on all memory nodes in turn.
+/// Keys of the tree, loaded beforehand: its leaves are on all memory nodes in turn.
 const LOADED: u64 = 400;
 
 struct Load;
@@ -474,14 +474,14 @@ fn a_memory_node_that_is_cut_off_takes_only_its_own_keys_along() {
         .into_iter()
         .chain(lost)
     {
-        // The superblock and the root are not cut off, nor are they on this node.
+        // The superblock and the root are not on this node.
         let cut = cut_off(&Tree::<Key8>::new(options()), trouble, |_| NodeId(2));
         assert!(cut.done > 100 && cut.failed > 50, "{trouble:?}: {cut:?}");
         assert!(trouble != Trouble::Unreachable || cut.blocked == 0, "{cut:?}");
     }
 }
 
-/// Clients that write while a node goes; what each one's keys may hold.
+/// Clients that write while a node is cut off, and the possible contents of each client's keys.
 struct Through {
     tree: Sherman<Key8>,
     legal: Mutex<BTreeMap<u64, Vec<u64>>>,
@@ -609,7 +609,7 @@ fn a_dead_lock_holder_is_named() {
         let result = std::rc::Rc::new(std::cell::Cell::new(None));
         let (tree, out) = (std::rc::Rc::clone(&tree), std::rc::Rc::clone(&result));
         sim.spawn(1, 0, move |v| async move {
-            // Of another compute node's view: its own handle.
+            // With another compute node's view: its own handle.
             let cold = open(&v, options()).await;
             let client = cold.client(&v);
             let mut value = Vec::new();

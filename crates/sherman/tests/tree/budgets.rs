@@ -1,5 +1,5 @@
-//! What each operation costs, to the verb and the byte: all inner nodes cached, nobody else there. The same on loopback
-//! and in the simulator.
+//! The cost of each operation, to the verb and the byte: all inner nodes cached, and no other client. The
+//! costs are the same on loopback and in the simulator.
 
 use crate::common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};
@@ -9,7 +9,8 @@ use dm_testkit::{IndexUnderTest, Job, Seat, TestKey, World, counted};
 use dm_verbs::{AtomicVsWrite, CasThenRead, Control, Counters, Verbs};
 use sherman::{Key8, Key32, LeafFormat, Options, Rdwc, Variant};
 
-/// What an operation cost. Masked and plain CASes apart: the former may be emulated by several of the latter.
+/// The cost of an operation. Masked and plain CASes are separate, because several plain CASes may emulate a
+/// masked one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Cost {
     round_trips: u64,
@@ -66,7 +67,8 @@ const GET: Cost = Cost {
     ..NONE
 };
 
-/// Costs of one tree: gets of a present and an absent key, and a write of each kind that finds what it wants or not.
+/// Costs of one tree: gets of a present and an absent key, and each kind of write, with a present and with an
+/// absent key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Costs {
     get: Cost,
@@ -79,7 +81,7 @@ struct Costs {
     remove: Cost,
 }
 
-/// Entries that were loaded: the even numbers below twice as many.
+/// Number of loaded entries: the even numbers below twice this.
 const LOADED: u64 = 2_000;
 
 struct Measure<I>(I);
@@ -99,7 +101,7 @@ impl<K: TestKey, F: LeafFormat<K>> Job for Measure<Tree<K, F>> {
         tree.warm(v).await.expect("inner nodes");
         let key = K::nth(LOADED);
         let odd = K::nth(LOADED + 1);
-        // Whatever an earlier release left in the lock word is there from now on.
+        // From now on, the lock word is as this compute node last left it.
         assert_eq!(client.update(&key, &value).await, Ok(Applied::Replaced));
         let mut before = v.meter().counters();
         let mut lap = || {
@@ -148,7 +150,7 @@ fn simulated() -> World {
         .into()
 }
 
-/// On loopback, and as much in the simulator.
+/// Returns the costs on loopback, after a comparison with the simulator.
 fn costs<K: TestKey, F: LeafFormat<K>>(options: Options) -> Costs {
     let there = loopback().run_one(Measure(Tree::<K, F>::new(options)));
     let simulated = simulated().run_one(Measure(Tree::<K, F>::new(options)));
@@ -156,7 +158,7 @@ fn costs<K: TestKey, F: LeafFormat<K>>(options: Options) -> Costs {
     there
 }
 
-/// The writes cost `shape` and these bytes: unlock alone, value, whole entry, presence.
+/// Checks that the writes cost `shape` and these bytes: unlock alone, value, whole entry, presence.
 fn expect(costs: &Costs, found_nothing: Cost, shape: Cost, [update, insert, remove]: [u64; 3]) {
     assert_eq!((costs.get, costs.get_absent), (GET, GET));
     let with = |bytes| Cost {
@@ -260,7 +262,7 @@ fn a_world_that_promises_less_gets_what_it_can_do() {
         let world = World::from(world.build().expect("memory"));
         world.run_one(Measure(Tree::<Key8>::new(Options::new(8))))
     };
-    // No order of CAS and READ: one after the other.
+    // CAS and READ are not ordered, so they are posted one after the other.
     let unordered = run(counted().cas_then_read(CasThenRead::AnyLineFirst));
     expect(&unordered, THREE_UNLOCK, THREE, [8, 17, 1]);
     // Atomics race with WRITEs: the unlock is a CAS, in the same chain.
@@ -274,7 +276,8 @@ fn a_world_that_promises_less_gets_what_it_can_do() {
     expect(&racy, Cost { writes: 0, ..by_cas }, by_cas, [8, 17, 1]);
     // No on-chip memory: the locks lie in host memory, at the same price.
     expect(&run(counted().chip_bytes(0)), TWO_UNLOCK, TWO, [8, 17, 1]);
-    // No masked atomics: a CAS of the whole word, which is guessed right, being as this compute node left it.
+    // No masked atomics: a CAS of the whole word, whose expected value is right, because this compute node
+    // left it there.
     let guessed = Cost {
         masked_cas: 0,
         cas: 1,
@@ -326,8 +329,8 @@ impl Job for Scans {
 #[test]
 fn a_scan_takes_a_round_trip_for_32_leaves() {
     let there = simulated().run_one(Scans);
-    // A thread that the machine puts aside for longer than the read window repeats its READs, as it must: one run that is
-    // left alone is enough.
+    // If the machine suspends a thread for longer than the read window, the thread repeats its READs, as it
+    // must. So one undisturbed run is enough.
     assert!((0..5).any(|_| loopback().run_one(Scans) == there));
     for (leaves, cost) in there {
         assert_eq!(
@@ -337,7 +340,7 @@ fn a_scan_takes_a_round_trip_for_32_leaves() {
         );
         assert_eq!(cost.bytes_read, cost.reads * 1024);
         assert_eq!((cost.writes, cost.cas, cost.masked_cas, cost.faa), (0, 0, 0, 0));
-        // Leaves are taken to be half full until they are seen.
+        // Leaves are assumed to be half full until they are seen.
         assert!(cost.reads <= 2 * leaves as u64 + 1, "{leaves} leaves: {cost:?}");
     }
 }
@@ -453,7 +456,7 @@ fn a_lock_that_was_handed_over_saves_its_round_trip() {
             handed.len()
         );
         for c in handed {
-            // READ, [WRITE entry, and the unlock unless it is handed on].
+            // READ, [WRITE entry, and the unlock unless the lock is handed over].
             assert_eq!(
                 (c.round_trips, c.reads, c.masked_cas),
                 (2, 1, 0),

@@ -1,5 +1,5 @@
-//! Operations dropped at any poll: no lock stays held, what was acknowledged stays, and a dropped write has happened as
-//! a whole or not at all.
+//! Operations dropped at any poll: no lock stays held, acknowledged writes stay, and a dropped write has
+//! happened completely or not at all.
 
 use core::future::Future;
 use core::marker::PhantomData;
@@ -45,7 +45,7 @@ impl<F: Future> Future for Cut<'_, F> {
         self.polls -= 1;
         match self.inner.as_mut().poll(cx) {
             Poll::Ready(out) => Poll::Ready(Some(out)),
-            // Gone before it is woken.
+            // It is dropped before it is woken.
             Poll::Pending if self.polls == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -59,19 +59,19 @@ async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
     Cut { inner, polls }.await
 }
 
-/// What a key may hold: one thing, or after a dropped write one of several.
+/// The possible contents of a key: one, or several after a dropped write.
 #[derive(Clone, Debug)]
 struct Legal(Vec<Option<u64>>);
 
 impl Legal {
-    /// A write of this was begun and dropped.
+    /// A write of this value was begun and dropped.
     fn may_be(&mut self, value: Option<u64>) {
         self.0.push(value);
     }
     fn is(&mut self, value: Option<u64>) {
         self.0 = vec![value];
     }
-    /// What was read settles it.
+    /// A read decides among them.
     fn saw(&mut self, what: &str, found: Option<&[u8]>) {
         let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;
         match self.0.iter().copied().find(known) {
@@ -84,7 +84,7 @@ impl Legal {
 /// Keys of each client.
 const KEYS: u64 = 40;
 
-/// One client's keys, and what they may hold.
+/// One client's keys, and their possible contents.
 struct Own {
     me: u64,
     clients: u64,
@@ -112,7 +112,7 @@ impl Own {
         Key8::nth(i * self.clients + self.me)
     }
 
-    /// One operation on one of its keys, dropped after `polls` polls.
+    /// Runs one operation on one of its keys, and drops it after `polls` polls.
     async fn step<I: RangeIndex<Key = Key8>>(
         &mut self,
         index: &I,
@@ -122,7 +122,7 @@ impl Own {
         let i = rng.below(KEYS);
         let key = self.key(i);
         self.writes += 1;
-        // Unlike any other client's.
+        // Different from any other client's.
         let seed = (self.me + 1) << 32 | self.writes;
         let value = value_of(seed, 16);
         let what = format!("client {}, key {key:?}", self.me);
@@ -135,7 +135,7 @@ impl Own {
                 done.map(|_| legal.is(Some(seed)))
             }
             5 => {
-                // Replaces what is there, if something is.
+                // Replaces the value, if there is one.
                 legal.may_be(Some(seed));
                 let done = cut(index.update(&key, &value), polls).await.transpose()?;
                 done.map(|applied| match applied {
@@ -175,7 +175,7 @@ impl Own {
         Ok(())
     }
 
-    /// Nothing is dropped any more: every key holds something legal.
+    /// Checks, when nothing is dropped any more, that every key holds a possible content.
     async fn look<I: RangeIndex<Key = Key8>>(&mut self, index: &I) {
         let mut read = Vec::new();
         for i in 0..KEYS {
@@ -196,7 +196,7 @@ impl<F: LeafFormat<Key8>> Job for Open<F> {
     }
 }
 
-/// Two compute nodes' trees, clients in turns.
+/// Trees of two compute nodes, which the clients use alternately.
 struct Drops<F> {
     trees: [Sherman<Key8, F>; 2],
     clients: usize,
@@ -213,7 +213,7 @@ impl<F: LeafFormat<Key8>> Job for Drops<F> {
         let mut own = Own::new(number, self.clients);
         let mut rng = Rng::new(self.seed, number as u64);
         for _ in 0..self.operations {
-            // Most polls in the range of one operation, some operations left to their end.
+            // Most operations are dropped during their polls, and some run to their end.
             let polls = if rng.below(4) == 0 {
                 u64::MAX
             } else {
@@ -335,7 +335,7 @@ fn in_the_simulator() {
     drops::<Checksummed<Key8>>(&testbed(7).into(), options(Variant::Hierarchical), 800, 5, 7);
 }
 
-/// Whole clients go, in the middle of whatever they do; half of them, at drawn times.
+/// Whole clients are dropped at any point of their work; half of them at random times.
 #[test]
 #[expect(
     clippy::await_holding_refcell_ref,

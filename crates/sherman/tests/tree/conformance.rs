@@ -10,7 +10,8 @@ struct LineVersions(Variant, NodeSize);
 /// Trees of a variant with leaves under a checksum.
 struct Checksums(Variant, NodeSize);
 
-/// Trees whose clients share gets, updates and upserts, over so few local locks that most meet another key there.
+/// Trees whose clients share gets, updates and upserts, over so few local locks that most operations find
+/// another key there.
 struct Shared(u32);
 
 fn options(variant: Variant, node: NodeSize, value_bytes: usize) -> Options {

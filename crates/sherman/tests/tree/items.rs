@@ -1,4 +1,4 @@
-//! Items of variable length: the same script as every index, what they cost, and that no block is lost.
+//! Items of variable length: the same script as every index, their costs, and that no block is lost.
 
 use core::future::Future;
 use core::future::poll_fn;
@@ -88,7 +88,7 @@ fn pool(nodes: u16) -> Loopback {
         .expect("a world")
 }
 
-/// A word of up to six letters out of two, and often the same eight in front: neighbours of all kinds.
+/// A word of up to six letters out of two, often with the same eight in front: neighbours of all kinds.
 fn word(rng: &mut Rng) -> Vec<u8> {
     let front: &[u8] = if rng.below(2) == 0 { b"a common" } else { b"" };
     let tail = (0..rng.below(6)).map(|_| [0, b'a', b'b'][rng.below(3) as usize]);
@@ -176,7 +176,7 @@ fn small() -> Options {
     Options {
         node: NodeSize::Span(8),
         chunk_bytes: 256 << 10,
-        // Rounds when told to, so that memory does not depend on the clock.
+        // Rounds only when requested, so that memory does not depend on the clock.
         reclaim: ReclaimOptions {
             period: Nanos(u64::MAX),
             operations: 8,
@@ -196,7 +196,7 @@ fn in_and_out_four_times_leaves_no_block_behind() {
                 .await
                 .expect("a tree");
             let items = tree.items(&v, by_fours).expect("a tree of items");
-            // The empty tree, whose first leaf is there.
+            // The empty tree, which has its first leaf.
             items.upsert(b"x", b"").await.expect("an upsert");
             items.remove(b"x").await.expect("a remove");
             let empty = tree.allocated_bytes();
@@ -225,7 +225,8 @@ fn in_and_out_four_times_leaves_no_block_behind() {
                 );
                 fetched.push(tree.alloc_stats().fetched_bytes);
             }
-            // Round 2 may find blocks of one length in stock where another is wanted; what is there then is enough for ever.
+            // Round 2 may have free blocks of one length when another is needed; after that the blocks are
+            // enough for ever.
             assert_eq!(fetched[2..], [fetched[1]; 2], "no chunk in rounds 3 and 4");
             assert!(fetched[1] <= fetched[0] + (u64::from(nodes) * (256 << 10)));
         });
@@ -323,7 +324,7 @@ fn what_is_dropped_midway_happened_or_did_not() {
             }
         }
         assert!(ways[0] > 0, "none was dropped before it happened");
-        // Nothing is held: writes go on.
+        // No lock is held: writes go on.
         assert_eq!(items.upsert(keys[1], b"new").await, Ok(Applied::Replaced));
     });
 }
@@ -375,7 +376,7 @@ fn bad_input_and_broken_blocks_are_named() {
             matches!(broken, Err(IndexError::Corrupt { node, .. }) if node == at),
             "{broken:?}"
         );
-        // A word that names no block, as a plain client of the tree could leave it.
+        // A word that names no block, as a plain client of the tree could write it.
         client
             .upsert(&leading_bytes(b"odd"), &[0xff; 8])
             .await

@@ -1,5 +1,5 @@
-//! Everything about whole trees that needs no process and no allocator of its own. One program: a tree's code is made
-//! anew for each program, world and geometry, and takes the better part of a minute.
+//! All tests of whole trees that need neither a process nor an allocator of their own. They are one program,
+//! because a tree's code is compiled anew for each program, world and geometry, and takes almost a minute.
 
 #[path = "../common/mod.rs"]
 mod common;

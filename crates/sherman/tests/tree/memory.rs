@@ -5,8 +5,8 @@ mod measure;
 
 use measure::{TOLERANCE, measure};
 
-/// Few keys: the cache's slots and directories are allocated in steps that count for more, and inner nodes that were all
-/// made at about the same time are all about as full.
+/// Few keys: the steps in which the cache's slots and directories are allocated weigh more, and inner nodes
+/// that were all made at about the same time are about equally full.
 const KEYS: u64 = 200_000;
 const NODES: f64 = 33.0;
 const CACHE: f64 = 0.5;

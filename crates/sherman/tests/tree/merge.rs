@@ -16,7 +16,7 @@ fn small() -> Options {
 }
 
 fn key(i: u64) -> Key8 {
-    // A bijection, so that neighbours come and go in no order.
+    // A bijection, so that neighbours are inserted and removed in scattered order.
     Key8(i.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
@@ -56,7 +56,7 @@ fn a_tree_shrinks_as_it_grew() {
             0,
             "the root is a leaf"
         );
-        // And it is as good as new.
+        // The tree is as good as new.
         for i in 0..KEYS {
             assert_eq!(
                 client.upsert(&key(i), &i.to_le_bytes()).await.unwrap(),
@@ -71,8 +71,8 @@ fn a_tree_shrinks_as_it_grew() {
     });
 }
 
-/// So does one that was loaded, except for where a run of leaves or of their parents begins on another memory node: with
-/// nodes as small as these, in a tree as small as this, often.
+/// A loaded tree shrinks too, except where a run of leaves or of their parents begins on another memory node,
+/// which is frequent with such small nodes in such a small tree.
 #[test]
 fn a_loaded_tree_shrinks() {
     const KEYS: u64 = 6_000;
@@ -104,7 +104,7 @@ fn a_loaded_tree_shrinks() {
     });
 }
 
-/// Threads of two compute nodes insert and remove keys of their own in one range, beside readers.
+/// Threads of two compute nodes insert and remove their own keys in one range, beside readers.
 #[test]
 fn merges_beside_inserts_and_scans_lose_nothing() {
     const THREADS: u64 = 4;

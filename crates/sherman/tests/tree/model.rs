@@ -9,7 +9,7 @@ use dm_verbs::Env;
 use proptest::prelude::*;
 use sherman::{Key8, Key32, LeafFormat, NodeSize, Options, Variant};
 
-/// How often the tree of a test grew.
+/// How much the tree of a test grew.
 struct Grown {
     entries: usize,
     splits: u64,
@@ -36,7 +36,7 @@ fn run<K: TestKey, F: LeafFormat<K>>(options: Options, ops: &[Op<K>]) -> Result<
                 return Err(TestCaseError::fail(e.to_string()));
             }
         }
-        // The same client, and one that has nothing cached.
+        // The same client, and one with nothing cached.
         let cold = index.open(&v).await.expect("a pool");
         for tree in [&tree, &cold] {
             if let Err(e) = check_all(&tree.client(&v), &model).await {
@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// The property tests reach what they are for: splits of leaves, of inner nodes, and of nodes above those.
+/// The property tests reach their goals: splits of leaves, of inner nodes, and of nodes above those.
 #[test]
 fn scripts_of_this_size_split_on_several_levels() {
     let mut rng = dm_testkit::Rng::new(9, 0);
@@ -109,7 +109,7 @@ fn scripts_of_this_size_split_on_several_levels() {
     );
 }
 
-/// Ascending, descending and interleaved insertion, with removal of all and reuse of the same tree.
+/// Ascending, descending and interleaved insertion, with removal of all keys and reuse of the same tree.
 #[test]
 fn insertion_orders() {
     let orders: [fn(u64) -> u64; 3] = [|i| i, |i| 2_000 - i, |i| i * 997 % 2_003];
@@ -143,8 +143,8 @@ fn insertion_orders() {
     }
 }
 
-/// Ascending keys, then others far above them, then keys that descend from there towards a full leaf: splitting for
-/// ascending inserts costs at most the two splits more that a full leaf needs.
+/// Ascending keys, then others far above them, then keys that descend from there towards a full leaf:
+/// splitting for ascending inserts costs at most the two more splits that a full leaf needs.
 #[test]
 fn descending_keys_behind_a_full_leaf() {
     let splits = |bias, descending: u64| {

@@ -1,4 +1,4 @@
-//! The memory of dead nodes is used again: by every compute node, beside readers, and without those that are silent.
+//! The memory of dead nodes is reused by every compute node, beside readers, and without the silent ones.
 
 use core::future::poll_fn;
 use core::pin::pin;
@@ -15,7 +15,7 @@ use sherman::{NodeSize, Options, ReclaimOptions, Sherman};
 fn small() -> Options {
     Options {
         node: NodeSize::Span(8),
-        // A round takes about half of a chunk of each of two compute nodes: three don't fit into them.
+        // A round takes about half of a chunk on each of two compute nodes: three rounds do not fit.
         chunk_bytes: 256 << 10,
         reclaim: ReclaimOptions {
             period: Nanos::from_micros(20),
@@ -27,7 +27,7 @@ fn small() -> Options {
 }
 
 fn key(i: u64) -> Key8 {
-    // A bijection, so that neighbours come and go in no order.
+    // A bijection, so that neighbours are inserted and removed in scattered order.
     Key8(i.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
@@ -53,7 +53,7 @@ fn open(pool: &Loopback, compute_nodes: u16, options: &Options) -> Vec<Sherman<K
     (0..compute_nodes).map(tree).collect()
 }
 
-/// Rounds of every compute node, until nothing waits any more.
+/// Runs rounds of every compute node, until nothing waits any more.
 fn settle(pool: &Loopback, trees: &Trees) {
     for _ in 0..4 {
         for (cn, tree) in (0..).zip(trees) {
@@ -70,7 +70,7 @@ fn everything_in_and_out_three_times_takes_memory_once() {
     }
 }
 
-/// Over so many memory nodes.
+/// Runs over this many memory nodes.
 fn in_and_out(nodes: u16) {
     const THREADS: u64 = 4;
     const KEYS: u64 = 1_500;
@@ -130,7 +130,7 @@ fn in_and_out(nodes: u16) {
     check(empty, &taken);
 }
 
-/// What was live, in limbo and fetched after each round of a tree that took `empty` before.
+/// Checks the live, limbo and fetched bytes after each round of a tree that took `empty` before.
 fn check(empty: i64, taken: &[(i64, u64, u64)]) {
     for (live, limbo, fetched) in taken {
         assert_eq!((*live, *limbo), (empty, 0), "{taken:?}");
@@ -138,7 +138,7 @@ fn check(empty: i64, taken: &[(i64, u64, u64)]) {
     }
 }
 
-/// Runs `client` on `clients` threads of each of two compute nodes, all at once.
+/// Runs `client` on `clients` threads of each of two compute nodes, concurrently.
 fn all<Fut: Future<Output = ()> + 'static>(
     sim: &Sim,
     trees: &Rc<Vec<Sherman<Key8>>>,
@@ -226,8 +226,8 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
     }
 }
 
-/// A compute node stops in the middle of an operation. What the other one retires waits for its lease and its fence, and
-/// comes back then.
+/// A compute node stops in the middle of an operation. The other one's retired blocks wait for its lease and
+/// its fence, and are free after that.
 #[test]
 fn a_silent_compute_node_is_fenced_and_what_it_pinned_comes_back() {
     let (sim, trees) = simulated(small(), 1, 7);
@@ -237,7 +237,7 @@ fn a_silent_compute_node_is_fenced_and_what_it_pinned_comes_back() {
     sim.spawn_task(async move {
         let client = tree[1].client(&silent);
         client.insert(&key(0), &[1; 8]).await.expect("room");
-        // An operation that is begun and polled no more: it stays pinned, and says nothing.
+        // An operation that was begun and is not polled any more: it stays pinned, and announces nothing.
         let mut value = Vec::new();
         let key = key(0);
         let mut begun = pin!(client.get(&key, &mut value));

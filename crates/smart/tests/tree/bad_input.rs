@@ -1,4 +1,4 @@
-//! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
+//! Every error is typed and names its place; nothing hangs or panics, and no acknowledged write is lost.
 
 use crate::common::Tree;
 use dm_layout::{RadixSlot, SlotWord};
@@ -7,7 +7,7 @@ use dm_testkit::{IndexUnderTest, Rng, TestKey, World, cut_off, failures, fill_up
 use dm_verbs::{Control, Effect, NodeId, RemotePtr, Verbs};
 use smart::{Applied, IndexError, Key8, Key32, NodeTypes, OpenError, Options, RangeIndex, Scan, Smart};
 
-/// Small nodes and chunks, and budgets that end soon.
+/// Small nodes and chunks, and small budgets.
 fn options() -> Options {
     Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
@@ -107,7 +107,7 @@ fn garbage_is_named() {
                     let found = found.expect("nothing of the kind is there");
                     let named = match found {
                         IndexError::Corrupt { node, .. } => node == at,
-                        // All ones are a lock that is held.
+                        // All ones look like a held lock.
                         IndexError::LockTimeout { .. } => is_leaf && garbage[0] == 0xff,
                         _ => false,
                     };
@@ -121,7 +121,7 @@ fn garbage_is_named() {
     });
 }
 
-/// Any byte may change: an operation ends, with a typed error or an answer, and never by a panic.
+/// Any byte may change: an operation must end, with a typed error or an answer, and never in a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     let world = Loopback::builder().build().expect("memory");
@@ -132,7 +132,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
         for n in 0..200 {
             assert_eq!(client.insert(&Key8(n * 7), &[1; 16]).await, Ok(Applied::Inserted));
         }
-        // The root, and the blocks of the first chunks: nodes and leaves among each other.
+        // The root, and the blocks of the first chunks: nodes and leaves, mixed.
         let (first, _) = below(&v, &tree, 0).await;
         let mut rng = Rng::new(4, 4);
         let mut errors = 0;

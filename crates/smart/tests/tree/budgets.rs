@@ -1,5 +1,5 @@
-//! What each operation costs, to the verb and the byte: all inner nodes cached, nobody else there. The same on loopback
-//! and in the simulator.
+//! The cost of each operation, to the verb and the byte: all inner nodes cached, and no other client. The
+//! costs are the same on loopback and in the simulator.
 
 use crate::common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};
@@ -8,7 +8,7 @@ use dm_testkit::{IndexUnderTest, Job, World, counted};
 use dm_verbs::{Control, Counters, Verbs};
 use smart::{Key8, Options};
 
-/// What counts.
+/// The counters that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Cost {
     round_trips: u64,
@@ -43,9 +43,9 @@ impl Cost {
 
 /// A key that is alone below its slot, far from the others.
 const ALONE: u64 = 1 << 40;
-/// One that shares that slot, and is told apart one byte below.
+/// A key that shares that slot, and differs one byte below.
 const BESIDE: u64 = ALONE + (5 << 32);
-/// Even keys below twice as many are loaded.
+/// The even keys below twice this are loaded.
 const LOADED: u64 = 2_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,7 +207,7 @@ fn on_one_memory_node_all_budgets_are_met_to_the_byte() {
             bytes_written: 128,
             ..PUT
         },
-        // State, lock word; and the slot, which nobody waits for.
+        // State, lock word; and the slot, which nobody awaits.
         remove: Cost {
             bytes_written: 8 + 8,
             cas: 1,
@@ -216,7 +216,7 @@ fn on_one_memory_node_all_budgets_are_met_to_the_byte() {
         insert_again: PUT,
     };
     assert_eq!(found, expected);
-    // With slack a split is a verb shorter, and its leaf proves nobody's absence: the node above is read, too.
+    // With slack a split takes one verb less, but its leaf proves no absence: the node above is read, too.
     let slack = Costs {
         absent_beside_leaf: Cost {
             round_trips: 2,
@@ -281,7 +281,7 @@ impl Job for Scans {
 #[test]
 fn a_scan_takes_a_round_trip_for_each_level_and_each_64_leaves() {
     for (entries, cost) in loopback(2).run_one(Scans) {
-        // Root, branch 6, branch 7; and the nodes that turn out to be needed behind the first.
+        // Root, branch 6, branch 7; and the nodes below that turn out to be needed.
         assert!(
             cost.round_trips <= 3 + 2 + entries.div_ceil(64) as u64 * 2,
             "{entries} entries: {cost:?}"

@@ -1,5 +1,5 @@
-//! Operations dropped at any poll: no lock stays held, what was acknowledged stays, and a dropped write has happened as
-//! a whole or not at all.
+//! Operations dropped at any poll: no lock stays held, acknowledged writes stay, and a dropped write has
+//! happened completely or not at all.
 
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -36,7 +36,7 @@ impl<F: Future> Future for Cut<'_, F> {
         self.polls = self.polls.saturating_sub(1);
         match self.inner.as_mut().poll(cx) {
             Poll::Ready(out) => Poll::Ready(Some(out)),
-            // Gone before it is woken.
+            // It is dropped before it is woken.
             Poll::Pending if self.polls == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -53,7 +53,7 @@ async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
 /// Keys of each client.
 const KEYS: u64 = 40;
 
-/// One client's keys, and what each may hold: one thing, or after a dropped write one of several.
+/// One client's keys, and the possible contents of each: one, or several after a dropped write.
 struct Own {
     me: u64,
     clients: u64,
@@ -79,7 +79,7 @@ impl Own {
         Key8::nth(i * self.clients + self.me)
     }
 
-    /// What was read settles what key `i` holds.
+    /// A read decides what key `i` holds.
     fn saw(&mut self, i: u64, found: Option<&[u8]>) {
         let (key, legal) = (self.key(i), &mut self.legal[i as usize]);
         let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;
@@ -89,7 +89,7 @@ impl Own {
         }
     }
 
-    /// One operation on one of its keys, dropped after `polls` polls.
+    /// Runs one operation on one of its keys, and drops it after `polls` polls.
     async fn step(
         &mut self,
         index: &impl RangeIndex<Key = Key8>,
@@ -99,13 +99,13 @@ impl Own {
         let i = rng.below(KEYS);
         let key = self.key(i);
         self.writes += 1;
-        // Unlike any other client's.
+        // Different from any other client's.
         let seed = (self.me + 1) << 32 | self.writes;
         let value = value_of(seed, 16);
         let before = self.legal[i as usize].clone();
         let legal = &mut self.legal[i as usize];
         let (absent, present) = (before.contains(&None), before.iter().any(Option::is_some));
-        // What is so after the operation, if it ended.
+        // The content after the operation, if it ended.
         let after = match rng.below(10) {
             0..4 => {
                 legal.push(Some(seed));
@@ -170,7 +170,7 @@ impl Job for Open {
     }
 }
 
-/// Two compute nodes' trees, clients in turns.
+/// Trees of two compute nodes, which the clients use alternately.
 struct Drops {
     trees: [Smart<Key8>; 2],
     clients: usize,
@@ -186,7 +186,7 @@ impl Job for Drops {
         let mut own = Own::new(number, self.clients);
         let mut rng = Rng::new(self.seed, number as u64);
         for _ in 0..self.operations {
-            // Most polls in the range of one operation, some operations left to their end.
+            // Most operations are dropped during their polls, and some run to their end.
             let polls = match rng.below(4) {
                 0 => u64::MAX,
                 _ => 1 + rng.below(self.polls_max),
@@ -197,7 +197,8 @@ impl Job for Drops {
     }
 }
 
-/// A client that comes at the end, with nothing cached: every key holds something legal, and every lock is free.
+/// A client that joins at the end, with nothing cached: every key holds a possible content, and every lock is
+/// free.
 struct Last(Mutex<Vec<Own>>, Options);
 
 impl Job for Last {

@@ -1,5 +1,5 @@
-//! Everything about whole trees that needs no allocator of its own. One program: a tree's code is made anew for each
-//! program, world and geometry.
+//! All tests of whole trees that need no allocator of their own. They are one program, because a tree's code
+//! is compiled anew for each program, world and geometry.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -23,7 +23,7 @@ fn run<K: TestKey>(options: Options, ops: &[Op<K>]) -> Result<Counters, TestCase
             chunk_bytes: 64 << 10,
             ..options
         });
-        // Two compute nodes in turns: each finds what the other did under its cache.
+        // Two compute nodes alternate: each must handle the other's changes to its cached nodes.
         let trees = [
             index.open(&v).await.expect("an empty pool"),
             index.open(&w).await.expect("a pool"),
@@ -46,13 +46,13 @@ fn run<K: TestKey>(options: Options, ops: &[Op<K>]) -> Result<Counters, TestCase
     })
 }
 
-/// A key of bytes that are often alike.
+/// A key of bytes that are often equal.
 fn spread(n: u64) -> u64 {
     let byte = |i: u32| [0, 1, 0x80, 0xff][(n >> (2 * i) & 3) as usize];
     u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| byte(i * 5 % 8)))
 }
 
-/// The same, 32 bytes long: bytes apart that one header can't hold together.
+/// The same, 32 bytes long, with distances between the bytes that one header cannot hold.
 fn spread_far(n: u64) -> [u8; 32] {
     let mut key = [7; 32];
     for (i, byte) in spread(n).to_be_bytes().into_iter().enumerate() {
@@ -102,7 +102,7 @@ proptest! {
     }
 }
 
-/// The property tests reach what they are for: splits, merges, stale caches.
+/// The property tests reach their goals: splits, merges, stale caches.
 #[test]
 fn scripts_of_this_size_split_and_merge() {
     let mut rng = dm_testkit::Rng::new(9, 0);
@@ -116,7 +116,7 @@ fn scripts_of_this_size_split_and_merge() {
     );
 }
 
-/// Ascending, descending and interleaved insertion, removal of all, and use of the same tree again.
+/// Ascending, descending and interleaved insertion, removal of all keys, and reuse of the same tree.
 #[test]
 fn insertion_orders() {
     let orders: [fn(u64) -> u64; 3] = [|i| i, |i| 700 - i, |i| i * 997 % 701];

@@ -1,5 +1,6 @@
-//! Coroutines of one thread that want one key at one time: on one local lock, and at one place of delegation and
-//! combining. None waits for another that can't go on: the simulator tells who waits for ever.
+//! Coroutines of one thread that want one key at the same time: on one local lock, and at one lock of
+//! delegation and combining. None may wait for another that cannot continue; the simulator detects tasks that
+//! wait for ever.
 
 use crate::common::Tree;
 use dm_loopback::Loopback;
@@ -21,7 +22,7 @@ impl Job for Open {
 struct Together(Smart<Key8>);
 
 impl Job for Together {
-    /// How often it brought the key, and how often it took it away.
+    /// How often the client inserted the key, and how often it removed it.
     type Out = (u64, u64);
     async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> (u64, u64) {
         let client = self.0.client(v);

@@ -1,4 +1,4 @@
-//! The memory of removed leaves and replaced nodes is used again: by every compute node, beside readers.
+//! The memory of removed leaves and replaced nodes is reused by every compute node, beside readers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,9 +25,9 @@ fn small(chunk_bytes: u64, memory_nodes: u16) -> Options {
     }
 }
 
-/// Key `i` of one compute node: keys of one differ from the other's in the first byte.
+/// Key `i` of one compute node: the keys of the two compute nodes differ in the first byte.
 fn key(compute_node: u64, i: u64) -> Key8 {
-    // A bijection, so that neighbours come and go in no order.
+    // A bijection, so that neighbours are inserted and removed in scattered order.
     Key8(compute_node << 56 | i.wrapping_mul(0x9E_3779_B97F_4A7D) & ((1 << 56) - 1))
 }
 
@@ -45,7 +45,7 @@ fn limbo(trees: &Trees) -> u64 {
     trees.iter().map(|t| t.alloc_stats().limbo_bytes).sum()
 }
 
-/// Rounds and turns of every compute node, until nothing waits any more.
+/// Runs rounds and turns of every compute node, until nothing waits any more.
 fn settle(pool: &Loopback, trees: &Trees) {
     for _ in 0..5 {
         for (cn, tree) in (0..).zip(trees) {
@@ -55,19 +55,19 @@ fn settle(pool: &Loopback, trees: &Trees) {
     }
 }
 
-/// What was live, in limbo and fetched after each round of a tree that took `empty` before.
+/// Checks the live, limbo and fetched bytes after each round of a tree that took `empty` before.
 #[track_caller]
 fn check(empty: i64, taken: &[(i64, u64, u64)]) {
     for (i, (live, limbo, fetched)) in taken.iter().enumerate() {
-        // A node that a removal has left for later may outlive the first turn, and no other.
+        // A node that a removal left for later may outlive the first turn, but no other.
         let most = if i == 0 { 2 * empty } else { empty };
         assert!(*live <= most && *limbo == 0, "{empty} when empty: {taken:?}");
         assert_eq!(*fetched, taken[0].2, "a later round took a new chunk: {taken:?}");
     }
 }
 
-/// Threads that the machine lets wait keep what is retired from being used, and what lies on its way to a depot: a few chunks
-/// more, where three rounds would take three times as many.
+/// Threads that the machine suspends delay the reuse of retired blocks, and of blocks on their way to a
+/// depot: this takes a few more chunks, where three rounds without reuse would take three times as many.
 #[test]
 fn everything_in_and_out_three_times_of_threads() {
     const THREADS: u64 = 4;
@@ -103,7 +103,7 @@ fn everything_in_and_out(pool: &Loopback, threads: u64, keys: u64) {
                                 let done = client.insert(&mine(i), &round.to_le_bytes()).await;
                                 assert_eq!(done, Ok(Applied::Inserted));
                             }
-                            // Else the most that is there at once would be another in each round.
+                            // Otherwise the maximum that is live at once would differ between rounds.
                             barrier.wait();
                             let mut value = Vec::new();
                             for i in 0..keys {
@@ -137,7 +137,7 @@ fn everything_in_and_out(pool: &Loopback, threads: u64, keys: u64) {
     );
 }
 
-/// Runs `client` on `clients` threads of each of two compute nodes, all at once.
+/// Runs `client` on `clients` threads of each of two compute nodes, concurrently.
 fn all<Fut: Future<Output = ()> + 'static>(
     sim: &Sim,
     trees: &Rc<Vec<Smart<Key8>>>,
@@ -167,7 +167,8 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
         for cn in 0..2 {
             let (v, opened) = (sim.endpoint(cn, 0), Rc::clone(&opened));
             sim.spawn_task(async move {
-                // Three rounds take more than all of it, one leaves room for what waits to be used again.
+                // Three rounds take more than all of the memory; one leaves room for blocks that wait to be
+                // reused.
                 let options = Options {
                     members,
                     ..small(240 << 10, memory_nodes)
@@ -193,7 +194,7 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
                 client.scan(&Key8(0), 300, &mut scan).await.expect("no trouble");
                 assert!(scan.keys().is_sorted_by(|a, b| a < b));
             });
-            // Behind all inserts: else the most that is there at once would be another in each round.
+            // After all inserts; otherwise the maximum that is live at once would differ between rounds.
             all(&sim, &trees, CLIENTS, move |trees, v, number| async move {
                 let cn = u64::from(v.compute_node());
                 let client = trees[cn as usize].client(&v);
@@ -201,13 +202,13 @@ fn everything_in_and_out_three_times_of_simulated_clients() {
                 let mut value = Vec::new();
                 for i in 0..KEYS {
                     assert_eq!(client.remove(&mine(i)).await, Ok(Applied::Removed));
-                    // The other compute node's are read over a cache that is out of date.
+                    // The other compute node's keys are read through a cache that is out of date.
                     let other = key(1 - cn, i * 2 * u64::from(CLIENTS) + (number ^ 1));
                     if client.get(&other, &mut value).await == Ok(true) {
                         assert_eq!(value, round.to_le_bytes());
                     }
                 }
-                // What the last removal came to is known by now.
+                // The result of the last removal is known by now.
                 assert_eq!(client.remove(&mine(0)).await, Ok(Applied::Absent));
             });
             for _ in 0..5 {
@@ -234,7 +235,7 @@ fn a_client_that_goes_midway_stays_announced_until_the_next_of_its_connection() 
     let pool = Loopback::builder().nodes(1).delays(4).build().expect("memory");
     let [v, w] = [0, 1].map(|_| pool.connect(0).expect("a client"));
     let options = Options {
-        // Rounds by `collect` alone.
+        // Only `collect` does rounds.
         reclaim: ReclaimOptions {
             period: Nanos(u64::MAX),
             ..ReclaimOptions::new()

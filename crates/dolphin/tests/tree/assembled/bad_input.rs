@@ -1,4 +1,4 @@
-//! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
+//! Every error is typed and names its place; nothing hangs or panics, and no acknowledged write is lost.
 
 use dm_alloc::{AllocError, Superblock};
 use dm_layout::NodeTypes;
@@ -11,7 +11,7 @@ use dolphin::{Key8, Key32, OpenError};
 use super::index::{ArtHopscotch, Shape};
 use super::{Assembled, small};
 
-/// Small nodes and chunks, and budgets that end soon.
+/// Small nodes and chunks, and small budgets.
 fn shape() -> Shape {
     Shape {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
@@ -115,20 +115,20 @@ fn a_simulated_memory_node_that_goes_at_any_moment_of_an_operation() {
     }
 }
 
-/// Any byte may change: an operation ends, with a typed error or an answer, and never by a panic.
+/// Any byte may change: an operation must end, with a typed error or an answer, and never in a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     let world = Loopback::builder().build().expect("memory");
     let v = world.connect(0).expect("a client");
     block_on(async {
-        // Nobody is taken for gone: each of the many that open it does little, and goes.
+        // No handle is considered dead: each of the many handles does little, and is dropped.
         let index = Assembled::<Key8>::new(Shape {
             members: 0,
             ..shape()
         });
         let known = index.open(&v).await.expect("an empty pool");
         load_for_damage(&known.client(&v)).await;
-        // The root's first words, and what was made after it: leaves, separators and nodes among each other.
+        // The root's first words, and the blocks made after it: leaves, separators and nodes, mixed.
         let root = known.inner.art().root();
         let places = [(root, 32), (root, 16 << 10), (root, 16 << 10)];
         let met = damage(&index, &v, &known, &places).await;

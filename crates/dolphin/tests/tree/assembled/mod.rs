@@ -1,5 +1,5 @@
-//! The assembled example under what every index goes through: long runs by many clients, memory that ends or goes, damaged
-//! bytes. Its script, its costs and its model are its own.
+//! The assembled example under the tests of every index: long runs by many clients, memory that is exhausted
+//! or cut off, damaged bytes. Its script, its costs and its model are in the example.
 
 #[path = "../../../examples/art_hopscotch/tree.rs"]
 mod index;

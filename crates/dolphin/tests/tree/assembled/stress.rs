@@ -1,4 +1,5 @@
-//! Many clients, every answer checked: a short run of each kind always, the full size by `cargo xtask stress`.
+//! Many clients, with every answer checked. Every test run does a short run of each kind; `cargo xtask
+//! stress` does the full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
@@ -33,7 +34,8 @@ fn threads_on_loopback() {
     loopback(&waves(60_000, 3), 100);
 }
 
-/// 48 clients of 3 compute nodes over 2 memory nodes; testbed, placement, script and keys go by the seed.
+/// 48 clients of 3 compute nodes over 2 memory nodes; the seed determines testbed, placement, script and
+/// keys.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -43,7 +45,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let world = Testbed::new(sim.build().expect("memory"), false);
     let script = match seed % 3 {
         0 => Stress::new(operations, seed),
-        // Few keys, and most of the time the hot ones.
+        // Few keys, and mostly the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,
@@ -66,7 +68,7 @@ fn simulated_testbeds() {
     }
 }
 
-/// Cards that promise as little as they may, and clients that are put aside.
+/// Cards that promise as little as they may, and clients that are suspended.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {
