@@ -39,7 +39,7 @@ impl Variant {
         Self::Speculative,
     ];
 
-    /// Its name.
+    /// Returns its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Default => "default",

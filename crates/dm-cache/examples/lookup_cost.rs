@@ -6,7 +6,7 @@
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*look_up_many*' \
 //!     target/release/examples/lookup_cost 10000        # "Collected", divided by 10 000
 //! time target/release/examples/lookup_cost 20000000    # nanoseconds, building included (run with 0 for that part)
-//! time target/release/examples/lookup_cost 20000000 2  # by two threads at once, so many each
+//! time target/release/examples/lookup_cost 20000000 2  # two threads concurrently, with this number each
 //! time target/release/examples/lookup_cost 20000000 1 32  # with keys of 32 bytes
 //! ```
 

@@ -93,7 +93,7 @@ impl<K: Copy + Ord> Directory<K> {
         (firsts * size_of::<K>() + pages * size_of::<Page<K>>()) as u64
     }
 
-    /// The last entry whose low is not above `key`.
+    /// Returns the last entry whose low is not above `key`.
     #[inline]
     pub(crate) fn floor(&self, key: &K) -> Option<Cursor> {
         let page = search::floor(&self.firsts, key)?;
@@ -101,12 +101,12 @@ impl<K: Copy + Ord> Directory<K> {
         Some(Cursor { page, at })
     }
 
-    /// The entry whose low is `key`.
+    /// Returns the entry whose low is `key`.
     pub(crate) fn exactly(&self, key: &K) -> Option<Cursor> {
         self.floor(key).filter(|cursor| self.low(*cursor) == Some(*key))
     }
 
-    /// The first entry at or behind `cursor` (which may point one past a page's end).
+    /// Returns the first entry at or behind `cursor` (which may point one past a page's end).
     pub(crate) fn settle(&self, cursor: Cursor) -> Option<Cursor> {
         if cursor.at < self.pages.get(cursor.page)?.lows.len() {
             return Some(cursor);
@@ -115,7 +115,7 @@ impl<K: Copy + Ord> Directory<K> {
         (page < self.pages.len()).then_some(Cursor { page, at: 0 })
     }
 
-    /// The next entry.
+    /// Returns the next entry.
     pub(crate) fn next(&self, cursor: Cursor) -> Option<Cursor> {
         self.settle(Cursor {
             at: cursor.at + 1,
@@ -123,7 +123,7 @@ impl<K: Copy + Ord> Directory<K> {
         })
     }
 
-    /// The first entry of all.
+    /// Returns the first entry of all.
     pub(crate) fn first(&self) -> Option<Cursor> {
         self.settle(Cursor { page: 0, at: 0 })
     }

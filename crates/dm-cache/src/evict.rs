@@ -36,7 +36,7 @@ impl Clock {
         }
     }
 
-    /// The present tick. Wraps.
+    /// Returns the present tick. Wraps.
     #[inline]
     pub(crate) fn now(&self) -> u16 {
         (self.evictions / TICK) as u16

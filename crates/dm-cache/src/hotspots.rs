@@ -155,7 +155,7 @@ impl Hotspots {
         let mixed = mixed ^ (mixed >> 32);
         let tag = mixed as u32;
         let spread = (mixed.wrapping_mul(0xBF58_476D_1CE4_E5B9)) >> 32;
-        // By multiplication instead of a slower remainder.
+        // A multiplication is faster than a remainder.
         let number = (spread * self.sets.len() as u64) >> 32;
         (&self.sets[number as usize], tag)
     }

@@ -461,7 +461,7 @@ impl<K: KeyBytes> State<K> {
             return false;
         };
         let across = self.cut(&low, high);
-        // As thinly and as evenly as the existing entries.
+        // The new entries are thinned as much and as evenly as the existing ones.
         self.place((entries, high), self.share);
         if let (Some((mut rest, end)), Some(high)) = (across, high) {
             // The leaf that begins there may be unknown: the last one before it is to the left of all the

@@ -9,7 +9,7 @@ use dm_layout::{NodeTypes, RadixHeader, SlotWord};
 use dm_sync::{Arc, thread};
 use dm_verbs::{NodeId, RemotePtr};
 
-/// The child that starts at `low`, of the `version`th image.
+/// Returns the child that starts at `low`, of the `version`th image.
 fn child(low: u64, version: u64) -> RemotePtr {
     RemotePtr::new(NodeId(version as u16), low << 10).expect("a small offset")
 }
@@ -155,7 +155,7 @@ fn a_run_has_no_duplicates() {
     });
 }
 
-/// A budget for one node.
+/// Returns a budget for one node.
 fn one_node() -> u64 {
     let probe = IndexCache::new(u64::MAX);
     admit(&probe, &[0, 50], 100, 1);
@@ -229,7 +229,7 @@ fn room_made_in_another_section_is_found() {
     budget_holds(false);
 }
 
-/// A table of one set.
+/// Returns a table of one set.
 fn one_set(flaws: HotspotFlaws) -> Hotspots {
     let table = (0..).find_map(Hotspots::new).expect("of some size there is room");
     table.with_flaws(flaws)
@@ -285,7 +285,7 @@ fn a_hotspot_that_is_wrong_while_counts_are_halved_goes() {
     });
 }
 
-/// A root with two slots.
+/// Returns a root with two slots.
 fn radix_image(slots: [SlotWord; 2]) -> PrefixImage<impl Iterator<Item = SlotWord> + Clone> {
     PrefixImage {
         at: RemotePtr::new(NodeId(0), 64).expect("a small offset"),

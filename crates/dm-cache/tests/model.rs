@@ -48,7 +48,7 @@ fn grown(node: &Node, separator: u64, child: RemotePtr) -> (Addition<u64>, Node)
     (addition, grown)
 }
 
-/// The rule of `IndexCache::admit`, word by word.
+/// Applies the rule of `IndexCache::admit` literally.
 fn admit(model: &mut Vec<Node>, newcomer: &Node) -> Admitted {
     let mut replaced = false;
     model.retain_mut(|node| {

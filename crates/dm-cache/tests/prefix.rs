@@ -34,8 +34,8 @@ fn image(
     }
 }
 
-/// A root with a node at byte 1 that skips bytes 2 and 3 ("ab") and has leaves below x and y, and with a leaf
-/// at byte 2.
+/// Returns a root with a node at byte 1 that skips bytes 2 and 3 ("ab") and has leaves below x and y, and
+/// with a leaf at byte 2.
 fn small(budget: u64) -> PrefixCache {
     let cache = PrefixCache::new(TYPES, budget);
     let root = RadixHeader::new(0, 3, &[]);

@@ -11,7 +11,7 @@ const STEP: u64 = 8;
 const KEYS: u64 = dm_sync::scaled(40_000, 64) as u64;
 const ROUNDS: u64 = dm_sync::scaled(200_000, 100) as u64;
 
-/// The leaf that begins at `low`, always the same.
+/// Returns the leaf that begins at `low`, always the same.
 fn leaf(low: u64) -> RemotePtr {
     RemotePtr::new(NodeId((low % 5) as u16), low << 10).unwrap()
 }

@@ -31,7 +31,7 @@ impl Port {
         let bytes = bytes.into();
         (bytes.len() <= PORT_MAX).then_some(Self(bytes))
     }
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }

@@ -49,7 +49,7 @@ impl<Op, Ret> Default for History<Op, Ret> {
 }
 
 impl<Op, Ret> History<Op, Ret> {
-    /// An empty history.
+    /// Makes an empty history.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -93,7 +93,7 @@ impl<Op, Ret> History<Op, Ret> {
     /// Adds a whole operation.
     ///
     /// # Panics
-    /// If it returns before it was invoked.
+    /// Panics if it returns before it was invoked.
     pub fn push(&mut self, operation: Operation<Op, Ret>) {
         if let Some((at, _)) = &operation.returned {
             assert!(
@@ -109,18 +109,18 @@ impl<Op, Ret> History<Op, Ret> {
         self.slots.extend(other.slots);
     }
 
-    /// The operations, in the order in which they were recorded.
+    /// Returns the operations, in the order in which they were recorded.
     pub fn operations(&self) -> impl Iterator<Item = &Operation<Op, Ret>> {
         self.slots.iter().flatten()
     }
 
-    /// How many operations there are, pending ones included.
+    /// Returns how many operations there are, pending ones included.
     #[must_use]
     pub fn operation_count(&self) -> usize {
         self.operations().count()
     }
 
-    /// How many have no result.
+    /// Returns how many have no result.
     #[must_use]
     pub fn pending_count(&self) -> usize {
         self.operations()

@@ -25,12 +25,12 @@ impl Links {
         links
     }
 
-    /// The first element, or the sentinel.
+    /// Returns the first element, or the sentinel.
     pub(crate) fn first(&self) -> u32 {
         self.next[self.next.len() - 1]
     }
 
-    /// The element after `at`, or the sentinel. Still valid for an element just taken out.
+    /// Returns the element after `at`, or the sentinel. Still valid for an element just taken out.
     pub(crate) fn after(&self, at: u32) -> u32 {
         self.next[at as usize]
     }

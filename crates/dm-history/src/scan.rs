@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-/// What is wrong with a scan's result.
+/// The fault of a scan's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScanFault<K> {

@@ -512,7 +512,7 @@ impl<'a, S: Spec> Search<'a, S> {
     }
 }
 
-/// A random-looking word per operation; a set's hash is the XOR of its members' (Zobrist).
+/// Returns a random-looking word per operation; a set's hash is the XOR of its members' (Zobrist).
 fn member_hash(at: u32) -> u128 {
     let half = |salt: u64| crate::stamp::mix(u64::from(at).wrapping_mul(2).wrapping_add(1) ^ salt);
     (u128::from(half(0x6a09_e667_f3bc_c908)) << 64) | u128::from(half(0xbb67_ae85_84ca_a73b))

@@ -44,10 +44,10 @@ pub trait Spec {
     /// The state of the object of one key.
     type State: Clone + Eq + Hash + Debug;
 
-    /// The object that `op` belongs to.
+    /// Returns the object that `op` belongs to.
     fn key(&self, op: &Self::Op) -> Self::Key;
 
-    /// The state of `key`'s object before the history began.
+    /// Returns the state of `key`'s object before the history began.
     fn initial(&self, key: &Self::Key) -> Self::State;
 
     /// Runs `op` in `state`. If there is a result, returns the state afterwards, or `None` if `op` cannot

@@ -107,7 +107,7 @@ impl std::error::Error for Wrong {}
 /// ```
 ///
 /// # Panics
-/// If `value` is shorter than [`STAMP_BYTES`], or `client` or `sequence` are out of range.
+/// Panics if `value` is shorter than [`STAMP_BYTES`], or `client` or `sequence` are out of range.
 pub fn stamp(key: &[u8], client: u32, sequence: u32, value: &mut [u8]) {
     assert!(value.len() >= STAMP_BYTES, "a stamped value has at least 8 bytes");
     assert!(client < CLIENT_LIMIT, "a stamp numbers clients with 12 bits");
@@ -186,7 +186,7 @@ fn pattern(packed: u64) -> impl Iterator<Item = u64> {
     (1_u64..).map(move |index| mix(packed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
-/// A bijection of 64-bit words in which every bit depends on every other (Stafford's variant 13 of the MurmurHash3
+/// Applies a bijection of 64-bit words in which every bit depends on every other (Stafford's variant 13 of the MurmurHash3
 /// finaliser, as in SplitMix64).
 pub(crate) fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -194,7 +194,8 @@ pub(crate) fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// The inverse of [`mix`]: the multipliers' inverses modulo 2⁶⁴, and shifts repeated until nothing is left.
+/// Returns the inverse of [`mix`]: the multipliers' inverses modulo 2⁶⁴, and shifts repeated until nothing is
+/// left.
 fn unmix(word: u64) -> u64 {
     let word = word ^ (word >> 31) ^ (word >> 62);
     let word = word.wrapping_mul(0x3196_42b2_d24d_8ec3);

@@ -168,7 +168,7 @@ fn come_back(thread: &Thread, node: NodeId) -> std::result::Result<(), IbError> 
     }
 }
 
-/// The last node dies, and is started again with empty memory.
+/// Handles a last node that dies and is restarted with empty memory.
 fn outage(ib: &Ib, thread: &Thread, v: Endpoint) -> Result<()> {
     let (near, far) = (NodeId(0), NodeId(ib.memory_nodes() - 1));
     let (here, there) = (word(thread, &v, near)?, word(thread, &v, far)?);

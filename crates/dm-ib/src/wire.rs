@@ -76,7 +76,7 @@ fn put_window(into: &mut Vec<u8>, w: &Window) {
     into.extend_from_slice(&w.bytes.to_le_bytes());
 }
 
-/// A client's port.
+/// Returns a client's port.
 pub(crate) fn client_port(peer: &Peer) -> Port {
     let mut bytes = Vec::new();
     put_peer(&mut bytes, peer);

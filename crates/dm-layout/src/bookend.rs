@@ -108,7 +108,7 @@ impl<K: KeyBytes> Bookend<K> {
         Ok(self)
     }
 
-    /// Bytes of an entry with its two versions.
+    /// Returns the bytes of an entry with its two versions.
     #[must_use]
     pub const fn entry_bytes(&self) -> usize {
         2 + K::LEN + self.value_len

@@ -97,7 +97,7 @@ impl<K: KeyBytes> Checksummed<K> {
         }
     }
 
-    /// Bytes of an entry.
+    /// Returns the bytes of an entry.
     #[must_use]
     pub const fn entry_bytes(&self) -> usize {
         K::LEN + self.value_len

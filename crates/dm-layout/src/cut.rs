@@ -118,7 +118,7 @@ pub(crate) fn is_at_rest<K: KeyBytes>(head: &Line, kind: u8, key: &K, level: u8)
     live && (state == AT_REST || *key < K::read_from(&head[PREFIX_BYTES..]))
 }
 
-/// The acceptance rule over a whole node.
+/// Applies the acceptance rule to a whole node.
 #[inline]
 pub(crate) fn accept<K: KeyBytes>(
     place: &HeaderPlace,

@@ -140,11 +140,12 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// Whether several slots may show one key, with equal values. An abandoned hop leaves such duplicates.
     const TWINS: bool = false;
 
-    /// Bytes of a node: a multiple of 64.
+    /// Returns the bytes of a node: a multiple of 64.
     fn node_bytes(&self) -> usize;
-    /// Maximum number of entries. How many a node really [takes](Self::takes) may depend on their keys.
+    /// Returns the maximum number of entries. How many a node really [takes](Self::takes) may depend on their
+    /// keys.
     fn capacity(&self) -> usize;
-    /// Bytes of a value.
+    /// Returns the bytes of a value.
     fn value_len(&self) -> usize;
 
     /// Returns the bits that the first byte of every value has, if this byte also marks the entry as present.
@@ -181,17 +182,18 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// Returns [`CheckFailure::Torn`] if an entry's own guard fails.
     fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure>;
 
-    /// Whether these bytes, READ under the node's lock, are a node of `level` at rest that answers for `key`, and where
-    /// the key is or goes: acceptance and [`place`](Self::place) in one pass. A key that is present rests on the
-    /// header's line and its own, as for a reader; any other answer on the whole node.
+    /// Returns whether these bytes, READ under the node's lock, are a node of `level` at rest that answers
+    /// for `key`, and where the key is or goes: acceptance and [`place`](Self::place) in one pass. A key that
+    /// is present rests on the header's line and its own, as for a reader; any other answer on the whole
+    /// node.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept) and [`place`](Self::place).
+    /// The same as [`accept`](Self::accept) and [`place`](Self::place).
     fn judge(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         judge(self, bytes, key, level)
     }
 
-    /// Whether a node of this low fence has places for entries of all these keys, each there once.
+    /// Returns whether a node of this low fence has places for entries of all these keys, each there once.
     fn takes(&self, _low: &K, keys: &mut dyn Iterator<Item = K>) -> bool {
         keys.count() <= self.capacity()
     }
@@ -407,7 +409,7 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
         None
     }
 
-    /// The node version `steps` after `version`; wraps at the format's width.
+    /// Returns the node version `steps` after `version`; wraps at the format's width.
     fn version_after(&self, version: u8, steps: u8) -> u8;
 
     /// Returns the offset of the aligned 8-byte word that holds version, level, state and incarnation, in

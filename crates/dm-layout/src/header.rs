@@ -89,7 +89,7 @@ pub(crate) const KIND_AT: usize = offset_of!(Prefix, kind);
 pub(crate) const STATE_AT: usize = offset_of!(Prefix, state);
 const _: () = assert!(PREFIX_BYTES == 16);
 
-/// Bytes of a header without the low fence key.
+/// Returns the bytes of a header without the low fence key.
 pub(crate) const fn header_bytes(key_len: usize) -> usize {
     PREFIX_BYTES + key_len + OWNER_BYTES
 }
@@ -178,7 +178,7 @@ pub(crate) struct HeaderPlace {
     pub(crate) version_mask: u8,
 }
 
-/// The mask of a version of `bits` bits, at most 8.
+/// Returns the mask of a version of `bits` bits, at most 8.
 pub(crate) const fn mask_of(bits: u8) -> u8 {
     (0xff_u16 >> (8 - bits)) as u8
 }
@@ -188,7 +188,7 @@ impl HeaderPlace {
         self.version_mask.count_ones() as u8
     }
 
-    /// The node version `steps` after `version`; wraps.
+    /// Returns the node version `steps` after `version`; wraps.
     #[inline]
     pub(crate) const fn version_after(&self, version: u8, steps: u8) -> u8 {
         version.wrapping_add(steps) & self.version_mask

@@ -26,7 +26,7 @@ pub struct Rise(pub(crate) [u64; 4]);
 impl Rise {
     const BYTES: usize = 32;
 
-    /// The number in the first `width` bytes of `bytes`, little-endian.
+    /// Returns the number in the first `width` bytes of `bytes`, little-endian.
     #[inline(always)]
     pub(crate) fn read(bytes: &[u8], width: usize) -> Self {
         if width <= 8 {
@@ -110,11 +110,11 @@ pub trait KeyBytes:
     fn read_from(bytes: &[u8]) -> Self;
     /// Writes the key at the start of `bytes`. Panics if `bytes` is shorter than `LEN`.
     fn write_to(&self, bytes: &mut [u8]);
-    /// This key in its stored form.
+    /// Returns this key in its stored form.
     fn probe(&self) -> Self::Probe;
-    /// The stored form at the start of `bytes`, unconverted. Panics if `bytes` is shorter than `LEN`.
+    /// Returns the stored form at the start of `bytes`, unconverted. Panics if `bytes` is shorter than `LEN`.
     fn probe_at(bytes: &[u8]) -> Self::Probe;
-    /// The last byte: neighbouring keys differ in it more than in any other.
+    /// Returns the last byte: neighbouring keys differ in it more than in any other.
     fn last_byte(&self) -> u8;
 }
 
@@ -127,7 +127,7 @@ pub struct Key8(pub u64);
 pub struct Key32(pub [u8; 32]);
 
 impl Key32 {
-    /// Its bytes as big-endian numbers, which have the same order as the bytes.
+    /// Returns its bytes as big-endian numbers, which have the same order as the bytes.
     #[inline]
     fn halves(&self) -> [u128; 2] {
         let (high, low) = self.0.split_at(16);

@@ -51,7 +51,7 @@
 //!   the header late.
 //! * **I5** A node begins and ends its life with a new version on every line, so lines of two lives never
 //!   pass as one node. Only a header that says so admits a neighbouring version, so a sibling that begins as
-//!   *Splitting* is no exception.
+//!   *Splitting* is not an exception.
 //! * **I6** Versions wrap: a READ during which 2<sup>bits</sup> − 1 structural changes complete (or as many
 //!   writes of one multi-line entry, for entry versions) proves nothing. In-line geometries have 8-bit
 //!   versions, others 4-bit ones. The caller must bound the time of a READ.

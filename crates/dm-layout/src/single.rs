@@ -64,7 +64,7 @@ impl<K: KeyBytes> SingleLeaf<K> {
         Ok(leaf)
     }
 
-    /// Bytes of a value.
+    /// Returns the bytes of a value.
     #[must_use]
     pub const fn value_bytes(&self) -> usize {
         self.value_bytes
@@ -75,27 +75,27 @@ impl<K: KeyBytes> SingleLeaf<K> {
     const fn value_at(&self) -> usize {
         self.checksum_at() + 8
     }
-    /// Offset of the lock word, which follows everything that a reader needs.
+    /// Returns the offset of the lock word, which follows everything that a reader needs.
     #[must_use]
     pub const fn lock_at(&self) -> usize {
         (self.value_at() + self.value_bytes).next_multiple_of(8)
     }
-    /// Bytes that a reader fetches.
+    /// Returns the bytes that a reader fetches.
     #[must_use]
     pub const fn read_bytes(&self) -> usize {
         self.value_at() + self.value_bytes
     }
-    /// Bytes that a leaf takes: whole lines.
+    /// Returns the bytes that a leaf takes: whole lines.
     #[must_use]
     pub const fn block_bytes(&self) -> usize {
         (self.lock_at() + 8).next_multiple_of(LINE_BYTES)
     }
-    /// Lines that a leaf takes.
+    /// Returns the lines that a leaf takes.
     #[must_use]
     pub const fn lines(&self) -> u8 {
         (self.block_bytes() / LINE_BYTES) as u8
     }
-    /// Offset of the link depth.
+    /// Returns the offset of the link depth.
     #[must_use]
     pub const fn depth_at(&self) -> usize {
         DEPTH_AT

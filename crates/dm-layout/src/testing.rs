@@ -100,7 +100,7 @@ pub struct NodeModel<K, F> {
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
-    /// An empty leaf for all keys.
+    /// Makes an empty leaf for all keys.
     #[must_use]
     pub fn new(format: F) -> Self {
         Self::with_keys(format, key_of)

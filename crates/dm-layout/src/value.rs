@@ -40,7 +40,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Bytes of the value.
+    /// Returns the bytes of the value.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -52,7 +52,7 @@ impl<'a> ValueRef<'a> {
         self.len == 0
     }
 
-    /// The value without copying, if it is contiguous.
+    /// Returns the value without copying, if it is contiguous.
     #[inline]
     #[must_use]
     pub const fn as_contiguous(&self) -> Option<&'a [u8]> {
@@ -63,7 +63,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// The pieces in order; together they have [`len`](Self::len) bytes.
+    /// Returns the pieces in order; together they have [`len`](Self::len) bytes.
     pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut left = self.len - self.head.len();
         let skip = self.skip;
@@ -108,7 +108,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// The value as a vector.
+    /// Returns the value as a vector.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut out = alloc::vec![0; self.len];
@@ -116,8 +116,8 @@ impl<'a> ValueRef<'a> {
         out
     }
 
-    /// The first 8 bytes as a little-endian number: a child pointer, or an 8-byte value. Shorter values are
-    /// extended with zeroes.
+    /// Returns the first 8 bytes as a little-endian number: a child pointer, or an 8-byte value. Shorter
+    /// values are extended with zeroes.
     #[inline]
     #[must_use]
     pub fn as_u64(&self) -> u64 {

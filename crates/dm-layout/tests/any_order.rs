@@ -126,7 +126,7 @@ fn judge_keys<K: KeyBytes, F: NodeFormat<K>>(
             verdict.answers += 1;
             verdict.wrong += u64::from(!right);
         }
-        // What a scan gathers from an accepted node: all keys below its own high fence.
+        // A scan gathers from an accepted node all keys below its own high fence.
         if let Ok(header) = format.accept(read) {
             let mut entries = Vec::new();
             if format.gather(read, &header.fences, &mut entries).is_ok() {

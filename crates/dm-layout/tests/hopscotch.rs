@@ -106,7 +106,7 @@ fn agree<K: KeyBytes>(format: &Hopscotch<K>, keys: u8) {
     }
 }
 
-/// A pseudo-random sequence of numbers.
+/// Returns a pseudo-random sequence of numbers.
 fn scattered(seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed;
     std::iter::from_fn(move || {

@@ -15,7 +15,7 @@ macro_rules! on_every_format {
         $run::<Key8, _>(&Slotted::with_span(7, 13).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::with_span(5, 0).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::with_span(5, 200).unwrap(), $($argument),*);
-        // As inner nodes use them.
+        // The geometries that inner nodes use.
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(1024, 4).unwrap(), $($argument),*);
         $run::<Key32, _>(&Slotted::marked_with_node_bytes(256, 4).unwrap(), $($argument),*);
         $run::<Key8, _>(&Slotted::marked_with_node_bytes(192, 9).unwrap(), $($argument),*);

@@ -12,7 +12,7 @@ fn format() -> Packed<Key8> {
     Packed::with_node_bytes(1024, 8).expect("it fits")
 }
 
-/// The value of a key.
+/// Returns the value of a key.
 fn value(key: &Key8) -> [u8; 8] {
     (!key.0).to_le_bytes()
 }
@@ -348,12 +348,12 @@ proptest! {
     }
 }
 
-/// Bytes of a key.
+/// Returns the bytes of a key.
 fn width(key: &Key8) -> usize {
     8 - key.0.leading_zeros() as usize / 8
 }
 
-/// The keys in one line of a node without a low fence.
+/// Returns the keys in one line of a node without a low fence.
 fn keys_in(format: &Packed<Key8>, image: &[u8], line: &[u8; 64]) -> Vec<Key8> {
     let at = line.as_ptr().addr() - image.as_ptr().addr();
     let slots = format.slots(image).filter(|slot| slot.offset() / 64 == at / 64);

@@ -34,7 +34,7 @@ struct Level<'f, K, F> {
 }
 
 impl<'f, K: KeyBytes, F: NodeFormat<K>> Level<'f, K, F> {
-    /// An empty node for all keys, or two that meet at `cut`.
+    /// Makes an empty node for all keys, or two that meet at `cut`.
     fn new(format: &'f F, bias: SplitBias, cut: Option<K>) -> Self {
         let empty = |fences| {
             let mut image = vec![0; format.node_bytes()];
@@ -51,7 +51,7 @@ impl<'f, K: KeyBytes, F: NodeFormat<K>> Level<'f, K, F> {
         }
     }
 
-    /// The node that covers `key`.
+    /// Returns the node that covers `key`.
     fn at(&self, key: &K) -> usize {
         let covers = |node: &Vec<u8>| self.format.accept(node).unwrap().fences.contains(key);
         self.nodes.iter().position(covers).expect("one covers it")
@@ -105,7 +105,7 @@ impl<'f, K: KeyBytes, F: NodeFormat<K>> Level<'f, K, F> {
     }
 }
 
-/// The `n`-th of keys that ascend.
+/// Returns the `n`-th of keys that ascend.
 fn key<K: KeyBytes>(n: u64) -> K {
     let mut bytes = [0; 32];
     bytes[K::LEN - 8..K::LEN].copy_from_slice(&n.to_be_bytes());

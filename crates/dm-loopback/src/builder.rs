@@ -78,7 +78,7 @@ impl Builder {
         }
     }
 
-    /// How many memory nodes (1 to 1024).
+    /// Sets the number of memory nodes (1 to 1024).
     pub fn nodes(mut self, count: u16) -> Self {
         self.nodes = count;
         self
@@ -137,13 +137,13 @@ impl Builder {
         self
     }
 
-    /// How many chains one client may have open or in flight.
+    /// Sets how many chains one client may have open or in flight.
     pub fn chains_max(mut self, count: u32) -> Self {
         self.knobs.chains_max = count;
         self
     }
 
-    /// How long a membership lasts without renewal.
+    /// Sets how long a membership lasts without renewal.
     pub fn lease(mut self, length: Nanos) -> Self {
         self.knobs.lease = length;
         self
@@ -157,7 +157,7 @@ impl Builder {
         self
     }
 
-    /// The seed of delays, orders and clients' random streams.
+    /// Sets the seed of delays, orders and clients' random streams.
     pub fn seed(mut self, seed: u64) -> Self {
         self.knobs.seed = seed;
         self
@@ -260,7 +260,7 @@ pub enum BuildError {
     Corrupt {
         /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
 }

@@ -124,7 +124,7 @@ impl Chain {
     }
 }
 
-/// Whether `op` changes memory.
+/// Returns whether `op` changes memory.
 #[inline]
 pub(crate) fn changes(op: &Op<'_>) -> bool {
     !matches!(op, Op::Read { .. } | Op::Word { .. })
@@ -160,7 +160,7 @@ impl Chains {
         )
     }
 
-    /// How many chains are open or in flight.
+    /// Returns how many chains are open or in flight.
     pub(crate) fn used(&self) -> usize {
         self.all.len() - self.free.len()
     }

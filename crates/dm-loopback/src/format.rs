@@ -40,7 +40,7 @@ pub(crate) mod header {
     pub(crate) const NEXT_CLIENT: u64 = 64;
 }
 
-/// Offset of the word that counts the bytes of `node` that were handed out.
+/// Returns the offset of the word that counts the bytes of `node` that were handed out.
 pub(crate) fn node_used(node: u16) -> u64 {
     NODES_AT + LINE * u64::from(node)
 }
@@ -50,17 +50,18 @@ pub(crate) fn node_trouble(node: u16) -> u64 {
     node_used(node) + 8
 }
 
-/// Offset of the word that holds `client`'s [`crate::members::State`].
+/// Returns the offset of the word that holds `client`'s [`crate::members::State`].
 pub(crate) fn client_state(client: u16) -> u64 {
     CLIENTS_AT + LINE * u64::from(client)
 }
 
-/// Offset of the word that is 1 while `client` carries out a chain that changes memory.
+/// Returns the offset of the word that is 1 while `client` carries out a chain that changes memory.
 pub(crate) fn client_busy(client: u16) -> u64 {
     client_state(client) + 8
 }
 
-/// Offset of the word that holds one more than the number of the group that `client` belongs to; 0 for none.
+/// Returns the offset of the word that holds one more than the number of the group that `client` belongs to;
+/// 0 for none.
 pub(crate) fn client_group(client: u16) -> u64 {
     client_state(client) + 16
 }

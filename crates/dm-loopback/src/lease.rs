@@ -35,7 +35,7 @@ fn class_of(len: usize) -> usize {
 }
 
 impl Lease {
-    /// A buffer of `len` bytes with unspecified content (zeroes, or an earlier READ's).
+    /// Returns a buffer of `len` bytes with unspecified content (zeroes, or an earlier READ's).
     #[inline]
     pub(crate) fn take(len: usize) -> Self {
         let class = class_of(len);

@@ -38,7 +38,7 @@ impl Loopback {
     /// has.
     ///
     /// # Errors
-    /// [`ConnectError::TooManyClients`] when all 65535 ids are in use.
+    /// Returns [`ConnectError::TooManyClients`] when all 65535 ids are in use.
     pub fn connect(&self, compute_node: u16) -> Result<Endpoint, ConnectError> {
         let (client, epoch) = self.world.claim_any().ok_or(ConnectError::TooManyClients)?;
         Ok(Endpoint::new(
@@ -52,7 +52,7 @@ impl Loopback {
     /// Does the same as [`Loopback::connect`], with the id `client`.
     ///
     /// # Errors
-    /// [`ConnectError::IdInUse`] when the id is 0 or some client of the pool has it.
+    /// Returns [`ConnectError::IdInUse`] when the id is 0 or some client of the pool has it.
     pub fn connect_as(&self, compute_node: u16, client: ClientId) -> Result<Endpoint, ConnectError> {
         let epoch = self
             .world
@@ -66,7 +66,7 @@ impl Loopback {
         ))
     }
 
-    /// How many memory nodes there are.
+    /// Returns how many memory nodes there are.
     pub fn memory_nodes(&self) -> u16 {
         self.world.nodes.len() as u16 // at most 1024
     }
@@ -98,7 +98,7 @@ impl Loopback {
     /// Copies the bytes at `at` to `out`, regardless of troubles and without metering: for tests and tools.
     ///
     /// # Errors
-    /// [`VerbErrorKind::NoSuchNode`], [`VerbErrorKind::OutOfBounds`], [`VerbErrorKind::DeadWriter`].
+    /// Returns [`VerbErrorKind::NoSuchNode`], [`VerbErrorKind::OutOfBounds`], [`VerbErrorKind::DeadWriter`].
     pub fn inspect(&self, at: impl Into<Place>, out: &mut [u8]) -> Result<(), VerbError> {
         let at = at.into();
         let refused = |kind| VerbError::refused(kind, at);

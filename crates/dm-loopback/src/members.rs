@@ -123,7 +123,7 @@ impl World {
         region::fence();
     }
 
-    /// The clients of a group.
+    /// Returns the clients of a group.
     pub(crate) fn group(&self, member: u16) -> impl Iterator<Item = ClientId> + '_ {
         let clients = (1..CLIENTS_MAX).map(|client| ClientId(client as u16));
         clients.filter(move |client| self.word(client_group(client.0)) == 1 + u64::from(member))
@@ -143,7 +143,7 @@ impl World {
         found.live()
     }
 
-    /// Whether nothing of the fenced `client` is in progress any more.
+    /// Returns whether nothing of the fenced `client` is in progress any more.
     pub(crate) fn quiet(&self, client: ClientId) -> bool {
         self.word(client_busy(client.0)) == 0 || !process_alive(self.member(client).process())
     }

@@ -7,7 +7,7 @@ use dm_verbs::ClientId;
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// A client's stream; `None` is the one that the world itself draws from.
+    /// Makes a client's stream; `None` is the one that the world itself draws from.
     pub(crate) fn new(seed: u64, client: ClientId, stream: Option<u32>) -> Self {
         let stream = stream.map_or(0, |stream| u64::from(stream) + 1);
         // Each mixing step separates the streams of neighbouring numbers.

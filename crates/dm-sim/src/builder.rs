@@ -149,7 +149,7 @@ impl SimBuilder {
     /// Builds it.
     ///
     /// # Errors
-    /// [`BuildError`].
+    /// Returns [`BuildError`].
     pub fn build(self) -> Result<Sim, BuildError> {
         if self.compute_nodes == 0 || self.memory_nodes == 0 {
             return Err(BuildError::NoNodes);

@@ -96,7 +96,7 @@ impl Chain {
         }
     }
 
-    /// All requests.
+    /// Returns all requests.
     pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
         (0..self.count).map(|i| self.request(i))
     }

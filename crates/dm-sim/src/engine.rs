@@ -139,7 +139,7 @@ impl Node {
         }
     }
 
-    /// The time at which the last atomic of this bucket writes back, if that is a separate step.
+    /// Returns the time at which the last atomic of this bucket writes back, if that is a separate step.
     #[inline]
     fn write_back(&mut self, space: Space, bucket: usize) -> Option<&mut u64> {
         self.write_backs[space as usize].get_mut(bucket)

@@ -91,7 +91,7 @@ impl Lease {
         Self(ManuallyDrop::new(Some(buffer)))
     }
 
-    /// A buffer of `len <= LONGEST` bytes; its content is left over from earlier use.
+    /// Returns a buffer of `len <= LONGEST` bytes; its content is left over from earlier use.
     #[inline]
     pub(crate) fn take(len: usize) -> Self {
         let class = class(len);

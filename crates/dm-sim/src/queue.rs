@@ -55,7 +55,7 @@ mod tests {
         March { steps: u64, ahead: u64 },
     }
 
-    /// A wait of any order of magnitude: from a picosecond to 4.4 seconds.
+    /// Returns a wait of any order of magnitude: from a picosecond to 4.4 seconds.
     fn wait() -> impl Strategy<Value = u64> {
         let bits = 0_u32..42;
         (bits, any::<u64>()).prop_map(|(bits, low)| (1 << bits) | (low % (1 << bits)))

@@ -4,7 +4,7 @@ use dm_verbs::{ChipPtr, MaskedCas, Op, Outcome, Place, RemotePtr, Space, Wqe};
 
 use crate::lease::Lease;
 
-/// What a request does.
+/// The verb of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Read,

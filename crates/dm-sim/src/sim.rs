@@ -331,7 +331,7 @@ impl Sim {
 
     // ---- looking --------------------------------------------------------------------------------------------
 
-    /// The virtual time.
+    /// Returns the virtual time.
     pub fn now(&self) -> Nanos {
         Nanos(self.shared.engine.borrow().now / 1000)
     }

@@ -69,7 +69,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The task's future, if it waits.
+    /// Returns the task's future, if it waits.
     #[inline(always)]
     pub(crate) fn take(&self) -> Option<Job> {
         self.job.take()
@@ -175,7 +175,7 @@ impl Tasks {
         self.free.borrow_mut().push(index);
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub(crate) fn live(&self) -> usize {
         self.live.get()
     }

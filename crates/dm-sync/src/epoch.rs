@@ -61,7 +61,7 @@ impl Epochs {
         }
     }
 
-    /// A mutant for models: no fence orders a pin before the load of the view, or a view before the loads of
+    /// Makes a mutant for models: no fence orders a pin before the load of the view, or a view before the loads of
     /// the pins.
     #[cfg(dm_loom)]
     pub fn unordered() -> Self {
@@ -102,7 +102,7 @@ impl Epochs {
     #[inline]
     pub fn epoch(&self) -> u64 {
         count_section();
-        // Acquire: pairs with Release in `advance`; whoever acts on an epoch sees what its announcer did before.
+        // Acquire: pairs with Release in `advance`; a thread that acts on an epoch sees what its announcer did before.
         self.view.load(Ordering::Acquire) & EPOCH_MASK
     }
 

@@ -35,7 +35,7 @@ const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 const SPREAD: u64 = 0xBF58_476D_1CE4_E5B9;
 
 impl FingerprintHasher {
-    /// The hasher of no input.
+    /// Makes a hasher that has no input yet.
     pub const fn new() -> Self {
         Self(SEED)
     }

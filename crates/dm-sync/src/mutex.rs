@@ -11,7 +11,7 @@ std::thread_local! {
     static SECTIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How many [`Mutex`] and [`crate::RwLock`] sections this thread has entered so far.
+/// Returns how many [`Mutex`] and [`crate::RwLock`] sections this thread has entered so far.
 ///
 /// A checker that polls a client compares the count before and after. A poll that entered a section touched
 /// state that the compute node shares, and the checker adds it to the node's history.

@@ -20,7 +20,7 @@ pub trait IndexUnderTest: Send + Sync + 'static {
     /// The state that the clients of a compute node share.
     type Handle: Send + Sync + 'static;
 
-    /// Bytes of its values.
+    /// Returns the bytes of its values.
     fn value_bytes(&self) -> usize;
 
     /// Opens the index in `v`'s pool, and creates it if the pool is empty.

@@ -7,7 +7,7 @@ pub trait TestKey: KeyBytes {
     /// The largest key.
     const MAX: Self;
 
-    /// The key number `n`: different for different numbers, and in their order.
+    /// Returns the key number `n`: different for different numbers, and in their order.
     fn nth(n: u64) -> Self;
 
     /// Returns the number of this key, if it has one.

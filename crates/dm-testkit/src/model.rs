@@ -15,7 +15,7 @@ pub struct Model<K> {
 }
 
 impl<K: TestKey> Model<K> {
-    /// An empty index of values of `value_bytes` bytes.
+    /// Makes an empty index of values of `value_bytes` bytes.
     #[must_use]
     pub const fn new(value_bytes: usize) -> Self {
         Self {
@@ -58,7 +58,7 @@ pub struct Mismatch {
     pub asked: String,
     /// The model's answer.
     pub expected: String,
-    /// What the index answered, or its error.
+    /// The index's answer, or its error.
     pub found: String,
 }
 

@@ -138,7 +138,7 @@ impl OneClient {
     }
 }
 
-/// The value of a key after its `generation`-th update.
+/// Returns the value of a key after its `generation`-th update.
 fn value_of(key: Key8, generation: u64) -> [u8; 8] {
     (key.0 ^ generation.rotate_left(56)).to_le_bytes()
 }

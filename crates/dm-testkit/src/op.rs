@@ -16,7 +16,7 @@ pub enum Op<K> {
     Upsert(K, u64),
     /// Removes a key.
     Remove(K),
-    /// Reads up to so many entries from a key on.
+    /// Reads up to this many entries from a key on.
     Scan(K, usize),
 }
 
@@ -47,7 +47,7 @@ impl<K: TestKey> Op<K> {
         }
     }
 
-    /// An operation on one of `keys` numbered keys or an edge of the key space, drawn from `rng`.
+    /// Returns an operation on one of `keys` numbered keys or an edge of the key space, drawn from `rng`.
     pub fn draw(rng: &mut Rng, keys: u64) -> Self {
         let word = rng.word().to_le_bytes();
         let op = Self::decode([word[0], word[1], word[2], word[3], word[4]], keys);

@@ -22,7 +22,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// All of them.
+    /// Returns the sum of all calls.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.gets + self.inserts + self.updates + self.upserts + self.removes + self.scans
@@ -59,7 +59,7 @@ pub struct Report {
     pub linearized: (u64, u64),
     /// Keys that the final check of the whole index found correct.
     pub verified: u64,
-    /// What the clients' meters counted.
+    /// The counts of the clients' meters.
     pub meter: Counters,
     /// World, seed and size, for the message.
     pub title: String,

@@ -119,7 +119,7 @@ impl Stress {
         key.is_multiple_of(stride) && key / stride < self.hot_keys
     }
 
-    /// Whether the key is there from the start.
+    /// Returns whether the key is there from the start.
     pub(crate) fn is_loaded(&self, key: u64) -> bool {
         self.preload && key.is_multiple_of(2) && !self.is_hot(key)
     }

@@ -38,7 +38,7 @@ pub trait Job: Send + Sync + 'static {
     /// The result of a client.
     type Out: Send + 'static;
 
-    /// The work of client number `number` (an index into the seats).
+    /// Does the work of client number `number` (an index into the seats).
     fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> impl Future<Output = Self::Out>;
 }
 

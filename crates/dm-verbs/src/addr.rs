@@ -45,12 +45,12 @@ macro_rules! pointer {
             pub const fn raw(self) -> u64 {
                 self.0
             }
-            /// The memory node.
+            /// Returns the memory node.
             #[inline]
             pub const fn node(self) -> NodeId {
                 NodeId((self.0 >> OFFSET_BITS) as u16)
             }
-            /// Bytes from the start of that memory.
+            /// Returns the bytes from the start of that memory.
             #[inline]
             pub const fn offset(self) -> u64 {
                 self.0 & OFFSET_MASK
@@ -114,12 +114,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// The memory node.
+    /// Returns the memory node.
     #[inline]
     pub const fn node(self) -> NodeId {
         NodeId((self.raw >> OFFSET_BITS) as u16)
     }
-    /// Bytes from the start of that memory.
+    /// Returns the bytes from the start of that memory.
     #[inline]
     pub const fn offset(self) -> u64 {
         self.raw & OFFSET_MASK

@@ -58,7 +58,7 @@ pub enum AtomicVsWrite {
     Serialised,
 }
 
-/// What a failed CAS does to memory.
+/// The effect of a failed CAS on memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailedCas {
     /// It writes the old value back.
@@ -127,7 +127,7 @@ pub struct Caps {
     pub cas_then_read: CasThenRead,
     /// Atomics against WRITEs.
     pub atomic_vs_write: AtomicVsWrite,
-    /// What a failed CAS does.
+    /// The effect of a failed CAS on memory.
     pub failed_cas: FailedCas,
     /// Whether host WRITEs are visible before later on-chip WRITEs of one chain.
     pub host_before_chip: bool,

@@ -165,7 +165,7 @@ pub trait Control {
     /// Returns how many memory nodes there are; they are numbered from 0.
     fn memory_nodes(&self) -> u16;
 
-    /// The world's part of [`Control::call`]. `state` is 0 at the first poll, which sends the request.
+    /// Implements [`Control::call`] for a world. `state` is 0 at the first poll, which sends the request.
     fn poll_control(
         &self,
         request: &ControlRequest,

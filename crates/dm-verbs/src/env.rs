@@ -124,10 +124,10 @@ pub trait Env {
         }
     }
 
-    /// The world's part of [`Env::pause`]; `state` is 0 at the first poll and belongs to the world
+    /// Implements [`Env::pause`] for a world; `state` is 0 at the first poll and belongs to the world
     /// afterwards.
     fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()>;
-    /// The world's part of [`Env::local`]; `state` is 0 at the first poll.
+    /// Implements [`Env::local`] for a world; `state` is 0 at the first poll.
     fn poll_local(&self, _step: LocalStep, _state: &mut u64, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }

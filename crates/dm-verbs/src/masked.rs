@@ -55,7 +55,7 @@ impl core::error::Error for MaskedCasError {}
 
 /// Carries out a masked CAS at `at` and returns the old value. It takes one verb if the hardware has masked
 /// CAS. Otherwise it posts plain CASes, each of which expects the value that the previous one saw. `guess` is
-/// the value that the first plain CAS expects for the whole word. The meter counts each verb as what it is.
+/// the value that the first plain CAS expects for the whole word. The meter counts the verbs that were posted.
 ///
 /// # Errors
 /// Returns [`MaskedCasError`]; the emulation stops after `budget` lost races.

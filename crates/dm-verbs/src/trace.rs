@@ -39,7 +39,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// A recording without events.
+    /// Makes a recording without events.
     pub fn new(world: impl Into<String>, unit: impl Into<String>, clients: Vec<String>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),

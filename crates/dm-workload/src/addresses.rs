@@ -29,10 +29,11 @@ const DOMAIN: [&str; 8] = [
 /// Pairs of names.
 const PAIRS: u64 = (GIVEN.len() * FAMILY.len()) as u64;
 
-/// The address of key `index`. Numbers of five digits are the longest that fit: indices below 800 million.
+/// Returns the address of key `index`. Numbers of five digits are the longest that fit: indices below 800
+/// million.
 ///
 /// # Panics
-/// When `index` has no address.
+/// Panics if `index` has no address.
 pub(crate) fn address(index: u64) -> [u8; ADDRESS_BYTES] {
     use std::io::Write;
     let mut key = [0; ADDRESS_BYTES];
@@ -53,7 +54,7 @@ pub(crate) fn address(index: u64) -> [u8; ADDRESS_BYTES] {
     key
 }
 
-/// Whose address it is: the inverse of [`address`].
+/// Returns the index of the key with this address: the inverse of [`address`].
 pub(crate) fn index_of(key: &[u8; ADDRESS_BYTES]) -> Option<u64> {
     let text = core::str::from_utf8(key).ok()?.trim_end_matches('\0');
     let (name, domain) = text.split_once('@')?;

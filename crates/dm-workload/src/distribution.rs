@@ -30,7 +30,7 @@ impl Distribution {
     /// YCSB's exponent.
     pub const USUAL_THETA: f64 = 0.99;
 
-    /// The exponent, if the distribution has one.
+    /// Returns the exponent, if the distribution has one.
     #[must_use]
     pub fn theta(&self) -> Option<f64> {
         match *self {
@@ -110,7 +110,7 @@ impl Chooser {
         }
     }
 
-    /// An index of a loaded key, or an age.
+    /// Returns an index of a loaded key, or an age.
     #[inline]
     pub(crate) fn draw(&self, rng: &mut impl RngCore) -> Drawn {
         match self {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What is wrong with a workload's description.
+/// The fault of a workload's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkloadError {

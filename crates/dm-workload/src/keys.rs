@@ -36,7 +36,7 @@ impl KeySpace {
         }
     }
 
-    /// The i-th key is the number i, as in published scan experiments, which enumerate integers.
+    /// Makes keys of which the i-th is the number i, as in published scan experiments, which enumerate integers.
     #[must_use]
     pub fn dense() -> Self {
         Self {
@@ -55,7 +55,7 @@ impl KeySpace {
         }
     }
 
-    /// The i-th key as a number.
+    /// Returns the i-th key as a number.
     #[must_use]
     #[inline]
     pub fn number(&self, index: u64) -> u64 {

@@ -39,7 +39,7 @@ impl OpKind {
         Self::ReadModifyWrite,
     ];
 
-    /// Its name in a mix.
+    /// Returns its name in a mix.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -112,7 +112,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// A mix of the given weights; `None` if all are zero.
+    /// Makes a mix of the given weights; `None` if all are zero.
     #[must_use]
     pub fn new(weights: &[(OpKind, u32)]) -> Option<Self> {
         let mut each = [0_u32; OpKind::ALL.len()];
@@ -141,7 +141,7 @@ impl Mix {
         f64::from(self.weights[kind.place()]) / sum as f64
     }
 
-    /// Whether any operation works on a loaded key.
+    /// Returns whether any operation works on a loaded key.
     #[must_use]
     pub fn needs_loaded_keys(&self) -> bool {
         OpKind::ALL

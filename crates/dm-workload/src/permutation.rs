@@ -11,7 +11,7 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// A permutation of `0..count`; another one per `salt`. `count` is at least 1.
+    /// Makes a permutation of `0..count`; another one per `salt`. `count` is at least 1.
     pub(crate) fn new(count: u64, salt: u64) -> Self {
         let bits = u64::BITS - (count - 1).leading_zeros();
         let mask = if bits == 0 {
@@ -54,7 +54,7 @@ impl Permutation {
     }
 }
 
-/// A bijection of 64-bit words in which every bit depends on every other (SplitMix64's).
+/// Applies a bijection of 64-bit words in which every bit depends on every other (SplitMix64's).
 #[inline]
 pub(crate) fn scramble(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -62,7 +62,7 @@ pub(crate) fn scramble(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// The inverse of [`scramble`].
+/// Returns the inverse of [`scramble`].
 #[inline]
 pub(crate) fn unscramble(word: u64) -> u64 {
     let word = (word ^ (word >> 31) ^ (word >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);

@@ -142,10 +142,10 @@ impl Plan {
         })
     }
 
-    /// The operations of client number `client`.
+    /// Returns the operations of client number `client`.
     ///
     /// # Panics
-    /// If there is no such client.
+    /// Panics if there is no such client.
     #[must_use]
     pub fn client(&self, client: u32) -> OpStream {
         let Workload {
@@ -177,13 +177,13 @@ impl Plan {
         }
     }
 
-    /// The number of clients.
+    /// Returns the number of clients.
     #[must_use]
     pub fn clients(&self) -> u32 {
         self.workload.clients
     }
 
-    /// The number of keys that must be loaded, which have the indices from 0 on.
+    /// Returns the number of keys that must be loaded, which have the indices from 0 on.
     #[must_use]
     pub fn loaded(&self) -> u64 {
         self.workload.loaded
@@ -200,25 +200,25 @@ impl Plan {
         })
     }
 
-    /// The number of operations of all clients.
+    /// Returns the number of operations of all clients.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.workload.operations
     }
 
-    /// The number of keys over which ranks are drawn.
+    /// Returns the number of keys over which ranks are drawn.
     #[must_use]
     pub fn ranks(&self) -> u64 {
         self.ranks
     }
 
-    /// The mix.
+    /// Returns the mix.
     #[must_use]
     pub fn mix(&self) -> Mix {
         self.workload.mix
     }
 
-    /// The distribution.
+    /// Returns the distribution.
     #[must_use]
     pub fn distribution(&self) -> Distribution {
         self.workload.distribution

@@ -193,7 +193,7 @@ impl Trace {
         keys
     }
 
-    /// The rows of client number `client` of `clients`.
+    /// Returns the rows of client number `client` of `clients`.
     pub(crate) fn dealt(&self, client: u32, clients: u32) -> Dealt {
         Dealt {
             rows: self.rows.clone(),

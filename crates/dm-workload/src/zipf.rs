@@ -44,7 +44,7 @@ impl Zipf {
         Some(zipf)
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -68,13 +68,14 @@ impl Zipf {
         x.powf(-self.theta)
     }
 
-    /// The integral of the density from 1 to x: (x^(1-θ) − 1) / (1 − θ), also where 1 − θ is next to nothing.
+    /// Returns the integral of the density from 1 to x: (x^(1-θ) − 1) / (1 − θ), also where 1 − θ is next to
+    /// nothing.
     fn area(&self, x: f64) -> f64 {
         let log = x.ln();
         expm1_over(self.rest * log) * log
     }
 
-    /// The x at which the area is `area`.
+    /// Returns the x at which the area is `area`.
     fn area_inverse(&self, area: f64) -> f64 {
         // Rounding can put the product below -1, where there is no logarithm.
         let product = (area * self.rest).max(-1.0);
@@ -100,8 +101,8 @@ fn ln1p_over(x: f64) -> f64 {
     }
 }
 
-/// The part of the draws that the hottest of `count` keys gets: the reciprocal of the generalised harmonic number
-/// (its first terms, then the Euler–Maclaurin formula: relative error below 10⁻¹²).
+/// Returns the part of the draws that the hottest of `count` keys gets: the reciprocal of the generalised
+/// harmonic number (its first terms, then the Euler–Maclaurin formula: relative error below 10⁻¹²).
 ///
 /// ```
 /// assert!((dm_workload::hottest_share(1_000_000_000, 0.99) - 0.0424).abs() < 0.00005);

@@ -180,7 +180,7 @@ impl<K: KeyBytes> BenchTree for Dolphin<K> {
     fn allocated_bytes(&self) -> i64 {
         Dolphin::allocated_bytes(self)
     }
-    /// Its verbs are Sherman's, except for the locks.
+    /// Returns Sherman's bound, because the verbs are the same except for the locks.
     fn bound(&self, point: &Point, counters: &Counters, ops: u64) -> Option<Bound> {
         let shared = [counters.delegated, counters.combined].map(|n| n as f64 / ops.max(1) as f64);
         point.bound(dolphin::DEFAULT_LEAF_BYTES, self.leaf_capacity(), shared)

@@ -263,7 +263,7 @@ pub(crate) enum Index {
 }
 
 impl Index {
-    /// The printed name.
+    /// Returns the printed name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sherman => "sherman",
@@ -273,7 +273,7 @@ impl Index {
         }
     }
 
-    /// The sharing of operations in its paper.
+    /// Returns the sharing of operations in its paper.
     pub(crate) const fn usual_sharing(self) -> Rdwc {
         match self {
             Self::Sherman | Self::Dolphin => Rdwc::OFF,

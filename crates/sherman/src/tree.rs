@@ -351,7 +351,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Sherman<K, F> {
         self.leaves.format().capacity()
     }
 
-    /// Bytes of a leaf.
+    /// Returns the bytes of a leaf.
     pub fn leaf_bytes(&self) -> usize {
         self.leaves.format().node_bytes()
     }

@@ -28,7 +28,7 @@ pub enum LeafKind {
 pub enum Variant {
     /// All techniques, lock-and-read, no known flaw.
     Default,
-    /// As the default, but the lock CAS is awaited before the READ, as the paper counts round trips.
+    /// The same as the default, but the lock CAS is awaited before the READ, as the paper counts round trips.
     PaperRtt,
     /// The published version, with all of its flaws.
     Published,
@@ -73,7 +73,7 @@ impl Variant {
         Self::AsInDolphin,
     ];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Default => "default",

@@ -125,7 +125,7 @@ fn two_processes_share_a_tree() {
             .await
             .expect("both processes' keys");
     });
-    // And once more, after everybody has gone.
+    // A last check, after all clients have gone.
     drop((v, world));
     let world = Loopback::open(&path.0).expect("the pool file");
     let v = world.connect(0).expect("a client");

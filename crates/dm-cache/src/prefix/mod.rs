@@ -34,7 +34,7 @@ pub struct PrefixImage<I> {
     pub words: I,
 }
 
-/// Where the image of a node was found. If it is still there, a client that learns something about the node
+/// The place where the image of a node was found. If it is still there, a client that learns something about the node
 /// need not walk to it again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen(u32);

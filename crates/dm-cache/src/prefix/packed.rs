@@ -207,7 +207,7 @@ fn position(bytes: &[u8], partial: u8, direct: bool) -> Result<usize, usize> {
 }
 
 impl<'a> View<'a> {
-    /// Its slots.
+    /// Returns its slots.
     #[inline]
     pub(super) fn slots(self) -> Slots<'a> {
         let none = Slots {

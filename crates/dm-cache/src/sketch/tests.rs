@@ -185,7 +185,7 @@ fn a_leaf_that_is_merged_away_is_named_no_more() {
         assert_eq!(sketch.leaf(&inside), Some(left));
     }
     assert_eq!(sketch.len(), 200);
-    // By the key of a client that got a wrong hint, and by the separator of a suspect entry.
+    // An entry is removed by the key of a client that got a wrong hint, or by its own separator.
     let (separator, leaf) = leaves[100];
     assert!(sketch.forget(&separator, leaf) && !sketch.forget(&separator, leaf));
     assert_eq!(sketch.leaf(&Key8(separator.0 | 0xF000_0000)), None);

@@ -67,7 +67,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; whoever used it is gone (F2).
+        // SAFETY: mapped in `new` with this length; all users of it are gone (F2).
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn cluster(count: usize, bytes: u64, assumed: &[Capability]) -> Clust
     Cluster { ib, _nodes: nodes }
 }
 
-/// A place on node `node`.
+/// Returns a place on node `node`.
 #[allow(
     clippy::allow_attributes,
     dead_code,

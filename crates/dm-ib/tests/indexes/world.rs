@@ -42,7 +42,7 @@ impl TestWorld for Cluster {
                 .map(|(seat, numbers)| scope.spawn(move || work(&seat, &numbers)))
                 .collect();
             let joined = running.into_iter().map(|thread| thread.join());
-            // The first panic goes on with its own message.
+            // The first panic continues with its own message.
             joined
                 .flat_map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect()

@@ -66,7 +66,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Bytes to read.
+    /// Returns the bytes to read.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.first.len() + self.second.as_ref().map_or(0, ExactSizeIterator::len)
@@ -165,19 +165,19 @@ impl HopGeometry {
         Ok(self)
     }
 
-    /// Bytes of a node.
+    /// Returns the bytes of a node.
     #[must_use]
     pub const fn node_bytes(&self) -> usize {
         self.node_bytes
     }
 
-    /// Entries of a node.
+    /// Returns the number of entries of a node.
     #[must_use]
     pub const fn span(&self) -> usize {
         self.span
     }
 
-    /// Entries of a neighbourhood.
+    /// Returns the number of entries of a neighbourhood.
     #[must_use]
     pub const fn neighbourhood(&self) -> usize {
         self.neighbourhood
@@ -199,18 +199,18 @@ impl HopGeometry {
         at..at + self.entry_lines_bytes()
     }
 
-    /// The number of the entry in a slot of this format: below the span.
+    /// Returns the number of the entry in a slot of this format: below the span.
     #[must_use]
     pub const fn number_of(&self, slot: Slot) -> usize {
         self.slot_of(slot.offset())
     }
 
-    /// Bytes from an entry's first to its last.
+    /// Returns the bytes from an entry's first to its last.
     pub(crate) const fn entry_bytes(&self) -> usize {
         self.stride
     }
 
-    /// Bytes to read for an entry's value. If it has lines of its own, they extend to a line's end.
+    /// Returns the bytes to read for an entry's value. If it has lines of its own, they extend to a line's end.
     pub(crate) const fn entry_lines_bytes(&self) -> usize {
         if self.entry_lines == 1 {
             self.stride
@@ -219,13 +219,13 @@ impl HopGeometry {
         }
     }
 
-    /// Bytes of the header: states, sibling, high fence, count of hops.
+    /// Returns the bytes of the header: states, sibling, high fence, count of hops.
     #[must_use]
     pub const fn header_bytes(&self) -> usize {
         self.hops_at() + HOPS_BYTES
     }
 
-    /// Offset of the header's count of hops.
+    /// Returns the offset of the header's count of hops.
     pub(crate) const fn hops_at(&self) -> usize {
         header_bytes(self.key_len)
     }
@@ -234,20 +234,20 @@ impl HopGeometry {
         (1 + group * self.group_lines) * LINE_BYTES
     }
 
-    /// Offset of the `slot`-th entry.
+    /// Returns the offset of the `slot`-th entry.
     #[inline]
     pub(crate) const fn slot_at(&self, slot: usize) -> usize {
         self.group_at(slot / self.per_group) + slot % self.per_group * self.stride
     }
 
-    /// The number of the entry at an offset that [`slot_at`](Self::slot_at) gave.
+    /// Returns the number of the entry at an offset that [`slot_at`](Self::slot_at) gave.
     #[inline]
     pub(crate) const fn slot_of(&self, at: usize) -> usize {
         let group = (at / LINE_BYTES - 1) / self.group_lines;
         group * self.per_group + (at - self.group_at(group)) / self.stride
     }
 
-    /// Offset of a group's mark, which follows its last entry.
+    /// Returns the offset of a group's mark, which follows its last entry.
     #[inline]
     pub(crate) const fn mark_at(&self, group: usize) -> usize {
         if self.prefix == 2 {

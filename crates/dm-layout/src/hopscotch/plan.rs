@@ -23,14 +23,14 @@ pub struct HopPlan {
 }
 
 impl HopPlan {
-    /// The hops, as source and destination. A later hop goes to the source of an earlier one.
+    /// Returns the hops, as source and destination. A later hop goes to the source of an earlier one.
     #[must_use]
     pub fn moves(&self) -> &[(Slot, Slot)] {
         &self.moves[..self.len]
     }
 }
 
-/// The finaliser of splitmix64. It is part of the format, because all clients must agree on homes.
+/// Applies the finaliser of splitmix64. It is part of the format, because all clients must agree on homes.
 const fn spread(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

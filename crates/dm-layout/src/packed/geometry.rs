@@ -50,39 +50,39 @@ impl Shape {
         }
     }
 
-    /// Bytes that store a key's distance above the low fence key.
+    /// Returns the bytes that store a key's distance above the low fence key.
     #[inline(always)]
     #[must_use]
     pub const fn width(self) -> usize {
         self.width
     }
 
-    /// Bytes of an entry: its key's distance and its value.
+    /// Returns the bytes of an entry: its key's distance and its value.
     #[must_use]
     pub const fn entry_bytes(self) -> usize {
         self.width + self.value_len
     }
 
-    /// Entries of a line.
+    /// Returns the number of entries of a line.
     #[inline(always)]
     #[must_use]
     pub const fn count(self) -> usize {
         self.count
     }
 
-    /// The presence bits of a full line.
+    /// Returns the presence bits of a full line.
     #[inline(always)]
     pub(crate) const fn full(self) -> u8 {
         (1 << self.count) - 1
     }
 
-    /// Position in its line of the key with this number.
+    /// Returns the position in its line of the key with this number.
     #[inline(always)]
     pub(crate) const fn key_at(self, nth: usize) -> usize {
         KEYS + nth * self.width
     }
 
-    /// Position in its line of the value with this number.
+    /// Returns the position in its line of the value with this number.
     #[inline(always)]
     pub(crate) const fn value_at(self, nth: usize) -> usize {
         KEYS + self.count * self.width + nth * self.value_len
@@ -167,67 +167,67 @@ impl PackedGeometry {
         Ok(geometry)
     }
 
-    /// Bytes of a node.
+    /// Returns the bytes of a node.
     #[must_use]
     pub const fn node_bytes(&self) -> usize {
         self.node_bytes
     }
 
-    /// Bytes of a key.
+    /// Returns the bytes of a key.
     #[must_use]
     pub const fn key_len(&self) -> usize {
         self.key_len
     }
 
-    /// Bytes of a value.
+    /// Returns the bytes of a value.
     #[must_use]
     pub const fn value_len(&self) -> usize {
         self.value_len
     }
 
-    /// The shapes that a line can have, from the narrowest on.
+    /// Returns the shapes that a line can have, from the narrowest on.
     #[must_use]
     pub fn shapes(&self) -> &[Shape] {
         &self.shapes[..self.kinds]
     }
 
-    /// Lines of entries.
+    /// Returns the number of lines of entries.
     #[must_use]
     pub const fn lines(&self) -> usize {
         (self.node_bytes / LINE_BYTES).saturating_sub(self.first_line)
     }
 
-    /// The number of the first line of entries.
+    /// Returns the number of the first line of entries.
     #[must_use]
     pub const fn first_line(&self) -> usize {
         self.first_line
     }
 
-    /// Entries that fit if all lines have the shape with this number.
+    /// Returns the number of entries that fit if all lines have the shape with this number.
     #[must_use]
     pub const fn capacity_of(&self, shape: usize) -> usize {
         self.lines() * self.shapes[shape].count
     }
 
-    /// Maximum number of entries, for keys close to the low fence key.
+    /// Returns the maximum number of entries, for keys close to the low fence key.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity_of(0)
     }
 
-    /// How many shapes there are.
+    /// Returns how many shapes there are.
     #[inline]
     pub(crate) const fn kinds(&self) -> usize {
         self.kinds
     }
 
-    /// The shape that a control byte's upper bits name; the widest if they name none.
+    /// Returns the shape that a control byte's upper bits name; the widest if they name none.
     #[inline]
     pub(crate) const fn shape(&self, number: usize) -> Shape {
         self.shapes[number % SHAPES]
     }
 
-    /// The number of the narrowest shape that admits a key.
+    /// Returns the number of the narrowest shape that admits a key.
     #[inline]
     pub(crate) fn class(&self, rise: Rise) -> usize {
         let bytes = rise.bytes();

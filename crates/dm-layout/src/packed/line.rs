@@ -67,13 +67,13 @@ macro_rules! with_shapes {
 }
 pub(super) use with_shapes;
 
-/// The number of a line's shape.
+/// Returns the number of a line's shape.
 #[inline(always)]
 pub(super) const fn shape_of(line: &Line) -> usize {
     (line[CONTROL] >> PRESENCE_BITS) as usize
 }
 
-/// A bit for each of its entries that is there.
+/// Returns a bit for each of its entries that is there.
 #[inline(always)]
 pub(super) const fn presence_of(line: &Line) -> u8 {
     line[CONTROL] & ((1 << PRESENCE_BITS) - 1)
@@ -162,7 +162,7 @@ fn visit_as<'a>(shape: Shape, line: &'a Line, each: &mut impl FnMut(Rise, ValueR
 }
 
 impl<K: KeyBytes> Packed<K> {
-    /// A line's control byte, if it is one.
+    /// Returns a line's control byte, if it is one.
     #[inline]
     pub(super) fn check_line(&self, number: usize, line: &Line) -> Result<(), CheckFailure> {
         let shape = shape_of(line);

@@ -81,7 +81,7 @@ impl<K: KeyBytes> Packed<K> {
         from..from + value.len()
     }
 
-    /// Writes one byte: an emptied line keeps its shape until it is used again.
+    /// Writes one byte: an emptied line keeps its shape until it is reused.
     pub(super) fn remove_entry(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
         let Mark { line, nth } = Mark::of(slot);
         self.line_mut(image, line)[CONTROL] &= !(1 << nth);

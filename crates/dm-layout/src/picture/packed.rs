@@ -11,7 +11,7 @@ use crate::error::GeometryError;
 use crate::key::KeyBytes;
 use crate::packed::{Packed, PackedGeometry, Shape};
 
-/// The lines before those of entries.
+/// Returns the lines before those of entries.
 fn head_fields(geometry: &PackedGeometry) -> Vec<Field> {
     let mut fields = header_fields(&geometry.place, geometry.key_len());
     for line in 1..geometry.first_line() {
@@ -20,7 +20,7 @@ fn head_fields(geometry: &PackedGeometry) -> Vec<Field> {
     tile(fields, geometry.first_line() * LINE_BYTES)
 }
 
-/// A line of entries.
+/// Returns a line of entries.
 fn line_fields(number: usize, shape: Shape) -> Vec<Field> {
     let mut fields = Vec::from([
         field(0, 1, "line version"),

@@ -37,26 +37,26 @@ impl RadixHeader {
         }
     }
 
-    /// The first key byte that the header holds.
+    /// Returns the first key byte that the header holds.
     #[must_use]
     pub const fn depth(&self) -> u8 {
         self.depth
     }
 
-    /// The key byte by which the node's slots differ. It never changes in a node's life.
+    /// Returns the key byte by which the node's slots differ. It never changes in a node's life.
     #[inline]
     #[must_use]
     pub const fn branch(&self) -> u8 {
         self.depth + self.len
     }
 
-    /// The node's type.
+    /// Returns the node's type.
     #[must_use]
     pub const fn node_type(&self) -> u8 {
         self.node_type
     }
 
-    /// The key bytes `depth..branch`.
+    /// Returns the key bytes `depth..branch`.
     #[inline]
     #[must_use]
     pub fn partial(&self) -> &[u8] {
@@ -88,13 +88,13 @@ impl RadixHeader {
         })
     }
 
-    /// This with another type.
+    /// Returns this with another type.
     #[must_use]
     pub fn typed(self, node_type: u8) -> Self {
         Self { node_type, ..self }
     }
 
-    /// The word.
+    /// Returns the word.
     #[must_use]
     pub fn pack(&self) -> u64 {
         let [a, b, c, d, e, f] = self.partial;

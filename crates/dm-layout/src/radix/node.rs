@@ -74,19 +74,19 @@ impl<'a> RadixNode<'a> {
         })
     }
 
-    /// The header.
+    /// Returns the header.
     #[must_use]
     pub const fn header(&self) -> RadixHeader {
         self.header
     }
 
-    /// The number of nodes that this memory has been.
+    /// Returns the number of nodes that this memory has been.
     #[must_use]
     pub const fn incarnation(&self) -> u32 {
         self.incarnation
     }
 
-    /// The slots in order.
+    /// Returns the slots in order.
     pub fn words(&self) -> impl ExactSizeIterator<Item = SlotWord> + Clone + use<'a> {
         self.slots
             .iter()

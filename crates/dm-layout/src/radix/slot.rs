@@ -60,7 +60,7 @@ impl SlotWord {
         Self(EMPTY << STATE_SHIFT | incarnation as u64)
     }
 
-    /// A slot whose child was removed.
+    /// Returns a slot whose child was removed.
     #[must_use]
     pub const fn removed(partial: u8, incarnation: u32) -> Self {
         Self((partial as u64) << PARTIAL_SHIFT | REMOVED << STATE_SHIFT | incarnation as u64)
@@ -107,14 +107,14 @@ impl SlotWord {
         Self(raw)
     }
 
-    /// The 64-bit form.
+    /// Returns the 64-bit form.
     #[inline]
     #[must_use]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// The key byte. It is meaningless in an empty slot.
+    /// Returns the key byte. It is meaningless in an empty slot.
     #[inline]
     #[must_use]
     pub const fn partial(self) -> u8 {
@@ -140,21 +140,21 @@ impl SlotWord {
         Self(self.0 & !FROZEN)
     }
 
-    /// Whether it was never filled.
+    /// Returns whether it was never filled.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {
         !self.has_child() && (self.0 >> STATE_SHIFT) & 0xff == EMPTY
     }
 
-    /// Whether it points to something.
+    /// Returns whether it points to something.
     #[inline]
     #[must_use]
     pub const fn has_child(self) -> bool {
         self.0 >> KIND_SHIFT & KIND_MASK != 0
     }
 
-    /// Whether it points to a leaf.
+    /// Returns whether it points to a leaf.
     #[inline]
     #[must_use]
     pub const fn is_leaf(self) -> bool {

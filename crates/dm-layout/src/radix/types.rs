@@ -62,13 +62,13 @@ impl NodeTypes {
         })
     }
 
-    /// The largest type, which a root has.
+    /// Returns the largest type, which a root has.
     #[must_use]
     pub const fn largest(&self) -> u8 {
         self.count
     }
 
-    /// Slots of a node of this type; 0 if there is no such type.
+    /// Returns the slots of a node of this type; 0 if there is no such type.
     #[inline]
     #[must_use]
     pub const fn slots(&self, node_type: u8) -> usize {
@@ -78,25 +78,25 @@ impl NodeTypes {
         self.slots[node_type as usize - 1] as usize
     }
 
-    /// Whether such a node has a slot for each key byte.
+    /// Returns whether such a node has a slot for each key byte.
     #[must_use]
     pub const fn is_direct(&self, node_type: u8) -> bool {
         self.slots(node_type) == DIRECT
     }
 
-    /// Bytes of a node of this type; a READ fetches all of them.
+    /// Returns the bytes of a node of this type; a READ fetches all of them.
     #[must_use]
     pub const fn bytes(&self, node_type: u8) -> usize {
         RADIX_HEAD_BYTES + 8 * self.slots(node_type)
     }
 
-    /// Bytes that such a node takes of its memory node.
+    /// Returns the bytes that such a node takes of its memory node.
     #[must_use]
     pub const fn block_bytes(&self, node_type: u8) -> usize {
         self.bytes(node_type).next_multiple_of(LINE_BYTES)
     }
 
-    /// The smallest type with at least so many slots; the largest if there is none.
+    /// Returns the smallest type with at least this many slots; the largest if there is none.
     #[must_use]
     pub fn fitting(&self, slots: usize) -> u8 {
         let fits = |node_type: &u8| self.slots(*node_type) >= slots;

@@ -202,25 +202,25 @@ impl SlotGeometry {
         self
     }
 
-    /// Bytes of a node.
+    /// Returns the bytes of a node.
     #[must_use]
     pub const fn node_bytes(&self) -> usize {
         self.node_bytes
     }
 
-    /// Bytes of a key.
+    /// Returns the bytes of a key.
     #[must_use]
     pub const fn key_len(&self) -> usize {
         self.key_len
     }
 
-    /// Bytes of a value.
+    /// Returns the bytes of a value.
     #[must_use]
     pub const fn value_len(&self) -> usize {
         self.value_len
     }
 
-    /// Bytes of an entry: presence byte, key and value, without line versions.
+    /// Returns the bytes of an entry: presence byte, key and value, without line versions.
     #[must_use]
     pub const fn entry_bytes(&self) -> usize {
         self.entry_bytes
@@ -232,7 +232,7 @@ impl SlotGeometry {
         self.marked
     }
 
-    /// Position of the value in an in-line entry.
+    /// Returns the position of the value in an in-line entry.
     pub(crate) const fn value_at(&self) -> usize {
         if self.marked { 0 } else { 1 + self.key_len }
     }
@@ -248,8 +248,8 @@ impl SlotGeometry {
         }
     }
 
-    /// The bytes of an entry, plus [`MARKED`] for marked values. Functions with constant strides are selected
-    /// by it.
+    /// Returns the bytes of an entry, plus [`MARKED`] for marked values. Functions with constant strides are
+    /// selected by it.
     #[inline]
     pub(crate) const fn shape(&self) -> usize {
         if self.marked {
@@ -265,20 +265,20 @@ impl SlotGeometry {
         self.entry_lines == 1
     }
 
-    /// Entries that fit.
+    /// Returns the number of entries that fit.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Bits of a node version: a READ during which a node changes its structure 2^bits times may not notice
-    /// it.
+    /// Returns the bits of a node version: a READ during which a node changes its structure 2^bits times may
+    /// not notice it.
     #[must_use]
     pub const fn version_bits(&self) -> u8 {
         self.place.version_bits()
     }
 
-    /// Bits of an entry version; `None` for in-line entries, which need none.
+    /// Returns the bits of an entry version; `None` for in-line entries, which need none.
     #[must_use]
     pub const fn entry_version_bits(&self) -> Option<u8> {
         if self.is_in_line() {
@@ -288,7 +288,7 @@ impl SlotGeometry {
         }
     }
 
-    /// Offset of the `index`-th slot's presence byte. Panics if there are not that many.
+    /// Returns the offset of the `index`-th slot's presence byte. Panics if there are not that many.
     #[must_use]
     pub const fn slot_offset(&self, index: usize) -> usize {
         assert!(index < self.capacity, "slot index within the capacity");

@@ -107,7 +107,8 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// The presence byte of the key's entry, or the version byte of a line of another version: whichever comes first.
+    /// Returns the presence byte of the key's entry, or the version byte of a line of another version:
+    /// whichever comes first.
     // A function of its own, that names what it finds by reference: inlined, the loop would count lines and offsets too.
     #[inline(never)]
     fn seek<const STRIDE: usize, const KEY_AT: usize>(
@@ -335,7 +336,7 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// The first line that has a free slot.
+    /// Returns the first line that has a free slot.
     // A function of its own, as `seek`.
     #[inline(never)]
     fn line_with_room<const STRIDE: usize>(lines: &[Line]) -> Option<&Line> {

@@ -24,7 +24,7 @@ pub(crate) struct ClientState {
 pub(super) struct QueuePair {
     /// The time at which the requester had the last request.
     pub(super) sent: u64,
-    /// When the last request arrives.
+    /// The arrival time of the last request.
     pub(super) arrived: u64,
     /// The time from which the next request may act on memory, by the space of the earlier requests: this is
     /// the order within the pair.
@@ -60,7 +60,7 @@ impl Odd {
     pub(super) const fn and(self, other: Odd) -> Odd {
         Odd(self.0 | other.0)
     }
-    /// Whether any of `these` holds.
+    /// Returns whether any of `these` holds.
     #[inline]
     pub(super) const fn any(self, these: Odd) -> bool {
         self.0 & these.0 != 0

@@ -11,7 +11,7 @@ use crate::request::{Entry, Kind};
 use crate::status::State;
 
 impl Engine {
-    /// Opens a chain from `client` to `node`; it fails with `NoSuchNode` if there is no such node.
+    /// Opens a chain from `client` to `node`; it fails with `NoSuchNode` if the node does not exist.
     #[inline]
     pub(crate) fn open(&mut self, client: u16, node: NodeId) -> (u32, u32) {
         let index = self.vacant(client).unwrap_or_else(|| {

@@ -203,7 +203,7 @@ impl Wheel {
         event
     }
 
-    /// Whether no event is left.
+    /// Returns whether no event is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.late_lists == 0 && self.far.is_empty() && self.words.iter().all(|w| *w == 0)
     }

@@ -106,7 +106,7 @@ impl Recorder {
     pub fn mops(&self) -> f64 {
         self.latencies.borrow().len() as f64 * 1e3 / (self.to - self.from).0 as f64
     }
-    /// The `q` quantile, µs.
+    /// Returns the `q` quantile, µs.
     pub fn quantile(&self, q: f64) -> f64 {
         let mut l = self.latencies.borrow_mut();
         l.sort_unstable();

@@ -23,7 +23,7 @@ impl Line {
         self.copy_words_out(first, out, |word| word.load(Relaxed));
     }
 
-    /// As [`Line::copy_out`], each word read with `load`, in increasing order.
+    /// Does the same as [`Line::copy_out`], and reads each word with `load`, in increasing order.
     #[inline]
     pub(super) fn copy_words_out(&self, first: usize, out: &mut [u8], load: impl Fn(&AtomicU64) -> u64) {
         if let Ok(out) = <&mut [u8; LINE_BYTES]>::try_from(&mut *out) {

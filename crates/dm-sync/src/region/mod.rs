@@ -110,14 +110,15 @@ impl Region {
     /// shortened while it is mapped, a signal ends the process.
     ///
     /// # Errors
-    /// [`RegionError::FileUnaligned`], [`RegionError::FileTooShort`], [`RegionError::Map`],
+    /// Returns [`RegionError::FileUnaligned`], [`RegionError::FileTooShort`], [`RegionError::Map`],
     /// [`RegionError::PidTooBig`].
     pub fn in_file(file: &File, at: u64, bytes: u64, unit: AtomicUnit) -> Result<Self, RegionError> {
         let lines = bytes.div_ceil(LINE_BYTES as u64);
         Self::over(Mapping::in_file(file, at, lines)?, lines, unit)
     }
 
-    /// Bytes of a file that a region of `bytes` bytes takes, locks included: a multiple of [`FILE_ALIGN`].
+    /// Returns the bytes of a file that a region of `bytes` bytes takes, locks included: a multiple of
+    /// [`FILE_ALIGN`].
     /// `None` if that is more than 2^64.
     pub fn file_bytes(bytes: u64) -> Option<u64> {
         mapping::total_bytes(bytes.div_ceil(LINE_BYTES as u64))
@@ -136,7 +137,7 @@ impl Region {
         })
     }
 
-    /// Bytes in the region, a multiple of 64.
+    /// Returns the bytes in the region, a multiple of 64.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -165,10 +166,10 @@ impl Region {
         Ok(())
     }
 
-    /// As [`Region::read`], with the atomic units (lines, or words in word mode) served in `order`.
+    /// Does the same as [`Region::read`], with the atomic units (lines, or words in word mode) served in `order`.
     ///
     /// # Errors
-    /// As [`Region::read`].
+    /// The same as [`Region::read`].
     pub fn read_ordered(&self, offset: u64, out: &mut [u8], order: LineOrder) -> Result<(), RegionError> {
         if order == LineOrder::Increasing {
             return self.read(offset, out);
@@ -195,7 +196,7 @@ impl Region {
     /// Reads the word at `offset`, a multiple of eight.
     ///
     /// # Errors
-    /// [`RegionError::Unaligned`], and those of [`Region::read`].
+    /// Returns [`RegionError::Unaligned`], and those of [`Region::read`].
     #[inline]
     pub fn read_word(&self, offset: u64) -> Result<u64, RegionError> {
         let (line, lock, word) = self.word(offset)?;
@@ -234,7 +235,7 @@ impl Region {
     /// Writes the whole word at `offset`, a multiple of eight.
     ///
     /// # Errors
-    /// [`RegionError::Unaligned`], and those of [`Region::write`].
+    /// Returns [`RegionError::Unaligned`], and those of [`Region::write`].
     #[inline]
     pub fn write_word(&self, offset: u64, value: u64) -> Result<(), RegionError> {
         let (line, lock, word) = self.word(offset)?;
@@ -253,7 +254,7 @@ impl Region {
     /// Stores `new` in the word at `offset` if it holds `old`, and returns what it held.
     ///
     /// # Errors
-    /// [`RegionError::Unaligned`], [`RegionError::OutOfBounds`], [`RegionError::HolderDead`],
+    /// Returns [`RegionError::Unaligned`], [`RegionError::OutOfBounds`], [`RegionError::HolderDead`],
     /// [`RegionError::Busy`]; none has an effect.
     #[inline]
     pub fn cas(&self, offset: u64, old: u64, new: u64) -> Result<u64, RegionError> {
@@ -264,7 +265,7 @@ impl Region {
     /// `swap_mask` by those of `swap`. Returns what the word held.
     ///
     /// # Errors
-    /// As [`Region::cas`].
+    /// The same as [`Region::cas`].
     #[inline]
     pub fn masked_cas(
         &self,
@@ -282,7 +283,7 @@ impl Region {
     /// Adds `add` (wrapping) to the word at `offset`, and returns what it held.
     ///
     /// # Errors
-    /// As [`Region::cas`].
+    /// The same as [`Region::cas`].
     #[inline]
     pub fn faa(&self, offset: u64, add: u64) -> Result<u64, RegionError> {
         self.update(offset, |found| Some(found.wrapping_add(add)))
@@ -292,7 +293,7 @@ impl Region {
     /// Returns what the word held. `change` may be called several times.
     ///
     /// # Errors
-    /// As [`Region::cas`].
+    /// The same as [`Region::cas`].
     #[inline]
     pub fn update(&self, offset: u64, change: impl Fn(u64) -> Option<u64>) -> Result<u64, RegionError> {
         let (line, lock, word) = self.word(offset)?;
@@ -394,7 +395,7 @@ impl fmt::Debug for Region {
     }
 }
 
-/// Bytes of an access of `len` bytes at `at` that lie in its first line.
+/// Returns the bytes of an access of `len` bytes at `at` that lie in its first line.
 #[inline]
 fn piece(at: usize, len: usize) -> usize {
     len.min(LINE_BYTES - at % LINE_BYTES)

@@ -122,7 +122,7 @@ fn a_line_is_never_torn() {
     });
 }
 
-/// The broken twin of the above: without line locks torn lines must be seen, or the test above shows nothing.
+/// The broken twin of the test above: without line locks torn lines must occur, or that test shows nothing.
 #[test]
 #[cfg_attr(miri, ignore = "needs many racing rounds")]
 fn a_line_is_torn_in_word_mode() {
@@ -272,7 +272,7 @@ fn child(role: &str, path: &std::path::Path) -> Child {
         .expect("a second process")
 }
 
-/// Not a test of its own: what the second process runs when one of the tests below starts it.
+/// Not a separate test: the second process runs this when one of the tests below starts it.
 #[test]
 fn child_process() {
     let Ok(role) = std::env::var(ROLE) else { return };

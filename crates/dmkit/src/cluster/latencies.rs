@@ -16,7 +16,7 @@ impl Latencies {
         Self(Histogram::new(DIGITS).expect("3 digits are in range"))
     }
 
-    /// The text of `histogram`.
+    /// Returns the text of `histogram`.
     pub(crate) fn text(histogram: &Histogram<u64>) -> String {
         let mut text = String::new();
         for bucket in histogram.iter_recorded() {

@@ -120,7 +120,7 @@ impl<'a> Curves<'a> {
     /// Draws to an SVG file.
     ///
     /// # Errors
-    /// [`PlotError::Draw`] if the file can't be written.
+    /// Returns [`PlotError::Draw`] if the file can't be written.
     pub(crate) fn write_svg(&self, path: &Path) -> Result<(), PlotError> {
         embed_font();
         let area = SVGBackend::new(path, self.size(1)).into_drawing_area();
@@ -171,7 +171,7 @@ impl<'a> Curves<'a> {
         (fit, self.series.len().div_ceil(fit))
     }
 
-    /// The width of a legend entry.
+    /// Returns the width of a legend entry.
     fn legend_entry(&self) -> i32 {
         let longest = self
             .series

@@ -87,7 +87,7 @@ fn figure(figure: f64) -> String {
     format!("{figure:.decimals$}")
 }
 
-/// Bytes in the unit that leaves one to four digits before the point.
+/// Returns the bytes in the unit that leaves one to four digits before the point.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let mut size = count as f64;

@@ -23,7 +23,7 @@ use crate::run::RunError;
 pub(crate) struct Effort {
     /// Seeds 1, 2, ….
     pub(crate) seeds: u64,
-    /// A sixth of the operations, and a quarter of the virtual time where there is no tree.
+    /// A sixth of the operations, and a quarter of the virtual time if there is no tree.
     pub(crate) quick: bool,
     /// Replaces the file's number of keys.
     pub(crate) keys: Option<u64>,
@@ -109,7 +109,7 @@ impl Case {
         Ok(cases)
     }
 
-    /// Runs it.
+    /// Runs the case.
     ///
     /// # Errors
     /// Returns [`RunError`] if the world cannot be built or an operation fails.

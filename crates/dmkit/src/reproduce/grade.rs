@@ -102,7 +102,7 @@ impl Outcome {
     }
 }
 
-/// The outcome of every claim of `experiment`.
+/// Returns the outcome of every claim of `experiment`.
 pub(crate) fn grade(experiment: &Experiment, samples: &[Sample]) -> Vec<Outcome> {
     let mut seeds: Vec<u64> = samples.iter().map(|sample| sample.seed).collect();
     seeds.sort_unstable();

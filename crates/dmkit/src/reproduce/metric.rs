@@ -10,12 +10,12 @@ macro_rules! metrics {
         pub(crate) enum Metric { $($(#[$doc])* $name,)* }
 
         impl Metric {
-            /// The label for axes.
+            /// Returns the label for axes.
             pub(crate) fn label(self) -> &'static str {
                 match self { $(Self::$name => $label,)* }
             }
 
-            /// The unit behind the number.
+            /// Returns the unit behind the number.
             pub(crate) fn unit(self) -> &'static str {
                 match self { $(Self::$name => $unit,)* }
             }

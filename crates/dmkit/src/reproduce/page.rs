@@ -16,7 +16,7 @@ use super::{facts, terminal};
 
 type Run = (Experiment, Record);
 
-/// The whole page.
+/// Returns the whole page.
 pub(crate) fn page(runs: &[Run]) -> String {
     let mut html = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
     html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">";

@@ -34,7 +34,7 @@ fn path(directory: &Path, name: &str) -> PathBuf {
 }
 
 impl Record {
-    /// The part of `experiment` that was run.
+    /// Returns the part of `experiment` that was run.
     pub(crate) fn part(&self, experiment: &Experiment) -> Experiment {
         experiment.only(|panel| self.samples.iter().any(|s| s.panel == panel))
     }

@@ -108,7 +108,7 @@ pub(crate) enum Dial {
 }
 
 impl Dial {
-    /// The label for axes.
+    /// Returns the label for axes.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Clients => "client threads",

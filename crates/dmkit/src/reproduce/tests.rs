@@ -15,7 +15,7 @@ fn small(name: &str) -> Experiment {
     e
 }
 
-/// Its first panel.
+/// Returns its first panel.
 fn tiny(name: &str) -> Experiment {
     let e = small(name);
     let first = e.panels[0].name.clone();

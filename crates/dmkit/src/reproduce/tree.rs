@@ -144,7 +144,7 @@ fn figures(point: &Point, m: &Measured) -> Figures {
     }
 }
 
-/// The steps of a cumulative distribution, 0 to 1.
+/// Returns the steps of a cumulative distribution, 0 to 1.
 fn distribution(histogram: &Histogram<u64>) -> Vec<(u64, f64)> {
     let all = histogram.len().max(1) as f64;
     let mut so_far = 0;

@@ -93,7 +93,7 @@ fn a_get_is_one_round_trip_and_a_write_two() {
 
 type Map = KvMap<u64, u64>;
 
-/// Leaves of four entries and radix nodes of one line. Nothing is used again: that has models of its own.
+/// Leaves of four entries and radix nodes of one line. No memory is reused: other models cover that.
 const TINY: Shape = Shape {
     span: 4,
     neighbourhood: 2,

@@ -56,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// What a pool's superblock says.
+    /// Returns the content of a pool's superblock.
     fn descriptor<K: KeyBytes>(&self) -> Descriptor {
         let [key, value, span, near] =
             [K::LEN, self.value_bytes, self.span, self.neighbourhood].map(|size| size as u64);

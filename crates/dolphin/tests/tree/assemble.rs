@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Lines without their indentation.
+/// Returns the lines without their indentation.
 fn lines(text: &str) -> Vec<&str> {
     text.lines()
         .map(str::trim)

@@ -267,7 +267,7 @@ async fn below<V: Verbs>(v: &V, tree: &Dolphin<Key8>) -> (RemotePtr, bool) {
     }
 }
 
-/// The leaf that an entry names.
+/// Returns the leaf that an entry names.
 async fn leaf_of<V: Verbs>(v: &V, entry: RemotePtr) -> RemotePtr {
     let layout = SingleLeaf::<Key8>::new(8).expect("small");
     let bytes = v

@@ -1,4 +1,4 @@
-//! Whole trees, in one program.
+//! All tests of whole trees, in one program.
 
 mod assemble;
 mod assembled;

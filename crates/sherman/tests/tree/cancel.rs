@@ -30,7 +30,7 @@ fn options(variant: Variant) -> Options {
     })
 }
 
-/// Polls a future at most so many times, then drops it.
+/// Polls a future at most this many times, then drops it.
 struct Cut<'f, F> {
     inner: Pin<&'f mut F>,
     polls: u64,

@@ -88,7 +88,7 @@ fn pool(nodes: u16) -> Loopback {
         .expect("a world")
 }
 
-/// A word of up to six letters out of two, often with the same eight in front: neighbours of all kinds.
+/// Returns a word of up to six letters out of two, often with the same eight in front: neighbours of all kinds.
 fn word(rng: &mut Rng) -> Vec<u8> {
     let front: &[u8] = if rng.below(2) == 0 { b"a common" } else { b"" };
     let tail = (0..rng.below(6)).map(|_| [0, b'a', b'b'][rng.below(3) as usize]);

@@ -1,4 +1,4 @@
-//! The cost of each operation, to the verb and the byte: all inner nodes cached, and no other client. The
+//! These tests check the exact cost of each operation, with all inner nodes cached and no other client. The
 //! costs are the same on loopback and in the simulator.
 
 use crate::common::Tree;

@@ -24,7 +24,7 @@ fn options(rdwc: Rdwc) -> Options {
     }
 }
 
-/// Polls a future at most so many times, then drops it.
+/// Polls a future at most this many times, then drops it.
 struct Cut<'f, F> {
     inner: Pin<&'f mut F>,
     polls: u64,

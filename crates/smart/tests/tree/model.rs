@@ -46,13 +46,13 @@ fn run<K: TestKey>(options: Options, ops: &[Op<K>]) -> Result<Counters, TestCase
     })
 }
 
-/// A key of bytes that are often equal.
+/// Returns a key of bytes that are often equal.
 fn spread(n: u64) -> u64 {
     let byte = |i: u32| [0, 1, 0x80, 0xff][(n >> (2 * i) & 3) as usize];
     u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| byte(i * 5 % 8)))
 }
 
-/// The same, 32 bytes long, with distances between the bytes that one header cannot hold.
+/// Returns the same, 32 bytes long, with distances between the bytes that one header cannot hold.
 fn spread_far(n: u64) -> [u8; 32] {
     let mut key = [7; 32];
     for (i, byte) in spread(n).to_be_bytes().into_iter().enumerate() {
