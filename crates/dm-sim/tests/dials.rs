@@ -1,4 +1,4 @@
-//! One test per dial of the simulated cards' weak sides: the behaviour that each side allows, and that it
+//! Each dial of the simulated cards has one test. It shows the behaviour that each side allows, and that a side
 //! allows no more.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 

@@ -253,7 +253,7 @@ impl<K: KeyBytes> Smart<K> {
     }
 
     /// Returns the bytes of nodes and leaves that this compute node has allocated, less those that it has
-    /// retired, over all memory nodes. The tree takes the sum over all compute nodes; the number of one
+    /// retired, over all memory nodes. The tree's memory is the sum over all compute nodes; the number of one
     /// compute node may be negative.
     pub fn allocated_bytes(&self) -> i64 {
         self.art.alloc().stats().in_use_bytes

@@ -230,7 +230,7 @@ impl Setup {
 }
 
 impl Resolved {
-    /// Loads `keys` instead, with caches in proportion. The Zipf ranks stay the paper's, folded onto these
+    /// Sets the number of loaded keys, and scales the caches in proportion. The Zipf ranks stay the paper's, folded onto these
     /// keys.
     pub(crate) fn load(&mut self, keys: u64) {
         let per_key = self.cache_bytes as f64 / self.keys.max(1) as f64;
