@@ -12,7 +12,7 @@ use dm_sync::schedules::{Witness, below, explore, must_fail};
 use dm_sync::{Arc, Mutex, thread};
 use dm_verbs::{NodeId, RemotePtr};
 
-/// Runs `client` in `count` threads, each with its number.
+/// Runs `client` in `many` threads, each with its number.
 fn threads<T: Send + Sync + 'static>(
     shared: &Arc<T>,
     many: u64,

@@ -55,7 +55,7 @@ pub(crate) struct Node {
     pub(crate) memory: Memory,
     pub(crate) nic: u16,
     pub(crate) caps: Caps,
-    /// The time until which each atomic bucket occupies the responder's pipeline.
+    /// The time until which each atomic bucket is occupied, as the responder's pipeline sees it.
     host_buckets: Box<[u64]>,
     chip_buckets: Box<[u64]>,
     /// By space: the time at which each bucket's last atomic writes back. Empty if an atomic acts at one

@@ -501,7 +501,7 @@ impl Tree {
         }
     }
 
-    /// Ages an image by knowledge that was gained `age` turns ago.
+    /// Makes an image at least `age` turns old, because it takes in what was known then.
     fn grow_to(&mut self, image: u32, age: u8) {
         if self.arena.age(image) < age {
             self.arena.set_age(image, age.min(EXPIRED));

@@ -230,8 +230,8 @@ impl Setup {
 }
 
 impl Resolved {
-    /// Sets the number of loaded keys, and scales the caches in proportion. The Zipf ranks stay the paper's, folded onto these
-    /// keys.
+    /// Sets the number of loaded keys, and scales the caches in proportion. The Zipf ranks stay the paper's,
+    /// folded onto these keys.
     pub(crate) fn load(&mut self, keys: u64) {
         let per_key = self.cache_bytes as f64 / self.keys.max(1) as f64;
         self.cache_bytes = (per_key * keys as f64) as u64;
