@@ -80,8 +80,8 @@ pub enum Late {
     UntilFenced,
 }
 
-/// The RNIC's freedoms (what [`dm_verbs::Caps`] may leave unpromised) and the faults to explore. Fields are public: start from [`Knobs::weak`] or
-/// [`Knobs::strong`] and change what matters.
+/// The RNIC's freedoms (what [`dm_verbs::Caps`] may leave unpromised) and the faults to explore. Fields are public:
+/// start from [`Knobs::weak`] or [`Knobs::strong`] and change what matters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Knobs {
     /// In which order the units of one READ are served; with `Any`, separate READs of one queue pair as well.

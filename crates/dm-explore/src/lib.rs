@@ -3,8 +3,8 @@
 //!
 //! A *step* is one unit (a 64-byte line, or an 8-byte word) of one verb, one section on state that a compute node's
 //! clients share (`Env::local`), one wake-up, one request to the control plane, or the start of a client. What the
-//! RNIC is free to do (see [`dm_verbs::Caps`]) is a knob each, as are crashes, cancellations and queue pairs that fail, at any step. A run that fails is
-//! told in words and drawn, and replays from a short string.
+//! RNIC is free to do (see [`dm_verbs::Caps`]) is a knob each, as are crashes, cancellations and queue pairs that fail,
+//! at any step. A run that fails is told in words and drawn, and replays from a short string.
 //!
 //! ```text
 //!          client 1      client 2        count
@@ -93,7 +93,8 @@
 //! What a pass assumes is printed with it ([`Report::assumptions`]): "exhaustive within …", never "proved". It says
 //! nothing about more clients, operations or memory than the model has; that an end can be reached from everywhere does not mean
 //! that every schedule reaches it: a client that others overtake for ever goes unseen, unless the model bounds that; memory is
-//! sequentially consistent per unit; no request is carried out twice, and none is lost or late but behind a crash or a queue pair that fails. Clients must be deterministic: no
+//! sequentially consistent per unit; no request is carried out twice, and none is lost or late but behind a crash or a
+//! queue pair that fails. Clients must be deterministic: no
 //! clock, no randomness but `Env::rng`, no iteration over hash maps, nothing shared outside `dm-sync` and the harness.
 //! Searches without a cache check that ([`Failure::NotDeterministic`]); a cached one can't. Orders of atomics and plain
 //! accesses *inside* a compute node are loom's matter. A retry loop whose attempts enter sections on shared state never

@@ -60,9 +60,9 @@ pub trait RangeIndex {
     ) -> impl Future<Output = Result<(), IndexError>>;
 
     /// Fills an empty index with keys in strictly ascending order, each leaf to `fill`: a share of its capacity above 0
-    /// and at most 1, or as [`Fill`] says. `next` writes a value into its (empty) argument and answers the key, or `None` at the end. Images
-    /// are written directly where the world allows it and count as housekeeping. Answers how many entries there
-    /// are.
+    /// and at most 1, or as [`Fill`] says. `next` writes a value into its (empty) argument and answers the key, or
+    /// `None` at the end. Images are written directly where the world allows it and count as housekeeping. Answers how
+    /// many entries there are.
     fn bulk_load(
         &self,
         fill: impl Into<Fill>,

@@ -14,7 +14,8 @@ use crate::tree::subject::Subject;
 use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
 
-/// Leaves of two lines and 3 entries of whole keys (packed, they are twice as many: models of one leaf have those), radix nodes of one line with 2 or 4 slots; 16 locks to a memory node.
+/// Leaves of two lines and 3 entries of whole keys (packed, they are twice as many: models of one leaf have those),
+/// radix nodes of one line with 2 or 4 slots; 16 locks to a memory node.
 pub(super) const fn options() -> Options {
     Options {
         leaf_bytes: 128,
