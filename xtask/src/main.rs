@@ -48,9 +48,9 @@ enum Command {
     ///
     /// Takes about 25 minutes on 2 cores from nothing.
     Ci,
-    /// The rules that no compiler checks: crate floors, banned paths, dead files, doc comments, the top-level listing.
+    /// The rules that no compiler checks: crate floors, banned paths, dead files, links and more; CONTRIBUTING.md lists them.
     ///
-    /// Takes under 1 second (plus the build of this program). Warnings are printed and do not fail.
+    /// Takes under 1 second (plus the build of this program).
     Tidy,
     /// Draws the byte pictures of docs/layout anew from the types.
     ///
@@ -100,9 +100,9 @@ enum Command {
     /// dm-indirect, dm-alloc, dm-hopscotch and dm-art, in the files that `.cargo/mutants.toml` names.
     ///
     /// Takes about 12 minutes for dm-lock's own tests and loom models on 2 busy cores, and 3 for dm-leaf's own; models and
-    /// façades take longer, all seven crates hours. Needs `cargo install cargo-mutants --locked`. Fails where a mutant survives every test
-    /// without a reason in `xtask/mutants/CRATE.toml`, where such a reason is of no mutant or of one that was killed, and
-    /// where mutants were not run.
+    /// façades take longer, all seven crates hours. Needs `cargo install cargo-mutants --locked`. Fails where a mutant
+    /// survives every test without a reason in `xtask/mutants/CRATE.toml`, where such a reason is of no mutant or of
+    /// one that was killed, and where mutants were not run.
     Mutants(mutants::Asked),
     /// The unit tests of dm-sync, dm-layout, dm-verbs, dm-history, dm-lock and dm-cache under Miri: undefined behaviour,
     /// leaks, data races.

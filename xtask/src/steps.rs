@@ -288,12 +288,9 @@ mod tests {
     fn a_crate_with_models_of_a_checker_is_not_left_out() {
         let package = |name: &str, target: &str, kind: &str| workspace::Package {
             name: name.to_owned(),
-            manifest_path: "/sample/Cargo.toml".into(),
-            dependencies: Vec::new(),
             targets: vec![workspace::Target {
                 name: target.to_owned(),
                 kind: vec![kind.to_owned()],
-                src_path: "/sample/x.rs".into(),
             }],
         };
         let packages = [

@@ -1,4 +1,4 @@
-//! What cargo knows of the workspace: its root, its packages, their targets and their dependencies.
+//! What cargo knows of the workspace: its root, its packages and their targets.
 
 use crate::Result;
 use serde::Deserialize;
@@ -12,23 +12,8 @@ use std::{
 pub(crate) struct Package {
     /// The package's name.
     pub(crate) name: String,
-    /// The absolute path of its Cargo.toml.
-    pub(crate) manifest_path: PathBuf,
-    /// Everything it depends on, foreign crates too.
-    pub(crate) dependencies: Vec<Dependency>,
     /// Its library, binaries, examples and tests.
     pub(crate) targets: Vec<Target>,
-}
-
-/// One line of a package's dependency tables.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Dependency {
-    /// The package depended on (not the name it is renamed to).
-    pub(crate) name: String,
-    /// `None` for a normal dependency, else "dev" or "build".
-    pub(crate) kind: Option<String>,
-    /// Where it lies, when it is a path dependency: one of ours.
-    pub(crate) path: Option<PathBuf>,
 }
 
 /// One thing cargo builds of a package.
@@ -38,8 +23,6 @@ pub(crate) struct Target {
     pub(crate) name: String,
     /// "lib", "bin", "example", "test", "bench", "custom-build" …
     pub(crate) kind: Vec<String>,
-    /// The absolute path of its root source file.
-    pub(crate) src_path: PathBuf,
 }
 
 #[derive(Deserialize)]

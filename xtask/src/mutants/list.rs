@@ -1,7 +1,8 @@
 //! The mutants of a crate, as cargo-mutants lists them.
 
 use super::stages::{SUBJECTS, Subject};
-use crate::{Result, tidy::source};
+use crate::Result;
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use serde::Deserialize;
 use std::{collections::BTreeMap, fs, ops::Range, path::Path, process::Command};
 
@@ -89,9 +90,9 @@ pub(crate) fn list(root: &Path, subject: &Subject) -> Result<Vec<Mutant>> {
 }
 
 fn mutants(package: &str, first: usize, listed: &[Listed], texts: &BTreeMap<String, String>) -> Vec<Mutant> {
-    let codes: BTreeMap<&String, String> = texts
+    let codes: BTreeMap<&String, TokenStream> = texts
         .iter()
-        .map(|(f, text)| (f, source::Source::lex(text).code))
+        .map(|(f, text)| (f, text.parse().unwrap_or_default()))
         .collect();
     let mut seen = BTreeMap::new();
     let mut found: Vec<Mutant> = Vec::new();
@@ -130,16 +131,12 @@ fn mutants(package: &str, first: usize, listed: &[Listed], texts: &BTreeMap<Stri
     found
 }
 
-fn function(text: &str, code: &str, around: &Around) -> Option<Function> {
+fn function(text: &str, code: &TokenStream, around: &Around) -> Option<Function> {
     // The copies of the body would be of different types.
     if around.return_type.contains("impl ") {
         return None;
     }
-    let start = offset(text, around.span.start);
-    let body = source::body_after(code, start)?;
-    let constant = code[start..body.start]
-        .find("const fn")
-        .map(|at| start + at..start + at + "const".len());
+    let (constant, body) = body(code.clone(), offset(text, around.span.start))?;
     let name = around
         .function_name
         .rsplit("::")
@@ -147,6 +144,35 @@ fn function(text: &str, code: &str, around: &Around) -> Option<Function> {
         .unwrap_or_default()
         .to_owned();
     Some(Function { constant, name, body })
+}
+
+/// The `const` and the body of the first function that begins at byte `from` or later.
+fn body(code: TokenStream, from: usize) -> Option<(Option<Range<usize>>, Range<usize>)> {
+    let mut tokens = code.into_iter().peekable();
+    let mut constant = None;
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Group(group) => {
+                if let Some(found) = body(group.stream(), from) {
+                    return Some(found);
+                }
+            }
+            // `fn(u8)` is a type.
+            TokenTree::Ident(word) if word == "fn" && matches!(tokens.peek(), Some(TokenTree::Ident(_))) => {
+                let is_body = |token| match token {
+                    TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(group),
+                    _ => None,
+                };
+                if word.span().byte_range().start >= from {
+                    let body = tokens.find_map(is_body)?;
+                    return Some((constant, body.span().byte_range()));
+                }
+            }
+            TokenTree::Ident(word) if word == "const" => constant = Some(word.span().byte_range()),
+            _ => constant = None,
+        }
+    }
+    None
 }
 
 /// A function within another counts for the outer one, so that no copied body lies in another.
