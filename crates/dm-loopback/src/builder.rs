@@ -36,11 +36,21 @@ pub(crate) struct Knobs {
     pub(crate) masked_atomics: bool,
     pub(crate) cas_then_read: CasThenRead,
     pub(crate) atomic_vs_write: AtomicVsWrite,
-    pub(crate) delay_polls_max: u32,
+    pub(crate) completion: Completion,
     pub(crate) chains_max: u32,
     pub(crate) lease: Nanos,
     pub(crate) clock_step: Option<Nanos>,
     pub(crate) seed: u64,
+}
+
+/// The moment when a chain's completion is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Completion {
+    AtPosting,
+    /// After up to so many fruitless polls.
+    Delayed(u32),
+    /// When the executor polls again.
+    NextTurn,
 }
 
 impl Builder {
@@ -68,7 +78,7 @@ impl Builder {
                 masked_atomics: true,
                 cas_then_read: CasThenRead::InOrder,
                 atomic_vs_write: AtomicVsWrite::Serialised,
-                delay_polls_max: 0,
+                completion: Completion::AtPosting,
                 chains_max: Self::DEFAULT_CHAINS_MAX,
                 lease: Self::DEFAULT_LEASE,
                 clock_step: None,
@@ -133,7 +143,19 @@ impl Builder {
     /// Reports completions after up to `polls_max` fruitless polls, drawn for each chain. Effects are not
     /// delayed, and neither are errors of chains of which nothing was carried out.
     pub fn delays(mut self, polls_max: u32) -> Self {
-        self.knobs.delay_polls_max = polls_max;
+        self.knobs.completion = match polls_max {
+            0 => Completion::AtPosting,
+            polls => Completion::Delayed(polls),
+        };
+        self
+    }
+
+    /// Reports completions when the executor ([`block_on`](crate::block_on) or [`run_all`](crate::run_all)) polls
+    /// again, and never earlier. The poll that posts a chain cannot find it complete, however often it asks, as on a
+    /// network card. Effects are not delayed, nor are errors of chains of which nothing was carried out. Under
+    /// another executor such completions never come.
+    pub fn suspend_every_wait(mut self) -> Self {
+        self.knobs.completion = Completion::NextTurn;
         self
     }
 

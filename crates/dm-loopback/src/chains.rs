@@ -19,7 +19,8 @@ pub(crate) struct Stored {
 pub(crate) enum Phase {
     Free,
     Building,
-    /// The chain was rung and has taken effect; the completion follows after this many more polls.
+    /// The chain was rung and has taken effect. The completion follows after this many more polls. If the world
+    /// completes chains when the executor polls again, the number is the executor's turn that rang the chain.
     Flying(u32),
     Completed,
 }

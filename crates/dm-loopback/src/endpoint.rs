@@ -12,7 +12,9 @@ use dm_verbs::{
     VerbError, VerbErrorKind, Verbs, Wqe,
 };
 
+use crate::builder::Completion;
 use crate::chains::{Chain, Chains, Phase, changes};
+use crate::executor::turns;
 use crate::format::node_used;
 use crate::lease::Lease;
 use crate::requests::{Failed, READ_BYTES_MAX};
@@ -43,7 +45,7 @@ pub struct Endpoint {
 impl Endpoint {
     pub(crate) fn new(world: Arc<World>, compute_node: u16, client: ClientId, epoch: u32) -> Self {
         Self {
-            eager: world.knobs.delay_polls_max == 0,
+            eager: world.knobs.completion == Completion::AtPosting,
             dice: Cell::new(Rng::new(world.knobs.seed, client, None)),
             world,
             client,
@@ -324,9 +326,10 @@ impl Verbs for Endpoint {
     }
 
     fn ring(&self, slot: &Slot) {
-        let polls = match self.world.knobs.delay_polls_max {
-            0 => 0,
-            max => (self.roll() % (u64::from(max) + 1)) as u32,
+        let polls = match self.world.knobs.completion {
+            Completion::AtPosting => 0,
+            Completion::Delayed(max) => (self.roll() % (u64::from(max) + 1)) as u32,
+            Completion::NextTurn => turns(),
         };
         let mut chains = self.chains.borrow_mut();
         let chain = chains.get(slot);
@@ -344,10 +347,14 @@ impl Verbs for Endpoint {
         let refused = chain
             .error
             .is_some_and(|e| e.effect == Effect::None && e.rest == Effect::None && e.index == 0);
-        if let Phase::Flying(polls @ 1..) = chain.phase
-            && !refused
-        {
-            chain.phase = Phase::Flying(polls - 1);
+        let left = match (chain.phase, self.world.knobs.completion) {
+            _ if refused => None,
+            (Phase::Flying(turn), Completion::NextTurn) => (turn == turns()).then_some(turn),
+            (Phase::Flying(polls), _) => polls.checked_sub(1),
+            _ => None,
+        };
+        if let Some(left) = left {
+            chain.phase = Phase::Flying(left);
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

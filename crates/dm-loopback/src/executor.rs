@@ -5,6 +5,7 @@
 //! others, and after the thread has yielded its processor once, because the client that it waits for may need
 //! it.
 
+use core::cell::Cell;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -68,6 +69,27 @@ impl Wake for Parker {
     }
 }
 
+std::thread_local! {
+    static TURNS: Cell<u32> = const { Cell::new(0) };
+}
+
+fn begin_turn() {
+    TURNS.set(TURNS.get().wrapping_add(1));
+}
+
+/// Returns how often the executors of this thread have polled. The count wraps around.
+///
+/// ```
+/// use dm_loopback::{block_on, turns};
+///
+/// let before = turns();
+/// block_on(async {});
+/// assert_eq!(turns() - before, 1, "nothing to wait for");
+/// ```
+pub fn turns() -> u32 {
+    TURNS.get()
+}
+
 /// Runs `future` to its end on this thread, parking while it waits.
 ///
 /// ```
@@ -79,6 +101,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(StdArc::clone(&parker));
     let mut cx = Context::from_waker(&waker);
     loop {
+        begin_turn();
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;
         }
@@ -158,6 +181,7 @@ pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output
         for index in batch.drain(..) {
             // AcqRel: what the waker's caller did before is seen by this poll; a wake from here on queues anew.
             wakers[index].queued.swap(false, Ordering::AcqRel);
+            begin_turn();
             if tasks[index].poll(&mut Context::from_waker(&std_wakers[index])) {
                 running -= 1;
             }

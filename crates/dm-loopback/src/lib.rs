@@ -8,7 +8,8 @@
 //! ```text
 //!  Endpoint ── chain ──ring──▶ requests carried out on the caller's stack ──▶ Region (host) · Region (on-chip)
 //!     ▲                                                                        64-byte lines, 8-byte words
-//!     └── completion: at once, or after some polls ([`Builder::delays`])
+//!     └── completion: at once, or after some polls ([`Builder::delays`],
+//!                        [`Builder::suspend_every_wait`])
 //! ```
 //!
 //! # Invariants
@@ -67,7 +68,7 @@ mod world;
 
 pub use builder::{BuildError, Builder};
 pub use endpoint::Endpoint;
-pub use executor::{block_on, run_all};
+pub use executor::{block_on, run_all, turns};
 pub use lease::Lease;
 pub use loopback::{ConnectError, Loopback};
 pub use trouble::Trouble;

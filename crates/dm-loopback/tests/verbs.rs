@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
-use dm_loopback::{Builder, ConnectError, Endpoint, Loopback, Trouble, block_on};
+use dm_loopback::{Builder, ConnectError, Endpoint, Loopback, Trouble, block_on, turns};
 use dm_verbs::{
     AtomicUnit, AtomicVsWrite, Capability, CasThenRead, ChipPtr, ClientId, Control, ControlError,
     ControlReply, ControlRequest, Effect, Env, LineOrder, MaskedCas, NodeId, RemotePtr, VerbErrorKind, Verbs,
@@ -503,4 +503,32 @@ fn the_spi_takes_single_requests_through_slots_too() {
     assert_eq!(v.poll_chain(&slot, &mut cx), Poll::Ready(Ok(())));
     assert!(matches!(v.take(&slot, 0), dm_verbs::Outcome::Old(0)));
     v.close(slot);
+}
+
+#[test]
+fn a_wait_suspends_however_often_its_own_turn_asks() {
+    let (_, v) = client(small().suspend_every_wait());
+    let before = turns();
+    let old = block_on(async {
+        let mut ticket = core::pin::pin!(v.faa(at(4096), 2));
+        let asked = core::future::poll_fn(|cx| {
+            let again = (0..3).any(|_| ticket.as_mut().poll(cx).is_ready());
+            Poll::Ready(again)
+        });
+        assert!(!asked.await, "it completed in the turn that posted it");
+        let old = ticket.await;
+        v.chain(NodeId(1))
+            .write(at(4096), b"eight by")
+            .read(at(4096), 8)
+            .await?;
+        old
+    });
+    assert_eq!((old, turns() - before), (Ok(0), 3));
+    let refused = block_on(async { v.word(at(1 << 40)).await });
+    assert!(refused.is_err());
+    assert_eq!(
+        turns() - before,
+        4,
+        "nothing was carried out, so nothing is awaited"
+    );
 }

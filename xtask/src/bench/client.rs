@@ -3,7 +3,9 @@
 //! Both runs load the same keys and warm the same caches; one runs `--low` operations, the other `--high`. What the
 //! second did more, divided by the operations it did more, is the cost of one: start, load and warm-up cancel out
 //! exactly. The measured program is an example that takes `--op <name> --ops <n>` (and what stands after `--`) and
-//! prints a line `ops <n>`: how many operations it completed.
+//! prints a line `ops <n>`, how many operations it completed, and, where an executor runs it, `polls <n>`.
+
+mod record;
 
 use super::{
     callgrind::Profile,
@@ -33,8 +35,8 @@ pub(crate) struct Options {
     /// Operations of the shorter run.
     #[arg(long, default_value_t = 2_000)]
     low: u64,
-    /// Operations of the longer run.
-    #[arg(long, default_value_t = 12_000)]
+    /// Operations of the longer run. Where splits and merges are rare, 30,000 more than the shorter run's are needed.
+    #[arg(long, default_value_t = 32_000)]
     high: u64,
     /// Functions to list an operation, the most expensive first; 0 lists none.
     #[arg(long, default_value_t = 12)]
@@ -42,6 +44,12 @@ pub(crate) struct Options {
     /// One JSON object an operation on a line of its own, in place of tables.
     #[arg(long)]
     json: bool,
+    /// Measures every operation of every index and fails where docs/PERFORMANCE.md says otherwise by more than 3 %.
+    #[arg(long, conflicts_with_all = ["package", "example", "ops", "json"])]
+    check: bool,
+    /// Measures them, also with verbs that complete at their posting, and writes the table of docs/PERFORMANCE.md anew.
+    #[arg(long, conflicts_with_all = ["check", "package", "example", "ops", "json"])]
+    record: bool,
     /// Passed on to the example.
     #[arg(last = true)]
     args: Vec<String>,
@@ -52,7 +60,20 @@ pub(crate) struct Options {
 struct Measured {
     op: String,
     operations: u64,
+    /// Polls of the executor.
+    polls: u64,
     more: Profile,
+}
+
+impl Measured {
+    /// Turns counts by address into counts by source file.
+    fn place(&mut self, files: &BTreeMap<u64, String>) {
+        self.more = std::mem::take(&mut self.more).place(files);
+    }
+
+    fn polls_per_op(&self) -> f64 {
+        self.polls as f64 / self.operations as f64
+    }
 }
 
 /// Measures every operation asked for.
@@ -70,13 +91,26 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     {
         return Err("valgrind is not installed; on Debian: apt-get install valgrind".into());
     }
-    let program = build(&shell, options)?;
+    if options.check || options.record {
+        return record::run(root, options);
+    }
+    let example = options
+        .example
+        .clone()
+        .unwrap_or_else(|| format!("{}_client", options.package));
+    let program = build(&shell, &options.package, &example)?;
     let crates: Vec<_> = workspace::packages(root)?
         .into_iter()
         .map(|package| package.name)
         .collect();
     for op in &options.ops {
-        let measured = measure(&shell, &program, op, options, &crates)?;
+        let mut measured = measure(&shell, &program, op, (options.low, options.high), &options.args)?;
+        measured.place(&inlined::own_files(
+            &shell,
+            &program,
+            &measured.more.addresses(),
+            &crates,
+        )?);
         let parts = split(&measured.more, &crates);
         if options.json {
             println!("{}", json(&measured, &parts));
@@ -87,42 +121,37 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Two runs of one operation, and their difference.
+/// Runs one operation twice and returns the difference, counted by address until [`Measured::place`].
 fn measure(
     shell: &Shell,
     program: &Path,
     op: &str,
-    options: &Options,
-    crates: &[String],
+    (low, high): (u64, u64),
+    args: &[String],
 ) -> Result<Measured> {
     let dir = shell.create_temp_dir()?;
-    let (few, low) = profile(shell, program, dir.path(), op, options.low, &options.args)?;
-    let (many, high) = profile(shell, program, dir.path(), op, options.high, &options.args)?;
+    let (few, low) = profile(shell, program, dir.path(), op, low, args)?;
+    let (many, high) = profile(shell, program, dir.path(), op, high, args)?;
+    let ([few, few_polls], [many, many_polls]) = (few, many);
     let operations = many.checked_sub(few).filter(|more| *more > 0).ok_or_else(|| {
         format!("{op}: the longer run completed {many} operations, the shorter {few}: nothing to divide by")
     })?;
-    let more = high.minus(&low);
-    let files = inlined::own_files(shell, program, &more.addresses(), crates)?;
     Ok(Measured {
         op: op.to_owned(),
         operations,
-        more: more.place(&files),
+        polls: many_polls.saturating_sub(few_polls),
+        more: high.minus(&low),
     })
 }
 
 /// Builds the example and answers where it is.
-fn build(shell: &Shell, options: &Options) -> Result<PathBuf> {
-    let package = &options.package;
-    let example = options
-        .example
-        .clone()
-        .unwrap_or_else(|| format!("{package}_client"));
+fn build(shell: &Shell, package: &str, example: &str) -> Result<PathBuf> {
     let messages = cmd!(
         shell,
         "cargo build --release -p {package} --example {example} --message-format=json-render-diagnostics"
     )
     .read()?;
-    executable(&messages, &example)
+    executable(&messages, example)
         .ok_or_else(|| format!("cargo names no executable for example `{example}`").into())
 }
 
@@ -134,7 +163,7 @@ fn executable(messages: &str, example: &str) -> Option<PathBuf> {
     })
 }
 
-/// One run under callgrind: the operations it completed, and its counts.
+/// One run under callgrind: the operations it completed, the executor's polls, and its counts.
 fn profile(
     shell: &Shell,
     program: &Path,
@@ -142,7 +171,7 @@ fn profile(
     op: &str,
     count: u64,
     args: &[String],
-) -> Result<(u64, Profile)> {
+) -> Result<([u64; 2], Profile)> {
     let file = dir.join(format!("{op}-{count}.callgrind"));
     let count = count.to_string();
     let name = program.file_name().unwrap_or_default().to_string_lossy();
@@ -152,19 +181,23 @@ fn profile(
         "valgrind --quiet --tool=callgrind --dump-instr=yes --callgrind-out-file={file} {program} --op {op} --ops {count} {args...}"
     )
     .read()?;
-    let completed = completed(&output).ok_or_else(|| {
+    let completed = counted(&output, "ops ").ok_or_else(|| {
         format!(
             "{} printed no line `ops <n>`; it printed:\n{output}",
             program.display()
         )
     })?;
-    Ok((completed, Profile::parse(&fs::read_to_string(file)?, &name)?))
+    let polls = counted(&output, "polls ").unwrap_or_default();
+    Ok((
+        [completed, polls],
+        Profile::parse(&fs::read_to_string(file)?, &name)?,
+    ))
 }
 
-fn completed(output: &str) -> Option<u64> {
+fn counted(output: &str, what: &str) -> Option<u64> {
     output
         .lines()
-        .find_map(|line| line.strip_prefix("ops ")?.trim().parse().ok())
+        .find_map(|line| line.strip_prefix(what)?.trim().parse().ok())
 }
 
 fn groups(parts: &BTreeMap<Part, f64>) -> BTreeMap<&'static str, f64> {
@@ -186,6 +219,7 @@ fn json(measured: &Measured, parts: &BTreeMap<Part, f64>) -> serde_json::Value {
     serde_json::json!({
         "op": measured.op,
         "operations": measured.operations,
+        "executor_polls_per_op": measured.polls_per_op(),
         "instructions_per_op": measured.more.total() as f64 / measured.operations as f64,
         "parts": parts,
     })
@@ -194,8 +228,10 @@ fn json(measured: &Measured, parts: &BTreeMap<Part, f64>) -> serde_json::Value {
 fn table(measured: &Measured, parts: &BTreeMap<Part, f64>, top: usize) -> String {
     let each = |count: f64| count / measured.operations as f64;
     let mut lines = vec![format!(
-        "{}: instructions per operation, over {} operations",
-        measured.op, measured.operations
+        "{}: instructions per operation, over {} operations of {:.3} polls",
+        measured.op,
+        measured.operations,
+        measured.polls_per_op()
     )];
     // What two runs differ by besides their operations, such as printing a longer number, is not worth a line.
     let counts = |count: f64| each(count).abs() >= 0.05;
@@ -251,6 +287,7 @@ mod tests {
             Measured {
                 op: "get".to_owned(),
                 operations: 10,
+                polls: 20,
                 more,
             },
             parts,
@@ -288,8 +325,8 @@ mod tests {
 
     #[test]
     fn the_completed_count_is_the_programs_own() {
-        assert_eq!(completed("loading\nops 120\n"), Some(120));
-        assert_eq!(completed("operations 120\nops many\n"), None);
+        assert_eq!(counted("loading\nops 120\npolls 240\n", "ops "), Some(120));
+        assert_eq!(counted("operations 120\nops many\n", "ops "), None);
     }
 
     #[test]
@@ -309,22 +346,13 @@ mod tests {
     fn a_program_of_known_cost_costs_that_and_the_same_every_time() {
         let shell = Shell::new().unwrap();
         shell.change_dir(workspace::root().unwrap());
-        let options = Options {
-            package: "xtask".to_owned(),
-            example: Some("toy".to_owned()),
-            ops: Vec::new(),
-            low: 100,
-            high: 1_100,
-            top: 0,
-            json: false,
-            args: Vec::new(),
-        };
-        let program = build(&shell, &options).unwrap();
+        let program = build(&shell, "xtask", "toy").unwrap();
         let crates = ["xtask".to_owned()];
-        let once = measure(&shell, &program, "any", &options, &crates).unwrap();
-        let again = measure(&shell, &program, "any", &options, &crates).unwrap();
+        let mut once = measure(&shell, &program, "any", (100, 1_100), &[]).unwrap();
+        let again = measure(&shell, &program, "any", (100, 1_100), &[]).unwrap();
         assert_eq!(once.operations, 1_000);
         assert_eq!(once.more, again.more);
+        once.place(&inlined::own_files(&shell, &program, &once.more.addresses(), &crates).unwrap());
         let parts = split(&once.more, &crates);
         let each: BTreeMap<_, _> = groups(&parts)
             .into_iter()

@@ -1,0 +1,9 @@
+//! One client's operations over in-process memory, for counting its own instructions: `cargo xtask bench client --package dolphin`.
+//!
+//! ```text
+//! cargo run --release -p dolphin --example dolphin_client -- --op get --ops 1000000 [--keys 1000000] [--scan 100]
+//! ```
+//!
+//! The script is [`dm_testkit::OneClient`]. The inner nodes are cached.
+
+dm_testkit::one_client!(dolphin, Dolphin);

@@ -1,0 +1,318 @@
+//! `bench client --check` and `--record`: compares measurements with the table of docs/PERFORMANCE.md, or writes it.
+
+use super::{Measured, Options, Part, build, inlined, measure, split};
+use crate::{Result, workspace};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Mutex,
+    thread,
+};
+use xshell::Shell;
+
+const PAGE: &str = "docs/PERFORMANCE.md";
+const BEGIN: &str = "<!-- cargo xtask bench client --record -->\n";
+const END: &str = "<!-- end -->";
+const PACKAGES: [&str; 4] = ["sherman", "smart", "chime", "dolphin"];
+const OPS: [&str; 9] = [
+    "get",
+    "absent",
+    "shared-get",
+    "update",
+    "insert",
+    "remove",
+    "scan",
+    "item-get",
+    "item-update",
+];
+/// Operations that `--record` also measures with verbs that complete when posted.
+const READY: [&str; 2] = ["get", "update"];
+/// Callgrind uses one core.
+const THREADS: usize = 2;
+/// The largest relative difference from the recorded instructions that a check accepts.
+const TOLERANCE: f64 = 0.03;
+/// The largest difference from the recorded polls, which depend only on the keys.
+const POLLS_TOLERANCE: f64 = 0.005;
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq)]
+struct Figures {
+    /// Polls of the executor for each operation.
+    polls: f64,
+    /// Instructions of the client's own code and of its allocations, with verbs that complete later.
+    pending: f64,
+    /// The same with verbs that complete when posted. A check does not measure it.
+    ready: Option<f64>,
+}
+
+type Table = BTreeMap<(String, String), Figures>;
+
+/// Measures every operation of every index, and compares the results or writes the table.
+pub(super) fn run(root: &Path, options: &Options) -> Result<()> {
+    let shell = Shell::new()?;
+    shell.change_dir(root);
+    let mut programs = BTreeMap::new();
+    for package in PACKAGES {
+        programs.insert(package, build(&shell, package, &format!("{package}_client"))?);
+    }
+    let measured = measure_all(root, &programs, options)?;
+    let page = fs::read_to_string(root.join(PAGE))?;
+    let (before, old, after) = parts(&page)?;
+    if options.record {
+        let page = format!("{before}{BEGIN}{}{END}{after}", write(&measured));
+        return Ok(fs::write(root.join(PAGE), page)?);
+    }
+    let differences = differences(&read(old)?, &measured);
+    print!("{}", write(&measured));
+    match differences.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "{PAGE} says otherwise; if this is meant, run `cargo xtask bench client --record`:\n{}",
+            differences.join("\n")
+        )
+        .into()),
+    }
+}
+
+/// One measurement: an operation, with verbs that complete later or when posted.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    package: &'static str,
+    op: &'static str,
+    pending: bool,
+}
+
+impl Case {
+    /// Returns the operations of the two runs.
+    fn ops(self) -> (u64, u64) {
+        match self.op {
+            // A scan costs as much as many gets, and varies less.
+            "scan" => (500, 2_500),
+            "item-get" | "item-update" => (1_000, 11_000),
+            // Splits and merges are rare, so these vary more.
+            "insert" | "remove" | "update" => (2_000, 32_000),
+            _ => (2_000, 12_000),
+        }
+    }
+
+    fn args(self) -> [String; 4] {
+        // Items are inserted one by one, which takes long.
+        let keys = if self.op.starts_with("item") {
+            "2000"
+        } else {
+            "50000"
+        };
+        let complete = if self.pending { "later" } else { "at-posting" };
+        ["--keys", keys, "--complete", complete].map(str::to_owned)
+    }
+}
+
+fn measure_all(root: &Path, programs: &BTreeMap<&str, PathBuf>, options: &Options) -> Result<Table> {
+    let mut cases = Vec::new();
+    for package in PACKAGES {
+        let case = |pending| move |op| Case { package, op, pending };
+        cases.extend(OPS.map(case(true)));
+        if options.record {
+            cases.extend(READY.map(case(false)));
+        }
+    }
+    let mut measured = run_all(root, programs, cases)?;
+    // Measurements with pending verbs come first, because they make the line.
+    measured.sort_by_key(|(case, _)| !case.pending);
+    let crates: Vec<_> = workspace::packages(root)?
+        .into_iter()
+        .map(|package| package.name)
+        .collect();
+    let shell = Shell::new()?;
+    let mut table = Table::new();
+    for (package, program) in programs {
+        let of_package = || measured.iter().filter(|(case, _)| case.package == *package);
+        // Once for each program, because reading its debug information takes as long as a run.
+        let addresses = of_package().flat_map(|(_, measured)| measured.more.addresses());
+        let files = inlined::own_files(&shell, program, &addresses.collect(), &crates)?;
+        for (case, measured) in of_package() {
+            let own: f64 = split(&measured.more.clone().place(&files), &crates)
+                .iter()
+                .filter(|(part, _)| matches!(part, Part::Client(_) | Part::Allocator))
+                .map(|(_, count)| count / measured.operations as f64)
+                .sum();
+            let figures = Figures {
+                polls: measured.polls_per_op(),
+                pending: own,
+                ready: None,
+            };
+            let key = ((*package).to_owned(), case.op.to_owned());
+            match case.pending {
+                true => drop(table.insert(key, figures)),
+                false => table.entry(key).or_insert(figures).ready = Some(own),
+            }
+        }
+    }
+    Ok(table)
+}
+
+fn run_all(
+    root: &Path,
+    programs: &BTreeMap<&str, PathBuf>,
+    cases: Vec<Case>,
+) -> Result<Vec<(Case, Measured)>> {
+    let (left, done) = (Mutex::new(cases), Mutex::new(Vec::new()));
+    // Errors are text here, because the boxed ones are not `Send`.
+    let worker = || -> std::result::Result<(), String> {
+        loop {
+            let Some(case) = left.lock().map_err(|e| e.to_string())?.pop() else {
+                return Ok(());
+            };
+            let run = || -> Result<Measured> {
+                let shell = Shell::new()?;
+                shell.change_dir(root);
+                let program = &programs[case.package];
+                measure(&shell, program, case.op, case.ops(), &case.args())
+            };
+            let measured = run().map_err(|e| format!("{case:?}: {e}"))?;
+            done.lock().map_err(|e| e.to_string())?.push((case, measured));
+        }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().map_err(|_| "a worker panicked".to_owned())?)
+    })?;
+    done.into_inner().map_err(|e| e.to_string().into())
+}
+
+/// Splits the page into the part before the table, the table, and the part after it.
+fn parts(page: &str) -> Result<(&str, &str, &str)> {
+    let broken = || format!("{PAGE} has no table between {BEGIN:?} and {END:?}");
+    let (before, rest) = page.split_once(BEGIN).ok_or_else(broken)?;
+    let (table, after) = rest.split_once(END).ok_or_else(broken)?;
+    Ok((before, table, after))
+}
+
+fn write(table: &Table) -> String {
+    let mut lines = vec![
+        "| index | operation | executor polls | instructions | completed at posting |".to_owned(),
+        "|---|---|---|---|---|".to_owned(),
+    ];
+    for package in PACKAGES {
+        for op in OPS {
+            if let Some(Figures {
+                polls,
+                pending,
+                ready,
+            }) = table.get(&(package.to_owned(), op.to_owned()))
+            {
+                let ready = ready.map_or_else(String::new, |ready| format!("{ready:.0}"));
+                lines.push(format!(
+                    "| {package} | {op} | {polls:.3} | {pending:.0} | {ready} |"
+                ));
+            }
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+fn read(table: &str) -> Result<Table> {
+    let line = |line: &str| -> Result<((String, String), Figures)> {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [package, op, polls, pending, ready] = cells[..] else {
+            return Err(format!("{PAGE}: not a line of the table: {line}").into());
+        };
+        let figures = Figures {
+            polls: polls.parse()?,
+            pending: pending.parse()?,
+            ready: ready.parse().ok(),
+        };
+        Ok(((package.to_owned(), op.to_owned()), figures))
+    };
+    table.lines().skip(2).map(line).collect()
+}
+
+/// Lists the differences in both directions: a gain that is not recorded may be lost unseen.
+fn differences(recorded: &Table, measured: &Table) -> Vec<String> {
+    let mut differences = Vec::new();
+    for ((package, op), now) in measured {
+        let name = format!("{package} {op}");
+        match recorded.get(&(package.clone(), op.clone())) {
+            None => differences.push(format!("  {name}: not recorded")),
+            Some(then) => {
+                let change = now.pending / then.pending - 1.0;
+                if change.abs() > TOLERANCE {
+                    let percent = change * 100.0;
+                    differences.push(format!(
+                        "  {name}: {:.0} instructions, {:.0} are recorded ({percent:+.1} %)",
+                        now.pending, then.pending
+                    ));
+                }
+                if (now.polls - then.polls).abs() > POLLS_TOLERANCE {
+                    differences.push(format!(
+                        "  {name}: {:.3} polls of the executor, {:.3} are recorded",
+                        now.polls, then.polls
+                    ));
+                }
+            }
+        }
+    }
+    differences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(lines: &[(&str, &str, f64, f64)]) -> Table {
+        let line = |&(package, op, polls, pending): &(&str, &str, f64, f64)| {
+            let ready = Some(1.0);
+            (
+                (package.to_owned(), op.to_owned()),
+                Figures {
+                    polls,
+                    pending,
+                    ready,
+                },
+            )
+        };
+        lines.iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_table_comes_back_from_its_page() {
+        let written = table(&[
+            ("sherman", "get", 1.0, 1141.0),
+            ("chime", "scan", 7.125, 20_000.0),
+        ]);
+        let page = format!("# Before\n{BEGIN}{}{END}\nafter\n", write(&written));
+        let (before, table, after) = parts(&page).unwrap();
+        assert_eq!((before, after), ("# Before\n", "\nafter\n"));
+        assert_eq!(read(table).unwrap(), written);
+        assert!(parts("no table").is_err());
+        assert!(read("a\nb\n| sherman | get | 1 |").is_err());
+    }
+
+    #[test]
+    fn gains_and_losses_beyond_the_tolerance_are_told_and_others_are_not() {
+        let recorded = table(&[("sherman", "get", 1.0, 1000.0)]);
+        let told =
+            |polls, pending| differences(&recorded, &table(&[("sherman", "get", polls, pending)])).len();
+        assert_eq!([told(1.0, 1029.0), told(1.0, 971.0)], [0, 0]);
+        assert_eq!(
+            [told(1.0, 1031.0), told(1.0, 969.0), told(1.01, 1000.0)],
+            [1, 1, 1]
+        );
+        assert_eq!(differences(&Table::new(), &recorded).len(), 1);
+    }
+
+    #[test]
+    fn the_page_has_every_operation_of_every_index() {
+        let page = fs::read_to_string(workspace::root().unwrap().join(PAGE)).unwrap();
+        let recorded = read(parts(&page).unwrap().1).unwrap();
+        assert_eq!(recorded.len(), PACKAGES.len() * OPS.len());
+        assert!(
+            recorded
+                .values()
+                .all(|line| line.pending > 0.0 && line.polls > 0.0)
+        );
+    }
+}
