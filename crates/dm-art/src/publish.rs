@@ -97,7 +97,9 @@ where
         let published = Published::of(before, old);
         match published {
             Published::Done => self.note_new(key, link, fresh, word).await,
-            Published::Lost(old) => self.note_slot(key, link, old).await,
+            Published::Lost(old) => {
+                self.note_slot(key, link, old).await;
+            }
         }
         Ok(published)
     }
@@ -132,20 +134,20 @@ where
         }
     }
 
-    /// Tells the cache what a slot holds.
-    pub(crate) async fn note_slot(&self, key: &KeyText, link: &Link, word: SlotWord) {
+    /// Tells the cache what a slot holds. Returns how many children the node has now, as far as the cache knows it.
+    pub(crate) async fn note_slot(&self, key: &KeyText, link: &Link, word: SlotWord) -> Option<usize> {
         self.v.local(LocalStep::Section).await;
-        self.learn(key, link, word);
+        self.learn(key, link, word)
     }
 
     /// The same, behind the local step.
     #[inline]
-    pub(crate) fn learn(&self, key: &KeyText, link: &Link, word: SlotWord) {
+    pub(crate) fn learn(&self, key: &KeyText, link: &Link, word: SlotWord) -> Option<usize> {
         if word.is_frozen() {
             self.art.cache.forget(key, link.slot.node);
-        } else {
-            let slot = &link.slot;
-            self.cache().learn(key, slot.node, slot.seen, slot.index, word);
+            return None;
         }
+        let slot = &link.slot;
+        self.cache().learn(key, slot.node, slot.seen, slot.index, word)
     }
 }

@@ -169,7 +169,9 @@ where
                 let cache = self.cache();
                 cache.learn(text, slot.node, slot.seen, slot.index, put.word);
             }
-            Published::Lost(old) => self.learn(text, &put.link, old),
+            Published::Lost(old) => {
+                self.learn(text, &put.link, old);
+            }
         }
     }
 }

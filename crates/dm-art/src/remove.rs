@@ -63,18 +63,22 @@ where
             SlotWord::removed(word.partial(), link.slot.incarnation)
         };
         let cas = self.v.cas(link.at(), word.raw(), removed.raw());
+        // Told first: of several clients that remove from one node at once, the last one finds that nothing is left.
+        let left = self.note_slot(key, link, removed).await;
+        let left = left.unwrap_or(within.children.saturating_sub(1));
         // The node keeps more than one child, or can't go away: nobody waits for the slot.
-        if within.children > 2 || within.link.is_none() {
+        if left > 1 || within.link.is_none() {
             match self.reclaims() {
                 true => self.clearing(cas, key, word).await?,
                 false => cas.detach(),
             }
-            self.note_slot(key, link, removed).await;
-            return self.look_again(key, link, within).await;
+            return self.look_again(key, link, within, left).await;
         }
         let old = SlotWord::from_raw(cas.await?);
         let done = old == word;
-        self.note_slot(key, link, if done { removed } else { old }).await;
+        if !done {
+            self.note_slot(key, link, old).await;
+        }
         if done {
             self.retire_leaf(link.child());
             self.renew(key, within).await?;
@@ -122,10 +126,11 @@ where
                 let removed = SlotWord::removed(word.partial(), link.slot.incarnation);
                 let old = SlotWord::from_raw(self.v.cas(link.at(), word.raw(), removed.raw()).await?);
                 let done = old == word;
-                self.note_slot(key, &link, if done { removed } else { old }).await;
+                let left = self.note_slot(key, &link, if done { removed } else { old }).await;
                 if done {
                     self.retire_leaf(leaf);
-                    if within.children <= 2 && within.link.is_some() {
+                    let left = left.unwrap_or(within.children.saturating_sub(1));
+                    if left < 2 && within.link.is_some() {
                         self.renew(key, &within).await?;
                         self.shrink(key).await?;
                     }
@@ -136,10 +141,16 @@ where
         }
     }
 
-    /// What other compute nodes removed from a node is not known here. So whoever has removed half of what he knew of it
-    /// reads it again: once for each halving.
-    async fn look_again(&self, key: &KeyText, link: &Link, within: &Within) -> Result<(), IndexError> {
-        if link.fresh || within.link.is_none() || !within.children.is_power_of_two() {
+    /// This compute node does not know what others removed from a node. So a client reads the node again when half of
+    /// the children that were known of it are gone and `left` remain: once for each halving.
+    async fn look_again(
+        &self,
+        key: &KeyText,
+        link: &Link,
+        within: &Within,
+        left: usize,
+    ) -> Result<(), IndexError> {
+        if link.fresh || within.link.is_none() || !(left + 1).is_power_of_two() {
             return Ok(());
         }
         let place = self.locate(key, From::Again).await?;

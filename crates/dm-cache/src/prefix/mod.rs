@@ -112,7 +112,7 @@ pub struct PrefixHit {
 ///
 /// // What an operation has read, that may have begun before a turn, is that much older.
 /// let operation: Since<'_> = cache.since(cache.turns());
-/// operation.learn(b"cherry", hit.at, hit.seen, 99, leaf(b'c'));
+/// assert_eq!(operation.learn(b"cherry", hit.at, hit.seen, 99, leaf(b'c')), Some(3));
 /// assert_eq!(cache.leaf(b"cherry").unwrap().0, at(99));
 /// ```
 #[derive(Debug)]
@@ -144,11 +144,19 @@ impl Since<'_> {
     }
 
     /// Does the same as [`PrefixCache::learn`], with the place at which the node's image was found, if there
-    /// was one.
+    /// was one. Returns how many slots of the node have a child now according to its image, or `None` if it has
+    /// no image.
     #[inline]
-    pub fn learn(&self, key: &[u8], at: RemotePtr, seen: Seen, index: usize, word: SlotWord) {
+    pub fn learn(
+        &self,
+        key: &[u8],
+        at: RemotePtr,
+        seen: Seen,
+        index: usize,
+        word: SlotWord,
+    ) -> Option<usize> {
         let tree = &self.cache.tree;
-        tree.with_write(|tree| tree.learn(key, (at, seen.0), index, word, self.age()));
+        tree.with_write(|tree| tree.learn(key, (at, seen.0), index, word, self.age()))
     }
 
     /// Does the same as [`PrefixCache::replace`].

@@ -488,17 +488,21 @@ impl Tree {
         index: usize,
         word: SlotWord,
         age: u8,
-    ) {
+    ) -> Option<usize> {
         // A node has at most one image, so an image of the node is the right one.
         let there = self.view(seen).is_some_and(|view| view.at() == at.raw());
         let image = match there {
             true => Some(seen),
             false => self.image_at(key, at),
         };
-        if let Some(image) = image.filter(|_| !word.is_empty()) {
+        let image = image?;
+        if !word.is_empty() {
             self.grow_to(image, age);
             self.learn_slot(image, index, word.thawed());
         }
+        // It may have been cut.
+        let view = self.view(image).filter(|view| view.at() == at.raw())?;
+        Some(view.children())
     }
 
     /// Makes an image at least `age` turns old, because it takes in what was known then.

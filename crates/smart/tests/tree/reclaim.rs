@@ -58,10 +58,8 @@ fn settle(pool: &Loopback, trees: &Trees) {
 /// Checks the live, limbo and fetched bytes after each round of a tree that took `empty` before.
 #[track_caller]
 fn check(empty: i64, taken: &[(i64, u64, u64)]) {
-    for (i, (live, limbo, fetched)) in taken.iter().enumerate() {
-        // A node that a removal left for later may outlive the first turn, but no other.
-        let most = if i == 0 { 2 * empty } else { empty };
-        assert!(*live <= most && *limbo == 0, "{empty} when empty: {taken:?}");
+    for (live, limbo, fetched) in taken {
+        assert_eq!((*live, *limbo), (empty, 0), "{empty} when empty: {taken:?}");
         assert_eq!(*fetched, taken[0].2, "a later round took a new chunk: {taken:?}");
     }
 }
