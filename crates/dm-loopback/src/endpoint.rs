@@ -286,8 +286,6 @@ impl Env for Endpoint {
         if core::mem::replace(state, 1) == 1 {
             return Poll::Ready(());
         }
-        // The client that this one waits for may be in a thread that is not running.
-        dm_sync::thread::yield_now();
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::task::Wake;
 
 use dm_sync::Mutex;
-use dm_sync::atomic::{AtomicBool, Ordering};
+use dm_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use dm_sync::thread::{self, Thread};
 
 // `Wake` is defined over std's Arc, under loom too.
@@ -113,7 +113,11 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 struct Ready {
     queue: Mutex<VecDeque<usize>>,
     parker: Parker,
+    /// The coroutine that is being polled, and [`NOBODY`] when it has woken itself since.
+    polled: AtomicUsize,
 }
+
+const NOBODY: usize = usize::MAX;
 
 /// Puts one coroutine into the queue, at most once.
 struct TaskWaker {
@@ -126,6 +130,10 @@ impl TaskWaker {
     fn enqueue(&self) {
         // AcqRel: pairs with the swap before the poll, so that a wake is either in the queue or before the poll.
         if !self.queued.swap(true, Ordering::AcqRel) {
+            // Relaxed: it decides only whether the thread yields. A wake by another thread may count as its own.
+            if self.ready.polled.load(Ordering::Relaxed) == self.index {
+                self.ready.polled.store(NOBODY, Ordering::Relaxed);
+            }
             self.ready.queue.with(|queue| queue.push_back(self.index));
             self.ready.parker.unpark();
         }
@@ -155,6 +163,7 @@ pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output
     let ready = StdArc::new(Ready {
         queue: Mutex::new(all),
         parker: Parker::new(),
+        polled: AtomicUsize::new(NOBODY),
     });
     let wakers: Vec<_> = (0..tasks.len())
         .map(|index| {
@@ -173,20 +182,29 @@ pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output
     let mut batch = VecDeque::with_capacity(tasks.len());
     let mut running = tasks.len();
     while running > 0 {
+        // Wakes until now are in the queue.
+        ready.parker.take();
         ready.queue.with(|queue| core::mem::swap(queue, &mut batch));
         if batch.is_empty() {
             ready.parker.park();
             continue;
         }
+        let mut gave_way = false;
         for index in batch.drain(..) {
+            ready.polled.store(index, Ordering::Relaxed); // as in `enqueue`
             // AcqRel: what the waker's caller did before is seen by this poll; a wake from here on queues anew.
             wakers[index].queued.swap(false, Ordering::AcqRel);
             begin_turn();
             if tasks[index].poll(&mut Context::from_waker(&std_wakers[index])) {
                 running -= 1;
             }
+            gave_way |= ready.polled.load(Ordering::Relaxed) == NOBODY; // as in `enqueue`
         }
-        thread::yield_now();
+        // Who has woken itself waits for somebody, perhaps for a thread that is not running. On a busy machine each yield
+        // costs a time slice.
+        if gave_way {
+            thread::yield_now();
+        }
     }
     tasks.into_iter().filter_map(Task::output).collect()
 }

@@ -33,8 +33,8 @@ pub(crate) struct World {
     pub(crate) control: Region,
     pub(crate) nodes: Box<[Node]>,
     pub(crate) knobs: Knobs,
-    /// Held during an atomic if atomics race with WRITEs: atomics still exclude each other.
-    pub(crate) atomics: Mutex<()>,
+    /// Held during an atomic if atomics race with WRITEs: atomics still exclude each other. Counts them.
+    pub(crate) atomics: Mutex<u32>,
     born: Instant,
     /// Counts the queries of the time, for the clock that advances with each query.
     asked: AtomicU64,
@@ -162,7 +162,7 @@ impl World {
             control,
             nodes: nodes?,
             knobs,
-            atomics: Mutex::new(()),
+            atomics: Mutex::new(0),
             born: Instant::now(),
             asked: AtomicU64::new(0),
         })

@@ -260,43 +260,51 @@ fn a_sharer_gives_up_behind_a_stream_of_holders() {
 #[test]
 fn nothing_is_lost_between_sharers_and_holders() {
     for local in [Local::Queue { handover_max: 4 }, Local::Off] {
-        let options = LockOptions {
-            local,
-            budget: u32::MAX,
-            ..shared()
-        };
-        let (bench, at, each) = (bench(builder(), 2, options), node(0, 1), 500);
-        thread::scope(|scope| {
-            for t in 0..4u16 {
-                let bench = &bench;
-                scope.spawn(move || {
-                    let clients: Vec<_> = (0..2).map(|_| bench.client(t % 2)).collect();
-                    let locks = &bench.locks[usize::from(t % 2)];
-                    run_all(clients.iter().enumerate().map(|(i, v)| async move {
-                        for _ in 0..each {
-                            if i == 0 {
-                                let own = 8 + 8 * u64::from(t);
-                                let mut added = add_shared(v, locks, at, own).await;
-                                while let Err(LockError::Held(_)) = added {
-                                    added = add_shared(v, locks, at, own).await;
-                                }
-                                added.unwrap();
-                                continue;
-                            }
-                            let (guard, bytes) = locks.lock_and_read(v, at, at, 64).await.unwrap();
-                            let sum: u64 = (0..5).map(|i| count(&bytes[8 * i..])).sum();
-                            let mut swept = [0; 40];
-                            swept[..8].copy_from_slice(&sum.to_le_bytes());
-                            guard
-                                .write_back(v.chain(NodeId(0)).write(at, &swept))
-                                .await
-                                .unwrap();
-                        }
-                    }));
-                });
-            }
-        });
-        let sum: u64 = (0..5).map(|i| bench.inspect(at.add(8 * i))).sum();
-        assert_eq!((sum, state(&bench, at)), (4 * each, (0, false)));
+        // On a busy machine, each lock that goes from one thread to another costs a time slice.
+        sharers_and_holders(builder(), local, 4, 40);
+        sharers_and_holders(builder().delays(2), local, 1, 500);
     }
+}
+
+/// Four sharers and four holders on so many threads.
+fn sharers_and_holders(builder: Builder, local: Local, threads: u16, each: u64) {
+    let options = LockOptions {
+        local,
+        budget: u32::MAX,
+        ..shared()
+    };
+    let (bench, at) = (bench(builder, 2, options), node(0, 1));
+    thread::scope(|scope| {
+        for t in 0..threads {
+            let bench = &bench;
+            scope.spawn(move || {
+                let numbers = (t..8).step_by(usize::from(threads));
+                let clients: Vec<_> = numbers.map(|n| (n, bench.client(n % 2))).collect();
+                run_all(clients.iter().map(|(n, v)| async move {
+                    let locks = &bench.locks[usize::from(n % 2)];
+                    for _ in 0..each {
+                        if *n < 4 {
+                            let own = 8 + 8 * u64::from(*n);
+                            let mut added = add_shared(v, locks, at, own).await;
+                            while let Err(LockError::Held(_)) = added {
+                                added = add_shared(v, locks, at, own).await;
+                            }
+                            added.unwrap();
+                            continue;
+                        }
+                        let (guard, bytes) = locks.lock_and_read(v, at, at, 64).await.unwrap();
+                        let sum: u64 = (0..5).map(|i| count(&bytes[8 * i..])).sum();
+                        let mut swept = [0; 40];
+                        swept[..8].copy_from_slice(&sum.to_le_bytes());
+                        guard
+                            .write_back(v.chain(NodeId(0)).write(at, &swept))
+                            .await
+                            .unwrap();
+                    }
+                }));
+            });
+        }
+    });
+    let sum: u64 = (0..5).map(|i| bench.inspect(at.add(8 * i))).sum();
+    assert_eq!((sum, state(&bench, at)), (4 * each, (0, false)));
 }

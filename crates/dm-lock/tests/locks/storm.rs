@@ -14,25 +14,29 @@ fn patient() -> LockOptions {
     }
 }
 
-/// Two threads on each of two compute nodes, three coroutines on each thread, all adding to one counter.
-fn hot_counter(builder: Builder, options: LockOptions, each: u64) -> Bench {
+/// Coroutines that all add to one counter.
+const CLIENTS: u16 = 12;
+
+/// Six clients of each of two compute nodes, on so many threads, all adding to one counter.
+///
+/// On a busy machine, each lock that goes from one thread to another costs a time slice: many additions are for one thread.
+fn hot_counter(builder: Builder, options: LockOptions, threads: u16, each: u64) -> Bench {
     let bench = bench(builder, 2, options);
     thread::scope(|scope| {
-        for t in 0..4u16 {
+        for t in 0..threads {
             let bench = &bench;
             scope.spawn(move || {
-                let clients: Vec<_> = (0..3).map(|_| bench.client(t % 2)).collect();
-                run_all(clients.iter().map(|v| async move {
+                let numbers = (t..CLIENTS).step_by(usize::from(threads));
+                let clients: Vec<_> = numbers.map(|n| (n % 2, bench.client(n % 2))).collect();
+                run_all(clients.iter().map(|(cn, v)| async move {
                     for _ in 0..each {
-                        add(v, &bench.locks[usize::from(t % 2)], node(0, 1))
-                            .await
-                            .unwrap();
+                        add(v, &bench.locks[usize::from(*cn)], node(0, 1)).await.unwrap();
                     }
                 }));
             });
         }
     });
-    assert_eq!(bench.inspect(node(0, 1)), 12 * each);
+    assert_eq!(bench.inspect(node(0, 1)), u64::from(CLIENTS) * each);
     assert!(!bench.word(node(0, 1)).locked);
     let word = bench.inspect(bench.locks[0].word_at(node(0, 1)).unwrap());
     assert!(word == 0 || !options.flaws.lanes16, "a lane is held: {word:#x}");
@@ -49,41 +53,45 @@ fn hot_counter(builder: Builder, options: LockOptions, each: u64) -> Bench {
 
 #[test]
 fn a_hot_counter_is_exact_with_handover() {
-    hot_counter(builder(), patient(), 2_000);
-    hot_counter(builder().delays(2), patient(), 500);
+    hot_counter(builder(), patient(), 4, 100);
+    hot_counter(builder().delays(2), patient(), 4, 25);
+    for seed in 1..=4 {
+        hot_counter(builder().delays(3).seed(seed), patient(), 1, 1_000);
+    }
 }
 
 #[test]
 fn a_hot_counter_is_exact_whatever_is_missing_or_off() {
-    let weakest = builder()
-        .chip_bytes(0)
-        .masked_atomics(false)
-        .cas_then_read(CasThenRead::AnyLineFirst)
-        .atomic_vs_write(AtomicVsWrite::Racy);
-    hot_counter(weakest, patient(), 200);
-    for local in [Local::Off, Local::Spin, Local::Queue { handover_max: 0 }] {
-        hot_counter(builder(), LockOptions { local, ..patient() }, 200);
+    let weakest = || {
+        builder()
+            .chip_bytes(0)
+            .masked_atomics(false)
+            .cas_then_read(CasThenRead::AnyLineFirst)
+            .atomic_vs_write(AtomicVsWrite::Racy)
+    };
+    let locals = [Local::Off, Local::Spin, Local::Queue { handover_max: 0 }];
+    let by_faa = LockOptions {
+        release: ReleaseBy::Faa,
+        combine: false,
+        ..patient()
+    };
+    let lanes16 = LockOptions {
+        flaws: LockFlaws {
+            lanes16: true,
+            ..Default::default()
+        },
+        ..patient()
+    };
+    for (threads, each) in [(4, 10), (1, 300)] {
+        let delays = if threads == 1 { 3 } else { 0 };
+        hot_counter(weakest().delays(delays), patient(), threads, each);
+        for local in locals {
+            let options = LockOptions { local, ..patient() };
+            hot_counter(builder().delays(delays), options, threads, each);
+        }
+        hot_counter(builder().delays(delays), by_faa, threads, each);
+        hot_counter(builder().delays(delays), lanes16, threads, each);
     }
-    hot_counter(
-        builder(),
-        LockOptions {
-            release: ReleaseBy::Faa,
-            combine: false,
-            ..patient()
-        },
-        200,
-    );
-    hot_counter(
-        builder(),
-        LockOptions {
-            flaws: LockFlaws {
-                lanes16: true,
-                ..Default::default()
-            },
-            ..patient()
-        },
-        200,
-    );
 }
 
 /// Adds, and drops some additions after a few polls. Tells how many finished and how many were dropped.
@@ -162,35 +170,48 @@ fn futures_dropped_anywhere_lose_nothing_and_hold_nothing() {
             },
         ),
     ] {
-        let bench = bench(builder.delays(3).seed(seed), 2, options);
-        let counts: Vec<(u64, u64)> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..4u16)
-                .map(|t| {
-                    let bench = &bench;
-                    scope.spawn(move || {
-                        let clients: Vec<_> = (0..3).map(|_| bench.client(t % 2)).collect();
-                        let locks = &bench.locks[usize::from(t % 2)];
-                        let counts = run_all(clients.iter().map(|v| add_and_drop(v, locks, node(0, 1), 150)));
-                        assert!(clients.iter().all(|v| v.operation().is_ok()), "no undo failed");
-                        counts
-                    })
-                })
-                .collect();
-            threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
-        });
-        let (done, dropped) = counts.iter().fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
-        let value = bench.inspect(node(0, 1));
-        assert!(
-            (done..=done + dropped).contains(&value),
-            "seed {seed}: {value} not in {done}..={}",
-            done + dropped
-        );
-        assert!(dropped > 100, "{dropped}");
-        assert!(!bench.word(node(0, 1)).locked, "seed {seed}");
-        // Both compute nodes can still take it: no turn was lost.
-        for (cn, locks) in bench.locks.iter().enumerate() {
-            block_on(add(&bench.client(cn as u16), locks, node(0, 1))).unwrap();
+        for (threads, rounds) in [(4, 30), (1, 150)] {
+            drop_anywhere(seed, builder.clone(), options, threads, rounds);
         }
+    }
+}
+
+/// As [`hot_counter`], with additions that are dropped.
+fn drop_anywhere(seed: u64, builder: Builder, options: LockOptions, threads: u16, rounds: u32) {
+    let bench = bench(builder.delays(3).seed(seed), 2, options);
+    let counts: Vec<(u64, u64)> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads)
+            .map(|t| {
+                let bench = &bench;
+                scope.spawn(move || {
+                    let numbers = (t..CLIENTS).step_by(usize::from(threads));
+                    let clients: Vec<_> = numbers.map(|n| (n % 2, bench.client(n % 2))).collect();
+                    let counts = run_all(clients.iter().map(|(cn, v)| {
+                        let locks = &bench.locks[usize::from(*cn)];
+                        add_and_drop(v, locks, node(0, 1), rounds)
+                    }));
+                    assert!(
+                        clients.iter().all(|(_, v)| v.operation().is_ok()),
+                        "no undo failed"
+                    );
+                    counts
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+    });
+    let (done, dropped) = counts.iter().fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+    let value = bench.inspect(node(0, 1));
+    assert!(
+        (done..=done + dropped).contains(&value),
+        "seed {seed}: {value} not in {done}..={}",
+        done + dropped
+    );
+    assert!(dropped > u64::from(rounds) / 2, "{dropped}");
+    assert!(!bench.word(node(0, 1)).locked, "seed {seed}");
+    // Both compute nodes can still take it: no turn was lost.
+    for (cn, locks) in bench.locks.iter().enumerate() {
+        block_on(add(&bench.client(cn as u16), locks, node(0, 1))).unwrap();
     }
 }
 
@@ -207,31 +228,38 @@ async fn transfer(v: &Endpoint, locks: &Locks, from: RemotePtr, to: RemotePtr) -
 #[test]
 fn sets_on_a_ring_never_deadlock_and_keep_the_sum() {
     for (seed, release) in [(1, ReleaseBy::Auto), (2, ReleaseBy::Faa)] {
-        let bench = bench(
-            builder().delays(2).seed(seed),
-            2,
-            LockOptions { release, ..patient() },
-        );
-        let ring: Vec<_> = (0..6).map(|i| node(i % 2, 1 + u64::from(i) / 2)).collect();
-        thread::scope(|scope| {
-            for t in 0..4u16 {
-                let (bench, ring) = (&bench, &ring);
-                scope.spawn(move || {
-                    let clients: Vec<_> = (0..2).map(|_| bench.client(t % 2)).collect();
-                    run_all(clients.iter().map(|v| async move {
-                        for _ in 0..150 {
-                            let (i, step) = (v.rng(1) as usize % 6, 1 + v.rng(1) as usize % 5);
-                            let locks = &bench.locks[usize::from(t % 2)];
-                            transfer(v, locks, ring[i], ring[(i + step) % 6]).await.unwrap();
-                        }
-                    }));
-                });
-            }
-        });
-        let sum = ring
-            .iter()
-            .fold(0, |sum: u64, &n| sum.wrapping_add(bench.inspect(n)));
-        assert_eq!(sum, 0);
-        assert!(ring.iter().all(|&n| !bench.word(n).locked));
+        for (threads, each) in [(4, 20), (1, 150)] {
+            sets_on_a_ring(seed, release, threads, each);
+        }
     }
+}
+
+fn sets_on_a_ring(seed: u64, release: ReleaseBy, threads: u16, each: u32) {
+    let bench = bench(
+        builder().delays(2).seed(seed),
+        2,
+        LockOptions { release, ..patient() },
+    );
+    let ring: Vec<_> = (0..6).map(|i| node(i % 2, 1 + u64::from(i) / 2)).collect();
+    thread::scope(|scope| {
+        for t in 0..threads {
+            let (bench, ring) = (&bench, &ring);
+            scope.spawn(move || {
+                let numbers = (t..8).step_by(usize::from(threads));
+                let clients: Vec<_> = numbers.map(|n| (n % 2, bench.client(n % 2))).collect();
+                run_all(clients.iter().map(|(cn, v)| async move {
+                    for _ in 0..each {
+                        let (i, step) = (v.rng(1) as usize % 6, 1 + v.rng(1) as usize % 5);
+                        let locks = &bench.locks[usize::from(*cn)];
+                        transfer(v, locks, ring[i], ring[(i + step) % 6]).await.unwrap();
+                    }
+                }));
+            });
+        }
+    });
+    let sum = ring
+        .iter()
+        .fold(0, |sum: u64, &n| sum.wrapping_add(bench.inspect(n)));
+    assert_eq!(sum, 0);
+    assert!(ring.iter().all(|&n| !bench.word(n).locked));
 }

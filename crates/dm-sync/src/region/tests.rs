@@ -188,12 +188,18 @@ fn neighbours_keep_their_bytes() {
 /// Runs the store-buffer litmus test: two threads start together, write one word each and read the other's.
 /// Returns how often both read the old word. The region is in word mode, because on x86 the line locks would
 /// order the accesses too.
+///
+/// It ends early on a machine that is too busy to run both threads at once, where each round would cost a time
+/// slice.
 fn both_old(between: fn()) -> u64 {
     const ROUNDS: u64 = 100_000;
+    const YIELDS_MAX: u32 = 100;
+    const OVER: u64 = u64::MAX;
     let region = Region::anonymous(4096, AtomicUnit::Word).expect("4 KiB");
     let arrived = [const { core::sync::atomic::AtomicU64::new(0) }; 2];
     let run = |me: usize| {
         let mut seen = Vec::new();
+        let mut yields = 0;
         for round in 1..=ROUNDS {
             // In the cache, so that the read below is fast and the other's write slow.
             region.read_word(1024 * (1 - me as u64)).expect("in bounds");
@@ -202,6 +208,11 @@ fn both_old(between: fn()) -> u64 {
             while arrived[1 - me].load(SeqCst) < round {
                 spins += 1;
                 if spins.is_multiple_of(1024) {
+                    if yields == YIELDS_MAX {
+                        arrived[me].store(OVER, SeqCst); // SeqCst: as above
+                        return seen;
+                    }
+                    yields += 1;
                     std::thread::yield_now();
                 }
             }
