@@ -2,8 +2,8 @@
 //!
 //! Futures need not be `Send`; wakers may be called from any thread. A thread parks while all of its
 //! coroutines wait. A coroutine that woke itself (by a pause or a delayed completion) runs again after the
-//! others, and after the thread has yielded its processor once, because the client that it waits for may need
-//! it.
+//! others. Now and then the thread yields its processor before that, because the client that the coroutine waits
+//! for may need it.
 
 use core::cell::Cell;
 use core::future::Future;
@@ -18,6 +18,23 @@ use dm_sync::thread::{self, Thread};
 
 // `Wake` is defined over std's Arc, under loom too.
 use std::sync::Arc as StdArc;
+
+/// Times that a thread gave way. It yields its processor at every [`TURNS_PER_YIELD`]th.
+#[derive(Default)]
+struct Turns(u32);
+
+/// About as many as take a fraction of a time slice. On a busy machine a yield costs one slice of every other thread, and most
+/// waits are for a coroutine of the same thread, or are over sooner. A model checker must be told of each turn.
+const TURNS_PER_YIELD: u32 = dm_sync::scaled(1024, 1) as u32;
+
+impl Turns {
+    fn pass(&mut self) {
+        self.0 = self.0.wrapping_add(1);
+        if self.0.is_multiple_of(TURNS_PER_YIELD) {
+            thread::yield_now();
+        }
+    }
+}
 
 /// Wakes one parked thread.
 struct Parker {
@@ -47,9 +64,9 @@ impl Parker {
     }
 
     /// Returns when somebody has woken this thread, at once if this has happened already.
-    fn park(&self) {
+    fn park(&self, turns: &mut Turns) {
         if self.take() {
-            thread::yield_now();
+            turns.pass();
             return;
         }
         // `unpark` sets the flag before it gives the token. So even if other code consumed the token, the
@@ -100,12 +117,13 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let parker = StdArc::new(Parker::new());
     let waker = Waker::from(StdArc::clone(&parker));
     let mut cx = Context::from_waker(&waker);
+    let mut turns = Turns::default();
     loop {
         begin_turn();
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;
         }
-        parker.park();
+        parker.park(&mut turns);
     }
 }
 
@@ -181,12 +199,13 @@ pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output
         .collect();
     let mut batch = VecDeque::with_capacity(tasks.len());
     let mut running = tasks.len();
+    let mut turns = Turns::default();
     while running > 0 {
         // Wakes until now are in the queue.
         ready.parker.take();
         ready.queue.with(|queue| core::mem::swap(queue, &mut batch));
         if batch.is_empty() {
-            ready.parker.park();
+            ready.parker.park(&mut turns);
             continue;
         }
         let mut gave_way = false;
@@ -200,10 +219,9 @@ pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output
             }
             gave_way |= ready.polled.load(Ordering::Relaxed) == NOBODY; // as in `enqueue`
         }
-        // Who has woken itself waits for somebody, perhaps for a thread that is not running. On a busy machine each yield
-        // costs a time slice.
+        // Who has woken itself waits for somebody, perhaps for a thread that is not running.
         if gave_way {
-            thread::yield_now();
+            turns.pass();
         }
     }
     tasks.into_iter().filter_map(Task::output).collect()
