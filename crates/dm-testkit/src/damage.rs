@@ -1,9 +1,10 @@
 //! Damaged bits in remote memory: every operation must end all the same.
 
 use dm_index::{Applied, RangeIndex, Scan};
+use dm_loopback::Loopback;
 use dm_verbs::{Control, RemotePtr, Verbs};
 
-use crate::{IndexUnderTest, Rng, TestKey, value_of};
+use crate::{Cards, IndexUnderTest, Rng, TestKey, World, value_of};
 
 /// Keys of [`damage`], by their numbers: 0 up to here.
 pub const DAMAGE_KEYS: u64 = 200;
@@ -73,9 +74,23 @@ where
             assert!(!e.to_string().is_empty());
             *(if writes { &mut met.written } else { &mut met.read }) += 1;
         }
+        // Behind all that they have posted.
+        v.word(at).await.expect("no faults");
         v.load(at, &before.to_le_bytes()).expect("in range");
     }
     met
+}
+
+/// Worlds to damage memory in: loopback, and simulated testbeds of [weak cards](Cards::Weak).
+///
+/// No example: it only makes worlds for [`damage`].
+///
+/// # Panics
+/// When one can't be built.
+pub fn damage_worlds() -> impl Iterator<Item = World> {
+    let loopback = Loopback::builder().build().expect("memory");
+    let weak = (0..3).map(|seed| World::from(Cards::Weak.testbed(seed).build().expect("a testbed")));
+    core::iter::once(World::from(loopback)).chain(weak)
 }
 
 /// Inserts the keys of [`damage`].

@@ -67,7 +67,7 @@ mod world;
 pub use conformance::{WEAK_WORLDS, conform};
 pub use counting::{CountingAllocator, Counts};
 pub use cut::{Cut, cut_off, cut_off_midway};
-pub use damage::{DAMAGE_KEYS, Damage, damage, load_for_damage};
+pub use damage::{DAMAGE_KEYS, Damage, damage, damage_worlds, load_for_damage};
 pub use full::{Filled, failures, fill_up, says};
 pub use index::{Failure, Family, IndexUnderTest};
 pub use items::{HoldsItems, OutOfLines, by_fours, exchanges};

@@ -5,7 +5,8 @@ use dm_layout::{RADIX_HEAD_BYTES, RadixSlot, SingleLeaf, SlotWord};
 use dm_loopback::{BuildError, Loopback, Trouble, block_on};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{
-    IndexUnderTest, World, cut_off, cut_off_midway, damage, failures, fill_up, load_for_damage, says,
+    Damage, IndexUnderTest, Job, World, cut_off, cut_off_midway, damage, damage_worlds, failures, fill_up,
+    load_for_damage, says,
 };
 use dm_verbs::{Control, Effect, Nanos, NodeId, RemotePtr, Verbs};
 use dolphin::{Applied, Dolphin, IndexError, Key8, Key32, NodeTypes, OpenError, Options, RangeIndex};
@@ -330,23 +331,31 @@ fn a_leaf_an_entry_and_a_radix_node_of_garbage_are_named() {
 /// Any byte may change: an operation must end, with a typed error or an answer, and never in a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
-    let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
-    block_on(async {
+    for world in damage_worlds() {
+        let met = world.run_one(Damaging);
+        assert!(met.read > 50 && met.written > 50, "{met:?}");
+    }
+}
+
+struct Damaging;
+
+impl Job for Damaging {
+    type Out = Damage;
+
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Damage {
         // No handle is considered dead: each of the many handles does little, and is dropped.
         let tree = Tree::<Key8>::new(Options {
             members: 0,
             ..options()
         });
-        let known = tree.open(&v).await.expect("an empty pool");
-        let client = known.client(&v);
+        let known = tree.open(v).await.expect("an empty pool");
+        let client = known.client(v);
         assert_eq!(client.insert(&Key8(5), &[1; 16]).await, Ok(Applied::Inserted));
-        let (first, _) = below(&v, &known).await;
+        let (first, _) = below(v, &known).await;
         assert_eq!(client.remove(&Key8(5)).await, Ok(Applied::Removed));
         load_for_damage(&client).await;
         // The root's first words, and the first blocks: leaves, separators and nodes, mixed.
         let places = [(known.root(), 32), (first, 8 << 10), (first, 8 << 10)];
-        let met = damage(&tree, &v, &known, &places).await;
-        assert!(met.read > 50 && met.written > 50, "{met:?}");
-    });
+        damage(&tree, v, &known, &places).await
+    }
 }

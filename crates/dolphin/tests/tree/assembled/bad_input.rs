@@ -4,8 +4,11 @@ use dm_alloc::{AllocError, Superblock};
 use dm_layout::NodeTypes;
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{IndexUnderTest, World, cut_off, cut_off_midway, damage, fill_up, load_for_damage, says};
-use dm_verbs::{Nanos, NodeId};
+use dm_testkit::{
+    Damage, IndexUnderTest, Job, World, cut_off, cut_off_midway, damage, damage_worlds, fill_up,
+    load_for_damage, says,
+};
+use dm_verbs::{Control, Nanos, NodeId, Verbs};
 use dolphin::{Key8, Key32, OpenError};
 
 use super::index::{ArtHopscotch, Shape};
@@ -118,20 +121,28 @@ fn a_simulated_memory_node_that_goes_at_any_moment_of_an_operation() {
 /// Any byte may change: an operation must end, with a typed error or an answer, and never in a panic.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
-    let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
-    block_on(async {
+    for world in damage_worlds() {
+        let met = world.run_one(Damaging);
+        assert!(met.read > 50 && met.written > 50, "{met:?}");
+    }
+}
+
+struct Damaging;
+
+impl Job for Damaging {
+    type Out = Damage;
+
+    async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Damage {
         // No handle is considered dead: each of the many handles does little, and is dropped.
         let index = Assembled::<Key8>::new(Shape {
             members: 0,
             ..shape()
         });
-        let known = index.open(&v).await.expect("an empty pool");
-        load_for_damage(&known.client(&v)).await;
+        let known = index.open(v).await.expect("an empty pool");
+        load_for_damage(&known.client(v)).await;
         // The root's first words, and the blocks made after it: leaves, separators and nodes, mixed.
         let root = known.inner.art().root();
         let places = [(root, 32), (root, 16 << 10), (root, 16 << 10)];
-        let met = damage(&index, &v, &known, &places).await;
-        assert!(met.read > 50 && met.written > 50, "{met:?}");
-    });
+        damage(&index, v, &known, &places).await
+    }
 }
