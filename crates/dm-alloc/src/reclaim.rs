@@ -19,7 +19,7 @@ use core::task::Poll;
 use dm_sync::atomic::{AtomicU64, Ordering};
 use dm_sync::epoch::{Epochs, Seat};
 use dm_sync::{Arc, Fingerprint, Mutex, fingerprint_of};
-use dm_verbs::{Control, ControlError, Env, Exhausted, LocalStep, Nanos, RemotePtr, Verbs, Why};
+use dm_verbs::{ClientId, Control, ControlError, Env, Exhausted, LocalStep, Nanos, RemotePtr, Verbs, Why};
 
 use crate::block::{Block, Class};
 use crate::limbo::Limbo;
@@ -45,6 +45,7 @@ pub(crate) struct Reclaim {
     period: AtomicU64,
     membership: Mutex<Membership>,
     limbo: Mutex<Limbo>,
+    abandoned: Mutex<Vec<(ClientId, Seat)>>,
 }
 
 impl fmt::Debug for Reclaim {
@@ -92,6 +93,7 @@ impl Allocator {
             period: AtomicU64::new(options.period.0),
             membership: Mutex::new(Membership::default()),
             limbo: Mutex::new(Limbo::default()),
+            abandoned: Mutex::new(Vec::new()),
         });
         self
     }
@@ -143,8 +145,13 @@ impl Allocator {
 
     /// Lets `seat` in as long as its client runs an operation in another seat, which was let in as usual: for what is done
     /// inside of it, and may have to stay announced when it is over.
-    pub fn enroll_within(&self, seat: &Seat) {
+    pub async fn enroll_within<V: Verbs>(&self, v: &V, seat: &Seat) {
         if let Some(reclaim) = &self.reclaim {
+            let _unmetered = v.meter().housekeeping();
+            v.local(LocalStep::Section).await;
+            if reclaim.has_forgotten(v.client(), seat) {
+                reclaim.end_forgotten(v, self.memory_nodes(), seat).await;
+            }
             //= docs/protocol/reclaim.md R2
             seat.enroll(reclaim.epochs.generation(), reclaim.options.operations);
         }
@@ -158,6 +165,7 @@ impl Allocator {
         let mut retry = v.retry(reclaim.options.attempts);
         loop {
             v.local(LocalStep::Section).await;
+            let forgotten = reclaim.has_forgotten(v.client(), seat);
             let generation = reclaim.epochs.generation();
             match reclaim.membership.with(Membership::stand) {
                 Standing::Outside => reclaim.join(v).await?,
@@ -167,6 +175,9 @@ impl Allocator {
                         continue;
                     }
                     self.land(v).await?;
+                    if forgotten {
+                        reclaim.end_forgotten(v, self.memory_nodes(), seat).await;
+                    }
                     seat.enroll(generation, reclaim.options.operations);
                     return Ok(());
                 }

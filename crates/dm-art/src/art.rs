@@ -15,7 +15,7 @@ use crate::ArtOptions;
 use crate::block::{Block, node_class};
 use crate::errors::{misplaced, unaddressable};
 use crate::get::Sought;
-use crate::presence::{Abandoned, Clearing, Presence, Running, over};
+use crate::presence::{Clearing, Presence, Running, over};
 use crate::put::Begun;
 
 /// The incarnation of a node in memory that never was one.
@@ -32,7 +32,6 @@ pub struct Art<K, L> {
     pub(crate) root: RemotePtr,
     pub(crate) options: ArtOptions,
     pub(crate) turning: Mutex<Turning>,
-    pub(crate) abandoned: Abandoned,
     _key: PhantomData<fn() -> K>,
 }
 
@@ -87,7 +86,6 @@ impl<K, L> Art<K, L> {
                 epoch: 0,
                 last: Nanos(0),
             }),
-            abandoned: Mutex::new(Vec::new()),
             _key: PhantomData,
         })
     }

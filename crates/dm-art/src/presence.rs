@@ -10,11 +10,8 @@ use dm_alloc::{Allocator, Class};
 use dm_cache::Since;
 use dm_index::{IndexError, KeyBytes, SingleStore};
 use dm_layout::SlotWord;
-use dm_sync::Mutex;
 use dm_sync::epoch::{self, Epochs, Seat};
-use dm_verbs::{
-    ClientId, Control, LocalStep, NodeId, Old, RemotePtr, Step, Ticket, VerbErrorKind, Verbs, Why,
-};
+use dm_verbs::{Control, LocalStep, Old, RemotePtr, Step, Ticket, Verbs, Why};
 
 use crate::Art;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
@@ -25,16 +22,10 @@ pub(crate) struct Presence<'h> {
     seat: Option<Seat>,
     /// Its operations run inside of others' of the same client, which attend.
     within: bool,
-    /// An operation was given up, or has failed, with something in flight perhaps: its seat stays pinned till that has landed,
-    /// beyond this client's time too.
-    stranded: Cell<bool>,
     /// The turns of the cache when the operation began.
     turns: Cell<u64>,
-    farewell: Box<dyn Fn(Option<Seat>) + 'h>,
+    vacate: Box<dyn Fn(Seat) + 'h>,
 }
-
-/// Seats that clients have left with something in flight, by the client's connection.
-pub(crate) type Abandoned = Mutex<Vec<(ClientId, Seat)>>;
 
 impl fmt::Debug for Presence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,7 +37,7 @@ impl Drop for Presence<'_> {
     fn drop(&mut self) {
         if let Some(seat) = self.seat.take() {
             //= docs/protocol/smart.md M23
-            (self.farewell)(Some(seat).filter(|_| self.stranded.get()));
+            (self.vacate)(seat);
         }
     }
 }
@@ -56,7 +47,6 @@ impl Drop for Presence<'_> {
 #[must_use = "the operation is over when it says so"]
 pub(crate) struct Running<'s> {
     inner: Option<epoch::Running<'s>>,
-    stranded: &'s Cell<bool>,
 }
 
 impl<'s> Running<'s> {
@@ -78,7 +68,6 @@ impl Drop for Running<'_> {
         //= docs/protocol/smart.md M23
         if let Some(running) = self.inner.take() {
             running.forget();
-            self.stranded.set(true);
         }
     }
 }
@@ -125,30 +114,12 @@ impl<V: Verbs> Drop for Clearing<'_, V> {
 
 impl<K, L> Art<K, L> {
     pub(crate) fn presence<'h, V: Verbs>(&'h self, v: &'h V, within: bool) -> Presence<'h> {
-        let left = self.abandoned.with(|left| {
-            let of_this = left.iter().position(|(client, _)| *client == v.client());
-            of_this.map(|i| left.swap_remove(i).1)
-        });
         Presence {
-            stranded: Cell::new(left.is_some()),
-            seat: left.or_else(|| self.alloc.epochs().map(Epochs::seat)),
+            seat: self.alloc.seat(v),
             within,
             turns: Cell::new(0),
-            farewell: Box::new(move |left| {
-                if let Some(seat) = left {
-                    self.abandoned.with(|all| all.push((v.client(), seat)));
-                }
-                if !within {
-                    self.alloc.farewell(v);
-                }
-            }),
+            vacate: Box::new(|seat| self.alloc.vacate(v, seat)),
         }
-    }
-
-    /// Whether a client of this connection went with something in flight.
-    pub(crate) fn has_abandoned<V: Verbs>(&self, v: &V) -> bool {
-        self.abandoned
-            .with(|left| left.iter().any(|(client, _)| *client == v.client()))
     }
 
     /// Before operations begin in another epoch than those before: what was read in between is not known to be there still.
@@ -207,27 +178,30 @@ impl<K, L> Art<K, L> {
         v: &V,
         work: impl Future<Output = Result<T, IndexError>>,
     ) -> Result<T, IndexError> {
-        let Some(epochs) = self.alloc.epochs() else {
+        let Some(seat) = self.alloc.seat(v) else {
             return work.await;
         };
-        let done = {
-            let seat = Epochs::seat(epochs);
-            let mut retry = v.retry(self.options.attempts);
-            let running = loop {
-                self.alloc.attend(v, &seat).await?;
-                v.local(LocalStep::Section).await;
-                self.refresh();
-                if let Some(running) = seat.enter() {
-                    break running;
-                }
-                retry.again(RemotePtr::NULL, Why::Changing).await?;
-            };
-            let done = work.await;
-            drop(running);
-            done
-        };
-        self.alloc.farewell(v);
+        let done = self.in_seat(v, &seat, work).await;
+        self.alloc.vacate(v, seat);
         done
+    }
+
+    async fn in_seat<V: Verbs + Control, T>(
+        &self,
+        v: &V,
+        seat: &Seat,
+        work: impl Future<Output = Result<T, IndexError>>,
+    ) -> Result<T, IndexError> {
+        let mut retry = v.retry(self.options.attempts);
+        loop {
+            self.alloc.attend(v, seat).await?;
+            v.local(LocalStep::Section).await;
+            self.refresh();
+            if let Some(running) = seat.enter() {
+                return dm_index::over(Some(running), work.await);
+            }
+            retry.again(RemotePtr::NULL, Why::Changing).await?;
+        }
     }
 }
 
@@ -264,7 +238,7 @@ where
         // Within an operation of several steps nobody attends: it is known as one of the member that it began with (R6), and
         // its pin is not to be lifted.
         let due = || !self.presence.within && self.art.alloc.is_due(self.v);
-        if !seat.is_running() && (self.presence.stranded.get() || due()) {
+        if !seat.is_running() && (seat.has_forgotten() || due()) {
             return None;
         }
         self.running(seat.enter()?)
@@ -274,10 +248,7 @@ where
     fn running<'s>(&'s self, running: epoch::Running<'s>) -> Option<Running<'s>> {
         //= docs/protocol/smart.md M22
         self.presence.turns.set(self.art.cache.turns());
-        Some(Running {
-            inner: Some(running),
-            stranded: &self.presence.stranded,
-        })
+        Some(Running { inner: Some(running) })
     }
 
     /// Begins an operation.
@@ -307,42 +278,10 @@ where
         }
     }
 
-    /// Waits for what was left in flight, if something was.
-    async fn land(&self, seat: &Seat) -> Result<(), IndexError> {
-        if !self.presence.stranded.get() {
-            return Ok(());
-        }
-        let _unmetered = self.v.meter().housekeeping();
-        for node in 0..self.art.alloc.memory_nodes() {
-            // Behind all that was posted there.
-            let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);
-            match self.v.word(at).await {
-                // Not even posted: it says nothing of what was.
-                Err(e) if e.kind == VerbErrorKind::QueueFull => return Err(e.into()),
-                // An error proves nothing after a lost connection: what was on its way may still land. See "Not done" in
-                // docs/protocol/reclaim.md.
-                Ok(_) | Err(_) => {}
-            }
-        }
-        seat.end_forgotten();
-        self.presence.stranded.set(false);
-        Ok(())
-    }
-
-    /// The same of earlier clients of this connection.
-    pub(crate) async fn land_abandoned(&self) -> Result<(), IndexError> {
-        match &self.presence.seat {
-            Some(seat) => self.land(seat).await,
-            None => Ok(()),
-        }
-    }
-
     /// What a client does before an operation, now and then.
     async fn attend(&self, seat: &Seat) -> Result<(), IndexError> {
-        self.land(seat).await?;
         if self.presence.within {
-            self.v.local(LocalStep::Section).await;
-            self.art.alloc.enroll_within(seat);
+            self.art.alloc.enroll_within(self.v, seat).await;
             return Ok(());
         }
         self.art.alloc.attend(self.v, seat).await?;

@@ -472,15 +472,6 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         matches!(proof, SeparatorProof::Rough(..)).then(|| self.sketch.reach())
     }
 
-    async fn attend(&self, v: &V) -> Result<(), IndexError> {
-        v.local(LocalStep::Section).await;
-        //= docs/protocol/dolphin.md D7
-        match self.art.has_abandoned(v) {
-            true => self.art.client_within(v).land_abandoned().await,
-            false => Ok(()),
-        }
-    }
-
     async fn plant(&self, v: &V, leaf: RemotePtr) -> Result<bool, IndexError> {
         //= docs/protocol/dolphin.md D2
         let client = self.art.client_within(v);

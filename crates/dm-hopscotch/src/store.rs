@@ -10,7 +10,7 @@ use dm_index::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, No
 use dm_layout::{FenceKeys, Fullness, Hopscotch, KeyBytes, NodeFormat};
 use dm_lock::Locks;
 use dm_sync::Arc;
-use dm_sync::epoch::{Epochs, Seat};
+use dm_sync::epoch::Seat;
 use dm_verbs::{Control, RemotePtr, Verbs, at_once};
 
 use crate::HopOptions;
@@ -246,8 +246,8 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Ne
     fn forget(&self, node: Created) {
         self.nodes.forget(node);
     }
-    fn epochs(&self) -> Option<&Arc<Epochs>> {
-        self.nodes.epochs()
+    fn seat(&self, v: &V) -> Option<Seat> {
+        self.nodes.seat(v)
     }
     #[inline]
     fn is_due(&self, v: &V) -> bool {
@@ -262,7 +262,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Ne
     fn tend(&self, v: &V) -> impl Future<Output = Result<(), IndexError>> {
         self.nodes.tend(v)
     }
-    fn farewell(&self, v: &V) {
-        self.nodes.farewell(v);
+    fn vacate(&self, v: &V, seat: Seat) {
+        self.nodes.vacate(v, seat);
     }
 }

@@ -7,7 +7,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 
 use dm_layout::{FenceKeys, KeyBytes};
-use dm_sync::epoch::{Epochs, Running, Seat};
+use dm_sync::epoch::{Running, Seat};
 use dm_verbs::{Effect, LocalStep, RemotePtr, Step, Verbs, Why, at_once};
 
 use crate::{
@@ -39,13 +39,13 @@ pub struct Composed<'h, V, K, I, L> {
 /// A client's place among the running operations of its compute node, where memory is reclaimed.
 struct Presence<'h> {
     seat: Option<Seat>,
-    farewell: Box<dyn Fn() + 'h>,
+    vacate: Box<dyn Fn(Seat) + 'h>,
 }
 
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
-        if self.seat.take().is_some() {
-            (self.farewell)();
+        if let Some(seat) = self.seat.take() {
+            (self.vacate)(seat);
         }
     }
 }
@@ -97,8 +97,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             options,
             buffers: RefCell::default(),
             presence: Presence {
-                seat: leaves.epochs().map(Epochs::seat),
-                farewell: Box::new(|| leaves.farewell(v)),
+                seat: leaves.seat(v),
+                vacate: Box::new(|seat| leaves.vacate(v, seat)),
             },
         }
     }
@@ -119,7 +119,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
     #[inline(always)]
     fn seated<'s>(&self, seat: &'s Seat) -> Option<Running<'s>> {
         // Nobody attends beside an operation of its own: that is known as one of the member that it began with (R6).
-        if !seat.is_running() && self.leaves.is_due(self.v) {
+        if !seat.is_running() && (seat.has_forgotten() || self.leaves.is_due(self.v)) {
             return None;
         }
         seat.enter()
@@ -129,7 +129,6 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
     async fn enrolled<'s>(&self, seat: &'s Seat) -> Result<Running<'s>, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         loop {
-            self.inner.attend(self.v).await?;
             self.leaves.attend(self.v, seat).await?;
             self.v.local(LocalStep::Section).await;
             if let Some(running) = seat.enter() {
@@ -263,13 +262,17 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             Begun::Not | Begun::Coming(_) => (None, None),
         };
         let located = match known {
-            Some(located) => located,
-            None => match self.inner.find(self.v, key).await? {
-                Some(located) => located,
-                None => self.planted(key).await?,
+            Some(located) => Ok(located),
+            None => match self.inner.find(self.v, key).await {
+                Ok(Some(located)) => Ok(located),
+                Ok(None) => self.planted(key).await,
+                Err(error) => Err(error),
             },
         };
-        Ok((running, located))
+        match located {
+            Ok(located) => Ok((running, located)),
+            error => over(running, error).map(|located| (None, located)),
+        }
     }
 
     /// The rest of a write that has to wait, or to try again.
@@ -280,7 +283,18 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         begun: Begun<'s, V, I::Proof>,
         begun_write: L::Begun<'s>,
     ) -> Result<Applied, IndexError> {
-        let (_running, mut located) = self.come(key, begun).await?;
+        let (running, located) = self.come(key, begun).await?;
+        over(running, self.write_at(key, write, located, begun_write).await)
+    }
+
+    /// Writes, from the leaf on where `key` may be.
+    async fn write_at<'s>(
+        &'s self,
+        key: &K,
+        write: Write<'_>,
+        mut located: Located<I::Proof>,
+        begun_write: L::Begun<'s>,
+    ) -> Result<Applied, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         let mut hops = Hops::default();
         let mut begun_write = Some(begun_write);
@@ -486,4 +500,16 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
         self.inner.build(self.v, &leaves, fill.mean()).await?;
         Ok(total)
     }
+}
+
+/// Ends an operation that came to `done`. Its seat stays pinned ([`Running::forget`]) if something that it posted may land
+/// later; [`NodeStore::attend`] finds out when nothing can any more.
+pub fn over<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
+    //= docs/protocol/reclaim.md R2a
+    if let (Some(running), Err(error)) = (running, &done)
+        && error.effect() != Effect::None
+    {
+        running.forget();
+    }
+    done
 }

@@ -5,8 +5,7 @@ use core::future::Future;
 use core::task::{Context, Poll};
 
 use dm_layout::{CheckFailure, FenceKeys, Fullness, ValueRef};
-use dm_sync::Arc;
-use dm_sync::epoch::{Epochs, Seat};
+use dm_sync::epoch::Seat;
 use dm_verbs::{Bytes, LocalStep, RemotePtr, Ticket, Verbs};
 
 use crate::{Applied, IndexError};
@@ -425,8 +424,8 @@ pub trait NodeStore<V: Verbs, K> {
     /// Gives back a node that was never pointed to.
     fn forget(&self, node: Created);
 
-    /// The epochs that operations on these nodes run in, if the memory of dead ones is used again.
-    fn epochs(&self) -> Option<&Arc<Epochs>> {
+    /// Returns a seat for a client of `v`, if the memory of dead nodes is used again.
+    fn seat(&self, _v: &V) -> Option<Seat> {
         None
     }
 
@@ -435,7 +434,7 @@ pub trait NodeStore<V: Verbs, K> {
         false
     }
 
-    /// To be awaited where a seat of [`NodeStore::epochs`] lets no operation begin.
+    /// Await this where a seat lets no operation begin, or has [forgotten](Seat::has_forgotten) some.
     fn attend(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }
@@ -451,8 +450,8 @@ pub trait NodeStore<V: Verbs, K> {
         core::future::ready(Ok(()))
     }
 
-    /// A client leaves; it may have been the last of its compute node. Never waits.
-    fn farewell(&self, _v: &V) {}
+    /// Takes back the seat of a client that leaves; it may have been the last of its compute node. Never waits.
+    fn vacate(&self, _v: &V, _seat: Seat) {}
 }
 
 /// An inner structure: from a key to its leaf.
@@ -505,12 +504,6 @@ pub trait Inner<V: Verbs, K> {
     /// What befalls an operation on the way does not concern its key: it goes once more, to where [`Inner::find`] leads.
     fn reach(&self, _proof: &Self::Proof) -> Option<u32> {
         None
-    }
-
-    /// To be awaited where [`NodeStore::attend`] is, by a client that runs no operation: what its operations that were given
-    /// up have left to be done.
-    fn attend(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
-        core::future::ready(Ok(()))
     }
 
     /// Makes `leaf` (which answers for all keys) the first leaf, if there is none yet; `false` if another was

@@ -39,7 +39,7 @@ pub use child::{
     CHILD_BYTES, CHILD_NODES_MAX, Child, NEAR_CHILD_BYTES, NEAR_CHILD_NODES_MAX, NEAR_CHILD_REACH,
     NEAR_CHILD_UNIT,
 };
-pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH};
+pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH, over};
 pub use error::IndexError;
 pub use fill::Fill;
 pub use gather::gather;

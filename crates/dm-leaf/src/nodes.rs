@@ -9,7 +9,7 @@ use dm_alloc::{Allocator, Block, Class};
 use dm_index::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, NodeStore, Write};
 use dm_layout::{FenceKeys, Fullness, KeyBytes, NodeFormat, NodeInit, NodeState, ValueRef};
 use dm_lock::Locks;
-use dm_sync::epoch::{Epochs, Seat};
+use dm_sync::epoch::Seat;
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Capability, Control, RemotePtr, VerbErrorKind, Verbs};
 
@@ -335,8 +335,8 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         self.alloc.give_back(block.after(node.version), self.class());
     }
 
-    fn epochs(&self) -> Option<&Arc<Epochs>> {
-        self.alloc.epochs()
+    fn seat(&self, v: &V) -> Option<Seat> {
+        self.alloc.seat(v)
     }
 
     #[inline]
@@ -356,7 +356,7 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         Ok(self.alloc.tend(v).await?)
     }
 
-    fn farewell(&self, v: &V) {
-        self.alloc.farewell(v);
+    fn vacate(&self, v: &V, seat: Seat) {
+        self.alloc.vacate(v, seat);
     }
 }

@@ -229,16 +229,22 @@ impl Seat {
     #[inline]
     pub fn enter(&self) -> Option<Running<'_>> {
         let depth = self.depth.get();
-        if depth == 0 {
+        if !self.is_running() {
             let left = self.left.get().checked_sub(1)?;
             count_section();
             // Relaxed: the view is loaded again after the fence.
             let mut view = self.epochs.view.load(Ordering::Relaxed);
             loop {
                 if view >> EPOCH_BITS != self.generation.get() {
-                    // Release: as in `Running::drop`.
-                    self.pin.store(IDLE, Ordering::Release);
+                    if depth == 0 {
+                        // Release: as in `Running::drop`.
+                        self.pin.store(IDLE, Ordering::Release);
+                    }
                     return None;
+                }
+                if depth > 0 {
+                    // Pinned since a forgotten operation, hence to no later epoch.
+                    break;
                 }
                 // Relaxed: the fence orders it.
                 self.pin.store((view & EPOCH_MASK) + 1, Ordering::Relaxed);
@@ -291,6 +297,12 @@ impl Seat {
     #[inline]
     pub fn is_running(&self) -> bool {
         self.depth.get() > self.forgotten.get()
+    }
+
+    /// Whether operations were [forgotten](Running::forget) since the last [`Seat::end_forgotten`].
+    #[inline]
+    pub fn has_forgotten(&self) -> bool {
+        self.forgotten.get() > 0
     }
 
     /// Returns a number that no other seat of these epochs has while this seat exists.
@@ -365,6 +377,27 @@ mod tests {
         assert_eq!(seat.pin.load(Ordering::Relaxed), IDLE);
         drop(seat.enter().expect("enrolled"));
         assert_eq!(seat.pin.load(Ordering::Relaxed), IDLE);
+    }
+
+    #[test]
+    fn what_begins_before_a_forgotten_operation_has_ended_shares_its_pin_and_asks_to_enroll() {
+        let epochs = Arc::new(Epochs::new());
+        let seat = Epochs::seat(&epochs);
+        seat.enroll(0, 2);
+        epochs.advance(3);
+        seat.enter().expect("enrolled").forget();
+        epochs.advance(5);
+        assert!(seat.has_forgotten() && !seat.is_running());
+        drop(seat.enter().expect("one is left"));
+        assert_eq!(epochs.oldest(), Some(3), "the first one may still land");
+        assert!(seat.enter().is_none(), "none is left");
+        seat.enroll(0, 2);
+        epochs.revoke();
+        assert!(seat.enter().is_none(), "another generation");
+        assert_eq!(epochs.oldest(), Some(3));
+        seat.end_forgotten();
+        assert!(!seat.has_forgotten());
+        assert_eq!(epochs.oldest(), None);
     }
 
     #[test]

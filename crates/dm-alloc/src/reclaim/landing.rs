@@ -1,8 +1,11 @@
-//! WRITEs to blocks that were given up, and when they have landed.
+//! When what a client's operations have left in flight has landed: WRITEs to blocks that were given up, and anything of an
+//! operation that ended in an error.
 
 use dm_sync::Mutex;
-use dm_verbs::{LocalStep, NodeId, RemotePtr, Verbs};
+use dm_sync::epoch::{Epochs, Seat};
+use dm_verbs::{ClientId, LocalStep, NodeId, RemotePtr, VerbErrorKind, Verbs};
 
+use super::Reclaim;
 use crate::pool::{NodePool, Orphan};
 use crate::{AllocError, Allocator};
 
@@ -40,5 +43,70 @@ impl Allocator {
             pool.with(|p| p.landed(landed));
         }
         Ok(())
+    }
+}
+
+impl Allocator {
+    /// Returns a seat for a client of this connection, `None` if nothing is reclaimed. It may be the seat of an earlier client,
+    /// with its [forgotten](dm_sync::epoch::Running::forget) operations.
+    pub fn seat<V: Verbs>(&self, v: &V) -> Option<Seat> {
+        let reclaim = self.reclaim.as_ref()?;
+        let left = reclaim.abandoned_of(v.client());
+        Some(left.unwrap_or_else(|| Epochs::seat(&reclaim.epochs)))
+    }
+
+    /// Takes back a client's seat. With forgotten operations it stays announced, until the next client of this connection has
+    /// attended. Otherwise, gives the membership up if this was the last client.
+    pub fn vacate<V: Verbs>(&self, v: &V, seat: Seat) {
+        //= docs/protocol/reclaim.md R2a
+        if let Some(reclaim) = self.reclaim.as_ref().filter(|_| seat.has_forgotten()) {
+            reclaim.abandoned.with(|all| all.push((v.client(), seat)));
+            return;
+        }
+        drop(seat);
+        self.farewell(v);
+    }
+}
+
+impl Reclaim {
+    fn abandoned_of(&self, client: ClientId) -> Option<Seat> {
+        self.abandoned.with(|all| {
+            let of_this = all.iter().position(|(of, _)| *of == client);
+            of_this.map(|i| all.swap_remove(i).1)
+        })
+    }
+
+    /// In a section: whether this seat, or one that clients of this connection have left, has forgotten operations.
+    pub(super) fn has_forgotten(&self, client: ClientId, seat: &Seat) -> bool {
+        let left = || self.abandoned.with(|all| all.iter().any(|(of, _)| *of == client));
+        !seat.is_running() && (seat.has_forgotten() || left())
+    }
+
+    /// Ends these operations if all that they posted has landed.
+    pub(super) async fn end_forgotten<V: Verbs>(&self, v: &V, memory_nodes: u16, seat: &Seat) {
+        if !self.all_landed(v, memory_nodes).await {
+            return;
+        }
+        v.local(LocalStep::Section).await;
+        seat.end_forgotten();
+        while let Some(seat) = self.abandoned_of(v.client()) {
+            seat.end_forgotten();
+        }
+    }
+
+    /// Whether all that this client posted before has landed, as far as READs behind it prove that.
+    async fn all_landed<V: Verbs>(&self, v: &V, memory_nodes: u16) -> bool {
+        for node in 0..memory_nodes {
+            let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);
+            //= docs/protocol/reclaim.md R2a
+            match v.word(at).await {
+                Ok(_) => {}
+                // Nothing of a client that is fenced lands.
+                Err(e) if e.kind == VerbErrorKind::Fenced => {}
+                Err(_) if self.options.flaws.error_proves => {}
+                Err(_) => return false,
+            }
+        }
+        true
     }
 }

@@ -44,6 +44,8 @@ pub struct ReclaimFlaws {
     pub beat_bits: u32,
     /// While one client announces its compute node, no other does.
     pub one_announces: bool,
+    /// A READ that fails counts as proof that all before it has landed.
+    pub error_proves: bool,
 }
 
 /// Default of [`ReclaimOptions::period`].
@@ -68,6 +70,7 @@ impl ReclaimOptions {
                 unburied: false,
                 beat_bits: 0,
                 one_announces: false,
+                error_proves: false,
             },
         }
     }

@@ -1,5 +1,6 @@
 //! Models of reclamation: the shipped `dm-alloc`, and nodes of `dm-leaf` that die and live again.
 
+mod late;
 mod next_life;
 mod remembered;
 mod reuse;
@@ -20,6 +21,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     working::ENTRY,
     next_life::ENTRY,
     remembered::ENTRY,
+    late::ENTRY,
 ];
 
 /// The word that leads to the block.
@@ -53,6 +55,16 @@ fn allocator_that(
     remembers: bool,
     flaws: ReclaimFlaws,
 ) -> Allocator {
+    reclaiming(Allocator::new(1, compute_node), slots, looks, remembers, flaws)
+}
+
+/// One of `v`'s compute node, over so many memory nodes.
+fn allocator_over(memory_nodes: u16, v: &Endpoint, flaws: ReclaimFlaws) -> Allocator {
+    let alloc = Allocator::new(memory_nodes, v.compute_node());
+    reclaiming(alloc, 2, u32::MAX, false, flaws)
+}
+
+fn reclaiming(alloc: Allocator, slots: u16, looks: u32, remembers: bool, flaws: ReclaimFlaws) -> Allocator {
     let area = MemberArea {
         at: RemotePtr::new(NodeId(0), 512).unwrap_or(RemotePtr::NULL),
         slots,
@@ -65,7 +77,7 @@ fn allocator_that(
         remembers,
         flaws,
     };
-    Allocator::new(1, compute_node).reclaiming(area, options)
+    alloc.reclaiming(area, options)
 }
 
 /// The same, a member already.

@@ -1,0 +1,141 @@
+//! A CAS that lands late, after its operation has ended in an error, beside a block that is used again.
+
+use dm_alloc::{AllocError, Allocator, Block, ReclaimFlaws};
+use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec, Retries};
+use dm_index::{IndexError, over};
+use dm_sync::Fingerprint;
+use dm_verbs::{NodeId, RemotePtr, Verbs};
+
+use super::{CLASS, DEAD, allocator_over, begin, joined, root};
+use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "reclaim-late-cas",
+    kind: Kind::Crash,
+    source: "docs/protocol/reclaim.md R2a",
+    about: "The queue pair of a client may fail behind a CAS on a block; the CAS may land later. Its operation ends in an \
+            error, and its compute node goes on at another memory node. A second compute node retires the block and uses it \
+            again when it may, with the value that the CAS compares. The CAS never lands in that life.",
+    cases: || {
+        let cut_off = |knobs: Knobs| Knobs {
+            retries: Retries::Bounded(2),
+            ..knobs.failures(2)
+        };
+        vec![
+            Case::holds("2x1", Knobs::declared().failures(1)),
+            Case::holds("2x1", cut_off(Knobs::declared())),
+        ]
+    },
+    published: None,
+    mutants: &[
+        Twin {
+            name: "ends-unproved",
+            about: "an operation stops being announced when it ends in an error",
+            cases: || vec![Case::fails(How::Invariant, "2x1", Knobs::declared().failures(1))],
+        },
+        Twin {
+            name: "error-proves",
+            about: "a READ that is refused counts as proof that all before it has landed",
+            cases: || vec![Case::fails(How::Invariant, "2x1", Knobs::declared().failures(2))],
+        },
+    ],
+    build,
+};
+
+/// On another memory node than the members' slots.
+fn block() -> RemotePtr {
+    RemotePtr::new(NodeId(1), 1024).unwrap_or(RemotePtr::NULL)
+}
+
+/// The block's value, in both lives.
+const VALUE: u64 = 7;
+/// What the operation makes of it.
+const CHANGED: u64 = 8;
+
+fn value() -> RemotePtr {
+    block().add(8)
+}
+
+fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
+    let ends_unproved = s.mutant("ends-unproved");
+    let flaws = ReclaimFlaws {
+        error_proves: s.mutant("error-proves"),
+        ..ReclaimFlaws::default()
+    };
+    let model = Model::new(s.title.clone())
+        .memory_nodes(2)
+        .shared_opened(move |v, _| async move {
+            let alloc = allocator_over(2, &v, flaws);
+            joined(&v, alloc).await
+        })
+        .fingerprint(Fingerprint::fingerprint)
+        .place(root(), 8, "root")
+        .place(block(), 16, "block")
+        .setup(|v| async move {
+            v.load(root(), &block().raw().to_le_bytes()).expect("setting up");
+            v.load(block(), &[1, VALUE].map(u64::to_le_bytes).concat())
+                .expect("setting up");
+        })
+        .invariant("no CAS lands in the next life", |end| {
+            let used_again = !end.outputs(1).is_empty();
+            match end.word(value()) {
+                VALUE => Ok(()),
+                CHANGED if !used_again => Ok(()),
+                found => Err(format!("the value is {found}")),
+            }
+        })
+        .client("R", 0, move |c: Client<Allocator, NoSpec>| async move {
+            let (v, alloc) = (c.verbs(), c.shared());
+            let Some(seat) = alloc.seat(v) else { return };
+            if let Ok(running) = begin(v, alloc, &seat).await {
+                let done = change(v).await;
+                match ends_unproved {
+                    true => drop(running),
+                    false => drop(over(Some(running), done)),
+                }
+                // Its compute node goes on.
+                for _ in 0..2 {
+                    if alloc.collect(v, &seat).await.is_err() {
+                        break;
+                    }
+                }
+            }
+            alloc.vacate(v, seat);
+        })
+        .client("W", 1, |c: Client<Allocator, NoSpec>| async move {
+            if let Ok(true) = use_again(c.verbs(), c.shared()).await {
+                c.output(1);
+            }
+        });
+    Box::new(model)
+}
+
+/// One operation: from the root to the block, and a CAS there without a lock.
+async fn change(v: &Endpoint) -> Result<(), IndexError> {
+    if v.word(root()).await? != 0 {
+        v.cas(value(), VALUE, CHANGED).await?;
+    }
+    Ok(())
+}
+
+/// Retires the block, and uses it again if it comes back within three rounds; whether it did.
+async fn use_again(v: &Endpoint, alloc: &Allocator) -> Result<bool, AllocError> {
+    let Some(seat) = alloc.seat(v) else {
+        return Ok(false);
+    };
+    v.write(root(), &[0; 8]).await?;
+    v.write(block(), &DEAD.to_le_bytes()).await?;
+    alloc.retire(Block::fresh(block()).after(1), CLASS);
+    for _ in 0..3 {
+        if alloc.stats().free_bytes == 0 {
+            alloc.collect(v, &seat).await?;
+        }
+    }
+    if alloc.stats().free_bytes == 0 {
+        return Ok(false);
+    }
+    let life = alloc.take(v, CLASS, None).await?;
+    let words = [u64::from(life.incarnation), VALUE];
+    v.write(life.at, &words.map(u64::to_le_bytes).concat()).await?;
+    Ok(true)
+}
