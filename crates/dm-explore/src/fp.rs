@@ -1,7 +1,24 @@
 //! 128-bit fingerprints: two 64-bit lanes of multiply-and-fold with different constants.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 /// A fingerprint. Equal states have equal ones; unequal states practically never do (2^-128 per pair).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+)]
+#[repr(C)]
 pub(crate) struct Fp {
     pub(crate) a: u64,
     pub(crate) b: u64,

@@ -30,8 +30,8 @@
 //! ```
 //!
 //! # Unsafe
-//! [`region`] maps memory and views it as atomic words, and [`process_alive`] calls `kill` with signal 0. Nothing else is
-//! unsafe.
+//! [`region`] maps memory and views it as atomic words, [`process_alive`] calls `kill` with signal 0, and [`prefetch`] is one
+//! instruction. Nothing else is unsafe.
 //!
 //! # Limits
 //! loom models at most five threads, treats SeqCst accesses as AcqRel, and does not see [`region`] or the
@@ -47,6 +47,7 @@ mod backend;
 pub mod epoch;
 mod fingerprint;
 mod mutex;
+mod prefetch;
 mod process;
 pub mod region;
 mod rwlock;
@@ -59,6 +60,7 @@ pub use backend::sync::Arc;
 pub use crossbeam_utils::CachePadded;
 pub use fingerprint::{Fingerprint, FingerprintHasher, fingerprint_of, fingerprint_unordered};
 pub use mutex::{Mutex, count_section, local_sections};
+pub use prefetch::prefetch;
 pub use process::process_alive;
 pub use rwlock::RwLock;
 pub use scale::{SMALL_WORLD, scaled};

@@ -37,7 +37,7 @@ struct Part {
 pub(super) fn search(walk: &mut Walk<'_>, source: &dyn Source, cache: bool, sleep: bool) -> (End, bool) {
     let threads = if cache { walk.search.threads_used() } else { 1 };
     let table = if threads > 1 {
-        Table::shared()
+        Table::shared(threads)
     } else {
         Table::alone()
     };

@@ -146,7 +146,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
     /// Explores from the start until there are so many states.
     pub(super) fn explore_some(&mut self, states: u64) -> Option<End> {
         self.walk.runner.reset();
-        if let Some(end) = self.arrive(None) {
+        let state = self.state();
+        if let Some(end) = self.arrive(state, None) {
             return Some(end);
         }
         while self.walk.states < states {
@@ -249,22 +250,36 @@ impl<'w, 'p> Dfs<'w, 'p> {
         frame.answers = taken.asked;
         frame.more = taken.asked.next();
         frame.did = taken.did;
+        let state = self.state();
         if let Some(failure) = self.walk.runner.failure(&taken.footprint) {
             return Some(self.found(failure));
         }
         self.walk.runner.history_is_good(&taken.footprint);
-        self.arrive(Some(taken.footprint))
+        self.arrive(state, Some(taken.footprint))
     }
 
-    /// At a state, by a step with that footprint: pushes a frame if there is anything to explore.
-    fn arrive(&mut self, by: Option<Footprint>) -> Option<End> {
+    /// The present state, which will soon be looked up.
+    fn state(&mut self) -> Fp {
+        if !self.cache {
+            return Fp::default();
+        }
+        let state = self.walk.runner.fingerprint();
+        self.table.expect(state);
+        state
+    }
+
+    /// At `state`, by a step with that footprint: pushes a frame if there is anything to explore.
+    fn arrive(&mut self, state: Fp, by: Option<Footprint>) -> Option<End> {
         let first = self.arena.len();
         let mut frame = Frame {
             first,
+            state,
             ..Frame::default()
         };
+        // Ahead of the look-up, which then finds in the cache what it needs: a state that was met before has no use for its
+        // steps, but waiting for memory costs more than they do.
+        let offered = self.walk.offer();
         if self.cache {
-            frame.state = self.walk.runner.fingerprint();
             // Most states that are met again were explored with no step asleep.
             if let Some(met) = self.table.get(frame.state).filter(|met| met.sleep == 0) {
                 (frame.number, frame.living) = (met.number, met.living);
@@ -272,7 +287,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
                 return None;
             }
         }
-        let ended = match self.walk.offer() {
+        let ended = match offered {
             Ok(ended) => ended,
             Err(failure) => return Some(self.found(failure)),
         };

@@ -7,6 +7,7 @@ mod graph;
 mod live;
 mod pool;
 mod random;
+mod room;
 mod table;
 
 use core::fmt;

@@ -1,28 +1,15 @@
 //! The states that a search has met, told apart by fingerprint and shared by all of its threads.
 
-use dm_sync::{CachePadded, Mutex};
+use dm_sync::{CachePadded, Mutex, prefetch};
 
 use super::live::{Living, Marks, spread};
+use super::room::{Entry, Room};
 use crate::fp::Fp;
-
-/// A state that was met. Within one cache line, so that a look-up costs one miss.
-#[derive(Clone, Copy, Default)]
-#[repr(align(32))]
-struct Entry {
-    state: Fp,
-    /// The steps that were asleep when it was explored.
-    sleep: u64,
-    /// Its number in the shard, from 1; 0 where there is no state.
-    number: u32,
-}
-
-const _: () = assert!(size_of::<Entry>() == 32);
 
 /// States whose fingerprints begin alike.
 #[derive(Default)]
 struct Shard {
-    /// A power of two of them, or none.
-    entries: Vec<Entry>,
+    entries: Room,
     states: u32,
     /// By number, whether the state is known to reach an end.
     living: Marks,
@@ -50,9 +37,10 @@ impl Table {
         Self::with_bits(0)
     }
 
-    /// For several threads: so many shards that they seldom wait for each other.
-    pub(super) fn shared() -> Self {
-        Self::with_bits(8)
+    /// For several threads: so many shards that they seldom wait for each other, and no more, since small shards have no
+    /// huge pages.
+    pub(super) fn shared(threads: usize) -> Self {
+        Self::with_bits((threads.ilog2() + 3).min(10))
     }
 
     fn with_bits(bits: u32) -> Self {
@@ -70,6 +58,16 @@ impl Table {
     fn number(&self, state: Fp, entry: &Entry) -> u32 {
         let shard = state.b & ((1 << self.bits) - 1);
         (entry.number - 1) << self.bits | shard as u32
+    }
+
+    /// `state` will soon be looked up: its cache line comes along meanwhile.
+    pub(super) fn expect(&self, state: Fp) {
+        self.with(state.b, |shard| {
+            let mask = shard.entries.len().wrapping_sub(1);
+            if let Some(entry) = shard.entries.get(state.a as usize & mask) {
+                prefetch(entry);
+            }
+        });
     }
 
     /// What is known of `state`, if it was met.
@@ -104,11 +102,7 @@ impl Table {
                 return None;
             }
             shard.states += 1;
-            let entry = Entry {
-                state,
-                sleep,
-                number: shard.states,
-            };
+            let entry = Entry::new(state, sleep, shard.states);
             shard.entries[at] = entry;
             Some(Err(self.number(state, &entry)))
         })
@@ -147,9 +141,10 @@ impl Shard {
     /// Where `state` is, or would be.
     #[inline]
     fn slot(&self, state: Fp) -> Option<usize> {
-        let mask = self.entries.len().checked_sub(1)?;
+        let entries = &*self.entries;
+        let mask = entries.len().checked_sub(1)?;
         let mut at = state.a as usize & mask;
-        while self.entries[at].number != 0 && self.entries[at].state != state {
+        while entries[at].number != 0 && entries[at].state != state {
             at = (at + 1) & mask;
         }
         Some(at)
@@ -162,10 +157,10 @@ impl Shard {
             return;
         }
         let room = (self.entries.len() * 2).max(FIRST);
-        let old = core::mem::replace(&mut self.entries, vec![Entry::default(); room]);
-        for entry in old.into_iter().filter(|e| e.number != 0) {
+        let old = core::mem::replace(&mut self.entries, Room::new(room));
+        for entry in old.iter().filter(|e| e.number != 0) {
             if let Some(at) = self.slot(entry.state) {
-                self.entries[at] = entry;
+                self.entries[at] = *entry;
             }
         }
     }
@@ -177,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_state_is_new_once_and_its_sleep_shrinks() {
-        for table in [Table::alone(), Table::shared()] {
+        for table in [Table::alone(), Table::shared(3)] {
             let mut numbers = std::collections::HashSet::new();
             for i in 0..10_000 {
                 let state = Fp::at(i, 7);
