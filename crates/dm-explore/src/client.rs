@@ -100,7 +100,8 @@ impl<S, P: Spec> Client<S, P> {
     }
 
     /// From here on, until it enters that section, the client waits for it: [`crate::Model::bypass`] counts who
-    /// overtakes it. Say it where the protocol promises a place in the order: behind the ticket, not ahead of it.
+    /// overtakes it. Say it where the protocol promises a place in the order: behind the ticket, not ahead of it. Saying it
+    /// again while it waits changes nothing. A client may wait for several sections at once.
     pub fn waits(&self, section: &'static str) {
         self.verbs.machine().wait_for(self.verbs.number(), section);
     }

@@ -147,7 +147,11 @@ impl Machine {
         self.act(c, 5);
         if self.bypass.iter().any(|b| b.0 == name) {
             self.footprint.ghosts = true;
-            self.clients[usize::from(c)].waits = Some((name, 0));
+            let waits = &mut self.clients[usize::from(c)].waits;
+            // One that waits already has been overtaken since it first said so.
+            if !waits.iter().any(|w| w.0 == name) {
+                waits.push((name, 0));
+            }
         }
     }
 
@@ -158,14 +162,15 @@ impl Machine {
         };
         for d in 0..self.setup_client() {
             let client = &mut self.clients[usize::from(d)];
-            let Some((_, overtaken)) = client.waits.filter(|w| w.0 == name) else {
+            let Some(at) = client.waits.iter().position(|w| w.0 == name) else {
                 continue;
             };
             if d == by {
-                client.waits = None;
+                client.waits.remove(at);
             } else if client.status == Status::Running {
-                client.waits = Some((name, overtaken + 1));
-                let failed = overtaken == limit && self.failure.is_none();
+                let overtaken = &mut client.waits[at].1;
+                *overtaken += 1;
+                let failed = *overtaken > limit && self.failure.is_none();
                 client.dirty = true;
                 self.footprint.clients |= 1 << d;
                 if failed {
@@ -225,6 +230,8 @@ impl Machine {
         client.rng = 0;
         client.reads.clear();
         client.marks.clear();
+        client.tried.clear();
+        client.learns = None;
         (client.looks_before, client.changed_before) = (client.looks, client.changed);
         client.dirty = true;
     }
