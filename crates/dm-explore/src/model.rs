@@ -13,7 +13,7 @@ use dm_verbs::Place;
 
 use crate::client::{Client, Recorded};
 use crate::endpoint::Endpoint;
-use crate::knobs::Knobs;
+use crate::knobs::{Knobs, Retries};
 use crate::machine::Machine;
 use crate::machine::client::Status;
 use crate::memory::Memory;
