@@ -1,7 +1,5 @@
 //! Operations that are given up, and images that are remembered, on loopback pools: what a later operation may rely on.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 

@@ -1,0 +1,143 @@
+//! Bytes that no client writes: each is named, by every operation that meets it, and none panics or goes on for ever.
+
+use dm_alloc::Superblock;
+use dm_index::{IndexError, Key8, RangeIndex, Scan, SingleStore};
+use dm_layout::{RADIX_HEAD_BYTES, RadixHeader, SlotWord, build_radix_node};
+use dm_loopback::{Endpoint, block_on};
+use dm_verbs::{NodeId, RemotePtr, Verbs};
+
+use crate::common::{Setup, Tree, pool};
+
+const KEY: u64 = 0x0102_0304_0506_0708;
+
+/// Puts a word into the root's slot of `KEY`'s first byte.
+fn link(v: &Endpoint, tree: &Tree<Key8>, word: SlotWord) {
+    let slot = tree.root().add((RADIX_HEAD_BYTES + 8) as u64);
+    block_on(v.write(slot, &word.raw().to_le_bytes())).unwrap();
+}
+
+fn somewhere(line: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(0), (2 << 20) + line * 4096).unwrap()
+}
+
+/// A leaf of that key and link depth.
+fn leaf(v: &Endpoint, tree: &Tree<Key8>, line: u64, key: u64, depth: u64) -> RemotePtr {
+    let (at, mut image) = (somewhere(line), Vec::new());
+    SingleStore::<Endpoint, Key8>::image(tree.leaves(), &Key8(key), &[1; 8], depth, &mut image);
+    block_on(v.write(at, &image)).unwrap();
+    at
+}
+
+/// A node of two slots.
+fn node(v: &Endpoint, setup: &Setup, line: u64, header: RadixHeader, children: &[SlotWord]) -> RemotePtr {
+    let (at, mut image) = (somewhere(line), Vec::new());
+    build_radix_node(&setup.art.types, header, 1, children, &mut image);
+    block_on(v.write(at, &image)).unwrap();
+    at
+}
+
+/// What every operation answers that meets it, of clients that know nothing.
+fn answers(v: &Endpoint, setup: &Setup) -> Vec<Result<(), IndexError>> {
+    let ask = |which: u8| {
+        let cold = setup.open::<Key8>(v);
+        let client = cold.client(v);
+        let key = Key8(KEY);
+        block_on(async {
+            match which {
+                0 => client.get(&key, &mut Vec::new()).await.map(drop),
+                1 => client.update(&key, &[2; 8]).await.map(drop),
+                2 => client.upsert(&key, &[3; 8]).await.map(drop),
+                3 => client.insert(&key, &[3; 8]).await.map(drop),
+                4 => client.remove(&key).await.map(drop),
+                _ => client.scan(&Key8(KEY - 1), 5, &mut Scan::new()).await,
+            }
+        })
+    };
+    (0..6).map(ask).collect()
+}
+
+#[test]
+fn what_does_not_belong_where_it_hangs_is_named() {
+    let mut setup = Setup::small();
+    setup.art.attempts = 50;
+    let case = |name: &str, make: &dyn Fn(&Endpoint, &Tree<Key8>) -> (SlotWord, RemotePtr)| {
+        let world = pool(1);
+        let v = world.connect(0).unwrap();
+        let tree = setup.open::<Key8>(&v);
+        let (word, at) = make(&v, &tree);
+        link(&v, &tree, word);
+        for (i, answer) in answers(&v, &setup).into_iter().enumerate() {
+            match answer {
+                Err(IndexError::Corrupt { node, .. }) if node == at => {}
+                other => panic!("{name}, operation {i}: {other:?}, expected the one at {at}"),
+            }
+        }
+    };
+    case("a slot of a type that the tree has not", &|_, _| {
+        (SlotWord::inner(1, somewhere(1).raw(), 9).unwrap(), somewhere(1))
+    });
+    case("a node of another type than its slot says", &|v, _| {
+        let at = node(v, &setup, 1, RadixHeader::new(1, 2, &[2, 3]), &[]);
+        (SlotWord::inner(1, at.raw(), 1).unwrap(), at)
+    });
+    case("a header that begins behind the slot", &|v, tree| {
+        let child = leaf(v, tree, 2, KEY, 4);
+        let child = SlotWord::leaf(4, child.raw(), 1).unwrap();
+        let at = node(v, &setup, 1, RadixHeader::new(2, 1, &[3]), &[child]);
+        (SlotWord::inner(1, at.raw(), 1).unwrap(), at)
+    });
+    case("a branch behind the key's last byte", &|v, _| {
+        let at = node(v, &setup, 1, RadixHeader::new(2, 1, &[3, 4, 5, 6, 7, 8]), &[]);
+        let above = RadixHeader::new(1, 1, &[]);
+        let above = node(v, &setup, 3, above, &[SlotWord::inner(2, at.raw(), 1).unwrap()]);
+        (SlotWord::inner(1, above.raw(), 1).unwrap(), at)
+    });
+    case("zeroes", &|_, _| {
+        (SlotWord::inner(1, somewhere(1).raw(), 1).unwrap(), somewhere(1))
+    });
+}
+
+/// Another key's leaf where only keys belong that begin as this one does: who reads takes the key for absent, who would put a
+/// node there can't.
+#[test]
+fn a_leaf_on_another_keys_way_is_not_split() {
+    let mut setup = Setup::small();
+    setup.art.attempts = 50;
+    for (stray, depth) in [(0x0999 << 48, 0), (0x0999 << 48, 7)] {
+        let world = pool(1);
+        let v = world.connect(0).unwrap();
+        let tree = setup.open::<Key8>(&v);
+        let at = leaf(&v, &tree, 1, stray, depth);
+        link(&v, &tree, SlotWord::leaf(1, at.raw(), 1).unwrap());
+        for (i, answer) in answers(&v, &setup).into_iter().enumerate() {
+            match (i, answer) {
+                // A put; all others have nothing to do with it.
+                (2 | 3, Err(IndexError::Corrupt { node, .. })) if node == at => {}
+                (0 | 1 | 4 | 5, Ok(())) => {}
+                (i, other) => panic!("operation {i}: {other:?}"),
+            }
+        }
+        let mut scan = Scan::new();
+        block_on(tree.client(&v).scan(&Key8(0), 5, &mut scan)).unwrap();
+        assert_eq!(scan.keys(), [Key8(stray)]);
+    }
+}
+
+/// A root word that names nothing that can be a root.
+#[test]
+fn a_root_word_that_is_no_address_is_refused() {
+    let world = pool(1);
+    let v = world.connect(0).unwrap();
+    let setup = Setup::small();
+    let tree = setup.open::<Key8>(&v);
+    let root = tree.root();
+    let word = block_on(Superblock::inspect(&v)).unwrap().root_word;
+    for wrong in [1, root.raw() + 8, 1 << 63] {
+        block_on(v.write(word, &u64::to_le_bytes(wrong))).unwrap();
+        let refused = setup.try_open::<Key8>(&v).map(drop).unwrap_err();
+        assert!(
+            matches!(refused, IndexError::Corrupt { node, .. } if node.raw() == wrong),
+            "{refused}"
+        );
+    }
+}

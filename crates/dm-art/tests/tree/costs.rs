@@ -1,0 +1,543 @@
+//! What each operation costs, to the verb and the byte, and what it takes its cache for: nobody else is there, and all on one
+//! memory node unless a test says otherwise.
+
+use dm_art::ArtOptions;
+use dm_index::{Applied, Exchange, IndexError, Key8, RangeIndex, Scan};
+use dm_loopback::{Endpoint, block_on};
+use dm_verbs::Env;
+
+use crate::common::{Client, Setup, cost, pool};
+
+/// One operation on a key.
+#[derive(Clone, Copy, Debug)]
+enum Do {
+    Get(u64),
+    Insert(u64),
+    Update(u64),
+    Upsert(u64),
+    Remove(u64),
+    /// From the value that all have to another.
+    Exchange(u64),
+    Scan(u64, usize),
+}
+
+use Do::{Get, Insert, Remove, Scan as Scanned, Update, Upsert};
+
+const VALUE: [u8; 8] = [1; 8];
+
+fn answer(done: Result<Applied, IndexError>) -> String {
+    format!("{:?}", done.unwrap())
+}
+
+/// Carries it out; what it answered and what it cost.
+fn told(v: &Endpoint, client: &Client<'_, Key8>, what: Do) -> String {
+    let work = async {
+        match what {
+            Get(key) => match client.get(&Key8(key), &mut Vec::new()).await.unwrap() {
+                true => "Found".to_owned(),
+                false => "Absent".to_owned(),
+            },
+            Insert(key) => answer(client.insert(&Key8(key), &VALUE).await),
+            Update(key) => answer(client.update(&Key8(key), &VALUE).await),
+            Upsert(key) => answer(client.upsert(&Key8(key), &VALUE).await),
+            Remove(key) => answer(client.remove(&Key8(key)).await),
+            Do::Exchange(key) => answer(client.exchange(&Key8(key), Some(&VALUE), Some(&[2; 8])).await),
+            Scanned(key, limit) => {
+                let mut scan = Scan::new();
+                client.scan(&Key8(key), limit, &mut scan).await.unwrap();
+                format!("{}", scan.len())
+            }
+        }
+    };
+    let (answer, cost) = cost(v, work);
+    format!("{answer}: {cost}")
+}
+
+/// Runs a script, each operation with what it must answer and cost.
+#[track_caller]
+fn script(setup: Setup, memory_nodes: u16, steps: &[(Do, &str)]) {
+    let world = pool(memory_nodes);
+    let v = world.connect(0).unwrap();
+    let tree = setup.open::<Key8>(&v);
+    let client = tree.client(&v);
+    let mut wrong = Vec::new();
+    for (step, expected) in steps {
+        let found = told(&v, &client, *step);
+        if found != *expected {
+            wrong.push(format!("({step:?}, \"{found}\")\n  expected \"{expected}\""));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn with_slack(depth_slack: u8) -> Setup {
+    let small = Setup::small();
+    Setup {
+        art: ArtOptions {
+            depth_slack,
+            ..small.art
+        },
+        ..small
+    }
+}
+
+/// A leaf below the root, one beside it, a third: splits, growth and merges on the way, all of them cached.
+#[test]
+fn on_one_memory_node() {
+    script(
+        with_slack(0),
+        1,
+        &[
+            (
+                Get(1),
+                "Absent: 1 reads, 2064 bytes_read, 1 round_trips, 1 cache_misses",
+            ),
+            (
+                Get(1),
+                "Absent: 1 reads, 2064 bytes_read, 1 round_trips, 1 stale_reads, 1 cache_hits",
+            ),
+            (
+                Insert(1),
+                "Inserted: 1 writes, 1 cas, 64 bytes_written, 1 round_trips, 1 cache_hits",
+            ),
+            (
+                Insert(1),
+                "Present: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
+            ),
+            (
+                Get(1),
+                "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
+            ),
+            (
+                Get(2),
+                "Absent: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
+            ),
+            (
+                Update(1),
+                "Replaced: 1 reads, 2 writes, 40 bytes_read, 24 bytes_written, 2 round_trips, 1 masked_cas, 1 cache_hits",
+            ),
+            (
+                Update(2),
+                "Absent: 1 reads, 1 writes, 40 bytes_read, 8 bytes_written, 2 round_trips, 1 masked_cas, 1 cache_hits",
+            ),
+            (
+                Upsert(1),
+                "Replaced: 1 reads, 2 writes, 40 bytes_read, 24 bytes_written, 2 round_trips, 1 masked_cas, 1 cache_hits",
+            ),
+            (
+                Do::Exchange(1),
+                "Replaced: 1 reads, 2 writes, 40 bytes_read, 24 bytes_written, 2 round_trips, 1 masked_cas, 1 cache_hits",
+            ),
+            (
+                Do::Exchange(1),
+                "Differs: 1 reads, 1 writes, 40 bytes_read, 8 bytes_written, 2 round_trips, 1 masked_cas, 1 cache_hits",
+            ),
+            (
+                Upsert(2),
+                "Inserted: 1 reads, 3 writes, 1 cas, 40 bytes_read, 104 bytes_written, 3 round_trips, 1 masked_cas, 1 faa, 1 cache_hits, 1 splits",
+            ),
+            (
+                Get(3),
+                "Absent: 1 reads, 32 bytes_read, 1 round_trips, 1 stale_reads, 1 cache_hits",
+            ),
+            (
+                Update(3),
+                "Absent: 1 reads, 32 bytes_read, 1 round_trips, 1 stale_reads, 1 cache_hits",
+            ),
+            (
+                Remove(3),
+                "Absent: 1 reads, 32 bytes_read, 1 round_trips, 1 stale_reads, 1 cache_hits",
+            ),
+            (
+                Insert(1 << 8),
+                "Inserted: 2 writes, 1 cas, 96 bytes_written, 1 round_trips, 1 cache_hits, 1 splits",
+            ),
+            (
+                Insert(3),
+                "Inserted: 1 reads, 2 writes, 4 cas, 32 bytes_read, 112 bytes_written, 4 round_trips, 2 cache_hits, 1 renewals, 2 renewed_words, 48 renewed_bytes",
+            ),
+            (
+                Insert(4),
+                "Inserted: 1 writes, 1 cas, 64 bytes_written, 1 round_trips, 1 cache_hits",
+            ),
+            (
+                Insert(5),
+                "Inserted: 1 reads, 2 writes, 6 cas, 48 bytes_read, 144 bytes_written, 4 round_trips, 2 cache_hits, 1 renewals, 4 renewed_words, 80 renewed_bytes",
+            ),
+            (
+                Remove(5),
+                "Removed: 1 reads, 2 writes, 1 cas, 40 bytes_read, 16 bytes_written, 2 round_trips, 1 masked_cas, 1 cache_hits",
+            ),
+            (
+                Remove(5),
+                "Absent: 1 reads, 80 bytes_read, 1 round_trips, 1 stale_reads, 1 cache_hits",
+            ),
+            (
+                Insert(5),
+                "Inserted: 1 writes, 1 cas, 64 bytes_written, 1 round_trips, 1 cache_hits",
+            ),
+            (Scanned(0, 9), "6: 9 reads, 2416 bytes_read, 4 round_trips"),
+            (Scanned(3, 2), "2: 5 reads, 2256 bytes_read, 4 round_trips"),
+            (
+                Remove(5),
+                "Removed: 1 reads, 2 writes, 1 cas, 40 bytes_read, 16 bytes_written, 2 round_trips, 1 masked_cas, 1 cache_hits",
+            ),
+            (
+                Remove(4),
+                "Removed: 2 reads, 2 writes, 1 cas, 120 bytes_read, 16 bytes_written, 3 round_trips, 1 masked_cas, 1 stale_reads, 1 cache_hits",
+            ),
+            (
+                Remove(3),
+                "Removed: 1 reads, 2 writes, 1 cas, 40 bytes_read, 16 bytes_written, 2 round_trips, 1 masked_cas, 1 cache_hits",
+            ),
+            (
+                Remove(2),
+                "Removed: 2 reads, 2 writes, 10 cas, 120 bytes_read, 16 bytes_written, 6 round_trips, 1 masked_cas, 1 cache_hits, 1 merges, 1 renewals, 8 renewed_words",
+            ),
+            (
+                Remove(1),
+                "Removed: 2 reads, 2 writes, 4 cas, 72 bytes_read, 16 bytes_written, 6 round_trips, 1 masked_cas, 1 cache_hits, 1 merges, 1 renewals, 2 renewed_words",
+            ),
+            (
+                Remove(1 << 8),
+                "Removed: 1 reads, 2 writes, 1 cas, 40 bytes_read, 16 bytes_written, 2 round_trips, 1 masked_cas, 1 cache_hits",
+            ),
+            (
+                Get(1),
+                "Absent: 1 reads, 2064 bytes_read, 1 round_trips, 1 stale_reads, 1 cache_hits",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn with_slack_a_split_takes_no_faa_and_its_leaf_proves_less() {
+    script(
+        with_slack(1),
+        1,
+        &[
+            (
+                Insert(0),
+                "Inserted: 1 reads, 1 writes, 1 cas, 2064 bytes_read, 64 bytes_written, 2 round_trips, 1 cache_misses",
+            ),
+            (
+                Get(1 << 48),
+                "Absent: 2 reads, 2104 bytes_read, 2 round_trips, 1 stale_reads, 1 cache_hits",
+            ),
+            (
+                Insert(1 << 48),
+                "Inserted: 1 reads, 2 writes, 1 cas, 40 bytes_read, 96 bytes_written, 2 round_trips, 1 cache_hits, 1 splits",
+            ),
+            (
+                Get(1 << 40),
+                "Absent: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
+            ),
+            (
+                Insert(1 << 40),
+                "Inserted: 1 reads, 2 writes, 1 cas, 40 bytes_read, 96 bytes_written, 2 round_trips, 1 faa, 1 cache_hits, 1 splits",
+            ),
+            (
+                Insert(1),
+                "Inserted: 1 reads, 2 writes, 1 cas, 40 bytes_read, 96 bytes_written, 2 round_trips, 1 faa, 1 cache_hits, 1 splits",
+            ),
+            (
+                Get(2),
+                "Absent: 1 reads, 32 bytes_read, 1 round_trips, 1 stale_reads, 1 cache_hits",
+            ),
+            (
+                Get(3 << 40),
+                "Absent: 1 reads, 32 bytes_read, 1 round_trips, 1 stale_reads, 1 cache_hits",
+            ),
+        ],
+    );
+}
+
+/// Without a cache every operation begins at the root.
+#[test]
+fn without_a_cache() {
+    let small = Setup::small();
+    let art = ArtOptions {
+        cache_bytes: 0,
+        ..small.art
+    };
+    script(
+        Setup { art, ..small },
+        1,
+        &[
+            (
+                Insert(1),
+                "Inserted: 1 reads, 1 writes, 1 cas, 2064 bytes_read, 64 bytes_written, 2 round_trips, 1 cache_misses",
+            ),
+            (
+                Get(1),
+                "Found: 2 reads, 2104 bytes_read, 2 round_trips, 1 cache_misses",
+            ),
+            (
+                Insert(2),
+                "Inserted: 2 reads, 2 writes, 1 cas, 2104 bytes_read, 96 bytes_written, 3 round_trips, 1 faa, 1 cache_misses, 1 splits",
+            ),
+            (
+                Get(2),
+                "Found: 3 reads, 2136 bytes_read, 3 round_trips, 1 cache_misses",
+            ),
+            (
+                Get(3),
+                "Absent: 2 reads, 2096 bytes_read, 2 round_trips, 1 cache_misses",
+            ),
+            (
+                Update(2),
+                "Replaced: 3 reads, 2 writes, 2136 bytes_read, 24 bytes_written, 4 round_trips, 1 masked_cas, 1 cache_misses",
+            ),
+            (
+                Remove(2),
+                "Removed: 4 reads, 2 writes, 4 cas, 2168 bytes_read, 16 bytes_written, 8 round_trips, 1 masked_cas, 1 cache_misses, 1 merges, 1 renewals, 2 renewed_words",
+            ),
+        ],
+    );
+}
+
+/// Where a slot and what it leads to lie apart, there is a round trip more.
+#[test]
+fn on_three_memory_nodes() {
+    script(
+        with_slack(0),
+        3,
+        &[
+            (
+                Insert(0),
+                "Inserted: 1 reads, 1 writes, 1 cas, 2064 bytes_read, 64 bytes_written, 2 round_trips, 1 cache_misses",
+            ),
+            (
+                Insert(1 << 56),
+                "Inserted: 1 writes, 1 cas, 64 bytes_written, 2 round_trips, 1 cache_hits",
+            ),
+            (
+                Insert(2 << 56),
+                "Inserted: 1 writes, 1 cas, 64 bytes_written, 1 round_trips, 1 cache_hits",
+            ),
+            (
+                Insert(1 << 56 | 1),
+                "Inserted: 1 reads, 2 writes, 1 cas, 40 bytes_read, 96 bytes_written, 3 round_trips, 1 faa, 1 cache_hits, 1 splits",
+            ),
+            (
+                Insert(1 << 56 | 2),
+                "Inserted: 1 reads, 2 writes, 4 cas, 32 bytes_read, 112 bytes_written, 5 round_trips, 2 cache_hits, 1 renewals, 2 renewed_words, 48 renewed_bytes",
+            ),
+            (
+                Insert(1 << 56 | 3),
+                "Inserted: 1 writes, 1 cas, 64 bytes_written, 1 round_trips, 1 cache_hits",
+            ),
+            (
+                Remove(1 << 56 | 3),
+                "Removed: 2 reads, 2 writes, 1 cas, 88 bytes_read, 16 bytes_written, 3 round_trips, 1 masked_cas, 1 stale_reads, 1 cache_hits",
+            ),
+            (
+                Get(2 << 56),
+                "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
+            ),
+        ],
+    );
+}
+
+/// A compute node whose cache is out of date finds what another did, and then knows it.
+#[test]
+fn over_a_cache_that_is_out_of_date() {
+    let world = pool(1);
+    let (v, w) = (world.connect(0).unwrap(), world.connect(1).unwrap());
+    let setup = with_slack(0);
+    let (here, there) = (setup.open::<Key8>(&v), setup.open::<Key8>(&w));
+    let (here, there) = (here.client(&v), there.client(&w));
+    let mut wrong = Vec::new();
+    let mut step = |ours: bool, what: Do, expected: &str| {
+        let found = match ours {
+            true => told(&v, &here, what),
+            false => told(&w, &there, what),
+        };
+        if ours && found != expected {
+            wrong.push(format!("({what:?}, \"{found}\")\n  expected \"{expected}\""));
+        }
+    };
+    for (ours, what, expected) in [
+        (
+            true,
+            Insert(1),
+            "Inserted: 1 reads, 1 writes, 1 cas, 2064 bytes_read, 64 bytes_written, 2 round_trips, 1 cache_misses",
+        ),
+        // A slot that is filled by now.
+        (
+            true,
+            Get(1 << 56),
+            "Absent: 1 reads, 2064 bytes_read, 1 round_trips, 1 stale_reads, 1 cache_hits",
+        ),
+        (false, Insert(1 << 56), ""),
+        (
+            true,
+            Insert(1 << 56),
+            "Present: 1 reads, 1 writes, 1 cas, 40 bytes_read, 64 bytes_written, 2 round_trips, 2 cache_hits",
+        ),
+        (
+            true,
+            Get(1 << 56),
+            "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
+        ),
+        // A leaf that hangs deeper by now: over the cached link it is found all the same, what hangs beside it is not.
+        (false, Insert(2), ""),
+        (
+            true,
+            Get(1),
+            "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
+        ),
+        (
+            true,
+            Get(2),
+            "Found: 4 reads, 2176 bytes_read, 4 round_trips, 1 stale_reads, 1 cache_hits",
+        ),
+        (
+            true,
+            Get(2),
+            "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
+        ),
+        // A node that gave way to a larger one.
+        (false, Insert(3), ""),
+        (
+            true,
+            Get(2),
+            "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
+        ),
+        (
+            true,
+            Get(3),
+            "Found: 4 reads, 2184 bytes_read, 4 round_trips, 2 stale_reads, 1 cache_hits",
+        ),
+        (false, Insert(4), ""),
+        (false, Insert(5), ""),
+        (
+            true,
+            Insert(6),
+            "Inserted: 3 reads, 2 writes, 3 cas, 2192 bytes_read, 144 bytes_written, 6 round_trips, 1 cache_hits, 1 cache_misses",
+        ),
+        (
+            true,
+            Get(5),
+            "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
+        ),
+        // Leaves that went, and a node with them.
+        (false, Remove(6), ""),
+        (
+            true,
+            Get(6),
+            "Absent: 2 reads, 120 bytes_read, 2 round_trips, 1 stale_reads, 1 cache_hits",
+        ),
+        (
+            true,
+            Update(6),
+            "Absent: 1 reads, 80 bytes_read, 1 round_trips, 1 stale_reads, 1 cache_hits",
+        ),
+        (
+            true,
+            Insert(6),
+            "Inserted: 1 writes, 1 cas, 64 bytes_written, 1 round_trips, 1 cache_hits",
+        ),
+        (false, Remove(1), ""),
+        (false, Remove(2), ""),
+        (false, Remove(3), ""),
+        (false, Remove(4), ""),
+        (false, Remove(5), ""),
+        (
+            true,
+            Get(6),
+            "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
+        ),
+        (
+            true,
+            Get(5),
+            "Absent: 4 reads, 2224 bytes_read, 4 round_trips, 2 stale_reads, 1 cache_hits",
+        ),
+        (
+            true,
+            Remove(5),
+            "Absent: 3 reads, 2 writes, 2144 bytes_read, 16 bytes_written, 5 round_trips, 2 masked_cas, 1 stale_reads, 1 cache_hits",
+        ),
+        (
+            true,
+            Remove(6),
+            "Removed: 1 reads, 2 writes, 1 cas, 40 bytes_read, 16 bytes_written, 2 round_trips, 1 masked_cas, 1 cache_hits",
+        ),
+        (false, Get(6), ""),
+        // A header that parts above a cached node.
+        (
+            true,
+            Insert(1),
+            "Inserted: 1 writes, 1 cas, 64 bytes_written, 1 round_trips, 1 cache_hits",
+        ),
+        (
+            true,
+            Insert(2),
+            "Inserted: 1 reads, 2 writes, 1 cas, 40 bytes_read, 96 bytes_written, 2 round_trips, 1 faa, 1 cache_hits, 1 splits",
+        ),
+        (false, Insert(1 << 48), ""),
+        (
+            true,
+            Get(1 << 48),
+            "Found: 3 reads, 2136 bytes_read, 3 round_trips, 1 stale_reads, 1 cache_hits",
+        ),
+        (
+            true,
+            Get(2 << 48),
+            "Absent: 1 reads, 32 bytes_read, 1 round_trips, 1 stale_reads, 1 cache_hits",
+        ),
+        (
+            true,
+            Insert(2 << 48),
+            "Inserted: 1 reads, 2 writes, 4 cas, 32 bytes_read, 112 bytes_written, 4 round_trips, 2 cache_hits, 1 renewals, 2 renewed_words, 48 renewed_bytes",
+        ),
+    ] {
+        step(ours, what, expected);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// An exchange that is to meet nothing is an insert; one that is to meet nothing and leave nothing is a get.
+#[test]
+fn an_exchange_tells_whether_it_met_what_it_was_to_meet() {
+    let world = pool(1);
+    let v = world.connect(0).unwrap();
+    let tree = Setup::small().open::<Key8>(&v);
+    let client = tree.client(&v);
+    let exchange = |before: Option<u8>, after: Option<u8>| {
+        let (before, after) = (before.map(|b| [b; 8]), after.map(|b| [b; 8]));
+        let (before, after) = (before.as_ref().map(|b| &b[..]), after.as_ref().map(|b| &b[..]));
+        block_on(client.exchange(&Key8(7), before, after)).unwrap()
+    };
+    let cases = [
+        ((None, None), Applied::Absent),
+        ((Some(1), Some(2)), Applied::Differs),
+        ((Some(1), None), Applied::Differs),
+        ((None, Some(1)), Applied::Inserted),
+        ((None, Some(2)), Applied::Differs),
+        ((None, None), Applied::Differs),
+        ((Some(2), Some(3)), Applied::Differs),
+        ((Some(1), Some(3)), Applied::Replaced),
+        ((Some(1), None), Applied::Differs),
+        ((Some(3), None), Applied::Removed),
+        ((Some(3), None), Applied::Differs),
+    ];
+    for (i, ((before, after), expected)) in cases.into_iter().enumerate() {
+        assert_eq!(exchange(before, after), expected, "step {i}");
+    }
+    // A value of another length is refused before anything is posted.
+    let before = v.meter().counters();
+    for short in [
+        block_on(client.insert(&Key8(1), &[0; 7])),
+        block_on(client.update(&Key8(1), &[0; 9])),
+        block_on(client.exchange(&Key8(1), None, Some(&[0; 7]))),
+    ] {
+        assert!(
+            matches!(short, Err(IndexError::ValueLength { expected: 8, .. })),
+            "{short:?}"
+        );
+    }
+    assert_eq!(v.meter().counters(), before);
+    assert_eq!(client.value_bytes(), 8);
+    assert_eq!(client.verbs().client(), v.client());
+}

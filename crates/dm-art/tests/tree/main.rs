@@ -1,0 +1,13 @@
+//! Trees over the leaves of `dm-leaf`, without a façade: answers, bytes, verbs, and what concurrent clients do to each other.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod bad_input;
+mod common;
+mod costs;
+mod given_up;
+mod model;
+mod races;
+mod reclaim;
+mod separators;
+mod shapes;

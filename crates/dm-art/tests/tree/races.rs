@@ -1,0 +1,269 @@
+//! One operation in the middle of another: every pair, at every point where the first one waits.
+//!
+//! The models of `dm-models` go through every interleaving of every line; this goes through fewer, in less time, with answers
+//! and bytes compared.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use dm_art::ArtOptions;
+use dm_index::{Applied, Key8, RangeIndex, Scan};
+use dm_layout::NodeTypes;
+use dm_loopback::{Loopback, block_on};
+use dm_verbs::Nanos;
+
+use crate::common::{Client, Setup, draw};
+
+/// One operation on a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Do {
+    Get(u64),
+    Insert(u64),
+    Update(u64),
+    Remove(u64),
+    Scan,
+}
+
+use Do::{Get, Insert, Remove, Update};
+
+/// What it answers: a word, or what is there.
+type Answer = String;
+
+async fn carry_out(client: &Client<'_, Key8>, what: Do, value: u8) -> Answer {
+    let (mut out, value) = (Vec::new(), [value; 8]);
+    let told = |applied: Applied| format!("{applied:?}");
+    match what {
+        Get(key) => match client.get(&Key8(key), &mut out).await.unwrap() {
+            true => format!("{}", out[0]),
+            false => "nothing".to_owned(),
+        },
+        Insert(key) => told(client.insert(&Key8(key), &value).await.unwrap()),
+        Update(key) => told(client.update(&Key8(key), &value).await.unwrap()),
+        Remove(key) => told(client.remove(&Key8(key)).await.unwrap()),
+        Do::Scan => everything(client).await,
+    }
+}
+
+async fn everything(client: &Client<'_, Key8>) -> Answer {
+    let mut scan = Scan::new();
+    client.scan(&Key8(0), 100, &mut scan).await.unwrap();
+    let entries: Vec<String> = scan
+        .iter()
+        .map(|(key, value)| format!("{:x}={}", key.0, value[0]))
+        .collect();
+    entries.join(" ")
+}
+
+/// Polls once.
+fn poll<F: Future>(future: core::pin::Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(out) => Some(out),
+        Poll::Pending => None,
+    }
+}
+
+/// A tree of these keys, and the two operations.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    keys: &'static [u64],
+    first: Do,
+    second: Do,
+}
+
+/// How the second operation goes into the first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    FirstThenSecond,
+    SecondThenFirst,
+    /// After so many polls of the first one.
+    After(usize),
+}
+
+/// What both answered and what was left; and whether the first one was over before the second began.
+fn run(setup: Setup, memory_nodes: u16, case: Case, order: Order) -> ([Answer; 3], bool) {
+    let pool = Loopback::builder()
+        .nodes(memory_nodes)
+        .host_bytes(256 << 10)
+        .delays(3)
+        .seed(7)
+        .counted_clock(Nanos(50));
+    let pool = pool.build().unwrap();
+    let (v, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
+    let trees = [setup.open::<Key8>(&v), setup.open::<Key8>(&w)];
+    let (here, there) = (trees[0].client(&v), trees[1].client(&w));
+    for key in case.keys {
+        assert_eq!(block_on(here.insert(&Key8(*key), &[1; 8])), Ok(Applied::Inserted));
+    }
+    // Both know all nodes.
+    for key in case.keys {
+        assert_eq!(block_on(there.get(&Key8(*key), &mut Vec::new())), Ok(true));
+    }
+    let mut over = true;
+    let (first, second) = match order {
+        Order::FirstThenSecond => {
+            let first = block_on(carry_out(&here, case.first, 2));
+            (first, block_on(carry_out(&there, case.second, 3)))
+        }
+        Order::SecondThenFirst => {
+            let second = block_on(carry_out(&there, case.second, 3));
+            (block_on(carry_out(&here, case.first, 2)), second)
+        }
+        Order::After(polls) => {
+            let mut first = pin!(carry_out(&here, case.first, 2));
+            let mut second = pin!(carry_out(&there, case.second, 3));
+            let mut one = (0..polls).find_map(|_| poll(first.as_mut()));
+            over = one.is_some();
+            let mut other = None;
+            // The second one may wait for a lock of the first.
+            for round in 0..100_000 {
+                if other.is_none() {
+                    other = poll(second.as_mut());
+                }
+                if one.is_none() && (other.is_some() || round % 500 == 499) {
+                    one = poll(first.as_mut());
+                }
+                if one.is_some() && other.is_some() {
+                    break;
+                }
+            }
+            (one.expect("it ends"), other.expect("it ends"))
+        }
+    };
+    draw(&v, &trees[0], &setup.art.types);
+    let cold = setup.open::<Key8>(&v);
+    let left = block_on(everything(&cold.client(&v)));
+    for client in [&here, &there] {
+        assert_eq!(block_on(everything(client)), left);
+        for entry in left.split(' ').filter(|entry| !entry.is_empty()) {
+            let (key, value) = entry.split_once('=').unwrap();
+            let key = u64::from_str_radix(key, 16).unwrap();
+            assert_eq!(
+                block_on(carry_out(client, Get(key), 0)),
+                value,
+                "what a scan finds is found by its key"
+            );
+        }
+    }
+    ([first, second, left], over)
+}
+
+/// Whether the answers are those of one order or the other. A scan is no moment: it may have seen a part of what the other did.
+fn is_explained(case: Case, found: &[Answer; 3], orders: &[[Answer; 3]; 2]) -> bool {
+    orders.iter().any(|order| {
+        (0..3).all(|i| {
+            let scans = i < 2 && [case.first, case.second][i] == Do::Scan;
+            scans && orders.iter().any(|order| order[i] == found[i]) || order[i] == found[i]
+        })
+    })
+}
+
+fn every_pair(setup: Setup, memory_nodes: u16, keys: &'static [u64], operations: &[Do]) {
+    let mut cases = 0;
+    for &first in operations {
+        for &second in operations {
+            let case = Case { keys, first, second };
+            let orders = [Order::FirstThenSecond, Order::SecondThenFirst]
+                .map(|order| run(setup, memory_nodes, case, order).0);
+            for polls in 1.. {
+                let (found, over) = run(setup, memory_nodes, case, Order::After(polls));
+                assert!(
+                    is_explained(case, &found, &orders),
+                    "{case:x?} after {polls} polls: {found:?}, expected one of {orders:?}"
+                );
+                if over {
+                    break;
+                }
+                cases += 1;
+            }
+        }
+    }
+    assert!(cases > 20, "{cases} runs with one in the middle of the other");
+}
+
+fn setup(reclaiming: bool, cache_bytes: u64) -> Setup {
+    let base = match reclaiming {
+        true => Setup::reclaiming(),
+        false => Setup::small(),
+    };
+    let art = ArtOptions {
+        types: NodeTypes::new(&[2, 3, 256]).unwrap(),
+        depth_slack: 0,
+        cache_bytes,
+        attempts: 200,
+        ..base.art
+    };
+    Setup { art, ..base }
+}
+
+/// Keys below `1 << 56` that part at their last bytes.
+const NEAR: u64 = 1 << 56;
+
+#[test]
+fn at_an_empty_slot_and_at_a_lonely_leaf() {
+    every_pair(
+        setup(false, 1 << 20),
+        1,
+        &[NEAR],
+        &[
+            Get(NEAR),
+            Insert(NEAR | 1),
+            Insert(NEAR | 1 << 40),
+            Update(NEAR),
+            Remove(NEAR),
+            Insert(2 << 56),
+            Do::Scan,
+        ],
+    );
+}
+
+#[test]
+fn at_a_node_of_two_that_is_full() {
+    every_pair(
+        setup(false, 1 << 20),
+        2,
+        &[NEAR, NEAR | 1],
+        &[
+            Get(NEAR),
+            Insert(NEAR | 2),
+            Insert(NEAR | 3),
+            Insert(NEAR | 1 << 40),
+            Remove(NEAR),
+            Remove(NEAR | 1),
+            Update(NEAR | 1),
+        ],
+    );
+}
+
+#[test]
+fn at_nodes_above_each_other_whose_memory_is_used_again() {
+    every_pair(
+        setup(true, 1 << 20),
+        1,
+        &[NEAR, NEAR | 1, NEAR | 1 << 16],
+        &[
+            Get(NEAR | 1),
+            Insert(NEAR | 2),
+            Remove(NEAR),
+            Remove(NEAR | 1),
+            Remove(NEAR | 1 << 16),
+            Insert(NEAR | 1 << 8),
+        ],
+    );
+}
+
+#[test]
+fn without_a_cache() {
+    every_pair(
+        setup(true, 0),
+        2,
+        &[NEAR, NEAR | 1, NEAR | 2],
+        &[
+            Get(NEAR),
+            Insert(NEAR | 3),
+            Remove(NEAR),
+            Remove(NEAR | 2),
+            Insert(NEAR | 1 << 24),
+        ],
+    );
+}

@@ -1,0 +1,744 @@
+//! Separators: what is found, remembered, doubted and forgotten. Leaves are addresses, or toys that can be merged.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::task::{Context, Poll};
+
+use dm_art::{ArtOptions, SeparatorOptions, SeparatorProof, Separators};
+use dm_cache::IndexCache;
+use dm_index::{
+    Answer, Applied, Created, IndexError, Inner, Key8, Lead, Located, Merge, Neighbours, NodeCopy, NodeStore,
+    Split, Write,
+};
+use dm_layout::FenceKeys;
+use dm_leaf::Singles;
+use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_verbs::{NodeId, RemotePtr};
+
+use crate::common::{Setup, cost, pool};
+
+type Entries = Separators<Key8, Singles<Key8>>;
+
+/// Leaf number `n`, which is not 0.
+fn leaf(n: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(0), n << 12).unwrap()
+}
+
+/// The number of a leaf.
+fn number(at: RemotePtr) -> u64 {
+    at.offset() >> 12
+}
+
+struct World {
+    pool: Loopback,
+    v: Endpoint,
+    entries: Entries,
+}
+
+fn setup() -> Setup {
+    let small = Setup::small();
+    let art = ArtOptions {
+        cache_bytes: 0,
+        ..small.art
+    };
+    Setup { art, ..small }
+}
+
+impl World {
+    fn new(cache_bytes: u64, options: SeparatorOptions) -> Self {
+        let pool = pool(1);
+        let v = pool.connect(0).unwrap();
+        let art = setup().open::<Key8>(&v);
+        let entries = Separators::new(art, IndexCache::new(cache_bytes), options).unwrap();
+        Self { pool, v, entries }
+    }
+
+    /// Leaf `n` begins at `n * 10` but for the first one, which is leaf 1 and begins at 0.
+    fn filled(cache_bytes: u64, options: SeparatorOptions, leaves: u64) -> Self {
+        let this = Self::new(cache_bytes, options);
+        assert_eq!(block_on(this.entries.plant(&this.v, leaf(1))), Ok(true));
+        // It remembers the first one, and so each that is entered behind it.
+        assert_eq!(found(&this.entries, &this.v, 0), Some(1));
+        (2..=leaves).for_each(|n| this.install(n * 10, n));
+        this
+    }
+
+    /// Another compute node's view of the same entries, which remembers nothing yet.
+    fn other(&self, cache_bytes: u64, options: SeparatorOptions) -> (Endpoint, Entries) {
+        let w = self.pool.connect(1).unwrap();
+        let art = setup().open::<Key8>(&w);
+        let entries = Separators::new(art, IndexCache::new(cache_bytes), options).unwrap();
+        (w, entries)
+    }
+
+    fn install(&self, separator: u64, right: u64) {
+        let split = Split {
+            level: 0,
+            separator: Key8(separator),
+            until: None,
+            left: RemotePtr::NULL,
+            right: leaf(right),
+        };
+        assert_eq!(block_on(self.entries.install(&self.v, split)), Ok(()));
+    }
+}
+
+fn find(entries: &Entries, v: &Endpoint, key: u64) -> Option<Located<SeparatorProof<Key8>>> {
+    block_on(entries.find(v, &Key8(key))).unwrap()
+}
+
+/// The leaf where reading leads.
+fn found(entries: &Entries, v: &Endpoint, key: u64) -> Option<u64> {
+    find(entries, v, key).map(|located| number(located.leaf.at))
+}
+
+/// The leaf that is remembered.
+fn known(entries: &Entries, v: &Endpoint, key: u64) -> Option<u64> {
+    entries
+        .known(v, &Key8(key))
+        .map(|located| number(located.leaf.at))
+}
+
+fn reach(entries: &Entries, proof: &SeparatorProof<Key8>) -> Option<u32> {
+    Inner::<Endpoint, Key8>::reach(entries, proof)
+}
+
+const LARGE: u64 = 1 << 20;
+
+fn plain() -> SeparatorOptions {
+    SeparatorOptions::default()
+}
+
+#[test]
+fn a_tree_that_remembers_nodes_is_no_tree_of_separators() {
+    let pool = pool(1);
+    let v = pool.connect(0).unwrap();
+    let art = Setup::small().open::<Key8>(&v);
+    let refused = Separators::new(art, IndexCache::new(LARGE), plain());
+    assert!(matches!(refused, Err(IndexError::BadInput { .. })));
+}
+
+#[test]
+fn a_key_leads_to_the_last_leaf_that_begins_at_it_or_below() {
+    let empty = World::new(LARGE, plain());
+    assert_eq!(found(&empty.entries, &empty.v, 5), None);
+    let mut run = vec![leaf(9)];
+    block_on(empty.entries.locate_run(&empty.v, &Key8(5), 4, &mut run)).unwrap();
+    assert_eq!(run, []);
+
+    let world = World::filled(LARGE, plain(), 40);
+    assert_eq!(
+        block_on(world.entries.plant(&world.v, leaf(77))),
+        Ok(false),
+        "there is a first leaf"
+    );
+    let (w, cold) = world.other(LARGE, plain());
+    assert_eq!(known(&cold, &w, 5), None);
+    for key in 0..420 {
+        let expected = (key / 10).clamp(1, 40);
+        let located = find(&cold, &w, key).unwrap();
+        assert_eq!(
+            (number(located.leaf.at), located.leaf.linked),
+            (expected, false),
+            "{key}"
+        );
+        let low = if expected == 1 { 0 } else { expected * 10 };
+        assert_eq!(located.proof, SeparatorProof::Read(Key8(low), leaf(expected)));
+        assert_eq!(
+            known(&cold, &w, key),
+            Some(expected),
+            "what was found is remembered: {key}"
+        );
+        // Who entered them knows them as well.
+        assert_eq!(
+            known(&world.entries, &world.v, key.max(20)),
+            Some(key.max(20) / 10).map(|n| n.min(40))
+        );
+    }
+}
+
+/// A leaf that is not known brings a run of those that follow; where one is known again, the run ends.
+#[test]
+fn a_search_brings_a_run_of_neighbours() {
+    let of = |run: usize| SeparatorOptions { run, ..plain() };
+    let world = World::filled(LARGE, plain(), 100);
+    for run in [0, 1, 2, 5, 32] {
+        let (w, cold) = world.other(LARGE, of(run));
+        assert_eq!(found(&cold, &w, 305), Some(30));
+        let brought: Vec<u64> = (1..=100)
+            .filter(|n| known(&cold, &w, n * 10 + 5) == Some(*n))
+            .collect();
+        let expected: Vec<u64> = (30..30 + run.max(1) as u64).collect();
+        assert_eq!(brought, expected, "a run of {run}");
+    }
+    let (w, cold) = world.other(LARGE, of(5));
+    assert_eq!(found(&cold, &w, 305), Some(30));
+    // Up to 30, which is known.
+    assert_eq!(found(&cold, &w, 285), Some(28));
+    let brought: Vec<u64> = (1..=100)
+        .filter(|n| known(&cold, &w, n * 10 + 5).is_some())
+        .collect();
+    assert_eq!(brought, (28..35).collect::<Vec<_>>());
+    // As many as are asked for, as far as they are remembered without a gap; the meter tells a hit from a miss.
+    let mut run = Vec::new();
+    for (key, max, expected, told) in [
+        (285, 4, 28..32, "1 cache_hits"),
+        (285, 100, 28..35, "1 cache_hits"),
+    ] {
+        let (done, told_now) = cost(&w, cold.locate_run(&w, &Key8(key), max, &mut run));
+        assert_eq!((done, told_now.as_str()), (Ok(()), told));
+        assert!(run.iter().map(|at| number(*at)).eq(expected), "{run:?}");
+    }
+    let (done, told) = cost(&w, cold.locate_run(&w, &Key8(505), 3, &mut run));
+    assert!(done.is_ok() && told.ends_with("1 cache_misses"), "{told}");
+    assert_eq!(run, [leaf(50), leaf(51), leaf(52)]);
+}
+
+#[test]
+fn warming_reads_all_separators_as_housekeeping() {
+    let world = World::filled(LARGE, plain(), 100);
+    let (w, cold) = world.other(LARGE, plain());
+    let (warmed, told) = cost(&w, cold.warm(&w));
+    assert_eq!(warmed, Ok(100));
+    assert!(
+        told.contains("housekeeping_verbs") && !told.contains(" reads"),
+        "{told}"
+    );
+    assert!((1..=100).all(|n| known(&cold, &w, n * 10 + 5) == Some(n)));
+    assert!(cold.cache_bytes() > 100 * 12);
+    let (_, told) = cost(&w, async { cold.known(&w, &Key8(5)) });
+    assert_eq!(told, "1 cache_hits");
+    let (_, told) = cost(&w, cold.find(&w, &Key8(5)));
+    assert!(told.ends_with("1 cache_misses"), "{told}");
+}
+
+#[test]
+fn what_is_stale_is_forgotten_and_what_misleads_is_struck_once() {
+    let world = World::filled(LARGE, plain(), 9);
+    let (entries, v) = (&world.entries, &world.v);
+    let cached = entries.known(v, &Key8(55)).unwrap();
+    assert!(matches!(cached.proof, SeparatorProof::Cached(_)) && reach(entries, &cached.proof).is_none());
+    entries.stale(v, cached.proof);
+    assert_eq!(known(entries, v, 55), None);
+    let read = find(entries, v, 55).unwrap();
+    assert_eq!(read.proof, SeparatorProof::Read(Key8(50), leaf(5)));
+    // The address was wrong, and may be right again.
+    entries.stale(v, read.proof);
+    assert_eq!((known(entries, v, 55), found(entries, v, 55)), (Some(5), Some(5)));
+    // It led nowhere: not remembered, and at the next search not there.
+    entries.misled(v, read.proof);
+    entries.misled(v, read.proof);
+    assert_eq!(known(entries, v, 55), None);
+    assert_eq!(found(entries, v, 55), Some(4));
+    let (w, cold) = world.other(LARGE, plain());
+    assert_eq!(found(&cold, &w, 55), Some(4), "the entry is gone for everybody");
+    // Entered anew it is as good as any, though it misled before.
+    world.install(50, 5);
+    assert_eq!(found(entries, v, 55), Some(5));
+    // If it names another leaf by now, that one stays.
+    let read = find(entries, v, 65).unwrap();
+    entries.misled(v, read.proof);
+    world.install(60, 66);
+    assert_eq!(found(entries, v, 65), Some(66));
+    // The first leaf's entry stays, whatever is said of it.
+    let first = find(entries, v, 5).unwrap();
+    entries.misled(v, first.proof);
+    assert_eq!(found(entries, v, 5), Some(1));
+    // Who is credulous believes again.
+    let credulous = SeparatorOptions {
+        credulous: true,
+        ..plain()
+    };
+    let (w, cold) = world.other(LARGE, credulous);
+    let read = find(&cold, &w, 75).unwrap();
+    cold.misled(&w, read.proof);
+    assert_eq!(found(&cold, &w, 75), Some(7));
+}
+
+/// Of those that misled, the latest 64 are kept in mind.
+#[test]
+fn the_oldest_misleading_entry_makes_room() {
+    let world = World::filled(LARGE, plain(), 80);
+    let (entries, v) = (&world.entries, &world.v);
+    let proofs: Vec<_> = (2..=66)
+        .map(|n| find(entries, v, n * 10).unwrap().proof)
+        .collect();
+    for proof in &proofs {
+        entries.misled(v, *proof);
+    }
+    assert_eq!(found(entries, v, 25), Some(2), "the 65th last is believed again");
+    for n in (3..=66).rev() {
+        assert_eq!(
+            found(entries, v, n * 10 + 5),
+            Some(2),
+            "of {n} all below have gone"
+        );
+    }
+    assert_eq!(found(entries, v, 675), Some(67));
+}
+
+/// With too little room for all of them, all are remembered roughly.
+#[test]
+fn who_has_no_room_remembers_roughly() {
+    const LEAVES: u64 = 400;
+    let world = World::filled(LARGE, plain(), LEAVES);
+    let tight = 9 << 10;
+    let (w, cold) = world.other(tight, plain());
+    assert_eq!(found(&cold, &w, 2_005), Some(200));
+    let exactly = cold.known(&w, &Key8(2_005)).unwrap();
+    assert!(
+        matches!(exactly.proof, SeparatorProof::Cached(_)),
+        "there is room for some"
+    );
+    assert_eq!(block_on(cold.warm(&w)), Ok(LEAVES));
+    assert!(cold.cache_bytes() <= tight, "{}", cold.cache_bytes());
+    let mut off = 0;
+    for key in 0..LEAVES * 10 + 100 {
+        let expected = (key / 10).clamp(1, LEAVES);
+        let located = cold.known(&w, &Key8(key)).unwrap();
+        assert_eq!(located.proof, SeparatorProof::Rough(Key8(key), located.leaf.at));
+        let reach = reach(&cold, &located.proof).unwrap();
+        assert!(number(located.leaf.at) <= expected && !located.leaf.linked);
+        assert!(reach < 64);
+        off += expected - number(located.leaf.at);
+    }
+    assert!(off < 5 * (LEAVES * 10 + 100), "{off} leaves too far left in all");
+    // Which leaves follow on each other is read.
+    let mut run = Vec::new();
+    let mut expect = |key: u64, max: usize, expected: Range<u64>| {
+        let (done, told) = cost(&w, cold.locate_run(&w, &Key8(key), max, &mut run));
+        assert_eq!(done, Ok(()));
+        assert!(run.iter().map(|at| number(*at)).eq(expected), "{key}: {run:?}");
+        assert!(told.ends_with("1 cache_misses"), "{told}");
+    };
+    expect(3_005, 4, 300..304);
+    expect(3_990, 9, 399..401);
+    expect(5, 1, 1..2);
+    expect(4_500, 0, 400..401);
+    // A hint that misled is not given again.
+    let located = cold.known(&w, &Key8(1_005)).unwrap();
+    cold.stale(&w, located.proof);
+    assert_eq!(
+        known(&cold, &w, 1_005),
+        Some(number(located.leaf.at)),
+        "the leaf may be to the right of it"
+    );
+    cold.misled(&w, located.proof);
+    assert_ne!(known(&cold, &w, 1_005), Some(number(located.leaf.at)));
+    // What is entered is remembered, as far as that goes.
+    assert_eq!(found(&cold, &w, 1_005), Some(100));
+    let split = Split {
+        level: 0,
+        separator: Key8(9_000),
+        until: None,
+        left: leaf(LEAVES),
+        right: leaf(900),
+    };
+    block_on(cold.install(&w, split)).unwrap();
+    assert_eq!(found(&cold, &w, 9_500), Some(900));
+    assert!(cold.cache_bytes() <= tight);
+}
+
+/// Without rough hints some separators are remembered, and the rest is read.
+#[test]
+fn who_has_no_room_and_no_rough_hints_remembers_some() {
+    let world = World::filled(LARGE, plain(), 400);
+    let exact = SeparatorOptions {
+        rough: false,
+        ..plain()
+    };
+    let tight = 9 << 10;
+    let (w, cold) = world.other(tight, exact);
+    for n in 1..=400 {
+        assert_eq!(found(&cold, &w, n * 10 + 5), Some(n));
+    }
+    let remembered: Vec<u64> = (1..=400)
+        .filter(|n| known(&cold, &w, n * 10 + 5) == Some(*n))
+        .collect();
+    assert!(
+        (10..400).contains(&remembered.len()),
+        "{} of 400",
+        remembered.len()
+    );
+    assert!(cold.cache_bytes() <= tight);
+    assert!((1..=400).all(|n| matches!(
+        cold.known(&w, &Key8(n * 10)),
+        None | Some(Located {
+            proof: SeparatorProof::Cached(_),
+            ..
+        })
+    )));
+}
+
+/// T-D12: a key that is no separator has no leaf, for who asks for the first time.
+#[test]
+fn who_is_exact_takes_a_key_that_is_no_separator_for_absent_once() {
+    let world = World::filled(LARGE, plain(), 9);
+    let exact = SeparatorOptions {
+        exact: true,
+        run: 1,
+        ..plain()
+    };
+    let (w, cold) = world.other(LARGE, exact);
+    assert_eq!(found(&cold, &w, 50), Some(5));
+    assert_eq!(found(&cold, &w, 75), None);
+    assert_eq!(known(&cold, &w, 75), Some(7), "what was read is remembered");
+}
+
+#[test]
+fn a_bulk_load_enters_all() {
+    let world = World::new(LARGE, plain());
+    let leaves: Vec<_> = (0..300).map(|n| (Key8(n * 10), leaf(n + 1))).collect();
+    assert_eq!(block_on(world.entries.build(&world.v, &leaves, 0.7)), Ok(()));
+    for n in 0..300 {
+        assert_eq!(found(&world.entries, &world.v, n * 10 + 9), Some(n + 1));
+    }
+}
+
+/// A leaf that knows its bounds, its neighbour, and how much it holds.
+#[derive(Clone, Copy, Debug)]
+struct Toy {
+    low: u64,
+    high: Option<u64>,
+    next: u64,
+    entries: usize,
+    dead: bool,
+    unborn: bool,
+    level: u8,
+}
+
+/// Leaves that hold ten entries, and are sparse with fewer than three.
+#[derive(Default)]
+struct Toys {
+    leaves: RefCell<BTreeMap<u64, Toy>>,
+    copies: Cell<u64>,
+    joins: RefCell<Vec<(u64, u64)>>,
+}
+
+impl Toys {
+    /// Leaves as [`World::filled`] enters them, with so many entries each.
+    fn new(entries: &[usize]) -> Self {
+        let this = Self::default();
+        let last = entries.len() as u64;
+        for (n, entries) in (1..).zip(entries) {
+            let toy = Toy {
+                low: if n == 1 { 0 } else { n * 10 },
+                high: (n < last).then_some((n + 1) * 10),
+                next: if n < last { n + 1 } else { 0 },
+                entries: *entries,
+                dead: false,
+                unborn: false,
+                level: 0,
+            };
+            this.leaves.borrow_mut().insert(n, toy);
+        }
+        this
+    }
+
+    fn change(&self, n: u64, change: impl FnOnce(&mut Toy)) {
+        change(self.leaves.borrow_mut().get_mut(&n).unwrap());
+    }
+
+    /// The living, and what they hold.
+    fn left(&self) -> Vec<(u64, usize)> {
+        let leaves = self.leaves.borrow();
+        let living = leaves.iter().filter(|(_, toy)| !toy.dead);
+        living.map(|(n, toy)| (*n, toy.entries)).collect()
+    }
+}
+
+const OTHERS: &str = "separators ask leaves for copies and joins alone";
+
+impl NodeStore<Endpoint, Key8> for Toys {
+    type Begun<'a> = ();
+
+    fn value_bytes(&self) -> usize {
+        8
+    }
+    fn capacity(&self) -> usize {
+        10
+    }
+
+    async fn copy(&self, _: &Endpoint, at: RemotePtr, copy: &mut NodeCopy<Key8>) -> Result<bool, IndexError> {
+        self.copies.set(self.copies.get() + 1);
+        let toy = self.leaves.borrow()[&number(at)];
+        copy.at = at;
+        copy.level = toy.level;
+        copy.unborn = toy.unborn;
+        copy.fences = FenceKeys {
+            low: Key8(toy.low),
+            high: toy.high.map(Key8),
+        };
+        copy.sibling = if toy.next == 0 {
+            RemotePtr::NULL
+        } else {
+            leaf(toy.next)
+        };
+        Ok(!toy.dead)
+    }
+
+    async fn join(
+        &self,
+        _: &Endpoint,
+        pair: &Neighbours<Key8>,
+        unlink: impl AsyncFnOnce() -> Result<(), IndexError>,
+    ) -> Result<Merge, IndexError> {
+        let (left, right) = (number(pair.left), number(pair.right));
+        self.joins.borrow_mut().push((left, right));
+        let (one, other) = (self.leaves.borrow()[&left], self.leaves.borrow()[&right]);
+        assert!(pair.level == 0 && pair.parent.is_null());
+        let meets = one.high == Some(pair.between.0) && other.low == pair.between.0 && one.next == right;
+        if one.dead || other.dead || !meets || other.high != pair.until.map(|key| key.0) {
+            return Ok(Merge::Changed);
+        }
+        let entries = one.entries + other.entries;
+        if entries > 8 {
+            return Ok(Merge::TooFull);
+        }
+        self.change(left, |toy| {
+            (toy.high, toy.next, toy.entries) = (other.high, other.next, entries)
+        });
+        self.change(right, |toy| (toy.dead, toy.next) = (true, left));
+        unlink().await?;
+        Ok(Merge::Done {
+            sparse: entries < 3,
+            parent_sparse: false,
+        })
+    }
+
+    async fn get(
+        &self,
+        _: &Endpoint,
+        _: Lead,
+        _: u8,
+        _: &Key8,
+        _: &mut Vec<u8>,
+    ) -> Result<Answer<Key8, bool>, IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    async fn write(
+        &self,
+        _: &Endpoint,
+        _: Lead,
+        _: u8,
+        _: &Key8,
+        _: Write<'_>,
+        _: Option<&mut NodeCopy<Key8>>,
+    ) -> Result<Answer<Key8, Applied>, IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    fn begin_write<'a>(
+        &'a self,
+        _: &'a Endpoint,
+        _: Lead,
+        _: (u8, &Key8),
+        _: Write<'_>,
+        _: &mut Context<'_>,
+        (): &mut (),
+    ) -> Poll<Applied> {
+        unreachable!("{OTHERS}")
+    }
+    async fn resume<'a>(
+        &'a self,
+        _: &'a Endpoint,
+        _: Lead,
+        _: (u8, &Key8),
+        _: Write<'_>,
+        (): (),
+    ) -> Result<Answer<Key8, Applied>, IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    fn unfold(&self, _: &mut NodeCopy<Key8>) -> Result<(), IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    async fn copies(
+        &self,
+        _: &Endpoint,
+        _: &[RemotePtr],
+        _: &mut NodeCopy<Key8>,
+        _: impl FnMut(&NodeCopy<Key8>) -> bool,
+    ) -> Result<(), IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    async fn create(
+        &self,
+        _: &Endpoint,
+        _: u8,
+        _: FenceKeys<Key8>,
+        _: &[(Key8, &[u8])],
+        _: bool,
+    ) -> Result<Created, IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    async fn open(&self, _: &Endpoint, _: &Created) -> Result<(), IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    async fn reserve(&self, _: &Endpoint) -> Result<RemotePtr, IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    async fn load(&self, _: &Endpoint, _: &NodeCopy<Key8>) -> Result<(), IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    async fn merge<P: NodeStore<Endpoint, Key8>>(
+        &self,
+        _: &Endpoint,
+        _: &Neighbours<Key8>,
+        _: &P,
+        _: &mut NodeCopy<Key8>,
+    ) -> Result<Merge, IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    fn node_bytes(&self) -> u32 {
+        unreachable!("{OTHERS}")
+    }
+    fn unlink(&self, _: &mut [u8], _: &Neighbours<Key8>) -> Result<Option<Range<usize>>, IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    fn show(&self, _: RemotePtr, _: &[u8], _: &mut NodeCopy<Key8>) -> Result<bool, IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    async fn collapse(
+        &self,
+        _: &Endpoint,
+        _: RemotePtr,
+        _: u8,
+        _: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
+    ) -> Result<bool, IndexError> {
+        unreachable!("{OTHERS}")
+    }
+    fn forget(&self, _: Created) {
+        unreachable!("{OTHERS}")
+    }
+}
+
+/// Shrinks the leaf of `key` where leaves hold so many entries, after `prepare`; the joins that were tried, and what is left.
+fn shrink(
+    entries: &[usize],
+    key: u64,
+    prepare: impl FnOnce(&World, &Toys),
+) -> (Vec<(u64, u64)>, Vec<(u64, usize)>) {
+    let world = World::filled(LARGE, plain(), entries.len() as u64);
+    let toys = Toys::new(entries);
+    prepare(&world, &toys);
+    assert_eq!(
+        block_on(world.entries.shrink(&world.v, &toys, &Key8(key))),
+        Ok(())
+    );
+    // What went is found in the leaf to its left, by who remembers and by who reads.
+    let (w, cold) = world.other(LARGE, plain());
+    let gone: Vec<u64> = toys
+        .leaves
+        .borrow()
+        .iter()
+        .filter(|(_, toy)| toy.dead)
+        .map(|(n, _)| *n)
+        .collect();
+    for n in gone
+        .iter()
+        .filter(|n| toys.joins.borrow().iter().any(|(_, right)| right == *n))
+    {
+        assert_ne!(known(&world.entries, &world.v, n * 10 + 5), Some(*n));
+        assert_ne!(found(&cold, &w, n * 10 + 5), Some(*n));
+    }
+    (toys.joins.take(), toys.left())
+}
+
+#[test]
+fn a_sparse_leaf_takes_its_right_neighbour_or_goes_into_its_left_one() {
+    type Joins = &'static [(u64, u64)];
+    type Left = &'static [(u64, usize)];
+    let cases: [(&[usize], u64, Joins, Left); 7] = [
+        (&[5, 1, 5], 25, &[(2, 3)], &[(1, 5), (2, 6)]),
+        (&[5, 1, 9], 25, &[(2, 3), (1, 2)], &[(1, 6), (3, 9)]),
+        (&[9, 1, 9], 25, &[(2, 3), (1, 2)], &[(1, 9), (2, 1), (3, 9)]),
+        // As long as it is sparse.
+        (&[9, 1, 1, 1, 4], 25, &[(2, 3), (2, 4)], &[(1, 9), (2, 3), (5, 4)]),
+        (&[1, 1, 9], 25, &[(2, 3), (1, 2), (1, 3)], &[(1, 2), (3, 9)]),
+        // The last one has no right neighbour, the first no left one.
+        (&[5, 5, 1], 35, &[(2, 3)], &[(1, 5), (2, 6)]),
+        (&[1, 9], 5, &[(1, 2)], &[(1, 1), (2, 9)]),
+    ];
+    for (entries, key, joins, left) in cases {
+        assert_eq!(
+            shrink(entries, key, |_, _| {}),
+            (joins.to_vec(), left.to_vec()),
+            "{entries:?}"
+        );
+    }
+    assert_eq!(shrink(&[1], 5, |_, _| {}), (vec![], vec![(1, 1)]), "alone");
+}
+
+#[test]
+fn a_leaf_is_reached_over_its_left_neighbours_where_its_entry_is_missing() {
+    let strike = |world: &World, n: u64| {
+        let (w, cold) = world.other(LARGE, plain());
+        let read = find(&cold, &w, n * 10).unwrap();
+        assert_eq!(number(read.leaf.at), n);
+        cold.misled(&w, read.proof);
+        assert_eq!(found(&cold, &w, n * 10), Some(n - 1));
+    };
+    // The leaf itself, and its left neighbour.
+    let both = shrink(&[9, 9, 1, 5], 35, |world, _| strike(world, 3));
+    assert_eq!(both, (vec![(3, 4)], vec![(1, 9), (2, 9), (3, 6)]));
+    let left = shrink(&[9, 5, 1, 9], 35, |world, _| strike(world, 2));
+    assert_eq!(left, (vec![(3, 4), (2, 3)], vec![(1, 9), (2, 6), (4, 9)]));
+    // A dead leaf says where to go on.
+    let dead = shrink(&[5, 1, 5], 25, |_, toys| {
+        toys.change(2, |toy| (toy.dead, toy.next) = (true, 1));
+        toys.change(1, |toy| (toy.high, toy.next) = (Some(30), 3));
+    });
+    assert_eq!(
+        dead,
+        (vec![(1, 3)], vec![(1, 5), (3, 5)]).clone(),
+        "its keys are in the first one, which is too full"
+    );
+}
+
+#[test]
+fn what_is_no_leaf_of_the_key_is_left_alone() {
+    let alone = |prepare: fn(&mut Toy)| {
+        let world = World::filled(LARGE, plain(), 3);
+        let toys = Toys::new(&[5, 1, 1]);
+        toys.change(2, prepare);
+        assert_eq!(block_on(world.entries.shrink(&world.v, &toys, &Key8(25))), Ok(()));
+        (toys.joins.take(), toys.copies.get())
+    };
+    assert_eq!(alone(|toy| toy.unborn = true), (vec![], 1), "unborn");
+    assert_eq!(alone(|toy| toy.level = 1), (vec![], 1), "no leaf");
+    assert_eq!(alone(|toy| toy.low = 26), (vec![], 1), "it begins behind the key");
+    assert_eq!(
+        alone(|toy| (toy.dead, toy.next) = (true, 0)),
+        (vec![], 1),
+        "dead, and nothing to its right"
+    );
+    // It ends before the key, and so do all to its right: after so many steps that is left to the next.
+    let world = World::filled(LARGE, plain(), 2);
+    let toys = Toys::new(&[5, 1]);
+    toys.change(2, |toy| (toy.high, toy.next) = (Some(21), 2));
+    assert_eq!(block_on(world.entries.shrink(&world.v, &toys, &Key8(25))), Ok(()));
+    assert_eq!((toys.joins.take(), toys.copies.get()), (vec![], 64));
+    // An index without leaves has none to merge.
+    let empty = World::new(LARGE, plain());
+    assert_eq!(
+        block_on(empty.entries.shrink(&empty.v, &Toys::default(), &Key8(25))),
+        Ok(())
+    );
+}
+
+/// Somebody is at work on the neighbour: after so many attempts the leaf stays as it is.
+#[test]
+fn a_neighbour_that_changes_is_tried_a_bounded_number_of_times() {
+    let attempts = |prepare: fn(&mut Toy)| {
+        let world = World::filled(LARGE, plain(), 4);
+        let toys = Toys::new(&[9, 1, 5, 5]);
+        toys.change(3, prepare);
+        assert_eq!(block_on(world.entries.shrink(&world.v, &toys, &Key8(25))), Ok(()));
+        (toys.joins.take().len(), toys.copies.get())
+    };
+    // Two copies an attempt, and no join of what can't be joined.
+    let dead = attempts(|toy| toy.dead = true);
+    assert!(dead.0 == 0 && dead.1 > 2 * 30, "{dead:?}");
+    assert_eq!(attempts(|toy| toy.low = 31), dead);
+    assert_eq!(attempts(|toy| toy.level = 1), dead);
+}

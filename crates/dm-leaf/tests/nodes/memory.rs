@@ -1,0 +1,369 @@
+//! The memory of nodes: made, given up midway, taken back, used again.
+
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use dm_alloc::{Allocator, Descriptor, ReclaimOptions, Superblock};
+use dm_index::{Answer, Applied, IndexError, Key8, Lead, NodeCopy, NodeStore, RangeIndex, Stale, Write};
+use dm_layout::{Checksummed, FenceKeys, Hopscotch, Leaf, NodeFormat, NodeState, Slotted};
+use dm_leaf::Nodes;
+use dm_lock::{GlobalLockTable, Locks};
+use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_sync::Arc;
+use dm_verbs::{Env, Nanos, RemotePtr, Verbs};
+
+use crate::common::{Setup, Table, client, cost, pool};
+
+/// A compute node's nodes in a pool whose memory is used again, after rounds that a test asks for.
+fn reclaiming<F: NodeFormat<Key8>>(
+    v: &Endpoint,
+    format: F,
+    period: Nanos,
+) -> (Nodes<Key8, F>, Arc<Allocator>) {
+    let descriptor = Descriptor {
+        members: 3,
+        ..Descriptor::of(b"test", [0])
+    };
+    let superblock = block_on(Superblock::create_or_open(v, &descriptor)).unwrap();
+    let reclaim = ReclaimOptions {
+        period,
+        ..ReclaimOptions::new()
+    };
+    let setup = Setup::plain();
+    let alloc = Allocator::for_pool(&superblock, v.compute_node(), reclaim).chunk_bytes(8 << 10);
+    let alloc = Arc::new(alloc);
+    let locks = Locks::new(
+        setup.locks,
+        GlobalLockTable::on_chip(superblock.memory_nodes(), 64),
+    );
+    (
+        Nodes::new(format, Arc::new(locks), Arc::clone(&alloc), setup.nodes),
+        alloc,
+    )
+}
+
+const NEVER: Nanos = Nanos(u64::MAX);
+
+fn slotted() -> Slotted<Key8> {
+    Slotted::with_span(4, 8).unwrap()
+}
+
+/// A node that was never linked is another one's memory next, and that one another life of it.
+#[test]
+fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let pool = pool(1);
+        let v = pool.connect(0).unwrap();
+        let (nodes, alloc) = reclaiming(&v, format.clone(), NEVER);
+        let image = |at: RemotePtr| block_on(v.read(at, format.node_bytes() as u32)).unwrap().to_vec();
+        let make =
+            |unborn| block_on(nodes.create(&v, 0, FenceKeys::ALL, &[(Key8(1), &[1; 8])], unborn)).unwrap();
+        let first = make(false);
+        let born = format.audit(&image(first.at)).unwrap();
+        assert_eq!(
+            (born.state, born.owner, born.incarnation),
+            (NodeState::Live, 0, first.incarnation)
+        );
+        let in_use = alloc.stats().in_use_bytes;
+        NodeStore::<Endpoint, Key8>::forget(&nodes, first);
+        assert_eq!(
+            alloc.stats().in_use_bytes,
+            in_use - i64::from(NodeStore::<Endpoint, Key8>::node_bytes(&nodes))
+        );
+        let second = make(true);
+        assert_eq!((second.at, alloc.stats().in_use_bytes), (first.at, in_use));
+        let unborn = format.audit(&image(second.at)).unwrap();
+        assert_eq!(
+            (unborn.state, unborn.owner),
+            (NodeState::Splitting, u32::from(v.client().0) + 1)
+        );
+        assert_eq!(
+            (unborn.incarnation, unborn.version),
+            (second.incarnation, second.version)
+        );
+        assert!(second.incarnation != first.incarnation && second.version != first.version);
+        // It is none to who has an old address, until it is linked and opened; a second time changes nothing.
+        let get = || {
+            let got = nodes.get(&v, Lead::hint(second.at), 0, &Key8(1), &mut Vec::new());
+            block_on(got).unwrap()
+        };
+        assert_eq!(get(), Answer::Stale(Stale::Elsewhere));
+        assert_eq!(block_on(nodes.open(&v, &second)), Ok(()));
+        assert_eq!(get(), Answer::Done(true));
+        let opened = image(second.at);
+        assert_eq!(format.audit(&opened).unwrap().state, NodeState::Live);
+        assert_eq!(block_on(nodes.open(&v, &second)), Ok(()));
+        assert_eq!(image(second.at), opened);
+        // Damage is reported, and the lock comes free.
+        if format.state_word().is_none() {
+            block_on(v.write(second.at, &vec![0xff; format.node_bytes()])).unwrap();
+            assert!(matches!(
+                block_on(nodes.open(&v, &second)),
+                Err(IndexError::Corrupt { .. })
+            ));
+            let mut torn = opened.clone();
+            *torn.last_mut().unwrap() ^= 1;
+            block_on(v.write(second.at, &torn)).unwrap();
+            let torn = block_on(nodes.open(&v, &second));
+            assert!(matches!(torn, Err(IndexError::Exhausted(_)) | Ok(())), "{torn:?}");
+            block_on(v.write(second.at, &opened)).unwrap();
+            assert_eq!(block_on(nodes.open(&v, &second)), Ok(()));
+        }
+    }
+    check(&slotted());
+    check(&Leaf::with_node_bytes(256, 8, true).unwrap());
+    check(&Checksummed::with_span(4, 8).unwrap());
+}
+
+/// Polls so many times and drops it.
+fn dropped_after<F: Future>(polls: usize, work: F) -> bool {
+    let mut work = pin!(work);
+    let mut cx = Context::from_waker(Waker::noop());
+    !(0..polls).any(|_| work.as_mut().poll(&mut cx).is_ready())
+}
+
+/// A node whose maker gave up before anything led to it comes back.
+#[test]
+fn what_is_dropped_before_it_is_linked_comes_back() {
+    let mut cases = [0; 2];
+    for (polls, splits) in (0..30).flat_map(|polls| [(polls, false), (polls, true)]) {
+        let pool = Loopback::builder()
+            .nodes(1)
+            .delays(3)
+            .seed(3)
+            .host_bytes(256 << 10)
+            .build()
+            .unwrap();
+        let v = pool.connect(0).unwrap();
+        let (nodes, alloc) = reclaiming(&v, slotted(), NEVER);
+        let entries: Vec<_> = (1..5).map(|n| (Key8(n * 10), &[1; 8][..])).collect();
+        let first = block_on(nodes.create(&v, 0, FenceKeys::ALL, &entries, false))
+            .unwrap()
+            .at;
+        let in_use = alloc.stats().in_use_bytes;
+        let dropped = match splits {
+            false => dropped_after(polls, nodes.create(&v, 0, FenceKeys::ALL, &[], false)),
+            true => {
+                let write = Write::Insert(&[2; 8]);
+                dropped_after(
+                    polls,
+                    nodes.write(&v, Lead::hint(first), 0, &Key8(45), write, None),
+                )
+            }
+        };
+        let mut copy = NodeCopy::new();
+        assert_eq!(block_on(nodes.copy(&v, first, &mut copy)), Ok(true));
+        let linked = !copy.sibling.is_null();
+        let taken = alloc.stats().in_use_bytes - in_use;
+        let one = i64::from(NodeStore::<Endpoint, Key8>::node_bytes(&nodes));
+        let expected = if dropped && !linked { 0 } else { one };
+        assert_eq!(
+            taken, expected,
+            "{polls} polls, split: {splits}, dropped: {dropped}, linked: {linked}"
+        );
+        cases[usize::from(splits)] += u32::from(dropped && !linked);
+    }
+    assert!(cases[0] > 1 && cases[1] > 3, "{cases:?}");
+}
+
+/// Between two memory nodes: once the left node leads to the right one, and the new entry is there, a splitter that gives up still
+/// makes the right one live.
+#[test]
+fn a_right_node_elsewhere_is_opened_by_who_gives_up() {
+    let format = slotted();
+    let (mut halfway, mut owned) = (0, 0);
+    for polls in 0..40 {
+        let pool = Loopback::builder()
+            .nodes(2)
+            .delays(3)
+            .seed(3)
+            .host_bytes(256 << 10)
+            .build()
+            .unwrap();
+        let v = pool.connect(0).unwrap();
+        let mut setup = Setup::plain();
+        setup.nodes.spread = true;
+        let nodes = setup.nodes(format, 2, 0);
+        let entries: Vec<_> = (1..5).map(|n| (Key8(n * 10), &[1; 8][..])).collect();
+        let first = block_on(nodes.create(&v, 0, FenceKeys::ALL, &entries, false))
+            .unwrap()
+            .at;
+        let write = Write::Insert(&[2; 8]);
+        if !dropped_after(
+            polls,
+            nodes.write(&v, Lead::hint(first), 0, &Key8(45), write, None),
+        ) {
+            break;
+        }
+        let read = |at: RemotePtr| block_on(v.read(at, format.node_bytes() as u32)).unwrap().to_vec();
+        let left = format.header(&read(first)).unwrap();
+        if left.state != NodeState::Splitting {
+            continue;
+        }
+        assert_eq!(left.owner, u32::from(v.client().0) + 1);
+        let right = read(RemotePtr::from_raw(left.sibling));
+        let header = format.header(&right).unwrap();
+        if header.state == NodeState::Splitting {
+            assert_eq!(header.owner, left.owner);
+            owned += 1;
+        }
+        if format.find(&right, &Key8(45)).unwrap().is_some() {
+            assert_eq!(header.state, NodeState::Live, "after {polls} polls");
+            halfway += 1;
+        }
+    }
+    assert!(halfway > 0 && owned > 0, "{halfway} {owned}");
+}
+
+/// Leaves that come and go: no more memory the third time, by two compute nodes that each know the leaves in their own way.
+#[test]
+fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
+    let pool = pool(1);
+    let [v, w] = [0, 1].map(|cn| pool.connect(cn).unwrap());
+    let format = Slotted::with_span(6, 8).unwrap();
+    let (here, alloc) = reclaiming(&v, format, NEVER);
+    let (there, other) = reclaiming(&w, format, NEVER);
+    let first = block_on(here.create(&v, 0, FenceKeys::ALL, &[], false))
+        .unwrap()
+        .at;
+    let tables = [Table::of(first), Table::of(first)];
+    let empty = alloc.stats().in_use_bytes + other.stats().in_use_bytes;
+    let mut fetched = Vec::new();
+    for round in 0..3_u8 {
+        let (one, two) = (client(&v, &tables[0], &here), client(&w, &tables[1], &there));
+        for n in 0..200 {
+            assert_eq!(block_on(one.insert(&Key8(n), &[round; 8])), Ok(Applied::Inserted));
+        }
+        let mut value = Vec::new();
+        for n in 0..200 {
+            assert_eq!(block_on(two.get(&Key8(n), &mut value)), Ok(true));
+            assert_eq!(value, [round; 8]);
+        }
+        for n in 0..200 {
+            assert_eq!(block_on(one.remove(&Key8(n))), Ok(Applied::Removed));
+        }
+        // A client that remains pins nothing between its operations.
+        for _ in 0..5 {
+            block_on(alloc.collect_alone(&v)).unwrap();
+            block_on(other.collect_alone(&w)).unwrap();
+        }
+        let stats = alloc.stats();
+        assert_eq!(stats.limbo_bytes, 0, "round {round}");
+        let leaves = (stats.in_use_bytes + other.stats().in_use_bytes - empty) / format.node_bytes() as i64;
+        assert!(leaves < 12, "{leaves} leaves of no key in round {round}");
+        fetched.push(stats.fetched_bytes);
+    }
+    assert!(fetched[2] <= fetched[0] + (8 << 10), "{fetched:?}");
+}
+
+/// A member announces itself when a round is due: at the beginning of an operation, and in a loop that waits for others.
+#[test]
+fn a_compute_node_announces_itself_when_it_is_due() {
+    let announced = |cost: &str| cost.contains("housekeeping_verbs");
+    for (period, due) in [(NEVER, false), (Nanos(2_000), true)] {
+        let pool = pool(1);
+        let v = pool.connect(0).unwrap();
+        let (nodes, alloc) = reclaiming(&v, slotted(), period);
+        let first = block_on(nodes.create(&v, 0, FenceKeys::ALL, &[(Key8(1), &[1; 8])], false))
+            .unwrap()
+            .at;
+        let table = Table::of(first);
+        let index = client(&v, &table, &nodes);
+        assert_eq!(block_on(index.get(&Key8(1), &mut Vec::new())), Ok(true));
+        assert_eq!(alloc.epochs().unwrap().seats(), 1);
+        let mut cost_of_gets = String::new();
+        for _ in 0..40 {
+            cost_of_gets += &cost(&v, index.get(&Key8(1), &mut Vec::new())).1;
+        }
+        assert_eq!(announced(&cost_of_gets), due, "{cost_of_gets}");
+        // Waiting for a node that is frozen.
+        let format = slotted();
+        let mut image = block_on(v.read(first, format.node_bytes() as u32))
+            .unwrap()
+            .to_vec();
+        format.freeze(&mut image, 9).unwrap();
+        block_on(v.write(first, &image)).unwrap();
+        let wait = nodes.write(&v, Lead::hint(first), 0, &Key8(1), Write::Update(&[2; 8]), None);
+        let (waited, spent) = cost(&v, wait);
+        assert!(matches!(waited, Err(IndexError::Exhausted(_))));
+        assert_eq!(announced(&spent), due, "{spent}");
+        // The last client of a compute node takes it out of the pool.
+        let before = v.meter().counters();
+        drop(index);
+        let left = v.meter().counters() - before;
+        assert!(left.verbs() + left.housekeeping_verbs > 0, "{left:?}");
+    }
+    // Without members there is nothing to announce.
+    let pool = pool(1);
+    let v = pool.connect(0).unwrap();
+    let nodes = Setup::plain().nodes(slotted(), 1, 0);
+    assert!(NodeStore::<Endpoint, Key8>::epochs(&nodes).is_none());
+    assert!(!NodeStore::<Endpoint, Key8>::is_due(&nodes, &v));
+}
+
+/// A READ that took longer than versions are told apart for says nothing.
+#[test]
+fn a_read_that_took_too_long_is_repeated() {
+    for (step, flaw, answers) in [
+        (50, false, true),
+        (2_000_000, false, false),
+        (2_000_000, true, true),
+    ] {
+        let pool = Loopback::builder()
+            .nodes(1)
+            .counted_clock(Nanos(step))
+            .host_bytes(256 << 10)
+            .build()
+            .unwrap();
+        let v = pool.connect(0).unwrap();
+        let mut setup = Setup::plain();
+        setup.nodes.flaws.no_read_window = flaw;
+        let nodes = setup.nodes(slotted(), 1, 0);
+        let at = block_on(nodes.create(&v, 0, FenceKeys::ALL, &[(Key8(1), &[1; 8])], false))
+            .unwrap()
+            .at;
+        let got = block_on(nodes.get(&v, Lead::hint(at), 0, &Key8(1), &mut Vec::new()));
+        assert_eq!(got == Ok(Answer::Done(true)), answers, "{got:?}");
+        let mut copy = NodeCopy::new();
+        assert_eq!(block_on(nodes.copy(&v, at, &mut copy)) == Ok(true), answers);
+        let mut shown = 0;
+        let each = |_: &NodeCopy<Key8>| {
+            shown += 1;
+            true
+        };
+        assert_eq!(block_on(nodes.copies(&v, &[at, at], &mut copy, each)), Ok(()));
+        assert_eq!(shown, if answers { 2 } else { 0 });
+    }
+}
+
+/// What a bulk load asks of a node is what its format says.
+#[test]
+fn a_store_says_of_its_nodes_what_their_format_says() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F, refuses: bool) {
+        let nodes = Setup::plain().nodes(format.clone(), 1, 0);
+        assert_eq!(NodeStore::<Endpoint, Key8>::capacity(&nodes), format.capacity());
+        assert_eq!(
+            NodeStore::<Endpoint, Key8>::value_bytes(&nodes),
+            format.value_len()
+        );
+        assert_eq!(
+            NodeStore::<Endpoint, Key8>::node_bytes(&nodes) as usize,
+            format.node_bytes()
+        );
+        let mut copy = NodeCopy::new();
+        let mut refused = 0;
+        for n in 1..format.capacity() as u64 {
+            let key = Key8(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let takes = NodeStore::<Endpoint, Key8>::takes(&nodes, &copy, &key);
+            let mut keys = copy.entries.iter().map(|(key, _)| *key).chain([key]);
+            assert_eq!(takes, format.takes(&copy.fences.low, &mut keys), "{n}");
+            refused += u32::from(!takes);
+            if takes {
+                copy.entries.push((key, 0));
+            }
+        }
+        assert_eq!(refused > 0, refuses);
+    }
+    check(&slotted(), false);
+    check(&Hopscotch::new(64, 4, 8).unwrap(), true);
+}

@@ -1,0 +1,356 @@
+//! Merging two neighbours below a parent or without one, and ending a root that has one child.
+
+use std::cell::Cell;
+
+use dm_index::{IndexError, Key8, Lead, Merge, Neighbours, NodeCopy, NodeStore};
+use dm_layout::{Checksummed, FenceKeys, NodeFormat, Slotted};
+use dm_leaf::Nodes;
+use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_verbs::{Effect, RemotePtr};
+
+use crate::common::{Setup, cost, pool};
+
+/// Leaves that meet at 20 and end at 40, and their parent, which has one more child behind them.
+struct Family<F> {
+    _pool: Loopback,
+    v: Endpoint,
+    leaves: Nodes<Key8, F>,
+    parents: Nodes<Key8, Slotted<Key8>>,
+    pair: Neighbours<Key8>,
+}
+
+/// What differs from a family that can be merged.
+#[derive(Clone, Copy)]
+struct Wish {
+    left: u64,
+    right: u64,
+    /// The parent's entries in front of the right one's and behind it, by key.
+    children: &'static [u64],
+    /// Which memory nodes they lie on: left, right, parent.
+    homes: [u16; 3],
+}
+
+const USUAL: Wish = Wish {
+    left: 1,
+    right: 1,
+    children: &[0, 20, 40],
+    homes: [0, 0, 0],
+};
+
+impl<F: NodeFormat<Key8> + Clone> Family<F> {
+    fn new(format: &F, wish: Wish) -> Self {
+        let pool = pool(2);
+        let v = pool.connect(0).unwrap();
+        let leaves = Setup::plain().nodes(format.clone(), 2, 0);
+        let parents = Setup::plain().nodes(Slotted::with_span(8, 8).unwrap(), 2, 0);
+        let value = vec![7; format.value_len()];
+        let made = |home: u16, low: u64, high: Option<u64>, entries: u64| {
+            let entries: Vec<_> = (0..entries).map(|n| (Key8(low + n), &value[..])).collect();
+            let fences = FenceKeys::new(Key8(low), high.map(Key8));
+            loop {
+                let made = block_on(leaves.create(&v, 0, fences, &entries, false))
+                    .unwrap()
+                    .at;
+                if made.node().0 == home {
+                    return made;
+                }
+            }
+        };
+        let left = made(wish.homes[0], 0, Some(20), wish.left);
+        let right = made(wish.homes[1], 20, Some(40), wish.right);
+        let last = made(0, 40, None, 2);
+        let link = |at: RemotePtr, next: RemotePtr| {
+            let mut copy = NodeCopy::new();
+            assert_eq!(block_on(leaves.copy(&v, at, &mut copy)), Ok(true));
+            copy.sibling = next;
+            block_on(leaves.load(&v, &copy)).unwrap();
+        };
+        link(left, right);
+        link(right, last);
+        let child = |key: &u64| match key {
+            0 => left,
+            20 => right,
+            _ => last,
+        };
+        let children: Vec<_> = wish
+            .children
+            .iter()
+            .map(|key| (Key8(*key), child(key).raw().to_le_bytes()))
+            .collect();
+        let children: Vec<_> = children.iter().map(|(key, value)| (*key, &value[..])).collect();
+        // No root, so that it can be sparse.
+        let below = FenceKeys::new(Key8(0), Some(Key8(1_000)));
+        let parent = loop {
+            let made = block_on(parents.create(&v, 1, below, &children, false))
+                .unwrap()
+                .at;
+            if made.node().0 == wish.homes[2] {
+                break made;
+            }
+        };
+        Self {
+            _pool: pool,
+            v,
+            leaves,
+            parents,
+            pair: Neighbours {
+                level: 0,
+                left,
+                right,
+                between: Key8(20),
+                until: Some(Key8(40)),
+                parent,
+            },
+        }
+    }
+
+    fn merge(&self, pair: &Neighbours<Key8>) -> (Result<Merge, IndexError>, NodeCopy<Key8>, String) {
+        let mut after = NodeCopy::new();
+        let (merged, spent) = cost(
+            &self.v,
+            self.leaves.merge(&self.v, pair, &self.parents, &mut after),
+        );
+        (merged, after, spent)
+    }
+
+    fn copy(&self, at: RemotePtr) -> (bool, NodeCopy<Key8>) {
+        let mut copy = NodeCopy::new();
+        let alive = block_on(self.leaves.copy(&self.v, at, &mut copy)).unwrap();
+        (alive, copy)
+    }
+
+    fn keys(&self, at: RemotePtr) -> Vec<u64> {
+        self.copy(at).1.iter().map(|(key, _)| key.0).collect()
+    }
+
+    /// Nothing has changed, and every lock is free.
+    #[track_caller]
+    fn is_as_before(&self, wish: Wish) {
+        assert_eq!(self.keys(self.pair.left).len() as u64, wish.left);
+        assert_eq!(self.keys(self.pair.right).len() as u64, wish.right);
+        let value = vec![7; self.leaves.format().value_len()];
+        for (at, key) in [(self.pair.left, 0), (self.pair.right, 20)] {
+            let write = dm_index::Write::Upsert(&value);
+            let written = block_on(
+                self.leaves
+                    .write(&self.v, Lead::hint(at), 0, &Key8(key), write, None),
+            );
+            assert!(matches!(written, Ok(dm_index::Answer::Done(_))), "{written:?}");
+        }
+    }
+}
+
+fn done(sparse: bool, parent_sparse: bool) -> Result<Merge, IndexError> {
+    Ok(Merge::Done {
+        sparse,
+        parent_sparse,
+    })
+}
+
+#[test]
+fn the_left_one_takes_over_what_both_hold() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F, spent: [&str; 2]) {
+        for (homes, spent) in [
+            ([0, 0, 0], spent[0]),
+            ([0, 0, 1], spent[1]),
+            ([1, 1, 0], spent[1]),
+        ] {
+            let family = Family::new(
+                format,
+                Wish {
+                    homes,
+                    left: 2,
+                    right: 2,
+                    ..USUAL
+                },
+            );
+            let (merged, after, found) = family.merge(&family.pair);
+            assert_eq!((merged, found.as_str()), (done(false, true), spent), "{homes:?}");
+            let (alive, left) = family.copy(family.pair.left);
+            assert!(alive && left.fences == FenceKeys::new(Key8(0), Some(Key8(40))));
+            assert_eq!(family.keys(family.pair.left), [0, 1, 20, 21]);
+            let (alive, right) = family.copy(family.pair.right);
+            assert_eq!((alive, right.sibling), (false, family.pair.left));
+            let children: Vec<_> = after.children().collect();
+            assert_eq!(children, [(Key8(0), family.pair.left), (Key8(40), left.sibling)]);
+            let mut parent = NodeCopy::new();
+            assert_eq!(
+                block_on(family.parents.copy(&family.v, family.pair.parent, &mut parent)),
+                Ok(true)
+            );
+            assert!(parent.children().eq(children));
+            // Once.
+            assert_eq!(family.merge(&family.pair).0, Ok(Merge::Changed));
+        }
+        // Without a parent: what names the right one goes by another way.
+        let family = Family::new(format, USUAL);
+        let unlinked = Cell::new(0);
+        let unlink = async || {
+            // The merge is done by then.
+            assert!(!family.copy(family.pair.right).0 && family.copy(family.pair.left).0);
+            unlinked.set(unlinked.get() + 1);
+            Ok(())
+        };
+        let (joined, found) = cost(&family.v, family.leaves.join(&family.v, &family.pair, unlink));
+        assert_eq!((joined, unlinked.get()), (done(true, false), 1));
+        // The two READs of the check.
+        assert!(found.ends_with("1 merges"), "{found}");
+        assert_eq!(family.keys(family.pair.left), [0, 20]);
+    }
+    check(&Slotted::with_span(8, 8).unwrap(), [""; 2]);
+    check(&Checksummed::with_span(8, 8).unwrap(), [""; 2]);
+}
+
+#[test]
+fn an_unlinking_that_fails_leaves_the_merge_done() {
+    let family = Family::new(&Slotted::with_span(8, 8).unwrap(), USUAL);
+    let fails = async || Err(IndexError::BadInput { why: "a test" });
+    let failed = block_on(family.leaves.join(&family.v, &family.pair, fails)).unwrap_err();
+    assert_eq!(failed.effect(), Effect::Done);
+    assert_eq!(family.keys(family.pair.left), [0, 20]);
+}
+
+/// A quarter of a merged node stays free.
+#[test]
+fn two_that_hold_too_much_stay_two() {
+    let format = Slotted::with_span(8, 8).unwrap();
+    for (left, right, fits) in [
+        (3, 3, true),
+        (6, 0, true),
+        (0, 6, true),
+        (4, 3, false),
+        (0, 7, false),
+        (3, 4, false),
+    ] {
+        let wish = Wish { left, right, ..USUAL };
+        let family = Family::new(&format, wish);
+        match family.merge(&family.pair).0 {
+            Ok(Merge::TooFull) if !fits => family.is_as_before(wish),
+            Ok(Merge::Done { sparse, .. }) if fits => assert_eq!(sparse, left + right <= 2),
+            other => panic!("{left} and {right}: {other:?}"),
+        }
+    }
+    // So do two on different memory nodes.
+    let wish = Wish {
+        homes: [0, 1, 0],
+        ..USUAL
+    };
+    let family = Family::new(&format, wish);
+    let (merged, _, spent) = family.merge(&family.pair);
+    assert_eq!((merged, spent.as_str()), (Ok(Merge::TooFull), ""));
+    let (joined, spent) = cost(
+        &family.v,
+        family.leaves.join(&family.v, &family.pair, async || Ok(())),
+    );
+    assert_eq!((joined, spent.as_str()), (Ok(Merge::TooFull), ""));
+    family.is_as_before(wish);
+}
+
+#[test]
+fn what_is_not_as_the_caller_takes_it_for_stays() {
+    let format = Slotted::with_span(8, 8).unwrap();
+    type Change = fn(&mut Neighbours<Key8>);
+    let changes: [Change; 5] = [
+        |pair| pair.between = Key8(19),
+        |pair| pair.until = None,
+        |pair| pair.until = Some(Key8(41)),
+        |pair| core::mem::swap(&mut pair.left, &mut pair.right),
+        |pair| pair.level = 1,
+    ];
+    for (i, change) in changes.into_iter().enumerate() {
+        let family = Family::new(&format, USUAL);
+        let mut pair = family.pair;
+        change(&mut pair);
+        let (merged, _, spent) = family.merge(&pair);
+        assert_eq!(merged, Ok(Merge::Changed), "change {i}");
+        // A look without a lock finds it.
+        assert!(!spent.contains("cas"), "{spent}");
+        assert_eq!(
+            block_on(
+                family
+                    .leaves
+                    .join(&family.v, &pair, async || -> Result<(), IndexError> {
+                        panic!("unlinked")
+                    })
+            ),
+            Ok(Merge::Changed)
+        );
+        family.is_as_before(USUAL);
+    }
+}
+
+/// The parent must show both, side by side, the right one not as its first child.
+#[test]
+fn a_parent_that_shows_something_else_keeps_both() {
+    let format = Slotted::with_span(8, 8).unwrap();
+    let cases: [&'static [u64]; 6] = [
+        &[20, 40],
+        &[0, 40],
+        &[0, 19, 40],
+        &[0, 10, 20, 40],
+        &[0, 20, 30, 40],
+        &[0, 20],
+    ];
+    for children in cases {
+        let wish = Wish { children, ..USUAL };
+        let family = Family::new(&format, wish);
+        let (merged, _, spent) = family.merge(&family.pair);
+        assert_eq!(merged, Ok(Merge::Changed), "{children:?}");
+        assert!(
+            spent.contains("masked_cas"),
+            "only its lock shows it as it is: {spent}"
+        );
+        family.is_as_before(wish);
+    }
+    // Of another level.
+    let family = Family::new(&format, USUAL);
+    let pair = Neighbours {
+        parent: family.copy(family.pair.right).1.sibling,
+        ..family.pair
+    };
+    assert_eq!(family.merge(&pair).0, Ok(Merge::Changed));
+}
+
+/// A root with one child ends when its caller says that what is above has changed.
+#[test]
+fn a_root_with_one_child_ends_when_its_caller_says_so() {
+    let format = Slotted::<Key8>::with_span(8, 8).unwrap();
+    let cases: [(FenceKeys<Key8>, u64, u8, bool, bool); 6] = [
+        (FenceKeys::ALL, 1, 1, true, true),
+        (FenceKeys::ALL, 1, 1, false, false),
+        (FenceKeys::ALL, 2, 1, true, false),
+        (FenceKeys::ALL, 0, 1, true, false),
+        (FenceKeys::ALL, 1, 2, true, false),
+        (FenceKeys::new(Key8(0), Some(Key8(9))), 1, 1, true, false),
+    ];
+    for (fences, children, level, agrees, ends) in cases {
+        let pool = pool(1);
+        let v = pool.connect(0).unwrap();
+        let nodes = Setup::plain().nodes(format, 1, 0);
+        let entries: Vec<_> = (0..children).map(|n| (Key8(n), &[5; 8][..])).collect();
+        let at = block_on(nodes.create(&v, 1, fences, &entries, false)).unwrap().at;
+        let asked = Cell::new(false);
+        let commit = async |value: &[u8]| {
+            assert_eq!(value, [5; 8]);
+            asked.set(true);
+            Ok(agrees)
+        };
+        let case = format!("{fences:?} {children} {level} {agrees}");
+        assert_eq!(
+            block_on(nodes.collapse(&v, at, level, commit)),
+            Ok(ends),
+            "{case}"
+        );
+        assert_eq!(asked.get(), ends || !agrees, "{case}");
+        let mut copy = NodeCopy::new();
+        assert_eq!(block_on(nodes.copy(&v, at, &mut copy)), Ok(!ends), "{case}");
+        // The lock is free, and a dead root forwards nowhere.
+        let write = dm_index::Write::Update(&[6; 8]);
+        let written = block_on(nodes.write(&v, Lead::hint(at), 1, &Key8(0), write, None)).unwrap();
+        assert_eq!(
+            written == dm_index::Answer::Stale(dm_index::Stale::Elsewhere),
+            ends,
+            "{case}"
+        );
+    }
+}

@@ -1,0 +1,228 @@
+//! One operation in the middle of another: every pair, at every point where the first one waits.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use dm_index::{Applied, Key8, NodeStore, RangeIndex, Scan};
+use dm_layout::{Checksummed, FenceKeys, Leaf, NodeFormat, Slotted};
+use dm_loopback::{Loopback, block_on};
+
+use crate::common::{Client, Setup, Table, client};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Do {
+    Get(u64),
+    Insert(u64),
+    Update(u64),
+    Remove(u64),
+}
+
+use Do::{Get, Insert, Remove, Update};
+
+async fn carry_out<F: NodeFormat<Key8>>(client: &Client<'_, F>, what: Do, value: u8) -> String {
+    let (mut out, value) = (Vec::new(), [value; 8]);
+    let told = |applied: Applied| format!("{applied:?}");
+    match what {
+        Get(key) => match client.get(&Key8(key), &mut out).await.unwrap() {
+            true => format!("{}", out[0]),
+            false => "nothing".to_owned(),
+        },
+        Insert(key) => told(client.insert(&Key8(key), &value).await.unwrap()),
+        Update(key) => told(client.update(&Key8(key), &value).await.unwrap()),
+        Remove(key) => told(client.remove(&Key8(key)).await.unwrap()),
+    }
+}
+
+async fn everything<F: NodeFormat<Key8>>(client: &Client<'_, F>) -> String {
+    let mut scan = Scan::new();
+    client.scan(&Key8(0), 100, &mut scan).await.unwrap();
+    let entries: Vec<String> = scan
+        .iter()
+        .map(|(key, value)| format!("{}={}", key.0, value[0]))
+        .collect();
+    entries.join(" ")
+}
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(out) => Some(out),
+        Poll::Pending => None,
+    }
+}
+
+/// When the second operation begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    Behind,
+    Before,
+    /// After so many polls of the first, which goes on when the second is over or waits for it.
+    After(usize),
+    /// After so many polls of the first, which is dropped then.
+    Instead(usize),
+}
+
+/// What both answered, and what was left; and whether the first one was over before the second began.
+fn run<F: NodeFormat<Key8> + Clone>(
+    setup: Setup,
+    format: &F,
+    keys: &[u64],
+    (first, second): (Do, Do),
+    order: Order,
+) -> ([String; 3], bool) {
+    let world = Loopback::builder()
+        .nodes(2)
+        .host_bytes(128 << 10)
+        .delays(2)
+        .seed(5)
+        .build()
+        .unwrap();
+    let (v, w) = (world.connect(0).unwrap(), world.connect(1).unwrap());
+    let nodes = [
+        setup.nodes(format.clone(), 2, 0),
+        setup.nodes(format.clone(), 2, 1),
+    ];
+    let leaf = block_on(nodes[0].create(&v, 0, FenceKeys::ALL, &[], false))
+        .unwrap()
+        .at;
+    let tables = [Table::of(leaf), Table::of(leaf)];
+    let (here, there) = (
+        client(&v, &tables[0], &nodes[0]),
+        client(&w, &tables[1], &nodes[1]),
+    );
+    for key in keys {
+        assert_eq!(block_on(here.upsert(&Key8(*key), &[1; 8])), Ok(Applied::Inserted));
+    }
+    let mut over = true;
+    let none = || "none".to_owned();
+    let (one, other) = match order {
+        Order::Behind => {
+            let one = block_on(carry_out(&here, first, 2));
+            (one, block_on(carry_out(&there, second, 3)))
+        }
+        Order::Before => {
+            let other = block_on(carry_out(&there, second, 3));
+            (block_on(carry_out(&here, first, 2)), other)
+        }
+        Order::Instead(polls) => {
+            let one = {
+                let mut first = pin!(carry_out(&here, first, 2));
+                (0..polls).find_map(|_| poll(first.as_mut()))
+            };
+            over = one.is_some();
+            (one.unwrap_or_else(none), block_on(carry_out(&there, second, 3)))
+        }
+        Order::After(polls) => {
+            let (mut first, mut second) = (
+                pin!(carry_out(&here, first, 2)),
+                pin!(carry_out(&there, second, 3)),
+            );
+            let mut one = (0..polls).find_map(|_| poll(first.as_mut()));
+            over = one.is_some();
+            let mut other = None;
+            for round in 0..100_000 {
+                if other.is_none() {
+                    other = poll(second.as_mut());
+                }
+                if one.is_none() && (other.is_some() || round % 20 == 19) {
+                    one = poll(first.as_mut());
+                }
+                if one.is_some() && other.is_some() {
+                    break;
+                }
+            }
+            (one.expect("it ends"), other.expect("it ends"))
+        }
+    };
+    let cold = Table::of(leaf);
+    let left = block_on(everything(&client(&v, &cold, &nodes[0])));
+    for client in [&here, &there] {
+        assert_eq!(block_on(everything(client)), left);
+        for entry in left.split(' ').filter(|entry| !entry.is_empty()) {
+            let (key, value) = entry.split_once('=').unwrap();
+            let got = block_on(carry_out(client, Get(key.parse().unwrap()), 0));
+            assert_eq!(got, value, "what a scan finds is found by its key");
+            // Every lock is free.
+            let written = block_on(carry_out(
+                client,
+                Update(key.parse().unwrap()),
+                value.parse().unwrap(),
+            ));
+            assert_eq!(written, "Replaced");
+        }
+    }
+    ([one, other, left], over)
+}
+
+fn every_pair<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64], operations: &[Do]) {
+    let mut cases = 0;
+    for pair in operations
+        .iter()
+        .flat_map(|one| operations.iter().map(move |other| (*one, *other)))
+    {
+        let orders = [Order::Behind, Order::Before].map(|order| run(setup, format, keys, pair, order).0);
+        for polls in 1.. {
+            let (found, over) = run(setup, format, keys, pair, Order::After(polls));
+            assert!(
+                orders.contains(&found),
+                "{pair:?} after {polls} polls: {found:?}, expected one of {orders:?}"
+            );
+            if over {
+                break;
+            }
+            // Dropped it has happened or not.
+            let (found, _) = run(setup, format, keys, pair, Order::Instead(polls));
+            let alone = block_without(setup, format, keys, pair.1);
+            let left = [&orders[0][2], &orders[1][2], &alone];
+            assert!(
+                left.contains(&&found[2]),
+                "{pair:?} dropped after {polls} polls: {found:?}, expected {left:?}"
+            );
+            cases += 1;
+        }
+    }
+    assert!(cases > 50, "{cases} runs with one in the middle of the other");
+}
+
+/// What is left after the second operation alone.
+fn block_without<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64], second: Do) -> String {
+    run(setup, format, keys, (Get(keys[0]), second), Order::Behind).0[2].clone()
+}
+
+const SPLITS: &[Do] = &[Get(10), Insert(35), Update(10), Remove(40), Insert(45)];
+
+#[test]
+fn around_a_split() {
+    every_pair(
+        Setup::plain(),
+        &Slotted::with_span(4, 8).unwrap(),
+        &[10, 20, 30, 40],
+        SPLITS,
+    );
+    every_pair(
+        Setup::sharing(),
+        &Leaf::with_node_bytes(256, 8, true).unwrap(),
+        &[10, 20, 30, 40],
+        SPLITS,
+    );
+    every_pair(
+        Setup::plain(),
+        &Checksummed::with_span(4, 8).unwrap(),
+        &[10, 20, 30, 40],
+        SPLITS,
+    );
+}
+
+/// Two leaves, one of which becomes sparse with its next removal.
+#[test]
+fn around_a_merge() {
+    let merges = [Get(10), Remove(50), Remove(10), Update(40), Insert(45)];
+    for setup in [Setup::plain(), Setup::sharing()] {
+        every_pair(
+            setup,
+            &Slotted::with_span(8, 8).unwrap(),
+            &[10, 20, 30, 40, 50, 60, 70, 80, 90],
+            &merges,
+        );
+    }
+}

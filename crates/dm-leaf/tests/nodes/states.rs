@@ -1,0 +1,511 @@
+//! What a node of every state answers who reads and who writes, and what writers leave behind.
+
+use dm_index::{Answer, Applied, IndexError, Key8, Lead, NodeCopy, NodeStore, Stale, Write};
+use dm_layout::{
+    Checksummed, FenceKeys, Leaf, NodeFormat, NodeInit, NodeState, Slotted, SplitRequest, ValueRef,
+};
+use dm_leaf::Nodes;
+use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_verbs::{NodeId, RemotePtr, Verbs};
+
+use crate::common::{Setup, cost, pool};
+
+/// Keys 10 and 20 of what lies between 10 and 50.
+const KEYS: [u64; 2] = [10, 20];
+const VALUE: [u8; 8] = [1; 8];
+
+struct One<F> {
+    _pool: Loopback,
+    v: Endpoint,
+    nodes: Nodes<Key8, F>,
+    format: F,
+    at: RemotePtr,
+}
+
+fn at(node: u16, line: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(node), 1 << 20 | line << 12).unwrap()
+}
+
+impl<F: NodeFormat<Key8> + Clone> One<F> {
+    /// A node of those keys as `init` says, changed by `change`, in memory that nobody allocates.
+    fn new(format: &F, init: NodeInit<Key8>, change: impl FnOnce(&F, &mut Vec<u8>)) -> Self {
+        let pool = pool(2);
+        let v = pool.connect(0).unwrap();
+        let this = Self {
+            nodes: Setup::plain().nodes(format.clone(), 2, 0),
+            _pool: pool,
+            v,
+            format: format.clone(),
+            at: at(0, 0),
+        };
+        this.put(this.at, init, change);
+        this
+    }
+
+    fn put(&self, at: RemotePtr, init: NodeInit<Key8>, change: impl FnOnce(&F, &mut Vec<u8>)) {
+        let mut image = vec![0; self.format.node_bytes()];
+        let inside = |key: &u64| init.fences.contains(&Key8(*key));
+        let entries = KEYS
+            .iter()
+            .filter(|key| inside(key))
+            .map(|key| (Key8(*key), ValueRef::from(&VALUE[..])));
+        self.format.build(&mut image, &init, entries.collect::<Vec<_>>());
+        change(&self.format, &mut image);
+        block_on(self.v.write(at, &image)).unwrap();
+    }
+
+    fn image(&self, at: RemotePtr) -> Vec<u8> {
+        block_on(self.v.read(at, self.format.node_bytes() as u32))
+            .unwrap()
+            .to_vec()
+    }
+
+    fn lead(&self, linked: bool) -> Lead {
+        Lead { at: self.at, linked }
+    }
+
+    fn get(&self, linked: bool, key: u64) -> Result<Answer<Key8, bool>, IndexError> {
+        block_on(
+            self.nodes
+                .get(&self.v, self.lead(linked), 0, &Key8(key), &mut Vec::new()),
+        )
+    }
+
+    fn write(&self, linked: bool, key: u64, write: Write<'_>) -> Result<Answer<Key8, Applied>, IndexError> {
+        block_on(
+            self.nodes
+                .write(&self.v, self.lead(linked), 0, &Key8(key), write, None),
+        )
+    }
+
+    /// Every way to ask it: what it says to a get, and whether all writes end as one answer tells.
+    #[track_caller]
+    fn says(&self, linked: bool, key: u64, get: &str, written: &str) {
+        assert_eq!(told(&self.get(linked, key)), get, "get of {key}");
+        for write in [
+            Write::Insert(&VALUE),
+            Write::Update(&VALUE),
+            Write::Upsert(&VALUE),
+            Write::Remove,
+        ] {
+            assert_eq!(
+                told(&self.write(linked, key, write)),
+                written,
+                "{write:?} of {key}"
+            );
+        }
+    }
+}
+
+fn told<T: core::fmt::Debug>(answer: &Result<Answer<Key8, T>, IndexError>) -> String {
+    match answer {
+        Ok(Answer::Done(done)) => format!("{done:?}"),
+        Ok(Answer::Sparse(done)) => format!("{done:?}, sparse"),
+        Ok(Answer::Split(done, split)) => format!("{done:?}, split at {}", split.separator.0),
+        Ok(Answer::Stale(Stale::Elsewhere)) => "elsewhere".to_owned(),
+        Ok(Answer::Stale(Stale::Right(lead))) => {
+            format!(
+                "right to {}{}",
+                lead.at.offset() >> 12 & 0xff,
+                if lead.linked { ", linked" } else { "" }
+            )
+        }
+        Err(IndexError::Corrupt { .. }) => "corrupt".to_owned(),
+        Err(IndexError::Exhausted(_)) => "exhausted".to_owned(),
+        Err(other) => format!("{other}"),
+    }
+}
+
+fn slotted() -> Slotted<Key8> {
+    Slotted::with_span(4, 8).unwrap()
+}
+
+fn live(sibling: u64) -> NodeInit<Key8> {
+    NodeInit {
+        sibling,
+        ..NodeInit::live(0, FenceKeys::new(Key8(10), Some(Key8(50))))
+    }
+}
+
+fn unborn(fences: FenceKeys<Key8>) -> NodeInit<Key8> {
+    NodeInit {
+        state: NodeState::Splitting,
+        owner: 7,
+        ..NodeInit::live(0, fences)
+    }
+}
+
+/// Runs a check for each format.
+macro_rules! every_format {
+    ($check:ident) => {
+        $check(&slotted());
+        $check(&Leaf::with_node_bytes(256, 8, true).unwrap());
+        $check(&Checksummed::with_span(4, 8).unwrap());
+    };
+}
+
+#[test]
+fn a_live_node_answers_for_its_keys_and_says_where_others_are() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let one = One::new(format, live(at(0, 3).raw()), |_, _| {});
+        for linked in [false, true] {
+            assert_eq!(told(&one.get(linked, 10)), "true");
+            assert_eq!(told(&one.get(linked, 11)), "false");
+            one.says(linked, 9, "elsewhere", "elsewhere");
+            one.says(linked, 50, "right to 3, linked", "right to 3, linked");
+        }
+        let mut copy = NodeCopy::new();
+        assert_eq!(block_on(one.nodes.copy(&one.v, one.at, &mut copy)), Ok(true));
+        assert_eq!(
+            (copy.at, copy.level, copy.unborn, copy.sibling),
+            (one.at, 0, false, at(0, 3))
+        );
+        assert_eq!(copy.fences, FenceKeys::new(Key8(10), Some(Key8(50))));
+        let entries: Vec<_> = copy.iter().map(|(key, value)| (key.0, value.to_vec())).collect();
+        assert_eq!(entries, KEYS.map(|key| (key, VALUE.to_vec())));
+        // Of another level, or with an end and no neighbour.
+        let other = One::new(format, NodeInit { level: 1, ..live(64) }, |_, _| {});
+        other.says(true, 10, "elsewhere", "elsewhere");
+        let alone = One::new(format, live(0), |_, _| {});
+        alone.says(true, 50, "corrupt", "corrupt");
+        assert_eq!(told(&alone.get(true, 10)), "true");
+    }
+    every_format!(check);
+}
+
+#[test]
+fn a_dead_node_forwards_by_a_hint() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        for (forward, says) in [(at(0, 5).raw(), "right to 5"), (0, "elsewhere")] {
+            let one = One::new(format, live(0), |format, image| {
+                format.freeze(image, 9).unwrap();
+                format.bury(image, forward).unwrap();
+            });
+            [9, 10, 50].map(|key| one.says(true, key, says, says));
+            assert_eq!(
+                block_on(one.nodes.copy(&one.v, one.at, &mut NodeCopy::new())),
+                Ok(false)
+            );
+        }
+    }
+    every_format!(check);
+}
+
+/// Who came by an old address can't tell whether a node that is not born yet has been linked.
+#[test]
+fn an_unborn_node_is_none_to_who_has_a_hint() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let fences = FenceKeys::new(Key8(10), Some(Key8(50)));
+        let one = One::new(format, unborn(fences), |_, _| {});
+        one.says(false, 10, "elsewhere", "elsewhere");
+        assert_eq!(told(&one.get(true, 10)), "true");
+        let mut copy = NodeCopy::new();
+        assert_eq!(block_on(one.nodes.copy(&one.v, one.at, &mut copy)), Ok(true));
+        assert!(copy.unborn);
+        // Of a splitter that goes on a writer waits, in formats in which the splitter needs no lock for it.
+        let waits = format.state_word().is_some();
+        let written = one.write(true, 10, Write::Update(&VALUE));
+        assert_eq!(told(&written), if waits { "exhausted" } else { "Replaced" });
+        // A root is made live by whoever finds it.
+        let root = One::new(format, unborn(FenceKeys::ALL), |_, _| {});
+        assert_eq!(told(&root.write(false, 10, Write::Update(&VALUE))), "elsewhere");
+        assert_eq!(told(&root.write(true, 10, Write::Update(&VALUE))), "Replaced");
+        let header = format.header(&root.image(root.at)).unwrap();
+        assert_eq!(header.state, NodeState::Live);
+        assert_eq!(told(&root.get(false, 10)), "true");
+    }
+    every_format!(check);
+}
+
+#[test]
+fn a_frozen_node_is_read_and_waited_for() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let one = One::new(format, live(0), |format, image| {
+            format.freeze(image, 9).unwrap();
+        });
+        assert_eq!(
+            (told(&one.get(false, 10)), told(&one.get(false, 11))),
+            ("true".to_owned(), "false".to_owned())
+        );
+        let (written, cost) = cost(
+            &one.v,
+            one.nodes
+                .write(&one.v, one.lead(true), 0, &Key8(10), Write::Remove, None),
+        );
+        assert_eq!(told(&written), "exhausted");
+        // As often as it may, locked each time.
+        assert!(
+            cost.starts_with("64 reads") && cost.contains("64 masked_cas"),
+            "{cost}"
+        );
+        // Its lock is free.
+        one.put(one.at, live(0), |_, _| {});
+        assert_eq!(told(&one.write(true, 10, Write::Update(&VALUE))), "Replaced");
+    }
+    every_format!(check);
+}
+
+/// Bytes that mix two states are read again, a bounded number of times; bytes that are no node are reported.
+#[test]
+fn torn_bytes_are_read_again_and_garbage_is_named() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let line = format.node_bytes() - 64;
+        let torn = One::new(format, live(0), |_, image| image[line] ^= 0x55);
+        let (got, spent) = cost(
+            &torn.v,
+            torn.nodes
+                .get(&torn.v, torn.lead(true), 0, &Key8(11), &mut Vec::new()),
+        );
+        assert_eq!(told(&got), "exhausted");
+        assert!(spent.starts_with("64 reads"), "{spent}");
+        assert_eq!(told(&torn.write(true, 11, Write::Insert(&VALUE))), "exhausted");
+        let copied = block_on(torn.nodes.copy(&torn.v, torn.at, &mut NodeCopy::new()));
+        assert!(matches!(copied, Err(IndexError::Exhausted(_))), "{copied:?}");
+        let garbage = One::new(format, live(0), |_, image| image.fill(0xff));
+        garbage.says(true, 10, "corrupt", "corrupt");
+        let copied = block_on(garbage.nodes.copy(&garbage.v, garbage.at, &mut NodeCopy::new()));
+        assert!(matches!(copied, Err(IndexError::Corrupt { node, .. }) if node == garbage.at));
+        // The lock is free.
+        torn.put(torn.at, live(0), |_, _| {});
+        assert_eq!(told(&torn.write(true, 11, Write::Insert(&VALUE))), "Inserted");
+    }
+    every_format!(check);
+}
+
+/// Copies of several nodes are shown in their order up to the first that is none.
+#[test]
+fn copies_end_at_the_first_node_that_is_torn_or_dead() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let one = One::new(format, live(0), |_, _| {});
+        let all: Vec<_> = (0..70).map(|n| at((n % 2) as u16, n)).collect();
+        for at in &all {
+            one.put(*at, live(0), |_, _| {});
+        }
+        let shown = |one: &One<F>, most: usize| {
+            let mut shown = Vec::new();
+            let each = |copy: &NodeCopy<Key8>| {
+                shown.push(copy.at);
+                assert_eq!(copy.entries.len(), 2);
+                shown.len() < most
+            };
+            let done = block_on(one.nodes.copies(&one.v, &all, &mut NodeCopy::new(), each));
+            done.map(|()| shown)
+        };
+        assert_eq!(shown(&one, 99), Ok(all.clone()));
+        assert_eq!(shown(&one, 40), Ok(all[..40].to_vec()));
+        let (_, spent) = cost(&one.v, async { shown(&one, 99) });
+        assert!(
+            spent.contains("70 reads") && spent.contains("3 round_trips"),
+            "{spent}"
+        );
+        one.put(all[50], live(0), |format, image| {
+            image[format.node_bytes() - 64] ^= 0x55
+        });
+        assert_eq!(shown(&one, 99), Ok(all[..50].to_vec()));
+        one.put(all[40], live(0), |format, image| {
+            format.freeze(image, 9).unwrap();
+            format.bury(image, 0).unwrap();
+        });
+        assert_eq!(shown(&one, 99), Ok(all[..40].to_vec()));
+        one.put(all[33], live(0), |_, image| image.fill(0xff));
+        assert!(matches!(shown(&one, 99), Err(IndexError::Corrupt { node, .. }) if node == all[33]));
+    }
+    every_format!(check);
+}
+
+/// A split that its writer gave up after linking the right node is finished by the next one who writes, wherever the right node
+/// lies and whether it is live already.
+#[test]
+fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        for (home, opened, key) in [
+            (0, false, 10),
+            (0, true, 20),
+            (1, false, 20),
+            (1, true, 10),
+            (1, false, 10),
+        ] {
+            let right_at = at(home, 1);
+            let mut right = vec![0; format.node_bytes()];
+            let one = One::new(format, live(at(0, 3).raw()), |format, image| {
+                let request = SplitRequest {
+                    right_address: right_at.raw(),
+                    right_incarnation: 1,
+                    right_version: 1,
+                    owner: 7,
+                    new: None,
+                    bias: dm_layout::SplitBias::Median,
+                };
+                let before = image.clone();
+                let plan = format
+                    .prepare_split(&before, &mut right, &request)
+                    .unwrap()
+                    .unwrap();
+                format.announce_split(image, &plan).unwrap();
+            });
+            if opened {
+                one.format.open(&mut right).unwrap();
+            }
+            block_on(one.v.write(right_at, &right)).unwrap();
+            assert_eq!(told(&one.get(false, 10)), "true", "readers go on");
+            let expected = if key == 10 {
+                "Replaced"
+            } else {
+                "right to 1, linked"
+            };
+            assert_eq!(told(&one.write(false, key, Write::Update(&VALUE))), expected);
+            for (at, low, high, sibling) in [(one.at, 10, 20, right_at), (right_at, 20, 50, at(0, 3))] {
+                let image = one.image(at);
+                let header = format.audit(&image).unwrap();
+                assert_eq!(header.state, NodeState::Live, "{home}, {opened}");
+                assert_eq!(header.fences, FenceKeys::new(Key8(low), Some(Key8(high))));
+                assert_eq!((header.sibling, format.len(&image)), (sibling.raw(), Ok(1)));
+            }
+        }
+    }
+    check(&slotted());
+    check(&Leaf::with_node_bytes(256, 8, true).unwrap());
+}
+
+/// What an operation writes, to the byte.
+#[test]
+fn every_write_costs_what_it_must() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F, setup: Setup, expected: [&str; 8]) {
+        let pool = pool(1);
+        let v = pool.connect(0).unwrap();
+        let nodes = setup.nodes(format.clone(), 1, 0);
+        let first = block_on(nodes.create(&v, 0, FenceKeys::ALL, &[], false)).unwrap();
+        let write = |key: u64, write: Write<'_>| {
+            let (done, spent) = cost(
+                &v,
+                nodes.write(&v, Lead::hint(first.at), 0, &Key8(key), write, None),
+            );
+            format!("{}: {spent}", told(&done))
+        };
+        let met =
+            |before: Option<&'static [u8]>, after: Option<&'static [u8]>| Write::Exchange { before, after };
+        let found = [
+            write(1, Write::Insert(&[1; 8])),
+            write(1, Write::Insert(&[1; 8])),
+            write(1, Write::Update(&[2; 8])),
+            write(2, Write::Update(&[2; 8])),
+            write(1, met(Some(&[2; 8]), Some(&[3; 8]))),
+            write(1, met(Some(&[2; 8]), None)),
+            write(1, Write::Remove),
+            write(1, Write::Remove),
+        ];
+        let wrong: Vec<_> = found
+            .iter()
+            .zip(expected)
+            .filter(|(found, expected)| found != expected)
+            .collect();
+        assert!(wrong.is_empty(), "{} {wrong:#?}", F::NAME);
+    }
+    check(&slotted(), Setup::plain(), [""; 8]);
+    check(&slotted(), Setup::sharing(), [""; 8]);
+    check(
+        &Leaf::with_node_bytes(256, 8, true).unwrap(),
+        Setup::sharing(),
+        [""; 8],
+    );
+    check(&Checksummed::with_span(4, 8).unwrap(), Setup::plain(), [""; 8]);
+}
+
+/// A full node splits at its median key: the write ends up on its side, the other node beside it on the same memory node unless
+/// nodes are to be spread.
+#[test]
+fn a_full_node_splits() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let capacity = format.capacity() as u64;
+        for (spread, new) in [
+            (false, 15),
+            (true, 15),
+            (false, 10 * capacity + 5),
+            (true, 10 * capacity + 5),
+        ] {
+            let pool = pool(2);
+            let v = pool.connect(0).unwrap();
+            let mut setup = Setup::plain();
+            setup.nodes.spread = spread;
+            let nodes = setup.nodes(format.clone(), 2, 0);
+            let entries: Vec<_> = (1..=capacity).map(|n| (Key8(10 * n), &VALUE[..])).collect();
+            let first = block_on(nodes.create(&v, 0, FenceKeys::ALL, &entries, false))
+                .unwrap()
+                .at;
+            let mut after = NodeCopy::new();
+            let (key, write) = (Key8(new), Write::Insert(&[2; 8]));
+            let done = nodes.write(&v, Lead::hint(first), 0, &key, write, Some(&mut after));
+            let (done, spent) = cost(&v, done);
+            let Ok(Answer::Split(Applied::Inserted, split)) = done else {
+                panic!("{done:?}");
+            };
+            assert!(spent.ends_with("1 splits"), "{spent}");
+            assert_eq!((split.level, split.left, split.until), (0, first, None));
+            assert_eq!(split.right.node() == first.node(), !spread);
+            NodeStore::<Endpoint, Key8>::unfold(&nodes, &mut after).unwrap();
+            let (mut left, mut right) = (NodeCopy::new(), NodeCopy::new());
+            assert_eq!(block_on(nodes.copy(&v, first, &mut left)), Ok(true));
+            assert_eq!(block_on(nodes.copy(&v, split.right, &mut right)), Ok(true));
+            assert_eq!((after.fences, after.sibling), (left.fences, left.sibling));
+            assert!(
+                after.iter().eq(left.iter()),
+                "what the caller is told is what is there"
+            );
+            assert_eq!(
+                (left.fences.high, left.sibling),
+                (Some(split.separator), split.right)
+            );
+            assert_eq!(
+                (right.fences, right.unborn),
+                (FenceKeys::new(split.separator, None), false)
+            );
+            let keys: Vec<u64> = left.iter().chain(right.iter()).map(|(key, _)| key.0).collect();
+            let mut all: Vec<u64> = (1..=capacity).map(|n| 10 * n).chain([new]).collect();
+            all.sort_unstable();
+            assert_eq!(keys, all);
+            assert!(left.entries.len().abs_diff(right.entries.len()) <= 1);
+            let value = [left, right].iter().find_map(|copy| {
+                let found = copy.iter().find(|(key, _)| key.0 == new);
+                found.map(|(_, value)| value.to_vec())
+            });
+            assert_eq!(value, Some(vec![2; 8]));
+        }
+    }
+    check(&slotted());
+    check(&Checksummed::with_span(4, 8).unwrap());
+}
+
+/// A leaf is sparse with at most a quarter of what it holds, unless it has no neighbour.
+#[test]
+fn a_removal_tells_when_its_leaf_is_sparse() {
+    let format = Slotted::with_span(8, 8).unwrap();
+    for (fences, sparse) in [
+        (FenceKeys::new(Key8(0), Some(Key8(99))), true),
+        (FenceKeys::ALL, false),
+    ] {
+        let pool = pool(1);
+        let v = pool.connect(0).unwrap();
+        let nodes = Setup::plain().nodes(format, 1, 0);
+        let entries: Vec<_> = (0..4).map(|n| (Key8(n), &VALUE[..])).collect();
+        let at = block_on(nodes.create(&v, 0, fences, &entries, false)).unwrap().at;
+        let remove = |key| {
+            told(&block_on(nodes.write(
+                &v,
+                Lead::hint(at),
+                0,
+                &Key8(key),
+                Write::Remove,
+                None,
+            )))
+        };
+        let found: Vec<_> = (0..4).map(remove).collect();
+        let left = |n: usize| {
+            if sparse && n <= 2 {
+                "Removed, sparse"
+            } else {
+                "Removed"
+            }
+        };
+        assert_eq!(found, [3, 2, 1, 0].map(left));
+    }
+}
