@@ -367,50 +367,6 @@ fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
     check(&Leaf::with_node_bytes(256, 8, true).unwrap());
 }
 
-/// What an operation writes, to the byte.
-#[test]
-fn every_write_costs_what_it_must() {
-    fn check<F: NodeFormat<Key8> + Clone>(format: &F, setup: Setup, expected: [&str; 8]) {
-        let pool = pool(1);
-        let v = pool.connect(0).unwrap();
-        let nodes = setup.nodes(format.clone(), 1, 0);
-        let first = block_on(nodes.create(&v, 0, FenceKeys::ALL, &[], false)).unwrap();
-        let write = |key: u64, write: Write<'_>| {
-            let (done, spent) = cost(
-                &v,
-                nodes.write(&v, Lead::hint(first.at), 0, &Key8(key), write, None),
-            );
-            format!("{}: {spent}", told(&done))
-        };
-        let met =
-            |before: Option<&'static [u8]>, after: Option<&'static [u8]>| Write::Exchange { before, after };
-        let found = [
-            write(1, Write::Insert(&[1; 8])),
-            write(1, Write::Insert(&[1; 8])),
-            write(1, Write::Update(&[2; 8])),
-            write(2, Write::Update(&[2; 8])),
-            write(1, met(Some(&[2; 8]), Some(&[3; 8]))),
-            write(1, met(Some(&[2; 8]), None)),
-            write(1, Write::Remove),
-            write(1, Write::Remove),
-        ];
-        let wrong: Vec<_> = found
-            .iter()
-            .zip(expected)
-            .filter(|(found, expected)| found != expected)
-            .collect();
-        assert!(wrong.is_empty(), "{} {wrong:#?}", F::NAME);
-    }
-    check(&slotted(), Setup::plain(), [""; 8]);
-    check(&slotted(), Setup::sharing(), [""; 8]);
-    check(
-        &Leaf::with_node_bytes(256, 8, true).unwrap(),
-        Setup::sharing(),
-        [""; 8],
-    );
-    check(&Checksummed::with_span(4, 8).unwrap(), Setup::plain(), [""; 8]);
-}
-
 /// A full node splits at its median key: the write ends up on its side, the other node beside it on the same memory node unless
 /// nodes are to be spread.
 #[test]
