@@ -257,6 +257,14 @@ mod tests {
         assert_eq!(decode(&bytes, NodeId(3)), Some((0xABCD, blocks)));
         assert_eq!(decode(&bytes, NodeId(2)), None);
         assert_eq!(decode(&[], NodeId(3)), None);
+
+        // Of one entry: its address is no line's, and its blocks are of no lines.
+        let mut odd = bytes.clone();
+        odd[ENTRIES_AT] |= 1;
+        assert_eq!(decode(&odd, NodeId(3)), None);
+        let mut none = bytes;
+        none[ENTRIES_AT + 14..ENTRIES_AT + 16].fill(0);
+        assert_eq!(decode(&none, NodeId(3)), None);
     }
 
     proptest! {

@@ -84,3 +84,47 @@ impl Fingerprint for Limbo {
         fingerprint_of(&(&self.fresh, &self.closed, &self.waiting))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dm_verbs::RemotePtr;
+
+    const CLASS: Class = Class { bytes: 1000, kind: 2 };
+
+    fn block(i: u64) -> Block {
+        Block::fresh(RemotePtr::from_raw(i * 4096))
+    }
+
+    #[test]
+    fn what_is_closed_is_free_when_all_began_after_its_tag() {
+        let mut limbo = Limbo::default();
+        assert!(!limbo.close(), "nothing to tag");
+        for i in 1..4 {
+            limbo.retire(block(i), CLASS);
+        }
+        assert!(limbo.close());
+        limbo.retire(block(4), CLASS);
+        limbo.tag(7);
+        assert!(limbo.close());
+        limbo.tag(9);
+        assert!(!limbo.close(), "nothing new");
+        assert_eq!(limbo.bytes(), 4 * 1024);
+        assert_eq!(limbo.free_below(7), Vec::<Vec<_>>::new());
+        let first = [1, 2, 3].map(|i| (block(i), CLASS));
+        assert_eq!(limbo.free_below(9), [first.to_vec()]);
+        assert_eq!(limbo.bytes(), 1024);
+        assert_eq!(limbo.free_below(u64::MAX), [vec![(block(4), CLASS)]]);
+        assert_eq!(limbo.bytes(), 0);
+    }
+
+    #[test]
+    fn what_was_closed_and_never_tagged_is_closed_again() {
+        let mut limbo = Limbo::default();
+        limbo.retire(block(1), CLASS);
+        assert!(limbo.close());
+        assert!(limbo.close(), "its round was given up");
+        limbo.tag(3);
+        assert_eq!(limbo.free_below(4).concat(), [(block(1), CLASS)]);
+    }
+}

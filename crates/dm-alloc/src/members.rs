@@ -220,7 +220,38 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_area_is_as_pictured() {
+        let at = |offset| RemotePtr::new(NodeId(0), offset).expect("a small offset");
+        let area = MemberArea {
+            at: at(0x3000),
+            slots: 5,
+        };
+        assert_eq!((area.epoch(), area.next_number()), (at(0x3000), at(0x3008)));
+        assert_eq!((area.slot(0), area.slot(4)), (at(0x3040), at(0x3140)));
+        assert_eq!(area.beat(4), at(0x3148));
+        assert_eq!(area.bytes(), 0x180);
+        assert_eq!(
+            (area.depot(NodeId(0)), area.depot(NodeId(3))),
+            (at(0x3180), at(0x3198))
+        );
+        assert_eq!(area_bytes(5, 4), 0x1A0, "with the last depot");
+
+        let mut image = [0; 0x180];
+        image[0x140..0x148].copy_from_slice(&SlotWord::active(3, 9).0.to_le_bytes());
+        image[0x148] = 77;
+        let looks: Vec<_> = area.looks(&image).collect();
+        let (word, beat) = (SlotWord::active(3, 9), 77);
+        assert_eq!((looks.len(), looks[4]), (5, (4, Look { word, beat })));
+        assert!(
+            looks[..4]
+                .iter()
+                .all(|(_, look)| look.word.is_free() && look.beat == 0)
+        );
+    }
+
+    #[test]
     fn a_slot_says_who_and_since_when() {
+        assert_eq!(SlotWord::active(3, 9).0, 9 << 18 | 3 << 2 | 1);
         let word = SlotWord::active(0xABCD, 0x2345_6789_ABCD);
         assert_eq!((word.number(), word.epoch()), (0xABCD, 0x2345_6789_ABCD));
         assert!(!word.is_free() && !word.is_expelled() && word.is_of(word));

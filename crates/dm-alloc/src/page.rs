@@ -220,6 +220,24 @@ mod tests {
     }
 
     #[test]
+    fn as_many_memory_nodes_as_fit_and_no_more() {
+        let most = Superblock {
+            lock_tables: (0..MEMORY_NODES_MAX)
+                .map(|node| ChipPtr::new(NodeId(node), 0).unwrap().into())
+                .collect(),
+            ..sample()
+        };
+        let mut page = encode(&most);
+        assert_eq!(decode(&page), Ok(most));
+        for count in [0, MEMORY_NODES_MAX + 1] {
+            put(&mut page, 84, &count.to_le_bytes());
+            let named =
+                matches!(decode(&page), Err(AllocError::Corrupt { at: place, .. }) if place == at(84));
+            assert!(named, "{count} memory nodes");
+        }
+    }
+
+    #[test]
     fn state_words_are_told_apart() {
         for state in [
             State::Empty,

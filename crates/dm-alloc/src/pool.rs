@@ -273,3 +273,92 @@ impl NodePool {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dm_verbs::NodeId;
+
+    const CLASS: Class = Class { bytes: 1024, kind: 1 };
+    const ME: ClientId = ClientId(5);
+
+    fn at(offset: u64) -> RemotePtr {
+        RemotePtr::new(NodeId(1), offset).expect("a small offset")
+    }
+
+    #[test]
+    fn after_a_refusal_whole_pages_of_what_is_left_are_asked_for() {
+        let mut pool = NodePool::default();
+        let fetches = |pool: &mut NodePool, bytes| matches!(pool.take(ME, CLASS, 1 << 16), Found::Fetch(b) if b == bytes);
+        assert!(fetches(&mut pool, 1 << 16));
+        assert!(matches!(pool.take(ME, CLASS, 1 << 16), Found::Fetching));
+        pool.fetched();
+        pool.refused(10_000);
+        assert!(fetches(&mut pool, 8192));
+        pool.fetched();
+        // It never has more again than it once said.
+        pool.refused(50_000);
+        assert!(fetches(&mut pool, 8192));
+        pool.fetched();
+        pool.refused(4095);
+        assert!(matches!(pool.take(ME, CLASS, 1 << 16), Found::Full));
+    }
+
+    #[test]
+    fn whoever_waits_for_a_chunk_is_woken_once() {
+        let mut pool = NodePool::default();
+        let waker = Waker::noop();
+        assert!(!pool.wait(waker), "nobody fetches");
+        assert!(pool.fetched().is_empty());
+        assert!(matches!(pool.take(ME, CLASS, 1 << 16), Found::Fetch(_)));
+        assert!(pool.wait(waker) && pool.wait(waker));
+        assert_eq!(pool.fetched().len(), 1);
+        assert!(!pool.wait(waker));
+        assert!(pool.fetched().is_empty());
+    }
+
+    #[test]
+    fn of_more_ranges_than_are_kept_the_smallest_is_given_up() {
+        let mut pool = NodePool::default();
+        let wasted = |pool: &NodePool| {
+            let mut stats = crate::AllocStats::default();
+            pool.add_to(&mut stats);
+            stats.wasted_bytes
+        };
+        for i in 0..RANGES_MAX as u64 {
+            pool.add(at((i + 1) << 20), 8192 + 4096 * i);
+        }
+        assert_eq!(wasted(&pool), 0);
+        pool.add(at(100 << 20), 4096);
+        pool.add(at(200 << 20), 1 << 16);
+        assert_eq!(wasted(&pool), 4096 + 8192);
+        // What begins where a range ends is one with it.
+        pool.add(at((200 << 20) + (1 << 16)), 1 << 16);
+        assert_eq!(wasted(&pool), 4096 + 8192);
+    }
+
+    #[test]
+    fn blocks_are_accounted_for_wherever_they_are() {
+        let mut pool = NodePool::default();
+        pool.add(at(1 << 20), 1 << 16);
+        let [a, b, c, d] = [(); 4].map(|()| pool.at_hand(ME, CLASS).expect("room"));
+        let stats = |pool: &NodePool| {
+            let mut stats = crate::AllocStats::default();
+            pool.add_to(&mut stats);
+            (stats.in_use_bytes / 1024, stats.free_bytes / 1024)
+        };
+        assert_eq!((stats(&pool), pool.free(CLASS)), ((4, 0), 0));
+        pool.put(a, CLASS);
+        pool.retire(CLASS);
+        pool.put_orphan(ME, c, CLASS);
+        assert_eq!((stats(&pool), pool.free(CLASS)), ((1, 2), 1));
+        pool.put_reclaimed(b, CLASS);
+        pool.put_orphan_again(ClientId(6), d, CLASS);
+        assert_eq!((stats(&pool), pool.free(CLASS)), ((1, 4), 2));
+        assert_eq!(pool.free(Class { kind: 2, ..CLASS }), 0);
+        let mine = pool.take_orphans(ME);
+        assert_eq!((mine.len(), stats(&pool)), (1, (1, 3)));
+        pool.landed(mine);
+        assert_eq!((stats(&pool), pool.free(CLASS)), ((1, 4), 3));
+    }
+}

@@ -67,6 +67,16 @@ fn no_block_lies_out_of_reach() {
 }
 
 #[test]
+fn a_chunk_that_ends_where_blocks_may_end_is_used() {
+    let world = world(1, 1 << 20);
+    let v = world.connect(0).unwrap();
+    // Behind the reserved page.
+    let a = Allocator::new(1, 0).chunk_bytes(CHUNK).reaching(4096 + 2 * CHUNK);
+    while alloc(&v, &a, 1024, None).is_ok() {}
+    assert_eq!(a.stats().in_use_bytes as u64, 2 * CHUNK);
+}
+
+#[test]
 fn threads_and_coroutines_of_two_compute_nodes_never_share_a_byte() {
     let world = world(3, 8 << 20);
     let shared = [0, 1].map(|cn| Allocator::new(3, cn).chunk_bytes(CHUNK));
@@ -112,6 +122,12 @@ fn near_is_a_wish_and_round_robin_balances() {
         .map(|_| alloc(&v, &a, 1024, None).unwrap().node().0)
         .collect();
     assert_eq!(nodes, [1, 2, 0, 1, 2, 0], "starts with the compute node's number");
+    let nowhere = RemotePtr::new(NodeId(3), 1 << 16).unwrap();
+    assert_eq!(
+        alloc(&v, &a, 1024, Some(nowhere)).unwrap().node().0,
+        1,
+        "no such node"
+    );
     let near = RemotePtr::new(NodeId(2), 1 << 16).unwrap();
     let mut on_wished = 0;
     while alloc(&v, &a, 4096, Some(near)).unwrap().node() == near.node() {

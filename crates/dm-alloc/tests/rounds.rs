@@ -289,3 +289,57 @@ fn looks_of_several_clients_at_the_same_time_count_as_one() {
 fn no_looks_count_as_one_look_per_lease() {
     assert!(!is_fenced(1, 0), "a first look finds nobody silent");
 }
+
+#[test]
+fn an_announcement_that_takes_longer_than_two_periods_is_not_begun_again() {
+    let sim = testbed();
+    let v = sim.endpoint(0, 0);
+    sim.spawn_task(async move {
+        let area = MemberArea { at: at(0), slots: 2 };
+        let options = ReclaimOptions {
+            period: Nanos(100),
+            ..ReclaimOptions::new()
+        };
+        let alloc = Allocator::new(2, 0).reclaiming(area, options);
+        let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
+        alloc.attend(&v, &seat).await.expect("a slot");
+        let before = slot(&v).await.1;
+        for _ in 0..10 {
+            alloc.tending(&v, v.word(at(1))).await.expect("no trouble");
+        }
+        let beats = slot(&v).await.1 - before;
+        assert!(
+            (1..=10).contains(&beats),
+            "{beats} announcements beside ten pieces of work"
+        );
+    });
+    assert_eq!(sim.run(), RunEnd::Finished);
+}
+
+#[test]
+fn clients_that_need_a_chunk_at_once_share_one_also_if_the_first_gives_up() {
+    for polls in 1..4 {
+        let sim = testbed();
+        let alloc = Rc::new(Allocator::new(2, 0).chunk_bytes(64 << 10));
+        let served = Rc::new(Cell::new(0));
+        for client in 0..4 {
+            let (v, alloc, served) = (sim.endpoint(0, client), Rc::clone(&alloc), Rc::clone(&served));
+            sim.spawn_task(async move {
+                let near = Some(at(1));
+                if client == 0 {
+                    begun(alloc.alloc(&v, 1024, near), polls).await;
+                    return;
+                }
+                alloc.alloc(&v, 1024, near).await.expect("room");
+                served.set(served.get() + 1);
+            });
+        }
+        assert_eq!(sim.run(), RunEnd::Finished);
+        assert_eq!(served.get(), 3, "after {polls} polls");
+        assert!(
+            alloc.stats().fetched_bytes <= 2 * (64 << 10),
+            "{:?}",
+            alloc.stats()
+        );
+    }
+}

@@ -1,8 +1,11 @@
 //! Superblocks over loopback: created once, opened by all, and every mismatch named.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod common;
+
 use std::sync::Barrier;
 
+use common::Troubled;
 use dm_alloc::{AllocError, Descriptor, LockHome, LockPlan, Superblock};
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_verbs::{ChipPtr, ClientId, NodeId, Place, RemotePtr, Space, Verbs};
@@ -254,5 +257,50 @@ fn an_unreachable_node_is_an_error_with_its_place() {
         block_on(Superblock::create_or_open(&client, &host))
             .unwrap()
             .created
+    );
+}
+
+#[test]
+fn a_pool_may_span_fewer_memory_nodes_than_are_listed_and_as_many_as_its_index_can_name() {
+    let world = Loopback::builder().nodes(3).host_bytes(1 << 20).build().unwrap();
+    let v = world.connect(0).unwrap();
+    let spanning = |nodes_max| Descriptor { nodes_max, ..small() };
+    assert_eq!(
+        block_on(Superblock::create_or_open(&v, &spanning(2))),
+        Err(AllocError::TooManyNodes { listed: 3, most: 2 })
+    );
+    let lists = |nodes| Troubled {
+        nodes: Some(nodes),
+        ..Troubled::new(world.connect(0).unwrap())
+    };
+    let created = block_on(Superblock::create_or_open(&lists(2), &spanning(2))).unwrap();
+    assert_eq!((created.memory_nodes(), created.members), (2, None));
+    assert_eq!(
+        block_on(Superblock::open(&v, &small())).unwrap().memory_nodes(),
+        2
+    );
+    assert_eq!(
+        block_on(Superblock::open(&lists(1), &small())),
+        Err(AllocError::NodesMissing {
+            created_with: 2,
+            listed: 1
+        })
+    );
+    let most = dm_alloc::MEMORY_NODES_MAX;
+    assert!(block_on(Superblock::open(&lists(most), &small())).is_ok());
+    assert_eq!(
+        block_on(Superblock::open(&lists(most + 1), &small())),
+        Err(AllocError::TooManyNodes {
+            listed: most + 1,
+            most
+        })
+    );
+}
+
+#[test]
+fn lock_tables_are_on_chip_where_they_may_be() {
+    assert_eq!(
+        [true, false].map(LockHome::chip_if),
+        [LockHome::ChipIfAny, LockHome::Host]
     );
 }

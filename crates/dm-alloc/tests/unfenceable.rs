@@ -1,101 +1,18 @@
 //! One member that cannot be fenced does not keep the others from being removed.
 
-use core::task::{Context, Poll};
+mod common;
 
+use common::Troubled;
 use dm_alloc::{AllocError, Allocator, MemberArea, ReclaimOptions};
-use dm_sim::{CostModel, Endpoint, RunEnd, Sim};
+use dm_sim::{CostModel, RunEnd, Sim};
 use dm_sync::epoch::Epochs;
-use dm_verbs::{
-    Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter, Nanos,
-    NodeId, Outcome, Place, RemotePtr, Slot, VerbError, Verbs, Wqe,
-};
+use dm_verbs::{ControlError, ControlRequest, Env, Nanos, NodeId, RemotePtr, Verbs};
 
 /// The lease of the simulated control plane.
 const LEASE: Nanos = Nanos::from_millis(10);
 /// The number of the first member.
 const UNFENCEABLE: u16 = 0;
 const TROUBLE: ControlError = ControlError::Unreachable { node: NodeId(0) };
-
-/// An endpoint whose control plane cannot fence the first member.
-struct Troubled(Endpoint);
-
-impl Control for Troubled {
-    fn memory_nodes(&self) -> u16 {
-        self.0.memory_nodes()
-    }
-    fn poll_control(
-        &self,
-        request: &ControlRequest,
-        state: &mut u64,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<ControlReply, ControlError>> {
-        match request {
-            ControlRequest::FenceMember { member: UNFENCEABLE } => Poll::Ready(Err(TROUBLE)),
-            _ => self.0.poll_control(request, state, cx),
-        }
-    }
-}
-
-impl Env for Troubled {
-    fn client(&self) -> ClientId {
-        self.0.client()
-    }
-    fn compute_node(&self) -> u16 {
-        self.0.compute_node()
-    }
-    fn now(&self) -> Nanos {
-        self.0.now()
-    }
-    fn rng(&self, stream: u32) -> u64 {
-        self.0.rng(stream)
-    }
-    fn meter(&self) -> &Meter {
-        self.0.meter()
-    }
-    fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_pause(state, cx)
-    }
-    fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_local(step, state, cx)
-    }
-    fn reserve_cpu(&self, work: Nanos) -> Nanos {
-        self.0.reserve_cpu(work)
-    }
-    fn poll_until(&self, at: Nanos, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_until(at, cx)
-    }
-}
-
-impl Verbs for Troubled {
-    type Lease = <Endpoint as Verbs>::Lease;
-    fn caps(&self, node: NodeId) -> Caps {
-        self.0.caps(node)
-    }
-    fn open(&self, node: NodeId) -> Slot {
-        self.0.open(node)
-    }
-    fn push(&self, slot: &Slot, wqe: Wqe<'_>) {
-        self.0.push(slot, wqe);
-    }
-    fn ring(&self, slot: &Slot) {
-        self.0.ring(slot);
-    }
-    fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
-        self.0.poll_chain(slot, cx)
-    }
-    fn take(&self, slot: &Slot, i: u16) -> Outcome<Self::Lease> {
-        self.0.take(slot, i)
-    }
-    fn close(&self, slot: Slot) {
-        self.0.close(slot);
-    }
-    fn take_deferred(&self) -> Option<VerbError> {
-        self.0.take_deferred()
-    }
-    fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError> {
-        self.0.load_image(at, bytes)
-    }
-}
 
 fn place() -> RemotePtr {
     RemotePtr::new(NodeId(0), 8192).expect("a small offset")
@@ -118,7 +35,13 @@ fn a_member_that_cannot_be_fenced_stays_and_the_next_one_is_removed() {
         .build()
         .expect("a testbed");
     let joining = [sim.endpoint(0, 0), sim.endpoint(1, 0)];
-    let v = Troubled(sim.endpoint(2, 0));
+    let v = Troubled {
+        refuses: |request| match request {
+            ControlRequest::FenceMember { member: UNFENCEABLE } => Some(TROUBLE),
+            _ => None,
+        },
+        ..Troubled::new(sim.endpoint(2, 0))
+    };
     sim.spawn_task(async move {
         for joining in joining {
             let alloc = allocator(joining.compute_node());
