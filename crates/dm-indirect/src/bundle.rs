@@ -220,6 +220,7 @@ mod tests {
             (sealed(swapped), HEADER + ITEM_HEADER + 2, Reason::Order),
             (sealed(long), HEADER, Reason::Length),
             (good[..12].to_vec(), 0, Reason::Length),
+            (block(&Items::new()), 8, Reason::Count),
         ] {
             assert_eq!(Bundle::parse(&bytes).err(), Some(Corrupt { offset, reason }));
         }

@@ -102,9 +102,7 @@ impl Reference {
 
 /// The class of blocks for so many lines.
 pub(crate) fn class_of(lines: u32) -> Class {
-    let step = (lines.max(1) - 1)
-        .checked_ilog2()
-        .map_or(1, |octave| 1 << octave.saturating_sub(2));
+    let step = 1 << lines.max(1).ilog2().saturating_sub(2);
     Class {
         bytes: lines.next_multiple_of(step) * LINE as u32,
         kind: KIND,
@@ -134,6 +132,8 @@ mod tests {
 
     #[test]
     fn a_class_wastes_at_most_a_quarter() {
+        let lines = [1, 2, 7, 8, 9, 15, 16, 17, 31].map(|lines| class_of(lines).bytes / LINE as u32);
+        assert_eq!(lines, [1, 2, 7, 8, 10, 16, 16, 20, 32]);
         let mut classes = std::collections::BTreeSet::new();
         for lines in 1..=(BLOCK_BYTES_MAX / LINE) as u32 {
             let class = class_of(lines);
