@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Answered, Asked, BROKEN, Gate, Task, run};
-use dm_combine::{Combined, Combiner, Rdwc};
-use dm_index::{Applied, IndexError, Key8};
+use dm_combine::{Combined, Combiner, Rdwc, RdwcFlaws};
+use dm_index::{Applied, IndexError, Key8, RangeIndex};
 use dm_loopback::{Endpoint, Loopback};
 use dm_sync::Fingerprint;
 use dm_verbs::{Effect, Env};
@@ -265,4 +265,58 @@ fn a_table_takes_kilobytes() {
     assert!(bytes(1024) <= 128 << 10, "{}", bytes(1024));
     assert_eq!(bytes(0), bytes(1));
     assert_eq!(bytes(1000), bytes(1024));
+}
+
+#[test]
+fn who_was_polled_elsewhere_is_woken_there() {
+    with_clients(|[a, b, _, _], gate| {
+        let mut first = task(a, Asked::Get(1));
+        let mut second = task(b, Asked::Get(1));
+        second.moves();
+        gate.reply(0, Ok(FOUND));
+        assert_eq!(first.step(), Some(Ok(FOUND)));
+        assert!(second.is_woken());
+        assert_eq!((second.step(), gate.count()), (None, 2));
+        gate.reply(1, Ok(FOUND));
+        assert_eq!(second.step(), Some(Ok(FOUND)));
+        assert_eq!(a.value_bytes(), 4);
+    });
+}
+
+#[test]
+fn keys_of_many_locks_are_in_nobodys_way() {
+    let world = Loopback::builder().build().expect("memory");
+    let rdwc = Rdwc {
+        locks: 1 << 14,
+        ..Rdwc::ON
+    };
+    let (table, gate) = (Combiner::new(&rdwc), Gate::default());
+    let v = [0; 48].map(|cn| world.connect(cn).expect("a client"));
+    let clients = v.each_ref().map(|v| Combined::new(v, gate.clone(), Some(&table)));
+    let keys = (0..).zip(&clients);
+    let tasks: Vec<_> = keys.map(|(key, client)| task(client, Asked::Get(key))).collect();
+    assert_eq!(gate.count(), 48);
+    let alone: u64 = v.iter().map(|v| v.meter().counters().went_alone).sum();
+    assert!(
+        alone <= 1,
+        "{alone} of 48 keys found their lock taken by another key"
+    );
+    drop(tasks);
+}
+
+/// The flaw is what it is called: models rely on it.
+#[test]
+fn with_the_flaw_a_get_joins_a_read_that_was_posted_before() {
+    let world = Loopback::builder().build().expect("memory");
+    let flaws = RdwcFlaws {
+        joins_earlier_read: true,
+        ..RdwcFlaws::NONE
+    };
+    let (table, gate) = (Combiner::new(&Rdwc { flaws, ..Rdwc::ON }), Gate::default());
+    let v = [0; 2].map(|cn| world.connect(cn).expect("a client"));
+    let clients = v.each_ref().map(|v| Combined::new(v, gate.clone(), Some(&table)));
+    let [mut first, mut second] = clients.each_ref().map(|client| task(client, Asked::Get(1)));
+    gate.reply(0, Ok(FOUND));
+    assert_eq!((first.step(), second.step()), (Some(Ok(FOUND)), Some(Ok(FOUND))));
+    assert_eq!(gate.count(), 1);
 }

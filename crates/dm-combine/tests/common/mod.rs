@@ -236,6 +236,12 @@ impl<'f, T> Task<'f, T> {
         self.flag.0.load(Ordering::Relaxed)
     }
 
+    /// Polls it from somewhere else, where it still waits: who was to wake it before is not to wake it any more.
+    pub(crate) fn moves(&mut self) {
+        self.flag = Arc::new(Flag(AtomicBool::new(true)));
+        assert!(self.step().is_none(), "it does not wait");
+    }
+
     /// What it came to, if it was woken and is at its end.
     pub(crate) fn step(&mut self) -> Option<T> {
         // Relaxed: all is one thread.
