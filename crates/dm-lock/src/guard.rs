@@ -5,7 +5,7 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use dm_verbs::{Chain, Effect, LocalStep, Many, Old, Open, Place, Step, Ticket, VerbError, Verbs, at_once};
+use dm_verbs::{Chain, LocalStep, Many, Old, Open, Place, Step, Ticket, VerbError, Verbs, at_once};
 
 use crate::cell::{Cell, Plan, Release};
 use crate::local::Handed;
@@ -396,7 +396,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     #[cold]
     fn unlock_failed(&mut self, e: VerbError) -> LockError {
         //= docs/protocol/lock.md L18
-        self.unlock_again(e.rest != Effect::Done || e.effect != Effect::Done);
+        self.unlock_again();
         e.into()
     }
 
@@ -436,11 +436,10 @@ impl<'a, V: Verbs> Guard<'a, V> {
             .is_some();
     }
 
+    /// Behind an error. It does nothing to a word that the first unlock has freed.
     #[cold]
-    pub(crate) fn unlock_again(&mut self, again: bool) {
-        if again {
-            self.cell.abandon(self.v, self.raw, self.payload_if_lost());
-        }
+    pub(crate) fn unlock_again(&mut self) {
+        self.cell.abandon(self.v, self.raw, self.payload_if_lost());
     }
 
     /// The unlock has completed: the turn goes on.

@@ -131,7 +131,7 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
                     }
                 }
                 Err(e) => {
-                    self.guards[range].iter_mut().for_each(|g| g.unlock_again(true));
+                    self.guards[range].iter_mut().for_each(Guard::unlock_again);
                     outcome = outcome.and(Err(LockError::Verb(e.after_effect())));
                 }
             }

@@ -106,6 +106,41 @@ fn a_dropped_holders_lock_is_not_free_before_its_data_has_landed() {
     assert!(seen.get() > 10, "only {} runs met data", seen.get());
 }
 
+/// Of several chains to one memory node the locks of a set go behind the last.
+#[test]
+fn a_set_is_free_when_all_that_was_written_to_its_node_has_landed() {
+    const LEN: usize = 256 << 10;
+    let sim = Sim::builder(CostModel::cx5_ib())
+        .compute_nodes(2)
+        .memory_bytes(1 << 20)
+        .build()
+        .expect("a testbed");
+    let locks = || Locks::new(LockOptions::default(), GlobalLockTable::on_chip(1, 64));
+    let v = sim.endpoint(0, 0);
+    sim.spawn_task(async move {
+        let locks = locks();
+        let set = locks.lock_set(&v, &[data()]).await.expect("a free lock");
+        let small = v.chain(NodeId(0)).write_word(data(), 1);
+        let large = v.chain(NodeId(0)).write(data().add(64), &[1; LEN]);
+        let chains = [(NodeId(0), small), (NodeId(0), large)];
+        set.write_back(chains).await.expect("no trouble");
+    });
+    sim.spawn(1, 0, move |v| async move {
+        let locks = locks();
+        // Behind the first client.
+        v.charge(Nanos(2_500)).await;
+        let guard = locks.lock(&v, data()).await.expect("soon free");
+        let last = v.word(data().add(LEN as u64 + 56)).await.expect("no trouble");
+        assert_eq!(
+            last,
+            u64::from_le_bytes([1; 8]),
+            "locked before the data has landed"
+        );
+        guard.release().await.expect("no trouble");
+    });
+    assert_eq!(sim.run(), RunEnd::Finished);
+}
+
 /// A change of structure that is given up, or whose chain fails, leaves doubt in the word; others leave none.
 #[test]
 fn doubt_is_left_where_a_change_was_lost() {

@@ -203,6 +203,54 @@ fn a_share_is_never_given_back_twice() {
 }
 
 #[test]
+fn a_share_whose_leave_failed_is_given_back_where_it_certainly_was_not() {
+    let bench = bench(builder(), 1, shared());
+    let (v, locks, at) = (bench.client(0), &bench.locks[0], node(0, 1));
+    // The answer is lost: it was given back.
+    let share = join(&v, locks, at);
+    bench.world.cut(NodeId(0), Trouble::AnswersLost);
+    assert!(block_on(share.leave()).is_err());
+    bench.world.restore(NodeId(0));
+    assert_eq!(state(&bench, at), (0, false));
+    let _ = v.take_deferred();
+    // Refused for its data: nothing of the chain was sent.
+    let share = join(&v, locks, at);
+    let beyond = RemotePtr::new(NodeId(0), 1 << 40).unwrap();
+    let refused = block_on(share.write_back(v.chain(NodeId(0)).write_word(beyond, 9)));
+    assert!(
+        matches!(refused, Err(LockError::Verb(e)) if e.overall() == Effect::None),
+        "{refused:?}"
+    );
+    assert_eq!(state(&bench, at), (0, false));
+}
+
+/// Nothing overtakes anything here, so nothing is read to wait for it.
+#[test]
+fn what_is_dropped_costs_an_atomic_and_no_read_where_the_chip_comes_behind_the_host() {
+    for chip in [0, 1 << 18] {
+        let options = match chip {
+            0 => LockOptions {
+                place: LockPlace::Host,
+                ..shared()
+            },
+            _ => shared(),
+        };
+        let bench = bench(builder().chip_bytes(chip), 1, options);
+        let (v, at) = (bench.client(0), node(0, 1));
+        let (guard, share_at) = (lock(&v, &bench.locks[0], at), node(1, 1));
+        let share = join(&v, &bench.locks[0], share_at);
+        let before = v.meter().counters();
+        drop((guard, share));
+        let c = v.meter().counters() - before;
+        assert_eq!((c.masked_cas, c.faa, c.reads), (1, 1, 0));
+        assert_eq!(
+            (state(&bench, at), state(&bench, share_at)),
+            ((0, false), (0, false))
+        );
+    }
+}
+
+#[test]
 fn a_word_that_was_overwritten_is_reported_lost() {
     let bench = bench(builder(), 1, shared());
     let (v, at) = (bench.client(0), node(0, 1));

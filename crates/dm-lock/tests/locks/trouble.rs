@@ -335,6 +335,69 @@ fn a_lost_node_is_an_error_and_the_lock_is_free_afterwards() {
 }
 
 #[test]
+fn a_lock_that_others_change_before_each_attempt_ends_in_an_error_that_says_so() {
+    let bench = bench(
+        builder().masked_atomics(false).delays(100).seed(7),
+        2,
+        small_budget(),
+    );
+    let (v, w, at) = (bench.client(0), bench.client(1), node(0, 1));
+    let mut payload = 0;
+    let mut change = || {
+        let mut guard = lock(&w, &bench.locks[1], at);
+        payload += 2;
+        guard.set_payload(payload);
+        block_on(guard.release()).unwrap();
+    };
+    change();
+    let mut locking = Box::pin(bench.locks[0].lock(&v, at));
+    let mut posted = 0;
+    let error = loop {
+        if let core::task::Poll::Ready(answer) = poll(&mut locking) {
+            break answer.map(|_| ()).unwrap_err();
+        }
+        // Each attempt expects what the one before has found.
+        if posted != v.meter().counters().cas {
+            posted = v.meter().counters().cas;
+            change();
+        }
+    };
+    assert!(
+        matches!(error, LockError::Held(e) if e.why == Why::Raced && e.attempts == 8),
+        "{error:?}"
+    );
+}
+
+/// Four locks to a word, in lanes of 16 bits.
+#[test]
+fn lanes_have_a_number_each_and_touch_no_other() {
+    let options = LockOptions {
+        flaws: LockFlaws {
+            lanes16: true,
+            ..LockFlaws::default()
+        },
+        ..LockOptions::default()
+    };
+    let bench = bench(builder(), 1, options);
+    let (v, locks) = (bench.client(0), &bench.locks[0]);
+    let tag = u64::from(v.client().0) + 1;
+    let mut met = [0; 4];
+    for i in 0..64 {
+        let at = node(0, i);
+        let (id, place) = (locks.lock_of(at).unwrap(), locks.word_at(at).unwrap());
+        assert_eq!(place.offset(), 8 * u64::from(id.index / 4));
+        let guard = lock(&v, locks, at);
+        assert_eq!(bench.inspect(place), tag << (16 * (id.index % 4)));
+        block_on(guard.release()).unwrap();
+        assert_eq!(bench.inspect(place), 0);
+        met[(id.index % 4) as usize] += 1;
+        assert!(id.index < 4 * WORDS);
+    }
+    let beyond = (0..64).filter(|&i| locks.lock_of(node(0, i)).unwrap().index >= WORDS);
+    assert!(met.iter().all(|n| *n > 4) && beyond.count() > 30, "{met:?}");
+}
+
+#[test]
 fn a_fenced_client_locks_no_more_and_its_abandoned_lock_names_it() {
     let bench = bench(builder(), 2, small_budget());
     let (v, w) = (bench.client(0), bench.client(1));
