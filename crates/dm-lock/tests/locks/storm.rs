@@ -53,8 +53,8 @@ fn hot_counter(builder: Builder, options: LockOptions, threads: u16, each: u64) 
 
 #[test]
 fn a_hot_counter_is_exact_with_handover() {
-    hot_counter(builder(), patient(), 4, 100);
-    hot_counter(builder().delays(2), patient(), 4, 25);
+    hot_counter(builder(), patient(), 4, 40);
+    hot_counter(builder().delays(2), patient(), 4, 10);
     for seed in 1..=4 {
         hot_counter(builder().delays(3).seed(seed), patient(), 1, 1_000);
     }
@@ -82,7 +82,7 @@ fn a_hot_counter_is_exact_whatever_is_missing_or_off() {
         },
         ..patient()
     };
-    for (threads, each) in [(4, 10), (1, 300)] {
+    for (threads, each) in [(4, 4), (1, 300)] {
         let delays = if threads == 1 { 3 } else { 0 };
         hot_counter(weakest().delays(delays), patient(), threads, each);
         for local in locals {
