@@ -305,10 +305,11 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_every_operation_of_every_index() {
+    fn the_page_can_be_read_and_has_every_operation_of_sherman() {
         let page = fs::read_to_string(workspace::root().unwrap().join(PAGE)).unwrap();
         let recorded = read(parts(&page).unwrap().1).unwrap();
-        assert_eq!(recorded.len(), PACKAGES.len() * OPS.len());
+        let of_sherman = recorded.keys().filter(|(package, _)| package == PACKAGES[0]);
+        assert_eq!(of_sherman.count(), OPS.len());
         assert!(
             recorded
                 .values()
