@@ -205,7 +205,7 @@ fn a_client_is_enlisted_once_and_does_no_round_that_is_not_due() {
     let before = pool.slot(0);
     let within = Epochs::seat(a.epochs().unwrap());
     assert!(within.enter().is_none());
-    a.enroll_within(&within);
+    block_on(a.enroll_within(&v, &within));
     assert!(within.enter().is_some());
     for _ in 0..3 {
         block_on(a.attend(&v, &seat)).unwrap();

@@ -56,11 +56,14 @@ fn answers(v: &Endpoint, setup: &Setup) -> Vec<Result<(), IndexError>> {
     (0..6).map(ask).collect()
 }
 
+/// Makes a node in memory; returns a slot for it, and its address.
+type Make<'a> = dyn Fn(&Endpoint, &Tree<Key8>) -> (SlotWord, RemotePtr) + 'a;
+
 #[test]
 fn what_does_not_belong_where_it_hangs_is_named() {
     let mut setup = Setup::small();
     setup.art.attempts = 50;
-    let case = |name: &str, make: &dyn Fn(&Endpoint, &Tree<Key8>) -> (SlotWord, RemotePtr)| {
+    let case = |name: &str, make: &Make<'_>| {
         let world = pool(1);
         let v = world.connect(0).unwrap();
         let tree = setup.open::<Key8>(&v);

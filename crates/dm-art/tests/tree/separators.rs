@@ -612,12 +612,13 @@ impl NodeStore<Endpoint, Key8> for Toys {
     }
 }
 
+/// Pairs of leaves that were to be joined.
+type Joins = Vec<(u64, u64)>;
+/// Leaves and their numbers of entries.
+type Leaves = Vec<(u64, usize)>;
+
 /// Shrinks the leaf of `key` where leaves hold so many entries, after `prepare`; the joins that were tried, and what is left.
-fn shrink(
-    entries: &[usize],
-    key: u64,
-    prepare: impl FnOnce(&World, &Toys),
-) -> (Vec<(u64, u64)>, Vec<(u64, usize)>) {
+fn shrink(entries: &[usize], key: u64, prepare: impl FnOnce(&World, &Toys)) -> (Joins, Leaves) {
     let world = World::filled(LARGE, plain(), entries.len() as u64);
     let toys = Toys::new(entries);
     prepare(&world, &toys);

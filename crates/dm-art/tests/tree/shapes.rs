@@ -252,7 +252,7 @@ fn what_hangs_in_the_root_is_spread_and_the_rest_lies_beside_it() {
         for (byte, home) in &first {
             // Fractions of the golden section of the bytes, in as many parts as there are memory nodes.
             let part = u32::from(*byte).wrapping_mul(0x9E37_79B1);
-            let step = u64::from(part) * u64::from(memory_nodes) >> 32;
+            let step = (u64::from(part) * u64::from(memory_nodes)) >> 32;
             assert_eq!(
                 u64::from(*home),
                 (u64::from(root) + step) % u64::from(memory_nodes),
@@ -277,7 +277,7 @@ fn a_split_below_a_small_node_stays_on_its_memory_node_and_one_below_a_large_nod
     let client = tree.client(&v);
     // A node of 256 slots below the root, with two leaves below each of its slots.
     for n in 0..512 {
-        let key = Key8(n % 256 << 48 | n / 256);
+        let key = Key8(((n % 256) << 48) | (n / 256));
         assert_eq!(block_on(client.insert(&key, &[1; 8])), Ok(Applied::Inserted));
     }
     let used: Vec<u64> = (0..3)

@@ -84,8 +84,8 @@ fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
         assert!(second.incarnation != first.incarnation && second.version != first.version);
         // It is none to who has an old address, until it is linked and opened; a second time changes nothing.
         let get = || {
-            let got = nodes.get(&v, Lead::hint(second.at), 0, &Key8(1), &mut Vec::new());
-            block_on(got).unwrap()
+            let mut value = Vec::new();
+            block_on(nodes.get(&v, Lead::hint(second.at), 0, &Key8(1), &mut value)).unwrap()
         };
         assert_eq!(get(), Answer::Stale(Stale::Elsewhere));
         assert_eq!(block_on(nodes.open(&v, &second)), Ok(()));
@@ -297,8 +297,7 @@ fn a_compute_node_announces_itself_when_it_is_due() {
     let pool = pool(1);
     let v = pool.connect(0).unwrap();
     let nodes = Setup::plain().nodes(slotted(), 1, 0);
-    assert!(NodeStore::<Endpoint, Key8>::epochs(&nodes).is_none());
-    assert!(!NodeStore::<Endpoint, Key8>::is_due(&nodes, &v));
+    assert!(!<_ as NodeStore<Endpoint, Key8>>::is_due(&nodes, &v));
 }
 
 /// A READ that took longer than versions are told apart for says nothing.

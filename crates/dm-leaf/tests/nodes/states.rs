@@ -367,6 +367,49 @@ fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
     check(&Leaf::with_node_bytes(256, 8, true).unwrap());
 }
 
+/// What each write costs an empty root, one after the other.
+fn costs<F: NodeFormat<Key8> + Clone>(format: &F, setup: Setup) -> Vec<String> {
+    let pool = pool(1);
+    let v = pool.connect(0).unwrap();
+    let nodes = setup.nodes(format.clone(), 1, 0);
+    let first = block_on(nodes.create(&v, 0, FenceKeys::ALL, &[], false)).unwrap();
+    let met = |before, after| Write::Exchange { before, after };
+    let writes: [(u64, Write<'_>); 8] = [
+        (1, Write::Insert(&[1; 8])),
+        (1, Write::Insert(&[1; 8])),
+        (1, Write::Update(&[2; 8])),
+        (2, Write::Update(&[2; 8])),
+        (1, met(Some(&[2; 8]), Some(&[3; 8]))),
+        (1, met(Some(&[2; 8]), None)),
+        (1, Write::Remove),
+        (1, Write::Remove),
+    ];
+    let told = |(key, write)| {
+        let key = Key8(key);
+        let (done, spent) = cost(&v, nodes.write(&v, Lead::hint(first.at), 0, &key, write, None));
+        format!("{}: {spent}", told(&done))
+    };
+    writes.into_iter().map(told).collect()
+}
+
+/// What an operation writes, to the byte.
+#[test]
+fn every_write_costs_what_it_must() {
+    let (plain, sharing) = (Setup::plain(), Setup::sharing());
+    let packed = Leaf::with_node_bytes(256, 8, true).unwrap();
+    let found = [
+        costs(&slotted(), plain),
+        costs(&slotted(), sharing),
+        costs(&packed, sharing),
+        costs(&Checksummed::with_span(4, 8).unwrap(), plain),
+    ];
+    let expected: [[&str; 8]; 4] = [[""; 8]; 4];
+    assert_eq!(
+        found.map(|all| all.join("\n")),
+        expected.map(|all| all.join("\n"))
+    );
+}
+
 /// A full node splits at its median key: the write ends up on its side, the other node beside it on the same memory node unless
 /// nodes are to be spread.
 #[test]
