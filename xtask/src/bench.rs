@@ -29,8 +29,8 @@ pub(crate) enum Bench {
     /// Instructions that one client's operation costs its own CPU, counted by callgrind and split by crate.
     ///
     /// Takes 1 to 2 minutes to build and under 1 minute an operation; --check takes several minutes.
-    /// Needs valgrind. The same build gives the same counts on every run, whatever else the machine does. What the world spends on moving bytes, a network card's
-    /// work on a real testbed, stands apart from the client's own.
+    /// Needs valgrind. The same build gives the same counts on every run, whatever else the machine does. The world's own
+    /// work of moving bytes, which a network card does on a real testbed, is counted apart from the client's.
     Client(client::Options),
 }
 

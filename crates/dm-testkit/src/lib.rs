@@ -73,7 +73,7 @@ pub use index::{Failure, Family, IndexUnderTest};
 pub use items::{HoldsItems, OutOfLines, by_fours, exchanges};
 pub use key::TestKey;
 pub use model::{Mismatch, Model, apply, check_all};
-pub use one_client::{OneClient, Ran};
+pub use one_client::{OneClient, RunCounts};
 pub use op::{OP_BYTES, Op, value_of};
 pub use report::{Calls, Report};
 pub use rng::Rng;

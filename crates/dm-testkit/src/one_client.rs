@@ -75,7 +75,7 @@ impl Op {
 
 /// The counts of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Ran {
+pub struct RunCounts {
     /// Operations that completed.
     pub ops: u64,
     /// Polls of the executor after the one in which the first operation began.
@@ -174,7 +174,7 @@ impl OneClient {
         &self,
         v: &Endpoint,
         client: &impl RangeIndex<Key = Key8>,
-    ) -> Result<Ran, Box<dyn Error>> {
+    ) -> Result<RunCounts, Box<dyn Error>> {
         let (mut value, mut found) = (Vec::new(), Scan::new());
         let targets = self.targets()?;
         // The first operation of a client enrols it, and awaits housekeeping verbs for this.
@@ -208,7 +208,7 @@ impl OneClient {
         v: &Endpoint,
         items: &Items<'_, V, I>,
         warm: impl Future<Output = Result<u64, IndexError>>,
-    ) -> Result<Ran, Box<dyn Error>> {
+    ) -> Result<RunCounts, Box<dyn Error>> {
         for key in &self.loaded {
             items.insert(&item_key(*key), &item_value(*key, 0)).await?;
         }
@@ -266,7 +266,7 @@ impl OneClient {
         absent
     }
 
-    fn ran(&self, ops: usize, lap: Lap<'_>) -> Result<Ran, Box<dyn Error>> {
+    fn ran(&self, ops: usize, lap: Lap<'_>) -> Result<RunCounts, Box<dyn Error>> {
         let (polls, round_trips) = lap.end();
         // Allocations and merges await housekeeping verbs, which are not counted as round trips.
         let more = match self.op {
@@ -281,7 +281,7 @@ impl OneClient {
             .into());
         }
         let ops = ops as u64;
-        Ok(Ran { ops, polls })
+        Ok(RunCounts { ops, polls })
     }
 }
 
@@ -340,7 +340,7 @@ macro_rules! one_client {
         async fn run(
             script: &$crate::OneClient,
             v: &dm_loopback::Endpoint,
-        ) -> Result<$crate::Ran, Box<dyn std::error::Error>> {
+        ) -> Result<$crate::RunCounts, Box<dyn std::error::Error>> {
             let mut options = match script.items() {
                 true => $index::Options::items(),
                 false => $index::Options::new(8),

@@ -1,10 +1,8 @@
 //! The memory of removed leaves and of nodes that were replaced is used again, and no earlier than it may be.
 
 use dm_alloc::AllocStats;
-use dm_art::ArtOptions;
 use dm_index::{Applied, Exchange, Key8, RangeIndex};
 use dm_loopback::{Endpoint, Loopback, block_on};
-use dm_verbs::Nanos;
 
 use crate::common::{Setup, Tree, cost, draw, poll_times, pool};
 
@@ -118,50 +116,6 @@ fn blocks_of_who_was_not_quick_enough_come_back() {
     assert_eq!(insert(&here, 2), Ok(Applied::Inserted));
     // Of two and of four slots, which the block rounds to a line: the one before goes to limbo.
     assert_eq!((live(&trees), limbo(&trees)), (before + 3 * 64, 64));
-}
-
-/// Nodes that are cached are read anew two turns later if something was retired, and stay as long as nothing is.
-#[test]
-fn what_is_cached_is_read_again_two_turns_later_where_memory_is_used_again() {
-    let read_again = |turn: Nanos, retires: bool, collects: usize| {
-        let pool = pool(1);
-        let base = Setup::reclaiming();
-        let setup = Setup {
-            art: ArtOptions { turn, ..base.art },
-            ..base
-        };
-        let (connections, trees) = open(&pool, setup, 2);
-        let [here, there] = [0, 1].map(|cn| trees[cn].client(&connections[cn]));
-        for n in 0..3 {
-            assert_eq!(block_on(here.insert(&Key8(n), &[1; 8])), Ok(Applied::Inserted));
-            assert_eq!(
-                block_on(there.insert(&Key8(1 << 56 | n), &[1; 8])),
-                Ok(Applied::Inserted)
-            );
-        }
-        let mut misses = 0;
-        for round in 0..=collects {
-            if retires {
-                assert_eq!(block_on(there.remove(&Key8(1 << 56))), Ok(Applied::Removed));
-                assert_eq!(
-                    block_on(there.insert(&Key8(1 << 56), &[1; 8])),
-                    Ok(Applied::Inserted)
-                );
-            }
-            for (tree, v) in trees.iter().zip(&connections) {
-                block_on(tree.collect(v)).unwrap();
-            }
-            let (found, told) = cost(&connections[0], here.get(&Key8(1), &mut Vec::new()));
-            assert_eq!(found, Ok(true));
-            // The first round may find that its compute node has come into another epoch.
-            misses += usize::from(round > 0 && told.contains("cache_misses"));
-        }
-        misses
-    };
-    let never = Nanos(u64::MAX);
-    assert_eq!(read_again(never, false, 12), 0);
-    let misses = read_again(never, true, 12);
-    assert!((3..=6).contains(&misses), "{misses} of 12");
 }
 
 /// An operation that is dropped pins what was retired after it began, until its client has waited for what it had posted.

@@ -166,55 +166,6 @@ fn what_is_dropped_before_it_is_linked_comes_back() {
     assert!(cases[0] > 1 && cases[1] > 3, "{cases:?}");
 }
 
-/// Between two memory nodes: once the left node leads to the right one, and the new entry is there, a splitter that gives up still
-/// makes the right one live.
-#[test]
-fn a_right_node_elsewhere_is_opened_by_who_gives_up() {
-    let format = slotted();
-    let (mut halfway, mut owned) = (0, 0);
-    for polls in 0..40 {
-        let pool = Loopback::builder()
-            .nodes(2)
-            .delays(3)
-            .seed(3)
-            .host_bytes(256 << 10)
-            .build()
-            .unwrap();
-        let v = pool.connect(0).unwrap();
-        let mut setup = Setup::plain();
-        setup.nodes.spread = true;
-        let nodes = setup.nodes(format, 2, 0);
-        let entries: Vec<_> = (1..5).map(|n| (Key8(n * 10), &[1; 8][..])).collect();
-        let first = block_on(nodes.create(&v, 0, FenceKeys::ALL, &entries, false))
-            .unwrap()
-            .at;
-        let write = Write::Insert(&[2; 8]);
-        if !dropped_after(
-            polls,
-            nodes.write(&v, Lead::hint(first), 0, &Key8(45), write, None),
-        ) {
-            break;
-        }
-        let read = |at: RemotePtr| block_on(v.read(at, format.node_bytes() as u32)).unwrap().to_vec();
-        let left = format.header(&read(first)).unwrap();
-        if left.state != NodeState::Splitting {
-            continue;
-        }
-        assert_eq!(left.owner, u32::from(v.client().0) + 1);
-        let right = read(RemotePtr::from_raw(left.sibling));
-        let header = format.header(&right).unwrap();
-        if header.state == NodeState::Splitting {
-            assert_eq!(header.owner, left.owner);
-            owned += 1;
-        }
-        if format.find(&right, &Key8(45)).unwrap().is_some() {
-            assert_eq!(header.state, NodeState::Live, "after {polls} polls");
-            halfway += 1;
-        }
-    }
-    assert!(halfway > 0 && owned > 0, "{halfway} {owned}");
-}
-
 /// Leaves that come and go: no more memory the third time, by two compute nodes that each know the leaves in their own way.
 #[test]
 fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
