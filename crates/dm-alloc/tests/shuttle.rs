@@ -3,10 +3,13 @@
 #![cfg(dm_shuttle)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+
 use dm_alloc::{Allocator, Block, Class, MemberArea, ReclaimFlaws, ReclaimOptions};
 use dm_loopback::{Endpoint, Loopback};
 use dm_sync::epoch::{Epochs, Running, Seat};
-use dm_sync::schedules::{Witness, below, block_on, explore, must_fail};
+use dm_sync::schedules::{self, Witness, below, explore, must_fail};
 use dm_sync::{Arc, thread};
 use dm_verbs::{Nanos, RemotePtr, Verbs};
 
@@ -22,6 +25,19 @@ static REUSED: Witness = Witness::new("a block used again");
 static LOST: Witness = Witness::new("a block that another put in place first");
 static PINNED: Witness = Witness::new("a round beside an operation that ran");
 static ENROLLED: Witness = Witness::new("a client that had to enroll anew");
+
+/// Runs `future` to its end. While it is pending the other threads go first: a request that loopback delays polls itself
+/// again, and would run alone under a schedule that prefers its thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    schedules::block_on(poll_fn(|cx| {
+        let polled = future.as_mut().poll(cx);
+        if polled.is_pending() {
+            thread::yield_now();
+        }
+        polled
+    }))
+}
 
 struct Node {
     alloc: Allocator,
