@@ -38,9 +38,14 @@ fn agent(step: Step) -> usize {
 struct Pct {
     priorities: Vec<u64>,
     changes: Vec<u32>,
-    /// The next priority of a client that pauses: below all others.
-    paused: u64,
+    /// The priority of the client that gave way last: below all others.
+    lowest: u64,
+    pauses: u32,
 }
+
+/// A client gives way at every so many pauses of a run. If it did at each of them, the others would run to their ends
+/// before any second attempt.
+const PAUSES: u32 = 16;
 
 impl Pct {
     fn new(rng: &mut Rng, agents: usize, depth: u32, length: u32) -> Self {
@@ -52,14 +57,19 @@ impl Pct {
         Self {
             priorities,
             changes,
-            paused: 1 << 31,
+            lowest: 1 << 31,
+            pauses: 0,
         }
     }
 
-    /// Lets everybody else go first. A client that waits for another one would else run alone, up to the limit of depth.
-    fn give_way(&mut self, client: u8) {
-        self.paused -= 1;
-        self.priorities[usize::from(client) * 3] = self.paused;
+    /// Counts a pause, and now and then lets everybody else go first. A client that waits for another one would otherwise
+    /// run alone, up to the limit of depth.
+    fn paused(&mut self, client: u8) {
+        self.pauses += 1;
+        if self.pauses.is_multiple_of(PAUSES) {
+            self.lowest -= 1;
+            self.priorities[usize::from(client) * 3] = self.lowest;
+        }
     }
 
     fn choose(&mut self, rng: &mut Rng, offered: &[Step], at: u32) -> usize {
@@ -114,7 +124,7 @@ pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>
             if let Some(pct) = &mut pct
                 && taken.footprint.compares
             {
-                pct.give_way(taken.footprint.client);
+                pct.paused(taken.footprint.client);
             }
             walk.runner.history_is_good(&taken.footprint);
         }
