@@ -100,8 +100,7 @@ impl<S, P: Spec> Client<S, P> {
     }
 
     /// From here on, until it enters that section, the client waits for it: [`crate::Model::bypass`] counts who
-    /// overtakes it. Say it where the protocol promises a place in the order: behind the ticket, not ahead of it. Saying it
-    /// again while it waits changes nothing. A client may wait for several sections at once.
+    /// overtakes it. Say it where the protocol promises a place in the order: behind the ticket, not ahead of it.
     pub fn waits(&self, section: &'static str) {
         self.verbs.machine().wait_for(self.verbs.number(), section);
     }

@@ -111,9 +111,6 @@ impl Env for Endpoint {
     fn rewind(&self, mark: u64) {
         self.machine().rewind(self.client, mark);
     }
-    fn learnt(&self, mark: u64) {
-        self.machine().learnt(self.client, mark);
-    }
     fn budget(&self, attempts: u32) -> u32 {
         match self.machine().knobs.retries {
             Retries::Rewound => u32::MAX,

@@ -106,31 +106,6 @@ pub struct Knobs {
     pub elapsed: Elapsed,
     /// Retry loops.
     pub retries: Retries,
-    /// After a failed attempt that changed what its loop knows (`Retry::again_wiser`), the client tries again, though
-    /// nothing has changed, unless so many earlier attempts of the loop read the same. A loop that counts its attempts
-    /// and gives up after `n` is explored in full with `n` here, or under [`Retries::Bounded`].
-    ///
-    /// ```
-    /// use dm_explore::{Client, Knobs, Model, NoSpec, Search};
-    /// use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
-    ///
-    /// let flag = RemotePtr::new(NodeId(0), 64).unwrap();
-    /// // Nobody sets the flag: the client asks three times.
-    /// let ask = move |c: Client<(), NoSpec>| async move {
-    ///     let (mut retry, mut asked) = (c.verbs().retry(1000), 1);
-    ///     while c.verbs().word(flag).await.unwrap() == 0 && asked < 3 {
-    ///         asked += 1;
-    ///         retry.again_wiser(flag, Why::Stale).await.unwrap();
-    ///     }
-    ///     c.output(asked);
-    /// };
-    /// let model = Model::new("asks").client("A", 0, ask);
-    /// // Two attempts read the same; then it waits.
-    /// assert!(model.run(Search::exhaustive()).counterexample().is_some());
-    /// let knobs = Knobs { repeats: 3, ..Knobs::weak() };
-    /// assert!(model.run_with(&knobs, Search::exhaustive()).is_pass());
-    /// ```
-    pub repeats: u32,
     /// At most this many clients crash, at any step; their posted requests land later, in part, or never.
     pub crashes: u8,
     /// At most this many clients are cancelled (their future is dropped), at any step.
@@ -169,7 +144,6 @@ impl Knobs {
             masked_atomics: true,
             elapsed: Elapsed::Free,
             retries: Retries::Rewound,
-            repeats: 1,
             crashes: 0,
             cancels: 0,
             failures: 0,
@@ -309,9 +283,6 @@ impl fmt::Display for Knobs {
         match self.retries {
             Retries::Rewound => f.write_str(", retries rewound")?,
             Retries::Bounded(n) => write!(f, ", at most {n} retries")?,
-        }
-        if self.repeats != 1 {
-            write!(f, ", attempts repeated {} times", self.repeats)?;
         }
         if self.crashes > 0 {
             write!(f, ", {} crash(es)", self.crashes)?;

@@ -71,8 +71,8 @@
 //! A search with a cache also shows that **from every reachable state some continuation without further faults ends**:
 //! every client has run to its end, but for those that crashed or were cancelled. Where none does, clients go round for
 //! ever in a closed set of states, each perhaps busy with atomics of its own: [`Failure::Livelock`], with the shortest
-//! run to a state without a way out and a cycle behind it ([`Lasso`]). [`Model::may_block`] names the clients that need not
-//! end after a crash or a failed queue pair. States are marked backwards from the ends during the search; where
+//! run to a state without a way out and a cycle behind it ([`Lasso`]). After a crash or a failed chain that is allowed
+//! where the model says [`Model::crash_may_block`]. States are marked backwards from the ends during the search; where
 //! marks are missing at its end, it is done again without sleep sets and the whole graph is searched.
 //!
 //! *Ghost variables* ([`Client::ghost`]) are written by a model's clients in the step at which they run, and read by
@@ -99,9 +99,9 @@
 //! Searches without a cache check that ([`Failure::NotDeterministic`]); a cached one can't. Orders of atomics and plain
 //! accesses *inside* a compute node are loom's matter. A retry loop whose attempts enter sections on shared state never
 //! waits unless the model has a [`Model::fingerprint`]: without one the search of it does not end. A loop that changes a variable
-//! in a failed attempt (`again_wiser`) waits for a change of what it read once [`Knobs::repeats`] attempts have read the
-//! same: one that counts more attempts than that is explored in full under [`Retries::Bounded`] only. A chain has at most
-//! 256 requests, a request 128 units, a state 128 steps, a model 32 clients.
+//! in a failed attempt (`again_wiser`) still waits for a change of what it read: one that counts its attempts is explored
+//! fully under [`Retries::Bounded`] only. A chain has at most 256 requests, a request 128 units, a state
+//! 128 steps, a model 32 clients.
 #![forbid(unsafe_code)]
 
 mod chart;
@@ -124,7 +124,7 @@ pub use client::Client;
 pub use endpoint::Endpoint;
 pub use knobs::{Elapsed, Knobs, Late, Retries};
 pub use lease::Lease;
-pub use model::{CLIENTS_MAX, DEFAULT_CHIP_BYTES, DEFAULT_HOST_BYTES, End, Fault, Model};
+pub use model::{CLIENTS_MAX, DEFAULT_CHIP_BYTES, DEFAULT_HOST_BYTES, End, Model};
 pub use search::{BadReplay, Search};
 pub use spec::{Counter, CounterOp, NoSpec, Register, RegisterOp};
 pub use trace::{Access, BadTrace, Touch, Trace, TraceStep};

@@ -13,7 +13,7 @@ use dm_verbs::Place;
 
 use crate::client::{Client, Recorded};
 use crate::endpoint::Endpoint;
-use crate::knobs::{Knobs, Retries};
+use crate::knobs::Knobs;
 use crate::machine::Machine;
 use crate::machine::client::Status;
 use crate::memory::Memory;
@@ -42,22 +42,12 @@ enum Shared<S> {
     Opened(Open<S>),
 }
 
-/// A fault that clients may wait for ever after: see [`Model::may_block`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
-    /// A client has crashed.
-    Crash,
-    /// A queue pair has failed.
-    Failure,
-}
-
 /// What must hold of states.
 #[derive(Default)]
 pub(crate) struct Rules {
     pub(crate) at_end: Vec<(&'static str, Check)>,
     pub(crate) always: Vec<(&'static str, Check)>,
-    /// For each kind of fault, the clients, as bits, that may wait for ever after it.
-    pub(crate) may_block: [u32; 2],
+    pub(crate) crash_may_block: bool,
     pub(crate) bypass: Vec<(&'static str, u32)>,
     pub(crate) lock_free: bool,
     pub(crate) names: Vec<(Place, u32, String)>,
@@ -386,56 +376,15 @@ where
         self
     }
 
-    /// After such a fault these clients, counted from 0, may wait for ever; `0..CLIENTS_MAX` is all of them. The others must
-    /// end: from every state that is reached, some continuation without further faults leads to where none but these is
-    /// left.
-    ///
-    /// ```
-    /// use dm_explore::{CLIENTS_MAX, Client, Failure, Fault, Knobs, Model, NoSpec, Search};
-    /// use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
-    ///
-    /// let [lock, other] = [64, 128].map(|offset| RemotePtr::new(NodeId(0), offset).unwrap());
-    /// let take = move |lock| move |c: Client<(), NoSpec>| async move {
-    ///     let mut retry = c.verbs().retry(1000);
-    ///     while c.verbs().cas(lock, 0, 1).await.unwrap() != 0 {
-    ///         retry.again(lock, Why::Raced).await.unwrap();
-    ///     }
-    ///     c.verbs().cas(lock, 1, 0).await.unwrap();
-    /// };
-    /// // A and B need one lock, C another one.
-    /// let model = || {
-    ///     let model = Model::new("holders die").knobs(Knobs::declared().crashes(1));
-    ///     model.client("A", 0, take(lock)).client("B", 1, take(lock)).client("C", 2, take(other))
-    /// };
-    /// let found = model().run(Search::exhaustive()).expect_counterexample();
-    /// assert!(matches!(found.failure, Failure::Stuck { .. }));
-    /// // The holder's death keeps the other one waiting, and nobody else.
-    /// assert!(model().may_block(Fault::Crash, [0, 1]).run(Search::exhaustive()).is_pass());
-    /// assert!(!model().may_block(Fault::Crash, [1, 2]).run(Search::exhaustive()).is_pass());
-    /// assert!(!model().may_block(Fault::Failure, 0..CLIENTS_MAX).run(Search::exhaustive()).is_pass());
-    /// ```
+    /// Clients that wait for ever are not reported once a client has crashed or a queue pair has failed, whatever they wait
+    /// for.
     #[must_use]
-    pub fn may_block(mut self, fault: Fault, clients: impl IntoIterator<Item = usize>) -> Self {
-        let clients: Vec<usize> = clients.into_iter().collect();
-        let blocked = &mut self.rules.may_block[fault as usize];
-        for &client in &clients {
-            assert!(
-                client < CLIENTS_MAX,
-                "there is no client {client}: a model has at most {CLIENTS_MAX}"
-            );
-            *blocked |= 1 << client;
-        }
-        let who = if clients.len() == CLIENTS_MAX {
-            "clients".to_owned()
-        } else {
-            format!("the clients {clients:?}")
-        };
-        let after = match fault {
-            Fault::Crash => "a crash",
-            Fault::Failure => "a failed queue pair",
-        };
-        let promise = format!("nothing is claimed of {who} that wait for ever after {after}");
-        self.rules.promises.push(promise);
+    pub fn crash_may_block(mut self) -> Self {
+        self.rules.crash_may_block = true;
+        self.rules.promises.push(
+            "nothing is claimed of clients that wait for ever after a crash or a failed queue pair"
+                .to_owned(),
+        );
         self
     }
 
@@ -481,9 +430,6 @@ where
     /// completed ones are part of the state; and a client that waits: that pauses although nothing that its attempt
     /// read has changed, so that its next attempt would be like the last one, or that waits for a waker of its compute
     /// node. Waiting until a time is over is waiting. For searches with a cache.
-    ///
-    /// Exploring it under [`Retries::Bounded`](crate::Retries::Bounded) panics: each loop has an end then, and a pass would say
-    /// nothing.
     ///
     /// ```
     /// use dm_explore::{Client, Failure, Model, NoSpec, Search};
@@ -574,10 +520,6 @@ where
     }
 
     fn build(&self, knobs: &Knobs) -> (Rc<RefCell<Machine>>, Typed<'_, S, P>) {
-        assert!(
-            !self.rules.lock_free || knobs.retries == Retries::Rewound,
-            "`lock_free` says nothing under `Retries::Bounded`, where each loop has an end: use `Retries::Rewound`"
-        );
         let mem = Memory::new(self.memory_nodes, self.host_bytes, self.chip_bytes);
         let nodes: Vec<u16> = self.clients.iter().map(|c| c.compute_node).collect();
         let mut machine = Machine::new(knobs.clone(), mem, &nodes, self.memory_nodes);

@@ -417,7 +417,7 @@ impl<'p> Runner<'p> {
     /// What is wrong in the present state, where nothing can go on.
     pub(crate) fn final_failure(&self) -> Option<Failure> {
         let clients = self.unfinished();
-        if !clients.is_empty() {
+        if !(clients.is_empty() || self.may_hang()) {
             return Some(Failure::Stuck { clients });
         }
         let m = self.machine.borrow();
@@ -428,23 +428,15 @@ impl<'p> Runner<'p> {
     /// The clients that have not run to their end, and should.
     pub(crate) fn unfinished(&self) -> Vec<u8> {
         let m = self.machine.borrow();
-        let excused = self.excused(&m);
-        let waits =
-            |&c: &u8| excused >> c & 1 == 0 && !m.clients[usize::from(c)].is_over() && !m.is_in_reserve(c);
+        let waits = |&c: &u8| !m.clients[usize::from(c)].is_over() && !m.is_in_reserve(c);
         (0..m.setup_client()).filter(waits).collect()
     }
 
-    /// Whether a fault excuses all clients that have not run to their end, so that none of them need ever do.
+    /// Whether the model lets clients wait for ever in the present state, and so in all that follow.
     pub(crate) fn may_hang(&self) -> bool {
-        self.excused(&self.machine.borrow()) != 0 && self.unfinished().is_empty()
-    }
-
-    /// The clients, as bits, that may wait for ever from the present state on.
-    fn excused(&self, m: &Machine) -> u32 {
-        let [crash, failure] = self.rules.may_block;
+        let m = self.machine.borrow();
         let crashed = || m.clients.iter().any(|c| c.status == Status::Crashed);
-        let of = |clients: u32, struck: bool| if struck { clients } else { 0 };
-        of(crash, crash != 0 && crashed()) | of(failure, m.has_failed())
+        self.rules.crash_may_block && (m.has_failed() || crashed())
     }
 
     pub(crate) fn fingerprint(&self) -> Fp {

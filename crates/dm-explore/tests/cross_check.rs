@@ -8,9 +8,7 @@
 
 use core::mem::discriminant;
 
-use dm_explore::{
-    CLIENTS_MAX, Client, Elapsed, Fault, Knobs, Late, Model, Register, RegisterOp, Search, Verdict,
-};
+use dm_explore::{Client, Elapsed, Knobs, Late, Model, Register, RegisterOp, Search, Verdict};
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{
     AtomicUnit, AtomicVsWrite, CasThenRead, ClientId, Control, ControlRequest, Env, FailedCas, LineOrder,
@@ -304,8 +302,7 @@ fn model(seed: u64) -> Model<Shared, Register<(u64, u64)>> {
     let mut model = Model::new(format!("random {seed}"))
         .shared(|_| Shared::new(1))
         .spec(Register((0, 0)))
-        .may_block(Fault::Crash, 0..CLIENTS_MAX)
-        .may_block(Fault::Failure, 0..CLIENTS_MAX)
+        .crash_may_block()
         .knobs(knobs);
     if told {
         model = model.fingerprint(|x| x.with(|x| *x));

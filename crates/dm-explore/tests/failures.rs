@@ -5,7 +5,7 @@
     reason = "a panic is how a test, or a client in one, fails"
 )]
 
-use dm_explore::{CLIENTS_MAX, Client, Failure, Fault, Knobs, Late, Model, NoSpec, Search};
+use dm_explore::{Client, Failure, Knobs, Late, Model, NoSpec, Search};
 
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{
@@ -69,7 +69,7 @@ fn late_write(lock_on: u16, releases: bool, late: Late) -> Model {
             late,
             ..Knobs::declared().failures(1)
         })
-        .may_block(Fault::Failure, 0..CLIENTS_MAX)
+        .crash_may_block()
         .place(lock, 8, "lock")
         .place(count, 8, "count")
         .client("A", 0, add)
@@ -149,7 +149,7 @@ fn a_late_effect_that_shuts_an_older_queue_pair_hides_no_end() {
                 let seen = c.verbs().word(at(136)).await.unwrap_or(9);
                 c.output(seen);
             })
-            .may_block(Fault::Failure, 0..CLIENTS_MAX)
+            .crash_may_block()
             .run(search)
             .expect_pass()
     };

@@ -6,8 +6,7 @@
 )]
 
 use dm_explore::{
-    BadReplay, CLIENTS_MAX, Client, Counterexample, Failure, Fault, Knobs, Model, NoSpec, Retries, Search,
-    Trace, Verdict,
+    BadReplay, Client, Counterexample, Failure, Knobs, Model, NoSpec, Retries, Search, Trace, Verdict,
 };
 use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
 
@@ -155,61 +154,7 @@ fn a_crash_may_leave_others_waiting_only_where_the_model_says_so() {
         .expect_pass();
     let found = model().run(Search::exhaustive()).expect_counterexample();
     assert!(matches!(found.failure, Failure::Livelock { .. }), "{found}");
-    model()
-        .may_block(Fault::Crash, 0..CLIENTS_MAX)
-        .run(Search::exhaustive())
-        .expect_pass();
-    let found = model().may_block(Fault::Crash, [0]).run(Search::exhaustive());
-    let found = found.expect_counterexample();
-    assert_eq!(found.failure, Failure::Livelock { clients: vec![1] }, "{found}");
-}
-
-/// A fault excuses the clients that are named, and no others: neither one that waits, nor one that goes round for ever.
-#[test]
-fn a_fault_excuses_whom_the_model_names() {
-    let model = |failing: bool| {
-        let knobs = Knobs::declared();
-        let faulty = if failing {
-            knobs.failures(1)
-        } else {
-            knobs.crashes(1)
-        };
-        let mut model = Model::new("one each").knobs(faulty);
-        model = model.setup(|v| async move { v.write(at(1), &1u64.to_le_bytes()).await.unwrap() });
-        // Whoever takes it returns it, unless it dies, or does not know that it has it.
-        for (i, name) in ["A", "B"].into_iter().enumerate() {
-            model = model.client(name, i as u16, |c: C| async move {
-                let v = c.verbs();
-                let mut retry = v.retry(1000);
-                loop {
-                    match v.cas(at(1), 1, 0).await {
-                        Ok(1) => break,
-                        Ok(_) => retry.again(at(1), Why::Raced).await.unwrap(),
-                        Err(_) => return,
-                    }
-                }
-                let _ = v.cas(at(1), 0, 1).await;
-            });
-        }
-        // Nobody keeps C from its end.
-        model.client("C", 2, |c: C| async move {
-            let _ = c.verbs().word(at(2)).await;
-        })
-    };
-    for search in [Search::exhaustive(), Search::cached(), Search::shortest()] {
-        for (failing, fault, other) in [
-            (false, Fault::Crash, Fault::Failure),
-            (true, Fault::Failure, Fault::Crash),
-        ] {
-            let found = model(failing).run(search).expect_counterexample();
-            assert!(matches!(found.failure, Failure::Stuck { .. }), "{found}");
-            let blocked = |fault, clients: Vec<usize>| model(failing).may_block(fault, clients).run(search);
-            blocked(fault, vec![0, 1]).expect_pass();
-            let found = blocked(fault, vec![0, 2]).expect_counterexample();
-            assert_eq!(found.failure, Failure::Stuck { clients: vec![1] }, "{found}");
-            assert!(!blocked(other, vec![0, 1, 2]).is_pass());
-        }
-    }
+    model().crash_may_block().run(Search::exhaustive()).expect_pass();
 }
 
 #[test]

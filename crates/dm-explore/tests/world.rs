@@ -5,9 +5,7 @@
     reason = "a panic is how a test, or a client in one, fails"
 )]
 
-use dm_explore::{
-    CLIENTS_MAX, Client, Failure, Fault, Knobs, Model, NoSpec, Retries, Search, Trace, Verdict,
-};
+use dm_explore::{Client, Failure, Knobs, Model, NoSpec, Retries, Search, Trace, Verdict};
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{
     ClientId, Control, ControlRequest, Effect, Env, Nanos, NodeId, RemotePtr, VerbErrorKind, Verbs, Why,
@@ -23,7 +21,7 @@ fn at(offset: u64) -> RemotePtr {
 fn takeover(fence: bool) -> Model {
     Model::new("zombie write")
         .knobs(Knobs::weak().crashes(1))
-        .may_block(Fault::Crash, 0..CLIENTS_MAX)
+        .crash_may_block()
         .place(at(64), 8, "value")
         .client("writer", 0, |c: C| async move {
             // Fenced off, it is told so.

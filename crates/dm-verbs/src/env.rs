@@ -147,9 +147,6 @@ pub trait Env {
     /// Explorer only: reports that an attempt failed and that the client's state is as it was at `mark`.
     /// **Soundness depends on this claim**, so only [`crate::Retry`] calls it.
     fn rewind(&self, _mark: u64) {}
-    /// Explorer only: reports that an attempt of the loop that began at `mark` failed and changed what the loop
-    /// knows. The next attempt may do something else, even if it reads the same.
-    fn learnt(&self, _mark: u64) {}
     /// Returns how many attempts a loop with the budget `attempts` may make. An explorer rewinds failed
     /// attempts and therefore returns more.
     fn budget(&self, attempts: u32) -> u32 {

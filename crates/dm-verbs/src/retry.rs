@@ -121,7 +121,6 @@ impl<'e, E: Env> Retry<'e, E> {
     /// Returns [`Exhausted`] when the budget is used up.
     pub async fn again_wiser(&mut self, at: impl Into<Place>, why: Why) -> Result<(), Exhausted> {
         self.count(at.into(), why)?;
-        self.env.learnt(self.mark);
         self.env.pause().await;
         // Rewinding beyond the changes of this attempt would give a state that the loop never had.
         self.mark = self.env.mark();

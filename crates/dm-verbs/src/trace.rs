@@ -457,9 +457,6 @@ impl<V: Env> Env for Traced<V> {
     fn rewind(&self, mark: u64) {
         self.inner.rewind(mark);
     }
-    fn learnt(&self, mark: u64) {
-        self.inner.learnt(mark);
-    }
     fn budget(&self, attempts: u32) -> u32 {
         self.inner.budget(attempts)
     }

@@ -36,10 +36,6 @@ pub(crate) struct Mark {
     pub(crate) asked: u32,
     pub(crate) looks: u32,
     pub(crate) changed: Fp,
-    /// Where the client stood when the loop made its first attempt: which loop it is.
-    pub(crate) began: Fp,
-    /// Attempts in `tried` by then.
-    pub(crate) tried: usize,
 }
 
 #[derive(Debug, Default)]
@@ -65,10 +61,6 @@ pub(crate) struct ClientState {
     /// What the attempt that just failed had read; the next pause waits for a change of it.
     pub(crate) watch: Vec<Seen>,
     pub(crate) rewound: bool,
-    /// The loop whose failed attempt has just changed what it knows, and how many of `reads` were before that attempt; and
-    /// of each such attempt so far, a hash of the loop and of what the attempt read.
-    pub(crate) learns: Option<(Fp, usize)>,
-    pub(crate) tried: Vec<u64>,
     pub(crate) paused: bool,
     /// Something that it watches has changed.
     pub(crate) ready: bool,
@@ -107,8 +99,8 @@ pub(crate) struct ClientState {
     pub(crate) outputs: Vec<u64>,
     pub(crate) output_hash: Fp,
     pub(crate) forgotten: u32,
-    /// The sections that it waits for, and how often others have entered each since.
-    pub(crate) waits: Vec<(&'static str, u32)>,
+    /// The section that it waits for, and how often others have entered that since.
+    pub(crate) waits: Option<(&'static str, u32)>,
     pub(crate) hash: Fp,
     pub(crate) dirty: bool,
 }
@@ -126,7 +118,6 @@ impl ClientState {
         self.awaiting.clear();
         self.open.clear();
         self.marks.clear();
-        self.tried.clear();
         self.times.clear();
         self.outputs.clear();
         *self = Self {
@@ -140,7 +131,6 @@ impl ClientState {
             awaiting: core::mem::take(&mut self.awaiting),
             open: core::mem::take(&mut self.open),
             marks: core::mem::take(&mut self.marks),
-            tried: core::mem::take(&mut self.tried),
             times: core::mem::take(&mut self.times),
             outputs: core::mem::take(&mut self.outputs),
             ..Self::default()
@@ -150,27 +140,6 @@ impl ClientState {
     /// Can it be polled on account of a waker, a change, or time?
     pub(crate) fn can_wake(&self) -> bool {
         self.status == Status::Running && (self.woken || self.paused && (self.ready || self.timed))
-    }
-
-    /// At a pause: whether an attempt that changed what its loop knows read something other than each attempt of that loop
-    /// before, or the same as at most `repeats - 1` of them. All attempts count, not the last one alone: a loop may
-    /// take turns with what it reads, for ever.
-    pub(super) fn tries(&mut self, read: &[Seen], repeats: u32) -> bool {
-        let Some((mut attempt, before)) = self.learns else {
-            return false;
-        };
-        if self.watch_local {
-            attempt.fold2(self.looked);
-        }
-        // In whatever order.
-        let mut all = Fp::default();
-        for s in read.iter().skip(before) {
-            all.add(Fp::at(u64::from(s.from) | u64::from(s.to) << 32, s.content));
-        }
-        attempt.fold2(all);
-        let alike = self.tried.iter().filter(|&&tried| tried == attempt.a).count();
-        self.tried.push(attempt.a);
-        alike < repeats as usize
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -197,8 +166,6 @@ impl Copies for ClientState {
             marks,
             watch,
             rewound,
-            learns,
-            tried,
             paused,
             ready,
             asked,
@@ -238,18 +205,16 @@ impl Copies for ClientState {
         refill(&mut self.reads, reads);
         refill(&mut self.marks, marks);
         refill(&mut self.watch, watch);
-        refill(&mut self.tried, tried);
         refill(&mut self.times, times);
         refill(&mut self.outputs, outputs);
         self.down = *down;
         self.status = *status;
-        refill(&mut self.waits, waits);
+        self.waits = *waits;
         self.node = *node;
         self.seen = *seen;
         self.acts = *acts;
         self.rng = *rng;
         self.rewound = *rewound;
-        self.learns = *learns;
         self.paused = *paused;
         self.ready = *ready;
         self.asked = *asked;

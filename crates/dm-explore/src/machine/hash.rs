@@ -82,13 +82,9 @@ impl Machine {
         }
         // What failed attempts of loops inside of loops did to shared state is not in `seen`, which was rewound.
         self.fold_changes(client, &mut f);
-        // In whatever order it began to wait for them.
-        if !client.waits.is_empty() {
-            let mut waits = Fp::default();
-            for &(section, overtaken) in &client.waits {
-                waits.add(Fp::at(Fp::bytes(section.as_bytes()).a, u64::from(overtaken)));
-            }
-            f.fold2(waits);
+        if let Some((section, overtaken)) = client.waits {
+            f.fold2(Fp::bytes(section.as_bytes()));
+            f.fold(u64::from(overtaken));
         }
         if client.paused && !client.ready {
             // Their content is what memory holds: only where they lie is news.

@@ -147,11 +147,7 @@ impl Machine {
         self.act(c, 5);
         if self.bypass.iter().any(|b| b.0 == name) {
             self.footprint.ghosts = true;
-            let waits = &mut self.clients[usize::from(c)].waits;
-            // One that waits already has been overtaken since it first said so.
-            if !waits.iter().any(|w| w.0 == name) {
-                waits.push((name, 0));
-            }
+            self.clients[usize::from(c)].waits = Some((name, 0));
         }
     }
 
@@ -162,15 +158,14 @@ impl Machine {
         };
         for d in 0..self.setup_client() {
             let client = &mut self.clients[usize::from(d)];
-            let Some(at) = client.waits.iter().position(|w| w.0 == name) else {
+            let Some((_, overtaken)) = client.waits.filter(|w| w.0 == name) else {
                 continue;
             };
             if d == by {
-                client.waits.remove(at);
+                client.waits = None;
             } else if client.status == Status::Running {
-                let overtaken = &mut client.waits[at].1;
-                *overtaken += 1;
-                let failed = *overtaken > limit && self.failure.is_none();
+                client.waits = Some((name, overtaken + 1));
+                let failed = overtaken == limit && self.failure.is_none();
                 client.dirty = true;
                 self.footprint.clients |= 1 << d;
                 if failed {
@@ -230,8 +225,6 @@ impl Machine {
         client.rng = 0;
         client.reads.clear();
         client.marks.clear();
-        client.tried.clear();
-        client.learns = None;
         (client.looks_before, client.changed_before) = (client.looks, client.changed);
         client.dirty = true;
     }

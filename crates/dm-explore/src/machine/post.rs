@@ -280,14 +280,13 @@ impl Machine {
         let watch = core::mem::take(&mut self.clients[usize::from(c)].watch);
         // Where attempts are counted a pause may end at any time: budgets must be able to run out.
         let changed = self.has_changed(&watch);
-        let fresh = self.clients[usize::from(c)].tries(&watch, self.knobs.repeats);
-        if self.lock_free && !changed && !stale && !fresh {
+        if self.lock_free && !changed && !stale {
             self.fail(Failure::NotLockFree { clients: vec![c] });
         }
         let changed = changed || matches!(self.knobs.retries, Retries::Bounded(_));
         let client = &mut self.clients[usize::from(c)];
         client.watch = watch;
-        client.ready = changed || stale || fresh;
+        client.ready = changed || stale;
         client.paused = true;
         if let Some(log) = &mut self.log {
             log.remark(c, "pauses".to_owned());
@@ -302,10 +301,7 @@ impl Machine {
         self.note(Call::Mark);
         let client = &mut *self.clients[usize::from(c)];
         let (seen, acts, rng, asked) = (client.seen, client.acts, client.rng, client.asked);
-        let began = client.learns.take().map_or(seen, |(began, _)| began);
         client.marks.push(Mark {
-            began,
-            tried: client.tried.len(),
             seen,
             acts,
             rng,
@@ -329,8 +325,6 @@ impl Machine {
         };
         // Loops inside the failed attempt are gone with it.
         client.marks.truncate(mark as usize + 1);
-        client.tried.truncate(m.tried);
-        client.learns = None;
         client.marks_before = client.marks_before.min(client.marks.len());
         client.seen = m.seen;
         client.acts = m.acts;
@@ -346,17 +340,6 @@ impl Machine {
             .extend(client.reads.drain(m.reads.min(client.reads.len())..));
         client.rewound = true;
         client.dirty = true;
-    }
-
-    /// An attempt of the loop that began at `mark` failed, and changed what the loop knows.
-    pub(crate) fn learnt(&mut self, c: u8, mark: u64) {
-        self.note_sections();
-        self.note(Call::Learnt(mark));
-        if self.knobs.retries != Retries::Rewound || self.immediate {
-            return;
-        }
-        let client = &mut self.clients[usize::from(c)];
-        client.learns = client.marks.get(mark as usize).map(|m| (m.began, m.reads));
     }
 
     pub(crate) fn rng(&mut self, c: u8, stream: u32) -> u64 {

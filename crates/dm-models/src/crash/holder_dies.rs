@@ -1,6 +1,6 @@
 //! A client dies at any step on its way through a lock.
 
-use dm_explore::{Client, Counter, CounterOp, Fault, Knobs, Model, Retries};
+use dm_explore::{Client, Counter, CounterOp, Knobs, Model, Retries};
 use dm_lock::{LockError, LockOptions, LockPlace, LockWord, Locks};
 use dm_sync::Fingerprint;
 use dm_verbs::{ClientId, Env, Exhausted, RemotePtr, Verbs, Why};
@@ -110,8 +110,15 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
             Ok(())
         });
     if s.shape.ends_with("waiting") {
-        // Whoever is alone on its compute node is answered.
-        model = model.may_block(Fault::Crash, [0, 1]);
+        model =
+            model
+                .crash_may_block()
+                .invariant("whoever is alone on its compute node is answered", |end| {
+                    if end.finished(2) || end.crashed(2) {
+                        return Ok(());
+                    }
+                    Err("it still waits".to_owned())
+                });
     }
     for (i, &node_of) in on.iter().enumerate() {
         let name = char::from(b'A' + i as u8).to_string();

@@ -1,7 +1,7 @@
 //! Hash tables of tiny leaves that split while their directory grows.
 
 use dm_alloc::Superblock;
-use dm_explore::{CLIENTS_MAX, End, Endpoint, Fault, Knobs};
+use dm_explore::{End, Endpoint, Knobs};
 use dm_hopscotch::{HashTable, TableFlaws, TableOptions, gather};
 use dm_index::{Key8, RangeIndex};
 use dm_layout::{Hopscotch, NodeFormat};
@@ -102,11 +102,7 @@ fn build(shapes: &[Shape], s: &Setting<'_>, options: TableOptions) -> Box<dyn Ex
 
 fn build_faulty(shapes: &[Shape], s: &Setting<'_>, options: TableOptions) -> Box<dyn Explorable> {
     let model = script(shapes, s.shape).model::<HashTable<Key8>>(s.title.clone(), options);
-    Box::new(
-        model
-            .may_block(Fault::Crash, 0..CLIENTS_MAX)
-            .may_block(Fault::Failure, 0..CLIENTS_MAX),
-    )
+    Box::new(model.crash_may_block())
 }
 
 /// One leaf, full, and no directory. 3 splits it in the middle of all hashes: 7 and 9 move, and 3 goes with them.

@@ -2,7 +2,7 @@
 
 use chime::{Chime, Flaws, Options};
 use dm_alloc::Superblock;
-use dm_explore::{CLIENTS_MAX, End, Endpoint, Fault};
+use dm_explore::{End, Endpoint};
 use dm_index::{Key8, RangeIndex};
 use dm_layout::Hopscotch;
 use dm_sync::Fingerprint;
@@ -38,11 +38,7 @@ pub(super) fn build(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<
 /// The same where a client that dies, or whose chain fails, may leave others waiting.
 pub(super) fn build_faulty(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<dyn Explorable> {
     let model = script(shapes, s.shape).model::<Chime<Key8>>(s.title.clone(), options);
-    Box::new(
-        model
-            .may_block(Fault::Crash, 0..CLIENTS_MAX)
-            .may_block(Fault::Failure, 0..CLIENTS_MAX),
-    )
+    Box::new(model.crash_may_block())
 }
 
 impl Subject for Chime<Key8> {

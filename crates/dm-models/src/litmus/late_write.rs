@@ -1,6 +1,6 @@
 //! L17: a WRITE that lands after its error was reported.
 
-use dm_explore::{CLIENTS_MAX, Fault, Knobs, Late, Model};
+use dm_explore::{Knobs, Late, Model};
 use dm_verbs::{ClientId, Control, ControlRequest, Env, VerbError, Verbs, Why};
 
 use super::lost_answer::failing;
@@ -53,7 +53,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let clients = if takes_over { 2 } else { 3 };
     let mut model = Model::new(s.title.clone())
         .memory_nodes(2)
-        .may_block(Fault::Failure, 0..CLIENTS_MAX)
+        .crash_may_block()
         .place(lock, 8, "lock")
         .place(counter, 8, "counter")
         .invariant("no answered add is lost", move |end| {

@@ -1,6 +1,6 @@
 //! A client dies, or its queue pair fails, in the middle of a split or a merge.
 
-use dm_explore::{CLIENTS_MAX, Fault, Knobs};
+use dm_explore::Knobs;
 use dm_layout::{Key8, Slotted};
 
 use super::merge::THREE_LEAVES;
@@ -87,7 +87,7 @@ pub(crate) const SPLIT: Entry = Entry {
         Box::new(
             script
                 .model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options)
-                .may_block(Fault::Crash, 0..CLIENTS_MAX),
+                .crash_may_block(),
         )
     },
 };
@@ -171,7 +171,7 @@ pub(crate) const MERGE: Entry = Entry {
         Box::new(
             script
                 .model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options())
-                .may_block(Fault::Crash, 0..CLIENTS_MAX),
+                .crash_may_block(),
         )
     },
 };
@@ -241,7 +241,7 @@ pub(crate) const FAILED_MERGE: Entry = Entry {
         Box::new(
             script
                 .model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options)
-                .may_block(Fault::Failure, 0..CLIENTS_MAX),
+                .crash_may_block(),
         )
     },
 };
