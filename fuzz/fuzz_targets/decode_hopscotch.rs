@@ -5,6 +5,7 @@
 #![no_main]
 
 use chime::{Chime, Options};
+use dm_alloc::Superblock;
 use dm_hopscotch::{HashTable, TableOptions};
 use dm_layout::testing::key_of;
 use dm_layout::{
@@ -123,7 +124,7 @@ fn tree(key: u8, bytes: &[u8]) {
             .expect("an empty pool");
         let client = tree.client(&v);
         client.insert(&Key8(1), &[1; 8]).await.expect("room");
-        let root = v.word(tree.root_word()).await.expect("no faults");
+        let root = v.word(Superblock::ROOT_WORD).await.expect("no faults");
         load(&v, RemotePtr::from_raw(root & !63), tree.geometry(), bytes);
         operations(&client, key).await;
         let cold = Chime::<Key8>::create_or_open(&v, &options)

@@ -42,17 +42,18 @@ pub use options::{
     DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_HOTSPOT_BYTES, DEFAULT_MEMBERS,
     DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, Flaws, MODEL_CPU, Options,
 };
-pub use tree::{Chime, Client, ItemClient};
+pub use tree::{Chime, ChimeParts};
 pub use variant::{ParseVariantError, Variant};
 
 pub use dm_alloc::{AllocStats, ReclaimOptions};
+pub use dm_assemble::{Handle, OpenError};
 pub use dm_combine::Rdwc;
 pub use dm_hopscotch::{
     EntryFlaws, HopFlaws, HopGeometry, HopOptions, Hopscotch, Hotspots, NearFlaws, Neighbourhoods, Reach,
 };
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
-pub use dm_leaf::{LeafFlaws, OpenError};
+pub use dm_leaf::LeafFlaws;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -2,12 +2,14 @@
 //! client's choice.
 
 use dm_alloc::ReclaimOptions;
+use dm_assemble::Common;
 use dm_combine::Rdwc;
-use dm_hopscotch::HopFlaws;
-use dm_index::CpuCost;
+use dm_hopscotch::{HopFlaws, HopOptions};
+use dm_index::{ComposedOptions, CpuCost};
 use dm_indirect::REFERENCE_BYTES;
 use dm_layout::SplitBias;
-use dm_leaf::LeafFlaws;
+use dm_leaf::{LeafFlaws, NodeOptions};
+use dm_lock::{Local, LockOptions, LockPlace};
 use dm_verbs::Nanos;
 
 /// Published flaws and our own broken twins, each switchable alone. Off by default.
@@ -125,6 +127,62 @@ impl Options {
                 hop: HopFlaws::NONE,
                 leaf: LeafFlaws::NONE,
             },
+        }
+    }
+}
+
+/// A READ of a whole leaf that took longer is not trusted, because versions are narrow
+/// (docs/protocol/chime.md H2).
+const WINDOW: Nanos = Nanos::from_micros(500);
+
+// The options of the parts.
+impl Options {
+    pub(crate) const fn common(&self) -> Common {
+        Common {
+            attempts: self.attempts,
+            chunk_bytes: self.chunk_bytes,
+            reach: u64::MAX,
+            reclaim: self.reclaim,
+            rdwc: self.rdwc,
+            items: self.items,
+        }
+    }
+
+    pub(crate) fn locks(&self) -> LockOptions {
+        LockOptions {
+            local: Local::queue_if(self.hierarchical, self.handover_max),
+            lock_and_read: self.lock_and_read,
+            budget: self.attempts,
+            place: LockPlace::chip_if(self.on_chip),
+            ..LockOptions::default()
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> NodeOptions {
+        NodeOptions {
+            attempts: self.attempts,
+            read_window: WINDOW,
+            bias: self.bias,
+            flaws: self.flaws.leaf,
+            ..NodeOptions::default()
+        }
+    }
+
+    pub(crate) fn hop(&self) -> HopOptions {
+        HopOptions {
+            vacancy_piggyback: self.vacancy_piggyback,
+            metadata_replication: self.metadata_replication,
+            hotspot_bytes: self.hotspot_bytes,
+            flaws: self.flaws.hop,
+            ..HopOptions::default()
+        }
+    }
+
+    pub(crate) fn composed(&self) -> ComposedOptions {
+        ComposedOptions {
+            attempts: self.attempts,
+            cpu: self.cpu,
+            ..ComposedOptions::default()
         }
     }
 }

@@ -44,15 +44,16 @@ pub use options::{
     DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_LEAF_BYTES, DEFAULT_MEMBERS, Flaws,
     MODEL_CPU, Options,
 };
-pub use tree::{Client, Dolphin, ItemClient};
+pub use tree::{Dolphin, DolphinParts};
 
 pub use dm_alloc::{AllocStats, ReclaimOptions};
 pub use dm_art::{SeparatorOptions, Separators};
+pub use dm_assemble::{Handle, OpenError};
 pub use dm_combine::Rdwc;
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
 pub use dm_layout::{NodeTypes, SplitBias};
-pub use dm_leaf::{LeafFlaws, OpenError};
+pub use dm_leaf::LeafFlaws;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

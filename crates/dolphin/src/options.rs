@@ -2,12 +2,14 @@
 //! client's choice.
 
 use dm_alloc::ReclaimOptions;
-use dm_art::{DEFAULT_RUN, SeparatorOptions};
+use dm_art::{ArtOptions, DEFAULT_RUN, SeparatorOptions};
+use dm_assemble::Common;
 use dm_combine::Rdwc;
-use dm_index::CpuCost;
+use dm_index::{ComposedOptions, CpuCost};
 use dm_indirect::REFERENCE_BYTES;
 use dm_layout::{NodeTypes, SplitBias};
-use dm_leaf::LeafFlaws;
+use dm_leaf::{LeafFlaws, NodeOptions, SingleOptions};
+use dm_lock::{Local, LockFlaws, LockOptions, LockPlace};
 use dm_verbs::{Caps, Nanos};
 
 /// Options of a [`crate::Dolphin`].
@@ -139,6 +141,81 @@ impl Options {
     pub const fn fit(mut self, caps: &Caps) -> Self {
         self.shared_updates &= caps.masked_atomics && !self.items;
         self
+    }
+}
+
+/// The kind of leaves' memory; that of radix nodes is 1, and that of their entries 0.
+const LEAVES: u8 = 2;
+
+// The options of the parts.
+impl Options {
+    pub(crate) const fn common(&self) -> Common {
+        Common {
+            attempts: self.attempts,
+            chunk_bytes: self.chunk_bytes,
+            reach: u64::MAX,
+            reclaim: self.reclaim,
+            rdwc: self.rdwc,
+            items: self.items,
+        }
+    }
+
+    pub(crate) fn leaf_locks(&self) -> LockOptions {
+        LockOptions {
+            shared: self.shared_updates,
+            place: LockPlace::chip_if(self.on_chip),
+            ..self.entry_locks()
+        }
+    }
+
+    pub(crate) fn entry_locks(&self) -> LockOptions {
+        LockOptions {
+            local: Local::queue_if(self.hierarchical, self.handover_max),
+            lock_and_read: self.lock_and_read,
+            budget: self.attempts,
+            place: LockPlace::Host,
+            flaws: LockFlaws {
+                leave_unawaited: self.flaws.unawaited,
+                ..LockFlaws::default()
+            },
+            ..LockOptions::default()
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> NodeOptions {
+        NodeOptions {
+            attempts: self.attempts,
+            bias: self.bias,
+            kind: LEAVES,
+            flaws: self.flaws.leaf,
+            ..NodeOptions::default()
+        }
+    }
+
+    pub(crate) fn entries(&self) -> SingleOptions {
+        SingleOptions {
+            attempts: self.attempts,
+            ..SingleOptions::default()
+        }
+    }
+
+    pub(crate) fn radix(&self) -> ArtOptions {
+        ArtOptions {
+            types: self.types,
+            // The separators' answers are cached instead of the nodes that lead to them.
+            cache_bytes: 0,
+            attempts: self.attempts,
+            depth_slack: 0,
+            ..ArtOptions::default()
+        }
+    }
+
+    pub(crate) fn composed(&self) -> ComposedOptions {
+        ComposedOptions {
+            attempts: self.attempts,
+            cpu: self.cpu,
+            ..ComposedOptions::default()
+        }
     }
 }
 

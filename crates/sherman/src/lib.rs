@@ -37,22 +37,24 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod leaf_format;
 mod options;
 mod tree;
 mod variant;
 
+pub use leaf_format::LeafFormat;
 pub use options::{
     DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, DEFAULT_NODE, Flaws,
     MODEL_CPU, NodeSize, Options,
 };
-pub use tree::{Client, ItemClient, LeafFormat, Sherman};
+pub use tree::{Sherman, ShermanParts};
 pub use variant::{LeafKind, ParseVariantError, Variant};
 
 pub use dm_alloc::{AllocStats, ReclaimFlaws, ReclaimOptions};
+pub use dm_assemble::{Handle, OpenError};
 pub use dm_combine::{DEFAULT_LOCKS as DEFAULT_RDWC_LOCKS, Rdwc, RdwcFlaws};
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
-pub use dm_leaf::OpenError;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

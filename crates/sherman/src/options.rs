@@ -2,10 +2,15 @@
 //! client's choice.
 
 use dm_alloc::ReclaimOptions;
+use dm_assemble::Common;
+use dm_blink::BlinkOptions;
+use dm_cache::{CacheFlaws, IndexCache};
 use dm_combine::Rdwc;
-use dm_index::CpuCost;
+use dm_index::{CHILD_NODES_MAX, ComposedOptions, CpuCost, NEAR_CHILD_REACH, NEAR_CHILD_UNIT};
 use dm_indirect::REFERENCE_BYTES;
-use dm_layout::SplitBias;
+use dm_layout::{KeyBytes, SplitBias};
+use dm_leaf::{LeafFlaws, NodeOptions};
+use dm_lock::{Local, LockFlaws, LockOptions, LockPlace, ReleaseBy};
 use dm_verbs::Nanos;
 
 /// The size of nodes.
@@ -184,6 +189,98 @@ impl Options {
                 right_unawaited: false,
                 open_before_burial: false,
                 lanes16: false,
+            },
+        }
+    }
+}
+
+const _: () = assert!(
+    dm_alloc::MEMORY_NODES_MAX <= CHILD_NODES_MAX,
+    "every node of a pool has room in its parent"
+);
+
+// The options of the parts.
+impl Options {
+    /// Returns the size of nodes in bytes, if all nodes lie where an address of [`dm_index::NEAR_CHILD_BYTES`] can point.
+    pub(crate) fn near(&self) -> Option<usize> {
+        match self.node {
+            // Blocks of items have all sizes, so nodes between them may have any address.
+            NodeSize::Bytes(bytes) if !self.far_children && !self.items => {
+                (bytes as u64).is_multiple_of(NEAR_CHILD_UNIT).then_some(bytes)
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn common(&self) -> Common {
+        Common {
+            attempts: self.attempts,
+            chunk_bytes: self.chunk_bytes,
+            reach: self.near().map_or(u64::MAX, |_| NEAR_CHILD_REACH),
+            reclaim: self.reclaim,
+            rdwc: self.rdwc,
+            items: self.items,
+        }
+    }
+
+    pub(crate) fn cache<K: KeyBytes>(&self) -> IndexCache<K> {
+        IndexCache::new(self.cache_bytes).with_flaws(CacheFlaws {
+            recycled_slot: self.flaws.recycled_slot,
+        })
+    }
+
+    pub(crate) fn blink(&self) -> BlinkOptions {
+        BlinkOptions {
+            attempts: self.attempts,
+            root_race_fatal: self.flaws.root_race_fatal,
+        }
+    }
+
+    pub(crate) fn locks(&self) -> LockOptions {
+        LockOptions {
+            local: Local::queue_if(self.hierarchical, self.handover_max),
+            release: match self.release_by_faa {
+                true => ReleaseBy::Faa,
+                false => ReleaseBy::Auto,
+            },
+            lock_and_read: self.lock_and_read,
+            combine: self.combine,
+            budget: self.attempts,
+            flaws: LockFlaws {
+                handover_before_write_back: self.flaws.handover_before_write_back,
+                packed_tickets: self.flaws.packed_tickets,
+                lanes16: self.flaws.lanes16,
+                ..LockFlaws::default()
+            },
+            place: LockPlace::chip_if(self.on_chip),
+            ..LockOptions::default()
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> NodeOptions {
+        NodeOptions {
+            attempts: self.attempts,
+            bias: self.bias,
+            flaws: LeafFlaws {
+                torn_entry_absent: self.flaws.torn_entry_absent,
+                no_read_window: self.flaws.no_read_window,
+                parent_before_left: self.flaws.parent_before_left,
+                right_unawaited: self.flaws.right_unawaited,
+                open_before_burial: self.flaws.open_before_burial,
+                unburied: self.reclaim.flaws.unburied,
+                ..LeafFlaws::NONE
+            },
+            ..NodeOptions::default()
+        }
+    }
+
+    pub(crate) fn composed(&self) -> ComposedOptions {
+        ComposedOptions {
+            attempts: self.attempts,
+            cpu: self.cpu,
+            flaws: dm_index::Flaws {
+                root_race_fatal: self.flaws.root_race_fatal,
+                scan_trusts_cache: self.flaws.scan_trusts_cache,
             },
         }
     }

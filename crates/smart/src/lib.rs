@@ -43,14 +43,14 @@ mod tree;
 pub use options::{
     DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, Flaws, MODEL_CPU, Options,
 };
-pub use tree::{Client, ItemClient, Smart};
+pub use tree::{Smart, SmartParts};
 
 pub use dm_alloc::{AllocStats, ReclaimOptions};
+pub use dm_assemble::{Handle, OpenError};
 pub use dm_combine::{DEFAULT_LOCKS as DEFAULT_RDWC_LOCKS, Rdwc, RdwcFlaws};
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
 pub use dm_layout::NodeTypes;
-pub use dm_leaf::OpenError;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

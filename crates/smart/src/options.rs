@@ -2,12 +2,14 @@
 //! client's choice.
 
 use dm_alloc::ReclaimOptions;
-use dm_art::ArtFlaws;
+use dm_art::{ArtFlaws, ArtOptions};
+use dm_assemble::Common;
 use dm_combine::Rdwc;
 use dm_index::CpuCost;
 use dm_indirect::REFERENCE_BYTES;
 use dm_layout::NodeTypes;
-use dm_leaf::SingleFlaws;
+use dm_leaf::{SingleFlaws, SingleOptions};
+use dm_lock::{Local, LockOptions, LockPlace};
 use dm_verbs::Nanos;
 
 /// Published flaws, each switchable alone. Off by default.
@@ -112,6 +114,53 @@ impl Options {
                     stale_write_back: false,
                 },
             },
+        }
+    }
+}
+
+// The options of the parts.
+impl Options {
+    pub(crate) const fn common(&self) -> Common {
+        Common {
+            attempts: self.attempts,
+            chunk_bytes: self.chunk_bytes,
+            reach: u64::MAX,
+            reclaim: ReclaimOptions {
+                // Its cache is used without proof.
+                remembers: true,
+                ..self.reclaim
+            },
+            rdwc: self.rdwc,
+            items: self.items,
+        }
+    }
+
+    pub(crate) fn locks(&self) -> LockOptions {
+        LockOptions {
+            local: Local::queue_if(self.hierarchical, self.handover_max),
+            place: LockPlace::Host,
+            lock_and_read: self.lock_and_read,
+            budget: self.attempts,
+            ..LockOptions::default()
+        }
+    }
+
+    pub(crate) const fn leaves(&self) -> SingleOptions {
+        SingleOptions {
+            attempts: self.attempts,
+            flaws: self.flaws.leaf,
+        }
+    }
+
+    pub(crate) const fn inner(&self) -> ArtOptions {
+        ArtOptions {
+            types: self.types,
+            cache_bytes: self.cache_bytes,
+            attempts: self.attempts,
+            turn: self.turn,
+            depth_slack: self.depth_slack,
+            cpu: self.cpu,
+            flaws: self.flaws.inner,
         }
     }
 }

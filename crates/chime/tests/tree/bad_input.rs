@@ -1,7 +1,7 @@
 //! Every error is typed and names its place; nothing hangs or panics, and no acknowledged write is lost.
 
 use chime::{Applied, Chime, IndexError, Key8, OpenError, Options, RangeIndex, Scan};
-use dm_alloc::AllocError;
+use dm_alloc::{AllocError, Superblock};
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{IndexUnderTest, Rng, World, cut_off, failures, fill_up, says};
@@ -105,8 +105,8 @@ fn a_pool_of_another_geometry_is_refused() {
 /// The bits of a root word that are not part of the address.
 const ROOT_LEVEL: u64 = 63;
 
-async fn root<V: Verbs>(v: &V, tree: &Chime<Key8>) -> RemotePtr {
-    RemotePtr::from_raw(v.word(tree.root_word()).await.expect("no faults") & !ROOT_LEVEL)
+async fn root<V: Verbs>(v: &V) -> RemotePtr {
+    RemotePtr::from_raw(v.word(Superblock::ROOT_WORD).await.expect("no faults") & !ROOT_LEVEL)
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_leaf_of_garbage_is_named() {
         let tree = open(&v, options()).await;
         let client = tree.client(&v);
         assert_eq!(client.insert(&Key8(1), &[1; 16]).await, Ok(Applied::Inserted));
-        let leaf = root(&v, &tree).await;
+        let leaf = root(&v).await;
         let bytes = tree.geometry().node_bytes();
         let image = v.read(leaf, bytes as u32).await.expect("no faults").to_vec();
         for garbage in [vec![0; bytes], vec![0xff; bytes]] {
@@ -153,7 +153,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
         for n in 0..200 {
             assert_eq!(client.insert(&Key8(n), &[1; 16]).await, Ok(Applied::Inserted));
             if n == 0 {
-                leaf = root(&v, &tree).await;
+                leaf = root(&v).await;
             }
         }
         let mut rng = Rng::new(4, 4);

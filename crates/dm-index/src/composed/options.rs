@@ -61,3 +61,13 @@ pub struct ComposedOptions {
     /// Published flaws.
     pub flaws: Flaws,
 }
+
+impl Default for ComposedOptions {
+    fn default() -> Self {
+        Self {
+            attempts: 1 << 20,
+            cpu: CpuCost::NONE,
+            flaws: Flaws::default(),
+        }
+    }
+}

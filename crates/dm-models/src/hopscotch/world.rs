@@ -56,7 +56,9 @@ impl Subject for Chime<Key8> {
     }
 
     async fn open(v: &Endpoint, options: &Options, superblock: &Superblock) -> Self {
-        Self::from_superblock(v, options, superblock).expect("the same options")
+        Self::from_superblock(v, options, superblock)
+            .await
+            .expect("the same options")
     }
 
     async fn warm(&self, v: &Endpoint) {

@@ -79,7 +79,9 @@ impl<F: LeafFormat<Key8>> Subject for Sherman<Key8, F> {
     }
 
     async fn open(v: &Endpoint, options: &Options, superblock: &Superblock) -> Self {
-        Self::from_superblock(v, options, superblock).expect("the same options")
+        Self::from_superblock(v, options, superblock)
+            .await
+            .expect("the same options")
     }
 
     async fn warm(&self, v: &Endpoint) {

@@ -66,11 +66,7 @@ fn a_get_is_one_round_trip_and_a_write_two() {
             next.next()
         });
         assert_eq!(loaded.await, Ok(5_000));
-        index
-            .alloc
-            .visit(&v, index.inner.warm(&v))
-            .await
-            .expect("separators");
+        index.warm(&v).await.expect("separators");
         let mut before = v.meter().counters();
         let mut lap = || {
             let now = v.meter().counters();
@@ -127,8 +123,10 @@ fn model(preload: &'static [u64], clients: &'static [KvOp<u64, u64>]) -> Model<A
             let found = Arc::clone(&found);
             async move {
                 let superblock = found.with(|found| found.clone()).expect("set up before");
-                let index = ArtHopscotch::over(&v, &TINY, &superblock).await.expect("a pool");
-                index.inner.warm(&v).await.expect("no faults");
+                let index = ArtHopscotch::from_superblock(&v, &TINY, &superblock)
+                    .await
+                    .expect("a pool");
+                index.warm(&v).await.expect("no faults");
                 index
             }
         })

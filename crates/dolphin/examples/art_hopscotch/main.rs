@@ -39,8 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("from 695 on: {:?}", next.keys());
         println!(
             "{:.1} bytes per key on memory nodes, {:.2} remembered",
-            index.alloc.stats().in_use_bytes as f64 / 10_000.0,
-            index.inner.cache_bytes() as f64 / 10_000.0,
+            index.allocated_bytes() as f64 / 10_000.0,
+            index.cache_bytes() as f64 / 10_000.0,
         );
         Ok(())
     })

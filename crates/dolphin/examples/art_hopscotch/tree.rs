@@ -1,14 +1,15 @@
 //! The index: radix separators over hopscotch leaves.
 
-use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan, ReclaimOptions, Superblock};
+use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan};
 use dm_art::{Art, ArtOptions, DEFAULT_ATTEMPTS, SeparatorOptions, Separators};
+use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_cache::IndexCache;
 use dm_hopscotch::{HopOptions, Hopscotch, Neighbourhoods};
-use dm_index::{Composed, ComposedOptions, CpuCost, Flaws};
+use dm_index::{Composed, ComposedOptions, Exchange, IndexError};
 use dm_layout::{KeyBytes, NodeTypes, SingleLeaf};
-use dm_leaf::{NodeOptions, Nodes, OpenError, SingleOptions, Singles, check_world};
-use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
-use dm_sync::{Arc, Fingerprint, fingerprint_of};
+use dm_leaf::{NodeOptions, Nodes, SingleOptions, Singles};
+use dm_lock::{LockOptions, LockPlace};
+use dm_sync::Fingerprint;
 use dm_verbs::{Control, Verbs};
 
 /// From a key to its leaf.
@@ -32,16 +33,6 @@ pub(crate) struct Shape {
     pub(crate) attempts: u32,
 }
 
-/// The index, as the threads of one compute node share it.
-#[derive(Debug)]
-pub(crate) struct ArtHopscotch<K: KeyBytes> {
-    pub(crate) inner: Inner<K>,
-    pub(crate) leaves: Leaves<K>,
-    pub(crate) alloc: Arc<Allocator>,
-    locks: [Arc<Locks>; 2],
-    attempts: u32,
-}
-
 impl Shape {
     pub(crate) const fn new(value_bytes: usize) -> Self {
         Self {
@@ -55,67 +46,74 @@ impl Shape {
             attempts: DEFAULT_ATTEMPTS,
         }
     }
+}
 
-    /// Returns the content of a pool's superblock.
-    fn descriptor<K: KeyBytes>(&self) -> Descriptor {
+/// The index, as the threads of one compute node share it.
+pub(crate) type ArtHopscotch<K> = Handle<ArtHopscotchParts<K>>;
+
+/// What the index is made of.
+#[derive(Debug)]
+pub(crate) struct ArtHopscotchParts<K: KeyBytes> {
+    pub(crate) inner: Inner<K>,
+    leaves: Leaves<K>,
+    attempts: u32,
+}
+
+impl<K: KeyBytes> Parts for ArtHopscotchParts<K> {
+    type Key = K;
+    type Options = Shape;
+
+    fn fit<V: Verbs>(_: &V, shape: &Shape) -> Result<Shape, OpenError> {
+        Self::leaf(shape)?;
+        Ok(*shape)
+    }
+
+    fn descriptor(shape: &Shape) -> Descriptor {
         let [key, value, span, near] =
-            [K::LEN, self.value_bytes, self.span, self.neighbourhood].map(|size| size as u64);
-        let types = u64::from_le_bytes(self.types.describe());
+            [K::LEN, shape.value_bytes, shape.span, shape.neighbourhood].map(|size| size as u64);
+        let types = u64::from_le_bytes(shape.types.describe());
         Descriptor {
             locks: LockPlan {
                 home: LockHome::ChipIfAny,
-                per_node: self.locks_per_node,
+                per_node: shape.locks_per_node,
             },
-            members: self.members,
+            members: shape.members,
             ..Descriptor::of(b"a*hs", [key, value, span, near, types])
         }
     }
-}
 
-impl<K: KeyBytes> ArtHopscotch<K> {
-    pub(crate) async fn create_or_open<V: Verbs + Control>(v: &V, shape: &Shape) -> Result<Self, OpenError> {
-        let superblock = Superblock::create_or_open(v, &shape.descriptor::<K>()).await?;
-        Self::over(v, shape, &superblock).await
+    fn common(shape: &Shape) -> Common {
+        Common {
+            attempts: shape.attempts,
+            chunk_bytes: shape.chunk_bytes,
+            ..Common::default()
+        }
     }
 
-    pub(crate) async fn over<V: Verbs + Control>(
-        v: &V,
-        shape: &Shape,
-        superblock: &Superblock,
-    ) -> Result<Self, OpenError> {
-        superblock.matches(&shape.descriptor::<K>())?;
-        let leaf = Hopscotch::new(shape.span, shape.neighbourhood, shape.value_bytes)?;
-        let entry = SingleLeaf::new(8)?;
+    async fn assemble<V: Verbs + Control>(pool: &mut Pool<'_, V>, shape: &Shape) -> Result<Self, OpenError> {
+        let (leaf, entry) = (Self::leaf(shape)?, SingleLeaf::new(8)?);
+        pool.whole_lines()?;
         // Leaves' locks are in a table, on the RNIC if it has room; entries carry their own.
-        let tables = superblock.lock_tables.clone();
-        let table = GlobalLockTable::new(tables, superblock.locks_per_node);
-        let nodes = superblock.memory_nodes();
-        let in_entries = GlobalLockTable::in_nodes(nodes, entry.lock_at() as u32);
-        let places = [(table, LockPlace::Chip), (in_entries, LockPlace::Host)];
-        let locks = places.map(|(table, place)| {
-            let options = LockOptions {
-                place,
-                budget: shape.attempts,
-                ..LockOptions::default()
-            };
-            Arc::new(Locks::new(options, table))
-        });
-        check_world(v, nodes, locks.iter().map(|locks| &**locks))?;
-        let alloc = Allocator::for_pool(superblock, v.compute_node(), ReclaimOptions::new());
-        let alloc = Arc::new(alloc.chunk_bytes(shape.chunk_bytes));
+        let locks = |place| LockOptions {
+            place,
+            budget: shape.attempts,
+            ..LockOptions::default()
+        };
+        let leaf_locks = pool.locks(locks(LockPlace::Chip))?;
+        let entry_locks = pool.locks_in_nodes(entry.lock_at(), locks(LockPlace::Host))?;
+        let alloc = pool.alloc().clone();
         // Leaves have a kind of memory of their own: kind 0 is for entries, kind 1 for radix nodes.
         let whole = NodeOptions {
             attempts: shape.attempts,
             kind: 2,
             ..NodeOptions::default()
         };
-        let whole = Nodes::new(leaf, locks[0].clone(), alloc.clone(), whole);
-        let hop = HopOptions::default();
+        let whole = Nodes::new(leaf, leaf_locks.clone(), alloc.clone(), whole);
         let single = SingleOptions {
             attempts: shape.attempts,
             ..SingleOptions::default()
         };
-        let entries = Singles::new(entry, locks[1].clone(), single);
+        let entries = Singles::new(entry, entry_locks, single);
         let art = ArtOptions {
             types: shape.types,
             // The separators' answers are cached instead of the nodes that lead to them.
@@ -124,36 +122,43 @@ impl<K: KeyBytes> ArtHopscotch<K> {
             depth_slack: 0,
             ..ArtOptions::default()
         };
-        let art = Art::open(v, entries, alloc.clone(), superblock.root_word, art).await?;
-        let cache = IndexCache::new(64 << 20);
+        let art = Art::open(pool.verbs(), entries, alloc.clone(), pool.root_word(), art).await?;
         Ok(Self {
-            inner: Separators::new(art, cache, SeparatorOptions::default())?,
-            leaves: Neighbourhoods::new(leaf, whole, locks[0].clone(), alloc.clone(), hop),
-            alloc,
-            locks,
+            inner: Separators::new(art, IndexCache::new(64 << 20), SeparatorOptions::default())?,
+            leaves: Neighbourhoods::new(leaf, whole, leaf_locks, alloc, HopOptions::default()),
             attempts: shape.attempts,
         })
     }
 
-    pub(crate) fn client<'h, V: Verbs + Control>(
-        &'h self,
-        v: &'h V,
-    ) -> Composed<'h, V, K, Inner<K>, Leaves<K>> {
+    fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl Exchange<Key = K> {
         let options = ComposedOptions {
             attempts: self.attempts,
-            cpu: CpuCost::NONE,
-            flaws: Flaws::default(),
+            ..ComposedOptions::default()
         };
         Composed::new(v, &self.inner, &self.leaves, options)
     }
+
+    async fn warm<V: Verbs + Control>(&self, v: &V, alloc: &Allocator) -> Result<u64, IndexError> {
+        alloc.visit(v, self.inner.warm(v)).await
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        self.inner.cache_bytes()
+    }
 }
 
-impl<K: KeyBytes> Fingerprint for ArtHopscotch<K> {
+impl<K: KeyBytes> ArtHopscotchParts<K> {
+    fn leaf(shape: &Shape) -> Result<Hopscotch<K>, OpenError> {
+        Ok(Hopscotch::new(
+            shape.span,
+            shape.neighbourhood,
+            shape.value_bytes,
+        )?)
+    }
+}
+
+impl<K: KeyBytes> Fingerprint for ArtHopscotchParts<K> {
     fn fingerprint(&self) -> u64 {
-        fingerprint_of(&(
-            self.inner.fingerprint(),
-            self.locks.each_ref().map(|locks| locks.fingerprint()),
-            self.alloc.fingerprint(),
-        ))
+        self.inner.fingerprint()
     }
 }

@@ -12,7 +12,7 @@ use dm_sync::{Arc, Mutex};
 use dm_testkit::{
     IndexUnderTest, Job, Rng, Seat, TestKey, World, cut_off, failures, fill_up, says, seats, value_of,
 };
-use dm_verbs::{Control, Effect, Env, Nanos, NodeId, RemotePtr, Verbs};
+use dm_verbs::{AtomicUnit, Capability, Control, Effect, Env, Nanos, NodeId, RemotePtr, Verbs};
 use sherman::{Key8, Key32, NodeSize, OpenError, Options, Sherman, Variant};
 
 /// Small nodes and chunks, and small budgets.
@@ -28,6 +28,20 @@ fn options() -> Options {
 
 async fn open<V: Verbs + Control>(v: &V, options: Options) -> Sherman<Key8> {
     Tree::<Key8>::new(options).open(v).await.expect("a pool")
+}
+
+#[test]
+fn a_world_that_tears_lines_is_refused_by_name() {
+    let world = Loopback::builder()
+        .atomic_unit(AtomicUnit::Word)
+        .build()
+        .expect("a world");
+    let v = world.connect(0).expect("a client");
+    let refused = block_on(Sherman::<Key8>::create_or_open(&v, &Options::new(8)));
+    match refused {
+        Err(OpenError::Refused(e)) => assert_eq!(e.missing, Capability::LineAtomicity),
+        other => panic!("opened: {:?}", other.is_ok()),
+    }
 }
 
 #[test]
@@ -306,8 +320,8 @@ const SIBLING: u64 = 8;
 /// The bits of a root word that are not part of the address.
 const ROOT_LEVEL: u64 = 63;
 
-async fn root<V: Verbs>(v: &V, tree: &Sherman<Key8>) -> RemotePtr {
-    RemotePtr::from_raw(v.word(tree.root_word()).await.expect("no faults") & !ROOT_LEVEL)
+async fn root<V: Verbs>(v: &V) -> RemotePtr {
+    RemotePtr::from_raw(v.word(Superblock::ROOT_WORD).await.expect("no faults") & !ROOT_LEVEL)
 }
 
 #[test]
@@ -318,7 +332,7 @@ fn a_node_of_garbage_is_named() {
         let tree = open(&v, options()).await;
         let client = tree.client(&v);
         assert_eq!(client.insert(&Key8(1), &[1; 16]).await, Ok(Applied::Inserted));
-        let leaf = root(&v, &tree).await;
+        let leaf = root(&v).await;
         let image = v.read(leaf, 256).await.expect("no faults").to_vec();
         for garbage in [vec![0; 256], vec![0xff; 256]] {
             v.load(leaf, &garbage).expect("in range");
@@ -357,12 +371,12 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
         for n in 0..200 {
             assert_eq!(client.insert(&Key8(n), &[1; 16]).await, Ok(Applied::Inserted));
             if n == 0 {
-                first = root(&v, &tree).await;
+                first = root(&v).await;
             }
         }
         let mut rng = Rng::new(4, 4);
         let mut errors = 0;
-        let root = root(&v, &tree).await;
+        let root = root(&v).await;
         for round in 0..3_000 {
             // The first leaves, or the root.
             let node = if round % 3 == 0 {
@@ -420,7 +434,7 @@ fn siblings_that_lead_in_circles_are_left_for_the_root() {
         for tree in &stale {
             assert_eq!(tree.client(&v).get(&Key8(0), &mut Vec::new()).await, Ok(true));
         }
-        let first = root(&v, &stale[0]).await;
+        let first = root(&v).await;
         let other = open(&v, options()).await;
         for n in 1..100 {
             assert_eq!(

@@ -197,7 +197,7 @@ impl<F: LeafFormat<Key8>> Job for Open<F> {
 }
 
 /// Trees of two compute nodes, which the clients use alternately.
-struct Drops<F> {
+struct Drops<F: LeafFormat<Key8>> {
     trees: [Sherman<Key8, F>; 2],
     clients: usize,
     operations: u64,

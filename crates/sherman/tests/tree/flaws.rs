@@ -4,6 +4,7 @@
 //! network do: they are the explorer's. T-S7 has its test in `dm-cache`.
 
 use crate::common::Tree;
+use dm_alloc::Superblock;
 use dm_index::{Applied, IndexError, RangeIndex};
 use dm_layout::{Bookend, Slotted};
 use dm_loopback::{Loopback, block_on};
@@ -101,7 +102,7 @@ async fn read_torn<F: LeafFormat<Key8>, V: Verbs + Control>(
     let client = tree.client(v);
     assert_eq!(client.insert(&Key8(1), &[1; 200]).await, Ok(Applied::Inserted));
     // The tree has one leaf, whose level is 0: the root word is its address.
-    let leaf = RemotePtr::from_raw(v.word(tree.root_word()).await.expect("no faults"));
+    let leaf = RemotePtr::from_raw(v.word(Superblock::ROOT_WORD).await.expect("no faults"));
     let before = v.read(leaf, 1024).await.expect("no faults").to_vec();
     assert_eq!(client.update(&Key8(1), &[2; 200]).await, Ok(Applied::Replaced));
     let mut torn = v.read(leaf, 1024).await.expect("no faults").to_vec();

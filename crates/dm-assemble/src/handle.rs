@@ -1,0 +1,184 @@
+//! The state of an index that the threads of a compute node share.
+
+use core::ops::Deref;
+
+use dm_alloc::{AllocError, AllocStats, Allocator, Descriptor, Superblock};
+use dm_combine::{Combined, Combiner};
+use dm_index::{Exchange, IndexError};
+use dm_indirect::{Items, Prefix};
+use dm_leaf::OpenError;
+use dm_lock::Locks;
+use dm_sync::{Arc, Fingerprint, fingerprint_of};
+use dm_verbs::{Control, Verbs};
+
+use crate::{Parts, Pool};
+
+/// An index as the threads of one compute node share it: its parts, local locks, allocator, shared operations.
+///
+/// It dereferences to its parts, for what only this index has.
+#[derive(Debug)]
+pub struct Handle<P: Parts> {
+    parts: P,
+    locks: Vec<Arc<Locks>>,
+    alloc: Arc<Allocator>,
+    /// State for operations that clients share, if they share any.
+    combiner: Option<Combiner<P::Key>>,
+    attempts: u32,
+    /// Whether values are references to items.
+    holds_items: bool,
+}
+
+impl<P: Parts> Handle<P> {
+    /// Opens the pool's index, creating it if the pool is empty. Any number of clients of any number of compute nodes
+    /// may do so at once.
+    ///
+    /// # Errors
+    /// Returns [`OpenError`] if the pool holds something else, if the sizes make no node, or if the world lacks a
+    /// capability.
+    pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &P::Options) -> Result<Self, OpenError> {
+        let options = P::fit(v, options)?;
+        let superblock = Superblock::create_or_open(v, &P::descriptor(&options)).await?;
+        Self::over(v, &options, &superblock).await
+    }
+
+    /// Opens an index that exists.
+    ///
+    /// # Errors
+    /// The same as [`Handle::create_or_open`], and an error if the pool is empty.
+    pub async fn open<V: Verbs + Control>(v: &V, options: &P::Options) -> Result<Self, OpenError> {
+        let options = P::fit(v, options)?;
+        let superblock = Superblock::open(v, &P::descriptor(&options)).await?;
+        Self::over(v, &options, &superblock).await
+    }
+
+    /// Opens a pool whose superblock was read before. Use it to open one pool many times.
+    ///
+    /// # Errors
+    /// The same as [`Handle::create_or_open`], and an error for a superblock of another kind or geometry.
+    pub async fn from_superblock<V: Verbs + Control>(
+        v: &V,
+        options: &P::Options,
+        superblock: &Superblock,
+    ) -> Result<Self, OpenError> {
+        let options = P::fit(v, options)?;
+        superblock.matches(&P::descriptor(&options))?;
+        Self::over(v, &options, superblock).await
+    }
+
+    async fn over<V: Verbs + Control>(
+        v: &V,
+        options: &P::Options,
+        superblock: &Superblock,
+    ) -> Result<Self, OpenError> {
+        let (listed, most) = (superblock.memory_nodes(), P::descriptor(options).nodes_max);
+        if listed > most {
+            return Err(AllocError::TooManyNodes { listed, most }.into());
+        }
+        let common = P::common(options);
+        let reclaim = common.reclaim.at_most(common.attempts);
+        let alloc = Allocator::for_pool(superblock, v.compute_node(), reclaim)
+            .chunk_bytes(common.chunk_bytes)
+            .reaching(common.reach);
+        let alloc = Arc::new(alloc);
+        let mut pool = Pool::new(v, superblock, alloc.clone());
+        let parts = P::assemble(&mut pool, options).await?;
+        Ok(Self {
+            parts,
+            locks: pool.into_locks(),
+            alloc,
+            combiner: common.rdwc.is_on().then(|| Combiner::new(&common.rdwc)),
+            attempts: common.attempts,
+            holds_items: common.items,
+        })
+    }
+
+    /// Returns the parameters that the superblock of this index stores; every client that opens the pool must use the
+    /// same ones. Where [`Parts::fit`] changes options for a world, these are the parameters of the changed ones.
+    pub fn descriptor(options: &P::Options) -> Descriptor {
+        P::descriptor(options)
+    }
+
+    /// Makes a client over `v`'s connections: a coroutine with connections of its own. See
+    /// [`RangeIndex`](dm_index::RangeIndex) for the operations.
+    pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl Exchange<Key = P::Key> {
+        Combined::new(v, self.parts.client(v), self.combiner.as_ref())
+    }
+
+    /// Makes a client of items of variable length, over `v`'s connections. The index compares the `prefix` of a key
+    /// (usually [`leading_bytes`](dm_indirect::leading_bytes)).
+    ///
+    /// # Errors
+    /// Returns [`IndexError::BadInput`] if the options did not say that values are references to items.
+    pub fn items<'h, V: Verbs + Control>(
+        &'h self,
+        v: &'h V,
+        prefix: Prefix<P::Key>,
+    ) -> Result<Items<'h, V, impl Exchange<Key = P::Key>>, IndexError> {
+        let (client, attempts) = (self.client(v), self.attempts);
+        Items::made_for_them(self.holds_items, v, client, &self.alloc, prefix, attempts)
+    }
+
+    /// Reads the inner levels into the cache, as far as they fit, and returns the number of nodes or separators that
+    /// were read. The meter counts it as housekeeping.
+    ///
+    /// # Errors
+    /// The same as any read.
+    pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
+        self.parts.warm(v, &self.alloc).await
+    }
+
+    /// Announces the running operations of this compute node now, instead of at its next operation, and frees the
+    /// memory that all others have announced as no longer in use. It is for compute nodes that are idle for a while.
+    /// The meter counts it as housekeeping.
+    ///
+    /// Three rounds of every compute node free everything that was retired before the first round; five do where
+    /// caches are used without proof (SMART).
+    ///
+    /// # Errors
+    /// The same as any operation.
+    pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
+        self.parts.collect(v, &self.alloc).await
+    }
+
+    /// Returns the bytes of the cache, including every allocation.
+    pub fn cache_bytes(&self) -> u64 {
+        self.parts.cache_bytes()
+    }
+
+    /// Returns the bytes of everything else that this compute node keeps for the index: local locks, the locks of read
+    /// delegation and write combining, allocator, handles.
+    pub fn local_bytes(&self) -> u64 {
+        let shared = self.combiner.as_ref().map_or(0, Combiner::bytes);
+        let locks: usize = self.locks.iter().map(|locks| locks.local_bytes()).sum();
+        (locks + self.alloc.local_bytes() + shared + size_of::<Self>()) as u64
+    }
+
+    /// Returns the bytes of nodes that this compute node has allocated, less those that it has retired, over all
+    /// memory nodes. The index's memory is the sum over all compute nodes; the number of one compute node may be
+    /// negative.
+    pub fn allocated_bytes(&self) -> i64 {
+        self.alloc.stats().in_use_bytes
+    }
+
+    /// Returns the allocator statistics of this compute node.
+    pub fn alloc_stats(&self) -> AllocStats {
+        self.alloc.stats()
+    }
+}
+
+impl<P: Parts> Deref for Handle<P> {
+    type Target = P;
+    fn deref(&self) -> &P {
+        &self.parts
+    }
+}
+
+/// The state that the clients of a compute node share: the parts' caches, local locks, free memory, operations.
+impl<P: Parts + Fingerprint> Fingerprint for Handle<P> {
+    fn fingerprint(&self) -> u64 {
+        let locks = self.locks.iter();
+        let locks = locks.fold(0, |before, locks| fingerprint_of(&(before, locks.fingerprint())));
+        let (parts, alloc) = (self.parts.fingerprint(), self.alloc.fingerprint());
+        fingerprint_of(&(parts, locks, alloc, self.combiner.fingerprint()))
+    }
+}

@@ -1,0 +1,32 @@
+//! An index as the threads of one compute node share it.
+//!
+//! An index consists of an inner structure and leaves. Everything around them is the same for every index: the pool's
+//! superblock, the allocator and its membership, local lock tables, operations that clients share, items of variable
+//! length. [`Handle`] is this common part, and [`Parts`] is what an index of one's own writes: which parts it has, and
+//! which numbers the superblock stores for them.
+//!
+//! | call | what the handle does | what the parts do |
+//! |---|---|---|
+//! | [`Handle::create_or_open`] | creates or reads the superblock, makes the allocator | [`Parts::fit`], [`Parts::descriptor`], [`Parts::assemble`] |
+//! | [`Handle::client`] | shares operations if the options say so | [`Parts::client`] |
+//! | [`Handle::items`] | keeps byte strings in blocks of their own | |
+//! | [`Handle::warm`], [`Handle::collect`] | runs it as an operation, metered as housekeeping | [`Parts::warm`], [`Parts::collect`] |
+//!
+//! # Invariants
+//! * I1: options that make no node are refused before anything is written to the pool.
+//! * I2: a world that lacks a capability of a lock is refused by name before the first operation.
+//! * I3: a pool is used only over as many memory nodes as the index's addresses can name.
+#![forbid(unsafe_code)]
+
+mod handle;
+mod parts;
+mod pool;
+
+pub use dm_leaf::OpenError;
+pub use handle::Handle;
+pub use parts::{Common, Parts};
+pub use pool::Pool;
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;

@@ -1,0 +1,100 @@
+//! The parts that distinguish one index from another.
+
+use core::future::Future;
+
+use dm_alloc::{Allocator, DEFAULT_CHUNK_BYTES, Descriptor, ReclaimOptions};
+use dm_combine::Rdwc;
+use dm_index::{Exchange, IndexError};
+use dm_layout::KeyBytes;
+use dm_leaf::OpenError;
+use dm_verbs::{Control, Verbs};
+
+use crate::Pool;
+
+/// The parts of an index, and the numbers by which a pool recognises it. [`Handle`](crate::Handle) adds the rest.
+pub trait Parts: Sized {
+    /// The index's keys.
+    type Key: KeyBytes;
+    /// The options of one compute node.
+    type Options;
+
+    /// Returns `options` as this world supports them. It is called before anything is written to the pool.
+    ///
+    /// # Errors
+    /// Returns [`OpenError`] for sizes that make no node.
+    fn fit<V: Verbs>(v: &V, options: &Self::Options) -> Result<Self::Options, OpenError>;
+
+    /// Returns the parameters that the superblock stores; every client that opens the pool must use the same ones.
+    fn descriptor(options: &Self::Options) -> Descriptor;
+
+    /// Returns the options that every index has.
+    fn common(options: &Self::Options) -> Common;
+
+    /// Puts the parts together over `pool`.
+    ///
+    /// # Errors
+    /// Returns [`OpenError`] if the world lacks a capability, or if a READ fails.
+    fn assemble<V: Verbs + Control>(
+        pool: &mut Pool<'_, V>,
+        options: &Self::Options,
+    ) -> impl Future<Output = Result<Self, OpenError>>;
+
+    /// Makes a client over `v`'s connections. It shares no operation with other clients; the handle adds that.
+    fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl Exchange<Key = Self::Key>;
+
+    /// Fills the cache, as far as it holds the index, and returns the number of nodes or separators that were read.
+    ///
+    /// # Errors
+    /// The same as any read.
+    fn warm<V: Verbs + Control>(
+        &self,
+        v: &V,
+        alloc: &Allocator,
+    ) -> impl Future<Output = Result<u64, IndexError>>;
+
+    /// Announces the running operations of this compute node, and frees what all others have announced as no longer in
+    /// use. An index whose cache is used without proof announces the cache's age, too.
+    ///
+    /// # Errors
+    /// The same as any operation.
+    fn collect<V: Verbs + Control>(
+        &self,
+        v: &V,
+        alloc: &Allocator,
+    ) -> impl Future<Output = Result<(), IndexError>> {
+        async { Ok(alloc.collect_alone(v).await?) }
+    }
+
+    /// Returns the bytes of the cache, including every allocation.
+    fn cache_bytes(&self) -> u64;
+}
+
+/// The options that every index has.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Common {
+    /// Retry limit of every loop; exceeding it is a typed error.
+    pub attempts: u32,
+    /// Chunk that an allocator asks for, bytes.
+    pub chunk_bytes: u64,
+    /// The largest address of a node on its memory node, in bytes, that the index can name.
+    pub reach: u64,
+    /// How this compute node takes part in reclaiming dead nodes.
+    pub reclaim: ReclaimOptions,
+    /// Read delegation and write combining between the clients of this compute node.
+    pub rdwc: Rdwc,
+    /// Whether values are references to items of variable length.
+    pub items: bool,
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        Self {
+            attempts: 1 << 20,
+            chunk_bytes: DEFAULT_CHUNK_BYTES,
+            reach: u64::MAX,
+            reclaim: ReclaimOptions::new(),
+            rdwc: Rdwc::OFF,
+            items: false,
+        }
+    }
+}
