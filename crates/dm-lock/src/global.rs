@@ -100,9 +100,8 @@ impl GlobalLockTable {
         usize::from(node.0) < self.tables.len()
     }
 
-    /// The lock of the node at `address`, one of `lanes` per word, if its memory node has a table.
     #[inline]
-    pub(crate) fn place_of(&self, address: RemotePtr, lanes: u32) -> LockId {
+    fn place_of(&self, address: RemotePtr, lanes: u32) -> LockId {
         if self.in_node_at.is_some() {
             // The last number for all that lies too far away: a lock beyond any memory, which its world refuses.
             let line = u32::try_from(address.offset() / LINE as u64).unwrap_or(u32::MAX);
@@ -117,7 +116,7 @@ impl GlobalLockTable {
         }
     }
 
-    /// The same; `None` where its memory node has no table.
+    /// The lock of the node at `address`, one of `lanes` per word; `None` where its memory node has no table.
     #[inline]
     pub(crate) fn id(&self, address: RemotePtr, lanes: u32) -> Option<LockId> {
         self.covers(address.node()).then(|| self.place_of(address, lanes))

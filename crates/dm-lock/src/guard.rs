@@ -1,11 +1,10 @@
 //! A lock held: written back, released, handed over, or abandoned.
 
-use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use dm_verbs::{Chain, LocalStep, Many, Old, Open, Place, Step, Ticket, VerbError, Verbs, at_once};
+use dm_verbs::{Chain, LocalStep, Many, Old, Open, Place, Ticket, VerbError, Verbs};
 
 use crate::cell::{Cell, Plan, Release};
 use crate::local::Handed;
@@ -59,77 +58,6 @@ impl<V: Verbs> Future for Unlock<'_, V> {
             Self::Write(ticket) => Pin::new(ticket).poll(cx).map(|done| done.map(|()| None)),
             Self::Atomic(ticket) => Pin::new(ticket).poll(cx).map(|done| done.map(Some)),
         }
-    }
-}
-
-/// A write-back that has to wait. Dropping it leads to the lock being free.
-pub struct Writing<'a, V: Verbs>(Stage<'a, V>);
-
-/// How far a write-back came.
-enum Stage<'a, V: Verbs> {
-    /// To a local step, before anything else.
-    Step(Step<'a, V>, Guard<'a, V>, Chain<'a, V, (), Open>),
-    /// There is somebody to hand the lock to.
-    Next(Guard<'a, V>, Chain<'a, V, (), Open>),
-    /// Data and unlock must go apart.
-    Apart(Guard<'a, V>, Chain<'a, V, (), Open>),
-    /// To a chain that is in flight.
-    Posted(Unlock<'a, V>, Guard<'a, V>),
-    /// To the local step before the turn goes on.
-    Leaving(Step<'a, V>, Guard<'a, V>, Option<u64>),
-}
-
-impl<V: Verbs> fmt::Debug for Writing<'_, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writing").finish_non_exhaustive()
-    }
-}
-
-impl<V: Verbs> Writing<'_, V> {
-    /// To its end, of what was left in `later`.
-    ///
-    /// # Errors
-    /// As [`Guard::write_back`].
-    ///
-    /// # Panics
-    /// When there is none.
-    pub async fn resume(later: Option<Self>) -> Result<(), LockError> {
-        let Self(stage) = later.expect("what was begun and not finished is left to do");
-        let (guard, chain) = match stage {
-            Stage::Posted(unlock, mut guard) => {
-                return match unlock.await {
-                    Ok(found) => {
-                        guard.unlock_done().await;
-                        guard.check_found(found)
-                    }
-                    Err(e) => Err(guard.unlock_failed(e)),
-                };
-            }
-            Stage::Leaving(step, mut guard, found) => {
-                step.await;
-                guard.note();
-                guard.leave();
-                return guard.check_found(found);
-            }
-            Stage::Next(guard, chain) => return guard.write_and_hand_over(chain).await,
-            Stage::Step(step, mut guard, chain) => {
-                step.await;
-                let hand_over = guard.locks.can_hand_over(guard.id);
-                guard.payload = guard.staged;
-                if hand_over {
-                    return guard.write_and_hand_over(chain).await;
-                }
-                (guard, chain)
-            }
-            Stage::Apart(guard, chain) => (guard, chain),
-        };
-        if guard.plan.combine {
-            return guard.unlock_behind(chain).await;
-        }
-        chain.post().await?;
-        let chain = guard.v.chain(guard.id.node);
-        let unlocked = guard.unlock_behind(chain).await;
-        unlocked.map_err(LockError::after_effect)
     }
 }
 
@@ -238,78 +166,22 @@ impl<'a, V: Verbs> Guard<'a, V> {
     ///
     /// # Panics
     /// When `chain` goes to another memory node than the lock.
-    pub async fn write_back(self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
-        let mut later = None;
-        match at_once(|cx| self.begin_write_back(chain, cx, &mut later)).await {
-            Poll::Ready(done) => done,
-            Poll::Pending => Writing::resume(later).await,
-        }
-    }
-
-    /// [`Guard::write_back`], as far as it goes without waiting. `Pending`: not to its end; what is left to do is in
-    /// `later` then, for [`Writing::resume`].
-    ///
-    /// # Errors
-    /// As [`Guard::write_back`].
-    ///
-    /// # Panics
-    /// As [`Guard::write_back`].
-    // Always: guard and chain are built where this is called, and need no memory then.
-    #[inline(always)]
-    pub fn begin_write_back(
-        mut self,
-        chain: Chain<'a, V, (), Open>,
-        cx: &mut Context<'_>,
-        later: &mut Option<Writing<'a, V>>,
-    ) -> Poll<Result<(), LockError>> {
-        let mut wait = |stage| {
-            *later = Some(Writing(stage));
-            Poll::Pending
-        };
-        if self.seat == Seat::Turn {
-            let mut step = self.v.local(LocalStep::Section);
-            if Pin::new(&mut step).poll(cx).is_pending() {
-                return wait(Stage::Step(step, self, chain));
-            }
-            if self.locks.can_hand_over(self.id) {
-                self.payload = self.staged;
-                return wait(Stage::Next(self, chain));
-            }
-        }
+    pub async fn write_back(mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
+        let hand_over = self.will_hand_over().await;
         self.payload = self.staged;
-        if !self.plan.combine {
-            return wait(Stage::Apart(self, chain));
+        if hand_over {
+            return self.write_and_hand_over(chain).await;
         }
-        let found = if self.plan.release == Release::Write {
-            let chain = self.cell.write_release(chain, self.raw, self.payload);
-            let ticket = chain.post();
-            self.unlock_posted();
-            match ticket.now(cx) {
-                Ok(Ok(())) => None,
-                Ok(Err(e)) => return Poll::Ready(Err(self.unlock_failed(e))),
-                Err(ticket) => return wait(Stage::Posted(Unlock::Write(ticket), self)),
-            }
-        } else {
-            let mut unlock = self.post_unlock(chain);
-            match Pin::new(&mut unlock).poll(cx) {
-                Poll::Ready(Ok(found)) => found,
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(self.unlock_failed(e))),
-                Poll::Pending => return wait(Stage::Posted(unlock, self)),
-            }
-        };
-        self.unsettled = false;
-        if self.seat == Seat::Turn {
-            let mut step = self.v.local(LocalStep::Section);
-            if Pin::new(&mut step).poll(cx).is_pending() {
-                return wait(Stage::Leaving(step, self, found));
-            }
+        if self.plan.combine {
+            return self.unlock_behind(chain).await;
         }
-        self.note();
-        self.leave();
-        Poll::Ready(self.check_found(found))
+        chain.post().await?;
+        let chain = self.v.chain(self.id.node);
+        let unlocked = self.unlock_behind(chain).await;
+        unlocked.map_err(LockError::after_effect)
     }
 
-    async fn write_and_hand_over(mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
+    async fn write_and_hand_over(&mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
         if self.locks.options.flaws.handover_before_write_back {
             if self.hand_over() {
                 return Ok(chain.post().await?);
@@ -346,7 +218,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.locks.can_hand_over(self.id)
     }
 
-    async fn hand_over_or_unlock(mut self) -> Result<(), LockError> {
+    async fn hand_over_or_unlock(&mut self) -> Result<(), LockError> {
         self.v.local(LocalStep::Section).await;
         if self.hand_over() {
             return Ok(());
@@ -382,7 +254,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     /// Appends the unlock to `chain`, posts and awaits it.
-    async fn unlock_behind(mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
+    async fn unlock_behind(&mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
         let answer = self.post_unlock(chain).await;
         match answer {
             Ok(found) => {

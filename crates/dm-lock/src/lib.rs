@@ -58,10 +58,9 @@ mod shard;
 mod share;
 mod word;
 
-pub use acquire::{Locked, Locking};
 pub use error::LockError;
 pub use global::{DEFAULT_LOCKS_PER_NODE, GlobalLockTable, LockId};
-pub use guard::{DOUBT, Guard, Writing};
+pub use guard::{DOUBT, Guard};
 pub use local::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, Orphan, Turn};
 pub use locks::Locks;
 pub use options::{

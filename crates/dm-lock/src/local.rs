@@ -192,30 +192,6 @@ impl LocalLockTable {
         }
     }
 
-    /// Takes lock `id` if it is free, else queues: [`LocalLockTable::queued`] is to follow.
-    // Always, as what it is called from: most often nobody else is there.
-    #[inline(always)]
-    pub(crate) fn enter(&self, id: LockId, client: ClientId, waker: &Waker) -> Entered {
-        self.shard(id).enter(id, client, waker)
-    }
-
-    /// The wait of a client that has queued.
-    pub(crate) fn queued<O: Orphan>(
-        &self,
-        id: LockId,
-        client: ClientId,
-        waiter: u32,
-        orphan: O,
-    ) -> Acquire<'_, O> {
-        Acquire {
-            table: self,
-            id,
-            client,
-            stage: Stage::Queued(waiter),
-            orphan: Some(orphan),
-        }
-    }
-
     /// Takes lock `id` if it is free, without queueing.
     ///
     /// # Errors
@@ -260,8 +236,8 @@ impl LocalLockTable {
 
     /// The turn that somebody has who remembers it by its lock alone.
     #[inline]
-    pub(crate) fn turn(&self, id: LockId, unsettled: Option<u64>) -> Turn<'_> {
-        Turn::new(self, id, unsettled)
+    pub(crate) fn turn(&self, id: LockId) -> Turn<'_> {
+        Turn::new(self, id, None)
     }
 }
 

@@ -1,11 +1,9 @@
 //! Locks: what the clients of one compute node share, and how one of them takes a lock.
 
-use core::task::Poll;
-
 use dm_sync::{Fingerprint, fingerprint_of};
-use dm_verbs::{Capability, ClientId, Place, RemotePtr, Verbs, at_once};
+use dm_verbs::{Capability, ClientId, Place, RemotePtr, Verbs};
 
-use crate::acquire::Locking;
+use crate::acquire::ReadTo;
 use crate::cell::{Cell, Kind, Plan};
 use crate::guard::Guard;
 use crate::hints::Hints;
@@ -134,7 +132,8 @@ impl Locks {
     /// [`LockError`]; then the lock is not held, but for an unreachable lock whose CAS had an unknown effect.
     pub async fn lock<'a, V: Verbs>(&'a self, v: &'a V, node: RemotePtr) -> Result<Guard<'a, V>, LockError> {
         let id = self.lock_of(node)?;
-        self.take(v, id).await
+        let (guard, _) = self.take(v, id, None).await?;
+        Ok(guard)
     }
 
     /// Takes the lock of `node` and READs `len` bytes at `read_at` (same memory node) under it.
@@ -154,12 +153,15 @@ impl Locks {
         read_at: RemotePtr,
         len: u32,
     ) -> Result<(Guard<'a, V>, V::Lease), LockError> {
-        let mut later = None;
-        let wanted = (node, read_at, len);
-        match at_once(|cx| self.begin_lock_and_read(v, wanted, cx, &mut later)).await {
-            Poll::Ready(done) => done,
-            Poll::Pending => Locking::resume(later).await,
-        }
+        assert_eq!(
+            node.node(),
+            read_at.node(),
+            "a lock lies on the memory node of what it guards"
+        );
+        let id = self.lock_of(node)?;
+        let read = ReadTo { at: read_at, len };
+        let (guard, lease) = self.take(v, id, Some(read)).await?;
+        Ok((guard, lease.expect("an acquisition with a READ gives bytes")))
     }
 
     #[inline(always)]
@@ -196,14 +198,6 @@ impl Locks {
         Cell { place, kind }
     }
 
-    pub(crate) async fn take<'a, V: Verbs>(
-        &'a self,
-        v: &'a V,
-        id: LockId,
-    ) -> Result<Guard<'a, V>, LockError> {
-        Ok(self.locking(v, id).go_on().await?.0)
-    }
-
     /// Whether the next in the local queue may be handed the lock. May be out of date at once.
     #[inline]
     pub(crate) fn can_hand_over(&self, id: LockId) -> bool {
@@ -218,7 +212,7 @@ impl Locks {
     pub(crate) fn hand_over(&self, id: LockId, handed: Handed) -> bool {
         match &self.local {
             LocalTable::Spin(table) | LocalTable::Queue(table) => {
-                match table.turn(id, None).hand_over(handed) {
+                match table.turn(id).hand_over(handed) {
                     Ok(()) => true,
                     Err(turn) => {
                         turn.keep();

@@ -30,7 +30,7 @@ impl Locks {
         ids.dedup();
         let mut guards = SmallVec::new();
         for id in ids {
-            guards.push(self.take(v, id).await?);
+            guards.push(self.take(v, id, None).await?.0);
         }
         Ok(SetGuard {
             locks: self,
