@@ -2,21 +2,19 @@
 
 use core::cell::RefCell;
 use core::marker::PhantomData;
-use core::task::{Context, Poll};
+use core::pin::pin;
 
 use dm_alloc::Allocator;
 use dm_cache::PrefixCache;
 use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan, SingleStore, Write};
 use dm_layout::{NodeTypes, RadixHeader, SlotWord, build_radix_node};
 use dm_sync::{Arc, Fingerprint, Mutex, epoch, fingerprint_of};
-use dm_verbs::{Control, Nanos, RemotePtr, Verbs, at_once};
+use dm_verbs::{Control, Nanos, RemotePtr, Verbs};
 
 use crate::ArtOptions;
 use crate::block::{Block, node_class};
 use crate::errors::{misplaced, unaddressable};
-use crate::get::Sought;
 use crate::presence::{Clearing, Presence, Running, over};
-use crate::put::Begun;
 
 /// The incarnation of a node in memory that never was one.
 pub(crate) const FIRST_INCARNATION: u32 = 1;
@@ -236,44 +234,29 @@ where
             self.check(value)?;
         }
         let _begun = self.v.operation()?;
-        let (mut running, mut begun) = (None, Begun::Entering(None));
-        if let Write::Insert(value) | Write::Upsert(value) = write {
-            let put = |cx: &mut Context<'_>| self.begin_put(key, value, cx, &mut running, &mut begun);
-            if let Poll::Ready(applied) = at_once(put).await {
-                return over(running, Ok(applied));
-            }
-        }
-        if let Begun::Entering(step) = &mut begun {
-            running = self.coming(step.take()).await?;
-            begun = Begun::Nothing;
-        }
-        let alloc = &self.art.alloc;
-        let before = match write {
-            Write::Exchange { before, .. } => before,
-            _ => None,
-        };
+        let running = self.coming().await?;
+        // Pinned here: a future is copied whole when it is passed by value.
         let done = match write.value() {
-            None => alloc.tending(self.v, self.remove_key(key, before)).await,
+            None => {
+                let before = match write {
+                    Write::Exchange { before, .. } => before,
+                    _ => None,
+                };
+                let removing = pin!(self.remove_key(key, before));
+                self.art.alloc.tending(self.v, removing).await
+            }
             Some(value) => {
-                let written = self.apply_slowly(key, value, write, begun);
-                alloc.tending(self.v, written).await
+                // Taken for the time of the write; one that is dropped midway costs the next one an allocation.
+                let mut scratch = self.scratch.take();
+                let done = {
+                    let writing = pin!(self.write_key(key, value, write, &mut scratch));
+                    self.art.alloc.tending(self.v, writing).await
+                };
+                self.scratch.replace(scratch);
+                done
             }
         };
         over(running, done)
-    }
-
-    async fn apply_slowly<'s>(
-        &'s self,
-        key: &K,
-        value: &[u8],
-        write: Write<'_>,
-        begun: Begun<'s, V>,
-    ) -> Result<Applied, IndexError> {
-        // Taken for the time of the write; one that is dropped midway costs the next one an allocation.
-        let mut scratch = self.scratch.take();
-        let result = self.write_key(key, value, write, begun, &mut scratch).await;
-        self.scratch.replace(scratch);
-        result
     }
 }
 
@@ -307,7 +290,7 @@ where
     async fn begin(&self) -> Result<Option<epoch::Running<'_>>, IndexError> {
         let _begun = self.v.operation()?;
         // What it posts itself is its own affair.
-        Ok(self.coming(None).await?.and_then(Running::plain))
+        Ok(self.coming().await?.and_then(Running::plain))
     }
 }
 
@@ -326,17 +309,9 @@ where
     async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         let _begun = self.v.operation()?;
         value.clear();
-        let (mut running, mut sought) = (None, Sought::Entering(None));
-        let get = |cx: &mut Context<'_>| self.begin_get(key, value, cx, &mut running, &mut sought);
-        if at_once(get).await.is_ready() {
-            return over(running, Ok(true));
-        }
-        if let Sought::Entering(step) = &mut sought {
-            running = self.coming(step.take()).await?;
-            sought = Sought::Nothing;
-        }
-        let got = self.get_slowly(key, value, sought);
-        over(running, self.art.alloc.tending(self.v, got).await)
+        let running = self.coming().await?;
+        let getting = pin!(self.get_key(key, value));
+        over(running, self.art.alloc.tending(self.v, getting).await)
     }
 
     fn insert(&self, key: &K, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
@@ -354,7 +329,7 @@ where
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         let _begun = self.v.operation()?;
-        let running = self.coming(None).await?;
+        let running = self.coming().await?;
         self.art.options.cpu.charge(self.v).await;
         out.reset(self.art.leaves.value_bytes());
         let scanned = self.scan_keys(from, limit, out);
@@ -367,7 +342,7 @@ where
         next: impl FnMut(&mut Vec<u8>) -> Option<K>,
     ) -> Result<u64, IndexError> {
         let fill = fill.into().checked()?;
-        let running = self.coming(None).await?;
+        let running = self.coming().await?;
         let loaded = self.load_keys(fill.mean(), next);
         over(running, self.art.alloc.tending(self.v, loaded).await)
     }

@@ -1,13 +1,9 @@
 //! Memory that nothing points to yet, and memory that nothing points to any more.
 
-use core::future::Future;
-use core::pin::Pin;
-use core::task::Context;
-
 use dm_alloc::{Allocator, Class};
 use dm_index::IndexError;
 use dm_layout::NodeTypes;
-use dm_verbs::{Control, LocalStep, RemotePtr, Step, Verbs};
+use dm_verbs::{Control, RemotePtr, Verbs};
 
 /// Leaves of so many bytes.
 pub(crate) const fn leaf_class(bytes: u32) -> Class {
@@ -42,30 +38,6 @@ impl<'a> Block<'a> {
         near: Option<RemotePtr>,
     ) -> Result<Self, IndexError> {
         let block = alloc.take(v, class, near).await?;
-        Ok(Self {
-            alloc,
-            block,
-            class,
-            idle: true,
-            holds: None,
-        })
-    }
-
-    /// One that is at hand on `near`'s memory node; else the local step that is to be awaited before that is asked, if
-    /// that is why.
-    #[inline]
-    pub(crate) fn at_hand<'v, V: Verbs>(
-        v: &'v V,
-        alloc: &'a Allocator,
-        class: Class,
-        near: RemotePtr,
-        cx: &mut Context<'_>,
-    ) -> Result<Self, Option<Step<'v, V>>> {
-        let mut step = v.local(LocalStep::Section);
-        if Pin::new(&mut step).poll(cx).is_pending() {
-            return Err(Some(step));
-        }
-        let block = alloc.at_hand(v.client(), class, near).ok_or(None)?;
         Ok(Self {
             alloc,
             block,

@@ -31,7 +31,7 @@ where
         bound: Bound,
         value: &mut Vec<u8>,
     ) -> Result<Option<K>, IndexError> {
-        let running = self.coming(None).await?;
+        let running = self.coming().await?;
         let found = self.floor_key(key, bound, value);
         over(running, self.art.alloc.tending(self.v, found).await)
     }

@@ -40,7 +40,6 @@ mod locate;
 mod options;
 mod presence;
 mod publish;
-mod put;
 mod remove;
 mod renew;
 mod scan;

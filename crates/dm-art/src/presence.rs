@@ -4,14 +4,14 @@ use core::cell::Cell;
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Waker};
+use core::task::{Context, Poll, Waker};
 
 use dm_alloc::{Allocator, Class};
 use dm_cache::Since;
 use dm_index::{IndexError, KeyBytes, SingleStore};
 use dm_layout::SlotWord;
 use dm_sync::epoch::{self, Epochs, Seat};
-use dm_verbs::{Control, LocalStep, Old, RemotePtr, Step, Ticket, Verbs, Why};
+use dm_verbs::{Control, LocalStep, Old, RemotePtr, Ticket, Verbs, Why};
 
 use crate::Art;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
@@ -104,8 +104,8 @@ impl<V: Verbs> Clearing<'_, V> {
 impl<V: Verbs> Drop for Clearing<'_, V> {
     /// Its client goes. What is not known now stays lost.
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take()
-            && let Ok(Ok(old)) = ticket.now(&mut Context::from_waker(Waker::noop()))
+        if let Some(ticket) = &mut self.ticket
+            && let Poll::Ready(Ok(old)) = Pin::new(ticket).poll(&mut Context::from_waker(Waker::noop()))
         {
             self.found(old);
         }
@@ -217,22 +217,6 @@ where
         self.art.cache.since(self.presence.turns.get())
     }
 
-    /// Begins an operation, if that goes without waiting; else the local step that it begins with, if that is why.
-    #[inline(always)]
-    pub(crate) fn begin_now<'s>(
-        &'s self,
-        cx: &mut Context<'_>,
-    ) -> Result<Option<Running<'s>>, Option<Step<'s, V>>> {
-        let Some(seat) = &self.presence.seat else {
-            return Ok(None);
-        };
-        let mut step = self.v.local(LocalStep::Section);
-        if Pin::new(&mut step).poll(cx).is_pending() {
-            return Err(Some(step));
-        }
-        self.seated(seat).map(Some).ok_or(None)
-    }
-
     #[inline(always)]
     fn seated<'s>(&'s self, seat: &'s Seat) -> Option<Running<'s>> {
         // Within an operation of several steps nobody attends: it is known as one of the member that it began with (R6), and
@@ -252,20 +236,19 @@ where
     }
 
     /// Begins an operation.
-    pub(crate) async fn coming<'s>(
-        &'s self,
-        step: Option<Step<'s, V>>,
-    ) -> Result<Option<Running<'s>>, IndexError> {
+    pub(crate) async fn coming(&self) -> Result<Option<Running<'_>>, IndexError> {
         let Some(seat) = &self.presence.seat else {
             return Ok(None);
         };
-        match step {
-            Some(step) => step.await,
-            None => self.v.local(LocalStep::Section).await,
+        self.v.local(LocalStep::Section).await;
+        match self.seated(seat) {
+            Some(running) => Ok(Some(running)),
+            None => self.enrolled(seat).await,
         }
-        if let Some(running) = self.seated(seat) {
-            return Ok(Some(running));
-        }
+    }
+
+    /// Attends, then begins.
+    async fn enrolled<'s>(&'s self, seat: &'s Seat) -> Result<Option<Running<'s>>, IndexError> {
         let mut retry = self.v.retry(self.art.options.attempts);
         loop {
             self.attend(seat).await?;
@@ -324,7 +307,7 @@ where
     /// What became of the last slot that nobody waited for: for a client that goes.
     pub(crate) async fn settle(&self) -> Result<(), IndexError> {
         //= docs/protocol/smart.md M23
-        let running = self.coming(None).await?;
+        let running = self.coming().await?;
         let last = self.clearing.take();
         over(running, self.cleared(last).await)
     }

@@ -100,7 +100,7 @@ where
             if self.art.cache.leaf(&text).is_some() {
                 continue;
             }
-            let running = self.coming(None).await?;
+            let running = self.coming().await?;
             let located = self.locate(&text, From::Cache).await;
             over(running, located.map(drop))?;
         }

@@ -2,14 +2,13 @@
 
 use dm_index::{Applied, IndexError, KeyBytes, Single, SingleStore, Write};
 use dm_layout::{PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
-use dm_verbs::{Control, Event, LocalStep, NodeId, RemotePtr, Retry, Verbs, Why};
+use dm_verbs::{Control, Event, NodeId, RemotePtr, Retry, Verbs, Why};
 
 use crate::art::{ArtClient, KeyText, Scratch};
 use crate::block::{Block, leaf_class, node_class};
 use crate::errors::{misplaced, unaddressable};
 use crate::locate::{From, Link, Place, Within, leaf_proves_absence};
 use crate::publish::{Deeper, Fresh, Published};
-use crate::put::{Begun, Put};
 
 /// What is to be written.
 pub(crate) struct Wanted<'k, K> {
@@ -49,7 +48,6 @@ where
         key: &K,
         value: &[u8],
         write: Write<'_>,
-        begun: Begun<'_, V>,
         scratch: &mut Scratch,
     ) -> Result<Applied, IndexError> {
         let wanted = Wanted {
@@ -60,16 +58,11 @@ where
         };
         let mut from = From::Cache;
         let mut retry = self.v.retry(self.art.options.attempts);
-        let (mut leaf, mut begun) = (None, Some(begun));
+        let mut leaf = None;
+        self.art.options.cpu.charge(self.v).await;
         loop {
-            let attempt = match begun.take() {
-                Some(begun) => self.take_up(&wanted, begun, &mut leaf, scratch).await?,
-                None => {
-                    let place = self.locate(&wanted.text, from).await?;
-                    self.attempt(&wanted, place, &mut leaf, scratch).await?
-                }
-            };
-            match attempt {
+            let place = self.locate(&wanted.text, from).await?;
+            match self.attempt(&wanted, place, &mut leaf, scratch).await? {
                 Attempt::Done(applied) => return Ok(applied),
                 Attempt::Surer if from == From::Root => return Err(misplaced(self.art.root)),
                 Attempt::Surer => from = from.surer(),
@@ -80,63 +73,6 @@ where
                 }
             }
         }
-    }
-
-    /// The first attempt, from where its beginning had to wait.
-    async fn take_up<'a>(
-        &'a self,
-        wanted: &Wanted<'_, K>,
-        begun: Begun<'a, V>,
-        leaf: &mut Option<Block<'a>>,
-        scratch: &mut Scratch,
-    ) -> Result<Attempt, IndexError> {
-        let place = match begun {
-            Begun::Entering(_) | Begun::Nothing => {
-                self.art.options.cpu.charge(self.v).await;
-                self.locate(&wanted.text, From::Cache).await?
-            }
-            Begun::Coming(step) => {
-                step.await;
-                self.locate_entered(&wanted.text, From::Cache).await?
-            }
-            Begun::Reading(step) => self.descend(&wanted.text, step).await?,
-            Begun::Placed(place, block, step) => {
-                *leaf = block;
-                if let Some(step) = step {
-                    step.await;
-                }
-                place
-            }
-            Begun::Failed(e) => return Err(e.into()),
-            Begun::Posted(put, ticket) => {
-                let published = Published::of(put.link.slot.word, ticket.await?);
-                self.v.local(LocalStep::Section).await;
-                return self.end_put(wanted, put, published, leaf).await;
-            }
-            Begun::Noting(put, published, step) => {
-                step.await;
-                return self.end_put(wanted, put, published, leaf).await;
-            }
-            Begun::Lost(put, published) => return self.end_put(wanted, put, published, leaf).await,
-        };
-        self.attempt(wanted, place, leaf, scratch).await
-    }
-
-    /// What became of a leaf that was put, behind the local step before the cache's section.
-    async fn end_put<'a>(
-        &'a self,
-        wanted: &Wanted<'_, K>,
-        put: Put<'a>,
-        published: Published,
-        leaf: &mut Option<Block<'a>>,
-    ) -> Result<Attempt, IndexError> {
-        self.note_put(&wanted.text, &put, published);
-        if published != Published::Done {
-            let mut block = put.block;
-            block.written(usize::from(put.link.slot.branch));
-            *leaf = Some(block);
-        }
-        self.after(wanted, &put.link, &put.within, published).await
     }
 
     async fn raced(&self, retry: &mut Retry<'_, V>, at: RemotePtr) -> Result<(), IndexError> {
@@ -160,7 +96,7 @@ where
                 let found = match wanted.write {
                     Write::Insert(_) => {
                         leaves
-                            .get(self.v, link.child(), wanted.key, &mut scratch.value, None)
+                            .get(self.v, link.child(), wanted.key, &mut scratch.value)
                             .await?
                     }
                     _ => {
@@ -239,22 +175,11 @@ where
                 .await?
             }
         };
-        self.after(wanted, &link, &within, published).await
-    }
-
-    /// What a new leaf's CAS leads to.
-    async fn after(
-        &self,
-        wanted: &Wanted<'_, K>,
-        link: &Link,
-        within: &Within,
-        published: Published,
-    ) -> Result<Attempt, IndexError> {
         let Published::Lost(word) = published else {
             return Ok(Attempt::Done(Applied::Inserted));
         };
         if word.is_frozen() {
-            self.renew_begun(&wanted.text, within).await?;
+            self.renew_begun(&wanted.text, &within).await?;
         }
         Ok(Attempt::Raced(link.slot.node))
     }
@@ -278,7 +203,7 @@ where
     }
 
     /// Where a leaf of this node should lie: with it, so that one chain does. The root's are spread.
-    pub(crate) fn near(within: &Within) -> Option<RemotePtr> {
+    fn near(within: &Within) -> Option<RemotePtr> {
         within.link.map(|_| within.at)
     }
 

@@ -3,18 +3,16 @@
 use core::cell::Cell;
 use core::fmt;
 use core::future::Future;
-use core::pin::Pin;
-use core::task::{Context, Waker};
+use core::task::Waker;
 
 use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan};
 use dm_sync::epoch::Running;
 use dm_sync::{Fingerprint, fingerprint_of};
-use dm_verbs::{Env, Event, LocalStep, Step, at_once};
+use dm_verbs::{Env, Event, LocalStep};
 
 use crate::Rdwc;
 use crate::lanes::{Came, Lanes, Lead};
 use crate::rules::{Told, Wish};
-use crate::shard::{Entered, Entering};
 
 /// The local locks that the clients of one compute node share, for keys `K`.
 #[derive(Debug)]
@@ -77,14 +75,6 @@ pub(crate) enum Place<'h, K: KeyBytes> {
     Done(Told),
 }
 
-/// How far a client came that has to wait.
-enum Entry<'s, V> {
-    /// To the local step before the lock's section.
-    Coming(Step<'s, V>),
-    /// Into the lock, as that waiter.
-    Waits(u32),
-}
-
 impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
     /// Client `v`'s `index`, shared by way of `table`; without one it is the index alone.
     ///
@@ -108,50 +98,17 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         &self.index
     }
 
-    /// A place at the key's lock, as far as it goes without waiting.
-    // A plain function: nearly always the lock is free, and nothing outlives the poll.
-    #[inline(always)]
-    fn enter<'s>(
-        &'s self,
-        lanes: &'h Lanes<I::Key>,
-        key: &I::Key,
-        wish: Wish,
-        cx: &mut Context<'_>,
-    ) -> Result<Option<Lead<'h, I::Key>>, Entry<'s, V>> {
-        //= docs/protocol/combine.md C11
-        let mut step = self.v.local(LocalStep::Section);
-        if Pin::new(&mut step).poll(cx).is_pending() {
-            return Err(Entry::Coming(step));
-        }
-        let (at, waker, client) = (lanes.of(key), cx.waker(), self.v.client());
-        let who = Entering { client, wish, waker };
-        let shard = lanes.shard(at);
-        match shard.with(|s| s.enter(at.lane(), key, who, &lanes.flaws)) {
-            Entered::Leads => Ok(Some(lanes.lead(at))),
-            Entered::Alone => {
-                self.v.meter().note(Event::WentAlone);
-                Ok(None)
-            }
-            Entered::Waits(number) => Err(Entry::Waits(number)),
-        }
-    }
-
-    /// A place at the lock, where that takes waiting.
+    /// Comes to a place at the key's lock. What a get is told goes into `value`.
     async fn place(
         &self,
         lanes: &'h Lanes<I::Key>,
         key: &I::Key,
         wish: Wish,
-        entry: Entry<'_, V>,
         value: &mut Vec<u8>,
     ) -> Place<'h, I::Key> {
-        let mut join = match entry {
-            Entry::Coming(step) => {
-                step.await;
-                lanes.join(key, self.v.client(), wish, value)
-            }
-            Entry::Waits(number) => lanes.waits(key, (self.v.client(), wish), number, value),
-        };
+        //= docs/protocol/combine.md C11
+        self.v.local(LocalStep::Section).await;
+        let mut join = lanes.join(key, self.v.client(), wish, value);
         match (&mut join).await {
             Came::Alone => {
                 self.v.meter().note(Event::WentAlone);
@@ -171,82 +128,25 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         }
     }
 
-    /// Ends what this client has led, with its answer for others if it has one; or says what is to be awaited first.
-    #[inline(always)]
-    fn tell_now<'s>(
-        &'s self,
-        lead: Lead<'h, I::Key>,
-        answer: Option<(Told, &[u8])>,
-        cx: &mut Context<'_>,
-    ) -> Option<(Step<'s, V>, Lead<'h, I::Key>)> {
+    /// Ends what this client has led, with its answer for others if it has one.
+    pub(crate) async fn tell(&self, lead: Lead<'h, I::Key>, answer: Option<(Told, &[u8])>) {
         //= docs/protocol/combine.md C11
-        let mut step = self.v.local(LocalStep::Section);
-        if Pin::new(&mut step).poll(cx).is_pending() {
-            return Some((step, lead));
-        }
-        self.told(lead, answer);
-        None
-    }
-
-    #[inline]
-    fn told(&self, lead: Lead<'h, I::Key>, answer: Option<(Told, &[u8])>) {
+        self.v.local(LocalStep::Section).await;
         lead.tell(answer, &self.wakers);
     }
 
-    /// Ends what this client has led, with its answer for others if it has one.
-    #[inline]
-    pub(crate) async fn tell(&self, lead: Lead<'h, I::Key>, answer: Option<(Told, &[u8])>) {
-        if let Some((step, lead)) = at_once(|cx| self.tell_now(lead, answer, cx)).await {
-            step.await;
-            self.told(lead, answer);
-        }
-    }
-
-    /// A get that is shared.
-    async fn read(
-        &self,
-        lanes: &'h Lanes<I::Key>,
-        key: &I::Key,
-        value: &mut Vec<u8>,
-    ) -> Result<bool, IndexError> {
-        value.clear();
-        let lead = match at_once(|cx| self.enter(lanes, key, Wish::Get, cx)).await {
-            Ok(lead) => lead,
-            Err(entry) => match self.place(lanes, key, Wish::Get, entry, value).await {
-                Place::Own(lead) => lead,
-                Place::Done(told) => {
-                    self.v.meter().note(Event::Delegated);
-                    return Ok(told == Told::Got(true));
-                }
-            },
-        };
-        let result = self.index.get(key, value).await;
-        if let Some(lead) = lead {
-            let found = result.as_ref().ok();
-            self.tell(lead, found.map(|&found| (Told::Got(found), value.as_slice())))
-                .await;
-        }
-        result
-    }
-
-    /// A write that is shared.
-    async fn write(
-        &self,
-        lanes: &'h Lanes<I::Key>,
-        key: &I::Key,
-        value: &[u8],
-        wish: Wish,
-    ) -> Result<Applied, IndexError> {
-        if lanes.flaws.buffer_of_lock {
-            return self.write_as_published(lanes, key, value, wish).await;
-        }
-        let lead = match at_once(|cx| self.enter(lanes, key, wish, cx)).await {
-            Ok(lead) => lead,
-            Err(entry) => match self.place(lanes, key, wish, entry, &mut Vec::new()).await {
+    /// A write that may be shared.
+    async fn write(&self, key: &I::Key, value: &[u8], wish: Wish) -> Result<Applied, IndexError> {
+        let mut lead = None;
+        if let Some(lanes) = self.writes(value) {
+            if lanes.flaws.buffer_of_lock {
+                return Box::pin(self.write_as_published(lanes, key, value, wish)).await;
+            }
+            lead = match self.place(lanes, key, wish, &mut Vec::new()).await {
                 Place::Own(lead) => lead,
                 Place::Done(told) => return Ok(self.combined(told)),
-            },
-        };
+            };
+        }
         //= docs/protocol/combine.md C4
         let result = self.apply(key, value, wish).await;
         if let Some(lead) = lead {
@@ -306,13 +206,26 @@ impl<V: Env, I: RangeIndex> RangeIndex for Combined<'_, V, I> {
         self.index.value_bytes()
     }
 
-    // An operation that is not shared goes straight to the index: it pays for a branch.
-    #[inline]
+    // The index's own future is awaited in one place, so an operation that is not shared pays for a branch.
     async fn get(&self, key: &I::Key, value: &mut Vec<u8>) -> Result<bool, IndexError> {
-        let Some(lanes) = self.table.and_then(|t| t.reads.as_ref()) else {
-            return self.index.get(key, value).await;
-        };
-        self.read(lanes, key, value).await
+        let mut lead = None;
+        if let Some(lanes) = self.table.and_then(|table| table.reads.as_ref()) {
+            value.clear();
+            lead = match self.place(lanes, key, Wish::Get, value).await {
+                Place::Own(lead) => lead,
+                Place::Done(told) => {
+                    self.v.meter().note(Event::Delegated);
+                    return Ok(told == Told::Got(true));
+                }
+            };
+        }
+        let result = self.index.get(key, value).await;
+        if let Some(lead) = lead {
+            let found = result.as_ref().ok();
+            self.tell(lead, found.map(|&found| (Told::Got(found), value.as_slice())))
+                .await;
+        }
+        result
     }
 
     #[inline]
@@ -320,18 +233,12 @@ impl<V: Env, I: RangeIndex> RangeIndex for Combined<'_, V, I> {
         self.index.insert(key, value)
     }
     #[inline]
-    async fn update(&self, key: &I::Key, value: &[u8]) -> Result<Applied, IndexError> {
-        let Some(lanes) = self.writes(value) else {
-            return self.index.update(key, value).await;
-        };
-        self.write(lanes, key, value, Wish::Update).await
+    fn update(&self, key: &I::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
+        self.write(key, value, Wish::Update)
     }
     #[inline]
-    async fn upsert(&self, key: &I::Key, value: &[u8]) -> Result<Applied, IndexError> {
-        let Some(lanes) = self.writes(value) else {
-            return self.index.upsert(key, value).await;
-        };
-        self.write(lanes, key, value, Wish::Upsert).await
+    fn upsert(&self, key: &I::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
+        self.write(key, value, Wish::Upsert)
     }
     #[inline]
     fn remove(&self, key: &I::Key) -> impl Future<Output = Result<Applied, IndexError>> {

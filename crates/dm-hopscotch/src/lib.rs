@@ -48,14 +48,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod begin;
+mod edit;
 mod options;
 mod read;
 mod store;
 mod table;
 mod write;
 
-pub use begin::Begun;
 pub use dm_cache::{HotspotFlaws, Hotspots};
 pub use dm_layout::{EntryFlaws, HopGeometry, HopPlan, Hopscotch, Near, NearFlaws, Reach};
 pub use options::{DEFAULT_READ_WINDOW, HopFlaws, HopOptions};

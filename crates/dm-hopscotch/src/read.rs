@@ -65,15 +65,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
 
     /// Remembers where `key` was found, if this compute node remembers anything.
     pub(crate) async fn remember<V: Verbs>(&self, v: &V, at: RemotePtr, key: &K, slot: Slot) {
-        if self.hotspots.is_some() {
-            v.local(LocalStep::Section).await;
-            self.note(at, key, slot);
-        }
-    }
-
-    /// The same behind the local step.
-    pub(crate) fn note(&self, at: RemotePtr, key: &K, slot: Slot) {
         if let Some(hotspots) = &self.hotspots {
+            v.local(LocalStep::Section).await;
             hotspots.found(at, self.format.hash(key), self.number(slot));
         }
     }

@@ -2,7 +2,6 @@
 
 use core::future::Future;
 use core::ops::Range;
-use core::task::{Context, Poll};
 
 use dm_alloc::Allocator;
 use dm_cache::Hotspots;
@@ -11,10 +10,9 @@ use dm_layout::{FenceKeys, Fullness, Hopscotch, KeyBytes, NodeFormat};
 use dm_lock::Locks;
 use dm_sync::Arc;
 use dm_sync::epoch::Seat;
-use dm_verbs::{Control, RemotePtr, Verbs, at_once};
+use dm_verbs::{Control, RemotePtr, Verbs};
 
 use crate::HopOptions;
-use crate::begin::Begun;
 
 /// Hopscotch leaves, as the threads of one compute node share them: `S` holds whole nodes of the same format, under the
 /// same locks.
@@ -100,58 +98,14 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Ne
     ) -> Result<Answer<K, Applied>, IndexError> {
         //= docs/protocol/chime.md H5
         // By a sibling pointer one comes to nodes in the making, which their neighbourhoods do not tell of.
-        if level == 0 && !at.linked && after.is_none() {
-            let mut begun = Begun::default();
-            if let Poll::Ready(applied) = at_once(|cx| self.begin(v, at.at, key, write, cx, &mut begun)).await
-            {
-                return Ok(Answer::Done(applied));
-            }
-            if let Some(answer) = self.write_near(v, at.at, key, write, begun).await? {
-                return Ok(answer);
-            }
-        }
-        self.nodes.write(v, at, level, key, write, after).await
-    }
-
-    type Begun<'a>
-        = Begun<'a, V>
-    where
-        Self: 'a,
-        V: 'a;
-
-    #[inline]
-    fn begin_write<'a>(
-        &'a self,
-        v: &'a V,
-        at: Lead,
-        (level, key): (u8, &K),
-        write: Write<'_>,
-        cx: &mut Context<'_>,
-        begun: &mut Begun<'a, V>,
-    ) -> Poll<Applied> {
-        //= docs/protocol/chime.md H5
-        match level == 0 && !at.linked {
-            true => self.begin(v, at.at, key, write, cx, begun),
-            false => Poll::Pending,
-        }
-    }
-
-    async fn resume<'a>(
-        &'a self,
-        v: &'a V,
-        at: Lead,
-        (level, key): (u8, &K),
-        write: Write<'_>,
-        begun: Begun<'a, V>,
-    ) -> Result<Answer<K, Applied>, IndexError> {
-        //= docs/protocol/chime.md H5
         if level == 0
             && !at.linked
-            && let Some(answer) = self.write_near(v, at.at, key, write, begun).await?
+            && after.is_none()
+            && let Some(answer) = self.write_near(v, at.at, key, write).await?
         {
             return Ok(answer);
         }
-        self.nodes.write(v, at, level, key, write, None).await
+        Box::pin(self.nodes.write(v, at, level, key, write, after)).await
     }
 
     // The rest is the store inside's.

@@ -1,53 +1,33 @@
 //! Writing one key: lock and read its neighbourhood, edit, write back and unlock; hop where it is full.
 
+use core::pin::pin;
+
 use dm_alloc::Allocator;
 use dm_index::{Answer, Applied, IndexError, NodeCopy, NodeStore, Write};
 use dm_layout::{CheckFailure, Corrupt, Judged, KeyBytes, NodeFormat, Place, Reason, ValueRef};
-use dm_lock::{Guard, Locking, Writing};
+use dm_lock::Guard;
 use dm_verbs::{Control, RemotePtr, Verbs};
 
 use crate::Neighbourhoods;
-use crate::begin::{Begun, Done, ENTRY_MAX, Edit, Stage};
+use crate::edit::{Done, ENTRY_MAX, Edit};
 
 /// What a write by the neighbourhood came to; `None`: nothing was written, and the store inside is to do it.
 type Written<K> = Result<Option<Answer<K, Applied>>, IndexError>;
 
 impl<K: KeyBytes, S> Neighbourhoods<K, S> {
-    /// The rest of a write that has to wait.
+    /// Writes by the neighbourhood.
     pub(crate) async fn write_near<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
         at: RemotePtr,
         key: &K,
         write: Write<'_>,
-        Begun(begun): Begun<'a, V>,
     ) -> Written<K>
     where
         S: NodeStore<V, K>,
     {
         let reach = self.format.geometry().reach(self.format.home(key));
-        let (guard, bytes) = match begun {
-            Some(Stage::Failed(e)) => return Err(e.into()),
-            Some(Stage::Over(over, done)) => {
-                over?;
-                return Ok(Some(self.written(v, at, key, done).await));
-            }
-            Some(Stage::Writing(writing, done)) => {
-                Writing::resume(writing).await?;
-                return Ok(Some(self.written(v, at, key, done).await));
-            }
-            Some(Stage::Noting(step, done)) => {
-                step.await;
-                self.note(at, key, done.slot);
-                return Ok(Some(Answer::Done(done.applied)));
-            }
-            Some(Stage::Locked(guard, bytes)) => (guard, bytes),
-            Some(Stage::Locking(locking)) => {
-                //= docs/protocol/reclaim.md R2
-                self.alloc.tending(v, Locking::resume(locking)).await?
-            }
-            None => self.lock(v, at, self.behind_lock(at, &reach), write).await?,
-        };
+        let (guard, bytes) = self.lock(v, at, self.behind_lock(at, &reach), write).await?;
         if !self.is_near(&reach) {
             return self.write_whole(v, guard, at, bytes, key, write).await;
         }
@@ -106,7 +86,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
             let bytes = v.read(from, len).await?;
             return Ok((guard, bytes));
         }
-        let locking = self.locks.lock_and_read(v, at, from, len);
+        // Pinned here: a future is copied whole when it is passed by value.
+        let locking = pin!(self.locks.lock_and_read(v, at, from, len));
         Ok(alloc.tending(v, locking).await?)
     }
 

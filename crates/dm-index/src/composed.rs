@@ -3,12 +3,10 @@
 use core::cell::RefCell;
 use core::fmt;
 use core::future::Future;
-use core::pin::Pin;
-use core::task::{Context, Poll};
 
 use dm_layout::{FenceKeys, KeyBytes};
 use dm_sync::epoch::{Running, Seat};
-use dm_verbs::{Effect, LocalStep, RemotePtr, Step, Verbs, Why, at_once};
+use dm_verbs::{Effect, LocalStep, RemotePtr, Verbs, Why};
 
 use crate::{
     Answer, Applied, Exchange, Fill, Hops, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex, Scan,
@@ -54,22 +52,6 @@ impl fmt::Debug for Presence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Presence").field(&self.seat).finish()
     }
-}
-
-/// How far the beginning of a write came without waiting.
-enum Begun<'s, V, P> {
-    /// Nowhere: its client is to attend first.
-    Not,
-    /// To the local step before its seat's section.
-    Coming(Step<'s, V>),
-    /// To its seat.
-    Seated(Option<Running<'s>>),
-    /// To the local step before the inner structure's section.
-    Asking(Option<Running<'s>>, Step<'s, V>),
-    /// To a leaf that the compute node does not know.
-    Asked(Option<Running<'s>>),
-    /// Into the write of this leaf.
-    Writing(Option<Running<'s>>, Located<P>),
 }
 
 #[derive(Debug)]
@@ -174,138 +156,24 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             return Err(IndexError::ValueLength { found, expected });
         }
         let _begun = self.v.operation()?;
-        let (mut begun, mut later) = (Begun::Not, L::Begun::default());
-        match at_once(|cx| self.begin_apply(key, write, cx, &mut begun, &mut later)).await {
-            Poll::Ready(applied) => Ok(applied),
-            Poll::Pending => self.apply_slowly(key, write, begun, later).await,
-        }
+        let running = self.coming().await?;
+        over(running, self.write(key, write).await)
     }
 
-    /// The usual way of a write, as far as it goes without waiting. `Pending`: not to its end, but as far as `begun` says.
-    // A plain function: what it knows stays in registers, where an async one keeps it for a time when it waits.
-    #[inline(always)]
-    fn begin_apply<'s>(
-        &'s self,
-        key: &K,
-        write: Write<'_>,
-        cx: &mut Context<'_>,
-        begun: &mut Begun<'s, V, I::Proof>,
-        later: &mut L::Begun<'s>,
-    ) -> Poll<Applied> {
-        let mut section = || {
-            let mut step = self.v.local(LocalStep::Section);
-            let waits = Pin::new(&mut step).poll(cx).is_pending();
-            waits.then_some(step)
+    /// Writes within an operation that has begun.
+    async fn write(&self, key: &K, write: Write<'_>) -> Result<Applied, IndexError> {
+        self.options.cpu.charge(self.v).await;
+        let mut located = match self.known(key).await {
+            Some(located) => located,
+            None => Box::pin(self.found_or_planted(key)).await?,
         };
-        let mut running = None;
-        if let Some(seat) = &self.presence.seat {
-            if let Some(step) = section() {
-                *begun = Begun::Coming(step);
-                return Poll::Pending;
-            }
-            running = self.seated(seat);
-            if running.is_none() {
-                return Poll::Pending;
-            }
-        }
-        if self.options.cpu != CpuCost::NONE {
-            *begun = Begun::Seated(running);
-            return Poll::Pending;
-        }
-        if let Some(step) = section() {
-            *begun = Begun::Asking(running, step);
-            return Poll::Pending;
-        }
-        let Some(located) = self.inner.known(self.v, key) else {
-            *begun = Begun::Asked(running);
-            return Poll::Pending;
-        };
-        let written = self
-            .leaves
-            .begin_write(self.v, located.leaf, (0, key), write, cx, later);
-        if written.is_pending() {
-            *begun = Begun::Writing(running, located);
-        }
-        written
-    }
-
-    /// Takes up a write where its beginning had to wait: to where it runs, and to its leaf.
-    async fn come<'s>(
-        &'s self,
-        key: &K,
-        begun: Begun<'s, V, I::Proof>,
-    ) -> Result<(Option<Running<'s>>, Located<I::Proof>), IndexError> {
-        let begun = match (begun, &self.presence.seat) {
-            (Begun::Not, Some(seat)) => Begun::Seated(Some(self.enrolled(seat).await?)),
-            (Begun::Coming(step), Some(seat)) => {
-                step.await;
-                Begun::Seated(match self.seated(seat) {
-                    Some(running) => Some(running),
-                    None => Some(self.enrolled(seat).await?),
-                })
-            }
-            (begun, _) => begun,
-        };
-        let (running, known) = match begun {
-            Begun::Writing(running, located) => return Ok((running, located)),
-            Begun::Asked(running) => (running, None),
-            Begun::Asking(running, step) => {
-                step.await;
-                (running, self.inner.known(self.v, key))
-            }
-            Begun::Seated(running) => {
-                self.options.cpu.charge(self.v).await;
-                self.v.local(LocalStep::Section).await;
-                (running, self.inner.known(self.v, key))
-            }
-            // Without a seat there is nowhere to come to.
-            Begun::Not | Begun::Coming(_) => (None, None),
-        };
-        let located = match known {
-            Some(located) => Ok(located),
-            None => match self.inner.find(self.v, key).await {
-                Ok(Some(located)) => Ok(located),
-                Ok(None) => self.planted(key).await,
-                Err(error) => Err(error),
-            },
-        };
-        match located {
-            Ok(located) => Ok((running, located)),
-            error => over(running, error).map(|located| (None, located)),
-        }
-    }
-
-    /// The rest of a write that has to wait, or to try again.
-    async fn apply_slowly<'s>(
-        &'s self,
-        key: &K,
-        write: Write<'_>,
-        begun: Begun<'s, V, I::Proof>,
-        begun_write: L::Begun<'s>,
-    ) -> Result<Applied, IndexError> {
-        let (running, located) = self.come(key, begun).await?;
-        over(running, self.write_at(key, write, located, begun_write).await)
-    }
-
-    /// Writes, from the leaf on where `key` may be.
-    async fn write_at<'s>(
-        &'s self,
-        key: &K,
-        write: Write<'_>,
-        mut located: Located<I::Proof>,
-        begun_write: L::Begun<'s>,
-    ) -> Result<Applied, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         let mut hops = Hops::default();
-        let mut begun_write = Some(begun_write);
         loop {
-            // A write that has not begun begins here.
-            let begun = begun_write.take().unwrap_or_default();
-            let written = self.leaves.resume(self.v, located.leaf, (0, key), write, begun);
-            let answer = match written.await {
+            let answer = match self.leaves.write(self.v, located.leaf, 0, key, write, None).await {
                 Ok(answer) => answer,
                 Err(error) => {
-                    located = self.despite(key, located, error).await?;
+                    located = Box::pin(self.despite(key, located, error)).await?;
                     continue;
                 }
             };
@@ -313,19 +181,33 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
                 Answer::Done(applied) => return Ok(applied),
                 Answer::Split(applied, split) => {
                     // The write is done, whatever becomes of the separator.
-                    let installed = self.inner.install(self.v, split).await;
+                    let installed = Box::pin(self.inner.install(self.v, split)).await;
                     installed.map_err(|e| e.after_effect(split.right))?;
                     return Ok(applied);
                 }
                 Answer::Sparse(applied) => {
-                    let shrunk = self.inner.shrink(self.v, self.leaves, key).await;
+                    let shrunk = Box::pin(self.inner.shrink(self.v, self.leaves, key)).await;
                     shrunk.map_err(|e| e.after_effect(located.leaf.at))?;
                     return Ok(applied);
                 }
                 Answer::Stale(stale) => {
-                    located = self.follow(key, located, stale, &mut retry, &mut hops).await?
+                    located = Box::pin(self.follow(key, located, stale, &mut retry, &mut hops)).await?;
                 }
             }
+        }
+    }
+
+    /// Returns where `key`'s leaf probably is, as far as the compute node remembers it.
+    async fn known(&self, key: &K) -> Option<Located<I::Proof>> {
+        self.v.local(LocalStep::Section).await;
+        self.inner.known(self.v, key)
+    }
+
+    /// Finds `key`'s leaf by reading, or makes the first one.
+    async fn found_or_planted(&self, key: &K) -> Result<Located<I::Proof>, IndexError> {
+        match self.inner.find(self.v, key).await? {
+            Some(located) => Ok(located),
+            None => self.planted(key).await,
         }
     }
 
@@ -423,10 +305,9 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
         let _running = self.coming().await?;
         self.options.cpu.charge(self.v).await;
         value.clear();
-        self.v.local(LocalStep::Section).await;
-        let mut located = match self.inner.known(self.v, key) {
+        let mut located = match self.known(key).await {
             Some(located) => located,
-            None => match self.inner.find(self.v, key).await? {
+            None => match Box::pin(self.inner.find(self.v, key)).await? {
                 Some(located) => located,
                 None => return Ok(false),
             },
@@ -437,14 +318,14 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
             let answer = match self.leaves.get(self.v, located.leaf, 0, key, value).await {
                 Ok(answer) => answer,
                 Err(error) => {
-                    located = self.despite(key, located, error).await?;
+                    located = Box::pin(self.despite(key, located, error)).await?;
                     continue;
                 }
             };
             match answer {
                 Answer::Done(found) | Answer::Split(found, _) | Answer::Sparse(found) => return Ok(found),
                 Answer::Stale(stale) => {
-                    located = self.follow(key, located, stale, &mut retry, &mut hops).await?
+                    located = Box::pin(self.follow(key, located, stale, &mut retry, &mut hops)).await?;
                 }
             }
         }

@@ -1,12 +1,10 @@
 //! The joint: what an inner structure and a node say to each other.
 
-use core::fmt;
 use core::future::Future;
-use core::task::{Context, Poll};
 
-use dm_layout::{CheckFailure, FenceKeys, Fullness, ValueRef};
+use dm_layout::{FenceKeys, Fullness, ValueRef};
 use dm_sync::epoch::Seat;
-use dm_verbs::{Bytes, LocalStep, RemotePtr, Ticket, Verbs};
+use dm_verbs::{LocalStep, RemotePtr, Verbs};
 
 use crate::{Applied, IndexError};
 
@@ -293,35 +291,6 @@ pub trait NodeStore<V: Verbs, K> {
         after: Option<&mut NodeCopy<K>>,
     ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>>;
 
-    /// A write that was begun and has to wait.
-    type Begun<'a>: Default
-    where
-        Self: 'a,
-        V: 'a;
-
-    /// [`NodeStore::write`] as far as it goes without waiting, for a write that most often does not wait and whose layers
-    /// of async would be dear. `Pending`: not to its end; [`NodeStore::resume`] goes on from what is in `begun` then.
-    /// Dropped instead, it is a write that was dropped while it waited.
-    fn begin_write<'a>(
-        &'a self,
-        v: &'a V,
-        at: Lead,
-        key: (u8, &K),
-        write: Write<'_>,
-        cx: &mut Context<'_>,
-        begun: &mut Self::Begun<'a>,
-    ) -> Poll<Applied>;
-
-    /// The rest of a write that was begun with the same arguments.
-    fn resume<'a>(
-        &'a self,
-        v: &'a V,
-        at: Lead,
-        key: (u8, &K),
-        write: Write<'_>,
-        begun: Self::Begun<'a>,
-    ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>>;
-
     /// Makes the entries of a copy that a write has left folded. (Most who write an inner node need but its header.)
     ///
     /// # Errors
@@ -549,23 +518,6 @@ pub enum Single<K> {
     Differs,
 }
 
-/// The READ of a leaf of one entry, begun.
-pub enum Reading<'v, V: Verbs> {
-    /// It is on its way.
-    Posted(Ticket<'v, V, (Bytes,)>),
-    /// It was torn, or what it brought is no leaf.
-    Failed(CheckFailure),
-}
-
-impl<V: Verbs> fmt::Debug for Reading<'_, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Posted(_) => f.debug_tuple("Posted").finish_non_exhaustive(),
-            Self::Failed(failure) => f.debug_tuple("Failed").field(failure).finish(),
-        }
-    }
-}
-
 /// Leaves of one entry each: read with one READ, written in place under a lock of their own, removed for good.
 ///
 /// They know nothing of what links them, but keep a *link depth* for it: a word that only grows, by FAA.
@@ -579,23 +531,13 @@ pub trait SingleStore<V: Verbs, K> {
     /// Where the link depth of the leaf at `at` lies.
     fn depth_at(&self, at: RemotePtr) -> RemotePtr;
 
-    /// Posts the READ of a leaf.
-    fn post_read<'v>(&self, v: &'v V, at: RemotePtr) -> Ticket<'v, V, (Bytes,)>;
-
-    /// What the bytes of that READ say of `key`; its value goes into `value` (cleared first).
-    ///
-    /// # Errors
-    /// Bytes that prove nothing: [`Reading::Failed`] takes up from there.
-    fn judge(&self, bytes: &[u8], key: &K, value: &mut Vec<u8>) -> Result<Single<K>, CheckFailure>;
-
-    /// Reads `key`'s value into `value` (cleared first); `begun` is what was read of the leaf already, or is being read.
+    /// Reads `key`'s value into `value` (cleared first).
     fn get(
         &self,
         v: &V,
         at: RemotePtr,
         key: &K,
         value: &mut Vec<u8>,
-        begun: Option<Reading<'_, V>>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
     /// Replaces `key`'s value; where there is `before`, only that one.

@@ -45,8 +45,8 @@ pub use fill::Fill;
 pub use gather::gather;
 pub use hops::{HOPS_FREE, Hops};
 pub use joint::{
-    Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, NodeStore, Reading, Single,
-    SingleStore, Split, Stale, Write,
+    Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, NodeStore, Single, SingleStore,
+    Split, Stale, Write,
 };
 pub use range_index::{Applied, Exchange, RangeIndex};
 pub use scan::Scan;

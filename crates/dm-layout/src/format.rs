@@ -397,13 +397,8 @@ pub trait NodeFormat<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + seale
     /// Removes the entry in `slot`.
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize>;
 
-    /// Returns whether other slots also show the key of the entry in `slot`; always false unless
-    /// [`TWINS`](Self::TWINS).
-    fn has_twins(&self, _image: &[u8], _slot: Slot) -> bool {
-        false
-    }
-
-    /// Removes these duplicates and returns the bytes to WRITE. They must be written before the entry itself
+    /// Removes the duplicates of the entry in `slot` from other slots and returns the bytes to WRITE; `None` if
+    /// there are none, as always unless [`TWINS`](Self::TWINS). They must be written before the entry itself
     /// changes, because a reader that sees only a duplicate takes it for the entry.
     fn part_twins(&self, _image: &mut [u8], _slot: Slot) -> Option<Range<usize>> {
         None

@@ -43,7 +43,6 @@ pub use nodes::{Bookends, Checksummed, Nodes, PackedLeaves, TwoLevel};
 pub use open::{OpenError, check_world};
 pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, LeafFlaws, NodeOptions};
 pub use single::{SingleFlaws, SingleOptions, Singles};
-pub use write::Begun;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -3,7 +3,6 @@
 use core::future::Future;
 use core::marker::PhantomData;
 use core::ops::Range;
-use core::task::{Context, Poll};
 
 use dm_alloc::{Allocator, Block, Class};
 use dm_index::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, NodeStore, Write};
@@ -15,7 +14,7 @@ use dm_verbs::{Capability, Control, RemotePtr, VerbErrorKind, Verbs};
 
 use crate::NodeOptions;
 use crate::split::Unlinked;
-use crate::write::{Begun, Wanted, failure};
+use crate::write::failure;
 
 /// Nodes with unsorted entries under line versions.
 pub type TwoLevel<K> = Nodes<K, dm_layout::Slotted<K>>;
@@ -159,37 +158,6 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         after: Option<&mut NodeCopy<K>>,
     ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>> {
         self.write_entry(v, at, level, key, write, after)
-    }
-
-    type Begun<'a>
-        = Begun<'a, V>
-    where
-        Self: 'a,
-        V: 'a;
-
-    #[inline]
-    fn begin_write<'a>(
-        &'a self,
-        v: &'a V,
-        at: Lead,
-        key: (u8, &K),
-        write: Write<'_>,
-        cx: &mut Context<'_>,
-        begun: &mut Begun<'a, V>,
-    ) -> Poll<Applied> {
-        self.begin(v, &Wanted::new(at, key, write), cx, begun)
-    }
-
-    async fn resume<'a>(
-        &'a self,
-        v: &'a V,
-        at: Lead,
-        key: (u8, &K),
-        write: Write<'_>,
-        begun: Begun<'a, V>,
-    ) -> Result<Answer<K, Applied>, IndexError> {
-        self.write_slowly(v, Wanted::new(at, key, write), None, begun)
-            .await
     }
 
     fn unfold(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError> {

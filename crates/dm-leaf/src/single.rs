@@ -1,10 +1,10 @@
 //! Leaves of one entry (SMART, TOS 2024 §4.1): updated in place under a lock word at their rear.
 
-use dm_index::{IndexError, Reading, Single, SingleStore, gather};
+use dm_index::{IndexError, Single, SingleStore, gather};
 use dm_layout::{CheckFailure, KeyBytes, SingleEntry, SingleLeaf};
 use dm_lock::Locks;
 use dm_sync::Arc;
-use dm_verbs::{Bytes, RemotePtr, Retry, Ticket, Verbs, Why};
+use dm_verbs::{RemotePtr, Retry, Verbs, Why};
 
 /// Published flaws of single leaves, off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -159,49 +159,24 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
         at.add(self.layout.depth_at() as u64)
     }
 
-    #[inline]
-    fn post_read<'v>(&self, v: &'v V, at: RemotePtr) -> Ticket<'v, V, (Bytes,)> {
-        v.read(at, self.read_len())
-    }
-
-    #[inline]
-    fn judge(&self, bytes: &[u8], key: &K, value: &mut Vec<u8>) -> Result<Single<K>, CheckFailure> {
-        //= docs/protocol/smart.md M10
-        let entry = self.layout.open(bytes)?;
-        if let Some(miss) = Self::miss(&entry, key) {
-            return Ok(miss);
-        }
-        value.clear();
-        value.extend_from_slice(entry.value);
-        Ok(Single::Hit)
-    }
-
-    async fn get(
-        &self,
-        v: &V,
-        at: RemotePtr,
-        key: &K,
-        value: &mut Vec<u8>,
-        begun: Option<Reading<'_, V>>,
-    ) -> Result<Single<K>, IndexError> {
+    async fn get(&self, v: &V, at: RemotePtr, key: &K, value: &mut Vec<u8>) -> Result<Single<K>, IndexError> {
         let mut retry = v.retry(self.options.attempts);
-        let mut ticket = match begun {
-            Some(Reading::Posted(ticket)) => ticket,
-            Some(Reading::Failed(failure)) => {
-                again(&mut retry, at, failure).await?;
-                self.post_read(v, at)
-            }
-            None => self.post_read(v, at),
-        };
         loop {
-            let bytes = ticket.await?;
-            let failure = match SingleStore::<V, K>::judge(self, &bytes, key, value) {
-                Ok(found) => return Ok(found),
+            let bytes = v.read(at, self.read_len()).await?;
+            //= docs/protocol/smart.md M10
+            let failure = match self.layout.open(&bytes) {
+                Ok(entry) => {
+                    if let Some(miss) = Self::miss(&entry, key) {
+                        return Ok(miss);
+                    }
+                    value.clear();
+                    value.extend_from_slice(entry.value);
+                    return Ok(Single::Hit);
+                }
                 Err(failure) => failure,
             };
             drop(bytes);
             again(&mut retry, at, failure).await?;
-            ticket = self.post_read(v, at);
         }
     }
 

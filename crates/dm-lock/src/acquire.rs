@@ -213,13 +213,19 @@ impl Locks {
     }
 
     /// Waits for the local turn, if there is a local table.
-    async fn local_turn<'a, V: Verbs>(&'a self, v: &'a V, target: Target) -> Result<Arrived<'a, V>, LockError> {
+    async fn local_turn<'a, V: Verbs>(
+        &'a self,
+        v: &'a V,
+        target: Target,
+    ) -> Result<Arrived<'a, V>, LockError> {
         let LocalTable::Queue(table) = self.local() else {
             return Ok(Arrived::Turn(self.turn_without_queue(v, target).await?));
         };
         let id = target.id;
         v.local(LocalStep::Section).await;
-        let entered = table.acquire(id, v.client(), Unlocks { locks: self, v, id }).await;
+        let entered = table
+            .acquire(id, v.client(), Unlocks { locks: self, v, id })
+            .await;
         let (mut turn, arrival) = entered.map_err(|AlreadyHeld| self.already_held(id))?;
         if arrival.waited {
             if let Some(handed) = arrival.handed {

@@ -211,15 +211,13 @@ impl Locks {
     /// bound is reached.
     pub(crate) fn hand_over(&self, id: LockId, handed: Handed) -> bool {
         match &self.local {
-            LocalTable::Spin(table) | LocalTable::Queue(table) => {
-                match table.turn(id).hand_over(handed) {
-                    Ok(()) => true,
-                    Err(turn) => {
-                        turn.keep();
-                        false
-                    }
+            LocalTable::Spin(table) | LocalTable::Queue(table) => match table.turn(id).hand_over(handed) {
+                Ok(()) => true,
+                Err(turn) => {
+                    turn.keep();
+                    false
                 }
-            }
+            },
             LocalTable::Off | LocalTable::Packed(_) => false,
         }
     }

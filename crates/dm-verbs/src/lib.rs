@@ -60,7 +60,7 @@ pub use chain::{Chain, Gated, Open};
 pub use control::{
     Control, ControlCall, ControlError, ControlReply, ControlRequest, Membership, RESERVED_BYTES, Region,
 };
-pub use env::{Charge, ClientId, Env, LocalStep, Nanos, Pause, Step, at_once};
+pub use env::{Charge, ClientId, Env, LocalStep, Nanos, Pause, Step};
 pub use error::{Effect, VerbError, VerbErrorKind};
 pub use masked::{MaskedCas, MaskedCasError, masked_cas};
 pub use meter::{Counters, Event, Housekeeping, Meter};

@@ -96,27 +96,6 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
     }
 }
 
-impl<'v, V: Verbs, S: Outputs<'v, V>> Ticket<'v, V, S> {
-    /// Returns the result if it is there; otherwise returns the ticket and registers `cx` to be woken.
-    ///
-    /// # Errors
-    /// Returns the ticket.
-    #[inline(always)]
-    pub fn now(mut self, cx: &mut Context<'_>) -> Result<Result<S::Out, VerbError>, Self> {
-        let State::Flying(slot) = &self.state else {
-            return Ok(Ok(self.at_once()));
-        };
-        // A copy of the slot, as in a chain.
-        match S::poll(self.v, &slot.same(), cx) {
-            Poll::Ready(answer) => {
-                self.taken();
-                Ok(answer)
-            }
-            Poll::Pending => Err(self),
-        }
-    }
-}
-
 impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
     type Output = Result<S::Out, VerbError>;
 

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::task::{Context, Poll};
 
 use dm_art::{ArtOptions, SeparatorOptions, SeparatorProof, Separators};
 use dm_cache::IndexCache;
@@ -451,8 +450,6 @@ impl Toys {
 const OTHERS: &str = "separators ask leaves for copies and joins alone";
 
 impl NodeStore<Endpoint, Key8> for Toys {
-    type Begun<'a> = ();
-
     fn value_bytes(&self) -> usize {
         8
     }
@@ -525,27 +522,6 @@ impl NodeStore<Endpoint, Key8> for Toys {
         _: &Key8,
         _: Write<'_>,
         _: Option<&mut NodeCopy<Key8>>,
-    ) -> Result<Answer<Key8, Applied>, IndexError> {
-        unreachable!("{OTHERS}")
-    }
-    fn begin_write<'a>(
-        &'a self,
-        _: &'a Endpoint,
-        _: Lead,
-        _: (u8, &Key8),
-        _: Write<'_>,
-        _: &mut Context<'_>,
-        (): &mut (),
-    ) -> Poll<Applied> {
-        unreachable!("{OTHERS}")
-    }
-    async fn resume<'a>(
-        &'a self,
-        _: &'a Endpoint,
-        _: Lead,
-        _: (u8, &Key8),
-        _: Write<'_>,
-        (): (),
     ) -> Result<Answer<Key8, Applied>, IndexError> {
         unreachable!("{OTHERS}")
     }

@@ -105,10 +105,6 @@ impl<K: KeyBytes> Hopscotch<K> {
         })
     }
 
-    pub(super) fn shows_twins(&self, image: &[u8], slot: Slot) -> bool {
-        self.twin(image, slot).is_some()
-    }
-
     pub(super) fn clear_twins(&self, image: &mut [u8], slot: Slot) -> Option<Range<usize>> {
         let mut parted: Option<Range<usize>> = None;
         while let Some(at) = self.twin(image, slot) {

@@ -219,10 +219,6 @@ impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
         self.remove_entry(image, slot)
     }
 
-    fn has_twins(&self, image: &[u8], slot: Slot) -> bool {
-        self.shows_twins(image, slot)
-    }
-
     fn part_twins(&self, image: &mut [u8], slot: Slot) -> Option<Range<usize>> {
         self.clear_twins(image, slot)
     }

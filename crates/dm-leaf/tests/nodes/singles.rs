@@ -1,6 +1,6 @@
 //! Leaves of one entry.
 
-use dm_index::{IndexError, Key8, Reading, Single, SingleStore};
+use dm_index::{IndexError, Key8, Single, SingleStore};
 use dm_layout::SingleLeaf;
 use dm_leaf::{SingleOptions, Singles};
 use dm_lock::{GlobalLockTable, LockOptions, LockPlace, Locks};
@@ -70,10 +70,7 @@ impl One {
 
     fn get(&self, n: u64, key: u64) -> (Result<Single<Key8>, IndexError>, Vec<u8>, String) {
         let mut value = vec![0xee];
-        let (found, spent) = cost(
-            &self.v,
-            self.store().get(&self.v, at(n), &Key8(key), &mut value, None),
-        );
+        let (found, spent) = cost(&self.v, self.store().get(&self.v, at(n), &Key8(key), &mut value));
         (found, value, spent)
     }
 }
@@ -174,27 +171,7 @@ fn a_torn_value_is_read_again_and_garbage_is_named() {
         assert!(matches!(torn, Err(IndexError::Exhausted(_))), "{torn:?}");
     }
     assert!(one.get(3, 3).2.starts_with("64 reads"), "{}", one.get(3, 3).2);
-    // A READ that was torn is followed by one that may find it whole.
-    let mut value = Vec::new();
-    let bytes = block_on(one.store().post_read(v, at(3))).unwrap();
-    let failure = one.store().judge(&bytes, &Key8(3), &mut value).unwrap_err();
     one.damage(3, last, 1);
-    let (found, spent) = cost(
-        v,
-        one.store()
-            .get(v, at(3), &Key8(3), &mut value, Some(Reading::Failed(failure))),
-    );
-    assert_eq!(
-        (found, spent.starts_with("1 reads")),
-        (Ok(Single::Hit), true),
-        "{spent}"
-    );
-    let posted = one.store().post_read(v, at(3));
-    let found = block_on(
-        one.store()
-            .get(v, at(3), &Key8(3), &mut value, Some(Reading::Posted(posted))),
-    );
-    assert_eq!((found, value), (Ok(Single::Hit), vec![3; BYTES]));
     assert_eq!(
         block_on(one.store().update(v, at(3), &Key8(3), &[1; BYTES], None)),
         Ok(Single::Hit)

@@ -1,0 +1,133 @@
+//! One entry's write: what a neighbourhood that was read under the lock makes of it.
+
+use dm_index::{Applied, Write};
+use dm_layout::{KeyBytes, Near, Reach, Slot};
+use dm_lock::Guard;
+use dm_verbs::{RemotePtr, Verbs};
+
+use crate::Neighbourhoods;
+use crate::read::stretch;
+use crate::write::inserts;
+
+/// Bytes of an entry that lies in a line.
+pub(crate) const ENTRY_MAX: usize = 64;
+
+/// What a write does to an entry.
+#[derive(Clone, Copy)]
+pub(crate) struct Done {
+    pub(crate) applied: Applied,
+    pub(crate) slot: Slot,
+    /// There is no other entry in its neighbourhood.
+    pub(crate) lonely: bool,
+}
+
+/// What a neighbourhood, read under the lock, makes of a write.
+pub(crate) enum Edit<'x> {
+    /// Nothing is to be written.
+    Nothing(Applied),
+    /// These bytes, at this offset.
+    Bytes(usize, &'x [u8], Done),
+    /// No slot is free.
+    Full,
+    /// It decides nothing.
+    Unsure,
+}
+
+impl<K: KeyBytes, S> Neighbourhoods<K, S> {
+    /// Whether what a writer reads behind its lock is one neighbourhood.
+    #[inline]
+    pub(crate) fn is_near(&self, reach: &Reach) -> bool {
+        self.format.geometry().is_in_line() && reach.second.is_none()
+    }
+
+    /// What a writer reads behind its lock: one READ follows it in its chain, of all lines where those that matter are
+    /// not together.
+    #[inline]
+    pub(crate) fn behind_lock(&self, at: RemotePtr, reach: &Reach) -> (RemotePtr, u32) {
+        match self.is_near(reach) {
+            true => stretch(at, &reach.first),
+            false => (at, self.node_len()),
+        }
+    }
+
+    /// A neighbourhood that was read under the lock.
+    #[inline]
+    pub(crate) fn judged<'b, V: Verbs>(
+        &self,
+        guard: &Guard<'_, V>,
+        reach: &Reach,
+        bytes: &'b [u8],
+        key: &K,
+        write: Write<'_>,
+    ) -> Near<'b> {
+        let mut flaws = self.options.flaws.near;
+        flaws.stops_at_vacancy &= inserts(write);
+        //= docs/protocol/chime.md H5
+        match guard.in_doubt() && !self.options.flaws.never_in_doubt {
+            true => Near::Unsure,
+            false => self.format.near(reach, (bytes, &[]), key, false, flaws),
+        }
+    }
+
+    /// What `write` does to the neighbourhood `near`. A new entry is put together in `entry`.
+    #[inline]
+    pub(crate) fn edit<'x>(
+        &self,
+        near: Near<'_>,
+        key: &K,
+        write: Write<'x>,
+        entry: &'x mut [u8; ENTRY_MAX],
+    ) -> Edit<'x> {
+        let found = match near {
+            Near::Unsure | Near::Found { twice: true, .. } => return Edit::Unsure,
+            Near::Found { value, .. } => Some(value),
+            Near::Absent { .. } => None,
+        };
+        let Some(write) = write.meeting(found) else {
+            return Edit::Nothing(Applied::Differs);
+        };
+        match (write, near) {
+            (Write::Insert(_), Near::Found { .. }) => Edit::Nothing(Applied::Present),
+            (Write::Insert(value) | Write::Upsert(value), Near::Absent { free, version }) => {
+                let Some(slot) = free else { return Edit::Full };
+                let len = self.format.encode_entry(version, key, value, entry);
+                let done = Done {
+                    applied: Applied::Inserted,
+                    slot,
+                    lonely: false,
+                };
+                Edit::Bytes(slot.offset(), &entry[..len], done)
+            }
+            (Write::Update(value) | Write::Upsert(value), Near::Found { slot, lonely, .. }) => {
+                let done = Done {
+                    applied: Applied::Replaced,
+                    slot,
+                    lonely,
+                };
+                Edit::Bytes(self.format.value_offset(slot), value, done)
+            }
+            (
+                Write::Remove,
+                Near::Found {
+                    slot,
+                    version,
+                    lonely,
+                    ..
+                },
+            ) => {
+                entry[0] = dm_layout::Hopscotch::<K>::removed_byte(version);
+                let done = Done {
+                    applied: Applied::Removed,
+                    slot,
+                    lonely: lonely && self.options.merges,
+                };
+                Edit::Bytes(slot.offset(), &entry[..1], done)
+            }
+            (Write::Update(_) | Write::Remove, Near::Absent { .. }) => Edit::Nothing(Applied::Absent),
+            (Write::Exchange { .. }, _) => {
+                unreachable!("an exchange that meets what it expects is another write")
+            }
+            (_, Near::Unsure) => Edit::Unsure,
+        }
+    }
+}
