@@ -181,7 +181,6 @@ fn every_interleaving_of_a_split_with_reads_and_writes_is_linearizable() {
     ];
     for clients in BESIDE {
         let verdict = model(FULL, clients).run_with(&knobs, Search::exhaustive());
-        println!("{clients:?}: {verdict}");
         assert!(verdict.is_pass(), "{clients:?}: {verdict}");
     }
     // This card may serve a READ before the CAS of its chain, so lock-and-read must fail here.

@@ -149,11 +149,8 @@ impl<K: KeyBytes> Parts for ArtHopscotchParts<K> {
 
 impl<K: KeyBytes> ArtHopscotchParts<K> {
     fn leaf(shape: &Shape) -> Result<Hopscotch<K>, OpenError> {
-        Ok(Hopscotch::new(
-            shape.span,
-            shape.neighbourhood,
-            shape.value_bytes,
-        )?)
+        let leaf = Hopscotch::new(shape.span, shape.neighbourhood, shape.value_bytes)?;
+        Ok(leaf)
     }
 }
 
