@@ -456,14 +456,16 @@ fn alone(walk: &mut Walk<'_>, source: &dyn Source, search: &Search, found: Found
 
 /// Looks breadth-first, for a while, for a shorter failing run; the shortest one, if the while suffices.
 fn shorten(walk: &mut Walk<'_>, found: Found) -> Found {
-    // States end it, so that every machine shows the same run; time is for one that hardly gets on.
-    const STATES: u64 = 2_000_000;
-    const TIME: Duration = Duration::from_secs(600);
+    // Every state is reached by replaying its whole path, so steps are the cost, and not states. They end the search on
+    // every machine at the same run; time is for a model whose steps are slow.
+    const STEPS: u64 = 10_000_000;
+    const TIME: Duration = Duration::from_secs(60);
     walk.runner.machine.borrow_mut().determinism = None;
     walk.runner.spare_clients(true);
     walk.search = walk
         .search
-        .states(walk.states + STATES)
+        .states(u64::MAX)
+        .steps(walk.runner.steps + STEPS)
         .time(walk.begun.elapsed() + TIME);
     match bfs::search(walk, Some(found.trace.choices.len() + 1)) {
         End::Found(shorter) => *shorter,

@@ -167,7 +167,6 @@ async fn run(index: &impl RangeIndex<Key = Key8>, op: &KvOp<u64, u64>) -> KvRet<
 }
 
 #[test]
-#[ignore = "did not end in four minutes; its cause is open"]
 fn every_interleaving_of_a_split_with_reads_and_writes_is_linearizable() {
     const FULL: &[u64] = &[2, 4, 7, 1];
     let knobs = Knobs {
