@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use chime::{Chime, Hotspots};
+use chime::{Chime, ChimeParts, Hotspots};
 use dm_index::{IndexError, RangeIndex};
 use dm_layout::KeyBytes;
 use dm_sim::Bound;
@@ -152,7 +152,7 @@ impl<K: KeyBytes> BenchTree for Chime<K> {
         point.chime_bound(self.geometry(), counters, ops)
     }
     fn hotspots(&self) -> Option<&Hotspots> {
-        Chime::hotspots(self)
+        ChimeParts::hotspots(self)
     }
 }
 
