@@ -1,4 +1,4 @@
-//! What locking costs a client's CPU: nanoseconds per update over loopback, alone and with a queue.
+//! Measures the cost of locking for a client's CPU: nanoseconds per update over loopback, alone and with a queue.
 #![expect(clippy::print_stdout, reason = "an example that measures prints")]
 
 use dm_lock::{GlobalLockTable, Local, LockError, LockOptions, LockWord, Locks};
@@ -18,7 +18,7 @@ async fn add(v: &Endpoint, locks: &Locks, node: RemotePtr, times: u64) -> Result
     Ok(())
 }
 
-/// The same verbs without any locking around them: what the transport costs.
+/// Posts the same verbs without the lock code, to measure the cost of the transport.
 async fn bare(v: &Endpoint, lock: ChipPtr, node: RemotePtr, times: u64) -> Result<(), VerbError> {
     let take = LockWord::acquire(v.client(), 0);
     for _ in 0..times {

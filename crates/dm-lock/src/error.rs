@@ -1,4 +1,4 @@
-//! What may go wrong with a lock.
+//! Errors of locks.
 
 use core::fmt;
 
@@ -7,57 +7,59 @@ use dm_verbs::{ClientId, Exhausted, NodeId, Place, Refused, RemotePtr, VerbError
 
 use crate::LockWord;
 
-/// Why a lock was not taken, or not given back in order.
+/// An error of taking or releasing a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LockError {
-    /// A verb failed. While locking: the lock is not held. While writing back: the data has the effect that the
-    /// error says; the lock was undone as far as the connection allows, and otherwise names this client as owner.
+    /// A verb failed. If it failed while locking, the lock is not held. If it failed during a write-back, the error
+    /// says what effect the data had. The lock was released again as far as the connection allows; otherwise its word
+    /// still names this client as owner.
     Verb(VerbError),
-    /// The lock stayed held by others (or kept changing) for the whole budget: names the place, and the word last
-    /// seen in [`Why::LockHeld`].
+    /// Other clients held the lock, or its word kept changing, until the budget was used up. The error names the
+    /// place, and [`Why::LockHeld`] has the word that was seen last.
     Held(Exhausted),
-    /// This client holds the lock already: two nodes share it. Take them as a set.
+    /// This client holds the lock already, because two of its nodes share it. Take both with
+    /// [`Locks::lock_set`](crate::Locks::lock_set).
     AlreadyHeld {
-        /// Where the lock lies.
+        /// The place of the lock word.
         place: Place,
     },
-    /// Clients that share the lock did not give it back within the whole budget: one of them has died, most likely. It is
-    /// not held.
+    /// Sharers of the lock did not give it back until the budget was used up; most likely one of them has died. This
+    /// client does not hold the lock.
     Shared {
-        /// Where the lock lies.
+        /// The place of the lock word.
         place: Place,
-        /// How many share it.
+        /// The number of sharers.
         sharers: u64,
-        /// Attempts made.
+        /// The number of attempts.
         attempts: u32,
     },
-    /// The lock was not this client's any more when it came to release it (it was taken over, or the word was
-    /// overwritten). What was written back may collide with the new holder's writes.
+    /// The lock was no longer this client's when it released it: another client took it over, or the word was
+    /// overwritten. The data that was written back may collide with writes of the new holder.
     Lost {
-        /// Where the lock lies.
+        /// The place of the lock word.
         place: Place,
         /// The word that was expected.
         held: u64,
         /// The word that was found.
         found: u64,
     },
-    /// The world lacks what the options need.
+    /// The world lacks a capability that the options need.
     Refused(Refused),
-    /// No lock table is known for that memory node.
+    /// The memory node has no lock table.
     NoLockTable {
-        /// Which.
+        /// The memory node.
         node: NodeId,
     },
-    /// A client id that doesn't fit into a lock word.
+    /// The client's id does not fit into a lock word.
     ClientTooLarge {
-        /// Which.
+        /// The client.
         client: ClientId,
     },
 }
 
 impl LockError {
-    /// This, after data was written back: never one that claims no effect.
+    /// Returns this error for an operation that has written data, so it never claims to have had no effect.
     pub(crate) fn after_effect(self) -> Self {
         match self {
             Self::Verb(e) => Self::Verb(e.after_effect()),
@@ -77,7 +79,7 @@ impl fmt::Display for LockError {
             }) => {
                 write!(
                     f,
-                    "lock at {at} still {} after {attempts} attempts",
+                    "lock at {at} is still {} after {attempts} attempts",
                     LockWord::unpack(*word)
                 )
             }
@@ -88,7 +90,7 @@ impl fmt::Display for LockError {
                 attempts,
             } => write!(
                 f,
-                "lock at {place} is still shared by {sharers} after {attempts} attempts"
+                "lock at {place} is still shared by {sharers} clients after {attempts} attempts"
             ),
             Self::AlreadyHeld { place } => write!(f, "lock at {place} is held by this client already"),
             Self::Lost { place, held, found } => write!(
@@ -102,7 +104,7 @@ impl fmt::Display for LockError {
             Self::ClientTooLarge { client } => {
                 write!(
                     f,
-                    "{client}: lock words name clients below {}",
+                    "{client} does not fit into a lock word: ids must be below {}",
                     crate::CLIENTS_MAX
                 )
             }
@@ -129,7 +131,7 @@ impl From<Refused> for LockError {
 }
 
 impl From<LockError> for IndexError {
-    /// As an index's error.
+    /// Converts a lock's error to the error of an index.
     fn from(e: LockError) -> Self {
         match e {
             LockError::Verb(e) => IndexError::Verb(e),
@@ -150,7 +152,7 @@ impl From<LockError> for IndexError {
             },
             LockError::Shared { place, .. } => IndexError::Lock {
                 lock: place,
-                why: "clients that share it don't give it back: one has died, most likely",
+                why: "its sharers did not give it back: one of them has probably died",
             },
             LockError::AlreadyHeld { place } => IndexError::Lock {
                 lock: place,
@@ -161,7 +163,7 @@ impl From<LockError> for IndexError {
                 why: "its memory node has no lock table",
             },
             _ => IndexError::BadInput {
-                why: "this client's number does not fit into a lock word",
+                why: "this client's id does not fit into a lock word",
             },
         }
     }

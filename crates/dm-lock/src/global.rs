@@ -1,27 +1,28 @@
-//! The global lock table: which lock word guards a node.
+//! The global lock table: it maps a node to the lock word that guards it.
 
 use dm_verbs::{ChipPtr, LINE, NodeId, Place, RemotePtr};
 
-/// Locks per memory node unless asked otherwise: 8-byte words that fill 256 KiB of on-chip memory.
+/// Default number of locks per memory node: 8-byte words that fill 256 KiB of on-chip memory.
 pub const DEFAULT_LOCKS_PER_NODE: u32 = 32_768;
 
-/// A lock: several nodes may share it.
+/// The name of a lock. Several nodes may share one lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LockId {
-    /// The memory node of the lock, and of every node it guards.
+    /// The memory node of the lock and of every node that it guards.
     pub node: NodeId,
-    /// Its number there.
+    /// The lock's number on that memory node.
     pub index: u32,
 }
 
-/// Lock tables of all memory nodes (Sherman §4.3): a node's lock lies on the node's own memory node, at a place that
-/// its address hashes to. Or no tables: each node has a lock word inside ([`GlobalLockTable::in_nodes`]).
+/// The lock tables of all memory nodes (Sherman §4.3). A node's lock lies on the node's own memory node, at a place
+/// that a hash of the node's address selects. With [`GlobalLockTable::in_nodes`] there are no tables, and each node
+/// contains its own lock word.
 ///
 /// ```
 /// use dm_lock::{GlobalLockTable, LockId};
 /// use dm_verbs::{NodeId, RemotePtr};
 ///
-/// // The rear word of a 64-byte node.
+/// // The lock is the last word of a 64-byte node.
 /// let table = GlobalLockTable::in_nodes(1, 56);
 /// let node = RemotePtr::new(NodeId(0), 128).unwrap();
 /// let id = table.lock_of(node).expect("memory node 0 has one");
@@ -32,23 +33,23 @@ pub struct LockId {
 pub struct GlobalLockTable {
     tables: Box<[Place]>,
     words_per_node: u32,
-    /// Where in a node its own lock word lies, if that is where locks are.
+    /// The offset of the lock word in each node, if nodes contain their own locks.
     in_node_at: Option<u32>,
 }
 
 impl GlobalLockTable {
-    /// Tables at these places (by memory node number, 8-byte aligned, on the node itself), each of `words_per_node`
-    /// words. All clients of a pool must use the same.
+    /// Returns lock tables at these places. The table of memory node `i` is `tables[i]`, lies on that memory node, is
+    /// 8-byte aligned, and has `words_per_node` words. All clients of a pool must use the same tables.
     ///
     /// # Panics
-    /// When a table is not on its own node or not aligned, or has no words.
+    /// If a table is not on its own memory node or not aligned, or if there are no words.
     pub fn new(tables: impl Into<Box<[Place]>>, words_per_node: u32) -> Self {
         let tables = tables.into();
-        assert!(words_per_node > 0, "a lock table has at least one word");
+        assert!(words_per_node > 0, "a lock table needs at least one word");
         for (i, table) in tables.iter().enumerate() {
             assert!(
                 usize::from(table.node().0) == i && table.offset().is_multiple_of(8),
-                "lock table {i} lies at {table}: it must lie aligned on its own node"
+                "lock table {i} is at {table}: it must be 8-byte aligned, on memory node {i}"
             );
         }
         Self {
@@ -58,15 +59,16 @@ impl GlobalLockTable {
         }
     }
 
-    /// No tables: the lock of a node (64-byte aligned, in the first 256 GiB of its memory node's host memory) is the
-    /// word `lock_at` bytes into it (SMART §4.1.1: a lock embedded at the rear).
+    /// Returns a mapping without tables, in which each node contains its lock word at offset `lock_at` (SMART §4.1.1
+    /// embeds a lock at the rear). Nodes must be 64-byte aligned, and in the first 256 GiB of their memory node's
+    /// host memory.
     ///
     /// # Panics
-    /// When `lock_at` is not aligned.
+    /// If `lock_at` is not 8-byte aligned.
     pub fn in_nodes(memory_nodes: u16, lock_at: u32) -> Self {
         assert!(
             lock_at.is_multiple_of(8),
-            "a lock word lies aligned, not at byte {lock_at}"
+            "a lock word must be 8-byte aligned, not at byte {lock_at} of a node"
         );
         let start = |node| RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL).into();
         Self {
@@ -75,7 +77,7 @@ impl GlobalLockTable {
         }
     }
 
-    /// Tables at the start of the on-chip memory of each of `memory_nodes`.
+    /// Returns lock tables at the start of the on-chip memory of each of `memory_nodes` memory nodes.
     pub fn on_chip(memory_nodes: u16, words_per_node: u32) -> Self {
         let at_start = |node| ChipPtr::new(NodeId(node), 0).unwrap_or(ChipPtr::NULL).into();
         Self::new(
@@ -84,17 +86,17 @@ impl GlobalLockTable {
         )
     }
 
-    /// Words per memory node.
+    /// Returns the number of words per memory node.
     pub fn words_per_node(&self) -> u32 {
         self.words_per_node
     }
 
-    /// Words of all memory nodes.
+    /// Returns the number of words of all memory nodes.
     pub(crate) fn words(&self) -> usize {
         self.tables.len().saturating_mul(self.words_per_node as usize)
     }
 
-    /// Whether `node` has a table.
+    /// Returns whether `node` has a table.
     #[inline]
     pub(crate) fn covers(&self, node: NodeId) -> bool {
         usize::from(node.0) < self.tables.len()
@@ -103,7 +105,8 @@ impl GlobalLockTable {
     #[inline]
     fn place_of(&self, address: RemotePtr, lanes: u32) -> LockId {
         if self.in_node_at.is_some() {
-            // The last number for all that lies too far away: a lock beyond any memory, which its world refuses.
+            // A node that is too far away gets the last number, whose word lies beyond any memory: the world refuses
+            // its verbs.
             let line = u32::try_from(address.offset() / LINE as u64).unwrap_or(u32::MAX);
             return LockId {
                 node: address.node(),
@@ -116,21 +119,22 @@ impl GlobalLockTable {
         }
     }
 
-    /// The lock of the node at `address`, one of `lanes` per word; `None` where its memory node has no table.
+    /// Returns the lock of the node at `address`, with `lanes` locks per word, or `None` if its memory node has no
+    /// table.
     #[inline]
     pub(crate) fn id(&self, address: RemotePtr, lanes: u32) -> Option<LockId> {
         self.covers(address.node()).then(|| self.place_of(address, lanes))
     }
 
-    /// The lock of the node at `address`; `None` where its memory node has no table.
+    /// Returns the lock of the node at `address`, or `None` if its memory node has no table.
     pub fn lock_of(&self, address: RemotePtr) -> Option<LockId> {
         self.id(address, 1)
     }
 
-    /// Where the word of lock `id` lies.
+    /// Returns the place of the word of lock `id`.
     ///
     /// # Panics
-    /// When `id` is of no table of this.
+    /// If this table has no lock `id`.
     #[inline]
     pub fn word_at(&self, id: LockId) -> Place {
         if let Some(lock_at) = self.in_node_at {
@@ -142,12 +146,14 @@ impl GlobalLockTable {
     }
 }
 
-/// `hash` brought below `count` by its high half: a multiplication, where a remainder would be a division.
+/// Maps `hash` to a number below `count` by its high half. This takes a multiplication; a remainder would take a
+/// division.
 const fn scale(hash: u64, count: u32) -> u32 {
     (((hash >> 32) * count as u64) >> 32) as u32
 }
 
-/// The finaliser of splitmix64: part of the format, since all clients must agree on it.
+/// Hashes `x` by the finaliser of splitmix64. The function is part of the format: all clients of a pool must use the
+/// same.
 const fn spread(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -188,7 +194,7 @@ mod tests {
         let table = GlobalLockTable::on_chip(1, DEFAULT_LOCKS_PER_NODE);
         let index = |at| table.lock_of(RemotePtr::from_raw(at)).unwrap().index;
         assert_eq!([index(4096), index(5120), index(1 << 40)], [30768, 31086, 85]);
-        // Whole hashes: an index shows 15 bits of them.
+        // Whole hashes, because an index shows only 15 of their bits.
         let hashes = [1, 3 << 40 | 3 << 10, u64::MAX].map(spread);
         assert_eq!(
             hashes,

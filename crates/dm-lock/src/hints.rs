@@ -1,20 +1,20 @@
-//! What lock words were last left as: the first guess of a plain CAS, where masked ones are missing.
+//! Last known lock words, used as the first guess of a plain CAS where masked CAS is missing.
 
 use dm_sync::{Fingerprint, Mutex, fingerprint_unordered};
 
 use crate::LockId;
 
-/// Words remembered at most.
+/// Maximum number of words remembered.
 const WORDS: usize = dm_sync::scaled(1024, 4);
 
-/// Words by lock, each as this compute node last left or saw it free. A guess that is wrong costs the round trip that
-/// having none would.
+/// Lock words by lock, each as this compute node last left it or saw it free. A wrong guess costs one round trip, as
+/// much as no guess.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     words: Mutex<Words>,
 }
 
-/// Directly mapped; nothing is allocated before the first word is noted.
+/// A direct-mapped table. It is allocated when the first word is noted.
 #[derive(Debug, Default)]
 struct Words(Vec<Option<(LockId, u64)>>);
 
@@ -23,7 +23,7 @@ fn slot(id: LockId) -> usize {
 }
 
 impl Hints {
-    /// The word of a lock that nobody holds, as far as is known: 0 for one that was never taken.
+    /// Returns the last known word of lock `id` while free, or 0 if none is known.
     pub(crate) fn guess(&self, id: LockId) -> u64 {
         self.words.with(|Words(words)| match words.get(slot(id)) {
             Some(Some((known, word))) if *known == id => *word,
@@ -31,7 +31,7 @@ impl Hints {
         })
     }
 
-    /// The lock was left, or seen free, as `word`.
+    /// Remembers `word` as the word of lock `id` while free.
     pub(crate) fn note(&self, id: LockId, word: u64) {
         self.words.with(|Words(words)| {
             if words.is_empty() {
@@ -41,7 +41,7 @@ impl Hints {
         });
     }
 
-    /// Bytes allocated.
+    /// Returns the number of bytes allocated.
     pub(crate) fn bytes(&self) -> usize {
         self.words
             .with(|Words(words)| words.capacity() * size_of::<Option<(LockId, u64)>>())
@@ -55,7 +55,7 @@ impl Fingerprint for Hints {
 }
 
 impl Fingerprint for Words {
-    /// 0 if nothing is known.
+    /// Returns 0 if no word is known.
     fn fingerprint(&self) -> u64 {
         let mut known = self.0.iter().flatten().peekable();
         match known.peek() {

@@ -1,8 +1,8 @@
 //! Locks on disaggregated memory: lock words, global and local lock tables, handover, lock-and-read, lock sets.
 //!
-//! Hierarchical on-chip locks (Sherman §4.3) with room for recovery: a node's lock word lies on the node's own
-//! memory node, in the NIC's memory where there is some; clients of one compute node queue locally first, and hand
-//! the remote lock on among themselves.
+//! These are hierarchical on-chip locks (Sherman §4.3). A node's lock word lies on the node's own memory node, in
+//! on-chip memory if the RNIC has some. Clients of one compute node queue locally first, and hand the remote lock
+//! over among themselves. The lock word has room for recovery from dead holders.
 //!
 //! ```text
 //!  client ──acquire──▶ local table ──turn──▶ CAS [+ READ] ──▶ lock word on the memory node
@@ -12,14 +12,15 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** Between taking a lock and the unlock that a holder posts, no other client's CAS on it succeeds.
-//! * **I2** A holder's chains have completed before another client of its compute node is handed the lock.
-//! * **I3** Dropping any future or guard, at any await, leads to the lock being free and the local turn passed on.
-//! * **I4** Local turns go first come, first served; no newcomer overtakes a queue.
-//! * **I5** Acquiring changes neither payload nor release count of the word.
-//! * **I6** While somebody shares a lock nobody has it alone, and the other way round; a share is given back once.
+//! * **I1** Between an acquisition and the unlock that its holder posts, no other client's CAS on the lock succeeds.
+//! * **I2** A holder's chains have completed before the lock is handed to another client of its compute node.
+//! * **I3** If a future or guard is dropped at any await, the lock becomes free and the local turn is passed on.
+//! * **I4** Local turns are first come, first served. No newcomer overtakes a queue.
+//! * **I5** An acquisition changes neither the payload nor the release count of the word.
+//! * **I6** A lock is never shared and held at the same time. A share is given back once.
 //!
-//! The rules behind them, and the promises of the RNIC that each leans on, are `docs/protocol/lock.md`.
+//! `docs/protocol/lock.md` has the rules behind these invariants, and the promises of the RNIC on which each rule
+//! relies.
 //!
 //! # Example
 //! ```
@@ -38,8 +39,10 @@
 //! ```
 //!
 //! # Limits
-//! A client that dies holding a lock leaves it held: others end in [`LockError::Held`], which names the place and
-//! the owner. Taking over (after `fence`) has its room in the word, and is not here yet. The release count wraps at
+//! If a client dies while it holds a lock, the lock stays held. Other clients then end in [`LockError::Held`], which
+//! names the place and the owner. The word has the fields that a takeover (after a fence) needs, but takeover is not
+//! implemented. The release count wraps at 256. A client that waits for a lock while it holds a larger one can
+//! deadlock: use [`Locks::lock_set`] for several locks.
 //! 256. A client that waits for a lock while it holds a larger one can deadlock: take sets.
 #![forbid(unsafe_code)]
 

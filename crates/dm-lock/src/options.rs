@@ -1,29 +1,29 @@
-//! How a compute node locks: every technique a switch, every published flaw a name.
+//! Options of locking: each technique has a switch, and each published flaw has a name.
 
 use dm_verbs::{Capability, Caps, Refused};
 
-/// Consecutive handovers of one lock unless asked otherwise (Sherman §4.3).
+/// Default limit on consecutive handovers of one lock (Sherman §4.3).
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
-/// Attempts at one remote lock unless asked otherwise: about a second where an attempt takes 0.1 µs (loopback), so
-/// that a holder whose thread is not running for a while is waited for; some 20 seconds over a network.
+/// Default number of attempts at one remote lock. They last about a second on loopback (0.1 µs per attempt), which
+/// outlasts a holder whose thread is descheduled for a while, and some 20 seconds over a network.
 pub const DEFAULT_BUDGET: u32 = 1 << 23;
 
-/// How clients of one compute node queue among themselves before they go for the remote lock.
+/// How clients of one compute node queue locally before they try the remote lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Local {
-    /// Not at all: each client tries the remote lock.
+    /// There are no local locks: each client tries the remote lock.
     Off,
-    /// A local lock without a queue: whoever comes first after a release has it. No handover.
+    /// A local lock without a queue: the first client that tries after a release takes it. There is no handover.
     Spin,
-    /// A FIFO queue per lock (Sherman §4.3), and handover of the remote lock to the next in it.
+    /// A FIFO queue per lock (Sherman §4.3); a holder can hand the remote lock to the next client in the queue.
     Queue {
-        /// Most handovers in a row; 0 for none.
+        /// Maximum number of consecutive handovers; 0 for none.
         handover_max: u32,
     },
 }
 
 impl Local {
-    /// A queue with so many handovers, or no local lock at all.
+    /// Returns a queue with this limit on handovers if `hierarchical` is set, and no local locks otherwise.
     pub const fn queue_if(hierarchical: bool, handover_max: u32) -> Self {
         match hierarchical {
             true => Self::Queue { handover_max },
@@ -32,17 +32,17 @@ impl Local {
     }
 }
 
-/// Where lock tables lie.
+/// The kind of memory that holds the lock tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockPlace {
-    /// In the NIC's own memory.
+    /// The RNIC's on-chip memory.
     Chip,
-    /// In host memory.
+    /// Host memory.
     Host,
 }
 
 impl LockPlace {
-    /// On chip, or in host memory.
+    /// Returns [`LockPlace::Chip`] if `on_chip` is set, and [`LockPlace::Host`] otherwise.
     pub const fn chip_if(on_chip: bool) -> Self {
         match on_chip {
             true => Self::Chip,
@@ -51,7 +51,7 @@ impl LockPlace {
     }
 }
 
-/// By which verb a lock is released.
+/// The verb that releases a lock.
 ///
 /// ```
 /// use dm_lock::{LockOptions, LockPlace, ReleaseBy};
@@ -64,60 +64,65 @@ impl LockPlace {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReleaseBy {
-    /// WRITE where the world serialises atomics with WRITEs, else CAS.
+    /// A WRITE if the world serialises atomics with WRITEs, otherwise a CAS.
     Auto,
-    /// A plain 8-byte WRITE; refused where an atomic may overwrite it.
+    /// A plain 8-byte WRITE. It is refused if the world does not serialise atomics with WRITEs, because an atomic
+    /// could then undo it.
     Write,
-    /// Fetch-and-add of the difference (FG's way).
+    /// A fetch-and-add of the difference, as the baseline FG does.
     Faa,
 }
 
-/// Published flaws, each to be switched on alone for study. All off is correct.
+/// Published flaws, each of which can be switched on alone for study. The default has none and is correct.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LockFlaws {
-    /// T-S3: the lock is handed over before the holder's write-back is posted (Sherman Fig. 6). Loses updates.
+    /// T-S3: a holder hands the lock over before it posts its write-back (Sherman Fig. 6). Updates get lost.
     pub handover_before_write_back: bool,
-    /// T-S6: the local lock is a packed ticket word whose two fields have this many bits, and the count of tickets
-    /// carries into the number being served. Replaces [`LockOptions::local`]. 1 to 32.
+    /// T-S6: the local lock is a packed ticket word with two fields of this many bits, 1 to 32. The count of tickets
+    /// carries into the number that is being served. Replaces [`LockOptions::local`].
     pub packed_tickets: Option<u32>,
-    /// T-R4: the local lock draws tickets of this many bits, and lets in whoever has the number being served: with
-    /// 2^bits clients ahead of it, one more is let in beside the holder. Replaces [`LockOptions::local`]. 1 to 32.
+    /// T-R4: the local lock draws tickets of this many bits, 1 to 32, and lets in every client whose ticket equals
+    /// the number that is being served. If 2^bits clients are ahead of a client, it is let in beside the holder.
+    /// Replaces [`LockOptions::local`].
     pub narrow_tickets: Option<u32>,
-    /// T-D3: who shared a lock goes on as soon as the chain that writes and gives the share back is posted.
+    /// T-D3: a client that shared a lock does not await the chain that writes its data and gives the share back.
     pub leave_unawaited: bool,
-    /// A broken twin of ours: a lock that others share is given back by WRITE, over what they added meanwhile.
+    /// Our own broken twin: a lock that can be shared is released by WRITE, which overwrites a change of the count of
+    /// sharers.
     pub blind_release: bool,
-    /// A broken twin of ours: whoever gets the local turn posts its CAS while an unlock that was left behind under
-    /// another client's name may still be under way.
+    /// Our own broken twin: the client that gets the local turn posts its CAS although an earlier unlock under
+    /// another client's name may still be in flight.
     pub unsettled_ignored: bool,
-    /// A broken twin of ours: a client that leaves an unlock behind under another's name does not say so to the next.
+    /// Our own broken twin: a client that leaves an unlock in flight under another client's name does not tell the
+    /// next client.
     pub unsettled_unsaid: bool,
-    /// T-S13: four 16-bit locks in a word (Sherman §4.3), no epoch, count or payload. A release by 2-byte WRITE
-    /// beside a CAS on another lane of the word is lost where the two are not serialised.
+    /// T-S13: four 16-bit locks in a word (Sherman §4.3), without epoch, count or payload. If the world does not
+    /// serialise atomics with WRITEs, a CAS on another lane of the word can undo a release by a 2-byte WRITE.
     pub lanes16: bool,
 }
 
-/// Everything that can be chosen about locking.
+/// Options of a compute node's locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockOptions {
-    /// Queueing inside the compute node.
+    /// The kind of local queue.
     pub local: Local,
-    /// Where the tables are to lie.
+    /// The kind of memory for the lock tables.
     pub place: LockPlace,
-    /// The releasing verb.
+    /// The verb that releases a lock.
     pub release: ReleaseBy,
-    /// Lock and READ in one chain, where the world serves the READ after the CAS.
+    /// Whether [`crate::Locks::lock_and_read`] posts CAS and READ in one chain, if the world executes them in order.
     pub lock_and_read: bool,
-    /// Unlock in the chain of the write-back; off: the write-back is awaited first.
+    /// Whether the unlock is posted in the chain of the write-back. If not, the write-back is awaited first.
     pub combine: bool,
-    /// Attempts at one remote lock before [`crate::LockError::Held`].
+    /// Maximum number of attempts at one remote lock; then the client gets [`crate::LockError::Held`].
     pub budget: u32,
-    /// Locks may be shared ([`crate::Locks::share_and_read`]): who takes one for itself waits until nobody shares it, and gives
-    /// it back by a masked CAS. Needs masked atomics. Payloads have 16 bits then. Equal among all clients of a pool.
+    /// Whether locks can be shared ([`crate::Locks::share_and_read`]). A client that takes such a lock waits until it
+    /// has no sharers, and releases it by a masked CAS. This needs masked atomics and leaves 16 bits for payloads.
+    /// All clients of a pool must use the same value.
     pub shared: bool,
-    /// The compute node's lease epoch, named in the words it takes.
+    /// The compute node's lease epoch, which its lock words name.
     pub epoch: u8,
-    /// Flaws.
+    /// Published flaws that are switched on.
     pub flaws: LockFlaws,
 }
 
@@ -140,7 +145,7 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
-    /// What these options can't do without, to the letter (nothing falls back).
+    /// Returns the capabilities that these options need if nothing may fall back.
     pub fn needs(&self) -> Vec<Capability> {
         let chip = self.place == LockPlace::Chip;
         [
@@ -158,9 +163,12 @@ impl LockOptions {
         .collect()
     }
 
-    /// The nearest that a world with these promises can do: tables in host memory where there is no chip, one round
-    /// trip more where a combined unlock or a lock-and-read is not in order, release by atomic where WRITEs race.
-    /// Locks do the same by themselves for all but the place and sharing, where clients of a pool must agree.
+    /// Returns the nearest options that a world with these capabilities supports. Tables move to host memory if there
+    /// is no on-chip memory. A combined unlock or a lock-and-read that the world does not order costs one more round
+    /// trip. If WRITEs race with atomics, an atomic releases locks.
+    ///
+    /// Locks fall back in the same way by themselves, except for the place and for sharing, on which all clients of a
+    /// pool must agree.
     #[must_use]
     pub fn fit(mut self, caps: &Caps) -> Self {
         if !caps.has(Capability::ChipMemory) {
@@ -175,10 +183,11 @@ impl LockOptions {
         self
     }
 
-    /// Refuses by name what can be done neither as asked nor by falling back.
+    /// Refuses options that the world supports neither directly nor by a fallback.
     ///
     /// # Errors
-    /// [`Refused`]: release by WRITE where atomics race with it, lanes or sharing without masked atomics.
+    /// [`Refused`], which names the missing capability: for release by WRITE where atomics race with WRITEs, and for
+    /// 16-bit lanes or sharing without masked atomics.
     #[inline]
     pub fn check(&self, caps: &Caps) -> Result<(), Refused> {
         if self.release == ReleaseBy::Write {

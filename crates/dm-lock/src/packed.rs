@@ -1,13 +1,16 @@
-//! Local ticket locks as published: T-S6, whose two fields share a word, one carrying into the other; and T-R4, whose
-//! fields are narrower than its queue.
+//! Local ticket locks with their published flaws, for study. In T-S6 the two fields of a ticket lock share a word,
+//! and one carries into the other. In T-R4 the fields are too narrow for the length of the queue.
 
 use dm_sync::{Fingerprint, Mutex, fingerprint_unordered};
 
 use crate::LockId;
 
-/// Ticket locks of `width` bits per field: the low field counts tickets drawn, the high one says which is served.
-/// With `carries`, drawing adds 1 to the whole word, so the 2^width-th ticket also moves the served number on (T-S6);
-/// without, the fields wrap apart, and the 2^width-th waiter draws the number that is being served (T-R4).
+/// Ticket locks of `width` bits per field: the low field counts the tickets that were drawn, the high field is the
+/// number that is being served.
+///
+/// With `carries`, drawing a ticket adds 1 to the whole word, so the 2^width-th ticket also advances the served
+/// number (T-S6). Without `carries`, each field wraps on its own, and the 2^width-th waiter draws the number that is
+/// being served (T-R4).
 #[derive(Debug)]
 pub(crate) struct PackedTickets {
     width: u32,
@@ -42,23 +45,23 @@ impl PackedTickets {
         word >> shift & ((1 << self.width) - 1)
     }
 
-    /// Draws a ticket; and whether it was served at that moment (the word as it was before tells).
+    /// Draws a ticket. Returns it, and whether it is being served already, judged by the word before the draw.
     pub(crate) fn draw(&self, id: LockId) -> (u64, bool) {
         self.with(id, |word| {
             let ticket = self.field(*word, 0);
             let served = self.field(*word, self.width) == ticket;
             if self.carries {
-                // The flaw: the carry out of the low field.
+                // T-S6: the low field carries into the high one.
                 *word = word.wrapping_add(1);
             } else {
-                // The other flaw: the number may be some waiter's already, or the holder's.
+                // T-R4: a waiter, or the holder, may have this number already.
                 *word = *word - ticket + self.field(ticket + 1, 0);
             }
             (ticket, served)
         })
     }
 
-    /// Whether `ticket` is served now.
+    /// Returns whether `ticket` is being served now.
     pub(crate) fn served(&self, id: LockId, ticket: u64) -> bool {
         self.with(id, |word| self.field(*word, self.width) == ticket)
     }
@@ -80,7 +83,7 @@ impl Fingerprint for Words {
     }
 }
 
-/// A ticket that is served; dropping it serves the next.
+/// A ticket that is being served. Dropping it serves the next ticket.
 #[derive(Debug)]
 pub(crate) struct PackedTurn<'t> {
     table: &'t PackedTickets,
@@ -89,7 +92,7 @@ pub(crate) struct PackedTurn<'t> {
 }
 
 impl<'t> PackedTurn<'t> {
-    /// The turn of whoever was served.
+    /// Returns the turn of the ticket that is being served.
     pub(crate) fn new(table: &'t PackedTickets, id: LockId) -> Self {
         Self {
             table,
@@ -98,7 +101,8 @@ impl<'t> PackedTurn<'t> {
         }
     }
 
-    /// Leaves it to be remembered by its lock.
+    /// Ends this value without serving the next ticket. The holder of the lock remembers that it has the turn, and
+    /// passes it on later.
     pub(crate) fn keep(mut self) {
         self.kept = true;
     }
@@ -143,10 +147,10 @@ mod tests {
             assert_eq!(table.draw(id), (expected, true));
             table.leave(id);
         }
-        // The fourth ticket is served, and its carry moves the served number on to 0, which is the fifth's:
+        // The fourth ticket is served. Its carry advances the served number to 0, which is the fifth client's ticket:
         assert_eq!(table.draw(id), (3, true));
         assert_eq!(table.draw(id), (0, true), "two are inside");
-        // Both leave, and the served number is one ahead of the tickets for ever.
+        // Both leave. From now on the served number is one ahead of the tickets.
         table.leave(id);
         table.leave(id);
         let (sixth, served) = table.draw(id);

@@ -1,4 +1,4 @@
-//! Several locks at once, in an order that never deadlocks.
+//! Sets of locks, taken in an order that cannot deadlock.
 
 use dm_verbs::{Chain, NodeId, Open, RemotePtr, VerbError, Verbs};
 use smallvec::SmallVec;
@@ -9,13 +9,13 @@ use crate::{Guard, LockError, LockId, Locks};
 const INLINE: usize = 4;
 
 impl Locks {
-    /// Takes the locks of all `nodes`, sorted by (memory node, lock number) and each once, one after another: one
-    /// round trip per lock, however many nodes share it.
+    /// Takes the locks of all `nodes`, in the order of (memory node, lock number). A lock that several of the nodes
+    /// share is taken once. The locks are taken one after another, so each costs one round trip.
     ///
-    /// A client must hold no other lock meanwhile, or only smaller ones.
+    /// The client must hold no other lock meanwhile, or only smaller ones.
     ///
     /// # Errors
-    /// [`LockError`]; then none of them is held, as with [`Locks::lock`].
+    /// [`LockError`]. No lock is held then, with the exception described at [`Locks::lock`].
     pub async fn lock_set<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -40,7 +40,8 @@ impl Locks {
     }
 }
 
-/// Several locks held. As with [`Guard`], dropping it never leaves one held. A set never hands a lock over.
+/// Several held locks. As with [`Guard`], dropping it at any await leaves none of them held. A set never hands a lock
+/// over.
 #[must_use = "dropping a guard abandons its locks"]
 #[derive(Debug)]
 pub struct SetGuard<'a, V: Verbs> {
@@ -50,31 +51,36 @@ pub struct SetGuard<'a, V: Verbs> {
 }
 
 impl<'a, V: Verbs> SetGuard<'a, V> {
-    /// How many locks it holds.
+    /// Returns the number of locks held.
     pub fn len(&self) -> usize {
         self.guards.len()
     }
 
-    /// Whether it holds none (no node was given).
+    /// Returns whether the set is empty: it was made for no nodes.
     pub fn is_empty(&self) -> bool {
         self.guards.is_empty()
     }
 
-    /// The guard of the lock of the node at `address`, if it is in the set; for its word and its payload.
+    /// Returns the guard of the lock of the node at `address` if it is in the set, for access to its word and
+    /// payload.
     pub fn of(&mut self, address: RemotePtr) -> Option<&mut Guard<'a, V>> {
         let id = self.locks.lock_of(address).ok()?;
         self.guards.iter_mut().find(|g| g.id() == id)
     }
 
-    /// Posts `chains`, each named with its memory node, with the unlocks of that node behind its last one (locks of
-    /// other nodes in chains of their own), and awaits them all: one round trip; two if the options or the world
-    /// keep data and unlock apart. The locks of one node may be free before the data of another has landed.
+    /// Writes back and releases all locks. Each chain of `chains` comes with its memory node; the unlocks of that
+    /// memory node are posted behind its last chain. The unlocks of memory nodes without a chain have chains of their
+    /// own.
+    ///
+    /// All completions are awaited together: one round trip, or two if the options or the world do not allow unlocks
+    /// in the chains of the data. A lock on one memory node may become free before data on another memory node has
+    /// landed.
     ///
     /// # Errors
-    /// The first error, as with [`Guard::write_back`].
+    /// Returns the first error that occurred, of the kinds described at [`Guard::write_back`].
     ///
     /// # Panics
-    /// When a chain is named with another node than its own.
+    /// If a chain comes with another memory node than its own.
     pub async fn write_back<C>(mut self, chains: C) -> Result<(), LockError>
     where
         C: IntoIterator<Item = (NodeId, Chain<'a, V, (), Open>)>,
@@ -87,12 +93,12 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
                 ticket.await.map_err(VerbError::after_effect)?;
             }
         }
-        // Posting is one step without an await: a drop finds either no unlock posted, or all.
+        // All unlocks are posted without an await in between, so a drop finds either none of them posted or all.
         let mut data = SmallVec::<[_; INLINE]>::new();
         let mut unlocks = SmallVec::<[_; INLINE]>::new();
         let mut first = 0;
         while let Some(node) = self.guards.get(first).map(|g| g.id().node) {
-            // Earlier chains to the same node: their order on the queue pair is the order of posting.
+            // Earlier chains to the same memory node: they are executed in posting order.
             while let Some(i) = chains.iter().position(|(n, _)| *n == node)
                 && chains.iter().filter(|(n, _)| *n == node).count() > 1
             {
@@ -139,10 +145,10 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
         outcome
     }
 
-    /// Gives all locks back with nothing written: one round trip.
+    /// Releases all locks without writing data: one round trip.
     ///
     /// # Errors
-    /// As [`SetGuard::write_back`].
+    /// The same as [`SetGuard::write_back`].
     pub async fn release(self) -> Result<(), LockError> {
         self.write_back([]).await
     }

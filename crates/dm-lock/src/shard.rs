@@ -1,4 +1,4 @@
-//! One shard of the local lock table: held locks, and their queues as lists through one slab of waiters.
+//! A shard of the local lock table: its held locks, and their queues as linked lists through one slab of waiters.
 
 use core::task::Waker;
 
@@ -14,12 +14,12 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 struct Entry {
     id: LockId,
-    /// The client whose turn it is; `None` only while unsettled.
+    /// The client that has the turn. It is `None` only if the lock is unsettled.
     holder: Option<ClientId>,
     /// Handovers since the lock was last taken from memory.
     run: u32,
     unsettled: Option<u64>,
-    /// First and last of the queue.
+    /// First and last waiter of the queue.
     head: u32,
     tail: u32,
 }
@@ -34,14 +34,14 @@ struct Waiter {
 
 #[derive(Debug)]
 enum State {
-    /// In the free list (through `next`).
+    /// The waiter is in the free list, which is linked by `next`.
     Free,
     Waiting(Waker),
-    /// Out of the queue, not noticed yet.
+    /// The waiter has left the queue, but its client has not noticed yet.
     Granted(Grant),
 }
 
-/// What a waiter was given along with its turn.
+/// State that a waiter receives with its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Grant {
     pub(crate) handed: Option<Handed>,
@@ -49,28 +49,28 @@ pub(crate) struct Grant {
 }
 
 pub(crate) enum Entered {
-    /// The caller's turn, with the word that is unsettled.
+    /// The client has the turn. The unsettled word comes with it.
     Turn(Option<u64>),
-    /// Behind others, as that waiter.
+    /// The client queues behind others, as this waiter.
     Queued(u32),
     AlreadyHeld,
 }
 
 pub(crate) enum Waited {
-    /// Still waiting; a waker that was replaced is to be dropped outside of the section.
+    /// The client still waits. The caller must drop the replaced waker outside of the section.
     Still(Option<Waker>),
     Granted(Grant),
 }
 
-/// INVARIANT: a waiter is in exactly one place: the free list, one queue, or granted (and then it is the holder of
-/// its lock). A queue is non-empty only while its lock has a holder.
+/// INVARIANT: a waiter is in exactly one place: in the free list, in one queue, or granted (then its client is the
+/// holder of its lock). A queue is non-empty only while its lock has a holder.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    // A list scanned from the front: a shard holds about as many locks as clients are busy in it, a handful.
+    // The list is scanned from the front. A shard holds about as many locks as clients use it at once: a handful.
     entries: Vec<Entry>,
     waiters: Vec<Waiter>,
     free: u32,
-    /// Waiters in queues.
+    /// The number of waiters in queues.
     waiting: u32,
 }
 
@@ -146,7 +146,7 @@ impl Shard {
         number
     }
 
-    /// How many wait in queues.
+    /// Returns the number of waiters in queues.
     pub(crate) fn waiting(&self) -> u32 {
         self.waiting
     }
@@ -180,7 +180,7 @@ impl Shard {
         core::mem::replace(&mut w.state, State::Free)
     }
 
-    /// Takes the head of the queue out of it and gives it the turn.
+    /// Unlinks the first waiter of the queue and gives its client the turn.
     #[inline]
     fn grant(&mut self, i: usize, grant: Grant) -> Option<Waker> {
         let head = self.entries[i].head;
@@ -212,10 +212,10 @@ impl Shard {
         }
     }
 
-    /// The turn goes on without the remote lock. The answer is whom to wake.
+    /// Passes the turn on without the remote lock. Returns the waker of the client that gets it.
     #[inline(always)]
     pub(crate) fn pass(&mut self, id: LockId, unsettled: Option<u64>) -> Option<Waker> {
-        // Most often it is the shard's only lock, nobody waits, and nothing is to be remembered.
+        // The common case: it is the shard's only lock, no client waits, and no word is unsettled.
         if let [entry] = &*self.entries
             && entry.id == id
             && entry.head == NONE
@@ -273,7 +273,8 @@ impl Shard {
         Ok(waker)
     }
 
-    /// The waiter goes away. If it had been granted the turn already, it holds it now, and must pass it on.
+    /// Removes a waiter. Returns its grant if it had been granted the turn already: the caller then holds the turn,
+    /// and must pass it on.
     pub(crate) fn cancel(&mut self, id: LockId, waiter: u32) -> Option<Grant> {
         if let State::Waiting(_) = self.waiters[waiter as usize].state {
             let i = self.entry(id);
@@ -301,7 +302,8 @@ impl Shard {
 }
 
 impl Fingerprint for Shard {
-    /// Slab numbers and capacities are left out: equal queues are equal wherever they lie. 0 if nobody holds or waits.
+    /// Returns 0 if no client holds a lock or waits. Slab numbers and capacities are left out, so that equal queues
+    /// have equal fingerprints wherever they lie in the slab.
     fn fingerprint(&self) -> u64 {
         if self.entries.is_empty() {
             return 0;

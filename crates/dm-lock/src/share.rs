@@ -1,6 +1,7 @@
-//! A lock that several share: who does not get in each other's way among themselves, and excludes whoever takes it alone.
+//! Shares: several clients share a lock, and together exclude a client that takes the lock alone.
 //!
-//! The highest 16 bits of the word count them. Nobody queues for a share: the remote word alone decides.
+//! The highest 16 bits of the lock word count the sharers. Clients do not queue for a share: only the remote word
+//! decides.
 
 use core::fmt;
 use core::future::Future;
@@ -12,12 +13,13 @@ use dm_verbs::{Chain, Effect, Exhausted, Open, Outputs, Place, RemotePtr, Ticket
 use crate::cell::{Cell, Plan, SHARE};
 use crate::{LockError, Locks};
 
-/// So often somebody may be found to hold the lock before who would share it is told so: behind a stream of holders, who are
-/// handed the lock or come in between, a sharer might wait for ever. The queue is fair.
+/// Maximum number of holders that a client waits for before it gives up sharing. Behind a stream of holders, to whom
+/// the lock is handed or who take it in between, a sharer might wait for ever. The lock's queue is fair, so the
+/// client can lock instead.
 const ROUNDS: u32 = 4;
 
-/// A share of a lock. Dropping it, or the future of one of its methods at any await, gives it back: unsignalled, behind
-/// whatever this client posted before.
+/// A share of a lock. If it, or the future of one of its methods, is dropped at any await, the share is given back:
+/// unsignalled, behind all requests that this client has posted.
 ///
 /// ```
 /// use dm_lock::{GlobalLockTable, LockOptions, Locks, Share};
@@ -31,7 +33,7 @@ const ROUNDS: u32 = 4;
 /// let locks = Locks::new(options, GlobalLockTable::on_chip(1, 64));
 /// let node = RemotePtr::new(NodeId(0), 4096).unwrap();
 /// block_on(async {
-///     // Both are in at once, each with a word of its own.
+///     // Both share the lock at once; each writes a word of its own.
 ///     let (first, _): (Share<'_, Endpoint>, _) = locks.share_and_read(&a, node, node, 64).await?;
 ///     let (second, _) = locks.share_and_read(&b, node, node, 64).await?;
 ///     first.write_back(a.chain(node.node()).write_word(node, 1)).await?;
@@ -46,9 +48,9 @@ pub struct Share<'a, V: Verbs> {
     v: &'a V,
     cell: Cell,
     plan: Plan,
-    /// T-D3.
+    /// Flaw T-D3.
     unawaited: bool,
-    /// Nothing was posted that gives it back.
+    /// No request that gives the share back was posted.
     armed: bool,
 }
 
@@ -61,14 +63,15 @@ impl<V: Verbs> fmt::Debug for Share<'_, V> {
     }
 }
 
-/// A share being taken. Dropped before its answer is known, it is given back behind: both are carried out, or none.
+/// A share that is being taken. If it is dropped before its answer is known, it posts the request that gives the
+/// share back behind the one that takes it: either both are executed, or neither is.
 ///
-/// Made in the step that posted it, so that no await lies between.
+/// It is created in the step that posts the request, so no await lies in between.
 struct Joining<'a, V: Verbs, S: Outputs<'a, V>> {
     v: &'a V,
     cell: Cell,
     ticket: Ticket<'a, V, S>,
-    /// The answer is not known.
+    /// The answer is not known yet.
     armed: bool,
 }
 
@@ -81,23 +84,24 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Future for Joining<'a, V, S> {
         if let Err(e) = &answer
             && (e.index > 0 || e.effect == Effect::Done)
         {
-            // The share was taken, what came behind it failed. One of which nobody knows is not given back: a count that
-            // is too high ends in an error, one that is too low lets a holder in beside a sharer.
+            // The share was taken, but a request behind it failed. If it is unknown whether the share was taken, it
+            // is not given back: a count that is too high ends in an error, but one that is too low lets a holder in
+            // beside a sharer.
             self.cell.give_back(self.v);
         }
         Poll::Ready(answer)
     }
 }
 
-// Nothing points into it.
+// Nothing points into the struct.
 impl<'a, V: Verbs, S: Outputs<'a, V>> Unpin for Joining<'a, V, S> {}
 
 impl<'a, V: Verbs, S: Outputs<'a, V>> Drop for Joining<'a, V, S> {
     fn drop(&mut self) {
         //= docs/protocol/lock.md L17
         if self.armed {
-            // Of what has failed by now nobody knows whether it was taken; the connection may be up again, and would carry
-            // out what comes behind it alone.
+            // If the request has failed by now, it is unknown whether the share was taken. The connection may be up
+            // again, and would then execute only the request that gives the share back.
             let answer = Pin::new(&mut *self).poll(&mut Context::from_waker(Waker::noop()));
             if !matches!(answer, Poll::Ready(Err(_))) {
                 self.cell.give_back(self.v);
@@ -107,19 +111,21 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Drop for Joining<'a, V, S> {
 }
 
 impl Locks {
-    /// Shares the lock of `node` and READs `len` bytes at `read_at` (same memory node) under it: nobody who takes the lock
-    /// alone is in before the share is given back.
+    /// Shares the lock of `node`, and READs `len` bytes at `read_at` (on the same memory node) under it. No client
+    /// can hold the lock alone until the share is given back.
     ///
-    /// One chain (FAA, READ) and one round trip where the world serves a READ after the atomic before it; else the READ
-    /// follows. Three more at least where somebody holds the lock: it is waited for by READs.
+    /// One chain (FAA, READ) and one round trip if the world executes a READ after the atomic in front of it;
+    /// otherwise the READ is posted after the FAA completes. If the lock is held, the client waits by READs, and
+    /// needs at least three more round trips.
     ///
     /// # Errors
-    /// [`LockError`]; then the lock is not shared, but for an unreachable one whose FAA had an unknown effect.
-    /// [`LockError::Held`] where one holder held it for all of the budget, or four were met one after the other: it can be
-    /// queued for.
+    /// [`LockError`]. The lock is not shared then, unless the memory node is unreachable and the FAA had an unknown
+    /// effect. [`LockError::Held`] if one holder held the lock for the whole budget, or if the client met four
+    /// holders one after another. It can then queue with [`Locks::lock`].
     ///
     /// # Panics
-    /// When [`LockOptions::shared`](crate::LockOptions::shared) is off, or `read_at` is on another memory node than `node`.
+    /// If [`LockOptions::shared`](crate::LockOptions::shared) is off, or `read_at` is on another memory node than
+    /// `node`.
     pub async fn share_and_read<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -127,11 +133,14 @@ impl Locks {
         read_at: RemotePtr,
         len: u32,
     ) -> Result<(Share<'a, V>, V::Lease), LockError> {
-        assert!(self.options.shared, "these locks are not shared");
+        assert!(
+            self.options.shared,
+            "these locks cannot be shared: `LockOptions::shared` is off"
+        );
         assert_eq!(
             node.node(),
             read_at.node(),
-            "a lock lies on the memory node of what it guards"
+            "the READ must go to the memory node of the lock"
         );
         let target = self.target(v, self.lock_of(node)?)?;
         let (cell, plan) = (target.cell, target.plan);
@@ -164,7 +173,7 @@ impl Locks {
             let gone = v.chain(node.node()).faa(cell.place, SHARE.wrapping_neg()).post();
             share.armed = false;
             share.left(gone.await)?;
-            // Each wait has an end, and so has the number of holders that are waited for.
+            // Each wait is bounded, and so is the number of holders that the client waits for.
             rounds += 1;
             if rounds >= v.budget(ROUNDS) {
                 return Err(LockError::Held(Exhausted {
@@ -180,7 +189,7 @@ impl Locks {
     }
 }
 
-/// Waits by READs until nobody holds the lock.
+/// Waits by READs until the lock is free.
 async fn free_again<V: Verbs>(v: &V, cell: Cell, budget: u32) -> Result<(), LockError> {
     let mut retry = v.retry(budget);
     loop {
@@ -205,20 +214,21 @@ impl<'a, V: Verbs, S: Outputs<'a, V>> Joining<'a, V, S> {
 }
 
 impl<'a, V: Verbs> Share<'a, V> {
-    /// Where the word lies.
+    /// Returns the place of the lock word.
     pub fn place(&self) -> Place {
         self.cell.place
     }
 
-    /// Posts `chain` with what gives the share back behind it, and awaits both: one round trip, two if the options or the
-    /// world keep data and unlock apart.
+    /// Posts `chain` with the request that gives the share back behind it, and awaits both: one round trip, or two if
+    /// the options or the world do not allow both in one chain.
     ///
     /// # Errors
-    /// [`LockError::Verb`]: whether the data was written says the error. Where nothing says that the share was not given
-    /// back, it is not given back again: it may stay counted. [`LockError::Lost`]: the word was overwritten meanwhile.
+    /// [`LockError::Verb`]: the error says whether the data was written. If it is unknown whether the share was given
+    /// back, it is not given back again, and may stay counted. [`LockError::Lost`]: the word was overwritten
+    /// meanwhile.
     ///
     /// # Panics
-    /// When `chain` goes to another memory node than the lock.
+    /// If `chain` goes to another memory node than the lock.
     pub async fn write_back(mut self, mut chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
         let mut before = false;
         if !self.plan.combine {
@@ -241,10 +251,10 @@ impl<'a, V: Verbs> Share<'a, V> {
         left
     }
 
-    /// Gives the share back with nothing written: one round trip.
+    /// Gives the share back without writing data: one round trip.
     ///
     /// # Errors
-    /// As [`Share::write_back`].
+    /// The same as [`Share::write_back`].
     pub async fn leave(mut self) -> Result<(), LockError> {
         let chain = self.v.chain(self.cell.place.node());
         let gone = chain.faa(self.cell.place, SHARE.wrapping_neg()).post();
@@ -253,11 +263,12 @@ impl<'a, V: Verbs> Share<'a, V> {
         self.left(left)
     }
 
-    /// The answer to what gave it back.
+    /// Judges the answer to the request that gave the share back.
     fn left(&mut self, answer: Result<u64, VerbError>) -> Result<(), LockError> {
         match answer {
             Ok(found) if self.cell.sharers(found) == 0 => {
-                // One less than none is as many as fit: taken off again, as it is of a lock that was lost.
+                // The count was zero, so the FAA made it wrap to its maximum. Add the one again: the word is that of
+                // a lock that was lost.
                 let chain = self.v.chain(self.cell.place.node());
                 chain.faa(self.cell.place, SHARE).post().detach();
                 Err(LockError::Lost {
@@ -268,7 +279,7 @@ impl<'a, V: Verbs> Share<'a, V> {
             }
             Ok(_) => Ok(()),
             Err(e) => {
-                // It is still shared, for certain: to be given back at drop.
+                // If it is certain that the share was not given back, the destructor gives it back.
                 self.armed = e.effect == Effect::None && e.rest == Effect::None;
                 Err(e.into())
             }

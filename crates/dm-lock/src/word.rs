@@ -1,10 +1,10 @@
-//! The lock word: 64 bits, aligned, alone.
+//! The lock word: 64 aligned bits that share no byte with data.
 
 use core::fmt;
 
 use dm_verbs::{ClientId, MaskedCas};
 
-/// How many clients a lock word can tell apart.
+/// The number of clients that a lock word can tell apart: client ids are below it.
 pub const CLIENTS_MAX: u16 = 1 << 15;
 
 const LOCKED: u64 = 1;
@@ -14,10 +14,10 @@ const EPOCH_SHIFT: u32 = 16;
 const EPOCH_MASK: u64 = 0xFF << EPOCH_SHIFT;
 const COUNT_SHIFT: u32 = 24;
 const PAYLOAD_SHIFT: u32 = 32;
-/// Lock bit, owner and epoch: what acquiring swaps.
+/// Lock bit, owner and epoch: the bits that an acquisition changes.
 pub(crate) const TAG_MASK: u64 = LOCKED | OWNER_MASK | EPOCH_MASK;
 
-/// A lock word, unpacked.
+/// A lock word in unpacked form.
 ///
 /// ```text
 ///  63            payload           32 31   count   24 23   epoch   16 15      owner      1   0
@@ -26,25 +26,26 @@ pub(crate) const TAG_MASK: u64 = LOCKED | OWNER_MASK | EPOCH_MASK;
 /// │ (bit 32: a change is in doubt)   │ far, mod 256  │ epoch         │ (15 bits)          │   │
 /// └──────────────────────────────────┴───────────────┴───────────────┴────────────────────┴───┘
 /// ```
-/// Acquiring compares L and swaps L, owner and epoch; releasing writes L, owner and epoch zero, count + 1 and the
-/// payload. A free lock that nobody ever took is the word 0.
+/// An acquisition compares L, and swaps L, owner and epoch. A release sets L, owner and epoch to zero, adds 1 to the
+/// count, and writes the payload. The lock word of a lock that was never taken is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LockWord {
-    /// Whether somebody holds it.
+    /// Whether the lock is held.
     pub locked: bool,
-    /// Who took it from memory: a client id below [`CLIENTS_MAX`]. 0 in a free word. After a handover the holder
-    /// is another client of the same compute node.
+    /// The id of the client that took the lock from memory, below [`CLIENTS_MAX`]; 0 in a free word. After a handover
+    /// the holder is another client of the same compute node.
     pub owner: u16,
-    /// Lease epoch of who took it. 0 in a free word.
+    /// The lease epoch of the client that took the lock from memory; 0 in a free word.
     pub epoch: u8,
-    /// Releases so far, modulo 256.
+    /// The number of releases, modulo 256.
     pub count: u8,
-    /// The protocol's own 32 bits; the lowest says that a change of structure under the lock may have failed midway.
+    /// 32 bits for the protocol that uses the lock. The lowest bit, [`DOUBT`](crate::DOUBT), says that a structural
+    /// change under the lock may have failed midway.
     pub payload: u32,
 }
 
 impl LockWord {
-    /// The 64-bit form. Of `owner` the low 15 bits count.
+    /// Returns the 64-bit form. Only the low 15 bits of `owner` are used.
     #[inline]
     pub const fn pack(self) -> u64 {
         (self.locked as u64)
@@ -54,7 +55,7 @@ impl LockWord {
             | (self.payload as u64) << PAYLOAD_SHIFT
     }
 
-    /// From its 64-bit form. Every word is one.
+    /// Unpacks a 64-bit word. Every word is valid.
     #[inline]
     pub const fn unpack(word: u64) -> Self {
         Self {
@@ -66,7 +67,7 @@ impl LockWord {
         }
     }
 
-    /// The word that its holder leaves behind.
+    /// Returns the word that a release by its holder leaves behind.
     #[must_use]
     #[inline]
     pub const fn released(self, payload: u32) -> Self {
@@ -79,7 +80,8 @@ impl LockWord {
         }
     }
 
-    /// The operands that take a free lock for `client` and leave count and payload alone.
+    /// Returns the operands of the masked CAS that takes a free lock for `client`. The CAS changes neither count nor
+    /// payload.
     #[inline]
     pub const fn acquire(client: ClientId, epoch: u8) -> MaskedCas {
         let tag = Self {
@@ -97,12 +99,12 @@ impl LockWord {
         }
     }
 
-    /// The byte picture of a word, for golden tests and documents.
+    /// Returns the bytes of the word in hexadecimal, with their meaning, for golden tests and documents.
     pub fn picture(self) -> String {
         use core::fmt::Write;
         let mut text = String::new();
         for byte in self.pack().to_le_bytes() {
-            // Writing to a String does not fail.
+            // Writing to a String cannot fail.
             let _ = write!(text, "{byte:02x} ");
         }
         let _ = write!(text, " {self}");
@@ -120,7 +122,7 @@ impl fmt::Display for LockWord {
     }
 }
 
-/// Golden pictures of the format, by name.
+/// Returns named example words in their picture form, for golden tests and documents.
 pub fn pictures() -> Vec<(&'static str, String)> {
     let held = LockWord {
         locked: true,

@@ -1,7 +1,7 @@
-//! The adapter: one connection of the program as a client of dmkit's code.
+//! The adapter: it makes a client for dmkit's code of one connection of the program.
 //!
-//! It waits for each chain where it posts it, as the calls of the program do. One that goes on meanwhile posts in `ring`, and
-//! looks at its completion queue in `poll_chain`; nothing else differs.
+//! It waits for each chain in the call that posts it, because the program's calls do so. An adapter that does not wait
+//! would post in `ring` and look at its completion queue in `poll_chain`; nothing else would differ.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use dm_verbs::{Slot, VerbError, Verbs, Wqe};
 
 use super::rdma::{Connection, Request};
 
-/// A client: one thread's connection, and its chains.
+/// A client: the connection of one thread, with the client's chains.
 pub(crate) struct Client {
     rdma: Connection,
     id: ClientId,
@@ -32,14 +32,14 @@ pub(crate) struct Client {
 struct Chain {
     requests: Vec<Request>,
     places: Vec<Place>,
-    /// Of each request that answers: whether by a word.
+    /// For each request that has a result: whether the result is a word.
     words: Vec<bool>,
     answers: Vec<Vec<u8>>,
     error: Option<VerbError>,
 }
 
 impl Client {
-    /// `id` is unique among all clients of all machines: lock words name it.
+    /// Creates a client. `id` must be unique among all clients of all machines, because lock words name it.
     pub(crate) fn new(rdma: Connection, id: ClientId, machine: u16) -> Self {
         Self {
             rdma,
@@ -89,7 +89,7 @@ impl Env for Client {
 impl Verbs for Client {
     type Lease = Vec<u8>;
 
-    /// READ, WRITE, CAS and FAA in order: the card promises no more that is known here, and nothing more is relied on.
+    /// Promises READ, WRITE, CAS and FAA in order. The adapter knows of no further capabilities, so it promises none.
     fn caps(&self, _node: NodeId) -> Caps {
         Caps::default()
     }
@@ -148,7 +148,7 @@ impl Verbs for Client {
         })
     }
 
-    /// An error that nobody asked for fails the client's next operation.
+    /// If nobody asked for the chain's error, it fails the client's next operation.
     fn close(&self, slot: Slot) {
         let chain = self.chains.borrow_mut().remove(&slot.index);
         let untold = chain.and_then(|chain| chain.error);

@@ -1,6 +1,6 @@
 //! dmkit's locks in a program with an RDMA layer of its own: the threads of two machines move amounts between records.
 //!
-//! `rdma.rs` stands for what the program has; `adapter.rs` is all that it takes to run dmkit's code over it.
+//! `rdma.rs` stands for the program's own RDMA layer; `adapter.rs` is all that dmkit's code needs to run on it.
 //!
 //! ```text
 //! cargo run -p dm-lock --example own_rdma
@@ -21,7 +21,7 @@ use self::adapter::Client;
 use self::rdma::Connection;
 
 const MEMORY_NODES: u16 = 2;
-/// Lock words at the start of each memory node: few, so that records share.
+/// The number of lock words at the start of each memory node. There are few of them, so that records share locks.
 const LOCKS: u32 = 8;
 const RECORDS: u64 = 16;
 const START: u64 = 100;
@@ -33,12 +33,12 @@ const fn at(node: u16, offset: u64) -> RemotePtr {
     }
 }
 
-/// The `n`-th record, a line behind the locks of one memory node or the other.
+/// Returns the address of the `n`-th record, a line behind the locks of one of the two memory nodes.
 const fn record(n: u64) -> RemotePtr {
     at((n % 2) as u16, 64 * (LOCKS as u64 + n / 2))
 }
 
-/// What the threads of one machine share. Every machine of the program says the same of where the locks lie.
+/// Returns the locks that the threads of one machine share. All machines of the program must use the same lock tables.
 fn locks() -> Locks {
     let options = LockOptions {
         place: LockPlace::Host,
@@ -48,7 +48,7 @@ fn locks() -> Locks {
     Locks::new(options, GlobalLockTable::new(tables, LOCKS))
 }
 
-/// Moves one from a record to one of another memory node, if there is one, under the locks of both.
+/// Moves one unit from a record to a record of another memory node, if it has one, under the locks of both.
 async fn transfer<V: Verbs>(v: &V, locks: &Locks, from: RemotePtr, to: RemotePtr) -> Result<(), LockError> {
     let both = locks.lock_set(v, &[from, to]).await?;
     let (has, gets) = (v.word(from).await?, v.word(to).await?);
@@ -58,7 +58,7 @@ async fn transfer<V: Verbs>(v: &V, locks: &Locks, from: RemotePtr, to: RemotePtr
     both.write_back([(from.node(), less), (to.node(), more)]).await
 }
 
-/// The program's own way to run a future: here, the thread polls until it is done.
+/// Runs a future to its end in the program's own way: the thread polls it until it is ready.
 fn run<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     loop {

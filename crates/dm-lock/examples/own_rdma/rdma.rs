@@ -1,10 +1,10 @@
-//! Stands for the RDMA layer that a program has: connections that execute lists of work requests.
+//! The program's own RDMA layer: connections that execute lists of work requests.
 //!
-//! A memory node is a buffer behind a mutex here. Nothing in this file knows of dmkit.
+//! Here, a memory node is a buffer behind a mutex. Nothing in this file depends on dmkit.
 
 use std::sync::{Arc, Mutex};
 
-/// A work request, with the offset that it goes to.
+/// A work request, with the offset of its target.
 pub(crate) enum Request {
     Read(u64, usize),
     Write(u64, Vec<u8>),
@@ -17,13 +17,13 @@ pub(crate) enum Request {
 pub(crate) struct Connection(Arc<[Mutex<Vec<u8>>]>);
 
 impl Connection {
-    /// To new memory nodes; a clone is another connection to the same.
+    /// Creates memory nodes and a connection to them. A clone is another connection to the same memory nodes.
     pub(crate) fn new(memory_nodes: u16, bytes: usize) -> Self {
         Self((0..memory_nodes).map(|_| Mutex::new(vec![0; bytes])).collect())
     }
 
-    /// Posts a list to one memory node, and waits until the last request has completed: what READs brought and what atomics
-    /// found, in the order of posting; or the number of the request that failed.
+    /// Posts a list to one memory node, and waits until the last request has completed. Returns the bytes that the READs
+    /// and atomics returned, in posting order, or the index of the request that failed.
     pub(crate) fn execute(&self, node: u16, requests: &[Request]) -> Result<Vec<Vec<u8>>, usize> {
         let mut answers = Vec::new();
         for (number, request) in requests.iter().enumerate() {
@@ -32,7 +32,7 @@ impl Connection {
         Ok(answers)
     }
 
-    /// What a card does: `None` for a bad address, else the answer, if the request has one.
+    /// Executes one request, as a card does. Returns `None` for a bad address, otherwise the answer if the request has one.
     fn execute_one(&self, node: u16, request: &Request) -> Option<Option<Vec<u8>>> {
         let (offset, len) = match request {
             Request::Read(offset, len) => (*offset, *len),
