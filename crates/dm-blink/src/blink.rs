@@ -1,4 +1,4 @@
-//! The structure that a compute node's threads share.
+//! The inner levels as the threads of one compute node share them.
 
 use dm_cache::{Addition, Admitted, IndexCache, NodeImage, Origin};
 use dm_index::{IndexError, Inner, KeyBytes, Lead, Located, NodeCopy, NodeStore, Split};
@@ -8,12 +8,12 @@ use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
 
 use crate::root::Root;
 
-/// How a [`Blink`] works.
+/// Options of a [`Blink`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlinkOptions {
-    /// Restarts of a descent before a typed error.
+    /// Maximum number of times that one descent restarts before it returns an error.
     pub attempts: u32,
-    /// T-S5, for study: who loses the race for a new root has no path to go on with, and gives up.
+    /// Flaw T-S5, for study: a client that loses the race for a new root has no path to continue on, and gives up.
     pub root_race_fatal: bool,
 }
 
@@ -26,33 +26,33 @@ impl Default for BlinkOptions {
     }
 }
 
-/// Inner levels of a B-link tree over inner nodes `S`.
+/// The inner levels of a B-link tree, with inner nodes in the store `S`.
 #[derive(Debug)]
 pub struct Blink<K: KeyBytes, S> {
     pub(crate) nodes: S,
     pub(crate) cache: IndexCache<K>,
     pub(crate) root_word: RemotePtr,
-    /// The root as last seen, and the epoch that it was seen in: in a later one its memory may be another node's.
-    /// `None` for not known. Any former root is a way in.
+    /// The root as last seen, with the epoch in which it was seen; `None` if it is not known. In a later epoch
+    /// another node may use its memory. Every former root is a valid entry point.
     pub(crate) root: Mutex<Option<(Root, u64)>>,
-    /// The epochs that operations run in, where memory is reclaimed.
+    /// The epochs in which operations run, if memory is reclaimed.
     pub(crate) epochs: Option<Arc<Epochs>>,
     pub(crate) options: BlinkOptions,
 }
 
-/// What a leaf's address was taken from.
+/// The source of a leaf's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof<K> {
-    /// A cached image of its parent.
+    /// A cached image of the leaf's parent.
     Cached(Origin<K>),
-    /// The parent as just read; nothing to blame.
+    /// The parent, read within this operation. If the address is stale, there is no image to invalidate.
     Read,
-    /// It was the root.
+    /// The leaf was the root.
     Root,
 }
 
 impl<K: KeyBytes, S> Blink<K, S> {
-    /// The tree whose root pointer lies in `root_word` (8-byte aligned, 0 for an empty tree).
+    /// Creates the tree whose root pointer is in `root_word` (8-byte aligned, 0 for an empty tree).
     pub fn new(nodes: S, cache: IndexCache<K>, root_word: RemotePtr, options: BlinkOptions) -> Self {
         Self {
             nodes,
@@ -64,14 +64,14 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }
     }
 
-    /// This, over nodes whose memory is used again, by operations that run in `epochs`.
+    /// Sets the epochs in which operations run, for nodes whose memory is reused.
     #[must_use]
     pub fn in_epochs(mut self, epochs: Option<Arc<Epochs>>) -> Self {
         self.epochs = epochs;
         self
     }
 
-    /// What the root's address is good for: as long as this is the same, the node there is not another.
+    /// Returns the current epoch. While it stays the same, the memory of a known root is not reused for another node.
     pub(crate) fn epoch(&self) -> u64 {
         self.epochs.as_ref().map_or(0, |epochs| epochs.epoch())
     }
@@ -80,22 +80,22 @@ impl<K: KeyBytes, S> Blink<K, S> {
         self.root.with(|known| *known = root.map(|root| (root, epoch)));
     }
 
-    /// The compute node's cache of inner nodes.
+    /// Returns the compute node's cache of inner nodes.
     pub fn cache(&self) -> &IndexCache<K> {
         &self.cache
     }
 
-    /// The inner nodes.
+    /// Returns the store of the inner nodes.
     pub fn nodes(&self) -> &S {
         &self.nodes
     }
 
-    /// The word that points to the root.
+    /// Returns the address of the word that points to the root.
     pub fn root_word(&self) -> RemotePtr {
         self.root_word
     }
 
-    /// Shows the cache a node that got the child of `split`, as the write left it.
+    /// Brings the cache up to date with a node that the child of `split` was just written to.
     pub(crate) fn refresh<V: Verbs>(&self, copy: &mut NodeCopy<K>, split: &Split<K>) -> Result<(), IndexError>
     where
         S: NodeStore<V, K>,
@@ -132,7 +132,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
 impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
     type Proof = Proof<K>;
 
-    // Always: before every operation, and what it answers is wide.
+    // Always inlined: it runs before every operation, and its result is wide.
     #[inline(always)]
     fn known(&self, v: &V, key: &K) -> Option<Located<Proof<K>>> {
         let (leaf, origin) = self.cache.leaf(key)?;

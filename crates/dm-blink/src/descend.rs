@@ -1,4 +1,4 @@
-//! The way down.
+//! The descent from the root, or from a cached node, to a node of a given level.
 
 use dm_index::{Hops, IndexError, KeyBytes, Lead, Located, NodeCopy, NodeStore};
 use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
@@ -6,10 +6,10 @@ use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
 use crate::blink::{Blink, Proof};
 use crate::root::Root;
 
-/// No tree is higher: at a fan-out of two it would have 2^32 leaves.
+/// Maximum level. A higher tree would have more than 2^32 leaves, even with a fan-out of two.
 const LEVEL_MAX: u8 = 32;
 
-/// Where a descent begins or goes on: a node, its level, and who said so.
+/// The next node of a descent, its level, and the source of its address.
 struct Step<K> {
     at: Lead,
     level: u8,
@@ -17,7 +17,8 @@ struct Step<K> {
 }
 
 impl<K: KeyBytes, S> Blink<K, S> {
-    /// The root as it may be cached, else as its word says; `None` for an empty tree.
+    /// Returns the cached root if it may be used, otherwise the root that the root word names; `None` for an empty
+    /// tree.
     pub(crate) async fn root<V: Verbs>(&self, v: &V) -> Result<Option<Root>, IndexError> {
         v.local(LocalStep::Section).await;
         //= docs/protocol/reclaim.md R12
@@ -32,7 +33,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         Ok(root)
     }
 
-    /// The leaf of `key`, by reading inner nodes; they are offered to the cache on the way.
+    /// Finds the leaf of `key` by reading inner nodes, and offers them to the cache on the way.
     pub(crate) async fn find_leaf<V: Verbs>(
         &self,
         v: &V,
@@ -57,7 +58,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }))
     }
 
-    /// Reads down to the node of `level` (at least 1) that answers for `key`, into `copy`.
+    /// Descends to the node of `level` (at least 1) that answers for `key`, and reads it into `copy`.
     pub(crate) async fn descend<V: Verbs>(
         &self,
         v: &V,
@@ -75,7 +76,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 return Ok(None);
             };
             if step.level < level {
-                // Only a root may lie there; it may be a leaf, which is not read as an inner node.
+                // Only a root can be below `level`. It may be a leaf, so it must not be read as an inner node.
                 return Ok(Some(Found::RootBelow(Root {
                     at: step.at.at,
                     level: step.level,
@@ -84,7 +85,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             loop {
                 let alive = self.nodes.copy(v, step.at.at, copy).await?;
                 if !alive && !copy.sibling.is_null() && copy.level == step.level {
-                    // Merged into the node that it points to, though its parent may not say so yet.
+                    // The node was merged into the node that it points to. Its parent may not be updated yet.
                     self.blame(v, step.proof).await;
                     step = Step {
                         //= docs/protocol/reclaim.md R10
@@ -133,10 +134,12 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }
     }
 
-    /// The lowest known node above or at `level` on the way to `key`: a cached node's child, else the root.
+    /// Returns the lowest known node at or above `level` on the way to `key`: a cached node's child, otherwise the
+    /// root.
     async fn entrance<V: Verbs>(&self, v: &V, key: &K, level: u8) -> Result<Option<Step<K>>, IndexError> {
         v.local(LocalStep::Section).await;
-        // A cached node above `level` names a child at or above it. The lowest leaves least to read.
+        // A cached node above `level` names a child at or above `level`. The lowest one leaves the fewest nodes to
+        // read.
         for above in level + 1..=LEVEL_MAX {
             if let Some(hit) = self.cache.lookup_at(above, key) {
                 let proof = Proof::Cached(hit.origin);
@@ -167,15 +170,15 @@ impl<K: KeyBytes, S> Blink<K, S> {
     }
 }
 
-/// Where a descent ended.
+/// The result of a descent.
 pub(crate) enum Found {
-    /// At a node of the level, which is in the copy.
+    /// The node of the requested level was read into the copy.
     Node,
-    /// The root lies below that level.
+    /// The tree's root is below the requested level.
     RootBelow(Root),
 }
 
-/// The child of an inner node that covers `key`.
+/// Returns the child of an inner node that covers `key`.
 pub(crate) fn child_below<K: KeyBytes>(copy: &NodeCopy<K>, key: &K) -> Result<RemotePtr, IndexError> {
     let after = copy.entries.partition_point(|(separator, _)| separator <= key);
     let child = after

@@ -1,11 +1,11 @@
-//! What the inner levels keep in their compute node's memory, as a hash for checkers.
+//! A hash of the state that the inner levels keep in their compute node's memory, for checkers.
 
 use dm_index::KeyBytes;
 use dm_sync::{Fingerprint, fingerprint_of};
 
 use crate::blink::Blink;
 
-/// Of the cache and the root as last seen. Locks and memory of the nodes say theirs themselves.
+/// Covers the cache and the root as last seen. The locks and the memory of the nodes have fingerprints of their own.
 impl<K: KeyBytes, S> Fingerprint for Blink<K, S> {
     fn fingerprint(&self) -> u64 {
         let root = self

@@ -1,4 +1,4 @@
-//! The way up: separators of split nodes, new roots, bulk building.
+//! Growth: separators of split nodes, new roots, bulk building.
 
 use dm_index::{
     Answer, Child, FenceKeys, Hops, IndexError, KeyBytes, Lead, NodeCopy, NodeStore, Split, Stale, Write,
@@ -10,7 +10,7 @@ use crate::descend::Found;
 use crate::root::Root;
 
 impl<K: KeyBytes, S> Blink<K, S> {
-    /// Enters one separator at the level above `split`; answers the split that this caused there, if any.
+    /// Inserts the separator of `split` at the level above it. Returns the split that this caused there, if any.
     pub(crate) async fn install_one<V: Verbs>(
         &self,
         v: &V,
@@ -28,7 +28,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             return Ok(None);
         };
         loop {
-            // Upsert: redoing an install that may have happened changes nothing.
+            // An upsert, because repeating an install that may have taken effect changes nothing.
             let write = Write::Upsert(child.bytes());
             match self
                 .nodes
@@ -46,7 +46,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     return Ok(Some(next));
                 }
                 Answer::Stale(Stale::Right(right)) => {
-                    // Where it came from is found again by key, if need be.
+                    // A long walk forces no new descent here. If it leads to a wrong node, the next arm finds the
+                    // parent anew by key.
                     let _far = hops.step(&mut retry, right.at).await?;
                     lead = right;
                 }
@@ -65,7 +66,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }
     }
 
-    /// The node that the separator of `split` goes into. `None` if a new root took it.
+    /// Returns the node into which the separator of `split` goes, or `None` if a new root took it.
     async fn parent<V: Verbs>(
         &self,
         v: &V,
@@ -83,17 +84,17 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut retry = v.retry(self.options.attempts);
         loop {
             match self.descend(v, &split.separator, level, copy).await? {
-                // Just read, by its parent or as the root: it is linked.
+                // It was just read by way of its parent or as the root, so it is linked.
                 Some(Found::Node) => return Ok(Some(Lead::linked(copy.at))),
                 Some(Found::RootBelow(root)) => {
                     if root.level + 1 == level && self.grow(v, root, split).await? {
                         return Ok(None);
                     }
                     if self.options.root_race_fatal {
-                        let why = "published flaw T-S5: lost the race for a new root, and there is no path to go on";
+                        let why = "published flaw T-S5: lost the race for a new root, so there is no path to continue on";
                         return Err(IndexError::BadInput { why });
                     }
-                    // The known root was a former one, or another client's root came first.
+                    // The known root was a former one, or another client's new root came first.
                     v.local(LocalStep::Section).await;
                     self.root.with(|known| *known = None);
                     retry.again(root.at, Why::Raced).await?;
@@ -108,7 +109,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }
     }
 
-    /// Puts a new root above `root`, which was split; `false` if `root` is root no more.
+    /// Puts a new root above `root`, which was split. Returns `false` if `root` is no longer the root.
     async fn grow<V: Verbs>(&self, v: &V, root: Root, split: &Split<K>) -> Result<bool, IndexError>
     where
         S: NodeStore<V, K>,
@@ -130,7 +131,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             .as_ref()
             .map_or_else(without, |found| *found != root.pack())
         {
-            // Nothing ever pointed to it.
+            // No pointer to the new node was ever written.
             self.nodes.forget(node);
             return posted.map(|_| false).map_err(IndexError::from);
         }
@@ -141,7 +142,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         Ok(true)
     }
 
-    /// Builds all inner levels over the leaves of a bulk load, and sets the root.
+    /// Builds all inner levels above the leaves of a bulk load, and sets the root.
     pub(crate) async fn build_levels<V: Verbs>(
         &self,
         v: &V,
@@ -215,11 +216,11 @@ impl<K: KeyBytes, S> Blink<K, S> {
         Ok(made)
     }
 
-    /// Reads all inner nodes into the cache, top down, as far as it admits them; metered as housekeeping. Answers
-    /// how many were read.
+    /// Reads all inner nodes into the cache, top down, as far as the cache admits them. The verbs are metered as
+    /// housekeeping. Returns the number of nodes that were read.
     ///
     /// # Errors
-    /// As a descent's.
+    /// The same errors as a descent.
     pub async fn warm<V: Verbs>(&self, v: &V) -> Result<u64, IndexError>
     where
         S: NodeStore<V, K>,
@@ -241,7 +242,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
             let mut last = None;
             loop {
                 let alive = self.nodes.copy(v, at, &mut copy).await?;
-                // Down and to the right at every step: corrupt pointers end it.
+                // Each step must lead down or to the right, so corrupt pointers cannot cause an endless loop.
                 let onwards = copy.level == level && last.is_none_or(|low| low < copy.fences.low);
                 if !alive || !onwards {
                     return Ok(nodes);

@@ -1,9 +1,9 @@
-//! B-link inner levels: from a key to its leaf, over any node store.
+//! B-link inner levels: they lead from a key to its leaf, over any node store.
 //!
-//! [`Blink`] is a [`dm_index::Inner`]. Its nodes are a [`dm_index::NodeStore`] whose values are [children](dm_index::Child),
-//! so inner nodes are read, locked, written and split by the very protocol of the leaves (Lehman & Yao's
-//! tree: fences and sibling pointers make every half-finished split navigable). What is left for this crate is the
-//! way down, the root, and the order in which a split goes up.
+//! [`Blink`] is a [`dm_index::Inner`]. Its nodes are a [`dm_index::NodeStore`] whose values are
+//! [children](dm_index::Child), so the same protocol reads, locks, writes and splits inner nodes and leaves. The tree
+//! is Lehman & Yao's: fence keys and sibling pointers let readers pass every unfinished split. This crate adds the
+//! descent, the root, and the order in which a split propagates upwards.
 //!
 //! ```text
 //!   root word (superblock) ──► root ──► … ──► level 1 ──► leaf
@@ -12,13 +12,14 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** The root word changes by CAS only: 0 → first leaf → roots of growing level, each the leftmost node of
-//!   its level when it becomes root. It holds the root's level too, so that nobody reads a leaf as an inner node.
-//! * **I2** The first entry of an inner node has the node's low fence as its key: every key inside the fences has a
+//! * **I1** The root word changes by CAS only: from 0 to the first leaf, and then to roots of growing level, each of
+//!   which is the leftmost node of its level when it becomes the root. The word also holds the root's level, so that
+//!   no client reads a leaf as an inner node.
+//! * **I2** The key of an inner node's first entry is the node's low fence key, so every key within the fences has a
 //!   child.
-//! * **I3** A separator goes up only after the split below it has landed. Until then, and if its writer dies, the
+//! * **I3** A separator is inserted only after the split below it has landed. Until then, and if its writer dies, the
 //!   right node is reached over the sibling pointer.
-//! * **I4** Cached images are hints: nodes prove by fences and level that they are the ones meant.
+//! * **I4** Cached images are hints. Nodes prove by fence keys and level that they are the expected ones.
 #![forbid(unsafe_code)]
 
 mod blink;

@@ -2,11 +2,11 @@
 
 use dm_verbs::{LINE, RemotePtr};
 
-/// Bits that the alignment of nodes leaves free in an address.
+/// The bits of an address that are always zero because of the alignment of nodes.
 const LEVEL_MASK: u64 = LINE as u64 - 1;
 
-/// Where the root lies, and its level: leaves and inner nodes may be of different formats, so a reader must know which
-/// it is before it reads.
+/// The root's address and level. Leaves and inner nodes may have different formats, so a reader must know which of
+/// them it is before it reads.
 ///
 /// ```text
 ///  63      node      48 47            offset / 64             6 5 level 0
@@ -20,18 +20,18 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// The word.
+    /// Returns the root word.
     pub(crate) fn pack(self) -> u64 {
         let raw = self.at.raw();
         assert!(
             raw & LEVEL_MASK == 0,
-            "nodes lie at multiples of 64 bytes, not at {}",
+            "the address of a node must be a multiple of 64, not {}",
             self.at
         );
         raw | u64::from(self.level) & LEVEL_MASK
     }
 
-    /// From the word; `None` for an empty tree.
+    /// Unpacks a root word; `None` for an empty tree.
     pub(crate) fn unpack(word: u64) -> Option<Self> {
         let at = RemotePtr::from_raw(word & !LEVEL_MASK);
         (!at.is_null()).then_some(Self {

@@ -1,4 +1,4 @@
-//! Merging upwards, and lowering the root.
+//! Merging from the leaves upwards, and replacing a root that has one child.
 
 use dm_index::{Child, IndexError, KeyBytes, Merge, Neighbours, NodeCopy, NodeStore};
 use dm_verbs::{LocalStep, Verbs, Why};
@@ -7,12 +7,13 @@ use crate::blink::Blink;
 use crate::descend::Found;
 use crate::root::Root;
 
-/// Attempts at a merge that others are in the way of. A node that stays sparse costs room, and its next remove tries anew.
+/// Maximum number of attempts at a merge that meets contention. A node that stays sparse only wastes memory, and the
+/// next remove from it tries again.
 const MERGE_ATTEMPTS: u32 = 64;
 
 impl<K: KeyBytes, S> Blink<K, S> {
-    /// Merges the node of `key` with its neighbours under the same parent as long as it is sparse, and level by level as
-    /// long as that leaves a sparse parent.
+    /// Merges the node of `key` with its neighbours under the same parent as long as it is sparse, then goes on with
+    /// the parent if that became sparse, level by level.
     pub(crate) async fn shrink_levels<V: Verbs, L: NodeStore<V, K>>(
         &self,
         v: &V,
@@ -27,11 +28,11 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut retry = v.retry(MERGE_ATTEMPTS);
         let mut parent_sparse = false;
         loop {
-            // The parent as it is now: a merge trusts no cache.
+            // Read the parent anew, because a merge does not trust the cache.
             let Some(Found::Node) = self.descend(v, key, level + 1, &mut copy).await? else {
                 return Ok(());
             };
-            // A root that is not open yet: under its lock it would be found so time and again, and no sooner opened.
+            // The root is not open yet. Locking it would not open it any sooner.
             if copy.unborn {
                 if retry.again(copy.at, Why::Changing).await.is_ok() {
                     continue;
@@ -64,7 +65,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
                         continue;
                     }
                 }
-                // Somebody is at work on one of the three: a split, another merge, a separator on its way.
+                // Another client is changing one of the three nodes: a split, another merge, or the insertion of a
+                // separator.
                 Merge::Changed => {
                     if retry.again(copy.at, Why::Changing).await.is_ok() {
                         continue;
@@ -80,7 +82,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         }
     }
 
-    /// Makes the only child of the root the root, if `root` shows a root with one child.
+    /// Makes the root's only child the root, if `root` shows a root with one child.
     async fn lower_root<V: Verbs>(&self, v: &V, root: &NodeCopy<K>) -> Result<(), IndexError>
     where
         S: NodeStore<V, K>,
@@ -112,7 +114,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
     }
 }
 
-/// Which neighbour a node is merged with.
+/// The side of the neighbour with which a node is merged.
 #[derive(Clone, Copy)]
 enum Side {
     Right,
@@ -120,10 +122,10 @@ enum Side {
 }
 
 impl Side {
-    /// `key`'s child of `parent` and its neighbour on this side; `None` if it has none there.
+    /// Returns `key`'s child of `parent` and its neighbour on this side, or `None` if there is no such neighbour.
     fn pair<K: KeyBytes>(self, parent: &NodeCopy<K>, key: &K) -> Option<Neighbours<K>> {
         let after = parent.entries.partition_point(|(separator, _)| separator <= key);
-        // The index of the right one of the two.
+        // The index of the right one of the two nodes.
         let right = match self {
             Self::Right => after,
             Self::Left => after.checked_sub(1)?,
