@@ -1,5 +1,5 @@
-//! What sharing saves and costs: verbs per operation of coroutines that want one key, or each its own, and nanoseconds of
-//! a client's CPU where nobody shares, over loopback.
+//! Measures the savings and the cost of sharing, over loopback: verbs per operation if all coroutines use one key, or
+//! each its own, and nanoseconds of a client's CPU per operation if no other client shares.
 #![expect(clippy::print_stdout, reason = "an example that measures prints")]
 
 use dm_combine::{Combined, Combiner, Rdwc};
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let on = Combiner::new(&Rdwc::ON);
     for (name, table) in [("the index alone", None), ("shared", Some(&on))] {
         for (whose, keys) in [("one key", 1), ("a key each", CLIENTS)] {
-            // Completions take a while, so that operations meet.
+            // Completions are delayed, so that operations overlap.
             let world = Loopback::builder().delays(3).build()?;
             let v = (0..CLIENTS)
                 .map(|_| world.connect(0))

@@ -1,4 +1,4 @@
-//! Write combining as published, T-R2: the leader writes what it finds in its lock's buffer.
+//! Write combining with the published flaw T-R2: the leader writes the value that it finds in a buffer of its lock.
 
 use core::future::poll_fn;
 use core::task::Poll;
@@ -13,7 +13,7 @@ use crate::shard::Entering;
 use crate::shard::published::Checked;
 
 impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
-    /// An update or upsert with the flaw [`crate::RdwcFlaws::buffer_of_lock`].
+    /// Runs an update or upsert with the flaw [`crate::RdwcFlaws::buffer_of_lock`].
     pub(crate) async fn write_as_published(
         &self,
         lanes: &'h Lanes<I::Key>,
@@ -27,7 +27,7 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
             Checked::Alone => return self.apply(key, value, wish).await,
             Checked::Leads => {}
             Checked::Follows => {
-                // Here the lock may pass to another key.
+                // Between the check and this section the lock may pass to another key.
                 self.v.local(LocalStep::Section).await;
                 let client = self.v.client();
                 let store = poll_fn(|cx| {

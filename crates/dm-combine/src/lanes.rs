@@ -1,4 +1,5 @@
-//! The local locks of a compute node, by a hash of the key, and what clients hold of them: futures and guards.
+//! The local locks of a compute node, selected by a hash of the key, and the futures and guards of the clients that
+//! use them.
 
 use core::cell::Cell;
 use core::fmt;
@@ -19,16 +20,16 @@ use crate::shard::{Entered, Entering, Polled, Shard};
 const SHARDS: usize = scaled(64, 2);
 const _: () = assert!(SHARDS.is_power_of_two());
 
-/// Local locks: all of read delegation's, or all of write combining's.
+/// The local locks of read delegation, or those of write combining.
 #[derive(Debug)]
 pub(crate) struct Lanes<K> {
     shards: Box<[CachePadded<Mutex<Shard<K>>>]>,
-    /// Locks in all, less one: a power of two.
+    /// The total number of locks minus 1. The number is a power of two.
     mask: u64,
     pub(crate) flaws: RdwcFlaws,
 }
 
-/// Which lock.
+/// The number of a lock: its shard, and its place in the shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Number {
     shard: usize,
@@ -36,7 +37,7 @@ pub(crate) struct Number {
 }
 
 impl Number {
-    /// Within its shard.
+    /// Returns the lock's place in its shard.
     pub(crate) fn lane(self) -> usize {
         self.lane
     }
@@ -44,7 +45,7 @@ impl Number {
 
 impl<K: Copy + Eq + Hash> Lanes<K> {
     pub(crate) fn new(locks: u32, flaws: RdwcFlaws) -> Self {
-        // More than this many keys are never in use at once.
+        // More keys than this are never in use at once.
         let locks = (locks.clamp(1, 1 << 24) as usize).next_power_of_two();
         let shards = locks.min(SHARDS);
         Self {
@@ -56,10 +57,10 @@ impl<K: Copy + Eq + Hash> Lanes<K> {
         }
     }
 
-    /// The lock of a key.
+    /// Returns the lock of `key`.
     #[inline]
     pub(crate) fn of(&self, key: &K) -> Number {
-        // Below 2²⁴.
+        // The number is below 2²⁴.
         let number = (fingerprint_of(key) & self.mask) as usize;
         let shards = self.shards.len();
         Number {
@@ -73,7 +74,7 @@ impl<K: Copy + Eq + Hash> Lanes<K> {
         &self.shards[at.shard]
     }
 
-    /// To be awaited: a place at the key's lock. What a get is told goes into `value`.
+    /// Returns a future that enters at the key's lock. If it is answered as a get, the value is written to `value`.
     pub(crate) fn join<'a>(
         &'a self,
         key: &'a K,
@@ -92,7 +93,7 @@ impl<K: Copy + Eq + Hash> Lanes<K> {
         }
     }
 
-    /// The place of a waiter that has queued.
+    /// Returns the future of a waiter that is already in the lock's queue.
     pub(crate) fn waits<'a>(
         &'a self,
         key: &'a K,
@@ -121,19 +122,19 @@ impl<K: Hash> Fingerprint for Lanes<K> {
     }
 }
 
-/// What a client came to at a lock.
+/// The outcome of entering at a lock.
 pub(crate) enum Came {
-    /// It leads.
+    /// The client leads.
     Leads,
-    /// The lock is another key's: it goes alone.
+    /// The lock is held for another key: the client goes alone.
     Alone,
-    /// It is to lead, after [`Join::begin`].
+    /// The client must lead, beginning with [`Join::begin`].
     Elected,
-    /// Another did it for this one.
+    /// Another client ran the operation; this is the answer.
     Told(Told),
 }
 
-/// A place at a lock. Dropping it gives the place up: see [`Shard::cancel`].
+/// An operation's place at a lock. Dropping it gives the place up: see [`Shard::cancel`].
 pub(crate) struct Join<'a, K: Copy + Eq + Hash> {
     lanes: &'a Lanes<K>,
     key: &'a K,
@@ -160,7 +161,7 @@ impl<K: Copy + Eq + Hash> fmt::Debug for Join<'_, K> {
     }
 }
 
-// Nothing points into it: the lock knows it by a number.
+// Nothing points into the future: the lock refers to it by a number.
 impl<K: Copy + Eq + Hash> Unpin for Join<'_, K> {}
 
 impl<K: Copy + Eq + Hash> Future for Join<'_, K> {
@@ -205,7 +206,7 @@ impl<'a, K: Copy + Eq + Hash> Join<'a, K> {
                 drop(stale);
                 Poll::Pending
             }
-            // Still a waiter: whoever drops it now lets another be elected.
+            // It stays a waiter. If it is dropped now, another waiter is elected.
             Polled::Elected => Poll::Ready(Came::Elected),
             Polled::Told(told) => {
                 self.stage = Stage::Over;
@@ -214,12 +215,12 @@ impl<'a, K: Copy + Eq + Hash> Join<'a, K> {
         }
     }
 
-    /// Which lock.
+    /// Returns the number of the lock.
     pub(crate) fn at(&self) -> Number {
         self.at
     }
 
-    /// After [`Came::Elected`]: begins to lead, and closes the epoch.
+    /// Begins to lead after [`Came::Elected`], and closes the epoch.
     pub(crate) fn begin(mut self) {
         if let Stage::Waits(number) = core::mem::replace(&mut self.stage, Stage::Over) {
             let at = self.at;
@@ -242,7 +243,8 @@ impl<K: Copy + Eq + Hash> Drop for Join<'_, K> {
     }
 }
 
-/// The right, and the duty, to do the operation for all that have come. Dropping it without an answer lets them go on.
+/// The right and the duty to run the operation for all followers. If it is dropped without an answer, the followers
+/// go on by themselves.
 #[derive(Debug)]
 #[must_use = "dropping it says that the operation came to nothing"]
 pub(crate) struct Lead<'t, K: Copy + Eq + Hash> {
@@ -251,11 +253,11 @@ pub(crate) struct Lead<'t, K: Copy + Eq + Hash> {
 }
 
 impl<K: Copy + Eq + Hash> Lead<'_, K> {
-    /// Gives the answer, if there is one, to whom it concerns. `wakers` is empty, before and after: only its memory is
-    /// used, and only if somebody came.
+    /// Ends the epoch, and gives the answer, if there is one, to all followers that it answers. `wakers` is an empty
+    /// vector before and after: only its memory is used, and only if other operations came meanwhile.
     #[inline]
     pub(crate) fn tell(self, answer: Option<(Told, &[u8])>, wakers: &Cell<Vec<Waker>>) {
-        // Nothing is left to be done by its drop.
+        // `finish` does everything that the destructor would do.
         ManuallyDrop::new(self).finish(answer, wakers);
     }
 
@@ -269,7 +271,7 @@ impl<K: Copy + Eq + Hash> Lead<'_, K> {
                 wake
             })
         });
-        // Outside of the section: what a waker runs may enter it.
+        // Outside of the section, because a waker may run code that enters it.
         //= docs/protocol/combine.md C11
         if let Some(mut wake) = wake {
             wake.drain(..).for_each(Waker::wake);

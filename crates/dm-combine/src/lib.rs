@@ -1,9 +1,9 @@
-//! Read delegation and write combining (SMART §4.2, RDWC): clients of a compute node that want the same key at the same
-//! time do it once.
+//! Read delegation and write combining (SMART §4.2, RDWC): clients of one compute node that want the same key at the
+//! same time do the work once.
 //!
-//! [`Combined`] wraps one client of any index and is itself a `RangeIndex`; the [`Combiner`] behind it holds the local
-//! locks that all clients of the compute node share. Of those who come for one key, one **leads** and does the
-//! operation; those who gather meanwhile are the next **epoch**, and one of them does it for all.
+//! [`Combined`] wraps one client of any index and is itself a `RangeIndex`. The [`Combiner`] behind it holds the
+//! local locks that all clients of the compute node share. Of the operations on one key, one **leads**: it runs on
+//! the index. The operations that gather meanwhile form the next **epoch**, and one of them runs for all of them.
 //!
 //! ```text
 //!  client 1   get k ──▶ leads ─────READ─────▶ answers
@@ -13,21 +13,23 @@
 //!                          epoch 1           │ sealed        epoch 2         │ sealed
 //! ```
 //!
-//! Nobody joins an operation that is under way (client 4 must not have what a READ saw before it came), and a leader
-//! writes its own value, never one that somebody left for it: the published design does the opposite of both, and loses
-//! writes (T-R1), writes values under another's key (T-R2), and answers what is out of date (T-R3).
+//! No operation joins one that is under way: client 4 must not get a value that a READ saw before client 4 came. A
+//! leader writes its own value, never one that another client left for it. The published design does the opposite in
+//! both cases, and therefore loses writes (T-R1), writes a value under another key (T-R2), and returns outdated
+//! values (T-R3).
 //!
 //! # Invariants
-//! * **I1** A lock is held for one key at a time; for whoever wants another one of the same hash it does not exist.
-//! * **I2** A leader closes its epoch before its operation begins. Its followers all came before that, and have not
-//!   returned: its operation's moment is within each of theirs.
-//! * **I3** What is written is the leader's value, once. A leader that goes away, or fails, leaves nothing of anybody else's
-//!   half done.
-//! * **I4** Each follower is told, or goes on, whatever becomes of its leader; a follower that goes away leaves nothing
-//!   behind.
+//! * **I1** A lock is held for one key at a time. An operation on another key of the same hash behaves as if there
+//!   were no lock.
+//! * **I2** A leader closes its epoch before its operation begins. Its followers all came before that and have not
+//!   returned, so its operation takes effect within each of theirs.
+//! * **I3** The leader's value is written, once. If a leader is dropped or fails, it leaves no other client's
+//!   operation half done.
+//! * **I4** Each follower is told an answer or goes on, whatever happens to its leader. A follower that is dropped
+//!   leaves nothing behind.
 //! * **I5** In the steady state nothing is allocated.
 //!
-//! The rules behind them, and the moments at which operations take effect, are `docs/protocol/combine.md`.
+//! `docs/protocol/combine.md` has the rules behind these invariants, and the moments at which operations take effect.
 //!
 //! # Example
 //! ```
@@ -49,9 +51,10 @@
 //! ```
 //!
 //! # Limits
-//! An operation that is neither polled nor dropped holds up all that gather behind it, as a lock would. A pair of
-//! operations shares nothing, for the second came too late: it takes three. Writes gather while another write of their
-//! key is under way, and not while their leader waits for a remote lock: that would take the index's help.
+//! An operation that is neither polled nor dropped blocks all operations that gather behind it, as a lock would. Two
+//! concurrent operations share nothing, because the second came too late to join the first; sharing needs three.
+//! Writes gather while another write of their key is under way. They cannot join it while it waits for a remote lock,
+//! because that would need the index's help.
 #![forbid(unsafe_code)]
 
 mod as_published;

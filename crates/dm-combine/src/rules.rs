@@ -1,8 +1,8 @@
-//! Outcome rules: what the answer to one operation says about others that were waiting for the same key.
+//! Outcome rules: when the answer to one operation also answers others that wait for the same key.
 
 use dm_index::Applied;
 
-/// What a client asks of its key.
+/// The kind of operation that a client wants to run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Wish {
     Get,
@@ -10,21 +10,22 @@ pub(crate) enum Wish {
     Upsert,
 }
 
-/// What an operation on the index came to.
+/// The result of an operation on the index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Told {
-    /// A get: whether the key was there.
+    /// The result of a get: whether the key was present.
     Got(bool),
-    /// A write.
+    /// The result of a write.
     Applied(Applied),
 }
 
 impl Wish {
-    /// What a follower with this wish is told when its leader's operation came to `told`; `None`: nothing, it goes on.
+    /// Returns the answer of a follower with this wish if its leader's operation ended with `told`, or `None` if that
+    /// decides nothing and the follower goes on.
     ///
-    /// A follower's get takes effect together with the leader's, a follower's write right before it, at a moment when the
-    /// key was present (`Replaced`) or absent (`Absent`, `Inserted`). An upsert that finds the key absent would have
-    /// to be the one that inserts: no answer to the leader says that of it.
+    /// A follower's get takes effect together with the leader's; a follower's write takes effect immediately before
+    /// it, when the key is present (`Replaced`) or absent (`Absent`, `Inserted`). An upsert that finds the key absent
+    /// would be the one that inserts, and no answer to the leader fits that case.
     #[inline]
     pub(crate) fn absorbed_by(self, told: Told) -> Option<Told> {
         //= docs/protocol/combine.md C6
@@ -43,7 +44,7 @@ impl Wish {
 mod tests {
     use super::*;
 
-    /// What the key's value is, after a write that takes effect there, with its answer.
+    /// Returns the key's value after a write that takes effect in `state`, and the write's answer.
     fn write(state: Option<u8>, wish: Wish, value: u8) -> (Option<u8>, Applied) {
         match (state, wish) {
             (Some(_), _) => (Some(value), Applied::Replaced),
@@ -52,7 +53,8 @@ mod tests {
         }
     }
 
-    /// Whenever a follower is absorbed, doing its write right before the leader's gives both answers and the same end.
+    /// Whenever a follower is absorbed, its write immediately before the leader's gives the same two answers and the
+    /// same final value.
     #[test]
     fn an_absorbed_write_is_one_that_came_right_before() {
         let writes = [Wish::Update, Wish::Upsert];

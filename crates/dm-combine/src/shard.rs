@@ -1,4 +1,4 @@
-//! Some locks and who waits at them: the state machine of epochs, each step of it one section.
+//! A shard of locks and their waiters: the state machine of epochs. Each of its steps is one section.
 
 use core::hash::Hash;
 use core::task::Waker;
@@ -25,23 +25,23 @@ pub(crate) mod published;
 /// ```
 #[derive(Debug)]
 struct Lane<K> {
-    /// INVARIANT: `None` exactly while both lists are empty and nobody leads.
+    /// INVARIANT: it is `None` if and only if both lists are empty and no client leads.
     held: Option<Held<K>>,
-    /// The leader's followers: they came before it began, and share its answer.
+    /// The leader's followers: they came before the leader began, and share its answer.
     sealed: List,
-    /// Those of the next epoch.
+    /// The operations of the next epoch.
     gathering: List,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Held<K> {
-    /// The unique key.
+    /// The key for which the lock is held.
     key: K,
-    /// The waiter that is to lead and has not begun; `NONE` while somebody leads.
+    /// The waiter that was elected and has not begun to lead, or `NONE` while a client leads.
     elected: u32,
 }
 
-/// Who enters.
+/// An operation that enters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entering<'a> {
     pub(crate) client: ClientId,
@@ -52,16 +52,16 @@ pub(crate) struct Entering<'a> {
 pub(crate) enum Entered {
     /// The lock was free: the caller leads, without followers.
     Leads,
-    /// The lock is another key's.
+    /// The lock is held for another key.
     Alone,
-    /// As that waiter.
+    /// The caller waits, as the waiter of this number.
     Waits(u32),
 }
 
 pub(crate) enum Polled {
-    /// Still waiting; a waker that was replaced is to be dropped outside of the section.
+    /// The operation still waits. The caller must drop the replaced waker outside of the section.
     Still(Option<Waker>),
-    /// The waiter is to lead: [`Shard::seal`] is to follow.
+    /// The waiter must lead: the caller calls [`Shard::seal`] next.
     Elected,
     Told(Told),
 }
@@ -70,7 +70,7 @@ pub(crate) enum Polled {
 pub(crate) struct Shard<K> {
     lanes: Box<[Lane<K>]>,
     waiters: Waiters,
-    /// Of T-R2 alone: a value per lock.
+    /// One value per lock, used by flaw T-R2 only.
     buffers: Vec<Vec<u8>>,
 }
 
@@ -88,7 +88,7 @@ impl<K: Copy + Eq> Shard<K> {
         }
     }
 
-    /// Takes the lock if it is free, gathers if it is the key's own.
+    /// Takes the lock if it is free, and joins the next epoch if it is held for the same key.
     #[inline]
     pub(crate) fn enter(&mut self, lane: usize, key: &K, who: Entering<'_>, flaws: &RdwcFlaws) -> Entered {
         let l = &mut self.lanes[lane];
@@ -115,7 +115,7 @@ impl<K: Copy + Eq> Shard<K> {
         Entered::Waits(number)
     }
 
-    /// How a waiter stands; what a get was told goes into `value`.
+    /// Returns the state of a waiter. If it was answered as a get, its value is appended to `value`.
     pub(crate) fn poll(&mut self, number: u32, waker: &Waker, value: &mut Vec<u8>) -> Polled {
         let w = self.waiters.get(number);
         match &mut w.state {
@@ -135,11 +135,11 @@ impl<K: Copy + Eq> Shard<K> {
         }
     }
 
-    /// The elected waiter begins to lead: from here on nobody joins its epoch.
+    /// Lets the elected waiter lead. From here on no operation joins its epoch.
     pub(crate) fn seal(&mut self, lane: usize, number: u32) {
         let l = &mut self.lanes[lane];
         let held = l.held.as_mut().expect("a lock with an elected leader is held");
-        assert_eq!(held.elected, number, "only who was elected leads");
+        assert_eq!(held.elected, number, "only the elected waiter may lead");
         held.elected = NONE;
         self.waiters.unlink(&mut l.gathering, number);
         self.waiters.recycle(number);
@@ -152,7 +152,8 @@ impl<K: Copy + Eq> Shard<K> {
         }
     }
 
-    /// The leader is done; `false` if somebody came meanwhile: [`Shard::finish_for_others`] is to follow.
+    /// Frees the lock if no other operation came while the leader ran. Otherwise returns `false`, and the caller must
+    /// call [`Shard::finish_for_others`].
     #[inline]
     pub(crate) fn finish_alone(&mut self, lane: usize) -> bool {
         let l = &mut self.lanes[lane];
@@ -163,7 +164,8 @@ impl<K: Copy + Eq> Shard<K> {
         alone
     }
 
-    /// The leader has its answer, `None` where it says nothing of others. Whom to wake goes into `wake`.
+    /// Ends the epoch with the leader's answer, which is `None` if it decides nothing for others. The wakers to call
+    /// are added to `wake`.
     pub(crate) fn finish_for_others(
         &mut self,
         lane: usize,
@@ -196,7 +198,7 @@ impl<K: Copy + Eq> Shard<K> {
         wake.extend(self.elect(lane));
     }
 
-    /// Chooses who leads next among those that gather; with nobody there the lock is free.
+    /// Elects the next leader among the operations that gather, or frees the lock if there is none.
     fn elect(&mut self, lane: usize) -> Option<Waker> {
         let l = &mut self.lanes[lane];
         let List { head, tail } = l.gathering;
@@ -210,7 +212,8 @@ impl<K: Copy + Eq> Shard<K> {
         waker(core::mem::replace(&mut w.state, State::Elected))
     }
 
-    /// A waiter goes away. The answer is whom to wake in its place, and what it was, to be dropped outside of the section.
+    /// Removes a waiter. Returns the waker of the client that is elected in its place, and its former state, which
+    /// the caller must drop outside of the section.
     pub(crate) fn cancel(&mut self, lane: usize, number: u32) -> (Option<Waker>, State) {
         //= docs/protocol/combine.md C10
         let l = &mut self.lanes[lane];
@@ -244,7 +247,8 @@ fn waker(state: State) -> Option<Waker> {
 }
 
 impl<K: Hash> Fingerprint for Shard<K> {
-    /// Slab numbers and capacities are left out. 0 if nobody leads, waits or has yet to notice.
+    /// Returns 0 if no client leads or waits, and none has an answer that it has not noticed. Slab numbers and
+    /// capacities are left out.
     fn fingerprint(&self) -> u64 {
         let name = |w: &Waiter| (w.client, w.wish, w.again);
         let held = self.lanes.iter().enumerate().filter_map(|(i, l)| {

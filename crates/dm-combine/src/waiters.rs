@@ -1,4 +1,4 @@
-//! Those who wait at the locks of a shard: one slab, and lists through it.
+//! The operations that wait at the locks of a shard: a slab of waiters, and linked lists through it.
 
 use core::task::Waker;
 
@@ -8,17 +8,17 @@ use crate::rules::{Told, Wish};
 
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Somebody who waits.
+/// An operation that waits.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) client: ClientId,
     pub(crate) wish: Wish,
-    /// An epoch that it belonged to ended without an answer for it.
+    /// Whether an epoch that it belonged to ended without an answer for it.
     pub(crate) again: bool,
-    /// In the list of an epoch that is closed, and not among those that gather.
+    /// Whether it is in the list of a closed epoch. If not, it gathers.
     pub(crate) sealed: bool,
     pub(crate) state: State,
-    /// What a get found; kept for its memory.
+    /// The value that a get found. The buffer is kept for reuse.
     pub(crate) value: Vec<u8>,
     previous: u32,
     next: u32,
@@ -26,17 +26,17 @@ pub(crate) struct Waiter {
 
 #[derive(Debug)]
 pub(crate) enum State {
-    /// In the free list (through `next`).
+    /// The waiter is in the free list, which is linked by `next`.
     Free,
-    /// In one of its lock's two lists.
+    /// The waiter is in one of its lock's two lists.
     Waiting(Waker),
-    /// Among those that gather: the next leader, which has not noticed yet.
+    /// The waiter gathers and is the next leader, but its client has not noticed yet.
     Elected,
-    /// In no list.
+    /// The waiter has its answer and is in no list.
     Told(Told),
 }
 
-/// First and last of a list.
+/// First and last waiter of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     pub(crate) head: u32,
@@ -54,7 +54,7 @@ impl List {
     }
 }
 
-/// INVARIANT: a waiter is in exactly one place: the free list, one list of its lock, or told.
+/// INVARIANT: a waiter is in exactly one place: in the free list, in one list of its lock, or told.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     slab: Vec<Waiter>,
@@ -76,7 +76,7 @@ impl Waiters {
         &mut self.slab[number as usize]
     }
 
-    /// A new waiter at the end of `list`.
+    /// Adds a waiter at the end of `list` and returns its number.
     pub(crate) fn push(&mut self, list: &mut List, client: ClientId, wish: Wish, waker: &Waker) -> u32 {
         let number = self.allot(client, wish, State::Waiting(waker.clone()));
         self.get(number).previous = list.tail;
@@ -123,7 +123,7 @@ impl Waiters {
         }
     }
 
-    /// Puts all of `front` before `list`, in their order.
+    /// Puts all of `front`, in their order, in front of `list`.
     pub(crate) fn prepend(&mut self, front: List, list: &mut List) {
         if front.is_empty() {
             return;
@@ -138,7 +138,7 @@ impl Waiters {
         list.head = front.head;
     }
 
-    /// Gives a waiter that is in no list to the free ones; the answer is what it was.
+    /// Frees a waiter that is in no list. Returns its former state.
     pub(crate) fn recycle(&mut self, number: u32) -> State {
         let next = core::mem::replace(&mut self.free, number);
         let w = self.get(number);
@@ -146,19 +146,19 @@ impl Waiters {
         core::mem::replace(&mut w.state, State::Free)
     }
 
-    /// Who comes behind that waiter in its list.
+    /// Returns the number of the next waiter in the same list, or [`NONE`].
     pub(crate) fn after(&self, number: u32) -> u32 {
         self.slab[number as usize].next
     }
 
-    /// The waiters of a list, in order.
+    /// Returns the waiters of a list, in order.
     pub(crate) fn of(&self, list: List) -> impl Iterator<Item = &Waiter> {
         let some = |n: u32| (n != NONE).then_some(n);
         let numbers = core::iter::successors(some(list.head), move |&n| some(self.after(n)));
         numbers.map(|n| &self.slab[n as usize])
     }
 
-    /// All that have been told something and have not noticed.
+    /// Returns all waiters that have an answer which their clients have not noticed.
     pub(crate) fn told(&self) -> impl Iterator<Item = (&Waiter, Told)> {
         self.slab.iter().filter_map(|w| match w.state {
             State::Told(told) => Some((w, told)),

@@ -1,15 +1,16 @@
-//! T-R2 as published: values go through one buffer per lock, and who may store there was checked a section before.
+//! T-R2 as published: values go through one buffer per lock, and the check whether a client may store its value there
+//! happens one section earlier.
 
 use super::{Entering, Held, Shard};
 use crate::waiters::NONE;
 
-/// What the check of a lock's key came to.
+/// The result of the check of a lock's key.
 pub(crate) enum Checked {
-    /// It was free: the caller leads, and its value is in the buffer.
+    /// The lock was free: the caller leads, and its value is in the buffer.
     Leads,
-    /// It is the key's: the caller is to store its value.
+    /// The lock is held for this key: the caller must store its value.
     Follows,
-    /// It is another key's.
+    /// The lock is held for another key.
     Alone,
 }
 
@@ -25,8 +26,8 @@ impl<K: Copy + Eq> Shard<K> {
         }
     }
 
-    /// Stores a follower's value, unchecked; the answer is which waiter it is, or `None` if it leads since nobody else
-    /// does by now.
+    /// Stores a follower's value without another check. Returns the number of its waiter, or `None` if the caller
+    /// leads because the lock was free again.
     pub(crate) fn store(&mut self, lane: usize, key: &K, value: &[u8], who: Entering<'_>) -> Option<u32> {
         let Some(Held { elected, .. }) = self.lanes[lane].held else {
             self.hold(lane, key, value);
@@ -41,7 +42,7 @@ impl<K: Copy + Eq> Shard<K> {
         Some(number)
     }
 
-    /// What the leader writes.
+    /// Returns the value that the leader writes.
     pub(crate) fn sample(&self, lane: usize) -> Vec<u8> {
         self.buffers[lane].clone()
     }
