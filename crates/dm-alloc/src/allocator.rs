@@ -13,11 +13,10 @@ use crate::pool::{Found, NodePool};
 use crate::reclaim::{Reclaim, ReclaimOptions};
 use crate::superblock::{PAGE, Superblock};
 
-/// Bytes of a chunk unless asked otherwise (Sherman §4.2.4).
+/// Default size of a chunk in bytes (Sherman §4.2.4).
 pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
 
-/// Bytes that an [`Allocator`] has to do with, over all memory nodes.
-///
+/// Memory use of an [`Allocator`] in bytes, over all memory nodes.
 /// ```
 /// use dm_alloc::{AllocStats, Allocator};
 /// use dm_loopback::{Loopback, block_on};
@@ -34,37 +33,38 @@ pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AllocStats {
-    /// Chunks got from memory nodes.
+    /// Chunks that were fetched from memory nodes.
     pub fetched_bytes: u64,
-    /// Blocks handed out, less those that came back or were retired. A compute node that retires what others have
-    /// allocated comes out below zero; the sum over all is what is in use.
+    /// Blocks handed out, less those that came back or were retired. This is negative if a compute node retires
+    /// blocks that other compute nodes allocated; the sum over all compute nodes is the memory in use.
     pub in_use_bytes: i64,
-    /// Retired blocks that somebody may still be reading.
+    /// Retired blocks that running operations may still read.
     pub limbo_bytes: u64,
-    /// Blocks that came back and wait in free lists.
+    /// Blocks that came back and are in free lists.
     pub free_bytes: u64,
-    /// Remainders of chunks given up: no block will come from them.
+    /// Remainders of chunks that are too small to keep: no block will come from them.
     pub wasted_bytes: u64,
 }
 
-/// Two-stage allocation (Sherman §4.2.4): chunks from the memory nodes' control plane, blocks out of chunks without
-/// any communication. One per compute node, shared by its clients.
+/// A two-stage allocator (Sherman §4.2.4), shared by the clients of one compute node. It fetches chunks from the
+/// memory nodes' control plane and cuts blocks out of them without communication.
 ///
-/// Blocks are 64-byte aligned and type-stable: a freed block goes to requests of its own size only (rounded up to
-/// 64 bytes). A block is zero the first time it is handed out; one that came back holds whatever was in it.
+/// Blocks are 64-byte aligned and type-stable: a freed block is reused only for requests of its own size, rounded
+/// up to 64 bytes. A block is zero the first time it is handed out; a block that came back has its old content.
 #[derive(Debug)]
 pub struct Allocator {
     pub(crate) pools: Box<[CachePadded<Mutex<NodePool>>]>,
     next: AtomicU32,
     chunk_bytes: u64,
-    /// Where on a memory node blocks end, at the latest.
+    /// End of the memory on each memory node from which blocks may come.
     reach: u64,
     pub(crate) reclaim: Option<Reclaim>,
 }
 
 impl Allocator {
-    /// Over memory nodes `0..memory_nodes`, with chunks of [`DEFAULT_CHUNK_BYTES`]. `compute_node` decides with
-    /// which memory node the round robin starts, so that compute nodes do not all start with the same.
+    /// Makes an allocator over memory nodes `0..memory_nodes`, with chunks of [`DEFAULT_CHUNK_BYTES`]. The round
+    /// robin starts at a memory node that depends on `compute_node`, so that compute nodes do not all start with
+    /// the same one.
     pub fn new(memory_nodes: u16, compute_node: u16) -> Self {
         Self {
             pools: (0..memory_nodes)
@@ -77,8 +77,9 @@ impl Allocator {
         }
     }
 
-    /// Over a pool's memory nodes. If its members announce themselves, so does this one, as `reclaim` says: that is not a
-    /// choice, for others use memory again only because all announce what they run.
+    /// Makes an allocator over a pool's memory nodes. If the pool reclaims memory, this compute node announces
+    /// itself too, as `reclaim` says. This is not optional: a member may reuse memory only because every compute
+    /// node announces its running operations.
     pub fn for_pool(superblock: &Superblock, compute_node: u16, reclaim: ReclaimOptions) -> Self {
         let alloc = Self::new(superblock.memory_nodes(), compute_node);
         match superblock.members {
@@ -87,33 +88,38 @@ impl Allocator {
         }
     }
 
-    /// With chunks of `bytes`, rounded up to whole pages.
+    /// Sets the size of chunks to `bytes`, rounded up to whole pages.
     #[must_use]
     pub fn chunk_bytes(mut self, bytes: u64) -> Self {
         self.chunk_bytes = bytes.max(1).next_multiple_of(PAGE);
         self
     }
 
-    /// With no block beyond the first `bytes` of a memory node: one that gives a chunk there counts as full.
+    /// Limits blocks to the first `bytes` of each memory node. A memory node whose next chunk lies beyond counts
+    /// as full.
     #[must_use]
     pub fn reaching(mut self, bytes: u64) -> Self {
         self.reach = bytes;
         self
     }
 
-    /// Memory nodes that it takes from.
+    /// Returns the number of memory nodes.
     pub fn memory_nodes(&self) -> u16 {
         self.pools.len() as u16
     }
 
-    /// A block of at least `size` bytes. With `near`, on that address' memory node if there is room; without, where most
-    /// are free that came back; else round robin over the nodes.
+    /// Allocates a block of at least `size` bytes. If `near` is given, the block is on that address' memory node
+    /// if there is room there. Otherwise it is on the memory node with the most free blocks of this class that
+    /// came back, or else on the next one in the round robin.
     ///
-    /// Clients of a compute node that need a chunk of one node at once share one request. Dropped at any await it
-    /// hands out nothing; a chunk request under way may be lost with it, as [`Control::call`] says.
+    /// Clients of a compute node that need a chunk of one memory node at the same time share one request. If the
+    /// future is dropped, no block is handed out; a chunk request in flight may be lost with it
+    /// ([`Control::call`]).
     ///
     /// # Errors
-    /// [`AllocError::Exhausted`] when every node is full, [`AllocError::BadSize`], [`AllocError::NoMemoryNodes`], or
+    /// [`AllocError::Exhausted`] if every memory node is full, [`AllocError::BadSize`],
+    /// [`AllocError::NoMemoryNodes`], or the control plane's own error if no memory node gave a block and one of
+    /// them could not be asked.
     /// the control plane's own error when no node gave a block and one could not be asked.
     pub async fn alloc<V: Verbs + Control>(
         &self,
@@ -125,10 +131,11 @@ impl Allocator {
         Ok(block.at)
     }
 
-    /// As [`Allocator::alloc`], a block of a class, and how the node there must be told from its last one.
+    /// Allocates a block of a class, like [`Allocator::alloc`]. The result also says which incarnation and version
+    /// the new node must have.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Allocator::alloc`].
     pub async fn take<V: Verbs + Control>(
         &self,
         v: &V,
@@ -138,8 +145,8 @@ impl Allocator {
         self.take_sized(v, class, class.bytes, near).await
     }
 
-    /// What [`Allocator::take`] would answer, if that is at hand on `near`'s memory node. A section: a local step comes
-    /// before it.
+    /// Takes a block on `near`'s memory node without communication, if there is one. This is a section: a local
+    /// step must come before it.
     #[inline]
     pub fn at_hand(&self, client: ClientId, class: Class, near: RemotePtr) -> Option<Block> {
         let pool = self
@@ -149,7 +156,8 @@ impl Allocator {
         pool.with(|p| p.at_hand(client, class))
     }
 
-    /// Where most blocks of `class` are free, if any are: there is no wish, so no chunk is asked for elsewhere.
+    /// Returns the memory node with the most free blocks of `class`. No chunk is fetched for it, so it matters
+    /// only if the caller wishes for no other memory node.
     fn richest(&self, class: Class) -> Option<NodeId> {
         self.reclaim.as_ref()?;
         let pools = (0..).map(NodeId).zip(&self.pools);
@@ -158,7 +166,7 @@ impl Allocator {
         Some(most.1)
     }
 
-    /// `size` is what was asked for, as errors name it.
+    /// Takes a block of `class`; errors name `size`, the size that the caller asked for.
     async fn take_sized<V: Verbs + Control>(
         &self,
         v: &V,
@@ -204,20 +212,22 @@ impl Allocator {
         ))
     }
 
-    /// Takes back a block of `size` bytes (as asked for) that no other client has ever been able to reach: it may be
-    /// handed out again at once.
+    /// Takes back a block of `size` bytes (as requested) that no other client has ever been able to reach. It may
+    /// be handed out again at once.
     pub fn free_unpublished(&self, block: RemotePtr, size: u32) {
         let block = Block::fresh(block);
         self.give_back(block.after(block.version), plain(size));
     }
 
-    /// As [`Allocator::free_unpublished`], a block of a class. `block` is as it is to be handed out next.
+    /// Takes back a block of a class, like [`Allocator::free_unpublished`]. `block` has the incarnation and
+    /// version for its next node.
     pub fn give_back(&self, block: Block, class: Class) {
         self.pool_of(block.at).with(|pool| pool.put(block, class));
     }
 
-    /// Takes back a block that nobody but `client` has ever been able to reach, and to which a WRITE of this client may
-    /// be under way: only this client gets it again, unless [`Allocator::attend`] has seen the WRITE landed.
+    /// Takes back a block that only `client` has ever been able to reach, while a WRITE of this client to it may
+    /// be in flight. Only this client gets the block again, until [`Allocator::attend`] has proved that the WRITE
+    /// has landed.
     pub fn give_back_unawaited(&self, client: ClientId, block: Block, class: Class) {
         self.pool_of(block.at)
             .with(|pool| pool.put_orphan(client, block, class));
@@ -231,7 +241,7 @@ impl Allocator {
         &self.pools[usize::from(block.node().0)]
     }
 
-    /// What it holds.
+    /// Returns the memory use.
     pub fn stats(&self) -> AllocStats {
         let mut stats = AllocStats::default();
         for pool in &self.pools {
@@ -241,7 +251,7 @@ impl Allocator {
         stats
     }
 
-    /// Bytes of this compute node's memory that it takes, every allocation counted.
+    /// Returns the bytes of this compute node's own memory that the allocator uses, including all its allocations.
     pub fn local_bytes(&self) -> usize {
         let pools = self.pools.len() * size_of::<CachePadded<Mutex<NodePool>>>();
         size_of::<Self>()
@@ -254,7 +264,8 @@ impl Allocator {
                 .sum::<usize>()
     }
 
-    /// `None` when the node is full or could not be asked (`failed` says why then).
+    /// Takes a block on `node`. Returns `None` if the memory node is full or could not be asked; in the second
+    /// case `failed` is set.
     async fn block_of<V: Verbs + Control>(
         &self,
         v: &V,
@@ -263,12 +274,13 @@ impl Allocator {
         failed: &mut Option<ControlError>,
     ) -> Result<Option<Block>, AllocError> {
         let pool = &self.pools[usize::from(node.0)];
-        // Every round either ends, or waits for a chunk, or learns that the node has less left than it said before.
+        // Each iteration returns, or waits for a chunk, or learns that the memory node has less memory left than
+        // it said before.
         loop {
             v.local(LocalStep::Section).await;
             let wanted = match pool.with(|p| p.take(v.client(), class, self.chunk_bytes)) {
                 Found::Block(block) => return Ok(Some(block)),
-                // What another compute node has too much of, as below.
+                // Free blocks that another compute node gave up; see below.
                 Found::Full if self.receive(v, node).await? => continue,
                 Found::Full => return Ok(None),
                 Found::Fetching => {
@@ -282,7 +294,7 @@ impl Allocator {
                 Found::Fetch(wanted) => wanted,
             };
             let fetch = Fetch { pool };
-            // What another compute node has too much of comes before memory that nobody had yet.
+            // Free blocks that another compute node gave up are used before new memory.
             if self.receive(v, node).await? {
                 continue;
             }
@@ -305,7 +317,7 @@ impl Allocator {
 impl Fingerprint for Allocator {
     fn fingerprint(&self) -> u64 {
         let pools: Vec<u64> = self.pools.iter().map(|pool| (**pool).fingerprint()).collect();
-        // Relaxed: looked at between steps.
+        // Relaxed: fingerprints are taken between steps.
         fingerprint_of(&(
             self.next.load(Ordering::Relaxed) % self.pools.len().max(1) as u32,
             pools,
@@ -320,7 +332,7 @@ impl Fingerprint for NodePool {
     }
 }
 
-/// A chunk request under way: whatever becomes of it, the waiters go on.
+/// A chunk request in flight. Its drop wakes the waiting clients, whether the request succeeded or not.
 struct Fetch<'a> {
     pool: &'a Mutex<NodePool>,
 }
@@ -333,9 +345,9 @@ impl Drop for Fetch<'_> {
     }
 }
 
-/// The class of blocks that are asked for by size alone.
+/// Returns the class of blocks that are requested by size alone.
 fn plain(size: u32) -> Class {
-    // Sizes in one multiple of a line are one class.
+    // Sizes that round up to the same multiple of a line are one class.
     let bytes = size.checked_next_multiple_of(LINE as u32).unwrap_or(size);
     Class { bytes, kind: 0 }
 }

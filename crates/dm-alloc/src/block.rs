@@ -1,37 +1,37 @@
-//! Blocks, and the classes that they are exchanged within.
+//! Blocks, and the classes within which they are reused.
 
 use dm_verbs::{LINE, RemotePtr};
 
-/// Blocks of one class are exchanged for each other for ever, and never for one of another (type stability): whoever
-/// comes by an old address finds a node of the kind that he expects, and its own word for whether it is the one.
+/// A size and kind of block. A block is reused within its class only (type stability), so an operation with an old
+/// address finds a node of the expected kind, which tells whether it is still the same node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Class {
-    /// Bytes of a block; rounded up to whole lines.
+    /// Bytes of a block, before rounding up to whole lines.
     pub bytes: u32,
-    /// Tells formats of one size apart.
+    /// Distinguishes formats of the same size.
     pub kind: u8,
 }
 
 impl Class {
-    /// Bytes that a block takes.
+    /// Returns the bytes that a block takes up.
     pub(crate) fn block_bytes(self) -> u64 {
         u64::from(self.bytes).next_multiple_of(LINE as u64)
     }
 }
 
-/// A block, and by what its next node is told from its last ones.
+/// A block, with the incarnation and version of the next node in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Block {
-    /// Where it lies.
+    /// Address of the block.
     pub at: RemotePtr,
-    /// What the node that is built here next must call its incarnation.
+    /// Incarnation of the next node that is built in this block.
     pub incarnation: u32,
-    /// The version that this node must begin with: one that no line of the block carries.
+    /// Version that the next node must begin with; no line of the block has it.
     pub version: u8,
 }
 
 impl Block {
-    /// A block that was never handed out: zero.
+    /// Returns a block that was never handed out, so its bytes are zero.
     pub const fn fresh(at: RemotePtr) -> Self {
         Self {
             at,
@@ -40,12 +40,12 @@ impl Block {
         }
     }
 
-    /// Whether nobody can have an address of it: it was never handed out.
+    /// Returns whether the block was never handed out, so that nobody can have its address.
     pub const fn is_fresh(self) -> bool {
         self.incarnation == 1
     }
 
-    /// This block after a node was written there, whose last version was `version`.
+    /// Returns this block as its next node must use it, after a node whose last version was `version`.
     #[must_use]
     pub const fn after(self, version: u8) -> Self {
         Self {

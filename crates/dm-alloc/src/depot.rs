@@ -1,15 +1,15 @@
-//! Free blocks that pass from compute nodes that retire to those that allocate.
+//! Depots: free blocks that pass from compute nodes that retire to compute nodes that allocate.
 //!
-//! A stack per memory node, of magazines: blocks of that node that hold a list of free ones. Its head is a word among the
-//! members' that changes by CAS; a tag in it grows with every change, so that a magazine that came, went and came back is
-//! not taken for unchanged.
+//! Each memory node has a depot, a stack of magazines. A magazine is a block of that memory node that holds a list
+//! of free blocks. The head of the stack is a word in the members' area that changes by CAS. A tag in the head
+//! grows with every change, so that a CAS fails if a magazine was taken and put back in between (ABA).
 //!
 //! ```text
 //!   head       tag 22 · offset / 64 in 42 bits, low bits last; offset 0: empty
 //!   magazine   head below it 8 · entries 8 · entries of 16 bytes: address 8 · incarnation 4 · version 1 · kind 1 · lines 2
 //! ```
-//! Who is cut off between taking blocks out of his lists and the CAS puts them back; who is cut off in the CAS leaves
-//! them lost.
+//! If a client is dropped after it took blocks out of its free lists and before the CAS is posted, it puts them
+//! back. If the effect of the CAS is unknown, the blocks may be lost.
 
 use dm_sync::Mutex;
 use dm_verbs::{Control, Effect, LINE, LocalStep, NodeId, RemotePtr, VerbError, Verbs, Why};
@@ -19,11 +19,12 @@ use crate::members::MemberArea;
 use crate::pool::NodePool;
 use crate::{AllocError, Allocator};
 
-/// Blocks of one class that a compute node keeps for itself on a memory node; it gives up [`BATCH`] beyond that.
+/// Free blocks of one class on one memory node that a compute node keeps; it gives up [`BATCH`] of them when it
+/// has that many more.
 pub(crate) const KEEP: usize = dm_sync::scaled(16, 1);
-/// Blocks of a magazine, at most as many as fit.
+/// Blocks in a magazine; 63 is the most that fit.
 pub(crate) const BATCH: usize = dm_sync::scaled(63, 1);
-/// Magazines are exchanged among themselves.
+/// The class of magazines.
 pub(crate) const MAGAZINE: Class = Class {
     bytes: 1024,
     kind: u8::MAX,
@@ -31,13 +32,13 @@ pub(crate) const MAGAZINE: Class = Class {
 const ENTRIES_AT: usize = 16;
 const ENTRY: usize = 16;
 const _: () = assert!(ENTRIES_AT + BATCH * ENTRY <= MAGAZINE.bytes as usize);
-/// Attempts at a head that others change, each of whom comes further then.
+/// Retry limit of a CAS on a head. Each failure means that another client succeeded.
 const ATTEMPTS: u32 = 1 << 16;
 
 const UNIT: u64 = LINE as u64;
 const TAG_SHIFT: u32 = 42;
 
-/// The head word that follows on `old` and leads to `offset`.
+/// Returns the head word that replaces `old` and points to `offset`.
 fn next_head(old: u64, offset: u64) -> u64 {
     ((old >> TAG_SHIFT).wrapping_add(1) << TAG_SHIFT) | (offset / UNIT)
 }
@@ -46,15 +47,15 @@ fn offset_of(head: u64) -> u64 {
     (head & ((1 << TAG_SHIFT) - 1)) * UNIT
 }
 
-/// Blocks on their way to a depot.
+/// Blocks on their way into a depot.
 struct Batch<'a, V: Verbs> {
     v: &'a V,
     pool: &'a Mutex<NodePool>,
     magazine: Block,
     blocks: Vec<(Block, Class)>,
-    /// The magazine was written to.
+    /// Whether the magazine was written to.
     written: bool,
-    /// They are whoever pops them's, or may be.
+    /// Whether the blocks belong, or may belong, to the client that pops them.
     gone: bool,
 }
 
@@ -76,7 +77,7 @@ impl<V: Verbs> Drop for Batch<'_, V> {
     }
 }
 
-/// Blocks out of a depot: this compute node's, whatever becomes of the operation.
+/// Blocks taken from a depot. They belong to this compute node even if the operation is dropped.
 struct Taken<'a> {
     pool: &'a Mutex<NodePool>,
     magazine: RemotePtr,
@@ -107,7 +108,7 @@ fn encode(blocks: &[(Block, Class)], below: u64) -> Vec<u8> {
     bytes
 }
 
-/// The head below, and the blocks; `None` if the bytes are no magazine of `node`.
+/// Returns the head of the magazine below and the listed blocks; `None` if the bytes are no magazine of `node`.
 fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
     let word = |at: usize| {
         let bytes = bytes.get(at..)?.first_chunk()?;
@@ -136,7 +137,7 @@ fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
 }
 
 impl Allocator {
-    /// Gives up what this compute node has more than enough of.
+    /// Moves surplus free blocks of this compute node into the depots.
     pub(crate) async fn give_up<V: Verbs>(&self, v: &V, area: &MemberArea) -> Result<(), AllocError> {
         for (node, pool) in (0..).zip(&self.pools) {
             v.local(LocalStep::Section).await;
@@ -169,7 +170,7 @@ impl Allocator {
         loop {
             batch.written = true;
             v.write(magazine.at, &encode(&batch.blocks, head)).await?;
-            // From the posting on it may be there.
+            // Once the CAS is posted, the magazine may be on the stack.
             batch.gone = true;
             let posted = v.cas(at, head, next_head(head, magazine.at.offset())).await;
             let without = |e: &VerbError| e.overall() == Effect::None;
@@ -185,7 +186,7 @@ impl Allocator {
         }
     }
 
-    /// Takes a magazine of free blocks of `node`; `false` if there is none.
+    /// Takes a magazine of free blocks of `node` from its depot. Returns `false` if the depot is empty.
     pub(crate) async fn receive<V: Verbs + Control>(&self, v: &V, node: NodeId) -> Result<bool, AllocError> {
         let Some(area) = self.area() else { return Ok(false) };
         let _unmetered = v.meter().housekeeping();
@@ -198,12 +199,13 @@ impl Allocator {
             };
             let image = v.read(magazine, MAGAZINE.bytes).await?;
             let Some((below, blocks)) = decode(&image, node) else {
-                // Taken, and written to, in between; or unreadable, and then it stays where it is.
+                // Another client has taken and overwritten it in between; or it is unreadable, and then it stays
+                // where it is.
                 let found = v.word(at).await?;
                 if found == head {
                     return Err(AllocError::Corrupt {
                         at: magazine,
-                        what: "no list of free blocks",
+                        what: "the magazine is no list of free blocks",
                     });
                 }
                 head = found;
@@ -258,7 +260,7 @@ mod tests {
         assert_eq!(decode(&bytes, NodeId(2)), None);
         assert_eq!(decode(&[], NodeId(3)), None);
 
-        // Of one entry: its address is no line's, and its blocks are of no lines.
+        // A list of one entry whose address is not 64-byte aligned, and then one whose blocks have no lines.
         let mut odd = bytes.clone();
         odd[ENTRIES_AT] |= 1;
         assert_eq!(decode(&odd, NodeId(3)), None);

@@ -1,11 +1,11 @@
-//! What may go wrong with a superblock or an allocation.
+//! The errors of superblocks and of allocation.
 
 use core::fmt;
 
 use dm_index::IndexError;
 use dm_verbs::{Capability, ControlError, Exhausted, NodeId, RemotePtr, VerbError};
 
-/// Why a pool could not be created or opened, or memory not be had.
+/// The reason why a pool could not be created or opened, or why memory could not be allocated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AllocError {
@@ -15,18 +15,18 @@ pub enum AllocError {
     Control(ControlError),
     /// The control plane lists no memory node.
     NoMemoryNodes,
-    /// More memory nodes than a superblock has room for, or an address in a node of the index.
+    /// More memory nodes than a superblock has room for, or than an address of the index can name.
     TooManyNodes {
-        /// How many there are.
+        /// Number of memory nodes.
         listed: u16,
-        /// How many there may be.
+        /// Largest possible number.
         most: u16,
     },
-    /// Nobody has created a pool here: the state word is empty, or not dmkit's.
+    /// No pool was created here: the state word is empty, or was not written by dmkit.
     NotFormatted {
-        /// Where the state word lies.
+        /// Address of the state word.
         at: RemotePtr,
-        /// What it holds.
+        /// Its value.
         word: u64,
     },
     /// The superblock was written by another version of the format.
@@ -36,23 +36,23 @@ pub enum AllocError {
         /// Version that this code reads and writes.
         ours: u32,
     },
-    /// Another kind of index lives here.
+    /// The pool holds another kind of index.
     OtherKind {
         /// Kind found.
         found: u32,
         /// Kind wanted.
         wanted: u32,
     },
-    /// The same kind of index, but with another geometry.
+    /// The pool holds the same kind of index with another geometry.
     OtherDescriptor {
         /// Descriptor found.
         found: Box<[u8; 64]>,
         /// Descriptor wanted.
         wanted: Box<[u8; 64]>,
     },
-    /// The superblock's bytes do not fit its checksum, or make no sense.
+    /// The superblock's checksum is wrong, or its content is impossible.
     Corrupt {
-        /// Where the damaged part starts.
+        /// Start of the damaged part.
         at: RemotePtr,
         /// What is wrong with it.
         what: &'static str,
@@ -64,43 +64,43 @@ pub enum AllocError {
         /// Nodes listed now.
         listed: u16,
     },
-    /// A node's on-chip memory can't hold the lock table.
+    /// A memory node's on-chip memory is too small for the lock table.
     ChipTooSmall {
-        /// Which node.
+        /// The memory node.
         node: NodeId,
         /// Bytes that the table takes.
         wanted: u64,
-        /// Bytes that there are.
+        /// Bytes of on-chip memory.
         has: u64,
     },
-    /// Somebody is creating the pool and does not finish (or died over it).
+    /// A client began to create the pool and did not finish; it may have died.
     CreationStuck {
-        /// Where the state word lies.
+        /// Address of the state word.
         at: RemotePtr,
-        /// The client that its last seen value names.
+        /// The client that the state word named last.
         creator: u16,
-        /// How often it was looked at.
+        /// How often the state word was read.
         attempts: u32,
     },
-    /// The state word kept changing under every attempt to create.
+    /// The state word changed under every attempt to create the pool.
     Contended(Exhausted),
-    /// A block larger than a chunk, or of no bytes.
+    /// A block of 0 bytes, or larger than a chunk.
     BadSize {
         /// Bytes asked for.
         wanted: u32,
         /// Largest block.
         most: u64,
     },
-    /// Every slot is taken by a compute node that announces itself.
+    /// All slots are taken by compute nodes that announce themselves.
     NoSlot {
-        /// How many there are.
+        /// Number of slots.
         slots: u16,
     },
     /// Every memory node is full.
     Exhausted {
         /// Bytes asked for.
         wanted: u32,
-        /// How many nodes were tried.
+        /// Number of memory nodes that were tried.
         nodes_tried: u16,
     },
 }
@@ -110,7 +110,7 @@ impl fmt::Display for AllocError {
         match self {
             Self::Verb(e) => write!(f, "superblock: {e}"),
             Self::Control(e) => write!(f, "control plane: {e}"),
-            Self::NoMemoryNodes => f.write_str("there is no memory node"),
+            Self::NoMemoryNodes => f.write_str("the control plane lists no memory node"),
             Self::TooManyNodes { listed, most } => {
                 write!(
                     f,
@@ -121,7 +121,7 @@ impl fmt::Display for AllocError {
                 write!(f, "no pool was created here (empty state word at {at})")
             }
             Self::NotFormatted { at, word } => {
-                write!(f, "no pool of dmkit: state word at {at} is {word:#018x}")
+                write!(f, "not a pool of dmkit: the state word at {at} is {word:#018x}")
             }
             Self::OtherFormat { found, ours } => {
                 write!(
@@ -150,7 +150,7 @@ impl fmt::Display for AllocError {
                     found[first], wanted[first]
                 )
             }
-            Self::Corrupt { at, what } => write!(f, "corrupt superblock at {at}: {what}"),
+            Self::Corrupt { at, what } => write!(f, "corrupt pool data at {at}: {what}"),
             Self::NodesMissing { created_with, listed } => {
                 write!(
                     f,
@@ -169,7 +169,7 @@ impl fmt::Display for AllocError {
                 attempts,
             } => write!(
                 f,
-                "client {creator} began to create the pool and did not finish (state word at {at}, looked at \
+                "client {creator} began to create the pool and did not finish (state word at {at}, read \
                  {attempts} times)"
             ),
             Self::Contended(e) => write!(f, "creating the pool: {e}"),
@@ -179,7 +179,7 @@ impl fmt::Display for AllocError {
                     "a block of {wanted} bytes: blocks have 1 to {most} bytes (one chunk)"
                 )
             }
-            Self::NoSlot { slots } => write!(f, "all {slots} slots for members are taken"),
+            Self::NoSlot { slots } => write!(f, "all {slots} slots for members are taken by compute nodes that announce themselves"),
             Self::Exhausted { wanted, nodes_tried } => {
                 write!(
                     f,
@@ -190,7 +190,7 @@ impl fmt::Display for AllocError {
     }
 }
 
-/// A kind number, with its letters where it is made of four.
+/// A kind number, shown as letters if it consists of four of them.
 struct Kind(u32);
 
 impl fmt::Display for Kind {
@@ -218,13 +218,13 @@ impl From<ControlError> for AllocError {
 }
 
 impl AllocError {
-    /// What a pool lacks of the world, where it is that.
+    /// Returns the capability that the pool needs and this world lacks, if that is the error.
     pub fn missing(&self) -> Option<Capability> {
         matches!(self, Self::ChipTooSmall { .. }).then_some(Capability::ChipMemory)
     }
 }
 
-/// As an operation's error.
+/// Converts to the error of an operation.
 impl From<AllocError> for IndexError {
     fn from(e: AllocError) -> Self {
         match e {
@@ -243,7 +243,7 @@ impl From<AllocError> for IndexError {
             AllocError::BadSize { .. } => Self::BadInput {
                 why: "a node is larger than a chunk",
             },
-            // The rest are a superblock's, which allocation does not touch.
+            // All others concern a superblock, which allocation does not touch.
             _ => Self::Pool {
                 at: RemotePtr::NULL,
                 why: "the pool does not fit this index",

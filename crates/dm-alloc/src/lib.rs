@@ -1,9 +1,9 @@
 //! Superblock and two-stage allocation over memory nodes.
 //!
-//! A pool begins with a [`Superblock`] in the reserved page of memory node 0: which index lives here, its root word,
-//! where each node's lock table lies. Many clients may create it at once; one does. Blocks come from an
-//! [`Allocator`], which fetches chunks from the memory nodes' control plane and cuts them without communication
-//! (Sherman §4.2.4).
+//! A pool begins with a [`Superblock`] in the reserved page of memory node 0. It stores which index the pool
+//! holds, the index's root word, and the place of each memory node's lock table. If many clients create a pool at
+//! once, one of them does and the others wait. Blocks come from an [`Allocator`], which fetches chunks from the
+//! memory nodes' control plane and cuts them into blocks without communication (Sherman §4.2.4).
 //!
 //! ```text
 //!  mn0  │ superblock 4 KiB │ host lock table? │ chunk │ chunk │ …      chip │ lock table? │
@@ -11,13 +11,13 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** The superblock's state word goes EMPTY → CREATING(client) → READY by CAS alone, or back to EMPTY from
-//!   CREATING by its creator. Behind READY nothing of the page changes but the root word.
-//! * **I2** No two blocks in use overlap, of whichever compute nodes: chunks are disjoint, and a chunk belongs to
-//!   one allocator.
+//! * **I1** The superblock's state word goes EMPTY → CREATING(client) → READY by CAS alone, or back from CREATING
+//!   to EMPTY by its creator. After READY, only the root word of the page changes.
+//! * **I2** Blocks in use never overlap, whichever compute nodes they belong to: chunks are disjoint, and a chunk
+//!   belongs to one allocator.
 //! * **I3** Memory is type-stable: the address of a block is the address of blocks of its [`Class`] for ever.
-//! * **I4** A retired block is handed out only after every operation that began before it was unlinked has ended, on
-//!   whichever compute node (`docs/protocol/reclaim.md`).
+//! * **I4** A retired block is handed out only when every operation that began before the block was unlinked has
+//!   ended, on every compute node (`docs/protocol/reclaim.md`).
 //!
 //! # Example
 //! ```
@@ -39,9 +39,9 @@
 //! ```
 //!
 //! # Limits
-//! Chunks never go back to their memory node. A creator that dies between CREATING and READY leaves the pool stuck:
-//! the others end in [`AllocError::CreationStuck`], which names it. A compute node that dies takes what it had free or
-//! retired along.
+//! Chunks never go back to their memory node. A creator that dies between CREATING and READY leaves the pool
+//! unusable: the other clients get [`AllocError::CreationStuck`], which names the creator. If a compute node dies,
+//! the blocks that it had free or retired are lost.
 #![forbid(unsafe_code)]
 
 mod allocator;

@@ -1,4 +1,4 @@
-//! Retired blocks, in the order in which they were retired, until nobody can be reading them.
+//! Retired blocks, in the order of retiring, until no running operation can read them.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,11 @@ use dm_sync::{Fingerprint, fingerprint_of};
 
 use crate::block::{Block, Class};
 
-/// Retired blocks of one compute node.
+/// The retired blocks of one compute node.
 ///
-/// Each goes through three lists: *fresh*, then *closed* (with all that were fresh, when a collection begins), then
-/// *waiting* with the tag of that collection. The tag is drawn after the closing, so that whoever began after the draw
-/// began after each of them was unlinked.
+/// Each block goes through three lists: *fresh*; then *closed*, with all other fresh blocks, when a collection
+/// begins; then *waiting*, with the tag of that collection. The tag is drawn after the closing. So an operation
+/// that began after the draw also began after each of these blocks was unlinked.
 ///
 /// ```
 /// use dm_alloc::{Block, Class, Limbo};
@@ -27,33 +27,34 @@ use crate::block::{Block, Class};
 pub struct Limbo {
     fresh: Vec<(Block, Class)>,
     closed: Vec<(Block, Class)>,
-    /// Tags ascend.
+    /// In the order of their tags.
     waiting: VecDeque<(u64, Vec<(Block, Class)>)>,
     bytes: u64,
 }
 
 impl Limbo {
-    /// A block that nothing leads to any more; as it is to be handed out next.
+    /// Adds a block that nothing leads to any more. `block` has the incarnation and version for its next node.
     pub fn retire(&mut self, block: Block, class: Class) {
         self.bytes += class.block_bytes();
         self.fresh.push((block, class));
     }
 
-    /// Closes what was retired so far, before a tag is drawn for it; `false` if there is nothing. What was closed before
-    /// and never tagged is closed with it.
+    /// Closes the fresh blocks, before a tag is drawn for them. Blocks that were closed before and never tagged
+    /// are closed with them. Returns `false` if no block is closed.
     #[must_use]
     pub fn close(&mut self) -> bool {
         self.closed.append(&mut self.fresh);
         !self.closed.is_empty()
     }
 
-    /// The tag of what is closed.
+    /// Tags the closed blocks.
     pub fn tag(&mut self, tag: u64) {
         let closed = core::mem::take(&mut self.closed);
         self.waiting.push_back((tag, closed));
     }
 
-    /// Takes out what has a tag below `oldest`, the earliest epoch that any running operation began in: it is free.
+    /// Removes and returns the blocks whose tag is below `oldest`, the earliest epoch in which a running operation
+    /// began. They are free.
     #[must_use]
     pub fn free_below(&mut self, oldest: u64) -> Vec<Vec<(Block, Class)>> {
         let mut freed = Vec::new();
@@ -66,12 +67,12 @@ impl Limbo {
         freed
     }
 
-    /// Bytes of all of them.
+    /// Returns the bytes of all retired blocks.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes that the lists have allocated.
+    /// Returns the bytes that the lists have allocated.
     pub(crate) fn heap_bytes(&self) -> usize {
         let waiting: usize = self.waiting.iter().map(|(_, list)| list.capacity()).sum();
         (self.fresh.capacity() + self.closed.capacity() + waiting) * size_of::<(Block, Class)>()

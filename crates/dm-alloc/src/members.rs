@@ -1,28 +1,29 @@
-//! Members: compute nodes that announce, in a slot each, since when their oldest operation runs.
+//! Members: compute nodes that announce, each in a slot, the epoch of their oldest running operation.
 //!
 //! ```text
 //!    0  epoch: grows with each collection of retired blocks · next member number        one line
 //!   64  slot of a member: epoch 46 · number 16 · state 2, low bits last · beat 64         one line each
 //!      depots: the free blocks of each memory node                                       one word each
 //! ```
-//! All of it lies on memory node 0, as words that change by CAS and FAA alone. A member whose slot stands still for a
-//! lease is fenced by those who look (`ReclaimOptions::looks`), and the slot is free then. Its epoch and its beat only grow,
-//! and 2^64 announcements never come about: a slot that is seen twice as it is has not changed in between, if fewer than 2^16
-//! joins lie between (member numbers wrap).
+//! The area is on memory node 0; its words change by CAS and FAA alone. If a member's slot does not change for a
+//! lease, the other members fence that member (`ReclaimOptions::looks`), and its slot becomes free. A member's
+//! epoch and beat only grow, and 2^64 announcements never happen. So a slot that is read twice with the same
+//! content has not changed in between, provided that fewer than 2^16 joins lie between the two READs (member
+//! numbers wrap).
 
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{LINE, Nanos, NodeId, RemotePtr};
 
-/// Where a pool's members announce themselves.
+/// The area of a pool in which its members announce themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MemberArea {
-    /// On memory node 0.
+    /// Address of the area, on memory node 0.
     pub at: RemotePtr,
-    /// Members that there can be at once.
+    /// Maximum number of members at one time.
     pub slots: u16,
 }
 
-/// Bytes of the epoch's line and the slots.
+/// Returns the bytes of the epoch's line and the slots.
 fn slots_bytes(slots: u16) -> u64 {
     (1 + u64::from(slots)) * LINE as u64
 }
@@ -41,7 +42,8 @@ impl MemberArea {
     pub(crate) fn slot(&self, i: u16) -> RemotePtr {
         self.at.add((1 + u64::from(i)) * LINE as u64)
     }
-    /// Grows with every announcement that leaves the word of slot `i` as it is, of whichever member.
+    /// Returns the address of the beat of slot `i`. It grows with every announcement, of whichever member, that
+    /// does not change the slot's word.
     pub(crate) fn beat(&self, i: u16) -> RemotePtr {
         self.slot(i).add(8)
     }
@@ -52,7 +54,7 @@ impl MemberArea {
     pub(crate) fn depot(&self, node: NodeId) -> RemotePtr {
         self.at.add(slots_bytes(self.slots) + 8 * u64::from(node.0))
     }
-    /// The slots in an image of the area; whatever the bytes are.
+    /// Returns the slots in an image of the area, whatever the bytes are.
     pub(crate) fn looks<'a>(&self, image: &'a [u8]) -> impl Iterator<Item = (u16, Look)> + 'a {
         let lines = image.chunks_exact(LINE).skip(1).take(usize::from(self.slots));
         let word = |line: &[u8], at| u64::from_le_bytes(*line[at..].first_chunk().unwrap_or(&[0; 8]));
@@ -64,14 +66,15 @@ impl MemberArea {
     }
 }
 
-/// One look at a slot. Its two words may be of different moments of the READ; each changes for good.
+/// One look at a slot. Its two words may stem from different moments of the READ; this is harmless, because a
+/// changed word never returns to its old value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Look {
     pub(crate) word: SlotWord,
     pub(crate) beat: u64,
 }
 
-/// What a slot says.
+/// The word of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct SlotWord(pub(crate) u64);
 
@@ -84,7 +87,7 @@ const EPOCH_SHIFT: u32 = 18;
 const EPOCH_MASK: u64 = (1 << (64 - EPOCH_SHIFT)) - 1;
 
 impl SlotWord {
-    /// Of member `number`, whose oldest operation began in `epoch`.
+    /// Returns the word of member `number`, whose oldest operation began in `epoch`.
     pub(crate) fn active(number: u16, epoch: u64) -> Self {
         Self((epoch & EPOCH_MASK) << EPOCH_SHIFT | u64::from(number) << NUMBER_SHIFT | ACTIVE)
     }
@@ -100,20 +103,21 @@ impl SlotWord {
     pub(crate) fn epoch(self) -> u64 {
         self.0 >> EPOCH_SHIFT
     }
-    /// What the same member announces once its oldest operation began in `epoch`: never an earlier one than before.
+    /// Returns the announcement of the same member when its oldest operation began in `epoch`. The announced epoch
+    /// never goes back.
     pub(crate) fn announcing(self, epoch: u64) -> Self {
         Self::active(self.number(), epoch.max(self.epoch()))
     }
     pub(crate) fn expelled(self) -> Self {
         Self(self.0 & !STATE_MASK | EXPELLED)
     }
-    /// Whether it is an announcement of the very member that `mine` is one of.
+    /// Returns whether this is an announcement of the same member as `mine`.
     pub(crate) fn is_of(self, mine: Self) -> bool {
         self.0 & STATE_MASK == ACTIVE && self.number() == mine.number()
     }
 }
 
-/// A slot as a look saw it.
+/// A slot as the last look saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Seen {
     pub(crate) look: Look,
@@ -121,63 +125,63 @@ pub(crate) struct Seen {
     pub(crate) again: u32,
 }
 
-/// This compute node's membership.
+/// The state of this compute node's membership.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) enum Standing {
-    /// None.
+    /// Not a member.
     #[default]
     Outside,
-    /// A client of this compute node is about to join for all.
+    /// A client of this compute node is joining on behalf of all.
     Joining,
-    /// A slot, and what it says as far as is known.
+    /// A member with a slot and the slot's last known word.
     Member { slot: u16, word: SlotWord },
 }
 
-/// What the clients of a compute node share of its membership.
+/// The part of a compute node's membership that its clients share.
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
     pub(crate) standing: Standing,
-    /// Announcements that were given up before their CASes were known to have failed or not. One of them may have landed,
-    /// or may yet.
+    /// Announcements whose CAS was abandoned before its result was known. Any of them may have landed or may still
+    /// land.
     pub(crate) posted: Vec<SlotWord>,
     /// How long a member may be silent before it is fenced.
     pub(crate) lease: Nanos,
-    /// When the last announcement was posted.
+    /// Time at which the last announcement was posted.
     pub(crate) last_round: Nanos,
-    /// The world's control plane knows no groups.
+    /// The world's control plane has no groups, so it cannot fence a member.
     pub(crate) fences_nobody: bool,
-    /// A whole round is under way.
+    /// A client is in a whole round.
     pub(crate) in_round: bool,
-    /// Clients that announce this compute node at the moment, in a round or beside another's.
+    /// Number of clients that are announcing this compute node now, in a whole round or beside another client's.
     pub(crate) announcing: u32,
-    /// When the last look that counted was over.
+    /// Time at which the last counted look was over.
     pub(crate) looked: Nanos,
-    /// Number of looks that have counted. Times cannot tell looks apart: a clock may stand still.
+    /// Number of counted looks. Times cannot tell looks apart, because a clock may stand still.
     pub(crate) counted: u64,
-    /// The latest epoch that was read, and the latest at the last turn.
+    /// The latest epoch that was read.
     pub(crate) latest: u64,
     pub(crate) turned: u64,
-    /// By slot.
+    /// By slot number.
     pub(crate) seen: Vec<Option<Seen>>,
 }
 
 impl Membership {
-    /// How it stands; who finds it outside is to join for all.
+    /// Returns the standing. A caller that gets [`Standing::Outside`] must join on behalf of all.
     pub(crate) fn stand(&mut self) -> Standing {
         let standing = self.standing;
         if standing == Standing::Outside {
             self.standing = Standing::Joining;
-            // What was seen before is of another time.
+            // These looks belong to an earlier membership.
             self.seen.clear();
         }
         standing
     }
 
-    /// The slot says this for certain. Epochs only grow there, so of what is under way nothing can land any more that
-    /// announces this or an earlier one.
+    /// Records that the slot certainly had this word. Its epochs only grow, so no pending announcement of this or
+    /// an earlier epoch can land any more.
     pub(crate) fn settle(&mut self, slot: u16, word: SlotWord) {
         if matches!(self.standing, Standing::Member { word: known, .. } if known.epoch() > word.epoch()) {
-            // Another client has heard of a later one.
+            // Another client has already seen a later epoch.
             return;
         }
         self.standing = Standing::Member { slot, word };
@@ -185,12 +189,12 @@ impl Membership {
             .retain(|posted| posted.is_of(word) && posted.epoch() > word.epoch());
     }
 
-    /// Whether this compute node is the member that `mine` is an announcement of.
+    /// Returns whether this compute node is the member that announced `mine`.
     pub(crate) fn is(&self, mine: SlotWord) -> bool {
         matches!(self.standing, Standing::Member { word, .. } if word.number() == mine.number())
     }
 
-    /// Notes a look at a slot that counts; in how many of them before, one after the other and at most `most`, it was the
+    /// Records a counted look at a slot. Returns how many looks in a row before it, at most `most`, found the
     /// same.
     pub(crate) fn see(&mut self, slot: u16, look: Look, most: u32) -> u32 {
         let slot = usize::from(slot);
@@ -208,7 +212,7 @@ impl Membership {
 
 impl Fingerprint for Membership {
     fn fingerprint(&self) -> u64 {
-        // Times are observations, which an explorer folds in itself.
+        // Times are left out: the explorer adds observed times itself.
         let rounds = (self.in_round, self.announcing, self.counted);
         let epochs = (self.latest, self.turned);
         fingerprint_of(&(self.standing, &self.posted, rounds, epochs, &self.seen))
@@ -275,7 +279,7 @@ mod tests {
             [eight],
             "two can't land any more, and one is another member's"
         );
-        // A client that is late with what it found.
+        // A client that reports an older word late.
         m.settle(0, six);
         assert_eq!(m.standing, Standing::Member { slot: 0, word: seven });
         assert_eq!(m.posted, [eight]);

@@ -7,8 +7,8 @@
 //!  192  root      word: the index's root pointer                      a line of its own, changed by CAS only
 //!  256  tables    a word per memory node: space 1 (host, chip) above a 48-bit offset
 //! ```
-//! Members: their number 16 bits, above the 48-bit offset of their area on memory node 0; 0 for none.
-//! All numbers are little-endian. The checksum covers head (itself as zero), descriptor and tables.
+//! Members: the number of slots in 16 bits, above the 48-bit offset of their area on memory node 0; 0 means none.
+//! All numbers are little-endian. The checksum covers head (with the checksum as zero), descriptor and tables.
 
 use core::hash::Hasher;
 
@@ -25,9 +25,9 @@ const TABLES_AT: usize = 256;
 const CHECKSUM_AT: usize = HEAD_AT as usize + 24;
 const MEMBERS_AT: usize = HEAD_AT as usize + 32;
 
-/// Most memory nodes that a superblock describes.
+/// Maximum number of memory nodes in a superblock.
 pub const MEMORY_NODES_MAX: u16 = ((RESERVED_BYTES as usize - TABLES_AT) / 8) as u16;
-/// Version of the format that this code reads and writes.
+/// Version of the superblock format that this code reads and writes.
 pub const FORMAT_VERSION: u32 = 3;
 
 pub(crate) const PAGE_BYTES: usize = RESERVED_BYTES as usize;
@@ -35,7 +35,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"dmkit/sb");
 const SPACE_HOST: u8 = 1;
 const SPACE_CHIP: u8 = 2;
 
-/// The state word.
+/// The state word, decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Empty,
@@ -67,9 +67,9 @@ impl State {
     }
 }
 
-/// A place in the superblock page.
+/// Returns the address of a place in the superblock page.
 pub(crate) const fn at(offset: u64) -> RemotePtr {
-    // Node 0: the offset is the whole pointer.
+    // On node 0, the offset is the whole pointer.
     RemotePtr::from_raw(offset)
 }
 
@@ -108,7 +108,7 @@ fn table_place(node: u16, word: u64) -> Option<Place> {
     }
 }
 
-/// The page as its creator writes it, state word and root zero.
+/// Returns the page as its creator writes it, with state word and root zero.
 pub(crate) fn encode(sb: &Superblock) -> Vec<u8> {
     let mut page = vec![0; PAGE_BYTES];
     let head = HEAD_AT as usize;
@@ -128,7 +128,7 @@ pub(crate) fn encode(sb: &Superblock) -> Vec<u8> {
     page
 }
 
-/// The page decoded; total on any bytes.
+/// Decodes the page. Returns an error, never a panic, for any bytes.
 pub(crate) fn decode(page: &[u8]) -> Result<Superblock, AllocError> {
     let corrupt = |offset: usize, what| {
         Err(AllocError::Corrupt {
@@ -143,7 +143,7 @@ pub(crate) fn decode(page: &[u8]) -> Result<Superblock, AllocError> {
     if u64::from_le_bytes(get(page, head)) != MAGIC {
         return corrupt(head, "no magic");
     }
-    // The version comes before the checksum: other versions may reckon it otherwise.
+    // The version is checked before the checksum: other versions may compute it differently.
     let version = u32::from_le_bytes(get(page, head + 8));
     if version != FORMAT_VERSION {
         return Err(AllocError::OtherFormat {

@@ -1,4 +1,5 @@
-//! What a compute node holds of one memory node: ranges to bump through, free lists, and who is fetching a chunk.
+//! The part of an allocator for one memory node: unused ranges, free lists, and the client that is fetching a
+//! chunk.
 
 use core::task::Waker;
 
@@ -8,25 +9,26 @@ use crate::block::{Block, Class};
 use crate::depot::{BATCH, KEEP, MAGAZINE};
 use crate::superblock::PAGE;
 
-/// Unused ranges that are kept at most; the smallest is given up beyond that.
+/// Maximum number of unused ranges; the smallest is dropped when there are more.
 const RANGES_MAX: usize = 8;
 
-/// Bytes never handed out yet.
+/// A range that was never handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Range {
     start: RemotePtr,
     bytes: u64,
 }
 
-/// Freed blocks of one class.
+/// The freed blocks of one class.
 #[derive(Debug)]
 struct FreeList {
     class: Class,
     free: Vec<Block>,
 }
 
-/// A block that was given up while a WRITE to it was under way: it lands before whatever this client writes there next,
-/// and some time before whatever this client has read from that memory node later.
+/// A block that was given back while a WRITE to it was in flight. This WRITE lands before anything that the same
+/// client writes there next. It has also landed when a later READ of this client from the same memory node is
+/// answered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Orphan {
     client: ClientId,
@@ -34,12 +36,12 @@ pub(crate) struct Orphan {
     block: Block,
 }
 
-/// What [`NodePool::take`] found.
+/// The result of [`NodePool::take`].
 pub(crate) enum Found {
     Block(Block),
-    /// A chunk of that many bytes must be fetched, and the caller is the one to do it.
+    /// The caller must fetch a chunk of that many bytes.
     Fetch(u64),
-    /// Somebody else of this compute node is fetching one.
+    /// Another client of this compute node is fetching a chunk.
     Fetching,
     Full,
 }
@@ -49,21 +51,22 @@ pub(crate) struct NodePool {
     ranges: Vec<Range>,
     classes: Vec<FreeList>,
     orphans: Vec<Orphan>,
-    /// Somebody is fetching a chunk; the others wait here for it.
+    /// A client is fetching a chunk; the others are in `waiting`.
     fetching: bool,
     waiting: Vec<Waker>,
-    /// What the node said to have left when it last refused. Chunks never come back, so it only shrinks.
+    /// Bytes that the memory node had left at its last refusal. Chunks never come back, so this only shrinks.
     left: Option<u64>,
-    /// Bytes of all chunks so far.
+    /// Bytes of all fetched chunks.
     fetched: u64,
-    /// Bytes of blocks handed out, less those that came back: they may have come from another compute node.
+    /// Bytes of blocks handed out, less those that came back. It may be negative: blocks may have come from
+    /// another compute node.
     in_use: i64,
-    /// Bytes of ranges given up.
+    /// Bytes of dropped ranges.
     wasted: u64,
 }
 
 impl NodePool {
-    /// Bytes that its own tables have allocated.
+    /// Returns the bytes that its tables have allocated.
     pub(crate) fn heap_bytes(&self) -> usize {
         let lists: usize = self
             .classes
@@ -77,7 +80,7 @@ impl NodePool {
             + lists
     }
 
-    /// A block of `class` for `client`, if there is one.
+    /// Takes a block of `class` for `client` without communication, if there is one.
     #[inline]
     pub(crate) fn at_hand(&mut self, client: ClientId, class: Class) -> Option<Block> {
         let bytes = class.block_bytes();
@@ -90,7 +93,7 @@ impl NodePool {
         Some(block)
     }
 
-    /// The same, or what to do for one.
+    /// Takes a block like [`NodePool::at_hand`], or returns how to get one.
     pub(crate) fn take(&mut self, client: ClientId, class: Class, chunk: u64) -> Found {
         let bytes = class.block_bytes();
         if let Some(block) = self.at_hand(client, class) {
@@ -108,25 +111,25 @@ impl NodePool {
         Found::Fetch(fetch)
     }
 
-    /// This client's own orphan: its next WRITE goes behind the last.
+    /// Takes an orphan of this client. This is safe because the client's next WRITE lands after the pending one.
     fn adopt(&mut self, client: ClientId, class: Class) -> Option<Block> {
         let mine = |o: &Orphan| o.client == client && o.class == class;
         let i = self.orphans.iter().position(mine)?;
         Some(self.orphans.swap_remove(i).block)
     }
 
-    /// A block of `class` comes back that `client` may still be writing to.
+    /// Takes back a block of `class` to which a WRITE of `client` may be in flight.
     pub(crate) fn put_orphan(&mut self, client: ClientId, block: Block, class: Class) {
         self.in_use -= class.block_bytes() as i64;
         self.orphans.push(Orphan { client, class, block });
     }
 
-    /// The same, of a block that was free.
+    /// Takes back such a block if it was free before, so that it does not count as in use.
     pub(crate) fn put_orphan_again(&mut self, client: ClientId, block: Block, class: Class) {
         self.orphans.push(Orphan { client, class, block });
     }
 
-    /// Some of the blocks of a class that there are more than enough of, and a magazine to put them into.
+    /// Takes out a batch of surplus blocks of one class, and a magazine for them.
     pub(crate) fn surplus(&mut self) -> Option<(Block, Vec<(Block, Class)>)> {
         let plenty = |list: &FreeList| list.class != MAGAZINE && list.free.len() >= KEEP + BATCH;
         let i = self.classes.iter().position(plenty)?;
@@ -146,12 +149,12 @@ impl NodePool {
         mine
     }
 
-    /// Puts them back.
+    /// Puts orphans back whose WRITEs may still be in flight.
     pub(crate) fn put_back(&mut self, orphans: Vec<Orphan>) {
         self.orphans.extend(orphans);
     }
 
-    /// What was written to them has landed.
+    /// Frees orphans whose WRITEs have landed.
     pub(crate) fn landed(&mut self, orphans: Vec<Orphan>) {
         for Orphan { class, block, .. } in orphans {
             self.list(class).push(block);
@@ -159,7 +162,7 @@ impl NodePool {
     }
 
     fn bump(&mut self, bytes: u64) -> Option<RemotePtr> {
-        // The smallest range that fits: remainders first, the fresh chunk last.
+        // Takes from the smallest range that fits, so that remainders are used before fresh chunks.
         let i = (0..self.ranges.len())
             .filter(|&i| self.ranges[i].bytes >= bytes)
             .min_by_key(|&i| self.ranges[i].bytes)?;
@@ -172,23 +175,23 @@ impl NodePool {
         Some(block)
     }
 
-    /// A block comes back that nobody can reach; it goes to requests of its own class only.
+    /// Takes back a block that nobody can reach. It is reused only within its class.
     pub(crate) fn put(&mut self, block: Block, class: Class) {
         self.in_use -= class.block_bytes() as i64;
         self.list(class).push(block);
     }
 
-    /// A block that was retired before is free.
+    /// Frees a block that was retired before.
     pub(crate) fn put_reclaimed(&mut self, block: Block, class: Class) {
         self.list(class).push(block);
     }
 
-    /// A block is retired: no longer in use, and not free yet.
+    /// Counts a block of `class` as retired: it is neither in use nor free.
     pub(crate) fn retire(&mut self, class: Class) {
         self.in_use -= class.block_bytes() as i64;
     }
 
-    /// Free blocks of `class`, as many as have come back.
+    /// Returns the number of free blocks of `class`.
     pub(crate) fn free(&self, class: Class) -> usize {
         let list = self.classes.iter().find(|c| c.class == class);
         list.map_or(0, |c| c.free.len())
@@ -206,7 +209,7 @@ impl NodePool {
         &mut self.classes[i].free
     }
 
-    /// The chunk is there.
+    /// Adds a fetched chunk.
     pub(crate) fn add(&mut self, start: RemotePtr, bytes: u64) {
         self.fetched += bytes;
         let before = self.ranges.iter_mut().find(|r| r.start.add(r.bytes) == start);
@@ -222,25 +225,26 @@ impl NodePool {
         }
     }
 
-    /// A chunk came that is not to be used, and what comes later is no better.
+    /// Accounts for a chunk that is out of reach and so cannot be used. The memory node then counts as full,
+    /// because later chunks lie still further out.
     pub(crate) fn out_of_reach(&mut self, bytes: u64) {
         self.fetched += bytes;
         self.wasted += bytes;
         self.refused(0);
     }
 
-    /// The node refused a chunk and has `left` bytes.
+    /// Records that the memory node refused a chunk and has `left` bytes.
     pub(crate) fn refused(&mut self, left: u64) {
         self.left = Some(self.left.map_or(left, |before| before.min(left)));
     }
 
-    /// Nobody fetches any more; the answer is whom to wake, outside of the section.
+    /// Ends the fetching, and returns the clients to wake. The caller wakes them outside of the section.
     pub(crate) fn fetched(&mut self) -> Vec<Waker> {
         self.fetching = false;
         core::mem::take(&mut self.waiting)
     }
 
-    /// Whether somebody still fetches; then `waker` is woken after it.
+    /// Returns whether a client is still fetching. If so, `waker` is woken afterwards.
     pub(crate) fn wait(&mut self, waker: &Waker) -> bool {
         if self.fetching && !self.waiting.iter().any(|w| w.will_wake(waker)) {
             self.waiting.push(waker.clone());
@@ -248,7 +252,7 @@ impl NodePool {
         self.fetching
     }
 
-    /// Adds what it has to do with.
+    /// Adds this memory node's memory use.
     pub(crate) fn add_to(&self, stats: &mut crate::AllocStats) {
         let lists = self.classes.iter();
         let free: u64 = lists.map(|c| c.class.block_bytes() * c.free.len() as u64).sum();
@@ -259,7 +263,8 @@ impl NodePool {
         stats.wasted_bytes += self.wasted;
     }
 
-    /// All that later behaviour depends on. Waiters are woken in any case, so who they are is left out.
+    /// Returns everything that later behaviour depends on. Only the number of waiters counts, because all of them
+    /// are woken.
     pub(crate) fn state(&self) -> impl core::hash::Hash + '_ {
         let ranges: Vec<_> = self.ranges.iter().map(|r| (r.start.raw(), r.bytes)).collect();
         let classes: Vec<_> = self.classes.iter().map(|c| (c.class, &c.free)).collect();
@@ -296,7 +301,7 @@ mod tests {
         pool.refused(10_000);
         assert!(fetches(&mut pool, 8192));
         pool.fetched();
-        // It never has more again than it once said.
+        // What a memory node has left never grows again.
         pool.refused(50_000);
         assert!(fetches(&mut pool, 8192));
         pool.fetched();
@@ -332,7 +337,7 @@ mod tests {
         pool.add(at(100 << 20), 4096);
         pool.add(at(200 << 20), 1 << 16);
         assert_eq!(wasted(&pool), 4096 + 8192);
-        // What begins where a range ends is one with it.
+        // A chunk that begins where a range ends extends that range.
         pool.add(at((200 << 20) + (1 << 16)), 1 << 16);
         assert_eq!(wasted(&pool), 4096 + 8192);
     }

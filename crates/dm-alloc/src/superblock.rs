@@ -1,4 +1,4 @@
-//! The superblock: created once by one of many, opened by all.
+//! The superblock: one client creates it, all others open it.
 
 use dm_verbs::{ChipPtr, Control, NodeId, Place, RemotePtr, Verbs, Why};
 
@@ -6,27 +6,27 @@ use crate::AllocError;
 use crate::members::{self, MemberArea};
 use crate::page::{self, MEMORY_NODES_MAX, PAGE_BYTES, ROOT_AT, STATE_AT, State};
 
-/// Locks per memory node unless asked otherwise: 8-byte words that fill 256 KiB of on-chip memory.
+/// Default number of locks per memory node: 8-byte words that fill 256 KiB of on-chip memory.
 pub const DEFAULT_LOCKS_PER_NODE: u32 = 32_768;
-/// How often the state word is looked at before [`AllocError::CreationStuck`].
+/// Number of READs of the state word before [`AllocError::CreationStuck`].
 pub const CREATE_BUDGET: u32 = 1 << 20;
-/// Chunks of host memory come in multiples of this.
+/// Chunks of host memory are multiples of this many bytes.
 pub(crate) const PAGE: u64 = 4096;
 
-/// In which memory a pool's lock tables are to lie.
+/// The memory for a pool's lock tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LockHome {
-    /// On chip; refused where a node lacks the room.
+    /// On-chip memory; an error if a memory node has too little.
     Chip,
-    /// On chip where a node has on-chip memory (too little of it is refused), else in host memory.
+    /// On-chip memory on memory nodes that have some (an error if it is too little), else host memory.
     #[default]
     ChipIfAny,
-    /// In host memory.
+    /// Host memory.
     Host,
 }
 
 impl LockHome {
-    /// On chip where a node has on-chip memory, or in host memory whatever a node has.
+    /// Returns [`LockHome::ChipIfAny`] if `on_chip`, else [`LockHome::Host`].
     pub const fn chip_if(on_chip: bool) -> Self {
         match on_chip {
             true => Self::ChipIfAny,
@@ -35,10 +35,10 @@ impl LockHome {
     }
 }
 
-/// How many locks a new pool gets, and where. Who opens a pool takes what is there.
+/// The number and the place of a new pool's locks. A client that opens a pool uses the locks that the pool has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockPlan {
-    /// In which memory.
+    /// Memory for the lock tables.
     pub home: LockHome,
     /// Lock words (8 bytes each) per memory node, at least 1.
     pub per_node: u32,
@@ -53,27 +53,27 @@ impl Default for LockPlan {
     }
 }
 
-/// What a pool is created as, and must be to be opened.
+/// The parameters of a pool: it is created with them, and every client that opens it must use the same ones,
+/// unless a field says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptor {
-    /// Kind of index, for instance four letters.
+    /// Kind of index, usually four letters.
     pub kind: u32,
-    /// The index's own description of itself (geometry, key and value bytes, flaws that change the layout). Must be
-    /// equal to open.
+    /// Description of the index (geometry, bytes of keys and values, flaws that change the layout).
     pub bytes: [u8; 64],
-    /// Locks of a new pool. Not compared.
+    /// Locks of a new pool. Not compared when a pool is opened.
     pub locks: LockPlan,
-    /// Compute nodes that can be members of a new pool at once; 0 for a pool in which nothing is reclaimed. Not compared.
+    /// Maximum number of compute nodes that can be members of a new pool at one time; 0 if the pool reclaims
+    /// nothing. Not compared when a pool is opened.
     pub members: u16,
-    /// Memory nodes that a new pool may span, at most [`MEMORY_NODES_MAX`]: as many as the index's addresses can name. Not
-    /// compared.
+    /// Maximum number of memory nodes of a new pool, at most [`MEMORY_NODES_MAX`]: as many as the index's
+    /// addresses can name. Not compared when a pool is opened.
     pub nodes_max: u16,
 }
 
 impl Descriptor {
-    /// Of the kind that these four letters name, which describes itself by these numbers; with the usual locks, over as many
-    /// memory nodes as there may be, and nothing reclaimed.
-    ///
+    /// Makes a descriptor from the four letters of the kind and the numbers that describe the index. It has the
+    /// default locks, allows as many memory nodes as possible, and reclaims nothing.
     /// ```
     /// use dm_alloc::Descriptor;
     ///
@@ -97,43 +97,43 @@ impl Descriptor {
     }
 }
 
-/// A pool's fixed facts, from the reserved page of memory node 0.
+/// The fixed parameters of a pool, from the reserved page of memory node 0.
 ///
-/// `create_or_open` may run on any number of clients of any number of compute nodes at once: one creates, the others
-/// wait for it. The state word goes EMPTY → CREATING → READY by CAS alone; everything else of the page is written
-/// and awaited before READY, and never changes after it but for the root word, which is the index's to CAS.
+/// Any number of clients on any number of compute nodes may call `create_or_open` at once: one creates the pool,
+/// the others wait for it. The state word goes EMPTY → CREATING → READY by CAS alone. Everything else in the page
+/// is written and awaited before READY and never changes afterwards, except for the root word, which the index
+/// changes by CAS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
-    /// The word that holds the index's root pointer: on node 0, 8-byte aligned, alone in its line, 0 at first.
+    /// The word that holds the index's root pointer. It is on node 0, 8-byte aligned, alone in its line, and 0 at
+    /// first.
     pub root_word: RemotePtr,
-    /// Where each memory node's lock table starts, by node number. On the node itself; zeroed at creation.
+    /// Start of each memory node's lock table, by node number. Each is on its own memory node, and zero when the
+    /// pool is created.
     pub lock_tables: Box<[Place]>,
     /// Lock words of 8 bytes in each table.
     pub locks_per_node: u32,
-    /// Where compute nodes announce what they are running, in a pool in which memory is reclaimed.
+    /// The area in which compute nodes announce their running operations; `None` if the pool reclaims nothing.
     pub members: Option<MemberArea>,
     /// Kind of index.
     pub kind: u32,
-    /// The index's description of itself.
+    /// Description of the index.
     pub descriptor: [u8; 64],
-    /// Whether this very call created the pool.
+    /// Whether this call created the pool.
     pub created: bool,
 }
 
 impl Superblock {
-    /// Where every pool's [`Superblock::root_word`] lies.
+    /// The place of [`Superblock::root_word`], which is the same in every pool.
     pub const ROOT_WORD: RemotePtr = page::at(ROOT_AT);
 
-    /// Memory nodes that the pool spans.
+    /// Returns the number of memory nodes of the pool.
     pub fn memory_nodes(&self) -> u16 {
         // At most MEMORY_NODES_MAX, by construction.
         self.lock_tables.len() as u16
     }
 
-    /// Whether it describes what `wanted` does; its locks are taken as they are.
-    ///
-    /// # Errors
-    /// [`AllocError::OtherKind`], [`AllocError::OtherDescriptor`].
+    /// Checks that kind and description are those of `wanted`. The locks are not compared.
     pub fn matches(&self, wanted: &Descriptor) -> Result<(), AllocError> {
         if self.kind != wanted.kind {
             return Err(AllocError::OtherKind {
@@ -150,22 +150,23 @@ impl Superblock {
         Ok(())
     }
 
-    /// Creates the pool, or opens what is there, or waits for whoever creates it and opens then.
+    /// Creates the pool, opens an existing one, or waits for the client that creates it and then opens it.
     ///
-    /// On-chip memory is expected to be zero when a pool is created (a memory node starts so); a host table is a
-    /// chunk, which is. A creation that fails or is dropped sets the state back to EMPTY.
+    /// On-chip memory must be zero when a pool is created, as it is when a memory node starts; a host table is a
+    /// chunk, which is always zero. A creation that fails or is dropped sets the state back to EMPTY.
     ///
     /// # Errors
-    /// Everything but the allocation errors of [`AllocError`]; [`AllocError::CreationStuck`] names the place of
-    /// the state word and the client that does not finish.
+    /// Everything but the allocation errors of [`AllocError`]. [`AllocError::CreationStuck`] names the state
+    /// word's address and the client that does not finish.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Self, AllocError> {
         Self::create_or_open_within(v, wanted, CREATE_BUDGET).await
     }
 
-    /// As [`Superblock::create_or_open`], looking at most `budget` times at the state word.
+    /// Creates or opens the pool like [`Superblock::create_or_open`], and reads the state word at most `budget`
+    /// times.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Superblock::create_or_open`].
     pub async fn create_or_open_within<V: Verbs + Control>(
         v: &V,
         wanted: &Descriptor,
@@ -197,20 +198,20 @@ impl Superblock {
         }
     }
 
-    /// Opens a pool that exists.
+    /// Opens an existing pool.
     ///
     /// # Errors
-    /// [`AllocError::NotFormatted`] where none does (or is not finished yet), and as
+    /// [`AllocError::NotFormatted`] if there is no pool or its creation is not finished, and those of
     /// [`Superblock::create_or_open`].
     pub async fn open<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Self, AllocError> {
         ready(v).await?;
         open_ready(v, wanted).await
     }
 
-    /// What lies here, of whatever kind and geometry.
+    /// Returns the superblock of the pool, of whatever kind and geometry.
     ///
     /// # Errors
-    /// As [`Superblock::open`], but for [`AllocError::OtherKind`] and [`AllocError::OtherDescriptor`].
+    /// Those of [`Superblock::open`], except for [`AllocError::OtherKind`] and [`AllocError::OtherDescriptor`].
     pub async fn inspect<V: Verbs + Control>(v: &V) -> Result<Self, AllocError> {
         ready(v).await?;
         read_page(v).await
@@ -238,7 +239,7 @@ async fn ready<V: Verbs + Control>(v: &V) -> Result<(), AllocError> {
 }
 
 async fn read_page<V: Verbs + Control>(v: &V) -> Result<Superblock, AllocError> {
-    // Behind the READY that was seen nothing of this changes but the root word, which is not decoded.
+    // The READ comes after READY was seen: since then only the root word can change, and it is not decoded.
     let sb = page::decode(&v.read(page::at(0), PAGE_BYTES as u32).await?)?;
     let listed = node_count(v)?;
     if sb.memory_nodes() > listed {
@@ -256,17 +257,17 @@ async fn open_ready<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Su
     Ok(sb)
 }
 
-/// The right to create, from EMPTY → CREATING on. Dropped before READY it sets the state back.
+/// The right to create the pool, from EMPTY → CREATING on. Dropping it before READY sets the state back.
 struct Creation<'v, V: Verbs> {
     v: &'v V,
     armed: bool,
 }
 
 impl<'v, V: Verbs + Control> Creation<'v, V> {
-    /// `None` when another client was faster.
+    /// Tries to start the creation. Returns `None` if another client was faster.
     async fn begin(v: &'v V) -> Result<Option<Self>, AllocError> {
-        // Armed before the CAS is awaited: the undo names this client, so it does nothing if the CAS failed, and it
-        // runs behind the CAS on the same queue pair if the future is dropped in between.
+        // Armed before the CAS is awaited. The undo names this client, so it does nothing if the CAS failed. If
+        // the future is dropped in between, the undo follows the CAS on the same queue pair.
         let mut creation = Self { v, armed: true };
         let old = v
             .cas(page::at(STATE_AT), State::Empty.pack(), creation.mine())
@@ -303,9 +304,9 @@ impl<'v, V: Verbs + Control> Creation<'v, V> {
         };
         let bytes = page::encode(&sb);
         let head = page::HEAD_AT as usize;
-        // Awaited before READY: whoever sees READY, on any queue pair, sees all of it.
+        // Awaited before READY: a client that sees READY, on any queue pair, sees all of it.
         v.write(page::at(page::HEAD_AT), &bytes[head..]).await?;
-        // Behind an error of this CAS the state is READY or will be set back; either is consistent.
+        // If this CAS fails, the state is READY or will be set back; either is consistent.
         v.cas(page::at(STATE_AT), self.mine(), State::Ready.pack())
             .await?;
         self.armed = false;
@@ -325,7 +326,7 @@ impl<V: Verbs> Drop for Creation<'_, V> {
     }
 }
 
-/// Room for `slots` members; a chunk is zero, which is nobody.
+/// Allocates an area for `slots` members. A chunk is zero, which means that all slots are free.
 async fn place_members<V: Verbs + Control>(v: &V, slots: u16) -> Result<Option<MemberArea>, AllocError> {
     if slots == 0 {
         return Ok(None);
