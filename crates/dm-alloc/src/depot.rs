@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(decode(&bytes, NodeId(2)), None);
         assert_eq!(decode(&[], NodeId(3)), None);
 
-        // A list of one entry whose address is not 64-byte aligned, and then one whose blocks have no lines.
+        // One entry's address is not 64-byte aligned; then one entry's block has no lines.
         let mut odd = bytes.clone();
         odd[ENTRIES_AT] |= 1;
         assert_eq!(decode(&odd, NodeId(3)), None);

@@ -121,7 +121,8 @@ impl SlotWord {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Seen {
     pub(crate) look: Look,
-    /// Looks that counted and found the same since, each a part of a lease behind the one before.
+    /// Number of counted looks in a row since then that found the same. Each came at least a part of a lease after
+    /// the one before.
     pub(crate) again: u32,
 }
 

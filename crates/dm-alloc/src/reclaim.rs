@@ -1,15 +1,18 @@
 //! Reclamation: retired blocks wait until every operation that may have seen them is over.
 //!
-//! Of a compute node: its operations run in [epochs](dm_sync::epoch) that it learns from one word of the pool. Once per
-//! period one of its clients does a *round*:
-//! 1. What was retired so far is closed, and gets the epoch word's value g as its tag (FAA: the word grows).
-//! 2. It announces itself: by CAS on its slot if the epoch of its oldest running operation, or the present one, is a later
-//!    one than that says, else by FAA on the slot's beat.
-//! 3. It reads all slots. What has a tag below every announcement is free.
+//! The operations of a compute node run in [epochs](dm_sync::epoch), which it learns from one word of the pool.
+//! Once per period, one of its clients does a *round*:
+//! 1. It closes the list of blocks retired so far, and tags the list with the epoch word's value g (an FAA, so the
+//!    word grows).
+//! 2. It announces the compute node. If the epoch of the oldest running operation, or else the present epoch, is
+//!    later than the epoch in the compute node's slot, this is a CAS on the slot; otherwise it is an FAA on the
+//!    slot's beat.
+//! 3. It reads all slots. The blocks whose tag is below every announced epoch are free.
 //!
-//! While one client is in a round for long, the others do its second and third step, and look for silent members.
+//! If one client stays in a round for long, the others do the second and third step, and look for silent members.
 //!
-//! An operation that is announced with an epoch above g began after the FAA, hence after the block was unlinked.
+//! An operation that is announced with an epoch above g began after the FAA, hence after the blocks of that list
+//! were unlinked.
 
 use core::fmt;
 use core::future::{Future, poll_fn};
@@ -34,14 +37,15 @@ mod visit;
 
 pub use options::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, ReclaimFlaws, ReclaimOptions};
 
-/// What the clients of a compute node share for reclamation.
+/// The part of reclamation that the clients of a compute node share.
 pub(crate) struct Reclaim {
     area: MemberArea,
     options: ReclaimOptions,
     epochs: Arc<Epochs>,
-    /// When the last announcement was posted; beside the section, for a look at every operation.
+    /// Time at which the last announcement was posted. It is outside of the mutex, because every operation looks
+    /// at it.
     last_round: AtomicU64,
-    /// [`ReclaimOptions::period`], or what a short lease allows of it.
+    /// [`ReclaimOptions::period`], or less if the lease is short.
     period: AtomicU64,
     membership: Mutex<Membership>,
     limbo: Mutex<Limbo>,
@@ -82,7 +86,7 @@ impl Reclaim {
 }
 
 impl Allocator {
-    /// This, reclaiming what is retired, for a pool whose members announce themselves in `area`.
+    /// Makes this allocator reclaim retired blocks, in a pool whose members announce themselves in `area`.
     #[must_use]
     pub fn reclaiming(mut self, area: MemberArea, options: ReclaimOptions) -> Self {
         self.reclaim = Some(Reclaim {
@@ -102,15 +106,16 @@ impl Allocator {
         self.reclaim.as_ref().map(|r| &r.area)
     }
 
-    /// The epochs that operations on this pool must run in; `None` if nothing is reclaimed.
+    /// Returns the epochs in which operations on this pool must run; `None` if nothing is reclaimed.
     pub fn epochs(&self) -> Option<&Arc<Epochs>> {
         self.reclaim.as_ref().map(|r| &r.epochs)
     }
 
-    /// Takes a block out of use that other clients may still be reading. Nothing leads to it any more, every line of it
-    /// says that its node is dead, and all of that has been awaited. `block` is as it is to be handed out next.
+    /// Retires a block that other clients may still be reading. Nothing may lead to it any more, and every line of
+    /// it must say that its node is dead; the caller has awaited both. `block` has the incarnation and version for
+    /// its next node.
     ///
-    /// Where nothing is reclaimed, it is lost.
+    /// If the pool reclaims nothing, the block is lost.
     pub fn retire(&self, block: Block, class: Class) {
         let Some(reclaim) = &self.reclaim else { return };
         self.pool_of(block.at).with(|pool| pool.retire(class));
@@ -131,20 +136,22 @@ impl Allocator {
         reclaim.limbo.with(|limbo| limbo.retire(block, class));
     }
 
-    /// To be awaited by a client whose seat lets it in no more: joins the pool if need be, enrolls the seat, and does the
-    /// compute node's round if it is due. Counted as housekeeping.
+    /// Prepares `seat` for operations: joins the pool if necessary, enrols the seat, and does the compute node's
+    /// round if it is due. Await this when the seat refuses to start an operation. Its verbs are metered as
+    /// housekeeping.
     ///
     /// # Errors
-    /// [`AllocError::NoSlot`] when all slots are taken by others that announce themselves; verbs' and the control
-    /// plane's own, [`ControlError::Fenced`] among them: this compute node was silent for too long.
+    /// [`AllocError::NoSlot`] if all slots are taken by other compute nodes that announce themselves, and the
+    /// errors of verbs and of the control plane. One of them is [`ControlError::Fenced`]: this compute node was
+    /// silent for too long.
     pub async fn attend<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let _unmetered = v.meter().housekeeping();
         self.enrolled(v, seat).await?;
         self.round(v, false).await
     }
 
-    /// Lets `seat` in as long as its client runs an operation in another seat, which was let in as usual: for what is done
-    /// inside of it, and may have to stay announced when it is over.
+    /// Enrols `seat` while its client runs an operation in another seat that was enrolled as usual. It is meant
+    /// for work inside of that operation which may have to stay announced when the operation is over.
     pub async fn enroll_within<V: Verbs>(&self, v: &V, seat: &Seat) {
         if let Some(reclaim) = &self.reclaim {
             let _unmetered = v.meter().housekeeping();
@@ -157,7 +164,7 @@ impl Allocator {
         }
     }
 
-    /// [`Allocator::attend`] without the round.
+    /// Does what [`Allocator::attend`] does, without the round.
     async fn enrolled<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -185,11 +192,12 @@ impl Allocator {
         }
     }
 
-    /// To be awaited now and then by an operation that takes long: does the round if it is due, so that its compute node
-    /// does not seem silent. Counted as housekeeping.
+    /// Does the round if it is due, so that the compute node does not seem silent. Await this now and then in an
+    /// operation that takes long. Its verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// [`ControlError::Fenced`] if it seemed so already: what the operation reads is not protected any more.
+    /// [`ControlError::Fenced`] if the compute node did seem silent: what the operation reads is no longer
+    /// protected.
     pub async fn beat<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -202,19 +210,20 @@ impl Allocator {
         self.round(v, false).await
     }
 
-    /// Does a round now, due or not. While another client is in a round, it announces and looks at the others only. For
-    /// compute nodes that run no operations. Counted as housekeeping.
+    /// Does a round now, even if none is due. If another client is in a round, this client only announces and
+    /// looks at the others. It is meant for compute nodes that run no operations. Its verbs are metered as
+    /// housekeeping.
     ///
     /// # Errors
-    /// As [`Allocator::attend`].
+    /// Those of [`Allocator::attend`].
     pub async fn collect<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let _unmetered = v.meter().housekeeping();
         self.enrolled(v, seat).await?;
         self.round(v, true).await
     }
 
-    /// Gives this compute node's membership up if none of its operations runs; what it has retired waits until it is a
-    /// member again. Posted, not awaited.
+    /// Ends this compute node's membership if none of its operations runs. Its retired blocks wait until it is a
+    /// member again. The requests are posted, not awaited.
     pub fn leave<V: Verbs>(&self, v: &V) {
         let Some(reclaim) = &self.reclaim else { return };
         let left = reclaim.membership.with(|m| match m.standing {
@@ -228,23 +237,25 @@ impl Allocator {
         });
         if let Some((slot, words)) = left {
             let _unmetered = v.meter().housekeeping();
-            // The last announcement that was awaited goes first: what was posted upon it fails then.
+            // The last announcement that was awaited is undone first. If that succeeds, later announcements that
+            // were posted on top of it fail.
             for word in words.into_iter().rev() {
                 v.cas(reclaim.area.slot(slot), word.0, 0).detach();
             }
         }
     }
 
-    /// The epoch in which operations begin from the next turn on; 0 without reclamation.
+    /// Returns the epoch in which operations begin from the next turn on; 0 without reclamation.
     pub fn turned(&self) -> u64 {
         let turned = |r: &Reclaim| r.membership.with(|m| m.turned);
         self.reclaim.as_ref().map_or(0, turned)
     }
 
-    /// A turn of [`ReclaimOptions::remembers`]: once `forget` has made the compute node forget what it had read before
-    /// the last turn, operations begin in the epoch that was the latest then. Answers the epoch in which they begin.
+    /// Does a turn, as [`ReclaimOptions::remembers`] needs it. It calls `forget`, which must make the compute node
+    /// forget what it had read before the last turn. From then on, operations begin in the epoch that was the
+    /// latest at the last turn. Returns the epoch in which operations begin.
     ///
-    /// Where there is nothing to gain, nothing is forgotten. One client at a time may call it.
+    /// If the epoch cannot advance, nothing is forgotten. Only one client at a time may call this.
     pub fn turn(&self, forget: impl FnOnce()) -> u64 {
         let Some(reclaim) = &self.reclaim else { return 0 };
         let (view, latest, turned) = reclaim
@@ -257,36 +268,37 @@ impl Allocator {
         forget();
         reclaim.membership.with(|m| {
             reclaim.epochs.advance(turned);
-            // Another may have joined anew meanwhile, later than that.
+            // Another client may have joined the pool anew meanwhile, in a later epoch.
             m.turned = m.turned.max(latest);
             reclaim.epochs.epoch()
         })
     }
 
-    /// Whether this compute node's round is due: a look at the clock.
+    /// Returns whether this compute node's round is due. This costs a look at the clock.
     #[inline]
     pub fn is_due<E: Env>(&self, env: &E) -> bool {
         self.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_due(env))
     }
 
-    /// To be awaited where an operation waits for others and tries again: does the round if it is due, so that its compute
-    /// node does not seem silent. Counted as housekeeping.
+    /// Does the round if it is due, so that the compute node does not seem silent. Await this when an operation
+    /// waits for others and then retries. Its verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// As [`Allocator::attend`].
+    /// Those of [`Allocator::attend`].
     #[inline]
     pub async fn tend<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         if !self.is_due(v) {
             return Ok(());
         }
         let _unmetered = v.meter().housekeeping();
-        // In a box: it is done once per period, and would make every loop's future large.
+        // In a box: this is needed once per period only, and would make the future of every retry loop large.
         Box::pin(self.round(v, false)).await
     }
 
-    /// `work` that waits for others (for a lock, say), and this compute node's announcement beside it if nobody does the
-    /// round for long: its other clients wait as well. An announcement that was begun is not given up when the work is
-    /// done, whatever that holds by then: `work` may be over sooner than a round trip, time and again.
+    /// Runs `work` that waits for others (for a lock, for instance). If nobody has done the round for long, it
+    /// announces this compute node at the same time, because the other clients may be waiting as well. An
+    /// announcement that has begun is completed even if `work` is done before, whatever `work` holds by then:
+    /// otherwise works that are shorter than a round trip would give up one announcement after the other.
     pub async fn tending<V: Verbs + Control, T>(&self, v: &V, work: impl Future<Output = T>) -> T {
         let Some(reclaim) = &self.reclaim else {
             return work.await;
@@ -305,14 +317,14 @@ impl Allocator {
             if announcement.is_none() && reclaim.is_overdue(v) {
                 announcement = Some(Box::pin(self.announcement(v)));
             }
-            // For the time of the poll only: the work's verbs are metered.
+            // Only during this poll, because the verbs of `work` are metered as its own.
             let _unmetered = v.meter().housekeeping();
             //= docs/protocol/reclaim.md R3a
             if announcement
                 .as_mut()
                 .is_some_and(|a| a.as_mut().poll(cx).is_ready())
             {
-                // What failed here fails the work as well.
+                // A cause of failure here makes `work` fail as well, so the error is dropped.
                 announcement = None;
                 return done.take().map_or(Poll::Pending, Poll::Ready);
             }
@@ -323,13 +335,13 @@ impl Allocator {
 }
 
 impl Reclaim {
-    /// Whether a round is due: a period has passed since the last announcement.
+    /// Returns whether a round is due: a period has passed since the last announcement.
     #[inline]
     fn is_due<E: Env>(&self, env: &E) -> bool {
         self.has_passed(env, 1)
     }
 
-    /// Whether it has been due for a period: nobody did it meanwhile.
+    /// Returns whether a round has been due for a whole period without anybody doing it.
     #[inline]
     fn is_overdue<E: Env>(&self, env: &E) -> bool {
         self.has_passed(env, 2)
@@ -337,7 +349,7 @@ impl Reclaim {
 
     #[inline]
     fn has_passed<E: Env>(&self, env: &E, periods: u64) -> bool {
-        // Relaxed: hints, both; that one client alone does a whole round is decided in a section.
+        // Relaxed: both are hints; a section decides which client alone does a whole round.
         let period = self.period.load(Ordering::Relaxed);
         period < u64::MAX && {
             // Relaxed: as above.
@@ -346,9 +358,9 @@ impl Reclaim {
         }
     }
 
-    /// Operations begin in this epoch: the compute node remembers nothing from before.
+    /// Makes operations begin in this epoch. The compute node must remember nothing from before.
     fn advance(&self, epoch: u64) {
-        // In a section with all others that change the view: `Epochs` wants one at a time.
+        // In one section with everything else that changes the view: `Epochs` allows only one change at a time.
         self.membership.with(|m| {
             m.latest = m.latest.max(epoch);
             m.turned = m.turned.max(epoch);
@@ -356,7 +368,7 @@ impl Reclaim {
         });
     }
 
-    /// This was read as the epoch.
+    /// Records an epoch that was read.
     fn learn(&self, epoch: u64) {
         if !self.options.remembers {
             return self.advance(epoch);

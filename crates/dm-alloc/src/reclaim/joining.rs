@@ -1,4 +1,4 @@
-//! Joining: a compute node takes a slot, and its clients are enlisted as its own, so that they are fenced with it.
+//! Joining: a compute node takes a slot, and its clients enlist as part of it, so that they are fenced with it.
 
 use dm_sync::atomic::Ordering;
 use dm_verbs::{Control, ControlError, ControlReply, ControlRequest, LocalStep, Verbs, Why};
@@ -7,11 +7,11 @@ use super::Reclaim;
 use crate::AllocError;
 use crate::members::{SlotWord, Standing};
 
-/// A joining under way; given up, another client may try.
+/// A join in progress. If it is dropped, another client may try.
 struct Joining<'r, 'v, V: Verbs> {
     reclaim: &'r Reclaim,
     v: &'v V,
-    /// A CAS on a slot that may succeed.
+    /// The slot and word of a CAS that may succeed.
     posted: Option<(u16, SlotWord)>,
 }
 
@@ -23,17 +23,18 @@ impl<V: Verbs> Drop for Joining<'_, '_, V> {
             }
         });
         if let Some((slot, word)) = self.posted {
-            // Names this member, so it does nothing if the CAS failed; on the same queue pair it comes behind it.
+            // The CAS names this member, so it does nothing if the first CAS failed. It follows the first CAS on
+            // the same queue pair.
             self.v.cas(self.reclaim.area.slot(slot), word.0, 0).detach();
         }
     }
 }
 
 impl Reclaim {
-    /// Others took this compute node for gone, or are about to.
+    /// Records that other members treat this compute node as gone, or are about to.
     pub(super) fn lost(&self, mine: SlotWord) {
         self.membership.with(|m| {
-            // Another client may have found that out before, and joined anew.
+            // Another client may have noticed this before, and joined anew.
             if m.is(mine) {
                 m.standing = Standing::Outside;
                 self.epochs.revoke();
@@ -41,7 +42,7 @@ impl Reclaim {
         });
     }
 
-    /// Takes a slot for this compute node. The caller has found it outside.
+    /// Takes a slot for this compute node. The caller has set the standing to [`Standing::Joining`].
     pub(super) async fn join<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         let mut joining = Joining {
             reclaim: self,
@@ -63,7 +64,7 @@ impl Reclaim {
             let image = v.read(self.area.at, self.area.bytes()).await?;
             let epoch = image.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
             let Some((slot, _)) = self.area.looks(&image).find(|(_, look)| look.word.is_free()) else {
-                // Some of them may be gone.
+                // Some of these members may be dead.
                 let taken: super::round::Looks = self.area.looks(&image).collect();
                 drop(image);
                 if let Some(asked) = asked {
@@ -81,14 +82,14 @@ impl Reclaim {
                 .looks(&image)
                 .any(|(_, look)| !look.word.is_free() && look.word.number() == number)
             {
-                // Numbers wrap, and one of those before is still there.
+                // Numbers wrap, and an earlier member with this number is still there.
                 drop(image);
                 number = v.faa(self.area.next_number(), 1).await? as u16;
                 retry.again(self.place(), Why::Changing).await?;
                 continue;
             }
             drop(image);
-            // Operations of an earlier membership may still run.
+            // Operations of an earlier membership may still be running.
             let oldest = self.epochs.oldest().map_or(epoch, |oldest| oldest.min(epoch));
             let word = SlotWord::active(number, oldest);
             joining.posted = Some((slot, word));
@@ -98,7 +99,8 @@ impl Reclaim {
                 continue;
             }
             //= docs/protocol/reclaim.md R5
-            // What was freed before the slot was taken was unlinked before anything is read from here on.
+            // Blocks that were freed before the slot was taken were unlinked before anything that is read from
+            // here on.
             let epoch = v.word(self.area.epoch()).await?;
             v.local(LocalStep::Section).await;
             joining.posted = None;
@@ -108,7 +110,8 @@ impl Reclaim {
         }
     }
 
-    /// Makes this client one that is fenced with its compute node; `false` if that is a member no more.
+    /// Enlists this client, so that it is fenced with its compute node. Returns `false` if the compute node is no
+    /// longer the member `mine`.
     pub(super) async fn enlist<V: Verbs + Control>(
         &self,
         v: &V,
@@ -123,11 +126,13 @@ impl Reclaim {
             .await
         {
             Ok(_) => {}
-            // A control plane that knows no groups: nobody is fenced, and a silent member pins memory for good.
+            // This control plane has no groups: nobody can be fenced, and a silent member keeps memory from being
+            // freed for good.
             Err(ControlError::NoSuchNode { .. }) => self.membership.with(|m| m.fences_nobody = true),
             Err(e) => return Err(e.into()),
         }
-        // Who expels marks the slot before he fences: either this sees the mark, or the fence sees this client.
+        // The member that expels marks the slot before it fences: either this READ sees the mark, or the fence
+        // includes this client.
         let found = SlotWord(v.word(self.area.slot(slot)).await?);
         if found.is_of(mine) {
             return Ok(true);

@@ -1,5 +1,5 @@
-//! When what a client's operations have left in flight has landed: WRITEs to blocks that were given up, and anything of an
-//! operation that ended in an error.
+//! Proofs that a client's earlier requests have landed: WRITEs to blocks that were given up, and all requests of
+//! operations that ended in an error.
 
 use dm_sync::Mutex;
 use dm_sync::epoch::{Epochs, Seat};
@@ -9,7 +9,7 @@ use super::Reclaim;
 use crate::pool::{NodePool, Orphan};
 use crate::{AllocError, Allocator};
 
-/// Orphans whose WRITEs are being waited for.
+/// The orphans of a client while it waits for their WRITEs to land.
 struct Landing<'p> {
     pool: &'p Mutex<NodePool>,
     orphans: Vec<Orphan>,
@@ -25,11 +25,11 @@ impl Drop for Landing<'_> {
 }
 
 impl Allocator {
-    /// Reads behind this client's unawaited WRITEs to blocks that were given up: they have landed then.
+    /// Waits until this client's WRITEs to blocks that were given up have landed, by READs behind them.
     pub(super) async fn land<V: Verbs>(&self, v: &V) -> Result<(), AllocError> {
         for (node, pool) in (0..).zip(&self.pools) {
             v.local(LocalStep::Section).await;
-            // Those of now: one that comes later may be written to behind the READ.
+            // Only the present orphans: one that is added later may have a WRITE behind the READ.
             let orphans = pool.with(|p| p.take_orphans(v.client()));
             if orphans.is_empty() {
                 continue;
@@ -47,16 +47,16 @@ impl Allocator {
 }
 
 impl Allocator {
-    /// Returns a seat for a client of this connection, `None` if nothing is reclaimed. It may be the seat of an earlier client,
-    /// with its [forgotten](dm_sync::epoch::Running::forget) operations.
+    /// Returns a seat for a client of this connection; `None` if nothing is reclaimed. It may be the seat of an
+    /// earlier client with that client's [forgotten](dm_sync::epoch::Running::forget) operations.
     pub fn seat<V: Verbs>(&self, v: &V) -> Option<Seat> {
         let reclaim = self.reclaim.as_ref()?;
         let left = reclaim.abandoned_of(v.client());
         Some(left.unwrap_or_else(|| Epochs::seat(&reclaim.epochs)))
     }
 
-    /// Takes back a client's seat. With forgotten operations it stays announced, until the next client of this connection has
-    /// attended. Otherwise, gives the membership up if this was the last client.
+    /// Takes back a client's seat. If the seat has forgotten operations, it stays announced until the next client
+    /// of this connection has attended. Otherwise, if this was the last client, the compute node leaves the pool.
     pub fn vacate<V: Verbs>(&self, v: &V, seat: Seat) {
         //= docs/protocol/reclaim.md R2a
         if let Some(reclaim) = self.reclaim.as_ref().filter(|_| seat.has_forgotten()) {
@@ -76,13 +76,14 @@ impl Reclaim {
         })
     }
 
-    /// In a section: whether this seat, or one that clients of this connection have left, has forgotten operations.
+    /// Returns whether this seat, or a seat that earlier clients of this connection have left, has forgotten
+    /// operations. Call it in a section.
     pub(super) fn has_forgotten(&self, client: ClientId, seat: &Seat) -> bool {
         let left = || self.abandoned.with(|all| all.iter().any(|(of, _)| *of == client));
         !seat.is_running() && (seat.has_forgotten() || left())
     }
 
-    /// Ends these operations if all that they posted has landed.
+    /// Ends the client's forgotten operations if everything that they posted has landed.
     pub(super) async fn end_forgotten<V: Verbs>(&self, v: &V, memory_nodes: u16, seat: &Seat) {
         if !self.all_landed(v, memory_nodes).await {
             return;
@@ -94,14 +95,14 @@ impl Reclaim {
         }
     }
 
-    /// Whether all that this client posted before has landed, as far as READs behind it prove that.
+    /// Returns whether READs prove that everything this client posted before has landed.
     async fn all_landed<V: Verbs>(&self, v: &V, memory_nodes: u16) -> bool {
         for node in 0..memory_nodes {
             let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);
             //= docs/protocol/reclaim.md R2a
             match v.word(at).await {
                 Ok(_) => {}
-                // Nothing of a client that is fenced lands.
+                // Requests of a fenced client never land.
                 Err(e) if e.kind == VerbErrorKind::Fenced => {}
                 Err(_) if self.options.flaws.error_proves => {}
                 Err(_) => return false,

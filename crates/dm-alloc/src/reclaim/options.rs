@@ -1,50 +1,52 @@
-//! How a compute node takes part in reclamation.
+//! The options of reclamation.
 
 use dm_verbs::Nanos;
 
 use crate::members::Look;
 
-/// How a compute node takes part in reclamation.
+/// Options for a compute node's part in reclamation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReclaimOptions {
-    /// Time between two announcements, at most an eighth of a lease; `Nanos(u64::MAX)` for none but by
-    /// [`collect`](crate::Allocator::collect).
+    /// Time between two announcements, at most an eighth of a lease. With `Nanos(u64::MAX)` only
+    /// [`collect`](crate::Allocator::collect) announces.
     pub period: Nanos,
-    /// Operations of a client after which it looks whether its compute node is still a member, due or not.
+    /// Number of a client's operations after which it checks whether its compute node is still a member, even if
+    /// no round is due.
     pub operations: u32,
-    /// Parts of a lease; 0 counts as 1. A member counts as silent, and is fenced off, after so many looks in a row that
-    /// found nothing new in its slot, each at least such a part after the one before; `u32::MAX` for never: a silent member
-    /// then pins memory.
+    /// Number of parts of a lease; 0 counts as 1. A member is silent, and is fenced, after this number of looks in
+    /// a row that found its slot unchanged; each look comes at least such a part after the one before. With
+    /// `u32::MAX` nobody is fenced, and a silent member keeps memory from being freed.
     pub looks: u32,
-    /// Looks at a slot, or at another client's joining, before a typed error.
+    /// Retry limit of looks at a slot, and of waits for another client's join; exceeding it is a typed error.
     pub attempts: u32,
-    /// Operations go on beginning in the epoch of the last [`Allocator::turn`], so that what was read since the turn
-    /// before is not used again: for compute nodes that remember addresses without asking whose they are.
+    /// Makes operations go on beginning in the epoch of the last [`Allocator::turn`], so that nothing that was
+    /// read since the turn before is reused. It is meant for compute nodes that remember addresses without asking
+    /// whose they are.
     ///
     /// [`Allocator::turn`]: crate::Allocator::turn
     pub remembers: bool,
-    /// Published nowhere; for study, each with its counterexample.
+    /// Errors that no paper has published, for study; each has a counterexample.
     pub flaws: ReclaimFlaws,
 }
 
-/// What reclamation must not do, switchable for the explorer.
+/// Errors of reclamation that can be switched on for the explorer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReclaimFlaws {
     /// A retired block is free at once.
     pub no_grace: bool,
-    /// A block is handed out with the incarnation and version of its last life.
+    /// A block is handed out with the incarnation and version of its last node again.
     pub same_life: bool,
-    /// The present epoch is announced, not the one of the oldest operation that runs.
+    /// The present epoch is announced instead of the epoch of the oldest running operation.
     pub announces_now: bool,
-    /// A silent member is taken for gone without being fenced.
+    /// A silent member is removed without being fenced.
     pub no_fence: bool,
-    /// A dead node is not written dead (for whoever writes nodes).
+    /// A dead node is not marked dead. Code that writes nodes must obey this flaw.
     pub unburied: bool,
-    /// Looks compare so many of a beat's bits, the lowest ones; 0 for all of them.
+    /// Number of a beat's low bits that looks compare; 0 means all of them.
     pub beat_bits: u32,
-    /// While one client announces its compute node, no other does.
+    /// While one client announces its compute node, no other client may.
     pub one_announces: bool,
-    /// A READ that fails counts as proof that all before it has landed.
+    /// A failed READ counts as proof that all earlier requests have landed.
     pub error_proves: bool,
 }
 
@@ -54,7 +56,7 @@ pub const DEFAULT_PERIOD: Nanos = Nanos::from_micros(1_000);
 pub const DEFAULT_OPERATIONS: u32 = 64;
 
 impl ReclaimOptions {
-    /// Defaults.
+    /// Returns the defaults.
     pub const fn new() -> Self {
         Self {
             period: DEFAULT_PERIOD,
@@ -77,7 +79,7 @@ impl ReclaimOptions {
 }
 
 impl ReclaimOptions {
-    /// These, with at most `attempts` looks before a typed error.
+    /// Limits the looks before a typed error to `attempts`.
     #[must_use]
     pub fn at_most(self, attempts: u32) -> Self {
         Self {
@@ -86,8 +88,8 @@ impl ReclaimOptions {
         }
     }
 
-    /// [`ReclaimOptions::period`], short enough for `lease`: two of them, the verbs and half a lease between two operations
-    /// stay below it.
+    /// Returns [`ReclaimOptions::period`], shortened if `lease` is short: two periods, the verbs and half a lease
+    /// between two operations together stay below a lease.
     pub(crate) fn period_within(&self, lease: Nanos) -> Nanos {
         match self.period {
             Nanos(u64::MAX) => self.period,
@@ -95,17 +97,17 @@ impl ReclaimOptions {
         }
     }
 
-    /// Returns how many parts a lease has, at least 1.
+    /// Returns the number of parts of a lease, at least 1.
     pub(crate) fn parts(&self) -> u32 {
         self.looks.max(1)
     }
 
-    /// Whether silent members are looked for.
+    /// Returns whether this compute node looks for silent members.
     pub(crate) fn watches(&self) -> bool {
         self.looks < u32::MAX
     }
 
-    /// Returns the value that looks compare.
+    /// Returns the part of a look that is compared.
     pub(crate) fn compared(&self, look: Look) -> Look {
         let bits = match self.flaws.beat_bits {
             0 => u64::BITS,

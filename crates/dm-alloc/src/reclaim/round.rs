@@ -1,7 +1,7 @@
-//! The round: what was retired is closed, this compute node announces itself, and looks at the others.
+//! The round: a client closes the list of retired blocks, announces its compute node, and looks at the others.
 //!
-//! One client at a time does a whole round. While it stays in its round, however long, the other clients announce their
-//! compute node and look at the others.
+//! One client at a time does a whole round. While it is in its round, however long, the other clients announce
+//! their compute node and look at the others.
 
 use dm_sync::atomic::Ordering;
 use dm_verbs::{Control, ControlError, ControlRequest, Env, LocalStep, Nanos, NodeId, Verbs};
@@ -11,17 +11,17 @@ use crate::limbo::Limbo;
 use crate::members::{Look, Membership, SlotWord, Standing};
 use crate::{AllocError, Allocator};
 
-/// The slots as a round saw them. The list stays on the stack for as many members as most pools have.
+/// The slots as a round saw them. The list is on the stack unless a pool has unusually many members.
 pub(super) type Looks = smallvec::SmallVec<[(u16, Look); 16]>;
 
-/// A client's part in this compute node's rounds.
+/// One client's part in this compute node's rounds.
 struct Part<'r> {
     reclaim: &'r Reclaim,
-    /// The slot when it began.
+    /// The slot's word when this part began.
     mine: SlotWord,
-    /// When the last announcement before was posted.
+    /// Time at which the announcement before this one was posted.
     before: Nanos,
-    /// The whole round is this client's, not only an announcement.
+    /// Whether this client does the whole round, not only an announcement.
     whole: bool,
     over: bool,
 }
@@ -35,7 +35,7 @@ impl Drop for Part<'_> {
             }
             if !self.over {
                 //= docs/protocol/reclaim.md R3a
-                // Given up: due still.
+                // The part was abandoned, so an announcement is still due.
                 self.reclaim.announced_at(m, self.before);
             }
         });
@@ -45,16 +45,17 @@ impl Drop for Part<'_> {
 /// The announcement that a client is about to post.
 struct Announcement {
     slot: u16,
-    /// What the slot says as far as is known, and what it is to say.
+    /// The slot's last known word, and its next one.
     word: SlotWord,
     next: SlotWord,
-    /// The CAS alone may change nothing: the epoch is the same, or another CAS may have landed, or may yet land before it.
+    /// Whether the beat must change too, because the CAS alone may change nothing: the epoch is the same, or
+    /// another CAS may have landed before it, or may yet.
     beat: bool,
 }
 
 impl Allocator {
-    /// Does the compute node's round if it is due (or `now`). While another client is in a round, it announces and looks
-    /// only, if that is overdue (or `now`).
+    /// Does the compute node's round if it is due or `now` is set. If another client is in a round, this client
+    /// only announces and looks, and does so only if that is overdue or `now` is set.
     pub(super) async fn round<V: Verbs + Control>(&self, v: &V, now: bool) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -71,7 +72,8 @@ impl Allocator {
         done
     }
 
-    /// The announcement that nobody has made for long, and no more: its caller may hold a lock meanwhile.
+    /// Makes the announcement if nobody has made one for long, and does nothing else: the caller may hold a lock
+    /// meanwhile.
     pub(super) async fn announcement<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -115,7 +117,7 @@ impl Allocator {
         reclaim: &Reclaim,
         part: &Part<'_>,
     ) -> Result<(), AllocError> {
-        // Before the READ is posted, so that what the look finds is of this moment or a later one.
+        // Before the READ is posted, so that the look sees the slots as they are now or later.
         let asked = reclaim.membership.with(|m| reclaim.look_counts(v, m));
         let others = self.announce(v, reclaim, part).await?;
         match asked {
@@ -124,8 +126,8 @@ impl Allocator {
         }
     }
 
-    /// Announces since when this compute node's oldest operation runs, and frees what that and all others allow; what the
-    /// others announce.
+    /// Announces the epoch of this compute node's oldest running operation, and frees the blocks that all
+    /// announcements allow. Returns the other members' slots.
     async fn announce<V: Verbs>(
         &self,
         v: &V,
@@ -140,12 +142,13 @@ impl Allocator {
             beat,
         }) = reclaim.next_announcement(v, part.mine)
         else {
-            // Another client has found out.
+            // Another client has noticed that this compute node was fenced.
             return Err(ControlError::Fenced.into());
         };
         //= docs/protocol/reclaim.md R3
         let area = &reclaim.area;
-        // Posted in the same step as it is noted: who stays here for long has announced all the same.
+        // Posted in the same step in which it is recorded: a client that is delayed here has announced all the
+        // same.
         let chain = v.chain(NodeId(0));
         let (cas, image) = if next == word {
             let chain = chain.faa(area.beat(slot), 1);
@@ -168,7 +171,7 @@ impl Allocator {
             .collect();
         let own = match cas {
             Some(found) if found == word.0 => next,
-            // Another's announcement, or one that was given up: it will do until the next.
+            // Another client's announcement, or an abandoned one: it is good enough until the next round.
             Some(found) => SlotWord(found),
             None => looks
                 .iter()
@@ -190,7 +193,7 @@ impl Allocator {
         Ok(looks)
     }
 
-    /// Frees what every operation has begun after.
+    /// Frees the blocks that were unlinked before every running operation began.
     fn free_below(&self, reclaim: &Reclaim, oldest: u64) {
         //= docs/protocol/reclaim.md R4
         let freed = reclaim.limbo.with(|limbo| limbo.free_below(oldest));
@@ -202,14 +205,14 @@ impl Allocator {
 }
 
 impl Reclaim {
-    /// This client's part, if there is one to do.
+    /// Returns the part that this client must do, if any.
     fn part<E: Env>(&self, env: &E, now: bool) -> Option<Part<'_>> {
         self.membership.with(|m| {
             let due = match m.in_round {
                 _ if now => true,
                 false => self.is_due(env),
                 //= docs/protocol/reclaim.md R7a
-                // The one who is in it may be held up.
+                // The client that is in the round may be delayed.
                 true => self.is_overdue(env),
             };
             due.then(|| self.take_part(m, !m.in_round)).flatten()
@@ -234,27 +237,27 @@ impl Reclaim {
         })
     }
 
-    /// Notes when the last announcement was posted.
+    /// Records when the last announcement was posted.
     fn announced_at(&self, m: &mut Membership, at: Nanos) {
         m.last_round = at;
         // Relaxed: as `Reclaim::has_passed` says.
         self.last_round.store(at.0, Ordering::Relaxed);
     }
 
-    /// What is to be announced, and is about to be posted; `None` if this compute node is no longer the member of `mine`.
+    /// Returns the announcement to post now; `None` if this compute node is no longer the member of `mine`.
     fn next_announcement<E: Env>(&self, env: &E, mine: SlotWord) -> Option<Announcement> {
         self.membership.with(|m| {
             let (slot, word) = match m.standing {
                 Standing::Member { slot, word } if word.number() == mine.number() => (slot, word),
                 _ => return None,
             };
-            // The view first: an operation that `oldest` misses begins in this one or later.
+            // The view is read first: an operation that `oldest` misses begins in this epoch or a later one.
             let view = self.epochs.epoch();
             let oldest = self.epochs.oldest();
             let oldest = oldest.filter(|_| !self.options.flaws.announces_now);
             let next = word.announcing(oldest.unwrap_or(view).min(view));
             let beat = next == word || !m.posted.is_empty();
-            // Before it is posted: given up, it may land all the same.
+            // Recorded before it is posted, because an abandoned announcement may still land.
             if next != word && !m.posted.contains(&next) {
                 m.posted.push(next);
             }
@@ -268,7 +271,7 @@ impl Reclaim {
         })
     }
 
-    /// What our slot says now.
+    /// Records the word that the slot has now.
     fn announced(&self, slot: u16, word: SlotWord) {
         self.membership.with(|m| {
             if m.is(word) {
@@ -277,19 +280,19 @@ impl Reclaim {
         });
     }
 
-    /// Returns the number of looks that have counted so far if the next one may count too: a part of a lease has passed
-    /// since the last.
+    /// Returns the number of looks counted so far if the next look may count too, which needs a part of a lease
+    /// since the last one.
     pub(super) fn look_counts<E: Env>(&self, env: &E, m: &Membership) -> Option<u64> {
         let part = Nanos(m.lease.0 / u64::from(self.options.parts()));
         let counts = self.options.watches() && !m.fences_nobody && env.elapsed(m.looked, part);
         counts.then_some(m.counted)
     }
 
-    /// Counts a look, and removes the members that were silent for a lease. Does nothing if another look has been counted
-    /// since [`Reclaim::look_counts`] returned `asked`.
+    /// Counts a look, and removes the members that were silent for a lease. It does nothing if another look has
+    /// been counted since [`Reclaim::look_counts`] returned `asked`.
     ///
     /// # Errors
-    /// The first error, after every silent member was tried.
+    /// The first error, after all silent members were tried.
     pub(super) async fn watch<V: Verbs + Control>(
         &self,
         v: &V,

@@ -1,4 +1,4 @@
-//! What a compute node does that may have no client of its own.
+//! Work that a compute node may do without a client of its own.
 
 use dm_sync::epoch::Epochs;
 use dm_verbs::{Control, Verbs};
@@ -6,8 +6,8 @@ use dm_verbs::{Control, Verbs};
 use crate::{AllocError, Allocator};
 
 impl Allocator {
-    /// `work` as an operation of this compute node: nothing that it reads is used again before it is over. For what is
-    /// done without a client, such as filling a cache.
+    /// Runs `work` as an operation of this compute node: memory that it reads is not reused before it is over. It
+    /// is meant for work without a client, such as filling a cache.
     ///
     /// # Errors
     /// As [`Allocator::attend`], and `work`'s own.
@@ -35,11 +35,11 @@ impl Allocator {
         done
     }
 
-    /// [`Allocator::collect`] without a seat of the caller's. Three such rounds of every compute node free what was
-    /// retired before the first.
+    /// Does a round like [`Allocator::collect`], without a seat of the caller. Three such rounds on every compute
+    /// node free the blocks that were retired before the first.
     ///
     /// # Errors
-    /// As [`Allocator::attend`].
+    /// Those of [`Allocator::attend`].
     pub async fn collect_alone<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         let Some(epochs) = self.epochs() else {
             return Ok(());
@@ -52,7 +52,7 @@ impl Allocator {
         collected
     }
 
-    /// Gives the membership up if this compute node has no clients: nobody waits for it then.
+    /// Ends the membership if this compute node has no clients, so that nobody waits for it.
     pub fn farewell<V: Verbs>(&self, v: &V) {
         if self.epochs().is_some_and(|epochs| epochs.seats() == 0) {
             self.leave(v);
