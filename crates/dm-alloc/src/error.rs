@@ -179,7 +179,10 @@ impl fmt::Display for AllocError {
                     "a block of {wanted} bytes: blocks have 1 to {most} bytes (one chunk)"
                 )
             }
-            Self::NoSlot { slots } => write!(f, "all {slots} slots for members are taken by compute nodes that announce themselves"),
+            Self::NoSlot { slots } => write!(
+                f,
+                "all {slots} slots for members are taken by compute nodes that announce themselves"
+            ),
             Self::Exhausted { wanted, nodes_tried } => {
                 write!(
                     f,

@@ -1,4 +1,4 @@
-//! Allocation over loopback: disjoint blocks, wishes, exhaustion, reuse.
+//! Allocation over loopback: disjoint blocks, preferred memory nodes, exhaustion, reuse.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::HashMap;
@@ -56,7 +56,7 @@ fn no_block_lies_out_of_reach() {
         matches!(full, AllocError::Exhausted { nodes_tried: 2, .. }),
         "{full}"
     );
-    // One chunk of each memory node was asked for in vain, once.
+    // Each memory node refused one request for a chunk.
     assert!(alloc(&v, &a, 1024, None).is_err());
     let stats = a.stats();
     assert_eq!(stats.wasted_bytes, 2 * CHUNK);
@@ -70,7 +70,7 @@ fn no_block_lies_out_of_reach() {
 fn a_chunk_that_ends_where_blocks_may_end_is_used() {
     let world = world(1, 1 << 20);
     let v = world.connect(0).unwrap();
-    // Behind the reserved page.
+    // After the reserved page.
     let a = Allocator::new(1, 0).chunk_bytes(CHUNK).reaching(4096 + 2 * CHUNK);
     while alloc(&v, &a, 1024, None).is_ok() {}
     assert_eq!(a.stats().in_use_bytes as u64, 2 * CHUNK);
@@ -104,7 +104,7 @@ fn threads_and_coroutines_of_two_compute_nodes_never_share_a_byte() {
             .collect::<Vec<_>>()
     });
     assert_eq!(assert_disjoint(blocks), 1600);
-    // 800 blocks of 2368/4 bytes each is 7.2 chunks; requests at the same time were shared, so few are open.
+    // 800 blocks of 2368/4 bytes on average fill 7.2 chunks. Concurrent requests shared a chunk, so few are open.
     for a in &shared {
         let stats = a.stats();
         let used: u64 = 200 * (1024 + 64 + 1152 + 64);
@@ -133,7 +133,7 @@ fn near_is_a_wish_and_round_robin_balances() {
     while alloc(&v, &a, 4096, Some(near)).unwrap().node() == near.node() {
         on_wished += 1;
     }
-    // 256 KiB less the reserved page, and the round robin's two blocks of 1 KiB (which cost one page).
+    // 256 KiB less the reserved page and the round robin's two blocks of 1 KiB, which cost one page.
     assert_eq!(on_wished, 62, "the whole node was used before another was taken");
 }
 
@@ -156,7 +156,7 @@ fn all_full_is_an_error_and_a_freed_block_goes_to_its_own_size_only() {
             nodes_tried: 2
         }
     );
-    // Two nodes of 128 KiB less a page: smaller chunks are taken when whole ones don't fit any more.
+    // Two memory nodes of 128 KiB less a page: smaller chunks are fetched when whole ones no longer fit.
     assert_eq!(assert_disjoint(blocks.iter().copied()), 2 * 124);
     assert_eq!(
         alloc(&v, &a, 64, None),
@@ -208,7 +208,7 @@ fn a_node_that_cannot_be_asked_is_passed_over() {
     world.cut(NodeId(0), dm_loopback::Trouble::Unreachable);
     assert_eq!(alloc(&v, &a, 64, None).unwrap().node(), NodeId(1));
     world.cut(NodeId(1), dm_loopback::Trouble::Unreachable);
-    // Node 1 still has its chunk here; only a new one needs its control plane.
+    // This compute node still has its chunk of node 1; only a new chunk needs the control plane of node 1.
     assert_eq!(alloc(&v, &a, 64, None).unwrap().node(), NodeId(1));
     assert!(matches!(
         alloc(&v, &a, CHUNK as u32, None),

@@ -1,5 +1,5 @@
-//! Free blocks pass from compute nodes that have more than enough to those that need some: each once at most, and none is
-//! lost where nothing is in doubt.
+//! Free blocks pass from compute nodes that have more than enough to those that need some: each at most once, and
+//! none is lost unless the effect of a request is unknown.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use core::task::{Context, Waker};
@@ -11,7 +11,7 @@ use dm_sync::epoch::Epochs;
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 
 const CLASS: Class = Class { bytes: 1024, kind: 3 };
-/// Blocks of a class that a compute node keeps on a memory node, and blocks that it gives up at once.
+/// Blocks of a class that a compute node keeps on a memory node; it gives up the blocks above in batches.
 const KEPT: usize = 16;
 const BATCH: usize = 63;
 /// The memory node of all blocks.
@@ -21,7 +21,7 @@ fn near() -> RemotePtr {
     RemotePtr::new(NODE, 4096).unwrap()
 }
 
-/// A pool of three memory nodes, whose completions come late, and the superblock.
+/// Makes a pool of three memory nodes whose completions come late, and its superblock.
 fn pool(seed: u64) -> (Loopback, Superblock) {
     let pool = Loopback::builder()
         .nodes(3)
@@ -38,7 +38,7 @@ fn pool(seed: u64) -> (Loopback, Superblock) {
     (pool, superblock)
 }
 
-/// A compute node that does its rounds when it is told, and takes nobody for silent.
+/// Makes a compute node that does rounds only on request and treats nobody as silent.
 fn allocator(superblock: &Superblock, compute_node: u16) -> Allocator {
     let options = ReclaimOptions {
         period: Nanos(u64::MAX),
@@ -48,7 +48,7 @@ fn allocator(superblock: &Superblock, compute_node: u16) -> Allocator {
     Allocator::for_pool(superblock, compute_node, options).chunk_bytes(192 << 10)
 }
 
-/// So many free blocks for `a`, each with a history of its own.
+/// Gives `count` free blocks to `a`, each with its own incarnation and version.
 fn spare(v: &Endpoint, a: &Allocator, count: usize) -> BTreeSet<Block> {
     let taken: Vec<_> = (0..count)
         .map(|_| block_on(a.take(v, CLASS, Some(near()))).unwrap())
@@ -66,12 +66,12 @@ async fn collect(v: &Endpoint, a: &Allocator) -> Result<(), AllocError> {
     a.collect(v, &seat).await
 }
 
-/// What a compute node gets before it must use memory that nobody had yet.
+/// Returns the blocks that a compute node gets before it must use new memory.
 fn received(v: &Endpoint, a: &Allocator) -> Vec<Block> {
     block_on(take_all(v, a))
 }
 
-/// The same, beside others.
+/// Takes the same blocks while others run.
 async fn take_all(v: &Endpoint, a: &Allocator) -> Vec<Block> {
     let mut got = Vec::new();
     loop {
@@ -83,7 +83,7 @@ async fn take_all(v: &Endpoint, a: &Allocator) -> Vec<Block> {
     }
 }
 
-/// All of them: each once.
+/// Checks that `blocks` are those of `of`, each once.
 fn assert_each_once(blocks: &[Block], of: &BTreeSet<Block>) {
     assert!(
         blocks.iter().all(|block| of.contains(block)),
@@ -117,7 +117,7 @@ fn what_one_has_too_much_of_another_gets_as_it_is() {
     assert_eq!(stats.free_bytes, 1024, "what they came in");
     assert_eq!(stats.in_use_bytes, 1024 * (BATCH + 1) as i64);
 
-    // Back again, in what they came in.
+    // Given back in the magazine that they came in.
     for block in got {
         b.give_back(block, CLASS);
     }
@@ -140,7 +140,7 @@ fn a_full_memory_node_still_has_what_others_give() {
     let full = block_on(b.take(&w, CLASS, Some(near())));
     assert!(matches!(full, Err(AllocError::Exhausted { .. })), "{full:?}");
     taken.retain(|block| block.at.node() == NODE);
-    // One of them as a list of others.
+    // Uses one of them as a list of the others.
     let list = Class {
         kind: u8::MAX,
         ..CLASS
@@ -158,7 +158,7 @@ fn a_full_memory_node_still_has_what_others_give() {
     assert_eq!(got.len(), BATCH);
 }
 
-/// The word that leads to what was given up.
+/// Returns the word that leads to the given-up blocks.
 fn depot(superblock: &Superblock) -> RemotePtr {
     let area = superblock.members.unwrap();
     area.at
@@ -199,14 +199,14 @@ fn of_two_that_give_at_once_both_are_heard_and_of_two_that_take_each_gets_its_ow
             done.unwrap();
         }
         let mut got = run_all(all[2..].iter().map(|(v, a)| take_all(v, a))).concat();
-        // The two that gave have what they kept.
+        // The two compute nodes that gave blocks up still have those that they kept.
         got.extend(run_all(all[..2].iter().map(|(v, a)| take_all(v, a))).concat());
         assert_each_once(&got, &given);
         assert_eq!(got.len(), given.len(), "seed {seed}: some are lost");
     }
 }
 
-/// How the one who gives is stopped.
+/// The way in which the giving compute node is stopped.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Stop {
     Dropped,
@@ -292,7 +292,7 @@ fn what_is_at_hand_costs_no_verb_and_asks_for_no_chunk() {
     assert!(next.is_fresh() && !block.after(5).is_fresh() && next.at != block.at);
 }
 
-/// A block to which a WRITE of one client may be under way.
+/// A block to which a WRITE of one client may be in flight is reused by that client only.
 #[test]
 fn a_block_that_was_given_up_unawaited_is_its_clients_alone_until_it_attends() {
     for seed in 0..8 {
@@ -314,7 +314,7 @@ fn a_block_that_was_given_up_unawaited_is_its_clients_alone_until_it_attends() {
         a.give_back_unawaited(v.client(), block, CLASS);
         block_on(a.attend(&w, &seats[0])).unwrap();
         assert_ne!(again(&w), block, "it says nothing of the other's WRITE");
-        // Given up while it waits.
+        // Dropped while it waits.
         for polls in 1.. {
             let mut attending = Box::pin(a.attend(&v, &seats[1]));
             let mut cx = Context::from_waker(Waker::noop());

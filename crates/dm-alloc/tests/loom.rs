@@ -1,6 +1,7 @@
-//! Limbo lists that threads share, beside readers in their epochs; each model has a mutant that must be found.
+//! Limbo lists that threads share, while readers run in their epochs. Each model has a mutant that must be found.
 //!
-//! The pool's words stand in for remote memory: the root that leads to a block, the epoch word, and what the block holds.
+//! The pool's words stand for remote memory: the root that leads to a block, the epoch word, and the content of
+//! the block.
 #![cfg(dm_loom)]
 
 use std::sync::Arc as StdArc;
@@ -14,10 +15,10 @@ use dm_verbs::RemotePtr;
 
 const CLASS: Class = Class { bytes: 64, kind: 0 };
 
-/// A pool of one block that the root leads to.
+/// A pool with one block, to which the root leads.
 struct Pool {
     root: AtomicU64,
-    /// How often the block has been a node.
+    /// Number of nodes that have been in the block.
     life: AtomicU64,
     epoch: AtomicU64,
     epochs: Arc<Epochs>,
@@ -27,11 +28,11 @@ struct Pool {
 #[derive(Clone, Copy, PartialEq)]
 enum Mutant {
     None,
-    /// The tag is drawn, and operations begin behind it, before what was retired is closed.
+    /// The tag is drawn, and operations begin after it, before the retired blocks are closed.
     TagBeforeClose,
-    /// What was retired is free at once.
+    /// Retired blocks are free at once.
     NoGrace,
-    /// Nothing orders pins and the view.
+    /// No fences order pins and the view.
     NoFences,
 }
 
@@ -50,7 +51,8 @@ impl Pool {
         }
     }
 
-    /// One operation: follows the root, and looks at the block twice. SeqCst stands for verbs, which are in order.
+    /// Runs one operation: follows the root and looks at the block twice. SeqCst stands for verbs, which are in
+    /// order.
     fn read(&self) {
         let seat = Epochs::seat(&self.epochs);
         seat.enroll(self.epochs.generation(), 1);
@@ -72,7 +74,7 @@ impl Pool {
         self.limbo.with(|limbo| limbo.retire(block, CLASS));
     }
 
-    /// A round of this compute node, which is the only member.
+    /// Does a round of this compute node, which is the only member.
     fn round(&self, mutant: Mutant) {
         if mutant == Mutant::NoGrace {
             self.limbo.with(|limbo| {
@@ -104,14 +106,14 @@ impl Pool {
     }
 }
 
-/// Runs `body` in every interleaving, prints how many there were, and holds them against a floor.
+/// Runs `body` in every interleaving, prints their number, and requires at least `floor` of them.
 fn explore(name: &str, floor: usize, body: impl Fn() + Send + Sync + 'static) {
     let runs = StdArc::new(AtomicUsize::new(0));
     let counter = StdArc::clone(&runs);
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
-        // Relaxed: a counter of runs, read after the model ended.
+        // Relaxed: a counter of runs, read after the model has ended.
         counter.fetch_add(1, StdOrdering::Relaxed);
         body();
     });
@@ -123,7 +125,7 @@ fn explore(name: &str, floor: usize, body: impl Fn() + Send + Sync + 'static) {
     );
 }
 
-/// A reader beside one who retires the block and does three rounds.
+/// A reader runs beside a thread that retires the block and does three rounds.
 fn reader_and_rounds(mutant: Mutant) {
     explore("a reader beside rounds", 100, move || {
         let pool = Arc::new(Pool::new(mutant));
@@ -136,7 +138,7 @@ fn reader_and_rounds(mutant: Mutant) {
             pool.round(mutant);
         }
         reader.join().expect("no panic");
-        // Nobody reads any more: two rounds free what is left.
+        // Nobody is reading any more: two rounds free the rest.
         pool.round(mutant);
         pool.round(mutant);
         assert_eq!(

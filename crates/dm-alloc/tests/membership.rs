@@ -1,4 +1,4 @@
-//! What a compute node's membership lets its clients do, and what it says in its slot: verb by verb.
+//! A compute node's membership, verb by verb: what its clients may do, and what its slot says.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -15,7 +15,7 @@ use dm_verbs::{ControlError, ControlRequest, Env, Nanos, RemotePtr, Verbs};
 
 const CLASS: Class = Class { bytes: 1024, kind: 3 };
 
-/// Rounds are done when they are told; nobody is taken for silent.
+/// Rounds run only on request, and nobody is treated as silent.
 const OPTIONS: ReclaimOptions = ReclaimOptions {
     period: Nanos(u64::MAX),
     looks: u32::MAX,
@@ -29,7 +29,7 @@ struct Pool {
     v: Endpoint,
 }
 
-/// A pool of one memory node and two members, whose completions come after up to so many polls.
+/// Makes a pool of one memory node and two members, whose completions come after at most `delays` polls.
 fn pool(delays: u32, seed: u64) -> Pool {
     let world = Loopback::builder()
         .nodes(1)
@@ -67,12 +67,12 @@ impl Pool {
         self.word(0)
     }
 
-    /// The word and the beat of a slot.
+    /// Returns the word and the beat of a slot.
     fn slot(&self, i: u64) -> (u64, u64) {
         (self.word(64 * (1 + i)), self.word(64 * (1 + i) + 8))
     }
 
-    /// Takes slot 0 away, as those do who find its member silent.
+    /// Frees slot 0, as members do that find its member silent.
     fn expel(&self) {
         let at = self.area().add(64);
         let word = block_on(self.v.word(at)).unwrap();
@@ -89,13 +89,13 @@ fn retire(v: &Endpoint, a: &Allocator) {
     a.retire(block.after(4), CLASS);
 }
 
-/// Polls at most so many times; whether it is over.
+/// Polls at most `polls` times, and returns whether the work is over.
 fn begin<F: Future + ?Sized>(work: &mut Pin<Box<F>>, polls: u32) -> bool {
     let mut cx = Context::from_waker(Waker::noop());
     (0..polls).any(|_| work.as_mut().poll(&mut cx).is_ready())
 }
 
-/// Work that is over at the poll after so many.
+/// Stays pending for `polls` polls.
 async fn ready_after(polls: u32) {
     let mut polled = 0;
     poll_fn(|cx| {
@@ -135,7 +135,7 @@ fn three_rounds_free_what_was_retired_before_the_first() {
         assert_eq!(block_on(a.take(&v, CLASS, None)), Ok(block));
         assert_eq!(a.stats().in_use_bytes, 1024);
     }
-    // While an operation runs that began before, it stays.
+    // While an operation runs that began before, the announced epoch stays.
     block_on(a.attend(&v, &seat)).unwrap();
     let running = seat.enter().unwrap();
     a.retire(block.after(9), CLASS);
@@ -266,7 +266,8 @@ fn who_is_expelled_is_told_and_joins_anew() {
     let (v, w, a) = (pool.client(), pool.client(), pool.allocator(OPTIONS));
     let (one, two) = (seat(&a), seat(&a));
     block_on(a.attend(&v, &one)).unwrap();
-    // Found out by a round that has something new to announce, by one that has not, and by a client that comes.
+    // Noticed by a round that has something new to announce, by a round that has nothing new, and by a client that
+    // arrives.
     for fresh in [true, false] {
         if fresh {
             retire(&v, &a);
@@ -288,13 +289,14 @@ fn who_is_expelled_is_told_and_joins_anew() {
     assert!(one.enter().is_none());
 }
 
-/// Where a round was when its compute node's slot was taken away.
+/// The point of a round at which its compute node's slot was taken away.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Was {
-    /// Before its announcement.
+    /// It was drawing its tag, before its announcement.
     Drawing,
-    /// Its announcement was posted before, or behind that.
+    /// Its announcement had been posted.
     Posted,
+    /// It had not begun: its announcement was posted afterwards.
     Late,
 }
 
@@ -362,7 +364,7 @@ fn one_client_at_a_time_draws_a_tag() {
     }
 }
 
-/// An announcement of a new epoch that was given up may have landed: the next one must change the slot all the same.
+/// An abandoned announcement of a new epoch may have landed: the next announcement must still change the slot.
 #[test]
 fn an_announcement_behind_one_that_was_given_up_beats() {
     let mut given_up = 0;
@@ -438,7 +440,7 @@ fn who_remembers_begins_operations_in_the_epoch_of_the_last_turn() {
     assert_eq!(pool.allocator(OPTIONS).turned(), 0);
 }
 
-/// The flaws are what they are called: models rely on it.
+/// Each flaw does what its name says. Models rely on it.
 #[test]
 fn flaws_do_what_they_are_called() {
     let pool = pool(3, 7);
@@ -493,7 +495,7 @@ fn a_slot_more_than_there_are_is_refused() {
     }
 }
 
-/// A memory node that says it has more left than it refuses.
+/// A memory node that says it has more left than the chunk that it refuses.
 #[test]
 fn a_memory_node_that_contradicts_itself_is_asked_for_less_each_time() {
     let pool = pool(0, 9);

@@ -1,4 +1,4 @@
-//! A compute node that is at work is not taken for silent, whatever its clients wait for or give up. One that is dead is.
+//! A compute node at work is not treated as silent, whatever its clients wait for or drop. A dead one is.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -12,7 +12,7 @@ use dm_sync::epoch::{Epochs, Seat};
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 
 const PERIOD: Nanos = Nanos::from_micros(100);
-/// Of the model's control plane.
+/// Lease of the model's control plane.
 const LEASE: Nanos = Nanos::from_millis(10);
 const LOOKS: u32 = 4;
 
@@ -43,7 +43,7 @@ fn testbed() -> Sim {
         .expect("a testbed")
 }
 
-/// Each piece of its work is over before a round trip to memory node 0 that was begun beside it.
+/// Each piece of the work is over before a round trip to memory node 0 that began at the same time.
 #[test]
 fn short_work_in_a_long_operation_does_not_make_a_compute_node_silent() {
     let sim = testbed();
@@ -79,7 +79,7 @@ async fn slot<V: Verbs>(v: &V) -> (u64, u64) {
     (word, v.word(at(0).add(72)).await.expect("no trouble"))
 }
 
-/// Polls `work` at most `polls` times; whether it is over.
+/// Polls `work` at most `polls` times, and returns whether it is over.
 async fn begun(work: impl Future, polls: u32) -> bool {
     let mut work = pin!(work);
     let mut left = polls;
@@ -106,7 +106,7 @@ fn a_round_that_is_given_up_is_due_still_and_the_next_one_announces_behind_it() 
         for polls in 1..5 {
             v.charge(PERIOD).await;
             for i in 0..3 {
-                // So that there is something to tag: one step more.
+                // Something to tag, so that the round has one step more.
                 let block = Block::fresh(at(1).add(u64::from(polls * 3 + i) * 64));
                 alloc.retire(block, Class { bytes: 64, kind: 0 });
                 let over = begun(alloc.tend(&v), polls).await;
@@ -144,7 +144,7 @@ async fn hold_up(v: &Endpoint, alloc: &Allocator, seat: &Seat, polls: u32) {
     v.charge(Nanos(4 * LEASE.0)).await;
 }
 
-/// One of its clients is held up in a round, at each step of it; the other goes on.
+/// One client of a compute node is delayed in a round, at each of its steps, and the other client goes on.
 #[test]
 fn a_client_that_is_held_up_in_a_round_does_not_make_its_compute_node_silent() {
     for polls in 1..9 {
@@ -202,7 +202,7 @@ fn time_to_free(polls: Option<u32>, interval: Nanos) -> Option<Nanos> {
     if let Some(polls) = polls {
         let alloc = Rc::clone(&alloc);
         sim.spawn_task(async move {
-            // Behind the one that dies.
+            // After the compute node that dies.
             held.charge(Nanos(LEASE.0 / 16)).await;
             let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
             alloc.attend(&held, &seat).await.expect("a slot");
@@ -228,7 +228,7 @@ fn time_to_free(polls: Option<u32>, interval: Nanos) -> Option<Nanos> {
 /// The bound that docs/protocol/reclaim.md states.
 #[test]
 fn a_dead_compute_node_is_found_in_time_also_while_a_client_is_held_up_in_a_round() {
-    // Nanoseconds for the verbs of a gap.
+    // Nanoseconds allowed for the verbs of a gap.
     let verbs = 50_000;
     for interval in [PERIOD, Nanos(LEASE.0 / 16), Nanos(LEASE.0 / 8)] {
         for polls in [None].into_iter().chain((1..9).map(Some)) {

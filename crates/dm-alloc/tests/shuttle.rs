@@ -1,5 +1,5 @@
-//! Reclamation by the clients of one compute node under shuttle: the shipped allocator, its epochs, limbo and rounds, over
-//! loopback, whose verbs are one step each. Each model has broken twins that must be found.
+//! Reclamation by the clients of one compute node under shuttle: the real allocator with its epochs, limbo and
+//! rounds, over loopback, where each verb is one step. Each model has broken twins that must be found.
 #![cfg(dm_shuttle)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -14,11 +14,11 @@ use dm_sync::{Arc, thread};
 use dm_verbs::{Nanos, RemotePtr, Verbs};
 
 const CLASS: Class = Class { bytes: 64, kind: 0 };
-/// Words that lead to a block each.
+/// Words that lead to one block each.
 const ROOTS: u64 = 2;
 /// Operations of each client.
 const OPERATIONS: u32 = 8;
-/// Of the counted clock: what one look at it takes.
+/// Time that one look at the counted clock takes.
 const STEP: Nanos = Nanos(100);
 
 static REUSED: Witness = Witness::new("a block used again");
@@ -26,8 +26,8 @@ static LOST: Witness = Witness::new("a block that another put in place first");
 static PINNED: Witness = Witness::new("a round beside an operation that ran");
 static ENROLLED: Witness = Witness::new("a client that had to enroll anew");
 
-/// Runs `future` to its end. While it is pending the other threads go first: a request that loopback delays polls itself
-/// again, and would run alone under a schedule that prefers its thread.
+/// Runs `future` to its end. While it is pending, the other threads run first. A request that loopback delays
+/// polls itself again, and would run alone under a schedule that prefers its thread.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     schedules::block_on(poll_fn(|cx| {
@@ -42,7 +42,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 struct Node {
     alloc: Allocator,
     world: Loopback,
-    /// The members' area, and behind it the roots.
+    /// The members' area; the roots follow it.
     area: RemotePtr,
 }
 
@@ -59,7 +59,7 @@ impl Node {
             .nodes(1)
             .host_bytes(128 << 10)
             .chip_bytes(0)
-            // So that requests are under way while others go on.
+            // So that requests are in flight while other clients run.
             .delays(2)
             .counted_clock(STEP)
             .build()
@@ -67,7 +67,7 @@ impl Node {
         let options = ReclaimOptions {
             period: Nanos(20 * STEP.0),
             operations: 3,
-            // The counted clock runs by looks: nobody is silent.
+            // The counted clock advances with each look at it, so nobody may be treated as silent.
             looks: u32::MAX,
             flaws,
             ..ReclaimOptions::new()
@@ -98,7 +98,7 @@ impl Node {
     }
 }
 
-/// Says which root a block belongs to, and which of all that were ever written it is.
+/// Returns a value that says which root a block belongs to and which write made it.
 fn stamp(client: u64, number: u64, root: u64) -> u64 {
     client << 32 | number << 8 | root
 }
@@ -114,7 +114,7 @@ impl Client<'_> {
         }
     }
 
-    /// Follows a root, and looks at the block twice.
+    /// Follows a root and looks at the block twice.
     async fn reads(&self, number: u64) {
         let _running = self.begins().await;
         let block = self.v.word(self.node.root(number)).await.unwrap();
@@ -128,7 +128,7 @@ impl Client<'_> {
         assert!(same, "used again under a reader");
     }
 
-    /// Puts a new block in the place of another, which is retired.
+    /// Replaces a block by a new one, and retires the old one.
     async fn replaces(&self, number: u64, stamp: u64) {
         let running = self.begins().await;
         let old = self.v.word(self.node.root(number)).await.unwrap();
@@ -181,7 +181,7 @@ fn clients(many: u64, flaws: ReclaimFlaws) {
         })
         .collect();
     threads.into_iter().for_each(|t| t.join().unwrap());
-    // Nobody reads any more: three rounds free what is left.
+    // Nobody is reading any more: three rounds free the rest.
     let last = node.client();
     for _ in 0..3 {
         block_on(last.collects());

@@ -1,4 +1,5 @@
-//! No compute node that operates is fenced as silent, whatever the lease and however often it and the others operate.
+//! No compute node that operates is fenced as silent, whatever the lease and however often it and the others
+//! operate.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -37,7 +38,7 @@ fn testbed(lease: Nanos) -> Sim {
         .expect("a testbed")
 }
 
-/// Begins an operation of nothing every `interval` until `end`.
+/// Begins an empty operation every `interval` until `end`.
 async fn operate(v: &Endpoint, alloc: &Allocator, interval: Nanos, end: Nanos) -> Result<(), AllocError> {
     let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
     while v.now() < end {
@@ -56,11 +57,11 @@ async fn operate(v: &Endpoint, alloc: &Allocator, interval: Nanos, end: Nanos) -
     Ok(())
 }
 
-/// Whether one of two compute nodes that begin operations at these intervals is fenced.
+/// Returns whether one of two compute nodes that begin operations at these intervals is fenced.
 fn is_fenced(lease: Nanos, intervals: [Nanos; 2], flaws: ReclaimFlaws) -> bool {
     let sim = testbed(lease);
     let fenced = Rc::new(Cell::new(false));
-    // As many looks of the slower one as make three verdicts, each of them after a lease at the earliest.
+    // Long enough for the slower one to reach three verdicts, each after a lease at the earliest.
     let slower = intervals[0].max(intervals[1]).max(Nanos(lease.0 / 4));
     let end = Nanos(slower.0 * 14);
     for node in 0..2 {
@@ -78,8 +79,8 @@ fn is_fenced(lease: Nanos, intervals: [Nanos; 2], flaws: ReclaimFlaws) -> bool {
     fenced.get()
 }
 
-/// Pairs of intervals: of a compute node that operates twice per lease or more often, and of another that looks at it after
-/// so many of its announcements as a beat of a few bits might wrap in.
+/// Returns pairs of intervals: of a compute node that operates at least twice per lease, and of another that looks
+/// at it after a number of announcements at which a beat of a few bits might wrap.
 fn pairs(lease: Nanos) -> Vec<[Nanos; 2]> {
     let mut pairs = Vec::new();
     for k in 1..=8 {
@@ -88,7 +89,7 @@ fn pairs(lease: Nanos) -> Vec<[Nanos; 2]> {
             if busy.0 * 2 > lease.0 {
                 continue;
             }
-            // It announces itself once per period at most.
+            // It announces itself at most once per period.
             let announces = busy.0.max(1_000_000);
             for m in [0, 1, 5, 6, 7] {
                 for eighths in [4, 8, 9, 16] {
@@ -101,7 +102,7 @@ fn pairs(lease: Nanos) -> Vec<[Nanos; 2]> {
     pairs
 }
 
-/// The pairs of intervals at which somebody is fenced who operates.
+/// Returns the pairs of intervals at which a compute node that operates is fenced.
 fn sweep(flaws: ReclaimFlaws) -> (usize, Vec<(Nanos, [Nanos; 2])>) {
     let all = LEASES
         .into_iter()
@@ -118,7 +119,7 @@ fn who_operates_is_not_fenced_at_any_interval_and_lease() {
     assert_eq!(fenced, [], "lease, and intervals of the two");
 }
 
-/// The sweep finds what it is there for: with a beat of 6 bits, 64 announcements look like none.
+/// The sweep finds the error that it is there for: with a beat of 6 bits, 64 announcements look like none.
 #[test]
 fn a_beat_that_wraps_is_found() {
     let flaws = ReclaimFlaws {

@@ -1,4 +1,4 @@
-//! Superblocks over loopback: created once, opened by all, and every mismatch named.
+//! Superblocks over loopback: created once, opened by all, and every mismatch has its own error.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
@@ -202,7 +202,8 @@ fn a_creator_that_stops_is_named_and_one_that_is_dropped_gives_up_its_place() {
     let stopped = world.connect_as(0, ClientId(41)).unwrap();
     let other = world.connect_as(1, ClientId(42)).unwrap();
 
-    // Drop the creation after each number of polls; whatever it had done, the next one creates or opens.
+    // The creation is dropped after each number of polls. Whatever it has done, the next client creates or opens
+    // the pool.
     for polls in 1..24 {
         let descriptor = small();
         let mut creation = Box::pin(Superblock::create_or_open(&stopped, &descriptor));
@@ -219,7 +220,7 @@ fn a_creator_that_stops_is_named_and_one_that_is_dropped_gives_up_its_place() {
         }
     }
 
-    // A creator that died: its state word stays.
+    // A creator died: its state word stays.
     let world = Loopback::builder().host_bytes(1 << 20).build().unwrap();
     let other = world.connect_as(1, ClientId(42)).unwrap();
     let dead = u64::from_le_bytes(*b"\0\0dmk-cr") | 41;
@@ -245,7 +246,7 @@ fn an_unreachable_node_is_an_error_with_its_place() {
         other => panic!("{other:?}"),
     }
     world.restore(NodeId(0));
-    // A host table on a node whose control plane is cut off: refused, and the state is set back.
+    // The host table of a memory node whose control plane is unreachable: an error, and the state is set back.
     world.cut(NodeId(1), Trouble::Unreachable);
     let host = descriptor(LockHome::Host, 64);
     assert!(matches!(

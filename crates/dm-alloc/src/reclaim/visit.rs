@@ -10,7 +10,7 @@ impl Allocator {
     /// is meant for work without a client, such as filling a cache.
     ///
     /// # Errors
-    /// As [`Allocator::attend`], and `work`'s own.
+    /// Those of [`Allocator::attend`] and of `work`.
     pub async fn visit<V: Verbs + Control, T, E: From<AllocError>>(
         &self,
         v: &V,

@@ -1,4 +1,4 @@
-//! An endpoint whose control plane is the test's.
+//! An endpoint with a control plane that the test defines.
 
 use core::task::{Context, Poll};
 use std::cell::RefCell;
@@ -8,12 +8,12 @@ use dm_verbs::{
     NodeId, Outcome, Place, Slot, VerbError, Verbs, Wqe,
 };
 
-/// An endpoint that notes what is asked of the control plane, and refuses some of it.
+/// An endpoint that records requests to the control plane and refuses some of them.
 pub(crate) struct Troubled<E> {
     pub(crate) inner: E,
-    /// The error of a request; `None` if the endpoint is to answer.
+    /// Returns the error of a request; `None` if the endpoint must answer.
     pub(crate) refuses: fn(&ControlRequest) -> Option<ControlError>,
-    /// Memory nodes that are listed, if not those that there are.
+    /// Number of listed memory nodes, if it is not the real one.
     pub(crate) nodes: Option<u16>,
     pub(crate) asked: RefCell<Vec<ControlRequest>>,
 }
