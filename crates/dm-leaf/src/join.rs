@@ -1,4 +1,4 @@
-//! Merging two nodes that no node is the parent of: the inner structure above them is of another kind.
+//! Merging two nodes whose parent is not a node, because the inner structure above them is of another kind.
 
 use dm_index::{IndexError, Merge, Neighbours};
 use dm_layout::{KeyBytes, NodeFormat};
@@ -9,8 +9,8 @@ use crate::merge::carry_out;
 use crate::write::failure;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Steps 1 to 4 of a merge under the locks of the two, and then `unlink` instead of the fifth, under none: what names the
-    /// right node after that is a hint.
+    /// Carries out steps 1 to 4 of a merge under the locks of both nodes. Instead of step 5 it calls `unlink`, under
+    /// no lock. An address of the right node that remains after that is a hint.
     pub(crate) async fn join_nodes<V: Verbs + Control>(
         &self,
         v: &V,

@@ -1,31 +1,35 @@
-//! Nodes of a tree on disaggregated memory: read without locks, written under one, split and merged without
-//! losing a reader.
+//! Nodes of a tree on disaggregated memory: clients read them without locks, write them under a lock, and split and
+//! merge them while others read.
 //!
 //! [`Nodes`] is a [`dm_index::NodeStore`] over any [`dm_layout::NodeFormat`]:
 //!
 //! | alias | entries | guard | a write to one key writes back |
 //! |---|---|---|---|
-//! | [`TwoLevel`] | unsorted | line versions (and entry versions where an entry is larger than a line) | the entry |
-//! | [`PackedLeaves`] | unsorted, keys without what they share with their neighbours | line versions | the entry, with what stands before it in its line |
+//! | [`TwoLevel`] | unsorted | line versions (and entry versions if an entry is larger than a line) | the entry |
+//! | [`PackedLeaves`] | unsorted, keys stored as short distances | line versions | the entry, with the bytes before it in its line |
 //! | [`Bookends`] | unsorted | as published by Sherman (§4.4): versions at both ends of node and entry. **Unsound**, for study | the entry |
 //! | [`Checksummed`] | sorted | checksum over the node, as in FG | the whole node |
 //!
-//! [`Singles`] is a [`dm_index::SingleStore`]: leaves of one entry each (SMART), updated in place under a lock word at
-//! their rear. Who writes one of its fields writes no other; who removed one has removed it for good.
+//! [`Singles`] is a [`dm_index::SingleStore`]: leaves of one entry each (SMART), which are updated in place under a
+//! lock word at their end. A client that writes one field of a leaf writes no other field. A removed leaf stays
+//! removed.
 //!
 //! # Invariants
-//! * **I1** A node's bytes change only under its lock; a WRITE of an entry stays inside one line (or carries entry
-//!   versions in each). An entry stays in its line, though that may take another shape.
-//! * **I2** A reader accepts an image only if it is one state of the node, or a mixture whose answer for the key at
-//!   hand is that of one state (`dm-layout`'s acceptance rule).
-//! * **I3** A sibling is written and awaited before anything points to it; the left node's split is one chain in
-//!   the order announce, clear, finish; entries that stay never move.
-//!   Where locks are shared ([`dm_lock::LockOptions::shared`]), an update that writes one line only shares the node's lock;
-//!   all else has it alone.
-//! * **I4** Whoever finds a node mid-split under its own lock finishes the split: the one that began it gave up.
-//! * **I5** Neighbours are merged under the locks of both and of their parent, in one chain whose every prefix shows
-//!   readers each key: frozen, copied, widened, dead and forwarding, gone from the parent. What is dead is retired to the
-//!   allocator only after that (`docs/protocol/sherman.md`, S23 to S28; `reclaim.md`).
+//! * **I1** A node's bytes change only under its lock. A WRITE of an entry stays inside one line, or carries an entry
+//!   version in each line. An entry stays in its line, although the line may change its shape
+//!   (the width of its keys).
+//! * **I2** A reader accepts an image only if it is one state of the node, or a mixture of states that gives the same
+//!   answer for the key as one of them (`dm-layout`'s acceptance rule).
+//! * **I3** A sibling is written and awaited before anything points to it. The split of the left node is one chain in
+//!   the order announce, clear, finish; entries that stay never move. If locks are shared
+//!   ([`dm_lock::LockOptions::shared`]), an update that writes only one line shares the node's lock; every other
+//!   write holds it alone.
+//! * **I4** A client that finds a node in the middle of a split under its own lock finishes the split, because the
+//!   client that began it has abandoned it.
+//! * **I5** Neighbours are merged under the locks of both nodes and of their parent, in one chain. After any prefix
+//!   of the chain, readers find every key. The steps are: frozen, copied, widened, dead and forwarding, removed from
+//!   the parent. Only then the dead node is retired to the allocator (`docs/protocol/sherman.md`, S23 to S28;
+//!   `reclaim.md`).
 #![forbid(unsafe_code)]
 
 mod join;

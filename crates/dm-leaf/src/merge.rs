@@ -1,15 +1,18 @@
-//! Merging a node into its left neighbour, and ending a root that has one child.
+//! Merging a node into its left neighbour, and removing a root that has only one child.
 //!
-//! With both nodes and their parent P locked (as a set), L left of R:
+//! The merging client holds the locks of both nodes and of their parent P, as a set. L is left of R:
 //! 1. WRITE R's head: Frozen.
-//! 2. WRITE L: its head (Frozen, lines may run ahead), its rest (R's entries in free slots, version + 1), its head
-//!    again (version + 1, R's fence and sibling, still Frozen). A reader that mixes these finds one state of L (S2).
+//! 2. WRITE L: its head (Frozen, lines may run ahead), its other lines (R's entries in free slots, version + 1), its
+//!    head again (version + 1, R's fence key and sibling, still Frozen). A reader that sees a mixture of these finds
+//!    one state of L (S2).
 //! 3. WRITE R whole: Dead, forwarding to L, version + 1 on every line.
-//! 4. WRITE L's head: Live. Not sooner, so that wherever this ends midway no key can be written in one node while the
-//!    other shows it too.
-//! 5. WRITE P's entry of R: gone. Unlock all. Nothing of the index leads to R any more: it is retired.
+//! 4. WRITE L's head: Live. It must not be earlier: wherever the sequence ends, no key may be written in one of the
+//!    nodes while the other one still shows it.
+//! 5. WRITE P's entry of R, which removes it, and unlock all three. No pointer of the index leads to R any more, so R
+//!    is retired.
 //!
-//! L and R lie on one memory node: 1 to 4 are one chain, and 5 too if P lies there; else it is awaited before.
+//! L and R are on one memory node. Steps 1 to 4 are one chain. Step 5 belongs to it too if P is on the same memory
+//! node; otherwise the chain is awaited first.
 
 use core::ops::Range;
 
@@ -23,16 +26,16 @@ use smallvec::SmallVec;
 use crate::Nodes;
 use crate::write::failure;
 
-/// A node is sparse when at most one in this many of its parts is taken.
+/// A node is sparse if at most one in this many of its parts is in use.
 const SPARSE: usize = 4;
 /// A merged node leaves at least one in this many of its parts free, so that it does not split at once.
 const SPARE: usize = 4;
 
-/// Bytes, and where they are to be written.
+/// Bytes with their target address.
 type Piece = (RemotePtr, Vec<u8>);
 
-/// What is owed once the merge was posted: the parent's entry goes. If the merge did not happen after all, the right node
-/// is reached over its left neighbour.
+/// The removal of the parent's entry, which must follow once the merge was posted, even if the future is dropped. If
+/// the merge had no effect after all, the right node is reached over its left neighbour.
 struct Owed<'v, V: Verbs> {
     v: &'v V,
     piece: Option<Piece>,
@@ -40,26 +43,27 @@ struct Owed<'v, V: Verbs> {
 
 impl<V: Verbs> Drop for Owed<'_, V> {
     fn drop(&mut self) {
-        // Before the guards' unlocks: on the parent's queue pair its lock comes free behind it.
+        // This is posted before the unlocks of the guards, so on the parent's queue pair its lock becomes free behind
+        // it.
         if let Some((at, bytes)) = &self.piece {
             self.v.write(*at, bytes).detach();
         }
     }
 }
 
-/// All that a merge writes, made before anything is written.
+/// All WRITEs of a merge, prepared before the first one is posted.
 pub(crate) struct Plan {
-    /// The memory node of both.
+    /// The memory node of both nodes.
     node: NodeId,
-    /// The right node's head.
+    /// The right node's head, frozen.
     frozen: Piece,
-    /// To the left node, in this order.
+    /// The WRITEs to the left node, in this order.
     steps: SmallVec<[Piece; 3]>,
-    /// The right node whole.
+    /// The whole right node, dead.
     buried: Piece,
-    /// The left node's head, once the right one is buried.
+    /// The left node's head, live, which is written after the right node is dead.
     opened: Option<Piece>,
-    /// The parent's entry of the right node, gone; `None` where no node is their parent.
+    /// The parent's entry of the right node, removed; `None` if the parent is not a node.
     unlinked: Option<Piece>,
 }
 
@@ -68,7 +72,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(self.format.fullness(image)?.is_at_most_one_in(SPARSE))
     }
 
-    /// A live node of `level`, judged under its lock; `None` if it is anything else, or torn.
+    /// Returns the header of a node that was read under its lock if it is a live node of `level`; `None` if it is
+    /// anything else, or torn.
     fn settled(&self, at: RemotePtr, bytes: &[u8], level: u8) -> Result<Option<Header<K>>, IndexError> {
         match self.format.accept(bytes) {
             Ok(header) if header.state == NodeState::Live && header.level == level => Ok(Some(header)),
@@ -78,7 +83,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Both of `pair` as READs without a lock show them: most merges that are not to be end here, and hold up nobody.
+    /// Reads both nodes of `pair` without a lock, and returns why they cannot be merged, if so. Most merges that
+    /// cannot be done end here, and delay no other client.
     pub(crate) async fn look<V: Verbs>(
         &self,
         v: &V,
@@ -91,7 +97,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         self.unsuitable(pair, &left.await?, &right.await?)
     }
 
-    /// Why these two are not to be merged, if they are not.
+    /// Returns why the two nodes cannot be merged, or `None` if they can.
     pub(crate) fn unsuitable(
         &self,
         pair: &Neighbours<K>,
@@ -115,14 +121,14 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
         let fits = match self.fit(left, right) {
             Ok(fits) => fits,
-            // Someone writes an entry of several lines here: `settled` rests on the lines' versions alone.
+            // Another client is writing an entry that spans several lines: `settled` checks only the lines' versions.
             Err(e) if e.is_torn() => return Ok(Some(Merge::Changed)),
             Err(e) => return Err(failure(pair.left, e)),
         };
         Ok((!fits).then_some(Merge::TooFull))
     }
 
-    /// Whether the entries of both have room in one node, and some to spare.
+    /// Returns whether the entries of both nodes fit into one node, with the required part of it left free.
     fn fit(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
         let spare = self.format.fullness_merged(left, right)?.leaves_one_in(SPARE);
         Ok(spare && (F::ANYWHERE || self.format.merge_fits(left, right)?))
@@ -136,7 +142,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         after: &mut NodeCopy<K>,
     ) -> Result<Merge, IndexError> {
         //= docs/protocol/sherman.md S23
-        // On two memory nodes nothing would order the burial with the left node's unlock, if the merge is given up.
+        // On two memory nodes, nothing would order the WRITE that marks the right node dead with the left node's
+        // unlock if the merge is abandoned.
         if pair.left.node() != pair.right.node() {
             return Ok(Merge::TooFull);
         }
@@ -195,7 +202,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let frozen = piece(pair.right, right, range);
         let mut steps = SmallVec::new();
         let announced = self.format.announce_merge(left, owner).map_err(bad)?;
-        // Formats that are written back whole know one step: the one that widens it.
+        // A format that is written whole needs only one step, the one that widens the left node.
         let by_steps = !self.format.range(Part::Rest).is_empty();
         if by_steps {
             steps.push(piece(pair.left, left, announced));
@@ -228,7 +235,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         })
     }
 
-    /// Takes the right one of `pair` out of the image of their parent, if that shows them so.
+    /// Removes the right node of `pair` from the image of their parent, if the parent shows both as `pair` does.
     pub(crate) fn unlink_right(
         &self,
         image: &mut [u8],
@@ -249,7 +256,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 .is_some_and(|(_, value)| child_of(*value) == address)
         };
         //= docs/protocol/sherman.md S25
-        // Never the first entry: its left neighbour is another parent's.
+        // Never remove the first entry: its left neighbour is another parent's child.
         let shown = at > 0
             && entries
                 .get(at)
@@ -300,7 +307,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             return Ok(false);
         }
         //= docs/protocol/sherman.md S27
-        // It forwards nowhere: what took its place is of another level, and perhaps of another format.
+        // The dead root forwards nowhere, because its child is of another level, and perhaps of another format.
         self.format.bury(&mut image, 0).map_err(bad)?;
         guard.write_back(v.chain(at.node()).write(at, &image)).await?;
         let dead = self.format.header(&image).map_err(bad)?;
@@ -309,7 +316,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(true)
     }
 
-    /// The node is buried, that has been awaited, and nothing of the index leads to it.
+    /// Retires the block of a node. The node must be marked dead, that WRITE must have completed, and no pointer of
+    /// the index may lead to the node.
     pub(crate) fn retire(&self, at: RemotePtr, dead: &Header<K>) {
         //= docs/protocol/reclaim.md R1
         let block = Block {
@@ -321,7 +329,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 }
 
-/// The child in an inner node's entry.
+/// Returns the child address in an inner node's entry.
 fn child_of(value: ValueRef<'_>) -> RemotePtr {
     let mut bytes = [0; 8];
     let Some(bytes) = bytes.get_mut(..value.len()) else {
@@ -335,14 +343,14 @@ fn piece(at: RemotePtr, image: &[u8], range: Range<usize>) -> Piece {
     (at.add(range.start as u64), image[range].to_vec())
 }
 
-/// Writes all of `plan` in its order, and unlocks.
+/// Posts the WRITEs of `plan` in their order, and unlocks.
 pub(crate) async fn carry_out<'a, V: Verbs>(
     v: &'a V,
     set: SetGuard<'a, V>,
     plan: Plan,
 ) -> Result<(), IndexError> {
     //= docs/protocol/sherman.md S24
-    // One chain: the locks of both come free behind it, whatever becomes of this future.
+    // All are in one chain, so the locks of both nodes become free behind it, even if this future is dropped.
     let mut chain = v.chain(plan.node).write(plan.frozen.0, &plan.frozen.1);
     for (at, bytes) in &plan.steps {
         chain = chain.write(*at, bytes);

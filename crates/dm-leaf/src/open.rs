@@ -1,4 +1,4 @@
-//! Why an index could not be opened.
+//! Errors of opening an index.
 
 use core::fmt;
 
@@ -8,19 +8,20 @@ use dm_layout::GeometryError;
 use dm_lock::{LockError, Locks};
 use dm_verbs::{Capability, NodeId, Refused, VerbError, Verbs};
 
-/// Why an index could not be opened or created.
+/// An error of opening or creating an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The pool: none there, another's, damaged, too small, unreachable.
+    /// An error of the pool: it does not exist, holds another kind of index, is damaged or too small, or cannot be
+    /// reached.
     Pool(AllocError),
-    /// Key, value and node sizes make no node, or no leaf.
+    /// No node or leaf can have these sizes of keys, values and nodes.
     Geometry(GeometryError),
-    /// The world does not promise what the chosen techniques need.
+    /// The world lacks a capability that the chosen techniques need.
     Refused(Refused),
-    /// The locks can't be what was asked for.
+    /// The world does not support the options of the locks.
     Locks(LockError),
-    /// An operation failed.
+    /// An operation on the index failed.
     Index(IndexError),
 }
 
@@ -38,11 +39,11 @@ impl fmt::Display for OpenError {
 
 impl core::error::Error for OpenError {}
 
-/// Refuses a world by name in which one of `memory_nodes` lacks what one of `locks` can't do without, or what nodes with a
-/// version in each line can't.
+/// Refuses a world in which one of the first `memory_nodes` memory nodes lacks a capability that one of `locks`, or a
+/// node with line versions, needs and that has no fallback.
 ///
 /// # Errors
-/// [`OpenError::Refused`].
+/// [`OpenError::Refused`], which names the missing capability.
 pub fn check_world<'l, V: Verbs>(
     v: &V,
     memory_nodes: u16,

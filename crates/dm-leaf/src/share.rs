@@ -1,4 +1,4 @@
-//! Writing one key while others do so too: an update of a value inside one line, under a share of the node's lock.
+//! Writes that share a node's lock: an update of a value inside one line, beside other such updates.
 
 use dm_index::{Answer, Applied, IndexError, Write};
 use dm_layout::{Judged, KeyBytes, NodeFormat, Place, ValueRef};
@@ -8,18 +8,18 @@ use dm_verbs::{Control, RemotePtr, Verbs};
 use crate::Nodes;
 use crate::read::{follow, go_right};
 
-/// What a share of a node is good for.
+/// What a writer can do under a share of a node's lock.
 enum Found<K> {
-    /// These bytes, and then this answer.
+    /// Write this range of the image, and return this answer.
     Range(core::ops::Range<usize>, Applied),
-    /// This answer, with nothing to write.
+    /// Return this answer; there is nothing to write.
     Answer(Answer<K, Applied>),
-    /// Nothing: the lock is to be taken alone.
+    /// Nothing: the writer must hold the lock alone.
     Nothing,
 }
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Whether `write` goes by a share of the lock first.
+    /// Returns whether `write` tries a share of the lock first.
     #[inline]
     pub(crate) fn shares(&self, write: Write<'_>) -> bool {
         self.locks.options().shared
@@ -31,7 +31,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
     }
 
-    /// The shared way, to its end; `None`, and nothing done, where the lock is to be taken alone.
+    /// Writes under a share of the lock. Returns `None`, with nothing written, if the writer must hold the lock
+    /// alone.
     pub(crate) async fn write_shared<V: Verbs + Control>(
         &self,
         v: &V,
@@ -43,7 +44,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         //= docs/protocol/reclaim.md R2
         let (share, mut image) = match self.alloc.tending(v, sharing).await {
             Ok(shared) => shared,
-            // One holder after another: the queue is fair.
+            // The client met one holder after another. The lock's queue is fair, so it queues there.
             Err(LockError::Held(_)) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
@@ -58,7 +59,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
             Found::Answer(answer) => {
                 match answer {
-                    // On to another leaf, and not to wait for this one: dropping a share gives it back.
+                    // The client goes on to another leaf and does not wait for this one: dropping the share gives it
+                    // back.
                     Answer::Stale(_) => drop(share),
                     _ => share.leave().await?,
                 }
@@ -71,7 +73,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// What is to be done about an image that was read under a share: nobody moves its entries.
+    /// Judges an image that was read under a share, while no client moves entries.
     fn found(
         &self,
         at: RemotePtr,
@@ -85,7 +87,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     let range = self.format.update(image, slot, ValueRef::from(value));
                     Found::Range(range, Applied::Replaced)
                 }
-                // T-D7, as below.
+                // Only with flaw T-D7, as is the insert below.
                 Write::Remove => Found::Range(self.format.remove(image, slot), Applied::Removed),
                 _ => Found::Nothing,
             },
@@ -101,7 +103,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Ok(Judged::Stale(dm_layout::Stale::Dead { forward })) => {
                 Found::Answer(Answer::Stale(follow(forward)))
             }
-            // What is to be finished, waited for or reported is so by who has it alone.
+            // The client that holds the lock alone finishes the node, waits for it, or reports the error.
             _ => Found::Nothing,
         })
     }

@@ -1,4 +1,4 @@
-//! Leaves of one entry (SMART, TOS 2024 §4.1): updated in place under a lock word at their rear.
+//! Leaves of one entry (SMART, TOS 2024 §4.1), which are updated in place under a lock word at their end.
 
 use dm_index::{IndexError, Single, SingleStore, gather};
 use dm_layout::{CheckFailure, KeyBytes, SingleEntry, SingleLeaf};
@@ -6,19 +6,20 @@ use dm_lock::Locks;
 use dm_sync::Arc;
 use dm_verbs::{RemotePtr, Retry, Verbs, Why};
 
-/// Published flaws of single leaves, off by default.
+/// Published flaws of leaves of one entry. All are off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SingleFlaws {
-    /// T-M2: an update writes the whole leaf back as it was read before the lock was taken, link depth and state too.
+    /// T-M2: an update writes back the whole leaf, with the link depth and state that it read before it took the
+    /// lock.
     pub stale_write_back: bool,
 }
 
-/// How a [`Singles`] store works.
+/// Options of a [`Singles`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SingleOptions {
-    /// Attempts at a READ that is torn, before a typed error.
+    /// Maximum number of READs of a torn leaf; then the operation returns an error.
     pub attempts: u32,
-    /// Published flaws.
+    /// Published flaws that are switched on.
     pub flaws: SingleFlaws,
 }
 
@@ -31,7 +32,7 @@ impl Default for SingleOptions {
     }
 }
 
-/// Leaves of one entry.
+/// A store of leaves of one entry.
 #[derive(Debug)]
 pub struct Singles<K> {
     layout: SingleLeaf<K>,
@@ -40,7 +41,7 @@ pub struct Singles<K> {
 }
 
 impl<K: KeyBytes> Singles<K> {
-    /// Leaves of this layout. `locks` must be those inside the leaves:
+    /// Creates a store of leaves of this layout. `locks` must be the lock words inside the leaves:
     /// [`GlobalLockTable::in_nodes`](dm_lock::GlobalLockTable::in_nodes) at [`SingleLeaf::lock_at`].
     pub fn new(layout: SingleLeaf<K>, locks: Arc<Locks>, options: SingleOptions) -> Self {
         Self {
@@ -50,7 +51,7 @@ impl<K: KeyBytes> Singles<K> {
         }
     }
 
-    /// The layout.
+    /// Returns the layout of the leaves.
     pub fn layout(&self) -> &SingleLeaf<K> {
         &self.layout
     }
@@ -59,7 +60,7 @@ impl<K: KeyBytes> Singles<K> {
         self.layout.read_bytes() as u32
     }
 
-    /// Answers for what is not `key`'s live entry.
+    /// Returns the answer for an entry that is not `key`'s live entry, or `None` if it is.
     #[inline]
     fn miss(entry: &SingleEntry<'_, K>, key: &K) -> Option<Single<K>> {
         if !entry.live {
@@ -71,7 +72,8 @@ impl<K: KeyBytes> Singles<K> {
         })
     }
 
-    /// One attempt at a write under the lock: `edit` is what it does to `key`'s entry, and answers the bytes to WRITE.
+    /// Makes one attempt at a write under the lock. `edit` changes `key`'s entry in the image and returns the range
+    /// to WRITE.
     async fn write_once<V: Verbs>(
         &self,
         v: &V,
@@ -106,7 +108,7 @@ impl<K: KeyBytes> Singles<K> {
         Ok(miss.map(|other| other.unwrap_or(Single::Hit)))
     }
 
-    /// T-M2, for study.
+    /// Updates an entry with flaw T-M2, for study.
     #[cold]
     async fn update_stale<V: Verbs>(
         &self,
@@ -132,7 +134,7 @@ impl<K: KeyBytes> Singles<K> {
     }
 }
 
-/// What a failed check leads to: another attempt, or the end.
+/// Handles a failed check: pauses before another attempt if the leaf was torn, and returns an error if it is corrupt.
 async fn again<V: Verbs>(retry: &mut Retry<'_, V>, at: RemotePtr, e: CheckFailure) -> Result<(), IndexError> {
     match e {
         CheckFailure::Torn { .. } => Ok(retry.again(at, Why::Torn).await?),

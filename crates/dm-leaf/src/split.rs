@@ -1,13 +1,15 @@
-//! Splitting a node, in an order that any reader and any survivor can live with.
+//! Splitting a node, in an order that keeps the node readable at every step, even if the writer dies.
 //!
-//! With the left node locked (and no other):
-//! 1. WRITE the right node whole, born in state Splitting; await. Nothing points to it yet.
-//! 2. One chain to the left node: its head (new fence, sibling, Splitting), the rest (moved entries cleared), its
-//!    head again (Live), and the unlock. Lines may land one by one: entries that stay never move.
-//! 3. The right node is made Live before the left node is unlocked: by its head in that chain if both lie on one
-//!    memory node, else by an atomic awaited between clearing and finishing. Whoever locks the right node sooner finds
-//!    it Splitting, releases, and pauses. Formats that are written whole have it born Live: step 2 is one WRITE there.
-//! 4. The parent, by the caller, after the chain has completed (T-S4).
+//! The splitter holds the lock of the left node and no other lock:
+//! 1. WRITE the right node whole, in state Splitting, and await it. Nothing points to it yet.
+//! 2. Post one chain to the left node: its head (new fence key, sibling, Splitting), its other lines (moved entries
+//!    cleared), its head again (Live), and the unlock. Lines may land one by one, because entries that stay never
+//!    move.
+//! 3. Make the right node Live before the left node is unlocked. If both are on one memory node, the right node's
+//!    head is written in the same chain; otherwise an atomic does it, awaited between clearing and finishing. A
+//!    client that locks the right node earlier finds it Splitting, releases the lock, and pauses. In formats that are
+//!    written whole, the right node is Live from the start, and step 2 is one WRITE.
+//! 4. The caller updates the parent after the chain has completed (T-S4).
 
 use dm_alloc::{Allocator, Block, Class};
 use dm_index::{Answer, Applied, Created, IndexError, NodeCopy, Split, Write};
@@ -21,13 +23,14 @@ use dm_verbs::{Control, Effect, Event, RemotePtr, VerbError, Verbs, Why};
 use crate::Nodes;
 use crate::write::failure;
 
-/// A node that nothing leads to yet. Given up, its block comes back.
+/// A block with a node that nothing points to yet. If it is dropped while armed, the block goes back to the
+/// allocator.
 pub(crate) struct Unlinked<'v, V: Verbs> {
     v: &'v V,
     alloc: &'v Allocator,
     class: Class,
     block: Block,
-    /// A WRITE to it was posted, and may still be under way.
+    /// Whether a WRITE to the node was posted, which may still be in flight.
     pub(crate) written: bool,
     pub(crate) armed: bool,
 }
@@ -59,14 +62,15 @@ impl<V: Verbs> Drop for Unlinked<'_, V> {
     }
 }
 
-/// What makes the right node live. Given up between linking it and that, it is posted unawaited.
+/// The step that makes the right node live. If it is dropped after the link and before this step, it posts the step
+/// without awaiting it.
 struct Opening<'v, V: Verbs> {
     v: &'v V,
     at: RemotePtr,
     head: Vec<u8>,
-    /// The new entry, and where it goes in the right node, if that was built without it.
+    /// The new entry, with its address in the right node, if the right node was written without it.
     late: Option<(RemotePtr, Vec<u8>)>,
-    /// The word that holds the state, as it was born and live.
+    /// The change of the state word from the new node's to the live node's.
     flip: Flip,
     armed: bool,
 }
@@ -80,7 +84,8 @@ struct Flip {
 }
 
 impl Flip {
-    /// From `born` to what `open` made of it, of the node at `at`.
+    /// Returns the change from the word `born` to the word that `open`, the image of the node at `at` in its live
+    /// state, has.
     fn between(at: RemotePtr, word: Option<usize>, born: [u8; 8], open: &[u8]) -> Option<Self> {
         let word = word?;
         Some(Self {
@@ -92,8 +97,9 @@ impl Flip {
 }
 
 impl<'v, V: Verbs> Opening<'v, V> {
-    /// Away from the left node's queue pair nothing orders this with the left node's lock: it may land after whoever
-    /// finished the split in our place, and after writes to the live node. So it must do nothing then.
+    /// Makes the node live by CAS. On another memory node than the left node's, nothing orders this CAS with the left
+    /// node's lock. It may land after another client has finished the split, and after writes to the live node, so it
+    /// must do nothing then.
     async fn land(&self) -> Result<(), VerbError> {
         //= docs/protocol/sherman.md S17
         let Flip { at, from, to } = self.flip;
@@ -110,7 +116,7 @@ impl<V: Verbs> Drop for Opening<'_, V> {
     }
 }
 
-/// The 8 bytes of a node's image at `word`.
+/// Returns the 8 bytes at offset `word` of a node's image.
 fn state_word(image: &[u8], word: Option<usize>) -> [u8; 8] {
     let bytes = word.and_then(|at| image.get(at..)?.first_chunk());
     bytes.copied().unwrap_or_default()
@@ -153,7 +159,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let mut right = vec![0; self.format.node_bytes()];
         let plan = match self.format.prepare_split(&left, &mut right, &request) {
             Ok(Some(plan)) => plan,
-            // A full node has two keys, every format's capacity being at least two; but not if they lie outside of it.
+            // A full node has at least two keys, because every format has a capacity of two or more. Only a node
+            // whose keys are outside of its fence keys cannot be split.
             Ok(None) => {
                 guard.release().await?;
                 let what = Corrupt {
@@ -172,9 +179,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         unlinked.written = true;
         let word = self.format.state_word();
         let born = state_word(&right, word);
-        // Written whole, the left node links it and is rid of the moved entries in one step: nothing is in the making,
-        // and nobody comes by an old address to memory that never was a node. Published splits know no such state at all
-        // (T-S4, T-C3).
+        // The right node is live from the start in two cases. First, in a format that is written whole, one WRITE of
+        // the left node links the right node and clears the moved entries, and no old address leads to memory that
+        // never was a node. Second, the published splits have no unborn state (T-S4, T-C3).
         let flaws = &self.options.flaws;
         let born_live =
             word.is_none() && block.is_fresh() || flaws.parent_before_left || flaws.right_born_live;
@@ -206,7 +213,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             flip,
             armed: false,
         });
-        // From here on the left node may lead to it, whatever becomes of this.
+        // From here on the left node may point to the right node, whatever happens to this future.
         unlinked.armed = false;
         if let Err(e) = self.switch(v, guard, at, &mut left, &plan, opening).await {
             unlinked.armed = e.effect() == Effect::None;
@@ -231,7 +238,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(Answer::Split(Applied::Inserted, split))
     }
 
-    /// Makes a created node live that was born unborn and is linked now.
+    /// Makes a node live that was created unborn and is linked now.
     pub(crate) async fn open_created<V: Verbs + Control>(
         &self,
         v: &V,
@@ -241,7 +248,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let Some(word) = self.format.state_word() else {
             return self.open_whole(v, node.at).await;
         };
-        // The word depends on nothing but what the node was created with.
+        // The word depends only on the values with which the node was created.
         let mut image = vec![0; self.format.node_bytes()];
         let init = NodeInit {
             incarnation: node.incarnation,
@@ -268,8 +275,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// Makes a linked node live that was born unborn, of a format that is written whole, unless somebody has. Such nodes
-    /// are opened under their locks alone: a WRITE of all of it must not meet another's.
+    /// Makes a linked, unborn node live in a format that is written whole, unless another client has done so. Such a
+    /// node is opened only under its lock, because a WRITE of the whole node must not meet another client's WRITE.
     async fn open_whole<V: Verbs + Control>(&self, v: &V, at: RemotePtr) -> Result<(), IndexError> {
         let mut retry = v.retry(self.options.attempts);
         loop {
@@ -291,7 +298,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Makes a linked node live whose maker has not done so yet, and perhaps gave up. It is locked, and unlocked then.
+    /// Makes a linked, unborn node live whose creator has not done so yet, or has abandoned it. The node is locked by
+    /// `guard`, and unlocked afterwards.
     pub(crate) async fn finish_birth<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -303,7 +311,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let born = state_word(image, word);
         let head = self.format.open(image).map_err(|e| failure(at, e))?;
         match Flip::between(at, word, born, image) {
-            // Its maker may post the same without the lock: the word changes from unborn to live once.
+            // The node's creator may post the same CAS without the lock. That is safe, because the word changes from
+            // unborn to live only once.
             Some(Flip { at, from, to }) => {
                 v.cas(at, from, to).await?;
                 guard.release().await.map_err(IndexError::from)
@@ -315,7 +324,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Steps 2 and 3.
+    /// Carries out steps 2 and 3 of a split.
     async fn switch<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -330,7 +339,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let bad = |e| failure(at, e);
         let mut chain = v.chain(at.node());
         if self.format.range(Part::Rest).is_empty() {
-            // Formats that are written back whole know no steps.
+            // Formats that are written whole have no intermediate steps.
             let all = self.format.split_at_once(left, plan).map_err(bad)?;
             chain = chain.write(at, &left[all]);
         } else {
@@ -343,7 +352,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         match &mut opening {
             None => {}
             Some(opening) if opening.at.node() == at.node() => {
-                // In the one chain: posted with the link, or not at all.
+                // In the one chain: the step is posted together with the link, or not at all.
                 if let Some((place, entry)) = &opening.late {
                     chain = chain.write(*place, entry);
                 }
@@ -358,7 +367,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     let written = v.write(*place, entry).await;
                     written.map_err(VerbError::after_effect)?;
                 }
-                // The link is there, and the new entry with it if it went right.
+                // The link has landed, and so has the new entry if it belongs to the right node.
                 opening.land().await.map_err(VerbError::after_effect)?;
                 opening.armed = false;
                 chain = v.chain(at.node());
@@ -369,7 +378,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             chain = chain.write(at.add(head.start as u64), &left[head]);
         }
         if self.options.flaws.parent_before_left {
-            // The unlock goes behind it, as unsignalled as the chain.
+            // Dropping the guard posts the unlock behind the chain, unsignalled like the chain.
             chain.post().detach();
             drop(guard);
             return Ok(());
@@ -381,8 +390,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Finishes a split whose writer gave up after linking the right node. The lock is held, so that writer posts
-    /// nothing more.
+    /// Finishes a split whose writer abandoned it after it linked the right node. This client holds the lock, so that
+    /// writer posts nothing more.
     pub(crate) async fn finish_split<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -417,8 +426,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             //= docs/protocol/sherman.md S16
             if !F::ANYWHERE {
                 //= docs/protocol/chime.md H6
-                // In the splitter's order: what a reader takes from the left node's lines alone is true as long as
-                // nobody writes to the right one.
+                // In the same order as the splitter. A reader's answer from the lines of the left node alone is right
+                // as long as no client writes to the right node.
                 chain.await?;
                 chain = v.chain(at.node());
             }
@@ -426,9 +435,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             let before = state_word(&right, word);
             let head = self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
             match Flip::between(right_at, word, before, &right) {
-                // Who gave up may have posted the same: then this finds it done, or that does.
+                // The client that abandoned the split may have posted the same CAS. The second of the two does
+                // nothing.
                 Some(Flip { at, from, to }) => drop(v.cas(at, from, to).await?),
-                // Such a format shows no split under way.
+                // A format without a state word shows no unfinished split.
                 None => v.write(right_at.add(head.start as u64), &right[head]).await?,
             }
         }
