@@ -1,11 +1,11 @@
-//! The bytes of a block: the items whose keys the index cannot tell apart.
+//! The bytes of a block: the items whose keys have the same prefix.
 
 use dm_layout::{Corrupt, Reason, checksum_of};
 use dm_verbs::LINE;
 
-/// Bytes before the first item: a checksum of the rest, how many items there are, and bytes of all.
+/// Bytes before the first item: a checksum of the rest, the number of items, and the number of bytes in use.
 const HEADER: usize = 16;
-/// Bytes before an item's key: its length and the value's.
+/// Bytes before an item's key: the lengths of key and value.
 const ITEM_HEADER: usize = 8;
 
 /// The items of one block, by ascending key.
@@ -14,19 +14,19 @@ const ITEM_HEADER: usize = 8;
 /// | checksum 8 | items 4 | bytes 4 | key length 4 | value length 4 | key | value | key length ...
 /// ```
 ///
-/// A block is written once, and read only by whoever read a word that names it: the checksum finds broken memory and wrong
-/// words, not writers.
+/// A block is written once, and is read only by operations that have read a word that names it. So the checksum
+/// detects broken memory and wrong words, not concurrent writers.
 #[derive(Clone, Copy, Debug)]
 pub struct Bundle<'a> {
-    /// Behind the header; every item was checked.
+    /// The bytes after the header; every item has been checked.
     items: &'a [u8],
 }
 
 impl<'a> Bundle<'a> {
-    /// Checks a block's bytes.
+    /// Checks the bytes of a block.
     ///
     /// # Errors
-    /// [`Corrupt`]: bytes that nobody wrote as a block.
+    /// [`Corrupt`] if the bytes were never written as a block.
     pub fn parse(block: &'a [u8]) -> Result<Self, Corrupt> {
         let bad = |offset, reason| Corrupt { offset, reason };
         let word = |at: usize| {
@@ -60,12 +60,12 @@ impl<'a> Bundle<'a> {
         }
     }
 
-    /// Bytes of its block: whole lines.
+    /// Returns the bytes of its block: whole lines.
     pub(crate) const fn block_bytes(self) -> usize {
         (HEADER + self.items.len()).next_multiple_of(LINE)
     }
 
-    /// Keys and values, by ascending key.
+    /// Returns keys and values by ascending key.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let mut rest = self.items;
         core::iter::from_fn(move || {
@@ -75,13 +75,13 @@ impl<'a> Bundle<'a> {
         })
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     #[must_use]
     pub fn get(self, key: &[u8]) -> Option<&'a [u8]> {
         self.iter().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
 
-    /// The only item's key.
+    /// Returns the key, if there is only one item.
     #[must_use]
     pub fn alone(self) -> Option<&'a [u8]> {
         let mut keys = self.iter().map(|(key, _)| key);
@@ -89,7 +89,8 @@ impl<'a> Bundle<'a> {
         first.filter(|_| keys.next().is_none())
     }
 
-    /// A block of these items, but for `key`, which has `value`, or none; `None` if none is left.
+    /// Returns a block of these items in which `key` has `value`, or is missing if `value` is `None`. Returns
+    /// `None` if no item is left.
     #[must_use]
     pub fn with(self, key: &[u8], value: Option<&[u8]>) -> Option<Vec<u8>> {
         let below = self.iter().take_while(|(k, _)| *k < key);
@@ -102,7 +103,7 @@ impl<'a> Bundle<'a> {
     }
 }
 
-/// The first item of `items`, and the rest.
+/// Splits off the first item; returns its key, its value and the rest.
 fn split_item(items: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (key, rest) = items.split_first_chunk::<4>()?;
     let (value, rest) = rest.split_first_chunk::<4>()?;
@@ -111,20 +112,12 @@ fn split_item(items: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((key, value, rest))
 }
 
-/// A block of `items`, which ascend by key; whole lines.
-///
-/// ```
-/// use dm_indirect::{Bundle, block_of};
-///
-/// let block = block_of([(&b"ada"[..], &b"lovelace"[..])]);
-/// assert_eq!(block.len(), 64);
-/// assert_eq!(Bundle::parse(&block).unwrap().get(b"ada"), Some(&b"lovelace"[..]));
-/// ```
+/// Returns a block of `items`, which must ascend by key. Its length is a multiple of a line.
 #[must_use]
 pub fn block_of<'i>(items: impl IntoIterator<Item = (&'i [u8], &'i [u8])>) -> Vec<u8> {
     let (mut block, mut count) = (vec![0; HEADER], 0u32);
     for (key, value) in items {
-        // Lengths are checked where items come in.
+        // The callers check the lengths.
         block.extend((key.len() as u32).to_le_bytes());
         block.extend((value.len() as u32).to_le_bytes());
         block.extend_from_slice(key);
@@ -140,7 +133,7 @@ pub fn block_of<'i>(items: impl IntoIterator<Item = (&'i [u8], &'i [u8])>) -> Ve
     block
 }
 
-/// Bytes of the block of one item.
+/// Returns the bytes of a block of one item, before rounding up to whole lines.
 pub(crate) const fn block_bytes(key: usize, value: usize) -> usize {
     HEADER + ITEM_HEADER + key + value
 }

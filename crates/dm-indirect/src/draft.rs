@@ -1,4 +1,4 @@
-//! A block before an index names it.
+//! Blocks that the index does not name yet.
 
 use dm_alloc::{Allocator, Block, Class};
 use dm_index::IndexError;
@@ -7,7 +7,7 @@ use dm_verbs::{Control, Ticket, Verbs};
 use crate::Reference;
 use crate::reference::{BLOCK_BYTES_MAX, class_of};
 
-/// A block that was taken and is being written. Dropped, it goes back to where it came from, unless an exchange may have
+/// A block that is being written. When it is dropped, it goes back to the allocator, unless an exchange may have
 /// made it known.
 pub(crate) struct Draft<'a, V: Verbs> {
     v: &'a V,
@@ -16,7 +16,7 @@ pub(crate) struct Draft<'a, V: Verbs> {
     class: Class,
     reference: Reference,
     written: Option<Ticket<'a, V, ()>>,
-    /// An exchange names it, or may.
+    /// Whether an exchange names the block, or may.
     known: bool,
 }
 
@@ -49,24 +49,24 @@ impl<'a, V: Verbs + Control> Draft<'a, V> {
         })
     }
 
-    /// Waits until it is written.
+    /// Waits until the block is written.
     //= docs/protocol/indirect.md N1
     pub(crate) async fn landed(&mut self) -> Result<Reference, IndexError> {
         if let Some(written) = &mut self.written {
             let done = written.await;
-            // An error's WRITE may land yet: as if it was never awaited.
+            // After an error the WRITE may still land, so it counts as never awaited.
             done?;
             self.written = None;
         }
         Ok(self.reference)
     }
 
-    /// What names it.
+    /// Returns the reference that names the block.
     pub(crate) const fn reference(&self) -> Reference {
         self.reference
     }
 
-    /// Whether an exchange names it, or may.
+    /// Sets whether an exchange names the block, or may.
     pub(crate) fn set_known(&mut self, known: bool) {
         self.known = known;
     }

@@ -1,4 +1,4 @@
-//! One client of an index of items.
+//! A client of an index of items.
 
 use dm_alloc::{Allocator, Block};
 use dm_index::{Applied, Exchange, IndexError, KeyBytes, Write};
@@ -9,20 +9,20 @@ use crate::bundle::{Bundle, block_bytes, block_of};
 use crate::draft::Draft;
 use crate::reference::{BLOCK_BYTES_MAX, REFERENCE_BYTES, Reference};
 
-/// What an index compares of a key: a function that keeps their order, so that no key of a smaller word is above one of a
-/// larger. Keys of one word share a block.
+/// A function from a key to the part that the index compares. It must keep the order of keys: a key of a smaller
+/// prefix is never above a key of a larger one. Keys with the same prefix share a block.
 ///
 /// ```
 /// use dm_indirect::{Prefix, leading_bytes};
 /// use dm_index::Key8;
 ///
-/// // Of keys like "user:4711": what all begin with would tell none of them apart.
+/// // Keys look like "user:4711": their common beginning would tell none of them apart.
 /// let number: Prefix<Key8> = |key| leading_bytes(key.strip_prefix(b"user:").unwrap_or(key));
 /// assert!(number(b"user:4711") < number(b"user:4712"));
 /// ```
 pub type Prefix<K> = fn(&[u8]) -> K;
 
-/// A key's first bytes, behind a shorter one zeros.
+/// Returns a key's first bytes, padded with zeros if the key is shorter.
 pub fn leading_bytes<K: KeyBytes>(key: &[u8]) -> K {
     let mut padded = [0; 32];
     let len = K::LEN.min(padded.len());
@@ -31,12 +31,12 @@ pub fn leading_bytes<K: KeyBytes>(key: &[u8]) -> K {
     K::read_from(&padded)
 }
 
-/// One client of an index of items: keys and values are byte strings of any length, together up to 1 MiB less 24 bytes.
-/// All items of one prefix share that: a prefix that tells few keys apart makes large blocks, each written anew by every
-/// write to one of its keys.
+/// A client of an index of items. Keys and values are byte strings of any length, together at most 1 MiB less 24
+/// bytes. All items with the same prefix share this limit. If many keys have the same prefix, their block is
+/// large, and each write to one of them writes the whole block anew.
 ///
-/// `I` is a client of any index whose values are [`REFERENCE_BYTES`] long; `alloc` the allocator of its pool. Not to be
-/// mixed with operations on `I` itself.
+/// `I` is a client of any index whose values are [`REFERENCE_BYTES`] long; `alloc` is the allocator of its pool.
+/// Do not use `I` itself for other operations.
 #[derive(Debug)]
 pub struct Items<'h, V, I: Exchange> {
     pub(crate) v: &'h V,
@@ -47,34 +47,34 @@ pub struct Items<'h, V, I: Exchange> {
     flaws: ItemFlaws,
 }
 
-/// Mistakes that break items, off by default. For study: each has its counterexample.
+/// Errors that break items, off by default. They are for study: each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ItemFlaws {
-    /// A block is named before its WRITE was awaited (N1).
+    /// The index names a block before its WRITE was awaited (N1).
     pub unawaited: bool,
-    /// The word is replaced whatever it is by now (N2).
+    /// A write replaces the word without comparing it (N2).
     pub blind: bool,
-    /// A block whose exchange was given up is used again at once (N5).
+    /// A block is reused at once although its exchange was abandoned (N5).
     pub gives_back: bool,
 }
 
-/// What is to become of the block that the index names.
+/// The change of the index's word that a write needs.
 enum Next {
-    /// Nothing.
+    /// No change.
     Stays,
-    /// The block that was written ahead takes its place.
+    /// The word must name the block that was written ahead.
     Ahead,
-    /// This one does.
+    /// The word must name a block with these bytes.
     Other(Vec<u8>),
-    /// None.
+    /// The word must go, because no item is left.
     Gone,
 }
 
 impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
-    /// Items behind `index`.
+    /// Makes a client of items behind `index`.
     ///
     /// # Errors
-    /// [`IndexError::ValueLength`] where its values are no references.
+    /// [`IndexError::ValueLength`] if the index's values are not as long as references.
     pub fn new(
         v: &'h V,
         index: I,
@@ -98,7 +98,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         })
     }
 
-    /// Items behind `index`, if it was made for them; else its values are nobody's words.
+    /// Makes a client of items behind `index`, if the index was made for items. The values of any other index are
+    /// not references.
     ///
     /// # Errors
     /// [`IndexError::BadInput`], and those of [`Items::new`].
@@ -118,18 +119,18 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         Self::new(v, index, alloc, prefix, attempts)
     }
 
-    /// The same with mistakes switched on, for study.
+    /// Switches errors on, for study.
     #[must_use]
     pub fn with_flaws(mut self, flaws: ItemFlaws) -> Self {
         self.flaws = flaws;
         self
     }
 
-    /// Reads the value of `key` into `value` (cleared first); `false` if absent. Two round trips: the index's get, and a
-    /// READ of the block.
+    /// Reads the value of `key` into `value`, which is cleared first. Returns `false` if the key is absent. It
+    /// takes two round trips: the index's get, and a READ of the block.
     ///
     /// # Errors
-    /// The index's; [`IndexError::Corrupt`] for a block that contradicts itself.
+    /// Those of the index, and [`IndexError::Corrupt`] if a block's bytes contradict each other.
     pub async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, IndexError> {
         //= docs/protocol/indirect.md N3
         let _running = self.index.begin().await?;
@@ -147,42 +148,43 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         Ok(item.is_some())
     }
 
-    /// Adds `key`, unless present. Three round trips where no other key has its prefix: the block is written while the
-    /// index is asked, then exchanged.
+    /// Adds `key` unless it is present. It takes three round trips if no other key has the same prefix: the block
+    /// is written while the index is read, and then the word is exchanged.
     ///
     /// # Errors
-    /// As [`Items::get`], and an allocation's; [`IndexError::BadInput`] for an item that is too long.
+    /// Those of [`Items::get`] and of allocation, and [`IndexError::BadInput`] if the item is too long.
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Insert(value)).await
     }
 
-    /// Replaces the value of `key`, if present. Four round trips: as an insert, and a READ of the block that was there.
+    /// Replaces the value of `key` if it is present. It takes four round trips: those of an insert, and a READ of
+    /// the old block.
     ///
     /// # Errors
-    /// As [`Items::insert`].
+    /// Those of [`Items::insert`].
     pub async fn update(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Update(value)).await
     }
 
-    /// Adds or replaces.
+    /// Adds or replaces `key`.
     ///
     /// # Errors
-    /// As [`Items::insert`].
+    /// Those of [`Items::insert`].
     pub async fn upsert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Upsert(value)).await
     }
 
-    /// Removes `key`. Four round trips where no other key has its prefix.
+    /// Removes `key`. It takes four round trips if no other key has the same prefix.
     ///
     /// # Errors
-    /// As [`Items::insert`].
+    /// Those of [`Items::insert`].
     pub async fn remove(&self, key: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Remove).await
     }
 
     async fn apply(&self, key: &[u8], write: Write<'_>) -> Result<Applied, IndexError> {
         let value_bytes = write.value().map_or(0, <[u8]>::len);
-        // Saturating: lengths that overflow are too long.
+        // Saturating: lengths whose sum overflows are too long as well.
         if key.len().saturating_add(value_bytes) > BLOCK_BYTES_MAX - block_bytes(0, 0) {
             return Err(IndexError::BadInput {
                 why: "an item takes more than a block of 1 MiB",
@@ -191,7 +193,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         let prefix = (self.prefix)(key);
         //= docs/protocol/indirect.md N3
         let _running = self.index.begin().await?;
-        // Most keys have no neighbour of the same prefix: then this is the block, and is on its way already.
+        // Most keys have no neighbour with the same prefix. Then this is the final block, and it is already on its
+        // way.
         let mut ahead = match write.value() {
             Some(value) => Some(Draft::write(self.v, self.alloc, &block_of([(key, value)])).await?),
             None => None,
@@ -208,7 +211,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
                     after(parse(reference, &block)?, key, write)
                 }
             };
-            // It was on its way beside the others: most often this is no wait.
+            // The WRITE ran beside the other requests, so there is usually nothing to wait for.
             if let Some(ahead) = ahead.as_mut().filter(|_| !self.flaws.unawaited) {
                 ahead.landed().await?;
             }
@@ -224,7 +227,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
                 Some(draft) => Some(draft.landed().await?.encode()),
                 None => None,
             };
-            // From here on it may be known, whoever drops this.
+            // From here on the block may be known, even if this future is dropped.
             if let Some(draft) = &mut draft {
                 draft.set_known(!self.flaws.gives_back);
             }
@@ -258,7 +261,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         }
     }
 
-    /// What the index's word names.
+    /// Decodes the index's word.
     pub(crate) fn named(&self, word: &[u8]) -> Result<Reference, IndexError> {
         let corrupt = |what| IndexError::Corrupt {
             node: RemotePtr::NULL,
@@ -274,15 +277,15 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         }
     }
 
-    /// Nothing names the block any more.
+    /// Retires a block that nothing names any more.
     fn retire(&self, reference: Reference) {
-        // What was in it before this life of it does not matter: no reader tells lives apart.
+        // Its earlier incarnations do not matter: no reader compares incarnations of blocks of items.
         let block = Block::fresh(reference.at());
         self.alloc.retire(block.after(block.version), reference.class());
     }
 }
 
-/// What a write comes to where no item has the prefix.
+/// Returns the result of a write, and the change that it needs, if no item has the prefix.
 const fn after_nothing(write: Write<'_>) -> (Applied, Next) {
     match write {
         Write::Insert(_) | Write::Upsert(_) => (Applied::Inserted, Next::Ahead),
@@ -290,7 +293,7 @@ const fn after_nothing(write: Write<'_>) -> (Applied, Next) {
     }
 }
 
-/// What a write comes to where these items have the prefix.
+/// Returns the result of a write, and the change that it needs, if the items of `bundle` have the prefix.
 fn after(bundle: Bundle<'_>, key: &[u8], write: Write<'_>) -> (Applied, Next) {
     let present = bundle.get(key).is_some();
     let applied = match (write, present) {
@@ -307,7 +310,8 @@ fn after(bundle: Bundle<'_>, key: &[u8], write: Write<'_>) -> (Applied, Next) {
     (applied, next)
 }
 
-/// A block's items. What its own length contradicts was never named by whoever wrote it.
+/// Parses a block. If its length differs from that of the reference, no writer has ever named this block with this
+/// reference.
 pub(crate) fn parse(reference: Reference, block: &[u8]) -> Result<Bundle<'_>, IndexError> {
     let length = Corrupt {
         offset: 12,

@@ -1,12 +1,12 @@
-//! Items of one size as an index.
+//! A range index over items of one size.
 
 use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan};
 use dm_verbs::{Control, Verbs};
 
 use crate::Items;
 
-/// [`Items`] whose keys are `K` and whose values have one length, as a range index: values too large to lie in leaves, or
-/// keys too long for the inner index.
+/// [`Items`] with keys of type `K` and values of one length, as a range index. It is meant for values that are too
+/// large for leaves, and for keys that are too long for the inner structure.
 ///
 /// ```
 /// use dm_alloc::Allocator;
@@ -31,7 +31,7 @@ pub struct OutOfLine<'h, V, I: Exchange, K> {
 }
 
 impl<'h, V, I: Exchange, K: KeyBytes> OutOfLine<'h, V, I, K> {
-    /// Those of `items`, with values of `value_bytes`.
+    /// Shows `items` as an index with values of `value_bytes` bytes.
     pub const fn new(items: Items<'h, V, I>, value_bytes: usize) -> Self {
         Self {
             items,

@@ -1,4 +1,4 @@
-//! Scans, and filling an empty index.
+//! Scans, and bulk loads of an empty index.
 
 use dm_index::{Exchange, Fill, IndexError, Scan, gather};
 use dm_verbs::{Control, Effect, Verbs};
@@ -8,23 +8,24 @@ use crate::bundle::block_of;
 use crate::draft::Draft;
 use crate::items::parse;
 
-/// Blocks that a scan or a load has under way at once.
+/// Maximum number of blocks that a scan or a load has in flight.
 const BATCH: usize = 32;
 
 /// An item: its key and its value.
 pub type Item = (Vec<u8>, Vec<u8>);
 
 impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
-    /// The first `limit` items from `from` (inclusive) on, in key order, into `out` (cleared first). Fewer only at the end
-    /// of the index. Not a snapshot, as the index's own scan. For each 32 blocks a scan of the index, and one round trip.
+    /// Reads the first `limit` items from `from` (inclusive) on, in key order, into `out`, which is cleared first.
+    /// There are fewer only at the end of the index. Like the index's own scan, this is not a snapshot. For each
+    /// 32 blocks it takes a scan of the index and one round trip.
     ///
     /// # Errors
-    /// As [`Items::get`].
+    /// Those of [`Items::get`].
     pub async fn scan(&self, from: &[u8], limit: usize, out: &mut Vec<Item>) -> Result<(), IndexError> {
         out.clear();
         let mut words = Scan::new();
         let mut at = (self.prefix)(from);
-        // The key that `at` is was seen.
+        // Whether the key `at` was seen already.
         let mut seen = false;
         while out.len() < limit {
             //= docs/protocol/indirect.md N3
@@ -54,11 +55,11 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
         Ok(())
     }
 
-    /// Fills an empty index with items of strictly ascending keys, leaves to `fill` ([`dm_index::RangeIndex::bulk_load`]).
-    /// Counts as housekeeping. Answers how many items there are.
+    /// Fills an empty index with items of strictly ascending keys, and fills leaves as `fill` says
+    /// ([`dm_index::RangeIndex::bulk_load`]). Its verbs are metered as housekeeping. Returns the number of items.
     ///
     /// # Errors
-    /// As the index's, and [`IndexError::BadInput`] for keys that do not ascend.
+    /// Those of the index, and [`IndexError::BadInput`] if the keys do not ascend.
     pub async fn bulk_load(
         &self,
         fill: impl Into<Fill>,
@@ -67,7 +68,7 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
         self.load_all(fill, || next().map(Ok)).await
     }
 
-    /// [`Items::bulk_load`], of items that may be none.
+    /// Does what [`Items::bulk_load`] does, with a source of items that may fail.
     pub(crate) async fn load_all(
         &self,
         fill: impl Into<Fill>,
@@ -100,7 +101,7 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
         loaded.map(|_| items)
     }
 
-    /// Writes the blocks of all items. Answers how many items there are.
+    /// Writes the blocks of all items, and returns the number of items.
     async fn draft_all<'d>(
         &'d self,
         mut next: impl FnMut() -> Option<Result<Item, IndexError>>,

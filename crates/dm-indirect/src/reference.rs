@@ -4,35 +4,20 @@ use dm_alloc::Class;
 use dm_layout::{Corrupt, Reason};
 use dm_verbs::{LINE, NodeId, RemotePtr};
 
-/// Bytes of a reference, which is what the index holds as its values.
+/// Bytes of a reference, which are the values of the index.
 pub const REFERENCE_BYTES: usize = 8;
 /// Bytes of the largest block: 2^14 lines, which is 1 MiB.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Memory nodes that a reference can name.
+/// Number of memory nodes that a reference can name.
 pub const REFERENCE_NODES_MAX: u16 = 1 << NODE_BITS;
 
-/// What tells blocks of items from nodes of the same size.
+/// Distinguishes blocks of items from nodes of the same size.
 const KIND: u8 = b'i';
 const NODE_BITS: u32 = 8;
 const LENGTH_BITS: u32 = 14;
 const PLACE_BITS: u32 = 64 - NODE_BITS - LENGTH_BITS;
 
-/// Where a block lies, and how many lines it has: one READ of the right length gets it.
-///
-/// ```text
-/// bit 63      56 55           42 41                     0
-///     | node, 8 | lines - 1, 14 | offset in lines, 42    |
-/// ```
-///
-/// ```
-/// use dm_indirect::Reference;
-/// use dm_verbs::{NodeId, RemotePtr};
-///
-/// let block = RemotePtr::new(NodeId(3), 4096).unwrap();
-/// let reference = Reference::new(block, 100).expect("a word has room for it");
-/// assert_eq!((reference.at(), reference.bytes()), (block, 128));
-/// assert_eq!(Reference::decode(&reference.encode()), Ok(reference));
-/// ```
+/// The address of a block and its number of lines, so that one READ of the right length fetches it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reference {
     at: RemotePtr,
@@ -40,7 +25,8 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// A block of `bytes` at `at`. `None` if a word has no room for that: 256 memory nodes and 1 MiB at most.
+    /// Makes a reference to a block of `bytes` at `at`. Returns `None` if the word has no room for it: at most 256
+    /// memory nodes and 1 MiB.
     #[must_use]
     pub fn new(at: RemotePtr, bytes: usize) -> Option<Self> {
         let fits = at.node().0 < REFERENCE_NODES_MAX
@@ -53,19 +39,19 @@ impl Reference {
         })
     }
 
-    /// The block.
+    /// Returns the address of the block.
     #[must_use]
     pub const fn at(self) -> RemotePtr {
         self.at
     }
 
-    /// Bytes to read.
+    /// Returns the number of bytes to read.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         self.lines * LINE as u32
     }
 
-    /// As an index holds it.
+    /// Returns the reference as an index stores it.
     #[must_use]
     pub fn encode(self) -> [u8; REFERENCE_BYTES] {
         let node = u64::from(self.at.node().0) << (64 - NODE_BITS);
@@ -73,10 +59,11 @@ impl Reference {
         (node | length | (self.at.offset() / LINE as u64)).to_le_bytes()
     }
 
-    /// What an index holds.
+    /// Decodes the bytes that an index stores.
     ///
     /// # Errors
-    /// Bytes that are no reference: of another length, or to where no block can be.
+    /// [`Corrupt`] if the bytes are no reference: they have another length, or the address cannot be that of a
+    /// block.
     pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
         let bad = Corrupt {
             offset: 0,
@@ -93,14 +80,15 @@ impl Reference {
         })
     }
 
-    /// The class of its block: lengths in four steps an octave, so that blocks of like items are exchanged for each other.
+    /// Returns the class of its block. Lengths are rounded up to four steps per octave, so that blocks of similar
+    /// items can be reused for each other.
     #[must_use]
     pub(crate) fn class(self) -> Class {
         class_of(self.lines)
     }
 }
 
-/// The class of blocks for so many lines.
+/// Returns the class of blocks for `lines` lines.
 pub(crate) fn class_of(lines: u32) -> Class {
     let step = 1 << lines.max(1).ilog2().saturating_sub(2);
     Class {

@@ -17,9 +17,9 @@ use proptest::prelude::*;
 /// What happens to the next exchange.
 #[derive(Clone, Debug)]
 enum Trouble {
-    /// It fails with this error, and does nothing.
+    /// It fails with this error and has no effect.
     Fails(IndexError),
-    /// Another client is faster: the word is this one.
+    /// Another client is faster and has written this word.
     Raced(Option<[u8; 8]>),
 }
 
@@ -101,7 +101,7 @@ impl Exchange for &Memory {
             return Ok(Applied::Differs);
         }
         self.put(*key, after.map(|word| word.try_into().unwrap()));
-        // It has taken effect; its answer comes later.
+        // The exchange has taken effect; its answer comes later.
         let mut answered = false;
         poll_fn(|cx| {
             cx.waker().wake_by_ref();
@@ -150,7 +150,7 @@ fn world(delays: u32) -> Loopback {
         .unwrap()
 }
 
-/// An allocator that knows what is retired from what is lost.
+/// Makes an allocator that counts retired blocks, so that lost blocks show.
 fn allocator() -> Allocator {
     let area = MemberArea {
         at: RemotePtr::new(NodeId(0), 15 << 20).unwrap(),
@@ -161,7 +161,7 @@ fn allocator() -> Allocator {
         .reclaiming(area, ReclaimOptions::new())
 }
 
-/// Keys of one first byte share a block.
+/// Returns the first byte as prefix: keys with the same first byte share a block.
 fn first_byte(key: &[u8]) -> Key8 {
     leading_bytes(&key[..key.len().min(1)])
 }
@@ -170,13 +170,13 @@ fn items<'h>(v: &'h Endpoint, memory: &'h Memory, alloc: &'h Allocator) -> Items
     Items::new(v, memory, alloc, first_byte, 5).unwrap()
 }
 
-/// Bytes of the blocks that hold these items.
+/// Returns the bytes of the blocks that hold these items.
 fn blocks_of(map: &BTreeMap<Vec<u8>, Vec<u8>>) -> i64 {
     let mut bytes = BTreeMap::<Key8, usize>::new();
     for (key, value) in map {
         *bytes.entry(first_byte(key)).or_insert(16) += 8 + key.len() + value.len();
     }
-    // Up to eight lines every length is a class of its own.
+    // Up to eight lines, every length is a class of its own.
     bytes
         .values()
         .map(|bytes| bytes.next_multiple_of(64) as i64)
@@ -227,7 +227,7 @@ proptest! {
     }
 }
 
-/// So many items, three to a block.
+/// Returns `count` items, three to a block.
 fn many(count: u64) -> Vec<Item> {
     let item = |i: u64| (vec![(i / 3) as u8, (i % 3) as u8], vec![i as u8; i as usize % 50]);
     (0..count).map(item).collect()
@@ -299,7 +299,7 @@ fn what_cannot_be_loaded_takes_no_memory() {
     assert_eq!(block_on(items.bulk_load(0.8, || none.next())), Ok(0));
 }
 
-/// An error whose operation may have taken effect.
+/// Returns an error whose operation may have taken effect.
 fn in_doubt() -> IndexError {
     IndexError::OutOfMemory { wanted: 64, nodes: 1 }
 }
@@ -319,7 +319,7 @@ fn a_block_is_given_back_where_nothing_can_name_it() {
     assert_eq!(block_on(items.insert(b"a", b"1")), Err(in_doubt()));
     assert_eq!(in_use(), 64, "it may be known");
 
-    // Others are faster: with a block of another key, and by removing it.
+    // Other clients are faster: with a block of another key, and by removing it.
     let theirs = block_on(alloc.alloc(&v, 64, None)).unwrap();
     block_on(v.write(theirs, &block_of([(&b"ab"[..], &b"2"[..])]))).unwrap();
     let word = Reference::new(theirs, 64).unwrap().encode();
@@ -373,7 +373,7 @@ fn an_operation_that_is_dropped_happened_or_leaves_nothing() {
     assert!(happened > 0 && did_not > 0);
 }
 
-/// A block that shares its prefix is written after the index was asked.
+/// If another key has the same prefix, the block is written after the index was read.
 #[test]
 fn a_block_that_was_not_written_is_not_named() {
     let (mut failed, mut done) = (0, 0);
