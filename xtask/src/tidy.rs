@@ -2,6 +2,7 @@
 
 mod docs;
 mod files;
+mod flaws;
 mod floors;
 mod names;
 mod paths;
@@ -14,7 +15,7 @@ use tree::Tree;
 type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// Every rule, with the name that its findings carry.
-const RULES: [(&str, Rule); 9] = [
+const RULES: [(&str, Rule); 10] = [
     ("floors", floors::check),
     ("banned-paths", paths::check),
     ("dead-files", files::dead),
@@ -24,6 +25,7 @@ const RULES: [(&str, Rule); 9] = [
     ("examples", docs::examples),
     ("links", docs::links),
     ("names", names::check),
+    ("flaws", flaws::check),
 ];
 
 /// One breach of a rule.

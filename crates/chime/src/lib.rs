@@ -35,24 +35,29 @@
 #![forbid(unsafe_code)]
 
 mod options;
+#[cfg(feature = "study")]
+mod study;
 mod tree;
 mod variant;
 
 pub use options::{
     DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_HOTSPOT_BYTES, DEFAULT_MEMBERS,
-    DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, Flaws, MODEL_CPU, Options,
+    DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, MODEL_CPU, Options,
 };
+#[cfg(feature = "study")]
+pub use study::Flaws;
 pub use tree::{Chime, ChimeParts};
 pub use variant::{ParseVariantError, Variant};
 
 pub use dm_alloc::{AllocStats, ReclaimOptions};
 pub use dm_assemble::{Handle, OpenError};
 pub use dm_combine::Rdwc;
-pub use dm_hopscotch::{
-    EntryFlaws, HopFlaws, HopGeometry, HopOptions, Hopscotch, Hotspots, NearFlaws, Neighbourhoods, Reach,
-};
+#[cfg(feature = "study")]
+pub use dm_hopscotch::{EntryFlaws, HopFlaws, NearFlaws};
+pub use dm_hopscotch::{HopGeometry, HopOptions, Hopscotch, Hotspots, Neighbourhoods, Reach};
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
+#[cfg(feature = "study")]
 pub use dm_leaf::LeafFlaws;
 
 #[doc = include_str!("../README.md")]

@@ -4,22 +4,13 @@
 use dm_alloc::ReclaimOptions;
 use dm_assemble::Common;
 use dm_combine::Rdwc;
-use dm_hopscotch::{HopFlaws, HopOptions};
+use dm_hopscotch::HopOptions;
 use dm_index::{ComposedOptions, CpuCost};
 use dm_indirect::REFERENCE_BYTES;
 use dm_layout::SplitBias;
-use dm_leaf::{LeafFlaws, NodeOptions};
+use dm_leaf::NodeOptions;
 use dm_lock::{Local, LockOptions, LockPlace};
 use dm_verbs::Nanos;
-
-/// Published flaws and our own broken twins, each switchable alone. Off by default.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Flaws {
-    /// Flaws of reading and writing by the neighbourhood: T-C1, T-C2, T-C6.
-    pub hop: HopFlaws,
-    /// Flaws of splits and merges: T-C3, and those of Sherman's leaves.
-    pub leaf: LeafFlaws,
-}
 
 /// Options of a [`crate::Chime`].
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -70,7 +61,8 @@ pub struct Options {
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
     /// Flaws.
-    pub flaws: Flaws,
+    #[cfg(feature = "study")]
+    pub flaws: crate::Flaws,
 }
 
 /// Default of [`Options::span`] and [`Options::inner_span`] (CHIME §5.1).
@@ -123,10 +115,8 @@ impl Options {
             members: DEFAULT_MEMBERS,
             reclaim: ReclaimOptions::new(),
             cpu: CpuCost::NONE,
-            flaws: Flaws {
-                hop: HopFlaws::NONE,
-                leaf: LeafFlaws::NONE,
-            },
+            #[cfg(feature = "study")]
+            flaws: crate::Flaws::NONE,
         }
     }
 }
@@ -163,6 +153,7 @@ impl Options {
             attempts: self.attempts,
             read_window: WINDOW,
             bias: self.bias,
+            #[cfg(feature = "study")]
             flaws: self.flaws.leaf,
             ..NodeOptions::default()
         }
@@ -173,6 +164,7 @@ impl Options {
             vacancy_piggyback: self.vacancy_piggyback,
             metadata_replication: self.metadata_replication,
             hotspot_bytes: self.hotspot_bytes,
+            #[cfg(feature = "study")]
             flaws: self.flaws.hop,
             ..HopOptions::default()
         }

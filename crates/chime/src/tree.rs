@@ -94,7 +94,7 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
         let whole = Nodes::new(leaf, locks.clone(), alloc.clone(), nodes);
         let blink = BlinkOptions {
             attempts: options.attempts,
-            root_race_fatal: false,
+            ..BlinkOptions::default()
         };
         let (cache, epochs) = (IndexCache::new(options.cache_bytes), alloc.epochs().cloned());
         Ok(Self {

@@ -61,7 +61,9 @@ pub use error::AllocError;
 pub use limbo::Limbo;
 pub use members::MemberArea;
 pub use page::{FORMAT_VERSION, MEMORY_NODES_MAX};
-pub use reclaim::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, ReclaimFlaws, ReclaimOptions};
+#[cfg(feature = "study")]
+pub use reclaim::ReclaimFlaws;
+pub use reclaim::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, ReclaimOptions};
 pub use superblock::{CREATE_BUDGET, DEFAULT_LOCKS_PER_NODE, Descriptor, LockHome, LockPlan, Superblock};
 
 #[doc = include_str!("../README.md")]

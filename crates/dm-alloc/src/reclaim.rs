@@ -33,9 +33,16 @@ mod joining;
 mod landing;
 mod options;
 mod round;
+#[cfg_attr(
+    not(feature = "study"),
+    expect(unreachable_pub, reason = "public with the feature `study` alone")
+)]
+mod study;
 mod visit;
 
-pub use options::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, ReclaimFlaws, ReclaimOptions};
+pub use options::{DEFAULT_OPERATIONS, DEFAULT_PERIOD, ReclaimOptions};
+#[cfg(feature = "study")]
+pub use study::ReclaimFlaws;
 
 /// The part of reclamation that the clients of a compute node share.
 pub(crate) struct Reclaim {
@@ -119,7 +126,7 @@ impl Allocator {
     pub fn retire(&self, block: Block, class: Class) {
         let Some(reclaim) = &self.reclaim else { return };
         self.pool_of(block.at).with(|pool| pool.retire(class));
-        let block = if reclaim.options.flaws.same_life {
+        let block = if reclaim.options.flaws().same_life {
             Block {
                 incarnation: block.incarnation.wrapping_sub(1),
                 version: block.version.wrapping_sub(2),
@@ -128,7 +135,7 @@ impl Allocator {
         } else {
             block
         };
-        if reclaim.options.flaws.no_grace {
+        if reclaim.options.flaws().no_grace {
             self.pool_of(block.at)
                 .with(|pool| pool.put_reclaimed(block, class));
             return;

@@ -79,7 +79,7 @@ where
     async fn repair(&self, found: &Single<K>, link: &Link) -> Result<(), IndexError> {
         let branch = u64::from(link.slot.branch);
         if let Single::Other { depth, .. } = found
-            && self.art.options.flaws.repairs_unchecked
+            && self.art.options.flaws().repairs_unchecked
             && link.fresh
             && *depth != branch
         {

@@ -45,15 +45,20 @@ mod renew;
 mod scan;
 mod separators;
 mod shrink;
+#[cfg_attr(
+    not(feature = "study"),
+    expect(unreachable_pub, reason = "public with the feature `study` alone")
+)]
+mod study;
 mod walk;
 mod warm;
 mod write;
 
 pub use art::{Art, ArtClient};
-pub use options::{
-    ArtFlaws, ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_DEPTH_SLACK, DEFAULT_TURN,
-};
+pub use options::{ArtOptions, DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_DEPTH_SLACK, DEFAULT_TURN};
 pub use separators::{DEFAULT_RUN, SeparatorOptions, SeparatorProof, Separators};
+#[cfg(feature = "study")]
+pub use study::ArtFlaws;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

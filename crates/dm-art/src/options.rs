@@ -4,6 +4,9 @@ use dm_index::CpuCost;
 use dm_layout::NodeTypes;
 use dm_verbs::Nanos;
 
+#[cfg(feature = "study")]
+use crate::ArtFlaws;
+
 /// Default of [`ArtOptions::cache_bytes`].
 pub const DEFAULT_CACHE_BYTES: u64 = 64 << 20;
 /// Default of [`ArtOptions::turn`].
@@ -12,30 +15,6 @@ pub const DEFAULT_TURN: Nanos = Nanos::from_millis(4_000);
 pub const DEFAULT_DEPTH_SLACK: u8 = 1;
 /// Default of [`ArtOptions::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
-
-/// Published flaws, each off by default; for study, each with its counterexample.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ArtFlaws {
-    /// T-M1: who finds a leaf's link depth other than the way it came by puts it right, without looking whether that way
-    /// is still the leaf's.
-    pub repairs_unchecked: bool,
-    /// T-M3: the leaf learns that its link moved deeper after the slot says so, and nobody waits for it.
-    pub depth_unawaited: bool,
-    /// T-M4: a node that is full is copied without being frozen; who filled one of its slots meanwhile is not told.
-    pub switch_unfrozen: bool,
-    /// T-M5: a slot that loses its child becomes empty: any key byte may come there.
-    pub removal_empties: bool,
-    /// T-M6: a merge freezes the slots that have children, not the empty ones.
-    pub merge_leaves_empties: bool,
-    /// T-M7: a scan whose beginning is cached looks only below the cached node.
-    pub scan_trusts_cache: bool,
-    /// Nowhere published: cached nodes are used for ever, while their memory is used again.
-    pub cache_unpinned: bool,
-    /// Nowhere published: who needs a frozen slot waits until whoever froze it has renewed its node.
-    pub renewal_waits: bool,
-    /// Nowhere published: a block goes back though something may still land in it.
-    pub gives_back_early: bool,
-}
 
 /// How an [`crate::Art`] works.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -55,6 +34,7 @@ pub struct ArtOptions {
     /// CPU time of each operation.
     pub cpu: CpuCost,
     /// Published flaws.
+    #[cfg(feature = "study")]
     pub flaws: ArtFlaws,
 }
 
@@ -67,6 +47,7 @@ impl Default for ArtOptions {
             turn: DEFAULT_TURN,
             depth_slack: DEFAULT_DEPTH_SLACK,
             cpu: CpuCost::NONE,
+            #[cfg(feature = "study")]
             flaws: ArtFlaws::default(),
         }
     }

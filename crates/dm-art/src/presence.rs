@@ -137,7 +137,7 @@ impl<K, L> Art<K, L> {
 
     /// A turn of the cache, if it is due, or `now`.
     fn turn<V: Verbs>(&self, v: &V, now: bool) {
-        let forgetful = !self.options.flaws.cache_unpinned;
+        let forgetful = !self.options.flaws().cache_unpinned;
         self.turning.with(|turning| {
             if now || v.elapsed(turning.last, self.options.turn) {
                 turning.last = v.now();

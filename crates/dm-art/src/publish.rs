@@ -64,7 +64,7 @@ where
         let v = self.v;
         let slot = link.at();
         let before = link.slot.word;
-        let late = deeper.filter(|_| self.art.options.flaws.depth_unawaited);
+        let late = deeper.filter(|_| self.art.options.flaws().depth_unawaited);
         let deeper = deeper.filter(|_| late.is_none());
         let one_node = fresh.iter().all(|f| f.at.node() == slot.node())
             && deeper.is_none_or(|d| d.at.node() == slot.node());

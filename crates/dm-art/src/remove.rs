@@ -57,7 +57,7 @@ where
             };
         }
         //= docs/protocol/smart.md M4
-        let removed = if self.art.options.flaws.removal_empties {
+        let removed = if self.art.options.flaws().removal_empties {
             SlotWord::empty(link.slot.incarnation)
         } else {
             SlotWord::removed(word.partial(), link.slot.incarnation)

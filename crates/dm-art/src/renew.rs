@@ -128,7 +128,7 @@ where
 
     /// Freezes every word of a node, over a link that was read before.
     async fn freeze(&self, at: RemotePtr, kind: u8) -> Result<Frozen, IndexError> {
-        let flaws = self.art.options.flaws;
+        let flaws = self.art.options.flaws();
         let bytes = self.read_node(at, kind).await?;
         let node = self.decode(&bytes, at, kind)?;
         //= docs/protocol/smart.md M18

@@ -25,7 +25,7 @@ where
         let text = KeyText::of(from);
         //= docs/protocol/smart.md M20
         let mut items = vec![Item::root(self.art.root, self.art.types())];
-        if self.art.options.flaws.scan_trusts_cache
+        if self.art.options.flaws().scan_trusts_cache
             && let Some(hit) = self.art.cache.lookup(&text)
         {
             items = vec![Item::Node {

@@ -32,9 +32,11 @@ pub struct SeparatorOptions {
     /// left. Off: some are remembered, and of the others nothing.
     pub rough: bool,
     /// Nowhere published: who is misled by an entry believes it again.
+    #[cfg(feature = "study")]
     pub credulous: bool,
     /// T-D12: a get whose leaf the compute node does not know looks for a separator that is its key, and takes the key for
     /// absent where there is none; what it read is remembered all the same.
+    #[cfg(feature = "study")]
     pub exact: bool,
 }
 
@@ -43,7 +45,9 @@ impl Default for SeparatorOptions {
         Self {
             run: DEFAULT_RUN,
             rough: true,
+            #[cfg(feature = "study")]
             credulous: false,
+            #[cfg(feature = "study")]
             exact: false,
         }
     }
@@ -279,7 +283,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
             let leaf = address(&value);
             client.verbs().local(LocalStep::Section).await;
             //= docs/protocol/dolphin.md D5
-            if low == K::MIN || self.options.credulous || !self.was_misled(low, leaf) {
+            if low == K::MIN || self.options.credulous() || !self.was_misled(low, leaf) {
                 return Ok(Some((low, leaf)));
             }
             self.strike(client, &low, leaf).await?;
@@ -384,7 +388,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
     async fn find(&self, v: &V, key: &K) -> Result<Option<Located<SeparatorProof<K>>>, IndexError> {
         v.meter().note(Event::CacheMiss);
         let found = self.find_leaf(v, key).await?;
-        if !self.options.exact {
+        if !self.options.exact() {
             return Ok(found);
         }
         // T-D12. Who writes asks again before it believes that there is no leaf at all, and by then it is remembered.

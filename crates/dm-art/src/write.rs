@@ -186,7 +186,7 @@ where
 
     /// Brings a renewal to its end that somebody has begun.
     async fn renew_begun(&self, key: &KeyText, within: &Within) -> Result<(), IndexError> {
-        if self.art.options.flaws.renewal_waits {
+        if self.art.options.flaws().renewal_waits {
             return Ok(());
         }
         //= docs/protocol/smart.md M16
@@ -197,7 +197,7 @@ where
     #[inline]
     pub(crate) fn busy(&self, block: &mut Block<'_>) {
         //= docs/protocol/smart.md M15
-        if !self.art.options.flaws.gives_back_early {
+        if !self.art.options.flaws().gives_back_early {
             block.busy();
         }
     }

@@ -14,6 +14,7 @@ pub struct BlinkOptions {
     /// Maximum number of times that one descent restarts before it returns an error.
     pub attempts: u32,
     /// Flaw T-S5, for study: a client that loses the race for a new root has no path to continue on, and gives up.
+    #[cfg(feature = "study")]
     pub root_race_fatal: bool,
 }
 
@@ -21,8 +22,20 @@ impl Default for BlinkOptions {
     fn default() -> Self {
         Self {
             attempts: 1 << 16,
+            #[cfg(feature = "study")]
             root_race_fatal: false,
         }
+    }
+}
+
+impl BlinkOptions {
+    /// Returns whether T-S5 is switched on.
+    pub(crate) fn root_race_fatal(&self) -> bool {
+        #[cfg(feature = "study")]
+        let fatal = self.root_race_fatal;
+        #[cfg(not(feature = "study"))]
+        let fatal = false;
+        fatal
     }
 }
 

@@ -90,7 +90,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     if root.level + 1 == level && self.grow(v, root, split).await? {
                         return Ok(None);
                     }
-                    if self.options.root_race_fatal {
+                    if self.options.root_race_fatal() {
                         let why = "published flaw T-S5: lost the race for a new root, so there is no path to continue on";
                         return Err(IndexError::BadInput { why });
                     }

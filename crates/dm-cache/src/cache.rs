@@ -3,13 +3,13 @@
 use core::fmt;
 use core::mem::size_of;
 
+#[cfg(feature = "study")]
+use crate::study::CacheFlaws;
 use dm_sync::{Fingerprint, RwLock};
 use dm_verbs::RemotePtr;
 
 use crate::state::{State, prepare};
-use crate::types::{
-    Addition, Admitted, CacheBytes, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin,
-};
+use crate::types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
 /// Inner nodes of one tree, as the threads of one compute node last read them (Sherman §4.2.3).
 ///
@@ -22,9 +22,10 @@ use crate::types::{
 /// Threads share the cache by reference. A lookup is a reading section, admitting and invalidating are
 /// writing sections. No lookup allocates, and no section awaits.
 pub struct IndexCache<K> {
-    state: RwLock<State<K>>,
+    pub(crate) state: RwLock<State<K>>,
     /// Outside of the lock, so that a lookup knows the flaws before it enters a section.
-    flaws: CacheFlaws,
+    #[cfg(feature = "study")]
+    pub(crate) flaws: CacheFlaws,
 }
 
 impl<K: CacheKey> IndexCache<K> {
@@ -33,23 +34,16 @@ impl<K: CacheKey> IndexCache<K> {
     pub fn new(budget_bytes: u64) -> Self {
         Self {
             state: RwLock::new(State::new(budget_bytes)),
+            #[cfg(feature = "study")]
             flaws: CacheFlaws::default(),
         }
-    }
-
-    /// Makes a cache with published flaws switched on, for study.
-    #[must_use]
-    pub fn with_flaws(mut self, flaws: CacheFlaws) -> Self {
-        self.flaws = flaws;
-        self.state.with_write(|state| state.flaws = flaws);
-        self
     }
 
     /// Returns the child for `key` in the deepest cached node that covers it: level 1 first, then 2, and so
     /// on.
     #[inline]
     pub fn lookup(&self, key: &K) -> Option<Hit<K>> {
-        if self.flaws.recycled_slot {
+        if self.flaws().recycled_slot {
             // T-S7: the node is located and read in two sections, as in the published code, without a check
             // in between.
             return self.read(&self.find(key)?, key);
@@ -61,7 +55,7 @@ impl<K: CacheKey> IndexCache<K> {
     /// [`Hit`].
     #[inline]
     pub fn leaf(&self, key: &K) -> Option<(RemotePtr, Origin<K>)> {
-        if self.flaws.recycled_slot {
+        if self.flaws().recycled_slot {
             let hit = self.lookup(key).filter(|hit| hit.child_level == 0)?;
             return Some((hit.child, hit.origin));
         }
@@ -207,7 +201,7 @@ impl<K: CacheKey> IndexCache<K> {
 impl<K: CacheKey> Fingerprint for IndexCache<K> {
     /// Equal for caches that hold the same images, regardless of the order in which these came. With a
     /// budget, the remaining room is included, because it decides what is admitted next; with
-    /// [`CacheFlaws::recycled_slot`], the slots are included.
+    /// `CacheFlaws::recycled_slot`, the slots are included.
     fn fingerprint(&self) -> u64 {
         self.state.fingerprint()
     }
@@ -218,7 +212,7 @@ impl<K: CacheKey> fmt::Debug for IndexCache<K> {
         f.debug_struct("IndexCache")
             .field("nodes", &self.len())
             .field("bytes", &self.bytes())
-            .field("flaws", &self.flaws)
+            .field("flaws", &self.flaws())
             .finish_non_exhaustive()
     }
 }

@@ -18,6 +18,8 @@
 
 use core::mem::size_of;
 
+#[cfg(feature = "study")]
+use crate::study::HotspotFlaws;
 use dm_sync::atomic::{AtomicU64, Ordering};
 use dm_sync::{Fingerprint, count_section, fingerprint_of};
 use dm_verbs::RemotePtr;
@@ -27,13 +29,6 @@ const WAYS: usize = dm_sync::scaled(8, 2);
 /// If a count reaches this value, all counts of its set are halved, so that an entry does not stay hot for
 /// ever.
 const COUNT_MAX: u64 = dm_sync::scaled(0xffff, 3) as u64;
-
-/// Flaws for study, off by default; each has a counterexample.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct HotspotFlaws {
-    /// An entry is changed by a plain store, even if it has changed since it was read.
-    pub blind_stores: bool,
-}
 
 /// One entry of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,7 +83,8 @@ impl Set {
 #[derive(Debug)]
 pub struct Hotspots {
     sets: Box<[Set]>,
-    flaws: HotspotFlaws,
+    #[cfg(feature = "study")]
+    pub(crate) flaws: HotspotFlaws,
 }
 
 impl Hotspots {
@@ -100,15 +96,9 @@ impl Hotspots {
         let sets = usize::try_from(room).ok()? / size_of::<Set>();
         (sets > 0).then(|| Self {
             sets: (0..sets).map(|_| Set::empty()).collect(),
+            #[cfg(feature = "study")]
             flaws: HotspotFlaws::default(),
         })
-    }
-
-    /// Makes the same table with these flaws.
-    #[must_use]
-    pub const fn with_flaws(mut self, flaws: HotspotFlaws) -> Self {
-        self.flaws = flaws;
-        self
     }
 
     /// Returns the bytes of the table and its handle.
@@ -232,7 +222,7 @@ impl Hotspots {
 
     #[inline]
     fn change(&self, place: &AtomicU64, seen: u64, after: u64) -> bool {
-        if self.flaws.blind_stores {
+        if self.flaws().blind_stores {
             // Relaxed: the flaw is that nothing is compared.
             place.store(after, Ordering::Relaxed);
             return true;

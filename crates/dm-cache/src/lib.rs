@@ -56,7 +56,7 @@
 //! ```
 //!
 //! # Published flaws
-//! [`CacheFlaws::recycled_slot`] is T-S7: a delayed reader trusts a slot that was reused. Not reproduced is
+//! `CacheFlaws::recycled_slot` (feature `study`) is T-S7: a delayed reader trusts a slot that was reused. Not reproduced is
 //! an eviction that draws keys, which can spin for ever if the keys are not spread over the range drawn from
 //! (this crate draws images).
 //!
@@ -75,13 +75,20 @@ mod search;
 mod sketch;
 mod slab;
 mod state;
+#[cfg_attr(
+    not(feature = "study"),
+    expect(unreachable_pub, reason = "public with the feature `study` alone")
+)]
+mod study;
 mod types;
 
 pub use cache::IndexCache;
-pub use hotspots::{HotspotFlaws, Hotspots};
+pub use hotspots::Hotspots;
 pub use prefix::{Apart, CachedSlot, PrefixCache, PrefixHit, PrefixImage, Seen, Since};
 pub use sketch::Sketch;
-pub use types::{Addition, Admitted, CacheBytes, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin};
+#[cfg(feature = "study")]
+pub use study::{CacheFlaws, HotspotFlaws};
+pub use types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -2,6 +2,8 @@
 
 use core::mem::size_of;
 
+#[cfg(feature = "study")]
+use crate::study::CacheFlaws;
 use dm_sync::{Fingerprint, fingerprint_of, fingerprint_unordered};
 use dm_verbs::RemotePtr;
 
@@ -9,9 +11,7 @@ use crate::directory::Directory;
 use crate::evict::Clock;
 use crate::image::{Image, Shape};
 use crate::slab::Slab;
-use crate::types::{
-    Addition, Admitted, CacheBytes, CacheFlaws, CacheKey, CachedNode, Hit, NodeImage, Origin,
-};
+use crate::types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
 /// The highest level that is accepted: a tree with a higher one would have more nodes than there are
 /// addresses.
@@ -26,6 +26,7 @@ pub(crate) struct State<K> {
     pub(crate) levels: Vec<Directory<K>>,
     pub(crate) budget: u64,
     pub(crate) clock: Clock,
+    #[cfg(feature = "study")]
     pub(crate) flaws: CacheFlaws,
 }
 
@@ -48,6 +49,7 @@ impl<K: CacheKey> State<K> {
             levels: Vec::new(),
             budget,
             clock: Clock::new(),
+            #[cfg(feature = "study")]
             flaws: CacheFlaws::default(),
         }
     }
@@ -121,7 +123,7 @@ impl<K: CacheKey> State<K> {
     }
 
     pub(crate) fn read(&self, origin: &Origin<K>, key: &K) -> Option<Hit<K>> {
-        if self.flaws.recycled_slot {
+        if self.flaws().recycled_slot {
             // T-S7: the present content of the slot is taken for what was found there.
             let image = self.slab.get(origin.slot)?;
             return image.hit(image.position(key), origin.slot);
@@ -349,7 +351,7 @@ impl<K: CacheKey> Fingerprint for State<K> {
             (left, self.clock.draws(), fingerprint_unordered(ages))
         });
         // Only the flawed reader can tell in which slot an image is.
-        let slots = self.flaws.recycled_slot.then(|| {
+        let slots = self.flaws().recycled_slot.then(|| {
             let full: Vec<_> = self
                 .slab
                 .iter()

@@ -24,7 +24,7 @@ pub struct Combiner<K> {
 impl<K: KeyBytes> Combiner<K> {
     /// What `rdwc` asks for.
     pub fn new(rdwc: &Rdwc) -> Self {
-        let lanes = |on: bool| on.then(|| Lanes::new(rdwc.locks, rdwc.flaws));
+        let lanes = |on: bool| on.then(|| Lanes::new(rdwc));
         Self {
             reads: lanes(rdwc.delegate),
             writes: lanes(rdwc.combine),
@@ -139,7 +139,7 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
     async fn write(&self, key: &I::Key, value: &[u8], wish: Wish) -> Result<Applied, IndexError> {
         let mut lead = None;
         if let Some(lanes) = self.writes(value) {
-            if lanes.flaws.buffer_of_lock {
+            if lanes.flaws().buffer_of_lock {
                 return Box::pin(self.write_as_published(lanes, key, value, wish)).await;
             }
             lead = match self.place(lanes, key, wish, &mut Vec::new()).await {

@@ -13,7 +13,7 @@ use dm_sync::thread::unwinds_under_checker;
 use dm_sync::{CachePadded, Fingerprint, Mutex, fingerprint_of, fingerprint_unordered, scaled};
 use dm_verbs::ClientId;
 
-use crate::RdwcFlaws;
+use crate::Rdwc;
 use crate::rules::{Told, Wish};
 use crate::shard::{Entered, Entering, Polled, Shard};
 
@@ -26,7 +26,8 @@ pub(crate) struct Lanes<K> {
     shards: Box<[CachePadded<Mutex<Shard<K>>>]>,
     /// The total number of locks minus 1. The number is a power of two.
     mask: u64,
-    pub(crate) flaws: RdwcFlaws,
+    #[cfg(feature = "study")]
+    pub(crate) flaws: crate::RdwcFlaws,
 }
 
 /// The number of a lock: its shard, and its place in the shard.
@@ -44,16 +45,17 @@ impl Number {
 }
 
 impl<K: Copy + Eq + Hash> Lanes<K> {
-    pub(crate) fn new(locks: u32, flaws: RdwcFlaws) -> Self {
+    pub(crate) fn new(rdwc: &Rdwc) -> Self {
         // More keys than this are never in use at once.
-        let locks = (locks.clamp(1, 1 << 24) as usize).next_power_of_two();
+        let locks = (rdwc.locks.clamp(1, 1 << 24) as usize).next_power_of_two();
         let shards = locks.min(SHARDS);
         Self {
             shards: (0..shards)
                 .map(|_| CachePadded::new(Mutex::new(Shard::new(locks / shards))))
                 .collect(),
             mask: (locks - 1) as u64,
-            flaws,
+            #[cfg(feature = "study")]
+            flaws: rdwc.flaws,
         }
     }
 
@@ -178,7 +180,7 @@ impl<K: Copy + Eq + Hash> Future for Join<'_, K> {
             wish: this.wish,
             waker: cx.waker(),
         };
-        let flaws = &this.lanes.flaws;
+        let flaws = &this.lanes.flaws();
         let shard = this.lanes.shard(this.at);
         let came = match shard.with(|s| s.enter(this.at.lane, this.key, who, flaws)) {
             Entered::Leads => Came::Leads,
@@ -263,7 +265,7 @@ impl<K: Copy + Eq + Hash> Lead<'_, K> {
 
     #[inline]
     fn finish(&self, answer: Option<(Told, &[u8])>, wakers: &Cell<Vec<Waker>>) {
-        let (at, flaws) = (self.at, &self.lanes.flaws);
+        let (at, flaws) = (self.at, &self.lanes.flaws());
         let wake = self.lanes.shard(at).with(|s| {
             (!s.finish_alone(at.lane)).then(|| {
                 let mut wake = wakers.take();
@@ -282,7 +284,7 @@ impl<K: Copy + Eq + Hash> Lead<'_, K> {
 
 impl<K: Copy + Eq + Hash> Drop for Lead<'_, K> {
     fn drop(&mut self) {
-        let flaws = &self.lanes.flaws;
+        let flaws = &self.lanes.flaws();
         if flaws.leaves_silently || unwinds_under_checker() {
             return;
         }

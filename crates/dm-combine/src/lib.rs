@@ -63,10 +63,17 @@ mod lanes;
 mod options;
 mod rules;
 mod shard;
+#[cfg_attr(
+    not(feature = "study"),
+    expect(unreachable_pub, reason = "public with the feature `study` alone")
+)]
+mod study;
 mod waiters;
 
 pub use combined::{Combined, Combiner};
-pub use options::{DEFAULT_LOCKS, Rdwc, RdwcFlaws};
+pub use options::{DEFAULT_LOCKS, Rdwc};
+#[cfg(feature = "study")]
+pub use study::RdwcFlaws;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

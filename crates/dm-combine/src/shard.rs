@@ -7,8 +7,8 @@ use dm_index::Applied;
 use dm_sync::{Fingerprint, fingerprint_of, fingerprint_unordered};
 use dm_verbs::ClientId;
 
-use crate::RdwcFlaws;
 use crate::rules::{Told, Wish};
+use crate::study::RdwcFlaws;
 use crate::waiters::{List, NONE, State, Waiter, Waiters};
 
 pub(crate) mod published;

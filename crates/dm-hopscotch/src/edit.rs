@@ -60,12 +60,10 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         key: &K,
         write: Write<'_>,
     ) -> Near<'b> {
-        let mut flaws = self.options.flaws.near;
-        flaws.stops_at_vacancy &= inserts(write);
         //= docs/protocol/chime.md H5
-        match guard.in_doubt() && !self.options.flaws.never_in_doubt {
+        match guard.in_doubt() && !self.options.flaws().never_in_doubt {
             true => Near::Unsure,
-            false => self.format.near(reach, (bytes, &[]), key, false, flaws),
+            false => self.near(reach, (bytes, &[]), key, false, inserts(write)),
         }
     }
 

@@ -27,7 +27,7 @@
 //! A leaf's bytes, without any network:
 //!
 //! ```
-//! use dm_hopscotch::{Hopscotch, Near, NearFlaws};
+//! use dm_hopscotch::{Hopscotch, Near};
 //! use dm_layout::{FenceKeys, Key8, NodeFormat, NodeInit, Place};
 //!
 //! let format = Hopscotch::<Key8>::new(64, 8, 8)?;
@@ -40,7 +40,7 @@
 //! let reach = format.geometry().reach(format.home(&Key8(7)));
 //! assert!(reach.bytes() <= 200 && reach.second.is_none());
 //! let parts = (&node[reach.first.clone()], &[][..]);
-//! match format.near(&reach, parts, &Key8(7), false, NearFlaws::default()) {
+//! match format.near(&reach, parts, &Key8(7), false) {
 //!     Near::Found { value, .. } => assert_eq!(value.as_u64(), 70),
 //!     other => panic!("{other:?}"),
 //! }
@@ -52,16 +52,27 @@ mod edit;
 mod options;
 mod read;
 mod store;
+#[cfg_attr(
+    not(feature = "study"),
+    expect(unreachable_pub, reason = "public with the feature `study` alone")
+)]
+mod study;
 mod table;
 mod write;
 
-pub use dm_cache::{HotspotFlaws, Hotspots};
-pub use dm_layout::{EntryFlaws, HopGeometry, HopPlan, Hopscotch, Near, NearFlaws, Reach};
-pub use options::{DEFAULT_READ_WINDOW, HopFlaws, HopOptions};
+#[cfg(feature = "study")]
+pub use dm_cache::HotspotFlaws;
+pub use dm_cache::Hotspots;
+#[cfg(feature = "study")]
+pub use dm_layout::{EntryFlaws, NearFlaws};
+pub use dm_layout::{HopGeometry, HopPlan, Hopscotch, Near, Reach};
+pub use options::{DEFAULT_READ_WINDOW, HopOptions};
 pub use store::Neighbourhoods;
+#[cfg(feature = "study")]
+pub use study::{HopFlaws, TableFlaws};
 pub use table::{
     DEFAULT_DEPTH_MAX, DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, Directory, HashTable, Hint, TableClient,
-    TableFlaws, TableOptions, gather, scatter,
+    TableOptions, gather, scatter,
 };
 
 #[doc = include_str!("../README.md")]

@@ -1,38 +1,9 @@
 //! How neighbourhoods are read and written.
 
-use dm_layout::{EntryFlaws, NearFlaws};
 use dm_verbs::Nanos;
 
-/// Published flaws and twins of ours, each off by default; for study. `docs/models.md` has a counterexample of each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct HopFlaws {
-    /// Of judging what was read: T-C1, T-C2, T-C6.
-    pub near: NearFlaws,
-    /// Of judging one entry that was read alone.
-    pub entry: EntryFlaws,
-    /// T-C2: a hop leaves the node version as it is.
-    pub hop_unversioned: bool,
-    /// A writer does not ask whether a change of structure failed midway under its lock.
-    pub never_in_doubt: bool,
-}
-
-impl HopFlaws {
-    /// None of them: the default.
-    pub const NONE: Self = Self {
-        near: NearFlaws {
-            stops_at_vacancy: false,
-            absent_unchecked: false,
-            takes_young: false,
-            any_range: false,
-        },
-        entry: EntryFlaws {
-            takes_absent: false,
-            takes_young: false,
-        },
-        hop_unversioned: false,
-        never_in_doubt: false,
-    };
-}
+#[cfg(feature = "study")]
+use crate::HopFlaws;
 
 /// How a [`crate::Neighbourhoods`] store works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +25,7 @@ pub struct HopOptions {
     /// Leaves are merged: whoever removes the last entry of a neighbourhood looks whether the leaf is nearly empty.
     pub merges: bool,
     /// Published flaws.
+    #[cfg(feature = "study")]
     pub flaws: HopFlaws,
 }
 
@@ -68,6 +40,7 @@ impl Default for HopOptions {
             metadata_replication: true,
             hotspot_bytes: 0,
             merges: true,
+            #[cfg(feature = "study")]
             flaws: HopFlaws::default(),
         }
     }

@@ -42,7 +42,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         let (from, len) = stretch(at, &geometry.entry(number.into()));
         let bytes = v.read(from, len).await?;
         //= docs/protocol/chime.md H8
-        let proved = self.format.alone(&bytes, key, self.options.flaws.entry);
+        let proved = self.alone(&bytes, key);
         let slow = posted.is_some_and(|posted| v.elapsed(posted, self.options.read_window));
         let right = match proved.filter(|_| !slow) {
             Some(found) => {
@@ -132,10 +132,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         linked: bool,
         out: &mut Vec<u8>,
     ) -> Option<Option<Slot>> {
-        match self
-            .format
-            .near(reach, parts, key, linked, self.options.flaws.near)
-        {
+        match self.near(reach, parts, key, linked, true) {
             Near::Found { slot, value, .. } => {
                 out.clear();
                 value.append_to(out);

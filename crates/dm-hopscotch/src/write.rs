@@ -184,7 +184,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         let mut chain = v.chain(at.node());
         //= docs/protocol/chime.md H4
         for hop in plan.moves() {
-            let versioned = !self.options.flaws.hop_unversioned;
+            let versioned = !self.options.flaws().hop_unversioned;
             let range = self.format.hop(&mut image, *hop, versioned).map_err(bad)?;
             chain = chain.write(at.add(range.start as u64), &image[range]);
         }

@@ -16,10 +16,17 @@ use crate::{
 mod load;
 mod options;
 mod scan;
+#[cfg_attr(
+    not(feature = "study"),
+    expect(unreachable_pub, reason = "public with the feature `study` alone")
+)]
+mod study;
 
 use load::Load;
-pub use options::{ComposedOptions, CpuCost, Flaws};
+pub use options::{ComposedOptions, CpuCost};
 pub use scan::SCAN_BATCH;
+#[cfg(feature = "study")]
+pub use study::Flaws;
 
 /// One client of an index made of `I` and `L`.
 ///
@@ -138,7 +145,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
                 // Another client's leaf is the first one, or none: nothing ever pointed to this.
                 self.leaves.forget(leaf);
             }
-            if !planted? && self.options.flaws.root_race_fatal {
+            if !planted? && self.options.flaws().root_race_fatal {
                 return Err(IndexError::BadInput {
                     why: "published flaw T-S5: lost the race for the root",
                 });

@@ -39,7 +39,9 @@ pub use child::{
     CHILD_BYTES, CHILD_NODES_MAX, Child, NEAR_CHILD_BYTES, NEAR_CHILD_NODES_MAX, NEAR_CHILD_REACH,
     NEAR_CHILD_UNIT,
 };
-pub use composed::{Composed, ComposedOptions, CpuCost, Flaws, SCAN_BATCH, over};
+#[cfg(feature = "study")]
+pub use composed::Flaws;
+pub use composed::{Composed, ComposedOptions, CpuCost, SCAN_BATCH, over};
 pub use error::IndexError;
 pub use fill::Fill;
 pub use gather::gather;

@@ -44,18 +44,8 @@ pub struct Items<'h, V, I: Exchange> {
     pub(crate) alloc: &'h Allocator,
     pub(crate) prefix: Prefix<I::Key>,
     attempts: u32,
-    flaws: ItemFlaws,
-}
-
-/// Errors that break items, off by default. They are for study: each has a counterexample.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ItemFlaws {
-    /// The index names a block before its WRITE was awaited (N1).
-    pub unawaited: bool,
-    /// A write replaces the word without comparing it (N2).
-    pub blind: bool,
-    /// A block is reused at once although its exchange was abandoned (N5).
-    pub gives_back: bool,
+    #[cfg(feature = "study")]
+    pub(crate) flaws: crate::ItemFlaws,
 }
 
 /// The change of the index's word that a write needs.
@@ -94,7 +84,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
             alloc,
             prefix,
             attempts,
-            flaws: ItemFlaws::default(),
+            #[cfg(feature = "study")]
+            flaws: crate::ItemFlaws::default(),
         })
     }
 
@@ -117,13 +108,6 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
             });
         }
         Self::new(v, index, alloc, prefix, attempts)
-    }
-
-    /// Switches errors on, for study.
-    #[must_use]
-    pub fn with_flaws(mut self, flaws: ItemFlaws) -> Self {
-        self.flaws = flaws;
-        self
     }
 
     /// Reads the value of `key` into `value`, which is cleared first. Returns `false` if the key is absent. It
@@ -212,7 +196,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
                 }
             };
             // The WRITE ran beside the other requests, so there is usually nothing to wait for.
-            if let Some(ahead) = ahead.as_mut().filter(|_| !self.flaws.unawaited) {
+            if let Some(ahead) = ahead.as_mut().filter(|_| !self.flaws().unawaited) {
                 ahead.landed().await?;
             }
             let mut other = None;
@@ -223,13 +207,13 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
                 Next::Other(bytes) => Some(other.insert(Draft::write(self.v, self.alloc, &bytes).await?)),
             };
             let after = match &mut draft {
-                Some(draft) if self.flaws.unawaited => Some(draft.reference().encode()),
+                Some(draft) if self.flaws().unawaited => Some(draft.reference().encode()),
                 Some(draft) => Some(draft.landed().await?.encode()),
                 None => None,
             };
             // From here on the block may be known, even if this future is dropped.
             if let Some(draft) = &mut draft {
-                draft.set_known(!self.flaws.gives_back);
+                draft.set_known(!self.flaws().gives_back);
             }
             //= docs/protocol/indirect.md N2
             let before_word = before.map(Reference::encode);
@@ -238,7 +222,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
                 after.as_ref().map(|w| &w[..]),
             );
             let exchanged = match words {
-                (_, Some(after)) if self.flaws.blind => self.index.upsert(&prefix, after).await,
+                (_, Some(after)) if self.flaws().blind => self.index.upsert(&prefix, after).await,
                 (before, after) => self.index.exchange(&prefix, before, after).await,
             };
             let lost = match &exchanged {

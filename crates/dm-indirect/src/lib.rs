@@ -22,12 +22,19 @@ mod items;
 mod out_of_line;
 mod range;
 mod reference;
+#[cfg_attr(
+    not(feature = "study"),
+    expect(unreachable_pub, reason = "public with the feature `study` alone")
+)]
+mod study;
 
 pub use bundle::{Bundle, block_of};
-pub use items::{ItemFlaws, Items, Prefix, leading_bytes};
+pub use items::{Items, Prefix, leading_bytes};
 pub use out_of_line::OutOfLine;
 pub use range::Item;
 pub use reference::{BLOCK_BYTES_MAX, REFERENCE_BYTES, REFERENCE_NODES_MAX, Reference};
+#[cfg(feature = "study")]
+pub use study::ItemFlaws;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

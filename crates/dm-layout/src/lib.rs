@@ -119,7 +119,9 @@ pub use format::{Judged, Lookup, NodeFormat, Part, Place, Slot, Stale};
 pub use fullness::Fullness;
 pub use guard::{Bookends, Checksum, Guard, LineVersions, checksum_of};
 pub use header::{FIRST_INCARNATION, FIRST_VERSION, Header, LineLag, NodeInit, NodeState};
-pub use hopscotch::{EntryFlaws, HopGeometry, HopPlan, Hopscotch, Near, NearFlaws, Reach};
+#[cfg(feature = "study")]
+pub use hopscotch::{EntryFlaws, NearFlaws};
+pub use hopscotch::{HopGeometry, HopPlan, Hopscotch, Near, Reach};
 pub use key::{FenceKeys, Key8, Key32, KeyBytes};
 pub use leaf::Leaf;
 pub use packed::{Packed, PackedGeometry, Shape};

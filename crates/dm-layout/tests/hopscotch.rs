@@ -3,8 +3,8 @@
 
 use dm_layout::testing::{NodeModel, NodeOp, key_of, read_everything};
 use dm_layout::{
-    EntryFlaws, FenceKeys, Hopscotch, Key8, Key32, KeyBytes, Lookup, Near, NearFlaws, NodeFormat, NodeInit,
-    Place, SplitBias, SplitRequest,
+    FenceKeys, Hopscotch, Key8, Key32, KeyBytes, Lookup, Near, NodeFormat, NodeInit, Place, SplitBias,
+    SplitRequest,
 };
 use proptest::prelude::*;
 
@@ -63,7 +63,7 @@ fn read_near<'a, K: KeyBytes>(format: &Hopscotch<K>, node: &'a [u8], key: &K) ->
     let reach = format.geometry().reach(format.home(key));
     let second = reach.second.clone().map_or(&[][..], |range| &node[range]);
     let parts = (&node[reach.first.clone()], second);
-    format.near(&reach, parts, key, true, NearFlaws::default())
+    format.near(&reach, parts, key, true)
 }
 
 proptest! {
@@ -271,7 +271,7 @@ fn young_and_dead_nodes_are_not_answered_from() {
     let reach = format.geometry().reach(format.home(&Key8(1)));
     let second = reach.second.clone().map_or(&[][..], |range| &image[range]);
     let parts = (&image[reach.first.clone()], second);
-    let near = |linked| format.near(&reach, parts, &Key8(1), linked, NearFlaws::default());
+    let near = |linked| format.near(&reach, parts, &Key8(1), linked);
     assert_eq!(near(false), Near::Unsure);
     assert!(matches!(near(true), Near::Found { .. }));
     format.bury(&mut image, 64).expect("sound");
@@ -295,30 +295,29 @@ fn an_entry_proves_itself() {
             panic!("it was put there")
         };
         let entry = format.geometry().entry(format.geometry().number_of(slot));
-        let alone = |image: &[u8], key: Key8, flaws: EntryFlaws| {
-            let found = format.alone(&image[entry.clone()], &key, flaws);
+        let alone = |image: &[u8], key: Key8| {
+            let found = format.alone(&image[entry.clone()], &key);
             found.map(|value| value.to_vec())
         };
-        let sound = EntryFlaws::default();
-        assert_eq!(alone(&first, key, sound).as_ref(), Some(&value));
-        assert_eq!(alone(&first, Key8(8), sound), None);
+        assert_eq!(alone(&first, key).as_ref(), Some(&value));
+        assert_eq!(alone(&first, Key8(8)), None);
         let mut removed = first.clone();
         format.remove(&mut removed, slot);
-        assert_eq!(alone(&removed, key, sound), None);
+        assert_eq!(alone(&removed, key), None);
         let mut used = with(&NodeInit::live(0, FenceKeys::ALL).reusing(1, 1));
-        assert_eq!(alone(&used, key, sound), None);
+        assert_eq!(alone(&used, key), None);
         // A node whose structure has changed is linked.
         format.seal_rest(&mut used, 2);
-        assert_eq!(alone(&used, key, sound).as_ref(), Some(&value));
+        assert_eq!(alone(&used, key).as_ref(), Some(&value));
         format.bury(&mut used, 64).expect("sound");
-        assert_eq!(alone(&used, key, sound), None);
+        assert_eq!(alone(&used, key), None);
         if !format.geometry().is_in_line() {
             // One line of an older write.
             let mut newer = first.clone();
             format.update(&mut newer, slot, vec![6; value_len].as_slice().into());
             let torn = entry.start..entry.start + 64;
             newer[torn.clone()].copy_from_slice(&first[torn]);
-            assert_eq!(alone(&newer, key, sound), None);
+            assert_eq!(alone(&newer, key), None);
         }
     }
     assert!(

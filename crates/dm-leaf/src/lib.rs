@@ -41,12 +41,19 @@ mod read;
 mod share;
 mod single;
 mod split;
+#[cfg_attr(
+    not(feature = "study"),
+    expect(unreachable_pub, reason = "public with the feature `study` alone")
+)]
+mod study;
 mod write;
 
 pub use nodes::{Bookends, Checksummed, Nodes, PackedLeaves, TwoLevel};
 pub use open::{OpenError, check_world};
-pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, LeafFlaws, NodeOptions};
-pub use single::{SingleFlaws, SingleOptions, Singles};
+pub use options::{DEFAULT_ATTEMPTS, DEFAULT_READ_WINDOW, NodeOptions};
+pub use single::{SingleOptions, Singles};
+#[cfg(feature = "study")]
+pub use study::{LeafFlaws, SingleFlaws};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

@@ -212,16 +212,16 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             steps.push(piece(pair.left, left, copied));
         }
         let mut widened = self.format.widen_merge(left, &was).map_err(bad)?;
-        if self.options.flaws.open_before_burial {
+        if self.options.flaws().open_before_burial {
             widened = self.format.open(left).map_err(bad)?;
         }
         steps.push(piece(pair.left, left, widened));
-        let opened = match self.options.flaws.open_before_burial {
+        let opened = match self.options.flaws().open_before_burial {
             false => Some(self.format.open(left).map_err(bad)?),
             true => None,
         };
         let whole = self.format.bury(right, pair.left.raw()).map_err(bad)?;
-        let buried = match self.options.flaws.unburied {
+        let buried = match self.options.flaws().unburied {
             false => piece(pair.right, right, whole),
             true => frozen.clone(),
         };

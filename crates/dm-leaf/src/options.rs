@@ -3,47 +3,8 @@
 use dm_layout::SplitBias;
 use dm_verbs::Nanos;
 
-/// Published flaws of reading and splitting nodes, for study. All are off by default, and each has a counterexample.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LeafFlaws {
-    /// T-S1: an entry whose versions disagree counts as absent instead of being read again.
-    pub torn_entry_absent: bool,
-    /// T-S2b: a READ that took longer than the version window is not repeated.
-    pub no_read_window: bool,
-    /// T-S4, T-D6: a split does not wait for the WRITE of the old node before the parent, or the separator, leads to
-    /// the new one.
-    pub parent_before_left: bool,
-    /// Our own broken twin: the right node of a split is not awaited before the left node points to it (S12).
-    pub right_unawaited: bool,
-    /// T-C3: the right node of a split is live from the start and holds the entry that caused the split, while the
-    /// left node may still be half written (H6).
-    pub right_born_live: bool,
-    /// Our own broken twin: a merge opens the left node, with the keys of both, before the right node is dead (S24).
-    pub open_before_burial: bool,
-    /// T-D7: if locks are shared, a remove, and an insert into a free slot, share the node's lock as an update does.
-    /// A value can end up under another key.
-    pub slots_shared: bool,
-    /// T-D14: if locks are shared, an update of a value that spans several lines shares the node's lock too. Two
-    /// concurrent updates then write the same version, and their lines stay mixed.
-    pub lines_shared: bool,
-    /// A merged node is not marked dead. For the study of reclamation.
-    pub unburied: bool,
-}
-
-impl LeafFlaws {
-    /// No flaw, which is the default.
-    pub const NONE: Self = Self {
-        torn_entry_absent: false,
-        no_read_window: false,
-        parent_before_left: false,
-        right_unawaited: false,
-        right_born_live: false,
-        slots_shared: false,
-        lines_shared: false,
-        open_before_burial: false,
-        unburied: false,
-    };
-}
+#[cfg(feature = "study")]
+use crate::LeafFlaws;
 
 /// Options of a [`crate::Nodes`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +28,7 @@ pub struct NodeOptions {
     /// different kinds.
     pub kind: u8,
     /// Published flaws that are switched on.
+    #[cfg(feature = "study")]
     pub flaws: LeafFlaws,
 }
 
@@ -83,6 +45,7 @@ impl Default for NodeOptions {
             bias: SplitBias::Median,
             spread: false,
             kind: 0,
+            #[cfg(feature = "study")]
             flaws: LeafFlaws::default(),
         }
     }

@@ -47,7 +47,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 Err(CheckFailure::Torn {
                     part: TornPart::Entry,
                     ..
-                }) if self.options.flaws.torn_entry_absent => {
+                }) if self.options.flaws().torn_entry_absent => {
                     return Ok(Answer::Done(false));
                 }
                 Err(CheckFailure::Torn { .. }) => {}
@@ -75,7 +75,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     /// Whether a version may have wrapped since `posted`.
     #[inline]
     fn too_slow<V: Verbs>(&self, v: &V, posted: Nanos) -> bool {
-        !self.options.flaws.no_read_window && v.elapsed(posted, self.options.read_window)
+        !self.options.flaws().no_read_window && v.elapsed(posted, self.options.read_window)
     }
 
     pub(crate) async fn copy_node<V: Verbs + Control>(

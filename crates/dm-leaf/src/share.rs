@@ -23,10 +23,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     #[inline]
     pub(crate) fn shares(&self, write: Write<'_>) -> bool {
         self.locks.options().shared
-            && (self.format.updates_in_line() || self.options.flaws.lines_shared)
+            && (self.format.updates_in_line() || self.options.flaws().lines_shared)
             && match write {
                 Write::Update(_) => true,
-                Write::Insert(_) | Write::Remove => self.options.flaws.slots_shared,
+                Write::Insert(_) | Write::Remove => self.options.flaws().slots_shared,
                 _ => false,
             }
     }

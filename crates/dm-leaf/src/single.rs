@@ -6,13 +6,8 @@ use dm_lock::Locks;
 use dm_sync::Arc;
 use dm_verbs::{RemotePtr, Retry, Verbs, Why};
 
-/// Published flaws of leaves of one entry. All are off by default.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SingleFlaws {
-    /// T-M2: an update writes back the whole leaf, with the link depth and state that it read before it took the
-    /// lock.
-    pub stale_write_back: bool,
-}
+#[cfg(feature = "study")]
+use crate::SingleFlaws;
 
 /// Options of a [`Singles`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +15,7 @@ pub struct SingleOptions {
     /// Maximum number of READs of a torn leaf; then the operation returns an error.
     pub attempts: u32,
     /// Published flaws that are switched on.
+    #[cfg(feature = "study")]
     pub flaws: SingleFlaws,
 }
 
@@ -27,6 +23,7 @@ impl Default for SingleOptions {
     fn default() -> Self {
         Self {
             attempts: crate::DEFAULT_ATTEMPTS,
+            #[cfg(feature = "study")]
             flaws: SingleFlaws::default(),
         }
     }
@@ -192,7 +189,7 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
     ) -> Result<Single<K>, IndexError> {
         let mut retry = v.retry(self.options.attempts);
         loop {
-            let done = if self.options.flaws.stale_write_back {
+            let done = if self.options.flaws().stale_write_back {
                 self.update_stale(v, at, key, value).await?
             } else {
                 let edit = |bytes: &mut [u8]| {

@@ -182,7 +182,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         // The right node is live from the start in two cases. First, in a format that is written whole, one WRITE of
         // the left node links the right node and clears the moved entries, and no old address leads to memory that
         // never was a node. Second, the published splits have no unborn state (T-S4, T-C3).
-        let flaws = &self.options.flaws;
+        let flaws = self.options.flaws();
         let born_live =
             word.is_none() && block.is_fresh() || flaws.parent_before_left || flaws.right_born_live;
         if born_live {
@@ -197,7 +197,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             put_late(&mut right);
         }
         let written = v.write(right_at, &right);
-        if self.options.flaws.right_unawaited {
+        if self.options.flaws().right_unawaited {
             written.detach();
         } else {
             written.await?;
@@ -377,7 +377,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             let head = self.format.finish_split(left).map_err(bad)?;
             chain = chain.write(at.add(head.start as u64), &left[head]);
         }
-        if self.options.flaws.parent_before_left {
+        if self.options.flaws().parent_before_left {
             // Dropping the guard posts the unlock behind the chain, unsignalled like the chain.
             chain.post().detach();
             drop(guard);

@@ -2,8 +2,8 @@
 
 use dm_alloc::Allocator;
 use dm_index::{
-    Composed, ComposedOptions, CpuCost, Flaws, IndexError, Inner, Lead, Located, NodeCopy, NodeStore,
-    RangeIndex, Split,
+    Composed, ComposedOptions, CpuCost, IndexError, Inner, Lead, Located, NodeCopy, NodeStore, RangeIndex,
+    Split,
 };
 use dm_layout::{FenceKeys, Key8, Slotted};
 use dm_leaf::{NodeOptions, TwoLevel};
@@ -76,7 +76,7 @@ fn a_circle_of_leaves_ends_in_a_typed_error() {
     let options = ComposedOptions {
         attempts: 10,
         cpu: CpuCost::NONE,
-        flaws: Flaws::default(),
+        ..ComposedOptions::default()
     };
     let inner = Fixed(leaf);
     let index = Composed::new(&v, &inner, &leaves, options);
@@ -106,7 +106,7 @@ fn a_scan_without_bound_of_the_smallest_leaves_is_a_scan() {
     let options = ComposedOptions {
         attempts: 10,
         cpu: CpuCost::NONE,
-        flaws: Flaws::default(),
+        ..ComposedOptions::default()
     };
     let inner = Fixed(leaf);
     let index = Composed::new(&v, &inner, &leaves, options);

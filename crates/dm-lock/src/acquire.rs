@@ -281,7 +281,10 @@ impl Locks {
     /// Waits until the unlock of a holder that went away has landed, before any CAS is posted for the lock.
     async fn settle<V: Verbs>(&self, v: &V, cell: Cell, turn: &mut Turn<'_>) -> Result<(), LockError> {
         //= docs/protocol/lock.md L9
-        if let Some(raw) = turn.unsettled().filter(|_| !self.options.flaws.unsettled_ignored) {
+        if let Some(raw) = turn
+            .unsettled()
+            .filter(|_| !self.options.flaws().unsettled_ignored)
+        {
             let mut retry = v.retry(self.options.budget);
             loop {
                 let word = v.word(cell.place).await?;

@@ -50,7 +50,7 @@ impl Plan {
             release: match options.release {
                 ReleaseBy::Faa => Release::Faa,
                 //= docs/protocol/lock.md L15
-                _ if options.shared && !options.flaws.blind_release => Release::Cas,
+                _ if options.shared && !options.flaws().blind_release => Release::Cas,
                 _ if options.shared => Release::Write,
                 ReleaseBy::Write => Release::Write,
                 ReleaseBy::Auto if serialised => Release::Write,
@@ -333,6 +333,6 @@ impl<V: Verbs, S> Drop for Attempt<'_, V, S> {
 
 impl LockOptions {
     pub(crate) fn lanes(&self) -> u32 {
-        if self.flaws.lanes16 { 4 } else { 1 }
+        if self.flaws().lanes16 { 4 } else { 1 }
     }
 }

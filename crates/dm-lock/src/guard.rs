@@ -182,7 +182,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     async fn write_and_hand_over(&mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
-        if self.locks.options.flaws.handover_before_write_back {
+        if self.locks.options.flaws().handover_before_write_back {
             if self.hand_over() {
                 return Ok(chain.post().await?);
             }

@@ -59,6 +59,11 @@ mod packed;
 mod set;
 mod shard;
 mod share;
+#[cfg_attr(
+    not(feature = "study"),
+    expect(unreachable_pub, reason = "public with the feature `study` alone")
+)]
+mod study;
 mod word;
 
 pub use error::LockError;
@@ -66,11 +71,11 @@ pub use global::{DEFAULT_LOCKS_PER_NODE, GlobalLockTable, LockId};
 pub use guard::{DOUBT, Guard};
 pub use local::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, Orphan, Turn};
 pub use locks::Locks;
-pub use options::{
-    DEFAULT_BUDGET, DEFAULT_HANDOVER_MAX, Local, LockFlaws, LockOptions, LockPlace, ReleaseBy,
-};
+pub use options::{DEFAULT_BUDGET, DEFAULT_HANDOVER_MAX, Local, LockOptions, LockPlace, ReleaseBy};
 pub use set::SetGuard;
 pub use share::Share;
+#[cfg(feature = "study")]
+pub use study::LockFlaws;
 pub use word::{CLIENTS_MAX, LockWord, pictures};
 
 #[doc = include_str!("../README.md")]

@@ -9,7 +9,8 @@ use crate::guard::Guard;
 use crate::hints::Hints;
 use crate::local::{Handed, LocalLockTable};
 use crate::packed::{PackedTickets, PackedTurn};
-use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockFlaws, LockId, LockOptions, ReleaseBy};
+use crate::study::LockFlaws;
+use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockId, LockOptions, ReleaseBy};
 
 /// Hierarchical on-chip locks (Sherman §4.3): the global table, and the local table of this compute node. One per
 /// compute node and pool, shared by its clients; all clients of a pool need equal tables and, for flaws that change
@@ -54,7 +55,7 @@ impl Locks {
     pub fn new(options: LockOptions, table: GlobalLockTable) -> Self {
         //= docs/protocol/lock.md L15
         assert!(
-            !options.shared || (!options.flaws.lanes16 && options.release != ReleaseBy::Faa),
+            !options.shared || (!options.flaws().lanes16 && options.release != ReleaseBy::Faa),
             "locks that are shared have a word each, and no FAA releases them"
         );
         let locks = table.words() * options.lanes() as usize;
@@ -62,7 +63,7 @@ impl Locks {
             packed_tickets,
             narrow_tickets,
             ..
-        } = options.flaws;
+        } = options.flaws();
         let local = match (packed_tickets, narrow_tickets, options.local) {
             (Some(width), ..) => LocalTable::Packed(PackedTickets::new(width, true)),
             (_, Some(width), _) => LocalTable::Packed(PackedTickets::new(width, false)),
@@ -227,7 +228,7 @@ impl Locks {
         //= docs/protocol/lock.md L9
         // Under its own name the order of its own queue pair is enough.
         let anothers = cell.word(raw).owner != client.0;
-        (anothers && !self.options.flaws.unsettled_unsaid).then_some(raw)
+        (anothers && !self.options.flaws().unsettled_unsaid).then_some(raw)
     }
 
     /// Passes on the local turn of a holder, with the word that is unsettled.

@@ -2,6 +2,9 @@
 
 use dm_verbs::{Capability, Caps, Refused};
 
+#[cfg(feature = "study")]
+use crate::LockFlaws;
+
 /// Default limit on consecutive handovers of one lock (Sherman §4.3).
 pub const DEFAULT_HANDOVER_MAX: u32 = 4;
 /// Default number of attempts at one remote lock. They last about a second on loopback (0.1 µs per attempt), which
@@ -73,34 +76,6 @@ pub enum ReleaseBy {
     Faa,
 }
 
-/// Published flaws, each of which can be switched on alone for study. The default has none and is correct.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LockFlaws {
-    /// T-S3: a holder hands the lock over before it posts its write-back (Sherman Fig. 6). Updates get lost.
-    pub handover_before_write_back: bool,
-    /// T-S6: the local lock is a packed ticket word with two fields of this many bits, 1 to 32. The count of tickets
-    /// carries into the number that is being served. Replaces [`LockOptions::local`].
-    pub packed_tickets: Option<u32>,
-    /// T-R4: the local lock draws tickets of this many bits, 1 to 32, and lets in every client whose ticket equals
-    /// the number that is being served. If 2^bits clients are ahead of a client, it is let in beside the holder.
-    /// Replaces [`LockOptions::local`].
-    pub narrow_tickets: Option<u32>,
-    /// T-D3: a client that shared a lock does not await the chain that writes its data and gives the share back.
-    pub leave_unawaited: bool,
-    /// Our own broken twin: a lock that can be shared is released by WRITE, which overwrites a change of the count of
-    /// sharers.
-    pub blind_release: bool,
-    /// Our own broken twin: the client that gets the local turn posts its CAS although an earlier unlock under
-    /// another client's name may still be in flight.
-    pub unsettled_ignored: bool,
-    /// Our own broken twin: a client that leaves an unlock in flight under another client's name does not tell the
-    /// next client.
-    pub unsettled_unsaid: bool,
-    /// T-S13: four 16-bit locks in a word (Sherman §4.3), without epoch, count or payload. If the world does not
-    /// serialise atomics with WRITEs, a CAS on another lane of the word can undo a release by a 2-byte WRITE.
-    pub lanes16: bool,
-}
-
 /// Options of a compute node's locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockOptions {
@@ -123,6 +98,7 @@ pub struct LockOptions {
     /// The compute node's lease epoch, which its lock words name.
     pub epoch: u8,
     /// Published flaws that are switched on.
+    #[cfg(feature = "study")]
     pub flaws: LockFlaws,
 }
 
@@ -139,6 +115,7 @@ impl Default for LockOptions {
             budget: DEFAULT_BUDGET,
             shared: false,
             epoch: 0,
+            #[cfg(feature = "study")]
             flaws: LockFlaws::default(),
         }
     }
@@ -156,7 +133,7 @@ impl LockOptions {
                 self.release == ReleaseBy::Write,
                 Capability::AtomicVsWriteSerialised,
             ),
-            (self.flaws.lanes16 || self.shared, Capability::MaskedAtomics),
+            (self.flaws().lanes16 || self.shared, Capability::MaskedAtomics),
         ]
         .into_iter()
         .filter_map(|(needed, capability)| needed.then_some(capability))
@@ -193,7 +170,7 @@ impl LockOptions {
         if self.release == ReleaseBy::Write {
             caps.require("a lock released by WRITE", &[Capability::AtomicVsWriteSerialised])?;
         }
-        if self.flaws.lanes16 {
+        if self.flaws().lanes16 {
             caps.require("16-bit lock lanes", &[Capability::MaskedAtomics])?;
         }
         if self.shared {

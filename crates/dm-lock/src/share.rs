@@ -159,7 +159,7 @@ impl Locks {
                 v,
                 cell,
                 plan,
-                unawaited: self.options.flaws.leave_unawaited,
+                unawaited: self.options.flaws().leave_unawaited,
                 armed: true,
             };
             if !cell.word(old).locked {

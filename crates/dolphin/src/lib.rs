@@ -38,12 +38,16 @@
 #![forbid(unsafe_code)]
 
 mod options;
+#[cfg(feature = "study")]
+mod study;
 mod tree;
 
 pub use options::{
-    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_LEAF_BYTES, DEFAULT_MEMBERS, Flaws,
+    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_LEAF_BYTES, DEFAULT_MEMBERS,
     MODEL_CPU, Options,
 };
+#[cfg(feature = "study")]
+pub use study::Flaws;
 pub use tree::{Dolphin, DolphinParts};
 
 pub use dm_alloc::{AllocStats, ReclaimOptions};
@@ -53,6 +57,7 @@ pub use dm_combine::Rdwc;
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
 pub use dm_layout::{NodeTypes, SplitBias};
+#[cfg(feature = "study")]
 pub use dm_leaf::LeafFlaws;
 
 #[doc = include_str!("../README.md")]

@@ -8,8 +8,8 @@ use dm_combine::Rdwc;
 use dm_index::{ComposedOptions, CpuCost};
 use dm_indirect::REFERENCE_BYTES;
 use dm_layout::{NodeTypes, SplitBias};
-use dm_leaf::{LeafFlaws, NodeOptions, SingleOptions};
-use dm_lock::{Local, LockFlaws, LockOptions, LockPlace};
+use dm_leaf::{NodeOptions, SingleOptions};
+use dm_lock::{Local, LockOptions, LockPlace};
 use dm_verbs::{Caps, Nanos};
 
 /// Options of a [`crate::Dolphin`].
@@ -63,18 +63,8 @@ pub struct Options {
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
     /// Published flaws, each switchable alone. Off by default.
-    pub flaws: Flaws,
-}
-
-/// Published flaws, off by default.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Flaws {
-    /// T-D3: an update that shares its leaf returns as soon as its WRITE is posted.
-    pub unawaited: bool,
-    /// Flaws of leaves: T-D6 ([`LeafFlaws::parent_before_left`]), T-D7 ([`LeafFlaws::slots_shared`]), T-D14
-    /// ([`LeafFlaws::lines_shared`]), and those of splits and merges, as in Sherman's leaves. T-D12 is
-    /// [`SeparatorOptions::exact`].
-    pub leaf: LeafFlaws,
+    #[cfg(feature = "study")]
+    pub flaws: crate::Flaws,
 }
 
 /// Default of [`Options::leaf_bytes`] (Dolphin's evaluation: leaves of 1 KB).
@@ -112,7 +102,9 @@ impl Options {
             separators: SeparatorOptions {
                 run: DEFAULT_RUN,
                 rough: true,
+                #[cfg(feature = "study")]
                 credulous: false,
+                #[cfg(feature = "study")]
                 exact: false,
             },
             hierarchical: true,
@@ -126,10 +118,8 @@ impl Options {
             members: DEFAULT_MEMBERS,
             reclaim: ReclaimOptions::new(),
             cpu: CpuCost::NONE,
-            flaws: Flaws {
-                unawaited: false,
-                leaf: LeafFlaws::NONE,
-            },
+            #[cfg(feature = "study")]
+            flaws: crate::Flaws::NONE,
         }
     }
 }
@@ -168,15 +158,25 @@ impl Options {
         }
     }
 
+    /// Returns whether updates share a leaf although their values take several lines (T-D14).
+    pub(crate) const fn lines_shared(&self) -> bool {
+        #[cfg(feature = "study")]
+        let shared = self.flaws.leaf.lines_shared;
+        #[cfg(not(feature = "study"))]
+        let shared = false;
+        shared
+    }
+
     pub(crate) fn entry_locks(&self) -> LockOptions {
         LockOptions {
             local: Local::queue_if(self.hierarchical, self.handover_max),
             lock_and_read: self.lock_and_read,
             budget: self.attempts,
             place: LockPlace::Host,
-            flaws: LockFlaws {
+            #[cfg(feature = "study")]
+            flaws: dm_lock::LockFlaws {
                 leave_unawaited: self.flaws.unawaited,
-                ..LockFlaws::default()
+                ..dm_lock::LockFlaws::default()
             },
             ..LockOptions::default()
         }
@@ -187,6 +187,7 @@ impl Options {
             attempts: self.attempts,
             bias: self.bias,
             kind: LEAVES,
+            #[cfg(feature = "study")]
             flaws: self.flaws.leaf,
             ..NodeOptions::default()
         }

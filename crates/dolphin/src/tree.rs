@@ -60,7 +60,7 @@ impl<K: KeyBytes> Parts for DolphinParts<K> {
         let leaf = Self::leaf(options)?;
         let mut options = options.fit(&v.caps(NodeId(0)));
         options.packed_keys = leaf.is_packed();
-        options.shared_updates &= NodeFormat::<K>::updates_in_line(&leaf) || options.flaws.leaf.lines_shared;
+        options.shared_updates &= NodeFormat::<K>::updates_in_line(&leaf) || options.lines_shared();
         Ok(options)
     }
 

@@ -39,20 +39,28 @@
 
 mod leaf_format;
 mod options;
+#[cfg(feature = "study")]
+mod study;
 mod tree;
 mod variant;
 
 pub use leaf_format::LeafFormat;
 pub use options::{
-    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, DEFAULT_NODE, Flaws,
-    MODEL_CPU, NodeSize, Options,
+    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, DEFAULT_NODE, MODEL_CPU,
+    NodeSize, Options,
 };
+#[cfg(feature = "study")]
+pub use study::Flaws;
 pub use tree::{Sherman, ShermanParts};
 pub use variant::{LeafKind, ParseVariantError, Variant};
 
-pub use dm_alloc::{AllocStats, ReclaimFlaws, ReclaimOptions};
+#[cfg(feature = "study")]
+pub use dm_alloc::ReclaimFlaws;
+pub use dm_alloc::{AllocStats, ReclaimOptions};
 pub use dm_assemble::{Handle, OpenError};
-pub use dm_combine::{DEFAULT_LOCKS as DEFAULT_RDWC_LOCKS, Rdwc, RdwcFlaws};
+#[cfg(feature = "study")]
+pub use dm_combine::RdwcFlaws;
+pub use dm_combine::{DEFAULT_LOCKS as DEFAULT_RDWC_LOCKS, Rdwc};
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
 

@@ -4,13 +4,13 @@
 use dm_alloc::ReclaimOptions;
 use dm_assemble::Common;
 use dm_blink::BlinkOptions;
-use dm_cache::{CacheFlaws, IndexCache};
+use dm_cache::IndexCache;
 use dm_combine::Rdwc;
 use dm_index::{CHILD_NODES_MAX, ComposedOptions, CpuCost, NEAR_CHILD_REACH, NEAR_CHILD_UNIT};
 use dm_indirect::REFERENCE_BYTES;
 use dm_layout::{KeyBytes, SplitBias};
-use dm_leaf::{LeafFlaws, NodeOptions};
-use dm_lock::{Local, LockFlaws, LockOptions, LockPlace, ReleaseBy};
+use dm_leaf::NodeOptions;
+use dm_lock::{Local, LockOptions, LockPlace, ReleaseBy};
 use dm_verbs::Nanos;
 
 /// The size of nodes.
@@ -34,53 +34,6 @@ pub enum NodeSize {
     Bytes(usize),
     /// Room for this many entries.
     Span(usize),
-}
-
-/// Published flaws, each switchable alone, by their names in `docs/models.md`. Off by default.
-///
-/// T-S2a (bookend versions) is a layout: [`crate::LeafKind::Bookend`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Flaws {
-    /// T-S1: a torn entry counts as absent.
-    pub torn_entry_absent: bool,
-    /// T-S2b: no guard against version wrap.
-    pub no_read_window: bool,
-    /// T-S3: a lock is handed over before the write-back has completed.
-    pub handover_before_write_back: bool,
-    /// T-S4: the parent learns of a split before the old node's WRITE has completed.
-    pub parent_before_left: bool,
-    /// T-S5: losing the race for a root is fatal.
-    pub root_race_fatal: bool,
-    /// T-S6: local tickets of this many bits, packed side by side, that carry into each other.
-    pub packed_tickets: Option<u32>,
-    /// T-S7: the cache reads a recycled slot.
-    pub recycled_slot: bool,
-    /// A scan assumes that the leaves named by a cached inner node are all there are, and misses leaves that
-    /// were split off since.
-    pub scan_trusts_cache: bool,
-    /// Not a published flaw but our own broken twin: a split does not wait for its right node to be written.
-    pub right_unawaited: bool,
-    /// Another one of our own: a merge opens the left node before the right one is dead.
-    pub open_before_burial: bool,
-    /// T-S13: four 16-bit locks share a word that is released by plain WRITEs.
-    pub lanes16: bool,
-}
-
-impl Flaws {
-    /// All published flaws.
-    pub const PUBLISHED: Self = Self {
-        torn_entry_absent: true,
-        no_read_window: true,
-        handover_before_write_back: true,
-        parent_before_left: true,
-        root_race_fatal: true,
-        packed_tickets: Some(32),
-        recycled_slot: true,
-        scan_trusts_cache: true,
-        right_unawaited: false,
-        open_before_burial: false,
-        lanes16: true,
-    };
 }
 
 /// Options of a [`crate::Sherman`].
@@ -130,7 +83,8 @@ pub struct Options {
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
     /// Published flaws.
-    pub flaws: Flaws,
+    #[cfg(feature = "study")]
+    pub flaws: crate::Flaws,
 }
 
 /// Default of [`Options::node`] (Sherman §5.1).
@@ -177,19 +131,8 @@ impl Options {
             members: DEFAULT_MEMBERS,
             reclaim: ReclaimOptions::new(),
             cpu: CpuCost::NONE,
-            flaws: Flaws {
-                torn_entry_absent: false,
-                no_read_window: false,
-                handover_before_write_back: false,
-                parent_before_left: false,
-                root_race_fatal: false,
-                packed_tickets: None,
-                recycled_slot: false,
-                scan_trusts_cache: false,
-                right_unawaited: false,
-                open_before_burial: false,
-                lanes16: false,
-            },
+            #[cfg(feature = "study")]
+            flaws: crate::Flaws::NONE,
         }
     }
 }
@@ -212,6 +155,15 @@ impl Options {
         }
     }
 
+    /// Returns whether four locks share a word (T-S13).
+    pub(crate) fn lanes16(&self) -> bool {
+        #[cfg(feature = "study")]
+        let lanes16 = self.flaws.lanes16;
+        #[cfg(not(feature = "study"))]
+        let lanes16 = false;
+        lanes16
+    }
+
     pub(crate) fn common(&self) -> Common {
         Common {
             attempts: self.attempts,
@@ -224,14 +176,18 @@ impl Options {
     }
 
     pub(crate) fn cache<K: KeyBytes>(&self) -> IndexCache<K> {
-        IndexCache::new(self.cache_bytes).with_flaws(CacheFlaws {
+        let cache = IndexCache::new(self.cache_bytes);
+        #[cfg(feature = "study")]
+        let cache = cache.with_flaws(dm_cache::CacheFlaws {
             recycled_slot: self.flaws.recycled_slot,
-        })
+        });
+        cache
     }
 
     pub(crate) fn blink(&self) -> BlinkOptions {
         BlinkOptions {
             attempts: self.attempts,
+            #[cfg(feature = "study")]
             root_race_fatal: self.flaws.root_race_fatal,
         }
     }
@@ -246,11 +202,12 @@ impl Options {
             lock_and_read: self.lock_and_read,
             combine: self.combine,
             budget: self.attempts,
-            flaws: LockFlaws {
+            #[cfg(feature = "study")]
+            flaws: dm_lock::LockFlaws {
                 handover_before_write_back: self.flaws.handover_before_write_back,
                 packed_tickets: self.flaws.packed_tickets,
                 lanes16: self.flaws.lanes16,
-                ..LockFlaws::default()
+                ..dm_lock::LockFlaws::default()
             },
             place: LockPlace::chip_if(self.on_chip),
             ..LockOptions::default()
@@ -261,14 +218,15 @@ impl Options {
         NodeOptions {
             attempts: self.attempts,
             bias: self.bias,
-            flaws: LeafFlaws {
+            #[cfg(feature = "study")]
+            flaws: dm_leaf::LeafFlaws {
                 torn_entry_absent: self.flaws.torn_entry_absent,
                 no_read_window: self.flaws.no_read_window,
                 parent_before_left: self.flaws.parent_before_left,
                 right_unawaited: self.flaws.right_unawaited,
                 open_before_burial: self.flaws.open_before_burial,
                 unburied: self.reclaim.flaws.unburied,
-                ..LeafFlaws::NONE
+                ..dm_leaf::LeafFlaws::NONE
             },
             ..NodeOptions::default()
         }
@@ -278,6 +236,7 @@ impl Options {
         ComposedOptions {
             attempts: self.attempts,
             cpu: self.cpu,
+            #[cfg(feature = "study")]
             flaws: dm_index::Flaws {
                 root_race_fatal: self.flaws.root_race_fatal,
                 scan_trusts_cache: self.flaws.scan_trusts_cache,

@@ -69,7 +69,7 @@ impl<K: KeyBytes, F: LeafFormat<K>> Parts for ShermanParts<K, F> {
             F::TAG,
             unit,
             // This flaw is part of the layout: all clients that use such locks must know it.
-            u8::from(options.flaws.lanes16),
+            u8::from(options.lanes16()),
             options.near().map_or(CHILD_BYTES, |_| NEAR_CHILD_BYTES) as u8,
             u8::from(options.items),
             0,

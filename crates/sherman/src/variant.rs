@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::{Flaws, NodeSize, Options};
+use crate::{NodeSize, Options};
 
 /// The leaf layout of a tree.
 ///
@@ -11,7 +11,7 @@ use crate::{Flaws, NodeSize, Options};
 /// use sherman::{LeafKind, Variant};
 ///
 /// assert_eq!(Variant::Default.leaf(), LeafKind::TwoLevel);
-/// assert_eq!(Variant::Published.leaf(), LeafKind::Bookend);
+/// assert_eq!(Variant::AsInSmart.leaf(), LeafKind::Bookend);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeafKind {
@@ -31,6 +31,7 @@ pub enum Variant {
     /// The same as the default, but the lock CAS is awaited before the READ, as the paper counts round trips.
     PaperRtt,
     /// The published version, with all of its flaws.
+    #[cfg(feature = "study")]
     Published,
     /// FG (Ziegler et al., SIGMOD 2019) as in Sherman's Table 1: checksum, sorted leaves, release by FAA.
     Fg,
@@ -58,9 +59,10 @@ pub enum Variant {
 
 impl Variant {
     /// All presets.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: &[Self] = &[
         Self::Default,
         Self::PaperRtt,
+        #[cfg(feature = "study")]
         Self::Published,
         Self::Fg,
         Self::FgPlus,
@@ -78,6 +80,7 @@ impl Variant {
         match self {
             Self::Default => "default",
             Self::PaperRtt => "paper-rtt",
+            #[cfg(feature = "study")]
             Self::Published => "published",
             Self::Fg => "fg",
             Self::FgPlus => "fg+",
@@ -95,7 +98,9 @@ impl Variant {
     pub const fn leaf(self) -> LeafKind {
         match self {
             Self::Default | Self::PaperRtt | Self::TwoLevel => LeafKind::TwoLevel,
-            Self::Published | Self::AsInSmart | Self::AsInChime | Self::AsInDolphin => LeafKind::Bookend,
+            #[cfg(feature = "study")]
+            Self::Published => LeafKind::Bookend,
+            Self::AsInSmart | Self::AsInChime | Self::AsInDolphin => LeafKind::Bookend,
             Self::Fg | Self::FgPlus | Self::Combine | Self::OnChip | Self::Hierarchical => {
                 LeafKind::Checksummed
             }
@@ -114,10 +119,11 @@ impl Variant {
             Self::TwoLevel
             | Self::Default
             | Self::PaperRtt
-            | Self::Published
             | Self::AsInSmart
             | Self::AsInChime
             | Self::AsInDolphin => 4,
+            #[cfg(feature = "study")]
+            Self::Published => 4,
         };
         base.combine = steps >= 1;
         base.on_chip = steps >= 2;
@@ -139,8 +145,9 @@ impl Variant {
             base.handover_max = 0;
             base.rdwc = dm_combine::Rdwc::ON;
         }
+        #[cfg(feature = "study")]
         if matches!(self, Self::Published) {
-            base.flaws = Flaws::PUBLISHED;
+            base.flaws = crate::Flaws::PUBLISHED;
         }
         base
     }
@@ -169,7 +176,8 @@ impl FromStr for Variant {
     type Err = ParseVariantError;
     fn from_str(s: &str) -> Result<Self, ParseVariantError> {
         Self::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .find(|v| v.name() == s)
             .ok_or_else(|| ParseVariantError(s.to_owned()))
     }
@@ -183,7 +191,7 @@ mod tests {
 
     #[test]
     fn names_parse_back() {
-        for v in Variant::ALL {
+        for v in Variant::ALL.iter().copied() {
             assert_eq!(v.name().parse(), Ok(v));
         }
         assert!("+onchip".parse::<Variant>().is_err());

@@ -38,16 +38,22 @@
 #![forbid(unsafe_code)]
 
 mod options;
+#[cfg(feature = "study")]
+mod study;
 mod tree;
 
 pub use options::{
-    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, Flaws, MODEL_CPU, Options,
+    DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_HANDOVER_MAX, DEFAULT_MEMBERS, MODEL_CPU, Options,
 };
+#[cfg(feature = "study")]
+pub use study::Flaws;
 pub use tree::{Smart, SmartParts};
 
 pub use dm_alloc::{AllocStats, ReclaimOptions};
 pub use dm_assemble::{Handle, OpenError};
-pub use dm_combine::{DEFAULT_LOCKS as DEFAULT_RDWC_LOCKS, Rdwc, RdwcFlaws};
+#[cfg(feature = "study")]
+pub use dm_combine::RdwcFlaws;
+pub use dm_combine::{DEFAULT_LOCKS as DEFAULT_RDWC_LOCKS, Rdwc};
 pub use dm_index::{Applied, CpuCost, IndexError, Key8, Key32, RangeIndex, Scan};
 pub use dm_indirect::{Item, Items, OutOfLine, Prefix, leading_bytes};
 pub use dm_layout::NodeTypes;

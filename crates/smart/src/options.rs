@@ -2,24 +2,15 @@
 //! client's choice.
 
 use dm_alloc::ReclaimOptions;
-use dm_art::{ArtFlaws, ArtOptions};
+use dm_art::ArtOptions;
 use dm_assemble::Common;
 use dm_combine::Rdwc;
 use dm_index::CpuCost;
 use dm_indirect::REFERENCE_BYTES;
 use dm_layout::NodeTypes;
-use dm_leaf::{SingleFlaws, SingleOptions};
+use dm_leaf::SingleOptions;
 use dm_lock::{Local, LockOptions, LockPlace};
 use dm_verbs::Nanos;
-
-/// Published flaws, each switchable alone. Off by default.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Flaws {
-    /// Flaws of the inner levels: T-M1, T-M3 to T-M7.
-    pub inner: ArtFlaws,
-    /// Flaws of leaves: T-M2.
-    pub leaf: SingleFlaws,
-}
 
 /// Options of a [`crate::Smart`].
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -58,7 +49,8 @@ pub struct Options {
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
     /// Published flaws.
-    pub flaws: Flaws,
+    #[cfg(feature = "study")]
+    pub flaws: crate::Flaws,
 }
 
 /// Default of [`Options::cache_bytes`] (SMART §5.1: 600 MB).
@@ -98,22 +90,8 @@ impl Options {
             turn: dm_art::DEFAULT_TURN,
             depth_slack: dm_art::DEFAULT_DEPTH_SLACK,
             cpu: CpuCost::NONE,
-            flaws: Flaws {
-                inner: ArtFlaws {
-                    repairs_unchecked: false,
-                    depth_unawaited: false,
-                    switch_unfrozen: false,
-                    removal_empties: false,
-                    merge_leaves_empties: false,
-                    scan_trusts_cache: false,
-                    cache_unpinned: false,
-                    renewal_waits: false,
-                    gives_back_early: false,
-                },
-                leaf: SingleFlaws {
-                    stale_write_back: false,
-                },
-            },
+            #[cfg(feature = "study")]
+            flaws: crate::Flaws::NONE,
         }
     }
 }
@@ -148,6 +126,7 @@ impl Options {
     pub(crate) const fn leaves(&self) -> SingleOptions {
         SingleOptions {
             attempts: self.attempts,
+            #[cfg(feature = "study")]
             flaws: self.flaws.leaf,
         }
     }
@@ -160,6 +139,7 @@ impl Options {
             turn: self.turn,
             depth_slack: self.depth_slack,
             cpu: self.cpu,
+            #[cfg(feature = "study")]
             flaws: self.flaws.inner,
         }
     }

@@ -104,7 +104,7 @@ impl Reclaim {
                 Ok(_) => {}
                 // Requests of a fenced client never land.
                 Err(e) if e.kind == VerbErrorKind::Fenced => {}
-                Err(_) if self.options.flaws.error_proves => {}
+                Err(_) if self.options.flaws().error_proves => {}
                 Err(_) => return false,
             }
         }

@@ -26,28 +26,8 @@ pub struct ReclaimOptions {
     /// [`Allocator::turn`]: crate::Allocator::turn
     pub remembers: bool,
     /// Errors that no paper has published, for study; each has a counterexample.
-    pub flaws: ReclaimFlaws,
-}
-
-/// Errors of reclamation that can be switched on for the explorer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReclaimFlaws {
-    /// A retired block is free at once.
-    pub no_grace: bool,
-    /// A block is handed out with the incarnation and version of its last node again.
-    pub same_life: bool,
-    /// The present epoch is announced instead of the epoch of the oldest running operation.
-    pub announces_now: bool,
-    /// A silent member is removed without being fenced.
-    pub no_fence: bool,
-    /// A dead node is not marked dead. Code that writes nodes must obey this flaw.
-    pub unburied: bool,
-    /// Number of a beat's low bits that looks compare; 0 means all of them.
-    pub beat_bits: u32,
-    /// While one client announces its compute node, no other client may.
-    pub one_announces: bool,
-    /// A failed READ counts as proof that all earlier requests have landed.
-    pub error_proves: bool,
+    #[cfg(feature = "study")]
+    pub flaws: super::ReclaimFlaws,
 }
 
 /// Default of [`ReclaimOptions::period`].
@@ -64,16 +44,8 @@ impl ReclaimOptions {
             looks: 4,
             attempts: 1 << 20,
             remembers: false,
-            flaws: ReclaimFlaws {
-                no_grace: false,
-                same_life: false,
-                announces_now: false,
-                no_fence: false,
-                unburied: false,
-                beat_bits: 0,
-                one_announces: false,
-                error_proves: false,
-            },
+            #[cfg(feature = "study")]
+            flaws: super::ReclaimFlaws::NONE,
         }
     }
 }
@@ -109,7 +81,7 @@ impl ReclaimOptions {
 
     /// Returns the part of a look that is compared.
     pub(crate) fn compared(&self, look: Look) -> Look {
-        let bits = match self.flaws.beat_bits {
+        let bits = match self.flaws().beat_bits {
             0 => u64::BITS,
             bits => bits,
         };

@@ -223,7 +223,7 @@ impl Reclaim {
         let Standing::Member { word: mine, .. } = m.standing else {
             return None;
         };
-        if self.options.flaws.one_announces && m.announcing > 0 {
+        if self.options.flaws().one_announces && m.announcing > 0 {
             return None;
         }
         m.announcing += 1;
@@ -254,7 +254,7 @@ impl Reclaim {
             // The view is read first: an operation that `oldest` misses begins in this epoch or a later one.
             let view = self.epochs.epoch();
             let oldest = self.epochs.oldest();
-            let oldest = oldest.filter(|_| !self.options.flaws.announces_now);
+            let oldest = oldest.filter(|_| !self.options.flaws().announces_now);
             let next = word.announcing(oldest.unwrap_or(view).min(view));
             let beat = next == word || !m.posted.is_empty();
             // Recorded before it is posted, because an abandoned announcement may still land.
@@ -331,7 +331,7 @@ impl Reclaim {
         if !word.is_expelled() && v.cas(at, word.0, marked.0).await? != word.0 {
             return Ok(());
         }
-        if !self.options.flaws.no_fence {
+        if !self.options.flaws().no_fence {
             v.call(ControlRequest::FenceMember {
                 member: word.number(),
             })

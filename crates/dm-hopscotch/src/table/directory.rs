@@ -7,9 +7,11 @@ use dm_sync::{Arc, Fingerprint, Mutex, fingerprint_of};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs, Why};
 use smallvec::SmallVec;
 
+use super::TableOptions;
 use super::known::{Known, Root, leaf_in};
 use super::scatter::lead_of;
-use super::{TableFlaws, TableOptions};
+#[cfg(feature = "study")]
+use crate::study::TableFlaws;
 
 /// Requests in flight at once.
 pub(super) const PARALLEL: usize = 32;
@@ -22,7 +24,8 @@ pub struct Directory<K> {
     pub(super) root_word: RemotePtr,
     pub(super) depth_max: u8,
     pub(super) attempts: u32,
-    pub(super) flaws: TableFlaws,
+    #[cfg(feature = "study")]
+    pub(crate) flaws: TableFlaws,
     pub(super) known: Mutex<Known>,
 }
 
@@ -47,6 +50,7 @@ impl<K: KeyBytes> Directory<K> {
             root_word,
             depth_max: options.depth_max,
             attempts: options.attempts,
+            #[cfg(feature = "study")]
             flaws: options.flaws,
             known: Mutex::new(Known::default()),
         }

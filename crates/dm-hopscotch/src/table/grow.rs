@@ -193,7 +193,7 @@ impl<K: KeyBytes> Directory<K> {
                 .map(|(from, piece)| v.write(root.at.add(*from as u64), piece))
                 .collect();
             for ticket in posted {
-                match self.flaws.directory_unawaited {
+                match self.flaws().directory_unawaited {
                     true => ticket.detach(),
                     false => ticket.await?,
                 }

@@ -27,7 +27,7 @@ mod options;
 mod scatter;
 
 use dm_alloc::{AllocStats, Allocator, Descriptor, LockHome, LockPlan, ReclaimOptions, Superblock};
-use dm_index::{Composed, ComposedOptions, Flaws, IndexError, KeyBytes};
+use dm_index::{Composed, ComposedOptions, IndexError, KeyBytes};
 use dm_layout::{GeometryError, HopGeometry, Hopscotch};
 use dm_leaf::{Nodes, OpenError, check_world};
 use dm_lock::{GlobalLockTable, Locks};
@@ -39,7 +39,7 @@ use crate::{Hotspots, Neighbourhoods};
 
 pub use client::TableClient;
 pub use directory::{Directory, Hint};
-pub use options::{DEFAULT_DEPTH_MAX, DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, TableFlaws, TableOptions};
+pub use options::{DEFAULT_DEPTH_MAX, DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, TableOptions};
 pub use scatter::{gather, scatter};
 
 /// The leaves of a table.
@@ -146,7 +146,7 @@ impl<K: KeyBytes> HashTable<K> {
             composed: ComposedOptions {
                 attempts: options.attempts,
                 cpu: options.cpu,
-                flaws: Flaws::default(),
+                ..ComposedOptions::default()
             },
         })
     }

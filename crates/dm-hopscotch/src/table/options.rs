@@ -2,22 +2,13 @@
 
 use dm_index::CpuCost;
 use dm_layout::SplitBias;
-use dm_leaf::{LeafFlaws, NodeOptions};
+use dm_leaf::NodeOptions;
 use dm_lock::{Local, LockOptions, LockPlace};
 use dm_verbs::Nanos;
 
-use crate::{HopFlaws, HopOptions};
-
-/// Broken twins of growing, and of what leaves do, off by default; for study. `docs/models.md` has a counterexample of each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TableFlaws {
-    /// The root word names a directory whose WRITE has not been awaited (H12).
-    pub directory_unawaited: bool,
-    /// Of reading and writing by the neighbourhood.
-    pub hop: HopFlaws,
-    /// Of splits.
-    pub leaf: LeafFlaws,
-}
+use crate::HopOptions;
+#[cfg(feature = "study")]
+use crate::study::TableFlaws;
 
 /// Options of a [`crate::HashTable`].
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -51,6 +42,7 @@ pub struct TableOptions {
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
     /// Flaws, each switchable alone. Off by default.
+    #[cfg(feature = "study")]
     pub flaws: TableFlaws,
 }
 
@@ -82,6 +74,7 @@ impl TableOptions {
             attempts: 1 << 20,
             chunk_bytes: dm_alloc::DEFAULT_CHUNK_BYTES,
             cpu: CpuCost::NONE,
+            #[cfg(feature = "study")]
             flaws: TableFlaws::default(),
         }
     }
@@ -91,6 +84,7 @@ impl TableOptions {
             hotspot_bytes: self.hotspot_bytes,
             //= docs/protocol/chime.md H10
             merges: false,
+            #[cfg(feature = "study")]
             flaws: self.flaws.hop,
             ..HopOptions::default()
         }
@@ -103,6 +97,7 @@ impl TableOptions {
             bias: SplitBias::Coarse,
             // Nothing is merged: neighbours need not lie on one memory node.
             spread: true,
+            #[cfg(feature = "study")]
             flaws: self.flaws.leaf,
             ..NodeOptions::default()
         }

@@ -2,14 +2,8 @@
 
 use dm_verbs::{Env, Nanos};
 
-/// Published flaws of the operation text, off by default. For study: each has its counterexample.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Flaws {
-    /// T-S5: who loses the race for the first leaf or a new root has no path to go on with, and gives up.
-    pub root_race_fatal: bool,
-    /// A scan takes the leaves that a cached inner node names for all there are, whatever their fences say.
-    pub scan_trusts_cache: bool,
-}
+#[cfg(feature = "study")]
+use super::Flaws;
 
 /// CPU time of a client's own work, for worlds that model it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +53,7 @@ pub struct ComposedOptions {
     /// CPU time of each operation.
     pub cpu: CpuCost,
     /// Published flaws.
+    #[cfg(feature = "study")]
     pub flaws: Flaws,
 }
 
@@ -67,6 +62,7 @@ impl Default for ComposedOptions {
         Self {
             attempts: 1 << 20,
             cpu: CpuCost::NONE,
+            #[cfg(feature = "study")]
             flaws: Flaws::default(),
         }
     }

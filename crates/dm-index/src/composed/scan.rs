@@ -34,7 +34,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
         self.leaves
             .copies(self.v, run, copy, |copy| {
                 let linked = core::mem::take(&mut first);
-                let answers = copy.fences.contains(&expect) || self.options.flaws.scan_trusts_cache;
+                let answers = copy.fences.contains(&expect) || self.options.flaws().scan_trusts_cache;
                 if copy.unborn && !linked || copy.level != 0 || !answers {
                     return false;
                 }
@@ -55,7 +55,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
                 out.len() < limit
             })
             .await?;
-        if self.options.flaws.scan_trusts_cache && matches!(progress, Progress::UpTo(_)) {
+        if self.options.flaws().scan_trusts_cache && matches!(progress, Progress::UpTo(_)) {
             return Ok(Progress::End);
         }
         Ok(progress)

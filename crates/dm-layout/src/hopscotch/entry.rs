@@ -6,25 +6,27 @@
 //! memory is reused. There is one exception, a node in reused memory: it may never have been linked. Its
 //! entries are marked as *young*.
 
+use super::study::EntryFlaws;
 use super::{Hopscotch, PRESENT, VERSION_AT, YOUNG_ENTRY};
 use crate::LINE_BYTES;
 use crate::key::KeyBytes;
 use crate::value::ValueRef;
 
-/// Flaws of judging one entry, off by default, for study; each has a counterexample.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct EntryFlaws {
-    /// Only the key's bytes are compared, even if the entry has been removed.
-    pub takes_absent: bool,
-    /// T-C6: an entry of a node in reused memory is accepted, whether or not the node was ever linked.
-    pub takes_young: bool,
-}
-
 impl<K: KeyBytes> Hopscotch<K> {
     /// Returns the value of `key`, if these are the bytes of its entry
     /// ([`HopGeometry::entry`](super::HopGeometry::entry)) and prove it. `None` says nothing about the key.
     #[must_use]
-    pub fn alone<'a>(&self, entry: &'a [u8], key: &K, flaws: EntryFlaws) -> Option<ValueRef<'a>> {
+    pub fn alone<'a>(&self, entry: &'a [u8], key: &K) -> Option<ValueRef<'a>> {
+        self.judge_alone(entry, key, EntryFlaws::default())
+    }
+
+    #[inline]
+    pub(super) fn judge_alone<'a>(
+        &self,
+        entry: &'a [u8],
+        key: &K,
+        flaws: EntryFlaws,
+    ) -> Option<ValueRef<'a>> {
         let geometry = &self.geometry;
         let entry = entry.get(..geometry.entry_lines_bytes())?;
         let state = entry[0] & (PRESENT | YOUNG_ENTRY);

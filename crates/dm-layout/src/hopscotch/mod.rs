@@ -11,6 +11,11 @@ mod near;
 mod plan;
 mod split;
 mod spread;
+#[cfg_attr(
+    not(feature = "study"),
+    expect(unreachable_pub, reason = "public with the feature `study` alone")
+)]
+mod study;
 mod whole;
 
 use core::marker::PhantomData;
@@ -18,10 +23,11 @@ use core::ops::Range;
 
 use alloc::vec::Vec;
 
-pub use self::entry::EntryFlaws;
 pub use self::geometry::{HopGeometry, Reach};
-pub use self::near::{Near, NearFlaws};
+pub use self::near::Near;
 pub use self::plan::HopPlan;
+#[cfg(feature = "study")]
+pub use self::study::{EntryFlaws, NearFlaws};
 
 use crate::error::{CheckFailure, GeometryError, Reason};
 use crate::format::{Lookup, NodeFormat, Part, Place, Slot};

@@ -12,6 +12,7 @@
 //! All other bytes (mixed, another range, dead, young) decide nothing, and the reader reads the whole node.
 
 use super::geometry::MARK_HEAD;
+use super::study::NearFlaws;
 use super::{Hopscotch, PRESENT, Reach, VERSION_AT, flag};
 use crate::LINE_BYTES;
 use crate::format::Slot;
@@ -46,24 +47,16 @@ pub enum Near<'a> {
     Unsure,
 }
 
-/// Published flaws of judging a neighbourhood, off by default.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct NearFlaws {
-    /// T-C1: the search ends at the first free slot.
-    pub stops_at_vacancy: bool,
-    /// T-C2: absence is concluded from lines of different versions.
-    pub absent_unchecked: bool,
-    /// T-C6: a node in reused memory is assumed to be linked, because its range is the expected one.
-    pub takes_young: bool,
-    /// The marks' range is not checked: the address that led here is assumed to be right.
-    pub any_range: bool,
-}
-
 impl<K: KeyBytes> Hopscotch<K> {
     /// Searches the bytes of `reach`, the range of the key's home, for `key`. `linked` says that the node's
     /// address was read from a linked node within this operation.
     #[must_use]
-    pub fn near<'a>(
+    pub fn near<'a>(&self, reach: &Reach, parts: (&'a [u8], &'a [u8]), key: &K, linked: bool) -> Near<'a> {
+        self.search_near(reach, parts, key, linked, NearFlaws::default())
+    }
+
+    #[inline]
+    pub(super) fn search_near<'a>(
         &self,
         reach: &Reach,
         parts: (&'a [u8], &'a [u8]),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 
 use dm_alloc::Allocator;
-use dm_index::{Composed, ComposedOptions, CpuCost, Flaws, IndexError, Inner, Lead, Located, Merge};
+use dm_index::{Composed, ComposedOptions, CpuCost, IndexError, Inner, Lead, Located, Merge};
 use dm_index::{Neighbours, NodeCopy, NodeStore, Split};
 use dm_layout::{Key8, NodeFormat};
 use dm_leaf::{NodeOptions, Nodes};
@@ -170,7 +170,7 @@ pub(crate) fn client<'h, F: NodeFormat<Key8>>(
     let options = ComposedOptions {
         attempts: 200,
         cpu: CpuCost::NONE,
-        flaws: Flaws::default(),
+        ..ComposedOptions::default()
     };
     Composed::new(v, table, nodes, options)
 }

@@ -8,6 +8,7 @@ mod bad_input;
 mod budgets;
 mod cancel;
 mod conformance;
+#[cfg(feature = "study")]
 mod flaws;
 mod items;
 mod locks;

@@ -1,0 +1,56 @@
+//! Published flaws and broken twins, which the feature `study` switches on.
+
+use crate::lanes::Lanes;
+
+/// Flaws for study, each of which can be switched on alone: first the published ones, by their names in
+/// `docs/models.md`, then our own broken twins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RdwcFlaws {
+    /// T-R1: a write joins a write whose value was sampled already.
+    pub joins_after_sample: bool,
+    /// T-R2: combined values go through one buffer per lock, even if the lock is held for another key by then.
+    pub buffer_of_lock: bool,
+    /// T-R3: a get joins a READ that was posted before the get began.
+    pub joins_earlier_read: bool,
+    /// Twin: a leader that is dropped leaves its lock held and wakes no client.
+    pub leaves_silently: bool,
+    /// Twin: a leader that is dropped tells its followers that their writes are done.
+    pub tells_unknown: bool,
+    /// Twin: every operation that finds a lock held follows, whatever its key.
+    pub any_key: bool,
+    /// Twin: a follower's upsert counts as done if its leader found the key absent.
+    pub absorbs_upserts: bool,
+}
+
+impl RdwcFlaws {
+    /// None of them.
+    pub const NONE: Self = Self {
+        joins_after_sample: false,
+        buffer_of_lock: false,
+        joins_earlier_read: false,
+        leaves_silently: false,
+        tells_unknown: false,
+        any_key: false,
+        absorbs_upserts: false,
+    };
+    /// All that are published.
+    #[cfg(feature = "study")]
+    pub const PUBLISHED: Self = Self {
+        joins_after_sample: true,
+        buffer_of_lock: true,
+        joins_earlier_read: true,
+        ..Self::NONE
+    };
+}
+
+impl<K> Lanes<K> {
+    /// Returns the flaws that are switched on: none without the feature `study`.
+    #[inline(always)]
+    pub(crate) fn flaws(&self) -> RdwcFlaws {
+        #[cfg(feature = "study")]
+        let flaws = self.flaws;
+        #[cfg(not(feature = "study"))]
+        let flaws = RdwcFlaws::NONE;
+        flaws
+    }
+}

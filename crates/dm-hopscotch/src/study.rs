@@ -1,0 +1,117 @@
+//! Published flaws and broken twins, which the feature `study` switches on.
+
+#[cfg(feature = "study")]
+use dm_layout::{EntryFlaws, NearFlaws};
+use dm_layout::{KeyBytes, Near, Reach, ValueRef};
+#[cfg(feature = "study")]
+use dm_leaf::LeafFlaws;
+
+use crate::table::Directory;
+use crate::{HopOptions, Neighbourhoods};
+
+/// Flaws of neighbourhoods, each off by default. `docs/models.md` has a counterexample of each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HopFlaws {
+    /// Flaws of judging a neighbourhood: T-C1, T-C2, T-C6.
+    #[cfg(feature = "study")]
+    pub near: NearFlaws,
+    /// Flaws of judging one entry that was read alone.
+    #[cfg(feature = "study")]
+    pub entry: EntryFlaws,
+    /// T-C2: a hop leaves the node version as it is.
+    pub hop_unversioned: bool,
+    /// A writer does not ask whether a change of structure failed midway under its lock.
+    pub never_in_doubt: bool,
+}
+
+#[cfg(feature = "study")]
+impl HopFlaws {
+    /// None of them: the default.
+    pub const NONE: Self = Self {
+        near: NearFlaws {
+            stops_at_vacancy: false,
+            absent_unchecked: false,
+            takes_young: false,
+            any_range: false,
+        },
+        entry: EntryFlaws {
+            takes_absent: false,
+            takes_young: false,
+        },
+        hop_unversioned: false,
+        never_in_doubt: false,
+    };
+}
+
+/// Broken twins of growing and of leaves, each off by default. `docs/models.md` has a counterexample of each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableFlaws {
+    /// The root word names a directory whose WRITE has not been awaited (H12).
+    pub directory_unawaited: bool,
+    /// Flaws of neighbourhoods.
+    #[cfg(feature = "study")]
+    pub hop: HopFlaws,
+    /// Flaws of splits.
+    #[cfg(feature = "study")]
+    pub leaf: LeafFlaws,
+}
+
+impl<K: KeyBytes, S> Neighbourhoods<K, S> {
+    /// Searches a neighbourhood for `key`. An insert may be told to stop at the first vacancy (T-C1).
+    pub(crate) fn near<'a>(
+        &self,
+        reach: &Reach,
+        parts: (&'a [u8], &'a [u8]),
+        key: &K,
+        linked: bool,
+        inserts: bool,
+    ) -> Near<'a> {
+        #[cfg(feature = "study")]
+        {
+            let mut flaws = self.options.flaws.near;
+            flaws.stops_at_vacancy &= inserts;
+            self.format.near_flawed(reach, parts, key, linked, flaws)
+        }
+        #[cfg(not(feature = "study"))]
+        {
+            let _ = inserts;
+            self.format.near(reach, parts, key, linked)
+        }
+    }
+
+    /// Judges one entry that was read alone.
+    pub(crate) fn alone<'a>(&self, entry: &'a [u8], key: &K) -> Option<ValueRef<'a>> {
+        #[cfg(feature = "study")]
+        {
+            self.format.alone_flawed(entry, key, self.options.flaws.entry)
+        }
+        #[cfg(not(feature = "study"))]
+        {
+            self.format.alone(entry, key)
+        }
+    }
+}
+
+impl HopOptions {
+    /// Returns the flaws that are switched on: none without the feature `study`.
+    #[inline(always)]
+    pub(crate) fn flaws(&self) -> HopFlaws {
+        #[cfg(feature = "study")]
+        let flaws = self.flaws;
+        #[cfg(not(feature = "study"))]
+        let flaws = HopFlaws::default();
+        flaws
+    }
+}
+
+impl<K> Directory<K> {
+    /// Returns the flaws that are switched on: none without the feature `study`.
+    #[inline(always)]
+    pub(crate) fn flaws(&self) -> TableFlaws {
+        #[cfg(feature = "study")]
+        let flaws = self.flaws;
+        #[cfg(not(feature = "study"))]
+        let flaws = TableFlaws::default();
+        flaws
+    }
+}

@@ -1,0 +1,22 @@
+//! Published flaws and broken twins, which the feature `study` switches on.
+
+use dm_leaf::LeafFlaws;
+
+/// Published flaws, off by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flaws {
+    /// T-D3: an update that shares its leaf returns as soon as its WRITE is posted.
+    pub unawaited: bool,
+    /// Flaws of leaves: T-D6 ([`LeafFlaws::parent_before_left`]), T-D7 ([`LeafFlaws::slots_shared`]), T-D14
+    /// ([`LeafFlaws::lines_shared`]), and those of splits and merges, as in Sherman's leaves. T-D12 is
+    /// [`SeparatorOptions::exact`](dm_art::SeparatorOptions::exact).
+    pub leaf: LeafFlaws,
+}
+
+impl Flaws {
+    /// None of them: the default.
+    pub const NONE: Self = Self {
+        unawaited: false,
+        leaf: LeafFlaws::NONE,
+    };
+}

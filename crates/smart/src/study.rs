@@ -1,0 +1,23 @@
+//! Published flaws and broken twins, which the feature `study` switches on.
+
+use dm_art::ArtFlaws;
+use dm_leaf::SingleFlaws;
+
+/// Published flaws, each switchable alone. Off by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flaws {
+    /// Flaws of the inner levels: T-M1, T-M3 to T-M7.
+    pub inner: ArtFlaws,
+    /// Flaws of leaves: T-M2.
+    pub leaf: SingleFlaws,
+}
+
+impl Flaws {
+    /// None of them: the default.
+    pub const NONE: Self = Self {
+        inner: ArtFlaws::NONE,
+        leaf: SingleFlaws {
+            stale_write_back: false,
+        },
+    };
+}
