@@ -1,4 +1,4 @@
-//! A one-sided hash table by itself: threads of two compute nodes fill it from nothing while it grows under them.
+//! A one-sided hash table: threads of two compute nodes fill an empty table, which grows meanwhile.
 //!
 //! ```text
 //! cargo run --release -p dm-hopscotch --example hash_table -- [--keys 200000] [--threads 4]
@@ -12,13 +12,13 @@ use dm_index::{Applied, Key8, RangeIndex};
 use dm_loopback::{Loopback, block_on};
 use dm_verbs::Verbs;
 
-/// The number behind `name` in the arguments.
+/// Returns the number behind `name` in the program's arguments, or `default`.
 fn number(name: &str, default: u64) -> Result<u64, Box<dyn Error>> {
     let mut args = std::env::args().skip_while(|arg| arg != name).skip(1);
     Ok(args.next().map_or(Ok(default), |text| text.parse())?)
 }
 
-/// Inserts every `step`-th key from `first` on, and reads all of them back.
+/// Inserts every `step`-th key from `first` on, and reads them all back.
 async fn fill<V: Verbs + dm_verbs::Control>(
     table: &HashTable<Key8>,
     v: &V,
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let world = Loopback::builder().nodes(2).host_bytes(1 << 30).build()?;
     let v = world.connect(0)?;
     let options = TableOptions::new(8);
-    // What the threads of a compute node share.
+    // One handle per compute node, which its threads share.
     let nodes = [
         block_on(HashTable::<Key8>::create_or_open(&v, &options))?,
         block_on(HashTable::<Key8>::create_or_open(&v, &options))?,

@@ -1,4 +1,4 @@
-//! One entry's write: what a neighbourhood that was read under the lock makes of it.
+//! The edit of one entry in a neighbourhood that was read under the lock.
 
 use dm_index::{Applied, Write};
 use dm_layout::{KeyBytes, Near, Reach, Slot};
@@ -9,39 +9,39 @@ use crate::Neighbourhoods;
 use crate::read::stretch;
 use crate::write::inserts;
 
-/// Bytes of an entry that lies in a line.
+/// Maximum size in bytes of an entry that lies in one line.
 pub(crate) const ENTRY_MAX: usize = 64;
 
-/// What a write does to an entry.
+/// The effect of a write on an entry.
 #[derive(Clone, Copy)]
 pub(crate) struct Done {
     pub(crate) applied: Applied,
     pub(crate) slot: Slot,
-    /// There is no other entry in its neighbourhood.
+    /// Whether the neighbourhood has no other entry.
     pub(crate) lonely: bool,
 }
 
-/// What a neighbourhood, read under the lock, makes of a write.
+/// The decision about a write, made from a neighbourhood that was read under the lock.
 pub(crate) enum Edit<'x> {
-    /// Nothing is to be written.
+    /// There is nothing to write; this is the answer.
     Nothing(Applied),
-    /// These bytes, at this offset.
+    /// Write these bytes at this offset of the node.
     Bytes(usize, &'x [u8], Done),
-    /// No slot is free.
+    /// The neighbourhood has no free slot.
     Full,
-    /// It decides nothing.
+    /// The neighbourhood does not decide the write.
     Unsure,
 }
 
 impl<K: KeyBytes, S> Neighbourhoods<K, S> {
-    /// Whether what a writer reads behind its lock is one neighbourhood.
+    /// Returns whether one READ of the neighbourhood is enough for a writer.
     #[inline]
     pub(crate) fn is_near(&self, reach: &Reach) -> bool {
         self.format.geometry().is_in_line() && reach.second.is_none()
     }
 
-    /// What a writer reads behind its lock: one READ follows it in its chain, of all lines where those that matter are
-    /// not together.
+    /// Returns the address and length of the READ that follows the lock's CAS in one chain. It covers the
+    /// neighbourhood, or the whole node if the neighbourhood's lines are not contiguous or its entries span lines.
     #[inline]
     pub(crate) fn behind_lock(&self, at: RemotePtr, reach: &Reach) -> (RemotePtr, u32) {
         match self.is_near(reach) {
@@ -50,7 +50,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         }
     }
 
-    /// A neighbourhood that was read under the lock.
+    /// Judges a neighbourhood that was read under the lock.
     #[inline]
     pub(crate) fn judged<'b, V: Verbs>(
         &self,
@@ -67,7 +67,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         }
     }
 
-    /// What `write` does to the neighbourhood `near`. A new entry is put together in `entry`.
+    /// Applies `write` to the neighbourhood `near`. The bytes of a new entry are put together in `entry`.
     #[inline]
     pub(crate) fn edit<'x>(
         &self,

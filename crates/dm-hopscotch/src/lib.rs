@@ -1,7 +1,9 @@
-//! Hopscotch leaves on disaggregated memory (CHIME, SOSP 2024): read by the neighbourhood, written in place.
+//! Hopscotch leaves on disaggregated memory (CHIME, SOSP 2024): clients read one neighbourhood of a leaf and write in
+//! place.
 //!
-//! [`Neighbourhoods`] is a [`dm_index::NodeStore`] around another store of [`dm_layout::Hopscotch`] nodes. What concerns
-//! one key of a node at rest it does itself, by READs of one neighbourhood; all else goes to the store inside.
+//! [`Neighbourhoods`] is a [`dm_index::NodeStore`] around another store of [`dm_layout::Hopscotch`] nodes. It handles
+//! operations on one key by READs of one neighbourhood, if no structural change of the node is under way. Everything
+//! else goes to the store of whole nodes inside.
 //!
 //! ```text
 //!   get ─► [READ entry, of a hotspot] ──► found: done
@@ -13,18 +15,21 @@
 //!                                     └► anything else, no hop helps ─► unlock; the store inside: splits, waits, …
 //! ```
 //!
-//! [`HashTable`] is such leaves alone, under a directory of hints in place of a tree (CHIME §4.5).
+//! [`HashTable`] consists of such leaves under a directory of hints instead of a tree (CHIME §4.5).
 //!
 //! # Invariants (`docs/protocol/chime.md`)
-//! * **I1** A key lies in its neighbourhood, and changes its slot only with the version of the whole node (H3, H4).
-//! * **I2** The bytes of a neighbourhood say which keys they answer for; nothing that was cached is believed (H1).
-//! * **I3** Nobody writes to the right half of a split before the left half has lost what moved (H6).
-//! * **I4** What one entry's bytes prove does not depend on who remembered them, or when (H8).
-//! * **I5** What a table's directory says is where to begin, never what to answer (H10, H11).
-//! * **I6** What decides nothing is not tried again here: the whole node is read, by the rules of Sherman's (H2).
+//! * **I1** A key is in its neighbourhood, and changes its slot only together with the version of the whole node (H3,
+//!   H4).
+//! * **I2** The bytes of a neighbourhood show for which keys they answer. No cached information is trusted (H1).
+//! * **I3** No client writes to the right half of a split before the moved entries are removed from the left half
+//!   (H6).
+//! * **I4** The bytes of a single entry prove their answer, whatever the source or the age of the entry's address
+//!   (H8).
+//! * **I5** A table's directory only decides where an operation begins, never its answer (H10, H11).
+//! * **I6** If bytes decide nothing, this crate does not try again: the whole node is read, by Sherman's rules (H2).
 //!
 //! # Example
-//! A leaf's bytes, without any network:
+//! A leaf's bytes, without a network:
 //!
 //! ```
 //! use dm_hopscotch::{Hopscotch, Near};
@@ -36,7 +41,7 @@
 //! let Place::Free(slot) = format.place(&node, &Key8(7))? else { unreachable!("empty") };
 //! format.put(&mut node, slot, &Key8(7), (&70_u64.to_le_bytes()).into());
 //!
-//! // A reader fetches these bytes alone.
+//! // A reader fetches only these bytes.
 //! let reach = format.geometry().reach(format.home(&Key8(7)));
 //! assert!(reach.bytes() <= 200 && reach.second.is_none());
 //! let parts = (&node[reach.first.clone()], &[][..]);

@@ -1,30 +1,33 @@
-//! How neighbourhoods are read and written.
+//! Options of reading and writing by the neighbourhood.
 
 use dm_verbs::Nanos;
 
 #[cfg(feature = "study")]
 use crate::HopFlaws;
 
-/// How a [`crate::Neighbourhoods`] store works.
+/// Options of a [`crate::Neighbourhoods`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HopOptions {
-    /// A READ of a neighbourhood that took at least this long decides nothing: a version may have wrapped meanwhile.
+    /// The version window: a READ of a neighbourhood that took at least this long decides nothing, because a version
+    /// may have wrapped meanwhile.
     ///
-    /// A version has 6 bits, and an insert that hops takes at most three of them and at least three verbs one after
-    /// another. Over a network of 1.6 µs and more a round trip, 63 versions take above 100 µs. (Whole nodes also count their
-    /// hops, in 16 bits.)
+    /// A version has 6 bits. An insert that hops takes at most three versions and at least three verbs one after
+    /// another. If a round trip takes at least 1.6 µs, 63 versions take more than 100 µs. (Whole nodes also count
+    /// their hops, in 16 bits.)
     pub read_window: Nanos,
-    /// An insert learns of free slots by what it reads behind the lock (CHIME §4.2.1). Off: the leaf's header comes first, in
-    /// a round trip of its own, as the paper counts an insert before this step.
+    /// Whether an insert finds free slots in the bytes that it reads behind the lock (CHIME §4.2.1). If not, it first
+    /// reads the leaf's header in a round trip of its own, as the paper's insert does before this step.
     pub vacancy_piggyback: bool,
-    /// A get learns what the leaf answers for from the bytes of the neighbourhood (CHIME §4.2.2). Off: it reads the
-    /// header besides, behind the same doorbell.
+    /// Whether a get finds the leaf's range in the bytes of the neighbourhood (CHIME §4.2.2). If not, it also reads
+    /// the header, behind the same doorbell.
     pub metadata_replication: bool,
-    /// Bytes of the hotspot buffer of a compute node; 0 for none, and no speculative reads.
+    /// Size in bytes of a compute node's hotspot buffer. With 0 there is no buffer, and there are no speculative
+    /// reads.
     pub hotspot_bytes: u64,
-    /// Leaves are merged: whoever removes the last entry of a neighbourhood looks whether the leaf is nearly empty.
+    /// Whether leaves are merged. If so, a client that removes the last entry of a neighbourhood checks whether the
+    /// leaf is nearly empty.
     pub merges: bool,
-    /// Published flaws.
+    /// Published flaws that are switched on.
     #[cfg(feature = "study")]
     pub flaws: HopFlaws,
 }

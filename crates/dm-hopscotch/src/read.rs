@@ -1,4 +1,4 @@
-//! Reading one key.
+//! Reading one key by its neighbourhood, or by its single entry.
 
 use dm_index::{IndexError, NodeStore};
 use dm_layout::{KeyBytes, Near, Reach, Slot};
@@ -6,15 +6,15 @@ use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
 
 use crate::Neighbourhoods;
 
-/// Where a stretch of the node at `at` lies, and how long it is, as verbs count it.
+/// Returns the address and length of a range of the node at `at`.
 pub(crate) fn stretch(at: RemotePtr, range: &core::ops::Range<usize>) -> (RemotePtr, u32) {
     // A node has at most 64 KiB.
     (at.add(range.start as u64), range.len() as u32)
 }
 
 impl<K: KeyBytes, S> Neighbourhoods<K, S> {
-    /// Whether `key` is in the one slot where the compute node believes it to lie, if it believes anything: its value is
-    /// in `value` then. `false` says nothing about the key.
+    /// Reads `key` from the one slot in which the compute node last saw it, if it remembers one. Returns `true` if
+    /// the key was there, with its value in `value`; `false` says nothing about the key.
     pub(crate) async fn get_alone<V: Verbs>(
         &self,
         v: &V,
@@ -30,14 +30,14 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         };
         let hash = self.format.hash(key);
         v.local(LocalStep::Section).await;
-        // Another geometry's slot can't be in there, but whatever is in there is a guess.
+        // The buffer cannot hold a slot of another geometry, but its content is only a guess.
         let guess = hotspots.guess(at, hash);
         let Some(number) = guess.filter(|n| usize::from(*n) < self.format.geometry().span()) else {
             return Ok(false);
         };
         v.meter().note(Event::Speculated);
         let geometry = self.format.geometry();
-        // An entry in one line is never torn, however long its READ takes.
+        // An entry within one line is never torn, even if its READ takes long.
         let posted = (!geometry.is_in_line()).then(|| v.now());
         let (from, len) = stretch(at, &geometry.entry(number.into()));
         let bytes = v.read(from, len).await?;
@@ -63,7 +63,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         Ok(right)
     }
 
-    /// Remembers where `key` was found, if this compute node remembers anything.
+    /// Remembers the slot in which `key` was found, if this compute node has a hotspot buffer.
     pub(crate) async fn remember<V: Verbs>(&self, v: &V, at: RemotePtr, key: &K, slot: Slot) {
         if let Some(hotspots) = &self.hotspots {
             v.local(LocalStep::Section).await;
@@ -77,7 +77,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         self.format.geometry().number_of(slot) as u16
     }
 
-    /// Whether the neighbourhood answers for `key`, and if so, whether it is there: its value is in `value` then.
+    /// Reads `key` from its neighbourhood. Returns whether the key is present, with its value in `value` if so, or
+    /// `None` if the neighbourhood does not decide it.
     pub(crate) async fn get_near<V: Verbs>(
         &self,
         v: &V,
@@ -101,7 +102,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
                 let (first, second) = v.chain(at.node()).read(from, len).read(start, rest).await?;
                 self.judge(&reach, (&first, &second), key, linked, value)
             }
-            // What the header says is in the marks too: it is read as the paper's step reads it, and not believed.
+            // The marks contain the header's information too. The header is read to cost what the paper's step costs;
+            // its content is not used.
             (None, false) => {
                 let chain = v.chain(at.node()).read(at, self.header_len());
                 let (_, bytes) = chain.read(from, len).await?;
@@ -123,7 +125,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         Ok(answer.map(|slot| slot.is_some()))
     }
 
-    /// The slot in which the key was found, or that it is absent.
+    /// Returns the slot in which the key was found, or that it is absent.
     fn judge(
         &self,
         reach: &Reach,

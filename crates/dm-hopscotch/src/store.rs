@@ -1,4 +1,4 @@
-//! The store: neighbourhoods in front of whole nodes.
+//! The store of hopscotch leaves: neighbourhoods in front of whole nodes.
 
 use core::future::Future;
 use core::ops::Range;
@@ -14,21 +14,21 @@ use dm_verbs::{Control, RemotePtr, Verbs};
 
 use crate::HopOptions;
 
-/// Hopscotch leaves, as the threads of one compute node share them: `S` holds whole nodes of the same format, under the
-/// same locks.
+/// Hopscotch leaves as the threads of one compute node share them. The store `S` holds whole nodes of the same
+/// format, under the same locks.
 #[derive(Debug)]
 pub struct Neighbourhoods<K, S> {
     pub(crate) format: Hopscotch<K>,
     pub(crate) nodes: S,
     pub(crate) locks: Arc<Locks>,
     pub(crate) alloc: Arc<Allocator>,
-    /// Where keys lie that are asked for often.
+    /// The slots of frequently read keys.
     pub(crate) hotspots: Option<Hotspots>,
     pub(crate) options: HopOptions,
 }
 
 impl<K: KeyBytes, S> Neighbourhoods<K, S> {
-    /// In front of `nodes`, whose format, locks and memory must be these.
+    /// Wraps `nodes`, which must use this format, these locks and this allocator.
     pub fn new(
         format: Hopscotch<K>,
         nodes: S,
@@ -46,12 +46,12 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         }
     }
 
-    /// The hotspot buffer, if there is one.
+    /// Returns the hotspot buffer, if there is one.
     pub fn hotspots(&self) -> Option<&Hotspots> {
         self.hotspots.as_ref()
     }
 
-    /// The format.
+    /// Returns the format of the leaves.
     pub fn format(&self) -> &Hopscotch<K> {
         &self.format
     }
@@ -97,7 +97,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Ne
         after: Option<&mut NodeCopy<K>>,
     ) -> Result<Answer<K, Applied>, IndexError> {
         //= docs/protocol/chime.md H5
-        // By a sibling pointer one comes to nodes in the making, which their neighbourhoods do not tell of.
+        // A sibling pointer may lead to a node under construction, and a neighbourhood does not show this.
         if level == 0
             && !at.linked
             && after.is_none()
@@ -108,7 +108,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Ne
         Box::pin(self.nodes.write(v, at, level, key, write, after)).await
     }
 
-    // The rest is the store inside's.
+    // Everything else goes to the store of whole nodes.
 
     fn value_bytes(&self) -> usize {
         self.nodes.value_bytes()

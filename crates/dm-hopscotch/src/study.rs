@@ -9,24 +9,25 @@ use dm_leaf::LeafFlaws;
 use crate::table::Directory;
 use crate::{HopOptions, Neighbourhoods};
 
-/// Flaws of neighbourhoods, each off by default. `docs/models.md` has a counterexample of each.
+/// Published flaws and broken twins of neighbourhoods. All are off by default. `docs/models.md` has a counterexample of
+/// each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HopFlaws {
     /// Flaws of judging a neighbourhood: T-C1, T-C2, T-C6.
     #[cfg(feature = "study")]
     pub near: NearFlaws,
-    /// Flaws of judging one entry that was read alone.
+    /// Flaws of judging a single entry.
     #[cfg(feature = "study")]
     pub entry: EntryFlaws,
-    /// T-C2: a hop leaves the node version as it is.
+    /// T-C2: a hop does not change the node version.
     pub hop_unversioned: bool,
-    /// A writer does not ask whether a change of structure failed midway under its lock.
+    /// Twin: a writer does not check whether its lock word is suspect.
     pub never_in_doubt: bool,
 }
 
 #[cfg(feature = "study")]
 impl HopFlaws {
-    /// None of them: the default.
+    /// No flaw, which is the default.
     pub const NONE: Self = Self {
         near: NearFlaws {
             stops_at_vacancy: false,
@@ -43,10 +44,10 @@ impl HopFlaws {
     };
 }
 
-/// Broken twins of growing and of leaves, each off by default. `docs/models.md` has a counterexample of each.
+/// Broken twins of growing, and flaws of leaves. All are off by default. `docs/models.md` has a counterexample of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableFlaws {
-    /// The root word names a directory whose WRITE has not been awaited (H12).
+    /// Twin: the root word names a directory whose WRITE was not awaited (H12).
     pub directory_unawaited: bool,
     /// Flaws of neighbourhoods.
     #[cfg(feature = "study")]
@@ -57,7 +58,7 @@ pub struct TableFlaws {
 }
 
 impl<K: KeyBytes, S> Neighbourhoods<K, S> {
-    /// Searches a neighbourhood for `key`. An insert may be told to stop at the first vacancy (T-C1).
+    /// Searches a neighbourhood for `key`. With flaw T-C1, an insert stops at the first free slot.
     pub(crate) fn near<'a>(
         &self,
         reach: &Reach,

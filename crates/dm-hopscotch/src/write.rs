@@ -1,4 +1,5 @@
-//! Writing one key: lock and read its neighbourhood, edit, write back and unlock; hop where it is full.
+//! Writing one key: lock and read its neighbourhood, edit it, write back and unlock. If the neighbourhood is full,
+//! hop.
 
 use core::pin::pin;
 
@@ -11,11 +12,12 @@ use dm_verbs::{Control, RemotePtr, Verbs};
 use crate::Neighbourhoods;
 use crate::edit::{Done, ENTRY_MAX, Edit};
 
-/// What a write by the neighbourhood came to; `None`: nothing was written, and the store inside is to do it.
+/// The answer to a write by the neighbourhood. With `None` nothing was written, and the store of whole nodes must do
+/// it.
 type Written<K> = Result<Option<Answer<K, Applied>>, IndexError>;
 
 impl<K: KeyBytes, S> Neighbourhoods<K, S> {
-    /// Writes by the neighbourhood.
+    /// Writes `key` by its neighbourhood.
     pub(crate) async fn write_near<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
@@ -52,7 +54,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         Ok(Some(self.written(v, at, key, done).await))
     }
 
-    /// The answer to a write of one entry that has come through.
+    /// Returns the answer to a write of one entry that has completed.
     async fn written<V: Verbs>(&self, v: &V, at: RemotePtr, key: &K, done: Done) -> Answer<K, Applied>
     where
         S: NodeStore<V, K>,
@@ -61,7 +63,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
             self.remember(v, at, key, done.slot).await;
             return Answer::Done(done.applied);
         }
-        // Its neighbourhood is empty: the node may be nearly so. A look only: the entry is gone, whatever becomes of it.
+        // The key's neighbourhood is empty, so the node may be nearly empty. This READ only looks: the entry is
+        // removed, whatever the READ's result.
         match done.lonely {
             true => match v.read(at, self.node_len()).await {
                 Ok(image) => self.removed(at, &image),
@@ -91,7 +94,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         Ok(alloc.tending(v, locking).await?)
     }
 
-    /// With all of the node, read under its lock.
+    /// Writes `key` in a node that was read whole under its lock.
     async fn write_whole<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
@@ -162,7 +165,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         Ok(Some(Answer::Done(applied)))
     }
 
-    /// Makes room for a key in its full neighbourhood; where that takes too many hops, the node is to be split.
+    /// Makes room for a key in its full neighbourhood. Returns `None` if that takes too many hops, so that the node
+    /// is split.
     async fn hop<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
@@ -194,8 +198,8 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         Ok(Some(Answer::Done(Applied::Inserted)))
     }
 
-    /// The answer to a removal that has come through, by the node as it was then. (Whatever became of it since: the
-    /// answer is a hint.)
+    /// Returns the answer to a remove that has completed, from the node as it was then. The node may have changed
+    /// since, because the answer is only a hint.
     fn removed<V: Verbs>(&self, at: RemotePtr, image: &[u8]) -> Answer<K, Applied>
     where
         S: NodeStore<V, K>,
@@ -207,13 +211,13 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
     }
 }
 
-/// Nothing to write.
+/// Releases the lock with nothing to write.
 async fn settled<K, V: Verbs>(guard: Guard<'_, V>, applied: Applied) -> Written<K> {
     guard.release().await?;
     Ok(Some(Answer::Done(applied)))
 }
 
-/// A failure in an image that was accepted before.
+/// Converts a failure in an image that was accepted before.
 fn failure(node: RemotePtr, e: CheckFailure) -> IndexError {
     let what = match e {
         CheckFailure::Corrupt(what) => what,
@@ -225,7 +229,7 @@ fn failure(node: RemotePtr, e: CheckFailure) -> IndexError {
     IndexError::Corrupt { node, what }
 }
 
-/// Whether a write may need a free slot.
+/// Returns whether a write may need a free slot.
 pub(crate) const fn inserts(write: Write<'_>) -> bool {
     matches!(
         write,

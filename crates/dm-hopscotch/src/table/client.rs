@@ -1,4 +1,4 @@
-//! One client of a table.
+//! A client of a hash table.
 
 use core::future::Future;
 
@@ -12,10 +12,10 @@ use super::Leaves;
 use super::directory::Directory;
 use super::scatter::{above, gather, scatter};
 
-/// One client of a [`crate::HashTable`]: a coroutine with its own connections.
+/// A client of a [`crate::HashTable`]: a coroutine with its own connections.
 ///
-/// Gets and writes are what a hash table is for. It keeps no order: a scan reads the whole table, whatever it is asked
-/// for, and a bulk load is one insert after another. They are here so that what runs on any index runs on a table.
+/// Gets and writes are efficient. A hash table keeps no order, so every scan reads the whole table, and a bulk load
+/// inserts one key after another. Both exist so that programs for any index also run on a table.
 #[derive(Debug)]
 pub struct TableClient<'h, V: Verbs + Control, K: KeyBytes> {
     v: &'h V,
@@ -36,11 +36,11 @@ impl<'h, V: Verbs + Control, K: KeyBytes> TableClient<'h, V, K> {
         }
     }
 
-    /// Shows all entries, in no order. Not a snapshot: each is seen at one moment, none twice, and one that is there
-    /// throughout is seen.
+    /// Calls `each` for all entries, in no order. It is not a snapshot: each entry is read at some moment, none is
+    /// returned twice, and an entry that is present throughout is returned.
     ///
     /// # Errors
-    /// As a scan's.
+    /// The same errors as a scan.
     pub async fn for_each(&self, mut each: impl FnMut(K, &[u8])) -> Result<(), IndexError> {
         let batch = SCAN_BATCH * self.directory.capacity();
         let mut found = Scan::new();
@@ -82,7 +82,7 @@ impl<V: Verbs + Control, K: KeyBytes> RangeIndex for TableClient<'_, V, K> {
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         out.reset(self.value_bytes());
-        // The least keys so far, and no more than twice as many as are asked for.
+        // The smallest keys so far, at most twice as many as requested.
         let mut least: Vec<(K, Vec<u8>)> = Vec::new();
         let keep = |least: &mut Vec<(K, Vec<u8>)>| {
             least.sort_unstable_by_key(|entry| entry.0);
@@ -109,14 +109,14 @@ impl<V: Verbs + Control, K: KeyBytes> RangeIndex for TableClient<'_, V, K> {
         fill: impl Into<Fill>,
         mut next: impl FnMut(&mut Vec<u8>) -> Option<K>,
     ) -> Result<u64, IndexError> {
-        // Leaves fill as inserts leave them, whatever is wished.
+        // The fill factor is only checked: inserts determine how full the leaves become.
         fill.into().checked()?;
         if let Some(located) = self.directory.locate(self.v, &K::MIN).await? {
             return Err(IndexError::NotEmpty {
                 root: located.leaf.at,
             });
         }
-        // All of it before the first insert: what is refused leaves the table empty.
+        // All input is read before the first insert, so that refused input leaves the table empty.
         let mut entries: Vec<(K, Vec<u8>)> = Vec::new();
         let mut value = Vec::new();
         while let Some(key) = next(&mut value) {

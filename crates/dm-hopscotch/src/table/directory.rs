@@ -1,4 +1,5 @@
-//! The directory: from the first bits of a key to its leaf. What it says are hints; leaves know what they answer for.
+//! The directory: it maps the first bits of a key to a leaf. Its answers are hints, because leaves know their own
+//! ranges.
 
 use dm_alloc::Allocator;
 use dm_index::{Hops, IndexError, Inner, KeyBytes, Lead, Located, NodeStore, Split};
@@ -13,10 +14,10 @@ use super::scatter::lead_of;
 #[cfg(feature = "study")]
 use crate::study::TableFlaws;
 
-/// Requests in flight at once.
+/// Maximum number of requests in flight at once.
 pub(super) const PARALLEL: usize = 32;
 
-/// The leaves of a table by the first bits of their keys, as the threads of one compute node share what they know of it.
+/// The directory of a table, as the threads of one compute node share it: leaves by the first bits of their keys.
 #[derive(Debug)]
 pub struct Directory<K> {
     pub(super) format: Hopscotch<K>,
@@ -29,7 +30,7 @@ pub struct Directory<K> {
     pub(super) known: Mutex<Known>,
 }
 
-/// What a leaf's address was taken from: the slot of keys with these first bits.
+/// The source of a leaf's address: the slot for keys with these first bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hint {
     lead: u64,
@@ -37,7 +38,7 @@ pub struct Hint {
 }
 
 impl<K: KeyBytes> Directory<K> {
-    /// Of leaves of `format`, named by `root_word`, with memory from `alloc`.
+    /// Creates a directory of leaves of `format`, which `root_word` names, with memory from `alloc`.
     pub(super) fn new(
         format: Hopscotch<K>,
         alloc: Arc<Allocator>,
@@ -56,27 +57,28 @@ impl<K: KeyBytes> Directory<K> {
         }
     }
 
-    /// Bits of a key that the compute node's copy goes by; `None` while it has none.
+    /// Returns the number of key bits that select a slot in the compute node's copy, or `None` if it has no copy yet.
     pub fn depth(&self) -> Option<u8> {
         self.known.with(|known| known.root().map(|root| root.depth))
     }
 
-    /// Bytes that the compute node's copy takes.
+    /// Returns the size in bytes of the compute node's copy.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.known.with(|known| known.heap_bytes())
     }
 
-    /// Entries of a leaf.
+    /// Returns the number of entries in a leaf.
     pub(super) fn capacity(&self) -> usize {
         self.format.geometry().span()
     }
 
-    /// Where the pool's word is, which names the directory.
+    /// Returns the address of the word that names the directory.
     pub fn root_word(&self) -> RemotePtr {
         self.root_word
     }
 
-    /// Reads the directory as it is now, unless it is known; the root as it is known then.
+    /// Reads the root word, and the directory if it is deeper than the known one. Returns the root that is known
+    /// then.
     pub(super) async fn look<V: Verbs>(&self, v: &V) -> Result<Option<Root>, IndexError> {
         let word = v.word(self.root_word).await?;
         let Some(root) = Root::unpack(word) else {
@@ -102,7 +104,8 @@ impl<K: KeyBytes> Directory<K> {
         }
     }
 
-    /// Looks up a slot that led astray: the leaf that it is to lead to.
+    /// Looks up a slot that led to a leaf left of the key. Returns the leaf that the slot should name, or `None` if
+    /// the root word has changed.
     async fn look_up<V: Verbs>(
         &self,
         v: &V,
@@ -129,16 +132,16 @@ impl<K: KeyBytes> Directory<K> {
         Ok(Some(seen))
     }
 
-    /// The leaf that a slot's word names.
+    /// Returns the leaf that a slot's word names.
     pub(super) fn leaf_of(&self, root: Root, number: u64, word: u64) -> Result<RemotePtr, IndexError> {
         leaf_in(word).ok_or(IndexError::Pool {
             at: root.slot(number),
-            why: "a directory's slot holds what is no leaf's address",
+            why: "a slot of the directory does not hold the address of a leaf",
         })
     }
 
-    /// Goes from the leaf at `from`, which a slot names, to the one that its first key belongs to, and has the slot name
-    /// that. It may be there already: then a leaf ends inside of what the slot is for.
+    /// Walks from the leaf at `from`, which a slot names, to the leaf that contains the slot's first key, and makes
+    /// the slot name that leaf. If it already does, a leaf ends inside the slot's range.
     async fn settle<V: Verbs>(
         &self,
         v: &V,
@@ -158,13 +161,19 @@ impl<K: KeyBytes> Directory<K> {
             let bytes = v.read(at, self.format.node_bytes() as u32).await?;
             let header = match self.format.accept(&bytes) {
                 Ok(header) => header,
-                // Torn, for good perhaps: it may hold the key all the same. Of another, whoever goes there for a key will
-                // say what is wrong.
+                // A torn leaf, even one that stays torn, may hold the key. If a leaf further right is corrupt, the
+                // client that goes there for a key reports it.
                 Err(e) if at != from || e.is_torn() => break,
-                Err(_) => return Err(bad("a directory's slot leads to what is no leaf")),
+                Err(_) => {
+                    return Err(bad(
+                        "a slot of the directory leads to something other than a leaf",
+                    ));
+                }
             };
             if at == from && (header.level != 0 || first < header.fences.low) {
-                return Err(bad("a directory's slot leads to a leaf beyond it"));
+                return Err(bad(
+                    "a slot of the directory leads to a leaf to the right of its keys",
+                ));
             }
             //= docs/protocol/chime.md H11
             if at != from && (self.format.is_unborn(&bytes) || first < header.fences.low) {
@@ -191,7 +200,7 @@ impl<K: KeyBytes> Directory<K> {
         Ok(leaf)
     }
 
-    /// Has the slots of a split's right leaf name it.
+    /// Makes the slots of a split's right leaf name it.
     async fn enter<V: Verbs>(&self, v: &V, root: Root, split: &Split<K>) -> Result<(), IndexError> {
         let mut slots = root.slots(&split.separator, split.until.as_ref());
         let (left, right) = (split.left.raw(), split.right.raw());
@@ -213,8 +222,8 @@ impl<K: KeyBytes> Directory<K> {
                 }
             }
         }
-        // Those that name another leaf: one further right, which the right one was split into since, or one further left,
-        // whose own split is not entered yet.
+        // These slots name another leaf. It is either further right, because the right leaf has been split since, or
+        // further left, because the split of that leaf is not entered yet.
         for (number, found) in others {
             let leaf = self.leaf_of(root, number, found)?;
             self.settle(v, root, number, leaf).await?;
@@ -251,7 +260,7 @@ impl<V: Verbs + Control, K: KeyBytes> Inner<V, K> for Directory<K> {
             {
                 return Ok(Some(self.located(lead, leaf)));
             }
-            // Not known, or outgrown.
+            // There is no copy, or the root word names a deeper directory.
             if self.look(v).await?.is_none() {
                 return Ok(None);
             }
@@ -325,7 +334,7 @@ impl<V: Verbs + Control, K: KeyBytes> Inner<V, K> for Directory<K> {
 
     async fn build(&self, _: &V, _: &[(K, RemotePtr)], _: f64) -> Result<(), IndexError> {
         Err(IndexError::BadInput {
-            why: "a table's leaves are made by splits alone",
+            why: "a hash table cannot be built from leaves: its leaves are made by splits",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! A directory of twice as many slots.
+//! Doubling the directory.
 
 use dm_alloc::{AllocError, Allocator, Block, Class};
 use dm_index::{IndexError, KeyBytes};
@@ -9,12 +9,13 @@ use super::directory::{Directory, PARALLEL};
 use super::known::Root;
 use super::scatter::lead_of;
 
-/// Bytes of a READ or WRITE of slots.
+/// Size in bytes of one READ or WRITE of slots.
 const PIECE: usize = 16 << 10;
-/// Directories never become nodes, nor nodes directories.
+/// The kind of a directory's memory. It differs from that of nodes, so a directory's block is never reused as a node,
+/// nor a node's as a directory.
 const KIND: u8 = 2;
 
-/// Of the clients of a compute node one grows the directory at a time.
+/// The right to grow the directory. Only one client of a compute node has it at a time.
 struct Growing<'d, K>(&'d Directory<K>);
 
 impl<'d, K> Growing<'d, K> {
@@ -32,13 +33,13 @@ impl<K> Drop for Growing<'_, K> {
     }
 }
 
-/// A directory that no root word names. Given up, its memory comes back.
+/// A directory that no root word names yet. If it is dropped while armed, its memory goes back to the allocator.
 struct Unnamed<'d, V: Verbs> {
     v: &'d V,
     alloc: &'d Allocator,
     class: Class,
     block: Block,
-    /// WRITEs to it may be under way.
+    /// Whether WRITEs to it may be in flight.
     written: bool,
     armed: bool,
 }
@@ -56,8 +57,8 @@ impl<V: Verbs> Drop for Unnamed<'_, V> {
 }
 
 impl<K: KeyBytes> Directory<K> {
-    /// Makes a directory that tells `separator` from what lies left of it, or one that comes nearer to that, where there is
-    /// none and it is not too large. `false`: the one that is there stays.
+    /// Doubles the directory if its slots cannot tell `separator` from the keys left of it, unless it is too large or
+    /// too sparse already. Returns `false` if the current directory stays.
     pub(super) async fn grow<V: Verbs + Control>(
         &self,
         v: &V,
@@ -83,7 +84,7 @@ impl<K: KeyBytes> Directory<K> {
         };
         let block = match self.alloc.take(v, class, None).await {
             Ok(block) => block,
-            // It is as well without: some keys are found one leaf further to the right.
+            // The table works without it: some keys are found one leaf further to the right.
             Err(AllocError::Exhausted { .. } | AllocError::BadSize { .. }) => return Ok(false),
             Err(e) => return Err(e.into()),
         };
@@ -108,7 +109,7 @@ impl<K: KeyBytes> Directory<K> {
         match v.cas(self.root_word, root.pack(), new.pack()).await {
             Ok(found) if found == root.pack() => {}
             Ok(_) => {
-                // Another compute node's is there.
+                // Another compute node's directory was named first.
                 unnamed.armed = true;
                 return Ok(true);
             }
@@ -123,8 +124,8 @@ impl<K: KeyBytes> Directory<K> {
         Ok(true)
     }
 
-    /// What was entered in the old directory between the copy and the new root word: whoever enters something later looks
-    /// at that behind it.
+    /// Copies the slots that changed in the old directory between the copy and the new root word. A client that
+    /// changes a slot later reads the root word after that, and sees the new one.
     async fn carry_over<V: Verbs>(
         &self,
         v: &V,
@@ -148,7 +149,7 @@ impl<K: KeyBytes> Directory<K> {
         Ok(())
     }
 
-    /// The leaves that a directory's slots name.
+    /// Reads the slots of a directory: the addresses of leaves.
     pub(super) async fn read_slots<V: Verbs>(&self, v: &V, root: Root) -> Result<Vec<u64>, IndexError> {
         if root.depth == 0 {
             return Ok(vec![root.at.raw()]);
@@ -156,7 +157,7 @@ impl<K: KeyBytes> Directory<K> {
         if root.depth > self.depth_max {
             return Err(IndexError::Pool {
                 at: self.root_word,
-                why: "the root word names a directory deeper than the table's are",
+                why: "the root word names a directory that is deeper than `depth_max`",
             });
         }
         let bytes = root.len() as usize * 8;

@@ -7,21 +7,21 @@ use dm_verbs::{LINE, RemotePtr};
 
 use super::scatter::{first_of, lead_of};
 
-/// Bits that the alignment of leaves leaves free in an address.
+/// The bits of an address that are always zero because of the alignment of leaves.
 const FREE: u64 = LINE as u64 - 1;
-/// The deepest directory: 2 GiB, as much as a block can be asked for.
+/// Maximum depth of a directory. It then has 2 GiB, the largest size of a block.
 pub(super) const DEPTH_LIMIT: u8 = 28;
-/// A slot that led astray, and is to be looked up before it is used again.
+/// Marks a slot that led to a wrong leaf, and must be looked up before it is used again.
 const SUSPECT: u64 = 1;
-/// What is left of a slot's patience lies above that.
+/// The position of a slot's remaining patience, above that bit.
 const PATIENCE_AT: u32 = 1;
-/// So often may a slot lead to the left of its keys before it is looked up again, if that found it to be right: a leaf
-/// ends inside.
+/// The number of times that a slot may lead to a leaf left of the key before it is looked up again, if the last
+/// look-up found it right because a leaf ends inside the slot's range.
 const PATIENCE: u64 = 31;
-/// Slots around a leaf that are asked how many leaves they name: hashes are everywhere alike.
+/// The number of slots around a leaf in which leaves are counted. Hashes are equally dense everywhere.
 const SAMPLE: u64 = 1024;
 
-/// The root word: where the directory lies and how many bits of a key it goes by.
+/// The root word in unpacked form: the directory's address, and the number of key bits that select a slot.
 ///
 /// ```text
 ///  63      node      48 47            offset / 64             6 5 depth 0
@@ -36,7 +36,11 @@ pub(super) struct Root {
 
 impl Root {
     pub(super) fn pack(self) -> u64 {
-        assert!(self.at.raw() & FREE == 0, "whole lines begin at {}", self.at);
+        assert!(
+            self.at.raw() & FREE == 0,
+            "a directory or leaf must be 64-byte aligned, not at {}",
+            self.at
+        );
         self.at.raw() | u64::from(self.depth)
     }
 
@@ -48,17 +52,17 @@ impl Root {
         })
     }
 
-    /// How many slots it has.
+    /// Returns the number of slots.
     pub(super) const fn len(self) -> u64 {
         1 << self.depth
     }
 
-    /// Where a slot lies.
+    /// Returns the address of a slot.
     pub(super) fn slot(self, number: u64) -> RemotePtr {
         self.at.add(number * 8)
     }
 
-    /// The slot of a key with these first bits.
+    /// Returns the number of the slot for keys with these first bits.
     #[inline]
     pub(super) const fn number(self, lead: u64) -> u64 {
         match self.depth {
@@ -67,7 +71,7 @@ impl Root {
         }
     }
 
-    /// The smallest key of a slot.
+    /// Returns the smallest key of a slot.
     pub(super) fn first_key<K: KeyBytes>(self, number: u64) -> K {
         match self.depth {
             0 => K::MIN,
@@ -75,7 +79,7 @@ impl Root {
         }
     }
 
-    /// The slots whose first keys lie from `low` on and below `high`.
+    /// Returns the slots whose first keys are in `low..high`.
     pub(super) fn slots<K: KeyBytes>(self, low: &K, high: Option<&K>) -> Range<u64> {
         let up = |key: &K| {
             let number = self.number(lead_of(key));
@@ -85,19 +89,19 @@ impl Root {
     }
 }
 
-/// A leaf's address in a slot, if it is one.
+/// Returns the leaf's address in a slot, if it is a valid one.
 pub(super) fn leaf_in(word: u64) -> Option<RemotePtr> {
     let at = RemotePtr::from_raw(word);
     (word & FREE == 0 && !at.is_null()).then_some(at)
 }
 
-/// What a compute node remembers.
+/// A compute node's copy of the directory.
 #[derive(Debug, Default, Hash)]
 pub(super) struct Known {
     root: Option<Root>,
-    /// Leaves' addresses; in the bits that are free there what is thought of them.
+    /// The leaves' addresses. Their free bits hold [`SUSPECT`] and the remaining patience.
     slots: Vec<u64>,
-    /// One of the compute node's clients makes a deeper directory.
+    /// Whether a client of the compute node is making a deeper directory.
     pub(super) growing: bool,
 }
 
@@ -106,14 +110,14 @@ impl Known {
         self.root
     }
 
-    /// The leaf of a key with these first bits, unless its slot is to be looked up.
+    /// Returns the leaf for keys with these first bits, unless the slot must be looked up first.
     #[inline]
     pub(super) fn leaf(&self, lead: u64) -> Option<RemotePtr> {
         let word = self.word(lead)?;
         (word & SUSPECT == 0).then(|| RemotePtr::from_raw(word & !FREE))
     }
 
-    /// The same, whatever is thought of it.
+    /// Returns the same leaf, even if the slot must be looked up first.
     pub(super) fn guess(&self, lead: u64) -> Option<RemotePtr> {
         Some(RemotePtr::from_raw(self.word(lead)? & !FREE))
     }
@@ -123,14 +127,15 @@ impl Known {
         self.slots.get(self.root?.number(lead) as usize).copied()
     }
 
-    /// Takes over a directory that was read, unless a deeper one is known.
+    /// Replaces the copy by a directory that was read, unless one of at least the same depth is known.
     pub(super) fn adopt(&mut self, root: Root, slots: Vec<u64>) {
         if self.root.is_none_or(|known| known.depth < root.depth) {
             (self.root, self.slots) = (Some(root), slots);
         }
     }
 
-    /// The leaf at `at`, to which the slot of these first bits led, lies left of the key that was looked for.
+    /// Records that the leaf at `at`, to which the slot of these first bits led, is left of the key that was looked
+    /// for.
     pub(super) fn doubt(&mut self, lead: u64, at: RemotePtr) {
         let Some(root) = self.root else { return };
         let Some(word) = self.slots.get_mut(root.number(lead) as usize) else {
@@ -144,12 +149,12 @@ impl Known {
         }
     }
 
-    /// A slot as it was looked up.
+    /// Sets a slot to the leaf that a look-up found.
     pub(super) fn correct(&mut self, root: Root, number: u64, leaf: RemotePtr) {
         self.set(root, number, leaf.raw());
     }
 
-    /// The same, where a leaf ends inside of what the slot is for.
+    /// Sets a slot to the leaf that a look-up found, if a leaf ends inside the slot's range.
     pub(super) fn accept(&mut self, root: Root, number: u64, leaf: RemotePtr) {
         self.set(root, number, leaf.raw() | PATIENCE << PATIENCE_AT);
     }
@@ -162,7 +167,8 @@ impl Known {
         }
     }
 
-    /// Up to `max` leaves one behind the other, from that of these first bits on.
+    /// Adds the leaf for these first bits and the leaves behind it to `run`, up to a length of `max`. Adds nothing if
+    /// the slot must be looked up first.
     pub(super) fn run(&self, lead: u64, max: usize, run: &mut Vec<RemotePtr>) {
         let Some(root) = self.root.filter(|_| self.leaf(lead).is_some()) else {
             return;
@@ -179,7 +185,7 @@ impl Known {
         }
     }
 
-    /// Whether the directory has at most twice as many slots as leaves, so that it may have twice as many slots.
+    /// Returns whether the directory has at most two slots per leaf, so that it may double.
     pub(super) fn is_dense(&self, lead: u64) -> bool {
         let Some(root) = self.root else { return false };
         let from = root.number(lead) / SAMPLE * SAMPLE;
@@ -193,7 +199,7 @@ impl Known {
         leaves * 2 >= slots
     }
 
-    /// Bytes on the heap.
+    /// Returns the number of bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<u64>()
     }
@@ -227,7 +233,7 @@ mod tests {
         let of = |low, high: Option<u64>| root(2).slots(&Key8(low), high.map(Key8).as_ref());
         assert_eq!(of(0, None), 0..4);
         assert_eq!(of(quarter, Some(3 * quarter)), 1..3);
-        // One that begins or ends inside of a slot: the slot is the left one's.
+        // If a leaf begins or ends inside a slot's range, the slot belongs to the leaf on the left.
         assert_eq!(of(quarter + 1, Some(2 * quarter + 1)), 2..3);
         assert_eq!(of(quarter + 1, Some(quarter + 2)), 2..2);
         assert_eq!(root(0).slots(&Key8(1), None), 1..1);

@@ -1,7 +1,7 @@
 //! A hash table of hopscotch leaves, without a tree above them (CHIME §4.5).
 //!
 //! ```text
-//!   key ─► scattered key: one to one, its first bits as good as drawn
+//!   key ─► scattered key: one to one, its first bits are as good as random
 //!            │ first `depth` bits
 //!            ▼
 //!   directory ─ slot ─┬─ slot ─┬─ slot ─┬─ slot      8 bytes each, in a memory node and, as hints, in each compute node
@@ -10,14 +10,15 @@
 //!                      leaf ─sibling─► leaf ─sibling─► leaf     each answers for a range of scattered keys
 //! ```
 //!
-//! The leaves are those of a tree: they say what they answer for, split under their locks, and lead to their right
-//! neighbours. So a slot that is out of date costs a step to the right, and never a wrong answer; the directory is
-//! extendible hashing's (Fagin et al., TODS 1979) without anything that must be locked, or be right.
+//! The leaves are like those of a tree: they know their ranges, split under their locks, and point to their right
+//! neighbours. So a slot that is out of date costs a step to the right, and never causes a wrong answer. The
+//! directory is that of extendible hashing (Fagin et al., TODS 1979), but nothing in it must be locked, or up to
+//! date.
 //!
 //! # Invariants
-//! * **I1** No leaf dies, and none begins elsewhere than it did (H10).
+//! * **I1** No leaf dies, and no leaf changes its low fence key (H10).
 //! * **I2** A slot names a leaf that begins at or left of the slot's first key (H11).
-//! * **I3** The root word names directories that are written wholly, each deeper than the last (H12).
+//! * **I3** The root word names only directories that are completely written, each deeper than the last (H12).
 
 mod client;
 mod directory;
@@ -42,15 +43,15 @@ pub use directory::{Directory, Hint};
 pub use options::{DEFAULT_DEPTH_MAX, DEFAULT_NEIGHBOURHOOD, DEFAULT_SPAN, TableOptions};
 pub use scatter::{gather, scatter};
 
-/// The leaves of a table.
+/// The store of a table's leaves.
 type Leaves<K> = Neighbourhoods<K, Nodes<K, Hopscotch<K>>>;
 
-/// The kind of index in a pool's superblock.
+/// The kind of index, as a pool's superblock stores it.
 const KIND: &[u8; 4] = b"hops";
 
-/// A one-sided hash table, as the threads of one compute node share it: directory, local locks, allocator.
+/// A one-sided hash table as the threads of one compute node share it: directory, local locks, allocator.
 ///
-/// Removed entries leave room for others; leaves are not merged, and a table does not shrink.
+/// Later entries use the memory of removed ones. Leaves are not merged, so a table does not shrink.
 #[derive(Debug)]
 pub struct HashTable<K: KeyBytes> {
     directory: Directory<K>,
@@ -61,11 +62,11 @@ pub struct HashTable<K: KeyBytes> {
 }
 
 impl<K: KeyBytes> HashTable<K> {
-    /// Opens the pool's table, creating it if the pool is empty. Any number of clients of any number of compute nodes may
-    /// do so at once.
+    /// Opens the pool's table, and creates it if the pool is empty. Any number of clients of any number of compute
+    /// nodes may do so at the same time.
     ///
     /// # Errors
-    /// [`OpenError`]: the pool holds something else, sizes make no leaf, or the world lacks a promise.
+    /// [`OpenError`]: the pool holds another index, the sizes make no leaf, or the world lacks a capability.
     pub async fn create_or_open<V: Verbs + Control>(
         v: &V,
         options: &TableOptions,
@@ -75,20 +76,21 @@ impl<K: KeyBytes> HashTable<K> {
         Self::over(v, options, leaf, &superblock)
     }
 
-    /// Opens a table that exists.
+    /// Opens an existing table.
     ///
     /// # Errors
-    /// As [`HashTable::create_or_open`], and where the pool is empty.
+    /// The same as [`HashTable::create_or_open`], and an error if the pool is empty.
     pub async fn open<V: Verbs + Control>(v: &V, options: &TableOptions) -> Result<Self, OpenError> {
         let leaf = Self::leaf(options)?;
         let superblock = Superblock::open(v, &Self::descriptor(options)).await?;
         Self::over(v, options, leaf, &superblock)
     }
 
-    /// Over a pool whose superblock was read before: opens it without a verb, for whoever opens one pool many times.
+    /// Opens a table whose superblock was read before, without a verb. This serves programs that open one pool many
+    /// times.
     ///
     /// # Errors
-    /// Sizes that make no leaf, a superblock of another kind or geometry, or a world that lacks a promise.
+    /// The sizes make no leaf, the superblock is of another kind or geometry, or the world lacks a capability.
     pub fn from_superblock<V: Verbs>(
         v: &V,
         options: &TableOptions,
@@ -102,7 +104,7 @@ impl<K: KeyBytes> HashTable<K> {
         Hopscotch::new(options.span, options.neighbourhood, options.value_bytes)
     }
 
-    /// What must agree between all who open a pool: what a superblock of this table says.
+    /// Returns the parameters that the superblock stores. Every client that opens the pool must use the same ones.
     pub fn descriptor(options: &TableOptions) -> Descriptor {
         let sizes = [
             K::LEN,
@@ -111,7 +113,7 @@ impl<K: KeyBytes> HashTable<K> {
             options.neighbourhood,
             usize::from(options.depth_max),
         ];
-        // No members: no node dies, so there is nothing to announce.
+        // The pool has no members: no node dies, so no epochs are announced.
         Descriptor {
             locks: LockPlan {
                 home: LockHome::chip_if(options.on_chip),
@@ -129,7 +131,7 @@ impl<K: KeyBytes> HashTable<K> {
     ) -> Result<Self, OpenError> {
         if options.depth_max > DEPTH_LIMIT {
             return Err(OpenError::Index(IndexError::BadInput {
-                why: "a directory goes by at most 28 bits of a key",
+                why: "`depth_max` is above 28, the largest depth of a directory",
             }));
         }
         let table = GlobalLockTable::new(superblock.lock_tables.clone(), superblock.locks_per_node);
@@ -151,55 +153,55 @@ impl<K: KeyBytes> HashTable<K> {
         })
     }
 
-    /// A client over `v`'s connections.
+    /// Returns a client over `v`'s connections.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> TableClient<'h, V, K> {
         let composed = Composed::new(v, &self.directory, &self.leaves, self.composed);
         TableClient::new(v, composed, &self.directory)
     }
 
-    /// Reads the directory; metered as housekeeping.
+    /// Reads the directory. The verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// As any read.
+    /// The errors of a READ, or of a directory that is corrupt.
     pub async fn warm<V: Verbs>(&self, v: &V) -> Result<(), IndexError> {
         let _unmetered = v.meter().housekeeping();
         self.directory.look(v).await.map(drop)
     }
 
-    /// The directory, as the compute node knows it.
+    /// Returns the directory as the compute node knows it.
     pub fn directory(&self) -> &Directory<K> {
         &self.directory
     }
 
-    /// The hotspot buffer, if there is one. Its bytes are beside those of [`HashTable::local_bytes`].
+    /// Returns the hotspot buffer, if there is one. [`HashTable::local_bytes`] does not include its bytes.
     pub fn hotspots(&self) -> Option<&Hotspots> {
         self.leaves.hotspots()
     }
 
-    /// Bytes of everything that this compute node keeps for the table: its copy of the directory, local locks, allocator,
-    /// handles.
+    /// Returns the bytes that this compute node keeps for the table: its copy of the directory, local locks,
+    /// allocator, and handles.
     pub fn local_bytes(&self) -> u64 {
         let directory = self.directory.bytes() - size_of::<Directory<K>>();
         (directory + self.locks.local_bytes() + self.alloc.local_bytes() + size_of::<Self>()) as u64
     }
 
-    /// What this compute node's allocator has to do with.
+    /// Returns the allocator statistics of this compute node.
     pub fn alloc_stats(&self) -> AllocStats {
         self.alloc.stats()
     }
 
-    /// The word that names the directory.
+    /// Returns the address of the word that names the directory.
     pub fn root_word(&self) -> RemotePtr {
         self.directory.root_word()
     }
 
-    /// Where everything lies in a leaf.
+    /// Returns the geometry of a leaf: the positions of its parts.
     pub fn geometry(&self) -> &HopGeometry {
         self.leaves.format().geometry()
     }
 }
 
-/// All that a compute node's clients share: the directory, local locks, free memory.
+/// Covers all that a compute node's clients share: the directory, local locks, free memory, and the hotspot buffer.
 impl<K: KeyBytes> Fingerprint for HashTable<K> {
     fn fingerprint(&self) -> u64 {
         fingerprint_of(&(

@@ -1,4 +1,4 @@
-//! What a table is opened with. Layout options must agree between all who open it; the rest is each one's own.
+//! Options of a hash table. All clients of a pool must use the same layout options; the other options may differ.
 
 use dm_index::CpuCost;
 use dm_layout::SplitBias;
@@ -13,35 +13,36 @@ use crate::study::TableFlaws;
 /// Options of a [`crate::HashTable`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct TableOptions {
-    /// Bytes of every value. Layout.
+    /// Size in bytes of every value. Layout option.
     pub value_bytes: usize,
-    /// Entries of a leaf. Layout.
+    /// Number of entries in a leaf. Layout option.
     pub span: usize,
-    /// Entries of a neighbourhood. Layout.
+    /// Number of entries in a neighbourhood. Layout option.
     pub neighbourhood: usize,
-    /// Bits of a key that the directory goes by, at most: it takes 8 bytes for each combination of them, in a memory node
-    /// and in every compute node. A table that has more leaves is right all the same, but not all of its keys are found
-    /// in one round trip. Layout.
+    /// Maximum number of key bits that select a slot of the directory. The directory takes 8 bytes for each
+    /// combination of these bits, in a memory node and in every compute node. If a table has more leaves than this
+    /// allows, its answers are right, but some keys take more than one round trip. Layout option.
     pub depth_max: u8,
-    /// Lock words per memory node. Layout.
+    /// Number of lock words per memory node. Layout option.
     pub locks_per_node: u32,
-    /// Locks in on-chip memory where there is any, else in host memory. Layout.
+    /// Whether locks are in on-chip memory if there is any. If not, they are in host memory. Layout option.
     pub on_chip: bool,
-    /// Bytes of the hotspot buffer of a compute node, which speculative reads go by; 0 for none of either.
+    /// Size in bytes of a compute node's hotspot buffer for speculative reads. With 0 there is no buffer, and there
+    /// are no speculative reads.
     pub hotspot_bytes: u64,
-    /// Local lock tables in front of the remote ones.
+    /// Whether local lock tables are used in front of the remote locks.
     pub hierarchical: bool,
-    /// Consecutive handovers of a lock between threads of a compute node; 0 for none.
+    /// Maximum number of consecutive handovers of a lock between threads of a compute node; 0 for none.
     pub handover_max: u32,
-    /// Lock CAS and READ in one chain, where the world executes them in order.
+    /// Whether the lock's CAS and a READ are posted in one chain, if the world executes them in order.
     pub lock_and_read: bool,
-    /// Attempts of any loop before a typed error.
+    /// Retry limit of every loop; exceeding it returns an error.
     pub attempts: u32,
-    /// Chunk that an allocator asks for, bytes. No directory is larger.
+    /// Size in bytes of the chunks that an allocator requests. No directory is larger.
     pub chunk_bytes: u64,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
-    /// Flaws, each switchable alone. Off by default.
+    /// Flaws, each of which can be switched on alone. All are off by default.
     #[cfg(feature = "study")]
     pub flaws: TableFlaws,
 }
@@ -53,11 +54,11 @@ pub const DEFAULT_NEIGHBOURHOOD: usize = 8;
 /// Default of [`TableOptions::depth_max`]: a million slots, 8 MiB, for some 20 million keys.
 pub const DEFAULT_DEPTH_MAX: u8 = 20;
 
-/// A READ of a whole leaf that took longer is not trusted: its versions are narrow (docs/protocol/chime.md H2).
+/// The version window of a READ of a whole leaf, whose versions are narrow (docs/protocol/chime.md H2).
 const WINDOW: Nanos = Nanos::from_micros(500);
 
 impl TableOptions {
-    /// Defaults, for values of `value_bytes` bytes.
+    /// Returns the default options for values of `value_bytes` bytes.
     #[must_use]
     pub fn new(value_bytes: usize) -> Self {
         Self {
@@ -95,7 +96,7 @@ impl TableOptions {
             attempts: self.attempts,
             read_window: WINDOW,
             bias: SplitBias::Coarse,
-            // Nothing is merged: neighbours need not lie on one memory node.
+            // Leaves are not merged, so neighbours need not be on one memory node.
             spread: true,
             #[cfg(feature = "study")]
             flaws: self.flaws.leaf,

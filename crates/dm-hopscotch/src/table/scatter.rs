@@ -1,25 +1,25 @@
-//! Keys in the order of their hashes: one to one, so that the hash is the key.
+//! A permutation of keys whose order is that of their hashes.
 
 use dm_layout::KeyBytes;
 
-/// Bytes of a key, and room for the longest.
+/// Size in bytes of a buffer for the longest key.
 const ROOM: usize = 64;
 
-/// The finaliser of splitmix64.
+/// Returns the finaliser of splitmix64.
 const fn spread(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)
 }
 
-/// Its inverse: the factors' inverses modulo 2⁶⁴, and each shift undone.
+/// Returns the inverse of `spread`: it multiplies by the inverses of the factors modulo 2⁶⁴ and undoes each shift.
 const fn unspread(mut x: u64) -> u64 {
     x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(0x3196_42B2_D24D_8EC3);
     x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(0x96DE_1B17_3F11_9089);
     x ^ (x >> 30) ^ (x >> 60)
 }
 
-/// What all words of a key but the first make of it.
+/// Hashes all words of a key except the first.
 fn fold(rest: &[u8]) -> u64 {
     let words = rest.as_chunks::<8>().0;
     words.iter().fold(0xD6E8_FEB8_6659_FD93, |hash, word| {
@@ -27,7 +27,7 @@ fn fold(rest: &[u8]) -> u64 {
     })
 }
 
-/// `change` of the first word, by the others.
+/// Replaces the first word of a key by `change` of it and the hash of the other words.
 fn change<K: KeyBytes>(key: &K, change: impl FnOnce(u64, u64) -> u64) -> K {
     let mut bytes = [0; ROOM];
     key.write_to(&mut bytes);
@@ -39,7 +39,8 @@ fn change<K: KeyBytes>(key: &K, change: impl FnOnce(u64, u64) -> u64) -> K {
     K::read_from(&bytes)
 }
 
-/// The key in whose place a table keeps `key`: it differs from all others, and its first bits are as good as drawn.
+/// Returns the key under which a table stores `key`. The mapping is one to one, and the first bits of the result are
+/// as good as random.
 ///
 /// ```
 /// use dm_hopscotch::{gather, scatter};
@@ -53,15 +54,15 @@ pub fn scatter<K: KeyBytes>(key: &K) -> K {
     change(key, |word, by| spread(word ^ by))
 }
 
-/// The key that is kept in place of this one.
+/// Returns the key that is stored as `scattered`.
 ///
-/// Example: at [`scatter`], whose inverse it is.
+/// It is the inverse of [`scatter`], where an example is.
 #[must_use]
 pub fn gather<K: KeyBytes>(scattered: &K) -> K {
     change(scattered, |word, by| unspread(word) ^ by)
 }
 
-/// The first 64 bits of a key.
+/// Returns the first 64 bits of a key.
 #[inline]
 pub(super) fn lead_of<K: KeyBytes>(key: &K) -> u64 {
     let mut bytes = [0; ROOM];
@@ -69,7 +70,7 @@ pub(super) fn lead_of<K: KeyBytes>(key: &K) -> u64 {
     bytes.first_chunk().map_or(0, |lead| u64::from_be_bytes(*lead))
 }
 
-/// The smallest key with these first 64 bits.
+/// Returns the smallest key with these first 64 bits.
 pub(super) fn first_of<K: KeyBytes>(lead: u64) -> K {
     let mut bytes = [0; ROOM];
     let (first, _) = bytes.split_at_mut(8);
@@ -77,7 +78,7 @@ pub(super) fn first_of<K: KeyBytes>(lead: u64) -> K {
     K::read_from(&bytes)
 }
 
-/// The smallest key above this one.
+/// Returns the smallest key above this one.
 pub(super) fn above<K: KeyBytes>(key: &K) -> Option<K> {
     let mut bytes = [0; ROOM];
     key.write_to(&mut bytes);
@@ -117,7 +118,7 @@ mod tests {
             sixteenths.iter().all(|&found| (60..140).contains(&found)),
             "{sixteenths:?}"
         );
-        // The last bytes alone tell these apart.
+        // These keys differ only in their last bytes.
         let mut long = [3; 32];
         let ends = [0, 1].map(|n| {
             long[31] = n;
