@@ -1,4 +1,4 @@
-//! The structure that a compute node's threads share, and its clients.
+//! The radix tree as the threads of one compute node share it, and its clients.
 
 use core::cell::RefCell;
 use core::marker::PhantomData;
@@ -16,12 +16,12 @@ use crate::block::{Block, node_class};
 use crate::errors::{misplaced, unaddressable};
 use crate::presence::{Clearing, Presence, Running, over};
 
-/// The incarnation of a node in memory that never was one.
+/// The incarnation of a node in memory that never was a node.
 pub(crate) const FIRST_INCARNATION: u32 = 1;
-/// The longest key, bytes.
+/// Maximum size of a key in bytes.
 pub(crate) const KEY_MAX: usize = 64;
 
-/// A radix tree of keys `K` over leaves `L`, as the threads of one compute node share it.
+/// A radix tree with keys `K` and leaves `L`, as the threads of one compute node share it.
 #[derive(Debug)]
 pub struct Art<K, L> {
     pub(crate) leaves: L,
@@ -33,20 +33,20 @@ pub struct Art<K, L> {
     _key: PhantomData<fn() -> K>,
 }
 
-/// The cache's turns.
+/// The state of the cache's turns.
 #[derive(Debug)]
 pub(crate) struct Turning {
-    /// The epoch that operations begin in: what is cached is good for it.
+    /// The epoch in which operations begin. The cache's content is valid for it.
     pub(crate) epoch: u64,
-    /// When the last one was.
+    /// The time of the last turn.
     pub(crate) last: Nanos,
 }
 
 impl<K: KeyBytes, L> Art<K, L> {
-    /// The link depth of a leaf that is to hang in a slot of this branch, or is on its way there.
+    /// Returns the link depth of a leaf that is, or is about to be, linked in a slot of this branch.
     #[inline]
     pub(crate) fn leaf_depth(&self, branch: usize) -> u64 {
-        // Nothing splits below the last byte.
+        // No node branches below the last byte.
         let last = K::LEN.saturating_sub(1).max(branch);
         //= docs/protocol/smart.md M9
         (branch + usize::from(self.options.depth_slack)).min(last) as u64
@@ -54,11 +54,11 @@ impl<K: KeyBytes, L> Art<K, L> {
 }
 
 impl<K, L> Art<K, L> {
-    /// The tree whose root word is `root_word` (8-byte aligned; 0 where there is no tree yet, which is then made: one of
-    /// many who try it does).
+    /// Opens the tree that `root_word` names (8-byte aligned; 0 if there is no tree). If there is no tree, one is
+    /// created; if several clients try this at once, one of them succeeds, and all use its tree.
     ///
     /// # Errors
-    /// As any write.
+    /// The same errors as a write.
     pub async fn open<V: Verbs + Control>(
         v: &V,
         leaves: L,
@@ -88,13 +88,13 @@ impl<K, L> Art<K, L> {
         })
     }
 
-    /// A client over `v`'s connections.
+    /// Returns a client over `v`'s connections.
     pub fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> ArtClient<'h, V, K, L> {
         self.client_of(v, self.presence(v, false))
     }
 
-    /// A client whose operations run inside of operations that the same connection's client runs in a seat of the same
-    /// allocator: these attend for it. The tree must remember nothing ([`ArtOptions::cache_bytes`] of 0).
+    /// Returns a client whose operations run inside of other operations of the same client. Those have a seat of the
+    /// same allocator and attend for both. The tree must not have a cache ([`ArtOptions::cache_bytes`] of 0).
     pub(crate) fn client_within<'h, V: Verbs + Control>(&'h self, v: &'h V) -> ArtClient<'h, V, K, L> {
         self.client_of(v, self.presence(v, true))
     }
@@ -109,22 +109,22 @@ impl<K, L> Art<K, L> {
         }
     }
 
-    /// The compute node's cache of inner nodes.
+    /// Returns the compute node's cache of inner nodes.
     pub fn cache(&self) -> &PrefixCache {
         &self.cache
     }
 
-    /// The leaves.
+    /// Returns the store of the leaves.
     pub fn leaves(&self) -> &L {
         &self.leaves
     }
 
-    /// The allocator.
+    /// Returns the allocator.
     pub fn alloc(&self) -> &Allocator {
         &self.alloc
     }
 
-    /// The root node.
+    /// Returns the address of the root node.
     pub fn root(&self) -> RemotePtr {
         self.root
     }
@@ -134,7 +134,7 @@ impl<K, L> Art<K, L> {
     }
 }
 
-/// Makes the root; answers whose it is.
+/// Creates the root node. Returns the address of the root that the root word names afterwards.
 async fn plant<V: Verbs + Control>(
     v: &V,
     alloc: &Allocator,
@@ -162,25 +162,25 @@ async fn plant<V: Verbs + Control>(
     }
 }
 
-/// One client of a tree: a coroutine with its own connections and buffers.
+/// A client of a radix tree: a coroutine with its own connections and buffers.
 #[derive(Debug)]
 pub struct ArtClient<'h, V: Verbs, K, L> {
     pub(crate) v: &'h V,
     pub(crate) art: &'h Art<K, L>,
     pub(crate) scratch: RefCell<Scratch>,
-    /// Dropped before the presence ends.
+    /// This field is dropped before `presence`.
     pub(crate) clearing: RefCell<Option<Clearing<'h, V>>>,
     pub(crate) presence: Presence<'h>,
 }
 
-/// Buffers that are used again.
+/// Buffers that are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) value: Vec<u8>,
     pub(crate) leaf: Vec<u8>,
 }
 
-/// A key's bytes.
+/// The bytes of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyText {
     bytes: [u8; KEY_MAX],
@@ -204,7 +204,7 @@ impl core::ops::Deref for KeyText {
 }
 
 impl<K, L> Fingerprint for Art<K, L> {
-    /// What is cached, and the memory in stock. Leaves say theirs themselves.
+    /// Covers the cache and the allocator's free memory. Leaves have fingerprints of their own.
     fn fingerprint(&self) -> u64 {
         fingerprint_of(&(self.cache.fingerprint(), self.alloc.fingerprint()))
     }
@@ -216,7 +216,7 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// The client's connection.
+    /// Returns the client's connection.
     pub fn verbs(&self) -> &V {
         self.v
     }
@@ -235,7 +235,7 @@ where
         }
         let _begun = self.v.operation()?;
         let running = self.coming().await?;
-        // Pinned here: a future is copied whole when it is passed by value.
+        // Pinned here, because passing a future by value copies all of it.
         let done = match write.value() {
             None => {
                 let before = match write {
@@ -246,7 +246,7 @@ where
                 self.art.alloc.tending(self.v, removing).await
             }
             Some(value) => {
-                // Taken for the time of the write; one that is dropped midway costs the next one an allocation.
+                // Taken for the duration of the write. If the write is dropped, the next one allocates anew.
                 let mut scratch = self.scratch.take();
                 let done = {
                     let writing = pin!(self.write_key(key, value, write, &mut scratch));
@@ -272,7 +272,7 @@ where
         before: Option<&[u8]>,
         after: Option<&[u8]>,
     ) -> Result<Applied, IndexError> {
-        // What is not there differs from what was to be.
+        // A value that is absent differs from the expected one.
         let met = |applied| match applied {
             Applied::Absent | Applied::Present => Applied::Differs,
             applied => applied,
@@ -289,7 +289,7 @@ where
 
     async fn begin(&self) -> Result<Option<epoch::Running<'_>>, IndexError> {
         let _begun = self.v.operation()?;
-        // What it posts itself is its own affair.
+        // Requests that the caller posts itself are its own responsibility.
         Ok(self.coming().await?.and_then(Running::plain))
     }
 }

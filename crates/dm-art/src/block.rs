@@ -1,16 +1,16 @@
-//! Memory that nothing points to yet, and memory that nothing points to any more.
+//! Blocks that nothing points to yet, and blocks that nothing points to any more.
 
 use dm_alloc::{Allocator, Class};
 use dm_index::IndexError;
 use dm_layout::NodeTypes;
 use dm_verbs::{Control, RemotePtr, Verbs};
 
-/// Leaves of so many bytes.
+/// Returns the class of leaves of this size.
 pub(crate) const fn leaf_class(bytes: u32) -> Class {
     Class { bytes, kind: 0 }
 }
 
-/// Nodes of this type.
+/// Returns the class of nodes of this type.
 pub(crate) fn node_class(types: &NodeTypes, kind: u8) -> Class {
     Class {
         bytes: types.block_bytes(kind) as u32,
@@ -18,15 +18,15 @@ pub(crate) fn node_class(types: &NodeTypes, kind: u8) -> Class {
     }
 }
 
-/// A block that goes back to its allocator unless it was published, or may have been.
+/// A block that goes back to its allocator when it is dropped, unless it was published, or may have been.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
     alloc: &'a Allocator,
     block: dm_alloc::Block,
     class: Class,
-    /// Nothing of this client is in flight to it, and nothing points to it.
+    /// Whether no request of this client to the block is in flight, and nothing points to it.
     idle: bool,
-    /// The link depth of the leaf of its operation's key and value that was written to it before.
+    /// The link depth of the operation's leaf, if an earlier attempt has written it to this block.
     pub(crate) holds: Option<usize>,
 }
 
@@ -52,22 +52,23 @@ impl<'a> Block<'a> {
         self.block.at
     }
 
-    /// What a node that is built here must call its incarnation.
+    /// Returns the incarnation that a node in this block must have.
     pub(crate) fn incarnation(&self) -> u32 {
         self.block.incarnation
     }
 
-    /// Something is posted to it, perhaps the CAS that publishes it: from here on it is lost if its operation is dropped.
+    /// Records that a request to the block is about to be posted, perhaps the CAS that publishes it. From here on the
+    /// block is lost if its operation is dropped.
     pub(crate) fn busy(&mut self) {
         self.idle = false;
     }
 
-    /// All that was posted has completed, and the CAS certainly failed.
+    /// Records that all requests have completed, and that the CAS certainly failed.
     pub(crate) fn idle(&mut self) {
         self.idle = true;
     }
 
-    /// The same of a leaf: the next attempt finds it written, with this link depth.
+    /// Records the same of a leaf. The next attempt finds it written with this link depth.
     pub(crate) fn written(&mut self, depth: usize) {
         self.idle();
         self.holds = Some(depth);
@@ -84,7 +85,7 @@ impl Drop for Block<'_> {
     }
 }
 
-/// Takes a leaf or a node out of use: nothing links to it any more, and this client is who retires it.
+/// Retires the block of a leaf or node. Nothing points to it any more, and this client is the one that retires it.
 pub(crate) fn retire(alloc: &Allocator, at: RemotePtr, incarnation: u32, class: Class) {
     let block = dm_alloc::Block {
         incarnation,

@@ -1,4 +1,4 @@
-//! Errors of bytes, as an index's.
+//! Constructors of index errors for corrupt or misplaced bytes.
 
 use dm_index::IndexError;
 use dm_layout::{Corrupt, Reason};
@@ -8,7 +8,7 @@ pub(crate) fn corrupt(node: RemotePtr) -> impl Fn(Corrupt) -> IndexError {
     move |what| IndexError::Corrupt { node, what }
 }
 
-/// A node or leaf that does not belong where it hangs.
+/// Returns the error for a node or leaf that is linked at a wrong place.
 pub(crate) fn misplaced(node: RemotePtr) -> IndexError {
     corrupt(node)(Corrupt {
         offset: 0,
@@ -16,9 +16,9 @@ pub(crate) fn misplaced(node: RemotePtr) -> IndexError {
     })
 }
 
-/// An address that no slot can hold.
+/// Returns the error for an address that a slot cannot hold.
 pub(crate) fn unaddressable() -> IndexError {
     IndexError::BadInput {
-        why: "a slot addresses 256 memory nodes of 64 TiB, by lines",
+        why: "the address does not fit into a slot: it must be 64-byte aligned, on one of 256 memory nodes of 64 TiB",
     }
 }

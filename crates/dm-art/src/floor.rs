@@ -1,4 +1,4 @@
-//! The last key at or below another: a descent that backtracks where the way it took holds only larger keys.
+//! Finding the last key at or below another key, by a descent that goes back if its path holds only larger keys.
 
 use dm_index::{IndexError, KeyBytes, SingleStore};
 use dm_verbs::{Control, Verbs};
@@ -8,12 +8,12 @@ use crate::errors::misplaced;
 use crate::presence::over;
 use crate::walk::{Item, Side, children};
 
-/// Which key is looked for.
+/// The bound of a floor search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Bound {
-    /// The last one that is not above this.
+    /// The last key that is at most the given one.
     At,
-    /// The last one below this.
+    /// The last key below the given one.
     Below,
 }
 
@@ -23,8 +23,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// The last entry at `key` or below, its value into `value`. Each node and leaf on the way is seen at one moment; an entry
-    /// that is there throughout is never passed by for a smaller one.
+    /// Finds the last entry that `bound` admits for `key`, and writes its value to `value`. Each node and leaf on the
+    /// path is read at some moment. An entry that is present throughout is never skipped for a smaller one.
     pub(crate) async fn floor(
         &self,
         key: &K,
@@ -38,7 +38,7 @@ where
 
     async fn floor_key(&self, key: &K, bound: Bound, out: &mut Vec<u8>) -> Result<Option<K>, IndexError> {
         let text = KeyText::of(key);
-        // The last one holds the largest keys.
+        // The last item holds the largest keys.
         let mut rest = vec![Item::root(self.art.root, self.art.types())];
         while let Some(item) = rest.pop() {
             match item {

@@ -1,4 +1,4 @@
-//! Get: over the cache to a leaf, then by reading.
+//! Reading one key: from a cached leaf, then by reading nodes.
 
 use dm_index::{IndexError, KeyBytes, Single, SingleStore};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs};
@@ -13,12 +13,12 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Reads `key`'s value: from the leaf that the cache names, or by a search.
+    /// Reads `key`'s value, from the leaf that the cache names or by a search.
     pub(crate) async fn get_key(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         self.art.options.cpu.charge(self.v).await;
         self.v.local(LocalStep::Section).await;
         let mut from = From::Cache;
-        // A leaf that was another key's when it was read in this operation, and so it is.
+        // A leaf that was read within this operation and belongs to another key, which never changes.
         let mut others = None;
         if let Some((at, branch)) = self.art.cache.leaf(&KeyText::of(key)) {
             self.v.meter().note(Event::CacheHit);
@@ -36,8 +36,8 @@ where
         self.search(key, value, from, others).await
     }
 
-    /// Searches for `key` from the cache on, behind the local step before its section. `others` is a leaf that is another
-    /// key's.
+    /// Searches for `key`, beginning in the cache. The caller has already awaited the local step that precedes a
+    /// section. `others` is a leaf of another key.
     async fn search(
         &self,
         key: &K,
@@ -47,7 +47,7 @@ where
     ) -> Result<bool, IndexError> {
         let text = KeyText::of(key);
         let mut place = self.locate_entered(&text, from).await?;
-        // Three times at most: whatever begins at the root proves what it says.
+        // At most three rounds: a search from the root proves its answer.
         loop {
             let proved = match place {
                 //= docs/protocol/smart.md M11
@@ -75,7 +75,7 @@ where
         }
     }
 
-    /// T-M1, for study.
+    /// Changes the link depth with flaw T-M1, for study.
     async fn repair(&self, found: &Single<K>, link: &Link) -> Result<(), IndexError> {
         let branch = u64::from(link.slot.branch);
         if let Single::Other { depth, .. } = found

@@ -1,8 +1,8 @@
 //! Adaptive radix inner levels on disaggregated memory (SMART, TOS 2024 §4), over any leaves of one entry.
 //!
-//! [`Art`] is what the clients of a compute node share, an [`ArtClient`] is one of them and a
-//! [`dm_index::RangeIndex`]. Inner nodes are lock-free: each slot is a word that only CAS changes. Leaves are a
-//! [`dm_index::SingleStore`] and lock themselves.
+//! The clients of a compute node share an [`Art`]. An [`ArtClient`] is one of them, and is a
+//! [`dm_index::RangeIndex`]. Inner nodes are lock-free: only CAS changes a slot, which is one word. Leaves are a
+//! [`dm_index::SingleStore`] and have their own locks.
 //!
 //! ```text
 //!   root (direct, 256 slots)
@@ -12,22 +12,25 @@
 //!    └─────────▶ leaf                                              a renewal takes a node's place by a copy of it
 //! ```
 //!
-//! [`Separators`] make the tree an inner structure over leaves of many keys ([`dm_index::Inner`]): its entries say where each
-//! leaf begins.
+//! [`Separators`] use the tree as an inner structure over leaves of many keys ([`dm_index::Inner`]): each entry says
+//! where a leaf begins.
 //!
 //! # Invariants
-//! * **I1** A node's prefix, branch, type and identity never change; its header only says more of the prefix.
-//! * **I2** A slot that had a key byte keeps it. Slots of a node are filled in order, or each at its byte's place.
-//! * **I3** A node changes size, shrinks or goes away only frozen: every word of it refuses every CAS from then on.
-//! * **I4** A key has one live leaf at most; a leaf that is not live never is again.
-//! * **I5** Present is proved by the leaf alone, absent by a link that was read within the operation, or by the leaf's
-//!   link depth.
+//! * **I1** A node's prefix, branch, type and identity never change. Its header may be extended to hold more of the
+//!   prefix.
+//! * **I2** A slot that had a key byte keeps it. The slots of a node are filled in order, or in the largest type each
+//!   at the position of its byte.
+//! * **I3** A node is replaced by one of another size, merged or removed only while frozen: from then on, every CAS
+//!   on each of its words fails.
+//! * **I4** A key has at most one live leaf. A leaf that was removed never becomes live again.
+//! * **I5** Only a leaf proves that a key is present. A link that was read within the operation, or the link depth of
+//!   another key's leaf, proves that it is absent.
 //!
-//! The rules are `docs/protocol/smart.md`; the code cites its MUSTs.
+//! The rules are in `docs/protocol/smart.md`; the code cites its MUSTs.
 //!
 //! # Limits
-//! A scan reads the nodes on its way, cached or not. At most 256 memory nodes. Where memory is used again, a node is read anew
-//! two turns of the cache ([`ArtOptions::turn`]) after it was read.
+//! A scan reads the nodes on its path even if they are cached. There can be at most 256 memory nodes. If memory is
+//! reused, a cached node is read again after two turns of the cache ([`ArtOptions::turn`]).
 #![forbid(unsafe_code)]
 
 mod art;

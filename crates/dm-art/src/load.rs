@@ -1,4 +1,4 @@
-//! Bulk load: a tree from keys in ascending order, built from its right edge.
+//! Bulk load: builds a tree from keys in ascending order, along its right edge.
 
 use dm_index::{IndexError, KeyBytes, SingleStore};
 use dm_layout::{LINE_BYTES, PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
@@ -7,27 +7,28 @@ use dm_verbs::{Capability, Control, NodeId, RemotePtr, VerbErrorKind, Verbs};
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
 use crate::errors::unaddressable;
 
-/// Nodes above this height get memory nodes of their own, round robin; those below lie where their parent does.
+/// Nodes at most this far below the root are placed on memory nodes in turn. A deeper node is on the memory node of
+/// its parent.
 const SPREAD_HEIGHT: usize = 2;
 
-/// A node on the right edge, its children known so far.
+/// A node on the right edge, with the children that are known so far.
 struct Open {
     branch: usize,
     children: Vec<SlotWord>,
     memory_node: u16,
 }
 
-/// A key that was taken from the caller, and its leaf's bytes.
+/// A key whose leaf is not written yet, because that needs the next key.
 struct Pending {
     text: KeyText,
     shared_before: usize,
 }
 
-/// A load under way.
+/// A bulk load in progress.
 struct Load<'c, 'h, V: Verbs, K, L> {
     client: &'c ArtClient<'h, V, K, L>,
     fill: f64,
-    /// From the root down.
+    /// The nodes of the right edge, from the root down.
     edge: Vec<Open>,
     next_node: u16,
     bytes: Vec<u8>,
@@ -111,7 +112,7 @@ where
         self.edge.last_mut().expect("the root stays on the edge")
     }
 
-    /// Where the children of the edge's last node lie.
+    /// Returns the memory node for the next child of the edge's last node.
     fn place(&mut self) -> u16 {
         if self.edge.len() > SPREAD_HEIGHT {
             return self.last().memory_node;
@@ -138,7 +139,7 @@ where
         }
     }
 
-    /// A leaf for `key`, which shares so many bytes with the key behind it.
+    /// Writes the leaf of `key`, which shares `shared_after` bytes with the next key.
     async fn leaf(
         &mut self,
         key: &K,
@@ -171,12 +172,12 @@ where
         Ok(())
     }
 
-    /// Finishes the nodes that no later key belongs to: the next one shares `shared` bytes with `text`, the last.
+    /// Finishes the nodes that have no later key. The next key shares `shared` bytes with `text`, the last key.
     async fn close(&mut self, text: &KeyText, shared: usize) -> Result<(), IndexError> {
         while self.last().branch > shared {
             let Some(done) = self.edge.pop() else { break };
             if self.last().branch < shared {
-                // The next key leaves in the middle of what this node skips: a node there holds both.
+                // The next key differs within the bytes that this node skips. A node at that byte holds both.
                 let memory_node = done.memory_node;
                 self.edge.push(Open {
                     branch: shared,
@@ -191,7 +192,7 @@ where
         Ok(())
     }
 
-    /// Writes a node, and what it takes of nodes above it to hold the bytes that it skips; answers the slot's word.
+    /// Writes a node, and as many nodes above it as the skipped bytes need. Returns the word for the slot.
     async fn node(&mut self, done: &Open, text: &KeyText, from: usize) -> Result<SlotWord, IndexError> {
         let types = *self.client.art.types();
         let room = done.children.len() as f64 / self.fill;
@@ -199,7 +200,8 @@ where
         let mut children = done.children.clone();
         let mut branch = done.branch;
         loop {
-            // Whole steps of header and slot above, so that what is left fits into this header.
+            // The nodes above take whole steps of a header and a slot, so that the remaining bytes fit into this
+            // header.
             let above = (branch - from)
                 .saturating_sub(PARTIAL_MAX)
                 .div_ceil(PARTIAL_MAX + 1);

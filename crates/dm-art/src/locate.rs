@@ -1,4 +1,4 @@
-//! From a key to its place: over the cache as far as it goes, then by reading.
+//! Finding the place of a key: first in the cache, then by reading nodes.
 
 use dm_cache::{CachedSlot, PrefixImage, Seen};
 use dm_index::{IndexError, KeyBytes, Single, SingleStore};
@@ -8,19 +8,19 @@ use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs};
 use crate::art::{ArtClient, KeyText};
 use crate::errors::{corrupt, misplaced};
 
-/// Where a search begins. Each is surer than the one before it, and costs more.
+/// The starting point of a search. Each is more reliable than the one before it, and costs more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum From {
-    /// At what the cache says of the key's slot.
+    /// Start at the cached slot of the key.
     Cache,
-    /// At the deepest cached node, read anew.
+    /// Start at the deepest cached node, which is read again.
     Again,
-    /// At the root, read anew, as all below it.
+    /// Start at the root. It is read again, and so are all nodes below it.
     Root,
 }
 
 impl From {
-    /// What to try when a cached link did not prove what was to be proved.
+    /// Returns the starting point to try if a cached link did not prove enough.
     pub(crate) const fn surer(self) -> Self {
         match self {
             Self::Cache => Self::Again,
@@ -29,48 +29,48 @@ impl From {
     }
 }
 
-/// A slot on a key's way.
+/// A slot on the path of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub(crate) slot: CachedSlot,
-    /// It was read within this operation, from a node that was part of the tree then.
+    /// Whether the slot was read within this operation, from a node that was part of the tree then.
     pub(crate) fresh: bool,
 }
 
 impl Link {
-    /// The slot's address.
+    /// Returns the slot's address.
     pub(crate) fn at(&self) -> RemotePtr {
         self.slot
             .node
             .add((RADIX_HEAD_BYTES + 8 * self.slot.index) as u64)
     }
-    /// What it points to.
+    /// Returns the address of the slot's child.
     pub(crate) fn child(&self) -> RemotePtr {
         RemotePtr::from_raw(self.slot.word.pointer())
     }
 }
 
-/// A node on a key's way, and how it is linked.
+/// A node on the path of a key, and the slot that points to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Within {
     pub(crate) at: RemotePtr,
     pub(crate) node_type: u8,
-    /// Slots with children.
+    /// The number of slots with children.
     pub(crate) children: usize,
-    /// The slot that points to it; `None` for the root.
+    /// The slot that points to the node; `None` for the root.
     pub(crate) link: Option<Link>,
 }
 
-/// What there is where the key belongs.
+/// What the tree has at the place of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// A leaf: the key's, or one that shares its bytes as far as the link.
+    /// A leaf: either the key's own, or one that shares the key's bytes as far as the link tells.
     Leaf(Link, Within),
-    /// A slot to be filled.
+    /// A slot without a child.
     Vacant(Link, Within),
-    /// No slot, in a node that was read within the operation or not.
+    /// No slot: the node is full. The flag says whether the node was read within the operation.
     Full(Within, bool),
-    /// A node whose prefix the key leaves at byte `at`, where the node has `byte`.
+    /// A node whose prefix differs from the key at byte `at`, where the node has `byte`.
     Apart {
         link: Link,
         within: Within,
@@ -80,7 +80,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The node that it is in.
+    /// Returns the node that contains the place.
     pub(crate) fn within(&self) -> &Within {
         match self {
             Self::Leaf(_, within) | Self::Vacant(_, within) | Self::Full(within, _) => within,
@@ -88,7 +88,7 @@ impl Place {
         }
     }
 
-    /// The key is proved to be absent, by links alone.
+    /// Returns whether the links alone prove that the key is absent.
     pub(crate) fn proves_absence(&self) -> bool {
         //= docs/protocol/smart.md M11
         match self {
@@ -99,7 +99,7 @@ impl Place {
     }
 }
 
-/// What a leaf that is not the key's proves about the key, over a link of this branch.
+/// Returns whether a leaf that is not the key's, found over a link of this branch, proves that the key is absent.
 pub(crate) fn leaf_proves_absence<K>(found: &Single<K>, branch: u8, fresh: bool) -> bool {
     //= docs/protocol/smart.md M11
     match found {
@@ -109,12 +109,12 @@ pub(crate) fn leaf_proves_absence<K>(found: &Single<K>, branch: u8, fresh: bool)
     }
 }
 
-/// A node to be read.
+/// A node that must be read.
 #[derive(Debug)]
 pub(crate) struct Step {
     at: RemotePtr,
     node_type: u8,
-    /// The first key byte that is not known to be right.
+    /// The first key byte that has not been compared yet.
     from: u8,
     link: Option<Link>,
     fresh: bool,
@@ -132,7 +132,7 @@ impl Step {
     }
 }
 
-/// The type of the node that a slot points to; 0 for a leaf, which is no type.
+/// Returns the type of the node that a slot points to, or 0 for a leaf; 0 is not a node type.
 pub(crate) fn node_type(word: SlotWord) -> u8 {
     match word.decode() {
         Ok(dm_layout::RadixSlot::Inner { node_type, .. }) => node_type,
@@ -156,7 +156,7 @@ where
         }
     }
 
-    /// Finds the key's place.
+    /// Finds the place of `key`.
     pub(crate) async fn locate(&self, key: &KeyText, from: From) -> Result<Place, IndexError> {
         let step = match from {
             From::Root => self.root_step(),
@@ -168,7 +168,8 @@ where
         self.descend(key, step).await
     }
 
-    /// The same from the cache, behind the local step before its section.
+    /// Finds the place of `key` from the cache. The caller has already awaited the local step that precedes a
+    /// section.
     pub(crate) async fn locate_entered(&self, key: &KeyText, from: From) -> Result<Place, IndexError> {
         match self.cached(key, from) {
             Ok(place) => Ok(place),
@@ -176,7 +177,7 @@ where
         }
     }
 
-    /// What the cache says, or where to begin to read.
+    /// Returns the place that the cache knows, or the step at which reading must begin.
     #[inline]
     pub(crate) fn cached(&self, key: &KeyText, from: From) -> Result<Place, Step> {
         let Some(hit) = self.art.cache.lookup(key) else {
@@ -229,10 +230,10 @@ where
         Ok(place)
     }
 
-    /// Reads down from `step` on.
+    /// Reads nodes from `step` on downwards.
     pub(crate) async fn descend(&self, key: &KeyText, mut step: Step) -> Result<Place, IndexError> {
         loop {
-            // A slot names no type that the tree has not, or it is no slot of this tree.
+            // A slot that names a node type which the tree does not have is not a slot of this tree.
             if self.art.types().slots(step.node_type) == 0 {
                 return Err(misplaced(step.at));
             }
@@ -306,7 +307,8 @@ where
         }
     }
 
-    /// The node of a slot, as far as it is needed to renew it: its own link, from the cache if that is known there.
+    /// Returns the node of a slot as far as it is needed to renew it. Its own link comes from the cache if that knows
+    /// it.
     async fn around(&self, key: &KeyText, link: &Link) -> Within {
         self.v.local(LocalStep::Section).await;
         let hit = self.art.cache.lookup(key).filter(|hit| hit.at == link.slot.node);

@@ -1,4 +1,4 @@
-//! How a tree works.
+//! Options of a radix tree.
 
 use dm_index::CpuCost;
 use dm_layout::NodeTypes;
@@ -16,24 +16,25 @@ pub const DEFAULT_DEPTH_SLACK: u8 = 1;
 /// Default of [`ArtOptions::attempts`].
 pub const DEFAULT_ATTEMPTS: u32 = 1 << 20;
 
-/// How an [`crate::Art`] works.
+/// Options of an [`crate::Art`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ArtOptions {
-    /// The sizes of nodes. All clients of a tree must use the same.
+    /// The sizes of nodes. All clients of a tree must use the same sizes.
     pub types: NodeTypes,
-    /// Budget of a compute node's cache of inner nodes, bytes.
+    /// Budget in bytes of a compute node's cache of inner nodes.
     pub cache_bytes: u64,
-    /// Attempts of an operation's loop before a typed error.
+    /// Retry limit of an operation's loop; exceeding it returns an error.
     pub attempts: u32,
-    /// Where memory is used again: how long at least cached nodes are good for. Twice as long at most, and for ever as long as
-    /// nothing is retired.
+    /// The length of a turn of the cache, if memory is reused. A cached node is used for one to two turns, or for
+    /// ever if nothing is retired.
     pub turn: Nanos,
-    /// Key bytes by which a leaf's link depth is larger than it need be. A split that far below needs no FAA; in return
-    /// it takes a second READ to prove a key absent whose slot leads to another's leaf.
+    /// The number of key bytes by which a leaf's link depth is larger than necessary. A leaf split at most that far
+    /// below needs no FAA. In return, proving that a key is absent takes a second READ if its slot leads to another
+    /// key's leaf.
     pub depth_slack: u8,
-    /// CPU time of each operation.
+    /// CPU time that a simulator charges for each operation.
     pub cpu: CpuCost,
-    /// Published flaws.
+    /// Published flaws that are switched on.
     #[cfg(feature = "study")]
     pub flaws: ArtFlaws,
 }

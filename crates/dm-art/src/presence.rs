@@ -1,4 +1,4 @@
-//! Where memory is used again: a client's place among the running operations of its compute node.
+//! A client's membership among the running operations of its compute node, if memory is reused.
 
 use core::cell::Cell;
 use core::fmt;
@@ -17,12 +17,12 @@ use crate::Art;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
 use crate::block::{leaf_class, retire};
 
-/// A client's seat, if there is something to take part in.
+/// A client's seat, if memory is reused.
 pub(crate) struct Presence<'h> {
     seat: Option<Seat>,
-    /// Its operations run inside of others' of the same client, which attend.
+    /// Whether the client's operations run inside of other operations of the same client, which attend for both.
     within: bool,
-    /// The turns of the cache when the operation began.
+    /// The number of the cache's turns when the operation began.
     turns: Cell<u64>,
     vacate: Box<dyn Fn(Seat) + 'h>,
 }
@@ -42,7 +42,8 @@ impl Drop for Presence<'_> {
     }
 }
 
-/// An operation that runs: what it reads, and what its compute node remembers, is not used again before it is over.
+/// A running operation. While it runs, the memory that it reads, and the memory that its compute node's cache names,
+/// is not reused.
 #[derive(Debug)]
 #[must_use = "the operation is over when it says so"]
 pub(crate) struct Running<'s> {
@@ -50,12 +51,12 @@ pub(crate) struct Running<'s> {
 }
 
 impl<'s> Running<'s> {
-    /// What ends when it is dropped, whatever was posted in it.
+    /// Returns a guard that ends the operation when it is dropped, even if requests are still in flight.
     pub(crate) fn plain(mut self) -> Option<epoch::Running<'s>> {
         self.inner.take()
     }
 
-    /// All that it posted has landed.
+    /// Ends the operation. All requests that it posted have landed.
     #[inline]
     pub(crate) fn over(mut self) {
         drop(self.inner.take());
@@ -90,7 +91,7 @@ impl<V: Verbs> fmt::Debug for Clearing<'_, V> {
 }
 
 impl<V: Verbs> Clearing<'_, V> {
-    /// The CAS found this.
+    /// Judges the word that the CAS found: if the CAS succeeded, retires the leaf. Returns whether it succeeded.
     fn found(&self, old: u64) -> bool {
         let done = old == self.word.raw();
         if done {
@@ -102,7 +103,7 @@ impl<V: Verbs> Clearing<'_, V> {
 }
 
 impl<V: Verbs> Drop for Clearing<'_, V> {
-    /// Its client goes. What is not known now stays lost.
+    /// Retires the leaf if the CAS has completed by now. Otherwise the leaf is lost.
     fn drop(&mut self) {
         if let Some(ticket) = &mut self.ticket
             && let Poll::Ready(Ok(old)) = Pin::new(ticket).poll(&mut Context::from_waker(Waker::noop()))
@@ -122,7 +123,8 @@ impl<K, L> Art<K, L> {
         }
     }
 
-    /// Before operations begin in another epoch than those before: what was read in between is not known to be there still.
+    /// Drops the whole cache if operations begin in another epoch than that of its last turn, because nodes that were
+    /// read before may be gone. This precedes each begin.
     fn refresh(&self) {
         let Some(epochs) = self.alloc.epochs() else { return };
         self.turning.with(|turning| {
@@ -135,7 +137,7 @@ impl<K, L> Art<K, L> {
         });
     }
 
-    /// A turn of the cache, if it is due, or `now`.
+    /// Does a turn of the cache if it is due, or if `now` is set.
     fn turn<V: Verbs>(&self, v: &V, now: bool) {
         let forgetful = !self.options.flaws().cache_unpinned;
         self.turning.with(|turning| {
@@ -151,13 +153,13 @@ impl<K, L> Art<K, L> {
         });
     }
 
-    /// A round of reclamation and a turn of the cache now, due or not, instead of at an operation of its own: for compute nodes
-    /// that do nothing for a while. Metered as housekeeping.
+    /// Does a round of reclamation and a turn of the cache now, whether due or not. It serves compute nodes that run
+    /// no operations for a while. The verbs are metered as housekeeping.
     ///
-    /// Five of every compute node free what was retired before the first.
+    /// If every compute node does this five times, all memory is freed that was retired before the first of them.
     ///
     /// # Errors
-    /// As any operation's.
+    /// The same errors as an operation.
     pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
         let Some(epochs) = self.alloc.epochs() else {
             return Ok(());
@@ -172,7 +174,7 @@ impl<K, L> Art<K, L> {
         collected
     }
 
-    /// Runs `work`, which is no client's, as an operation.
+    /// Runs `work`, which belongs to no client, as an operation.
     pub(crate) async fn as_operation<V: Verbs + Control, T>(
         &self,
         v: &V,
@@ -211,7 +213,7 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// The cache, as this operation tells it what it found.
+    /// Returns the cache for the findings of this operation.
     #[inline]
     pub(crate) fn cache(&self) -> Since<'h> {
         self.art.cache.since(self.presence.turns.get())
@@ -219,8 +221,8 @@ where
 
     #[inline(always)]
     fn seated<'s>(&'s self, seat: &'s Seat) -> Option<Running<'s>> {
-        // Within an operation of several steps nobody attends: it is known as one of the member that it began with (R6), and
-        // its pin is not to be lifted.
+        // An operation of several steps is not interrupted to attend. It belongs to the membership in which it began
+        // (R6), and its pin must not be lifted.
         let due = || !self.presence.within && self.art.alloc.is_due(self.v);
         if !seat.is_running() && (seat.has_forgotten() || due()) {
             return None;
@@ -247,7 +249,7 @@ where
         }
     }
 
-    /// Attends, then begins.
+    /// Attends, then begins an operation.
     async fn enrolled<'s>(&'s self, seat: &'s Seat) -> Result<Option<Running<'s>>, IndexError> {
         let mut retry = self.v.retry(self.art.options.attempts);
         loop {
@@ -256,12 +258,12 @@ where
             if let Some(running) = seat.enter() {
                 return Ok(self.running(running));
             }
-            // Its compute node has left, or was taken for gone, in between.
+            // Meanwhile the compute node has left, or was removed as silent.
             retry.again(RemotePtr::NULL, Why::Changing).await?;
         }
     }
 
-    /// What a client does before an operation, now and then.
+    /// Does the work that a client does from time to time before an operation.
     async fn attend(&self, seat: &Seat) -> Result<(), IndexError> {
         if self.presence.within {
             self.art.alloc.enroll_within(self.v, seat).await;
@@ -274,19 +276,19 @@ where
         Ok(())
     }
 
-    /// Takes a leaf that this client has removed out of use: nothing links to it any more.
+    /// Retires a leaf that this client has removed. Nothing points to it any more.
     pub(crate) fn retire_leaf(&self, at: RemotePtr) {
         let class = leaf_class(self.art.leaves.block_bytes());
         retire(&self.art.alloc, at, FIRST_INCARNATION, class);
     }
 
-    /// Whether memory is used again.
+    /// Returns whether memory is reused.
     pub(crate) fn reclaims(&self) -> bool {
         self.presence.seat.is_some()
     }
 
-    /// A CAS that clears the slot of a removed leaf is under way: nobody waits for it. What the one before came to is known
-    /// by now.
+    /// Keeps a CAS that clears the slot of a removed leaf, without awaiting it. The one before it is settled first,
+    /// and has probably completed by now.
     pub(crate) async fn clearing(
         &self,
         ticket: Ticket<'h, V, (Old,)>,
@@ -304,7 +306,7 @@ where
         self.cleared(before).await
     }
 
-    /// What became of the last slot that nobody waited for: for a client that goes.
+    /// Settles the last slot that was cleared without an await, before the client is dropped.
     pub(crate) async fn settle(&self) -> Result<(), IndexError> {
         //= docs/protocol/smart.md M23
         let running = self.coming().await?;
@@ -328,7 +330,7 @@ where
     }
 }
 
-/// What an operation came to. What failed may have left something in flight.
+/// Ends an operation that succeeded. A failed one stays announced, because it may have left requests in flight.
 #[inline]
 pub(crate) fn over<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
     if let (Some(running), Ok(_)) = (running, &done) {

@@ -1,4 +1,4 @@
-//! Publishing: what a slot is to point to is written, then a CAS on the slot makes it part of the tree.
+//! Publishing: new nodes and leaves are written first, then a CAS on a slot makes them part of the tree.
 
 use dm_cache::PrefixImage;
 use dm_index::{IndexError, KeyBytes, SingleStore};
@@ -12,30 +12,30 @@ use crate::locate::Link;
 pub(crate) struct Fresh<'b> {
     pub(crate) at: RemotePtr,
     pub(crate) bytes: &'b [u8],
-    /// Its type, if it is a node.
+    /// The type of the node; `None` for a leaf.
     pub(crate) node_type: Option<u8>,
 }
 
-/// A leaf whose link moves deeper.
+/// A leaf whose link moves to a deeper node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deeper {
-    /// Its link depth.
+    /// The address of the leaf's link depth.
     pub(crate) at: RemotePtr,
-    /// By how much it grows.
+    /// The amount by which the depth grows.
     pub(crate) by: u64,
 }
 
-/// What became of a CAS on a slot.
+/// The result of a CAS on a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Published {
-    /// It is done.
+    /// The CAS succeeded.
     Done,
-    /// Another was quicker: the slot holds this.
+    /// Another client was first: the slot holds this word.
     Lost(SlotWord),
 }
 
 impl Published {
-    /// By what the CAS found.
+    /// Compares the word that the CAS expected with the word that it found.
     #[inline]
     pub(crate) fn of(before: SlotWord, old: u64) -> Self {
         match SlotWord::from_raw(old) {
@@ -51,8 +51,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Writes `fresh`, makes `deeper` deeper, and swaps the slot of `link` from what it was seen with to `word`. One round
-    /// trip where all of that lies on one memory node, else two.
+    /// Writes `fresh`, raises the link depth of `deeper`, and swaps the slot of `link` from the word that was seen to
+    /// `word`. This takes one round trip if everything is on one memory node, otherwise two.
     pub(crate) async fn publish(
         &self,
         key: &KeyText,
@@ -104,7 +104,7 @@ where
         Ok(published)
     }
 
-    /// Tells the cache of what was published: the slot, and the nodes that hang there now, from above.
+    /// Updates the cache after a publication: the slot, and then the new nodes below it, from above.
     async fn note_new(&self, key: &KeyText, link: &Link, fresh: &[Fresh<'_>], word: SlotWord) {
         self.v.local(LocalStep::Section).await;
         let cache = self.cache();
@@ -134,13 +134,14 @@ where
         }
     }
 
-    /// Tells the cache what a slot holds. Returns how many children the node has now, as far as the cache knows it.
+    /// Updates the cache with the word of a slot. Returns the number of children that the node has now, if the cache
+    /// knows it.
     pub(crate) async fn note_slot(&self, key: &KeyText, link: &Link, word: SlotWord) -> Option<usize> {
         self.v.local(LocalStep::Section).await;
         self.learn(key, link, word)
     }
 
-    /// The same, behind the local step.
+    /// Does the same. The caller has already awaited the local step that precedes a section.
     #[inline]
     pub(crate) fn learn(&self, key: &KeyText, link: &Link, word: SlotWord) -> Option<usize> {
         if word.is_frozen() {

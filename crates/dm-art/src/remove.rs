@@ -1,4 +1,4 @@
-//! Remove: the leaf first, then the slot, then what has become superfluous above.
+//! Removing a key: first from its leaf, then from the slot, then the nodes above that are no longer needed.
 
 use dm_index::{Applied, IndexError, KeyBytes, Single, SingleStore};
 use dm_layout::SlotWord;
@@ -14,7 +14,7 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Removes `key`; where there is `before`, only if that is its value.
+    /// Removes `key`. With `before`, removes it only if that is its value.
     pub(crate) async fn remove_key(&self, key: &K, before: Option<&[u8]>) -> Result<Applied, IndexError> {
         let text = KeyText::of(key);
         let mut from = From::Cache;
@@ -46,8 +46,8 @@ where
         }
     }
 
-    /// Takes a removed leaf out of its slot. Nothing depends on it: a slot that still points to such a leaf is as good as
-    /// one without a child.
+    /// Removes the link to a removed leaf from its slot. Correctness does not depend on it, because a slot that still
+    /// points to such a leaf counts as a slot without a child.
     async fn unlink(&self, key: &KeyText, link: &Link, within: &Within) -> Result<(), IndexError> {
         let word = link.slot.word;
         if word.is_frozen() {
@@ -63,10 +63,11 @@ where
             SlotWord::removed(word.partial(), link.slot.incarnation)
         };
         let cas = self.v.cas(link.at(), word.raw(), removed.raw());
-        // Told first: of several clients that remove from one node at once, the last one finds that nothing is left.
+        // The cache learns of the removal before the CAS completes. So if several clients remove from one node at
+        // once, the last one sees that no child is left.
         let left = self.note_slot(key, link, removed).await;
         let left = left.unwrap_or(within.children.saturating_sub(1));
-        // The node keeps more than one child, or can't go away: nobody waits for the slot.
+        // The node keeps more than one child, or is the root: the CAS need not be awaited.
         if left > 1 || within.link.is_none() {
             match self.reclaims() {
                 true => self.clearing(cas, key, word).await?,
@@ -89,9 +90,9 @@ where
         Ok(())
     }
 
-    /// A node that went may have been the last child of the one above, and so on.
+    /// Renews the nodes above one that went away, as long as their last child is gone.
     async fn shrink(&self, key: &KeyText) -> Result<(), IndexError> {
-        // Once for each byte at most: nodes above one another have different branches.
+        // There is at most one round per key byte, because nodes on one path have different branches.
         for _ in 0..K::LEN {
             if !self.reclaims() {
                 break;
@@ -106,15 +107,14 @@ where
         Ok(())
     }
 
-    /// Takes a leaf that this client has removed out of its slot, if it is in one still, wherever that is by now, and out of
-    /// use.
+    /// Removes the link to a leaf that this client has removed, wherever the link is by now, and retires the leaf.
     pub(crate) async fn clear(&self, key: &KeyText, leaf: RemotePtr) -> Result<(), IndexError> {
         let mut retry = self.v.retry(self.art.options.attempts);
         loop {
             let (link, within) = match self.locate(key, From::Root).await? {
                 Place::Leaf(link, within) if link.child() == leaf => (link, within),
                 _ => {
-                    // Another leaf was put there, or the slot was cleared after all.
+                    // The slot holds another leaf, or it was cleared after all.
                     self.retire_leaf(leaf);
                     return Ok(());
                 }
@@ -141,8 +141,8 @@ where
         }
     }
 
-    /// This compute node does not know what others removed from a node. So a client reads the node again when half of
-    /// the children that were known of it are gone and `left` remain: once for each halving.
+    /// Reads the node again if half of its known children are gone and `left` remain, which happens once per halving.
+    /// This compute node does not know what other compute nodes have removed.
     async fn look_again(
         &self,
         key: &KeyText,

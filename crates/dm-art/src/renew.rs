@@ -1,7 +1,8 @@
-//! Renewal: a node that is full, or has too little in it, is frozen word by word and gives way to what it holds.
+//! Renewal: a node that is full, or has at most one child, is frozen word by word and replaced according to its
+//! content.
 //!
-//! Nobody owns a renewal. Every step leaves the node in a state from which anybody can go on, and all who do come to
-//! the same: the frozen words say what takes the node's place, and the parent's slot is swapped once.
+//! A renewal has no owner. After each step any client can continue, and all clients arrive at the same result: the
+//! frozen words determine the replacement, and the parent's slot is swapped once.
 
 use dm_index::{IndexError, KeyBytes, SingleStore};
 use dm_layout::{RadixHeader, SlotWord, build_radix_node};
@@ -13,15 +14,15 @@ use crate::errors::{corrupt, misplaced, unaddressable};
 use crate::locate::{Link, Within, node_type};
 use crate::publish::{Fresh, Published};
 
-/// CASes of one chain.
+/// Maximum number of CASes in one chain.
 const FREEZE_BATCH: usize = 32;
 
-/// A node that no CAS changes any more.
+/// A node that no CAS can change any more.
 struct Frozen {
-    /// What it said of its prefix when it was read: all from the link on that led to it.
+    /// The header when it was read. It holds the whole prefix from the link on that led to the node.
     header: RadixHeader,
     incarnation: u32,
-    /// Thawed.
+    /// The words with children, thawed.
     children: Vec<SlotWord>,
 }
 
@@ -31,11 +32,12 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Renews the node `within`, on `key`'s way; or, if another above it is in the middle of that, that one. Whether this
-    /// client or another did it, or the node was not there any more: the caller looks anew.
+    /// Renews the node `within` on `key`'s path; or a node above it, if that one is being renewed. The caller must
+    /// search again, whether this client or another renewed the node, or it was already gone.
     pub(crate) async fn renew(&self, key: &KeyText, within: &Within) -> Result<(), IndexError> {
         if within.at == self.art.root {
-            // The root is as large as nodes get; only a tree for study has a root that can be full.
+            // The root has the largest type, so it is never full. Only a tree for study can have a root that fills
+            // up.
             return Err(IndexError::BadInput {
                 why: "the root has no room for another key byte",
             });
@@ -50,8 +52,8 @@ where
         self.finish(key, &link).await
     }
 
-    /// The slot that points to `at`, or to a frozen node above it, read from the root on; `None` if neither is on `key`'s
-    /// way.
+    /// Reads from the root on and returns the slot that points to `at`, or to a frozen node above it. Returns `None`
+    /// if neither is on `key`'s path.
     async fn link_of(&self, key: &KeyText, at: RemotePtr) -> Result<Option<Link>, IndexError> {
         let mut link: Option<Link> = None;
         let (mut here, mut kind) = (self.art.root, self.art.types().largest());
@@ -117,7 +119,7 @@ where
             Published::Done if node.children.len() < 2 => self.v.meter().note(Event::Merge),
             Published::Done => {}
             Published::Lost(_) => {
-                // Whatever led here is out of date.
+                // The cached path to this node is out of date.
                 self.v.local(dm_verbs::LocalStep::Section).await;
                 self.art.cache.forget(key, at);
                 self.art.cache.forget(key, link.slot.node);
@@ -126,13 +128,13 @@ where
         Ok(())
     }
 
-    /// Freezes every word of a node, over a link that was read before.
+    /// Freezes all words of a node. The link to it was read before.
     async fn freeze(&self, at: RemotePtr, kind: u8) -> Result<Frozen, IndexError> {
         let flaws = self.art.options.flaws();
         let bytes = self.read_node(at, kind).await?;
         let node = self.decode(&bytes, at, kind)?;
         //= docs/protocol/smart.md M18
-        // It said all of the prefix from the link on before that led here, and says no less ever after.
+        // The header held the whole prefix from the link on before the link was made, and never holds less.
         let (header, incarnation) = (node.header(), node.incarnation());
         let mut words: Vec<SlotWord> = node.words().collect();
         drop(bytes);
@@ -187,8 +189,8 @@ where
         chain.post()
     }
 
-    /// The word for `link` that points past a node to its only child; `None` if that child's header can't say what the
-    /// node's did.
+    /// Returns the word for `link` that points past a node to its only child, after it has extended that child's
+    /// header. Returns `None` if the child's header cannot hold the additional bytes.
     async fn lifted(
         &self,
         link: &Link,
@@ -209,7 +211,7 @@ where
         let word = SlotWord::inner(partial, at, kind).ok_or_else(unaddressable)?;
         let child = RemotePtr::from_raw(at);
         let from = link.slot.branch + 1;
-        // What the child's header lacks: the node's own bytes, and the byte of its slot.
+        // The child's header lacks the node's own bytes, and the byte of the child's slot.
         let Some(own) = header.partial_from(from) else {
             return Err(misplaced(link.child()));
         };
@@ -235,7 +237,8 @@ where
         }
     }
 
-    /// A copy of the node with its children, and room for more, in its place: of `copied` bytes.
+    /// Replaces the node by a copy of its children with room for more. `copied` receives the size of the copy in
+    /// bytes.
     async fn copy(
         &self,
         key: &KeyText,
@@ -244,7 +247,7 @@ where
         copied: &mut usize,
     ) -> Result<Published, IndexError> {
         let (types, children) = (self.art.types(), &node.children[..]);
-        // A quarter more than there is, so that the next insert does not begin anew.
+        // Room for a quarter more, so that the next insert does not renew the node again.
         let kind = types.fitting(children.len() + children.len() / 4 + 1);
         let class = node_class(types, kind);
         let mut block = Block::new(self.v, &self.art.alloc, class, Some(link.child())).await?;

@@ -1,4 +1,4 @@
-//! Scan: the nodes and leaves on the way, in key order, read in parallel.
+//! Scans: the nodes and leaves on the path are read in key order, in parallel.
 
 use dm_index::{IndexError, KeyBytes, Scan, SingleStore, gather};
 use dm_verbs::{Control, RemotePtr, Verbs};
@@ -7,7 +7,7 @@ use crate::art::{ArtClient, KeyText};
 use crate::errors::misplaced;
 use crate::walk::{Item, Side, children};
 
-/// Nodes, or leaves, that are read at once.
+/// Maximum number of nodes, or leaves, that are read at once.
 const BATCH: usize = 64;
 
 impl<V, K, L> ArtClient<'_, V, K, L>
@@ -54,7 +54,8 @@ where
         Ok(())
     }
 
-    /// The nodes (by their place in `items`) before the first `wanted` keys, as far as can be told.
+    /// Returns the nodes (by their positions in `items`) that may be in front of the first `wanted` keys, as far as
+    /// their types tell.
     fn nodes_to_read(&self, items: &[Item], wanted: usize) -> Vec<usize> {
         let mut keys = 0;
         let mut nodes = Vec::new();
@@ -68,7 +69,7 @@ where
                 Item::Leaf(_) => keys += 1,
                 Item::Node { node_type, .. } => {
                     nodes.push(i);
-                    // It would be smaller if it held less.
+                    // A node of this type has more children than fit into the next smaller type.
                     keys += self.art.types().slots(node_type.saturating_sub(1)).max(2);
                 }
             }
@@ -76,7 +77,7 @@ where
         nodes
     }
 
-    /// Reads some of the nodes, and puts what they hold in their places.
+    /// Reads some of the nodes, and replaces them by their children.
     async fn expand(&self, from: &KeyText, items: &[Item], nodes: &[usize]) -> Result<Vec<Item>, IndexError> {
         let types = self.art.types();
         let mut wanted = Vec::with_capacity(nodes.len());
@@ -120,7 +121,7 @@ where
     ) -> Result<(), IndexError> {
         let take = |key: K, value: &[u8]| {
             let last = out.keys().last();
-            // A leaf that does not follow on the one before it hangs where it does not belong.
+            // A leaf whose key is not above the last one is linked at a wrong place.
             if key >= *from && last.is_none_or(|last| *last < key) && out.len() < limit {
                 out.push(key, value);
             }

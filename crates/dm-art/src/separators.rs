@@ -1,4 +1,5 @@
-//! A radix tree as the inner structure over leaves of many keys: where each leaf begins, and its address.
+//! A radix tree as the inner structure over leaves of many keys. Its entries hold the low fence key and the address
+//! of each leaf.
 
 use core::mem::size_of;
 
@@ -17,25 +18,26 @@ use crate::{Art, ArtOptions};
 
 /// Default of [`SeparatorOptions::run`].
 pub const DEFAULT_RUN: usize = 32;
-/// Separators that a compute node has been misled by and not looked at since. More are forgotten.
+/// Maximum number of remembered entries that misled a client and were not read again since. Older ones are forgotten.
 const MISLED_MAX: usize = 64;
 
-/// Bytes that an image in the cache may take beside its entries: the slots that are allocated for it and others.
+/// Bytes that an image in the cache may take in addition to its entries, such as allocated slots.
 const IMAGE_BYTES: u64 = 8 << 10;
 
-/// How [`Separators`] work.
+/// Options of [`Separators`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SeparatorOptions {
-    /// Leaves that a compute node learns of at once when it does not know one.
+    /// The number of leaves that a compute node reads at once if it does not know a leaf.
     pub run: usize,
-    /// Where not all separators fit into the cache, all are remembered roughly ([`Sketch`]): a hint may be a few leaves to the
-    /// left. Off: some are remembered, and of the others nothing.
+    /// Whether separators that do not all fit into the cache are remembered approximately ([`Sketch`]). Then a hint
+    /// may lead a few leaves too far to the left. If not, some separators are remembered exactly, and the others not
+    /// at all.
     pub rough: bool,
-    /// Nowhere published: who is misled by an entry believes it again.
+    /// Our own broken twin: a client that an entry has misled follows it again.
     #[cfg(feature = "study")]
     pub credulous: bool,
-    /// T-D12: a get whose leaf the compute node does not know looks for a separator that is its key, and takes the key for
-    /// absent where there is none; what it read is remembered all the same.
+    /// T-D12: if the compute node does not know the leaf of a get, it looks for a separator that equals the key, and
+    /// takes the key for absent if there is none. It remembers the separators that it read all the same.
     #[cfg(feature = "study")]
     pub exact: bool,
 }
@@ -53,31 +55,32 @@ impl Default for SeparatorOptions {
     }
 }
 
-/// The leaves of an index by their low fences, in a radix tree of entries `S` with values of 8 bytes: the inner structure of
-/// an index whose leaves are any [`NodeStore`].
+/// The leaves of an index by their low fence keys, in a radix tree with entries `S` whose values have 8 bytes. It is
+/// the inner structure of an index whose leaves are any [`NodeStore`].
 ///
 /// # Invariants
-/// * **I1** The entry of the smallest key names the first leaf, for ever: every key has an entry at or below it.
-/// * **I2** All other entries are hints. A leaf that is missing here is reached over its left neighbour; one that is named
-///   wrongly proves by its fences that it is not meant, and then its entry goes.
+/// * **I1** The entry of the smallest key names the first leaf for ever, so every key has an entry at or below it.
+/// * **I2** All other entries are hints. A leaf without an entry is reached over its left neighbour. If an entry
+///   names a wrong leaf, that leaf's fence keys show it, and the entry is removed.
 ///
-/// The rules are `docs/protocol/dolphin.md`.
+/// The rules are in `docs/protocol/dolphin.md`.
 #[derive(Debug)]
 pub struct Separators<K: KeyBytes, S> {
     pub(crate) art: Art<K, S>,
     cache: IndexCache<K>,
-    /// What is remembered instead once that is full.
+    /// The approximate memory that replaces `cache` once that is full.
     sketch: Sketch<K>,
-    /// It is: nothing is in `cache` any more.
+    /// Whether `sketch` is in use. If so, `cache` is empty.
     crowded: AtomicBool,
-    /// Entries that led nowhere, by separator and address.
+    /// Entries that misled a client, by separator and address.
     misled: Mutex<Vec<(K, RemotePtr)>>,
-    /// Separators whose clients gave up entering them.
+    /// Separators whose clients were dropped while they entered them.
     owed: Mutex<Vec<(K, RemotePtr)>>,
     options: SeparatorOptions,
 }
 
-/// A separator on its way into the tree: if that is given up, somebody else of the compute node enters it.
+/// A separator that is being entered. If it is dropped before it is entered, another client of the compute node
+/// enters it.
 struct Entering<'s, K: KeyBytes> {
     owed: &'s Mutex<Vec<(K, RemotePtr)>>,
     entry: Option<(K, RemotePtr)>,
@@ -91,28 +94,29 @@ impl<K: KeyBytes> Drop for Entering<'_, K> {
     }
 }
 
-/// What a leaf's address was taken from.
+/// The source of a leaf's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeparatorProof<K> {
-    /// What the compute node remembers.
+    /// The compute node's cache.
     Cached(Origin<K>),
-    /// What the compute node remembers roughly, of this key: that leaf, or one to its right.
+    /// The compute node's approximate memory, asked for this key. It named this leaf, which is the key's or one left
+    /// of it.
     Rough(K, RemotePtr),
     /// The entry of this separator, which named this leaf.
     Read(K, RemotePtr),
 }
 
 impl<K: KeyBytes, S> Separators<K, S> {
-    /// Over the entries of `art`, which must remember nothing ([`ArtOptions::cache_bytes`] of 0): what its compute node
-    /// remembers of them is in `cache`.
+    /// Wraps the entries of `art`, which must not have a cache ([`ArtOptions::cache_bytes`] of 0): the compute node
+    /// remembers entries in `cache`.
     ///
     /// # Errors
-    /// [`IndexError::BadInput`] for a tree that has a cache.
+    /// [`IndexError::BadInput`] if the tree has a cache.
     pub fn new(art: Art<K, S>, cache: IndexCache<K>, options: SeparatorOptions) -> Result<Self, IndexError> {
         let ArtOptions { cache_bytes, .. } = art.options;
         if cache_bytes != 0 {
             return Err(IndexError::BadInput {
-                why: "separators are remembered in a cache of their own",
+                why: "separators have a cache of their own: set the `cache_bytes` of the tree to 0",
             });
         }
         let sketch = Sketch::new(cache.budget());
@@ -127,7 +131,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         })
     }
 
-    /// Bytes of what the compute node remembers of leaves, every allocation counted.
+    /// Returns the bytes that the compute node uses to remember leaves, with all allocations.
     pub fn cache_bytes(&self) -> u64 {
         match self.is_crowded() {
             true => self.sketch.bytes(),
@@ -135,10 +139,10 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// Whether there is too much to be remembered exactly.
+    /// Returns whether there are too many separators to remember them exactly.
     #[inline]
     fn is_crowded(&self) -> bool {
-        // Relaxed: either answer will do. Who still asks the cache finds nothing there.
+        // Relaxed: either answer is right. A client that still reads the cache finds nothing there.
         self.crowded.load(Ordering::Relaxed)
     }
 
@@ -148,7 +152,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
             return;
         };
         let image = NodeImage {
-            // Where the run's first leaf lies names it well enough.
+            // The address of the run's first leaf identifies the run well enough.
             at,
             level: 1,
             low,
@@ -161,14 +165,15 @@ impl<K: KeyBytes, S> Separators<K, S> {
         if !self.options.rough || !full && !self.is_crowded() {
             let _admitted_or_not = self.cache.admit(image);
             if self.is_crowded() {
-                // Somebody was quicker: nobody asks here any more. (Whoever cleared it before this was admitted let its lock go
-                // after the change, so that is seen.)
+                // Another client has switched to the sketch, so this cache is no longer read. (If that client cleared
+                // the cache before this admission, it released the cache's lock after it had changed `crowded`, so
+                // the load above sees the change.)
                 self.cache.clear();
             }
             return;
         }
         //= docs/protocol/dolphin.md D18
-        // Relaxed: nothing is published by it.
+        // Relaxed: the flag publishes no other data.
         if !self.crowded.swap(true, Ordering::Relaxed) {
             for image in self.cache.snapshot() {
                 self.sketch.admit(image.entries, image.high);
@@ -178,7 +183,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         self.sketch.admit(leaves, high);
     }
 
-    /// Remembers one leaf more.
+    /// Remembers one more leaf.
     fn admit_one(&self, separator: K, leaf: RemotePtr) {
         let _remembered_or_not = match self.is_crowded() {
             true => self.sketch.insert(&separator, leaf),
@@ -186,7 +191,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         };
     }
 
-    /// What is remembered of the entry of `low` may be wrong, if it names `leaf`.
+    /// Drops the memory of the entry of `low`, which may be wrong, if it names `leaf`.
     pub(crate) fn doubt(&self, low: &K, leaf: RemotePtr) {
         if self.is_crowded() {
             self.sketch.forget(low, leaf);
@@ -195,7 +200,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// The leaf that began at `low` is part of the one to its left.
+    /// Records that the leaf that began at `low` was merged into its left neighbour.
     pub(crate) fn merged(&self, low: &K, leaf: RemotePtr) {
         if self.is_crowded() {
             self.sketch.merged(low, leaf);
@@ -204,12 +209,12 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// The radix tree.
+    /// Returns the radix tree.
     pub fn art(&self) -> &Art<K, S> {
         &self.art
     }
 
-    /// Whether this entry has led nowhere; it is looked at now.
+    /// Returns whether this entry has misled a client, and forgets that, because the caller handles it now.
     fn was_misled(&self, low: K, leaf: RemotePtr) -> bool {
         self.misled.with(|all| {
             let found = all.iter().position(|entry| *entry == (low, leaf));
@@ -217,10 +222,11 @@ impl<K: KeyBytes, S> Separators<K, S> {
         })
     }
 
-    /// Reads all separators into the cache, as far as it admits them; metered as housekeeping. Answers how many.
+    /// Reads all separators into the cache, as far as it admits them. The verbs are metered as housekeeping. Returns
+    /// the number of separators.
     ///
     /// # Errors
-    /// As any read.
+    /// The same errors as a READ, and corrupt nodes.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError>
     where
         S: SingleStore<V, K>,
@@ -238,8 +244,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// Reads the separators from `low` on and remembers their leaves; answers how many, and the first one that is not among
-    /// them.
+    /// Reads the separators from `low` on and remembers their leaves. Returns their number, and the first separator
+    /// that is not among them.
     async fn remember<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,
@@ -252,7 +258,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         let mut entries = Scan::new();
         client.scan(low, run + 1, &mut entries).await?;
         client.verbs().local(LocalStep::Section).await;
-        // Where something is known again, the run ends. (What is known roughly is better known anew.)
+        // The run ends at a separator that is known already. (An approximate memory does not count: it is better
+        // renewed.)
         let known = |key: &&K| self.cache.lookup_at(1, key).is_some();
         let keys = entries.keys();
         let end = keys.iter().take(run + 1).skip(1).position(|key| known(&key));
@@ -265,7 +272,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         Ok((count, high))
     }
 
-    /// The leaf of `key` as the entries name it, and the entry's key.
+    /// Returns the leaf that the entries name for `key`, with the entry's key.
     pub(crate) async fn read<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,
@@ -290,7 +297,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// Takes an entry away if it still names that leaf.
+    /// Removes an entry if it still names this leaf.
     pub(crate) async fn strike<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,
@@ -306,7 +313,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         client.settle().await
     }
 
-    /// Enters a separator: over whatever is there.
+    /// Enters a separator, and replaces an entry that is already there.
     async fn enter<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,
@@ -338,7 +345,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         let client = self.art.client_within(v);
         v.local(LocalStep::Section).await;
         while let Some(entry) = self.owed.with(Vec::pop) {
-            // Whoever looks for a leaf finds it without: what fails here is owed still.
+            // The search does not need this entry. If entering it fails, it stays in `owed`.
             if self.enter(&client, entry).await.is_err() {
                 break;
             }
@@ -346,7 +353,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         let Some((low, leaf)) = self.read(&client, key, Bound::At).await? else {
             return Ok(None);
         };
-        // That others beside it can't be read is not this operation's concern: the next one asks again.
+        // An error in reading the neighbours does not concern this operation: the next one reads them again.
         let _remembered_or_not = self.remember(&client, &low).await;
         Ok(Some(Located {
             //= docs/protocol/dolphin.md D3
@@ -356,7 +363,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
     }
 }
 
-/// The address in an entry's value.
+/// Returns the address in an entry's value.
 fn address(value: &[u8]) -> RemotePtr {
     value.first_chunk().map_or(RemotePtr::NULL, |raw| {
         RemotePtr::from_raw(u64::from_le_bytes(*raw))
@@ -391,7 +398,8 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         if !self.options.exact() {
             return Ok(found);
         }
-        // T-D12. Who writes asks again before it believes that there is no leaf at all, and by then it is remembered.
+        // T-D12. A writer searches again before it concludes that there is no leaf at all, and by then the leaf is
+        // remembered.
         Ok(found.filter(|located| match located.proof {
             SeparatorProof::Read(low, _) => low == *key || self.cache.leaf(key).is_none(),
             SeparatorProof::Cached(_) | SeparatorProof::Rough(..) => true,
@@ -413,7 +421,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         }
         v.meter().note(Event::CacheMiss);
         if self.is_crowded() {
-            // Which leaves follow on each other is not remembered: their entries say so.
+            // The sketch does not know which leaves are adjacent, so the entries are read.
             let client = self.art.client_within(v);
             let mut entries = Scan::new();
             if let Some((low, leaf)) = self.read(&client, key, Bound::At).await? {
@@ -438,8 +446,9 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
             SeparatorProof::Cached(origin) => {
                 self.cache.invalidate(origin);
             }
-            // The leaf may well be to the right of where a rough hint leads. Where separators are owed, one who knows nothing
-            // is needed: those who look them up enter what is owed.
+            // An approximate hint may lead to a leaf left of the key's, so it is not dropped for that. But it is
+            // dropped if it leads to the left of a separator that is still owed, because only a client that looks up
+            // a leaf enters owed separators.
             SeparatorProof::Rough(key, leaf) => {
                 let leads = |owed: &(K, RemotePtr)| owed.0 <= key && self.sketch.leaf(&owed.0) == Some(leaf);
                 if self.owed.with(|owed| owed.iter().any(leads)) {
@@ -457,13 +466,13 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         }
         //= docs/protocol/dolphin.md D5
         if let SeparatorProof::Read(low, leaf) = proof {
-            // What was remembered of the entry says the same.
+            // The cache's memory of this entry is as wrong as the entry.
             self.doubt(&low, leaf);
             self.misled.with(|all| {
                 if all.contains(&(low, leaf)) {
                     return;
                 }
-                // Those of operations that were given up stay: the oldest makes room.
+                // Entries of dropped operations stay in the list, so the oldest one makes room.
                 if all.len() == MISLED_MAX {
                     all.remove(0);
                 }

@@ -7,9 +7,11 @@ use crate::art::ArtClient;
 use crate::floor::Bound;
 use crate::separators::Separators;
 
-/// Attempts at a merge that others are in the way of. A leaf that stays sparse costs room, and its next remove tries anew.
+/// Maximum number of attempts at a merge that meets contention. A leaf that stays sparse only wastes memory, and the
+/// next remove from it tries again.
 const MERGE_ATTEMPTS: u32 = 64;
-/// Steps to the right from where the entries lead, before a merge is left to the next remove.
+/// Maximum number of steps to the right from the leaf that the entries name. Beyond that, the merge is left to the
+/// next remove.
 const STEPS_MAX: usize = 64;
 
 impl<K: KeyBytes, S> Separators<K, S> {
@@ -44,7 +46,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
                     false => Merge::Changed,
                 };
             }
-            // The first leaf has none on its left.
+            // The first leaf has no left neighbour.
             if merged == Merge::TooFull
                 && fences.low > K::MIN
                 && self
@@ -64,7 +66,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
             match merged {
                 Merge::Done { sparse: true, .. } => {}
                 Merge::Done { .. } | Merge::TooFull => return Ok(()),
-                // Somebody is at work on one of the two.
+                // Another client is changing one of the two leaves.
                 Merge::Changed => {
                     if retry.again(at, Why::Changing).await.is_err() {
                         return Ok(());
@@ -74,7 +76,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// Copies the leaf that answers for `key`, or that ends at it; `false` if it isn't found easily.
+    /// Copies the leaf that answers for `key`, or with [`Bound::Below`] the leaf that ends at `key`. Returns `false`
+    /// if it is not found within a few steps.
     async fn reach<V, L>(
         &self,
         client: &ArtClient<'_, V, K, S>,

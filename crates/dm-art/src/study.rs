@@ -2,33 +2,33 @@
 
 use crate::{ArtOptions, SeparatorOptions};
 
-/// Published flaws, each off by default; for study, each with its counterexample.
+/// Published flaws and broken twins, for study. All are off by default, and each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ArtFlaws {
-    /// T-M1: who finds a leaf's link depth other than the way it came by puts it right, without looking whether that way
-    /// is still the leaf's.
+    /// T-M1: a client that finds a leaf's link depth different from its own path corrects it, without checking that the
+    /// path still leads to the leaf.
     pub repairs_unchecked: bool,
-    /// T-M3: the leaf learns that its link moved deeper after the slot says so, and nobody waits for it.
+    /// T-M3: a leaf's link depth is raised after the CAS on the slot, and not awaited.
     pub depth_unawaited: bool,
-    /// T-M4: a node that is full is copied without being frozen; who filled one of its slots meanwhile is not told.
+    /// T-M4: a full node is copied without being frozen. A client that fills one of its slots meanwhile does not notice.
     pub switch_unfrozen: bool,
-    /// T-M5: a slot that loses its child becomes empty: any key byte may come there.
+    /// T-M5: a slot that loses its child becomes empty, so any key byte may take it.
     pub removal_empties: bool,
-    /// T-M6: a merge freezes the slots that have children, not the empty ones.
+    /// T-M6: a merge does not freeze the empty slots.
     pub merge_leaves_empties: bool,
-    /// T-M7: a scan whose beginning is cached looks only below the cached node.
+    /// T-M7: if the beginning of a scan is cached, the scan reads only below the cached node.
     pub scan_trusts_cache: bool,
-    /// Nowhere published: cached nodes are used for ever, while their memory is used again.
+    /// Our own broken twin: cached nodes are used for ever, although their memory is reused.
     pub cache_unpinned: bool,
-    /// Nowhere published: who needs a frozen slot waits until whoever froze it has renewed its node.
+    /// Our own broken twin: a client that needs a frozen slot waits for the client that froze it to complete the renewal.
     pub renewal_waits: bool,
-    /// Nowhere published: a block goes back though something may still land in it.
+    /// Our own broken twin: a block goes back to the allocator although a request to it may still be in flight.
     pub gives_back_early: bool,
 }
 
 #[cfg(feature = "study")]
 impl ArtFlaws {
-    /// None of them: the default.
+    /// No flaw, which is the default.
     pub const NONE: Self = Self {
         repairs_unchecked: false,
         depth_unawaited: false,
@@ -55,7 +55,7 @@ impl ArtOptions {
 }
 
 impl SeparatorOptions {
-    /// Returns whether a client believes an entry that has misled it.
+    /// Returns whether a client follows an entry again that has misled it.
     pub(crate) fn credulous(&self) -> bool {
         #[cfg(feature = "study")]
         let credulous = self.credulous;
@@ -64,7 +64,7 @@ impl SeparatorOptions {
         credulous
     }
 
-    /// Returns whether a separator leads to its leaf alone (T-D12).
+    /// Returns whether flaw T-D12 is switched on.
     pub(crate) fn exact(&self) -> bool {
         #[cfg(feature = "study")]
         let exact = self.exact;

@@ -1,4 +1,5 @@
-//! What a node holds on one side of a key, in key order: a scan goes up from its first key, a floor looks below its bound.
+//! The children of a node on one side of a key, in key order. A scan goes up from its first key, and a floor search
+//! goes down from its bound.
 
 use core::cmp::Ordering;
 
@@ -10,22 +11,22 @@ use crate::art::KeyText;
 use crate::errors::{corrupt, misplaced};
 use crate::locate::node_type;
 
-/// Something below which there may be keys that are wanted.
+/// A subtree or leaf that may hold wanted keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Item {
     Leaf(RemotePtr),
     Node {
         at: RemotePtr,
         node_type: u8,
-        /// The first key byte that it says something of.
+        /// The first key byte of which the node says something.
         from: u8,
-        /// All bytes before are those of the key: some of what is below may be on its other side.
+        /// Whether all bytes in front of `from` equal the key's. If so, some keys below may be on its other side.
         edge: bool,
     },
 }
 
 impl Item {
-    /// The root of a tree, at `at`.
+    /// Returns the root of a tree, at `at`.
     pub(crate) fn root(at: RemotePtr, types: &NodeTypes) -> Self {
         Item::Node {
             at,
@@ -36,17 +37,17 @@ impl Item {
     }
 }
 
-/// Which keys are wanted.
+/// The side of a key on which keys are wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
-    /// Those at the key and above.
+    /// The key and all keys above it.
     Up,
-    /// Those at the key and below.
+    /// The key and all keys below it.
     Down,
 }
 
 impl Side {
-    /// How far a piece of a key is on this side of the same piece of the key that it is compared with: less is not at all.
+    /// Compares a piece of a key with the same piece of the bounding key. `Less` means that it is not on this side.
     fn compare<T: Ord + ?Sized>(self, piece: &T, key: &T) -> Ordering {
         match self {
             Side::Up => piece.cmp(key),
@@ -55,8 +56,8 @@ impl Side {
     }
 }
 
-/// Appends what the node at `at` holds that may be on this side of the key, in key order. `byte` and `edge` are those of its
-/// [`Item::Node`].
+/// Appends the children of the node at `at` that may be on this side of the key, in key order. `byte` and `edge` are
+/// those of its [`Item::Node`].
 pub(crate) fn children(
     side: Side,
     key: &KeyText,

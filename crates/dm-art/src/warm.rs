@@ -1,4 +1,5 @@
-//! What fills a compute node's cache before anybody asks: all inner nodes, those of some keys, or what another has.
+//! Filling a compute node's cache ahead of operations: with all inner nodes, with those of some keys, or from the
+//! cache of another compute node.
 
 use dm_cache::PrefixImage;
 use dm_index::{IndexError, KeyBytes, SingleStore};
@@ -10,16 +11,18 @@ use crate::locate::{From, node_type};
 use crate::presence::over;
 
 impl<K: KeyBytes, L> Art<K, L> {
-    /// Takes over what the cache of another compute node holds, instead of what is in this one's; `false`, and nothing is
-    /// changed, if it does not fit, or is not known to be good here.
+    /// Replaces the content of this cache by that of another compute node's cache. Returns `false`, with nothing
+    /// changed, if the content does not fit, or is not known to be valid here.
     ///
     /// # Errors
-    /// As any operation's.
+    /// The same errors as an operation.
     pub async fn adopt_cache<V: Verbs + Control>(&self, v: &V, other: &Self) -> Result<bool, IndexError> {
         let adopt = async {
-            // What is cached there from now on is good for operations that begin in this epoch, or in one before.
+            // Images that are cached there from now on are valid for operations that begin in this epoch, or in an
+            // earlier one.
             let theirs = other.turning.with(|turning| turning.epoch);
-            // What is young there is to be good here for a turn more: for the epoch of that.
+            // Young images there stay in use here for one more turn, so they must be valid for the epoch of that
+            // turn.
             Ok(self.turning.with(|_| {
                 //= docs/protocol/smart.md M22
                 self.root == other.root && self.alloc.turned() <= theirs && self.cache.adopt(&other.cache)
@@ -28,10 +31,11 @@ impl<K: KeyBytes, L> Art<K, L> {
         self.as_operation(v, adopt).await
     }
 
-    /// Reads all inner nodes into the cache, as far as they fit; metered as housekeeping. Answers how many.
+    /// Reads all inner nodes into the cache, as far as they fit. The verbs are metered as housekeeping. Returns the
+    /// number of nodes that were read.
     ///
     /// # Errors
-    /// As any read.
+    /// The same errors as a READ, and corrupt nodes.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         self.as_operation(v, self.read_all(v)).await
     }
@@ -88,11 +92,11 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Reads the inner nodes on the way of each key, one after the other, if they are not cached: where not all fit, what
-    /// came last is there in the end. Metered as housekeeping; no leaf is read.
+    /// Reads the inner nodes on the path of each key that are not cached, one key after another. If they do not all
+    /// fit, the last ones stay in the cache. No leaf is read. The verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// As any read.
+    /// The same errors as a READ, and corrupt nodes.
     pub async fn warm_for(&self, keys: impl IntoIterator<Item = K>) -> Result<(), IndexError> {
         let _unmetered = self.v.meter().housekeeping();
         for key in keys {

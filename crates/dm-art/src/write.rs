@@ -1,4 +1,4 @@
-//! Insert, update, upsert: one text for the three.
+//! Insert, update and upsert share one implementation.
 
 use dm_index::{Applied, IndexError, KeyBytes, Single, SingleStore, Write};
 use dm_layout::{PARTIAL_MAX, RadixHeader, SlotWord, build_radix_node};
@@ -10,7 +10,7 @@ use crate::errors::{misplaced, unaddressable};
 use crate::locate::{From, Link, Place, Within, leaf_proves_absence};
 use crate::publish::{Deeper, Fresh, Published};
 
-/// What is to be written.
+/// The input of a write.
 pub(crate) struct Wanted<'k, K> {
     pub(crate) key: &'k K,
     pub(crate) text: KeyText,
@@ -18,22 +18,22 @@ pub(crate) struct Wanted<'k, K> {
     pub(crate) write: Write<'k>,
 }
 
-/// What stands in the way of a new leaf.
+/// What occupies the place of a new leaf.
 enum Beside<K> {
-    /// Nothing: the slot is free, or its leaf is no entry any more.
+    /// Nothing: the slot is free, or its leaf was removed.
     Nothing,
-    /// Another key's leaf.
+    /// A leaf of another key.
     Leaf { key: K, depth: u64 },
-    /// A node whose prefix the key leaves at byte `at`, where the node has `byte`.
+    /// A node whose prefix differs from the key at byte `at`, where the node has `byte`.
     Node { at: u8, byte: u8 },
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 enum Attempt {
     Done(Applied),
-    /// What was seen proves too little: begin anew.
+    /// The links and leaves that were read prove too little: begin again from a more reliable starting point.
     Surer,
-    /// The slot was another's, or is now: begin anew.
+    /// The slot has changed, or its node is being renewed: begin again.
     Raced(RemotePtr),
 }
 
@@ -68,7 +68,7 @@ where
                 Attempt::Surer => from = from.surer(),
                 Attempt::Raced(at) => {
                     self.raced(&mut retry, at).await?;
-                    // The cache has learnt what the slot holds, or forgotten the node.
+                    // The cache has learnt the slot's content, or has forgotten the node.
                     from = From::Cache;
                 }
             }
@@ -149,7 +149,8 @@ where
                     .take_while(same)
                     .count();
                 let at = from + shared;
-                // It hangs where only keys with the same bytes up to `from` belong, and is no such key.
+                // The other key must have the same bytes as this key up to `from`, or its leaf does not belong here.
+                // It must also differ from this key.
                 if at >= wanted.text.len() || other[..from] != wanted.text[..from] {
                     return Err(misplaced(link.child()));
                 }
@@ -184,7 +185,7 @@ where
         Ok(Attempt::Raced(link.slot.node))
     }
 
-    /// Brings a renewal to its end that somebody has begun.
+    /// Completes a renewal that another client has begun.
     async fn renew_begun(&self, key: &KeyText, within: &Within) -> Result<(), IndexError> {
         if self.art.options.flaws().renewal_waits {
             return Ok(());
@@ -193,7 +194,7 @@ where
         self.renew(key, within).await
     }
 
-    /// Something is about to be posted to a block.
+    /// Records that a request to `block` is about to be posted.
     #[inline]
     pub(crate) fn busy(&self, block: &mut Block<'_>) {
         //= docs/protocol/smart.md M15
@@ -202,24 +203,25 @@ where
         }
     }
 
-    /// Where a leaf of this node should lie: with it, so that one chain does. The root's are spread.
+    /// Returns the memory node for a new leaf of this node: the node's own, so that one chain is enough. The leaves
+    /// of the root are spread.
     fn near(within: &Within) -> Option<RemotePtr> {
         within.link.map(|_| within.at)
     }
 
-    /// Where what hangs in a slot of this node should lie, which has `byte`: near it, unless it is large (or the root):
-    /// else a tree would lie on one memory node. By the byte, so that a key comes to lie where it lay before: what it
-    /// left there is there for it.
+    /// Returns a memory node for the child in the slot with `byte`. The children of large nodes and of the root are
+    /// spread in this way, because otherwise the whole tree would be on one memory node. The byte decides, so a key
+    /// that is inserted again finds the memory that it left there.
     fn spread(&self, within: &Within, byte: u8) -> Option<RemotePtr> {
         let nodes = u32::from(self.art.alloc.memory_nodes());
-        // Multiples of the golden section: any run of bytes is spread evenly.
+        // Multiples of the golden section spread any run of bytes evenly.
         let part = u32::from(byte).wrapping_mul(0x9E37_79B1);
         let step = ((u64::from(part) * u64::from(nodes)) >> 32) as u32;
         let node = (u32::from(within.at.node().0) + step) % nodes.max(1);
         RemotePtr::new(NodeId(node as u16), 0)
     }
 
-    /// Where a node in a slot of this node, which has `byte`, should lie.
+    /// Returns the memory node for a new node in the slot with `byte`.
     fn near_node(&self, within: &Within, byte: u8) -> Option<RemotePtr> {
         match within.link.is_none() || self.art.types().is_direct(within.node_type) {
             true => self.spread(within, byte),
@@ -227,7 +229,7 @@ where
         }
     }
 
-    /// The block of the new leaf; the one of an earlier attempt if there is one.
+    /// Returns the block of the new leaf, which an earlier attempt may have allocated.
     async fn leaf_block<'a>(
         &'a self,
         leaf: &mut Option<Block<'a>>,
@@ -241,7 +243,7 @@ where
         Ok(leaf.insert(block).at())
     }
 
-    /// A new leaf into a slot without one.
+    /// Puts a new leaf into a slot without a child.
     async fn put_leaf<'a>(
         &'a self,
         wanted: &Wanted<'_, K>,
@@ -264,7 +266,7 @@ where
             bytes: &scratch.leaf,
             node_type: None,
         }];
-        // Nothing to be written where an earlier attempt did.
+        // There is nothing to write if an earlier attempt has written the leaf.
         let fresh = &fresh[usize::from(holds(leaf, usize::from(branch)))..];
         leaf.iter_mut().for_each(|leaf| self.busy(leaf));
         let published = self.publish(&wanted.text, link, fresh, None, word).await?;
@@ -274,8 +276,8 @@ where
         Ok(published)
     }
 
-    /// A new node into the slot of `link`, with what hung there (`word`, at key byte `at`) and a new leaf; more nodes above
-    /// it if one header does not hold what the keys share.
+    /// Puts a new node into the slot of `link`, with the slot's former child (`word`, at key byte `at`) and a new
+    /// leaf. If the shared key bytes do not fit into one header, further nodes are put above it.
     async fn put_node<'a>(
         &'a self,
         wanted: &Wanted<'_, K>,
@@ -288,7 +290,7 @@ where
         let old = word.ok_or_else(unaddressable)?;
         let types = self.art.types();
         let from = usize::from(link.slot.branch) + 1;
-        // A node above holds six bytes in its header and one in its slot.
+        // Each further node holds six bytes in its header and one in its slot.
         let above = (at - from).saturating_sub(PARTIAL_MAX).div_ceil(PARTIAL_MAX + 1);
         let (kind, single) = (types.fitting(2), types.fitting(1));
         let mut blocks = Vec::with_capacity(above + 1);
@@ -310,7 +312,7 @@ where
         );
         let lines = (scratch.leaf.len() / dm_layout::LINE_BYTES) as u8;
         let new = SlotWord::leaf(wanted.text[at], leaf_at.raw(), lines).ok_or_else(unaddressable)?;
-        // From below: each node needs the word of the next.
+        // Build from below, because each node needs the word of the next.
         let mut images = vec![Vec::new(); blocks.len()];
         let mut children = vec![old, new];
         let mut below = link.slot.word;
@@ -352,7 +354,7 @@ where
     }
 }
 
-/// The kind bits of what a slot points to: a leaf's lines or a node's type.
+/// Returns the kind bits of a slot's word: the number of lines of a leaf, or the type of a node.
 fn link_kind(link: &Link) -> u8 {
     match link.slot.word.decode() {
         Ok(dm_layout::RadixSlot::Inner { node_type, .. }) => node_type,
@@ -369,7 +371,7 @@ fn absent(proved: bool) -> Attempt {
     }
 }
 
-/// Whether an earlier attempt has written the leaf with this link depth.
+/// Returns whether an earlier attempt has written the leaf with this link depth.
 fn holds(leaf: &Option<Block<'_>>, depth: usize) -> bool {
     leaf.as_ref().is_some_and(|block| block.holds == Some(depth))
 }

@@ -11,7 +11,7 @@ pub struct Rdwc {
     pub combine: bool,
     /// The number of local locks, for gets and for writes each: at least 1, rounded up to a power of two.
     pub locks: u32,
-    /// Flaws for study.
+    /// Flaws that are switched on, for study.
     #[cfg(feature = "study")]
     pub flaws: crate::RdwcFlaws,
 }

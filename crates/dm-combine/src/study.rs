@@ -23,7 +23,7 @@ pub struct RdwcFlaws {
 }
 
 impl RdwcFlaws {
-    /// None of them.
+    /// No flaw.
     pub const NONE: Self = Self {
         joins_after_sample: false,
         buffer_of_lock: false,
@@ -33,7 +33,7 @@ impl RdwcFlaws {
         any_key: false,
         absorbs_upserts: false,
     };
-    /// All that are published.
+    /// All published flaws.
     #[cfg(feature = "study")]
     pub const PUBLISHED: Self = Self {
         joins_after_sample: true,

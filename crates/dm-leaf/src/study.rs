@@ -25,13 +25,13 @@ pub struct LeafFlaws {
     /// T-D14: if locks are shared, an update of a value that spans several lines shares the node's lock too. Two
     /// concurrent updates then write the same version, and their lines stay mixed.
     pub lines_shared: bool,
-    /// A merged node is not marked dead. For the study of reclamation.
+    /// Our own broken twin: a merged node is not marked dead. It serves the study of reclamation.
     pub unburied: bool,
 }
 
 #[cfg(feature = "study")]
 impl LeafFlaws {
-    /// None of them: the default.
+    /// No flaw, which is the default.
     pub const NONE: Self = Self {
         torn_entry_absent: false,
         no_read_window: false,
