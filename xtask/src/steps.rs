@@ -36,6 +36,9 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
     steps.verdict()
 }
 
+/// The tests, like `dm-models`, also want the flaws and the studies of the command.
+const FEATURES: [&str; 2] = ["--features", "dmkit/eval"];
+
 fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
     steps.run("formatting", || Ok(cmd!(shell, "cargo fmt --all --check").run()?));
     steps.run("tidy", || tidy::run(root));
@@ -44,16 +47,21 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
         steps.run("clippy", || {
             Ok(cmd!(
                 shell,
-                "cargo clippy --workspace --exclude dm-ib --all-targets --quiet -- -D warnings"
+                "cargo clippy --workspace --exclude dm-ib --all-targets {FEATURES...} --quiet -- -D warnings"
             )
             .run()?)
         });
+        // As a user of the crates builds them: without flaws and without models.
+        steps.run("default features", || {
+            Ok(cmd!(shell, "cargo clippy --package dmkit --quiet -- -D warnings").run()?)
+        });
         steps.run("documentation", || {
-            Ok(
-                cmd!(shell, "cargo doc --workspace --exclude dm-ib --no-deps --quiet")
-                    .env("RUSTDOCFLAGS", "-D warnings")
-                    .run()?,
+            Ok(cmd!(
+                shell,
+                "cargo doc --workspace --exclude dm-ib --no-deps {FEATURES...} --quiet"
             )
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .run()?)
         });
         steps.run("loom", || loom(root, None));
         steps.run("shuttle", || shuttle(root, None, None));
@@ -62,7 +70,11 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
     // Last, so that what cargo says of the tests is what the reader sees last. Doc tests are part of it, and the
     // README's: tidy demands that every Rust block of a Markdown file is included by some crate.
     steps.run("tests", || {
-        Ok(cmd!(shell, "cargo test --workspace --exclude dm-ib --no-fail-fast").run()?)
+        Ok(cmd!(
+            shell,
+            "cargo test --workspace --exclude dm-ib {FEATURES...} --no-fail-fast"
+        )
+        .run()?)
     });
 }
 

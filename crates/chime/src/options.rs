@@ -171,11 +171,7 @@ impl Options {
     }
 
     pub(crate) fn composed(&self) -> ComposedOptions {
-        ComposedOptions {
-            attempts: self.attempts,
-            cpu: self.cpu,
-            ..ComposedOptions::default()
-        }
+        ComposedOptions::new(self.attempts, self.cpu)
     }
 }
 

@@ -92,10 +92,7 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
         let inner_nodes = NodeOptions { kind: 1, ..nodes };
         let inner = Nodes::new(inner, locks.clone(), alloc.clone(), inner_nodes);
         let whole = Nodes::new(leaf, locks.clone(), alloc.clone(), nodes);
-        let blink = BlinkOptions {
-            attempts: options.attempts,
-            ..BlinkOptions::default()
-        };
+        let blink = BlinkOptions::new(options.attempts);
         let (cache, epochs) = (IndexCache::new(options.cache_bytes), alloc.epochs().cloned());
         Ok(Self {
             inner: Blink::new(inner, cache, pool.root_word(), blink).in_epochs(epochs),

@@ -20,15 +20,20 @@ pub struct BlinkOptions {
 
 impl Default for BlinkOptions {
     fn default() -> Self {
-        Self {
-            attempts: 1 << 16,
-            #[cfg(feature = "study")]
-            root_race_fatal: false,
-        }
+        Self::new(1 << 16)
     }
 }
 
 impl BlinkOptions {
+    /// Returns options without flaws.
+    pub fn new(attempts: u32) -> Self {
+        Self {
+            attempts,
+            #[cfg(feature = "study")]
+            root_race_fatal: false,
+        }
+    }
+
     /// Returns whether T-S5 is switched on.
     pub(crate) fn root_race_fatal(&self) -> bool {
         #[cfg(feature = "study")]

@@ -19,13 +19,20 @@ pub struct SingleOptions {
     pub flaws: SingleFlaws,
 }
 
-impl Default for SingleOptions {
-    fn default() -> Self {
+impl SingleOptions {
+    /// Returns options without flaws.
+    pub fn new(attempts: u32) -> Self {
         Self {
-            attempts: crate::DEFAULT_ATTEMPTS,
+            attempts,
             #[cfg(feature = "study")]
             flaws: SingleFlaws::default(),
         }
+    }
+}
+
+impl Default for SingleOptions {
+    fn default() -> Self {
+        Self::new(crate::DEFAULT_ATTEMPTS)
     }
 }
 

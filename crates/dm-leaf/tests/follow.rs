@@ -73,11 +73,7 @@ fn a_circle_of_leaves_ends_in_a_typed_error() {
         leaves.load(&v, &copy).await.expect("a node");
         at
     });
-    let options = ComposedOptions {
-        attempts: 10,
-        cpu: CpuCost::NONE,
-        ..ComposedOptions::default()
-    };
+    let options = ComposedOptions::new(10, CpuCost::NONE);
     let inner = Fixed(leaf);
     let index = Composed::new(&v, &inner, &leaves, options);
     let mut value = Vec::new();
@@ -103,11 +99,7 @@ fn a_scan_without_bound_of_the_smallest_leaves_is_a_scan() {
     let leaf = block_on(leaves.create(&v, 0, FenceKeys::ALL, &entries, false))
         .expect("room")
         .at;
-    let options = ComposedOptions {
-        attempts: 10,
-        cpu: CpuCost::NONE,
-        ..ComposedOptions::default()
-    };
+    let options = ComposedOptions::new(10, CpuCost::NONE);
     let inner = Fixed(leaf);
     let index = Composed::new(&v, &inner, &leaves, options);
     let mut scan = dm_index::Scan::new();

@@ -37,6 +37,7 @@ pub(crate) enum Command {
     /// Sherman's figures take about half an hour in all on two cores. Each figure of SMART and CHIME takes an
     /// hour or more, because 10 M keys are loaded for each point; with `--keys 1000000` it takes a tenth of
     /// that.
+    #[cfg(feature = "eval")]
     Reproduce(Reproduce),
     /// Model-checks a protocol: explores every interleaving of a lock, node or tree protocol on an RNIC that
     /// uses every freedom it has.
@@ -46,6 +47,7 @@ pub(crate) enum Command {
     /// outcomes that the contract allows). 1 if a case gave another result. 2 if a search was cut short, or
     /// only sampled, and found nothing. 3 if it could not be run. With --crash the registry states nothing,
     /// and a counterexample gives 1. A reader that closes the pipe changes none of this.
+    #[cfg(feature = "eval")]
     Explore(Explore),
     /// Runs a memory node: lends memory over RDMA until it is told to stop. Needs the feature `ib`.
     Serve(Serve),
@@ -91,6 +93,7 @@ pub(crate) struct Output {
 }
 
 /// The model to explore, and the kind of search.
+#[cfg(feature = "eval")]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Explore {
     /// The model; without one, all models are listed.
@@ -145,6 +148,7 @@ pub(crate) struct Explore {
 }
 
 /// The figures, and the effort.
+#[cfg(feature = "eval")]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Reproduce {
     /// A figure such as sherman-10, `all` for every figure, or a file of your own whose name ends with .toml

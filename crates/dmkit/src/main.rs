@@ -6,10 +6,12 @@ mod cli;
 mod cluster;
 mod dispatch;
 mod drive;
+#[cfg(feature = "eval")]
 mod explore;
 mod job;
 mod point;
 mod report;
+#[cfg(feature = "eval")]
 mod reproduce;
 mod run;
 
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = |ok| if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     let result = match cli.command {
+        #[cfg(feature = "eval")]
         Some(Command::Explore(asked)) => return end(explore::perform(&asked, &cli.output)),
         None => {
             let model = CostModel::cx5_ib();
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
             let points = bench.recorded(Point::all(&bench)).map_err(io::Error::other);
             points.and_then(|points| job::perform(&job::bench_title(&bench), &points, &cli.output))
         }
+        #[cfg(feature = "eval")]
         Some(Command::Reproduce(asked)) => reproduce::perform(&asked, &cli.output),
         Some(Command::Serve(asked)) => cluster::serve(&asked),
         Some(Command::Index(asked)) => cluster::index(&asked),

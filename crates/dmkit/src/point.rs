@@ -102,7 +102,9 @@ pub(crate) struct Measured {
     pub(crate) keys: u64,
     pub(crate) bound: Option<Bound>,
     /// The counts of a steady run.
+    #[cfg_attr(not(feature = "eval"), expect(dead_code, reason = "only experiments read it"))]
     pub(crate) steady: Steady,
+    #[cfg_attr(not(feature = "eval"), expect(dead_code, reason = "only experiments read it"))]
     pub(crate) writes: WriteCosts,
     /// The RNIC's shares of a simulated run.
     pub(crate) nic: NicShares,

@@ -194,10 +194,7 @@ impl Options {
     }
 
     pub(crate) fn entries(&self) -> SingleOptions {
-        SingleOptions {
-            attempts: self.attempts,
-            ..SingleOptions::default()
-        }
+        SingleOptions::new(self.attempts)
     }
 
     pub(crate) fn radix(&self) -> ArtOptions {
@@ -212,11 +209,7 @@ impl Options {
     }
 
     pub(crate) fn composed(&self) -> ComposedOptions {
-        ComposedOptions {
-            attempts: self.attempts,
-            cpu: self.cpu,
-            ..ComposedOptions::default()
-        }
+        ComposedOptions::new(self.attempts, self.cpu)
     }
 }
 

@@ -145,11 +145,7 @@ impl<K: KeyBytes> HashTable<K> {
             leaves: Neighbourhoods::new(leaf, whole, locks.clone(), alloc.clone(), options.hop()),
             locks,
             alloc,
-            composed: ComposedOptions {
-                attempts: options.attempts,
-                cpu: options.cpu,
-                ..ComposedOptions::default()
-            },
+            composed: ComposedOptions::new(options.attempts, options.cpu),
         })
     }
 

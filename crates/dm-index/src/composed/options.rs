@@ -57,13 +57,20 @@ pub struct ComposedOptions {
     pub flaws: Flaws,
 }
 
-impl Default for ComposedOptions {
-    fn default() -> Self {
+impl ComposedOptions {
+    /// Returns options without flaws.
+    pub fn new(attempts: u32, cpu: CpuCost) -> Self {
         Self {
-            attempts: 1 << 20,
-            cpu: CpuCost::NONE,
+            attempts,
+            cpu,
             #[cfg(feature = "study")]
             flaws: Flaws::default(),
         }
+    }
+}
+
+impl Default for ComposedOptions {
+    fn default() -> Self {
+        Self::new(1 << 20, CpuCost::NONE)
     }
 }

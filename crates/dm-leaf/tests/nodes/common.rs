@@ -167,11 +167,7 @@ pub(crate) fn client<'h, F: NodeFormat<Key8>>(
     table: &'h Table,
     nodes: &'h Nodes<Key8, F>,
 ) -> Client<'h, F> {
-    let options = ComposedOptions {
-        attempts: 200,
-        cpu: CpuCost::NONE,
-        ..ComposedOptions::default()
-    };
+    let options = ComposedOptions::new(200, CpuCost::NONE);
     Composed::new(v, table, nodes, options)
 }
 

@@ -35,10 +35,7 @@ impl One {
             budget: 64,
             ..LockOptions::default()
         };
-        let options = SingleOptions {
-            attempts: 64,
-            ..SingleOptions::default()
-        };
+        let options = SingleOptions::new(64);
         let singles = Singles::new(layout, Arc::new(Locks::new(locks, table)), options);
         let this = Self {
             _pool: pool,

@@ -5,7 +5,7 @@ use dm_art::{Art, ArtOptions, DEFAULT_ATTEMPTS, SeparatorOptions, Separators};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_cache::IndexCache;
 use dm_hopscotch::{HopOptions, Hopscotch, Neighbourhoods};
-use dm_index::{Composed, ComposedOptions, Exchange, IndexError};
+use dm_index::{Composed, ComposedOptions, CpuCost, Exchange, IndexError};
 use dm_layout::{KeyBytes, NodeTypes, SingleLeaf};
 use dm_leaf::{NodeOptions, Nodes, SingleOptions, Singles};
 use dm_lock::{LockOptions, LockPlace};
@@ -109,10 +109,7 @@ impl<K: KeyBytes> Parts for ArtHopscotchParts<K> {
             ..NodeOptions::default()
         };
         let whole = Nodes::new(leaf, leaf_locks.clone(), alloc.clone(), whole);
-        let single = SingleOptions {
-            attempts: shape.attempts,
-            ..SingleOptions::default()
-        };
+        let single = SingleOptions::new(shape.attempts);
         let entries = Singles::new(entry, entry_locks, single);
         let art = ArtOptions {
             types: shape.types,
@@ -131,10 +128,7 @@ impl<K: KeyBytes> Parts for ArtHopscotchParts<K> {
     }
 
     fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl Exchange<Key = K> {
-        let options = ComposedOptions {
-            attempts: self.attempts,
-            ..ComposedOptions::default()
-        };
+        let options = ComposedOptions::new(self.attempts, CpuCost::NONE);
         Composed::new(v, &self.inner, &self.leaves, options)
     }
 
