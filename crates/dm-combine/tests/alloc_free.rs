@@ -1,4 +1,5 @@
-//! In the steady state sharing allocates nothing: neither who leads, nor who is told, nor who is alone.
+//! In the steady state sharing allocates nothing, neither for a leader nor for a follower nor for an operation that
+//! goes alone.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -18,7 +19,7 @@ struct Counting;
 // SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that is going away has no counter any more.
+        // A thread that is ending has no counter any more.
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
         // SAFETY: the caller's promises about `layout` are passed on.
         unsafe { System.alloc(layout) }
@@ -34,10 +35,10 @@ static ALLOCATOR: Counting = Counting;
 
 const KEYS: u64 = 2;
 const ROUNDS: u64 = 160;
-/// Buffers, and the list of whom to wake, have grown to their size by then.
+/// By then the buffers and the list of wakers have grown to their final size.
 const STEADY: u64 = ROUNDS * 3 / 4;
 
-/// Eight coroutines of one thread; completions take a while, so that they meet.
+/// Eight coroutines on one thread. Completions are delayed, so that operations overlap.
 #[test]
 fn shared_operations_allocate_nothing() {
     let world = Loopback::builder().delays(2).build().expect("memory");
@@ -68,7 +69,7 @@ fn shared_operations_allocate_nothing() {
         }
     };
     let done = run_all((0..clients.len()).map(work));
-    // Of the first to end: the ends of coroutines are no matter of ours.
+    // Only the first coroutine to end is checked, because the ends of coroutines allocate themselves.
     let least = done.iter().map(|(allocations, _)| *allocations).min();
     assert_eq!(least, Some(0));
     let sum = done.iter().fold(Counters::default(), |sum, (_, c)| sum + *c);

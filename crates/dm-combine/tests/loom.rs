@@ -1,7 +1,9 @@
-//! Sharing under loom: nothing stale, nothing lost, nobody left waiting, over all interleavings of two threads.
+//! Sharing under loom: over all interleavings of two threads, no answer is outdated, no write is lost, and no client
+//! waits for ever.
 //!
-//! Each model prints how many interleavings it saw and has a floor; a run that was cut short fails. The mutants are
-//! run as processes of their own by the test that expects them to fail (loom aborts on a deadlock).
+//! Each model prints how many interleavings it explored, and fails if there are fewer than a minimum, so a run that
+//! was cut short fails. Mutants run in processes of their own, started by the test that expects them to fail, because
+//! loom aborts on a deadlock.
 #![cfg(dm_loom)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -34,7 +36,7 @@ fn explore(name: &str, floor: usize, preemptions: Option<usize>, body: impl Fn()
     assert!(runs >= floor, "{name}: only {runs} interleavings");
 }
 
-/// A thread's surroundings.
+/// The environment of a client.
 struct Here(ClientId, Meter);
 
 impl Here {
@@ -65,13 +67,14 @@ impl Env for Here {
     }
 }
 
-/// An index of one key, and what its threads share.
+/// An index with one key, and the state that its threads share.
 struct Shared {
     word: AtomicU32,
     table: Combiner<Key8>,
 }
 
-/// One thread's view of it. Its operations take effect and are then pending once: there they can be dropped.
+/// One thread's view of the index. Its operations take effect, and are then pending once, so that they can be dropped
+/// there.
 struct One<'a>(&'a Shared);
 
 struct Later(bool);
@@ -93,7 +96,8 @@ impl RangeIndex for One<'_> {
         4
     }
     async fn get(&self, _: &Key8, value: &mut Vec<u8>) -> Result<bool, IndexError> {
-        // Relaxed, as all of the word: the table's sections order what must be; that is what is checked.
+        // Relaxed, as all accesses of the word: the sections of the table order what must be ordered, which is what
+        // the model checks.
         let found = self.0.word.load(Modelled::Relaxed);
         value.clear();
         value.extend_from_slice(&found.to_le_bytes());
@@ -158,19 +162,20 @@ impl Shared {
         assert_eq!(applied, Ok(Applied::Replaced));
     }
 
-    /// Begins an update, and goes away.
+    /// Begins an update and drops it.
     fn goes_away(&self, client: u16, value: u32) {
         let here = Here::new(client);
         let client = Combined::new(&here, One(self), Some(&self.table));
         let bytes = value.to_le_bytes();
         let mut update = Box::pin(client.update(&KEY, &bytes));
-        // It waits, or its write does; or whoever led has ended meanwhile, and done it for both.
+        // The update waits, or its write on the index does. Or the leader has ended meanwhile and its write counts
+        // for both.
         if let Poll::Ready(done) = update.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             assert_eq!(done, Ok(Applied::Replaced));
         }
     }
 
-    /// Nobody is left: the lock is another key's for the asking.
+    /// Checks that no client is left at the lock: another key can take it.
     fn is_idle(&self) {
         let here = Here::new(9);
         let client = Combined::new(&here, One(self), Some(&self.table));
@@ -201,7 +206,7 @@ fn fresh(name: &str, floor: usize, flaws: RdwcFlaws) {
     });
 }
 
-/// A write that begins when another one of its key is seen to be done already.
+/// A write begins after another write of its key was seen to be done.
 fn kept(name: &str, floor: usize, flaws: RdwcFlaws) {
     explore(name, floor, None, move || {
         let shared = Shared::new(flaws);
@@ -219,7 +224,7 @@ fn kept(name: &str, floor: usize, flaws: RdwcFlaws) {
     });
 }
 
-/// Of two writers one goes away, whether it led or followed.
+/// One of two writers is dropped, whether it leads or follows.
 fn left(name: &str, floor: usize, flaws: RdwcFlaws) {
     explore(name, floor, None, move || {
         let shared = Shared::new(flaws);

@@ -1,5 +1,5 @@
-//! Drawn schedules: whatever clients ask, in whatever order their calls take effect, fail, end, or are given up, what
-//! they are answered is linearizable and nobody is left waiting. And the same notices what is broken.
+//! Random schedules: operations may take effect, fail, end or be dropped in any order. Their answers must be
+//! linearizable, and no client may wait for ever. The same check must find broken variants.
 
 mod common;
 
@@ -18,14 +18,14 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 const CLIENTS: usize = 5;
 const KEYS: u64 = 2;
 
-/// One move of the schedule; numbers are taken modulo what there is.
+/// One move of a schedule. Numbers are taken modulo the number of choices.
 #[derive(Clone, Copy, Debug)]
 enum Move {
-    /// A client that does nothing begins an operation of this kind.
+    /// An idle client begins an operation of this kind.
     Begin(usize, u64, u8),
     /// A client that was woken is polled.
     Step(usize),
-    /// A call at the index takes effect, its caller there or gone.
+    /// A call at the index takes effect, whether its caller still waits or not.
     Effect(usize),
     /// A call that has taken effect answers.
     Reply(usize),
@@ -37,7 +37,7 @@ enum Move {
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let client = 0..CLIENTS;
-    // One of them is wanted more.
+    // One of the keys is used more often.
     let keys = prop_oneof![3 => Just(0), 1 => 0..KEYS];
     let one = prop_oneof![
         10 => (client.clone(), keys, 0..12u8).prop_map(|(c, k, kind)| Move::Begin(c, k, kind)),
@@ -52,14 +52,14 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 
 type Ran<'f> = (Task<'f, Result<Answered, IndexError>>, CallId);
 
-/// Everything that happens, in its order.
+/// The run of a schedule.
 struct Run<'f> {
     gate: Gate,
     map: BTreeMap<u64, u32>,
     tasks: [Option<Ran<'f>>; CLIENTS],
     history: History<KvOp<u64, u32>, KvRet<u32>>,
     now: u64,
-    /// Every write's own value.
+    /// The last value that was written; every write has a value of its own.
     value: u32,
 }
 
@@ -83,7 +83,7 @@ impl<'f> Run<'f> {
             return;
         };
         self.tasks[client] = None;
-        // An operation that failed may have had its effect, or have it yet.
+        // An operation that failed may have taken effect, or may still do so.
         if let Ok(answered) = end {
             self.history.respond(call, ret(answered), self.now);
         }
@@ -134,7 +134,7 @@ impl<'f> Run<'f> {
         }
     }
 
-    /// Lets all go to its end.
+    /// Lets all clients run to the end of their operations.
     fn finish(&mut self) -> Result<(), String> {
         for _ in 0..1_000 {
             self.now += 1;
@@ -171,7 +171,7 @@ fn ret(answered: Answered) -> KvRet<u32> {
     }
 }
 
-/// How many were delegated and combined.
+/// Runs a schedule and checks it. Returns the numbers of delegated and combined operations.
 fn play(moves: &[Move], rdwc: &Rdwc) -> Result<(u64, u64), String> {
     let world = Loopback::builder()
         .host_bytes(1 << 20)
@@ -217,7 +217,7 @@ fn rdwc(flaws: RdwcFlaws) -> Rdwc {
     }
 }
 
-/// Runs drawn schedules until one fails; the same ones each time.
+/// Runs random schedules until one fails. They are the same in every run.
 fn search(rdwc: &Rdwc, cases: u32) -> Result<(u64, u64), String> {
     let config = Config {
         cases,
@@ -255,7 +255,7 @@ fn any_schedule_is_linearizable_and_ends() {
     }
 }
 
-/// T-R2's is not among them: between its sections other clients must run, which takes a world with steps.
+/// T-R2 is not among them: other clients must run between its sections, which needs a world that has steps.
 #[test]
 fn what_is_broken_is_noticed() {
     let none = RdwcFlaws::NONE;

@@ -1,4 +1,4 @@
-//! Who leads, who is told what, and what becomes of everybody when somebody fails or goes away.
+//! Which operation leads, what the others are told, and what happens to them if a leader fails or is dropped.
 
 mod common;
 
@@ -59,7 +59,7 @@ fn those_who_gather_share_the_next_read_and_not_the_one_under_way() {
     });
 }
 
-/// What two followers are told, an update and an upsert, when their leader's write was answered so.
+/// Returns what two followers, an update and an upsert, are told if their leader's write gets this answer.
 fn told(leader: Asked, answer: Answered) -> [Option<Answered>; 2] {
     let mut told = [None, None];
     with_clients(|[a, b, c, d], gate| {
@@ -79,7 +79,7 @@ fn told(leader: Asked, answer: Answered) -> [Option<Answered>; 2] {
         for (told, follower) in told.iter_mut().zip(&mut followers) {
             *told = follower.step().map(|answer| answer.expect("no error"));
         }
-        // Who was told nothing goes on by itself.
+        // A follower that is told nothing runs its own operation.
         if told[1].is_none() {
             assert_eq!(gate.last(), Asked::Upsert(1, 3));
             gate.reply(2, Ok(INSERTED));
@@ -133,7 +133,7 @@ fn a_leader_that_goes_away_lets_its_followers_go_on() {
         drop(first);
         assert!(!second.is_woken() && third.is_woken(), "one is elected");
         assert_eq!((third.step(), gate.last()), (None, Asked::Upsert(1, 3)));
-        // In the midst of its write, with a follower.
+        // It is dropped in the middle of its write, while it has a follower.
         drop(third);
         let mut second = second;
         assert_eq!((second.step(), gate.last()), (None, Asked::Upsert(1, 2)));
@@ -153,7 +153,7 @@ fn who_goes_away_elected_and_unaware_lets_another_lead() {
         assert_eq!((second.step(), gate.count()), (None, 2));
         gate.reply(1, Ok(FOUND));
         assert_eq!(second.step(), Some(Ok(FOUND)));
-        // And the last of all frees the lock: another key takes it.
+        // The last operation frees the lock: another key can take it.
         let mut first = task(a, Asked::Get(1));
         let second = task(b, Asked::Get(1));
         gate.reply(2, Ok(FOUND));
@@ -168,7 +168,7 @@ fn who_goes_away_elected_and_unaware_lets_another_lead() {
 fn a_follower_that_goes_away_leaves_nothing_behind() {
     with_clients(|[a, b, c, d], gate| {
         let mut first = task(a, Asked::Update(1, 1));
-        // While they gather: the first, the one in the middle, the last.
+        // Waiters are dropped while they gather: the first, the one in the middle, the last.
         for gone in 0..3 {
             let mut gathered = [b, c, d].map(|client| Some(task(client, Asked::Update(1, 2))));
             gathered[gone] = None;
@@ -177,7 +177,7 @@ fn a_follower_that_goes_away_leaves_nothing_behind() {
         let (mut second, mut fourth) = (second, fourth);
         gate.reply(0, Ok(REPLACED));
         assert_eq!((first.step(), fourth.step()), (Some(Ok(REPLACED)), None));
-        // Of a closed epoch; and told, but unaware.
+        // Drop a waiter of a closed epoch; the other one was told, but has not noticed yet.
         drop(third);
         gate.reply(1, Ok(REPLACED));
         assert_eq!(fourth.step(), Some(Ok(REPLACED)));
@@ -200,7 +200,7 @@ fn a_follower_that_goes_away_leaves_nothing_behind() {
 fn another_key_at_the_same_lock_goes_alone() {
     with_clients(|[a, b, c, _], gate| {
         let (first, second) = (task(a, Asked::Get(1)), task(b, Asked::Get(2)));
-        // Gets and writes have locks of their own.
+        // Gets and writes have separate locks.
         let third = task(c, Asked::Update(2, 2));
         assert_eq!(gate.count(), 3);
         assert_eq!(
@@ -304,7 +304,7 @@ fn keys_of_many_locks_are_in_nobodys_way() {
     drop(tasks);
 }
 
-/// The flaw is what it is called: models rely on it.
+/// The flaw behaves as its name says, because models rely on it.
 #[test]
 fn with_the_flaw_a_get_joins_a_read_that_was_posted_before() {
     let world = Loopback::builder().build().expect("memory");

@@ -1,5 +1,5 @@
-//! Sharing under shuttle: five clients, three keys, two locks, operations of all kinds, some given up. Every history must be
-//! linearizable, and nobody is left at a lock. Each flaw must be found.
+//! Sharing under shuttle: five clients, three keys, two locks, and operations of all kinds, some of which are
+//! dropped. Every history must be linearizable, and no client may be left at a lock. Each flaw must be found.
 #![cfg(dm_shuttle)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -17,7 +17,7 @@ use dm_verbs::{ClientId, Env, Meter, Nanos};
 
 const CLIENTS: u16 = 5;
 const KEYS: u64 = 3;
-/// Operations of each client.
+/// Number of operations per client.
 const OPERATIONS: u32 = 6;
 
 static DELEGATED: Witness = Witness::new("a get that another did");
@@ -25,7 +25,7 @@ static COMBINED: Witness = Witness::new("a write that another did");
 static ALONE: Witness = Witness::new("an operation that found its lock to be another key's");
 static GIVEN_UP: Witness = Witness::new("an operation given up");
 
-/// A client's surroundings.
+/// The environment of a client.
 struct Here(ClientId, Meter);
 
 impl Env for Here {
@@ -52,7 +52,7 @@ impl Env for Here {
 
 type Recorded = History<KvOp<u64, u32>, KvRet<u32>>;
 
-/// An index of a few keys, and what its clients share. A value of 0 is no key.
+/// An index of a few keys, and the state that its clients share. The value 0 means that the key is absent.
 struct Shared {
     values: [AtomicU32; KEYS as usize],
     table: Combiner<Key8>,
@@ -60,11 +60,11 @@ struct Shared {
     history: Mutex<Recorded>,
 }
 
-/// One client's view of the index: an operation is on its way, takes effect, and is on its way back.
+/// One client's view of the index. An operation is pending once before and once after it takes effect.
 struct One<'a>(&'a Shared);
 
 impl One<'_> {
-    /// A moment in which the operation can be given up.
+    /// Suspends the operation once, so that it can be dropped here.
     async fn travels(&self) {
         let mut travelled = false;
         poll_fn(|cx| {
@@ -77,10 +77,10 @@ impl One<'_> {
         .await;
     }
 
-    /// Does the key's operation, which answers what is to be there; answers what was.
+    /// Applies `change` to the key's value, and returns the value before.
     async fn change(&self, key: &Key8, change: impl Fn(u32) -> Option<u32>) -> u32 {
         self.travels().await;
-        // Relaxed, as all of these: shuttle knows no weaker order than SeqCst anyway.
+        // Relaxed, as all of these: shuttle treats every ordering as SeqCst anyway.
         let value = &self.0.values[key.0 as usize];
         let (Ok(before) | Err(before)) = value.fetch_update(Relaxed, Relaxed, |before| change(before));
         self.travels().await;
@@ -191,7 +191,7 @@ impl Shared {
         self.history.with(|h| h.respond(call, ret, now));
     }
 
-    /// One operation; given up, it answers nothing.
+    /// Runs one operation. If it is dropped, the history has no answer for it.
     fn operates(&self, client: u16, op: KvOp<u64, u32>, may_give_up: bool) {
         let here = Here(ClientId(client), Meter::default());
         let index = Combined::new(&here, One(self), Some(&self.table));
@@ -220,7 +220,7 @@ impl Shared {
                 thread::yield_now();
             }
             if done.is_none() {
-                // Dropped here: whether it took effect nobody knows.
+                // It is dropped here. Nobody knows whether it took effect.
                 return GIVEN_UP.seen();
             }
         }
@@ -244,7 +244,7 @@ fn clients(flaws: RdwcFlaws) {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 for n in 0..OPERATIONS {
-                    // Most of them on one key.
+                    // Most operations use one key.
                     let key = below(KEYS + 2).saturating_sub(2);
                     let value = u32::from(client) * 100 + n;
                     let op = match below(10) {

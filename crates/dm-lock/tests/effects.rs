@@ -1,4 +1,5 @@
-//! What a failed write-back says of its data, and where a dropped one's data is when the lock is free.
+//! What the error of a failed write-back says about its data, and where the data of a dropped write-back is when the
+//! lock becomes free.
 
 use core::future::Future;
 use core::pin::pin;
@@ -17,7 +18,7 @@ fn data() -> RemotePtr {
     RemotePtr::new(NodeId(0), DATA).expect("a small offset")
 }
 
-/// The data has landed, and the unlock can't even be sent.
+/// The data has landed, and the unlock cannot be sent.
 #[test]
 fn an_unlock_that_fails_behind_its_data_does_not_claim_no_effect() {
     let mut met = 0;
@@ -42,7 +43,7 @@ fn an_unlock_that_fails_behind_its_data_does_not_claim_no_effect() {
                 met += 1;
                 assert_ne!(e.overall(), Effect::None, "{e}");
             }
-            // The unlock was posted by then.
+            // By then the unlock was posted.
             other => other.expect("nothing else fails"),
         }
         world.restore(NodeId(0));
@@ -89,7 +90,7 @@ fn a_dropped_holders_lock_is_not_free_before_its_data_has_landed() {
         });
         let seen = Rc::clone(&seen);
         sim.spawn(1, 0, move |v| async move {
-            // Behind the first client.
+            // This client starts after the first one.
             v.charge(Nanos(2_500)).await;
             let guard = second.lock(&v, data()).await.expect("soon free");
             let (first, last) = (v.word(data()), v.word(data().add(LEN as u64 - 8)));
@@ -106,7 +107,7 @@ fn a_dropped_holders_lock_is_not_free_before_its_data_has_landed() {
     assert!(seen.get() > 10, "only {} runs met data", seen.get());
 }
 
-/// Of several chains to one memory node the locks of a set go behind the last.
+/// If a set writes several chains to one memory node, its unlocks are posted behind the last one.
 #[test]
 fn a_set_is_free_when_all_that_was_written_to_its_node_has_landed() {
     const LEN: usize = 256 << 10;
@@ -127,7 +128,7 @@ fn a_set_is_free_when_all_that_was_written_to_its_node_has_landed() {
     });
     sim.spawn(1, 0, move |v| async move {
         let locks = locks();
-        // Behind the first client.
+        // This client starts after the first one.
         v.charge(Nanos(2_500)).await;
         let guard = locks.lock(&v, data()).await.expect("soon free");
         let last = v.word(data().add(LEN as u64 + 56)).await.expect("no trouble");
@@ -141,7 +142,7 @@ fn a_set_is_free_when_all_that_was_written_to_its_node_has_landed() {
     assert_eq!(sim.run(), RunEnd::Finished);
 }
 
-/// A change of structure that is given up, or whose chain fails, leaves doubt in the word; others leave none.
+/// A structural change that is dropped, or whose chain fails, leaves the lock word suspect (`DOUBT`). Others do not.
 #[test]
 fn doubt_is_left_where_a_change_was_lost() {
     let world = Loopback::builder().build().expect("a world");

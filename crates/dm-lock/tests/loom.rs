@@ -1,7 +1,9 @@
-//! The local lock table under loom: exclusion, no lost wake-up, no lost turn, over all interleavings of two threads.
+//! The local lock table under loom: exclusion, no lost wake-up and no lost turn, over all interleavings of two
+//! threads.
 //!
-//! Each model prints how many interleavings it saw and has a floor; a run that was cut short fails. The mutants are
-//! run as processes of their own by the test that expects them to fail (loom aborts on a deadlock).
+//! Each model prints how many interleavings it explored, and fails if there are fewer than a minimum, so a run that
+//! was cut short fails. Mutants run in processes of their own, started by the test that expects them to fail, because
+//! loom aborts on a deadlock.
 #![cfg(dm_loom)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -36,7 +38,7 @@ fn explore(name: &str, floor: usize, preemptions: Option<usize>, body: impl Fn()
     assert!(runs >= floor, "{name}: only {runs} interleavings");
 }
 
-/// The remote lock and what it guards, as far as the local table is concerned: it must never be held twice.
+/// The remote lock and the data that it guards, as far as the local table is concerned. It must never be held twice.
 #[derive(Default)]
 struct Remote {
     inside: AtomicU32,
@@ -44,9 +46,9 @@ struct Remote {
 }
 
 impl Remote {
-    /// The holder's part: takes the remote lock unless it came along, and gives it back or on.
+    /// Acts as the holder: takes the remote lock unless it came with the turn, then releases it or hands it over.
     fn hold(&self, turn: Turn<'_>, handed: Option<Handed>, mutant: Mutant) {
-        // Relaxed, all of them: the table's sections order them; that is what is checked.
+        // Relaxed, as all of these: the sections of the table order them, which is what the model checks.
         assert_eq!(self.inside.fetch_add(1, Modelled::Relaxed), 0, "two are inside");
         if handed.is_none() {
             assert_eq!(self.locked.fetch_add(1, Modelled::Relaxed), 0, "taken while held");
@@ -74,9 +76,9 @@ impl Remote {
 #[derive(Clone, Copy, PartialEq)]
 enum Mutant {
     None,
-    /// The holder gives the lock on before it is done (T-S3, on one word).
+    /// The holder hands the lock over before it has finished (T-S3, on one word).
     LeavesLate,
-    /// A granted turn that nobody noticed keeps its remote lock.
+    /// A client that is dropped before it notices its turn keeps the remote lock.
     OrphanForgets,
 }
 
@@ -89,7 +91,7 @@ fn one(table: &LocalLockTable, remote: &Remote, client: u16, mutant: Mutant) {
     remote.hold(turn, arrival.handed, mutant);
 }
 
-/// Queues, looks `polls` times, and goes away.
+/// Queues, polls `polls` times, and drops the future.
 fn goes_away(table: &LocalLockTable, remote: &Remote, client: u16, mutant: Mutant) {
     let orphan = |_| {
         if mutant != Mutant::OrphanForgets {

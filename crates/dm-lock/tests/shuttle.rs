@@ -1,5 +1,5 @@
-//! The local lock table under shuttle: five clients, three locks in two shards, waiters that change their wakers, give up
-//! or only try. Each model has broken twins that must be found.
+//! The local lock table under shuttle: five clients, and three locks in two shards. Waiters change their wakers, are
+//! dropped, or only try. Each model has broken twins that must be found.
 #![cfg(dm_shuttle)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -16,7 +16,7 @@ use dm_verbs::{ClientId, NodeId};
 const CLIENTS: u16 = 5;
 const LOCKS: u32 = 3;
 const HANDOVERS_MAX: u32 = 2;
-/// Acquisitions of each client.
+/// Number of acquisitions per client.
 const TURNS: u32 = 7;
 
 static HANDED: Witness = Witness::new("a lock handed over");
@@ -29,33 +29,33 @@ static UNSETTLED: Witness = Witness::new("a turn that came with an unsettled wor
 #[derive(Clone, Copy, PartialEq)]
 enum Mutant {
     None,
-    /// The holder gives the lock on before it is done.
+    /// The holder hands the lock over before it has finished.
     LeavesLate,
-    /// A granted turn that nobody noticed keeps its remote lock.
+    /// A client that is dropped before it notices its turn keeps the remote lock.
     OrphanForgets,
     /// The holder does not say that its unlock was not awaited.
     Settles,
-    /// A waiter gives its place up and queues anew.
+    /// A waiter gives up its place and queues again.
     QueuesAnew,
-    /// A waiter sleeps, and has left a waker that wakes nobody.
+    /// A waiter sleeps, and its waker wakes nobody.
     SleepsUntold,
-    /// The holder hands over without asking for the bound.
+    /// The holder hands over without checking the limit.
     NoBound,
 }
 
-/// A remote lock and what it guards, as far as the local table is concerned.
-// Relaxed, all of it: shuttle knows no weaker order than SeqCst anyway.
+/// A remote lock and the data that it guards, as far as the local table is concerned.
+// Relaxed, as all of these: shuttle treats every ordering as SeqCst anyway.
 #[derive(Default)]
 struct Remote {
     inside: AtomicU32,
     locked: AtomicU32,
-    /// Handovers since it was taken from memory.
+    /// Handovers since the lock was taken from memory.
     run: AtomicU32,
-    /// What the last handover gave along.
+    /// The payload of the last handover.
     payload: AtomicU32,
-    /// What the next turn must be told; 0 is nothing.
+    /// The unsettled word of which the next turn must be told; 0 is none.
     unsettled: AtomicU64,
-    /// Turns that began.
+    /// The number of turns that began.
     turns: AtomicU64,
 }
 
@@ -69,7 +69,7 @@ impl Remote {
         assert_eq!(self.locked.fetch_sub(1, Relaxed), 1, "unlocked twice");
     }
 
-    /// A posted unlock whose landing nobody awaits, in one of two cases.
+    /// Posts an unlock. In one of two cases its completion is not awaited.
     fn unlock_somehow(&self) -> Option<u64> {
         self.unlock();
         let word = below(2) * (1 + below(1 << 20));
@@ -77,7 +77,7 @@ impl Remote {
         (word > 0).then_some(word)
     }
 
-    /// What the table answers to a client that never noticed its turn.
+    /// Unlocks for a client that never noticed its turn. Returns the unsettled word.
     fn orphaned(&self, handed: Handed, mutant: Mutant) -> Option<u64> {
         ORPHAN.seen();
         assert_eq!(handed.payload, self.payload.load(Relaxed), "another's handover");
@@ -87,7 +87,7 @@ impl Remote {
         }
     }
 
-    /// The holder's part: takes the remote lock unless it came along, and gives it back or on.
+    /// Acts as the holder: takes the remote lock unless it came with the turn, then releases it or hands it over.
     fn hold(&self, mut turn: Turn<'_>, arrival: Arrival, mutant: Mutant) {
         assert_eq!(self.inside.fetch_add(1, Relaxed), 0, "two are inside");
         self.turns.fetch_add(1, Relaxed);
@@ -100,7 +100,7 @@ impl Remote {
         if told > 0 {
             UNSETTLED.seen();
             if below(4) == 0 {
-                // Gives up before it took the remote lock: the next one is told.
+                // The client gives up before it has taken the remote lock, so the next one must be told.
                 self.inside.fetch_sub(1, Relaxed);
                 return turn.pass();
             }
@@ -153,7 +153,7 @@ fn untold<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// One acquisition of `client`, in one of the ways that there are.
+/// Makes one acquisition for `client`, in one of several ways.
 fn acquire(shared: &Shared, client: u16, mutant: Mutant) {
     let index = below(u64::from(LOCKS)) as u32;
     let (id, remote) = (
@@ -175,7 +175,7 @@ fn acquire(shared: &Shared, client: u16, mutant: Mutant) {
                 remote.hold(turn, arrival, mutant);
             }
         }
-        // Looks a few times, and goes away.
+        // Polls a few times, and is dropped.
         1 | 2 => {
             let mut waits = enter();
             for _ in 0..=below(3) {
@@ -187,7 +187,7 @@ fn acquire(shared: &Shared, client: u16, mutant: Mutant) {
             }
             GIVEN_UP.seen();
         }
-        // Looks once, and then sleeps until it is woken. Whoever queued behind it does not overtake it.
+        // Polls once, and then sleeps until it is woken. Clients that queue behind it do not overtake it.
         3 | 4 => {
             let mut waits = enter();
             if let Poll::Ready(got) = untold(&mut waits) {

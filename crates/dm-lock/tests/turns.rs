@@ -1,4 +1,4 @@
-//! Local turns: who may be handed a lock, and what goes along with a turn.
+//! Local turns: which client may be handed a lock, and what it receives with its turn.
 #![cfg(not(dm_loom))]
 
 use core::pin::Pin;
@@ -65,7 +65,8 @@ fn what_is_unsettled_goes_along_with_the_turn() {
     assert_eq!(third.unsettled(), None);
 }
 
-/// A waiter goes away with a lock that was handed to it: what its orphan says is unsettled goes to the next.
+/// A waiter is dropped after a lock was handed to it. The unsettled word that its orphan returns goes to the next
+/// client.
 #[test]
 fn the_next_hears_of_the_unlock_of_a_waiter_that_went_away() {
     let table = LocalLockTable::new(8);
@@ -100,7 +101,7 @@ fn locks_say_how_they_were_made() {
     assert!(locks.check(&caps(false)).is_err() && locks.check(&caps(true)).is_ok());
 }
 
-/// All locks of the table in one shard.
+/// All locks of the table are in one shard.
 #[test]
 fn locks_of_a_shard_keep_their_waiters_apart() {
     let table = LocalLockTable::for_locks(8, 1);

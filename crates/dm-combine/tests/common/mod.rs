@@ -1,4 +1,5 @@
-//! An index whose every operation waits until the test says what becomes of it, and clients that are polled by hand.
+//! An index in which every operation waits until the test decides its result, and clients that the test polls by
+//! hand.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -14,7 +15,7 @@ use std::task::Wake;
 use dm_index::{Applied, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_sync::atomic::{AtomicBool, Ordering};
 
-/// What was asked of the index.
+/// An operation that the index was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
     Get(u64),
@@ -24,7 +25,7 @@ pub(crate) enum Asked {
     Remove(u64),
 }
 
-/// What it answered.
+/// The answer of the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answered {
     Got(Option<u32>),
@@ -32,7 +33,7 @@ pub(crate) enum Answered {
 }
 
 impl Asked {
-    /// Takes effect on `map`.
+    /// Applies the operation to `map` and returns its answer.
     pub(crate) fn on(self, map: &mut BTreeMap<u64, u32>) -> Answered {
         let applied = match self {
             Self::Get(key) => return Answered::Got(map.get(&key).copied()),
@@ -57,22 +58,22 @@ impl Asked {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) asked: Asked,
-    /// Its caller waits for the answer.
+    /// Whether its caller still waits for the answer.
     pub(crate) waited_for: bool,
-    /// It has taken effect, and this is what it found.
+    /// The answer, once the operation has taken effect.
     pub(crate) done: Option<Answered>,
     reply: Option<Result<Answered, IndexError>>,
     waker: Option<Waker>,
 }
 
-/// All that arrived, in order. One client's view is a clone.
+/// All operations that have arrived, in order. Each client has a clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gate(pub(crate) Rc<RefCell<Vec<Call>>>);
 
 pub(crate) const BROKEN: IndexError = IndexError::BadInput { why: "on purpose" };
 
 impl Gate {
-    /// What the last call asked.
+    /// Returns the operation that arrived last.
     pub(crate) fn last(&self) -> Asked {
         self.0.borrow().last().expect("a call").asked
     }
@@ -81,7 +82,7 @@ impl Gate {
         self.0.borrow().len()
     }
 
-    /// Call `number` ends.
+    /// Ends call `number`.
     pub(crate) fn reply(&self, number: usize, reply: Result<Answered, IndexError>) {
         let waker = {
             let call = &mut self.0.borrow_mut()[number];
@@ -210,7 +211,7 @@ impl Wake for Flag {
     }
 }
 
-/// A future that is polled when it was woken, and only then.
+/// A future that is polled only after it was woken.
 pub(crate) struct Task<'f, T> {
     future: Pin<Box<dyn Future<Output = T> + 'f>>,
     flag: Arc<Flag>,
@@ -224,7 +225,7 @@ impl<'f, T> Task<'f, T> {
         }
     }
 
-    /// Began, and waits.
+    /// Returns a task that has begun and waits.
     pub(crate) fn begun(future: impl Future<Output = T> + 'f) -> Self {
         let mut task = Self::new(future);
         assert!(task.step().is_none(), "it does not wait");
@@ -236,13 +237,13 @@ impl<'f, T> Task<'f, T> {
         self.flag.0.load(Ordering::Relaxed)
     }
 
-    /// Polls it from somewhere else, where it still waits: who was to wake it before is not to wake it any more.
+    /// Polls it with a new waker while it still waits. The old waker must not be called any more.
     pub(crate) fn moves(&mut self) {
         self.flag = Arc::new(Flag(AtomicBool::new(true)));
         assert!(self.step().is_none(), "it does not wait");
     }
 
-    /// What it came to, if it was woken and is at its end.
+    /// Polls the task if it was woken. Returns its output if it has ended.
     pub(crate) fn step(&mut self) -> Option<T> {
         // Relaxed: all is one thread.
         if !self.flag.0.swap(false, Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! What goes wrong has a type and names its place; nothing hangs, nothing panics, no acknowledged write is lost.
+//! Every failure has a type and names its place. Nothing hangs or panics, and no acknowledged write is lost.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn a_full_pool_keeps_what_it_has() {
         let mut value = Vec::new();
         for (key, acknowledged) in &there {
             let found = client.get(key, &mut value).await.expect("a READ needs no room");
-            // Nothing is above the leaves that could fail after one was split.
+            // There is no level above the leaves whose update could fail after a leaf was split.
             assert_eq!(found, *acknowledged, "{key:?}");
             assert!(!found || value == value_of(key.0, 16));
         }
@@ -101,7 +101,7 @@ fn a_bulk_load_is_of_ascending_keys_into_an_empty_table() {
     });
 }
 
-/// A table that has grown, and where its directory lies.
+/// Returns a table that has grown, with the address and the number of slots of its directory.
 async fn grown<V: Verbs + Control>(v: &V) -> (HashTable<Key8>, RemotePtr, u64) {
     let table = open(v, options()).await;
     let client = table.client(v);
@@ -124,7 +124,8 @@ fn a_damaged_directory_is_named_and_never_believed() {
         let whole = v.read(at, slots as u32 * 8).await.expect("no faults").to_vec();
         let root = word(table.root_word()).await;
         let last = word(at.add(8 * (slots - 1))).await;
-        // No leaf, a leaf far to the right, one that is not there, and the first leaf, which is only far.
+        // No leaf, a leaf far to the right, a leaf that does not exist, and the first leaf, which is valid but far
+        // away.
         for bad in [0, last | 8, last, 0x0009_0000_0000_1000, word(at).await] {
             v.load(at.add(8), &bad.to_le_bytes()).expect("in range");
             let cold = open(&v, options()).await;
@@ -146,7 +147,7 @@ fn a_damaged_directory_is_named_and_never_believed() {
                 }
             }
             assert_eq!(errors == 0, bad == word(at).await, "{errors} with {bad:#x}");
-            // Who knows the table goes on.
+            // A client that knows the directory is not affected.
             assert_eq!(table.client(&v).get(&Key8(7), &mut Vec::new()).await, Ok(true));
             v.load(at, &whole).expect("in range");
         }
@@ -164,7 +165,8 @@ fn a_damaged_directory_is_named_and_never_believed() {
     });
 }
 
-/// Any byte of leaves and directory may change: an operation ends, with a typed error or an answer, never by a panic.
+/// Any byte of a leaf or of the directory may change: an operation ends with a typed error or an answer, and never
+/// panics.
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     for world in damage_worlds() {
@@ -173,7 +175,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     }
 }
 
-/// Tells how many operations ended in an error.
+/// A job that returns how many operations ended in an error.
 struct Damaging;
 
 impl Job for Damaging {
@@ -211,7 +213,7 @@ impl Job for Damaging {
                 errors += u64::from(cold.get(&key, &mut value).await.is_err());
             }
             errors += u64::from(cold.for_each(|_, _| {}).await.is_err());
-            // Behind all that they have posted.
+            // This READ comes behind all requests that the clients have posted.
             v.word(near).await.expect("no faults");
             v.load(near, &before).expect("in range");
         }
@@ -219,8 +221,8 @@ impl Job for Damaging {
     }
 }
 
-/// A memory node that is gone, or whose answers are lost: what fails says so, and what was acknowledged is there when it
-/// is back.
+/// A memory node is unreachable, or its answers are lost: operations that fail say so, and acknowledged writes are
+/// there when it is back.
 #[test]
 fn a_lost_memory_node_loses_nothing_that_was_acknowledged() {
     for (seed, trouble) in [
@@ -255,12 +257,12 @@ fn a_lost_memory_node_loses_nothing_that_was_acknowledged() {
                 }
             }
             assert!(failed > 20, "{failed}");
-            // Locks of operations that were cut off may stay held, as their words say; readers go on.
+            // Locks of operations that were cut off may stay held, as their words say. Readers are not affected.
             let cold = open(&v, options()).await;
             let mut value = Vec::new();
             for n in sure {
                 for client in [&client, &cold.client(&v)] {
-                    // An error of what was given up may come first.
+                    // The error of an earlier, dropped operation may be reported first.
                     let mut found = client.get(&Key8(n), &mut value).await;
                     if found.is_err() {
                         found = client.get(&Key8(n), &mut value).await;

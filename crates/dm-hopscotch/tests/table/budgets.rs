@@ -1,5 +1,5 @@
-//! What each operation costs, to the verb and the byte, in a table that has grown from nothing: the directory known,
-//! nobody else there. And what a table takes.
+//! The cost of each operation, to the verb and the byte, in a table that has grown from one leaf: the directory is
+//! known, and there are no other clients. Also the memory of a table.
 
 use dm_hopscotch::{HashTable, TableOptions};
 use dm_index::{Applied, Key8, RangeIndex};
@@ -41,7 +41,7 @@ impl Cost {
     }
 }
 
-/// For every operation what it cost, key by key.
+/// The costs of every operation, key by key.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Costs([Vec<Cost>; 5]);
 
@@ -81,11 +81,12 @@ impl Job for Measure {
 
 #[test]
 fn budgets_are_met_to_the_byte() {
-    // Where no READ seems slow because another program runs.
+    // In the simulator, no READ seems slow because another program runs.
     let sim = Sim::builder(CostModel::cx6_roce()).memory_nodes(2);
     let found = World::from(sim.build().expect("memory")).run_one(Measure);
     let Costs([get, absent, update, insert, remove]) = found;
-    // A neighbourhood each; of few keys a leaf begins inside of the slot, and is one step further.
+    // Most operations read one neighbourhood. For a few keys a leaf begins inside the slot's range, and takes one
+    // more step.
     for gets in [&get, &absent] {
         let near = |c: &&Cost| c.round_trips == 1 && c.reads <= 2 && (162..=175).contains(&c.bytes_read);
         let once = gets.iter().filter(near).count();
@@ -98,7 +99,7 @@ fn budgets_are_met_to_the_byte() {
     };
     assert!(writes(&update, 8 + 8) >= 98, "a value and the unlock");
     assert!(writes(&remove, 1 + 8) >= 98, "a byte and the unlock");
-    // Some hop, and some split.
+    // Some inserts hop, and some split a leaf.
     assert!(writes(&insert, 17 + 8) >= 75, "an entry and the unlock");
 }
 
@@ -119,7 +120,7 @@ fn a_table_takes_what_its_pages_say() {
         }
         let depth = table.directory().depth().expect("grown");
         let slots = 1_u64 << depth;
-        // Of 64 entries each, between half full and as full as neighbourhoods let them be.
+        // Leaves have 64 entries each, and are between half full and as full as neighbourhoods allow.
         assert!(slots >= keys / 64 && slots * 8 < keys * 3 / 2, "{slots} slots");
         let grown = table.local_bytes() - empty;
         assert!(
@@ -128,7 +129,7 @@ fn a_table_takes_what_its_pages_say() {
         );
         let memory = table.alloc_stats().in_use_bytes as u64;
         assert!(memory <= keys * 38, "{} a key", memory as f64 / keys as f64);
-        // Another compute node's directory is the same.
+        // Another compute node sees the same directory.
         let other = HashTable::<Key8>::create_or_open(&v, &options)
             .await
             .expect("the same");
@@ -137,7 +138,7 @@ fn a_table_takes_what_its_pages_say() {
     });
 }
 
-/// A directory is not deeper than it may be, and what does not fit is found further right.
+/// A directory does not exceed its maximum depth. Keys that it cannot tell apart are found further to the right.
 #[test]
 fn a_shallow_directory_is_as_large_as_it_may_be() {
     let world = Loopback::builder().build().expect("memory");

@@ -1,5 +1,5 @@
-//! Operations dropped at any poll, while a table grows: no lock stays held, no directory is named that is not there, and
-//! a dropped write has happened as a whole or not at all.
+//! Operations that are dropped at any poll while a table grows: no lock stays held, the root word names no unfinished
+//! directory, and a dropped write has taken effect as a whole or not at all.
 
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -15,7 +15,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::common::{open, small};
 
-/// Polls a future at most so many times, then drops it.
+/// Polls a future at most this many times, then drops it.
 struct Cut<'f, F> {
     inner: Pin<&'f mut F>,
     polls: u64,
@@ -33,23 +33,23 @@ impl<F: Future> Future for Cut<'_, F> {
     }
 }
 
-/// `None` if it was dropped after `polls` polls, at least one.
+/// Returns `None` if the future was dropped after `polls` polls (at least one).
 async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
     let inner = pin!(future);
     Cut { inner, polls }.await
 }
 
-/// Keys of a client that it still writes to.
+/// The number of keys to which a client still writes.
 const KEYS: u64 = 120;
 const OPERATIONS: u64 = 1_500;
 
-/// What each of a client's keys may hold.
+/// The values that each of a client's keys may have.
 type Legal = Vec<(Key8, Vec<Option<u64>>)>;
 
 struct Drops(u64);
 
 impl Job for Drops {
-    /// And how many operations were dropped.
+    /// The legal values, and the number of operations that were dropped.
     type Out = (Legal, u64);
     async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> Self::Out {
         let table = open(v, small(16)).await;
@@ -91,14 +91,14 @@ impl Job for Drops {
     }
 }
 
-/// Which of the legal values was found.
+/// Returns the legal value that was found.
 fn read(key: Key8, legal: &[Option<u64>], found: Option<&[u8]>) -> Option<u64> {
     let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;
     let which = legal.iter().copied().find(known);
     which.unwrap_or_else(|| panic!("{key:?}: found {found:?}, legal are {legal:?}"))
 }
 
-/// A client that joins at the end, with nothing cached.
+/// A client that joins at the end, with an empty cache.
 struct Last(Vec<Legal>);
 
 impl Job for Last {

@@ -1,4 +1,4 @@
-//! A table as the test kit opens it.
+//! Opens tables for the test kit.
 
 use std::marker::PhantomData;
 
@@ -36,7 +36,8 @@ impl<K: TestKey> IndexUnderTest for Table<K> {
     }
 }
 
-/// Small leaves, so that hops, splits and deeper directories are frequent; few locks, so that leaves share them.
+/// Returns options with small leaves, so that hops, splits and deeper directories are frequent, and with few locks,
+/// so that leaves share them.
 pub(crate) fn small(value_bytes: usize) -> TableOptions {
     TableOptions {
         span: 6,

@@ -1,4 +1,4 @@
-//! The script of every index, over tables of several shapes: between them in every kind of world.
+//! The conformance script of every index, on tables of several shapes. Together they run in every kind of world.
 
 use dm_hopscotch::TableOptions;
 use dm_testkit::{Family, TestKey, WorldKind, conform};
@@ -34,7 +34,7 @@ fn on_cards_that_promise_little() {
     }
 }
 
-/// A directory that is not let grow as deep as it should be: keys are found further right.
+/// A directory that may not become as deep as it should: keys are found further to the right.
 #[test]
 fn shallow_directory() {
     let shallow = |value_bytes| TableOptions {

@@ -1,4 +1,4 @@
-//! Whole hash tables, in one program.
+//! Tests of whole hash tables, in one program.
 
 mod bad_input;
 mod budgets;

@@ -1,5 +1,6 @@
-//! Many clients on small leaves, every answer checked, histories linearized: leaves split and the directory grows under
-//! them, from an empty table on. A short run of each kind always, the full size by `cargo xtask stress`.
+//! Many clients on small leaves, from an empty table on: leaves split and the directory grows meanwhile. Every answer
+//! is checked, and the histories are linearizable. Each test run has a short version; `cargo xtask stress` runs the
+//! full size.
 
 #![expect(clippy::print_stdout, reason = "a stress run tells what it did")]
 
@@ -10,7 +11,7 @@ use dm_testkit::{Cards, Mix, Report, Stress, World, seats, stress};
 
 use crate::common::{Table, small};
 
-/// Scans are whole tables: few of them.
+/// Each scan reads the whole table, so the mix has none.
 fn script(operations: u64, seed: u64) -> Stress {
     Stress {
         mix: Mix {
@@ -36,7 +37,7 @@ fn correct(report: Report) {
     assert!(report.linearized.0 > 800 && report.meter.splits > 2, "{report}");
 }
 
-/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes.
+/// 8 threads on 4 compute nodes, with two clients each, over 3 memory nodes.
 fn loopback(script: &Stress, value_bytes: usize, host_bytes: u64) {
     let world = Loopback::builder().nodes(3).host_bytes(host_bytes);
     let world = World::from(world.seed(script.seed).build().expect("memory"));
@@ -50,13 +51,14 @@ fn threads_on_loopback() {
     loopback(&script(60_000, 2), 100, 256 << 20);
 }
 
-/// 48 clients of 3 compute nodes over 2 memory nodes; testbed, keys and how often they are the hot ones go by the seed.
+/// 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the number of keys and the
+/// share of hot ones.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards.testbed(seed).compute_nodes(3).memory_nodes(2);
     let world = World::from(sim.build().expect("memory"));
     let all = script(operations, seed);
     let script = match seed % 3 {
-        // Few keys at last, and most of the time the hot ones.
+        // There are few keys, and many operations use the hot ones.
         1 => Stress {
             keys: 2_000,
             hot_percent: 40,
@@ -82,7 +84,7 @@ fn simulated_testbeds() {
     }
 }
 
-/// Cards that promise as little as they may, and clients that are put aside.
+/// Cards that promise as little as they may, and clients that are suspended.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

@@ -1,18 +1,18 @@
-//! What each way of locking costs, by the meter, with every promise there and with each one missing.
+//! The cost of each way of locking, by the meter, with every capability and with each one missing.
 
 use crate::common::*;
 use dm_lock::{Local, LockError, LockOptions, LockPlace, LockWord, ReleaseBy};
 use dm_loopback::{Builder, Endpoint, block_on};
 use dm_verbs::{AtomicVsWrite, Capability, CasThenRead, Counters, Env, NodeId, Verbs};
 
-/// Round trips, doorbells and verbs by kind of what `f` does.
+/// Runs `f`, and returns its result and its cost: round trips, doorbells and verbs by kind.
 fn cost<R>(v: &Endpoint, f: impl Future<Output = R>) -> (R, Counters) {
     let before = v.meter().counters();
     let result = block_on(f);
     (result, v.meter().counters() - before)
 }
 
-/// Round trips of adding one under a lock, and its verbs, on a lock that was used before.
+/// Returns the round trips and verbs of adding one under a lock that was used before.
 fn adding(builder: Builder, options: LockOptions) -> (u64, u64) {
     let bench = bench(builder, 1, options);
     let v = bench.client(0);
@@ -106,22 +106,23 @@ fn each_technique_that_is_off_costs_what_it_saves() {
 #[test]
 fn a_missing_promise_costs_round_trips_never_correctness() {
     let on = LockOptions::default();
-    // The READ awaits the lock.
+    // The READ is posted after the lock is awaited.
     assert_eq!(
         adding(builder().cas_then_read(CasThenRead::AnyLineFirst), on),
         (3, 4)
     );
-    // Released by CAS in the same chain.
+    // The lock is released by CAS in the same chain.
     assert_eq!(adding(builder().atomic_vs_write(AtomicVsWrite::Racy), on), (2, 4));
-    // The whole word is guessed: as this compute node left it.
+    // The first guess of the whole word is right: this compute node left the word so.
     assert_eq!(adding(builder().masked_atomics(false), on), (2, 4));
-    // Without a local table nothing is remembered: the guess misses the release count, the chain [CAS, READ] goes twice.
+    // Without a local table nothing is remembered. The guess misses the release count, so the chain [CAS, READ] is
+    // posted twice.
     let off = LockOptions {
         local: Local::Off,
         ..on
     };
     assert_eq!(adding(builder().masked_atomics(false), off), (3, 6));
-    // All of it: [CAS], [READ], [WRITE, CAS].
+    // Everything is missing: [CAS], [READ], [WRITE, CAS].
     let weakest = builder()
         .chip_bytes(0)
         .masked_atomics(false)
@@ -186,7 +187,7 @@ fn handed_over_an_update_is_two_round_trips_and_two_verbs() {
         (2, 2, 1, 1, 1)
     );
 
-    // The last of the run unlocks: [READ] then [WRITE, WRITE unlock].
+    // The last client of the run unlocks: [READ], then [WRITE, WRITE unlock].
     let before = clients[2].meter().counters();
     let (guard, bytes) = block_on(waiting.remove(0)).unwrap();
     assert_eq!(count(&bytes), 11);
@@ -256,7 +257,7 @@ fn a_set_is_a_round_trip_per_lock_and_one_to_write_back() {
     let locks = &bench.locks[0];
     let v = bench.client(0);
     let (a, b) = (node(0, 1), node(1, 1));
-    // A third node that shares a's lock.
+    // This is a third node that shares a's lock.
     let twin = (2..)
         .map(|i| node(0, i))
         .find(|&n| locks.lock_of(n) == locks.lock_of(a))
@@ -299,7 +300,8 @@ fn a_set_is_a_round_trip_per_lock_and_one_to_write_back() {
     let (released, spent) = cost(&v, set.release());
     assert_eq!((released, spent.round_trips, spent.verbs()), (Ok(()), 1, 2));
 
-    // Apart, and by atomics: all data, then all unlocks. Two chains to one node are both awaited.
+    // Without combining, and released by atomics: first all data, then all unlocks. Both chains to one memory node
+    // are awaited.
     let options = LockOptions {
         combine: false,
         release: ReleaseBy::Faa,
@@ -364,7 +366,7 @@ fn what_was_staged_is_written_with_the_unlock() {
         guard.set_payload(0xEF);
         block_on(guard.release()).unwrap();
         assert_eq!(bench.word(at).payload, 0xEF, "{options:?}");
-        // Handed over by a release.
+        // The lock is handed over by a release.
         let w = bench.client(0);
         let mut guard = lock(&v, locks, at);
         guard.set_payload(0x12);

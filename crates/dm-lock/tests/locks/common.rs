@@ -1,4 +1,4 @@
-//! A loopback world with one set of locks per compute node, and counters to guard.
+//! A loopback world with locks for each compute node, and counters that the locks guard.
 
 use core::task::{Context, Poll, Waker};
 use std::pin::Pin;
@@ -7,12 +7,12 @@ use dm_lock::{GlobalLockTable, Guard, LockError, LockId, LockOptions, LockWord, 
 use dm_loopback::{Builder, Endpoint, Loopback, block_on};
 use dm_verbs::{Place, RemotePtr, Verbs};
 
-/// Lock words per node: few, so that nodes share.
+/// The number of lock words per memory node: few, so that nodes share locks.
 pub(crate) const WORDS: u32 = 64;
 
 pub(crate) struct Bench {
     pub(crate) world: Loopback,
-    /// By compute node.
+    /// The locks of each compute node.
     pub(crate) locks: Vec<Locks>,
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn builder() -> Builder {
     Loopback::builder().host_bytes(1 << 20)
 }
 
-/// Lock tables on chip if the world has one, else behind the counters.
+/// Makes a world with lock tables in on-chip memory if the world has some, otherwise behind the counters.
 pub(crate) fn bench(builder: Builder, compute_nodes: usize, options: LockOptions) -> Bench {
     let world = builder.build().unwrap();
     let table = || {
@@ -44,7 +44,7 @@ impl Bench {
         self.world.connect(compute_node).unwrap()
     }
 
-    /// The lock word of `node` as it stands in memory.
+    /// Returns the lock word of `node` in memory.
     pub(crate) fn word(&self, node: RemotePtr) -> LockWord {
         LockWord::unpack(self.inspect(self.locks[0].word_at(node).unwrap()))
     }
@@ -56,7 +56,7 @@ impl Bench {
     }
 }
 
-/// The `i`-th 64-byte node behind the reserved page of memory node `mn`.
+/// Returns the address of the `i`-th 64-byte node behind the reserved page of memory node `mn`.
 pub(crate) fn node(mn: u16, i: u64) -> RemotePtr {
     RemotePtr::new(dm_verbs::NodeId(mn), 4096 + 64 * i).unwrap()
 }

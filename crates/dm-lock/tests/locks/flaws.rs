@@ -1,14 +1,14 @@
-//! Each published flaw, alone, breaks what it is said to break; without it the same script holds.
+//! Each published flaw, switched on alone, breaks what its description says; without it the same script passes.
 
 use crate::common::*;
 use dm_lock::{Local, LockError, LockFlaws, LockOptions};
 use dm_loopback::block_on;
 use dm_verbs::{MaskedCas, Verbs, Why};
 
-/// a holds the lock and has read 0; b queues; a begins to write 1 back and goes as far as it can in one poll. Tells
-/// what is in memory at the moment that b has the lock, if it has.
+/// Client a holds the lock and has read 0. Client b queues. Then a begins to write 1 back, and is polled once.
+/// Returns the content of memory at the moment when b has the lock, if it gets it.
 fn handed_over_with(flaws: LockFlaws) -> Option<u64> {
-    // The local step before the handover is the only await of write_back ahead of the posting.
+    // The local step before the handover is the only await in `write_back` before the chain is posted.
     let bench = bench(
         builder().delays(6).seed(4),
         1,
@@ -68,8 +68,8 @@ fn t_s6_packed_tickets_let_two_in_and_then_nobody() {
         for _ in 0..3 {
             block_on(lock(&v, &bench.locks[0], at).release()).unwrap();
         }
-        // The fourth ticket carries. A second client gets past the local lock while it is held, up to the remote
-        // one (which still holds it off).
+        // The fourth ticket carries. A second client passes the local lock while it is held, and reaches the remote
+        // lock (which still excludes it).
         let guard = lock(&v, &bench.locks[0], at);
         let mut taking = Box::pin(bench.locks[0].lock(&w, at));
         let second = (0..64).find_map(|_| match poll(&mut taking) {
@@ -82,12 +82,12 @@ fn t_s6_packed_tickets_let_two_in_and_then_nobody() {
         (second, third)
     };
     let (second, third) = run(options);
-    // It went for the remote lock, although a client of its own compute node holds the local one.
+    // It tried the remote lock although a client of its own compute node holds the local one.
     assert!(
         matches!(second, Some(Err(LockError::Held(e))) if matches!(e.why, Why::LockHeld { .. })),
         "{second:?}"
     );
-    // The lock is free, and nobody gets past the local lock any more.
+    // The lock is free, but no client passes the local lock any more.
     assert!(
         matches!(third, Err(LockError::Held(e)) if e.why == Why::Raced),
         "{third:?}"
@@ -106,8 +106,8 @@ fn t_s6_packed_tickets_let_two_in_and_then_nobody() {
 
 #[test]
 fn t_s13_a_lane_released_by_write_beside_a_cas_is_lost_where_they_race() {
-    // What a card that does not serialise them does, step by step: a CAS on lane 1 reads the word, the release of
-    // lane 0 lands, the CAS writes the word back.
+    // The steps of a card that does not serialise them: a CAS on lane 1 reads the word, the release of lane 0 lands,
+    // and the CAS writes the word back.
     let take_lane_1 = MaskedCas {
         compare: 0,
         compare_mask: 0xFFFF_0000,
@@ -126,7 +126,7 @@ fn t_s13_a_lane_released_by_write_beside_a_cas_is_lost_where_they_race() {
         "lane 0 is held again, by somebody who has gone"
     );
 
-    // Locks with lanes therefore release by atomic there, and are exact (see the storm); a WRITE is refused.
+    // Therefore locks with lanes release by an atomic there, and lose nothing (see the storm). A WRITE is refused.
     let flaws = LockFlaws {
         lanes16: true,
         ..LockFlaws::default()

@@ -1,4 +1,4 @@
-//! Locks that are shared: what it costs, who waits for whom, and who goes away.
+//! Shared locks: their costs, which client waits for which, and dropped sharers.
 
 use core::task::Poll;
 
@@ -20,7 +20,7 @@ fn join<'a>(v: &'a Endpoint, locks: &'a Locks, at: RemotePtr) -> Share<'a, Endpo
     block_on(locks.share_and_read(v, at, at, 64)).unwrap().0
 }
 
-/// Adds one to `at`, the word of one client alone, under a share of `node`'s lock.
+/// Adds one to `at`, a word that only one client uses, under a share of `node`'s lock.
 async fn add_shared<V: Verbs>(v: &V, locks: &Locks, node: RemotePtr, at: u64) -> Result<(), LockError> {
     let (share, bytes) = locks.share_and_read(v, node, node, 64).await?;
     let new = count(&bytes[at as usize..]) + 1;
@@ -29,16 +29,16 @@ async fn add_shared<V: Verbs>(v: &V, locks: &Locks, node: RemotePtr, at: u64) ->
         .await
 }
 
-/// How many share the lock, and whether it is held.
+/// Returns the number of sharers, and whether the lock is held.
 fn state(bench: &Bench, at: RemotePtr) -> (u32, bool) {
     let word = bench.word(at);
     (word.payload >> 16, word.locked)
 }
 
-/// Round trips, and FAAs, masked CASes, READs and WRITEs.
+/// Round trips, and the numbers of FAAs, masked CASes, READs and WRITEs.
 type Cost = (u64, [u64; 4]);
 
-/// Of a change under a share, and of one by a holder.
+/// Returns the cost of a change under a share, and of a change by a holder.
 fn costs(builder: Builder, options: LockOptions) -> (Cost, Cost) {
     let bench = bench(builder, 1, options);
     let (v, at) = (bench.client(0), node(0, 1));
@@ -99,7 +99,7 @@ fn sharers_wait_for_no_sharer_and_a_holder_for_all() {
     let mut adding = Box::pin(add(&w, &bench.locks[1], at));
     assert!(poll(&mut adding).is_pending());
     assert_eq!(state(&bench, at), (2, true), "nobody new comes in");
-    // What is written under a share is seen by the holder, who had read too soon.
+    // The holder, whose first READ was too early, sees what was written under a share.
     block_on(first.write_back(a.chain(NodeId(0)).write_word(at, 41))).unwrap();
     assert!(poll(&mut adding).is_pending(), "the other still shares it");
     let mut late = Box::pin(add_shared(&a, &bench.locks[0], at, 8));
@@ -138,7 +138,7 @@ fn a_dead_sharer_ends_in_an_error_with_the_place_and_a_dead_holder_too() {
     }
     // Others share it as before.
     block_on(add_shared(&w, &bench.locks[1], at, 8)).unwrap();
-    // Of another lock the holder dies.
+    // The holder of another lock dies.
     let at = node(1, 1);
     core::mem::forget(lock(&v, &bench.locks[0], at));
     let error = block_on(add_shared(&w, &bench.locks[1], at, 8));
@@ -154,7 +154,7 @@ fn dropped_after_any_number_of_polls_nothing_is_shared_or_held() {
         let (v, w, at) = (bench.client(0), bench.client(0), node(0, 1));
         let (mut done, mut dropped) = (0, 0);
         for polls in (0..16).cycle().take(400) {
-            // Every other time somebody holds it, or shares it while a holder comes.
+            // In every other round, another client holds the lock, or shares it while a holder comes.
             let other = polls % 2 == 1;
             let held = other.then(|| lock(&w, &bench.locks[0], at));
             let mut sharing = Box::pin(add_shared(&v, &bench.locks[0], at, 8));
@@ -185,18 +185,18 @@ fn a_share_is_never_given_back_twice() {
         assert_eq!(state(&bench, at), (shares, false));
         let _ = v.take_deferred();
     };
-    // Nothing reaches it: nothing to give back.
+    // No request reaches the memory node, so there is nothing to give back.
     cut(Trouble::Unreachable);
     let error = block_on(add_shared(&v, locks, at, 8));
     assert!(matches!(error, Err(LockError::Verb(e)) if e.overall() == Effect::None));
     restored(0);
-    // Data and share are through, the answer is lost: not given back again.
+    // Data and share have landed, and the answer is lost: the share is not given back again.
     let share = join(&v, locks, at);
     cut(Trouble::AnswersLost);
     let lost = block_on(share.write_back(v.chain(NodeId(0)).write_word(at, 9)));
     assert!(matches!(lost, Err(LockError::Verb(_))));
     restored(0);
-    // An answer to the share itself is lost: nobody knows, and it stays counted.
+    // The answer to the share itself is lost. Nobody knows whether it was taken, so it stays counted.
     cut(Trouble::AnswersLost);
     assert!(block_on(add_shared(&v, locks, at, 8)).is_err());
     restored(1);
@@ -206,14 +206,14 @@ fn a_share_is_never_given_back_twice() {
 fn a_share_whose_leave_failed_is_given_back_where_it_certainly_was_not() {
     let bench = bench(builder(), 1, shared());
     let (v, locks, at) = (bench.client(0), &bench.locks[0], node(0, 1));
-    // The answer is lost: it was given back.
+    // The answer is lost, but the share was given back.
     let share = join(&v, locks, at);
     bench.world.cut(NodeId(0), Trouble::AnswersLost);
     assert!(block_on(share.leave()).is_err());
     bench.world.restore(NodeId(0));
     assert_eq!(state(&bench, at), (0, false));
     let _ = v.take_deferred();
-    // Refused for its data: nothing of the chain was sent.
+    // The data is refused, so nothing of the chain was sent.
     let share = join(&v, locks, at);
     let beyond = RemotePtr::new(NodeId(0), 1 << 40).unwrap();
     let refused = block_on(share.write_back(v.chain(NodeId(0)).write_word(beyond, 9)));
@@ -224,7 +224,7 @@ fn a_share_whose_leave_failed_is_given_back_where_it_certainly_was_not() {
     assert_eq!(state(&bench, at), (0, false));
 }
 
-/// Nothing overtakes anything here, so nothing is read to wait for it.
+/// Nothing can overtake the data here, so no READ is needed to wait for it.
 #[test]
 fn what_is_dropped_costs_an_atomic_and_no_read_where_the_chip_comes_behind_the_host() {
     for chip in [0, 1 << 18] {
@@ -286,7 +286,8 @@ fn a_sharer_gives_up_behind_a_stream_of_holders() {
         if let Poll::Ready(answer) = poll(&mut sharing) {
             break answer.map(|_| ()).unwrap_err();
         }
-        // Held whenever it is shared, free whenever it is looked at: with each FAA goes a READ, and then comes one alone.
+        // The lock is held whenever the client shares it, and free whenever the client looks: each FAA comes with a
+        // READ, and then a READ alone follows.
         if looks != v.meter().counters().reads {
             looks = v.meter().counters().reads;
             if held.take().is_none() {
@@ -304,17 +305,17 @@ fn a_sharer_gives_up_behind_a_stream_of_holders() {
     assert_eq!(state(&bench, at), (0, false));
 }
 
-/// Sharers add to words of their own, and holders move what they find there to a sum.
+/// Sharers add to words of their own; holders move the amounts that they find there to a sum.
 #[test]
 fn nothing_is_lost_between_sharers_and_holders() {
     for local in [Local::Queue { handover_max: 4 }, Local::Off] {
-        // On a busy machine, each lock that goes from one thread to another costs a time slice.
+        // On a busy machine, each handover of a lock to another thread costs a time slice.
         sharers_and_holders(builder(), local, 4, 40);
         sharers_and_holders(builder().delays(2), local, 1, 500);
     }
 }
 
-/// Four sharers and four holders on so many threads.
+/// Runs four sharers and four holders on this many threads.
 fn sharers_and_holders(builder: Builder, local: Local, threads: u16, each: u64) {
     let options = LockOptions {
         local,

@@ -1,4 +1,5 @@
-//! Locks in the simulator, where effects come late: futures dropped in mid-flight, by clients that go on at once.
+//! Locks in the simulator, where effects come late: futures are dropped while their verbs are in flight, and their
+//! clients continue at once.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -13,10 +14,10 @@ use dm_verbs::{AtomicVsWrite, CasThenRead, Env, Nanos, NodeId, RemotePtr, Space,
 
 use crate::common::{WORDS, add, node};
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The values that finished additions gave: exclusion makes them all different.
+    /// The results of the additions that finished. They are all different if holders exclude each other.
     values: Vec<u64>,
     dropped: u64,
 }
@@ -27,7 +28,7 @@ impl Seen {
     }
 }
 
-/// Drops `work` when `limit` of virtual time has passed.
+/// Runs `work`, and drops it after `limit` of virtual time.
 async fn at_most<T>(v: &Endpoint, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     let mut timer = pin!(v.charge(limit));
@@ -38,7 +39,7 @@ async fn at_most<T>(v: &Endpoint, limit: Nanos, work: impl Future<Output = T>) -
     .await
 }
 
-/// Clients add to one counter; one addition in `one_in` is dropped after at most 8 µs (0: none).
+/// A client that adds to one counter. One addition in `one_in` is dropped after at most 8 µs (0: none).
 async fn client(
     v: Endpoint,
     locks: Rc<Locks>,
@@ -61,7 +62,7 @@ async fn client(
     assert!(v.operation().is_ok(), "no undo failed");
 }
 
-/// Runs 2 compute nodes of `clients` clients; gives what was seen and the counter at the end.
+/// Runs 2 compute nodes of `clients` clients. Returns the results, and the counter at the end.
 fn run(model: CostModel, options: LockOptions, seed: u64, clients: u16, one_in: u64) -> (Seen, u64) {
     let sim = Sim::builder(model)
         .compute_nodes(2)
@@ -147,7 +148,7 @@ fn dropped_in_mid_flight_nothing_is_lost_and_nothing_held() {
         };
         let mut model = if seed % 8 < 4 { CostModel::cx5_ib() } else { weak() };
         if seed % 16 < 8 {
-            // Queue pairs overtake each other by more than a round trip.
+            // One queue pair may overtake another by more than a round trip.
             model.jitter_ns = 3_000.0;
         }
         let (seen, value) = run(model, options, seed, 4, 3);
@@ -164,7 +165,7 @@ fn dropped_in_mid_flight_nothing_is_lost_and_nothing_held() {
 
 #[test]
 fn t_s3_loses_updates_where_queue_pairs_overtake_each_other() {
-    // A hand-off between cores takes longer than this network's usual jitter, which would hide the flaw.
+    // A handover between cores takes longer than this network's usual jitter, which would hide the flaw.
     let jittery = || CostModel {
         jitter_ns: 3_000.0,
         ..CostModel::cx5_ib()

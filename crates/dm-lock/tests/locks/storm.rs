@@ -1,4 +1,4 @@
-//! Many threads and coroutines on few locks: nothing lost, nothing left held.
+//! Many threads and coroutines on few locks: no update is lost, and no lock stays held.
 
 use crate::common::*;
 use dm_lock::{Local, LockError, LockFlaws, LockOptions, Locks, ReleaseBy};
@@ -6,7 +6,7 @@ use dm_loopback::{Builder, Endpoint, block_on, run_all};
 use dm_sync::{Fingerprint, thread};
 use dm_verbs::{AtomicVsWrite, CasThenRead, Env, NodeId, RemotePtr, Verbs};
 
-/// Threads are descheduled for long on a busy machine, and a holder with them.
+/// On a busy machine, threads are descheduled for long, and a holder may be among them.
 fn patient() -> LockOptions {
     LockOptions {
         budget: u32::MAX,
@@ -14,12 +14,13 @@ fn patient() -> LockOptions {
     }
 }
 
-/// Coroutines that all add to one counter.
+/// The number of coroutines that add to one counter.
 const CLIENTS: u16 = 12;
 
-/// Six clients of each of two compute nodes, on so many threads, all adding to one counter.
+/// Runs six clients of each of two compute nodes on this many threads. All of them add to one counter.
 ///
-/// On a busy machine, each lock that goes from one thread to another costs a time slice: many additions are for one thread.
+/// On a busy machine, each handover of a lock to another thread costs a time slice, so only runs with one thread make
+/// many additions.
 fn hot_counter(builder: Builder, options: LockOptions, threads: u16, each: u64) -> Bench {
     let bench = bench(builder, 2, options);
     thread::scope(|scope| {
@@ -41,7 +42,7 @@ fn hot_counter(builder: Builder, options: LockOptions, threads: u16, each: u64) 
     let word = bench.inspect(bench.locks[0].word_at(node(0, 1)).unwrap());
     assert!(word == 0 || !options.flaws.lanes16, "a lane is held: {word:#x}");
     let idle = Locks::new(options, bench.locks[0].table().clone()).fingerprint();
-    // Without masked CAS, what words were left as is remembered.
+    // Without masked CAS, the last known lock words are remembered.
     let remembers = !bench.world.caps(NodeId(0)).masked_atomics;
     for locks in &bench.locks {
         let gone = locks.fingerprint() == idle || remembers;
@@ -94,7 +95,7 @@ fn a_hot_counter_is_exact_whatever_is_missing_or_off() {
     }
 }
 
-/// Adds, and drops some additions after a few polls. Tells how many finished and how many were dropped.
+/// Adds, and drops some additions after a few polls. Returns how many finished and how many were dropped.
 async fn add_and_drop(v: &Endpoint, locks: &Locks, at: RemotePtr, rounds: u32) -> (u64, u64) {
     let (mut done, mut dropped) = (0, 0);
     for _ in 0..rounds {
@@ -113,7 +114,7 @@ async fn add_and_drop(v: &Endpoint, locks: &Locks, at: RemotePtr, rounds: u32) -
             polled += 1;
             match adding.as_mut().poll(cx) {
                 core::task::Poll::Ready(result) => core::task::Poll::Ready(Some(result)),
-                // A drop must come even if nobody wakes it.
+                // The drop must happen even if nothing wakes the future.
                 core::task::Poll::Pending if polls < u64::MAX => {
                     cx.waker().wake_by_ref();
                     core::task::Poll::Pending
@@ -176,7 +177,7 @@ fn futures_dropped_anywhere_lose_nothing_and_hold_nothing() {
     }
 }
 
-/// As [`hot_counter`], with additions that are dropped.
+/// Does the same as [`hot_counter`], but drops some additions.
 fn drop_anywhere(seed: u64, builder: Builder, options: LockOptions, threads: u16, rounds: u32) {
     let bench = bench(builder.delays(3).seed(seed), 2, options);
     let counts: Vec<(u64, u64)> = thread::scope(|scope| {
@@ -209,13 +210,13 @@ fn drop_anywhere(seed: u64, builder: Builder, options: LockOptions, threads: u16
     );
     assert!(dropped > u64::from(rounds) / 2, "{dropped}");
     assert!(!bench.word(node(0, 1)).locked, "seed {seed}");
-    // Both compute nodes can still take it: no turn was lost.
+    // Both compute nodes can still take the lock, so no turn was lost.
     for (cn, locks) in bench.locks.iter().enumerate() {
         block_on(add(&bench.client(cn as u16), locks, node(0, 1))).unwrap();
     }
 }
 
-/// Moves one between two counters of a ring, under both locks; the sum stays.
+/// Moves one unit between two counters of a ring, under both locks. The sum stays the same.
 async fn transfer(v: &Endpoint, locks: &Locks, from: RemotePtr, to: RemotePtr) -> Result<(), LockError> {
     let set = locks.lock_set(v, &[from, to]).await?;
     let (a, b) = (v.word(from), v.word(to));

@@ -1,4 +1,4 @@
-//! Dropped futures, lost connections, dead holders: the lock ends up free, or the error says who has it.
+//! Dropped futures, lost connections, dead holders: the lock becomes free, or the error names its owner.
 
 use crate::common::*;
 use dm_lock::{
@@ -43,7 +43,7 @@ fn a_dead_holder_ends_in_an_error_with_place_and_owner() {
     assert_eq!(LockWord::unpack(word).owner, 77);
     assert!(error.to_string().contains("held by client 77"), "{error}");
     assert_eq!(v.meter().counters().lock_retries, 8);
-    // The local turn came back: the next of this compute node gets an error too, and does not hang.
+    // The local turn was passed on: the next client of this compute node gets an error too, and does not hang.
     assert!(block_on(bench.locks[1].lock(&bench.client(1), node(0, 1))).is_err());
 }
 
@@ -107,7 +107,7 @@ fn a_dropped_guard_unlocks() {
     }
 }
 
-/// Polls an addition `polls` times and drops it; tells whether it had finished.
+/// Polls an addition `polls` times and drops it. Returns whether it had finished.
 fn add_dropped(bench: &Bench, v: &dm_loopback::Endpoint, polls: usize) -> bool {
     let mut adding = Box::pin(add(v, &bench.locks[0], node(0, 1)));
     (0..polls).any(|_| poll(&mut adding).is_ready())
@@ -178,7 +178,7 @@ fn a_lock_handed_to_a_client_that_went_away_is_unlocked_for_it() {
     let locks = &bench.locks[0];
     let clients = [0; 3].map(|cn| bench.client(cn));
     let at = node(0, 1);
-    // The only waiter goes after it was granted, before it noticed.
+    // The only waiter is dropped after its turn was granted, before it noticed.
     let guard = lock(&clients[0], locks, at);
     let mut next = Box::pin(locks.lock(&clients[1], at));
     assert!(poll(&mut next).is_pending());
@@ -186,7 +186,7 @@ fn a_lock_handed_to_a_client_that_went_away_is_unlocked_for_it() {
     assert!(bench.word(at).locked, "handed over, not unlocked");
     drop(next);
     assert!(!bench.word(at).locked);
-    // The next client first sees that the unlock landed, under the name of client 0, and then takes the lock.
+    // The next client first sees that the unlock under the name of client 0 has landed, and then takes the lock.
     let before = clients[2].meter().counters();
     let guard = lock(&clients[2], locks, at);
     let cost = clients[2].meter().counters() - before;
@@ -227,8 +227,8 @@ fn the_waiter_goes_while_the_write_back_is_in_flight() {
 
 #[test]
 fn an_unlock_left_behind_after_a_handover_is_waited_for() {
-    // Client a takes the lock, hands it to b; b's future goes away with data and unlock posted. Before a may CAS
-    // again the word must be seen to have changed.
+    // Client a takes the lock and hands it to b. The future of b is dropped after it posted data and unlock. Before a
+    // may post a CAS again, it must see that the word has changed.
     let mut left_behind = 0;
     for seed in 0..8 {
         let bench = bench(builder().delays(4).seed(seed), 1, LockOptions::default());
@@ -275,7 +275,7 @@ fn an_unsettled_word_outlives_a_waiter_that_was_granted_its_turn_and_went() {
     drop(next);
     let mut turn = table.try_acquire(id, ClientId(3)).unwrap().unwrap();
     assert_eq!(turn.unsettled(), Some(77));
-    // Once settled it is forgotten.
+    // Once settled, the word is forgotten.
     turn.set_unsettled(None);
     turn.pass();
     let turn = table.try_acquire(id, ClientId(1)).unwrap().unwrap();
@@ -289,7 +289,7 @@ fn a_lost_node_is_an_error_and_the_lock_is_free_afterwards() {
     let locks = &bench.locks[0];
     let at = node(0, 1);
 
-    // Nothing reaches it: no effect, nothing to undo.
+    // No request reaches the memory node: there is no effect, and nothing to undo.
     bench.world.cut(NodeId(0), Trouble::Unreachable);
     match block_on(locks.lock(&v, at)).map(|_| ()) {
         Err(LockError::Verb(e)) => assert_eq!(e.effect, Effect::None),
@@ -298,7 +298,8 @@ fn a_lost_node_is_an_error_and_the_lock_is_free_afterwards() {
     bench.world.restore(NodeId(0));
     assert!(v.operation().is_ok() && !bench.word(at).locked);
 
-    // The lock's CAS took effect and its answer was lost: undone behind it, though that answer is lost as well.
+    // The lock's CAS took effect and its answer was lost. The undo is posted behind it, and its answer is lost as
+    // well.
     bench.world.cut(NodeId(0), Trouble::AnswersLost);
     assert!(matches!(
         block_on(locks.lock_and_read(&v, at, at, 64)).map(|_| ()),
@@ -324,7 +325,7 @@ fn a_lost_node_is_an_error_and_the_lock_is_free_afterwards() {
     );
     let _ = v.take_deferred();
 
-    // Only the data landed: the second unlock is what frees it.
+    // Only the data landed: the second unlock frees the lock.
     let guard = lock(&v, locks, at);
     bench.world.cut(NodeId(0), Trouble::LostAfter(1));
     assert!(block_on(guard.write_back(v.chain(at.node()).write_word(at, 10))).is_err());
@@ -356,7 +357,7 @@ fn a_lock_that_others_change_before_each_attempt_ends_in_an_error_that_says_so()
         if let core::task::Poll::Ready(answer) = poll(&mut locking) {
             break answer.map(|_| ()).unwrap_err();
         }
-        // Each attempt expects what the one before has found.
+        // Each attempt expects the word that the one before it found.
         if posted != v.meter().counters().cas {
             posted = v.meter().counters().cas;
             change();
@@ -368,7 +369,7 @@ fn a_lock_that_others_change_before_each_attempt_ends_in_an_error_that_says_so()
     );
 }
 
-/// Four locks to a word, in lanes of 16 bits.
+/// Four locks per word, in lanes of 16 bits.
 #[test]
 fn lanes_have_a_number_each_and_touch_no_other() {
     let options = LockOptions {
