@@ -17,6 +17,7 @@ use crate::superblock::{PAGE, Superblock};
 pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
 
 /// Memory use of an [`Allocator`] in bytes, over all memory nodes.
+///
 /// ```
 /// use dm_alloc::{AllocStats, Allocator};
 /// use dm_loopback::{Loopback, block_on};

@@ -74,6 +74,7 @@ pub struct Descriptor {
 impl Descriptor {
     /// Makes a descriptor from the four letters of the kind and the numbers that describe the index. It has the
     /// default locks, allows as many memory nodes as possible, and reclaims nothing.
+    ///
     /// ```
     /// use dm_alloc::Descriptor;
     ///
@@ -134,6 +135,9 @@ impl Superblock {
     }
 
     /// Checks that kind and description are those of `wanted`. The locks are not compared.
+    ///
+    /// # Errors
+    /// [`AllocError::OtherKind`], [`AllocError::OtherDescriptor`].
     pub fn matches(&self, wanted: &Descriptor) -> Result<(), AllocError> {
         if self.kind != wanted.kind {
             return Err(AllocError::OtherKind {

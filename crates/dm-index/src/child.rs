@@ -1,27 +1,27 @@
-//! A child's address as an inner node's entry holds it.
+//! Children's addresses, as inner nodes store them.
 
 use dm_verbs::{NodeId, RemotePtr};
 
 use crate::IndexError;
 
-/// Bytes of a child in an inner node that is to hold most: 77 with keys of 8 bytes in 1 KB. For nodes that all lie at
-/// multiples of [`NEAR_CHILD_UNIT`]. Its first byte is odd, so that it says that there is an entry as well.
+/// Bytes of a child in the densest inner nodes: 77 entries with keys of 8 bytes in 1 KB. All nodes must lie at
+/// multiples of [`NEAR_CHILD_UNIT`]. The first byte is odd, so it also says that the entry is in use.
 ///
 /// ```text
 ///  31  node 5  27 26       offset / 1024       1 0   1     little-endian
 /// ```
 pub const NEAR_CHILD_BYTES: usize = 4;
-/// What the addresses are multiples of that go into [`NEAR_CHILD_BYTES`].
+/// Unit of the addresses that fit into [`NEAR_CHILD_BYTES`].
 pub const NEAR_CHILD_UNIT: u64 = 1 << NEAR_SHIFT;
-/// Memory nodes whose addresses go into [`NEAR_CHILD_BYTES`].
+/// Number of memory nodes whose addresses fit into [`NEAR_CHILD_BYTES`].
 pub const NEAR_CHILD_NODES_MAX: u16 = 1 << NEAR_NODE_BITS;
-/// Bytes of a memory node whose addresses go into [`NEAR_CHILD_BYTES`]: 64 GiB.
+/// Bytes of each memory node whose addresses fit into [`NEAR_CHILD_BYTES`]: 64 GiB.
 pub const NEAR_CHILD_REACH: u64 = 1 << (NEAR_SHIFT + NEAR_OFFSET_BITS);
 const NEAR_SHIFT: u32 = 10;
 const NEAR_OFFSET_BITS: u32 = 26;
 const NEAR_NODE_BITS: u32 = 5;
 
-/// Bytes of a child in an inner node that is to hold many, wherever they lie: 62 with keys of 8 bytes in 1 KB.
+/// Bytes of a child in dense inner nodes, for nodes at any address: 62 entries with keys of 8 bytes in 1 KB.
 ///
 /// ```text
 ///  47   node 10   38 37          offset / 64          0    little-endian
@@ -32,11 +32,11 @@ const LINE_SHIFT: u32 = 6;
 const OFFSET_BITS: u32 = 38;
 const NODE_BITS: u32 = 10;
 
-/// Memory nodes whose addresses go into [`CHILD_BYTES`].
+/// Number of memory nodes whose addresses fit into [`CHILD_BYTES`].
 pub const CHILD_NODES_MAX: u16 = 1 << NODE_BITS;
 
-/// A child's address in as many bytes as inner nodes' values have: [`NEAR_CHILD_BYTES`], [`CHILD_BYTES`], or a remote
-/// pointer's 8.
+/// A child's address in as many bytes as an inner node's values have: [`NEAR_CHILD_BYTES`], [`CHILD_BYTES`], or
+/// the 8 bytes of a remote pointer.
 ///
 /// ```
 /// use dm_index::{CHILD_BYTES, Child, NEAR_CHILD_BYTES};
@@ -57,12 +57,12 @@ pub struct Child {
 }
 
 impl Child {
-    /// `at` in `len` bytes.
+    /// Encodes `at` in `len` bytes.
     ///
     /// # Errors
-    /// [`IndexError::Pool`] for an address that has no room there: in 6 bytes no multiple of 64, beyond 16 TiB, or on a
-    /// memory node beyond the 1024th; in 4 no multiple of 1024, beyond 64 GiB, or on one beyond the 32nd.
-    /// [`IndexError::BadInput`] for another `len` than 4, 6 or 8.
+    /// [`IndexError::Pool`] if the address does not fit. An address fits into 6 bytes if it is a multiple of 64
+    /// below 16 TiB on one of the first 1024 memory nodes, and into 4 bytes if it is a multiple of 1024 below 64
+    /// GiB on one of the first 32. [`IndexError::BadInput`] if `len` is not 4, 6 or 8.
     pub fn of(at: RemotePtr, len: usize) -> Result<Self, IndexError> {
         let word = match len {
             8 => Some(at.raw()),
@@ -86,7 +86,8 @@ impl Child {
         })
     }
 
-    /// The memory node above so many bits of the offset, without its lowest; `None` if that is not all of the address.
+    /// Packs the memory node above `offset_bits` bits of the offset, of which the lowest `shift` bits are left
+    /// out. Returns `None` if this loses a part of the address.
     fn packed(at: RemotePtr, shift: u32, offset_bits: u32, node_bits: u32) -> Option<u64> {
         let (node, units) = (u64::from(at.node().0), at.offset() >> shift);
         let fits = at.offset() == units << shift && units >> offset_bits == 0 && node >> node_bits == 0;
@@ -100,13 +101,13 @@ impl Child {
         RemotePtr::new(node, offset).unwrap_or(RemotePtr::NULL)
     }
 
-    /// The bytes of the entry's value.
+    /// Returns the bytes of the entry's value.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.word[..self.len]
     }
 
-    /// The address that such bytes hold; null for bytes of another length.
+    /// Decodes an address; null for bytes of another length.
     #[inline]
     pub fn decode(bytes: &[u8]) -> RemotePtr {
         if let Ok(bytes) = <[u8; 8]>::try_from(bytes) {

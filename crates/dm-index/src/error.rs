@@ -1,11 +1,11 @@
-//! Errors of index operations. Each names the place and the reason; a lost race is none.
+//! Errors of index operations. Each names the place and the reason. A lost race is not an error.
 
 use core::fmt;
 
 use dm_layout::Corrupt;
 use dm_verbs::{ControlError, Effect, Exhausted, Place, Refused, RemotePtr, VerbError};
 
-/// Why an index operation failed.
+/// The reason why an index operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum IndexError {
@@ -15,27 +15,27 @@ pub enum IndexError {
     Control(ControlError),
     /// A retry loop used up its budget.
     Exhausted(Exhausted),
-    /// A lock is held and its holder makes no progress.
+    /// A lock stays held, and its holder makes no progress.
     LockTimeout {
         /// The lock word.
         lock: Place,
-        /// The client that it names.
+        /// The client that the lock word names.
         owner: u16,
-        /// Attempts made.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// A lock could not be taken or was lost.
+    /// A lock could not be taken, or was lost.
     Lock {
         /// The lock word.
         lock: Place,
         /// What happened.
         why: &'static str,
     },
-    /// A node's bytes contradict themselves.
+    /// A node's bytes contradict each other.
     Corrupt {
         /// The node.
         node: RemotePtr,
-        /// Where in it, and how.
+        /// The damaged part, and what is wrong with it.
         what: Corrupt,
     },
     /// An address led to a node of another level than its parent says.
@@ -44,28 +44,28 @@ pub enum IndexError {
         node: RemotePtr,
         /// Its level.
         found: u8,
-        /// What was expected.
+        /// The level that the parent says.
         expected: u8,
     },
     /// No memory node has room.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
-        /// How many memory nodes were asked.
+        /// Number of memory nodes that were tried.
         nodes: u16,
     },
-    /// The pool's superblock does not fit what was asked for.
+    /// The pool's superblock does not match the index that was to be opened.
     Pool {
-        /// Where.
+        /// The address.
         at: RemotePtr,
-        /// How.
+        /// The mismatch.
         why: &'static str,
     },
     /// The world does not promise what the index needs.
     Refused(Refused),
-    /// A value of the wrong length.
+    /// A value has the wrong length.
     ValueLength {
-        /// Its bytes.
+        /// Bytes of the value.
         found: usize,
         /// The index's value length.
         expected: usize,
@@ -75,23 +75,23 @@ pub enum IndexError {
         /// The root.
         root: RemotePtr,
     },
-    /// The operation took effect and split a node, but the levels above could not be told. The new node is reached
-    /// over its left neighbour.
+    /// The operation took effect and split a node, but the levels above could not be updated. The new node can be
+    /// reached through its left neighbour.
     Unlinked {
         /// The new node.
         right: RemotePtr,
-        /// Why not.
+        /// The reason why the levels above could not be updated.
         why: &'static str,
     },
     /// An argument makes no sense.
     BadInput {
-        /// Which and why.
+        /// The argument, and what is wrong with it.
         why: &'static str,
     },
 }
 
 impl IndexError {
-    /// Whether the operation that answered this may have had an effect.
+    /// Returns whether the operation that failed may have had an effect.
     pub fn effect(&self) -> Effect {
         match self {
             Self::Verb(e) => e.overall(),
@@ -99,8 +99,8 @@ impl IndexError {
             Self::Refused(_) | Self::ValueLength { .. } | Self::NotEmpty { .. } | Self::BadInput { .. } => {
                 Effect::None
             }
-            // An operation stops at these before it writes, or after its own write was undone or never posted; a
-            // split's follow-up may still be missing in the parent, which changes no answer.
+            // An operation stops at these errors before it writes, or after its own write was undone or never
+            // posted. The parent may still lack a split's new node, which changes no answer.
             Self::Control(_) | Self::Exhausted(_) | Self::LockTimeout { .. } | Self::OutOfMemory { .. } => {
                 Effect::Unknown
             }
@@ -112,8 +112,8 @@ impl IndexError {
 }
 
 impl IndexError {
-    /// This, as an operation answers it that had taken effect before: never one that claims no effect. `right` is the
-    /// node that its split made.
+    /// Converts the error for an operation that had taken effect before it: the result never claims that there was
+    /// no effect. `right` is the node that the operation's split made.
     #[must_use]
     pub fn after_effect(self, right: RemotePtr) -> Self {
         match self {

@@ -1,4 +1,4 @@
-//! How full a bulk load leaves leaves.
+//! Fill levels of leaves after a bulk load.
 
 use core::str::FromStr;
 
@@ -6,7 +6,7 @@ use dm_layout::Fullness;
 
 use crate::IndexError;
 
-/// How full a bulk load leaves leaves.
+/// The fill level of leaves after a bulk load.
 ///
 /// ```
 /// use dm_index::{Fill, Fullness};
@@ -14,7 +14,7 @@ use crate::IndexError;
 /// assert_eq!(Fill::from(0.8), Fill::Even(0.8));
 /// assert_eq!("as-inserted".parse(), Ok(Fill::AsInserted));
 /// assert!("1.5".parse::<Fill>().is_err());
-/// // 64 slots, of which these keys could take 58.
+/// // 64 slots, of which these keys can use 58.
 /// assert!(Fill::Even(0.5).allows(Fullness { taken: 32, of: 64 }));
 /// assert!(!Fill::Even(0.5).allows(Fullness { taken: 33, of: 64 }));
 /// let mean = (0..1000).map(|leaf| Fill::AsInserted.entries(58, leaf)).sum::<usize>() as f64 / 1000.0;
@@ -22,20 +22,22 @@ use crate::IndexError;
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Fill {
-    /// Each leaf to this share of what it has for the keys that come ([`NodeStore::share`](crate::NodeStore::share)), above 0
-    /// and at most 1; less where it takes no more of them.
+    /// Fills each leaf to this share of the part that the given keys can use
+    /// ([`NodeStore::share`](crate::NodeStore::share)). The share is above 0 and at most 1. A leaf has less if it
+    /// accepts no more of the keys.
     Even(f64),
-    /// As inserts in random order leave leaves that split in halves: each holds between a half and all of what it takes
-    /// of the keys that come, a share `x` with a density of `1 / x²`, and ln 2 on average. So some are about to split,
-    /// as in a tree that has grown, while leaves that are filled evenly split all at once, late.
+    /// Fills leaves as inserts in random order do, where full leaves split in halves. Each leaf holds between a
+    /// half and all of the given keys that it accepts: a share `x` with a density of `1 / x²`, and ln 2 on
+    /// average. So some leaves are about to split, as in a tree that has grown, whereas leaves that are filled
+    /// evenly all split at about the same, late time.
     ///
-    /// *Why `1 / x²`:* a leaf grows in proportion to its keys, and of the leaves of any share there are `e^t` times as
-    /// many after a time `t`: `n(x) + (x · n(x))' = 0`.
+    /// *Why `1 / x²`:* a leaf grows in proportion to its keys, and after a time `t` there are `e^t` times as many
+    /// leaves of each share: `n(x) + (x · n(x))' = 0`.
     AsInserted,
 }
 
 impl Fill {
-    /// Whether a leaf may be filled so far, before it is known what it takes.
+    /// Returns whether a leaf may be filled this far, before it is known which keys it accepts.
     #[must_use]
     pub fn allows(self, full: Fullness) -> bool {
         match self {
@@ -44,8 +46,8 @@ impl Fill {
         }
     }
 
-    /// Entries that leaf number `leaf` of a load keeps of `most`, which are all that it takes, and is
-    /// [allowed](Self::allows), of the keys that come: at least 1.
+    /// Returns how many entries leaf number `leaf` of a load keeps, at least 1. `most` is the number of given keys
+    /// that the leaf accepts and that are [allowed](Self::allows).
     #[must_use]
     pub fn entries(self, most: usize, leaf: u64) -> usize {
         #[expect(
@@ -60,7 +62,7 @@ impl Fill {
         entries.min(most).max(1)
     }
 
-    /// The share on average.
+    /// Returns the average share.
     #[must_use]
     pub const fn mean(self) -> f64 {
         match self {
@@ -69,10 +71,10 @@ impl Fill {
         }
     }
 
-    /// This, if it can be.
+    /// Checks the value and returns it.
     ///
     /// # Errors
-    /// [`IndexError::BadInput`] for a share that is not above 0 and at most 1.
+    /// [`IndexError::BadInput`] if a share is not above 0 and at most 1.
     pub fn checked(self) -> Result<Self, IndexError> {
         match self {
             Self::Even(share) if !(share > 0.0 && share <= 1.0) => Err(IndexError::BadInput {
@@ -83,7 +85,7 @@ impl Fill {
     }
 }
 
-/// A share, or `as-inserted`.
+/// Parses a share, or `as-inserted`.
 impl FromStr for Fill {
     type Err = String;
 
@@ -97,16 +99,18 @@ impl FromStr for Fill {
     }
 }
 
-/// [`Fill::Even`].
+/// Makes [`Fill::Even`].
 impl From<f64> for Fill {
     fn from(share: f64) -> Self {
         Self::Even(share)
     }
 }
 
-/// The share of leaf number `leaf`: the law's inverse at points that are spread evenly, and scattered over the leaves.
+/// Returns the share of leaf number `leaf`: the inverse of the distribution at points that are spread evenly and
+/// are scattered over the leaves.
 fn drawn(leaf: u64) -> f64 {
-    // Multiples of the golden ratio, of which any number in a row lie as far apart as they can; in bits of a fraction.
+    // Multiples of the golden ratio: any number of them in a row lie as far apart as they can. The high bits
+    // become a fraction.
     let at = leaf.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11;
     let at = at as f64 / (1_u64 << 53) as f64;
     1.0 / (2.0 - at)

@@ -1,28 +1,28 @@
-//! Many READs in one round trip and few doorbells.
+//! Many READs in one round trip and with few doorbells.
 
 use dm_verbs::{RemotePtr, VerbError, Verbs};
 
-/// READs of one chain at most: send queues have an end.
+/// Maximum number of READs in one chain, because send queues have a limited length.
 const CHAIN_READS: usize = 32;
 
-/// READs all of `wanted` (places and lengths) at once, a chain for each memory node and 32 of its places; answers the
-/// bytes in the order of `wanted`.
+/// READs all of `wanted` (addresses and lengths) at the same time, with one chain for each 32 addresses of a
+/// memory node. Returns the bytes in the order of `wanted`.
 ///
 /// # Errors
-/// The first chain's that failed.
+/// The error of the first chain that failed.
 ///
 /// ```
 /// use dm_index::gather;
 /// use dm_verbs::{RemotePtr, VerbError, Verbs};
 ///
-/// /// Two pieces of memory, of two memory nodes perhaps, in one round trip.
+/// /// Reads two pieces of memory, possibly of two memory nodes, in one round trip.
 /// async fn both<V: Verbs>(v: &V, a: RemotePtr, b: RemotePtr) -> Result<bool, VerbError> {
 ///     let read = gather(v, &[(a, 64), (b, 64)]).await?;
 ///     Ok(*read[0] == *read[1])
 /// }
 /// ```
 pub async fn gather<V: Verbs>(v: &V, wanted: &[(RemotePtr, u32)]) -> Result<Vec<V::Lease>, VerbError> {
-    // By memory node, in their order within each.
+    // By memory node; the order within a memory node is kept.
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|&i| wanted[i].0.node());
     let same_node = |a: &usize, b: &usize| wanted[*a].0.node() == wanted[*b].0.node();
@@ -42,7 +42,7 @@ pub async fn gather<V: Verbs>(v: &V, wanted: &[(RemotePtr, u32)]) -> Result<Vec<
     for (part, chain) in posted {
         let found = chain.await?;
         for (n, &i) in part.iter().enumerate() {
-            // A part is at most 32 long.
+            // A part has at most 32 READs.
             read[i] = Some(found.lease(n as u16));
         }
     }

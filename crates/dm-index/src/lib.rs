@@ -1,4 +1,4 @@
-//! What a range index is, and the joint between its parts.
+//! The range index trait, and the interface between the two parts of an index.
 //!
 //! An index on disaggregated memory is a composition: an **inner structure** that finds the leaf of a key
 //! ([`Inner`]), and **nodes** that hold entries and are locked, read and split one by one ([`NodeStore`]).
@@ -9,17 +9,17 @@
 //!  Composed                                     │
 //!             node.write(leaf, key, …) ◄────────┘
 //!                 │
-//!                 ├─ Done(what happened)
-//!                 ├─ Split(what happened, new leaf) ──► inner.install(new leaf)
-//!                 ├─ Sparse(what happened) ───────────► inner.shrink(key): merges
-//!                 └─ Stale(go right | elsewhere) ─────► inner.stale(proof), and again
+//!                 ├─ Done(result)
+//!                 ├─ Split(result, new leaf) ─────────► inner.install(new leaf)
+//!                 ├─ Sparse(result) ──────────────────► inner.shrink(key): merges
+//!                 └─ Stale(go right | elsewhere) ─────► inner.stale(proof), then retry
 //! ```
 //!
 //! # Invariants
-//! * **I1** A node answers only for keys between its fences; otherwise it answers `Stale`. So a cached address is
-//!   never trusted, only tried.
-//! * **I2** A node's entries change only under its lock. What moved to a sibling can be reached over the sibling
-//!   pointer before the parent knows of it.
+//! * **I1** A node answers only for keys between its fence keys; for others it answers `Stale`. So a cached
+//!   address is never trusted, only tried.
+//! * **I2** A node's entries change only under its lock. Entries that moved to a sibling can be reached through
+//!   the sibling pointer before the parent knows the sibling.
 //! * **I3** No key and no value is reserved.
 //! * **I4** An operation returns only after the last chain that it depends on has completed.
 #![forbid(unsafe_code)]

@@ -6,7 +6,7 @@ use dm_sync::epoch::Running;
 
 use crate::{Fill, IndexError, KeyBytes, Scan};
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Applied {
     /// The key was absent and is present now.
@@ -15,43 +15,45 @@ pub enum Applied {
     Replaced,
     /// The key was present and is absent now.
     Removed,
-    /// Nothing: an insert found the key present.
+    /// Nothing changed: an insert found the key present.
     Present,
-    /// Nothing: an update or a remove found the key absent.
+    /// Nothing changed: an update or a remove found the key absent.
     Absent,
-    /// Nothing: an exchange found another value, or one where there was to be none, or none.
+    /// Nothing changed: an exchange found something else than the expected value or absence.
     Differs,
 }
 
-/// A range index, seen by one client (a coroutine). Values have a fixed length that the index was opened with.
+/// A range index, seen by one client (a coroutine). Values have a fixed length, which is set when the index is
+/// opened.
 ///
-/// Every operation is linearizable on its own. Futures need not be `Send`. Dropping a future before it is done
-/// leaves no lock held; its effect may or may not have happened.
+/// Every operation is linearizable on its own. Futures need not be `Send`. If a future is dropped before it is
+/// done, no lock stays held; the operation may or may not have taken effect.
 ///
 /// # Errors
-/// Every operation answers [`IndexError`], which names the place; a write that answers an error may have happened
-/// (see the verb error's effect), one that answers `Ok` has.
+/// Every operation returns [`IndexError`], which names the place. A write that returns an error may have taken
+/// effect (see [`IndexError::effect`]); a write that returns `Ok` has.
 pub trait RangeIndex {
     /// The key type.
     type Key: KeyBytes;
 
-    /// Bytes of every value.
+    /// Returns the bytes of every value.
     fn value_bytes(&self) -> usize;
 
-    /// Reads the value of `key` into `value` (cleared first); `false` if absent.
+    /// Reads the value of `key` into `value`, which is cleared first. Returns `false` if the key is absent.
     fn get(&self, key: &Self::Key, value: &mut Vec<u8>) -> impl Future<Output = Result<bool, IndexError>>;
-    /// Adds `key`, unless present: [`Applied::Inserted`] or [`Applied::Present`].
+    /// Adds `key` unless it is present. Returns [`Applied::Inserted`] or [`Applied::Present`].
     fn insert(&self, key: &Self::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>>;
-    /// Replaces the value of `key`: [`Applied::Replaced`] or [`Applied::Absent`].
+    /// Replaces the value of `key`. Returns [`Applied::Replaced`] or [`Applied::Absent`].
     fn update(&self, key: &Self::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>>;
-    /// Adds or replaces: [`Applied::Inserted`] or [`Applied::Replaced`].
+    /// Adds or replaces `key`. Returns [`Applied::Inserted`] or [`Applied::Replaced`].
     fn upsert(&self, key: &Self::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>>;
-    /// Removes `key`: [`Applied::Removed`] or [`Applied::Absent`].
+    /// Removes `key`. Returns [`Applied::Removed`] or [`Applied::Absent`].
     fn remove(&self, key: &Self::Key) -> impl Future<Output = Result<Applied, IndexError>>;
 
-    /// The first `limit` entries from `from` (inclusive) on, in key order, into `out` (cleared first). Fewer only at
-    /// the end of the index. Not a snapshot: each entry is seen at one moment of the scan, those of later nodes at
-    /// later moments. No key is returned twice, and a key that is present throughout is found.
+    /// Reads the first `limit` entries from `from` (inclusive) on, in key order, into `out`, which is cleared
+    /// first. There are fewer only at the end of the index. This is not a snapshot: each entry is seen at one
+    /// moment of the scan, and entries of later nodes at later moments. No key is returned twice, and a key that
+    /// is present throughout the scan is found.
     fn scan(
         &self,
         from: &Self::Key,
@@ -59,10 +61,10 @@ pub trait RangeIndex {
         out: &mut Scan<Self::Key>,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Fills an empty index with keys in strictly ascending order, each leaf to `fill`: a share of its capacity above 0
-    /// and at most 1, or as [`Fill`] says. `next` writes a value into its (empty) argument and answers the key, or
-    /// `None` at the end. Images are written directly where the world allows it and count as housekeeping. Answers how
-    /// many entries there are.
+    /// Fills an empty index with keys in strictly ascending order. `fill` is each leaf's share of its capacity,
+    /// above 0 and at most 1, or another [`Fill`]. `next` writes a value into its empty argument and returns the
+    /// key, or `None` at the end. Nodes are written without verbs if the world allows it; verbs are metered as
+    /// housekeeping. Returns the number of entries.
     fn bulk_load(
         &self,
         fill: impl Into<Fill>,
@@ -70,12 +72,12 @@ pub trait RangeIndex {
     ) -> impl Future<Output = Result<u64, IndexError>>;
 }
 
-/// A range index whose values can be compared and exchanged: what is built of values that name memory rests on it.
+/// A range index whose values can be compared and exchanged. Code whose values name memory needs this.
 ///
 /// ```
 /// use dm_index::{Applied, Exchange, IndexError, Key8};
 ///
-/// /// Adds to a counter in a value of 8 bytes, whoever else does.
+/// /// Adds to a counter in an 8-byte value, even while other clients do the same.
 /// async fn add<I: Exchange<Key = Key8>>(index: &I, key: &Key8, by: u64) -> Result<u64, IndexError> {
 ///     let mut value = Vec::new();
 ///     loop {
@@ -89,9 +91,9 @@ pub trait RangeIndex {
 /// }
 /// ```
 pub trait Exchange: RangeIndex {
-    /// Gives `key` what is in `after`, `None` being absence, if it has what is in `before`: [`Applied::Inserted`],
-    /// [`Applied::Replaced`], [`Applied::Removed`], or [`Applied::Absent`] where both are `None` and nothing is there. Else
-    /// [`Applied::Differs`].
+    /// Sets `key` to `after` if it has `before`; `None` means that the key is absent. Returns
+    /// [`Applied::Inserted`], [`Applied::Replaced`] or [`Applied::Removed`], or [`Applied::Absent`] if both are
+    /// `None` and the key is absent. Otherwise returns [`Applied::Differs`].
     fn exchange(
         &self,
         key: &Self::Key,
@@ -99,7 +101,7 @@ pub trait Exchange: RangeIndex {
         after: Option<&[u8]>,
     ) -> impl Future<Output = Result<Applied, IndexError>>;
 
-    /// Begins an operation of several steps, which ends when the answer is dropped: memory that was in use at its beginning
-    /// is not used again before. `None` where memory never is.
+    /// Begins an operation of several steps, which ends when the result is dropped. Memory that was in use when it
+    /// began is not reused before. Returns `None` if memory is never reused.
     fn begin(&self) -> impl Future<Output = Result<Option<Running<'_>>, IndexError>>;
 }

@@ -1,6 +1,6 @@
-//! Results of a scan, in a buffer that is used again.
+//! Results of a scan, in a buffer that can be reused.
 
-/// Entries in key order: keys, and values of one length side by side.
+/// Entries in key order. Keys and values are stored apart; all values have one length.
 #[derive(Clone, Debug, Default)]
 pub struct Scan<K> {
     keys: Vec<K>,
@@ -9,7 +9,7 @@ pub struct Scan<K> {
 }
 
 impl<K: Copy> Scan<K> {
-    /// An empty result.
+    /// Makes an empty result.
     pub const fn new() -> Self {
         Self {
             keys: Vec::new(),
@@ -17,7 +17,7 @@ impl<K: Copy> Scan<K> {
             value_bytes: 0,
         }
     }
-    /// Empties it for values of `value_bytes` bytes; keeps its memory.
+    /// Clears it for values of `value_bytes` bytes, and keeps its memory.
     pub fn reset(&mut self, value_bytes: usize) {
         self.keys.clear();
         self.values.clear();
@@ -26,31 +26,31 @@ impl<K: Copy> Scan<K> {
     /// Appends an entry.
     ///
     /// # Panics
-    /// If `value` has not the length that was given to [`Scan::reset`].
+    /// If the length of `value` is not the one given to [`Scan::reset`].
     #[inline]
     pub fn push(&mut self, key: K, value: &[u8]) {
         assert_eq!(value.len(), self.value_bytes, "a scan holds values of one length");
         self.keys.push(key);
         self.values.extend_from_slice(value);
     }
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
-    /// Whether there are none.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
-    /// The keys.
+    /// Returns the keys.
     pub fn keys(&self) -> &[K] {
         &self.keys
     }
-    /// The `i`-th entry.
+    /// Returns entry `i`.
     pub fn get(&self, i: usize) -> Option<(K, &[u8])> {
         let at = i * self.value_bytes;
         Some((*self.keys.get(i)?, self.values.get(at..at + self.value_bytes)?))
     }
-    /// All entries.
+    /// Returns all entries.
     pub fn iter(&self) -> impl Iterator<Item = (K, &[u8])> {
         (0..self.len()).filter_map(|i| self.get(i))
     }

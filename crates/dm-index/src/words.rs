@@ -1,15 +1,15 @@
-//! The smallest index: a word for each of few keys.
+//! The smallest index: one word per key, for few keys.
 
 use dm_layout::Key8;
 use dm_verbs::{MaskedCas, MaskedCasError, RemotePtr, Verbs, masked_cas};
 
 use crate::{Applied, Fill, IndexError, RangeIndex, Scan};
 
-/// One client of an index whose keys are the numbers below a bound, each with a word of remote memory of its own: a bit that
-/// says that it is there, and a value of 4 bytes. Every operation on one key is one verb where the world has masked
-/// atomics.
+/// A client of an index whose keys are the numbers below a bound. Each key has one word of remote memory, with a
+/// bit that says whether the key is present, and a value of 4 bytes. Every operation on one key is a single verb
+/// if the world has masked atomics.
 ///
-/// What wraps an index is tested, modelled and shown over this one, where nothing else happens.
+/// It serves to test, model and show code that wraps an index, because nothing else happens in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'h, V> {
     v: &'h V,
@@ -21,16 +21,16 @@ pub struct Words<'h, V> {
 const VALUE: usize = 4;
 /// Set in the word of a key that is present.
 const PRESENT: u64 = 1 << 63;
-/// Attempts of an emulated masked CAS.
+/// Retry limit of an emulated masked CAS.
 const ATTEMPTS: u32 = 1 << 16;
 
 impl<'h, V: Verbs> Words<'h, V> {
-    /// Over `keys` words of zeroed memory from `base` on, which is aligned to words.
+    /// Makes an index over `keys` words of zeroed memory from `base` on, which must be aligned to words.
     pub fn new(v: &'h V, base: RemotePtr, keys: u64) -> Self {
         Self { v, base, keys }
     }
 
-    /// Where the word of `key` lies.
+    /// Returns the address of the word of `key`.
     ///
     /// # Errors
     /// [`IndexError::BadInput`] for a key at or above the bound.
@@ -43,7 +43,8 @@ impl<'h, V: Verbs> Words<'h, V> {
         Ok(self.base.add(key.0 * 8))
     }
 
-    /// Swaps the key's word for `swap`, if its key is present or absent as `compare` says. Answers the word before.
+    /// Swaps the key's word for `swap` if the key is present or absent as `compare` says. Returns the word from
+    /// before.
     async fn swap(&self, key: &Key8, compare: Option<u64>, swap: u64) -> Result<u64, IndexError> {
         let at = self.word_of(key)?;
         let _begun = self.v.operation()?;
@@ -69,9 +70,9 @@ fn pack(value: &[u8]) -> Result<u64, IndexError> {
     Ok(PRESENT | u64::from(u32::from_le_bytes(word)))
 }
 
-/// The value in a word, if its key is present.
+/// Returns the value in a word, if its key is present.
 fn unpack(word: u64) -> Option<[u8; VALUE]> {
-    // The value is the lower half.
+    // The value is the lower half of the word.
     (word & PRESENT != 0).then_some((word as u32).to_le_bytes())
 }
 

@@ -113,6 +113,14 @@ fn split_item(items: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 }
 
 /// Returns a block of `items`, which must ascend by key. Its length is a multiple of a line.
+///
+/// ```
+/// use dm_indirect::{Bundle, block_of};
+///
+/// let block = block_of([(&b"ada"[..], &b"lovelace"[..])]);
+/// assert_eq!(block.len(), 64);
+/// assert_eq!(Bundle::parse(&block).unwrap().get(b"ada"), Some(&b"lovelace"[..]));
+/// ```
 #[must_use]
 pub fn block_of<'i>(items: impl IntoIterator<Item = (&'i [u8], &'i [u8])>) -> Vec<u8> {
     let (mut block, mut count) = (vec![0; HEADER], 0u32);

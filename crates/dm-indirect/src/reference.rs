@@ -18,6 +18,21 @@ const LENGTH_BITS: u32 = 14;
 const PLACE_BITS: u32 = 64 - NODE_BITS - LENGTH_BITS;
 
 /// The address of a block and its number of lines, so that one READ of the right length fetches it.
+///
+/// ```text
+/// bit 63      56 55           42 41                     0
+///     | node, 8 | lines - 1, 14 | offset in lines, 42    |
+/// ```
+///
+/// ```
+/// use dm_indirect::Reference;
+/// use dm_verbs::{NodeId, RemotePtr};
+///
+/// let block = RemotePtr::new(NodeId(3), 4096).unwrap();
+/// let reference = Reference::new(block, 100).expect("a word has room for it");
+/// assert_eq!((reference.at(), reference.bytes()), (block, 128));
+/// assert_eq!(Reference::decode(&reference.encode()), Ok(reference));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reference {
     at: RemotePtr,

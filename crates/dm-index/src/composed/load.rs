@@ -1,18 +1,18 @@
-//! Filling an empty index, leaf by leaf from the left.
+//! Bulk load: fills an empty index, leaf by leaf from the left.
 
 use dm_layout::{FenceKeys, KeyBytes};
 use dm_verbs::{RemotePtr, Verbs};
 
 use crate::{Fill, IndexError, NodeCopy, NodeStore};
 
-/// A load under way: the leaf being filled, and where those before it begin. A leaf's high fence and sibling are known only
-/// when the next one begins.
+/// A load in progress: the leaf being filled, and the first keys of the leaves before it. A leaf's high fence key
+/// and sibling are known only when the next leaf begins.
 pub(super) struct Load<K> {
     fill: Fill,
     copy: NodeCopy<K>,
-    /// What the entries take of the leaf, in its parts.
+    /// The part of the leaf that its entries use, in the unit of [`NodeStore::share`].
     taken: usize,
-    /// The low fences and places of all leaves, the one being filled included.
+    /// The low fence keys and addresses of all leaves, including the one being filled.
     leaves: Vec<(K, RemotePtr)>,
     last: Option<K>,
     total: u64,
@@ -38,7 +38,7 @@ impl<K: KeyBytes> Load<K> {
         })
     }
 
-    /// Takes the next entry, and writes a leaf if there is no room for it in this one.
+    /// Adds the next entry; writes the current leaf first if it has no room for the entry.
     pub(super) async fn push<V: Verbs, L: NodeStore<V, K>>(
         &mut self,
         v: &V,
@@ -66,14 +66,15 @@ impl<K: KeyBytes> Load<K> {
         Ok(())
     }
 
-    /// Whether what the leaf is to hold is known, now that `next` comes.
+    /// Returns whether the leaf is complete, now that `next` follows.
     fn is_full<V: Verbs, L: NodeStore<V, K>>(&self, leaves: &L, next: &K) -> bool {
         let mut full = leaves.share(&self.copy.fences.low, next);
         full.taken += self.taken;
         !self.copy.entries.is_empty() && (!self.fill.allows(full) || !leaves.takes(&self.copy, next))
     }
 
-    /// Writes the leaf. What it is not to hold, of what it could, begins the next one, else `next` does.
+    /// Writes the leaf. The next leaf begins with the entries that the fill level leaves over, or else with
+    /// `next`.
     async fn cut<V: Verbs, L: NodeStore<V, K>>(
         &mut self,
         v: &V,
@@ -105,7 +106,7 @@ impl<K: KeyBytes> Load<K> {
         Ok(())
     }
 
-    /// Writes the last leaf: all leaves, and how many entries they hold.
+    /// Writes the last leaf. Returns all leaves and the number of their entries.
     pub(super) async fn end<V: Verbs, L: NodeStore<V, K>>(
         self,
         v: &V,

@@ -1,4 +1,4 @@
-//! How an index works, and what of it a simulator charges for.
+//! The options of an index, and the CPU costs that a simulator charges.
 
 use dm_verbs::{Env, Nanos};
 
@@ -10,21 +10,21 @@ use super::Flaws;
 pub struct CpuCost {
     /// Fixed part of finding a leaf.
     pub locate: Nanos,
-    /// Mean of the exponentially distributed rest of it (cache misses).
+    /// Mean of the exponentially distributed rest of finding a leaf (cache misses).
     pub locate_mean: Nanos,
     /// Searching a leaf.
     pub search: Nanos,
 }
 
 impl CpuCost {
-    /// Nothing: for worlds where CPU time is real.
+    /// No cost, for worlds in which CPU time is real.
     pub const NONE: Self = Self {
         locate: Nanos(0),
         locate_mean: Nanos(0),
         search: Nanos(0),
     };
 
-    /// Charges what one operation costs, before it takes any lock.
+    /// Charges the cost of one operation, before it takes any lock.
     #[inline]
     pub async fn charge<E: Env>(&self, env: &E) {
         if *self == Self::NONE {
@@ -45,10 +45,10 @@ impl CpuCost {
 /// Random stream of CPU costs.
 const RNG_CPU: u32 = 0x6370_7531;
 
-/// How a [`Composed`](crate::Composed) works.
+/// The options of a [`Composed`](crate::Composed).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ComposedOptions {
-    /// Attempts of an operation's loop before a typed error.
+    /// Retry limit of an operation's loop; exceeding it is a typed error.
     pub attempts: u32,
     /// CPU time of each operation.
     pub cpu: CpuCost,

@@ -1,4 +1,4 @@
-//! A scan: batches of leaves, each leaf following on the one before it.
+//! Scans: batches of leaves, each leaf continuing where the one before ended.
 
 use dm_layout::KeyBytes;
 use dm_verbs::{RemotePtr, Verbs, Why};
@@ -6,21 +6,21 @@ use dm_verbs::{RemotePtr, Verbs, Why};
 use super::{Buffers, Composed};
 use crate::{IndexError, Inner, Lead, NodeCopy, NodeStore, Scan};
 
-/// Leaves that a scan reads at once.
+/// Maximum number of leaves that a scan reads at the same time.
 pub const SCAN_BATCH: usize = 32;
 
-/// How far a batch of a scan came.
+/// The progress of one batch of a scan.
 enum Progress<K> {
     /// Not even the first leaf held the expected key.
     Lost,
-    /// All below this key was seen.
+    /// All keys below this one were seen.
     UpTo(K),
     /// The last leaf of the index was seen.
     End,
 }
 
 impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, K, I, L> {
-    /// Takes entries from the leaves of `run`, as long as each follows on the one before it.
+    /// Takes entries from the leaves of `run` as long as each leaf continues where the one before ended.
     async fn scan_run(
         &self,
         (run, linked): (&[RemotePtr], bool),
@@ -48,8 +48,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
                     progress = Progress::End;
                     return false;
                 };
-                // Every key below `high` was seen: the next leaf must answer for `high` itself, whatever was split
-                // meanwhile.
+                // Every key below `high` was seen. So the next leaf must answer for `high` itself, whatever was
+                // split meanwhile.
                 expect = high;
                 progress = Progress::UpTo(high);
                 out.len() < limit
@@ -61,7 +61,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
         Ok(progress)
     }
 
-    /// The loop of a scan; `run` and `copy` are the client's buffers.
+    /// Runs the loop of a scan. `run` and `copy` are the client's buffers.
     pub(super) async fn scan_into(
         &self,
         from: &K,
@@ -72,9 +72,9 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
         let Buffers { run, copy } = buffers;
         let mut expect = *from;
         let mut retry = self.v.retry(self.options.attempts);
-        // Where to read next when the inner structure need not be asked.
+        // The next leaf, if the inner structure need not be asked for it.
         let mut sibling: Option<Lead> = None;
-        // The last leaf that did not say where to go on.
+        // The last leaf that did not say where to continue.
         let mut nowhere = None;
         while out.len() < limit {
             run.clear();
@@ -85,7 +85,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
                     run.push(lead.at);
                 }
                 None => {
-                    // Leaves are at least half full but for removes: a wrong guess costs one more batch.
+                    // Leaves are at least half full, unless keys were removed. A wrong guess costs one more batch.
                     let want = (limit - out.len()).div_ceil(self.leaves.capacity().div_ceil(2));
                     self.inner
                         .locate_run(self.v, &expect, want.saturating_add(1).min(SCAN_BATCH), run)
@@ -100,17 +100,17 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
                 Progress::End => return Ok(()),
                 Progress::UpTo(next) => expect = next,
                 Progress::Lost => {
-                    // The first leaf was torn, split, or is not where the cache says: look at it like a reader.
+                    // The first leaf was torn, was split, or is not where the cache says: read it alone.
                     let alive = self.leaves.copy(self.v, first, copy).await?;
                     let leaf = alive && copy.level == 0 && (linked || !copy.unborn);
                     if leaf && copy.fences.contains(&expect) {
-                        // The way here was right: nothing to blame, and nothing to look for. (How far the scan has come,
-                        // and where it goes on, is carried on: nothing is rewound.)
+                        // The way here was right: there is nothing to blame and nothing to look for. The progress
+                        // of the scan is kept, so nothing is rewound.
                         retry.again_wiser(first, Why::Torn).await?;
                         sibling = Some(Lead { at: first, linked });
                         continue;
                     }
-                    // Over the sibling pointer, or to where a dead leaf's keys went.
+                    // Through the sibling pointer, or to the node that a dead leaf's keys went to.
                     let right = !alive || leaf && copy.fences.is_below(&expect);
                     sibling = (right && !copy.sibling.is_null()).then_some(Lead {
                         at: copy.sibling,
@@ -122,7 +122,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
                             false => self.inner.stale(self.v, located.proof),
                         }
                     }
-                    // Again nowhere to go: what was remembered anew comes from an entry that says so, which is what to blame.
+                    // Again there is nowhere to go. The address that was cached again comes from an entry that
+                    // really has it, so that entry is to blame.
                     if sibling.is_none() && nowhere.replace(first) == Some(first) {
                         let found = self.inner.find(self.v, &expect).await?;
                         if let Some(located) = found.filter(|located| located.leaf.at == first) {
