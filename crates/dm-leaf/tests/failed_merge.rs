@@ -1,4 +1,4 @@
-//! A merge whose memory node is cut off in the middle; the parent lies on another.
+//! A merge whose memory node is cut off in the middle, with a parent on another memory node.
 
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
@@ -12,7 +12,7 @@ use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
 use dm_sync::Arc;
 use dm_verbs::RemotePtr;
 
-/// Two leaves on one memory node and their parent, there too or on another.
+/// Two leaves on one memory node, and their parent on the same memory node or on another.
 struct Pool {
     world: Loopback,
     v: Endpoint,
@@ -48,7 +48,7 @@ impl Pool {
             Arc::new(Allocator::new(2, 0)),
             options,
         );
-        // The allocator takes turns: both leaves lie on memory node 0.
+        // The allocator uses the memory nodes in turn; both leaves are on memory node 0.
         let (left, right, parent) = block_on(async {
             let made = async |level, fences, entries: &[(Key8, &[u8])]| {
                 let made = leaves.create(&v, level, fences, entries, false).await;
@@ -86,8 +86,8 @@ impl Pool {
         }
     }
 
-    /// The leaves' memory node is in trouble once the merge was polled so often; `None` if it was over by then, else
-    /// whether it failed.
+    /// Polls the merge `polls` times, and then causes `trouble` on the leaves' memory node. Returns `None` if the
+    /// merge was complete by then, otherwise whether it failed.
     fn merge(&self, polls: u64, trouble: Trouble) -> Option<bool> {
         let mut after = NodeCopy::new();
         let mut merging = pin!(self.leaves.merge(&self.v, &self.pair, &self.leaves, &mut after));
@@ -103,7 +103,7 @@ impl Pool {
         Some(polled.unwrap_or(false))
     }
 
-    /// The value of the key, from the leaf at `at` on.
+    /// Returns the value of the key, searching from the leaf at `at` on.
     async fn get(&self, key: u64, at: RemotePtr) -> Vec<u8> {
         let (mut at, mut value) = (Lead::hint(at), Vec::new());
         for _ in 0..9 {
@@ -117,7 +117,7 @@ impl Pool {
         panic!("key {key} is nowhere")
     }
 
-    /// Whether the key can be written in the left leaf, by one who was led there.
+    /// Returns whether a client that was led to the left leaf can write the key there.
     async fn write_left(&self, key: u64, value: &[u8]) -> bool {
         let at = Lead::hint(self.pair.left);
         let write = Write::Update(value);
@@ -126,8 +126,8 @@ impl Pool {
     }
 }
 
-/// How many merges failed, and after how many of these a key that was written in the left leaf has its old value in the
-/// right one.
+/// Returns how many merges failed, and after how many of these a key that was written in the left leaf has its old
+/// value in the right one.
 fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
     let lost = (0..=7).map(Trouble::LostAfter);
     let troubles: Vec<_> = [Trouble::Unreachable, Trouble::AnswersLost]
@@ -177,12 +177,12 @@ fn a_merge_that_fails_halfway_loses_no_entry_and_leaves_no_old_one() {
         "{failed} merges failed, {written} left it open"
     );
     assert_eq!(stale, 0);
-    // Were it opened sooner, it would.
+    // If it were opened earlier, that would happen.
     let (.., stale) = fail_everywhere(true);
     assert!(stale > 0);
 }
 
-/// A bulk load's neighbours can be merged, and no memory node has much more of it than another, however small it is.
+/// Neighbours of a bulk load can be merged, and the load is even over the memory nodes, however small it is.
 #[test]
 fn runs_of_a_bulk_load_grow_with_it() {
     let world = Loopback::builder()

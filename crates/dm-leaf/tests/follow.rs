@@ -1,4 +1,4 @@
-//! Leaves that point at each other.
+//! Leaves whose sibling pointers form a cycle.
 
 use dm_alloc::Allocator;
 use dm_index::{
@@ -12,7 +12,7 @@ use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::Arc;
 use dm_verbs::RemotePtr;
 
-/// Always the same leaf.
+/// An inner structure that always returns the same leaf.
 struct Fixed(RemotePtr);
 
 impl Inner<Endpoint, Key8> for Fixed {

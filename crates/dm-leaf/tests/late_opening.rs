@@ -1,4 +1,5 @@
-//! Splits over two memory nodes, given up at every moment: what the splitter has posted may land late.
+//! Splits over two memory nodes that are dropped at every moment: requests that the splitter has posted may land
+//! late.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -26,8 +27,8 @@ fn leaves<F: NodeFormat<Key8>>(format: F) -> (Leaves<F>, Arc<Allocator>) {
     )
 }
 
-/// Polls `work` for `limit`; `None` when it is not done by then. `idle` is a client that posts nothing meanwhile:
-/// time is taken of its processor.
+/// Polls `work` for `limit`. Returns `None` if it is not complete by then. `idle` is a client that posts nothing
+/// meanwhile; its processor measures the time.
 async fn within<T>(idle: &Endpoint, limit: Nanos, work: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
     let mut timer = pin!(idle.charge(limit));
     poll_fn(|cx| match core::pin::Pin::new(&mut *work).poll(cx) {
@@ -37,7 +38,7 @@ async fn within<T>(idle: &Endpoint, limit: Nanos, work: &mut (impl Future<Output
     .await
 }
 
-/// Everything this client posts to `node` from now on waits for several round trips.
+/// Delays everything that this client posts to `node` from now on by several round trips.
 fn hold_up(v: &Endpoint, node: NodeId) {
     let at = RemotePtr::new(node, 0).expect("an offset of zero");
     let mut chain = v.chain(node).many();
@@ -81,8 +82,8 @@ async fn get<F: NodeFormat<Key8>>(v: &Endpoint, leaves: &Leaves<F>, at: RemotePt
     }
 }
 
-/// The splitter is held up after `before` and dropped 700 ns later; then another client updates each key.
-/// Answers whether it had linked the right node.
+/// Delays the splitter's requests after `before`, and drops it 700 ns later. Then another client updates each key.
+/// Returns whether the splitter had linked the right node.
 fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
     let sim = Sim::builder(CostModel::cx5_ib())
         .memory_nodes(2)
@@ -104,7 +105,7 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
             .await
             .expect("room")
             .at;
-        // The rest of the left node's memory node goes, so that the right node lies on the other.
+        // The rest of the left node's memory node is allocated, so that the right node is on the other memory node.
         while alloc
             .alloc(&first, node_bytes, Some(left))
             .await
@@ -130,7 +131,7 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
         for key in 1..=4 {
             write(&second, &store, left, key, 100 + key).await;
         }
-        // What the first client has left behind lands.
+        // The requests that the first client left in flight land.
         second.charge(Nanos::from_micros(200)).await;
         for key in 1..=4 {
             let value = get(&second, &store, left, key).await;

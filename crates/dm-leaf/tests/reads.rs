@@ -1,4 +1,4 @@
-//! What one READ may show of a node, and what a copy makes of it.
+//! The mixtures that one READ may show of a node, and the copy that is made of them.
 
 use dm_alloc::Allocator;
 use dm_index::{NodeCopy, NodeStore};
@@ -9,7 +9,7 @@ use dm_loopback::{Loopback, block_on};
 use dm_sync::Arc;
 use dm_verbs::Verbs;
 
-/// A key is removed and comes back in another slot while a READ is under way: the READ shows it in both.
+/// While a READ is in flight, a key is removed and inserted again in another slot: the READ shows it in both.
 #[test]
 fn a_key_that_moved_during_the_read_is_copied_once() {
     let world = Loopback::builder().nodes(1).build().expect("a world");
@@ -29,7 +29,7 @@ fn a_key_that_moved_during_the_read_is_copied_once() {
             .await
             .expect("room")
             .at;
-        // What such a READ shows: key 2 in its old slot, and in a free one of another line.
+        // The bytes that such a READ shows: key 2 is in its old slot, and in a free slot of another line.
         let mut image = v.read(at, format.node_bytes() as u32).await.expect("no trouble");
         let free = format.slots(&image).last().expect("eight slots");
         format.put(&mut image, free, &Key8(2), [9; 8].as_slice().into());

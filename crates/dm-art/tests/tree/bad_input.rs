@@ -1,4 +1,4 @@
-//! Bytes that no client writes: each is named, by every operation that meets it, and none panics or goes on for ever.
+//! Bytes that no client writes: every operation that meets them names them, and none panics or runs for ever.
 
 use dm_alloc::Superblock;
 use dm_index::{IndexError, Key8, RangeIndex, Scan, SingleStore};
@@ -10,7 +10,7 @@ use crate::common::{Setup, Tree, pool};
 
 const KEY: u64 = 0x0102_0304_0506_0708;
 
-/// Puts a word into the root's slot of `KEY`'s first byte.
+/// Puts a word into the root's slot for `KEY`'s first byte.
 fn link(v: &Endpoint, tree: &Tree<Key8>, word: SlotWord) {
     let slot = tree.root().add((RADIX_HEAD_BYTES + 8) as u64);
     block_on(v.write(slot, &word.raw().to_le_bytes())).unwrap();
@@ -20,7 +20,7 @@ fn somewhere(line: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), (2 << 20) + line * 4096).unwrap()
 }
 
-/// A leaf of that key and link depth.
+/// Writes a leaf of this key and link depth, and returns its address.
 fn leaf(v: &Endpoint, tree: &Tree<Key8>, line: u64, key: u64, depth: u64) -> RemotePtr {
     let (at, mut image) = (somewhere(line), Vec::new());
     SingleStore::<Endpoint, Key8>::image(tree.leaves(), &Key8(key), &[1; 8], depth, &mut image);
@@ -28,7 +28,7 @@ fn leaf(v: &Endpoint, tree: &Tree<Key8>, line: u64, key: u64, depth: u64) -> Rem
     at
 }
 
-/// A node of two slots.
+/// Writes a node of two slots, and returns its address.
 fn node(v: &Endpoint, setup: &Setup, line: u64, header: RadixHeader, children: &[SlotWord]) -> RemotePtr {
     let (at, mut image) = (somewhere(line), Vec::new());
     build_radix_node(&setup.art.types, header, 1, children, &mut image);
@@ -36,7 +36,7 @@ fn node(v: &Endpoint, setup: &Setup, line: u64, header: RadixHeader, children: &
     at
 }
 
-/// What every operation answers that meets it, of clients that know nothing.
+/// Returns the answer of every operation that meets the bytes, from clients with empty caches.
 fn answers(v: &Endpoint, setup: &Setup) -> Vec<Result<(), IndexError>> {
     let ask = |which: u8| {
         let cold = setup.open::<Key8>(v);
@@ -56,7 +56,7 @@ fn answers(v: &Endpoint, setup: &Setup) -> Vec<Result<(), IndexError>> {
     (0..6).map(ask).collect()
 }
 
-/// Makes a node in memory; returns a slot for it, and its address.
+/// Writes a node to memory. Returns a slot word for it, and its address.
 type Make<'a> = dyn Fn(&Endpoint, &Tree<Key8>) -> (SlotWord, RemotePtr) + 'a;
 
 #[test]
@@ -100,8 +100,8 @@ fn what_does_not_belong_where_it_hangs_is_named() {
     });
 }
 
-/// Another key's leaf where only keys belong that begin as this one does: who reads takes the key for absent, who would put a
-/// node there can't.
+/// A leaf of another key is linked where all keys should begin like this key. A reader takes the key for absent; a
+/// writer that would put a node there gets an error.
 #[test]
 fn a_leaf_on_another_keys_way_is_not_split() {
     let mut setup = Setup::small();
@@ -114,7 +114,7 @@ fn a_leaf_on_another_keys_way_is_not_split() {
         link(&v, &tree, SlotWord::leaf(1, at.raw(), 1).unwrap());
         for (i, answer) in answers(&v, &setup).into_iter().enumerate() {
             match (i, answer) {
-                // A put; all others have nothing to do with it.
+                // An insert or upsert fails. The leaf does not concern the other operations.
                 (2 | 3, Err(IndexError::Corrupt { node, .. })) if node == at => {}
                 (0 | 1 | 4 | 5, Ok(())) => {}
                 (i, other) => panic!("operation {i}: {other:?}"),
@@ -126,7 +126,7 @@ fn a_leaf_on_another_keys_way_is_not_split() {
     }
 }
 
-/// A root word that names nothing that can be a root.
+/// A root word that does not name a root.
 #[test]
 fn a_root_word_that_is_no_address_is_refused() {
     let world = pool(1);

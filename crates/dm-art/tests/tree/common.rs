@@ -18,18 +18,18 @@ use dm_verbs::{Counters, Env, Nanos, RemotePtr, Verbs};
 pub(crate) type Tree<K> = Art<K, Singles<K>>;
 pub(crate) type Client<'h, K> = ArtClient<'h, Endpoint, K, Singles<K>>;
 
-/// How a compute node opens a tree.
+/// The options with which a compute node opens a tree.
 #[derive(Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) art: ArtOptions,
-    /// Compute nodes that can use the pool at once; 0 for a pool in which no memory is used again.
+    /// The number of compute nodes that can use the pool at once; 0 for a pool in which no memory is reused.
     pub(crate) members: u16,
     pub(crate) reclaim: ReclaimOptions,
     pub(crate) chunk_bytes: u64,
 }
 
 impl Setup {
-    /// Small nodes. Rounds of reclamation happen when a test asks for them.
+    /// Returns options with small nodes. Rounds of reclamation happen only when a test starts them.
     pub(crate) fn small() -> Self {
         Self {
             art: ArtOptions {
@@ -46,7 +46,7 @@ impl Setup {
         }
     }
 
-    /// Such nodes in a pool whose memory is used again.
+    /// Returns options with small nodes, for a pool whose memory is reused.
     pub(crate) fn reclaiming() -> Self {
         Self {
             members: 3,
@@ -54,7 +54,7 @@ impl Setup {
         }
     }
 
-    /// The pool's tree as this connection's compute node sees it; it is made if there is none.
+    /// Opens the pool's tree for the compute node of this connection, and creates it if there is none.
     pub(crate) fn open<K: KeyBytes>(&self, v: &Endpoint) -> Tree<K> {
         self.try_open(v).unwrap()
     }
@@ -79,13 +79,13 @@ impl Setup {
     }
 }
 
-/// A pool of so many memory nodes. One client alone counts the same verbs in every run.
+/// Makes a pool of this many memory nodes. If there is only one client, it counts the same verbs in every run.
 pub(crate) fn pool(memory_nodes: u16) -> Loopback {
     let pool = Loopback::builder().nodes(memory_nodes).host_bytes(4 << 20);
     pool.counted_clock(Nanos(50)).build().unwrap()
 }
 
-/// Polls `future` so many times; its output if it came to its end.
+/// Polls `future` this many times. Returns its output if it has ended.
 pub(crate) fn poll_times<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut cx = Context::from_waker(Waker::noop());
@@ -95,7 +95,8 @@ pub(crate) fn poll_times<F: Future>(polls: usize, future: F) -> Option<F::Output
     })
 }
 
-/// What `work` cost this connection, as far as it is not 0; doorbells left out.
+/// Runs `work`, and returns its result and its cost on this connection: all counters that are not 0, except
+/// doorbells.
 pub(crate) fn cost<T>(v: &Endpoint, work: impl Future<Output = T>) -> (T, String) {
     let before = v.meter().counters();
     let out = block_on(work);
@@ -112,13 +113,13 @@ pub(crate) fn told(cost: Counters) -> String {
     parts.join(", ")
 }
 
-/// A key of bytes that are often alike.
+/// Returns a key whose bytes are often equal to those of other keys.
 pub(crate) fn spread(n: u64) -> u64 {
     let byte = |i: u32| [0, 1, 0x80, 0xff][(n >> (2 * i) & 3) as usize];
     u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| byte(i * 5 % 8)))
 }
 
-/// A key of 32 bytes whose differences lie further apart than a header reaches.
+/// Returns a key of 32 bytes that differs from others at bytes which are too far apart for one header.
 pub(crate) fn spread_far(n: u64) -> Key32 {
     let mut key = [7; 32];
     for (i, byte) in spread(n).to_be_bytes().into_iter().enumerate() {
@@ -127,10 +128,11 @@ pub(crate) fn spread_far(n: u64) -> Key32 {
     Key32(key)
 }
 
-/// Draws the tree from the bytes on the memory nodes, and holds them against the rules of docs/protocol/smart.md.
+/// Draws the tree from the bytes on the memory nodes, and checks them by the rules of docs/protocol/smart.md.
 ///
-/// A node is its number of slots, `@` its branch, the key bytes that its header holds, and its children by their key bytes;
-/// `leaf3` is a leaf of link depth 3, `dead3` one that is removed, `-` a removed slot, `!` a frozen one.
+/// A node is drawn as its number of slots, `@` with its branch, the key bytes that its header holds, and its children
+/// by their key bytes. `leaf3` is a leaf of link depth 3, `dead3` a removed one, `-` a removed slot, `!` a frozen
+/// slot.
 pub(crate) fn draw<K: KeyBytes>(v: &Endpoint, tree: &Tree<K>, types: &NodeTypes) -> String {
     let mut out = String::new();
     node(
@@ -144,7 +146,7 @@ pub(crate) fn draw<K: KeyBytes>(v: &Endpoint, tree: &Tree<K>, types: &NodeTypes)
     out
 }
 
-/// Draws one node; `way` is what is known of the key bytes below it.
+/// Draws one node. `way` has the known bytes of the keys below it.
 fn node<K: KeyBytes>(
     v: &Endpoint,
     tree: &Tree<K>,
@@ -246,7 +248,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The memory node of each child of the root, by its key byte.
+/// Returns the memory node of each child of the root, by its key byte.
 pub(crate) fn homes<K: KeyBytes>(v: &Endpoint, tree: &Tree<K>, types: &NodeTypes) -> Vec<(u8, u16)> {
     let bytes = block_on(v.read(tree.root(), types.bytes(types.largest()) as u32))
         .unwrap()
@@ -261,7 +263,7 @@ pub(crate) fn homes<K: KeyBytes>(v: &Endpoint, tree: &Tree<K>, types: &NodeTypes
         .collect()
 }
 
-/// Nodes and leaves of the tree on one memory node.
+/// Returns the number of nodes and leaves of the tree on one memory node.
 pub(crate) fn blocks_on<K: KeyBytes>(v: &Endpoint, tree: &Tree<K>, types: &NodeTypes, home: u16) -> u64 {
     let mut rest = vec![(tree.root(), types.largest())];
     let mut blocks = 0;
@@ -282,7 +284,7 @@ pub(crate) fn blocks_on<K: KeyBytes>(v: &Endpoint, tree: &Tree<K>, types: &NodeT
     blocks
 }
 
-/// Slots of the node in the root's slot of `byte`; 0 where there is none.
+/// Returns the number of slots of the node in the root's slot of `byte`, or 0 if there is none.
 pub(crate) fn size_below<K: KeyBytes>(v: &Endpoint, tree: &Tree<K>, types: &NodeTypes, byte: u8) -> usize {
     let slot = tree.root().add((RADIX_HEAD_BYTES + 8 * usize::from(byte)) as u64);
     match dm_layout::SlotWord::from_raw(block_on(v.word(slot)).unwrap()).decode() {

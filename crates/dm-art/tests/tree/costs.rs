@@ -1,5 +1,5 @@
-//! What each operation costs, to the verb and the byte, and what it takes its cache for: nobody else is there, and all on one
-//! memory node unless a test says otherwise.
+//! The cost of each operation, to the verb and the byte, and its use of the cache. There are no other clients, and
+//! everything is on one memory node unless a test says otherwise.
 
 use dm_art::ArtOptions;
 use dm_index::{Applied, Exchange, IndexError, Key8, RangeIndex, Scan};
@@ -8,7 +8,7 @@ use dm_verbs::Env;
 
 use crate::common::{Client, Setup, cost, pool};
 
-/// One operation on a key.
+/// An operation on a key.
 #[derive(Clone, Copy, Debug)]
 enum Do {
     Get(u64),
@@ -16,7 +16,7 @@ enum Do {
     Update(u64),
     Upsert(u64),
     Remove(u64),
-    /// From the value that all have to another.
+    /// Exchanges the value that all keys have for another one.
     Exchange(u64),
     Scan(u64, usize),
 }
@@ -29,7 +29,7 @@ fn answer(done: Result<Applied, IndexError>) -> String {
     format!("{:?}", done.unwrap())
 }
 
-/// Carries it out; what it answered and what it cost.
+/// Runs the operation. Returns its answer and its cost.
 fn told(v: &Endpoint, client: &Client<'_, Key8>, what: Do) -> String {
     let work = async {
         match what {
@@ -53,7 +53,7 @@ fn told(v: &Endpoint, client: &Client<'_, Key8>, what: Do) -> String {
     format!("{answer}: {cost}")
 }
 
-/// Runs a script, each operation with what it must answer and cost.
+/// Runs a script of operations, each with its expected answer and cost.
 #[track_caller]
 fn script(setup: Setup, memory_nodes: u16, steps: &[(Do, &str)]) {
     let world = pool(memory_nodes);
@@ -81,7 +81,7 @@ fn with_slack(depth_slack: u8) -> Setup {
     }
 }
 
-/// A leaf below the root, one beside it, a third: splits, growth and merges on the way, all of them cached.
+/// A leaf below the root, another beside it, a third: splits, growth and merges on the path, all of them cached.
 #[test]
 fn on_one_memory_node() {
     script(
@@ -296,7 +296,7 @@ fn without_a_cache() {
     );
 }
 
-/// Where a slot and what it leads to lie apart, there is a round trip more.
+/// If a slot and its child are on different memory nodes, an operation takes one more round trip.
 #[test]
 fn on_three_memory_nodes() {
     script(
@@ -339,7 +339,7 @@ fn on_three_memory_nodes() {
     );
 }
 
-/// A compute node whose cache is out of date finds what another did, and then knows it.
+/// A compute node with an outdated cache finds another one's changes, and remembers them.
 #[test]
 fn over_a_cache_that_is_out_of_date() {
     let world = pool(1);
@@ -363,7 +363,7 @@ fn over_a_cache_that_is_out_of_date() {
             Insert(1),
             "Inserted: 1 reads, 1 writes, 1 cas, 2064 bytes_read, 64 bytes_written, 2 round_trips, 1 cache_misses",
         ),
-        // A slot that is filled by now.
+        // A slot that has been filled meanwhile.
         (
             true,
             Get(1 << 56),
@@ -380,7 +380,8 @@ fn over_a_cache_that_is_out_of_date() {
             Get(1 << 56),
             "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
         ),
-        // A leaf that hangs deeper by now: over the cached link it is found all the same, what hangs beside it is not.
+        // A leaf that has moved to a deeper node meanwhile: it is found over the cached link, but the leaf beside it
+        // is not.
         (false, Insert(2), ""),
         (
             true,
@@ -397,7 +398,7 @@ fn over_a_cache_that_is_out_of_date() {
             Get(2),
             "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
         ),
-        // A node that gave way to a larger one.
+        // A node that was replaced by a larger one.
         (false, Insert(3), ""),
         (
             true,
@@ -421,7 +422,7 @@ fn over_a_cache_that_is_out_of_date() {
             Get(5),
             "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
         ),
-        // Leaves that went, and a node with them.
+        // Leaves that were removed, and a node with them.
         (false, Remove(6), ""),
         (
             true,
@@ -464,7 +465,7 @@ fn over_a_cache_that_is_out_of_date() {
             "Removed: 1 reads, 2 writes, 1 cas, 40 bytes_read, 16 bytes_written, 2 round_trips, 1 masked_cas, 1 cache_hits",
         ),
         (false, Get(6), ""),
-        // A header that parts above a cached node.
+        // A header split above a cached node.
         (
             true,
             Insert(1),
@@ -497,7 +498,7 @@ fn over_a_cache_that_is_out_of_date() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// An exchange that is to meet nothing is an insert; one that is to meet nothing and leave nothing is a get.
+/// An exchange that expects no value is an insert. One that expects no value and leaves none is a get.
 #[test]
 fn an_exchange_tells_whether_it_met_what_it_was_to_meet() {
     let world = pool(1);

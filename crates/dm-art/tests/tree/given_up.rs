@@ -1,4 +1,4 @@
-//! Operations that are given up, and images that are remembered, on loopback pools: what a later operation may rely on.
+//! Dropped operations and cached images on loopback pools: the conditions on which a later operation may rely.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -16,12 +16,13 @@ use dm_verbs::{Env, Nanos, NodeId, RemotePtr};
 
 type Tree = Art<Key8, Singles<Key8>>;
 
-/// A pool whose answers come late, on so many memory nodes, that two compute nodes can use at once.
+/// Makes a pool of this many memory nodes whose answers come late. Two compute nodes can use it at once.
 fn pool(memory_nodes: u16) -> Loopback {
     Loopback::builder().nodes(memory_nodes).delays(4).build().unwrap()
 }
 
-/// A compute node's view of the pool's tree, which is made where there is none. It does rounds when told to.
+/// Opens the pool's tree for a compute node, and creates it if there is none. Rounds of reclamation happen only when
+/// a test starts them.
 fn tree(pool: &Loopback, compute_node: u16, options: ArtOptions) -> Tree {
     let v = pool.connect(compute_node).unwrap();
     let descriptor = Descriptor {
@@ -53,20 +54,20 @@ fn tiny() -> ArtOptions {
     }
 }
 
-/// Polls `future` so many times; whether it came to its end.
+/// Polls `future` this many times. Returns whether it has ended.
 fn ends_within(polls: usize, future: impl Future) -> bool {
     let mut future = pin!(future);
     let mut cx = Context::from_waker(Waker::noop());
     (0..polls).any(|_| matches!(future.as_mut().poll(&mut cx), Poll::Ready(_)))
 }
 
-/// The verbs of housekeeping in the first operation after one that was given up.
+/// Returns the number of housekeeping verbs in the first operation after a dropped one.
 fn settling(memory_nodes: u16) -> u64 {
     let pool = pool(memory_nodes);
     let tree = tree(&pool, 0, tiny());
     let v = pool.connect(0).unwrap();
     let client = tree.client(&v);
-    // It joins with this.
+    // The compute node joins with this operation.
     block_on(client.insert(&Key8(1), b"complete")).unwrap();
     let given_up = (2..20).any(|i| !ends_within(1, client.insert(&Key8(i), b"midway..")));
     assert!(given_up, "every insert ended at its first poll");
@@ -83,14 +84,15 @@ fn settling(memory_nodes: u16) -> u64 {
 
 #[test]
 fn what_an_operation_left_under_way_is_waited_for_on_every_memory_node() {
-    // A READ on each, behind what was posted there; and what begins any operation.
+    // One READ on each memory node, behind the requests that were posted there, and the verbs that begin any
+    // operation.
     let one = settling(1);
     assert!(one >= 1);
     assert_eq!(settling(3), one + 2);
 }
 
-/// Whether a compute node finds `key` by the image of its node that it took before the key was removed, the leaf's memory
-/// used for another key, and the key put in again.
+/// Returns whether a compute node finds `key` by a cached image of its node that is older than three events: the key
+/// was removed, the leaf's memory was reused for another key, and the key was inserted again.
 fn finds_what_came_again(cache_unpinned: bool) -> Result<bool, IndexError> {
     let pool = pool(1);
     let options = ArtOptions {
@@ -104,7 +106,7 @@ fn finds_what_came_again(cache_unpinned: bool) -> Result<bool, IndexError> {
     let (r, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
     let (key, beside) = (Key8(1), [Key8(2), Key8(4)]);
     let mut value = Vec::new();
-    // A compute node without clients leaves, and forgets what it remembers.
+    // A compute node without clients would leave the pool and drop its cache.
     let (reading, writing) = (reader.client(&r), writer.client(&w));
     for key in [key, beside[0], beside[1]] {
         let done = block_on(writing.insert(&key, b"for both"));
@@ -112,7 +114,7 @@ fn finds_what_came_again(cache_unpinned: bool) -> Result<bool, IndexError> {
     }
     assert_eq!(block_on(reading.get(&key, &mut value)), Ok(true));
     assert_eq!(block_on(writing.remove(&key)), Ok(Applied::Removed));
-    // The next removal knows how this one ended.
+    // The next remove learns the result of this one.
     assert_eq!(block_on(writing.remove(&key)), Ok(Applied::Absent));
     assert_eq!(block_on(writing.remove(&beside[1])), Ok(Applied::Removed));
     for _ in 0..6 {
@@ -164,7 +166,7 @@ fn a_separator_whose_client_gave_up_is_entered_by_the_next_who_looks() {
             let located = block_on(separators.find(v, &Key8(key))).unwrap().unwrap();
             located.leaf.at
         };
-        // Nobody owes what was not begun.
+        // No separator is owed for an operation that has not begun.
         assert_eq!(
             found(&w, 60),
             if polls == 0 { first } else { right },

@@ -1,4 +1,4 @@
-//! Trees over the leaves of `dm-leaf`, without a façade: answers, bytes, verbs, and what concurrent clients do to each other.
+//! Trees over the leaves of `dm-leaf`, without a façade: answers, bytes and verbs, also of concurrent clients.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

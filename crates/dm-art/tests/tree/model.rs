@@ -1,4 +1,5 @@
-//! Random scripts against a plain map: two compute nodes in turns, each finds what the other did under its cache.
+//! Random scripts against a plain map: two compute nodes take turns, and each finds the other's changes with an
+//! outdated cache.
 
 use dm_art::ArtOptions;
 use dm_index::{Key8, RangeIndex, Scan};
@@ -19,7 +20,7 @@ fn run<K: TestKey>(setup: Setup, key: impl Fn(u64) -> K, keys: u64, seed: u64, o
     let mut rng = Rng::new(seed, 0);
     for i in 0..operations {
         let turn = (i / 7 % 2) as usize;
-        // Phases of growth and of decline.
+        // Phases of growth and of decline alternate.
         let op = match (Op::<Key8>::draw(&mut rng, keys), i / (operations / 4) % 2) {
             (Op::Insert(k, _), 1) if i % 3 > 0 => Op::Remove(k),
             (op, _) => op,
@@ -48,7 +49,7 @@ fn with_key<A, B>(op: &Op<A>, key: impl Fn(&A) -> B) -> Op<B> {
     }
 }
 
-/// Setups that differ in everything that an operation's way depends on.
+/// Returns setups that differ in everything that affects the path of an operation.
 fn setups() -> Vec<Setup> {
     let shipped = [
         NodeTypes::SHIPPED,
@@ -99,7 +100,7 @@ fn keys_of_32_bytes_answer_as_a_map() {
     );
 }
 
-/// Bounds of scans of every length from every key, over nodes of every size.
+/// Scans of every length from every key, over nodes of every size.
 #[test]
 fn a_scan_begins_and_ends_where_it_is_told() {
     let world = pool(2);

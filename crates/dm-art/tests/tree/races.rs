@@ -1,7 +1,7 @@
 //! One operation in the middle of another: every pair, at every point where the first one waits.
 //!
-//! The models of `dm-models` go through every interleaving of every line; this goes through fewer, in less time, with answers
-//! and bytes compared.
+//! The models of `dm-models` explore every interleaving of every line. These tests explore fewer interleavings in
+//! less time, and compare answers and bytes.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use dm_verbs::Nanos;
 
 use crate::common::{Client, Setup, draw};
 
-/// One operation on a key.
+/// An operation on a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Do {
     Get(u64),
@@ -27,7 +27,7 @@ enum Do {
 
 use Do::{Get, Insert, Remove, Update};
 
-/// What it answers: a word, or what is there.
+/// The answer of an operation: a word, or the content.
 type Answer = String;
 
 async fn carry_out(client: &Client<'_, Key8>, what: Do, value: u8) -> Answer {
@@ -55,7 +55,7 @@ async fn everything(client: &Client<'_, Key8>) -> Answer {
     entries.join(" ")
 }
 
-/// Polls once.
+/// Polls the future once.
 fn poll<F: Future>(future: core::pin::Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(out) => Some(out),
@@ -63,7 +63,7 @@ fn poll<F: Future>(future: core::pin::Pin<&mut F>) -> Option<F::Output> {
     }
 }
 
-/// A tree of these keys, and the two operations.
+/// The keys of a tree, and the two operations.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     keys: &'static [u64],
@@ -71,16 +71,16 @@ struct Case {
     second: Do,
 }
 
-/// How the second operation goes into the first.
+/// The order of the two operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     FirstThenSecond,
     SecondThenFirst,
-    /// After so many polls of the first one.
+    /// The second one runs after this many polls of the first one.
     After(usize),
 }
 
-/// What both answered and what was left; and whether the first one was over before the second began.
+/// Returns both answers and the final content, and whether the first operation had ended before the second began.
 fn run(setup: Setup, memory_nodes: u16, case: Case, order: Order) -> ([Answer; 3], bool) {
     let pool = Loopback::builder()
         .nodes(memory_nodes)
@@ -95,7 +95,7 @@ fn run(setup: Setup, memory_nodes: u16, case: Case, order: Order) -> ([Answer; 3
     for key in case.keys {
         assert_eq!(block_on(here.insert(&Key8(*key), &[1; 8])), Ok(Applied::Inserted));
     }
-    // Both know all nodes.
+    // Both compute nodes have all nodes in their caches.
     for key in case.keys {
         assert_eq!(block_on(there.get(&Key8(*key), &mut Vec::new())), Ok(true));
     }
@@ -115,7 +115,7 @@ fn run(setup: Setup, memory_nodes: u16, case: Case, order: Order) -> ([Answer; 3
             let mut one = (0..polls).find_map(|_| poll(first.as_mut()));
             over = one.is_some();
             let mut other = None;
-            // The second one may wait for a lock of the first.
+            // The second operation may wait for a lock of the first.
             for round in 0..100_000 {
                 if other.is_none() {
                     other = poll(second.as_mut());
@@ -148,7 +148,8 @@ fn run(setup: Setup, memory_nodes: u16, case: Case, order: Order) -> ([Answer; 3
     ([first, second, left], over)
 }
 
-/// Whether the answers are those of one order or the other. A scan is no moment: it may have seen a part of what the other did.
+/// Returns whether the answers are those of one order or the other. A scan does not read at one moment: it may have
+/// seen a part of the other operation.
 fn is_explained(case: Case, found: &[Answer; 3], orders: &[[Answer; 3]; 2]) -> bool {
     orders.iter().any(|order| {
         (0..3).all(|i| {
@@ -196,7 +197,7 @@ fn setup(reclaiming: bool, cache_bytes: u64) -> Setup {
     Setup { art, ..base }
 }
 
-/// Keys below `1 << 56` that part at their last bytes.
+/// Keys below `1 << 56` that differ only in their last bytes.
 const NEAR: u64 = 1 << 56;
 
 #[test]

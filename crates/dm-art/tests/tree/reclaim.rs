@@ -1,4 +1,4 @@
-//! The memory of removed leaves and of nodes that were replaced is used again, and no earlier than it may be.
+//! The memory of removed leaves and of replaced nodes is reused, but not too early.
 
 use dm_alloc::AllocStats;
 use dm_index::{Applied, Exchange, Key8, RangeIndex};
@@ -6,7 +6,7 @@ use dm_loopback::{Endpoint, Loopback, block_on};
 
 use crate::common::{Setup, Tree, cost, draw, poll_times, pool};
 
-/// Key `i` of one compute node: keys of one differ from another's in the first byte.
+/// Returns key `i` of a compute node. The keys of different compute nodes differ in their first byte.
 fn key(compute_node: u64, i: u64) -> Key8 {
     Key8(compute_node << 56 | i.wrapping_mul(0x9E_3779_B97F_4A7D) & ((1 << 56) - 1))
 }
@@ -23,7 +23,7 @@ fn limbo(trees: &[Tree<Key8>]) -> i64 {
     sum(trees, |stats| stats.limbo_bytes as i64)
 }
 
-/// Rounds of every compute node until nothing waits any more.
+/// Does rounds on every compute node until nothing waits any more.
 fn settle(trees: &[Tree<Key8>], connections: &[Endpoint]) {
     for _ in 0..5 {
         for (tree, v) in trees.iter().zip(connections) {
@@ -75,7 +75,7 @@ fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
                 );
             }
             for (client, cn) in clients.iter().zip(0..) {
-                // What the last removal came to is known by now.
+                // By now the result of the last remove is known.
                 assert_eq!(block_on(client.remove(&key(cn, 0))), Ok(Applied::Absent));
             }
             settle(&trees, &connections);
@@ -94,7 +94,7 @@ fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
     }
 }
 
-/// Losers of a race give their blocks back; what may have been published does not come back.
+/// Clients that lose a race free their blocks. A block that may have been published is not freed.
 #[test]
 fn blocks_of_who_was_not_quick_enough_come_back() {
     let pool = pool(1);
@@ -105,20 +105,21 @@ fn blocks_of_who_was_not_quick_enough_come_back() {
     assert_eq!(insert(&here, 0), Ok(Applied::Inserted));
     assert_eq!(insert(&there, 1 << 56), Ok(Applied::Inserted));
     let before = live(&trees);
-    // It knows an empty slot where a leaf is by now.
+    // This client knows an empty slot that holds a leaf by now.
     assert_eq!(insert(&here, 1 << 56), Ok(Applied::Present));
     assert_eq!(live(&trees), before);
-    // An insert with the split of a leaf that another has split, and is a leaf and a node of four slots more.
+    // The insert has to split a leaf that another client has split already. Afterwards there is one leaf more, and a
+    // node of four slots.
     assert_eq!(insert(&there, 1), Ok(Applied::Inserted));
     assert_eq!(live(&trees), before + 2 * 64);
     assert_eq!(insert(&here, 1), Ok(Applied::Present));
     assert_eq!(live(&trees), before + 2 * 64);
     assert_eq!(insert(&here, 2), Ok(Applied::Inserted));
-    // Of two and of four slots, which the block rounds to a line: the one before goes to limbo.
+    // Nodes of two and of four slots, which the block rounds up to a line. The replaced one is in limbo.
     assert_eq!((live(&trees), limbo(&trees)), (before + 3 * 64, 64));
 }
 
-/// An operation that is dropped pins what was retired after it began, until its client has waited for what it had posted.
+/// A dropped operation pins the memory that was retired after it began, until its client has awaited its requests.
 #[test]
 fn a_client_that_went_midway_stays_announced_until_the_next_of_its_connection() {
     let pool = Loopback::builder().delays(4).host_bytes(4 << 20).build().unwrap();
@@ -159,7 +160,7 @@ fn a_client_that_went_midway_stays_announced_until_the_next_of_its_connection() 
     assert_eq!(rounds(), 0);
 }
 
-/// A get that is dropped midway pins what it may have been about to read, until its client's next operation.
+/// A dropped get pins the memory that it may be about to read, until its client's next operation.
 #[test]
 fn a_get_that_was_dropped_pins_what_it_may_read() {
     let pool = Loopback::builder().delays(4).host_bytes(4 << 20).build().unwrap();
@@ -182,7 +183,8 @@ fn a_get_that_was_dropped_pins_what_it_may_read() {
     assert_eq!(limbo(&trees), 0);
 }
 
-/// What is begun pins memory until it is dropped, whatever was posted in it: for operations of several steps.
+/// An operation that was begun pins memory until it is dropped, whatever was posted in it. This serves operations of
+/// several steps.
 #[test]
 fn what_is_begun_pins_memory_until_it_is_dropped() {
     let pool = pool(1);
@@ -202,7 +204,7 @@ fn what_is_begun_pins_memory_until_it_is_dropped() {
     drop(begun);
     settle(&trees, &connections);
     assert_eq!(limbo(&trees), 0);
-    // Where nothing is used again there is nothing to pin.
+    // If no memory is reused, there is nothing to pin.
     let pool = crate::common::pool(1);
     let (connections, trees) = open(&pool, Setup::small(), 1);
     assert!(
@@ -212,7 +214,7 @@ fn what_is_begun_pins_memory_until_it_is_dropped() {
     );
 }
 
-/// Warming up reads every node once, as an operation that pins what it reads, with or without other clients.
+/// Warming reads every node once, as an operation that pins the memory that it reads, with or without other clients.
 #[test]
 fn warming_reads_every_node_as_an_operation() {
     for setup in [Setup::small(), Setup::reclaiming()] {

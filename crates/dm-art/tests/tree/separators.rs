@@ -1,4 +1,5 @@
-//! Separators: what is found, remembered, doubted and forgotten. Leaves are addresses, or toys that can be merged.
+//! Separators: how they are found, remembered, doubted and forgotten. Leaves are bare addresses, or toys that can be
+//! merged.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,12 +20,12 @@ use crate::common::{Setup, cost, pool};
 
 type Entries = Separators<Key8, Singles<Key8>>;
 
-/// Leaf number `n`, which is not 0.
+/// Returns the address of leaf number `n`, which is not 0.
 fn leaf(n: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), n << 12).unwrap()
 }
 
-/// The number of a leaf.
+/// Returns the number of a leaf.
 fn number(at: RemotePtr) -> u64 {
     at.offset() >> 12
 }
@@ -53,17 +54,17 @@ impl World {
         Self { pool, v, entries }
     }
 
-    /// Leaf `n` begins at `n * 10` but for the first one, which is leaf 1 and begins at 0.
+    /// Makes leaves that begin at `n * 10`, except for leaf 1, which begins at 0.
     fn filled(cache_bytes: u64, options: SeparatorOptions, leaves: u64) -> Self {
         let this = Self::new(cache_bytes, options);
         assert_eq!(block_on(this.entries.plant(&this.v, leaf(1))), Ok(true));
-        // It remembers the first one, and so each that is entered behind it.
+        // It remembers the first leaf, and therefore each leaf that is entered behind it.
         assert_eq!(found(&this.entries, &this.v, 0), Some(1));
         (2..=leaves).for_each(|n| this.install(n * 10, n));
         this
     }
 
-    /// Another compute node's view of the same entries, which remembers nothing yet.
+    /// Opens the same entries on another compute node, which remembers nothing yet.
     fn other(&self, cache_bytes: u64, options: SeparatorOptions) -> (Endpoint, Entries) {
         let w = self.pool.connect(1).unwrap();
         let art = setup().open::<Key8>(&w);
@@ -87,12 +88,12 @@ fn find(entries: &Entries, v: &Endpoint, key: u64) -> Option<Located<SeparatorPr
     block_on(entries.find(v, &Key8(key))).unwrap()
 }
 
-/// The leaf where reading leads.
+/// Returns the leaf to which reading the entries leads.
 fn found(entries: &Entries, v: &Endpoint, key: u64) -> Option<u64> {
     find(entries, v, key).map(|located| number(located.leaf.at))
 }
 
-/// The leaf that is remembered.
+/// Returns the leaf that is remembered.
 fn known(entries: &Entries, v: &Endpoint, key: u64) -> Option<u64> {
     entries
         .known(v, &Key8(key))
@@ -149,7 +150,7 @@ fn a_key_leads_to_the_last_leaf_that_begins_at_it_or_below() {
             Some(expected),
             "what was found is remembered: {key}"
         );
-        // Who entered them knows them as well.
+        // The compute node that entered them knows them as well.
         assert_eq!(
             known(&world.entries, &world.v, key.max(20)),
             Some(key.max(20) / 10).map(|n| n.min(40))
@@ -157,7 +158,7 @@ fn a_key_leads_to_the_last_leaf_that_begins_at_it_or_below() {
     }
 }
 
-/// A leaf that is not known brings a run of those that follow; where one is known again, the run ends.
+/// If a leaf is not known, the search brings a run of leaves from it on, which ends at a leaf that is known.
 #[test]
 fn a_search_brings_a_run_of_neighbours() {
     let of = |run: usize| SeparatorOptions { run, ..plain() };
@@ -173,13 +174,14 @@ fn a_search_brings_a_run_of_neighbours() {
     }
     let (w, cold) = world.other(LARGE, of(5));
     assert_eq!(found(&cold, &w, 305), Some(30));
-    // Up to 30, which is known.
+    // The run ends at leaf 30, which is known.
     assert_eq!(found(&cold, &w, 285), Some(28));
     let brought: Vec<u64> = (1..=100)
         .filter(|n| known(&cold, &w, n * 10 + 5).is_some())
         .collect();
     assert_eq!(brought, (28..35).collect::<Vec<_>>());
-    // As many as are asked for, as far as they are remembered without a gap; the meter tells a hit from a miss.
+    // `locate_run` returns the requested number of leaves, up to the first that is not remembered. The meter tells a
+    // hit from a miss.
     let mut run = Vec::new();
     for (key, max, expected, told) in [
         (285, 4, 28..32, "1 cache_hits"),
@@ -222,29 +224,29 @@ fn what_is_stale_is_forgotten_and_what_misleads_is_struck_once() {
     assert_eq!(known(entries, v, 55), None);
     let read = find(entries, v, 55).unwrap();
     assert_eq!(read.proof, SeparatorProof::Read(Key8(50), leaf(5)));
-    // The address was wrong, and may be right again.
+    // The address was stale, but it may become right again.
     entries.stale(v, read.proof);
     assert_eq!((known(entries, v, 55), found(entries, v, 55)), (Some(5), Some(5)));
-    // It led nowhere: not remembered, and at the next search not there.
+    // It misled a client: it is no longer remembered, and the next search removes it.
     entries.misled(v, read.proof);
     entries.misled(v, read.proof);
     assert_eq!(known(entries, v, 55), None);
     assert_eq!(found(entries, v, 55), Some(4));
     let (w, cold) = world.other(LARGE, plain());
     assert_eq!(found(&cold, &w, 55), Some(4), "the entry is gone for everybody");
-    // Entered anew it is as good as any, though it misled before.
+    // Once entered again it counts as any other entry, although it misled a client before.
     world.install(50, 5);
     assert_eq!(found(entries, v, 55), Some(5));
-    // If it names another leaf by now, that one stays.
+    // If the entry names another leaf by now, it stays.
     let read = find(entries, v, 65).unwrap();
     entries.misled(v, read.proof);
     world.install(60, 66);
     assert_eq!(found(entries, v, 65), Some(66));
-    // The first leaf's entry stays, whatever is said of it.
+    // The first leaf's entry always stays.
     let first = find(entries, v, 5).unwrap();
     entries.misled(v, first.proof);
     assert_eq!(found(entries, v, 5), Some(1));
-    // Who is credulous believes again.
+    // With the flaw `credulous`, a client follows the entry again.
     let credulous = SeparatorOptions {
         credulous: true,
         ..plain()
@@ -255,7 +257,7 @@ fn what_is_stale_is_forgotten_and_what_misleads_is_struck_once() {
     assert_eq!(found(&cold, &w, 75), Some(7));
 }
 
-/// Of those that misled, the latest 64 are kept in mind.
+/// Only the latest 64 entries that misled a client are remembered.
 #[test]
 fn the_oldest_misleading_entry_makes_room() {
     let world = World::filled(LARGE, plain(), 80);
@@ -277,7 +279,7 @@ fn the_oldest_misleading_entry_makes_room() {
     assert_eq!(found(entries, v, 675), Some(67));
 }
 
-/// With too little room for all of them, all are remembered roughly.
+/// If there is too little room for all separators, all are remembered approximately.
 #[test]
 fn who_has_no_room_remembers_roughly() {
     const LEAVES: u64 = 400;
@@ -303,7 +305,7 @@ fn who_has_no_room_remembers_roughly() {
         off += expected - number(located.leaf.at);
     }
     assert!(off < 5 * (LEAVES * 10 + 100), "{off} leaves too far left in all");
-    // Which leaves follow on each other is read.
+    // The order of the leaves is read from the entries.
     let mut run = Vec::new();
     let mut expect = |key: u64, max: usize, expected: Range<u64>| {
         let (done, told) = cost(&w, cold.locate_run(&w, &Key8(key), max, &mut run));
@@ -315,7 +317,7 @@ fn who_has_no_room_remembers_roughly() {
     expect(3_990, 9, 399..401);
     expect(5, 1, 1..2);
     expect(4_500, 0, 400..401);
-    // A hint that misled is not given again.
+    // A hint that misled a client is not given again.
     let located = cold.known(&w, &Key8(1_005)).unwrap();
     cold.stale(&w, located.proof);
     assert_eq!(
@@ -325,7 +327,7 @@ fn who_has_no_room_remembers_roughly() {
     );
     cold.misled(&w, located.proof);
     assert_ne!(known(&cold, &w, 1_005), Some(number(located.leaf.at)));
-    // What is entered is remembered, as far as that goes.
+    // A separator that is entered is remembered, as precisely as the sketch can.
     assert_eq!(found(&cold, &w, 1_005), Some(100));
     let split = Split {
         level: 0,
@@ -339,7 +341,7 @@ fn who_has_no_room_remembers_roughly() {
     assert!(cold.cache_bytes() <= tight);
 }
 
-/// Without rough hints some separators are remembered, and the rest is read.
+/// Without approximate hints some separators are remembered, and the others are read.
 #[test]
 fn who_has_no_room_and_no_rough_hints_remembers_some() {
     let world = World::filled(LARGE, plain(), 400);
@@ -370,7 +372,7 @@ fn who_has_no_room_and_no_rough_hints_remembers_some() {
     )));
 }
 
-/// T-D12: a key that is no separator has no leaf, for who asks for the first time.
+/// T-D12: the first search for a key that is not a separator finds no leaf.
 #[test]
 fn who_is_exact_takes_a_key_that_is_no_separator_for_absent_once() {
     let world = World::filled(LARGE, plain(), 9);
@@ -395,7 +397,7 @@ fn a_bulk_load_enters_all() {
     }
 }
 
-/// A leaf that knows its bounds, its neighbour, and how much it holds.
+/// A leaf that knows its bounds, its neighbour, and its number of entries.
 #[derive(Clone, Copy, Debug)]
 struct Toy {
     low: u64,
@@ -407,7 +409,7 @@ struct Toy {
     level: u8,
 }
 
-/// Leaves that hold ten entries, and are sparse with fewer than three.
+/// Leaves that have room for ten entries, and are sparse with fewer than three.
 #[derive(Default)]
 struct Toys {
     leaves: RefCell<BTreeMap<u64, Toy>>,
@@ -416,7 +418,7 @@ struct Toys {
 }
 
 impl Toys {
-    /// Leaves as [`World::filled`] enters them, with so many entries each.
+    /// Makes leaves as [`World::filled`] enters them, with these numbers of entries.
     fn new(entries: &[usize]) -> Self {
         let this = Self::default();
         let last = entries.len() as u64;
@@ -439,7 +441,7 @@ impl Toys {
         change(self.leaves.borrow_mut().get_mut(&n).unwrap());
     }
 
-    /// The living, and what they hold.
+    /// Returns the leaves that are not dead, with their numbers of entries.
     fn left(&self) -> Vec<(u64, usize)> {
         let leaves = self.leaves.borrow();
         let living = leaves.iter().filter(|(_, toy)| !toy.dead);
@@ -588,12 +590,13 @@ impl NodeStore<Endpoint, Key8> for Toys {
     }
 }
 
-/// Pairs of leaves that were to be joined.
+/// Pairs of leaves for which a join was tried.
 type Joins = Vec<(u64, u64)>;
-/// Leaves and their numbers of entries.
+/// Leaves with their numbers of entries.
 type Leaves = Vec<(u64, usize)>;
 
-/// Shrinks the leaf of `key` where leaves hold so many entries, after `prepare`; the joins that were tried, and what is left.
+/// Shrinks the leaf of `key` after `prepare`, with these numbers of entries per leaf. Returns the joins that were
+/// tried, and the remaining leaves.
 fn shrink(entries: &[usize], key: u64, prepare: impl FnOnce(&World, &Toys)) -> (Joins, Leaves) {
     let world = World::filled(LARGE, plain(), entries.len() as u64);
     let toys = Toys::new(entries);
@@ -602,7 +605,7 @@ fn shrink(entries: &[usize], key: u64, prepare: impl FnOnce(&World, &Toys)) -> (
         block_on(world.entries.shrink(&world.v, &toys, &Key8(key))),
         Ok(())
     );
-    // What went is found in the leaf to its left, by who remembers and by who reads.
+    // A merged leaf's keys are found in the leaf to its left, from memory and by reading.
     let (w, cold) = world.other(LARGE, plain());
     let gone: Vec<u64> = toys
         .leaves
@@ -629,10 +632,10 @@ fn a_sparse_leaf_takes_its_right_neighbour_or_goes_into_its_left_one() {
         (&[5, 1, 5], 25, &[(2, 3)], &[(1, 5), (2, 6)]),
         (&[5, 1, 9], 25, &[(2, 3), (1, 2)], &[(1, 6), (3, 9)]),
         (&[9, 1, 9], 25, &[(2, 3), (1, 2)], &[(1, 9), (2, 1), (3, 9)]),
-        // As long as it is sparse.
+        // It merges as long as the leaf is sparse.
         (&[9, 1, 1, 1, 4], 25, &[(2, 3), (2, 4)], &[(1, 9), (2, 3), (5, 4)]),
         (&[1, 1, 9], 25, &[(2, 3), (1, 2), (1, 3)], &[(1, 2), (3, 9)]),
-        // The last one has no right neighbour, the first no left one.
+        // The last leaf has no right neighbour, and the first has no left one.
         (&[5, 5, 1], 35, &[(2, 3)], &[(1, 5), (2, 6)]),
         (&[1, 9], 5, &[(1, 2)], &[(1, 1), (2, 9)]),
     ];
@@ -655,12 +658,12 @@ fn a_leaf_is_reached_over_its_left_neighbours_where_its_entry_is_missing() {
         cold.misled(&w, read.proof);
         assert_eq!(found(&cold, &w, n * 10), Some(n - 1));
     };
-    // The leaf itself, and its left neighbour.
+    // The entries of the leaf itself and of its left neighbour are missing.
     let both = shrink(&[9, 9, 1, 5], 35, |world, _| strike(world, 3));
     assert_eq!(both, (vec![(3, 4)], vec![(1, 9), (2, 9), (3, 6)]));
     let left = shrink(&[9, 5, 1, 9], 35, |world, _| strike(world, 2));
     assert_eq!(left, (vec![(3, 4), (2, 3)], vec![(1, 9), (2, 6), (4, 9)]));
-    // A dead leaf says where to go on.
+    // A dead leaf says where to continue.
     let dead = shrink(&[5, 1, 5], 25, |_, toys| {
         toys.change(2, |toy| (toy.dead, toy.next) = (true, 1));
         toys.change(1, |toy| (toy.high, toy.next) = (Some(30), 3));
@@ -689,13 +692,14 @@ fn what_is_no_leaf_of_the_key_is_left_alone() {
         (vec![], 1),
         "dead, and nothing to its right"
     );
-    // It ends before the key, and so do all to its right: after so many steps that is left to the next.
+    // The leaf ends before the key, and so do all leaves to its right. After a number of steps this is left to the
+    // next remove.
     let world = World::filled(LARGE, plain(), 2);
     let toys = Toys::new(&[5, 1]);
     toys.change(2, |toy| (toy.high, toy.next) = (Some(21), 2));
     assert_eq!(block_on(world.entries.shrink(&world.v, &toys, &Key8(25))), Ok(()));
     assert_eq!((toys.joins.take(), toys.copies.get()), (vec![], 64));
-    // An index without leaves has none to merge.
+    // An index without leaves has nothing to merge.
     let empty = World::new(LARGE, plain());
     assert_eq!(
         block_on(empty.entries.shrink(&empty.v, &Toys::default(), &Key8(25))),
@@ -703,7 +707,7 @@ fn what_is_no_leaf_of_the_key_is_left_alone() {
     );
 }
 
-/// Somebody is at work on the neighbour: after so many attempts the leaf stays as it is.
+/// Another client is changing the neighbour: after a number of attempts the leaf stays as it is.
 #[test]
 fn a_neighbour_that_changes_is_tried_a_bounded_number_of_times() {
     let attempts = |prepare: fn(&mut Toy)| {
@@ -713,7 +717,7 @@ fn a_neighbour_that_changes_is_tried_a_bounded_number_of_times() {
         assert_eq!(block_on(world.entries.shrink(&world.v, &toys, &Key8(25))), Ok(()));
         (toys.joins.take().len(), toys.copies.get())
     };
-    // Two copies an attempt, and no join of what can't be joined.
+    // There are two copies per attempt, and no join of leaves that cannot be joined.
     let dead = attempts(|toy| toy.dead = true);
     assert!(dead.0 == 0 && dead.1 > 2 * 30, "{dead:?}");
     assert_eq!(attempts(|toy| toy.low = 31), dead);

@@ -1,4 +1,4 @@
-//! What operations make of the nodes on the memory nodes.
+//! The nodes that operations leave on the memory nodes.
 
 use dm_art::ArtOptions;
 use dm_index::{Applied, Key8, Key32, RangeIndex};
@@ -75,9 +75,9 @@ fn leaves_split_where_their_keys_part_and_nodes_go_with_their_last_keys() {
     .map(key);
     let insert = [
         (a, "256@0{01:leaf0}"),
-        // The leaf's link moves deeper, and the new leaf hangs beside it.
+        // The leaf is linked from a deeper node, and the new leaf is beside it.
         (b, "256@0{01:2@4+020304{05:leaf4 09:leaf4}}"),
-        // A node above a node, which keeps the bytes that it holds.
+        // A node is put above a node, whose header keeps its bytes.
         (c, "256@0{01:2@2+02{03:2@4+020304{05:leaf4 09:leaf4} 08:leaf2}}"),
         (
             d,
@@ -88,12 +88,12 @@ fn leaves_split_where_their_keys_part_and_nodes_go_with_their_last_keys() {
         assert_eq!(tree.insert(key), picture);
     }
     let remove = [
-        // A leaf moves up to where its node hung, and knows the link depth that it had.
+        // A leaf moves up to the place of its node, and keeps its link depth.
         (a, "256@0{01:2@2+02{03:2@4+020304{05:leaf7 09:leaf4} 08:leaf2}}"),
         // So does a node.
         (c, "256@0{01:2@4+020304{05:leaf7 09:leaf4}}"),
         (d, "256@0{01:leaf4}"),
-        // The root keeps the slots that it had.
+        // The root keeps its slots.
         (b, "256@0{01:-}"),
     ];
     for (key, picture) in remove {
@@ -107,7 +107,7 @@ fn slack_spares_a_split_one_byte_below_its_change_of_the_depth() {
     let tree = Drawn::new(small(), 1);
     assert_eq!(tree.insert(Key8(0)), "256@0{00:leaf1}");
     assert_eq!(tree.insert(Key8(1 << 48)), "256@0{00:2@1{00:leaf1 01:leaf2}}");
-    // Nothing splits below the last byte.
+    // No node branches below the last byte.
     assert_eq!(
         tree.insert(Key8(1)),
         "256@0{00:2@1{00:2@7+0000000000{00:leaf7 01:leaf7} 01:leaf2}}"
@@ -121,7 +121,7 @@ fn what_keys_share_beyond_a_header_takes_nodes_on_the_way() {
         parts.iter().for_each(|(at, byte)| bytes[*at] = *byte);
         Key32(bytes)
     };
-    // The root and so many more headers of six bytes with a slot each.
+    // The root, and this many further headers of six bytes with a slot each.
     let cases = [
         (6, "256@0{07:2@6+0707070707{01:leaf6 02:leaf6}}"),
         (7, "256@0{07:2@7+070707070707{01:leaf7 02:leaf7}}"),
@@ -142,7 +142,8 @@ fn what_keys_share_beyond_a_header_takes_nodes_on_the_way() {
     }
 }
 
-/// A child that moves up says what the node above it said, if its header has room for that; else that stays, with one child.
+/// The header of a child that moves up is extended by the bytes of the node above it. If there is no room for them,
+/// that node stays, with one child.
 #[test]
 fn a_node_moves_up_where_its_header_has_room() {
     let key = |parts: &[(usize, u8)]| {
@@ -191,12 +192,12 @@ fn a_full_node_gives_way_to_one_with_room_for_a_quarter_more() {
         let tree = Drawn::new(types, 0);
         let mut met = vec![0];
         for n in 0..256_u64 {
-            // Not in the order of the bytes.
+            // The bytes are not inserted in their order.
             tree.put(Key8((n * 37 % 256) << 48));
             let size = size_below(&tree.v, &tree.tree, &types, 0);
             if met.last() != Some(&size) {
                 met.push(size);
-                // What it holds did not change but for the new one.
+                // The content did not change, except for the new leaf.
                 assert_eq!(tree.picture().matches("leaf").count() as u64, n + 1);
             }
         }
@@ -225,7 +226,7 @@ fn a_slot_of_a_removed_leaf_is_filled_by_its_own_key_byte_alone() {
         tree.insert(Key8(4 << 48)),
         "256@0{00:4@1{01:leaf1 02:- 03:leaf1 04:leaf1}}"
     );
-    // No room for a fifth byte, though one of four is without a child: the copy leaves it out.
+    // There is no room for a fifth byte, although one of the four slots has no child: the copy leaves that slot out.
     assert_eq!(
         tree.insert(Key8(5 << 48)),
         "256@0{00:4@1{01:leaf1 03:leaf1 04:leaf1 05:leaf1}}"
@@ -236,7 +237,8 @@ fn a_slot_of_a_removed_leaf_is_filled_by_its_own_key_byte_alone() {
     );
 }
 
-/// What hangs in the root is spread over the memory nodes by its key byte, so that a key comes to lie where it lay before.
+/// The children of the root are spread over the memory nodes by their key bytes, so a key that is inserted again is
+/// on the same memory node.
 #[test]
 fn what_hangs_in_the_root_is_spread_and_the_rest_lies_beside_it() {
     let setup = Setup::small();
@@ -250,7 +252,7 @@ fn what_hangs_in_the_root_is_spread_and_the_rest_lies_beside_it() {
         let first = homes(&v, &tree, &setup.art.types);
         let root = tree.root().node().0;
         for (byte, home) in &first {
-            // Fractions of the golden section of the bytes, in as many parts as there are memory nodes.
+            // The bytes are multiplied by the golden section; the fraction selects one of the memory nodes.
             let part = u32::from(*byte).wrapping_mul(0x9E37_79B1);
             let step = (u64::from(part) * u64::from(memory_nodes)) >> 32;
             assert_eq!(
@@ -259,7 +261,7 @@ fn what_hangs_in_the_root_is_spread_and_the_rest_lies_beside_it() {
                 "{byte}"
             );
         }
-        // A split's node lies where the leaf lay.
+        // The node of a split is on the memory node of the leaf.
         (0..256).for_each(|byte| insert(byte << 56 | 1));
         assert_eq!(homes(&v, &tree, &setup.art.types), first);
         let picture = draw(&v, &tree, &setup.art.types);
@@ -267,7 +269,8 @@ fn what_hangs_in_the_root_is_spread_and_the_rest_lies_beside_it() {
     }
 }
 
-/// Nodes on the way between two memory nodes are written before the slot that leads to them, leaves beside their node.
+/// A split below a small node stays on its memory node, and leaves are on the memory node of their node. Below a
+/// large node, new nodes are spread.
 #[test]
 fn a_split_below_a_small_node_stays_on_its_memory_node_and_one_below_a_large_node_is_spread() {
     let world = pool(3);
@@ -275,7 +278,7 @@ fn a_split_below_a_small_node_stays_on_its_memory_node_and_one_below_a_large_nod
     let setup = Setup::small();
     let tree = setup.open::<Key8>(&v);
     let client = tree.client(&v);
-    // A node of 256 slots below the root, with two leaves below each of its slots.
+    // There is a node of 256 slots below the root, with two leaves below each of its slots.
     for n in 0..512 {
         let key = Key8(((n % 256) << 48) | (n / 256));
         assert_eq!(block_on(client.insert(&key, &[1; 8])), Ok(Applied::Inserted));
@@ -283,6 +286,6 @@ fn a_split_below_a_small_node_stays_on_its_memory_node_and_one_below_a_large_nod
     let used: Vec<u64> = (0..3)
         .map(|node| crate::common::blocks_on(&v, &tree, &setup.art.types, node))
         .collect();
-    // Leaves lie with the node that they hang in, and nodes below a large one are spread.
+    // Leaves are on the memory node of their node, and nodes below a large node are spread.
     assert!(used.iter().all(|blocks| *blocks > 150), "{used:?}");
 }

@@ -13,7 +13,8 @@ use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Counters, Env, Nanos, RemotePtr};
 
-/// Where each leaf begins, as one compute node knows it: what others have split is reached from the left.
+/// The low fence key of each leaf, as one compute node knows it. Leaves that others have split off are reached from
+/// the left.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Mutex<BTreeMap<Key8, RemotePtr>>);
 
@@ -108,7 +109,7 @@ impl Inner<Endpoint, Key8> for Table {
     }
 }
 
-/// How a compute node uses its nodes.
+/// The options with which a compute node uses its nodes.
 #[derive(Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) locks: LockOptions,
@@ -129,7 +130,7 @@ impl Setup {
         }
     }
 
-    /// Updates inside of a line share their node.
+    /// Returns options with which updates inside one line share their node.
     pub(crate) fn sharing() -> Self {
         let plain = Self::plain();
         Self {
@@ -153,7 +154,7 @@ impl Setup {
     }
 }
 
-/// A pool of so many memory nodes. One client alone counts the same verbs in every run.
+/// Makes a pool of this many memory nodes. If there is only one client, it counts the same verbs in every run.
 pub(crate) fn pool(memory_nodes: u16) -> Loopback {
     let pool = Loopback::builder().nodes(memory_nodes).host_bytes(2 << 20);
     pool.counted_clock(Nanos(50)).build().unwrap()
@@ -171,7 +172,8 @@ pub(crate) fn client<'h, F: NodeFormat<Key8>>(
     Composed::new(v, table, nodes, options)
 }
 
-/// What `work` cost this connection, as far as it is not 0; doorbells left out.
+/// Runs `work`, and returns its result and its cost on this connection: all counters that are not 0, except
+/// doorbells.
 pub(crate) fn cost<T>(v: &Endpoint, work: impl Future<Output = T>) -> (T, String) {
     let before = v.meter().counters();
     let out = block_on(work);

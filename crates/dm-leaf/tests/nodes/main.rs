@@ -1,4 +1,5 @@
-//! Nodes of every format below a plain map as inner structure: bytes, verbs, and the answers to concurrent clients.
+//! Nodes of every format under a plain map as the inner structure: their bytes and verbs, and the answers to
+//! concurrent clients.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

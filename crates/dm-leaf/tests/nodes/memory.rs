@@ -1,4 +1,4 @@
-//! The memory of nodes: made, given up midway, taken back, used again.
+//! The memory of nodes: allocated, abandoned midway, freed, reused.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -14,7 +14,7 @@ use dm_verbs::{Env, Nanos, RemotePtr, Verbs};
 
 use crate::common::{Setup, Table, client, cost, pool};
 
-/// A compute node's nodes in a pool whose memory is used again, after rounds that a test asks for.
+/// Makes a compute node's nodes in a pool whose memory is reused after rounds of reclamation that the test starts.
 fn reclaiming<F: NodeFormat<Key8>>(
     v: &Endpoint,
     format: F,
@@ -48,7 +48,7 @@ fn slotted() -> Slotted<Key8> {
     Slotted::with_span(4, 8).unwrap()
 }
 
-/// A node that was never linked is another one's memory next, and that one another life of it.
+/// The memory of a node that was never linked is reused for the next node, in another incarnation.
 #[test]
 fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -82,7 +82,8 @@ fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
             (second.incarnation, second.version)
         );
         assert!(second.incarnation != first.incarnation && second.version != first.version);
-        // It is none to who has an old address, until it is linked and opened; a second time changes nothing.
+        // A client with an old address does not accept the node before it is linked and opened. Opening it again
+        // changes nothing.
         let get = || {
             let mut value = Vec::new();
             block_on(nodes.get(&v, Lead::hint(second.at), 0, &Key8(1), &mut value)).unwrap()
@@ -94,7 +95,7 @@ fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
         assert_eq!(format.audit(&opened).unwrap().state, NodeState::Live);
         assert_eq!(block_on(nodes.open(&v, &second)), Ok(()));
         assert_eq!(image(second.at), opened);
-        // Damage is reported, and the lock comes free.
+        // Damage is reported, and the lock becomes free.
         if format.state_word().is_none() {
             block_on(v.write(second.at, &vec![0xff; format.node_bytes()])).unwrap();
             assert!(matches!(
@@ -115,14 +116,14 @@ fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
     check(&Checksummed::with_span(4, 8).unwrap());
 }
 
-/// Polls so many times and drops it.
+/// Polls `work` this many times and drops it.
 fn dropped_after<F: Future>(polls: usize, work: F) -> bool {
     let mut work = pin!(work);
     let mut cx = Context::from_waker(Waker::noop());
     !(0..polls).any(|_| work.as_mut().poll(&mut cx).is_ready())
 }
 
-/// A node whose maker gave up before anything led to it comes back.
+/// The block of a node is freed if its client is dropped before anything points to the node.
 #[test]
 fn what_is_dropped_before_it_is_linked_comes_back() {
     let mut cases = [0; 2];
@@ -166,7 +167,8 @@ fn what_is_dropped_before_it_is_linked_comes_back() {
     assert!(cases[0] > 1 && cases[1] > 3, "{cases:?}");
 }
 
-/// Leaves that come and go: no more memory the third time, by two compute nodes that each know the leaves in their own way.
+/// All keys are inserted and removed several times, by two compute nodes that each have their own knowledge of the
+/// leaves. The third time takes no more memory.
 #[test]
 fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
     let pool = pool(1);
@@ -193,7 +195,7 @@ fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
         for n in 0..200 {
             assert_eq!(block_on(one.remove(&Key8(n))), Ok(Applied::Removed));
         }
-        // A client that remains pins nothing between its operations.
+        // A client pins nothing between its operations.
         for _ in 0..5 {
             block_on(alloc.collect_alone(&v)).unwrap();
             block_on(other.collect_alone(&w)).unwrap();
@@ -207,7 +209,8 @@ fn all_keys_in_and_out_take_no_more_memory_the_third_time() {
     assert!(fetched[2] <= fetched[0] + (8 << 10), "{fetched:?}");
 }
 
-/// A member announces itself when a round is due: at the beginning of an operation, and in a loop that waits for others.
+/// A member announces itself when a round is due: at the beginning of an operation, and in a loop that waits for
+/// other clients.
 #[test]
 fn a_compute_node_announces_itself_when_it_is_due() {
     let announced = |cost: &str| cost.contains("housekeeping_verbs");
@@ -227,7 +230,7 @@ fn a_compute_node_announces_itself_when_it_is_due() {
             cost_of_gets += &cost(&v, index.get(&Key8(1), &mut Vec::new())).1;
         }
         assert_eq!(announced(&cost_of_gets), due, "{cost_of_gets}");
-        // Waiting for a node that is frozen.
+        // The operation waits for a frozen node.
         let format = slotted();
         let mut image = block_on(v.read(first, format.node_bytes() as u32))
             .unwrap()
@@ -238,7 +241,7 @@ fn a_compute_node_announces_itself_when_it_is_due() {
         let (waited, spent) = cost(&v, wait);
         assert!(matches!(waited, Err(IndexError::Exhausted(_))));
         assert_eq!(announced(&spent), due, "{spent}");
-        // The last client of a compute node takes it out of the pool.
+        // The last client of a compute node makes it leave the pool.
         let before = v.meter().counters();
         drop(index);
         let left = v.meter().counters() - before;
@@ -251,7 +254,7 @@ fn a_compute_node_announces_itself_when_it_is_due() {
     assert!(!<_ as NodeStore<Endpoint, Key8>>::is_due(&nodes, &v));
 }
 
-/// A READ that took longer than versions are told apart for says nothing.
+/// A READ that took longer than the version window decides nothing.
 #[test]
 fn a_read_that_took_too_long_is_repeated() {
     for (step, flaw, answers) in [
@@ -286,7 +289,7 @@ fn a_read_that_took_too_long_is_repeated() {
     }
 }
 
-/// What a bulk load asks of a node is what its format says.
+/// The store answers a bulk load's questions about its nodes as their format does.
 #[test]
 fn a_store_says_of_its_nodes_what_their_format_says() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F, refuses: bool) {

@@ -1,4 +1,4 @@
-//! Merging two neighbours below a parent or without one, and ending a root that has one child.
+//! Merging two neighbours with or without a parent, and removing a root that has one child.
 
 use std::cell::Cell;
 
@@ -19,14 +19,14 @@ struct Family<F> {
     pair: Neighbours<Key8>,
 }
 
-/// What differs from a family that can be merged.
+/// The properties in which a family differs from one that can be merged.
 #[derive(Clone, Copy)]
 struct Wish {
     left: u64,
     right: u64,
-    /// The parent's entries in front of the right one's and behind it, by key.
+    /// The parent's entries in front of the right leaf's and behind it, by key.
     children: &'static [u64],
-    /// Which memory nodes they lie on: left, right, parent.
+    /// The memory nodes of the left leaf, the right leaf and the parent.
     homes: [u16; 3],
 }
 
@@ -78,7 +78,7 @@ impl<F: NodeFormat<Key8> + Clone> Family<F> {
             .map(|key| (Key8(*key), child(key).raw().to_le_bytes()))
             .collect();
         let children: Vec<_> = children.iter().map(|(key, value)| (*key, &value[..])).collect();
-        // No root, so that it can be sparse.
+        // The parent is not a root, so it can be sparse.
         let below = FenceKeys::new(Key8(0), Some(Key8(1_000)));
         let parent = loop {
             let made = block_on(parents.create(&v, 1, below, &children, false))
@@ -123,7 +123,7 @@ impl<F: NodeFormat<Key8> + Clone> Family<F> {
         self.copy(at).1.iter().map(|(key, _)| key.0).collect()
     }
 
-    /// Nothing has changed, and every lock is free.
+    /// Checks that nothing has changed, and that every lock is free.
     #[track_caller]
     fn is_as_before(&self, wish: Wish) {
         assert_eq!(self.keys(self.pair.left).len() as u64, wish.left);
@@ -147,7 +147,7 @@ fn done(sparse: bool, parent_sparse: bool) -> Result<Merge, IndexError> {
     })
 }
 
-/// Merges a family on these memory nodes; what that cost.
+/// Merges a family on these memory nodes, and returns the cost.
 fn merged<F: NodeFormat<Key8> + Clone>(format: &F, homes: [u16; 3]) -> String {
     let wish = Wish {
         homes,
@@ -171,7 +171,7 @@ fn merged<F: NodeFormat<Key8> + Clone>(format: &F, homes: [u16; 3]) -> String {
         Ok(true)
     );
     assert!(parent.children().eq(children));
-    // Once.
+    // It can be merged only once.
     assert_eq!(family.merge(&family.pair).0, Ok(Merge::Changed));
     spent
 }
@@ -200,7 +200,7 @@ fn the_left_one_takes_over_what_both_hold() {
     assert_eq!(found, expected);
 }
 
-/// Without a parent: what names the right one goes by another way, once the merge is done.
+/// Without a parent, the caller's `unlink` removes the pointers to the right leaf, after the merge.
 #[test]
 fn two_without_a_parent_are_joined() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -249,7 +249,7 @@ fn two_that_hold_too_much_stay_two() {
             other => panic!("{left} and {right}: {other:?}"),
         }
     }
-    // So do two on different memory nodes.
+    // Two leaves on different memory nodes are not merged either.
     let wish = Wish {
         homes: [0, 1, 0],
         ..USUAL
@@ -282,7 +282,7 @@ fn what_is_not_as_the_caller_takes_it_for_stays() {
         change(&mut pair);
         let (merged, _, spent) = family.merge(&pair);
         assert_eq!(merged, Ok(Merge::Changed), "change {i}");
-        // A look without a lock finds it.
+        // A look without a lock finds the change.
         assert!(!spent.contains("cas"), "{spent}");
         assert_eq!(
             block_on(
@@ -298,7 +298,7 @@ fn what_is_not_as_the_caller_takes_it_for_stays() {
     }
 }
 
-/// The parent must show both, side by side, the right one not as its first child.
+/// The parent must have both as adjacent children, and the right one must not be its first child.
 #[test]
 fn a_parent_that_shows_something_else_keeps_both() {
     let format = Slotted::with_span(8, 8).unwrap();
@@ -321,7 +321,7 @@ fn a_parent_that_shows_something_else_keeps_both() {
         );
         family.is_as_before(wish);
     }
-    // Of another level.
+    // The parent has another level.
     let family = Family::new(&format, USUAL);
     let pair = Neighbours {
         parent: family.copy(family.pair.right).1.sibling,
@@ -330,7 +330,7 @@ fn a_parent_that_shows_something_else_keeps_both() {
     assert_eq!(family.merge(&pair).0, Ok(Merge::Changed));
 }
 
-/// A root with one child ends when its caller says that what is above has changed.
+/// A root with one child is removed if the caller's commit succeeds.
 #[test]
 fn a_root_with_one_child_ends_when_its_caller_says_so() {
     let format = Slotted::<Key8>::with_span(8, 8).unwrap();

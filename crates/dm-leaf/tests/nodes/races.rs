@@ -51,18 +51,18 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     }
 }
 
-/// When the second operation begins.
+/// The moment at which the second operation begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     Behind,
     Before,
-    /// After so many polls of the first, which goes on when the second is over or waits for it.
+    /// After this many polls of the first, which continues when the second has ended or waits for it.
     After(usize),
-    /// After so many polls of the first, which is dropped then.
+    /// After this many polls of the first, which is dropped then.
     Instead(usize),
 }
 
-/// What both answered, and what was left; and whether the first one was over before the second began.
+/// Returns both answers and the final content, and whether the first operation had ended before the second began.
 fn run<F: NodeFormat<Key8> + Clone>(
     setup: Setup,
     format: &F,
@@ -170,7 +170,7 @@ fn every_pair<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64
             if over {
                 break;
             }
-            // Dropped it has happened or not.
+            // A dropped operation has taken effect or not.
             let (found, _) = run(setup, format, keys, pair, Order::Instead(polls));
             let alone = block_without(setup, format, keys, pair.1);
             let left = [&orders[0][2], &orders[1][2], &alone];
@@ -184,7 +184,7 @@ fn every_pair<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64
     assert!(cases > 40, "{cases} runs with one in the middle of the other");
 }
 
-/// What is left after the second operation alone.
+/// Returns the final content after the second operation alone.
 fn block_without<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64], second: Do) -> String {
     run(setup, format, keys, (Get(keys[0]), second), Order::Behind).0[2].clone()
 }
@@ -213,7 +213,7 @@ fn around_a_split() {
     );
 }
 
-/// Two leaves, one of which becomes sparse with its next removal.
+/// Two leaves, one of which becomes sparse with its next remove.
 #[test]
 fn around_a_merge() {
     let merges = [Get(10), Remove(50), Remove(10), Update(40), Insert(45)];

@@ -16,7 +16,7 @@ struct One {
     singles: Singles<Key8>,
 }
 
-/// Values of two lines.
+/// Values that span two lines.
 const BYTES: usize = 100;
 
 fn at(n: u64) -> RemotePtr {
@@ -24,7 +24,7 @@ fn at(n: u64) -> RemotePtr {
 }
 
 impl One {
-    /// Leaves of keys 1 to 70, whose values are their numbers.
+    /// Makes leaves for keys 1 to 70, whose values are their numbers.
     fn new() -> Self {
         let pool = pool(1);
         let v = pool.connect(0).unwrap();
@@ -151,7 +151,8 @@ fn several_are_read_at_once_and_those_that_are_removed_left_out() {
     assert!(found.iter().copied().eq((1..=70).filter(|n| *n != 7)));
 }
 
-/// A value that is being written is read again a bounded number of times; what is no leaf is reported. The lock comes free.
+/// A torn value is read again a bounded number of times. Bytes that are not a leaf are reported. The lock becomes
+/// free.
 #[test]
 fn a_torn_value_is_read_again_and_garbage_is_named() {
     let one = One::new();

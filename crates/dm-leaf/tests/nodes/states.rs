@@ -1,4 +1,4 @@
-//! What a node of every state answers who reads and who writes, and what writers leave behind.
+//! The answers of a node in every state to readers and writers, and the state that writers leave behind.
 
 use dm_index::{Answer, Applied, IndexError, Key8, Lead, NodeCopy, NodeStore, Stale, Write};
 use dm_layout::{
@@ -10,7 +10,7 @@ use dm_verbs::{NodeId, RemotePtr, Verbs};
 
 use crate::common::{Setup, cost, pool};
 
-/// Keys 10 and 20 of what lies between 10 and 50.
+/// The keys of a node that covers 10 to 50.
 const KEYS: [u64; 2] = [10, 20];
 const VALUE: [u8; 8] = [1; 8];
 
@@ -27,7 +27,7 @@ fn at(node: u16, line: u64) -> RemotePtr {
 }
 
 impl<F: NodeFormat<Key8> + Clone> One<F> {
-    /// A node of those keys as `init` says, changed by `change`, in memory that nobody allocates.
+    /// Makes a node of these keys as `init` says, changed by `change`, in memory that nobody allocates.
     fn new(format: &F, init: NodeInit<Key8>, change: impl FnOnce(&F, &mut Vec<u8>)) -> Self {
         let pool = pool(2);
         let v = pool.connect(0).unwrap();
@@ -78,7 +78,7 @@ impl<F: NodeFormat<Key8> + Clone> One<F> {
         )
     }
 
-    /// Every way to ask it: what it says to a get, and whether all writes end as one answer tells.
+    /// Tries all operations: checks the answer to a get, and that all writes end with the same answer.
     #[track_caller]
     fn says(&self, linked: bool, key: u64, get: &str, written: &str) {
         assert_eq!(told(&self.get(linked, key)), get, "get of {key}");
@@ -163,7 +163,7 @@ fn a_live_node_answers_for_its_keys_and_says_where_others_are() {
         assert_eq!(copy.fences, FenceKeys::new(Key8(10), Some(Key8(50))));
         let entries: Vec<_> = copy.iter().map(|(key, value)| (key.0, value.to_vec())).collect();
         assert_eq!(entries, KEYS.map(|key| (key, VALUE.to_vec())));
-        // Of another level, or with an end and no neighbour.
+        // A node of another level, and a node that ends without a right neighbour.
         let other = One::new(format, NodeInit { level: 1, ..live(64) }, |_, _| {});
         other.says(true, 10, "elsewhere", "elsewhere");
         let alone = One::new(format, live(0), |_, _| {});
@@ -193,7 +193,7 @@ fn a_dead_node_forwards_by_a_hint() {
     every_format!(check);
 }
 
-/// Who came by an old address can't tell whether a node that is not born yet has been linked.
+/// A client with an old address cannot tell whether an unborn node has been linked.
 #[test]
 fn an_unborn_node_is_none_to_who_has_a_hint() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -204,11 +204,12 @@ fn an_unborn_node_is_none_to_who_has_a_hint() {
         let mut copy = NodeCopy::new();
         assert_eq!(block_on(one.nodes.copy(&one.v, one.at, &mut copy)), Ok(true));
         assert!(copy.unborn);
-        // Of a splitter that goes on a writer waits, in formats in which the splitter needs no lock for it.
+        // The splitter is still alive: a writer waits for it, in formats in which the splitter needs no lock to open
+        // the node.
         let waits = format.state_word().is_some();
         let written = one.write(true, 10, Write::Update(&VALUE));
         assert_eq!(told(&written), if waits { "exhausted" } else { "Replaced" });
-        // A root is made live by whoever finds it.
+        // Any client that finds an unborn root makes it live.
         let root = One::new(format, unborn(FenceKeys::ALL), |_, _| {});
         assert_eq!(told(&root.write(false, 10, Write::Update(&VALUE))), "elsewhere");
         assert_eq!(told(&root.write(true, 10, Write::Update(&VALUE))), "Replaced");
@@ -235,19 +236,19 @@ fn a_frozen_node_is_read_and_waited_for() {
                 .write(&one.v, one.lead(true), 0, &Key8(10), Write::Remove, None),
         );
         assert_eq!(told(&written), "exhausted");
-        // As often as it may, locked each time.
+        // It tries as often as it may, and takes the lock each time.
         assert!(
             cost.starts_with("64 reads") && cost.contains("64 masked_cas"),
             "{cost}"
         );
-        // Its lock is free.
+        // The lock is free.
         one.put(one.at, live(0), |_, _| {});
         assert_eq!(told(&one.write(true, 10, Write::Update(&VALUE))), "Replaced");
     }
     every_format!(check);
 }
 
-/// Bytes that mix two states are read again, a bounded number of times; bytes that are no node are reported.
+/// Bytes that mix two states are read again a bounded number of times. Bytes that are not a node are reported.
 #[test]
 fn torn_bytes_are_read_again_and_garbage_is_named() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -274,7 +275,7 @@ fn torn_bytes_are_read_again_and_garbage_is_named() {
     every_format!(check);
 }
 
-/// Copies of several nodes are shown in their order up to the first that is none.
+/// Copies of several nodes are returned in their order, up to the first that is not a valid node.
 #[test]
 fn copies_end_at_the_first_node_that_is_torn_or_dead() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -315,8 +316,8 @@ fn copies_end_at_the_first_node_that_is_torn_or_dead() {
     every_format!(check);
 }
 
-/// A split that its writer gave up after linking the right node is finished by the next one who writes, wherever the right node
-/// lies and whether it is live already.
+/// The next writer finishes a split whose writer abandoned it after it linked the right node, wherever the right node
+/// is and whether it is already live or not.
 #[test]
 fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -369,7 +370,7 @@ fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
     check(&Leaf::with_node_bytes(256, 8, true).unwrap());
 }
 
-/// What each write costs an empty root, one after the other.
+/// Returns the cost of each of several writes to an empty root, one after another.
 fn costs<F: NodeFormat<Key8> + Clone>(format: &F, setup: Setup) -> Vec<String> {
     let pool = pool(1);
     let v = pool.connect(0).unwrap();
@@ -394,7 +395,7 @@ fn costs<F: NodeFormat<Key8> + Clone>(format: &F, setup: Setup) -> Vec<String> {
     writes.into_iter().map(told).collect()
 }
 
-/// What an operation writes, to the byte.
+/// The cost of every write, to the byte.
 #[test]
 fn every_write_costs_what_it_must() {
     let (plain, sharing) = (Setup::plain(), Setup::sharing());
@@ -428,7 +429,7 @@ fn every_write_costs_what_it_must() {
             "Removed: 1 reads, 1 writes, 128 bytes_read, 1 bytes_written, 2 round_trips, 2 masked_cas",
             "Absent: 1 reads, 128 bytes_read, 2 round_trips, 2 masked_cas",
         ],
-        // packed, shared locks.
+        // Packed, shared locks.
         [
             "Inserted: 1 reads, 1 writes, 256 bytes_read, 21 bytes_written, 2 round_trips, 2 masked_cas",
             "Present: 1 reads, 256 bytes_read, 2 round_trips, 2 masked_cas",
@@ -457,8 +458,8 @@ fn every_write_costs_what_it_must() {
     );
 }
 
-/// A full node splits at its median key: the write ends up on its side, the other node beside it on the same memory node unless
-/// nodes are to be spread.
+/// A full node splits at its median key. The new entry is in the half to which it belongs. The right node is on the
+/// same memory node as the left one, unless nodes are spread.
 #[test]
 fn a_full_node_splits() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -521,7 +522,7 @@ fn a_full_node_splits() {
     check(&Checksummed::with_span(4, 8).unwrap());
 }
 
-/// A leaf is sparse with at most a quarter of what it holds, unless it has no neighbour.
+/// A leaf is sparse if at most a quarter of it is in use, unless it has no neighbour.
 #[test]
 fn a_removal_tells_when_its_leaf_is_sparse() {
     let format = Slotted::with_span(8, 8).unwrap();
