@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use dm_alloc::{Allocator, MemberArea, ReclaimOptions};
 use dm_index::{Applied, Exchange, Fill, IndexError, Key8, RangeIndex, Scan};
-use dm_indirect::{Item, Items, OutOfLine, Reference, block_of, leading_bytes};
+use dm_indirect::{Item, ItemFlaws, Items, OutOfLine, Reference, block_of, leading_bytes};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::epoch::Running;
-use dm_verbs::{NodeId, RemotePtr, Verbs};
+use dm_verbs::{Env, NodeId, RemotePtr, Verbs};
 use proptest::prelude::*;
 
 /// What happens to the next exchange.
@@ -53,8 +53,13 @@ impl RangeIndex for &Memory {
     async fn update(&self, _: &Key8, _: &[u8]) -> Result<Applied, IndexError> {
         Err(UNUSED)
     }
-    async fn upsert(&self, _: &Key8, _: &[u8]) -> Result<Applied, IndexError> {
-        Err(UNUSED)
+    /// Items that are as they should be use none.
+    async fn upsert(&self, key: &Key8, value: &[u8]) -> Result<Applied, IndexError> {
+        if let Some(Trouble::Raced(word)) = self.trouble.take() {
+            self.put(*key, word);
+        }
+        self.put(*key, Some(value.try_into().unwrap()));
+        Ok(Applied::Replaced)
     }
     async fn remove(&self, _: &Key8) -> Result<Applied, IndexError> {
         Err(UNUSED)
@@ -405,6 +410,79 @@ fn a_block_that_was_not_written_is_not_named() {
         }
     }
     assert!(failed > 0 && done > 0);
+}
+
+/// A block that was written ahead and is not needed is free for every client, as its WRITE has landed.
+#[test]
+fn a_block_that_was_not_needed_is_free_at_once() {
+    let (world, memory, alloc) = (world(2), Memory::new(), allocator());
+    let (v, other) = (world.connect(0).unwrap(), world.connect(0).unwrap());
+    let items = items(&v, &memory, &alloc);
+    block_on(items.insert(b"a", b"1")).unwrap();
+    assert_eq!(block_on(items.insert(b"a", b"2")), Ok(Applied::Present));
+    let reference = Reference::decode(&memory.words.borrow()[&first_byte(b"a")]).unwrap();
+    let class = dm_alloc::Class {
+        bytes: 64,
+        kind: b'i',
+    };
+    let free = alloc.at_hand(other.client(), class, reference.at()).unwrap();
+    assert!(!free.is_fresh(), "the second insert's block");
+    assert_ne!(free.at, reference.at());
+}
+
+#[test]
+fn flaws_do_what_they_are_called() {
+    let with = |flaw: fn(&mut ItemFlaws), has: bool| {
+        let mut flaws = ItemFlaws::default();
+        if has {
+            flaw(&mut flaws);
+        }
+        flaws
+    };
+    for has in [false, true] {
+        // The memory node fails while the block is written.
+        let (world, memory, alloc) = (world(0), Memory::new(), allocator());
+        let v = world.connect(0).unwrap();
+        block_on(items(&v, &memory, &alloc).insert(b"c", b"1")).unwrap();
+        let flaws = with(|flaws| flaws.unawaited = true, has);
+        let flawed = items(&v, &memory, &alloc).with_flaws(flaws);
+        world.cut(NodeId(0), dm_loopback::Trouble::Unreachable);
+        assert_eq!(block_on(flawed.insert(b"a", b"1")).is_ok(), has);
+        world.restore(NodeId(0));
+        let _ = v.take_deferred();
+        assert_eq!(memory.words.borrow().contains_key(&first_byte(b"a")), has);
+
+        // Another client inserts a key of the same prefix meanwhile.
+        let flaws = with(|flaws| flaws.blind = true, has);
+        let flawed = items(&v, &memory, &alloc).with_flaws(flaws);
+        let theirs = block_on(alloc.alloc(&v, 64, None)).unwrap();
+        block_on(v.write(theirs, &block_of([(&b"db"[..], &b"2"[..])]))).unwrap();
+        let word = Reference::new(theirs, 64).unwrap().encode();
+        *memory.trouble.borrow_mut() = Some(Trouble::Raced(Some(word)));
+        assert_eq!(block_on(flawed.insert(b"d", b"1")), Ok(Applied::Inserted));
+        assert_eq!(get(&flawed, b"d"), Some(b"1".to_vec()));
+        assert_eq!(
+            get(&flawed, b"db").is_none(),
+            has,
+            "what the other one wrote is lost"
+        );
+
+        // The exchange took effect, and its answer is not waited for.
+        let flaws = with(|flaws| flaws.gives_back = true, has);
+        let flawed = items(&v, &memory, &alloc).with_flaws(flaws);
+        let before = alloc.stats().in_use_bytes;
+        let mut insert = Box::pin(flawed.insert(b"e", b"1"));
+        assert!(
+            insert
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+        drop(insert);
+        assert!(memory.words.borrow().contains_key(&first_byte(b"e")));
+        let in_use = alloc.stats().in_use_bytes - before;
+        assert_eq!(in_use, if has { 0 } else { 64 });
+    }
 }
 
 #[test]
