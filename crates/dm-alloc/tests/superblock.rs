@@ -202,6 +202,8 @@ fn a_creator_that_stops_is_named_and_one_that_is_dropped_gives_up_its_place() {
     let stopped = world.connect_as(0, ClientId(41)).unwrap();
     let other = world.connect_as(1, ClientId(42)).unwrap();
 
+    let dead = u64::from_le_bytes(*b"\0\0dmk-cr") | 41;
+    let mut named = 0;
     // The creation is dropped after each number of polls. Whatever it has done, the next client creates or opens
     // the pool.
     for polls in 1..24 {
@@ -209,6 +211,7 @@ fn a_creator_that_stops_is_named_and_one_that_is_dropped_gives_up_its_place() {
         let mut creation = Box::pin(Superblock::create_or_open(&stopped, &descriptor));
         let mut cx = core::task::Context::from_waker(core::task::Waker::noop());
         let done = (0..polls).any(|_| creation.as_mut().poll(&mut cx).is_ready());
+        named += u32::from(block_on(other.word(RemotePtr::from_raw(0))) == Ok(dead));
         drop(creation);
         let _ = stopped.take_deferred();
         if !done {
@@ -219,11 +222,11 @@ fn a_creator_that_stops_is_named_and_one_that_is_dropped_gives_up_its_place() {
             );
         }
     }
+    assert!(named > 0, "the state names who creates");
 
     // A creator died: its state word stays.
     let world = Loopback::builder().host_bytes(1 << 20).build().unwrap();
     let other = world.connect_as(1, ClientId(42)).unwrap();
-    let dead = u64::from_le_bytes(*b"\0\0dmk-cr") | 41;
     assert_eq!(block_on(other.cas(RemotePtr::from_raw(0), 0, dead)), Ok(0));
     let stuck = block_on(Superblock::create_or_open_within(&other, &small(), 5));
     assert_eq!(

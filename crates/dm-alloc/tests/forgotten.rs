@@ -1,0 +1,138 @@
+//! Operations that ended in an error: they stay announced until nothing of theirs can land any more.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use dm_alloc::{Allocator, Class, Descriptor, ReclaimFlaws, ReclaimOptions, Superblock};
+use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
+use dm_sync::epoch::Seat;
+use dm_verbs::{Control, ControlRequest, Env, Nanos, NodeId, RemotePtr, Verbs};
+
+const CLASS: Class = Class { bytes: 1024, kind: 3 };
+
+/// Rounds are done when the test asks for them.
+const OPTIONS: ReclaimOptions = ReclaimOptions {
+    period: Nanos(u64::MAX),
+    looks: u32::MAX,
+    ..ReclaimOptions::new()
+};
+
+/// A compute node of a pool on two memory nodes.
+struct Pool {
+    world: Loopback,
+    v: Endpoint,
+    a: Allocator,
+    /// Where the compute node's slot lies.
+    slot: RemotePtr,
+}
+
+impl Pool {
+    fn new(options: ReclaimOptions) -> Self {
+        let world = Loopback::builder().nodes(2).host_bytes(1 << 20).build().unwrap();
+        let v = world.connect(0).unwrap();
+        let wanted = Descriptor {
+            members: 2,
+            ..Descriptor::of(b"test", [])
+        };
+        let superblock = block_on(Superblock::create_or_open(&v, &wanted)).unwrap();
+        Self {
+            a: Allocator::for_pool(&superblock, 0, options).chunk_bytes(64 << 10),
+            slot: superblock.members.unwrap().at.add(64),
+            world,
+            v,
+        }
+    }
+
+    /// A client's seat.
+    fn seat(&self, v: &Endpoint) -> Seat {
+        self.a.seat(v).unwrap()
+    }
+
+    /// An operation on `seat` that ends in an error; a block is retired later.
+    fn fails(&self, v: &Endpoint, seat: &Seat) {
+        block_on(self.a.attend(v, seat)).unwrap();
+        seat.enter().unwrap().forget();
+        let block = block_on(self.a.take(v, CLASS, Some(self.slot))).unwrap();
+        self.a.retire(block.after(4), CLASS);
+    }
+
+    /// Whether what was retired is free after more rounds than that takes.
+    fn frees(&self, v: &Endpoint, seat: &Seat) -> bool {
+        for _ in 0..4 {
+            block_on(self.a.collect(v, seat)).unwrap();
+        }
+        self.a.stats().limbo_bytes == 0
+    }
+
+    fn is_member(&self) -> bool {
+        block_on(self.v.word(self.slot)).unwrap() != 0
+    }
+}
+
+#[test]
+fn it_stays_announced_until_every_memory_node_has_answered() {
+    for error_proves in [false, true] {
+        let pool = Pool::new(ReclaimOptions {
+            flaws: ReclaimFlaws {
+                error_proves,
+                ..ReclaimFlaws::NONE
+            },
+            ..OPTIONS
+        });
+        let (v, seat) = (&pool.v, pool.seat(&pool.v));
+        pool.fails(v, &seat);
+        pool.world.cut(NodeId(1), Trouble::Unreachable);
+        assert_eq!(pool.frees(v, &seat), error_proves);
+        assert_eq!(seat.has_forgotten(), !error_proves);
+        pool.world.restore(NodeId(1));
+        assert!(pool.frees(v, &seat) && !seat.has_forgotten());
+    }
+}
+
+#[test]
+fn it_is_over_when_its_client_is_fenced() {
+    let pool = Pool::new(OPTIONS);
+    let (v, seat) = (&pool.v, pool.seat(&pool.v));
+    pool.fails(v, &seat);
+    let other = pool.world.connect(1).unwrap();
+    block_on(other.call(ControlRequest::Fence { client: v.client() })).unwrap();
+    block_on(pool.a.attend(v, &seat)).unwrap();
+    assert!(!seat.has_forgotten());
+}
+
+#[test]
+fn the_next_client_of_the_connection_ends_it() {
+    let pool = Pool::new(OPTIONS);
+    let (v, w) = (&pool.v, &pool.world.connect(0).unwrap());
+    let of_another = pool.seat(w);
+    // The next client may have come later, or be there already.
+    for is_there in [false, true] {
+        let (seat, there) = (pool.seat(v), pool.seat(v));
+        pool.fails(v, &seat);
+        pool.a.vacate(v, seat);
+        assert!(!pool.frees(w, &of_another), "another connection proves nothing");
+        let next = match is_there {
+            true => there,
+            false => {
+                drop(there);
+                let left = pool.seat(v);
+                assert!(left.has_forgotten());
+                left
+            }
+        };
+        assert!(pool.frees(v, &next) && !next.has_forgotten());
+        assert!(!pool.seat(v).has_forgotten(), "nothing is left behind");
+    }
+}
+
+#[test]
+fn the_last_client_takes_its_compute_node_along_unless_something_may_land() {
+    let pool = Pool::new(OPTIONS);
+    let (v, seat) = (&pool.v, pool.seat(&pool.v));
+    pool.fails(v, &seat);
+    pool.a.vacate(v, seat);
+    assert!(pool.is_member());
+    let next = pool.seat(v);
+    block_on(pool.a.attend(v, &next)).unwrap();
+    assert!(pool.is_member());
+    pool.a.vacate(v, next);
+    assert!(!pool.is_member());
+}
