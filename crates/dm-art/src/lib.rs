@@ -18,8 +18,8 @@
 //! # Invariants
 //! * **I1** A node's prefix, branch, type and identity never change. Its header may be extended to hold more of the
 //!   prefix.
-//! * **I2** A slot that had a key byte keeps it. The slots of a node are filled in order, or in the largest type each
-//!   at the position of its byte.
+//! * **I2** A slot that had a key byte keeps it. The slots of a node are filled in order; in a node of 256 slots,
+//!   each key byte has a slot of its own.
 //! * **I3** A node is replaced by one of another size, merged or removed only while frozen: from then on, every CAS
 //!   on each of its words fails.
 //! * **I4** A key has at most one live leaf. A leaf that was removed never becomes live again.

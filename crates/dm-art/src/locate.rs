@@ -61,7 +61,7 @@ pub(crate) struct Within {
     pub(crate) link: Option<Link>,
 }
 
-/// What the tree has at the place of a key.
+/// The content of the tree at the place of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     /// A leaf: either the key's own, or one that shares the key's bytes as far as the link tells.

@@ -90,7 +90,7 @@ where
         Ok(())
     }
 
-    /// Renews the nodes above one that went away, as long as their last child is gone.
+    /// Renews the nodes above a node that was removed, as long as they have no child left.
     async fn shrink(&self, key: &KeyText) -> Result<(), IndexError> {
         // There is at most one round per key byte, because nodes on one path have different branches.
         for _ in 0..K::LEN {

@@ -33,7 +33,7 @@ pub struct SeparatorOptions {
     /// may lead a few leaves too far to the left. If not, some separators are remembered exactly, and the others not
     /// at all.
     pub rough: bool,
-    /// Our own broken twin: a client that an entry has misled follows it again.
+    /// Broken twin: a client that an entry has misled follows it again.
     #[cfg(feature = "study")]
     pub credulous: bool,
     /// T-D12: if the compute node does not know the leaf of a get, it looks for a separator that equals the key, and

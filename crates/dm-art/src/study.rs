@@ -18,11 +18,11 @@ pub struct ArtFlaws {
     pub merge_leaves_empties: bool,
     /// T-M7: if the beginning of a scan is cached, the scan reads only below the cached node.
     pub scan_trusts_cache: bool,
-    /// Our own broken twin: cached nodes are used for ever, although their memory is reused.
+    /// Broken twin: cached nodes are used for ever, although their memory is reused.
     pub cache_unpinned: bool,
-    /// Our own broken twin: a client that needs a frozen slot waits for the client that froze it to complete the renewal.
+    /// Broken twin: a client that needs a frozen slot waits for the client that froze it to complete the renewal.
     pub renewal_waits: bool,
-    /// Our own broken twin: a block goes back to the allocator although a request to it may still be in flight.
+    /// Broken twin: a block goes back to the allocator although a request to it may still be in flight.
     pub gives_back_early: bool,
 }
 

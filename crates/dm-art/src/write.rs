@@ -18,7 +18,7 @@ pub(crate) struct Wanted<'k, K> {
     pub(crate) write: Write<'k>,
 }
 
-/// What occupies the place of a new leaf.
+/// The content of the place where a new leaf belongs.
 enum Beside<K> {
     /// Nothing: the slot is free, or its leaf was removed.
     Nothing,

@@ -47,7 +47,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 }
                 Answer::Stale(Stale::Right(right)) => {
                     // A long walk forces no new descent here. If it leads to a wrong node, the next arm finds the
-                    // parent anew by key.
+                    // parent again by key.
                     let _far = hops.step(&mut retry, right.at).await?;
                     lead = right;
                 }

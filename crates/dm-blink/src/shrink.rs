@@ -28,7 +28,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut retry = v.retry(MERGE_ATTEMPTS);
         let mut parent_sparse = false;
         loop {
-            // Read the parent anew, because a merge does not trust the cache.
+            // Read the parent again, because a merge does not trust the cache.
             let Some(Found::Node) = self.descend(v, key, level + 1, &mut copy).await? else {
                 return Ok(());
             };

@@ -16,11 +16,11 @@ pub(crate) mod published;
 /// One local lock.
 ///
 /// ```text
-///              enter                       finish, somebody gathers
+///              enter                       finish, others gather
 ///   free ───────────────▶ led ─────────────────────────────────────▶ elected
 ///    ▲                   │ ▲ ▲                                          │
 ///    └───────────────────┘ │ └──────────────────────────────────────────┘
-///     finish, nobody       │                 seal: those that gather
+///     finish, no others    │                 seal: those that gather
 ///                         join: gather       are the leader's followers
 /// ```
 #[derive(Debug)]

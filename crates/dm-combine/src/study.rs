@@ -12,13 +12,13 @@ pub struct RdwcFlaws {
     pub buffer_of_lock: bool,
     /// T-R3: a get joins a READ that was posted before the get began.
     pub joins_earlier_read: bool,
-    /// Twin: a leader that is dropped leaves its lock held and wakes no client.
+    /// Broken twin: a leader that is dropped leaves its lock held and wakes no client.
     pub leaves_silently: bool,
-    /// Twin: a leader that is dropped tells its followers that their writes are done.
+    /// Broken twin: a leader that is dropped tells its followers that their writes are done.
     pub tells_unknown: bool,
-    /// Twin: every operation that finds a lock held follows, whatever its key.
+    /// Broken twin: every operation that finds a lock held follows, whatever its key.
     pub any_key: bool,
-    /// Twin: a follower's upsert counts as done if its leader found the key absent.
+    /// Broken twin: a follower's upsert counts as done if its leader found the key absent.
     pub absorbs_upserts: bool,
 }
 

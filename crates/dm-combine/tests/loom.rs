@@ -190,7 +190,7 @@ impl Shared {
     }
 }
 
-/// Another compute node writes between a reader's READ and the begin of the next reader.
+/// Runs two readers. Another compute node writes between the READ of one and the beginning of the other.
 fn fresh(name: &str, floor: usize, flaws: RdwcFlaws) {
     explore(name, floor, None, move || {
         let shared = Shared::new(flaws);
@@ -206,7 +206,7 @@ fn fresh(name: &str, floor: usize, flaws: RdwcFlaws) {
     });
 }
 
-/// A write begins after another write of its key was seen to be done.
+/// Runs two writers. One of them may see the value of the other before it begins.
 fn kept(name: &str, floor: usize, flaws: RdwcFlaws) {
     explore(name, floor, None, move || {
         let shared = Shared::new(flaws);
@@ -224,7 +224,7 @@ fn kept(name: &str, floor: usize, flaws: RdwcFlaws) {
     });
 }
 
-/// One of two writers is dropped, whether it leads or follows.
+/// Runs two writers, one of which is dropped, whether it leads or follows.
 fn left(name: &str, floor: usize, flaws: RdwcFlaws) {
     explore(name, floor, None, move || {
         let shared = Shared::new(flaws);

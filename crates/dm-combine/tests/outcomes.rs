@@ -1,4 +1,4 @@
-//! Which operation leads, what the others are told, and what happens to them if a leader fails or is dropped.
+//! Tests of which operation leads, what the others are told, and what happens if a leader fails or is dropped.
 
 mod common;
 
@@ -16,7 +16,7 @@ const REPLACED: Answered = Answered::Applied(Applied::Replaced);
 const INSERTED: Answered = Answered::Applied(Applied::Inserted);
 const ABSENT: Answered = Answered::Applied(Applied::Absent);
 
-/// Four clients of a compute node with one lock.
+/// Runs `test` with four clients of a compute node that has one lock.
 fn with_clients(test: impl FnOnce([&Client<'_>; 4], &Gate)) {
     let world = Loopback::builder().build().expect("memory");
     let v = [0; 4].map(|cn| world.connect(cn).expect("a client"));

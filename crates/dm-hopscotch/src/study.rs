@@ -21,7 +21,7 @@ pub struct HopFlaws {
     pub entry: EntryFlaws,
     /// T-C2: a hop does not change the node version.
     pub hop_unversioned: bool,
-    /// Twin: a writer does not check whether its lock word is suspect.
+    /// Broken twin: a writer does not check whether its lock word is suspect.
     pub never_in_doubt: bool,
 }
 
@@ -47,7 +47,7 @@ impl HopFlaws {
 /// Broken twins of growing, and flaws of leaves. All are off by default. `docs/models.md` has a counterexample of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableFlaws {
-    /// Twin: the root word names a directory whose WRITE was not awaited (H12).
+    /// Broken twin: the root word names a directory whose WRITE was not awaited (H12).
     pub directory_unawaited: bool,
     /// Flaws of neighbourhoods.
     #[cfg(feature = "study")]

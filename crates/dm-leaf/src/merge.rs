@@ -72,8 +72,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(self.format.fullness(image)?.is_at_most_one_in(SPARSE))
     }
 
-    /// Returns the header of a node that was read under its lock if it is a live node of `level`; `None` if it is
-    /// anything else, or torn.
+    /// Returns the header of an image if it shows a live node of `level`, or `None` if it shows anything else, or is
+    /// torn.
     fn settled(&self, at: RemotePtr, bytes: &[u8], level: u8) -> Result<Option<Header<K>>, IndexError> {
         match self.format.accept(bytes) {
             Ok(header) if header.state == NodeState::Live && header.level == level => Ok(Some(header)),
@@ -83,8 +83,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Reads both nodes of `pair` without a lock, and returns why they cannot be merged, if so. Most merges that
-    /// cannot be done end here, and delay no other client.
+    /// Reads both nodes of `pair` without a lock. Returns the reason why they cannot be merged, or `None` if they may be.
+    /// Most merges that cannot be done end here, and delay no other client.
     pub(crate) async fn look<V: Verbs>(
         &self,
         v: &V,
@@ -97,7 +97,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         self.unsuitable(pair, &left.await?, &right.await?)
     }
 
-    /// Returns why the two nodes cannot be merged, or `None` if they can.
+    /// Returns the reason why the two nodes cannot be merged, or `None` if they can.
     pub(crate) fn unsuitable(
         &self,
         pair: &Neighbours<K>,

@@ -8,7 +8,7 @@ use dm_verbs::{Control, RemotePtr, Verbs};
 use crate::Nodes;
 use crate::read::{follow, go_right};
 
-/// What a writer can do under a share of a node's lock.
+/// The decision of a writer that shares a node's lock.
 enum Found<K> {
     /// Write this range of the image, and return this answer.
     Range(core::ops::Range<usize>, Applied),

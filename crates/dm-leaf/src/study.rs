@@ -12,12 +12,12 @@ pub struct LeafFlaws {
     /// T-S4, T-D6: a split does not wait for the WRITE of the old node before the parent, or the separator, leads to
     /// the new one.
     pub parent_before_left: bool,
-    /// Our own broken twin: the right node of a split is not awaited before the left node points to it (S12).
+    /// Broken twin: the right node of a split is not awaited before the left node points to it (S12).
     pub right_unawaited: bool,
     /// T-C3: the right node of a split is live from the start and holds the entry that caused the split, while the
     /// left node may still be half written (H6).
     pub right_born_live: bool,
-    /// Our own broken twin: a merge opens the left node, with the keys of both, before the right node is dead (S24).
+    /// Broken twin: a merge opens the left node, with the keys of both, before the right node is dead (S24).
     pub open_before_burial: bool,
     /// T-D7: if locks are shared, a remove, and an insert into a free slot, share the node's lock as an update does.
     /// A value can end up under another key.
@@ -25,7 +25,7 @@ pub struct LeafFlaws {
     /// T-D14: if locks are shared, an update of a value that spans several lines shares the node's lock too. Two
     /// concurrent updates then write the same version, and their lines stay mixed.
     pub lines_shared: bool,
-    /// Our own broken twin: a merged node is not marked dead. It serves the study of reclamation.
+    /// Broken twin: a merged node is not marked dead. It serves the study of reclamation.
     pub unburied: bool,
 }
 

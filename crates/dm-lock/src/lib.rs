@@ -17,7 +17,8 @@
 //! * **I3** If a future or guard is dropped at any await, the lock becomes free and the local turn is passed on.
 //! * **I4** Local turns are first come, first served. No newcomer overtakes a queue.
 //! * **I5** An acquisition changes neither the payload nor the release count of the word.
-//! * **I6** A lock is never shared and held at the same time. A share is given back once.
+//! * **I6** No client uses a lock alone while others share it, and no client shares a lock that another uses alone. A
+//!   share is given back once.
 //!
 //! `docs/protocol/lock.md` has the rules behind these invariants, and the promises of the RNIC on which each rule
 //! relies.

@@ -11,7 +11,7 @@ pub const DEFAULT_HANDOVER_MAX: u32 = 4;
 /// outlasts a holder whose thread is descheduled for a while, and some 20 seconds over a network.
 pub const DEFAULT_BUDGET: u32 = 1 << 23;
 
-/// How clients of one compute node queue locally before they try the remote lock.
+/// The kind of queue in which clients of one compute node wait before they try the remote lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Local {
     /// There are no local locks: each client tries the remote lock.

@@ -16,13 +16,13 @@ pub struct LockFlaws {
     pub narrow_tickets: Option<u32>,
     /// T-D3: a client that shared a lock does not await the chain that writes its data and gives the share back.
     pub leave_unawaited: bool,
-    /// Our own broken twin: a lock that can be shared is released by WRITE, which overwrites a change of the count of
+    /// Broken twin: a lock that can be shared is released by WRITE, which overwrites a change of the count of
     /// sharers.
     pub blind_release: bool,
-    /// Our own broken twin: the client that gets the local turn posts its CAS although an earlier unlock under
+    /// Broken twin: the client that gets the local turn posts its CAS although an earlier unlock under
     /// another client's name may still be in flight.
     pub unsettled_ignored: bool,
-    /// Our own broken twin: a client that leaves an unlock in flight under another client's name does not tell the
+    /// Broken twin: a client that leaves an unlock in flight under another client's name does not tell the
     /// next client.
     pub unsettled_unsaid: bool,
     /// T-S13: four 16-bit locks in a word (Sherman §4.3), without epoch, count or payload. If the world does not

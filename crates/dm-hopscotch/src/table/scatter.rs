@@ -1,4 +1,4 @@
-//! A permutation of keys whose order is that of their hashes.
+//! A permutation of keys that puts them in the order of a hash.
 
 use dm_layout::KeyBytes;
 
@@ -56,7 +56,7 @@ pub fn scatter<K: KeyBytes>(key: &K) -> K {
 
 /// Returns the key that is stored as `scattered`.
 ///
-/// It is the inverse of [`scatter`], where an example is.
+/// This is the inverse of [`scatter`], which has an example.
 #[must_use]
 pub fn gather<K: KeyBytes>(scattered: &K) -> K {
     change(scattered, |word, by| unspread(word) ^ by)

@@ -11,7 +11,7 @@ use dm_testkit::{Cards, Mix, Report, Stress, World, seats, stress};
 
 use crate::common::{Table, small};
 
-/// Each scan reads the whole table, so the mix has none.
+/// Returns a stress run without scans, because each scan reads the whole table.
 fn script(operations: u64, seed: u64) -> Stress {
     Stress {
         mix: Mix {
@@ -37,7 +37,7 @@ fn correct(report: Report) {
     assert!(report.linearized.0 > 800 && report.meter.splits > 2, "{report}");
 }
 
-/// 8 threads on 4 compute nodes, with two clients each, over 3 memory nodes.
+/// Runs 8 threads on 4 compute nodes, with two clients each, over 3 memory nodes.
 fn loopback(script: &Stress, value_bytes: usize, host_bytes: u64) {
     let world = Loopback::builder().nodes(3).host_bytes(host_bytes);
     let world = World::from(world.seed(script.seed).build().expect("memory"));
@@ -51,7 +51,7 @@ fn threads_on_loopback() {
     loopback(&script(60_000, 2), 100, 256 << 20);
 }
 
-/// 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the number of keys and the
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the number of keys and the
 /// share of hot ones.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards.testbed(seed).compute_nodes(3).memory_nodes(2);

@@ -148,7 +148,7 @@ impl Verbs for Client {
         })
     }
 
-    /// If nobody asked for the chain's error, it fails the client's next operation.
+    /// Closes a chain. If nobody asked for its error, the error fails the client's next operation.
     fn close(&self, slot: Slot) {
         let chain = self.chains.borrow_mut().remove(&slot.index);
         let untold = chain.and_then(|chain| chain.error);

@@ -39,7 +39,7 @@ async fn at_most<T>(v: &Endpoint, limit: Nanos, work: impl Future<Output = T>) -
     .await
 }
 
-/// A client that adds to one counter. One addition in `one_in` is dropped after at most 8 µs (0: none).
+/// Runs a client that adds to one counter. One addition in `one_in` is dropped after at most 8 µs (0: none).
 async fn client(
     v: Endpoint,
     locks: Rc<Locks>,

@@ -6,7 +6,7 @@ use dm_loopback::{Builder, Endpoint, block_on, run_all};
 use dm_sync::{Fingerprint, thread};
 use dm_verbs::{AtomicVsWrite, CasThenRead, Env, NodeId, RemotePtr, Verbs};
 
-/// On a busy machine, threads are descheduled for long, and a holder may be among them.
+/// Returns options with an unlimited budget: on a busy machine, a holder may be descheduled for long.
 fn patient() -> LockOptions {
     LockOptions {
         budget: u32::MAX,
