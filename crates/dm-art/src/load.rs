@@ -109,7 +109,9 @@ where
     L: SingleStore<V, K>,
 {
     fn last(&mut self) -> &mut Open {
-        self.edge.last_mut().expect("the root stays on the edge")
+        self.edge
+            .last_mut()
+            .expect("the root is always on the right edge")
     }
 
     /// Returns the memory node for the next child of the edge's last node.

@@ -199,7 +199,7 @@ impl<'a, K: Copy + Eq + Hash> Join<'a, K> {
     #[cold]
     fn poll_again(&mut self, cx: &Context<'_>) -> Poll<Came> {
         let Stage::Waits(number) = self.stage else {
-            unreachable!("a place is polled no more once it was ready")
+            unreachable!("the future was polled again after it was ready")
         };
         let value = &mut *self.value;
         let shard = self.lanes.shard(self.at);

@@ -131,7 +131,7 @@ impl<K: Copy + Eq> Shard<K> {
                 self.waiters.recycle(number);
                 Polled::Told(told)
             }
-            State::Free => unreachable!("a waiter is recycled by its own future alone"),
+            State::Free => unreachable!("only its own future recycles a waiter"),
         }
     }
 

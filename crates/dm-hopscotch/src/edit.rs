@@ -123,7 +123,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
             }
             (Write::Update(_) | Write::Remove, Near::Absent { .. }) => Edit::Nothing(Applied::Absent),
             (Write::Exchange { .. }, _) => {
-                unreachable!("an exchange that meets what it expects is another write")
+                unreachable!("`Write::meeting` turned the exchange into another write")
             }
             (_, Near::Unsure) => Edit::Unsure,
         }

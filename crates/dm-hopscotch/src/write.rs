@@ -152,7 +152,7 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
                 return self.hop(v, guard, at, image, key, value).await;
             }
             (Write::Exchange { .. }, _) => {
-                unreachable!("an exchange that meets what it expects is another write")
+                unreachable!("`Write::meeting` turned the exchange into another write")
             }
         };
         let chain = v

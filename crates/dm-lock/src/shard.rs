@@ -156,7 +156,7 @@ impl Shard {
         self.entries
             .iter()
             .position(|e| e.id == id)
-            .expect("a lock that somebody holds or waits for has an entry")
+            .expect("a lock that is held or waited for has an entry")
     }
 
     pub(crate) fn poll(&mut self, waiter: u32, waker: &Waker) -> Waited {
@@ -169,7 +169,7 @@ impl Shard {
             State::Waiting(before) => {
                 Waited::Still((!before.will_wake(waker)).then(|| core::mem::replace(before, waker.clone())))
             }
-            State::Free => unreachable!("a waiter is recycled by its own future alone"),
+            State::Free => unreachable!("only its own future recycles a waiter"),
         }
     }
 
@@ -192,7 +192,7 @@ impl Shard {
         self.entries[i].holder = Some(w.client);
         match core::mem::replace(&mut w.state, State::Granted(grant)) {
             State::Waiting(waker) => Some(waker),
-            State::Granted(_) | State::Free => unreachable!("queues hold waiting clients only"),
+            State::Granted(_) | State::Free => unreachable!("only waiting clients are in queues"),
         }
     }
 
