@@ -194,7 +194,7 @@ mod tests {
         let table = GlobalLockTable::on_chip(1, DEFAULT_LOCKS_PER_NODE);
         let index = |at| table.lock_of(RemotePtr::from_raw(at)).unwrap().index;
         assert_eq!([index(4096), index(5120), index(1 << 40)], [30768, 31086, 85]);
-        // Whole hashes, because an index shows only 15 of their bits.
+        // These are whole hashes, because an index shows only 15 of their bits.
         let hashes = [1, 3 << 40 | 3 << 10, u64::MAX].map(spread);
         assert_eq!(
             hashes,
