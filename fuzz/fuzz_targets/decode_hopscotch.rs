@@ -8,10 +8,7 @@ use chime::{Chime, Options};
 use dm_alloc::Superblock;
 use dm_hopscotch::{HashTable, TableOptions};
 use dm_layout::testing::key_of;
-use dm_layout::{
-    EntryFlaws, HopGeometry, Hopscotch, Key8, Key32, KeyBytes, NearFlaws, NodeFormat, SplitBias,
-    SplitRequest, ValueRef,
-};
+use dm_layout::{EntryFlaws, HopGeometry, Hopscotch, Key32, Key8, KeyBytes, NearFlaws, NodeEdit, NodeFormat, NodeRead, NodeShape, NodeSteps, NodeStructure, SplitBias, SplitRequest, ValueRef};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_testkit::TestKey;
 use dm_verbs::{RemotePtr, Verbs};

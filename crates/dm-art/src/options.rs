@@ -39,10 +39,11 @@ pub struct ArtOptions {
     pub flaws: ArtFlaws,
 }
 
-impl Default for ArtOptions {
-    fn default() -> Self {
+impl ArtOptions {
+    /// Returns defaults for nodes of these sizes.
+    pub fn new(types: NodeTypes) -> Self {
         Self {
-            types: NodeTypes::SHIPPED,
+            types,
             cache_bytes: DEFAULT_CACHE_BYTES,
             attempts: DEFAULT_ATTEMPTS,
             turn: DEFAULT_TURN,
@@ -51,5 +52,11 @@ impl Default for ArtOptions {
             #[cfg(feature = "study")]
             flaws: ArtFlaws::default(),
         }
+    }
+}
+
+impl Default for ArtOptions {
+    fn default() -> Self {
+        Self::new(NodeTypes::SHIPPED)
     }
 }

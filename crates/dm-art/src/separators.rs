@@ -42,8 +42,9 @@ pub struct SeparatorOptions {
     pub exact: bool,
 }
 
-impl Default for SeparatorOptions {
-    fn default() -> Self {
+impl SeparatorOptions {
+    /// Returns the defaults.
+    pub const fn new() -> Self {
         Self {
             run: DEFAULT_RUN,
             rough: true,
@@ -52,6 +53,12 @@ impl Default for SeparatorOptions {
             #[cfg(feature = "study")]
             exact: false,
         }
+    }
+}
+
+impl Default for SeparatorOptions {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

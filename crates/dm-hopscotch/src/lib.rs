@@ -33,7 +33,7 @@
 //!
 //! ```
 //! use dm_hopscotch::{Hopscotch, Near};
-//! use dm_layout::{FenceKeys, Key8, NodeFormat, NodeInit, Place};
+//! use dm_layout::{FenceKeys, Key8, NodeEdit, NodeInit, NodeRead, NodeShape, Place};
 //!
 //! let format = Hopscotch::<Key8>::new(64, 8, 8)?;
 //! let mut node = vec![0; format.node_bytes()];

@@ -6,7 +6,7 @@ use core::ops::Range;
 use dm_alloc::Allocator;
 use dm_cache::Hotspots;
 use dm_index::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, NodeStore, Write};
-use dm_layout::{FenceKeys, Fullness, Hopscotch, KeyBytes, NodeFormat};
+use dm_layout::{FenceKeys, Fullness, Hopscotch, KeyBytes, NodeShape};
 use dm_lock::Locks;
 use dm_sync::Arc;
 use dm_sync::epoch::Seat;

@@ -5,7 +5,7 @@ use core::pin::pin;
 
 use dm_alloc::Allocator;
 use dm_index::{Answer, Applied, IndexError, NodeCopy, NodeStore, Write};
-use dm_layout::{CheckFailure, Corrupt, Judged, KeyBytes, NodeFormat, Place, Reason, ValueRef};
+use dm_layout::{CheckFailure, Corrupt, Judged, KeyBytes, NodeEdit, NodeRead, Place, Reason, ValueRef};
 use dm_lock::Guard;
 use dm_verbs::{Control, RemotePtr, Verbs};
 

@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use crate::LINE_BYTES;
 use crate::error::{CheckFailure, GeometryError, Reason};
-use crate::format::{Lookup, NodeFormat, Part, Place, Slot, Stale};
+use crate::format::{Lookup, NodeEdit, NodeRead, NodeShape, NodeStructure, Part, Place, Slot, Stale};
 use crate::header::{Header, HeaderPlace, LowPlace, NodeInit, NodeState, header_bytes, mask_of};
 use crate::key::{KeyBytes, sealed};
 use crate::value::ValueRef;
@@ -176,7 +176,7 @@ impl<K: KeyBytes> Bookend<K> {
 
 impl<K> sealed::Sealed for Bookend<K> {}
 
-impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
+impl<K: KeyBytes> NodeShape<K> for Bookend<K> {
     const NAME: &'static str = "bookend";
 
     fn node_bytes(&self) -> usize {
@@ -191,6 +191,19 @@ impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
         self.value_len
     }
 
+    fn version_after(&self, version: u8, steps: u8) -> u8 {
+        self.place.version_after(version, steps)
+    }
+
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Head => 0..self.node_bytes,
+            Part::Rest => self.node_bytes..self.node_bytes,
+        }
+    }
+}
+
+impl<K: KeyBytes> NodeRead<K> for Bookend<K> {
     fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         self.length(bytes)?;
         Ok(self.place.decode_sound(bytes)?)
@@ -257,7 +270,9 @@ impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
             )
         }))
     }
+}
 
+impl<K: KeyBytes> NodeEdit<K> for Bookend<K> {
     fn build<'v>(
         &self,
         image: &mut [u8],
@@ -289,17 +304,6 @@ impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
         self.write(image, slot, None, false)
     }
 
-    fn version_after(&self, version: u8, steps: u8) -> u8 {
-        self.place.version_after(version, steps)
-    }
-
-    fn range(&self, part: Part) -> Range<usize> {
-        match part {
-            Part::Head => 0..self.node_bytes,
-            Part::Rest => self.node_bytes..self.node_bytes,
-        }
-    }
-
     fn evict(&self, image: &mut [u8], from: &K, part: Part) {
         if part == Part::Rest {
             return;
@@ -319,6 +323,8 @@ impl<K: KeyBytes> NodeFormat<K> for Bookend<K> {
 
     fn seal_rest(&self, _image: &mut [u8], _version: u8) {}
 }
+
+impl<K: KeyBytes> NodeStructure<K> for Bookend<K> {}
 
 /// Returns what the header alone says about a key, if this decides the lookup.
 pub(crate) fn beside<'a, K: KeyBytes>(header: &Header<K>, key: &K, level: u8) -> Option<Lookup<'a>> {

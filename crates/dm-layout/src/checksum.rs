@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::LINE_BYTES;
 use crate::bookend::beside;
 use crate::error::{CheckFailure, GeometryError, Reason};
-use crate::format::{Lookup, NodeFormat, Part, Place, Slot};
+use crate::format::{Lookup, NodeEdit, NodeRead, NodeShape, NodeStructure, Part, Place, Slot};
 use crate::guard::checksum_of;
 use crate::header::{Header, HeaderPlace, LowPlace, NodeInit, header_bytes, mask_of};
 use crate::key::{KeyBytes, sealed};
@@ -165,7 +165,7 @@ impl<K: KeyBytes> Checksummed<K> {
 
 impl<K> sealed::Sealed for Checksummed<K> {}
 
-impl<K: KeyBytes> NodeFormat<K> for Checksummed<K> {
+impl<K: KeyBytes> NodeShape<K> for Checksummed<K> {
     const NAME: &'static str = "checksummed";
 
     fn node_bytes(&self) -> usize {
@@ -180,6 +180,19 @@ impl<K: KeyBytes> NodeFormat<K> for Checksummed<K> {
         self.value_len
     }
 
+    fn version_after(&self, version: u8, steps: u8) -> u8 {
+        self.place.version_after(version, steps)
+    }
+
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Head => 0..self.node_bytes,
+            Part::Rest => self.node_bytes..self.node_bytes,
+        }
+    }
+}
+
+impl<K: KeyBytes> NodeRead<K> for Checksummed<K> {
     fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         self.count(bytes)?;
         Ok(self.place.decode_sound(bytes)?)
@@ -233,7 +246,9 @@ impl<K: KeyBytes> NodeFormat<K> for Checksummed<K> {
         let here = at < Self::ENTRIES_AT + count * self.entry_bytes();
         Ok(here.then(|| (K::read_from(&bytes[at..]), self.value_at(bytes, at))))
     }
+}
 
+impl<K: KeyBytes> NodeEdit<K> for Checksummed<K> {
     fn build<'v>(
         &self,
         image: &mut [u8],
@@ -272,17 +287,6 @@ impl<K: KeyBytes> NodeFormat<K> for Checksummed<K> {
         self.reseal(image)
     }
 
-    fn version_after(&self, version: u8, steps: u8) -> u8 {
-        self.place.version_after(version, steps)
-    }
-
-    fn range(&self, part: Part) -> Range<usize> {
-        match part {
-            Part::Head => 0..self.node_bytes,
-            Part::Rest => self.node_bytes..self.node_bytes,
-        }
-    }
-
     fn evict(&self, image: &mut [u8], from: &K, part: Part) {
         if part == Part::Rest {
             return;
@@ -300,6 +304,8 @@ impl<K: KeyBytes> NodeFormat<K> for Checksummed<K> {
 
     fn seal_rest(&self, _image: &mut [u8], _version: u8) {}
 }
+
+impl<K: KeyBytes> NodeStructure<K> for Checksummed<K> {}
 
 impl<K: KeyBytes> Checksummed<K> {
     /// Shifts the entries behind the slot and inserts the new one; the checksum is then out of date.

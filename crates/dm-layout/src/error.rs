@@ -68,7 +68,7 @@ pub enum TornPart {
 /// Why a node's bytes were not accepted.
 ///
 /// ```
-/// use dm_layout::{CheckFailure, Corrupt, FenceKeys, Key8, NodeFormat, NodeInit, Reason, Slotted, TornPart};
+/// use dm_layout::{CheckFailure, Corrupt, FenceKeys, Key8, NodeEdit, NodeInit, NodeRead, NodeShape, Reason, Slotted, TornPart};
 ///
 /// let format = Slotted::<Key8>::with_node_bytes(1024, 8)?;
 /// let mut node = vec![0; format.node_bytes()];

@@ -38,7 +38,7 @@ pub enum LineLag {
 /// A node's header, decoded.
 ///
 /// ```
-/// use dm_layout::{FenceKeys, Header, Key8, LineLag, NodeFormat, NodeInit, NodeState, Slotted};
+/// use dm_layout::{FenceKeys, Header, Key8, LineLag, NodeEdit, NodeInit, NodeRead, NodeShape, NodeState, NodeSteps, Slotted};
 ///
 /// let format = Slotted::<Key8>::with_node_bytes(1024, 8)?;
 /// let mut node = vec![0; format.node_bytes()];

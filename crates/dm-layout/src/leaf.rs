@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use crate::error::{CheckFailure, GeometryError};
-use crate::format::{Judged, Lookup, NodeFormat, Part, Place, Slot};
+use crate::format::{Judged, Lookup, NodeEdit, NodeRead, NodeShape, NodeStructure, Part, Place, Slot};
 use crate::fullness::Fullness;
 use crate::header::{Header, NodeInit};
 use crate::key::{KeyBytes, sealed};
@@ -16,7 +16,7 @@ use crate::value::ValueRef;
 /// opened.
 ///
 /// ```
-/// use dm_layout::{Key8, Leaf, NodeFormat};
+/// use dm_layout::{Key8, Leaf, NodeEdit, NodeFormat, NodeRead, NodeShape, NodeSteps, NodeStructure};
 ///
 /// let packed = Leaf::<Key8>::with_node_bytes(1024, 8, true)?;
 /// assert!(packed.is_packed() && packed.capacity() == 90);
@@ -68,8 +68,9 @@ macro_rules! either {
 
 // These methods the formats implement themselves. The others are built from them, in the same way for any
 // format.
-impl<K: KeyBytes> NodeFormat<K> for Leaf<K> {
+impl<K: KeyBytes> NodeShape<K> for Leaf<K> {
     const NAME: &'static str = "packed or slotted";
+
     const ANYWHERE: bool = false;
 
     #[inline]
@@ -87,6 +88,29 @@ impl<K: KeyBytes> NodeFormat<K> for Leaf<K> {
         either!(self, leaf => leaf.value_len())
     }
 
+    fn takes(&self, low: &K, keys: &mut dyn Iterator<Item = K>) -> bool {
+        either!(self, leaf => leaf.takes(low, keys))
+    }
+
+    #[inline]
+    fn updates_in_line(&self) -> bool {
+        either!(self, leaf => NodeShape::<K>::updates_in_line(leaf))
+    }
+
+    fn version_after(&self, version: u8, steps: u8) -> u8 {
+        either!(self, leaf => leaf.version_after(version, steps))
+    }
+
+    fn state_word(&self) -> Option<usize> {
+        either!(self, leaf => leaf.state_word())
+    }
+
+    fn range(&self, part: Part) -> Range<usize> {
+        either!(self, leaf => leaf.range(part))
+    }
+}
+
+impl<K: KeyBytes> NodeRead<K> for Leaf<K> {
     fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         either!(self, leaf => leaf.header(bytes))
     }
@@ -107,10 +131,6 @@ impl<K: KeyBytes> NodeFormat<K> for Leaf<K> {
     #[inline]
     fn judge(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         either!(self, leaf => leaf.judge(bytes, key, level))
-    }
-
-    fn takes(&self, low: &K, keys: &mut dyn Iterator<Item = K>) -> bool {
-        either!(self, leaf => leaf.takes(low, keys))
     }
 
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
@@ -134,18 +154,13 @@ impl<K: KeyBytes> NodeFormat<K> for Leaf<K> {
         either!(self, leaf => leaf.len(bytes))
     }
 
-    fn share(&self, low: &K, key: &K) -> Fullness {
-        either!(self, leaf => leaf.share(low, key))
+    #[inline]
+    fn is_unborn(&self, bytes: &[u8]) -> bool {
+        either!(self, leaf => leaf.is_unborn(bytes))
     }
+}
 
-    fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
-        either!(self, leaf => leaf.fullness(bytes))
-    }
-
-    fn fullness_merged(&self, left: &[u8], right: &[u8]) -> Result<Fullness, CheckFailure> {
-        either!(self, leaf => leaf.fullness_merged(left, right))
-    }
-
+impl<K: KeyBytes> NodeEdit<K> for Leaf<K> {
     fn build<'v>(
         &self,
         image: &mut [u8],
@@ -175,30 +190,8 @@ impl<K: KeyBytes> NodeFormat<K> for Leaf<K> {
         either!(self, leaf => leaf.update(image, slot, value))
     }
 
-    #[inline]
-    fn updates_in_line(&self) -> bool {
-        either!(self, leaf => NodeFormat::<K>::updates_in_line(leaf))
-    }
-
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
         either!(self, leaf => leaf.remove(image, slot))
-    }
-
-    fn version_after(&self, version: u8, steps: u8) -> u8 {
-        either!(self, leaf => leaf.version_after(version, steps))
-    }
-
-    fn state_word(&self) -> Option<usize> {
-        either!(self, leaf => leaf.state_word())
-    }
-
-    #[inline]
-    fn is_unborn(&self, bytes: &[u8]) -> bool {
-        either!(self, leaf => leaf.is_unborn(bytes))
-    }
-
-    fn range(&self, part: Part) -> Range<usize> {
-        either!(self, leaf => leaf.range(part))
     }
 
     fn evict(&self, image: &mut [u8], from: &K, part: Part) {
@@ -211,6 +204,20 @@ impl<K: KeyBytes> NodeFormat<K> for Leaf<K> {
 
     fn seal_rest(&self, image: &mut [u8], version: u8) {
         either!(self, leaf => leaf.seal_rest(image, version));
+    }
+}
+
+impl<K: KeyBytes> NodeStructure<K> for Leaf<K> {
+    fn share(&self, low: &K, key: &K) -> Fullness {
+        either!(self, leaf => leaf.share(low, key))
+    }
+
+    fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
+        either!(self, leaf => leaf.fullness(bytes))
+    }
+
+    fn fullness_merged(&self, left: &[u8], right: &[u8]) -> Result<Fullness, CheckFailure> {
+        either!(self, leaf => leaf.fullness_merged(left, right))
     }
 
     fn prepare_split<'v>(

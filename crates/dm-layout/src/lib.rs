@@ -61,7 +61,7 @@
 //!
 //! # Example
 //! ```
-//! use dm_layout::{FenceKeys, Key8, Lookup, NodeFormat, NodeInit, Place, Slotted};
+//! use dm_layout::{FenceKeys, Key8, Lookup, NodeEdit, NodeInit, NodeRead, NodeShape, Place, Slotted};
 //!
 //! let format = Slotted::<Key8>::with_node_bytes(1024, 8)?;
 //! let mut image = vec![0; format.node_bytes()];
@@ -115,7 +115,10 @@ mod value;
 pub use bookend::Bookend;
 pub use checksum::Checksummed;
 pub use error::{CheckFailure, Corrupt, GeometryError, Reason, TornPart};
-pub use format::{Judged, Lookup, NodeFormat, Part, Place, Slot, Stale};
+pub use format::{
+    Judged, Lookup, NodeEdit, NodeFormat, NodeRead, NodeShape, NodeSteps, NodeStructure, Part, Place, Slot,
+    Stale, audit, find,
+};
 pub use fullness::Fullness;
 pub use guard::{Bookends, Checksum, Guard, LineVersions, checksum_of};
 pub use header::{FIRST_INCARNATION, FIRST_VERSION, Header, LineLag, NodeInit, NodeState};

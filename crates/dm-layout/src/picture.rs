@@ -9,7 +9,7 @@ use alloc::{format, vec};
 
 use crate::bookend::Bookend;
 use crate::checksum::{CHECKSUM_BYTES, Checksummed, SEAL_BYTES};
-use crate::format::NodeFormat;
+use crate::format::NodeShape;
 use crate::header::{HeaderPlace, OWNER_BYTES, PREFIX_BYTES, Prefix};
 use crate::hopscotch::{HopGeometry, Hopscotch};
 use crate::key::{Key8, Key32, KeyBytes};

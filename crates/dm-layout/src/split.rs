@@ -24,7 +24,8 @@ pub enum SplitBias {
 /// A request to split a node.
 ///
 /// ```
-/// use dm_layout::{FenceKeys, Key8, NodeFormat, NodeInit, Slotted, SplitBias, SplitPlan, SplitRequest};
+/// use dm_layout::{FenceKeys, Key8, NodeEdit, NodeInit, NodeRead, NodeSteps, NodeStructure};
+/// use dm_layout::{Slotted, SplitBias, SplitPlan, SplitRequest};
 ///
 /// let format = Slotted::<Key8>::with_node_bytes(1024, 8)?;
 /// let (mut left, mut right) = (vec![0; 1024], vec![0; 1024]);

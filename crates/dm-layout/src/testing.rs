@@ -181,7 +181,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
     }
 
     fn remove(&mut self, key: &K) {
-        let slot = self.format.find(&self.image, key).expect("an image at rest");
+        let slot = crate::find(&self.format, &self.image, key).expect("an image at rest");
         assert_eq!(slot.is_some(), self.map.remove(key).is_some(), "found is present");
         if let Some(slot) = slot {
             let range = self.format.remove(&mut self.image, slot);
@@ -200,7 +200,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
                     "the value of {key:?}"
                 );
                 assert_eq!(
-                    self.format.find(&self.remote, key),
+                    crate::find(&self.format, &self.remote, key),
                     Ok(Some(slot)),
                     "one key, one slot"
                 );
@@ -299,7 +299,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
     /// Checks that the remote bytes equal the image, and that both equal the map.
     fn compare(&self) {
         assert_eq!(self.remote, self.image, "the ranges cover every change");
-        let header = self.format.audit(&self.remote).expect("a node at rest");
+        let header = crate::audit(&self.format, &self.remote).expect("a node at rest");
         let mut entries: Vec<(K, ValueRef<'_>)> = Vec::new();
         self.format
             .gather(&self.remote, &header.fences, &mut entries)
@@ -338,7 +338,7 @@ pub fn read_everything<K: KeyBytes, F: NodeFormat<K>>(format: &F, bytes: &[u8], 
     let _ = format.header(bytes);
     let _ = format.place(bytes, key);
     let _ = format.floor(bytes, key);
-    let _ = format.audit(bytes);
+    let _ = crate::audit(format, bytes);
     let (one, two) = (format.judge(bytes, key, 0), judge(format, bytes, key, 0));
     match (one, two) {
         // Which of several failures is reported may differ; a present key rests on fewer bytes.

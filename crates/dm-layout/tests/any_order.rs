@@ -8,7 +8,8 @@ use std::ops::Range;
 
 use dm_layout::{
     Bookend, CheckFailure, Checksummed, FIRST_VERSION, FenceKeys, Key8, Key32, KeyBytes, LINE_BYTES, Lookup,
-    NodeFormat, NodeInit, NodeState, Packed, Place, Slotted, SplitBias, SplitRequest, Stale,
+    NodeEdit, NodeFormat, NodeInit, NodeRead, NodeShape, NodeState, NodeSteps, NodeStructure, Packed, Place,
+    Slotted, SplitBias, SplitRequest, Stale,
 };
 
 /// The order in which the lines of one WRITE land.
@@ -205,7 +206,7 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
         }
         if let Some(small) = new.filter(|small| key(*small) < plan.separator) {
             assert!(
-                format.find(&left, &key(small)).unwrap().is_some(),
+                dm_layout::find(format, &left, &key(small)).unwrap().is_some(),
                 "the new key is in the left node"
             );
         }
@@ -230,7 +231,7 @@ fn structural<K: KeyBytes, F: NodeFormat<K>>(
             let range = format.open(&mut left).unwrap();
             remote.write(&left, range);
             // The next split then cuts higher, and keys that came back stay.
-            if let Some(slot) = new.and_then(|small| format.find(&left, &key(small)).unwrap()) {
+            if let Some(slot) = new.and_then(|small| dm_layout::find(format, &left, &key(small)).unwrap()) {
                 let range = format.remove(&mut left, slot);
                 remote.write(&left, range);
             }
@@ -404,7 +405,9 @@ fn shapes_are_never_mixed() {
                     place => panic!("{small}: {place:?}"),
                 },
                 false => {
-                    let slot = format.find(&image, &key).unwrap().expect("it is there");
+                    let slot = dm_layout::find(&format, &image, &key)
+                        .unwrap()
+                        .expect("it is there");
                     format.remove(&mut image, slot)
                 }
             };
@@ -412,7 +415,9 @@ fn shapes_are_never_mixed() {
             remote.write(&image, range);
             shapes.push([64, 128].map(|line| image[line + 1] >> 6));
             // A value changes meanwhile.
-            let slot = format.find(&image, &near(20)).unwrap().expect("it is there");
+            let slot = dm_layout::find(&format, &image, &near(20))
+                .unwrap()
+                .expect("it is there");
             let range = format.update(&mut image, slot, (&[shapes.len() as u8; 16]).into());
             remote.write(&image, range);
         }
@@ -501,10 +506,10 @@ fn in_place<F: NodeFormat<Key8>>(format: &F, landing: Landing) -> Verdict {
     let mut remote = Remote::new(&image, landing);
     for round in 3..5 {
         let new = value(round, len);
-        let slot = format.find(&image, &key(20)).unwrap().unwrap();
+        let slot = dm_layout::find(format, &image, &key(20)).unwrap().unwrap();
         let range = format.update(&mut image, slot, new.as_slice().into());
         remote.write(&image, range);
-        let slot = format.find(&image, &key(10)).unwrap();
+        let slot = dm_layout::find(format, &image, &key(10)).unwrap();
         if let Some(slot) = slot {
             let range = format.remove(&mut image, slot);
             remote.write(&image, range);

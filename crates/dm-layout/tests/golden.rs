@@ -1,8 +1,9 @@
 //! Exact bytes: a change here changes the bytes in existing pools.
 
 use dm_layout::{
-    Bookend, CheckFailure, Checksummed, FenceKeys, Guard, Key8, LineLag, LineVersions, Lookup, NodeFormat,
-    NodeInit, NodeState, Reason, Slotted, SplitBias, SplitRequest, Stale,
+    Bookend, CheckFailure, Checksummed, FenceKeys, Guard, Key8, LineLag, LineVersions, Lookup, NodeEdit,
+    NodeFormat, NodeInit, NodeRead, NodeShape, NodeState, NodeStructure, Reason, Slotted, SplitBias,
+    SplitRequest, Stale,
 };
 
 fn hex(bytes: &[u8]) -> Vec<String> {
@@ -116,7 +117,10 @@ fn garbage_is_recognised() {
     let corrupt = |at: usize, byte: u8| {
         let mut image = image.clone();
         image[at] = byte;
-        match (format.audit(&image), format.lookup(&image, &Key8(0x77), 2)) {
+        match (
+            dm_layout::audit(&format, &image),
+            format.lookup(&image, &Key8(0x77), 2),
+        ) {
             (Err(CheckFailure::Corrupt(corrupt)), _) => Some((corrupt.offset, corrupt.reason)),
             _ => None,
         }

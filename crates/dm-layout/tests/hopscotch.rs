@@ -3,8 +3,8 @@
 
 use dm_layout::testing::{NodeModel, NodeOp, key_of, read_everything};
 use dm_layout::{
-    FenceKeys, Hopscotch, Key8, Key32, KeyBytes, Lookup, Near, NodeFormat, NodeInit, Place, SplitBias,
-    SplitRequest,
+    FenceKeys, Hopscotch, Key8, Key32, KeyBytes, Lookup, Near, NodeEdit, NodeInit, NodeRead, NodeShape,
+    NodeSteps, NodeStructure, Place, SplitBias, SplitRequest,
 };
 use proptest::prelude::*;
 
@@ -146,9 +146,7 @@ fn fill<const H: usize>(seed: u64) -> usize {
 
 /// After all hops every key is there once, with its value.
 fn check(format: &Hopscotch<Key8>, image: &[u8], seed: u64, count: usize) {
-    format
-        .audit(image)
-        .expect("keys in their neighbourhoods, none twice");
+    dm_layout::audit(format, image).expect("keys in their neighbourhoods, none twice");
     assert_eq!(format.len(image), Ok(count));
     for key in scattered(seed).take(count).map(Key8) {
         match read_near(format, image, &key) {

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use dm_layout::{
-    CheckFailure, FenceKeys, Key8, Key32, KeyBytes, Lookup, NodeFormat, NodeInit, NodeState, Packed, Place,
-    Reason, SplitBias, SplitRequest,
+    CheckFailure, FenceKeys, Key8, Key32, KeyBytes, Lookup, NodeEdit, NodeInit, NodeRead, NodeShape,
+    NodeState, NodeSteps, NodeStructure, Packed, Place, Reason, SplitBias, SplitRequest,
 };
 use proptest::prelude::*;
 
@@ -86,7 +86,7 @@ fn nodes_hold_what_their_keys_allow() {
         let mut fits = |key| insert(&format(), &mut image, key).is_some();
         let count = keys.by_ref().take_while(|key| fits(*key)).count();
         assert_eq!(format().len(&image), Ok(count));
-        format().audit(&image).expect("sound");
+        dm_layout::audit(&format(), &image).expect("sound");
         count
     };
     assert_eq!(filled(77 << 40, 1), 90);
@@ -107,8 +107,7 @@ fn a_change_is_small() {
         Some(129..166),
         "a line of its own"
     );
-    let slot = format
-        .find(&image, &Key8(3))
+    let slot = dm_layout::find(&format, &image, &Key8(3))
         .expect("sound")
         .expect("it is there");
     assert_eq!(format.update(&mut image, slot, (&[9; 8]).into()), 94..102);
@@ -134,8 +133,7 @@ fn lines_change_their_shape() {
     assert_eq!(put(&mut image, 1 << 40), Some(65..114), "two of 8 bytes and 16");
     assert_eq!(image[65], 0b0100_0011);
     assert_eq!(put(&mut image, 2), None, "wide lines have two");
-    let far = format
-        .find(&image, &Key8(1 << 40))
+    let far = dm_layout::find(&format, &image, &Key8(1 << 40))
         .expect("sound")
         .expect("there");
     format.remove(&mut image, far);
@@ -159,7 +157,7 @@ fn lines_that_contradict_themselves_are_reported() {
         &NodeInit::live(0, FenceKeys::ALL),
         [(Key8(7), (&[1; 16]).into())],
     );
-    assert!(format.audit(&image).is_ok());
+    assert!(dm_layout::audit(&format, &image).is_ok());
     // An invalid shape, and an entry beyond the last of each shape.
     for control in [0b1000_0000, 0b1100_0001, 0b0000_1001, 0b0100_0100] {
         image[129] = control;
@@ -167,11 +165,13 @@ fn lines_that_contradict_themselves_are_reported() {
             offset: 129,
             reason: Reason::Line,
         }));
-        assert_eq!(format.audit(&image).map(drop), bad);
+        assert_eq!(dm_layout::audit(&format, &image).map(drop), bad);
         assert_eq!(format.len(&image).map(drop), bad);
         assert_eq!(format.visit(&image, |_, _| ()), bad);
     }
-    let error = format.audit(&image).expect_err("as above").to_string();
+    let error = dm_layout::audit(&format, &image)
+        .expect_err("as above")
+        .to_string();
     assert_eq!(
         error,
         "corrupt node at byte 129: a line of no shape, or with more entries than it has"
@@ -242,9 +242,7 @@ impl<K: KeyBytes> Row<K> {
 
     fn hold(&self, keys: &[K]) {
         for node in &self.1 {
-            self.0
-                .audit(node)
-                .expect("keys inside of their fences, none twice");
+            dm_layout::audit(&self.0, node).expect("keys inside of their fences, none twice");
         }
         let len = |node: &Vec<u8>| self.0.len(node).expect("sound");
         assert_eq!(self.1.iter().map(len).sum::<usize>(), keys.len());
@@ -286,7 +284,9 @@ fn grow<K: KeyBytes>(format: Packed<K>, numbers: &[(u64, u8)], bias: SplitBias) 
     let gone = keys.split_off(keys.len() / 5);
     for key in &gone {
         let at = row.at(key);
-        let slot = row.0.find(&row.1[at], key).expect("sound").expect("it is there");
+        let slot = dm_layout::find(&row.0, &row.1[at], key)
+            .expect("sound")
+            .expect("it is there");
         row.0.remove(&mut row.1[at], slot);
     }
     let nodes = row.1.len();

@@ -98,7 +98,7 @@ impl<'f, K: KeyBytes, F: NodeFormat<K>> Level<'f, K, F> {
     /// Checks that every key is in the node that covers it, and that there are no others.
     fn check(&self) {
         for node in &self.nodes {
-            self.format.audit(node).unwrap();
+            dm_layout::audit(self.format, node).unwrap();
         }
         let held: usize = self.nodes.iter().map(|node| self.format.len(node).unwrap()).sum();
         assert_eq!(held, self.keys.len());

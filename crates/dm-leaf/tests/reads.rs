@@ -2,7 +2,7 @@
 
 use dm_alloc::Allocator;
 use dm_index::{NodeCopy, NodeStore};
-use dm_layout::{FenceKeys, Key8, NodeFormat, Slotted};
+use dm_layout::{FenceKeys, Key8, NodeEdit, NodeRead, NodeShape, Slotted};
 use dm_leaf::{NodeOptions, TwoLevel};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
 use dm_loopback::{Loopback, block_on};

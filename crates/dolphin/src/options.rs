@@ -2,7 +2,7 @@
 //! client's choice.
 
 use dm_alloc::ReclaimOptions;
-use dm_art::{ArtOptions, DEFAULT_RUN, SeparatorOptions};
+use dm_art::{ArtOptions, SeparatorOptions};
 use dm_assemble::Common;
 use dm_combine::Rdwc;
 use dm_index::{ComposedOptions, CpuCost};
@@ -99,14 +99,7 @@ impl Options {
             locks_per_node: dm_alloc::DEFAULT_LOCKS_PER_NODE,
             on_chip: true,
             cache_bytes: DEFAULT_CACHE_BYTES,
-            separators: SeparatorOptions {
-                run: DEFAULT_RUN,
-                rough: true,
-                #[cfg(feature = "study")]
-                credulous: false,
-                #[cfg(feature = "study")]
-                exact: false,
-            },
+            separators: SeparatorOptions::new(),
             hierarchical: true,
             handover_max: DEFAULT_HANDOVER_MAX,
             shared_updates: true,

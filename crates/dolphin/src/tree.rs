@@ -5,7 +5,7 @@ use dm_art::{Art, Separators};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_cache::IndexCache;
 use dm_index::{Composed, ComposedOptions, Exchange, IndexError};
-use dm_layout::{KeyBytes, Leaf, NodeFormat, SingleLeaf};
+use dm_layout::{KeyBytes, Leaf, NodeShape, SingleLeaf};
 use dm_leaf::{Nodes, PackedLeaves, Singles};
 use dm_sync::Fingerprint;
 use dm_verbs::{Control, NodeId, RemotePtr, Verbs};
@@ -60,7 +60,7 @@ impl<K: KeyBytes> Parts for DolphinParts<K> {
         let leaf = Self::leaf(options)?;
         let mut options = options.fit(&v.caps(NodeId(0)));
         options.packed_keys = leaf.is_packed();
-        options.shared_updates &= NodeFormat::<K>::updates_in_line(&leaf) || options.lines_shared();
+        options.shared_updates &= NodeShape::<K>::updates_in_line(&leaf) || options.lines_shared();
         Ok(options)
     }
 

@@ -185,11 +185,13 @@ impl Options {
     }
 
     pub(crate) fn blink(&self) -> BlinkOptions {
-        BlinkOptions {
-            attempts: self.attempts,
-            #[cfg(feature = "study")]
+        let options = BlinkOptions::new(self.attempts);
+        #[cfg(feature = "study")]
+        let options = BlinkOptions {
             root_race_fatal: self.flaws.root_race_fatal,
-        }
+            ..options
+        };
+        options
     }
 
     pub(crate) fn locks(&self) -> LockOptions {
@@ -233,15 +235,16 @@ impl Options {
     }
 
     pub(crate) fn composed(&self) -> ComposedOptions {
-        ComposedOptions {
-            attempts: self.attempts,
-            cpu: self.cpu,
-            #[cfg(feature = "study")]
+        let options = ComposedOptions::new(self.attempts, self.cpu);
+        #[cfg(feature = "study")]
+        let options = ComposedOptions {
             flaws: dm_index::Flaws {
                 root_race_fatal: self.flaws.root_race_fatal,
                 scan_trusts_cache: self.flaws.scan_trusts_cache,
             },
-        }
+            ..options
+        };
+        options
     }
 }
 

@@ -187,7 +187,7 @@ impl FromStr for Variant {
 mod tests {
     use super::*;
     use crate::LeafFormat;
-    use dm_layout::{Bookend, Key8, NodeFormat};
+    use dm_layout::{Bookend, Key8, NodeShape};
 
     #[test]
     fn names_parse_back() {

@@ -123,25 +123,28 @@ impl Options {
         }
     }
 
-    pub(crate) const fn leaves(&self) -> SingleOptions {
-        SingleOptions {
-            attempts: self.attempts,
-            #[cfg(feature = "study")]
+    pub(crate) fn leaves(&self) -> SingleOptions {
+        let options = SingleOptions::new(self.attempts);
+        #[cfg(feature = "study")]
+        let options = SingleOptions {
             flaws: self.flaws.leaf,
-        }
+            ..options
+        };
+        options
     }
 
-    pub(crate) const fn inner(&self) -> ArtOptions {
-        ArtOptions {
-            types: self.types,
-            cache_bytes: self.cache_bytes,
-            attempts: self.attempts,
-            turn: self.turn,
-            depth_slack: self.depth_slack,
-            cpu: self.cpu,
-            #[cfg(feature = "study")]
-            flaws: self.flaws.inner,
+    pub(crate) fn inner(&self) -> ArtOptions {
+        let mut options = ArtOptions::new(self.types);
+        options.cache_bytes = self.cache_bytes;
+        options.attempts = self.attempts;
+        options.turn = self.turn;
+        options.depth_slack = self.depth_slack;
+        options.cpu = self.cpu;
+        #[cfg(feature = "study")]
+        {
+            options.flaws = self.flaws.inner;
         }
+        options
     }
 }
 

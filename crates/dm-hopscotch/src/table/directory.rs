@@ -3,7 +3,7 @@
 
 use dm_alloc::Allocator;
 use dm_index::{Hops, IndexError, Inner, KeyBytes, Lead, Located, NodeStore, Split};
-use dm_layout::{Hopscotch, NodeFormat};
+use dm_layout::{Hopscotch, NodeRead, NodeShape};
 use dm_sync::{Arc, Fingerprint, Mutex, fingerprint_of};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs, Why};
 use smallvec::SmallVec;

@@ -6,7 +6,7 @@ use super::geometry::{HOPS_BYTES, MARK_HEAD, MARK_HOPS};
 use super::{Hopscotch, PRESENT, VERSION_AT, YOUNG_ENTRY, flag};
 use crate::LINE_BYTES;
 use crate::error::CheckFailure;
-use crate::format::{NodeFormat, Slot};
+use crate::format::{NodeRead, NodeShape, Slot};
 use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 

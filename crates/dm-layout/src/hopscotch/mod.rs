@@ -30,7 +30,7 @@ pub use self::plan::HopPlan;
 pub use self::study::{EntryFlaws, NearFlaws};
 
 use crate::error::{CheckFailure, GeometryError, Reason};
-use crate::format::{Lookup, NodeFormat, Part, Place, Slot};
+use crate::format::{Lookup, NodeEdit, NodeRead, NodeShape, NodeStructure, Part, Place, Slot};
 use crate::header::{Header, LineLag, NodeInit, NodeState};
 use crate::key::{KeyBytes, sealed};
 use crate::split::{SplitPlan, SplitRequest};
@@ -142,9 +142,11 @@ impl<K: KeyBytes> Hopscotch<K> {
 
 impl<K> sealed::Sealed for Hopscotch<K> {}
 
-impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
+impl<K: KeyBytes> NodeShape<K> for Hopscotch<K> {
     const NAME: &'static str = "hopscotch";
+
     const ANYWHERE: bool = false;
+
     const TWINS: bool = true;
 
     #[inline]
@@ -162,6 +164,27 @@ impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
         self.geometry.value_len
     }
 
+    fn takes(&self, _low: &K, keys: &mut dyn Iterator<Item = K>) -> bool {
+        self.has_places(&mut keys.map(|key| self.home(&key)))
+    }
+
+    fn version_after(&self, version: u8, steps: u8) -> u8 {
+        self.geometry.place.version_after(version, steps)
+    }
+
+    fn state_word(&self) -> Option<usize> {
+        Some(self.geometry.place.base)
+    }
+
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Head => 0..LINE_BYTES,
+            Part::Rest => LINE_BYTES..self.geometry.node_bytes,
+        }
+    }
+}
+
+impl<K: KeyBytes> NodeRead<K> for Hopscotch<K> {
     fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         self.length(bytes)?;
         Ok(self.geometry.place.decode_sound(bytes)?)
@@ -179,10 +202,6 @@ impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
         self.place_key(bytes, key)
     }
 
-    fn takes(&self, _low: &K, keys: &mut dyn Iterator<Item = K>) -> bool {
-        self.has_places(&mut keys.map(|key| self.home(&key)))
-    }
-
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
         let count = match bytes.len() == self.geometry.node_bytes {
             true => self.geometry.span,
@@ -196,6 +215,12 @@ impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
         self.entry_at(bytes, slot)
     }
 
+    fn is_unborn(&self, bytes: &[u8]) -> bool {
+        self.geometry.place.is_unborn(bytes)
+    }
+}
+
+impl<K: KeyBytes> NodeEdit<K> for Hopscotch<K> {
     fn build<'v>(
         &self,
         image: &mut [u8],
@@ -229,25 +254,6 @@ impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
         self.clear_twins(image, slot)
     }
 
-    fn version_after(&self, version: u8, steps: u8) -> u8 {
-        self.geometry.place.version_after(version, steps)
-    }
-
-    fn state_word(&self) -> Option<usize> {
-        Some(self.geometry.place.base)
-    }
-
-    fn is_unborn(&self, bytes: &[u8]) -> bool {
-        self.geometry.place.is_unborn(bytes)
-    }
-
-    fn range(&self, part: Part) -> Range<usize> {
-        match part {
-            Part::Head => 0..LINE_BYTES,
-            Part::Rest => LINE_BYTES..self.geometry.node_bytes,
-        }
-    }
-
     fn evict(&self, image: &mut [u8], from: &K, part: Part) {
         if part == Part::Rest {
             self.evict_entries(image, from);
@@ -264,7 +270,9 @@ impl<K: KeyBytes> NodeFormat<K> for Hopscotch<K> {
             self.stamp(image, version, &header.fences, 0);
         }
     }
+}
 
+impl<K: KeyBytes> NodeStructure<K> for Hopscotch<K> {
     fn prepare_split<'v>(
         &self,
         left: &[u8],

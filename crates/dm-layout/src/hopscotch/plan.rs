@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::geometry::SPAN_MAX;
 use super::{Hopscotch, PRESENT};
 use crate::error::CheckFailure;
-use crate::format::{NodeFormat, Slot};
+use crate::format::{NodeRead, Slot};
 use crate::key::KeyBytes;
 
 /// Maximum number of hops of one insert. Each changes the node version, and a version must not wrap within a

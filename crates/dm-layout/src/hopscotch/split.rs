@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Hopscotch, PRESENT};
 use crate::error::{CheckFailure, Reason};
-use crate::format::{NodeFormat, Slot};
+use crate::format::{NodeRead, NodeShape, Slot};
 use crate::key::KeyBytes;
 use crate::split::{SplitBias, SplitPlan, SplitRequest};
 
@@ -117,7 +117,7 @@ impl<K: KeyBytes> Hopscotch<K> {
             let Some((key, value)) = self.entry(right, slot)? else {
                 continue;
             };
-            if self.find(left, &key)?.is_some() {
+            if crate::find(self, left, &key)?.is_some() {
                 continue;
             }
             // Entries that were split off return to their old slots.

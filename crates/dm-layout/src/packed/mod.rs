@@ -15,7 +15,7 @@ pub use self::geometry::{PackedGeometry, Shape};
 
 use crate::cut::accept;
 use crate::error::{CheckFailure, GeometryError, Reason};
-use crate::format::{Judged, Lookup, NodeFormat, Part, Place, Slot};
+use crate::format::{Judged, Lookup, NodeEdit, NodeRead, NodeShape, NodeStructure, Part, Place, Slot};
 use crate::fullness::Fullness;
 use crate::header::{Header, NodeInit};
 use crate::key::{KeyBytes, sealed};
@@ -37,7 +37,7 @@ use crate::{LINE_BYTES, Line};
 /// keys close to the low fence key.
 ///
 /// ```
-/// use dm_layout::{FenceKeys, Key8, Lookup, NodeFormat, NodeInit, Packed, Place};
+/// use dm_layout::{FenceKeys, Key8, Lookup, NodeEdit, NodeInit, NodeRead, NodeShape, Packed, Place};
 ///
 /// let format = Packed::<Key8>::with_node_bytes(1024, 8)?;
 /// assert_eq!(format.capacity(), 90); // of 2 bytes and 8; a slotted node has 47 of 1 and 8 and 8
@@ -107,8 +107,9 @@ impl Mark {
 
 impl<K> sealed::Sealed for Packed<K> {}
 
-impl<K: KeyBytes> NodeFormat<K> for Packed<K> {
+impl<K: KeyBytes> NodeShape<K> for Packed<K> {
     const NAME: &'static str = "packed";
+
     const ANYWHERE: bool = false;
 
     #[inline]
@@ -126,6 +127,32 @@ impl<K: KeyBytes> NodeFormat<K> for Packed<K> {
         self.geometry.value_len
     }
 
+    fn takes(&self, low: &K, keys: &mut dyn Iterator<Item = K>) -> bool {
+        self.has_places(low, keys)
+    }
+
+    #[inline]
+    fn updates_in_line(&self) -> bool {
+        true
+    }
+
+    fn version_after(&self, version: u8, steps: u8) -> u8 {
+        self.geometry.place.version_after(version, steps)
+    }
+
+    fn state_word(&self) -> Option<usize> {
+        Some(self.geometry.place.base)
+    }
+
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Head => 0..LINE_BYTES,
+            Part::Rest => LINE_BYTES..self.geometry.node_bytes,
+        }
+    }
+}
+
+impl<K: KeyBytes> NodeRead<K> for Packed<K> {
     fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         self.lines(bytes)?;
         Ok(self.geometry.place.decode_sound(bytes)?)
@@ -151,10 +178,6 @@ impl<K: KeyBytes> NodeFormat<K> for Packed<K> {
         self.judge_node(bytes, key, level)
     }
 
-    fn takes(&self, low: &K, keys: &mut dyn Iterator<Item = K>) -> bool {
-        self.has_places(low, keys)
-    }
-
     fn slots(&self, bytes: &[u8]) -> impl Iterator<Item = Slot> + use<K> {
         let lines = match bytes.len() == self.geometry.node_bytes {
             true => self.geometry.first_line..self.geometry.first_line + self.geometry.lines(),
@@ -176,18 +199,13 @@ impl<K: KeyBytes> NodeFormat<K> for Packed<K> {
         self.count(bytes)
     }
 
-    fn share(&self, low: &K, key: &K) -> Fullness {
-        self.share_of(low, key)
+    #[inline]
+    fn is_unborn(&self, bytes: &[u8]) -> bool {
+        self.geometry.place.is_unborn(bytes)
     }
+}
 
-    fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
-        self.fullness_of(&self.header(bytes)?.fences.low, &[bytes])
-    }
-
-    fn fullness_merged(&self, left: &[u8], right: &[u8]) -> Result<Fullness, CheckFailure> {
-        self.fullness_of(&self.header(left)?.fences.low, &[left, right])
-    }
-
+impl<K: KeyBytes> NodeEdit<K> for Packed<K> {
     fn build<'v>(
         &self,
         image: &mut [u8],
@@ -206,33 +224,8 @@ impl<K: KeyBytes> NodeFormat<K> for Packed<K> {
         self.update_value(image, slot, value)
     }
 
-    #[inline]
-    fn updates_in_line(&self) -> bool {
-        true
-    }
-
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
         self.remove_entry(image, slot)
-    }
-
-    fn version_after(&self, version: u8, steps: u8) -> u8 {
-        self.geometry.place.version_after(version, steps)
-    }
-
-    fn state_word(&self) -> Option<usize> {
-        Some(self.geometry.place.base)
-    }
-
-    #[inline]
-    fn is_unborn(&self, bytes: &[u8]) -> bool {
-        self.geometry.place.is_unborn(bytes)
-    }
-
-    fn range(&self, part: Part) -> Range<usize> {
-        match part {
-            Part::Head => 0..LINE_BYTES,
-            Part::Rest => LINE_BYTES..self.geometry.node_bytes,
-        }
     }
 
     fn evict(&self, image: &mut [u8], from: &K, part: Part) {
@@ -247,6 +240,20 @@ impl<K: KeyBytes> NodeFormat<K> for Packed<K> {
 
     fn seal_rest(&self, image: &mut [u8], version: u8) {
         self.stamp_lines(image, version);
+    }
+}
+
+impl<K: KeyBytes> NodeStructure<K> for Packed<K> {
+    fn share(&self, low: &K, key: &K) -> Fullness {
+        self.share_of(low, key)
+    }
+
+    fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
+        self.fullness_of(&self.header(bytes)?.fences.low, &[bytes])
+    }
+
+    fn fullness_merged(&self, left: &[u8], right: &[u8]) -> Result<Fullness, CheckFailure> {
+        self.fullness_of(&self.header(left)?.fences.low, &[left, right])
     }
 
     fn prepare_split<'v>(

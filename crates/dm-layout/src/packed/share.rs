@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::Packed;
 use super::geometry::{LINE_PARTS, SHAPES};
 use crate::error::{CheckFailure, Reason};
-use crate::format::{NodeFormat, Place};
+use crate::format::{NodeEdit, NodeRead, NodeShape, Place};
 use crate::fullness::Fullness;
 use crate::key::KeyBytes;
 use crate::split::{SplitPlan, SplitRequest};

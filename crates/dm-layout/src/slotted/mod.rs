@@ -11,7 +11,7 @@ pub(crate) use self::geometry::KIND;
 pub use self::geometry::SlotGeometry;
 
 use crate::error::{CheckFailure, GeometryError, Reason};
-use crate::format::{Judged, Lookup, NodeFormat, Part, Place, Slot};
+use crate::format::{Judged, Lookup, NodeEdit, NodeRead, NodeShape, NodeStructure, Part, Place, Slot};
 use crate::header::{Header, NodeInit};
 use crate::key::{KeyBytes, sealed};
 use crate::value::ValueRef;
@@ -151,7 +151,7 @@ impl<K: KeyBytes> Slotted<K> {
 
 impl<K> sealed::Sealed for Slotted<K> {}
 
-impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
+impl<K: KeyBytes> NodeShape<K> for Slotted<K> {
     const NAME: &'static str = "slotted";
 
     #[inline]
@@ -173,6 +173,28 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         if self.geometry.marked { PRESENT } else { 0 }
     }
 
+    #[inline]
+    fn updates_in_line(&self) -> bool {
+        self.geometry.is_in_line()
+    }
+
+    fn version_after(&self, version: u8, steps: u8) -> u8 {
+        self.geometry.place.version_after(version, steps)
+    }
+
+    fn state_word(&self) -> Option<usize> {
+        Some(self.geometry.place.base)
+    }
+
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Head => 0..LINE_BYTES,
+            Part::Rest => LINE_BYTES..self.geometry.node_bytes,
+        }
+    }
+}
+
+impl<K: KeyBytes> NodeRead<K> for Slotted<K> {
     fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure> {
         self.lines(bytes)?;
         Ok(self.geometry.place.decode_sound(bytes)?)
@@ -226,6 +248,13 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         Ok(count)
     }
 
+    #[inline]
+    fn is_unborn(&self, bytes: &[u8]) -> bool {
+        self.geometry.place.is_unborn(bytes)
+    }
+}
+
+impl<K: KeyBytes> NodeEdit<K> for Slotted<K> {
     fn build<'v>(
         &self,
         image: &mut [u8],
@@ -277,35 +306,10 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         self.update_value(image, slot, value)
     }
 
-    #[inline]
-    fn updates_in_line(&self) -> bool {
-        self.geometry.is_in_line()
-    }
-
     fn remove(&self, image: &mut [u8], slot: Slot) -> Range<usize> {
         // One byte in one line: a reader sees the entry or does not see it, even if its value has more lines.
         image[slot.offset()] = EMPTY;
         slot.offset()..slot.offset() + 1
-    }
-
-    fn version_after(&self, version: u8, steps: u8) -> u8 {
-        self.geometry.place.version_after(version, steps)
-    }
-
-    fn state_word(&self) -> Option<usize> {
-        Some(self.geometry.place.base)
-    }
-
-    #[inline]
-    fn is_unborn(&self, bytes: &[u8]) -> bool {
-        self.geometry.place.is_unborn(bytes)
-    }
-
-    fn range(&self, part: Part) -> Range<usize> {
-        match part {
-            Part::Head => 0..LINE_BYTES,
-            Part::Rest => LINE_BYTES..self.geometry.node_bytes,
-        }
     }
 
     fn evict(&self, image: &mut [u8], from: &K, part: Part) {
@@ -320,3 +324,5 @@ impl<K: KeyBytes> NodeFormat<K> for Slotted<K> {
         self.stamp_lines(image, version);
     }
 }
+
+impl<K: KeyBytes> NodeStructure<K> for Slotted<K> {}

@@ -5,7 +5,7 @@ use core::ops::Range;
 use super::geometry::{MARKED_12, MARKED_36, MARKED_KEY};
 use super::{EMPTY, PRESENT, Slotted};
 use crate::error::{CheckFailure, Reason};
-use crate::format::{NodeFormat, Part, Slot};
+use crate::format::{NodeRead, NodeShape, Part, Slot};
 use crate::header::header_bytes;
 use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;

@@ -5,7 +5,9 @@ use std::task::{Context, Waker};
 
 use dm_alloc::{Allocator, Descriptor, ReclaimOptions, Superblock};
 use dm_index::{Answer, Applied, IndexError, Key8, Lead, NodeCopy, NodeStore, RangeIndex, Stale, Write};
-use dm_layout::{Checksummed, FenceKeys, Hopscotch, Leaf, NodeFormat, NodeState, Slotted};
+use dm_layout::{
+    Checksummed, FenceKeys, Hopscotch, Leaf, NodeFormat, NodeShape, NodeState, NodeSteps, Slotted,
+};
 use dm_leaf::Nodes;
 use dm_lock::{GlobalLockTable, Locks};
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -59,7 +61,7 @@ fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
         let make =
             |unborn| block_on(nodes.create(&v, 0, FenceKeys::ALL, &[(Key8(1), &[1; 8])], unborn)).unwrap();
         let first = make(false);
-        let born = format.audit(&image(first.at)).unwrap();
+        let born = dm_layout::audit(format, &image(first.at)).unwrap();
         assert_eq!(
             (born.state, born.owner, born.incarnation),
             (NodeState::Live, 0, first.incarnation)
@@ -72,7 +74,7 @@ fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
         );
         let second = make(true);
         assert_eq!((second.at, alloc.stats().in_use_bytes), (first.at, in_use));
-        let unborn = format.audit(&image(second.at)).unwrap();
+        let unborn = dm_layout::audit(format, &image(second.at)).unwrap();
         assert_eq!(
             (unborn.state, unborn.owner),
             (NodeState::Splitting, u32::from(v.client().0) + 1)
@@ -92,7 +94,7 @@ fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
         assert_eq!(block_on(nodes.open(&v, &second)), Ok(()));
         assert_eq!(get(), Answer::Done(true));
         let opened = image(second.at);
-        assert_eq!(format.audit(&opened).unwrap().state, NodeState::Live);
+        assert_eq!(dm_layout::audit(format, &opened).unwrap().state, NodeState::Live);
         assert_eq!(block_on(nodes.open(&v, &second)), Ok(()));
         assert_eq!(image(second.at), opened);
         // Damage is reported, and the lock becomes free.

@@ -359,7 +359,7 @@ fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
             assert_eq!(told(&one.write(false, key, Write::Update(&VALUE))), expected);
             for (at, low, high, sibling) in [(one.at, 10, 20, right_at), (right_at, 20, 50, at(0, 3))] {
                 let image = one.image(at);
-                let header = format.audit(&image).unwrap();
+                let header = dm_layout::audit(format, &image).unwrap();
                 assert_eq!(header.state, NodeState::Live, "{home}, {opened}");
                 assert_eq!(header.fences, FenceKeys::new(Key8(low), Some(Key8(high))));
                 assert_eq!((header.sibling, format.len(&image)), (sibling.raw(), Ok(1)));

@@ -4,7 +4,7 @@ use dm_alloc::Superblock;
 use dm_explore::{End, Endpoint, Knobs};
 use dm_hopscotch::{HashTable, TableFlaws, TableOptions, gather};
 use dm_index::{Key8, RangeIndex};
-use dm_layout::{Hopscotch, NodeFormat};
+use dm_layout::{Hopscotch, NodeRead, NodeShape};
 use dm_sync::Fingerprint;
 use dm_verbs::{LineOrder, RemotePtr};
 

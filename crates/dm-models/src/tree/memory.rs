@@ -3,7 +3,9 @@
 use dm_alloc::Superblock;
 use dm_explore::End;
 use dm_index::{CHILD_BYTES, Child};
-use dm_layout::{FenceKeys, Header, Key8, KeyBytes, LineLag, NodeFormat, NodeState, Slotted, SplitPlan};
+use dm_layout::{
+    FenceKeys, Header, Key8, KeyBytes, LineLag, NodeFormat, NodeRead, NodeState, Slotted, SplitPlan,
+};
 use dm_verbs::{ClientId, RemotePtr};
 use sherman::LeafFormat;
 

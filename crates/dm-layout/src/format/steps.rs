@@ -1,0 +1,122 @@
+//! The steps of splits and merges that are the same in all formats.
+
+use core::ops::Range;
+
+use crate::error::CheckFailure;
+use crate::format::{NodeStructure, Part, Place};
+use crate::header::{Header, LineLag, NodeState};
+use crate::key::KeyBytes;
+use crate::split::SplitPlan;
+
+/// The steps of splits and merges that are the same in all formats. Every [`NodeStructure`] has them.
+pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
+    /// Links the right node: version + 1, Splitting, new high fence key and sibling.
+    ///
+    /// # Errors
+    /// The same as [`header`](super::NodeRead::header).
+    fn announce_split(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(left)?;
+        header.version = self.version_after(header.version, 1);
+        header.state = NodeState::Splitting;
+        header.lag = LineLag::Behind;
+        header.owner = plan.owner;
+        header.sibling = plan.right_address;
+        header.fences.high = Some(plan.separator);
+        self.evict(left, &plan.separator, Part::Head);
+        self.seal_head(left, &header);
+        Ok(self.range(Part::Head))
+    }
+
+    /// Clears the moved entries (the others stay where they are) and places the new entry if it goes left.
+    ///
+    /// # Errors
+    /// The same as [`header`](super::NodeRead::header) and [`place`](super::NodeRead::place).
+    fn clear_split(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
+        let header = self.header(left)?;
+        self.evict(left, &plan.separator, Part::Rest);
+        if let Some((key, value)) = plan.new_left
+            && let Place::Free(slot) = self.place(left, &key)?
+        {
+            self.put(left, slot, &key, value);
+        }
+        self.seal_rest(left, header.version);
+        Ok(self.range(Part::Rest))
+    }
+
+    /// Ends the split on the left node: Live, no owner. The head line may carry the new entry.
+    ///
+    /// # Errors
+    /// The same as [`header`](super::NodeRead::header).
+    fn finish_split(&self, left: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(left)?;
+        header.state = NodeState::Live;
+        header.lag = LineLag::Equal;
+        header.owner = 0;
+        self.seal_head(left, &header);
+        Ok(self.range(Part::Head))
+    }
+
+    /// Does the left node's whole split as one WRITE of the whole node, as the papers do. Readers are as
+    /// safe, but a writer that dies inside this WRITE leaves a node that nobody can read or repair.
+    ///
+    /// # Errors
+    /// The same as the three steps.
+    fn split_at_once(&self, left: &mut [u8], plan: &SplitPlan<'_, K>) -> Result<Range<usize>, CheckFailure> {
+        self.announce_split(left, plan)?;
+        self.clear_split(left, plan)?;
+        self.finish_split(left)?;
+        Ok(0..self.node_bytes())
+    }
+
+    /// Makes a node Live and ownerless: the right node of a finished split, or the left one of a merge.
+    ///
+    /// # Errors
+    /// The same as [`header`](super::NodeRead::header).
+    fn open(&self, image: &mut [u8]) -> Result<Range<usize>, CheckFailure> {
+        self.finish_split(image)
+    }
+
+    /// Marks a node as taking part in `owner`'s merge; its keys stay readable.
+    ///
+    /// # Errors
+    /// The same as [`header`](super::NodeRead::header).
+    fn freeze(&self, image: &mut [u8], owner: u32) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(image)?;
+        header.state = NodeState::Frozen;
+        header.owner = owner;
+        self.seal_head(image, &header);
+        Ok(self.range(Part::Head))
+    }
+
+    /// Announces on the left node that its lines will run ahead of its header.
+    ///
+    /// # Errors
+    /// The same as [`header`](super::NodeRead::header).
+    fn announce_merge(&self, left: &mut [u8], owner: u32) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(left)?;
+        header.state = NodeState::Frozen;
+        header.lag = LineLag::Ahead;
+        header.owner = owner;
+        self.seal_head(left, &header);
+        Ok(self.range(Part::Head))
+    }
+
+    /// Extends the left node over the right node's keys: version + 1, its high fence key and sibling. The
+    /// left node stays Frozen: readers find all keys in either node, and writers may not write until the
+    /// right node is dead.
+    ///
+    /// # Errors
+    /// The same as [`header`](super::NodeRead::header).
+    fn widen_merge(&self, left: &mut [u8], right: &Header<K>) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(left)?;
+        header.version = self.version_after(header.version, 1);
+        header.state = NodeState::Frozen;
+        header.lag = LineLag::Equal;
+        header.sibling = right.sibling;
+        header.fences.high = right.fences.high;
+        self.seal_head(left, &header);
+        Ok(self.range(Part::Head))
+    }
+}
+
+impl<K: KeyBytes, F: NodeStructure<K>> NodeSteps<K> for F {}

@@ -1,0 +1,136 @@
+//! Room in nodes, and the steps of splits and merges that depend on the format.
+
+use core::ops::Range;
+
+use alloc::vec::Vec;
+
+use crate::error::{CheckFailure, Reason};
+use crate::format::{NodeEdit, Part, Place};
+use crate::fullness::Fullness;
+use crate::header::{LineLag, NodeState};
+use crate::key::KeyBytes;
+use crate::split::{SplitPlan, SplitRequest};
+
+/// Divides and joins nodes: how much room there is, and the steps of splits and merges that depend on the format.
+pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
+    /// Returns how much an entry of `key` takes of a node with this low fence key.
+    fn share(&self, _low: &K, _key: &K) -> Fullness {
+        Fullness {
+            taken: 1,
+            of: self.capacity(),
+        }
+    }
+
+    /// Returns how full an accepted image is.
+    ///
+    /// # Errors
+    /// The same as [`entry`](super::NodeRead::entry).
+    fn fullness(&self, bytes: &[u8]) -> Result<Fullness, CheckFailure> {
+        Ok(Fullness {
+            taken: self.len(bytes)?,
+            of: self.capacity(),
+        })
+    }
+
+    /// Returns how full `left` would be with the entries of both accepted nodes.
+    ///
+    /// # Errors
+    /// The same as [`entry`](super::NodeRead::entry).
+    fn fullness_merged(&self, left: &[u8], right: &[u8]) -> Result<Fullness, CheckFailure> {
+        let (left, right) = (self.fullness(left)?, self.fullness(right)?);
+        Ok(Fullness {
+            taken: left.taken + right.taken,
+            of: left.of,
+        })
+    }
+
+    /// Decides a split of the accepted `left` and builds the right node in `right`. WRITE the right node
+    /// whole, and await it, before anything leads to it. Returns `None` if there are fewer than two keys,
+    /// including the new one.
+    ///
+    /// # Errors
+    /// The same as [`accept`](super::NodeRead::accept) and [`entry`](super::NodeRead::entry).
+    fn prepare_split<'v>(
+        &self,
+        left: &[u8],
+        right: &mut [u8],
+        request: &SplitRequest<'v, K>,
+    ) -> Result<Option<SplitPlan<'v, K>>, CheckFailure> {
+        let header = self.accept(left)?;
+        let mut keys = Vec::with_capacity(self.capacity() + 1);
+        self.visit(left, |key, _| {
+            if header.fences.contains(&key) {
+                keys.push(key);
+            }
+        })?;
+        let appended = request.appended(&header, &keys);
+        keys.extend(request.new.map(|(key, _)| key));
+        let half = keys.len() / 2;
+        if half == 0 {
+            return Ok(None);
+        }
+        // Only the middle key is needed: nodes have no order, or make their own.
+        let separator = appended.unwrap_or_else(|| *keys.select_nth_unstable(half).1);
+        if separator == header.fences.low {
+            // If nothing is below the middle key, keys are duplicate.
+            return Err(CheckFailure::corrupt(0, Reason::Order));
+        }
+        let plan = request.cut_at(separator);
+        self.build_from(
+            right,
+            &request.right(&header, separator),
+            left,
+            request.new_from(&separator),
+        )?;
+        Ok(Some(plan))
+    }
+
+    /// Returns whether the entries of both accepted nodes fit into one.
+    ///
+    /// # Errors
+    /// The same as [`entry`](super::NodeRead::entry).
+    fn merge_fits(&self, left: &[u8], right: &[u8]) -> Result<bool, CheckFailure> {
+        Ok(self.len(left)? + self.len(right)? <= self.capacity())
+    }
+
+    /// Copies the entries of the frozen, accepted `right` into free slots of `left`; repeating this changes
+    /// nothing. Panics if they do not fit: ask [`merge_fits`](Self::merge_fits) first.
+    ///
+    /// # Errors
+    /// The same as [`header`](super::NodeRead::header) and [`entry`](super::NodeRead::entry).
+    fn copy_merge(&self, left: &mut [u8], right: &[u8]) -> Result<Range<usize>, CheckFailure> {
+        let header = self.header(left)?;
+        for slot in self.slots(right) {
+            if let Some((key, value)) = self.entry(right, slot)? {
+                match self.place(left, &key)? {
+                    Place::Free(free) => {
+                        self.put(left, free, &key, value);
+                    }
+                    Place::Present(_) => {}
+                    Place::Full => panic!("a merge needs room for all of the right node's entries"),
+                }
+            }
+        }
+        self.seal_rest(left, self.version_after(header.version, 1));
+        Ok(self.range(Part::Rest))
+    }
+
+    /// Ends a node's life: version + 1 on every line, no entries, Dead, forwarding to `forward`. This is one
+    /// WRITE of the whole node; only after it was awaited may the memory be retired.
+    ///
+    /// # Errors
+    /// The same as [`header`](super::NodeRead::header).
+    fn bury(&self, image: &mut [u8], forward: u64) -> Result<Range<usize>, CheckFailure> {
+        let mut header = self.header(image)?;
+        header.version = self.version_after(header.version, 1);
+        header.state = NodeState::Dead;
+        header.lag = LineLag::Equal;
+        header.owner = 0;
+        header.sibling = forward;
+        self.evict(image, &K::MIN, Part::Head);
+        self.evict(image, &K::MIN, Part::Rest);
+        self.seal_rest(image, header.version);
+        self.seal_head(image, &header);
+        Ok(0..self.node_bytes())
+    }
+}
