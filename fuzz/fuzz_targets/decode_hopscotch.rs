@@ -8,7 +8,10 @@ use chime::{Chime, Options};
 use dm_alloc::Superblock;
 use dm_hopscotch::{HashTable, TableOptions};
 use dm_layout::testing::key_of;
-use dm_layout::{EntryFlaws, HopGeometry, Hopscotch, Key32, Key8, KeyBytes, NearFlaws, NodeEdit, NodeFormat, NodeRead, NodeShape, NodeSteps, NodeStructure, SplitBias, SplitRequest, ValueRef};
+use dm_layout::{
+    HopGeometry, Hopscotch, Key8, Key32, KeyBytes, NodeEdit, NodeRead, NodeShape, NodeSteps, NodeStructure,
+    SplitBias, SplitRequest, ValueRef,
+};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_testkit::TestKey;
 use dm_verbs::{RemotePtr, Verbs};
@@ -29,10 +32,10 @@ fn leaf<K: KeyBytes>(format: Hopscotch<K>, key: &K, bytes: &[u8], sealed: bool) 
     let second = reach.second.clone().map_or(&[][..], |range| &node[range]);
     let parts = (&node[reach.first.clone()], second);
     for linked in [false, true] {
-        let _any = format.near(&reach, parts, key, linked, NearFlaws::default());
+        let _any = format.near(&reach, parts, key, linked);
     }
     for number in 0..geometry.span() {
-        let _any = format.alone(&node[geometry.entry(number)], key, EntryFlaws::default());
+        let _any = format.alone(&node[geometry.entry(number)], key);
     }
     let Ok(header) = format.accept(&node) else { return };
     if !header.fences.contains(key) {
@@ -47,7 +50,7 @@ fn leaf<K: KeyBytes>(format: Hopscotch<K>, key: &K, bytes: &[u8], sealed: bool) 
             let _any = format.hop(&mut hopped, *hop, true).expect("an accepted leaf");
         }
         format.put(&mut hopped, plan.slot, key, ValueRef::from(&value[..]));
-        let found = format.find(&hopped, key).expect("an accepted leaf");
+        let found = dm_layout::find(&format, &hopped, key).expect("an accepted leaf");
         assert_eq!(found, Some(plan.slot));
     }
     for bias in [SplitBias::Median, SplitBias::Ascending, SplitBias::Coarse] {
@@ -57,7 +60,7 @@ fn leaf<K: KeyBytes>(format: Hopscotch<K>, key: &K, bytes: &[u8], sealed: bool) 
 
 /// A split of an accepted leaf, and its halves merged again.
 fn split<K: KeyBytes>(format: &Hopscotch<K>, node: &[u8], key: &K, (bias, value): (SplitBias, &[u8])) {
-    let absent = format.find(node, key) == Ok(None);
+    let absent = dm_layout::find(format, node, key) == Ok(None);
     let request = SplitRequest {
         right_address: 64,
         right_incarnation: 1,

@@ -6,7 +6,7 @@
 #![no_main]
 
 use dm_layout::testing::{key_of, read_everything};
-use dm_layout::{Bookend, Checksummed, Hopscotch, Key32, Key8, KeyBytes, NodeEdit, NodeFormat, NodeRead, NodeShape, NodeSteps, NodeStructure, Packed, Slotted};
+use dm_layout::{Bookend, Checksummed, Hopscotch, Key8, Key32, KeyBytes, NodeFormat, Packed, Slotted};
 use libfuzzer_sys::fuzz_target;
 
 /// In-line and striped values, a partly filled last line, narrow versions.

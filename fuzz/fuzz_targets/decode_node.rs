@@ -6,7 +6,7 @@
 
 use dm_alloc::{Descriptor, LockHome, LockPlan, Superblock};
 use dm_layout::testing::{key_of, read_everything};
-use dm_layout::{Key32, Key8, KeyBytes, NodeEdit, NodeFormat, NodeRead, NodeShape, NodeSteps, NodeStructure, Slotted};
+use dm_layout::{Key8, Key32, KeyBytes, NodeRead, NodeShape, Slotted};
 use dm_loopback::{Loopback, block_on};
 use dm_verbs::{NodeId, RESERVED_BYTES, RemotePtr, Verbs};
 use libfuzzer_sys::fuzz_target;

@@ -5,7 +5,7 @@
 #![no_main]
 
 use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of, key_of};
-use dm_layout::{Bookend, Checksummed, Key32, Key8, KeyBytes, NodeEdit, NodeFormat, NodeRead, NodeShape, NodeSteps, NodeStructure, Packed, Slotted};
+use dm_layout::{Bookend, Checksummed, Key8, Key32, KeyBytes, NodeFormat, Packed, Slotted};
 use dm_loopback::{Loopback, block_on};
 use dm_testkit::{TestKey, run_bytes};
 use libfuzzer_sys::fuzz_target;
