@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use dm_alloc::{AllocError, Allocator, Block, Class, Descriptor, ReclaimOptions, Superblock};
 use dm_loopback::{Endpoint, Loopback, Trouble, block_on, run_all};
 use dm_sync::epoch::Epochs;
-use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Transport, Verbs};
 
 const CLASS: Class = Class { bytes: 1024, kind: 3 };
 /// Blocks of a class that a compute node keeps on a memory node; it gives up the blocks above in batches.

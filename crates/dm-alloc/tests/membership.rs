@@ -11,7 +11,7 @@ use common::Troubled;
 use dm_alloc::{AllocError, Allocator, Class, Descriptor, ReclaimFlaws, ReclaimOptions, Superblock};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::epoch::{Epochs, Seat};
-use dm_verbs::{ControlError, ControlRequest, Env, Nanos, RemotePtr, Verbs};
+use dm_verbs::{ControlError, ControlRequest, Env, Nanos, RemotePtr, Transport, Verbs};
 
 const CLASS: Class = Class { bytes: 1024, kind: 3 };
 

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use common::Troubled;
 use dm_alloc::{AllocError, Descriptor, LockHome, LockPlan, Superblock};
 use dm_loopback::{Loopback, Trouble, block_on};
-use dm_verbs::{ChipPtr, ClientId, NodeId, Place, RemotePtr, Space, Verbs};
+use dm_verbs::{ChipPtr, ClientId, NodeId, Place, RemotePtr, Space, Transport, Verbs};
 
 const KIND: u32 = u32::from_le_bytes(*b"test");
 

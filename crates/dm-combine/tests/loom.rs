@@ -17,7 +17,7 @@ use dm_combine::{Combined, Combiner, Rdwc, RdwcFlaws};
 use dm_index::{Applied, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_sync::atomic::{AtomicU32, Ordering as Modelled};
 use dm_sync::{Arc, thread};
-use dm_verbs::{ClientId, Env, Meter, Nanos};
+use dm_verbs::{Attempts, ClientId, Env, Meter, Nanos};
 
 fn explore(name: &str, floor: usize, preemptions: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
     // std's own counter: it belongs to the harness, not to the model.
@@ -66,6 +66,8 @@ impl Env for Here {
         Poll::Ready(())
     }
 }
+
+impl Attempts for Here {}
 
 /// An index with one key, and the state that its threads share.
 struct Shared {

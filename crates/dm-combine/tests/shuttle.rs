@@ -13,7 +13,7 @@ use dm_index::{Applied, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use dm_sync::schedules::{Witness, below, block_on, explore, must_fail};
 use dm_sync::{Arc, Mutex, thread};
-use dm_verbs::{ClientId, Env, Meter, Nanos};
+use dm_verbs::{Attempts, ClientId, Env, Meter, Nanos};
 
 const CLIENTS: u16 = 5;
 const KEYS: u64 = 3;
@@ -49,6 +49,8 @@ impl Env for Here {
         Poll::Ready(())
     }
 }
+
+impl Attempts for Here {}
 
 type Recorded = History<KvOp<u64, u32>, KvRet<u32>>;
 

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use dm_verbs::{
-    Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter, Nanos,
-    NodeId, Outcome, Place, Slot, VerbError, VerbErrorKind, Verbs, Wqe,
+    Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter,
+    Nanos, NodeId, Outcome, Place, Slot, Transport, VerbError, VerbErrorKind, Wqe,
 };
 
 use crate::knobs::{Elapsed, Retries};
@@ -17,7 +17,7 @@ use crate::machine::Machine;
 /// A chain that was opened while everything was being dropped.
 const NOWHERE: u32 = u32::MAX;
 
-/// One modelled client: implements [`Verbs`], [`Env`] and [`Control`]. Client ids start at 1.
+/// One modelled client: implements [`Transport`], [`Env`] and [`Control`]. Client ids start at 1.
 pub struct Endpoint {
     machine: Rc<RefCell<Machine>>,
     client: u8,
@@ -105,6 +105,9 @@ impl Env for Endpoint {
             Poll::Pending
         }
     }
+}
+
+impl Attempts for Endpoint {
     fn mark(&self) -> u64 {
         self.machine().mark(self.client)
     }
@@ -119,7 +122,7 @@ impl Env for Endpoint {
     }
 }
 
-impl Verbs for Endpoint {
+impl Transport for Endpoint {
     type Lease = Lease;
 
     fn caps(&self, node: NodeId) -> Caps {

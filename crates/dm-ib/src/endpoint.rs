@@ -7,8 +7,9 @@ use std::rc::Rc;
 
 use dm_control::{Answer, Request};
 use dm_verbs::{
-    Capability, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, Membership, Meter,
-    Nanos, NodeId, Op, Outcome, Place, Region, RemotePtr, Slot, VerbError, VerbErrorKind, Verbs, Wqe,
+    Attempts, Capability, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env,
+    Membership, Meter, Nanos, NodeId, Op, Outcome, Place, Region, RemotePtr, Slot, Transport, VerbError,
+    VerbErrorKind, Wqe,
 };
 
 use crate::chains::{Answers, Chain, Deferred, Phase, Pushed};
@@ -285,7 +286,9 @@ impl Env for Endpoint {
     }
 }
 
-impl Verbs for Endpoint {
+impl Attempts for Endpoint {}
+
+impl Transport for Endpoint {
     type Lease = Lease;
 
     fn caps(&self, node: NodeId) -> Caps {

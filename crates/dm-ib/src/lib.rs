@@ -2,7 +2,7 @@
 //!
 //! A [`MemoryNode`] lends memory, under the control plane of `dm-control`; an [`Ib`] is a world of such
 //! nodes. Each [`Thread`] has a queue pair per memory node and one completion queue, which [`Thread::run`]
-//! polls while it runs thousands of coroutines. A coroutine's [`Endpoint`] is its [`Verbs`](dm_verbs::Verbs),
+//! polls while it runs thousands of coroutines. A coroutine's [`Endpoint`] is its [`Transport`](dm_verbs::Transport),
 //! [`Env`](dm_verbs::Env) and [`Control`](dm_verbs::Control).
 //!
 //! ```text

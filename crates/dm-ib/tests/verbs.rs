@@ -13,7 +13,7 @@ use common::{at, cluster};
 use dm_ib::{Endpoint, Ib, IbError, MemoryNode, Secret, Thread};
 use dm_verbs::{
     Capability, Control, ControlError, ControlReply, ControlRequest, Effect, Env, MaskedCas, NodeId,
-    RemotePtr, VerbErrorKind, Verbs, masked_cas,
+    RemotePtr, Transport, VerbErrorKind, Verbs, masked_cas,
 };
 
 const MIB: u64 = 1 << 20;

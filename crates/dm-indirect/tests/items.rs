@@ -11,7 +11,7 @@ use dm_index::{Applied, Exchange, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_indirect::{Item, ItemFlaws, Items, OutOfLine, Reference, block_of, leading_bytes};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::epoch::Running;
-use dm_verbs::{Env, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Env, NodeId, RemotePtr, Transport, Verbs};
 use proptest::prelude::*;
 
 /// What happens to the next exchange.

@@ -109,7 +109,7 @@ impl<'v, K: KeyBytes> SplitRequest<'v, K> {
     }
 }
 
-/// A split that [`prepare_split`](crate::NodeFormat::prepare_split) has decided.
+/// A split that [`prepare_split`](crate::NodeStructure::prepare_split) has decided.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitPlan<'v, K> {
     /// The right node's low fence key and the left node's new high fence key.

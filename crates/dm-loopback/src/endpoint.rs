@@ -7,9 +7,9 @@ use core::task::{Context, Poll, ready};
 use dm_sync::Arc;
 use dm_sync::region::{self, LineOrder};
 use dm_verbs::{
-    Caps, CasThenRead, ClientId, Control, ControlError, ControlReply, ControlRequest, Effect, Env,
+    Attempts, Caps, CasThenRead, ClientId, Control, ControlError, ControlReply, ControlRequest, Effect, Env,
     Membership, Meter, Nanos, NodeId, Op, Outcome, Place, Posted, RESERVED_BYTES, Region, RemotePtr, Slot,
-    VerbError, VerbErrorKind, Verbs, Wqe,
+    Transport, VerbError, VerbErrorKind, Wqe,
 };
 
 use crate::builder::Completion;
@@ -291,7 +291,9 @@ impl Env for Endpoint {
     }
 }
 
-impl Verbs for Endpoint {
+impl Attempts for Endpoint {}
+
+impl Transport for Endpoint {
     type Lease = Lease;
 
     #[inline]

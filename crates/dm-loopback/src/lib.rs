@@ -1,7 +1,7 @@
 //! Loopback: the world of real threads over in-process memory nodes, for examples, tests and client-CPU benches.
 //!
 //! A [`Loopback`] holds memory nodes; [`Loopback::connect`] gives an [`Endpoint`], one client's
-//! [`Verbs`](dm_verbs::Verbs), [`Env`](dm_verbs::Env) and [`Control`](dm_verbs::Control). Coroutines run under
+//! [`Transport`](dm_verbs::Transport), [`Env`](dm_verbs::Env) and [`Control`](dm_verbs::Control). Coroutines run under
 //! [`block_on`] or, many on a thread, [`run_all`]. With [`Builder::file`] the pool lies in a file that a second
 //! process opens.
 //!

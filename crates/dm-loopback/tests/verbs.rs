@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use dm_loopback::{Builder, ConnectError, Endpoint, Loopback, Trouble, block_on, turns};
 use dm_verbs::{
     AtomicUnit, AtomicVsWrite, Capability, CasThenRead, ChipPtr, ClientId, Control, ControlError,
-    ControlReply, ControlRequest, Effect, Env, LineOrder, MaskedCas, NodeId, RemotePtr, VerbErrorKind, Verbs,
-    Wqe, masked_cas,
+    ControlReply, ControlRequest, Effect, Env, LineOrder, MaskedCas, NodeId, RemotePtr, Transport,
+    VerbErrorKind, Verbs, Wqe, masked_cas,
 };
 
 fn small() -> Builder {

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use dm_verbs::{
-    Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter, Nanos,
-    NodeId, Op, Outcome, Place, Posted, Slot, Space, VerbError, VerbErrorKind, Verbs, Wqe,
+    Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter,
+    Nanos, NodeId, Op, Outcome, Place, Posted, Slot, Space, Transport, VerbError, VerbErrorKind, Wqe,
 };
 
 use crate::engine::{Current, Engine};
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
 
 /// One simulated client coroutine: its queue pairs, its hardware thread, its meter.
 ///
-/// Implements [`Verbs`], [`Env`] and [`Control`]. Client ids start at 1. Single-threaded: not `Send`.
+/// Implements [`Transport`], [`Env`] and [`Control`]. Client ids start at 1. Single-threaded: not `Send`.
 pub struct Endpoint {
     shared: Rc<Shared>,
     /// The engine's number, from 0.
@@ -149,17 +149,11 @@ impl Env for Endpoint {
             LocalStep::HandOff => self.wait(|e| e.t.hand_off, state, cx),
         }
     }
-    fn reserve_cpu(&self, work: Nanos) -> Nanos {
-        // Rounded up, so that charged work is never found done too early.
-        Nanos(
-            self.engine()
-                .reserve_cpu(self.client, work.0 * 1000)
-                .div_ceil(1000),
-        )
-    }
-    fn poll_until(&self, at: Nanos, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_charge(&self, work: Nanos, until: &mut Option<Nanos>, cx: &mut Context<'_>) -> Poll<()> {
         let mut e = self.engine();
-        let at = at.0 * 1000;
+        // Rounded up, so that charged work is never found done too early.
+        let reserve = || Nanos(e.reserve_cpu(self.client, work.0 * 1000).div_ceil(1000));
+        let at = until.get_or_insert_with(reserve).0 * 1000;
         if e.now >= at {
             return Poll::Ready(());
         }
@@ -168,7 +162,9 @@ impl Env for Endpoint {
     }
 }
 
-impl Verbs for Endpoint {
+impl Attempts for Endpoint {}
+
+impl Transport for Endpoint {
     type Lease = Lease;
 
     fn caps(&self, node: NodeId) -> Caps {

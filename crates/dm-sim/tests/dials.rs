@@ -8,7 +8,7 @@ use std::rc::Rc;
 use dm_sim::{CostModel, Endpoint, QueueKind, RunEnd, Sim, Tearing};
 use dm_verbs::{
     AtomicUnit, AtomicVsWrite, Capability, CasThenRead, ChipPtr, Env, FailedCas, LineOrder, MaskedCas, Nanos,
-    NodeId, RemotePtr, Space, VerbErrorKind, Verbs,
+    NodeId, RemotePtr, Space, Transport, VerbErrorKind, Verbs,
 };
 use proptest::prelude::*;
 use proptest::sample::select;

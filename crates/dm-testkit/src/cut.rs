@@ -7,7 +7,7 @@ use dm_index::{IndexError, RangeIndex, Scan};
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_sim::Sim;
 use dm_sync::{Arc, Mutex};
-use dm_verbs::{Control, Effect, Nanos, NodeId, Verbs};
+use dm_verbs::{Control, Effect, Nanos, NodeId, Transport, Verbs};
 
 use crate::{IndexUnderTest, Job, TestKey, World, value_of};
 

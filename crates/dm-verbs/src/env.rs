@@ -59,6 +59,23 @@ pub enum LocalStep {
     HandOff,
 }
 
+/// The attempts of retry loops. Only an explorer implements these methods; every other world uses the defaults.
+pub trait Attempts {
+    /// Marks the start of a retry loop whose failed attempts leave the client's state
+    /// unchanged.
+    fn mark(&self) -> u64 {
+        0
+    }
+    /// Reports that an attempt failed and that the client's state is as it was at `mark`.
+    /// **Soundness depends on this claim**, so only [`crate::Retry`] calls it.
+    fn rewind(&self, _mark: u64) {}
+    /// Returns how many attempts a loop with the budget `attempts` may make. An explorer rewinds failed
+    /// attempts and therefore returns more.
+    fn budget(&self, attempts: u32) -> u32 {
+        attempts
+    }
+}
+
 /// The services that protocol code may ask of its environment.
 ///
 /// ```
@@ -76,7 +93,7 @@ pub enum LocalStep {
 ///     }
 /// }
 /// ```
-pub trait Env {
+pub trait Env: Attempts {
     /// Returns this client's id.
     fn client(&self) -> ClientId;
     /// Returns the compute node on which the client runs.
@@ -131,26 +148,10 @@ pub trait Env {
     fn poll_local(&self, _step: LocalStep, _state: &mut u64, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
-    /// Reserves `work` of this client's hardware thread, and returns the time at which it will be done.
-    fn reserve_cpu(&self, _work: Nanos) -> Nanos {
-        Nanos(0)
-    }
-    /// Is ready from time `at` on.
-    fn poll_until(&self, _at: Nanos, _cx: &mut Context<'_>) -> Poll<()> {
+    /// Implements [`Env::charge`] for a world; `until` is `None` at the first poll, and then the time at which the
+    /// work will be done.
+    fn poll_charge(&self, _work: Nanos, _until: &mut Option<Nanos>, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
-    }
-    /// Explorer only: marks the start of a retry loop whose failed attempts leave the client's state
-    /// unchanged.
-    fn mark(&self) -> u64 {
-        0
-    }
-    /// Explorer only: reports that an attempt failed and that the client's state is as it was at `mark`.
-    /// **Soundness depends on this claim**, so only [`crate::Retry`] calls it.
-    fn rewind(&self, _mark: u64) {}
-    /// Returns how many attempts a loop with the budget `attempts` may make. An explorer rewinds failed
-    /// attempts and therefore returns more.
-    fn budget(&self, attempts: u32) -> u32 {
-        attempts
     }
 }
 
@@ -183,9 +184,7 @@ impl<E: Env> Future for Charge<'_, E> {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let env = this.env;
-        let at = *this.until.get_or_insert_with(|| env.reserve_cpu(this.work));
-        env.poll_until(at, cx)
+        this.env.poll_charge(this.work, &mut this.until, cx)
     }
 }
 

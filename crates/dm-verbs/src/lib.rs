@@ -1,7 +1,7 @@
 //! The seam: everything that index code may do to shared remote memory, and to the world around it.
 //!
 //! A *world* (in-process memory, a simulated RNIC, an explorer, libibverbs) implements the small, poll-level
-//! traits [`Verbs`], [`Env`] and [`Control`]. Index code uses what is built once on top of them: [`Chain`]s
+//! traits [`Transport`], [`Env`] and [`Control`]. Index code uses what is built once on top of them: [`Chain`]s
 //! of requests to one memory node behind one doorbell, [`Ticket`]s that separate posting from waiting,
 //! bounded [`Retry`] loops, typed errors that say whether a failed verb had an [`Effect`], and a [`Meter`]
 //! that counts verbs, bytes, doorbells and round trips the same way in every world.
@@ -60,14 +60,14 @@ pub use chain::{Chain, Gated, Open};
 pub use control::{
     Control, ControlCall, ControlError, ControlReply, ControlRequest, Membership, RESERVED_BYTES, Region,
 };
-pub use env::{Charge, ClientId, Env, LocalStep, Nanos, Pause, Step};
+pub use env::{Attempts, Charge, ClientId, Env, LocalStep, Nanos, Pause, Step};
 pub use error::{Effect, VerbError, VerbErrorKind};
 pub use masked::{MaskedCas, MaskedCasError, masked_cas};
 pub use meter::{Counters, Event, Housekeeping, Meter};
 pub use outputs::{Bytes, Many, Marker, Old, Outcomes, Outputs, Then};
 pub use retry::{Exhausted, Retry, Why};
 pub use ticket::Ticket;
-pub use verbs::{Operation, Verbs};
+pub use verbs::{Operation, Transport, Verbs};
 pub use wqe::{Op, Outcome, Posted, Slot, Wqe};
 
 #[doc = include_str!("../README.md")]

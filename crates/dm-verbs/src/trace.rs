@@ -8,8 +8,8 @@ use core::fmt;
 use core::task::{Context, Poll};
 
 use crate::{
-    Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter, Nanos,
-    NodeId, Op, Outcome, Place, Slot, VerbError, Verbs, Wqe,
+    Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter,
+    Nanos, NodeId, Op, Outcome, Place, Slot, Transport, VerbError, Verbs, Wqe,
 };
 
 /// The version of the form, the first field of every recording.
@@ -332,7 +332,7 @@ impl<V: Verbs> Traced<V> {
     }
 }
 
-impl<V: Verbs> Verbs for Traced<V> {
+impl<V: Verbs> Transport for Traced<V> {
     type Lease = V::Lease;
 
     fn caps(&self, node: NodeId) -> Caps {
@@ -445,12 +445,12 @@ impl<V: Env> Env for Traced<V> {
     fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         self.inner.poll_local(step, state, cx)
     }
-    fn reserve_cpu(&self, work: Nanos) -> Nanos {
-        self.inner.reserve_cpu(work)
+    fn poll_charge(&self, work: Nanos, until: &mut Option<Nanos>, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_charge(work, until, cx)
     }
-    fn poll_until(&self, at: Nanos, cx: &mut Context<'_>) -> Poll<()> {
-        self.inner.poll_until(at, cx)
-    }
+}
+
+impl<V: Env> Attempts for Traced<V> {
     fn mark(&self) -> u64 {
         self.inner.mark()
     }

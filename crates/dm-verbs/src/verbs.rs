@@ -1,4 +1,4 @@
-//! The trait that a world implements, and the methods that its users call.
+//! The connections that a world implements, and the verbs that its users post.
 
 use core::ops::DerefMut;
 use core::task::{Context, Poll};
@@ -8,16 +8,60 @@ use crate::{
     Bytes, Caps, Chain, Env, NodeId, Old, Op, Outcome, Place, Posted, Retry, Slot, Ticket, VerbError, Wqe,
 };
 
-/// One client's reliable connections to all memory nodes: a queue pair per node.
+/// One client's reliable connections to all memory nodes: a queue pair per node. A world implements this.
 ///
-/// Index code uses the upper part; a world implements the lower part. A world need not be `Sync`: a client
-/// belongs to one thread.
-pub trait Verbs: Env + Sized {
+/// A world need not be `Sync`: a client belongs to one thread.
+pub trait Transport: Env + Sized {
     /// The bytes of a READ: owned, editable in place, one pointer wide. Dropping it returns the buffer.
     type Lease: DerefMut<Target = [u8]>;
 
-    // ---- for index code -------------------------------------------------------------------------------------
+    /// Returns the promises of the connection to `node`. An unknown node has default (empty) capabilities.
+    fn caps(&self, node: NodeId) -> Caps;
+    /// Opens a new chain to `node`. This never fails: errors are reported by [`Transport::poll_chain`].
+    fn open(&self, node: NodeId) -> Slot;
+    /// Appends a request and copies its payload.
+    fn push(&self, slot: &Slot, wqe: Wqe<'_>);
+    /// Rings the doorbell: the chain takes effect from now on, whether or not the caller polls.
+    fn ring(&self, slot: &Slot);
+    /// Polls until the whole rung chain has completed.
+    fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>>;
+    /// Takes the `i`-th result of a completed chain, counting only requests that return a value.
+    fn take(&self, slot: &Slot, i: u16) -> Outcome<Self::Lease>;
+    /// Returns the slot. If the chain was not rung, the world forgets it. If it is in flight, it becomes
+    /// unsignalled, and its error is kept for [`Transport::take_deferred`]. If it has completed, the world
+    /// recycles it.
+    fn close(&self, slot: Slot);
+    /// Polls a chain of which only the first result is wanted, as with most chains. When the chain has
+    /// completed or failed, this closes it, and `slot` is no longer valid.
+    #[inline]
+    fn poll_single(
+        &self,
+        slot: &Slot,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Outcome<Self::Lease>, VerbError>> {
+        let result = core::task::ready!(self.poll_chain(slot, cx));
+        let outcome = result.map(|()| self.take(slot, 0));
+        self.close(slot.same());
+        Poll::Ready(outcome)
+    }
+    /// Posts a chain of one request. A world that completes requests at once returns the result here.
+    #[inline]
+    fn post_one(&self, wqe: Wqe<'_>) -> Posted<Self::Lease> {
+        let slot = self.open(wqe.op.at().node());
+        self.push(&slot, wqe);
+        self.ring(&slot);
+        Posted::Flying(slot)
+    }
+    /// Returns the first error of a dropped ticket since the last call.
+    fn take_deferred(&self) -> Option<VerbError>;
+    /// See [`Verbs::load`].
+    /// # Errors
+    /// The same as [`Verbs::load`].
+    fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError>;
+}
 
+/// The verbs that index code posts. Every [`Transport`] has them.
+pub trait Verbs: Transport {
     /// Starts a chain to `node`.
     #[inline]
     fn chain(&self, node: NodeId) -> Chain<'_, Self, ()> {
@@ -80,53 +124,9 @@ pub trait Verbs: Env + Sized {
         self.meter().loaded(bytes.len());
         self.load_image(at.into(), bytes)
     }
-
-    // ---- for worlds -----------------------------------------------------------------------------------------
-
-    /// Returns the promises of the connection to `node`. An unknown node has default (empty) capabilities.
-    fn caps(&self, node: NodeId) -> Caps;
-    /// Opens a new chain to `node`. This never fails: errors are reported by [`Verbs::poll_chain`].
-    fn open(&self, node: NodeId) -> Slot;
-    /// Appends a request and copies its payload.
-    fn push(&self, slot: &Slot, wqe: Wqe<'_>);
-    /// Rings the doorbell: the chain takes effect from now on, whether or not the caller polls.
-    fn ring(&self, slot: &Slot);
-    /// Polls until the whole rung chain has completed.
-    fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>>;
-    /// Takes the `i`-th result of a completed chain, counting only requests that return a value.
-    fn take(&self, slot: &Slot, i: u16) -> Outcome<Self::Lease>;
-    /// Returns the slot. If the chain was not rung, the world forgets it. If it is in flight, it becomes
-    /// unsignalled, and its error is kept for [`Verbs::take_deferred`]. If it has completed, the world
-    /// recycles it.
-    fn close(&self, slot: Slot);
-    /// Polls a chain of which only the first result is wanted, as with most chains. When the chain has
-    /// completed or failed, this closes it, and `slot` is no longer valid.
-    #[inline]
-    fn poll_single(
-        &self,
-        slot: &Slot,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Outcome<Self::Lease>, VerbError>> {
-        let result = core::task::ready!(self.poll_chain(slot, cx));
-        let outcome = result.map(|()| self.take(slot, 0));
-        self.close(slot.same());
-        Poll::Ready(outcome)
-    }
-    /// Posts a chain of one request. A world that completes requests at once returns the result here.
-    #[inline]
-    fn post_one(&self, wqe: Wqe<'_>) -> Posted<Self::Lease> {
-        let slot = self.open(wqe.op.at().node());
-        self.push(&slot, wqe);
-        self.ring(&slot);
-        Posted::Flying(slot)
-    }
-    /// Returns the first error of a dropped ticket since the last call.
-    fn take_deferred(&self) -> Option<VerbError>;
-    /// See [`Verbs::load`].
-    /// # Errors
-    /// The same as [`Verbs::load`].
-    fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError>;
 }
+
+impl<T: Transport> Verbs for T {}
 
 /// Proof that an operation began without a left-over error. See [`Verbs::operation`].
 ///

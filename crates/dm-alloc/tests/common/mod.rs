@@ -4,8 +4,8 @@ use core::task::{Context, Poll};
 use std::cell::RefCell;
 
 use dm_verbs::{
-    Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter, Nanos,
-    NodeId, Outcome, Place, Slot, VerbError, Verbs, Wqe,
+    Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter,
+    Nanos, NodeId, Outcome, Place, Slot, Transport, VerbError, Verbs, Wqe,
 };
 
 /// An endpoint that records requests to the control plane and refuses some of them.
@@ -73,15 +73,14 @@ impl<E: Env> Env for Troubled<E> {
     fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         self.inner.poll_local(step, state, cx)
     }
-    fn reserve_cpu(&self, work: Nanos) -> Nanos {
-        self.inner.reserve_cpu(work)
-    }
-    fn poll_until(&self, at: Nanos, cx: &mut Context<'_>) -> Poll<()> {
-        self.inner.poll_until(at, cx)
+    fn poll_charge(&self, work: Nanos, until: &mut Option<Nanos>, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_charge(work, until, cx)
     }
 }
 
-impl<E: Verbs> Verbs for Troubled<E> {
+impl<E: Env> Attempts for Troubled<E> {}
+
+impl<E: Verbs> Transport for Troubled<E> {
     type Lease = E::Lease;
     fn caps(&self, node: NodeId) -> Caps {
         self.inner.caps(node)

@@ -11,7 +11,7 @@ use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
 
 impl<K: KeyBytes> Hopscotch<K> {
-    /// Encodes the bytes that [`put`](NodeFormat::put) would write for an in-line entry of a node of
+    /// Encodes the bytes that [`put`](crate::NodeEdit::put) would write for an in-line entry of a node of
     /// `version` that is not young, without an image. They belong at the slot's offset. Returns how many
     /// bytes of `out` it filled.
     ///

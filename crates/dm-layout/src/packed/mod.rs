@@ -33,7 +33,7 @@ use crate::{LINE_BYTES, Line};
 /// may be rewritten in another shape, with the same entries and one more. That is one WRITE of one line, so a
 /// reader sees one shape or the other, and an entry that it finds is valid.
 ///
-/// How many entries a node takes depends on its keys: [`capacity`](NodeFormat::capacity) is the maximum, for
+/// How many entries a node takes depends on its keys: [`capacity`](crate::NodeShape::capacity) is the maximum, for
 /// keys close to the low fence key.
 ///
 /// ```

@@ -105,7 +105,7 @@ impl<K: KeyBytes> Slotted<K> {
         &self.geometry
     }
 
-    /// Encodes the bytes that [`put`](NodeFormat::put) would write for an in-line entry, without an image.
+    /// Encodes the bytes that [`put`](crate::NodeEdit::put) would write for an in-line entry, without an image.
     /// They belong at the slot's offset. Returns how many bytes of `out` it filled.
     ///
     /// Panics if entries are not in-line, or if `out` is shorter than an entry.

@@ -9,8 +9,10 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use dm_verbs::VerbErrorKind::{Refused, Unsupported};
-use dm_verbs::{Capability, Caps, ClientId, Env, Meter, Nanos, NodeId, Op, Outcome, Place};
-use dm_verbs::{Slot, VerbError, Verbs, Wqe};
+use dm_verbs::{
+    Attempts, Capability, Caps, ClientId, Env, Meter, Nanos, NodeId, Op, Outcome, Place, Transport,
+};
+use dm_verbs::{Slot, VerbError, Wqe};
 
 use super::rdma::{Connection, Request};
 
@@ -86,7 +88,9 @@ impl Env for Client {
     }
 }
 
-impl Verbs for Client {
+impl Attempts for Client {}
+
+impl Transport for Client {
     type Lease = Vec<u8>;
 
     /// Promises READ, WRITE, CAS and FAA in order. The adapter knows of no further capabilities, so it promises none.

@@ -6,7 +6,7 @@ use crate::common::*;
 use dm_lock::{Local, LockError, LockOptions, LockPlace, LockWord, Locks, Share};
 use dm_loopback::{Builder, Endpoint, Trouble, block_on, run_all};
 use dm_sync::thread;
-use dm_verbs::{AtomicVsWrite, Capability, CasThenRead, Effect, Env, NodeId, RemotePtr, Verbs};
+use dm_verbs::{AtomicVsWrite, Capability, CasThenRead, Effect, Env, NodeId, RemotePtr, Transport, Verbs};
 
 fn shared() -> LockOptions {
     LockOptions {

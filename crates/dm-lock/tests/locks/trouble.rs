@@ -6,7 +6,7 @@ use dm_lock::{
 };
 use dm_loopback::{Trouble, block_on};
 use dm_sync::Fingerprint;
-use dm_verbs::{AtomicVsWrite, ClientId, Effect, Env, NodeId, Verbs, Why};
+use dm_verbs::{AtomicVsWrite, ClientId, Effect, Env, NodeId, Transport, Verbs, Why};
 
 fn small_budget() -> LockOptions {
     LockOptions {
