@@ -1,11 +1,11 @@
-//! An entry of the registry: a model, where it comes from, what is expected of it, and its broken twins.
+//! An entry of the registry: a model, its source, its expected verdicts, and its broken twins.
 
 use core::fmt;
 
 use dm_explore::{Counterexample, Failure, Knobs, Model, Search, Trace, Verdict};
 use dm_history::Spec;
 
-/// What a model is about.
+/// The subject of a model.
 ///
 /// ```
 /// use dm_models::{Kind, all};
@@ -29,7 +29,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As printed.
+    /// Returns the printed name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Litmus => "litmus",
@@ -47,35 +47,35 @@ impl Kind {
 pub enum Size {
     /// On every check.
     Check,
-    /// By night: too long for every check.
+    /// Every night: the case takes too long for every check.
     Nightly,
 }
 
-/// How a broken twin fails.
+/// The way in which a broken twin fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// The operations' results can't be explained.
+    /// The operations' results cannot be explained.
     NotLinearizable,
     /// An invariant is broken.
     Invariant,
-    /// Two are inside where one may be.
+    /// Two clients are in a section that admits one.
     Monitor,
-    /// A client saw what it must not see.
+    /// A client saw something that it must not see.
     Check,
     /// A client panics.
     Panic,
     /// Clients wait for ever.
     Stuck,
-    /// Clients go on for ever, and no run ends.
+    /// Clients run for ever, and no run ends.
     Livelock,
-    /// A client that waits is overtaken too often.
+    /// A waiting client is overtaken too often.
     Bypass,
-    /// Clients go on for ever, or wait, and no operation completes.
+    /// Clients run or wait for ever, and no operation completes.
     NotLockFree,
 }
 
 impl How {
-    /// What `failure` is.
+    /// Returns the kind of `failure`.
     pub fn of(failure: &Failure) -> Option<Self> {
         Some(match failure {
             Failure::NotLinearizable { .. } => Self::NotLinearizable,
@@ -91,7 +91,7 @@ impl How {
         })
     }
 
-    /// As printed.
+    /// Returns the printed name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotLinearizable => "not linearizable",
@@ -110,7 +110,7 @@ impl How {
 /// The verdict that a case must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expect {
-    /// It holds, exhaustively.
+    /// The model holds, exhaustively.
     Holds,
     /// There is a counterexample of this kind.
     Fails(How),
@@ -125,23 +125,24 @@ impl fmt::Display for Expect {
     }
 }
 
-/// One run of a model: a shape of it, the freedoms it is explored under, and the verdict it must have.
+/// One run of a model: a shape, the freedoms under which it is explored, and the expected verdict.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Case {
-    /// Which shape of the model (how many clients, say), in its own words; empty where there is only one.
+    /// The shape of the model (the number of clients, for instance), in its own words; empty if the model has only
+    /// one.
     pub shape: &'static str,
-    /// The freedoms of the RNIC, crashes and cancellations.
+    /// The freedoms of the RNIC, the crashes and the cancellations.
     pub knobs: Knobs,
-    /// What must come out.
+    /// The expected verdict.
     pub expect: Expect,
-    /// Other ways in which it may fail: which run is found first is the search's choice.
+    /// Other accepted failures: the search decides which failing run it finds first.
     pub or: Vec<How>,
-    /// When it is run.
+    /// When the case is run.
     pub size: Size,
 }
 
 impl Case {
-    /// A case that must hold.
+    /// Makes a case that must hold.
     pub fn holds(shape: &'static str, knobs: Knobs) -> Self {
         Self {
             shape,
@@ -152,7 +153,7 @@ impl Case {
         }
     }
 
-    /// A case that must fail.
+    /// Makes a case that must fail.
     pub fn fails(how: How, shape: &'static str, knobs: Knobs) -> Self {
         Self {
             expect: Expect::Fails(how),
@@ -160,14 +161,14 @@ impl Case {
         }
     }
 
-    /// The same, which may also fail in this way.
+    /// Accepts this kind of failure too.
     #[must_use]
     pub fn or(mut self, how: How) -> Self {
         self.or.push(how);
         self
     }
 
-    /// The same, run by night only.
+    /// Makes the case run every night only.
     #[must_use]
     pub fn nightly(mut self) -> Self {
         self.size = Size::Nightly;
@@ -175,14 +176,14 @@ impl Case {
     }
 }
 
-/// Which twin of a model.
+/// One of a model's twins.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Variant {
-    /// As dmkit does it.
+    /// The protocol as it was published.
     Ours,
     /// As it was published.
     Published,
-    /// Broken on purpose, by name: it must fail.
+    /// A version that is broken on purpose, by name: it must fail.
     Mutant(&'static str),
 }
 
@@ -196,7 +197,7 @@ impl fmt::Display for Variant {
     }
 }
 
-/// A twin of a model that differs from ours.
+/// A twin of a model that differs from dmkit's protocol.
 ///
 /// ```
 /// use dm_models::{Expect, Twin, find};
@@ -206,17 +207,17 @@ impl fmt::Display for Variant {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Twin {
-    /// Short, for the command line.
+    /// A short name, for the command line.
     pub name: &'static str,
-    /// What is different.
+    /// The difference.
     pub about: &'static str,
-    /// Its runs; at least one must fail.
+    /// The cases of the twin; at least one must fail.
     pub cases: fn() -> Vec<Case>,
 }
 
-/// What a model is built from.
+/// The parameters from which a model is built.
 ///
-/// A model under other knobs than those of its cases:
+/// This example runs a model under other knobs than those of its cases:
 /// ```
 /// use dm_explore::{Knobs, Search};
 /// use dm_models::{Explorable, Setting, Variant, find};
@@ -230,23 +231,23 @@ pub struct Twin {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Setting<'a> {
-    /// What to call it.
+    /// The name to print.
     pub title: String,
-    /// Which shape, out of the case.
+    /// The shape, from the case.
     pub shape: &'a str,
-    /// Which twin.
+    /// The twin.
     pub variant: Variant,
-    /// The knobs that it will be explored with.
+    /// The knobs under which the model will be explored.
     pub knobs: &'a Knobs,
 }
 
 impl Setting<'_> {
-    /// Whether this is that mutant.
+    /// Returns whether this is the mutant `name`.
     pub fn mutant(&self, name: &str) -> bool {
         matches!(self.variant, Variant::Mutant(m) if m == name)
     }
 
-    /// Whether this is the published twin.
+    /// Returns whether this is the published twin.
     pub fn published(&self) -> bool {
         self.variant == Variant::Published
     }
@@ -255,26 +256,26 @@ impl Setting<'_> {
 /// A model of the registry.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Unique. A flaw's model bears its id.
+    /// A unique name. The model of a flaw has the flaw's id.
     pub name: &'static str,
-    /// What it is about.
+    /// The subject.
     pub kind: Kind,
-    /// The paper's section, the code, or the document that it comes from.
+    /// The paper's section, the code, or the document of which this is a model.
     pub source: &'static str,
-    /// One sentence.
+    /// One sentence about the model.
     pub about: &'static str,
-    /// The runs of ours, with the verdict of each.
+    /// The cases of dmkit's protocol, with their verdicts.
     pub cases: fn() -> Vec<Case>,
-    /// As published, where that is something else.
+    /// The published twin, if the paper's protocol differs.
     pub published: Option<Twin>,
     /// Broken twins.
     pub mutants: &'static [Twin],
-    /// Makes the model.
+    /// Builds the model.
     pub build: fn(&Setting<'_>) -> Box<dyn Explorable>,
 }
 
 impl Entry {
-    /// All its twins, ours first.
+    /// Returns all twins, dmkit's first.
     pub fn variants(&self) -> impl Iterator<Item = Variant> + use<> {
         let mutants = self.mutants.iter().map(|m| Variant::Mutant(m.name));
         [Variant::Ours]
@@ -283,7 +284,7 @@ impl Entry {
             .chain(mutants)
     }
 
-    /// What is different about one of them; nothing about ours.
+    /// Returns the difference of a twin; `None` for dmkit's protocol.
     pub fn twin(&self, variant: Variant) -> Option<&Twin> {
         match variant {
             Variant::Ours => None,
@@ -292,7 +293,7 @@ impl Entry {
         }
     }
 
-    /// The runs of one of them; none where there is no such twin.
+    /// Returns the cases of a twin; none if there is no such twin.
     pub fn cases_of(&self, variant: Variant) -> Vec<Case> {
         match variant {
             Variant::Ours => (self.cases)(),
@@ -300,7 +301,7 @@ impl Entry {
         }
     }
 
-    /// The model of a case.
+    /// Builds the model of a case.
     pub fn model(&self, variant: Variant, case: &Case) -> Box<dyn Explorable> {
         let mut title = self.name.to_owned();
         if variant != Variant::Ours {
@@ -320,13 +321,13 @@ impl Entry {
 
 /// A model without its types.
 pub trait Explorable {
-    /// Explores under these knobs.
+    /// Explores the model under these knobs.
     fn explore(&self, knobs: &Knobs, search: Search) -> Verdict;
 
     /// Runs a trace again.
     ///
     /// # Errors
-    /// When it is a trace of another model or other knobs, or does not fail.
+    /// An error if the trace belongs to another model or other knobs, or does not fail.
     fn replay(&self, knobs: &Knobs, trace: &Trace) -> Result<Counterexample, dm_explore::BadReplay>;
 }
 

@@ -1,9 +1,9 @@
-//! Every model of dmkit by name: litmus tests of the RNIC's contract, locks, sharing, nodes, B-link trees,
+//! All models of dmkit by name: litmus tests of the RNIC's contract, locks, sharing, nodes, B-link trees,
 //! hopscotch leaves, radix trees, reclamation, crashes.
 //!
-//! An [`Entry`] names a model, where it comes from, the cases it is run in (a shape of the model, a setting of every
-//! knob, and the verdict it must have there), its twin as published where that is something else, and mutants that
-//! must fail. Tests, `dmkit explore` and `cargo xtask models` run the same list.
+//! An [`Entry`] names a model, its source, and the cases in which it is run: a shape of the model, a setting of
+//! every knob, and the expected verdict. It also has the published twin if the paper's protocol differs from ours,
+//! and mutants that must fail. Tests, `dmkit explore` and `cargo xtask models` run the same list.
 //!
 //! ```
 //! use dm_explore::Search;
@@ -17,13 +17,14 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** Models run the shipped crates. What is modelled by hand is a litmus test or a published protocol that
+//! * **I1** Models run the shipped crates. A model written by hand is a litmus test or a published protocol that
 //!   dmkit does not ship, and says so.
-//! * **I2** Every entry has a case, a twin or a mutant that fails, so that no model passes for want of looking.
+//! * **I2** Every entry has a case, a twin or a mutant that fails, so that no model passes only because it checks
+//!   nothing.
 //! * **I3** A truncated search is a failure, whatever was expected; so is a sample.
 //!
 //! # Limits
-//! What a case holds, it holds within its bounds and under its knobs: `dm-explore` says what a pass assumes.
+//! A case holds within its bounds and under its knobs. `dm-explore` says what a pass assumes.
 #![forbid(unsafe_code)]
 
 mod combine;
@@ -47,7 +48,7 @@ pub use matrix::{Knob, covered, matrix};
 pub use page::{knobs, outcome, page, stories, timeless};
 pub use run::Ran;
 
-/// All entries, in the order of the page.
+/// Returns all entries, in the order of the page.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
     [
         litmus::ENTRIES,
@@ -66,7 +67,7 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
     .flatten()
 }
 
-/// The entry of that name, whatever its case.
+/// Returns the entry of that name, ignoring case.
 pub fn find(name: &str) -> Option<&'static Entry> {
     all().find(|e| e.name.eq_ignore_ascii_case(name))
 }

@@ -1,31 +1,32 @@
-//! Knob matrices: every combination of the sides of some knobs.
+//! Knob matrices: all combinations of the sides of some knobs.
 
 use dm_explore::Knobs;
 use dm_verbs::{AtomicUnit, AtomicVsWrite, CasThenRead, FailedCas, LineOrder};
 
-/// A freedom of the RNIC whose sides a model can be run on.
+/// A freedom of the RNIC, with the sides on which a model can be run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Knob {
-    /// Lines of one READ: any order, increasing.
+    /// The lines of one READ: any order, or increasing.
     ReadOrder,
-    /// Lines of one WRITE: increasing, any order.
+    /// The lines of one WRITE: increasing, or any order.
     WriteOrder,
-    /// The atomic unit: line, word.
+    /// The atomic unit: a line, or a word.
     Unit,
-    /// A READ behind a CAS: any line first, the whole READ first, in order.
+    /// A READ behind a CAS: any line first, the whole READ first, or in order.
     CasThenRead,
-    /// Atomic and WRITE to one word: racy (a failed CAS writes back, or leaves alone), serialised.
+    /// An atomic and a WRITE to one word: racy (a failed CAS writes back, or leaves the word alone), or
+    /// serialised.
     AtomicVsWrite,
-    /// A WRITE overtakes an earlier READ's or atomic's response, or never does.
+    /// A WRITE overtakes the response of an earlier READ or atomic, or never does.
     Overtaking,
-    /// Host before chip, or unordered.
+    /// Host memory before on-chip memory, or unordered.
     ChipOrder,
     /// Masked atomics, or none.
     Masked,
 }
 
 impl Knob {
-    /// All of them.
+    /// All knobs.
     pub const ALL: [Self; 8] = [
         Self::ReadOrder,
         Self::WriteOrder,
@@ -37,7 +38,7 @@ impl Knob {
         Self::Masked,
     ];
 
-    /// As printed.
+    /// Returns the printed name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ReadOrder => "read order",
@@ -51,7 +52,7 @@ impl Knob {
         }
     }
 
-    /// How many sides it has.
+    /// Returns the number of sides.
     pub const fn sides(self) -> u8 {
         match self {
             Self::CasThenRead | Self::AtomicVsWrite => 3,
@@ -59,7 +60,7 @@ impl Knob {
         }
     }
 
-    /// Turns it to a side.
+    /// Sets the knob to a side.
     pub fn set(self, knobs: &mut Knobs, side: u8) {
         let second = side > 0;
         match self {
@@ -92,7 +93,7 @@ impl Knob {
         }
     }
 
-    /// The side that it is turned to.
+    /// Returns the side to which the knob is set.
     pub fn side(self, knobs: &Knobs) -> u8 {
         match self {
             Self::ReadOrder => u8::from(knobs.read_lines == LineOrder::Increasing),
@@ -114,7 +115,7 @@ impl Knob {
         }
     }
 
-    /// A side, as printed.
+    /// Returns the printed name of a side.
     pub const fn side_name(self, side: u8) -> &'static str {
         match (self, side) {
             (Self::ReadOrder, 0) | (Self::WriteOrder, 1) => "any",
@@ -145,7 +146,7 @@ fn order(increasing: bool) -> LineOrder {
     }
 }
 
-/// Every combination of the sides of `turned`, the others as in `base`.
+/// Returns all combinations of the sides of `turned`; the other knobs are as in `base`.
 ///
 /// ```
 /// use dm_explore::Knobs;
@@ -171,9 +172,9 @@ pub fn matrix(base: &Knobs, turned: &[Knob]) -> Vec<Knobs> {
     all
 }
 
-/// The knobs that differ among these, and the sides that each takes: what was covered.
+/// Returns, for each knob, the sides that occur in `all`: the coverage.
 ///
-/// Example: at [`matrix`].
+/// [`matrix`] has an example.
 pub fn covered<'k>(all: impl IntoIterator<Item = &'k Knobs>) -> Vec<(Knob, Vec<u8>)> {
     let all: Vec<&Knobs> = all.into_iter().collect();
     Knob::ALL

@@ -1,4 +1,4 @@
-//! The page of all models, and the story of each one's counterexample.
+//! The page of all models, and the story of each counterexample.
 
 use core::fmt::Write;
 use core::time::Duration;
@@ -8,16 +8,16 @@ use crate::entry::{Case, Entry, Expect, Kind, Size, Variant};
 use crate::matrix::{Knob, covered};
 use crate::run::{Ran, run_command};
 
-/// Columns of a table, and which of them holds seconds.
+/// The number of a table's columns; the next constant is the column of seconds.
 const COLUMNS: usize = 9;
 const SECONDS: usize = 6;
 
-/// Stands above every page.
+/// The first line of every page.
 const NOTE: &str = "<!-- Drawn by `cargo xtask models` from the registry, dm-models; change that. -->\n\n";
 
 impl Entry {
-    /// The run whose counterexample the page shows: of the twin as published, else of ours, else of a mutant; the
-    /// first of check size that must fail.
+    /// Returns the case whose counterexample the page shows: the first case of check size that must fail. The
+    /// published twin comes first, then dmkit's protocol, then the mutants.
     pub fn shown(&self) -> Option<(Variant, usize)> {
         let published = self.published.map(|_| Variant::Published);
         let mutants = self.mutants.iter().map(|m| Variant::Mutant(m.name));
@@ -29,7 +29,7 @@ impl Entry {
     }
 }
 
-/// The page `models.md`: a row for each entry. `ran` holds the cases of check size.
+/// Returns the page `models.md`, with a row for each entry. `ran` holds the cases of check size.
 pub fn page<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> String {
     let mut tables: BTreeMap<Kind, String> = BTreeMap::new();
     for entry in entries {
@@ -62,7 +62,7 @@ pub fn page<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> St
     models(&tables)
 }
 
-/// The page without its times: what must be equal when the same tree is run again.
+/// Returns the page without its times, so that two runs of the same tree give equal pages.
 pub fn timeless(page: &str) -> String {
     let rows = page.lines().map(|line| {
         let mut cells: Vec<&str> = line.split(" | ").collect();
@@ -109,7 +109,7 @@ and its counterexample shows how the outcome comes about. A mutant is broken on 
     page
 }
 
-/// What came of the cases of one twin, in few words.
+/// Summarises the results of one twin's cases.
 pub fn outcome(ran: &[&Ran]) -> String {
     let failing: Vec<_> = ran.iter().filter_map(|r| r.verdict.counterexample()).collect();
     let mut how: Vec<&str> = failing
@@ -130,7 +130,7 @@ pub fn outcome(ran: &[&Ran]) -> String {
     }
 }
 
-/// A litmus test does not fail: it tells the sides of a knob apart.
+/// Summarises dmkit's cases. A litmus test does not fail: it tells the sides of a knob apart.
 fn ours(kind: Kind, ran: &[&Ran]) -> String {
     let shown = ran
         .iter()
@@ -157,7 +157,8 @@ fn mutants(entry: &Entry, ran: &[Ran]) -> String {
     }
 }
 
-/// What ours was run on: shapes, knobs turned, knobs that stand elsewhere than on their weak side.
+/// Lists what dmkit's protocol was run on: the shapes, the knobs with several sides, and the knobs that are not on
+/// their weak side.
 pub fn knobs(entry: &Entry) -> String {
     let (now, night): (Vec<Case>, Vec<Case>) =
         (entry.cases)().into_iter().partition(|c| c.size == Size::Check);
@@ -211,8 +212,8 @@ fn shapes(cases: &[Case]) -> Vec<&'static str> {
     shapes
 }
 
-/// The story of each entry's counterexample, by file name: a page in Markdown, and its chart in SVG. `ran` holds, of the cases
-/// that [`Entry::shown`] names, the shortest counterexample.
+/// Returns the story of each entry's counterexample by file name: a page in Markdown, and its chart in SVG. `ran`
+/// must hold the shortest counterexample of each case that [`Entry::shown`] names.
 pub fn stories<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     for entry in entries {
@@ -230,7 +231,7 @@ pub fn stories<'e>(entries: impl IntoIterator<Item = &'e Entry>, ran: &[Ran]) ->
     files
 }
 
-/// A counterexample on a page of its own; nothing where the run found none.
+/// Returns a page about one counterexample; empty if the run found none.
 fn story(entry: &Entry, ran: &Ran) -> String {
     let Some(found) = ran.verdict.counterexample() else {
         return String::new();
@@ -257,7 +258,7 @@ fn story(entry: &Entry, ran: &Ran) -> String {
     page
 }
 
-/// Fit for a cell of a table.
+/// Escapes a text for the cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -1,25 +1,25 @@
-//! Running cases, and judging what came out.
+//! Running cases and judging their verdicts.
 
 use dm_explore::{Counterexample, Search, Verdict};
 
 use crate::entry::{Case, Entry, Expect, How, Variant};
 
-/// A case, and what came of it.
+/// A case that was run, and its verdict.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ran {
     /// The model.
     pub entry: &'static str,
-    /// Which twin.
+    /// The twin.
     pub variant: Variant,
-    /// The number of the case among that twin's, from 0.
+    /// The number of the case among the twin's cases, from 0.
     pub number: usize,
     /// The case.
     pub case: Case,
-    /// What came of it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// The command that explores one case.
+/// Returns the command that explores one case.
 pub(crate) fn run_command(entry: &str, variant: Variant, number: usize) -> String {
     let twin = match variant {
         Variant::Ours => String::new(),
@@ -30,10 +30,10 @@ pub(crate) fn run_command(entry: &str, variant: Variant, number: usize) -> Strin
 }
 
 impl Ran {
-    /// Whether the verdict is the one that the registry names.
+    /// Checks that the verdict is the one that the registry names.
     ///
     /// # Errors
-    /// What came instead, with the whole story. A truncated search is never as expected, nor is a sample.
+    /// The actual verdict, with the whole story. A truncated search or a sample is never as expected.
     pub fn judge(&self) -> Result<(), String> {
         let as_expected = match (self.case.expect, &self.verdict) {
             (Expect::Holds, Verdict::Pass(_)) => true,
@@ -54,7 +54,7 @@ impl Ran {
 }
 
 impl Ran {
-    /// The command that runs the counterexample of this case again.
+    /// Returns the command that runs this counterexample again.
     pub fn replay_command(&self, found: &Counterexample) -> String {
         let command = run_command(self.entry, self.variant, self.number);
         format!("{command} --trace \"{}\"", found.trace)
@@ -65,7 +65,7 @@ impl Entry {
     /// Runs one case of a twin.
     ///
     /// # Panics
-    /// When there is no such case.
+    /// If there is no such case.
     pub fn run(&self, variant: Variant, number: usize, search: Search) -> Ran {
         let case = self.cases_of(variant).swap_remove(number);
         let verdict = self.model(variant, &case).explore(&case.knobs, search);

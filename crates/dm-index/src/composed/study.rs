@@ -2,12 +2,13 @@
 
 use super::ComposedOptions;
 
-/// Published flaws of the operation text, off by default. For study: each has its counterexample.
+/// Published flaws of index operations, off by default. They are for study: each has a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flaws {
-    /// T-S5: who loses the race for the first leaf or a new root has no path to go on with, and gives up.
+    /// T-S5: a client that loses the race for the first leaf or a new root has no path to continue with, and gives
+    /// up.
     pub root_race_fatal: bool,
-    /// A scan takes the leaves that a cached inner node names for all there are, whatever their fences say.
+    /// A scan treats the leaves that a cached inner node names as all leaves, whatever their fence keys say.
     pub scan_trusts_cache: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong with read delegation and write combining as published: T-R1, T-R2, T-R3.
+//! The flaws of read delegation and write combining as published: T-R1, T-R2, T-R3.
 
 use dm_combine::RdwcFlaws;
 use dm_explore::Knobs;
@@ -104,7 +104,7 @@ pub(crate) const T_R3: Entry = Entry {
 };
 
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
-    // Each shape is one flaw's.
+    // Each shape shows one flaw.
     let published = |shape| s.published() && s.shape == shape;
     let flaws = RdwcFlaws {
         joins_after_sample: published("2+1 writers"),

@@ -1,4 +1,4 @@
-//! Operations that clients of a compute node share, beside those of another one.
+//! Operations that clients of one compute node share, beside those of another compute node.
 
 use dm_combine::RdwcFlaws;
 use dm_explore::Knobs;
@@ -7,7 +7,7 @@ use dm_history::KvOp::{Get, Remove, Update, Upsert};
 use super::world::{Script, one_lock, script};
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 
-/// Clients of compute node 0, and D or C of compute node 1.
+/// Clients of compute node 0, and a last client that may be on compute node 1.
 const SHAPES: &[(&str, Script)] = &[
     (
         "3+1 readers",
@@ -176,7 +176,7 @@ pub(crate) const CANCELLED: Entry = Entry {
     build,
 };
 
-/// By night, if it is one of these shapes.
+/// Makes the case nightly if its shape is one of `large`.
 fn sized(case: Case, large: &[&str]) -> Case {
     match large.contains(&case.shape) {
         true => case.nightly(),

@@ -1,4 +1,4 @@
-//! Sherman whose clients share: what they share are operations of a tree, with its locks, versions and splits.
+//! Sherman with shared operations: they are operations of a tree, with its locks, versions and splits.
 
 use dm_combine::RdwcFlaws;
 use dm_explore::Knobs;
@@ -10,7 +10,7 @@ use crate::tree::world::{Do, Script, options, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 use Do::{Get, Insert, Update};
 
-/// One leaf, full.
+/// One full leaf.
 const FULL: Script = Script {
     preload: &[10, 20, 30],
     ..Script::EMPTY

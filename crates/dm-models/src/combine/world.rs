@@ -1,4 +1,4 @@
-//! Words of remote memory as an index, its clients, and what each of them does.
+//! An index of words in remote memory, its clients, and their operations.
 
 use dm_combine::{Combined, Combiner, Rdwc, RdwcFlaws};
 use dm_explore::{Client, Endpoint, Model};
@@ -14,23 +14,23 @@ pub(crate) type Spec = KvMap<u64, u64>;
 /// An operation with the value that it writes.
 pub(crate) type Op = KvOp<u64, u64>;
 
-/// The words before anybody starts, and everybody's operations. Keys are 1 and 2.
+/// The words at the start, and the operations of all clients. Keys are 1 and 2.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script {
-    /// Keys that are there, key k with 100 k. All values of a key lie within its hundred.
+    /// Keys that are present at the start; key k has the value 100 k. All values of a key lie within its hundred.
     pub(crate) loaded: &'static [u64],
-    /// Compute node and operations of each client.
+    /// The compute node and the operations of each client.
     pub(crate) clients: &'static [(u16, &'static [Op])],
 }
 
-/// Words that there are; the first is nobody's.
+/// Number of words; the first one belongs to no key.
 const WORDS: u64 = 3;
 
 fn base() -> RemotePtr {
     RemotePtr::new(NodeId(0), 4096).unwrap_or(RemotePtr::NULL)
 }
 
-/// One lock for gets and one for writes.
+/// Returns options with one lock for gets and one for writes.
 pub(crate) const fn one_lock(flaws: RdwcFlaws) -> Rdwc {
     Rdwc {
         locks: 1,
@@ -39,14 +39,14 @@ pub(crate) const fn one_lock(flaws: RdwcFlaws) -> Rdwc {
     }
 }
 
-/// The script of a shape.
+/// Returns the script of a shape.
 pub(crate) fn script(shapes: &[(&str, Script)], shape: &str) -> Script {
     let found = shapes.iter().find(|(name, _)| *name == shape);
     found.map_or_else(|| unreachable!("no such shape: {shape}"), |(_, script)| *script)
 }
 
 impl Script {
-    /// The model: every operation linearizable, none fails, no key ends with another's value.
+    /// Builds the model: every operation is linearizable, none fails, and no key ends with another key's value.
     pub(crate) fn model(self, title: String, rdwc: Rdwc) -> Model<Combiner<Key8>, Spec> {
         let mut model = Model::new(title)
             .setup(move |v: Endpoint| async move {
@@ -91,7 +91,7 @@ impl Script {
     }
 }
 
-/// Values are small.
+/// Narrows a value; all values are small.
 fn number(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

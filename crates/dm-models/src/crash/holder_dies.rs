@@ -1,4 +1,4 @@
-//! A client dies at any step on its way through a lock.
+//! A client dies at any step between taking and releasing a lock.
 
 use dm_explore::{Client, Counter, CounterOp, Knobs, Model, Retries};
 use dm_lock::{LockError, LockOptions, LockPlace, LockWord, Locks};
@@ -8,7 +8,7 @@ use dm_verbs::{ClientId, Env, Exhausted, RemotePtr, Verbs, Why};
 use crate::locks::{compute_nodes, lock_word, node, one_lock};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// Where the first client stands, as it notes it.
+/// Stages of the first client, as it records them.
 const STAGES: [&str; 5] = [
     "not asked for it",
     "taking it",
@@ -16,7 +16,7 @@ const STAGES: [&str; 5] = [
     "giving it back",
     "gave it back",
 ];
-/// What the word carries besides: must survive whoever dies.
+/// The payload of the lock word, which must survive any death.
 const PAYLOAD: u32 = 7;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -93,7 +93,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         })
         .invariant("the word is sound", move |end| {
             let word = LockWord::unpack(end.word(word));
-            // After a handover it is another client of the owner's compute node that died with it.
+            // After a handover, the owner is another client of the compute node that died.
             let mut of_owner =
                 (0..on.len()).filter(|&i| on[i] == on[usize::from(word.owner).saturating_sub(1)]);
             if word.payload == PAYLOAD && (!word.locked || of_owner.any(|i| end.crashed(i))) {
@@ -140,8 +140,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Whether the error names the lock's place and another client as its owner. Without masked atomics a budget may also
-/// be used up by races over a free word.
+/// Returns whether the error names the lock's place and another client as its owner. Without masked atomics, races
+/// over a free word may also use up a budget.
 fn names(e: &LockError, me: ClientId, masked: bool) -> bool {
     let LockError::Held(Exhausted { at, why, .. }) = e else {
         return false;
@@ -156,7 +156,7 @@ fn names(e: &LockError, me: ClientId, masked: bool) -> bool {
     named && *at == lock_word(LockPlace::Chip)
 }
 
-/// Adds one, noting each stage.
+/// Adds one, and records each stage.
 async fn add(c: &Client<Locks, Counter>, node: RemotePtr) -> Result<u64, LockError> {
     let v = c.verbs();
     c.output(0);
@@ -170,7 +170,7 @@ async fn add(c: &Client<Locks, Counter>, node: RemotePtr) -> Result<u64, LockErr
         .write_back(v.chain(node.node()).write_word(node, old + 1))
         .await?;
     c.output(4);
-    // Somewhere to die behind it.
+    // One more step at which the client can die.
     v.word(node).await?;
     Ok(old)
 }

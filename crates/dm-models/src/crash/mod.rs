@@ -4,7 +4,7 @@ mod holder_dies;
 
 use crate::{Entry, locks};
 
-/// In the order listed.
+/// The entries, in the order listed.
 pub(crate) const ENTRIES: &[Entry] = &[
     holder_dies::ENTRY,
     locks::SHARER_DIES,
