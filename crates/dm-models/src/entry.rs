@@ -179,9 +179,9 @@ impl Case {
 /// One of a model's twins.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Variant {
-    /// The protocol as it was published.
+    /// The protocol of dmkit.
     Ours,
-    /// As it was published.
+    /// The protocol as it was published.
     Published,
     /// A version that is broken on purpose, by name: it must fail.
     Mutant(&'static str),

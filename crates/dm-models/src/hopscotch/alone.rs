@@ -1,4 +1,4 @@
-//! Gets that read one entry alone, where their compute node found the key before.
+//! Gets that read only one entry, because their compute node has found the key there before.
 
 use chime::Options;
 
@@ -9,7 +9,7 @@ use crate::tree::world::{Do, Shape, holds, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Update};
 
-/// The first get finds the key, the second goes where it was.
+/// The first get finds the key; the second reads the place where it was.
 const SHAPES: &[Shape] = &[
     (
         "remove, insert, update",

@@ -1,4 +1,5 @@
-//! Hops and splits whose client dies, gives up, or loses the rest of a chain; lines of WRITEs land in any order.
+//! Hops and splits whose client dies, gives up, or loses the rest of a chain; the lines of WRITEs land in any
+//! order.
 
 use dm_explore::Knobs;
 use dm_verbs::LineOrder;
@@ -31,7 +32,7 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// A card that promises least about lines, one fault of each kind.
+/// Returns cards that promise the least about lines, with one fault of each kind.
 fn faults() -> [Knobs; 3] {
     let any = Knobs {
         write_lines: LineOrder::Any,

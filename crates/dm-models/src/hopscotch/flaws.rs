@@ -58,7 +58,7 @@ pub(crate) const T_C2: Entry = Entry {
         name: "published",
         about: "a hop changes no version of the leaf",
         cases: || {
-            // Cards that serve lines in any order.
+            // Only cards that serve lines in any order.
             let any = |c: &Case| c.knobs.read_lines == dm_verbs::LineOrder::Any;
             fails(T_C2_SHAPES).into_iter().filter(any).collect()
         },
@@ -79,7 +79,8 @@ pub(crate) const T_C2: Entry = Entry {
     },
 };
 
-/// The first get may take the whole node, whose head leads on while its lines are old; the second goes by an old line.
+/// The first get may read the whole node, whose head leads on while its lines are old; the second follows an old
+/// line.
 const T_C3_SHAPES: &[Shape] = &[
     ("2x1", with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(5)])])),
     (
@@ -92,7 +93,7 @@ const T_C3_SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Any READ may seem slow: then the whole node is read.
+/// Returns knobs under which any READ may seem slow; then the whole node is read.
 fn slow_reads() -> [Knobs; 2] {
     [Knobs::weak(), Knobs::declared()].map(|k| Knobs {
         elapsed: Elapsed::Free,
@@ -127,7 +128,7 @@ pub(crate) const T_C3: Entry = Entry {
     },
 };
 
-/// What the lock's word carries: vacancy there, whether somebody failed midway here.
+/// The payload of the lock word. In CHIME it is the vacancy; in dmkit it says whether a holder failed midway.
 const CARRIED: u32 = 5;
 
 pub(crate) const T_C4: Entry = Entry {
@@ -181,7 +182,7 @@ fn build_carried(s: &Setting<'_>) -> Box<dyn Explorable> {
                 let guard = c.shared().lock(v, at).await.expect("nobody is in the way");
                 return guard.write_back(data).await.expect("no faults but death");
             }
-            // By hand: no lock of ours does this.
+            // By hand: no lock of dmkit does this.
             let all = MaskedCas {
                 swap: u64::MAX,
                 swap_mask: u64::MAX,

@@ -5,18 +5,18 @@ use crate::tree::world::{Do, Script, Shape, holds, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Scan, Update, Upsert};
 
-/// Two leaves under a root. In the first 4 and 7 fill the neighbourhood of 5: its insert moves 7 from the first line to
-/// the second.
+/// Two leaves under a root. In the first leaf, 4 and 7 fill the neighbourhood of 5: inserting 5 moves 7 from the
+/// first line to the second.
 pub(super) const NEXT: Script = Script {
     preload: &[4, 7, 55, 53, 50],
     ..Script::EMPTY
 };
-/// The same with 10, of 7's home, where 7 is to go.
+/// The same, with 10, whose home is that of 7, in the slot to which 7 would move.
 pub(super) const TAKEN: Script = Script {
     preload: &[4, 7, 55, 53, 50, 10],
     ..Script::EMPTY
 };
-/// 5 lies behind a slot that has come free.
+/// 5 lies behind a slot that has become free.
 pub(super) const BEHIND: Script = Script {
     preload: &[4, 5, 55, 53, 50],
     removed: &[4],

@@ -1,4 +1,4 @@
-//! T-C6: a leaf's memory is another leaf, with the same key, which was never linked.
+//! T-C6: a leaf's memory becomes another leaf with the same key, which was never linked.
 
 use chime::{HopFlaws, HopOptions, Hopscotch, Neighbourhoods};
 use dm_alloc::{Allocator, ReclaimFlaws};
@@ -23,7 +23,7 @@ pub(crate) const T_C6: Entry = Entry {
             which is never linked. Gets that come by the old address, for the neighbourhood or for one entry, do not \
             take its value.",
     cases: || {
-        // What a weak card adds is in the merge's locks, which have models of their own.
+        // A weak card adds only what concerns the merge's locks, and they have models of their own.
         let by_old_address = |shape| Case::holds(shape, timeless(Knobs::declared()));
         [NEAR, ALONE].map(by_old_address).into()
     },
@@ -42,19 +42,19 @@ pub(crate) const T_C6: Entry = Entry {
 
 /// The get reads the key's neighbourhood.
 const NEAR: &str = "1x2 neighbourhood";
-/// It reads its entry alone: its compute node has found it there before.
+/// The get reads only its entry: its compute node has found the key there before.
 const ALONE: &str = "1x2 entry";
 
 type Whole = Nodes<Key8, Hopscotch<Key8>>;
 
-/// What the compute node's clients share: leaves, and where two neighbours and their parent lie.
+/// The state that the compute node's clients share: leaves, and the addresses of two neighbours and their parent.
 struct Shared {
     leaves: Neighbourhoods<Key8, Whole>,
     alloc: Arc<Allocator>,
     locks: Arc<Locks>,
     inner: TwoLevel<Key8>,
     pair: Neighbours<Key8>,
-    /// Set once the key has a new value, elsewhere.
+    /// Set when the key has a new value in another leaf.
     changed: dm_sync::Mutex<bool>,
 }
 
@@ -69,7 +69,7 @@ impl Fingerprint for Shared {
     }
 }
 
-/// In the leaf that dies, and in the one that follows.
+/// This key is in the leaf that dies and in the one that follows.
 const KEY: Key8 = Key8(11);
 const OLD: [u8; 8] = [1; 8];
 
@@ -142,20 +142,20 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// By a cached address.
+/// Gets the key by a cached address.
 async fn get(c: &Client<Shared, NoSpec>) {
     let (v, shared) = (c.verbs(), c.shared());
     let changed = shared.changed.with(|changed| *changed);
     let (at, mut value) = (Lead::hint(shared.pair.right), Vec::new());
     let got = shared.leaves.get(v, at, 0, &KEY, &mut value).await;
-    // What is neither found nor absent sends the reader elsewhere.
+    // If the get neither finds the key nor finds it absent, the reader goes elsewhere.
     let old = matches!(got, Ok(Answer::Done(true))) && value == OLD;
     c.check(!(changed && old), || {
         "a value that was changed elsewhere before".into()
     });
 }
 
-/// The merge, a change of the key in the node that took it over, and the next life.
+/// Merges the leaf, changes the key in the node that took it over, and starts the next life.
 async fn merge(c: &Client<Shared, NoSpec>) {
     let (v, shared) = (c.verbs(), c.shared());
     let mut after = NodeCopy::new();
@@ -165,7 +165,7 @@ async fn merge(c: &Client<Shared, NoSpec>) {
         .await;
     let done = matches!(merged, Ok(Merge::Done { .. }));
     c.check(done, || format!("nobody is in the way: {merged:?}"));
-    // What comes now stands for a change of the key in the left leaf: it is one step more of the same kind.
+    // The next step stands for a change of the key in the left leaf, because it is one more step of the same kind.
     v.local(dm_verbs::LocalStep::Section).await;
     shared.changed.with(|changed| *changed = true);
     let Some(epochs) = shared.alloc.epochs() else {

@@ -1,4 +1,4 @@
-//! Leaves that split and merge under readers of neighbourhoods whose caches are out of date.
+//! Leaves that split and merge, beside readers of neighbourhoods with outdated caches.
 
 use dm_explore::Knobs;
 
@@ -7,7 +7,7 @@ use crate::tree::world::{Do, Script, Shape, holds, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Update, Upsert};
 
-/// Two leaves under a root, the first one full, with 1 to 6. 5 splits it before itself: 6 moves.
+/// Two leaves under a root. The first one is full with 1 to 6. Inserting 5 splits it before 5: 6 moves.
 pub(super) const FULL: Script = Script {
     preload: &[2, 4, 7, 1, 50, 6],
     ..Script::EMPTY
@@ -28,7 +28,7 @@ const SHAPES: &[Shape] = &[
         "split, get new",
         with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(4)])]),
     ),
-    // The first get may take the whole node: it finds the announced head while the lines are old.
+    // The first get may read the whole node: it finds the announced head while the lines are old.
     (
         "split, get new twice",
         with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(5)])]),
@@ -88,7 +88,7 @@ pub(crate) const ENTRY: Entry = Entry {
             stay and keys that move.",
     cases: || {
         let mut cases = holds(SHAPES);
-        // Any READ may seem slow: then the whole node is read.
+        // Any READ may seem slow; then the whole node is read.
         let twice = SHAPES.iter().filter(|(shape, _)| shape.ends_with("twice"));
         cases.extend(twice.map(|&(shape, _)| Case::holds(shape, Knobs::weak())));
         cases

@@ -1,4 +1,4 @@
-//! Hash tables of tiny leaves that split while their directory grows.
+//! Hash tables of tiny leaves that split while the directory grows.
 
 use dm_alloc::Superblock;
 use dm_explore::{End, Endpoint, Knobs};
@@ -14,11 +14,11 @@ use crate::tree::world::{Do, Script, Shape, cold, holds, plain, script, timeless
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Size, Twin};
 use Do::{Get, Insert, Remove, Update, Upsert};
 
-/// Leaves of three lines: 4 entries in neighbourhoods of 2, 16 locks to a memory node.
+/// Leaves of three lines: 4 entries in neighbourhoods of 2, 16 locks per memory node.
 ///
-/// Keys by home, and the first bits of what they are scattered to: home 0 has 3 (1000), 5 (0110), 19 (0101 0110),
-/// 27 (0001); home 1 12 (1100), 23 (0011 0101), 25 (1001), 38 (0011 0011); home 2 7 (1100), 8 (0000), 11 (0101 1000);
-/// home 3 1 (0101 0000), 2 (0011 0101), 9 (1011).
+/// Keys by home, with the first bits of their scattered hashes: home 0 has 3 (1000), 5 (0110), 19 (0101 0110), 27
+/// (0001); home 1 has 12 (1100), 23 (0011 0101), 25 (1001), 38 (0011 0011); home 2 has 7 (1100), 8 (0000), 11
+/// (0101 1000); home 3 has 1 (0101 0000), 2 (0011 0101), 9 (1011).
 fn options() -> TableOptions {
     TableOptions {
         span: 4,
@@ -78,7 +78,7 @@ impl Subject for HashTable<Key8> {
     }
 }
 
-/// The leaf that a slot names: one that is open, and begins at or left of the slot (H11).
+/// Checks the leaf that a slot names: it is open and begins at or left of the slot (H11).
 fn slot(
     end: &End<'_>,
     leaf: &Hopscotch<Key8>,
@@ -105,18 +105,20 @@ fn build_faulty(shapes: &[Shape], s: &Setting<'_>, options: TableOptions) -> Box
     Box::new(model.crash_may_block())
 }
 
-/// One leaf, full, and no directory. 3 splits it in the middle of all hashes: 7 and 9 move, and 3 goes with them.
+/// One full leaf and no directory. Inserting 3 splits the leaf in the middle of all hashes: 7 and 9 move, and 3
+/// goes with them.
 const ONE: Script = Script {
     preload: &[27, 23, 7, 9],
     ..Script::EMPTY
 };
-/// A directory of four slots, the first two of them the first leaf's, which is full. 19 splits it between them: 1 and 11
-/// move.
+/// A directory of four slots. The first two name the first leaf, which is full. Inserting 19 splits it between
+/// them: 1 and 11 move.
 const FOUR: Script = Script {
     preload: &[27, 23, 7, 9, 3, 12, 25, 11, 1],
     ..Script::EMPTY
 };
-/// Two leaves, full, and a directory of two slots. 38 splits the first one, 25 the second, each deeper than that.
+/// Two full leaves and a directory of two slots. Inserting 38 splits the first leaf and inserting 25 the second;
+/// both new leaves are deeper than the directory.
 const TWO: Script = Script {
     preload: &[27, 23, 7, 9, 3, 12, 8, 2],
     ..Script::EMPTY
@@ -147,7 +149,7 @@ const SHAPES: &[Shape] = &[
             ..with(ONE, &[(0, &[Insert(3)]), (1, &[Get(9)])])
         },
     ),
-    // By whoever reads the directory as soon as it is named.
+    // The client reads the new directory as soon as it is named.
     (
         "2 MN, first directory on the other, cold get",
         Script {
@@ -173,7 +175,7 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// By night.
+/// These shapes run nightly.
 const LARGE: &[Shape] = &[
     (
         "two splits, two deeper directories",
@@ -241,7 +243,7 @@ const FAULTS: &[Shape] = &[
     ),
 ];
 
-/// A card that promises least about lines, one fault of each kind.
+/// Returns cards that promise the least about lines, with one fault of each kind.
 fn faults() -> [Knobs; 3] {
     let any = Knobs {
         write_lines: LineOrder::Any,

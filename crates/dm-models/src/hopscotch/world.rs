@@ -1,4 +1,4 @@
-//! A CHIME tree of tiny leaves, its clients, and what each of them does.
+//! A CHIME tree of tiny leaves, its clients, and their operations.
 
 use chime::{Chime, Flaws, Options};
 use dm_alloc::Superblock;
@@ -12,10 +12,10 @@ use crate::tree::subject::Subject;
 use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
 
-/// Leaves of three lines: 4 entries, three in one line and one in the next, in neighbourhoods of 2. Inner nodes have
-/// three children. 16 locks to a memory node.
+/// Leaves of three lines: 4 entries, three in one line and one in the next, in neighbourhoods of 2. Inner nodes
+/// have three children. Each memory node has 16 locks.
 ///
-/// Homes, by key: 0 of 2, 6, 8; 1 of 4, 5, 9; 2 of 7, 10, 15; 3 of 1, 3, 11.
+/// Keys by home: 2, 6, 8 have home 0; 4, 5, 9 home 1; 7, 10, 15 home 2; 1, 3, 11 home 3.
 pub(super) const fn options() -> Options {
     Options {
         span: 4,
@@ -35,7 +35,7 @@ pub(super) fn build(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<
     Box::new(script(shapes, s.shape).model::<Chime<Key8>>(s.title.clone(), options))
 }
 
-/// The same where a client that dies, or whose chain fails, may leave others waiting.
+/// Builds the model when a client that dies, or whose chain fails, may leave others waiting.
 pub(super) fn build_faulty(shapes: &[Shape], s: &Setting<'_>, options: Options) -> Box<dyn Explorable> {
     let model = script(shapes, s.shape).model::<Chime<Key8>>(s.title.clone(), options);
     Box::new(model.crash_may_block())

@@ -14,16 +14,16 @@ use crate::tree::world::answer;
 use crate::{Case, Entry, Explorable, How, Kind, Setting, Twin};
 use word::{Word, allocator, place};
 
-/// In the order listed.
+/// The entries, in the order listed.
 pub(crate) const ENTRIES: &[Entry] = &[SHARED, CANCELLED];
 
 /// Keys and values are numbers.
 type Spec = KvMap<u64, u64>;
 type Op = KvOp<u64, u64>;
-/// Compute node and operations of each client.
+/// The compute node and the operations of each client.
 type Script = &'static [(u16, &'static [Op])];
 
-/// All keys have one prefix: they share a block.
+/// All keys have the same prefix, so they share a block.
 const SHAPES: &[(&str, Script)] = &[
     (
         "two keys",

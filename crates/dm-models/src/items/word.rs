@@ -1,4 +1,4 @@
-//! The smallest index that exchanges: one word of remote memory for all keys.
+//! The smallest index with an exchange: one word of remote memory for all keys.
 
 use dm_alloc::Allocator;
 use dm_explore::Endpoint;
@@ -6,17 +6,18 @@ use dm_index::{Applied, Exchange, Fill, IndexError, Key8, RangeIndex, Scan};
 use dm_sync::epoch::Running;
 use dm_verbs::{NodeId, RemotePtr, Verbs};
 
-/// The word; zero where nothing is.
+/// Returns the address of the word; the word is zero if there is no item.
 pub(super) fn place() -> RemotePtr {
     RemotePtr::new(NodeId(1), 256).unwrap_or(RemotePtr::NULL)
 }
 
-/// A compute node's allocator: blocks lie on another memory node than the word. What is retired is not used again.
+/// Makes a compute node's allocator. Blocks are on another memory node than the word, and retired blocks are not
+/// reused.
 pub(super) fn allocator(compute_node: u16) -> Allocator {
     Allocator::new(1, compute_node).chunk_bytes(256)
 }
 
-/// One client of it.
+/// A client of this index.
 pub(super) struct Word<'h>(&'h Endpoint);
 
 impl<'h> Word<'h> {

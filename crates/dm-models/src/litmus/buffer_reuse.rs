@@ -1,4 +1,4 @@
-//! L14: a send buffer that is used again before the card has fetched it.
+//! L14: a send buffer that is reused before the card has fetched it.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{Verbs, Why};
@@ -23,8 +23,8 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// The client's own memory is memory node 1; its card is a client of its own that fetches the buffer when the bell
-/// has rung, WRITEs it to memory node 0, and reports.
+/// Builds the model. Memory node 1 stands for the client's own memory. The card is a separate client: when the
+/// bell has rung, it fetches the buffer, WRITEs it to memory node 0, and reports.
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let (target, buffer, bell, done) = (word(0, 0, 0), word(1, 0, 0), word(1, 1, 0), word(1, 2, 0));
     let waits = s.shape == "after the completion";

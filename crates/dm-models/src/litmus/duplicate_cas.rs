@@ -1,4 +1,4 @@
-//! L12: an atomic that is carried out twice.
+//! L12: an atomic that is executed twice.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::Verbs;
@@ -26,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let lock = word(0, 0, 0);
     let held = 1u64;
-    // The freed word: the same as before, or one release further.
+    // The freed word: the same as before, or with one more release.
     let freed = if s.shape == "lock bit alone" { 0 } else { 1 << 8 };
     let model = Model::new(s.title.clone()).place(lock, 8, "lock").invariant(
         "the lock is free at the end",
@@ -36,7 +36,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         },
     );
     let client = move |c: Bare| async move {
-        // Its own tag means that the duplicate came first.
+        // If it finds its own tag, the duplicate came first.
         let old = c.verbs().cas(lock, 0, held).await.expect(OK);
         c.check(old == 0 || old == held, || format!("the lock said {old}"));
         c.output(c.verbs().cas(lock, held, freed).await.expect(OK));

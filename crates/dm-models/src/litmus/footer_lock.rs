@@ -1,4 +1,4 @@
-//! L5: a lock word at the end of what it guards, freed by the WRITE of the data.
+//! L5: a lock word at the end of the data that it protects, freed by the WRITE of the data.
 
 use dm_explore::{Client, Counter, CounterOp, Knobs, Model};
 use dm_verbs::{Env, LineOrder, Verbs, Why};

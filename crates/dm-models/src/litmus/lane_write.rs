@@ -24,7 +24,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Compares and swaps one 16-bit lane.
+/// Returns a compare-and-swap of one 16-bit lane.
 fn lane(shift: u32, compare: u64, swap: u64) -> MaskedCas {
     MaskedCas {
         compare: compare << shift,

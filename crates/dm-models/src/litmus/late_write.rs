@@ -49,7 +49,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let fences = s.shape == "taken over fenced";
     let counter = word(0, 0, 0);
     let lock = word(u16::from(s.shape.ends_with("apart")), 1, 0);
-    // Two are enough for a takeover: the one whose lock it is does not wait for its error.
+    // Two clients are enough for a takeover: the second one does not wait until the first has its error.
     let clients = if takes_over { 2 } else { 3 };
     let mut model = Model::new(s.title.clone())
         .memory_nodes(2)
@@ -68,7 +68,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         model = model.client(name, i as u16, move |c: Bare| async move {
             let v = c.verbs();
             let me = u64::from(v.client().0);
-            // Who takes over adds twice: the WRITE that lands late is of a value that it has passed.
+            // The client that takes over adds twice, so that the late WRITE brings back a value that the counter
+            // has already passed.
             let adds = if takes_over && i > 0 { 2 } else { 1 };
             for _ in 0..adds {
                 let mut retry = v.retry(100);

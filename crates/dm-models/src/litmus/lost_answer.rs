@@ -27,7 +27,8 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Each of them with one failure, and both answers to how long an old queue pair lives.
+/// Returns each of these knobs with one failure, and with both limits on how long requests of an old queue pair
+/// may land.
 pub(super) fn failing(all: Vec<Knobs>) -> Vec<Knobs> {
     let both = |knobs: Knobs| {
         [Late::UntilNext, Late::UntilFenced].map(|late| Knobs {

@@ -1,6 +1,6 @@
 //! Litmus tests: a few requests that tell one side of the RNIC's contract from the other.
 //!
-//! Each says that an outcome is never seen. On the sides of a knob where the outcome is allowed the case must fail,
+//! Each test says that an outcome is never seen. On the sides of a knob that allow the outcome, the case must fail,
 //! and its counterexample shows how the outcome comes about.
 
 mod buffer_reuse;
@@ -26,7 +26,7 @@ use dm_verbs::{NodeId, RemotePtr};
 
 use crate::{Case, Entry, How};
 
-/// In the order listed.
+/// The entries, in the order listed.
 pub(crate) const ENTRIES: &[Entry] = &[
     versions::ENTRY,
     line_versions::ENTRY,
@@ -47,18 +47,18 @@ pub(crate) const ENTRIES: &[Entry] = &[
     late_write::ENTRY,
 ];
 
-/// A client with nothing shared and nothing recorded.
+/// A client without shared state or recorded operations.
 type Bare = Client<(), NoSpec>;
 
-/// Why a verb of these models must succeed.
+/// The reason why a verb of these models must succeed.
 const OK: &str = "no faults in this model";
 
-/// Word `word` of line `line` of a memory node.
+/// Returns the address of word `word` in line `line` of a memory node.
 fn word(node: u16, line: u64, word: u64) -> RemotePtr {
     RemotePtr::new(NodeId(node), 1024 + 64 * line + 8 * word).unwrap_or(RemotePtr::NULL)
 }
 
-/// The word at byte `at`.
+/// Returns the word at byte `at`.
 fn word_of(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
@@ -69,7 +69,7 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-/// A case for each of these knobs: it must fail where `allowed`, and hold elsewhere.
+/// Returns a case for each of these knobs. It must fail if `allowed` says so, and hold otherwise.
 fn sides(shape: &'static str, how: How, knobs: Vec<Knobs>, allowed: impl Fn(&Knobs) -> bool) -> Vec<Case> {
     let case = |k: Knobs| {
         if allowed(&k) {

@@ -1,4 +1,4 @@
-//! L10: what one queue pair orders, and two do not.
+//! L10: requests that one queue pair orders, and two queue pairs do not.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{LineOrder, NodeId, RemotePtr, Verbs};

@@ -1,4 +1,4 @@
-//! L4: version, data, version, by a READ each.
+//! L4: version, data and version again, with one READ each.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{LineOrder, NodeId, Verbs};

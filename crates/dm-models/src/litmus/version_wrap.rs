@@ -1,4 +1,4 @@
-//! L9: versions that wrap.
+//! L9: versions that wrap around.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::Verbs;
@@ -6,7 +6,7 @@ use dm_verbs::Verbs;
 use super::{Bare, OK, bytes_of, sides, word, word_of};
 use crate::{Entry, Explorable, How, Kind, Knob, Setting, matrix};
 
-/// Values of a version of 2 bits.
+/// Number of values of a 2-bit version.
 const VERSIONS: u64 = 4;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -26,7 +26,8 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// The last two words of one line and the first two of the next: data, version; version, data.
+/// Builds the model. The node has the last two words of one line and the first two of the next: data, version;
+/// version, data.
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let node = word(0, 0, 6);
     let writes = if s.shape == "3 WRITEs" { 3 } else { 4 };

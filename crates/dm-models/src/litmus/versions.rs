@@ -1,4 +1,4 @@
-//! L1: a version before and one behind the data.
+//! L1: one version before the data and one behind it.
 
 use dm_explore::{Knobs, Model};
 use dm_verbs::{AtomicUnit, Verbs};
@@ -26,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
-    // From the last word of the first line to the first word of the last, or three words of one line.
+    // From the last word of the first line to the first word of the last line, or three words of one line.
     let (from, len) = match s.shape {
         "1 line" => (word(0, 0, 0), 24),
         "2 lines" => (word(0, 0, 7), 16),

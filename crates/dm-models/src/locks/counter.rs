@@ -5,20 +5,20 @@ use dm_lock::{GlobalLockTable, LockError, LockOptions, LockPlace, LockWord, Lock
 use dm_sync::Fingerprint;
 use dm_verbs::{ChipPtr, NodeId, Place, RemotePtr, Verbs};
 
-/// How the counter is read under the lock.
+/// How a client reads the counter under the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Read {
-    /// Behind the lock, by a READ of its own; the section between is monitored.
+    /// With a READ of its own after the lock; the section between is monitored.
     Apart,
-    /// By `lock_and_read`.
+    /// With `lock_and_read`.
     Along,
-    /// By `lock_and_read` of two lines, with the counter in each: they must agree.
+    /// With `lock_and_read` of two lines that each hold the counter: they must agree.
     Wide,
 }
 
 impl Read {
-    /// Where the counter lies: in the first word of the node, or in the last of its first line and the first of its
-    /// second.
+    /// Returns the address of the counter: the first word of the node, or the last word of its first line and the
+    /// first of its second.
     fn counter(self) -> RemotePtr {
         match self {
             Self::Apart | Self::Along => node(),
@@ -27,22 +27,22 @@ impl Read {
     }
 }
 
-/// The model's dials.
+/// The parameters of the model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Adders {
-    /// Every client's compute node.
+    /// The compute node of each client.
     pub(crate) on: &'static [u16],
-    /// Adds of each client, by its number; the last counts for all further ones.
+    /// Number of adds of each client; the last entry is for all further clients.
     pub(crate) adds: &'static [u32],
     pub(crate) read: Read,
-    /// Whether operations are recorded, and their results must be explained. Else the sum at the end must be right:
-    /// far fewer states, for states differ by their history too.
+    /// Whether operations are recorded and their results must be explained. Otherwise only the sum at the end must
+    /// be right, which takes far fewer states, because states also differ by their history.
     pub(crate) recorded: bool,
     pub(crate) options: LockOptions,
 }
 
 impl Default for Adders {
-    /// Two clients of one compute node add once each, by lock-and-read, recorded.
+    /// Two clients of one compute node add once each, with `lock_and_read`, recorded.
     fn default() -> Self {
         Self {
             on: &[0, 0],
@@ -54,17 +54,17 @@ impl Default for Adders {
     }
 }
 
-/// The node that holds the counter: its first word.
+/// Returns the node, whose first word is the counter.
 pub(crate) fn node() -> RemotePtr {
     RemotePtr::new(NodeId(0), 4096).unwrap_or(RemotePtr::NULL)
 }
 
-/// One lock word on memory node 0, on the chip or in host memory.
+/// Returns a table with one lock word on memory node 0, on the chip or in host memory.
 pub(crate) fn one_lock(place: LockPlace) -> GlobalLockTable {
     GlobalLockTable::new(vec![lock_word(place)], 1)
 }
 
-/// Where it lies.
+/// Returns the place of that lock word.
 pub(crate) fn lock_word(place: LockPlace) -> Place {
     match place {
         LockPlace::Chip => ChipPtr::new(NodeId(0), 0).unwrap_or(ChipPtr::NULL).into(),
@@ -72,7 +72,7 @@ pub(crate) fn lock_word(place: LockPlace) -> Place {
     }
 }
 
-/// A model of one lock of these options, and of the `bytes` at `data` that it guards.
+/// Builds a model of one lock with these options, and of the `bytes` at `data` that it protects.
 pub(crate) fn guarded(
     title: &str,
     options: LockOptions,
@@ -86,7 +86,7 @@ pub(crate) fn guarded(
         .place(lock_word(options.place), 8, "lock")
 }
 
-/// The compute nodes of a shape: `2x3` is two compute nodes with three clients each.
+/// Returns the compute node of each client of a shape: `2x3` is two compute nodes with three clients each.
 pub(crate) fn compute_nodes(shape: &str) -> &'static [u16] {
     match shape.split([' ', ',']).next() {
         Some("1x2") => &[0, 0],
@@ -102,7 +102,7 @@ pub(crate) fn compute_nodes(shape: &str) -> &'static [u16] {
 }
 
 impl Adders {
-    /// The model: linearizable as a counter, one client inside, the lock free at the end.
+    /// Builds the model: linearizable as a counter, at most one client inside, the lock free at the end.
     pub(crate) fn model(self, title: String) -> Model<Locks, Counter> {
         let word = lock_word(self.options.place);
         let counter = self.read.counter();
@@ -141,7 +141,7 @@ fn free(word: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds one; answers what was there before.
+/// Adds one, and returns the value from before.
 pub(crate) async fn add(c: &Client<Locks, Counter>, read: Read) -> Result<u64, LockError> {
     let (v, node, counter) = (c.verbs(), node(), read.counter());
     if read == Read::Apart {

@@ -1,4 +1,4 @@
-//! Hangs in which everybody is busy: written by hand, since dmkit ships none of these.
+//! Hangs in which all clients stay busy. They are written by hand, because dmkit ships none of these protocols.
 
 use dm_explore::{Client, Knobs, Model, NoSpec};
 use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
@@ -37,7 +37,7 @@ async fn write(c: &C, word: RemotePtr, value: u64) {
     done.expect("no faults in this model");
 }
 
-/// Two that wait for each other.
+/// Two clients that wait for each other.
 pub(crate) const MUTUAL: Entry = Entry {
     name: "mutual-wait",
     kind: Kind::Lock,
@@ -70,7 +70,7 @@ pub(crate) const MUTUAL: Entry = Entry {
                     }
                     let mut retry = c.verbs().retry(1000);
                     while read(&c, other).await == 0 {
-                        // A beat of one bit, so that there are few states.
+                        // A beat of one bit, to keep the number of states small.
                         faa(&c, beat, 1 << 63).await;
                         retry.again(other, Why::Raced).await.expect("within the budget");
                     }
@@ -83,7 +83,7 @@ pub(crate) const MUTUAL: Entry = Entry {
     },
 };
 
-/// Takes one of a count by FAA, or takes that back and tries again.
+/// Takes one unit of a count by FAA; if there was none, gives it back and retries.
 async fn take(c: &C, count: RemotePtr) {
     let mut retry = c.verbs().retry(1000);
     while faa(c, count, u64::MAX).await.cast_signed() <= 0 {
@@ -92,7 +92,7 @@ async fn take(c: &C, count: RemotePtr) {
     }
 }
 
-/// One that does and undoes.
+/// A client that does and undoes without end.
 pub(crate) const ALONE: Entry = Entry {
     name: "do-and-undo",
     kind: Kind::Lock,
@@ -127,10 +127,10 @@ pub(crate) const ALONE: Entry = Entry {
     },
 };
 
-/// A writer that has a lock adds this to its word; a reader adds one.
+/// A writer that has the lock adds this to its word; a reader adds one.
 const WRITER: u64 = 1 << 32;
 
-/// A lock whose release forgets what others do to its word meanwhile.
+/// A lock whose release overwrites what others do to its word meanwhile.
 pub(crate) const BLIND: Entry = Entry {
     name: "blind-release",
     kind: Kind::Lock,

@@ -1,5 +1,5 @@
-//! Hierarchical on-chip locks in every variant: queue with and without handover, spinning, no local lock, words in
-//! host memory.
+//! Hierarchical on-chip locks in all variants: a local queue with and without handover, spinning, no local lock,
+//! words in host memory.
 
 use dm_explore::Knobs;
 use dm_lock::{Local, LockOptions, LockPlace};
@@ -10,7 +10,7 @@ use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
 const SOURCE: &str = "Sherman §4.3, Figure 6";
 
-/// FIFO queue and handover, words on the chip.
+/// A FIFO queue with handover, and words on the chip.
 pub(crate) const QUEUE: Entry = Entry {
     name: "hocl",
     kind: Kind::Lock,
@@ -87,7 +87,7 @@ const UNLOCKED_FIRST: Twin = Twin {
     },
 };
 
-/// All shapes, the small ones on the whole matrix.
+/// Returns all shapes; the small ones run on the whole matrix.
 fn cases() -> Vec<Case> {
     let some = matrix(&Knobs::weak(), &[Knob::CasThenRead, Knob::AtomicVsWrite]);
     let mut cases = fewer_cases();
@@ -107,7 +107,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// The same for what differs in one technique.
+/// Returns fewer cases, for entries that differ in one technique.
 fn fewer_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for shape in ["1x2", "2x1"] {
@@ -135,7 +135,7 @@ fn two() -> impl Iterator<Item = Knobs> {
     [Knobs::weak(), Knobs::declared()].into_iter()
 }
 
-/// With these local locks, and otherwise as lock tables are by default.
+/// Builds the model with these local locks and otherwise default lock tables.
 fn build_local(s: &Setting<'_>, local: Local) -> Box<dyn Explorable> {
     let options = LockOptions {
         local,

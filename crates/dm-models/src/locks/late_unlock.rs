@@ -1,4 +1,4 @@
-//! An unlock that is left behind under another client's name.
+//! An unlock that lands late, under another client's name.
 
 use dm_explore::{Client, Counter, End, Knobs};
 use dm_lock::{LockError, LockFlaws, LockOptions, LockWord, Locks};
@@ -7,8 +7,8 @@ use dm_verbs::{Env, Verbs};
 use super::counter::{compute_nodes, guarded, lock_word, node};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// Ghosts: what the counter holds once all has landed that was posted under the lock; the client that took the lock
-/// from memory; and a section.
+/// Ghost state: the counter when everything posted under the lock has landed; the client that took the lock from
+/// memory; and the section.
 const POSTED: &str = "posted";
 const NAMED: &str = "named";
 const INSIDE: &str = "inside";
@@ -85,7 +85,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         });
     for (i, &on) in compute_nodes(s.shape).iter().enumerate() {
         let name = char::from(b'A' + i as u8).to_string();
-        // The first comes again.
+        // The first client comes twice.
         let times = if i == 0 { 2 } else { 1 };
         model = model.client(name, on, move |c: Client<Locks, Counter>| async move {
             for _ in 0..times {
@@ -113,7 +113,7 @@ async fn add(c: &Client<Locks, Counter>) -> Result<(), LockError> {
     guard.release().await
 }
 
-/// A client in the section, which it leaves before its guard does anything, dropped or not.
+/// A client in the section. It leaves the section before its guard does anything, whether it is dropped or not.
 struct Inside<'c>(&'c Client<Locks, Counter>);
 
 impl<'c> Inside<'c> {

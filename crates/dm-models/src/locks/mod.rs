@@ -22,7 +22,7 @@ pub(crate) use shared::{DIES as SHARER_DIES, FAILS as SHARER_FAILS};
 
 use crate::Entry;
 
-/// In the order listed.
+/// The entries, in the order listed.
 pub(crate) const ENTRIES: &[Entry] = &[
     hocl::QUEUE,
     hocl::NO_HANDOVER,

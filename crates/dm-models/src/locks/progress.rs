@@ -1,4 +1,4 @@
-//! How far clients are kept from going on: bounded bypass, and lock freedom.
+//! Progress of clients: bounded bypass, and lock freedom.
 
 use dm_explore::{Client, Counter, CounterOp, Knobs, Model, NoSpec};
 use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
@@ -17,7 +17,7 @@ fn knobs() -> Vec<Knobs> {
     matrix(&Knobs::weak(), &[Knob::CasThenRead, Knob::AtomicVsWrite])
 }
 
-/// A lock that keeps an order, and one that keeps none.
+/// A lock that keeps an order, and a lock that keeps none.
 pub(crate) const BYPASS: Entry = Entry {
     name: "bounded-bypass",
     kind: Kind::Lock,
@@ -64,7 +64,7 @@ pub(crate) const BYPASS: Entry = Entry {
                     }
                     c.enter(SECTION);
                     c.leave(SECTION);
-                    // By CAS where others try the word by CAS: a WRITE may get lost between them.
+                    // By CAS if others try the word by CAS: a WRITE may get lost among them.
                     match by_cas {
                         true => drop(v.cas(serving, 1, 0).await.expect(SOUND)),
                         false => {
@@ -79,7 +79,7 @@ pub(crate) const BYPASS: Entry = Entry {
     },
 };
 
-/// A counter that nobody's pause keeps others from.
+/// A counter whose clients are not held up by a client that pauses.
 pub(crate) const LOCK_FREE: Entry = Entry {
     name: "lock-free",
     kind: Kind::Lock,

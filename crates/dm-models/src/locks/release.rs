@@ -1,4 +1,4 @@
-//! Giving a lock back by WRITE, by CAS and by FAA, on both sides of atomic-versus-WRITE.
+//! Releasing a lock by WRITE, by CAS and by FAA, on both sides of atomic-versus-WRITE.
 
 use dm_explore::Knobs;
 use dm_lock::{LockOptions, LockPlace, ReleaseBy};

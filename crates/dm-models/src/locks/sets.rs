@@ -50,7 +50,7 @@ fn at(node: u16, offset: u64) -> RemotePtr {
     RemotePtr::new(NodeId(node), offset).unwrap_or(RemotePtr::NULL)
 }
 
-/// One lock a memory node: the first two nodes share theirs.
+/// Returns three nodes. There is one lock per memory node, so the first two nodes share a lock.
 fn nodes() -> [RemotePtr; 3] {
     [at(0, 4096), at(0, 4160), at(1, 4096)]
 }
@@ -115,7 +115,7 @@ enum Taking {
     EachNode,
 }
 
-/// Moves every word one node on.
+/// Moves every word to the next node.
 async fn rotate(c: &Client<Locks, NoSpec>, named: [RemotePtr; 3], taking: Taking) -> Result<(), LockError> {
     let (v, locks) = (c.verbs(), c.shared());
     let [first, second, third] = named;

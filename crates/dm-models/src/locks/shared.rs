@@ -1,4 +1,4 @@
-//! A lock that some share and some have alone.
+//! A lock that some clients share and others hold alone.
 
 use dm_explore::{Client, Counter, Knobs, Retries};
 use dm_lock::{LockError, LockFlaws, LockOptions, LockPlace, Locks};
@@ -7,9 +7,9 @@ use dm_verbs::{Capability, RemotePtr, Verbs};
 use super::counter::{guarded, lock_word, node};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// Sharers.
+/// Maximum number of sharers.
 const MAX: usize = 2;
-/// The sum of what was swept up, and behind it one word of each sharer: all in one line.
+/// The collected sum, and behind it one word of each sharer, all in one line.
 const LEN: usize = 8 + 8 * MAX;
 
 fn data() -> (RemotePtr, u32, &'static str) {
@@ -66,7 +66,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     let clients: Vec<char> = s.shape.chars().filter(|c| matches!(c, 'E' | 'S')).collect();
     let sharers = clients.iter().filter(|c| **c == 'S').count() as u64;
     let apart = !s.shape.ends_with("one compute node");
-    // Whoever is dropped has added, or not.
+    // A dropped client may or may not have added.
     let least = sharers.saturating_sub(u64::from(s.knobs.cancels));
     let word = lock_word(options.place);
     let mut model = guarded(&s.title, options, data())
@@ -121,7 +121,7 @@ fn word_of(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// Adds one to a word that is this client's, under a share.
+/// Adds one to this client's own word, under a share.
 async fn add(c: &Client<Locks, Counter>, own: RemotePtr) -> Result<(), LockError> {
     let v = c.verbs();
     let (share, bytes) = c.shared().share_and_read(v, node(), own, 8).await?;
@@ -129,7 +129,7 @@ async fn add(c: &Client<Locks, Counter>, own: RemotePtr) -> Result<(), LockError
     share.write_back(v.chain(own.node()).write_word(own, new)).await
 }
 
-/// Moves all words to the sum, alone.
+/// Moves all words into the sum, while holding the lock alone.
 async fn sweep(c: &Client<Locks, Counter>) -> Result<(), LockError> {
     let v = c.verbs();
     let locked = c.shared().lock_and_read(v, node(), node(), LEN as u32).await;
@@ -221,7 +221,7 @@ fn build_faulty(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Whether the error names the lock.
+/// Returns whether the error names the lock.
 fn names(e: LockError) -> bool {
     let word = lock_word(LockPlace::Chip);
     match e {

@@ -40,11 +40,11 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// A node whose lock is the `n`-th that differs from the ones before: found by asking.
+/// Returns two nodes with different locks, found by asking the lock table.
 fn nodes(locks: &Locks) -> [RemotePtr; 2] {
     let at = |i: u64| RemotePtr::new(NodeId(0), 4096 + 64 * i).unwrap_or(RemotePtr::NULL);
     let same = |i: &u64| locks.lock_of(at(*i)) == locks.lock_of(at(0));
-    // With one lock to a word all nodes share it, and any second one will do.
+    // With one lock per word all nodes share it, and any second node will do.
     let other = (1..64).find(|i| !same(i)).unwrap_or(1);
     [at(0), at(other)]
 }
