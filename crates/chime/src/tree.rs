@@ -1,6 +1,6 @@
 //! The tree that a compute node's threads share.
 
-use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan};
+use dm_alloc::{Allocator, Descriptor};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_blink::{Blink, BlinkOptions};
 use dm_cache::IndexCache;
@@ -67,10 +67,7 @@ impl<K: KeyBytes> Parts for ChimeParts<K> {
             usize::from(options.items),
         ];
         Descriptor {
-            locks: LockPlan {
-                home: LockHome::chip_if(options.on_chip),
-                per_node: options.locks_per_node,
-            },
+            locks: options.lock_plan(),
             members: options.members,
             ..Descriptor::of(KIND, sizes.map(|size| size as u64))
         }

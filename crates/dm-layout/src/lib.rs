@@ -16,8 +16,8 @@
 //! The crate also has the bytes of a radix tree, whose words are changed one by one: inner nodes of 8-byte
 //! slots ([`RadixNode`], [`SlotWord`]) and leaves of one entry ([`SingleLeaf`]).
 //!
-//! A slotted node of 1 KB, 8-byte keys and values: 47 entries (`docs/layout/` has every picture in full; [`picture`]
-//! computes them).
+//! A slotted node of 1 KB, 8-byte keys and values: 47 entries (`docs/layout/` has every picture in full; the
+//! module `picture`, behind the feature `testing`, computes them).
 //!
 //! ```text
 //! line 0    | version kind level state | incarnation | sibling | high fence | owner | entry entry .. |
@@ -104,11 +104,13 @@ mod hopscotch;
 mod key;
 mod leaf;
 mod packed;
+#[cfg(feature = "testing")]
 pub mod picture;
 mod radix;
 mod single;
 mod slotted;
 mod split;
+#[cfg(feature = "testing")]
 pub mod testing;
 mod value;
 

@@ -1,7 +1,7 @@
 //! The options of a tree. All clients that open a pool must use the same layout options; the others are each
 //! client's choice.
 
-use dm_alloc::ReclaimOptions;
+use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
 use dm_art::{ArtOptions, SeparatorOptions};
 use dm_assemble::Common;
 use dm_combine::Rdwc;
@@ -132,6 +132,14 @@ const LEAVES: u8 = 2;
 
 // The options of the parts.
 impl Options {
+    /// Returns where a pool of these options has its locks, and how many.
+    pub(crate) const fn lock_plan(&self) -> LockPlan {
+        LockPlan {
+            home: LockHome::chip_if(self.on_chip),
+            per_node: self.locks_per_node,
+        }
+    }
+
     pub(crate) const fn common(&self) -> Common {
         Common {
             attempts: self.attempts,

@@ -1,6 +1,6 @@
 //! The tree that a compute node's threads share.
 
-use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan};
+use dm_alloc::{Allocator, Descriptor};
 use dm_art::{Art, Separators};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_cache::IndexCache;
@@ -75,10 +75,7 @@ impl<K: KeyBytes> Parts for DolphinParts<K> {
             u64::from_le_bytes(options.types.describe()),
         ];
         Descriptor {
-            locks: LockPlan {
-                home: LockHome::chip_if(options.on_chip),
-                per_node: options.locks_per_node,
-            },
+            locks: options.lock_plan(),
             members: options.members,
             nodes_max: MEMORY_NODES_MAX,
             ..Descriptor::of(KIND, numbers)
@@ -130,11 +127,8 @@ impl<K: KeyBytes> DolphinParts<K> {
         let entries = Singles::new(entry, locks, options.entries());
         let (v, alloc, root_word) = (pool.verbs(), pool.alloc().clone(), pool.root_word());
         let art = Art::open(v, entries, alloc, root_word, options.radix()).await?;
-        Ok(Separators::new(
-            art,
-            IndexCache::new(options.cache_bytes),
-            options.separators,
-        )?)
+        let cache = IndexCache::new(options.cache_bytes);
+        Ok(Separators::new(art, cache, options.separators)?)
     }
 
     /// Returns the address of the radix tree's root.

@@ -1,7 +1,7 @@
 //! The options of a tree. All clients that open a pool must use the same layout options; the others are each
 //! client's choice.
 
-use dm_alloc::ReclaimOptions;
+use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
 use dm_assemble::Common;
 use dm_blink::BlinkOptions;
 use dm_cache::IndexCache;
@@ -162,6 +162,14 @@ impl Options {
         #[cfg(not(feature = "study"))]
         let lanes16 = false;
         lanes16
+    }
+
+    /// Returns where a pool of these options has its locks, and how many.
+    pub(crate) const fn lock_plan(&self) -> LockPlan {
+        LockPlan {
+            home: LockHome::chip_if(self.on_chip),
+            per_node: self.locks_per_node,
+        }
     }
 
     pub(crate) fn common(&self) -> Common {

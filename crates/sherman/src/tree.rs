@@ -1,6 +1,6 @@
 //! The tree that a compute node's threads share.
 
-use dm_alloc::{Allocator, Descriptor, LockHome, LockPlan, MEMORY_NODES_MAX};
+use dm_alloc::{Allocator, Descriptor, MEMORY_NODES_MAX};
 use dm_assemble::{Common, Handle, OpenError, Parts, Pool};
 use dm_blink::Blink;
 use dm_cache::IndexCache;
@@ -65,24 +65,14 @@ impl<K: KeyBytes, F: LeafFormat<K>> Parts for ShermanParts<K, F> {
             NodeSize::Bytes(bytes) => (0, bytes),
             NodeSize::Span(span) => (1, span),
         };
-        let layout = u64::from_le_bytes([
-            F::TAG,
-            unit,
-            // This flaw is part of the layout: all clients that use such locks must know it.
-            u8::from(options.lanes16()),
-            options.near().map_or(CHILD_BYTES, |_| NEAR_CHILD_BYTES) as u8,
-            u8::from(options.items),
-            0,
-            0,
-            0,
-        ]);
+        // Lanes are a flaw that is part of the layout: all clients that use such locks must know it.
+        let (lanes, items) = (u8::from(options.lanes16()), u8::from(options.items));
+        let child = options.near().map_or(CHILD_BYTES, |_| NEAR_CHILD_BYTES) as u8;
+        let layout = u64::from_le_bytes([F::TAG, unit, lanes, child, items, 0, 0, 0]);
         let sizes = [K::LEN, options.value_bytes, size].map(|size| size as u64);
         let nodes_max = options.near().map_or(MEMORY_NODES_MAX, |_| NEAR_CHILD_NODES_MAX);
         Descriptor {
-            locks: LockPlan {
-                home: LockHome::chip_if(options.on_chip),
-                per_node: options.locks_per_node,
-            },
+            locks: options.lock_plan(),
             members: options.members,
             nodes_max,
             ..Descriptor::of(KIND, [layout, sizes[0], sizes[1], sizes[2]])

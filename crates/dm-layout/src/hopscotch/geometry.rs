@@ -206,6 +206,7 @@ impl HopGeometry {
     }
 
     /// Returns the bytes from an entry's first to its last.
+    #[cfg(feature = "testing")]
     pub(crate) const fn entry_bytes(&self) -> usize {
         self.stride
     }
