@@ -1,4 +1,4 @@
-//! An index of an inner structure and leaves.
+//! An index made of an inner structure and a node store of leaves.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -28,9 +28,9 @@ pub use scan::SCAN_BATCH;
 #[cfg(feature = "study")]
 pub use study::Flaws;
 
-/// One client of an index made of `I` and `L`.
+/// A client of an index made of `I` and `L`.
 ///
-/// `I` and `L` are shared by all clients of a compute node; this holds the client's connection and buffers.
+/// All clients of a compute node share `I` and `L`; this type holds the client's connection and buffers.
 #[derive(Debug)]
 pub struct Composed<'h, V, K, I, L> {
     v: &'h V,
@@ -41,7 +41,7 @@ pub struct Composed<'h, V, K, I, L> {
     presence: Presence<'h>,
 }
 
-/// A client's place among the running operations of its compute node, where memory is reclaimed.
+/// A client's seat among the running operations of its compute node, if memory is reclaimed.
 struct Presence<'h> {
     seat: Option<Seat>,
     vacate: Box<dyn Fn(Seat) + 'h>,
@@ -77,7 +77,7 @@ impl<K: KeyBytes> Default for Buffers<K> {
 }
 
 impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h, V, K, I, L> {
-    /// A client over `v`.
+    /// Makes a client over `v`.
     pub fn new(v: &'h V, inner: &'h I, leaves: &'h L, options: ComposedOptions) -> Self {
         Self {
             v,
@@ -92,7 +92,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         }
     }
 
-    /// Begins an operation, which ends when the answer is dropped: what it reads is not used again before.
+    /// Begins an operation, which ends when the result is dropped. Memory that it reads is not reused before.
     async fn coming(&self) -> Result<Option<Running<'_>>, IndexError> {
         let Some(seat) = &self.presence.seat else {
             return Ok(None);
@@ -104,17 +104,18 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         }
     }
 
-    /// Begins on `seat`, unless its client is to attend first.
+    /// Begins an operation on `seat`, unless its client must attend first.
     #[inline(always)]
     fn seated<'s>(&self, seat: &'s Seat) -> Option<Running<'s>> {
-        // Nobody attends beside an operation of its own: that is known as one of the member that it began with (R6).
+        // A client with an operation in progress does not attend: that operation belongs to the membership in
+        // which it began (R6).
         if !seat.is_running() && (seat.has_forgotten() || self.leaves.is_due(self.v)) {
             return None;
         }
         seat.enter()
     }
 
-    /// Attends, then begins.
+    /// Attends, and then begins an operation.
     async fn enrolled<'s>(&self, seat: &'s Seat) -> Result<Running<'s>, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         loop {
@@ -123,17 +124,17 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             if let Some(running) = seat.enter() {
                 return Ok(running);
             }
-            // Its compute node has left, or was taken for gone, in between.
+            // The compute node has left the pool in between, or was treated as gone.
             retry.again(RemotePtr::NULL, Why::Changing).await?;
         }
     }
 
-    /// The client's connection.
+    /// Returns the client's connection.
     pub fn verbs(&self) -> &'h V {
         self.v
     }
 
-    /// Finds `key`'s leaf in an index that was empty a moment ago, planting the first one.
+    /// Finds the leaf of `key` in an index that was empty a moment ago, by planting the first leaf.
     async fn planted(&self, key: &K) -> Result<Located<I::Proof>, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         loop {
@@ -142,7 +143,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             let planted = self.inner.plant(self.v, leaf.at).await;
             let without = |e: &IndexError| e.effect() == Effect::None;
             if planted.as_ref().map_or_else(without, |planted| !planted) {
-                // Another client's leaf is the first one, or none: nothing ever pointed to this.
+                // Another client's leaf is the first one, or there is none: nothing has ever pointed to this leaf.
                 self.leaves.forget(leaf);
             }
             if !planted? && self.options.flaws().root_race_fatal {
@@ -187,7 +188,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             match answer {
                 Answer::Done(applied) => return Ok(applied),
                 Answer::Split(applied, split) => {
-                    // The write is done, whatever becomes of the separator.
+                    // The write is done, whatever happens to the separator.
                     let installed = Box::pin(self.inner.install(self.v, split)).await;
                     installed.map_err(|e| e.after_effect(split.right))?;
                     return Ok(applied);
@@ -204,13 +205,13 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         }
     }
 
-    /// Returns where `key`'s leaf probably is, as far as the compute node remembers it.
+    /// Returns the probable leaf of `key`, if the compute node remembers it.
     async fn known(&self, key: &K) -> Option<Located<I::Proof>> {
         self.v.local(LocalStep::Section).await;
         self.inner.known(self.v, key)
     }
 
-    /// Finds `key`'s leaf by reading, or makes the first one.
+    /// Finds the leaf of `key` by reading, or makes the first leaf.
     async fn found_or_planted(&self, key: &K) -> Result<Located<I::Proof>, IndexError> {
         match self.inner.find(self.v, key).await? {
             Some(located) => Ok(located),
@@ -218,8 +219,9 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         }
     }
 
-    /// Where to try next when a leaf could not be asked. If a rough hint led there, it may be none of the key's: its lock may be
-    /// a dead client's, its memory node cut off, its bytes damaged, and the key's own be well.
+    /// Returns the next leaf to try when a leaf could not be read or written. If a rough hint led there, it may be
+    /// another key's leaf: its lock may belong to a dead client, its memory node may be cut off, or its bytes may
+    /// be damaged, while the key's own leaf is sound.
     async fn despite(
         &self,
         key: &K,
@@ -234,7 +236,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         self.inner.find(self.v, key).await?.ok_or(error)
     }
 
-    /// Where to try next when a leaf did not answer for `key`.
+    /// Returns the next leaf to try when a leaf did not answer for `key`.
     async fn follow(
         &self,
         key: &K,
@@ -245,7 +247,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
     ) -> Result<Located<I::Proof>, IndexError> {
         let reach = self.inner.reach(&located.proof);
         match stale {
-            // Where a rough hint leads to what is no more, nobody need be led there again.
+            // A rough hint to a node that no longer exists must not lead another operation there.
             Stale::Right(right) if right.linked || reach.is_none() => {
                 self.inner.stale(self.v, located.proof);
             }
@@ -256,13 +258,15 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             Stale::Right(right) => {
                 //= docs/protocol/reclaim.md R10
                 if hops.step(retry, right.at).await? {
-                    // So far to the left that another way is better: a hint is not to be followed again.
+                    // The leaf lies so far to the left that another way is better. The hint must not be followed
+                    // again.
                     self.inner.misled(self.v, located.proof);
                     if let Some(located) = self.inner.locate(self.v, key).await? {
                         return Ok(located);
                     }
                 } else if reach.is_some_and(|reach| hops.taken() > reach) {
-                    // Further than it should be: somebody has split what lies between, and the entries tell.
+                    // Further than normal: the leaves between have been split, and the entries of the inner
+                    // structure lead directly.
                     self.inner.misled(self.v, located.proof);
                     if let Some(located) = self.inner.find(self.v, key).await? {
                         return Ok(located);
@@ -360,7 +364,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
         let _running = self.coming().await?;
         self.options.cpu.charge(self.v).await;
         out.reset(self.leaves.value_bytes());
-        // Taken for the time of the scan; a scan that is dropped midway costs the next one an allocation.
+        // Taken for the time of the scan. If a scan is dropped midway, the next one must allocate again.
         let mut buffers = self.buffers.take();
         let result = self.scan_into(from, limit, &mut buffers, out).await;
         self.buffers.replace(buffers);
@@ -390,8 +394,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
     }
 }
 
-/// Ends an operation that came to `done`. Its seat stays pinned ([`Running::forget`]) if something that it posted may land
-/// later; [`NodeStore::attend`] finds out when nothing can any more.
+/// Ends an operation with the result `done`. If something that it posted may still land, its seat stays pinned
+/// ([`Running::forget`]) until [`NodeStore::attend`] proves that nothing can.
 pub fn over<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
     //= docs/protocol/reclaim.md R2a
     if let (Some(running), Err(error)) = (running, &done)

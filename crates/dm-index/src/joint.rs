@@ -1,4 +1,4 @@
-//! The joint: what an inner structure and a node say to each other.
+//! The interface between an inner structure and a node store.
 
 use core::future::Future;
 
@@ -8,11 +8,11 @@ use dm_verbs::{LocalStep, RemotePtr, Verbs};
 
 use crate::{Applied, IndexError};
 
-/// An address, and what is known of how it came about.
+/// An address, and whether it is known to be that of a linked node.
 ///
-/// An address out of a cache or a parent may be of another time: the memory may be another node's by now, one perhaps
-/// that is written and not linked yet. An address that a node of the index held when it was read within this operation
-/// is that of a linked node.
+/// An address from a cache or a parent may be outdated: its memory may belong to another node by now, even to one
+/// that is written but not linked yet. If a node of the index held the address when this operation read that node,
+/// the address is that of a linked node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lead {
     /// The node's address.
@@ -22,45 +22,46 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// An address that proves nothing.
+    /// Makes an address that proves nothing.
     #[inline]
     pub const fn hint(at: RemotePtr) -> Self {
         Self { at, linked: false }
     }
-    /// The sibling of a node just read, or the root as just read.
+    /// Makes an address that was just read from a node's sibling pointer or from the root word.
     #[inline]
     pub const fn linked(at: RemotePtr) -> Self {
         Self { at, linked: true }
     }
 }
 
-/// Where a key's leaf probably is, and what to blame if it is not there.
+/// The probable leaf of a key, and the source of its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Located<P> {
     /// The leaf to try.
     pub leaf: Lead,
-    /// What the address was taken from; goes back to [`Inner::stale`].
+    /// The source of the address, for [`Inner::stale`].
     pub proof: P,
 }
 
-/// A node does not answer for the key.
+/// The reason why a node does not answer for a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
-    /// The key lies at or above the high fence, or the node is dead and was merged into another: that one is next. Where
-    /// a dead node points is a hint: the node there may have died since.
+    /// The key lies at or above the high fence key, or the node is dead and was merged into another one. The next
+    /// node to try is given. The address in a dead node is a hint: the node there may have died since.
     Right(Lead),
-    /// The key lies below the low fence, or this is no such node, or one that is not linked: find it anew.
+    /// The key lies below the low fence key, or the address leads to another kind of node or to one that is not
+    /// linked. The leaf must be found anew.
     Elsewhere,
 }
 
-/// A node was split: `right` took over the keys from `separator` on.
+/// A split of a node: `right` took over the keys from `separator` on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Split<K> {
     /// Level of the two nodes, 0 for leaves.
     pub level: u8,
     /// First key of the right node.
     pub separator: K,
-    /// Where the right node ends.
+    /// High fence key of the right node.
     pub until: Option<K>,
     /// The node that was split.
     pub left: RemotePtr,
@@ -68,47 +69,48 @@ pub struct Split<K> {
     pub right: RemotePtr,
 }
 
-/// What a node answers.
+/// A node's answer to an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer<K, T> {
     /// Done.
     Done(T),
-    /// Done, and the node was split; the inner structure has to learn of the new one.
+    /// Done, and the node was split; the inner structure must learn of the new node.
     Split(T, Split<K>),
-    /// Done, and the node is so empty now that it should be merged with a neighbour.
+    /// Done, and the node is now so empty that it should be merged with a neighbour.
     Sparse(T),
-    /// Not this node.
+    /// This is not the node for the key.
     Stale(Stale),
 }
 
-/// What came of an attempt to merge two neighbours.
+/// The result of an attempt to merge two neighbours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Merge {
-    /// The left node took over all that the right one held; the right one is dead, and out of its parent.
+    /// The left node took over all entries of the right one. The right one is dead, and its parent no longer names
+    /// it.
     Done {
-        /// The merged node is so empty that it should be merged again.
+        /// Whether the merged node is so empty that it should be merged again.
         sparse: bool,
-        /// So is its parent now.
+        /// Whether their parent is now that empty too.
         parent_sparse: bool,
     },
-    /// Together they hold too much, or they lie on two memory nodes.
+    /// Together they hold too much, or they are on two memory nodes.
     TooFull,
-    /// They are not (or no longer) what the caller took them for. Nothing was changed.
+    /// They are not, or no longer, as the caller described them. Nothing was changed.
     Changed,
 }
 
-/// Two neighbours that are to be merged, as their parent shows them.
+/// Two neighbours to merge, as their parent shows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbours<K> {
-    /// Level of the two.
+    /// Level of the two nodes.
     pub level: u8,
-    /// The left one.
+    /// The left node.
     pub left: RemotePtr,
-    /// The right one.
+    /// The right node.
     pub right: RemotePtr,
-    /// Where they meet.
+    /// The key at which they meet.
     pub between: K,
-    /// Where the right one ends.
+    /// High fence key of the right node.
     pub until: Option<K>,
     /// Their parent.
     pub parent: RemotePtr,
@@ -117,25 +119,25 @@ pub struct Neighbours<K> {
 /// A write to one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Write<'a> {
-    /// Add, unless present.
+    /// Add the key, unless it is present.
     Insert(&'a [u8]),
-    /// Replace, if present.
+    /// Replace the value, if the key is present.
     Update(&'a [u8]),
-    /// Add or replace.
+    /// Add the key or replace its value.
     Upsert(&'a [u8]),
-    /// Remove.
+    /// Remove the key.
     Remove,
-    /// What is to be there, if something else is: [`Exchange::exchange`](crate::Exchange::exchange).
+    /// Set the key to `after` if it has `before`: [`Exchange::exchange`](crate::Exchange::exchange).
     Exchange {
-        /// What must be there.
+        /// The expected value; `None` means that the key is absent.
         before: Option<&'a [u8]>,
-        /// What is to be there.
+        /// The new value; `None` removes the key.
         after: Option<&'a [u8]>,
     },
 }
 
 impl<'a> Write<'a> {
-    /// The value that it brings.
+    /// Returns the value that it writes.
     #[inline]
     pub fn value(&self) -> Option<&'a [u8]> {
         match *self {
@@ -145,8 +147,8 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// What it is where the key has `found`, under the lock that keeps it so: an exchange is an upsert or a remove then, or
-    /// nothing (`None`).
+    /// Resolves an exchange against the current value, which the caller's lock protects. The result is an upsert,
+    /// a remove, or `None` if the value is not the expected one. Other writes stay as they are.
     #[inline]
     pub fn meeting(self, found: Option<ValueRef<'_>>) -> Option<Self> {
         let Self::Exchange { before, after } = self else {
@@ -161,37 +163,37 @@ impl<'a> Write<'a> {
     }
 }
 
-/// One node as it was at one moment: fences and sorted entries. A buffer, used again.
+/// A copy of one node as it was at one moment: fence keys and sorted entries. The buffer can be reused.
 #[derive(Clone, Debug)]
 pub struct NodeCopy<K> {
-    /// Where it lies.
+    /// Address of the node.
     pub at: RemotePtr,
     /// 0 for a leaf.
     pub level: u8,
-    /// The right half of a split under way, or a new root: whoever has not read its link yet can't know whether there
-    /// is one.
+    /// Whether the node is the right half of a split in progress, or a new root. A client that has not read a link
+    /// to it cannot know whether it is linked.
     pub unborn: bool,
-    /// How often this memory was a node.
+    /// The incarnation of the node's block.
     pub incarnation: u32,
-    /// The keys that it answers for.
+    /// The node's fence keys.
     pub fences: FenceKeys<K>,
-    /// The next node of its level.
+    /// The next node of the same level.
     pub sibling: RemotePtr,
-    /// Entries by ascending key: key, and where its value lies in `values`.
+    /// Entries by ascending key: the key, and the offset of its value in `values`.
     pub entries: Vec<(K, u32)>,
-    /// Value bytes.
+    /// The bytes of the values.
     pub values: Vec<u8>,
     /// Bytes of one value.
     pub value_bytes: usize,
-    /// The node's bytes, where a write left them without looking at the entries: then these are what `entries` and
-    /// `values` are still to be made of ([`NodeStore::unfold`]). Empty elsewhere.
+    /// The node's bytes, if a write left them without decoding the entries. Then `entries` and `values` must still
+    /// be made from them ([`NodeStore::unfold`]). Empty otherwise.
     pub folded: Vec<u8>,
-    /// How many entries the folded bytes hold.
+    /// Number of entries in the folded bytes.
     pub folded_entries: usize,
 }
 
 impl<K: crate::KeyBytes> NodeCopy<K> {
-    /// An empty buffer.
+    /// Makes an empty buffer.
     pub const fn new() -> Self {
         Self {
             at: RemotePtr::NULL,
@@ -207,17 +209,17 @@ impl<K: crate::KeyBytes> NodeCopy<K> {
             folded_entries: 0,
         }
     }
-    /// The entries.
+    /// Returns the entries.
     pub fn iter(&self) -> impl Iterator<Item = (K, &[u8])> {
         self.entries
             .iter()
             .map(|&(k, at)| (k, &self.values[at as usize..at as usize + self.value_bytes]))
     }
-    /// The entries of an inner node: separators and children.
+    /// Returns the entries of an inner node: separators and children.
     pub fn children(&self) -> impl Iterator<Item = (K, RemotePtr)> + Clone {
         self.entries.iter().map(|&(k, at)| (k, self.pointer(at)))
     }
-    /// The `i`-th child of an inner node.
+    /// Returns child `i` of an inner node.
     pub fn child(&self, i: usize) -> Option<RemotePtr> {
         self.entries.get(i).map(|&(_, at)| self.pointer(at))
     }
@@ -238,9 +240,9 @@ impl<K: crate::KeyBytes> Default for NodeCopy<K> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "it is lost unless it is linked or forgotten"]
 pub struct Created {
-    /// Where it lies.
+    /// Address of the node.
     pub at: RemotePtr,
-    /// How often this memory was a node.
+    /// The incarnation of the node's block.
     pub incarnation: u32,
     /// The version that it was written with.
     pub version: u8,
@@ -248,20 +250,21 @@ pub struct Created {
     pub level: u8,
 }
 
-/// Nodes that hold entries: how one node is read, written under its lock, split, and made.
+/// A store of nodes that hold entries: it reads nodes, writes them under their locks, splits them and makes new
+/// ones.
 ///
-/// The same store serves leaves and the inner nodes of a B-link tree (whose values are 8-byte child pointers).
+/// One store serves leaves as well as the inner nodes of a B-link tree, whose values are addresses of children.
 pub trait NodeStore<V: Verbs, K> {
-    /// Bytes of one value.
+    /// Returns the bytes of one value.
     fn value_bytes(&self) -> usize;
-    /// Entries that fit into one node, at most: it may depend on their keys.
+    /// Returns the maximum number of entries in one node. It may depend on their keys.
     fn capacity(&self) -> usize;
-    /// Whether a node of the entries of `copy` has a place for `key` too. (Where it has not, though it is not full, the
-    /// next node of a bulk load begins.)
+    /// Returns whether a node with the entries of `copy` has a place for `key` too. If it has not, although it is
+    /// not full, a bulk load begins the next node.
     fn takes(&self, _copy: &NodeCopy<K>, _key: &K) -> bool {
         true
     }
-    /// What an entry of `key` takes of a node of this low fence.
+    /// Returns the part of a node with this low fence key that an entry of `key` uses.
     fn share(&self, _low: &K, _key: &K) -> Fullness {
         Fullness {
             taken: 1,
@@ -269,7 +272,7 @@ pub trait NodeStore<V: Verbs, K> {
         }
     }
 
-    /// Reads the value of `key` from the node at `at`, which should be of `level`.
+    /// Reads the value of `key` from the node at `at`, which should have level `level`.
     fn get(
         &self,
         v: &V,
@@ -279,8 +282,8 @@ pub trait NodeStore<V: Verbs, K> {
         value: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Answer<K, bool>, IndexError>>;
 
-    /// Writes one key under the node's lock, splitting the node if it is full. `after`, if given, receives the node
-    /// as this write left it (its left half, after a split), perhaps folded.
+    /// Writes one key under the node's lock, and splits the node if it is full. `after`, if given, receives the
+    /// node as this write left it (after a split, its left half); it may be folded.
     fn write(
         &self,
         v: &V,
@@ -291,13 +294,14 @@ pub trait NodeStore<V: Verbs, K> {
         after: Option<&mut NodeCopy<K>>,
     ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>>;
 
-    /// Makes the entries of a copy that a write has left folded. (Most who write an inner node need but its header.)
+    /// Decodes the entries of a copy that a write has left folded. Most callers that write an inner node need only
+    /// its header.
     ///
     /// # Errors
-    /// Bytes that are no node.
+    /// [`IndexError::Corrupt`] if the bytes are no node.
     fn unfold(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError>;
 
-    /// Reads all of the node at `at`; `false` if it is dead.
+    /// Reads the whole node at `at`. Returns `false` if the node is dead.
     fn copy(
         &self,
         v: &V,
@@ -305,8 +309,8 @@ pub trait NodeStore<V: Verbs, K> {
         copy: &mut NodeCopy<K>,
     ) -> impl Future<Output = Result<bool, IndexError>>;
 
-    /// Reads several nodes at once, in one round trip, and shows each in the order of `at` to `each` in `copy`;
-    /// stops when `each` answers `false`, or at the first node whose READ was torn or found no living node.
+    /// Reads several nodes in one round trip, and passes each to `each`, in `copy` and in the order of `at`. Stops
+    /// when `each` returns `false`, or at the first node whose READ was torn or found no living node.
     fn copies(
         &self,
         v: &V,
@@ -315,8 +319,8 @@ pub trait NodeStore<V: Verbs, K> {
         each: impl FnMut(&NodeCopy<K>) -> bool,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Makes a node that nothing points to yet, by WRITE: a live one, or one that is born only when it is linked, by
-    /// [`NodeStore::open`].
+    /// Makes a node that nothing points to yet, by WRITE. The node is live, or, if `unborn`, becomes live when it
+    /// has been linked, by [`NodeStore::open`].
     fn create(
         &self,
         v: &V,
@@ -326,20 +330,22 @@ pub trait NodeStore<V: Verbs, K> {
         unborn: bool,
     ) -> impl Future<Output = Result<Created, IndexError>>;
 
-    /// Makes a node live that was created unborn, and has been linked. Dropped midway it happens all the same.
+    /// Makes an unborn node live, after it has been linked. This happens even if the future is dropped midway.
     fn open(&self, v: &V, node: &Created) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Room for a node, for [`NodeStore::load`].
+    /// Reserves a block for a node that [`NodeStore::load`] will write.
     fn reserve(&self, v: &V) -> impl Future<Output = Result<RemotePtr, IndexError>>;
 
-    /// Makes the node of `copy` at `copy.at` directly, outside the cost model, or by a WRITE where there is no such
-    /// way.
+    /// Writes the node of `copy` at `copy.at` directly, outside the cost model; by a WRITE if the world has no
+    /// direct way.
     fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Merges a node into its left neighbour and takes it out of their parent (a node of `parents`), if all three are
-    /// what `pair` says, and the entries fit into one node with room to spare. `after` receives the parent as it is then.
+    /// Merges a node into its left neighbour and takes it out of their parent (a node of `parents`). It does so
+    /// only if all three nodes are as `pair` says, and if the entries fit into one node with room to spare.
+    /// `after` receives the parent as it is then.
     ///
-    /// All three are locked meanwhile, so whoever was to enter the right node in the parent has done so, and nobody will
+    /// All three nodes are locked meanwhile. So an operation that had to enter the right node in the parent has
+    /// done so, and no operation will again.
     /// again.
     fn merge<P: NodeStore<V, K>>(
         &self,
@@ -349,10 +355,10 @@ pub trait NodeStore<V: Verbs, K> {
         after: &mut NodeCopy<K>,
     ) -> impl Future<Output = Result<Merge, IndexError>>;
 
-    /// The same where the inner structure is not made of nodes that can be locked along (`pair.parent` means nothing):
-    /// the two are merged first, and then `unlink` takes the right one out of the inner structure; only after that is it
-    /// retired. The inner structure may come to name it again, by whoever was late to enter it: it must take all it says
-    /// for hints.
+    /// Merges two nodes when the inner structure has no nodes to lock with them (`pair.parent` has no meaning).
+    /// The two are merged first, then `unlink` takes the right one out of the inner structure, and only then is it
+    /// retired. A late operation may enter it in the inner structure again, so the inner structure must treat its
+    /// own addresses as hints.
     fn join(
         &self,
         v: &V,
@@ -360,28 +366,30 @@ pub trait NodeStore<V: Verbs, K> {
         unlink: impl AsyncFnOnce() -> Result<(), IndexError>,
     ) -> impl Future<Output = Result<Merge, IndexError>>;
 
-    /// Bytes of a node.
+    /// Returns the bytes of a node.
     fn node_bytes(&self) -> u32;
 
-    /// Takes the right one of `pair` out of `image`, which was read of their parent under its lock; the bytes to write
-    /// back. `None`, and nothing is changed, if the parent does not show them as `pair` does.
+    /// Takes the right node of `pair` out of `image`, which was read from their parent under its lock. Returns the
+    /// range of bytes to write back. Returns `None` and changes nothing if the parent does not show the two as
+    /// `pair` does.
     ///
     /// # Errors
-    /// Bytes that contradict themselves.
+    /// [`IndexError::Corrupt`] if the bytes contradict each other.
     fn unlink(
         &self,
         image: &mut [u8],
         pair: &Neighbours<K>,
     ) -> Result<Option<core::ops::Range<usize>>, IndexError>;
 
-    /// Shows an image of the node at `at`, as it is under its lock, in `copy`; `true` if the node is sparse.
+    /// Decodes an image of the node at `at`, read under its lock, into `copy`. Returns `true` if the node is
+    /// sparse.
     ///
     /// # Errors
-    /// Bytes that contradict themselves.
+    /// [`IndexError::Corrupt`] if the bytes contradict each other.
     fn show(&self, at: RemotePtr, image: &[u8], copy: &mut NodeCopy<K>) -> Result<bool, IndexError>;
 
-    /// Ends the node at `at`, if it is a live node of `level` that answers for all keys and has one entry. `commit`
-    /// is told that entry's value under the node's lock, and says whether the node's life is over.
+    /// Ends the life of the node at `at`, if it is a live node of `level` that answers for all keys and has one
+    /// entry. `commit` receives that entry's value under the node's lock, and decides whether the node ends.
     fn collapse(
         &self,
         v: &V,
@@ -390,7 +398,7 @@ pub trait NodeStore<V: Verbs, K> {
         commit: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
     ) -> impl Future<Output = Result<bool, IndexError>>;
 
-    /// Gives back a node that was never pointed to.
+    /// Gives back a node that nothing has ever pointed to.
     fn forget(&self, node: Created);
 
     /// Returns a seat for a client of `v`, if the memory of dead nodes is used again.
@@ -398,44 +406,48 @@ pub trait NodeStore<V: Verbs, K> {
         None
     }
 
-    /// Whether [`NodeStore::attend`] is to be awaited before an operation in any case: a look at the clock.
+    /// Returns whether [`NodeStore::attend`] must be awaited before the next operation in any case. This costs a
+    /// look at the clock.
     fn is_due(&self, _v: &V) -> bool {
         false
     }
 
-    /// Await this where a seat lets no operation begin, or has [forgotten](Seat::has_forgotten) some.
+    /// Prepares `seat` for operations. Await this when the seat refuses to start an operation, or has
+    /// [forgotten](Seat::has_forgotten) some.
     fn attend(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }
 
-    /// To be awaited now and then in an operation that takes long: its compute node must not seem silent.
+    /// Keeps the compute node from seeming silent. Await this now and then in an operation that takes long.
     fn beat(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }
 
-    /// To be awaited where an operation tries again what others are in the way of: as [`NodeStore::beat`], of whatever
-    /// client.
+    /// Keeps the compute node from seeming silent, like [`NodeStore::beat`], but without a seat. Await this when
+    /// an operation retries because of contention.
     fn tend(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
         core::future::ready(Ok(()))
     }
 
-    /// Takes back the seat of a client that leaves; it may have been the last of its compute node. Never waits.
+    /// Takes back the seat of a client that leaves; it may have been the last one of its compute node. This never
+    /// waits.
     fn vacate(&self, _v: &V, _seat: Seat) {}
 }
 
-/// An inner structure: from a key to its leaf.
+/// An inner structure, which leads from a key to its leaf.
 pub trait Inner<V: Verbs, K> {
-    /// What an address was taken from.
+    /// The source of an address.
     type Proof: Copy;
 
-    /// Where `key`'s leaf probably is, as far as the compute node remembers it. A section: a local step comes before it.
+    /// Returns the probable leaf of `key`, if the compute node remembers it. This is a section: a local step must
+    /// come before it.
     fn known(&self, v: &V, key: &K) -> Option<Located<Self::Proof>>;
 
-    /// Where `key`'s leaf probably is, by reading, where it is not [known](Inner::known); `None` while the index has no
-    /// leaf at all.
+    /// Finds the probable leaf of `key` by reading, when it is not [known](Inner::known). Returns `None` if the
+    /// index has no leaf at all.
     fn find(&self, v: &V, key: &K) -> impl Future<Output = Result<Option<Located<Self::Proof>>, IndexError>>;
 
-    /// Where `key`'s leaf probably is; `None` while the index has no leaf at all.
+    /// Returns the probable leaf of `key`; `None` if the index has no leaf at all.
     fn locate(
         &self,
         v: &V,
@@ -450,8 +462,8 @@ pub trait Inner<V: Verbs, K> {
         }
     }
 
-    /// Up to `max` consecutive leaves from `key`'s on, as far as they are known without reading more than
-    /// [`Inner::locate`] would; at least one unless the index has no leaf.
+    /// Collects up to `max` consecutive leaves, beginning with the leaf of `key`, as far as they are known without
+    /// reading more than [`Inner::locate`] would. There is at least one unless the index has no leaf.
     fn locate_run(
         &self,
         v: &V,
@@ -460,29 +472,31 @@ pub trait Inner<V: Verbs, K> {
         run: &mut Vec<RemotePtr>,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// The address that `proof` gave was wrong.
+    /// Reports that the address from `proof` was wrong.
     fn stale(&self, v: &V, proof: Self::Proof);
 
-    /// The same, and what lay there did not even tell where to go on: if it was read within this operation, reading it
-    /// again will not do.
+    /// Reports that the address from `proof` was wrong, and that the memory there did not even tell where to
+    /// continue. If the source was read within this operation, reading it again does not help.
     fn misled(&self, v: &V, proof: Self::Proof) {
         self.stale(v, proof);
     }
 
-    /// If `proof` is of a rough hint, which names `key`'s leaf or one to its left: how many steps to the right that may well be.
-    /// What befalls an operation on the way does not concern its key: it goes once more, to where [`Inner::find`] leads.
+    /// Returns the number of steps to the right that are normal, if `proof` is a rough hint, which names the leaf
+    /// of `key` or one to its left. Errors met on the way may belong to another key's leaf; retry via
+    /// [`Inner::find`].
     fn reach(&self, _proof: &Self::Proof) -> Option<u32> {
         None
     }
 
-    /// Makes `leaf` (which answers for all keys) the first leaf, if there is none yet; `false` if another was
-    /// quicker.
+    /// Makes `leaf`, which answers for all keys, the first leaf if there is none yet. Returns `false` if another
+    /// client was faster.
     fn plant(&self, v: &V, leaf: RemotePtr) -> impl Future<Output = Result<bool, IndexError>>;
 
-    /// Enters a split leaf.
+    /// Enters a new leaf after a split.
     fn install(&self, v: &V, split: Split<K>) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// The leaf of `key` has become sparse: merges it with a neighbour if there is a suitable one, and so on upwards.
+    /// Merges the leaf of `key`, which has become sparse, with a suitable neighbour if there is one, and continues
+    /// upwards.
     fn shrink<L: NodeStore<V, K>>(
         &self,
         v: &V,
@@ -490,8 +504,8 @@ pub trait Inner<V: Verbs, K> {
         key: &K,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Enters the leaves of a bulk load (first keys, ascending, the first one the smallest key; and addresses) into
-    /// an empty structure.
+    /// Enters the leaves of a bulk load into an empty structure. `leaves` has their first keys, ascending from the
+    /// smallest key, and their addresses.
     fn build(
         &self,
         v: &V,
@@ -500,38 +514,41 @@ pub trait Inner<V: Verbs, K> {
     ) -> impl Future<Output = Result<(), IndexError>>;
 }
 
-/// What is at a leaf of one entry.
+/// The result of an operation on a leaf of one entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Single<K> {
-    /// The entry of the key that was asked for.
+    /// The leaf has the entry of the requested key.
     Hit,
-    /// Another key's entry; no other key shares its first `depth + 1` bytes.
+    /// The leaf has another key's entry; no other key shares its first `depth + 1` bytes.
     Other {
-        /// That key.
+        /// The key of that entry.
         key: K,
-        /// How deep it is linked, at most.
+        /// Upper bound of the depth at which it is linked.
         depth: u64,
     },
-    /// An entry that was removed. It stays so: there will be another leaf if its key comes back.
+    /// The entry was removed. The leaf stays so: if its key comes back, it gets another leaf.
     Removed,
-    /// The entry of the key, whose value is not the one that a write was to meet.
+    /// The leaf has the entry of the key, with another value than the write expects.
     Differs,
 }
 
-/// Leaves of one entry each: read with one READ, written in place under a lock of their own, removed for good.
+/// A store of leaves with one entry each. A leaf is read with one READ, is written in place under a lock of its
+/// own, and is removed for good.
 ///
-/// They know nothing of what links them, but keep a *link depth* for it: a word that only grows, by FAA.
+/// The leaves do not know the nodes that link them, but each has a *link depth* for these: a word that only grows,
+/// by FAA.
 pub trait SingleStore<V: Verbs, K> {
-    /// Bytes of one value.
+    /// Returns the bytes of one value.
     fn value_bytes(&self) -> usize;
-    /// Bytes of a leaf, in whole lines.
+    /// Returns the bytes of a leaf, in whole lines.
     fn block_bytes(&self) -> u32;
-    /// The bytes of a new leaf into `out` (cleared first). The caller writes them before it links the leaf.
+    /// Encodes a new leaf into `out`, which is cleared first. The caller writes the bytes before it links the
+    /// leaf.
     fn image(&self, key: &K, value: &[u8], depth: u64, out: &mut Vec<u8>);
-    /// Where the link depth of the leaf at `at` lies.
+    /// Returns the address of the link depth of the leaf at `at`.
     fn depth_at(&self, at: RemotePtr) -> RemotePtr;
 
-    /// Reads `key`'s value into `value` (cleared first).
+    /// Reads the value of `key` into `value`, which is cleared first.
     fn get(
         &self,
         v: &V,
@@ -540,7 +557,7 @@ pub trait SingleStore<V: Verbs, K> {
         value: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
-    /// Replaces `key`'s value; where there is `before`, only that one.
+    /// Replaces the value of `key`; if `before` is given, only that value.
     fn update(
         &self,
         v: &V,
@@ -550,7 +567,7 @@ pub trait SingleStore<V: Verbs, K> {
         before: Option<&[u8]>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
-    /// Removes `key`'s entry; where there is `before`, only with that value.
+    /// Removes the entry of `key`; if `before` is given, only with that value.
     fn remove(
         &self,
         v: &V,
@@ -559,8 +576,8 @@ pub trait SingleStore<V: Verbs, K> {
         before: Option<&[u8]>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
-    /// Reads several leaves at once, in one round trip, and shows those that are not removed in the order of `at`: key
-    /// and value.
+    /// Reads several leaves in one round trip, and passes key and value of those that are not removed to `each`,
+    /// in the order of `at`.
     fn entries(
         &self,
         v: &V,
