@@ -1,4 +1,5 @@
-//! What peers may say to a memory node's control plane: any bytes, any messages, in any order, from two of them.
+//! Messages that peers may send to a memory node's control plane: any bytes, any messages, in any order, from two
+//! peers.
 //!
 //! The input is a list of pieces: a byte of length, a byte that says who speaks and how, and the bytes. Most pieces are
 //! bodies as they come; some are a whole greeting, so that what lies behind it is reached; some end the connection.

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as a leaf of every format: whatever reading answers, it answers.
+//! Arbitrary bytes as a leaf of every format: reading returns an answer or a typed error and never panics.
 //!
 //! The first byte names the format, the second the key, the rest is the node, cut or filled with zeros to the format's
 //! length (but for one format byte in eight, where its length is what it is). What hopscotch leaves are asked besides has a

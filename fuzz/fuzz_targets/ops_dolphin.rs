@@ -10,7 +10,7 @@ use dm_testkit::{TestKey, run_bytes};
 use dolphin::{Dolphin, Key8, Key32, NodeTypes, Options};
 use libfuzzer_sys::fuzz_target;
 
-/// Operations between two rounds, where memory is used again.
+/// Operations between two rounds, if memory is reclaimed.
 const ROUND: usize = 8;
 
 fn on_tree<K: TestKey>(options: Options, loaded: Option<u64>, script: &[u8]) {

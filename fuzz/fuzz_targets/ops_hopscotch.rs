@@ -15,7 +15,7 @@ use libfuzzer_sys::fuzz_target;
 
 /// Longer scripts find nothing new more slowly.
 const OPS_MAX: usize = 400;
-/// Operations between two rounds, where memory is used again.
+/// Operations between two rounds, if memory is reclaimed.
 const ROUND: usize = 8;
 
 fn on_node<K: KeyBytes>(format: Hopscotch<K>, script: &[u8]) {

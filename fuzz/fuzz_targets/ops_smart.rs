@@ -9,7 +9,7 @@ use dm_testkit::{TestKey, run_bytes};
 use libfuzzer_sys::fuzz_target;
 use smart::{NodeTypes, Options, Smart};
 
-/// Operations between two rounds, where memory is used again.
+/// Operations between two rounds, if memory is reclaimed.
 const ROUND: usize = 8;
 
 fn on_tree<K: TestKey>(value_bytes: usize, loaded: Option<u64>, reclaims: bool, script: &[u8]) {

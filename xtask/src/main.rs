@@ -21,7 +21,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What every command here returns: a failure is shown to a person and ends the process, nothing matches on it.
+/// The result of every command here. An error is shown to a person and ends the process; no code matches on it.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Checks and benches of the dmkit workspace.
@@ -34,21 +34,23 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Everything that must hold before a change is kept: formatting, tidy, byte pictures, every test and doc test.
+    /// Checks everything that must hold before a change is kept: formatting, tidy, byte pictures, all tests and
+    /// doc tests.
     ///
     /// Takes about 20 minutes on 2 cores from nothing, mostly compiling; about 5 when little changed.
     /// All steps run even when an early one fails; the tests come last, so that their closing lines end the output.
     Test {
-        /// Also run clippy and the documentation with warnings as errors, the loom and shuttle models, and the protocols'
-        /// models, whose pages must be as they are. On by itself where the environment says CI=true.
+        /// Also runs clippy and the documentation with warnings as errors, the loom and shuttle models, and the
+        /// protocols' models, whose page must be up to date. Set automatically if the environment has CI=true.
         #[arg(long)]
         strict: bool,
     },
-    /// `test --strict`, then a compile check of the fuzz targets.
+    /// Runs `test --strict`, then a compile check of the fuzz targets.
     ///
     /// Takes about 25 minutes on 2 cores from nothing.
     Ci,
-    /// The rules that no compiler checks: crate floors, banned paths, dead files, links and more; CONTRIBUTING.md lists them.
+    /// Checks the rules that no compiler checks: crate floors, banned paths, dead files, links and more;
+    /// CONTRIBUTING.md lists them.
     ///
     /// Takes under 1 second (plus the build of this program).
     Tidy,
@@ -77,7 +79,7 @@ enum Command {
     Shuttle {
         /// Only tests whose name contains this.
         filter: Option<String>,
-        /// Only the schedules of this batch: repeats a failure, whose message names it.
+        /// Only the schedules of this batch: repeats a failure, whose message names the batch.
         #[arg(long)]
         batch: Option<u64>,
     },
@@ -104,8 +106,8 @@ enum Command {
     /// survives every test without a reason in `xtask/mutants/CRATE.toml`, where such a reason is of no mutant or of
     /// one that was killed, and where mutants were not run.
     Mutants(mutants::Asked),
-    /// The unit tests of dm-sync, dm-layout, dm-verbs, dm-history, dm-lock and dm-cache under Miri: undefined behaviour,
-    /// leaks, data races.
+    /// Runs the unit tests of dm-sync, dm-layout, dm-verbs, dm-history, dm-lock and dm-cache under Miri: undefined
+    /// behaviour, leaks, data races.
     ///
     /// Takes about 15 minutes. Needs a nightly toolchain with the components miri and rust-src. What Miri can't run or is
     /// too slow for says so where it is ignored.
@@ -121,10 +123,11 @@ enum Command {
     Stress {
         /// Only runs whose name contains this.
         filter: Option<String>,
-        /// Instead of these, many more schedules of the tests of `cargo xtask shuttle`.
+        /// Runs many more schedules of the tests of `cargo xtask shuttle` instead.
         #[arg(long)]
         shuttle: bool,
-        /// The number of the first batch of schedules: where an earlier run ended, to draw others.
+        /// The number of the first batch of schedules. Give the number at which an earlier run ended, to draw
+        /// other schedules.
         #[arg(long, default_value_t = 0, requires = "shuttle")]
         from: u64,
         /// Only the runs on cards that promise as little as they may, beside clients that are put aside: 200 seeds for each
@@ -132,7 +135,8 @@ enum Command {
         #[arg(long, conflicts_with_all = ["filter", "shuttle"])]
         weak: bool,
     },
-    /// Bytes per key after 10 million inserts in random order: of memory nodes, and of the index cache by its parts.
+    /// Measures bytes per key after 10 million inserts in random order: of memory nodes, and of the index cache by
+    /// its parts.
     ///
     /// Takes 1 to 2 minutes to build and 1 to 2 minutes to run, and about 700 MB of memory. Fails where a budget is
     /// exceeded: 32 bytes of nodes in use and 0.45 bytes of cache per key of 8 bytes with a value of 8, every allocation
