@@ -320,3 +320,47 @@ fn with_the_flaw_a_get_joins_a_read_that_was_posted_before() {
     assert_eq!((first.step(), second.step()), (Some(Ok(FOUND)), Some(Ok(FOUND))));
     assert_eq!(gate.count(), 1);
 }
+
+/// Everybody who waits is part of the state, which the explorer tells states apart by.
+#[test]
+fn tables_with_other_waiters_have_other_fingerprints() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = [0; 3].map(|cn| world.connect(cn).expect("a client"));
+    let table = Combiner::new(&Rdwc { locks: 1, ..Rdwc::ON });
+    let gate = Gate::default();
+    let clients = v.each_ref().map(|v| Combined::new(v, gate.clone(), Some(&table)));
+    let mut seen = vec![table.fingerprint()];
+    let mut tasks = Vec::new();
+    for client in &clients {
+        tasks.push(task(client, Asked::Update(1, 1)));
+        seen.push(table.fingerprint());
+    }
+    for (i, one) in seen.iter().enumerate() {
+        assert!(!seen[..i].contains(one), "{i} clients");
+    }
+    // Who goes away is part of it no more.
+    tasks.pop();
+    assert_eq!(table.fingerprint(), seen[2]);
+}
+
+/// The flaw of the buffer needs several clients: a write alone is what it should be.
+#[test]
+fn with_the_buffer_of_a_lock_one_write_is_written() {
+    let world = Loopback::builder().build().expect("memory");
+    let v = world.connect(0).expect("a client");
+    let flaws = RdwcFlaws {
+        buffer_of_lock: true,
+        ..RdwcFlaws::NONE
+    };
+    let rdwc = Rdwc {
+        locks: 1,
+        flaws,
+        ..Rdwc::ON
+    };
+    let (table, gate) = (Combiner::new(&rdwc), Gate::default());
+    let client = Combined::new(&v, gate.clone(), Some(&table));
+    let mut write = task(&client, Asked::Upsert(1, 7));
+    assert_eq!(gate.last(), Asked::Upsert(1, 7));
+    gate.reply(0, Ok(INSERTED));
+    assert_eq!(write.step(), Some(Ok(INSERTED)));
+}

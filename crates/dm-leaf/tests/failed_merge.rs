@@ -5,12 +5,12 @@ use core::task::{Context, Poll, Waker};
 
 use dm_alloc::Allocator;
 use dm_index::{Answer, Applied, Lead, Neighbours, NodeCopy, NodeStore, Stale, Write};
-use dm_layout::{FenceKeys, Key8, Slotted};
+use dm_layout::{FenceKeys, Key8, NodeFormat, NodeState, Slotted};
 use dm_leaf::{LeafFlaws, NodeOptions, TwoLevel};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
 use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
 use dm_sync::Arc;
-use dm_verbs::RemotePtr;
+use dm_verbs::{Env, RemotePtr, Verbs};
 
 /// Two leaves on one memory node, and their parent on the same memory node or on another.
 struct Pool {
@@ -103,6 +103,23 @@ impl Pool {
         Some(polled.unwrap_or(false))
     }
 
+    /// Returns whether the right leaf is dead, and whether the parent shows it.
+    fn right(&self) -> (bool, bool) {
+        let mut copy = NodeCopy::new();
+        let mut is_alive = |at| block_on(self.leaves.copy(&self.v, at, &mut copy)).expect("a node");
+        let is_dead = !is_alive(self.pair.right);
+        assert!(is_alive(self.pair.parent));
+        (is_dead, copy.children().any(|(_, at)| at == self.pair.right))
+    }
+
+    /// Returns the owner of the right leaf if it is frozen.
+    fn frozen_by(&self) -> Option<u32> {
+        let format = self.leaves.format();
+        let image = block_on(self.v.read(self.pair.right, format.node_bytes() as u32)).expect("no trouble");
+        let header = format.header(&image).expect("a node");
+        (header.state == NodeState::Frozen).then_some(header.owner)
+    }
+
     /// Returns the value of the key, searching from the leaf at `at` on.
     async fn get(&self, key: u64, at: RemotePtr) -> Vec<u8> {
         let (mut at, mut value) = (Lead::hint(at), Vec::new());
@@ -134,7 +151,7 @@ fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
         .into_iter()
         .chain(lost)
         .collect();
-    let (mut failed, mut written, mut stale) = (0, 0, 0);
+    let (mut failed, mut written, mut stale, mut frozen) = (0, 0, 0, 0);
     for (polls, together) in (0..24).flat_map(|polls| [(polls, false), (polls, true)]) {
         for &trouble in &troubles {
             let pool = Pool::new(polls, together, open_before_burial);
@@ -143,6 +160,17 @@ fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
             };
             pool.world.restore(pool.pair.left.node());
             failed += u32::from(has_failed);
+            if matches!(trouble, Trouble::Unreachable | Trouble::AnswersLost) && !open_before_burial {
+                let (is_dead, is_shown) = pool.right();
+                assert_ne!(
+                    is_dead, is_shown,
+                    "{trouble:?} after {polls}, together: {together}"
+                );
+            }
+            if let Some(owner) = pool.frozen_by() {
+                frozen += 1;
+                assert_eq!(owner, u32::from(pool.v.client().0) + 1);
+            }
             block_on(async {
                 assert_eq!(
                     pool.get(1, pool.pair.left).await,
@@ -166,7 +194,30 @@ fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
             });
         }
     }
+    assert!(frozen > 0);
     (failed, written, stale)
+}
+
+/// The parent stops showing a leaf that is dead, even if nobody waits for it.
+#[test]
+fn a_merge_that_is_dropped_is_done_or_has_not_begun() {
+    let (mut done, mut dropped) = (0, 0);
+    for (polls, together) in (0..24).flat_map(|polls| [(polls, false), (polls, true)]) {
+        let pool = Pool::new(polls, together, false);
+        {
+            let mut after = NodeCopy::new();
+            let mut merging = pin!(pool.leaves.merge(&pool.v, &pool.pair, &pool.leaves, &mut after));
+            let mut cx = Context::from_waker(Waker::noop());
+            if (0..polls).any(|_| merging.as_mut().poll(&mut cx).is_ready()) {
+                continue;
+            }
+        }
+        let (is_dead, is_shown) = pool.right();
+        assert_ne!(is_dead, is_shown, "dropped after {polls}, together: {together}");
+        done += u32::from(is_dead && !together);
+        dropped += 1;
+    }
+    assert!(done > 0 && dropped > 10, "{done} of {dropped}");
 }
 
 #[test]

@@ -148,9 +148,19 @@ impl Setup {
         memory_nodes: u16,
         compute_node: u16,
     ) -> Nodes<Key8, F> {
+        self.nodes_and_memory(format, memory_nodes, compute_node).0
+    }
+
+    pub(crate) fn nodes_and_memory<F: NodeFormat<Key8>>(
+        &self,
+        format: F,
+        memory_nodes: u16,
+        compute_node: u16,
+    ) -> (Nodes<Key8, F>, Arc<Allocator>) {
         let locks = Locks::new(self.locks, GlobalLockTable::on_chip(memory_nodes, 64));
-        let alloc = Allocator::new(memory_nodes, compute_node).chunk_bytes(16 << 10);
-        Nodes::new(format, Arc::new(locks), Arc::new(alloc), self.nodes)
+        let alloc = Arc::new(Allocator::new(memory_nodes, compute_node).chunk_bytes(16 << 10));
+        let nodes = Nodes::new(format, Arc::new(locks), Arc::clone(&alloc), self.nodes);
+        (nodes, alloc)
     }
 }
 

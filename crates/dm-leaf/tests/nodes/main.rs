@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;
+mod given_up;
 mod memory;
 mod merges;
 mod races;

@@ -256,6 +256,25 @@ fn a_compute_node_announces_itself_when_it_is_due() {
     assert!(!<_ as NodeStore<Endpoint, Key8>>::is_due(&nodes, &v));
 }
 
+/// The store passes on what a long operation asks of the allocator, and one that tries again.
+#[test]
+fn a_long_operation_announces_its_compute_node() {
+    for tends in [false, true] {
+        let pool = pool(1);
+        let v = pool.connect(0).unwrap();
+        let (nodes, _) = reclaiming(&v, slotted(), Nanos(1));
+        let seat = NodeStore::seat(&nodes, &v).unwrap();
+        block_on(nodes.attend(&v, &seat)).unwrap();
+        let (done, spent) = match tends {
+            false => cost(&v, nodes.beat(&v, &seat)),
+            true => cost(&v, nodes.tend(&v)),
+        };
+        assert_eq!(done, Ok(()));
+        assert!(spent.contains("housekeeping_verbs"), "{spent}");
+        nodes.vacate(&v, seat);
+    }
+}
+
 /// A READ that took longer than the version window decides nothing.
 #[test]
 fn a_read_that_took_too_long_is_repeated() {

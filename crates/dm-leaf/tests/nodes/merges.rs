@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use dm_index::{IndexError, Key8, Lead, Merge, Neighbours, NodeCopy, NodeStore};
-use dm_layout::{Checksummed, FenceKeys, NodeFormat, Slotted};
+use dm_layout::{Checksummed, FenceKeys, Hopscotch, NodeFormat, Place, Slotted};
 use dm_leaf::Nodes;
 use dm_loopback::{Endpoint, Loopback, block_on};
-use dm_verbs::{Effect, RemotePtr};
+use dm_verbs::{Effect, RemotePtr, Verbs};
 
 use crate::common::{Setup, cost, pool};
 
@@ -218,6 +218,7 @@ fn two_without_a_parent_are_joined() {
     }
     check(&Slotted::with_span(8, 8).unwrap());
     check(&Checksummed::with_span(8, 8).unwrap());
+    check(&Hopscotch::new(16, 4, 8).unwrap());
 }
 
 #[test]
@@ -372,4 +373,50 @@ fn a_root_with_one_child_ends_when_its_caller_says_so() {
             "{case}"
         );
     }
+}
+
+/// A node that another client writes at the moment has changed; one that contradicts itself is reported.
+#[test]
+fn a_torn_node_has_changed_and_garbage_is_named() {
+    // Entries of two lines and more, which can be torn by themselves.
+    let format = Slotted::<Key8>::with_span(4, 100).unwrap();
+    type Damage = fn(&mut [u8], usize);
+    let cases: [(Damage, bool); 4] = [
+        (|image, _| *image.iter_mut().rev().nth(63).unwrap() ^= 0x05, false),
+        (|image, entry| image[(entry / 64 + 1) * 64] ^= 0x50, false),
+        (|image, entry| image[entry] = 0x0e, true),
+        (|image, _| image.fill(0xff), true),
+    ];
+    for (i, (damage, corrupt)) in cases.into_iter().enumerate() {
+        for is_left in [true, false] {
+            let family = Family::new(&format, USUAL);
+            let (at, key) = match is_left {
+                true => (family.pair.left, Key8(0)),
+                false => (family.pair.right, Key8(20)),
+            };
+            let bytes = format.node_bytes() as u32;
+            let mut image = block_on(family.v.read(at, bytes)).unwrap().to_vec();
+            let Ok(Place::Present(slot)) = format.place(&image, &key) else {
+                panic!("{key:?} is there")
+            };
+            damage(&mut image, slot.offset());
+            block_on(family.v.write(at, &image)).unwrap();
+            let (merged, _, spent) = family.merge(&family.pair);
+            match corrupt {
+                true => assert!(
+                    matches!(merged, Err(IndexError::Corrupt { .. })),
+                    "{i}: {merged:?}"
+                ),
+                false => assert_eq!(merged, Ok(Merge::Changed), "{i}"),
+            }
+            assert!(!spent.contains("cas"), "{spent}");
+        }
+    }
+}
+
+#[test]
+fn a_parent_of_many_children_is_not_sparse() {
+    let children = &[0, 20, 40, 50, 60];
+    let family = Family::new(&Slotted::with_span(8, 8).unwrap(), Wish { children, ..USUAL });
+    assert_eq!(family.merge(&family.pair).0, done(true, false));
 }

@@ -2,7 +2,7 @@
 
 use dm_index::{Answer, Applied, IndexError, Key8, Lead, NodeCopy, NodeStore, Stale, Write};
 use dm_layout::{
-    Checksummed, FenceKeys, Leaf, NodeFormat, NodeInit, NodeState, Slotted, SplitRequest, ValueRef,
+    Checksummed, FenceKeys, Leaf, NodeFormat, NodeInit, NodeState, Place, Slotted, SplitRequest, ValueRef,
 };
 use dm_leaf::Nodes;
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -329,23 +329,7 @@ fn a_split_that_was_given_up_is_finished_by_the_next_writer() {
             (1, false, 10),
         ] {
             let right_at = at(home, 1);
-            let mut right = vec![0; format.node_bytes()];
-            let one = One::new(format, live(at(0, 3).raw()), |format, image| {
-                let request = SplitRequest {
-                    right_address: right_at.raw(),
-                    right_incarnation: 1,
-                    right_version: 1,
-                    owner: 7,
-                    new: None,
-                    bias: dm_layout::SplitBias::Median,
-                };
-                let before = image.clone();
-                let plan = format
-                    .prepare_split(&before, &mut right, &request)
-                    .unwrap()
-                    .unwrap();
-                format.announce_split(image, &plan).unwrap();
-            });
+            let (one, mut right) = given_up(format, right_at);
             if opened {
                 one.format.open(&mut right).unwrap();
             }
@@ -555,4 +539,222 @@ fn a_removal_tells_when_its_leaf_is_sparse() {
         };
         assert_eq!(found, [3, 2, 1, 0].map(left));
     }
+}
+
+/// The caller's copy of a node is what is there after the write.
+#[test]
+fn a_write_leaves_its_caller_a_copy_of_the_node() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let one = One::new(format, live(at(0, 3).raw()), |_, _| {});
+        let (mut after, mut copy) = (NodeCopy::new(), NodeCopy::new());
+        let key = Key8(10);
+        let write = one.nodes.write(
+            &one.v,
+            one.lead(true),
+            0,
+            &key,
+            Write::Upsert(&[2; 8]),
+            Some(&mut after),
+        );
+        assert_eq!(told(&block_on(write)), "Replaced");
+        NodeStore::<Endpoint, Key8>::unfold(&one.nodes, &mut after).unwrap();
+        assert_eq!(block_on(one.nodes.copy(&one.v, one.at, &mut copy)), Ok(true));
+        assert_eq!(
+            (after.at, after.level, after.fences, after.sibling),
+            (copy.at, copy.level, copy.fences, copy.sibling)
+        );
+        assert!(after.iter().eq(copy.iter()));
+        assert_eq!(after.iter().next(), Some((key, &[2; 8][..])));
+    }
+    every_format!(check);
+}
+
+/// A share that leads nowhere is given back without waiting, and the lock is not taken.
+#[test]
+fn who_shares_a_node_that_does_not_answer_goes_on_at_once() {
+    let format = slotted();
+    let mut one = One::new(&format, live(at(0, 3).raw()), |_, _| {});
+    one.nodes = Setup::sharing().nodes(format, 2, 0);
+    let update = |one: &One<Slotted<Key8>>| {
+        let update = Write::Update(&VALUE);
+        let (done, spent) = cost(
+            &one.v,
+            one.nodes
+                .write(&one.v, one.lead(true), 0, &Key8(50), update, None),
+        );
+        (told(&done), spent)
+    };
+    let spent = "1 reads, 128 bytes_read, 1 round_trips, 2 faa";
+    assert_eq!(update(&one), ("right to 3, linked".to_owned(), spent.to_owned()));
+    one.put(one.at, live(0), |format, image| {
+        format.freeze(image, 9).unwrap();
+        format.bury(image, at(0, 5).raw()).unwrap();
+    });
+    assert_eq!(update(&one), ("right to 5".to_owned(), spent.to_owned()));
+}
+
+#[test]
+fn flaws_do_what_they_are_called() {
+    // An insert into a free slot and a remove share the lock.
+    let mut setup = Setup::sharing();
+    setup.nodes.flaws.slots_shared = true;
+    let found = costs(&slotted(), setup);
+    assert_eq!(
+        [&found[0], &found[6]],
+        [
+            "Inserted: 1 reads, 1 writes, 128 bytes_read, 17 bytes_written, 2 round_trips, 2 faa",
+            "Removed: 1 reads, 1 writes, 128 bytes_read, 1 bytes_written, 2 round_trips, 2 faa"
+        ]
+    );
+    // An entry whose lines disagree is read again, or is none.
+    let format = Slotted::<Key8>::with_span(2, 100).unwrap();
+    for has in [false, true] {
+        let pool = pool(1);
+        let v = pool.connect(0).unwrap();
+        let mut setup = Setup::plain();
+        setup.nodes.flaws.torn_entry_absent = has;
+        let nodes = setup.nodes(format, 1, 0);
+        let entries = [(Key8(10), &[1; 100][..])];
+        let at = block_on(nodes.create(&v, 0, FenceKeys::ALL, &entries, false))
+            .unwrap()
+            .at;
+        let mut image = block_on(v.read(at, format.node_bytes() as u32)).unwrap().to_vec();
+        let Ok(Place::Present(slot)) = format.place(&image, &Key8(10)) else {
+            panic!("it is there")
+        };
+        image[(slot.offset() / 64 + 1) * 64] ^= 0x50;
+        block_on(v.write(at, &image)).unwrap();
+        let got = block_on(nodes.get(&v, Lead::hint(at), 0, &Key8(10), &mut Vec::new()));
+        assert_eq!(told(&got), if has { "false" } else { "exhausted" });
+    }
+}
+
+/// A node of those keys, as a splitter has announced it, whose right node is at `right_at`.
+fn given_up<F: NodeFormat<Key8> + Clone>(format: &F, right_at: RemotePtr) -> (One<F>, Vec<u8>) {
+    let mut right = vec![0; format.node_bytes()];
+    let one = One::new(format, live(at(0, 3).raw()), |format, image| {
+        let before = image.clone();
+        let plan = format
+            .prepare_split(&before, &mut right, &request(right_at))
+            .unwrap()
+            .unwrap();
+        format.announce_split(image, &plan).unwrap();
+    });
+    (one, right)
+}
+
+fn request<'v>(right_at: RemotePtr) -> SplitRequest<'v, Key8> {
+    SplitRequest {
+        right_address: right_at.raw(),
+        right_incarnation: 1,
+        right_version: 1,
+        owner: 7,
+        new: None,
+        bias: dm_layout::SplitBias::Median,
+    }
+}
+
+/// Who finishes a split leaves the right node alone if that is live, and in a split of its own.
+#[test]
+fn a_right_node_in_a_split_of_its_own_is_left_as_it_is() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
+        let right_at = at(0, 1);
+        let (one, _) = given_up(format, right_at);
+        let init = NodeInit::live(0, FenceKeys::new(Key8(20), Some(Key8(50))));
+        let entries = [20, 30].map(|key| (Key8(key), ValueRef::from(&VALUE[..])));
+        let mut right = vec![0; format.node_bytes()];
+        format.build(&mut right, &init, entries);
+        let (before, mut third) = (right.clone(), right.clone());
+        let plan = format
+            .prepare_split(&before, &mut third, &request(at(0, 2)))
+            .unwrap()
+            .unwrap();
+        format.announce_split(&mut right, &plan).unwrap();
+        block_on(one.v.write(right_at, &right)).unwrap();
+        assert_eq!(told(&one.write(false, 10, Write::Update(&VALUE))), "Replaced");
+        assert!(one.image(right_at) == right);
+    }
+    check(&slotted());
+    check(&Leaf::with_node_bytes(256, 8, true).unwrap());
+}
+
+/// Hopscotch leaves, of which a reader may see one neighbourhood, are cleared before the right node is opened.
+#[test]
+fn finishing_a_split_takes_as_many_round_trips_as_its_order_needs() {
+    fn spent<F: NodeFormat<Key8> + Clone>(format: &F) -> String {
+        let (one, right) = given_up(format, at(0, 1));
+        block_on(one.v.write(at(0, 1), &right)).unwrap();
+        let (key, update) = (Key8(10), Write::Update(&VALUE));
+        let (done, spent) = cost(
+            &one.v,
+            one.nodes.write(&one.v, one.lead(true), 0, &key, update, None),
+        );
+        assert_eq!(told(&done), "Replaced");
+        let told = spent.split(", ").find(|part| part.ends_with("round_trips"));
+        told.unwrap().to_owned()
+    }
+    assert_eq!(spent(&slotted()), "6 round_trips");
+    assert_eq!(
+        spent(&dm_layout::Hopscotch::new(16, 4, 8).unwrap()),
+        "7 round_trips"
+    );
+}
+
+/// What a split costs: its order, and on how many memory nodes.
+#[test]
+fn every_split_costs_what_it_must() {
+    fn spent<F: NodeFormat<Key8> + Clone>(format: &F, spread: bool, used: bool) -> String {
+        let pool = pool(2);
+        let v = pool.connect(0).unwrap();
+        let mut setup = Setup::plain();
+        setup.nodes.spread = spread;
+        let nodes = setup.nodes(format.clone(), 2, 0);
+        let entries: Vec<_> = (1..=format.capacity() as u64)
+            .map(|n| (Key8(10 * n), &VALUE[..]))
+            .collect();
+        let create = |entries: &[_]| block_on(nodes.create(&v, 0, FenceKeys::ALL, entries, false)).unwrap();
+        let first = create(&entries).at;
+        // Memory that was a node before is none to an old address until it is linked.
+        let before = used.then(|| {
+            loop {
+                let other = create(&[]);
+                if (other.at.node() == first.node()) != spread {
+                    NodeStore::<Endpoint, Key8>::forget(&nodes, other);
+                    break other;
+                }
+            }
+        });
+        let split = nodes.write(&v, Lead::hint(first), 0, &Key8(15), Write::Insert(&[2; 8]), None);
+        let (done, spent) = cost(&v, split);
+        let Ok(Answer::Split(Applied::Inserted, split)) = done else {
+            panic!("{done:?}");
+        };
+        if let Some(before) = before.filter(|_| !spread) {
+            assert_eq!(split.right, before.at);
+        }
+        let image = block_on(v.read(split.right, format.node_bytes() as u32)).unwrap();
+        let right = format.audit(&image).unwrap();
+        assert_eq!(right.state, NodeState::Live);
+        spent
+    }
+    let (slotted, whole) = (slotted(), Checksummed::with_span(4, 8).unwrap());
+    let found = [
+        spent(&slotted, false, false),
+        spent(&slotted, true, false),
+        spent(&slotted, false, true),
+        spent(&whole, false, false),
+        spent(&whole, true, false),
+        spent(&whole, false, true),
+    ];
+    let expected = [
+        // On one memory node the splitter opens the right node in the chain that links it; on two, by a CAS between.
+        "1 reads, 6 writes, 128 bytes_read, 392 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
+        "1 reads, 5 writes, 1 cas, 128 bytes_read, 328 bytes_written, 5 round_trips, 1 masked_cas, 1 splits",
+        "1 reads, 6 writes, 128 bytes_read, 392 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
+        // Written whole, it is live from the start, or opened under its own lock in memory that was a node before.
+        "1 reads, 3 writes, 128 bytes_read, 264 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
+        "1 reads, 3 writes, 128 bytes_read, 264 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
+        "2 reads, 5 writes, 256 bytes_read, 400 bytes_written, 5 round_trips, 2 masked_cas, 1 splits",
+    ];
+    assert_eq!(found, expected);
 }

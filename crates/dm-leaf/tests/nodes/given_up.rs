@@ -1,0 +1,276 @@
+//! Splits that are dropped or fail in the middle, and nodes that are opened or loaded in other ways than usual.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use dm_alloc::Allocator;
+use dm_index::{Answer, Applied, Key8, Lead, NodeCopy, NodeStore, Write};
+use dm_layout::{Checksummed, FenceKeys, Hopscotch, Lookup, NodeFormat, NodeState, Slotted};
+use dm_leaf::Nodes;
+use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
+use dm_sync::Arc;
+use dm_verbs::{
+    Capability, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter,
+    Nanos, NodeId, Outcome, Place, RemotePtr, Slot, VerbError, VerbErrorKind, Verbs, Wqe,
+};
+
+use crate::common::{Setup, pool};
+
+/// A leaf whose next insert splits it, on a pool whose answers come late.
+struct Full<F> {
+    world: Loopback,
+    v: Endpoint,
+    nodes: Nodes<Key8, F>,
+    alloc: Arc<Allocator>,
+    left: RemotePtr,
+    /// The key that finds no room.
+    key: u64,
+}
+
+impl<F: NodeFormat<Key8> + Clone> Full<F> {
+    fn new(format: &F, spread: bool, seed: u64) -> Self {
+        let world = Loopback::builder()
+            .nodes(2)
+            .host_bytes(256 << 10)
+            .delays(3)
+            .seed(seed);
+        let world = world.build().unwrap();
+        let v = world.connect(0).unwrap();
+        let mut setup = Setup::plain();
+        setup.nodes.spread = spread;
+        let full = |keys: u64| {
+            let (nodes, alloc) = setup.nodes_and_memory(format.clone(), 2, 0);
+            let left = block_on(nodes.create(&v, 0, FenceKeys::ALL, &[], false))
+                .unwrap()
+                .at;
+            for key in 1..=keys {
+                let write = Write::Insert(&[1; 8]);
+                let done = block_on(nodes.write(&v, Lead::hint(left), 0, &Key8(key), write, None));
+                if matches!(done, Ok(Answer::Split(..))) {
+                    return (nodes, alloc, left, key);
+                }
+                assert_eq!(done, Ok(Answer::Done(Applied::Inserted)));
+            }
+            (nodes, alloc, left, keys + 1)
+        };
+        let (.., key) = full(u64::MAX);
+        let (nodes, alloc, left, _) = full(key - 1);
+        Self {
+            world,
+            v,
+            nodes,
+            alloc,
+            left,
+            key,
+        }
+    }
+
+    /// Polls the insert that splits so many times, and then `trouble` begins. Returns whether it has succeeded, or `None` if it was
+    /// not over when it was dropped.
+    fn split(&self, polls: u64, trouble: Option<Trouble>) -> Option<bool> {
+        let (at, write, key) = (Lead::hint(self.left), Write::Insert(&[2; 8]), Key8(self.key));
+        let mut insert = pin!(self.nodes.write(&self.v, at, 0, &key, write, None));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut poll = || match insert.as_mut().poll(&mut cx) {
+            Poll::Ready(done) => Some(done.is_ok()),
+            Poll::Pending => None,
+        };
+        let done = (0..polls).find_map(|_| poll());
+        let Some(trouble) = trouble.filter(|_| done.is_none()) else {
+            return done;
+        };
+        self.world.cut(self.left.node(), trouble);
+        let done = (0..1000).find_map(|_| poll());
+        self.world.restore(self.left.node());
+        done
+    }
+
+    fn image(&self, at: RemotePtr) -> Vec<u8> {
+        let bytes = NodeStore::<Endpoint, Key8>::node_bytes(&self.nodes);
+        block_on(self.v.read(at, bytes)).unwrap().to_vec()
+    }
+
+    /// Returns where the left node leads.
+    fn right(&self) -> RemotePtr {
+        let header = self.nodes.format().header(&self.image(self.left)).unwrap();
+        RemotePtr::from_raw(header.sibling)
+    }
+}
+
+/// Once the right node holds the new entry, it is live, even if nobody waits for that. Until then it says who is to open it.
+#[test]
+fn a_right_node_that_is_linked_and_complete_is_opened() {
+    fn check<F: NodeFormat<Key8> + Clone>(format: &F) -> [u32; 2] {
+        let mut met = [0; 2];
+        for (polls, seed) in (1..80).flat_map(|polls| (0..4).map(move |seed| (polls, seed))) {
+            let full = Full::new(format, true, seed);
+            let over = full.split(polls, None).is_some();
+            let at = full.right();
+            if over || at.is_null() {
+                continue;
+            }
+            let me = u32::from(full.v.client().0) + 1;
+            let (left, right) = (full.image(full.left), full.image(at));
+            if format.is_unborn(&right) {
+                met[0] += 1;
+                assert_eq!(format.header(&right).unwrap().owner, me);
+                assert_eq!(format.header(&left).unwrap().state, NodeState::Splitting);
+                let found = format.lookup(&right, &Key8(full.key), 0);
+                assert!(
+                    !F::ANYWHERE && matches!(found, Ok(Lookup::Absent)) || F::ANYWHERE,
+                    "complete after {polls} polls, and not opened"
+                );
+            } else {
+                met[1] += 1;
+            }
+            if format.header(&left).unwrap().state == NodeState::Splitting {
+                assert_eq!(format.header(&left).unwrap().owner, me);
+            }
+        }
+        met
+    }
+    for met in [
+        check(&Slotted::with_span(4, 8).unwrap()),
+        check(&Hopscotch::new(16, 4, 8).unwrap()),
+    ] {
+        assert!(met[0] > 0 && met[1] > 0, "{met:?}");
+    }
+}
+
+/// A split that failed without any effect gives its block back; one that may have linked it does not.
+#[test]
+fn a_split_that_fails_gives_its_block_back_unless_that_may_be_linked() {
+    let format = Slotted::with_span(4, 8).unwrap();
+    let (mut failed, mut linked) = (0, 0);
+    for trouble in [Trouble::Unreachable, Trouble::AnswersLost] {
+        for (polls, seed) in (1..40).flat_map(|polls| (0..4).map(move |seed| (polls, seed))) {
+            let full = Full::new(&format, true, seed);
+            let before = full.alloc.stats().in_use_bytes;
+            if full.split(polls, Some(trouble)) != Some(false) {
+                continue;
+            }
+            failed += 1;
+            let is_linked = !full.right().is_null();
+            linked += u32::from(is_linked);
+            let bytes = i64::from(NodeStore::<Endpoint, Key8>::node_bytes(&full.nodes));
+            let taken = full.alloc.stats().in_use_bytes - before;
+            assert_eq!(
+                taken,
+                if is_linked { bytes } else { 0 },
+                "{trouble:?} after {polls}"
+            );
+        }
+    }
+    assert!(failed > linked && linked > 0, "{linked} of {failed}");
+}
+
+/// What is no node in the making any more is not opened.
+#[test]
+fn a_node_that_died_unopened_stays_dead() {
+    let format = Checksummed::with_span(4, 8).unwrap();
+    let pool = pool(1);
+    let v = pool.connect(0).unwrap();
+    let nodes = Setup::plain().nodes(format, 1, 0);
+    let made = block_on(nodes.create(&v, 0, FenceKeys::ALL, &[], true)).unwrap();
+    let mut image = block_on(v.read(made.at, format.node_bytes() as u32))
+        .unwrap()
+        .to_vec();
+    NodeFormat::<Key8>::bury(&format, &mut image, 0).unwrap();
+    block_on(v.write(made.at, &image)).unwrap();
+    assert_eq!(block_on(nodes.open(&v, &made)), Ok(()));
+    assert_eq!(block_on(nodes.copy(&v, made.at, &mut NodeCopy::new())), Ok(false));
+}
+
+/// A connection that reaches memory by verbs alone.
+struct VerbsAlone(Endpoint);
+
+impl Control for VerbsAlone {
+    fn memory_nodes(&self) -> u16 {
+        self.0.memory_nodes()
+    }
+    fn poll_control(
+        &self,
+        request: &ControlRequest,
+        state: &mut u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ControlReply, ControlError>> {
+        self.0.poll_control(request, state, cx)
+    }
+}
+
+impl Env for VerbsAlone {
+    fn client(&self) -> ClientId {
+        self.0.client()
+    }
+    fn compute_node(&self) -> u16 {
+        self.0.compute_node()
+    }
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+    fn rng(&self, stream: u32) -> u64 {
+        self.0.rng(stream)
+    }
+    fn meter(&self) -> &Meter {
+        self.0.meter()
+    }
+    fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_pause(state, cx)
+    }
+    fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_local(step, state, cx)
+    }
+    fn reserve_cpu(&self, work: Nanos) -> Nanos {
+        self.0.reserve_cpu(work)
+    }
+    fn poll_until(&self, at: Nanos, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_until(at, cx)
+    }
+}
+
+impl Verbs for VerbsAlone {
+    type Lease = <Endpoint as Verbs>::Lease;
+    fn caps(&self, node: NodeId) -> Caps {
+        self.0.caps(node)
+    }
+    fn open(&self, node: NodeId) -> Slot {
+        self.0.open(node)
+    }
+    fn push(&self, slot: &Slot, wqe: Wqe<'_>) {
+        self.0.push(slot, wqe);
+    }
+    fn ring(&self, slot: &Slot) {
+        self.0.ring(slot);
+    }
+    fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
+        self.0.poll_chain(slot, cx)
+    }
+    fn take(&self, slot: &Slot, i: u16) -> Outcome<Self::Lease> {
+        self.0.take(slot, i)
+    }
+    fn close(&self, slot: Slot) {
+        self.0.close(slot);
+    }
+    fn take_deferred(&self) -> Option<VerbError> {
+        self.0.take_deferred()
+    }
+    fn load_image(&self, at: Place, _: &[u8]) -> Result<(), VerbError> {
+        let kind = VerbErrorKind::Unsupported(Capability::DirectLoad);
+        Err(VerbError::refused(kind, at))
+    }
+}
+
+#[test]
+fn what_cannot_be_loaded_directly_is_written() {
+    let pool = pool(1);
+    let v = VerbsAlone(pool.connect(0).unwrap());
+    let nodes = Setup::plain().nodes(Slotted::<Key8>::with_span(4, 8).unwrap(), 1, 0);
+    let (mut copy, mut found) = (NodeCopy::new(), NodeCopy::new());
+    let entries = [(Key8(7), &[7; 8][..])];
+    let made = block_on(nodes.create(&v, 0, FenceKeys::ALL, &entries, false)).unwrap();
+    assert_eq!(block_on(nodes.copy(&v, made.at, &mut copy)), Ok(true));
+    copy.at = block_on(NodeStore::<VerbsAlone, Key8>::reserve(&nodes, &v)).unwrap();
+    assert_eq!(block_on(nodes.load(&v, &copy)), Ok(()));
+    assert_eq!(block_on(nodes.copy(&v, copy.at, &mut found)), Ok(true));
+    assert!(found.iter().eq(copy.iter()) && found.entries.len() == 1);
+}
