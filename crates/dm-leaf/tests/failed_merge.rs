@@ -5,7 +5,7 @@ use core::task::{Context, Poll, Waker};
 
 use dm_alloc::Allocator;
 use dm_index::{Answer, Applied, Lead, Neighbours, NodeCopy, NodeStore, Stale, Write};
-use dm_layout::{FenceKeys, Key8, NodeFormat, NodeState, Slotted};
+use dm_layout::{FenceKeys, Key8, NodeRead, NodeShape, NodeState, Slotted};
 use dm_leaf::{LeafFlaws, NodeOptions, TwoLevel};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
 use dm_loopback::{Endpoint, Loopback, Trouble, block_on};

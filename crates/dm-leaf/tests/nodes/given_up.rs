@@ -5,13 +5,16 @@ use std::task::{Context, Poll, Waker};
 
 use dm_alloc::Allocator;
 use dm_index::{Answer, Applied, Key8, Lead, NodeCopy, NodeStore, Write};
-use dm_layout::{Checksummed, FenceKeys, Hopscotch, Lookup, NodeFormat, NodeState, Slotted};
+use dm_layout::{
+    Checksummed, FenceKeys, Hopscotch, Lookup, NodeFormat, NodeShape, NodeState, NodeStructure, Slotted,
+};
 use dm_leaf::Nodes;
 use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
 use dm_sync::Arc;
 use dm_verbs::{
-    Capability, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter,
-    Nanos, NodeId, Outcome, Place, RemotePtr, Slot, VerbError, VerbErrorKind, Verbs, Wqe,
+    Attempts, Capability, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env,
+    LocalStep, Meter, Nanos, NodeId, Outcome, Place, RemotePtr, Slot, Transport, VerbError, VerbErrorKind,
+    Verbs, Wqe,
 };
 
 use crate::common::{Setup, pool};
@@ -65,8 +68,8 @@ impl<F: NodeFormat<Key8> + Clone> Full<F> {
         }
     }
 
-    /// Polls the insert that splits so many times, and then `trouble` begins. Returns whether it has succeeded, or `None` if it was
-    /// not over when it was dropped.
+    /// Polls the insert that splits so many times, and then `trouble` begins. Returns whether the insert succeeded, or
+    /// `None` if it was not over when it was dropped.
     fn split(&self, polls: u64, trouble: Option<Trouble>) -> Option<bool> {
         let (at, write, key) = (Lead::hint(self.left), Write::Insert(&[2; 8]), Key8(self.key));
         let mut insert = pin!(self.nodes.write(&self.v, at, 0, &key, write, None));
@@ -175,7 +178,7 @@ fn a_node_that_died_unopened_stays_dead() {
     let mut image = block_on(v.read(made.at, format.node_bytes() as u32))
         .unwrap()
         .to_vec();
-    NodeFormat::<Key8>::bury(&format, &mut image, 0).unwrap();
+    format.bury(&mut image, 0).unwrap();
     block_on(v.write(made.at, &image)).unwrap();
     assert_eq!(block_on(nodes.open(&v, &made)), Ok(()));
     assert_eq!(block_on(nodes.copy(&v, made.at, &mut NodeCopy::new())), Ok(false));
@@ -220,16 +223,15 @@ impl Env for VerbsAlone {
     fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         self.0.poll_local(step, state, cx)
     }
-    fn reserve_cpu(&self, work: Nanos) -> Nanos {
-        self.0.reserve_cpu(work)
-    }
-    fn poll_until(&self, at: Nanos, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_until(at, cx)
+    fn poll_charge(&self, work: Nanos, until: &mut Option<Nanos>, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_charge(work, until, cx)
     }
 }
 
-impl Verbs for VerbsAlone {
-    type Lease = <Endpoint as Verbs>::Lease;
+impl Attempts for VerbsAlone {}
+
+impl Transport for VerbsAlone {
+    type Lease = <Endpoint as Transport>::Lease;
     fn caps(&self, node: NodeId) -> Caps {
         self.0.caps(node)
     }

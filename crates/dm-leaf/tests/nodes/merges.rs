@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use dm_index::{IndexError, Key8, Lead, Merge, Neighbours, NodeCopy, NodeStore};
-use dm_layout::{Checksummed, FenceKeys, Hopscotch, NodeFormat, Place, Slotted};
+use dm_layout::{Checksummed, FenceKeys, Hopscotch, NodeFormat, NodeRead, NodeShape, Place, Slotted};
 use dm_leaf::Nodes;
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_verbs::{Effect, RemotePtr, Verbs};

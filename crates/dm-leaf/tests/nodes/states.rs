@@ -2,7 +2,8 @@
 
 use dm_index::{Answer, Applied, IndexError, Key8, Lead, NodeCopy, NodeStore, Stale, Write};
 use dm_layout::{
-    Checksummed, FenceKeys, Leaf, NodeFormat, NodeInit, NodeState, Place, Slotted, SplitRequest, ValueRef,
+    Checksummed, FenceKeys, Leaf, NodeFormat, NodeInit, NodeRead, NodeShape, NodeState, NodeSteps,
+    NodeStructure, Place, Slotted, SplitRequest, ValueRef,
 };
 use dm_leaf::Nodes;
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -733,7 +734,7 @@ fn every_split_costs_what_it_must() {
             assert_eq!(split.right, before.at);
         }
         let image = block_on(v.read(split.right, format.node_bytes() as u32)).unwrap();
-        let right = format.audit(&image).unwrap();
+        let right = dm_layout::audit(format, &image).unwrap();
         assert_eq!(right.state, NodeState::Live);
         spent
     }
