@@ -7,7 +7,7 @@ use core::task::{Context, Poll, Waker};
 use std::cell::Cell;
 use std::rc::Rc;
 
-use dm_lock::{GlobalLockTable, LockError, LockOptions, Locks};
+use dm_lock::{GlobalLockTable, LockError, LockOptions, LockPlace, Locks};
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_sim::{CostModel, RunEnd, Sim, Tearing};
 use dm_verbs::{Effect, Env, Nanos, NodeId, RemotePtr, Verbs};
@@ -169,4 +169,47 @@ fn doubt_is_left_where_a_change_was_lost() {
     guard.doubt_if_lost();
     drop(guard);
     assert!(lock().in_doubt(), "doubt upon doubt is doubt");
+}
+
+/// In a destructor nothing can be awaited: where an atomic on the chip may overtake WRITEs to the host, a READ goes before it.
+#[test]
+fn what_is_dropped_reads_the_host_where_the_chip_may_overtake_it() {
+    for (on_chip, overtakes, reads) in [(true, true, 1), (true, false, 0), (false, true, 0)] {
+        let mut model = CostModel::cx5_ib();
+        model.caps.host_before_chip = !overtakes;
+        let sim = Sim::builder(model)
+            .memory_bytes(1 << 20)
+            .build()
+            .expect("a testbed");
+        let table = match on_chip {
+            true => GlobalLockTable::on_chip(1, 64),
+            false => GlobalLockTable::new(vec![data().add(4096).into()], 64),
+        };
+        let options = LockOptions {
+            place: match on_chip {
+                true => LockPlace::Chip,
+                false => LockPlace::Host,
+            },
+            ..LockOptions::default()
+        };
+        let (v, spent) = (sim.endpoint(0, 0), Rc::new(Cell::new(None)));
+        let seen = Rc::clone(&spent);
+        sim.spawn_task(async move {
+            let locks = Locks::new(options, table);
+            let guard = locks.lock(&v, data()).await.expect("a free lock");
+            let before = v.meter().counters();
+            drop(guard);
+            let counted = v.meter().counters() - before;
+            seen.set(Some((counted.reads, counted.masked_cas + counted.cas)));
+            // It is free.
+            let guard = locks.lock(&v, data()).await.expect("a free lock");
+            guard.release().await.expect("no trouble");
+        });
+        assert_eq!(sim.run(), RunEnd::Finished);
+        assert_eq!(
+            spent.get(),
+            Some((reads, 1)),
+            "on chip: {on_chip}, overtakes: {overtakes}"
+        );
+    }
 }

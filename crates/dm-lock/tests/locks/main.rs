@@ -12,3 +12,4 @@ mod share;
 mod sim;
 mod storm;
 mod trouble;
+mod unknown;

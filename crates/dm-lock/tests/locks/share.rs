@@ -224,6 +224,20 @@ fn a_share_whose_leave_failed_is_given_back_where_it_certainly_was_not() {
     assert_eq!(state(&bench, at), (0, false));
 }
 
+/// The READ behind the share is refused, and the share was taken.
+#[test]
+fn a_share_without_its_read_is_given_back() {
+    let bench = bench(builder(), 1, shared());
+    let (v, at) = (bench.client(0), node(0, 1));
+    let beyond = RemotePtr::new(NodeId(0), 1 << 40).unwrap();
+    let refused = block_on(bench.locks[0].share_and_read(&v, at, beyond, 64)).map(drop);
+    assert!(
+        matches!(refused, Err(LockError::Verb(e)) if e.index == 1 && e.effect == Effect::None),
+        "{refused:?}"
+    );
+    assert_eq!(state(&bench, at), (0, false));
+}
+
 /// Nothing can overtake the data here, so no READ is needed to wait for it.
 #[test]
 fn what_is_dropped_costs_an_atomic_and_no_read_where_the_chip_comes_behind_the_host() {
