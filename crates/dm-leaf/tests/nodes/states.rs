@@ -704,11 +704,12 @@ fn finishing_a_split_takes_as_many_round_trips_as_its_order_needs() {
 /// What a split costs: its order, and on how many memory nodes.
 #[test]
 fn every_split_costs_what_it_must() {
-    fn spent<F: NodeFormat<Key8> + Clone>(format: &F, spread: bool, used: bool) -> String {
+    fn spent<F: NodeFormat<Key8> + Clone>(format: &F, spread: bool, used: bool, born_live: bool) -> String {
         let pool = pool(2);
         let v = pool.connect(0).unwrap();
         let mut setup = Setup::plain();
         setup.nodes.spread = spread;
+        setup.nodes.flaws.right_born_live = born_live;
         let nodes = setup.nodes(format.clone(), 2, 0);
         let entries: Vec<_> = (1..=format.capacity() as u64)
             .map(|n| (Key8(10 * n), &VALUE[..]))
@@ -740,12 +741,13 @@ fn every_split_costs_what_it_must() {
     }
     let (slotted, whole) = (slotted(), Checksummed::with_span(4, 8).unwrap());
     let found = [
-        spent(&slotted, false, false),
-        spent(&slotted, true, false),
-        spent(&slotted, false, true),
-        spent(&whole, false, false),
-        spent(&whole, true, false),
-        spent(&whole, false, true),
+        spent(&slotted, false, false, false),
+        spent(&slotted, true, false, false),
+        spent(&slotted, false, true, false),
+        spent(&whole, false, false, false),
+        spent(&whole, true, false, false),
+        spent(&whole, false, true, false),
+        spent(&slotted, true, false, true),
     ];
     let expected = [
         // On one memory node the splitter opens the right node in the chain that links it; on two, by a CAS between.
@@ -756,6 +758,8 @@ fn every_split_costs_what_it_must() {
         "1 reads, 3 writes, 128 bytes_read, 264 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
         "1 reads, 3 writes, 128 bytes_read, 264 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
         "2 reads, 5 writes, 256 bytes_read, 400 bytes_written, 5 round_trips, 2 masked_cas, 1 splits",
+        // With the flaw there is nothing to open.
+        "1 reads, 5 writes, 128 bytes_read, 328 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
     ];
     assert_eq!(found, expected);
 }
