@@ -341,6 +341,16 @@ fn tables_with_other_waiters_have_other_fingerprints() {
     // Who goes away is part of it no more.
     tasks.pop();
     assert_eq!(table.fingerprint(), seen[2]);
+    // So is a client that has been told its answer and has not noticed yet.
+    tasks.push(task(&clients[2], Asked::Update(1, 1)));
+    for (call, leader) in [(0, 0), (1, 2)] {
+        let _ = tasks[leader].step();
+        gate.reply(call, Ok(REPLACED));
+        assert_eq!(tasks[leader].step(), Some(Ok(REPLACED)));
+    }
+    assert_ne!(table.fingerprint(), seen[0]);
+    assert_eq!(tasks[1].step(), Some(Ok(REPLACED)));
+    assert_eq!(table.fingerprint(), seen[0]);
 }
 
 /// The flaw of the buffer needs several clients: a write alone is what it should be.
