@@ -1,10 +1,11 @@
-//! The explorer: a world behind the seam of `dm-verbs` in which the shipped async code runs unchanged, and every
-//! interleaving of its micro-steps is gone through.
+//! A model checker for one-sided RDMA protocols: a world behind the seam of `dm-verbs` that runs the shipped async
+//! code unchanged, in every interleaving of its micro-steps.
 //!
-//! A *step* is one unit (a 64-byte line, or an 8-byte word) of one verb, one section on state that a compute node's
-//! clients share (`Env::local`), one wake-up, one request to the control plane, or the start of a client. What the
-//! RNIC is free to do (see [`dm_verbs::Caps`]) is a knob each, as are crashes, cancellations and queue pairs that fail,
-//! at any step. A run that fails is told in words and drawn, and replays from a short string.
+//! A *step* is one unit (a 64-byte line, or an 8-byte word) of one verb, one section on state that the clients of a
+//! compute node share (`Env::local`), one wake-up, one request to the control plane, or the start of a client. Each
+//! freedom of the RNIC (see [`dm_verbs::Caps`]) is a knob. Crashes, cancellations and failing queue pairs are knobs
+//! too, and may happen at any step. A failing run is printed in words, can be drawn as a chart, and replays from a
+//! short string.
 //!
 //! ```text
 //!          client 1      client 2        count
@@ -51,57 +52,63 @@
 //! `docs/model-your-lock.md` walks through a model of a lock.
 //!
 //! # Method
-//! Clients are boxed futures. A completion polls its client at once and an operation counts as invoked at its first
-//! micro-step: the strongest real-time demands. [`Search::exhaustive`] goes depth-first with a cache of visited states
-//! and sleep sets that are stored with the states (Godefroid). What a step touched is recorded, not declared.
-//! All cores work on one search ([`Search::threads`]): each thread has clients of its own, which the model's closures
-//! make, and the states met are shared.
+//! Clients are boxed futures. A completion polls its client at once, and an operation counts as invoked at its first
+//! micro-step; these are the strongest real-time demands. [`Search::exhaustive`] goes depth-first, with a cache of
+//! visited states and with sleep sets that are stored with the states (Godefroid). The machine records what a step
+//! touched; no model declares it. All cores work on one search ([`Search::threads`]): each thread has its own
+//! clients, which the model's closures make, and the threads share the visited states.
 //!
-//! Futures can't be cloned, so that going back to a branch means to replay the choices up to it. A client is a function
-//! of its observations: what it once did where it stood is kept as the calls that it made, and done again without it.
-//! Clients are polled only where they have not stood before (and always in searches without a cache, which check that
-//! they are deterministic); the rest of a state can be kept and gone back to.
+//! A future can't be cloned, so the search returns to a branch by replaying the choices that lead to it. A client's
+//! behaviour is a function of its observations. So the explorer keeps, for each point that a client has reached, the
+//! calls that the client made there, and later repeats these calls without polling the client. A client is polled
+//! only at points that it has not reached before. A search without a cache always polls, and so checks that clients
+//! are deterministic. The rest of a state can be saved and restored.
 //!
-//! A state is remote memory, posted work, and of each client a hash of all that it observed: a client is a function of
-//! its observations. State that a compute node shares is part of it as the order in which sections ran on it (all such
-//! state goes through `dm-sync`, which counts them), or, where the model offers a complete [`Model::fingerprint`], as
-//! its content. `Retry` rewinds a failed attempt, so that loops are finite. `pause` means: until something that was
-//! read has changed; where everybody waits so, the run is [`Failure::Stuck`].
+//! A state consists of remote memory, posted requests, and for each client a hash of all that it observed. The state
+//! that a compute node shares is part of it: as the order in which sections ran on it, or, if the model has a
+//! complete [`Model::fingerprint`], as its content. All shared state goes through `dm-sync`, which counts the
+//! sections. `Retry` rewinds a failed attempt, so that loops are finite. A client that pauses waits until something
+//! that it has read changes; if all clients wait so, the run is [`Failure::Stuck`].
 //!
-//! A search with a cache also shows that **from every reachable state some continuation without further faults ends**:
-//! every client has run to its end, but for those that crashed or were cancelled. Where none does, clients go round for
-//! ever in a closed set of states, each perhaps busy with atomics of its own: [`Failure::Livelock`], with the shortest
-//! run to a state without a way out and a cycle behind it ([`Lasso`]). After a crash or a failed chain that is allowed
-//! where the model says [`Model::crash_may_block`]. States are marked backwards from the ends during the search; where
-//! marks are missing at its end, it is done again without sleep sets and the whole graph is searched.
+//! A search with a cache also shows that **from every reachable state some continuation without further faults
+//! ends**: every client runs to its end, except those that crashed or were cancelled. If no continuation of a state
+//! ends, clients go round for ever in a closed set of states, perhaps each busy with its own atomics. This is
+//! [`Failure::Livelock`]; it comes with the shortest run to a state without a way out, and with a cycle behind that
+//! state ([`Lasso`]). A model that calls [`Model::crash_may_block`] allows it after a crash or a failed chain. During
+//! the search, states are marked backwards from the ends. If marks are missing at the end of the search, the model is
+//! searched again without sleep sets, and the whole graph is examined.
 //!
-//! *Ghost variables* ([`Client::ghost`]) are written by a model's clients in the step at which they run, and read by
-//! invariants alone ([`End::ghost`]): protocols see a [`dm_verbs::Verbs`], which does not show them. They are part of the
-//! state.
+//! A model's clients write *ghost variables* ([`Client::ghost`]) in the step in which they run. Only invariants read
+//! them ([`End::ghost`]); protocols see a [`dm_verbs::Verbs`], which does not show them. Ghost variables are part of
+//! the state.
 //!
 //! # Invariants
-//! * **I1** [`Verdict::Pass`] of an exhaustive search means that every reachable state within the model's bounds and
-//!   knobs was reached; a search that was cut short is [`Verdict::Truncated`], which is no pass.
-//! * **I2** Equal states offer equal steps in equal order: a [`Trace`] replays on any machine.
+//! * **I1** [`Verdict::Pass`] of an exhaustive search means that the search reached every state that is reachable
+//!   within the model's bounds and knobs. A search that was cut short is [`Verdict::Truncated`], which is not a pass.
+//! * **I2** Equal states offer equal steps in equal order, so a [`Trace`] replays on any machine.
 //! * **I3** Sleep sets leave out steps, never states.
-//! * **I4** The number of threads, and how fast each of them is, changes neither the verdict of a search that reaches no
-//!   limit, nor its counterexample, nor how many states and ends there are.
-//! * **I5** No exhaustive search passes a model in which some run can't go on to an end: without a cache, it does not
-//!   end and is cut short.
+//! * **I4** The number of threads and their speeds change neither the verdict of a search that reaches no limit, nor
+//!   its counterexample, nor the number of states and ends.
+//! * **I5** No exhaustive search passes a model in which some run can't go on to an end. A search without a cache
+//!   does not end on such a model and is cut short.
 //!
 //! # Limits
-//! What a pass assumes is printed with it ([`Report::assumptions`]): "exhaustive within …", never "proved". It says
-//! nothing about more clients, operations or memory than the model has; that an end can be reached from everywhere does not mean
-//! that every schedule reaches it: a client that others overtake for ever goes unseen, unless the model bounds that; memory is
-//! sequentially consistent per unit; no request is carried out twice, and none is lost or late but behind a crash or a
-//! queue pair that fails. Clients must be deterministic: no
-//! clock, no randomness but `Env::rng`, no iteration over hash maps, nothing shared outside `dm-sync` and the harness.
-//! Searches without a cache check that ([`Failure::NotDeterministic`]); a cached one can't. Orders of atomics and plain
-//! accesses *inside* a compute node are loom's matter. A retry loop whose attempts enter sections on shared state never
-//! waits unless the model has a [`Model::fingerprint`]: without one the search of it does not end. A loop that changes a variable
-//! in a failed attempt (`again_wiser`) still waits for a change of what it read: one that counts its attempts is explored
-//! fully under [`Retries::Bounded`] only. A chain has at most 256 requests, a request 128 units, a state
-//! 128 steps, a model 32 clients.
+//! The report lists what a pass assumes ([`Report::assumptions`]). A pass means "exhaustive within these bounds",
+//! never "proved":
+//! * It says nothing about more clients, operations or memory than the model has.
+//! * That an end can be reached from every state does not mean that every schedule reaches it. A client that others
+//!   overtake for ever goes unseen, unless the model bounds overtaking.
+//! * Memory is sequentially consistent per unit. No request is carried out twice. A request is lost or late only
+//!   after a crash or a failed queue pair.
+//! * Clients must be deterministic: no clock, no randomness except `Env::rng`, no iteration over hash maps, and
+//!   nothing shared outside `dm-sync` and the harness. Searches without a cache check this
+//!   ([`Failure::NotDeterministic`]); a search with a cache can't.
+//! * The orderings of atomics and plain accesses *inside* a compute node are not explored; loom checks them.
+//! * A retry loop whose attempts enter sections on shared state never waits unless the model has a
+//!   [`Model::fingerprint`]; without one, its search does not end.
+//! * A loop that changes a variable in a failed attempt (`again_wiser`) still waits for a change of what it read. A
+//!   loop that counts its attempts is explored fully only under [`Retries::Bounded`].
+//! * A chain has at most 256 requests, a request 128 units, a state 128 steps, and a model 32 clients.
 #![forbid(unsafe_code)]
 
 mod chart;

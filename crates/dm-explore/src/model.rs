@@ -1,4 +1,4 @@
-//! Models: clients, memory, what must hold; and running them.
+//! Models: their clients, memory and properties, and how to run them.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -23,14 +23,14 @@ use crate::spec::NoSpec;
 use crate::trace::Trace;
 use crate::verdict::{Counterexample, Failure, Verdict};
 
-/// Bytes of host memory per memory node unless said otherwise.
+/// Default bytes of host memory per memory node.
 pub const DEFAULT_HOST_BYTES: u64 = 16 << 10;
-/// Bytes of on-chip memory per memory node unless said otherwise.
+/// Default bytes of on-chip memory per memory node.
 pub const DEFAULT_CHIP_BYTES: u64 = 256;
-/// Most clients of a model.
+/// The most clients that a model may have.
 pub const CLIENTS_MAX: usize = 32;
 
-// `Send + Sync`: each thread of a search makes its own futures and shared state, from the one model.
+// `Send + Sync`, because each thread of a search makes its own futures and shared state from the one model.
 type Setup = Box<dyn Fn(Endpoint) -> ClientFuture + Send + Sync>;
 type Begin<S, P> = Box<dyn Fn(Client<S, P>) -> ClientFuture + Send + Sync>;
 type Open<S> = Box<dyn Fn(Endpoint, u16) -> core::pin::Pin<Box<dyn Future<Output = S>>> + Send + Sync>;
@@ -42,7 +42,7 @@ enum Shared<S> {
     Opened(Open<S>),
 }
 
-/// What must hold of states.
+/// The properties of a model and the names that it gives.
 #[derive(Default)]
 pub(crate) struct Rules {
     pub(crate) at_end: Vec<(&'static str, Check)>,
@@ -64,7 +64,7 @@ impl Rules {
     }
 }
 
-/// A state, as invariants see it.
+/// A state, as an invariant sees it.
 pub struct End<'a> {
     machine: &'a Machine,
 }
@@ -80,10 +80,10 @@ impl<'a> End<'a> {
         Self { machine }
     }
 
-    /// The little-endian word at `at`.
+    /// Returns the little-endian word at `at`.
     ///
     /// # Panics
-    /// When there is no such memory.
+    /// Panics if the model has no memory there.
     pub fn word(&self, at: impl Into<Place>) -> u64 {
         let at = at.into();
         let flat = self
@@ -94,10 +94,10 @@ impl<'a> End<'a> {
         self.machine.mem.word(flat)
     }
 
-    /// `len` bytes at `at`.
+    /// Returns the `len` bytes at `at`.
     ///
     /// # Panics
-    /// When there is no such memory.
+    /// Panics if the model has no memory there.
     pub fn bytes(&self, at: impl Into<Place>, len: u32) -> &[u8] {
         let at = at.into();
         let flat = self.machine.mem.flat(at, len as usize);
@@ -105,17 +105,19 @@ impl<'a> End<'a> {
         self.machine.mem.read(flat, flat + len)
     }
 
-    /// What client number `client` (from 0, in the order added) noted with [`Client::output`].
+    /// Returns the values that client number `client` (from 0, in the order of addition) noted with
+    /// [`Client::output`].
     pub fn outputs(&self, client: usize) -> &[u64] {
         self.machine.clients.get(client).map_or(&[], |c| &c.outputs)
     }
 
-    /// The ghost variable `name`, as [`Client::ghost`] last set it; of a section, how many clients are inside.
+    /// Returns the value that [`Client::ghost`] last gave to the ghost variable `name`. For a section, this is the
+    /// number of clients inside.
     pub fn ghost(&self, name: &str) -> u64 {
         self.machine.ghost(name)
     }
 
-    /// Whether the client ran to its end.
+    /// Tells whether the client ran to its end.
     pub fn finished(&self, client: usize) -> bool {
         self.machine
             .clients
@@ -123,7 +125,7 @@ impl<'a> End<'a> {
             .is_some_and(|c| c.status == Status::Done)
     }
 
-    /// Whether the client crashed.
+    /// Tells whether the client crashed.
     pub fn crashed(&self, client: usize) -> bool {
         self.machine
             .clients
@@ -131,7 +133,7 @@ impl<'a> End<'a> {
             .is_some_and(|c| c.status == Status::Crashed)
     }
 
-    /// Whether the client was cancelled.
+    /// Tells whether the client was cancelled.
     pub fn cancelled(&self, client: usize) -> bool {
         self.machine
             .clients
@@ -142,14 +144,15 @@ impl<'a> End<'a> {
 
 struct ClientSpec<S, P: Spec> {
     compute_node: u16,
-    /// It begins only when somebody has crashed.
+    /// The client begins only after another client has crashed.
     survivor: bool,
     begin: Begin<S, P>,
 }
 
-/// A model: memory nodes, clients that share `S` on each compute node, and what their operations must look like (`P`).
+/// A model: memory nodes, clients that share an `S` on each compute node, and the specification `P` of their
+/// operations.
 ///
-/// Say what is shared and which specification holds before adding clients.
+/// Call [`Model::shared`] and [`Model::spec`] before you add clients.
 pub struct Model<S = (), P: Spec = NoSpec> {
     memory_nodes: u16,
     host_bytes: u64,
@@ -174,7 +177,7 @@ impl<S, P: Spec> fmt::Debug for Model<S, P> {
 }
 
 impl Model {
-    /// A model with one memory node, no clients, and [`Knobs::weak`].
+    /// Creates a model with one memory node, no clients, and [`Knobs::weak`].
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             memory_nodes: 1,
@@ -203,7 +206,7 @@ where
     P::Op: Clone + Hash,
     P::Ret: Clone + Hash,
 {
-    /// How many memory nodes (at most 8), numbered from 0.
+    /// Sets the number of memory nodes (1 to 8). They are numbered from 0.
     #[must_use]
     pub fn memory_nodes(mut self, n: u16) -> Self {
         assert!((1..=8).contains(&n), "a model has 1 to 8 memory nodes");
@@ -211,23 +214,23 @@ where
         self
     }
 
-    /// Bytes of host and of on-chip memory per memory node. Memory that nobody changes costs nothing.
+    /// Sets the bytes of host and of on-chip memory per memory node. Memory that does not change costs no time.
     #[must_use]
     pub fn memory(mut self, host_bytes: u64, chip_bytes: u64) -> Self {
         (self.host_bytes, self.chip_bytes) = (host_bytes, chip_bytes);
         self
     }
 
-    /// Chunks of the control plane start at multiples of this (default 4096, the seam's promise): less makes models
-    /// smaller.
+    /// Sets the alignment of the control plane's chunks. The default is 4096, the seam's promise; a smaller one makes
+    /// models smaller.
     #[must_use]
     pub fn chunk_align(mut self, bytes: u64) -> Self {
         self.chunk_align = bytes;
         self
     }
 
-    /// Runs alone before everything else, once per search: what it leaves in memory is where each execution begins.
-    /// Its verbs complete at once.
+    /// Prepares memory: `f` runs alone before everything else, once per search, and each execution begins with the
+    /// memory that it leaves. Its verbs complete at once.
     #[must_use]
     pub fn setup<F: Future<Output = ()> + 'static>(
         mut self,
@@ -237,14 +240,15 @@ where
         self
     }
 
-    /// What the clients of a compute node share, made anew for each execution when its first client starts.
+    /// Sets what the clients of a compute node share. `make` builds it anew for each execution, when the first client
+    /// of the node starts.
     #[must_use]
     pub fn shared<T: 'static>(self, make: impl Fn(u16) -> T + Send + Sync + 'static) -> Model<T, P> {
         self.with_shared(Shared::Made(Box::new(make)))
     }
 
-    /// The same for what has to be opened over verbs: before any client starts, on the memory that setting up left;
-    /// its verbs complete at once.
+    /// Sets shared state that has to be opened over verbs. `open` runs before any client starts, on the memory that
+    /// [`Model::setup`] left. Its verbs complete at once.
     #[must_use]
     pub fn shared_opened<T: 'static, F: Future<Output = T> + 'static>(
         self,
@@ -254,10 +258,7 @@ where
     }
 
     fn with_shared<T>(self, shared: Shared<T>) -> Model<T, P> {
-        assert!(
-            self.clients.is_empty(),
-            "say what is shared before adding clients"
-        );
+        assert!(self.clients.is_empty(), "call `shared` before adding clients");
         Model {
             memory_nodes: self.memory_nodes,
             host_bytes: self.host_bytes,
@@ -274,8 +275,9 @@ where
         }
     }
 
-    /// The hash of what a compute node shares, complete as `dm_sync::Fingerprint` asks. Without it the order of all
-    /// sections counts, which is always sound; with it states merge, and soundness is in the hash.
+    /// Sets a hash of what a compute node shares. The hash must be complete, as `dm_sync::Fingerprint` demands.
+    /// Without it, a state contains the order of all sections, which is always sound. With it, states of equal hashes
+    /// merge, and soundness depends on the hash.
     #[must_use]
     pub fn fingerprint(mut self, f: impl Fn(&S) -> u64 + Send + Sync + 'static) -> Self {
         self.rules
@@ -285,12 +287,12 @@ where
         self
     }
 
-    /// What recorded operations ([`Client::op`]) must be linearizable against.
+    /// Sets the specification against which recorded operations ([`Client::op`]) must be linearizable.
     #[must_use]
     pub fn spec<Q: Spec>(self, spec: Q) -> Model<S, Q> {
         assert!(
             self.clients.is_empty(),
-            "say the specification before adding clients"
+            "call `spec` before adding clients to the model"
         );
         Model {
             memory_nodes: self.memory_nodes,
@@ -308,8 +310,8 @@ where
         }
     }
 
-    /// Adds a client on a compute node; its future is its program. Ids are 1, 2, … in the order added; counterexamples show
-    /// a client's id behind its name, unless the name holds it.
+    /// Adds a client on a compute node. Its future is its program. Ids are 1, 2, … in the order of addition. A
+    /// counterexample shows the id behind the name, unless the name contains it.
     #[must_use]
     pub fn client<F: Future<Output = ()> + 'static>(
         mut self,
@@ -332,7 +334,7 @@ where
         self
     }
 
-    /// Adds a client that begins when somebody has crashed, and never otherwise.
+    /// Adds a client that begins only after another client has crashed.
     #[must_use]
     pub fn survivor<F: Future<Output = ()> + 'static>(
         mut self,
@@ -354,7 +356,7 @@ where
         self
     }
 
-    /// Must hold when nothing is left to happen.
+    /// Adds a condition that must hold at the end of each run, when nothing is left to happen.
     #[must_use]
     pub fn invariant(
         mut self,
@@ -365,7 +367,7 @@ where
         self
     }
 
-    /// Must hold in every state.
+    /// Adds a condition that must hold in every state.
     #[must_use]
     pub fn always(
         mut self,
@@ -376,8 +378,8 @@ where
         self
     }
 
-    /// Clients that wait for ever are not reported once a client has crashed or a queue pair has failed, whatever they wait
-    /// for.
+    /// Allows clients to wait for ever once a client has crashed or a queue pair has failed, whatever they wait for.
+    /// The search does not report them then.
     #[must_use]
     pub fn crash_may_block(mut self) -> Self {
         self.rules.crash_may_block = true;
@@ -388,16 +390,17 @@ where
         self
     }
 
-    /// Whoever waits for `section` ([`Client::waits`]) is overtaken at most `k` times: no more than so many times do
-    /// others enter the section ([`Client::enter`]) before it does. More is [`Failure::Bypass`]. A model shows that as
-    /// far as its clients enter often enough: with `k` entries of others in all it passes whatever the lock does.
+    /// Demands that a client that waits for `section` ([`Client::waits`]) is overtaken at most `k` times: others
+    /// enter the section ([`Client::enter`]) at most `k` times before it does. One more entry is [`Failure::Bypass`].
+    /// The model must let its clients enter often enough: if the others enter only `k` times in all, it passes
+    /// whatever the lock does.
     ///
     /// ```
     /// use dm_explore::{Client, Failure, Model, NoSpec, Search};
     /// use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
     ///
     /// let lock = RemotePtr::new(NodeId(0), 64).unwrap();
-    /// // A word that is tried until it is free keeps no order.
+    /// A client that tries a word until it is free keeps no order.
     /// let client = move |times: u32| move |c: Client<(), NoSpec>| async move {
     ///     for _ in 0..times {
     ///         c.waits("critical");
@@ -413,7 +416,7 @@ where
     /// let model = |k| Model::new("tried").bypass("critical", k).client("A", 0, client(1)).client("B", 1, client(3));
     /// let found = model(2).run(Search::exhaustive()).expect_counterexample();
     /// assert!(matches!(found.failure, Failure::Bypass { client: 0, by: 1, .. }));
-    /// // B comes no more than three times.
+    /// // B enters only three times.
     /// assert!(model(3).run(Search::exhaustive()).is_pass());
     /// ```
     #[must_use]
@@ -422,14 +425,18 @@ where
         self
     }
 
-    /// In every endless run without further faults, operations complete for ever: whoever is given no turn any more, at
-    /// any step, keeps nobody else from going on.
+    /// Demands lock freedom: in every endless run without further faults, operations complete for ever. So a client
+    /// that gets no more turns, at whatever step it stopped, keeps no other client from going on.
     ///
-    /// A model has finitely many operations, so no run of it may be endless. Two things are, and each is
-    /// [`Failure::NotLockFree`]: a cycle of steps (with its [`crate::Lasso`]), in which no operation can complete, since
-    /// completed ones are part of the state; and a client that waits: that pauses although nothing that its attempt
-    /// read has changed, so that its next attempt would be like the last one, or that waits for a waker of its compute
-    /// node. Waiting until a time is over is waiting. For searches with a cache.
+    /// A model has finitely many operations, so none of its runs may be endless. Two kinds of runs are endless, and
+    /// each is [`Failure::NotLockFree`]:
+    /// * A cycle of steps (with its [`crate::Lasso`]). No operation can complete in it, because completed operations
+    ///   are part of the state.
+    /// * A client that waits. It pauses although nothing that its attempt read has changed, so that its next attempt
+    ///   would be like the last one; or it waits for a waker of its compute node. Waiting for a time to pass counts
+    ///   as waiting.
+    ///
+    /// Use this with searches that have a cache.
     ///
     /// ```
     /// use dm_explore::{Client, Failure, Model, NoSpec, Search};
@@ -474,36 +481,36 @@ where
         self
     }
 
-    /// The freedoms of the RNIC to explore.
+    /// Sets the freedoms of the RNIC to explore.
     #[must_use]
     pub fn knobs(mut self, knobs: Knobs) -> Self {
         self.knobs = knobs;
         self
     }
 
-    /// Explores.
+    /// Explores the model.
     ///
     /// # Panics
-    /// When the model itself is wrong: setting up fails or waits for ever.
+    /// Panics if the model itself is wrong: its setup fails or waits for ever.
     pub fn run(&self, search: Search) -> Verdict {
         self.run_with(&self.knobs, search)
     }
 
-    /// Explores with other knobs: for running a matrix of them.
+    /// Explores the model with other knobs, for example each set of knobs of a matrix.
     ///
     /// # Panics
-    /// As [`Model::run`].
+    /// Panics as [`Model::run`] does.
     pub fn run_with(&self, knobs: &Knobs, search: Search) -> Verdict {
         search::run(&Ready { model: self, knobs }, &self.rules, &search)
     }
 
-    /// Runs `trace` again, and tells it.
+    /// Runs `trace` again and describes the run in words.
     ///
     /// # Errors
-    /// [`BadReplay`] if the trace is of another model or other knobs, or does not fail.
+    /// Returns [`BadReplay`] if the trace belongs to another model or other knobs, or if its run does not fail.
     ///
     /// # Panics
-    /// As [`Model::run`].
+    /// Panics as [`Model::run`] does.
     pub fn replay(&self, trace: &Trace) -> Result<Counterexample, BadReplay> {
         self.replay_with(&self.knobs, trace)
     }
@@ -511,10 +518,10 @@ where
     /// Runs a `trace` of [`Model::run_with`] again.
     ///
     /// # Errors
-    /// As [`Model::replay`].
+    /// Returns the errors of [`Model::replay`].
     ///
     /// # Panics
-    /// As [`Model::run`].
+    /// Panics as [`Model::run`] does.
     pub fn replay_with(&self, knobs: &Knobs, trace: &Trace) -> Result<Counterexample, BadReplay> {
         search::replay(&Ready { model: self, knobs }, &self.rules, trace)
     }
@@ -568,7 +575,7 @@ where
     }
 }
 
-/// A client's name with its id, by which histories name it.
+/// Returns a client's name with its id, because histories name clients by id.
 fn label(name: String, id: usize) -> String {
     let mut numbers = name.split(|c: char| !c.is_ascii_digit());
     if numbers.any(|n| n == id.to_string()) {
@@ -597,7 +604,7 @@ fn at_once<T, F: Future<Output = T>>(
     panic!("setting up the model waits for ever");
 }
 
-/// A model in the middle of an execution.
+/// The program of a model during an execution.
 struct Typed<'m, S, P: Spec> {
     model: &'m Model<S, P>,
     shared: RefCell<Vec<Option<Rc<S>>>>,

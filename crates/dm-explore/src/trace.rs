@@ -1,4 +1,4 @@
-//! Traces: choices that replay, and the same run told in words.
+//! Traces: the choices of a run, which replay, and the same run in words.
 
 use core::fmt;
 use core::str::FromStr;
@@ -9,22 +9,22 @@ use crate::machine::Machine;
 use crate::machine::chain::{Chain, Kind, Request};
 use crate::step::{Answers, Step, StepKind};
 
-/// One choice: which of the possible steps, and the answers to its questions of time.
+/// One choice: the index of the step among the possible ones, and the answers to the step's questions about time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Choice {
     pub(crate) index: u8,
     pub(crate) answers: Answers,
 }
 
-/// A run as a string of choices, to be replayed on the same model with the same knobs.
+/// The choices of a run, as a string that replays on the same model with the same knobs.
 ///
-/// One character per step (`0`–`9`, `a`–`z`, `A`–`Z`, then `(62)` and so on): which of the possible steps was
-/// taken; then a `+` or `-` for each question of time that was answered with yes or no. A `~` stands where the cycle
-/// of an endless run begins: the steps behind it lead back to the state before them.
+/// Each step is one character (`0`–`9`, `a`–`z`, `A`–`Z`, then `(62)` and so on), the index of the step among the
+/// possible ones. A `+` (yes) or `-` (no) follows for each question about time that the step asked. A `~` stands
+/// where the cycle of an endless run begins: the steps after it lead back to the state before them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trace {
     pub(crate) choices: Vec<Choice>,
-    /// How many of them lead to the cycle, if the run ends in one.
+    /// The number of choices before the cycle, if the run ends in one.
     pub(crate) cycle: Option<usize>,
 }
 
@@ -34,10 +34,10 @@ impl Trace {
     }
 }
 
-/// A string that is no trace.
+/// The error for a string that is not a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadTrace {
-    /// Where it stops being one, bytes.
+    /// The byte offset of the first character that does not fit.
     pub at: usize,
 }
 
@@ -90,7 +90,7 @@ impl FromStr for Trace {
                     last.answers.push(byte == b'+');
                 }
                 b'~' => {
-                    // A cycle has a step, and there is one cycle.
+                    // A cycle has at least one step, and a trace has at most one cycle.
                     if cycle.is_some() || at + 1 == text.len() {
                         return Err(bad);
                     }
@@ -113,54 +113,54 @@ impl FromStr for Trace {
     }
 }
 
-/// What a step did to memory, for drawing.
+/// How a step accessed memory. Charts draw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Memory to client.
+    /// A read: data goes from memory to the client.
     Read,
-    /// Client to memory.
+    /// A write: data goes from the client to memory.
     Write,
-    /// Both ways.
+    /// An atomic: data goes both ways.
     Atomic,
 }
 
-/// Where a step touched memory.
+/// The memory that a step touched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Touch {
-    /// Number of the 64-byte line, counted over all memory.
+    /// Number of the 64-byte line, counted over the memory of all nodes.
     pub line: u32,
-    /// What was done.
+    /// The access.
     pub access: Access,
-    /// It was one of several units of its request: its number from 1, and how many there are.
+    /// If the request has several units: the number of this unit, from 1, and the number of units.
     pub part: Option<(u8, u8)>,
 }
 
 /// One step of a counterexample, in words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TraceStep {
-    /// Which client's step it was, from 0.
+    /// The step's client, counted from 0.
     pub client: usize,
-    /// What happened.
+    /// The step in words.
     pub what: String,
-    /// The same for programs.
+    /// The step for programs.
     pub kind: What,
-    /// Where.
+    /// The memory that the step touched.
     pub touch: Option<Touch>,
-    /// What came of it: completions, and what clients did on account of it.
+    /// The consequences of the step: completions, and what clients did because of it.
     pub then: Vec<Event>,
 }
 
-/// A run that is being told.
+/// The description of a run in words, as it grows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
     /// Names of places: first flat byte, one past the last, name.
     pub(crate) names: Vec<(u32, u32, String)>,
     pub(crate) steps: Vec<TraceStep>,
-    /// Where the machine keeps the chains that were posted, the newest last.
+    /// Where the machine keeps the posted chains, newest last.
     pub(crate) chains: Vec<Kept>,
 }
 
-/// A client's chain, its number among that client's, and where the machine keeps it.
+/// A posted chain: its client, the machine's slot for it, and its number among the chains of that client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     client: u8,
@@ -169,7 +169,7 @@ pub(crate) struct Kept {
 }
 
 impl Log {
-    /// Notes that client `c` (from 0) did something on account of the last step.
+    /// Notes an action of client `c` (from 0) that follows from the last step.
     pub(crate) fn then(&mut self, c: u8, what: What, text: String) {
         let at = self.steps.len() as u64;
         if let Some(step) = self.steps.last_mut() {
@@ -182,12 +182,12 @@ impl Log {
         }
     }
 
-    /// The same of what only people read.
+    /// Notes an action that only people read.
     pub(crate) fn remark(&mut self, c: u8, text: String) {
         self.then(c, What::Other, text);
     }
 
-    /// Numbers a chain that client `c` posts, which the machine keeps at `at`.
+    /// Numbers a chain that client `c` posts and that the machine keeps at `at`.
     fn posted(&mut self, c: u8, at: u16) -> u32 {
         let number = self.chains.iter().filter(|k| k.client == c).map(|k| k.number);
         let number = number.max().unwrap_or(0) + 1;
@@ -199,7 +199,7 @@ impl Log {
         number
     }
 
-    /// What is left of a chain lies elsewhere from here on.
+    /// Notes that the machine has moved the rest of a chain from slot `from` to slot `to`.
     pub(crate) fn moved(&mut self, c: u8, from: u16, to: u16) {
         let number = self.chain_number(c, from);
         self.chains.push(Kept {
@@ -209,7 +209,7 @@ impl Log {
         });
     }
 
-    /// The number of the chain of client `c` that the machine keeps at `at`.
+    /// Returns the number of the chain of client `c` that the machine keeps at `at`.
     fn chain_number(&self, c: u8, at: u16) -> u32 {
         let newest = self.chains.iter().rev().find(|k| (k.client, k.at) == (c, at));
         newest.map_or(0, |k| k.number)
@@ -217,7 +217,7 @@ impl Log {
 }
 
 impl Machine {
-    /// What to call flat byte `at`.
+    /// Returns the name of flat byte `at`, or its address.
     pub(crate) fn name(&self, at: u32) -> String {
         let named = self.log.as_ref().and_then(|log| {
             log.names
@@ -232,7 +232,7 @@ impl Machine {
         }
     }
 
-    /// What to call line number `line`: what lies in it.
+    /// Returns the name of line number `line`: the names of the places in it, or its address.
     pub(crate) fn line_name(&self, line: u32) -> String {
         let (from, to) = (line * dm_verbs::LINE as u32, (line + 1) * dm_verbs::LINE as u32);
         let inside = self
@@ -258,7 +258,7 @@ impl Machine {
         }
     }
 
-    /// Tells of `step`, which is about to be taken.
+    /// Describes `step`, which is about to be taken.
     pub(crate) fn log_step(&mut self, step: Step) {
         let c = step.client;
         let (what, kind, touch) = match step.kind {
@@ -313,7 +313,7 @@ impl Machine {
         told.to_owned()
     }
 
-    /// A unit that is about to be served, for programs.
+    /// Returns the effect of a unit that is about to be served, for programs.
     fn effect(&self, c: u8, at: u16, request: u8, unit: u8) -> What {
         let chain = self.chain(at);
         let r = &chain.requests[usize::from(request)];
@@ -336,7 +336,7 @@ impl Machine {
         }
     }
 
-    /// What an atomic is about to write, if anything.
+    /// Returns the word that an atomic is about to write, if any.
     fn swapped(&self, r: &Request) -> Option<u64> {
         let now = self.mem.word(r.at);
         let racy = self.knobs.atomic_vs_write == dm_verbs::AtomicVsWrite::Racy;
@@ -396,7 +396,7 @@ impl Machine {
         }
     }
 
-    /// Tells what client `c` rings.
+    /// Logs the posting of chain `at` by client `c`.
     pub(crate) fn log_post(&mut self, c: u8, at: u16) {
         let requests = self.requests(self.chain(at));
         let text = trace::posting(&requests);
@@ -406,7 +406,7 @@ impl Machine {
         }
     }
 
-    /// Tells that chain `at` has completed.
+    /// Logs the completion of chain `at`.
     pub(crate) fn log_completion(&mut self, at: u16) {
         if self.log.is_none() {
             return;
@@ -457,7 +457,7 @@ impl Machine {
     }
 }
 
-/// What each request of a chain returned.
+/// Returns the words that each request of a chain returned.
 fn returned(chain: &Chain) -> Vec<Vec<u64>> {
     let of = |(i, r): (usize, &Request)| match r.kind {
         Kind::Write => Vec::new(),
@@ -470,7 +470,7 @@ fn returned(chain: &Chain) -> Vec<Vec<u64>> {
     chain.requests.iter().enumerate().map(of).collect()
 }
 
-/// The words of a piece of memory; long pieces are cut.
+/// Formats the words of a piece of memory. Long pieces are cut.
 fn words(bytes: &[u8]) -> String {
     match trace::words(bytes)[..] {
         [one] => number(one),

@@ -1,4 +1,4 @@
-//! What a run of a model found, and how much it covered.
+//! The results of exploring a model: verdicts, counterexamples and reports.
 
 use core::fmt;
 use core::time::Duration;
@@ -8,80 +8,80 @@ use dm_verbs::trace::{Event, Recording};
 use crate::knobs::{Elapsed, Knobs, Late, Retries};
 use crate::trace::{Trace, TraceStep};
 
-/// What went wrong.
+/// The kind of failure that a run ended in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Failure {
     /// No order of the operations explains their results.
     NotLinearizable {
-        /// The piece of the history that shows it.
+        /// The piece of the history that shows the failure.
         why: String,
     },
     /// An invariant does not hold.
     Invariant {
-        /// Its name.
+        /// The invariant's name.
         name: &'static str,
-        /// Why.
+        /// The invariant's message.
         why: String,
     },
-    /// More clients are inside a section than may be.
+    /// More clients are inside a section than its limit allows.
     Monitor {
-        /// The client that came last, from 0.
+        /// The client that entered last, counted from 0.
         client: u8,
         /// The section.
         name: &'static str,
-        /// How many are inside.
+        /// The number of clients inside.
         inside: u32,
-        /// How many may be.
+        /// The limit.
         limit: u32,
     },
-    /// A client found something wrong itself.
+    /// A client's own check failed ([`Client::check`](crate::Client::check)).
     Check {
-        /// Which, from 0.
+        /// The client, counted from 0.
         client: u8,
-        /// What.
+        /// The check's message.
         why: String,
     },
     /// A client panicked.
     Panic {
-        /// Which, from 0.
+        /// The client, counted from 0.
         client: u8,
-        /// Its message.
+        /// The panic's message.
         message: String,
     },
-    /// These clients (from 0) wait, and nothing is left that could wake them.
+    /// These clients wait, and nothing is left that could wake them.
     Stuck {
-        /// Which.
+        /// The clients, counted from 0.
         clients: Vec<u8>,
     },
-    /// From some state on, no run ends without a further fault: every continuation stays within a closed set of states,
-    /// in which these clients (from 0) have not run to their end. [`Counterexample::lasso`] says where the run goes
+    /// From some state on, no run ends without a further fault. Every continuation stays within a closed set of
+    /// states, in which these clients have not run to their end. [`Counterexample::lasso`] tells where the run goes
     /// round.
     Livelock {
-        /// Which.
+        /// The clients, counted from 0.
         clients: Vec<u8>,
     },
     /// A client that waited for a section was overtaken once more than [`crate::Model::bypass`] allows.
     Bypass {
-        /// Which, from 0.
+        /// The client that waited, counted from 0.
         client: u8,
         /// The section.
         name: &'static str,
-        /// Who entered it, from 0.
+        /// The client that entered it, counted from 0.
         by: u8,
-        /// How often others may.
+        /// The number of times that others may enter.
         limit: u32,
     },
-    /// These clients (from 0) can go on for ever without completing an operation: they wait for others, or the run
-    /// goes round; [`crate::Model::lock_free`] forbids both.
+    /// These clients can go on for ever without completing an operation: they wait for others, or the run goes round.
+    /// [`crate::Model::lock_free`] forbids both.
     NotLockFree {
-        /// Which.
+        /// The clients, counted from 0.
         clients: Vec<u8>,
     },
-    /// The client acted differently after having observed the same: it keeps something across `rewind`, or looks at
-    /// state that is neither remote nor behind `dm-sync`.
+    /// The client acted differently after it had observed the same. It keeps something across `rewind`, or uses state
+    /// that is neither remote nor behind `dm-sync`.
     NotDeterministic {
-        /// Which, from 0.
+        /// The client, counted from 0.
         client: u8,
     },
 }
@@ -103,7 +103,7 @@ impl Failure {
                 inside,
                 limit,
             } => format!(
-                "{} entered `{section}`: {inside} clients are inside, at most {limit} may be",
+                "{} entered `{section}`: {inside} clients are inside, and at most {limit} may be",
                 name(client)
             ),
             Self::Check { client, why } => format!("{} reports: {why}", name(client)),
@@ -132,14 +132,14 @@ impl Failure {
                 format!("not lock-free: {who} can go on for ever, and no operation completes")
             }
             Self::NotDeterministic { client } => format!(
-                "{} acted differently after observing the same: a lying `rewind`, or hidden state",
+                "{} acted differently after observing the same: it keeps something across `rewind`, or uses hidden state",
                 name(client)
             ),
         }
     }
 }
 
-/// How the states were gone through.
+/// How completely the states were searched.
 ///
 /// ```
 /// use dm_explore::{Client, Coverage, Cut, Model, NoSpec, Search, Verdict};
@@ -162,51 +162,51 @@ impl Failure {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Coverage {
-    /// Every reachable state within the bounds of the model.
+    /// The search reached every reachable state within the bounds of the model.
     Exhaustive,
-    /// Some of the states: the search ended before it had reached all.
+    /// The search ended before it had reached all states.
     Partial,
-    /// This many runs, chosen at random from this seed: no claim beyond them.
+    /// This many runs were chosen at random from this seed. The result claims nothing beyond them.
     Sampled {
-        /// Runs.
+        /// Number of runs.
         runs: u64,
-        /// Seed.
+        /// The seed.
         seed: u64,
     },
 }
 
-/// How much was gone through, and under which assumptions.
+/// The extent of a search, and the assumptions of its result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
     /// The model's name.
     pub model: String,
-    /// How.
+    /// How completely the states were searched.
     pub coverage: Coverage,
-    /// Different states (0 where no cache was kept).
+    /// Distinct states; 0 if the search keeps no cache.
     pub states: u64,
-    /// Micro-steps taken, those of replays included.
+    /// Micro-steps taken, including those of replays.
     pub steps: u64,
-    /// Micro-steps of replays that going back to a kept state spared.
+    /// Micro-steps of replays that were saved by restoring a kept state.
     pub spared: u64,
     /// Executions begun.
     pub executions: u64,
-    /// Different end states.
+    /// Distinct end states.
     pub ends: u64,
-    /// A hash of the set of end states: searches that differ in method must agree on it.
+    /// A hash of the set of end states. Searches that differ in method must agree on it.
     pub ends_hash: (u64, u64),
-    /// The longest run, steps.
+    /// Length of the longest run, in steps.
     pub depth: u32,
     /// Wall-clock time.
     pub time: Duration,
-    /// The freedoms that were explored.
+    /// The knobs that were explored.
     pub knobs: Knobs,
-    /// What the model itself bounds or promises, and the engine's own assumptions.
+    /// The bounds and promises of the model, and the engine's own assumptions.
     pub assumptions: Vec<String>,
 }
 
 impl Report {
-    /// Bounds the probability that two different states had one fingerprint, so that a state was left out: the birthday
-    /// bound of `states` fingerprints of 128 bits. 0 where no cache was kept.
+    /// Bounds the probability that two distinct states had the same fingerprint, so that a state was left out. This
+    /// is the birthday bound of `states` fingerprints of 128 bits. It is 0 if the search keeps no cache.
     ///
     /// ```
     /// use dm_explore::{Client, Model, NoSpec, Search};
@@ -222,7 +222,7 @@ impl Report {
         pairs / 2.0_f64.powi(128)
     }
 
-    /// What may be lost or late.
+    /// Says which requests may be lost or late.
     fn losses(knobs: &Knobs) -> String {
         let until = match knobs.late {
             Late::UntilNext => {
@@ -233,15 +233,15 @@ impl Report {
         let crashes = match knobs.crashes {
             0 => "no client crashes".to_owned(),
             n => format!(
-                "at most {n} crash(es), of clients that have not ended; what a dead one posted lands late, in part or never"
+                "at most {n} crash(es), of clients that have not ended; the requests of a crashed client land late, in part or never"
             ),
         };
         let failures = match knobs.failures {
             0 => "no request is lost, and no queue pair fails".to_owned(),
             n => format!(
-                "at most {n} queue pair(s) fail; what one leaves behind is lost, or late until {until}; behind a request \
-                 that is never carried out nothing of its queue pair is; an error tells of a carried-out prefix only \
-                 where that holds an atomic"
+                "at most {n} queue pair(s) fail; the requests that one leaves behind are lost, or late until {until}; after a \
+                 request that is never carried out, none of its queue pair is; an error tells of a carried-out prefix \
+                 only if the prefix holds an atomic"
             ),
         };
         format!("{failures}; {crashes}")
@@ -255,11 +255,11 @@ impl Report {
             Self::losses(knobs),
             "atomics of one queue pair run in order; READs and atomics never overtake an earlier WRITE to the same memory"
                 .to_owned(),
-            "payloads are copied at posting, so reuse of a send buffer can't be seen".to_owned(),
+            "payloads are copied at posting, so the reuse of a send buffer goes unseen".to_owned(),
             "states are told apart by 128-bit fingerprints of what each client observed; clients are deterministic"
                 .to_owned(),
-            "a pausing client is woken only by a change of what it read; some run ends from every state, but an unfair \
-             one need not: starvation goes unseen"
+            "a pausing client is woken only by a change of what it read; from every state some run ends, but an \
+             unfair run need not end: starvation goes unseen"
                 .to_owned(),
         ];
         if knobs.retries == Retries::Rewound {
@@ -313,55 +313,55 @@ impl fmt::Display for Report {
     }
 }
 
-/// Why a search ended early.
+/// The limit that ended a search early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// The limit of states.
+    /// The search reached its limit of states.
     States,
-    /// The limit of time.
+    /// The search reached its time limit.
     Time,
-    /// The limit of micro-steps.
+    /// The search reached its limit of micro-steps.
     Steps,
-    /// A run was longer than the limit.
+    /// A run was longer than its limit.
     Depth,
     /// A state offered more steps than the search can choose among (128).
     Width,
 }
 
-/// A run that goes round for ever: steps that lead to a cycle, and the cycle.
+/// An endless run: the steps that lead to a cycle, and the cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lasso {
-    /// After so many steps the cycle begins; it takes all steps behind them.
+    /// The number of steps before the cycle. The cycle consists of all later steps.
     pub begins: usize,
-    /// After so many steps no end could be reached any more; a replay does not know.
+    /// The number of steps after which no end could be reached any more; `None` in a replay.
     pub doomed: Option<usize>,
-    /// So many states are in the set that the run never leaves; a replay does not know.
+    /// The number of states in the set that the run never leaves; `None` in a replay.
     pub states: Option<u64>,
 }
 
 /// A run that breaks the model.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Counterexample {
-    /// What went wrong.
+    /// The failure.
     pub failure: Failure,
-    /// The choices: [`crate::Model::replay`] runs them again.
+    /// The choices of the run; [`crate::Model::replay`] runs them again.
     pub trace: Trace,
-    /// The same in words.
+    /// The steps of the run in words.
     pub steps: Vec<TraceStep>,
-    /// Where it goes round for ever, if that is the failure.
+    /// The cycle, if the run is endless.
     pub lasso: Option<Lasso>,
     /// Names of the clients.
     pub clients: Vec<String>,
     /// Names of the lines touched, with their numbers as in [`crate::Touch`].
     pub lines: Vec<(u32, String)>,
-    /// Whether no shorter run fails (it was found breadth-first).
+    /// Whether no shorter run fails, because the search was breadth-first.
     pub shortest: bool,
-    /// What was gone through until it was found.
+    /// The extent of the search until it found this run.
     pub report: Report,
 }
 
 impl Lasso {
-    /// What there is to say before step `i` (from 0) of so many.
+    /// Returns the note to print before step `i` (from 0) of `steps`.
     fn before(&self, i: usize, steps: usize) -> Option<String> {
         let begins = (i == self.begins).then(|| {
             let of = self.states.map_or_else(String::new, |n| {
@@ -381,13 +381,13 @@ impl Lasso {
 }
 
 impl Counterexample {
-    /// What went wrong, in words and with the clients' names.
+    /// Describes the failure in words, with the names of the clients.
     #[must_use]
     pub fn reason(&self) -> String {
         self.failure.tell(&self.clients)
     }
 
-    /// The run as events, in the form that all worlds share.
+    /// Returns the run as events, in the form that all worlds share.
     ///
     /// ```
     /// use dm_explore::{Client, Model, NoSpec, Search};
@@ -450,33 +450,34 @@ impl fmt::Display for Counterexample {
     }
 }
 
-/// What came of exploring a model.
+/// The result of exploring a model.
 #[derive(Clone, PartialEq, Debug)]
 #[must_use = "only `Pass` is a pass"]
 pub enum Verdict {
-    /// Nothing failed, and nothing was left out.
+    /// Nothing failed, and no state was left out.
     Pass(Box<Report>),
-    /// Nothing failed in the runs that were chosen at random. It claims nothing beyond them, so this is no pass.
+    /// Nothing failed in the runs that were chosen at random. This claims nothing about other runs, so it is not a
+    /// pass.
     Sampled(Box<Report>),
     /// A run fails.
     Counterexample(Box<Counterexample>),
-    /// The search was cut short: nothing is known, so this is no pass.
+    /// The search was cut short. Nothing is known, so this is not a pass.
     Truncated {
-        /// By which limit.
+        /// The limit that cut it short.
         by: Cut,
-        /// How far it came.
+        /// The extent of the search until then.
         report: Box<Report>,
     },
 }
 
 impl Verdict {
-    /// Whether it passed: everything was gone through, and nothing failed. A sample never passes.
+    /// Tells whether the model passed: the search was complete, and nothing failed. A sample never passes.
     #[must_use]
     pub fn is_pass(&self) -> bool {
         matches!(self, Self::Pass(_))
     }
 
-    /// The counterexample, if there is one.
+    /// Returns the counterexample, if there is one.
     #[must_use]
     pub fn counterexample(&self) -> Option<&Counterexample> {
         match self {
@@ -485,7 +486,7 @@ impl Verdict {
         }
     }
 
-    /// How much was gone through.
+    /// Returns the extent of the search.
     #[must_use]
     pub fn report(&self) -> &Report {
         match self {
@@ -494,10 +495,10 @@ impl Verdict {
         }
     }
 
-    /// For tests: what was covered.
+    /// Returns the report of a pass. For tests.
     ///
     /// # Panics
-    /// With the whole story unless it passed.
+    /// Panics with the whole verdict unless it is a pass.
     #[track_caller]
     pub fn expect_pass(self) -> Report {
         match self {
@@ -506,10 +507,10 @@ impl Verdict {
         }
     }
 
-    /// For tests that sample: how much was sampled.
+    /// Returns the report of a sample. For tests.
     ///
     /// # Panics
-    /// With the whole story unless it is a sample in which nothing failed.
+    /// Panics with the whole verdict unless it is a sample in which nothing failed.
     #[track_caller]
     pub fn expect_sample(self) -> Report {
         match self {
@@ -518,10 +519,10 @@ impl Verdict {
         }
     }
 
-    /// For tests of broken twins: what was found.
+    /// Returns the counterexample. For tests of broken twins.
     ///
     /// # Panics
-    /// Unless there is a counterexample.
+    /// Panics unless there is a counterexample.
     #[track_caller]
     pub fn expect_counterexample(self) -> Counterexample {
         match self {

@@ -13,7 +13,8 @@ fn at(offset: u64) -> RemotePtr {
 
 type Ends = Arc<Mutex<BTreeSet<(u64, u64)>>>;
 
-/// Two clients of one compute node: what each writes at the end depends on the order of all sections before.
+/// Returns a model with two clients of one compute node. What each writes at the end depends on the order of all
+/// earlier sections.
 fn sections(ends: &Ends) -> Model<Mutex<u64>> {
     let ends = Arc::clone(ends);
     let client = |to: u64| {
@@ -64,7 +65,7 @@ fn states_that_only_a_ghost_tells_apart_are_two() {
         let (now, end) = (Arc::clone(&seen), Arc::clone(&seen));
         let client = |me: u64| {
             move |c: Client<(), NoSpec>| async move {
-                // The same value by whoever comes, so that memory tells nothing.
+                // Both write the same value, so memory does not tell the states apart.
                 c.verbs().write(at(64), &[1; 8]).await.unwrap();
                 c.ghost("last", me);
             }
@@ -96,7 +97,8 @@ fn states_that_only_a_ghost_tells_apart_are_two() {
     }
 }
 
-/// A client that counts its attempts although `Retry` rewinds: after the second it does something else.
+/// Returns a model with a client that counts its attempts although `Retry` rewinds. After two attempts it acts
+/// differently.
 fn lying() -> Model {
     Model::new("a lying rewind")
         .client("liar", 0, |c: Client<(), NoSpec>| async move {
@@ -129,7 +131,7 @@ fn a_lying_rewind_is_caught_where_nothing_is_cached_and_only_there() {
         let found = lying().run(search).expect_counterexample();
         assert_eq!(found.failure, Failure::NotDeterministic { client: 0 }, "{found}");
     }
-    // The wrong merge prunes the evidence: why a pass of a cached search assumes honest loops.
+    // The wrong merge prunes the evidence. This is why a pass of a cached search assumes honest loops.
     lying().run(Search::exhaustive()).expect_pass();
 }
 
@@ -158,7 +160,7 @@ fn an_honest_loop_is_finite_and_deterministic() {
 
 #[test]
 fn an_attempt_that_mends_what_its_node_shares_is_not_stuck() {
-    // A stale note makes one attempt fail, and is thrown away by it; nobody else does anything.
+    // A stale note makes one attempt fail, and that attempt removes the note. No other client does anything.
     let model = |told: bool| {
         let model = Model::new("stale note").shared(|_| Mutex::new(true));
         let model = if told {
@@ -172,7 +174,7 @@ fn an_attempt_that_mends_what_its_node_shares_is_not_stuck() {
             loop {
                 v.local(LocalStep::Section).await;
                 let stale = c.shared().with(core::mem::take);
-                // A loop inside does not make the change forgotten.
+                // An inner loop does not hide the change.
                 let mut inner = v.retry(10);
                 while v.faa(at(64), 1).await.unwrap() == 0 {
                     inner.again(at(64), Why::Raced).await.unwrap();
