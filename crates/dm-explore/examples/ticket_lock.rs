@@ -1,11 +1,12 @@
-//! An RDMA ticket lock, model-checked, and its broken twin. `docs/model-your-lock.md` walks through this file.
+//! A model of an RDMA ticket lock, and its broken twin. `docs/model-your-lock.md` explains the same lock.
 
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use dm_explore::{Client, Counter, CounterOp, Knobs, Model, Search, Verdict};
 use dm_verbs::{NodeId, RemotePtr, VerbError, Verbs, Why};
 
-/// The lock: the next ticket in one word, the one being served in another, and the counter that it guards.
+/// Returns the address of word `i`. Word 1 holds the next ticket, word 2 the ticket being served, and word 3 the
+/// counter that the lock guards.
 const fn word(i: u64) -> RemotePtr {
     match RemotePtr::new(NodeId(0), 64 * i) {
         Some(p) => p,
@@ -16,16 +17,17 @@ const NEXT: RemotePtr = word(1);
 const SERVING: RemotePtr = word(2);
 const COUNT: RemotePtr = word(3);
 
-/// How the lock is given back.
+/// The order in which a client releases the lock and writes the data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
-    /// In one chain behind the data: WRITEs of one queue pair take effect in order.
+    /// The release follows the data in one chain. WRITEs of one queue pair take effect in order.
     Chained,
-    /// Broken: the lock first, the data behind it.
+    /// Broken: the release comes first, and the data follows.
     First,
 }
 
-/// Adds one under the lock; answers what was there before. Generic over the world: this is what ships.
+/// Adds one under the lock and returns the old value. It is generic over the world, so the code that is checked is
+/// the code that ships.
 async fn add_one<V: Verbs>(v: &V, release: Release) -> Result<u64, VerbError> {
     let ticket = v.faa(NEXT, 1).await?;
     let mut retry = v.retry(1000);
@@ -59,7 +61,7 @@ async fn add_one<V: Verbs>(v: &V, release: Release) -> Result<u64, VerbError> {
     Ok(old)
 }
 
-/// The model: clients on compute nodes of their own each add one.
+/// Returns the model: clients on separate compute nodes each add one.
 fn model(name: &str, clients: u16, release: Release) -> Model<(), Counter> {
     let mut model = Model::new(name)
         .spec(Counter(0))

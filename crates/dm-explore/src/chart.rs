@@ -7,7 +7,7 @@ use dm_verbs::trace::What;
 use crate::trace::{Access, Touch};
 use crate::verdict::{Counterexample, Lasso};
 
-/// Columns of a terminal chart that one lifeline takes.
+/// Columns of one lifeline in a terminal chart.
 const LANE: usize = 14;
 /// Sizes of the SVG, in pixels.
 const SVG_LANE: usize = 130;
@@ -15,36 +15,36 @@ const SVG_ROW: usize = 24;
 const SVG_TOP: usize = 76;
 const SVG_LEFT: usize = 50;
 
-/// What the clients' lifelines show beside a row.
+/// The state of a client's lifeline beside a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Life {
-    /// It has started and not ended.
+    /// The client has started and not ended.
     lives: bool,
-    /// Chains in flight.
+    /// The number of chains in flight.
     flying: u32,
-    /// Sections that it is in.
+    /// The number of sections that the client is in.
     sections: u32,
 }
 
-/// One row: a step, or something that came of it.
+/// A row of a chart: a step, or one of its consequences.
 struct Row<'a> {
-    /// The step's number, from 1, in its first row.
+    /// The step's number, from 1, if this is the step's first row.
     number: Option<usize>,
     client: usize,
     mark: char,
     text: &'a str,
     touch: Option<&'a Touch>,
-    /// The lifelines as the row leaves them.
+    /// The states of the clients' lifelines after the row.
     lives: Vec<Life>,
 }
 
-/// Lifelines of a chart, clients and then lines of memory, and its rows.
+/// The layout of a chart: its lifelines, first the clients and then the lines of memory, and its rows.
 struct Layout<'a> {
     heads: Vec<&'a str>,
     clients: usize,
     lines: Vec<u32>,
     rows: Vec<Row<'a>>,
-    /// First and last row of the cycle.
+    /// The first and the last row of the cycle.
     cycle: Option<(usize, usize)>,
 }
 
@@ -92,13 +92,13 @@ impl<'a> Layout<'a> {
         layout
     }
 
-    /// The lane of memory that a row touches.
+    /// Returns the lane of the memory that a row touches.
     fn memory(&self, row: &Row<'_>) -> Option<usize> {
         let line = row.touch?.line;
         Some(self.clients + self.lines.iter().position(|&l| l == line)?)
     }
 
-    /// How the cycle's bracket passes row `i`.
+    /// Returns the character of the cycle's bracket in row `i`.
     fn bracket(&self, i: usize) -> char {
         match self.cycle {
             Some((from, to)) if from == to && i == from => '↻',
@@ -110,7 +110,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Carries an event into its client's lifeline; answers the event's mark.
+/// Applies an event to its client's lifeline and returns the event's mark.
 fn live_on(life: &mut Life, what: &What) -> char {
     match what {
         What::Posts { .. } => {
@@ -136,7 +136,7 @@ fn live_on(life: &mut Life, what: &What) -> char {
 }
 
 impl Life {
-    /// The lifeline itself.
+    /// Returns the character of the lifeline.
     fn line(self) -> char {
         match self {
             Self { lives: false, .. } => '┊',
@@ -146,7 +146,7 @@ impl Life {
     }
 }
 
-/// Whether a step is one part of a request that others come between.
+/// Tells whether a step is one part of a request, so that other steps may come in between.
 fn is_part(touch: &Touch) -> bool {
     touch.part.is_some()
 }
@@ -159,13 +159,15 @@ fn cut(text: &str, width: usize) -> String {
 }
 
 impl Counterexample {
-    /// The run as a sequence chart for a terminal. A numbered row is a step `●`; the rows below it say what came of it.
+    /// Draws the run as a sequence chart for a terminal. A numbered row is a step `●`; the rows below it are the
+    /// consequences of the step.
     ///
-    /// An arrow goes to memory (`──▶`) for a WRITE, from memory for a READ, both ways for an atomic; it is drawn `┄` where
-    /// only a part of a torn request is served. A client's lifeline is thick (`┃`) while a chain of it is in flight: from
-    /// the row in which it posts (`○`) to the one in which it can see the completion (`◉`); it has a `▌` at its side
-    /// while the client is in a section that the model watches (entered `▼`, left `▲`), and is dotted before its start.
-    /// A bracket at the left embraces the steps that repeat for ever.
+    /// An arrow goes to memory (`──▶`) for a WRITE, from memory for a READ, and both ways for an atomic. It is dotted
+    /// (`┄`) if the step serves only a part of a torn request. A client's lifeline is thick (`┃`) while one of its
+    /// chains is in flight: from the row in which the client posts it (`○`) to the row in which the client can see
+    /// the completion (`◉`). It has a `▌` at its side while the client is in a section that the model watches
+    /// (entered `▼`, left `▲`). It is dotted before the client starts. A bracket at the left encloses the steps that
+    /// repeat for ever.
     #[must_use]
     pub fn chart(&self) -> String {
         let layout = Layout::new(self);
@@ -184,7 +186,7 @@ impl Counterexample {
         out
     }
 
-    /// The lifelines and arrows of one row.
+    /// Draws the lifelines and arrows of one row.
     fn lanes(&self, layout: &Layout<'_>, row: &Row<'_>) -> String {
         let mut cells = vec![' '; LANE * layout.heads.len()];
         for lane in 0..layout.heads.len() {
@@ -215,7 +217,7 @@ impl Counterexample {
         self.reason().lines().next().unwrap_or_default().to_owned()
     }
 
-    /// The same as an SVG document, with generic fonts and nothing to load.
+    /// Draws the same chart as an SVG document with generic fonts. The document loads nothing.
     #[must_use]
     pub fn svg(&self) -> String {
         let layout = Layout::new(self);
@@ -250,7 +252,7 @@ impl Counterexample {
             );
         }
         if let Some((from, to)) = layout.cycle {
-            // A line from the last step of the cycle back to its first.
+            // A line leads from the last step of the cycle back to its first.
             let (top, bottom) = (y(from), y(to));
             let _ = writeln!(
                 out,
@@ -267,7 +269,8 @@ impl Counterexample {
     }
 }
 
-/// A lifeline with its head, thick where chains are in flight, on a band where its client is in a section.
+/// Draws a lifeline with its head. It is thick while chains are in flight, and lies on a band while its client is in
+/// a section.
 fn svg_lifeline(
     out: &mut String,
     layout: &Layout<'_>,
@@ -309,7 +312,7 @@ fn svg_lifeline(
     }
 }
 
-/// A row's mark, its arrow to the lane of memory at `memory`, and its words.
+/// Draws a row's mark, its arrow to the lane of memory at `memory`, and its text.
 fn svg_row(out: &mut String, row: &Row<'_>, (from, y): (usize, usize), text_x: usize, memory: Option<usize>) {
     let (number, below) = (row.number.map_or_else(String::new, |n| n.to_string()), y + 4);
     let (fill, colour) = if row.number.is_some() {

@@ -1,4 +1,4 @@
-//! A client as a model's program sees it: its verbs, what its compute node shares, and the harness.
+//! The client of a model: its verbs, the state that its compute node shares, and the harness.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -13,7 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::fp::{Fp, FpMap};
 use crate::verdict::Failure;
 
-/// Operations and results by their fingerprints, as the machine keeps them.
+/// Operations and results by their fingerprints; the machine keeps the fingerprints.
 pub(crate) struct Recorded<P: Spec> {
     pub(crate) ops: FpMap<P::Op>,
     pub(crate) rets: FpMap<P::Ret>,
@@ -44,46 +44,46 @@ impl<S, P: Spec> fmt::Debug for Client<S, P> {
 }
 
 impl<S, P: Spec> Client<S, P> {
-    /// Its side of the seam.
+    /// Returns the client's verbs.
     pub fn verbs(&self) -> &Endpoint {
         &self.verbs
     }
 
-    /// What the clients of its compute node share.
+    /// Returns the state that the clients of its compute node share.
     pub fn shared(&self) -> &S {
         &self.shared
     }
 
-    /// Enters a section that one client at a time may be in, by name; two inside are a failure.
+    /// Enters the section `section`, which admits one client at a time. Two clients inside are a failure.
     pub fn enter(&self, section: &'static str) {
         self.enter_up_to(section, 1);
     }
 
-    /// Enters a section that at most `limit` clients at a time may be in.
+    /// Enters a section that admits at most `limit` clients at a time.
     pub fn enter_up_to(&self, section: &'static str, limit: u32) {
         self.verbs
             .machine()
             .monitor_enter(self.verbs.number(), section, limit);
     }
 
-    /// Leaves it.
+    /// Leaves the section.
     pub fn leave(&self, section: &'static str) {
         self.verbs.machine().monitor_leave(self.verbs.number(), section);
     }
 
-    /// Sets the ghost variable `name`, which is the model's and not this client's: no protocol reads it, and
-    /// [`End::ghost`](crate::End::ghost) shows it to invariants. It changes in the step at which the client does this,
-    /// together with what else the client does and posts up to its next await.
+    /// Sets the ghost variable `name`. It belongs to the model and not to this client. No protocol reads it;
+    /// [`End::ghost`](crate::End::ghost) shows it to invariants. It changes in the step in which the client makes
+    /// this call, together with all that the client does and posts up to its next await.
     ///
-    /// A variable that nobody has set is 0. Its value is part of the state, so it must not grow without bound: one
-    /// that counts the rounds of a waiting loop makes the search endless. What a failed attempt of a retry loop wrote
-    /// stays written.
+    /// A variable that no client has set is 0. Its value is part of the state, so it must not grow without bound: one
+    /// that counts the rounds of a waiting loop makes the search endless. A value that a failed attempt of a retry
+    /// loop set stays set.
     ///
     /// ```
     /// use dm_explore::{Client, Model, NoSpec, Search};
     /// use dm_verbs::{NodeId, RemotePtr, Verbs};
     ///
-    /// // What the memory is going to hold is announced in the step that posts it, and landed in no earlier one.
+    /// // The ghost announces the new value in the step that posts it. The value lands in no earlier step.
     /// let word = RemotePtr::new(NodeId(0), 64).unwrap();
     /// let model = Model::new("announced").client("A", 0, move |c: Client<(), NoSpec>| async move {
     ///     c.ghost("posted", 7);
@@ -99,13 +99,14 @@ impl<S, P: Spec> Client<S, P> {
         self.verbs.machine().write_ghost(self.verbs.number(), name, value);
     }
 
-    /// From here on, until it enters that section, the client waits for it: [`crate::Model::bypass`] counts who
-    /// overtakes it. Say it where the protocol promises a place in the order: behind the ticket, not ahead of it.
+    /// Declares that the client waits for `section` from here on, until it enters it. [`crate::Model::bypass`] counts
+    /// the clients that overtake it. Call this where the protocol promises a place in the order: after taking a
+    /// ticket, for example, not before.
     pub fn waits(&self, section: &'static str) {
         self.verbs.machine().wait_for(self.verbs.number(), section);
     }
 
-    /// Fails the model unless `holds` (the integrity of a value, say).
+    /// Fails the model unless `holds`; use it for the integrity of a value, for example.
     pub fn check(&self, holds: bool, why: impl FnOnce() -> String) {
         if !holds {
             let client = self.verbs.number();
@@ -114,19 +115,19 @@ impl<S, P: Spec> Client<S, P> {
         }
     }
 
-    /// So much time passes, for everybody, under [`crate::Elapsed::Clock`].
+    /// Lets `time` pass for all clients, under [`crate::Elapsed::Clock`].
     pub fn pass_time(&self, time: dm_verbs::Nanos) {
         self.verbs.machine().pass_time(self.verbs.number(), time.0);
     }
 
-    /// Notes a value for invariants at the end.
+    /// Notes a value for the invariants that are checked at the end.
     pub fn output(&self, value: u64) {
         self.verbs.machine().output(self.verbs.number(), value);
     }
 
-    /// Promises that how this client goes on is decided by how many times it has called this, and by nothing that it
-    /// observed before: between operations of a client without memory, say. Saves states; **a false promise makes a
-    /// pass worthless**.
+    /// Promises that the number of calls of `forget` alone decides how this client goes on, and nothing that it
+    /// observed before. This holds, for example, between the operations of a client without memory. It saves states.
+    /// **A false promise makes a pass worthless.**
     pub fn forget(&self) {
         self.verbs.machine().forget(self.verbs.number());
     }
@@ -138,7 +139,8 @@ where
     P::Op: Clone + Hash,
     P::Ret: Clone + Hash,
 {
-    /// Runs an operation and records it: invoked at its first micro-step, returned when `run` ends.
+    /// Runs an operation and records it. It counts as invoked at its first micro-step, and as returned when `run`
+    /// ends.
     pub async fn op(&self, op: P::Op, run: impl Future<Output = P::Ret>) -> P::Ret {
         self.begin(op);
         let ret = run.await;
@@ -146,7 +148,8 @@ where
         ret
     }
 
-    /// The same for an operation that may fail with its effect unknown (`None`): it stays pending for ever.
+    /// Runs and records an operation that may fail with an unknown effect. On `None` the operation stays pending for
+    /// ever.
     pub async fn try_op(&self, op: P::Op, run: impl Future<Output = Option<P::Ret>>) -> Option<P::Ret> {
         self.begin(op);
         let ret = run.await;

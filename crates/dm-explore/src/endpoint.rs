@@ -1,4 +1,4 @@
-//! A client's side of the seam.
+//! A client's implementation of the traits of `dm-verbs`.
 
 use core::cell::{RefCell, RefMut};
 use core::fmt;
@@ -14,10 +14,10 @@ use crate::knobs::{Elapsed, Retries};
 use crate::lease::Lease;
 use crate::machine::Machine;
 
-/// A chain that was opened while everything was being dropped.
+/// The slot of a chain that was opened while futures were being dropped.
 const NOWHERE: u32 = u32::MAX;
 
-/// One modelled client: implements [`Transport`], [`Env`] and [`Control`]. Client ids start at 1.
+/// A client of the modelled cluster. It implements [`Transport`], [`Env`] and [`Control`]. Client ids start at 1.
 pub struct Endpoint {
     machine: Rc<RefCell<Machine>>,
     client: u8,
@@ -60,7 +60,7 @@ impl Env for Endpoint {
     fn compute_node(&self) -> u16 {
         self.compute_node
     }
-    /// Stands still, unless the model has a clock: else only `elapsed` says what time does.
+    /// Returns 0 unless the model has a clock. Without a clock only `elapsed` decides whether time has passed.
     fn now(&self) -> Nanos {
         let mut m = self.machine();
         if m.dead || m.immediate || m.knobs.elapsed != Elapsed::Clock {
@@ -177,7 +177,7 @@ impl Transport for Endpoint {
     fn take_deferred(&self) -> Option<VerbError> {
         self.machine().take_deferred(self.client)
     }
-    /// While setting up only.
+    /// Works only during [`Model::setup`](crate::Model::setup).
     fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError> {
         let mut m = self.machine();
         if !m.immediate {

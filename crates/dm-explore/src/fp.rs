@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A fingerprint. Equal states have equal ones; unequal states practically never do (2^-128 per pair).
+/// A fingerprint. Equal states have equal fingerprints; two different states practically never do (2^-128 per pair).
 #[derive(
     Clone,
     Copy,
@@ -24,7 +24,7 @@ pub(crate) struct Fp {
     pub(crate) b: u64,
 }
 
-// Odd constants with well-spread bits (splitmix64, golden ratio, wyhash).
+// The constants are odd and have well-spread bits (splitmix64, golden ratio, wyhash).
 const K1: u64 = 0xBF58_476D_1CE4_E5B9;
 const K2: u64 = 0x94D0_49BB_1331_11EB;
 const K3: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -51,7 +51,7 @@ impl Fp {
         self.b = mul(self.b.wrapping_add(x) ^ K4, K2).rotate_left(29) ^ x;
     }
 
-    /// Folds a fingerprint: one multiplication a lane, where `fold` needs two.
+    /// Folds a fingerprint with one multiplication per lane; two calls of `fold` would need two.
     #[inline]
     pub(crate) const fn fold2(&mut self, x: Self) {
         self.a = mul(self.a ^ x.a, K1 ^ x.b.rotate_left(31))
@@ -60,7 +60,7 @@ impl Fp {
         self.b = mul(self.b.wrapping_add(x.b) ^ K4, K2.wrapping_add(x.a)).rotate_left(29) ^ x.b;
     }
 
-    /// Of one value at one position, to be combined with others in any order.
+    /// Returns the fingerprint of a value at a position. Such fingerprints can be combined in any order.
     #[inline]
     pub(crate) const fn at(position: u64, value: u64) -> Self {
         let mut f = Self {
@@ -77,7 +77,7 @@ impl Fp {
         self.b ^= o.b;
     }
 
-    /// A sum: like `xor` it forgets the order, unlike it it counts duplicates.
+    /// Adds a fingerprint. Like `xor`, a sum forgets the order; unlike `xor`, it counts duplicates.
     #[inline]
     pub(crate) const fn add(&mut self, o: Self) {
         self.a = self.a.wrapping_add(o.a);
@@ -116,7 +116,7 @@ impl core::hash::Hasher for Hasher {
     }
 }
 
-/// Passes a fingerprint through: it is a hash already.
+/// A hasher that passes a fingerprint through, because it is a hash already.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Identity(u64);
 
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn folding_a_fingerprint_does_not_collide_in_either_lane() {
-        // Fingerprints of content that is alike, small ones, and both in the other order.
+        // The inputs are fingerprints of similar contents and small ones, each pair in both orders.
         let some = (0..150)
             .map(|x| Fp::at(x, 1))
             .chain((0..50).map(|a| Fp { a, b: 3 }));

@@ -1,22 +1,22 @@
-//! What the modelled RNIC, and the world around it, may do: one knob per freedom.
+//! The freedoms of the modelled RNIC and of the world around it, one knob for each.
 
 use core::fmt;
 
 use dm_verbs::{AtomicUnit, AtomicVsWrite, Capability, Caps, CasThenRead, FailedCas, LineOrder};
 
-/// How `Env::elapsed` is answered.
+/// The way in which `Env::elapsed` is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Elapsed {
-    /// Both answers are explored, at each question.
+    /// Each question is explored with both answers.
     Free,
-    /// Never: no time limit is ever reached.
+    /// The answer is always no: no time limit is ever reached.
     Never,
-    /// By a clock that stands still but for [`crate::Client::pass_time`]: for protocols that rely on how far apart in
-    /// time two steps are, where the model says how far they are.
+    /// A clock answers. It stands still except in [`crate::Client::pass_time`]. This is for protocols that rely on
+    /// the time between two steps; the model states that time.
     Clock,
 }
 
-/// How retry loops are explored.
+/// The way in which retry loops are explored.
 ///
 /// ```
 /// use dm_explore::{Client, Knobs, Model, NoSpec, Retries, Search};
@@ -40,14 +40,14 @@ pub enum Elapsed {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retries {
-    /// A failed attempt returns the client to the state before it (`Retry`'s promise), so that loops are finite and
-    /// budgets are never used up.
+    /// A failed attempt returns the client to the state before it (the promise of `Retry`). So loops are finite and
+    /// budgets never run out.
     Rewound,
-    /// Attempts are counted and nothing is rewound; a loop has at most this many.
+    /// Attempts are counted and nothing is rewound. A loop makes at most this many attempts.
     Bounded(u32),
 }
 
-/// How long requests may still take effect that a failed queue pair left behind.
+/// The time until which the requests that a failed queue pair left behind may still take effect.
 ///
 /// ```
 /// use dm_explore::{Client, Knobs, Late, Model, NoSpec, Search};
@@ -72,29 +72,31 @@ pub enum Retries {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Late {
-    /// Until the control plane has fenced their client, or the next request of that client to that memory node takes
-    /// effect. The seam promises so much: a client that connects anew has its old queue pair shut first.
+    /// Until the control plane has fenced their client, or until the client's next request to that memory node takes
+    /// effect. This is the seam's promise: when a client reconnects, its old queue pair is shut first.
     UntilNext,
-    /// Until the control plane has fenced their client: what it posts later goes by another queue pair, which nothing
-    /// orders behind the old one. For protocols on connections that do not shut the old queue pair first.
+    /// Until the control plane has fenced their client. The client's later requests use another queue pair, and
+    /// nothing orders them behind the old one. This is for protocols on connections that do not shut the old queue
+    /// pair first.
     UntilFenced,
 }
 
-/// The RNIC's freedoms (what [`dm_verbs::Caps`] may leave unpromised) and the faults to explore. Fields are public:
-/// start from [`Knobs::weak`] or [`Knobs::strong`] and change what matters.
+/// The RNIC's freedoms (what [`dm_verbs::Caps`] may leave unpromised) and the faults to explore. Start from
+/// [`Knobs::weak`] or [`Knobs::strong`], and change the fields that matter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Knobs {
-    /// In which order the units of one READ are served; with `Any`, separate READs of one queue pair as well.
+    /// The order in which the units of one READ are served. With `Any`, separate READs of one queue pair are
+    /// unordered too.
     pub read_lines: LineOrder,
-    /// In which order the units of one WRITE land.
+    /// The order in which the units of one WRITE land.
     pub write_lines: LineOrder,
     /// The unit that is never torn.
     pub unit: AtomicUnit,
-    /// A WRITE may take effect before an earlier, unfenced READ or atomic of its queue pair.
+    /// Whether a WRITE may take effect before an earlier, unfenced READ or atomic of its queue pair.
     pub write_overtakes: bool,
-    /// What a READ behind an atomic of its queue pair may do.
+    /// What a READ may do that follows an atomic of its queue pair.
     pub cas_then_read: CasThenRead,
-    /// `Racy`: an atomic is a read step and a write-back step, exclusive among atomics only.
+    /// With `Racy`, an atomic is a read step and a write-back step, which exclude only other atomics.
     pub atomic_vs_write: AtomicVsWrite,
     /// Whether a racy CAS that fails writes back what it read.
     pub failed_cas: FailedCas,
@@ -102,22 +104,25 @@ pub struct Knobs {
     pub host_before_chip: bool,
     /// Whether the cards have masked atomics.
     pub masked_atomics: bool,
-    /// Answers to `Env::elapsed`.
+    /// The answers to `Env::elapsed`.
     pub elapsed: Elapsed,
-    /// Retry loops.
+    /// The treatment of retry loops.
     pub retries: Retries,
-    /// At most this many clients crash, at any step; their posted requests land later, in part, or never.
+    /// The maximum number of clients that crash. A client may crash at any step. Its posted requests land later, in
+    /// part, or never.
     pub crashes: u8,
-    /// At most this many clients are cancelled (their future is dropped), at any step.
+    /// The maximum number of clients that are cancelled. A client's future may be dropped at any step.
     pub cancels: u8,
-    /// At most this many queue pairs of clients fail, at any step at which a chain is in flight. All its chains end in
-    /// errors that tell an unknown effect. What has taken effect stays; of the rest any part that the queue pair's order
-    /// allows may take effect at any time from then on (see [`Knobs::late`]), or never. What the client posts afterwards
-    /// goes by a new queue pair; or, as one more failure, is refused without effect while the client is cut off.
+    /// The maximum number of failures of queue pairs. A queue pair may fail at any step at which a chain is in flight
+    /// on it. All its chains then end in errors whose effect is unknown. Effects that have happened stay. Of the
+    /// other requests, any part that the queue pair's order allows may take effect at any later time (see
+    /// [`Knobs::late`]), or never. Requests that the client posts afterwards use a new queue pair. Alternatively they
+    /// are refused without effect while the client is cut off; this counts as another failure.
     pub failures: u8,
-    /// How long what a failed queue pair left behind may take effect.
+    /// The time until which the requests of a failed queue pair may take effect.
     pub late: Late,
-    /// Declared to the protocol although the knobs do not hold it: what a protocol does that relies on it in vain.
+    /// Capabilities that are declared to the protocol although the knobs do not hold them. They show what happens to
+    /// a protocol that relies on them in vain.
     pub pretended: Vec<Capability>,
 }
 
@@ -128,8 +133,8 @@ impl Default for Knobs {
 }
 
 impl Knobs {
-    /// The default of the contract ([`dm_verbs::Caps`]): weak, except for lines of one WRITE (increasing), the atomic unit
-    /// (line) and on-chip order (host before chip).
+    /// Returns the default of the contract ([`dm_verbs::Caps`]). Every knob is weak except the order of the lines of
+    /// one WRITE (increasing), the atomic unit (line) and the on-chip order (host before chip).
     #[must_use]
     pub fn weak() -> Self {
         Self {
@@ -152,7 +157,7 @@ impl Knobs {
         }
     }
 
-    /// The weak side of every knob.
+    /// Returns the weak side of every knob.
     #[must_use]
     pub fn weakest() -> Self {
         Self {
@@ -163,7 +168,7 @@ impl Knobs {
         }
     }
 
-    /// What loopback and the simulator's presets declare: CAS→READ in order, atomics serialised with WRITEs.
+    /// Returns what loopback and the simulator's presets declare: CAS→READ in order, atomics serialised with WRITEs.
     #[must_use]
     pub fn declared() -> Self {
         Self {
@@ -174,7 +179,7 @@ impl Knobs {
         }
     }
 
-    /// The strong side of every knob; each READ, WRITE and atomic still interleaves unit by unit.
+    /// Returns the strong side of every knob. Each READ and WRITE still interleaves unit by unit.
     #[must_use]
     pub fn strong() -> Self {
         Self {
@@ -184,21 +189,21 @@ impl Knobs {
         }
     }
 
-    /// At most `n` crashes.
+    /// Allows at most `n` crashes.
     #[must_use]
     pub fn crashes(mut self, n: u8) -> Self {
         self.crashes = n;
         self
     }
 
-    /// At most `n` cancellations.
+    /// Allows at most `n` cancellations.
     #[must_use]
     pub fn cancels(mut self, n: u8) -> Self {
         self.cancels = n;
         self
     }
 
-    /// At most `n` queue pairs that fail.
+    /// Allows at most `n` failures of queue pairs.
     #[must_use]
     pub fn failures(mut self, n: u8) -> Self {
         self.failures = n;
@@ -212,7 +217,7 @@ impl Knobs {
         self
     }
 
-    /// What the protocol is told of a node with so much memory.
+    /// Returns the capabilities that the protocol sees for a node with this much memory.
     pub(crate) fn caps(&self, host_bytes: u64, chip_bytes: u64) -> Caps {
         let caps = Caps {
             host_bytes,

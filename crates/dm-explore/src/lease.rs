@@ -1,4 +1,4 @@
-//! Buffers of READs: one pointer wide, back in their pool when dropped.
+//! Buffers for READs. A handle is one pointer wide and returns its buffer to the pool when it is dropped.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -11,7 +11,7 @@ struct Buffer {
     home: Option<Rc<Pool>>,
 }
 
-/// Free buffers; allocates only while the number in use still grows.
+/// A pool of free buffers. It allocates only while the number of buffers in use still grows.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     #[expect(
@@ -25,14 +25,15 @@ impl Pool {
     #[inline]
     pub(crate) fn take(self: &Rc<Self>, len: usize) -> Lease {
         let mut buffer = self.free.borrow_mut().pop().unwrap_or_default();
-        // Every byte is overwritten before anybody sees it.
+        // Every byte is overwritten before anyone sees it.
         buffer.bytes.resize(len, 0);
         buffer.home = Some(Rc::clone(self));
         Lease(Some(buffer))
     }
 }
 
-/// Bytes of a READ. Owned, editable in place; dropping it gives the buffer back.
+/// The bytes that a READ returned. They are owned and can be edited in place; dropping the lease returns the buffer
+/// to its pool.
 pub struct Lease(Option<Box<Buffer>>);
 
 impl Deref for Lease {

@@ -1,4 +1,5 @@
-//! Remote memory of all nodes as one flat run of bytes, hashed as it changes and reset by what changed.
+//! The remote memory of all nodes as one flat array of bytes. Its hash is updated with every change, and a reset
+//! undoes only the changes.
 
 use dm_verbs::{ChipPtr, LINE, NodeId, Place, RemotePtr, Space, VerbErrorKind};
 
@@ -12,18 +13,18 @@ struct Region {
     bytes: u32,
 }
 
-/// All memory. Regions are line-aligned, so that alignment in a region is alignment here.
+/// The memory of all nodes. Regions are line-aligned, so an address aligned in its region is aligned here.
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: Vec<u8>,
-    /// What a reset restores.
+    /// The content that a reset restores.
     image: Vec<u8>,
-    /// Words that changed since the reset, each change with what was there before.
+    /// The changed words since the reset: one entry per change, with the value before it.
     dirty: Vec<(u32, u64)>,
     regions: Vec<Region>,
-    /// The same as `hash` line by line: what tells a line's contents apart while the image stays.
+    /// The parts of `hash` by line. They tell a line's contents apart as long as the image stays the same.
     lines: Vec<Fp>,
-    /// Of the difference to the image: an exclusive or over all words, kept up with every change.
+    /// A hash of the difference to the image: an exclusive or over all words, updated with every change.
     pub(crate) hash: Fp,
 }
 
@@ -55,7 +56,7 @@ impl Memory {
         }
     }
 
-    /// The present content becomes what a reset restores.
+    /// Makes the present content the one that a reset restores.
     pub(crate) fn keep(&mut self) {
         self.image.copy_from_slice(&self.bytes);
         self.dirty.clear();
@@ -63,7 +64,7 @@ impl Memory {
         self.hash = Fp::default();
     }
 
-    /// Words that differ from the image, with their values.
+    /// Returns the words that differ from the image, with their values.
     pub(crate) fn changes(&self) -> Vec<(u32, u64)> {
         let mut words: Vec<u32> = self.dirty.iter().map(|&(word, _)| word).collect();
         words.sort_unstable();
@@ -80,13 +81,13 @@ impl Memory {
         self.hash = Fp::default();
     }
 
-    /// How many changes there were so far: what [`Memory::go_back`] takes.
+    /// Returns the number of changes so far, the argument of [`Memory::go_back`].
     pub(crate) fn moment(&self) -> usize {
         self.dirty.len()
     }
 
-    /// Replaces all changes so far by one for each word that differs from the image, in the order of addresses. The number
-    /// of changes then depends on the content alone.
+    /// Replaces all changes so far by one change for each word that differs from the image, in the order of
+    /// addresses. The number of changes then depends only on the content.
     pub(crate) fn compact(&mut self) {
         let words = self.changes();
         self.dirty.clear();
@@ -101,7 +102,7 @@ impl Memory {
         }
     }
 
-    /// Takes back all changes but the first so many.
+    /// Undoes all changes except the first `moment`.
     pub(crate) fn go_back(&mut self, moment: usize) {
         while self.dirty.len() > moment {
             let Some((word, old)) = self.dirty.pop() else {
@@ -114,7 +115,7 @@ impl Memory {
         }
     }
 
-    /// Word number `word` changed between these: the hashes follow, whichever came first.
+    /// Updates the hashes for a change of word number `word` between these two values, in either direction.
     #[inline]
     fn differ(&mut self, word: u32, one: u64, other: u64) {
         let mut difference = Fp::at(u64::from(word), one);
@@ -130,7 +131,7 @@ impl Memory {
             .map(|r| u64::from(r.bytes))
     }
 
-    /// Where `len` bytes at `at` lie.
+    /// Returns the flat address of the `len` bytes at `at`.
     pub(crate) fn flat(&self, at: Place, len: usize) -> Result<u32, VerbErrorKind> {
         let i = usize::from(at.node().0) * 2 + usize::from(at.space() == Space::Chip);
         let region = self.regions.get(i).ok_or(VerbErrorKind::NoSuchNode)?;
@@ -143,7 +144,7 @@ impl Memory {
         Ok(region.base + at.offset() as u32)
     }
 
-    /// The address of flat byte `flat`.
+    /// Returns the address of flat byte `flat`.
     pub(crate) fn place(&self, flat: u32) -> Place {
         let region = self.regions.iter().rev().find(|r| r.base <= flat && r.bytes > 0);
         let Some(region) = region else {
@@ -165,11 +166,11 @@ impl Memory {
         &self.bytes[from as usize..to as usize]
     }
 
-    /// A hash of what these bytes, all within one line, hold: equal for equal contents of the same bytes.
+    /// Returns a hash of these bytes, which lie within one line. It is equal for equal contents of the same bytes.
     #[inline]
     pub(crate) fn content(&self, from: u32, to: u32) -> Fp {
         if to - from == LINE as u32 {
-            // Kept up with every change: reading whole lines is most of what anybody does.
+            // The hash of a line is updated with every change, because most reads are of whole lines.
             let mut f = self.lines[from as usize / LINE];
             f.fold(u64::from(from));
             return f;
@@ -184,7 +185,7 @@ impl Memory {
         u64::from_le_bytes(word)
     }
 
-    /// Writes within one unit; true if anything changed.
+    /// Writes within one unit. Returns true if anything changed.
     #[inline]
     pub(crate) fn write(&mut self, at: u32, bytes: &[u8]) -> bool {
         let mut changed = false;

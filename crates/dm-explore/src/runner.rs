@@ -1,4 +1,4 @@
-//! Executions: steps taken one by one over clients' futures, and begun anew for each path.
+//! Executions: a runner takes steps one by one over the clients' futures, and begins anew for each path.
 
 use core::cell::{Cell, RefCell};
 use core::future::Future;
@@ -6,9 +6,9 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-// std's, whatever dm-sync's are: wakers are made of its Arc, and the panic hook is a process's.
+// This uses std's Arc, whichever primitives dm-sync uses: wakers are made of std's Arc.
 use std::sync::Arc as StdArc;
-// std's own, as above.
+// This is std's too: the panic hook belongs to the process.
 use std::sync::Once;
 use std::task::{Wake, Waker};
 
@@ -29,18 +29,18 @@ pub(crate) type ClientFuture = Pin<Box<dyn Future<Output = ()>>>;
 pub(crate) trait Program {
     /// Forgets the execution.
     fn reset(&self);
-    /// What compute nodes share that has to be there before anybody starts.
+    /// Opens the shared state of compute nodes that must exist before any client starts.
     fn open_shared(&self, machine: &Rc<RefCell<Machine>>);
     fn start(&self, machine: &Rc<RefCell<Machine>>, client: u8) -> ClientFuture;
-    /// What compute node `node` holds, if it says so itself.
+    /// Returns the hash of the shared state of compute node `node`, if the model has a fingerprint.
     fn fingerprint(&self, node: u16) -> Option<u64>;
-    /// Whether the operations recorded so far can be explained; if not, why.
+    /// Checks that some order explains the operations recorded so far; otherwise the error says why.
     fn check_history(&self, machine: &Machine) -> Result<(), String>;
 }
 
-/// Makes machines and programs: each thread of a search has its own.
+/// A source of machines and programs. Each thread of a search has its own.
 pub(crate) trait Source: Sync {
-    /// A machine at the start, and what runs on it.
+    /// Returns a machine at the start, and the program that runs on it.
     fn make(&self) -> (Rc<RefCell<Machine>>, Box<dyn Program + '_>);
 }
 
@@ -54,17 +54,17 @@ impl Wake for Flag {
         self.wake_by_ref();
     }
     fn wake_by_ref(self: &StdArc<Self>) {
-        // Relaxed: set and taken by the one thread that explores.
+        // Relaxed: only the one thread that explores sets and takes it.
         self.woken.fetch_or(1 << self.client, Ordering::Relaxed);
     }
 }
 
-/// What taking a step showed.
+/// The result of taking a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub(crate) footprint: Footprint,
     pub(crate) asked: Answers,
-    /// What its client did, if it was noted.
+    /// The tape of what the client did, if it was recorded.
     pub(crate) did: Option<Did>,
 }
 
@@ -78,19 +78,21 @@ pub(crate) struct Runner<'p> {
     futures: Vec<Option<ClientFuture>>,
     wakers: Vec<Waker>,
     woken: StdArc<AtomicU64>,
-    /// Histories whose verdict is known to be good.
+    /// Hashes of histories that are known to be good.
     checked: FpSet,
     fingerprints: bool,
-    /// What clients did where they stood, so that they need not do it again; only searches that rely on states being
-    /// told apart by fingerprints do this. `None` for a client that looked at shared state: that is asked for then.
+    /// What clients did at the points that they have reached, so that they need not do it again. Only searches that
+    /// rely on fingerprints to tell states apart use this. `None` stands for a client that looked at shared state; a
+    /// second look-up then includes that state.
     known: Option<FpMap<Option<Did>>>,
     tapes: Vec<Tape>,
-    /// The execution so far.
+    /// The steps of the execution so far.
     path: Vec<(Step, Answers, Option<Did>)>,
-    /// Whether the futures stand where the machine does.
+    /// Whether the futures are at the machine's state.
     present: bool,
     opened: bool,
-    /// Steps taken, those of replays included, and steps of replays that going back to a saved state spared.
+    /// `steps` counts the steps taken, including those of replays; `spared` counts the steps of replays that
+    /// restoring a saved state saved.
     pub(crate) steps: u64,
     pub(crate) spared: u64,
     pub(crate) executions: u64,
@@ -132,12 +134,12 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// From here on: whether clients are spared doing again what is known that they do.
+    /// Sets whether clients are replaced by tapes at points that they have reached before.
     pub(crate) fn spare_clients(&mut self, yes: bool) {
         self.known = yes.then(FpMap::default);
     }
 
-    /// Whether the present state can be kept.
+    /// Tells whether the present state can be saved.
     pub(crate) fn can_save(&self) -> bool {
         self.known.is_some()
     }
@@ -146,7 +148,7 @@ impl<'p> Runner<'p> {
         self.machine.borrow().save(saved);
     }
 
-    /// Back to a state of this execution, which `depth` steps led to.
+    /// Returns to a saved state of this execution that `depth` steps led to.
     pub(crate) fn restore(&mut self, saved: &Saved, depth: usize) {
         self.executions += 1;
         self.spared += depth as u64;
@@ -172,12 +174,12 @@ impl<'p> Runner<'p> {
         self.opened = true;
     }
 
-    /// Begins with fresh futures.
+    /// Begins an execution with fresh futures.
     fn begin(&mut self) {
         self.machine.borrow_mut().dead = true;
         for future in &mut self.futures {
             if let Some(future) = future.take() {
-                // A crashed client's guards run now, without effect; if they panic nobody is there to care.
+                // A crashed client's guards run now, without effect. A panic in them concerns no one.
                 let _ = quietly(|| drop(future));
             }
         }
@@ -189,7 +191,8 @@ impl<'p> Runner<'p> {
         }
         self.woken.store(0, Ordering::Relaxed); // Relaxed: one thread.
         self.program.open_shared(&self.machine);
-        // A kept state counts the changes of memory before it, so opening must leave as many as `reset_opened` does.
+        // A saved state counts the changes of memory before it, so opening must leave as many changes as
+        // `reset_opened` does.
         self.machine.borrow_mut().mem.compact();
         self.present = true;
     }
@@ -215,7 +218,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Takes `step` again, at which its client did that.
+    /// Takes `step` again; its client does what tape `did` records.
     pub(crate) fn retake(&mut self, step: Step, answers: Answers, did: Option<Did>) {
         let Some(did) = did.filter(|_| self.known.is_some() && !self.present) else {
             self.take(step, answers);
@@ -229,7 +232,8 @@ impl<'p> Runner<'p> {
         self.path.push((step, answers, Some(did)));
     }
 
-    /// The client of `step`, which was applied, does what it does: from its tape, or else by itself.
+    /// Carries out what the client of the applied `step` does: from its tape if there is one, and else by polling the
+    /// client.
     fn act(&mut self, step: Step, answers: Answers, then: Then, c: u8) -> Did {
         let (alone, looking) = {
             let m = self.machine.borrow();
@@ -273,7 +277,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Now and then, in tests: what the client did without being asked is what it does when asked.
+    /// Checks now and then, in debug builds, that the client does the same when it is polled as its tape says.
     #[cfg(debug_assertions)]
     fn compare(&mut self, step: Step, answers: Answers, then: Then) {
         const ONE_IN: u64 = 53;
@@ -291,7 +295,7 @@ impl<'p> Runner<'p> {
         );
     }
 
-    /// Brings the futures to where the machine is, short of what the client of `step` does.
+    /// Brings the futures to the machine's state, up to but excluding what the client of `step` does.
     fn catch_up(&mut self, step: Step, answers: Answers) {
         self.begin();
         for i in 0..self.path.len() {
@@ -303,7 +307,7 @@ impl<'p> Runner<'p> {
         self.machine.borrow_mut().apply(step, answers);
     }
 
-    /// What client `c` did, without it.
+    /// Replays the tape `did` in place of client `c`.
     fn perform(&mut self, c: u8, did: Did) {
         let tape = &self.tapes[did as usize];
         let mut m = self.machine.borrow_mut();
@@ -320,7 +324,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// What a step comes to, by the clients themselves.
+    /// Carries out the consequences of a step by polling or dropping the client's future.
     fn run(&mut self, then: Then) {
         match then {
             Then::Nothing => {}
@@ -366,7 +370,8 @@ impl<'p> Runner<'p> {
             .then(|| self.program.fingerprint(node))
             .flatten();
         if let Some(tape) = &mut m.tape {
-            // Whoever was in no section left shared state as it was: the next time that may be another one.
+            // A client that was in no section left shared state as it was. The next time, this may be a different
+            // state.
             (tape.end, tape.woken, tape.told) = (end, woken, told.filter(|_| tape.looked));
             tape.panic.clone_from(&panic);
         }
@@ -378,7 +383,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// What is wrong in the present state, reached by a step with this footprint.
+    /// Returns the failure of the present state, which a step with this footprint reached, if there is one.
     pub(crate) fn failure(&mut self, footprint: &Footprint) -> Option<Failure> {
         let m = self.machine.borrow();
         if let Some(failure) = &m.failure {
@@ -414,7 +419,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// What is wrong in the present state, where nothing can go on.
+    /// Returns the failure of the present state, in which nothing can go on, if there is one.
     pub(crate) fn final_failure(&self) -> Option<Failure> {
         let clients = self.unfinished();
         if !(clients.is_empty() || self.may_hang()) {
@@ -425,14 +430,14 @@ impl<'p> Runner<'p> {
             .or_else(|| self.rules.broken(&self.rules.at_end, &End::new(&m)))
     }
 
-    /// The clients that have not run to their end, and should.
+    /// Returns the clients that have not run to their end although they should.
     pub(crate) fn unfinished(&self) -> Vec<u8> {
         let m = self.machine.borrow();
         let waits = |&c: &u8| !m.clients[usize::from(c)].is_over() && !m.is_in_reserve(c);
         (0..m.setup_client()).filter(waits).collect()
     }
 
-    /// Whether the model lets clients wait for ever in the present state, and so in all that follow.
+    /// Tells whether the model lets clients wait for ever in the present state, and so in all that follow.
     pub(crate) fn may_hang(&self) -> bool {
         let m = self.machine.borrow();
         let crashed = || m.clients.iter().any(|c| c.status == Status::Crashed);
@@ -463,7 +468,7 @@ std::thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A client's panic is a finding, not a message of this process.
+/// Silences the panic hook for panics of clients: these are findings, not messages of this process.
 fn hush() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -2,7 +2,7 @@
 
 use dm_history::{Effect, Spec};
 
-/// No operations are recorded.
+/// The specification of a model that records no operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSpec;
 
@@ -21,13 +21,13 @@ impl Spec for NoSpec {
 /// An operation on a [`Counter`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CounterOp {
-    /// Adds, and answers what was there before.
+    /// Adds to the counter and returns its old value.
     Add(u64),
-    /// Reads.
+    /// Returns the value.
     Get,
 }
 
-/// A counter that starts at this value; operations answer what it held before.
+/// The specification of a counter that starts at this value. Each operation returns the value before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counter(pub u64);
 
@@ -54,15 +54,15 @@ impl Spec for Counter {
 /// An operation on a [`Register`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RegisterOp<T> {
-    /// Reads.
+    /// Reads the value.
     Read,
-    /// Writes.
+    /// Writes a value.
     Write(T),
 }
 
-/// A register that starts at this value. A read answers `Some`, a write `None`.
+/// The specification of a register that starts at this value. A read returns `Some`, and a write returns `None`.
 ///
-/// Sixteen bytes of one line are a register; across the end of a line they are none:
+/// Sixteen bytes within one line behave as a register; sixteen bytes across the end of a line do not:
 /// ```
 /// use dm_explore::{Client, Model, Register, RegisterOp, Search};
 /// use dm_verbs::{NodeId, RemotePtr, Verbs};

@@ -1,28 +1,29 @@
-//! Steps: what a search chooses among, and which two of them commute.
+//! Steps, among which a search chooses, and the rule that says which two of them commute.
 
-/// What kind of step.
+/// The kind of a step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum StepKind {
-    /// A client's first poll.
+    /// A client is polled for the first time.
     Start,
-    /// A section on state that a compute node shares.
+    /// A section on state that a compute node shares begins.
     Local,
     /// A request to the control plane is carried out.
     Control,
-    /// A client goes on: its waker was called, or something that it read has changed.
+    /// A client goes on, because its waker was called or because something that it read has changed.
     Wake,
-    /// One unit of one request.
+    /// One unit of one request takes effect.
     Unit { chain: u8, request: u8, unit: u8 },
     /// The client's future is dropped.
     Cancel,
-    /// The client dies; what it posted may still land.
+    /// The client crashes. Its posted requests may still land.
     Crash,
-    /// The client's queue pair to a memory node fails: its chains end in errors, what is left of them may still land. The
-    /// first of them tells this many of its requests as carried out.
+    /// The client's queue pair to a memory node fails. Its chains end in errors, and their remaining requests may
+    /// still land. The error of the first chain reports `told` of its requests as carried out.
     Fail { node: u8, told: u8 },
-    /// The client is cut off from a memory node: what it posted there is refused.
+    /// The client is cut off from a memory node. The requests that it posted there are refused.
     Refuse { node: u8 },
-    /// One unit of what a crashed client, or a failed queue pair, left behind. `must`: it can't be lost any more.
+    /// One unit of a request that a crashed client or a failed queue pair left behind takes effect. `must` says that
+    /// it can no longer be lost.
     Late {
         chain: u8,
         request: u8,
@@ -31,8 +32,8 @@ pub(crate) enum StepKind {
     },
 }
 
-/// One step of one client. Equal states offer equal steps in equal order, whatever path led there: chains are
-/// numbered by their place among those that live.
+/// One step of one client. Equal states offer equal steps in equal order, whatever path led there, because chains are
+/// numbered by their place among the live ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     pub(crate) client: u8,
@@ -40,7 +41,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Whether it is part of the program, as opposed to a fault that may or may not strike.
+    /// Tells whether the step is part of the program, and not a fault that may or may not happen.
     pub(crate) fn is_progress(self) -> bool {
         !matches!(
             self.kind,
@@ -53,34 +54,35 @@ impl Step {
     }
 }
 
-/// What a step that was taken touched: recorded, not declared.
+/// What a step touched. It is recorded when the step is taken, not declared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Footprint {
     pub(crate) client: u8,
-    /// It commutes with nothing.
+    /// The step commutes with nothing.
     pub(crate) global: bool,
-    /// Whether it was late, chain and request, if it was a unit and at least two more of that request are still to come.
+    /// Set for a unit if at least two more units of its request are still to come: whether the chain is late, the
+    /// chain, and the request.
     pub(crate) inner: Option<(bool, u8, u8)>,
-    /// Bytes of flat memory.
+    /// The range of flat memory that the step touched.
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) writes: bool,
-    /// It compared remote memory with what the client read: a pause began.
+    /// The step compared remote memory with what the client had read, because a pause began.
     pub(crate) compares: bool,
-    /// Clients polled or woken.
+    /// The clients that were polled or woken, as bits.
     pub(crate) clients: u64,
-    /// Compute nodes whose shared state was touched.
+    /// The compute nodes whose shared state was touched, as bits.
     pub(crate) nodes: u64,
     pub(crate) invokes: bool,
     pub(crate) responds: bool,
-    /// It wrote a ghost variable.
+    /// The step wrote a ghost variable.
     pub(crate) ghosts: bool,
-    /// It used up one of the faults that may strike.
+    /// The step used up one of the faults that the knobs allow.
     pub(crate) fault: bool,
 }
 
 impl Footprint {
-    /// Of both: for a step with several outcomes.
+    /// Adds the footprint `o`, for a step with several outcomes.
     pub(crate) fn join(&mut self, o: &Self) {
         self.global |= o.global || (self.from, self.to) != (o.from, o.to);
         self.inner = if self.inner == o.inner { self.inner } else { None };
@@ -94,8 +96,8 @@ impl Footprint {
         self.fault |= o.fault;
     }
 
-    /// Whether the two, possible in one state, lead to the same state in either order, neither enabling nor
-    /// disabling the other.
+    /// Tells whether two steps that are possible in one state lead to the same state in either order, and neither
+    /// enables nor disables the other.
     #[inline]
     pub(crate) fn commutes(&self, o: &Self) -> bool {
         if self.global || o.global {
@@ -103,7 +105,7 @@ impl Footprint {
         }
         let memory = self.from < o.to && o.from < self.to && (self.writes || o.writes);
         if self.client == o.client {
-            // Two units of one request, neither of which completes it in either order.
+            // These are two units of one request, and neither order of them completes it.
             return self.inner.is_some() && self.inner == o.inner && !memory;
         }
         !(memory
@@ -118,7 +120,7 @@ impl Footprint {
     }
 }
 
-/// Answers to the free questions (`Env::elapsed`) of one step, in the order asked.
+/// The answers to the free questions (`Env::elapsed`) of one step, in the order of the questions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) bits: u64,
@@ -135,7 +137,7 @@ impl Answers {
         self.bits |= u64::from(answer) << self.count;
         self.count += 1;
     }
-    /// The next of all sequences: the last "no" becomes "yes" and what follows is asked anew.
+    /// Returns the next sequence of answers: the last "no" becomes "yes", and the later questions are asked anew.
     pub(crate) fn next(mut self) -> Option<Self> {
         while self.count > 0 {
             self.count -= 1;
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn answers_run_through_all_sequences_of_a_question_tree() {
-        // Two questions, and a third only after two "yes".
+        // There are two questions, and a third one only after two "yes".
         let mut seen = Vec::new();
         let mut given = Some(Answers::default());
         while let Some(preset) = given {
