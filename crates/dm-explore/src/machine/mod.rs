@@ -1,4 +1,5 @@
-//! The modelled cluster: memory, queues, clients' standing. It knows nothing of futures, and decides nothing.
+//! The modelled cluster: memory, queues, and the progress of clients. It knows nothing of futures and makes no
+//! choices.
 
 pub(crate) mod chain;
 pub(crate) mod client;
@@ -29,7 +30,7 @@ use chain::Chain;
 use client::{ClientState, Status};
 use stamped::Stamped;
 
-/// What the runner must do to finish a step.
+/// The work that the runner must do to finish a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Then {
     Nothing,
@@ -39,7 +40,7 @@ pub(crate) enum Then {
 }
 
 impl Then {
-    /// Whom.
+    /// Returns the client to be run.
     pub(crate) fn client(self) -> Option<u8> {
         match self {
             Self::Nothing => None,
@@ -48,7 +49,8 @@ impl Then {
     }
 }
 
-/// Threads of one compute node share something: its state, as the order of what was done to it, or as it says itself.
+/// The shared state of a compute node: the order of the sections that ran on it, or the model's own fingerprint of
+/// it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeState {
     pub(crate) chain: Fp,
@@ -58,57 +60,58 @@ pub(crate) struct NodeState {
 pub(crate) struct Machine {
     pub(crate) knobs: Knobs,
     pub(crate) mem: Memory,
-    /// Bytes of a unit.
+    /// Bytes per unit.
     unit: u32,
     chains: Vec<Stamped<Chain>>,
     free: Stamped<Vec<u16>>,
     pool: Rc<Pool>,
-    /// The clients, and one more for setting up.
+    /// The clients, and one more that runs the setup.
     pub(crate) clients: Vec<Stamped<ClientState>>,
     pub(crate) nodes: Stamped<Vec<NodeState>>,
-    /// Whether compute nodes say themselves what they hold.
+    /// Whether the model has a fingerprint of what compute nodes share.
     pub(crate) own_fingerprints: bool,
-    /// For a test of the explorer itself: what compute nodes share is left out of the state, which is wrong.
+    /// Leaves the shared state of compute nodes out of the state. This is wrong, and serves a test of the explorer
+    /// itself.
     pub(crate) blind: bool,
-    /// Words between the two steps of a racy atomic.
+    /// Words of racy atomics that are between their two steps.
     held: Stamped<Vec<u32>>,
     allocated: Stamped<Vec<u64>>,
     kept_allocated: Vec<u64>,
     pub(crate) chunk_align: u64,
-    /// Crashes, cancellations and failed queue pairs so far.
+    /// The numbers of crashes, cancellations and failed queue pairs so far.
     faults: (u8, u8, u8),
-    /// Sections, and how often whoever waits for one may be overtaken.
+    /// Sections, and how often a client that waits for one may be overtaken.
     pub(crate) bypass: Vec<(&'static str, u32)>,
-    /// Nobody may wait for others.
+    /// Whether the model demands lock freedom, so that no client may wait for others.
     pub(crate) lock_free: bool,
-    /// Which clients begin only when somebody has crashed.
+    /// Which clients begin only after a crash.
     pub(crate) survivors: Vec<bool>,
     pub(crate) step_count: u32,
-    /// Nanoseconds that the model let pass.
+    /// Nanoseconds that the model has let pass.
     clock: u64,
     answers: Answers,
     asked: Answers,
     pub(crate) footprint: Footprint,
     sections: u64,
-    /// Sections are counted for this client only.
+    /// The client being polled; sections count for this client only.
     polled: Option<u8>,
     history: Fp,
     completed: Fp,
-    /// Ghost variables in the order of their first writing; one that is not here is 0.
+    /// Ghost variables in the order of their first write. A variable that is not here is 0.
     pub(crate) ghosts: Stamped<Vec<(&'static str, u64)>>,
     pub(crate) failure: Option<Failure>,
-    /// Setting up: everything posted is carried out at once.
+    /// Setup is running: everything posted is carried out at once.
     pub(crate) immediate: bool,
-    /// Futures are being dropped between executions: nothing that they do counts.
+    /// Futures are being dropped between executions: none of their calls counts.
     pub(crate) dead: bool,
-    /// For each place that a client stood at, what it did next.
+    /// For each point that a client has reached, a hash of what it did next.
     pub(crate) determinism: Option<FpMap<Fp>>,
     pub(crate) log: Option<Log>,
-    /// Records what the client that is being polled does.
+    /// Records the calls of the client that is being polled.
     pub(crate) tape: Option<tape::Tape>,
-    /// No client listens: what READs return need not be kept.
+    /// No client is polled, so the results of READs need not be kept.
     pub(crate) deaf: bool,
-    /// What opening shared state left behind: words that differ from the image, and what is handed out.
+    /// The effects of opening shared state: the words that differ from the image, and the allocated bytes.
     opened: (Vec<(u32, u64)>, Vec<u64>),
 }
 
@@ -170,7 +173,7 @@ impl Machine {
         }
     }
 
-    /// The client that sets up.
+    /// Returns the number of the client that runs the setup.
     pub(crate) fn setup_client(&self) -> u8 {
         (self.clients.len() - 1) as u8
     }
@@ -179,18 +182,18 @@ impl Machine {
         ClientId(u16::from(client) + 1)
     }
 
-    /// What setting up did becomes the start of every execution.
+    /// Makes the effects of setup the start of every execution.
     pub(crate) fn keep(&mut self) {
         self.mem.keep();
         self.kept_allocated.clone_from(&*self.allocated);
     }
 
-    /// Shared state has been opened: what that did to memory belongs to the start of every execution.
+    /// Keeps the effects that opening shared state had on memory; they belong to the start of every execution.
     pub(crate) fn keep_opened(&mut self) {
         self.opened = (self.mem.changes(), self.allocated.to_vec());
     }
 
-    /// Back to where everybody starts, shared state being open.
+    /// Returns to the start of every execution, with shared state open.
     pub(crate) fn reset_opened(&mut self) {
         self.reset();
         for &(word, value) in &self.opened.0 {
@@ -199,7 +202,7 @@ impl Machine {
         self.allocated.clone_from(&self.opened.1);
     }
 
-    /// Back to the start.
+    /// Returns to the start of every execution, before shared state is opened.
     pub(crate) fn reset(&mut self) {
         self.mem.reset();
         self.free.clear();
@@ -224,7 +227,7 @@ impl Machine {
         self.dead = false;
     }
 
-    /// Takes one step; the runner does the rest of it.
+    /// Applies one step. The runner does the rest of it.
     pub(crate) fn apply(&mut self, step: Step, answers: Answers) -> Then {
         self.step_count += 1;
         (self.answers, self.asked) = (answers, Answers::default());
@@ -280,7 +283,7 @@ impl Machine {
                 Then::Poll(c)
             }
             StepKind::Cancel => {
-                // What its guards do from here on is because of this.
+                // The calls of the client's guards from here on are caused by the cancellation.
                 client.seen.fold(9);
                 self.faults.1 += 1;
                 self.footprint.fault = true;
@@ -304,7 +307,7 @@ impl Machine {
         }
     }
 
-    /// Before client `c` is polled (or dropped): it will ask anew for all that it waits for.
+    /// Prepares a poll (or drop) of client `c`, which will ask anew for all that it waits for.
     pub(crate) fn enter(&mut self, c: u8) {
         self.polled = Some(c);
         self.sections = local_sections();
@@ -320,7 +323,7 @@ impl Machine {
         }
     }
 
-    /// After it; `woken` are the clients whose wakers were called.
+    /// Concludes the poll. `woken` are the clients whose wakers were called.
     pub(crate) fn leave(&mut self, c: u8, end: Option<Status>, mut woken: u64) {
         self.note_sections();
         self.polled = None;
@@ -343,18 +346,18 @@ impl Machine {
         }
     }
 
-    /// Whether client `c` waits for a crash.
+    /// Tells whether client `c` waits for a crash before it begins.
     pub(crate) fn is_in_reserve(&self, c: u8) -> bool {
         let survivor = self.survivors.get(usize::from(c)).is_some_and(|s| *s);
         survivor && self.faults.0 == 0 && self.clients[usize::from(c)].status == Status::NotStarted
     }
 
-    /// Whether a queue pair has failed.
+    /// Tells whether a queue pair has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.faults.2 > 0
     }
 
-    /// Chains that nobody will ask about any more are recycled.
+    /// Recycles the chains that no client will ask about any more.
     fn sweep(&mut self, c: u8) {
         let client = &mut *self.clients[usize::from(c)];
         let (chains, free) = (&mut self.chains, &mut self.free);
@@ -372,8 +375,8 @@ impl Machine {
         });
     }
 
-    /// If the client has been in sections on shared state since the last call: what it saw there is a matter of what
-    /// was done to that state before, by whom, in which order.
+    /// Notes whether the client has been in sections on shared state since the last call. What it saw there depends
+    /// on what was done to that state before, by whom, and in which order.
     #[inline]
     pub(crate) fn note_sections(&mut self) {
         let Some(c) = self.polled else { return };
@@ -389,7 +392,7 @@ impl Machine {
         self.saw_sections(c);
     }
 
-    /// Client `c` was in sections.
+    /// Notes that client `c` was in sections.
     fn saw_sections(&mut self, c: u8) {
         self.invoked(c);
         let client = &mut self.clients[usize::from(c)];
@@ -412,7 +415,7 @@ impl Machine {
         }
     }
 
-    /// A compute node told its state anew.
+    /// Sets the fingerprint of what a compute node shares.
     pub(crate) fn set_node_fingerprint(&mut self, node: u16, by: u8, fingerprint: u64) {
         let now = Fp::at(u64::from(node), fingerprint);
         let before = core::mem::replace(&mut self.nodes[usize::from(node)].chain, now);
@@ -423,7 +426,7 @@ impl Machine {
             client.changed.xor(now);
             client.dirty = true;
         }
-        // A loop that began in this poll, behind all of its sections, began after the change.
+        // A loop that began in this poll after all of its sections began after the change.
         let (looks, changed) = (client.looks, client.changed);
         for mark in client.marks.iter_mut().skip(client.marks_before) {
             if mark.looks == looks {
@@ -451,7 +454,7 @@ impl Machine {
         }
     }
 
-    /// Client `c` does something that others may see; `what` says what.
+    /// Notes that client `c` does something that others may see. `what` names it.
     pub(crate) fn act(&mut self, c: u8, what: u64) {
         let client = &mut self.clients[usize::from(c)];
         client.dirty = true;
@@ -467,7 +470,7 @@ impl Machine {
         }
     }
 
-    /// The answer to a free question.
+    /// Answers a free question.
     pub(crate) fn answer(&mut self, c: u8) -> bool {
         self.note(tape::Call::Answer);
         assert!(
@@ -479,7 +482,7 @@ impl Machine {
         self.asked.push(yes);
         let client = &mut self.clients[usize::from(c)];
         client.seen.fold(if yes { 4 } else { 3 });
-        // Whatever the answer was, it may be another next time: it can end a pause (see `timed`).
+        // Whatever the answer is, the next one may differ, so a question can end a pause (see `timed`).
         client.asked += 1;
         if let Some(log) = &mut self.log {
             let is = if yes { "is" } else { "is not yet" };
@@ -488,7 +491,7 @@ impl Machine {
         yes
     }
 
-    /// Client `c` reads the clock.
+    /// Reads the clock for client `c`.
     pub(crate) fn look_at_clock(&mut self, c: u8) -> u64 {
         self.note(tape::Call::Clock);
         self.footprint.global = true;
@@ -498,13 +501,14 @@ impl Machine {
         self.clock
     }
 
-    /// Client `c` found that its time was over: it may be in time when it tries again, whatever else changes.
+    /// Notes that client `c` found that its time was over. It may be in time when it tries again, even if nothing
+    /// else changes.
     pub(crate) fn note_late(&mut self, c: u8) {
         self.note(tape::Call::Late);
         self.clients[usize::from(c)].asked += 1;
     }
 
-    /// Client `c` lets time pass.
+    /// Lets time pass at the request of client `c`.
     pub(crate) fn pass_time(&mut self, c: u8, nanos: u64) {
         self.note_sections();
         self.note(tape::Call::PassTime(nanos));
@@ -513,7 +517,7 @@ impl Machine {
         self.clock += nanos;
     }
 
-    /// The questions of the last step, as they were answered.
+    /// Returns the questions of the last step with their answers.
     pub(crate) fn asked(&self) -> Answers {
         self.asked
     }

@@ -1,4 +1,4 @@
-//! Breadth-first: the first failing run is a shortest one.
+//! Breadth-first search: the first failing run is a shortest one.
 
 use std::collections::VecDeque;
 
@@ -7,15 +7,15 @@ use crate::fp::FpSet;
 use crate::step::Answers;
 use crate::trace::Choice;
 
-/// A state, as the choice that led to it from another.
+/// A state, named by the choice that led to it from its parent.
 struct Node {
     parent: u32,
     depth: u32,
     choice: Choice,
 }
 
-/// Explores level by level, with a cache and without sleep sets; runs of `below` steps and more are left out. That
-/// every state reaches an end is left to be shown.
+/// Explores level by level, with a cache and without sleep sets, and leaves out runs of `below` steps and more. It
+/// does not show that every state reaches an end.
 pub(crate) fn search(walk: &mut Walk<'_>, below: Option<usize>) -> End {
     let root = Choice {
         index: 0,

@@ -1,4 +1,4 @@
-//! One depth-first search by several threads, and what comes of it.
+//! One depth-first search by several threads, and the merging of their results.
 
 use dm_sync::thread::scope;
 
@@ -10,7 +10,7 @@ use crate::fp::{Fp, FpSet};
 use crate::model::Rules;
 use crate::runner::{Runner, Source};
 
-/// What all threads look at.
+/// The data that all threads share.
 struct Crew<'c> {
     source: &'c dyn Source,
     rules: &'c Rules,
@@ -20,7 +20,7 @@ struct Crew<'c> {
     sleep: bool,
 }
 
-/// What one of them found.
+/// The result of one thread.
 #[derive(Default)]
 struct Part {
     end: Option<End>,
@@ -28,12 +28,12 @@ struct Part {
     unmet: Vec<(u32, Fp)>,
     ends: FpSet,
     depth: u32,
-    /// Steps taken, steps spared, executions.
+    /// Steps taken, steps saved, and executions.
     counts: (u64, u64, u64),
 }
 
-/// Explores everything, and answers whether several threads did. With `cache`, states are told apart by fingerprint and
-/// explored once, or again when their sleep set shrinks (Godefroid's state-space caching with sleep sets).
+/// Explores all states, and tells whether several threads did. With `cache`, fingerprints tell states apart, and each
+/// state is explored once, or again when its sleep set shrinks (Godefroid's state-space caching with sleep sets).
 pub(super) fn search(walk: &mut Walk<'_>, source: &dyn Source, cache: bool, sleep: bool) -> (End, bool) {
     let threads = if cache { walk.search.threads_used() } else { 1 };
     let table = if threads > 1 {
@@ -101,7 +101,7 @@ pub(super) fn search(walk: &mut Walk<'_>, source: &dyn Source, cache: bool, slee
     (end, several)
 }
 
-/// A failure outweighs a limit, and both outweigh that nothing was found.
+/// Returns the worse of two ends: a failure outweighs a limit, and both outweigh finding nothing.
 fn worse(one: End, other: Option<End>) -> End {
     let weight = |end: &End| match end {
         End::Found(_) => 2,
@@ -114,7 +114,7 @@ fn worse(one: End, other: Option<End>) -> End {
     }
 }
 
-/// This thread goes on, and others help it.
+/// Continues this thread's search with the help of other threads.
 fn together<'w>(dfs: &mut Dfs<'w, '_>, crew: &Crew<'w>, threads: usize) -> (End, Vec<Part>) {
     let begun = dfs.walk.begun;
     scope(|scope| {
@@ -129,7 +129,7 @@ fn together<'w>(dfs: &mut Dfs<'w, '_>, crew: &Crew<'w>, threads: usize) -> (End,
     })
 }
 
-/// Does what others give away, until nobody has anything.
+/// Carries out work of other threads until no thread has any left.
 fn help(crew: &Crew<'_>, begun: std::time::Instant) -> Part {
     let _stop = StopAll(crew.pool);
     let Some(job) = crew.pool.take() else {

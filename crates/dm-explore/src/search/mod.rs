@@ -21,7 +21,7 @@ use crate::step::{Answers, Step};
 use crate::trace::{Choice, Log, Trace};
 use crate::verdict::{Counterexample, Coverage, Cut, Failure, Lasso, Report, Verdict};
 
-/// How to go through the states.
+/// The order in which a search visits states.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Method {
     Dfs { cache: bool, sleep: bool },
@@ -29,7 +29,7 @@ enum Method {
     Random { seed: u64, runs: u64, pct: Option<u32> },
 }
 
-/// A search and its limits. Reaching a limit is no pass.
+/// A search and its limits. A search that reaches a limit is not a pass.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[must_use = "a search is run by a model"]
 pub struct Search {
@@ -44,14 +44,14 @@ pub struct Search {
 }
 
 impl Search {
-    /// States unless said otherwise.
+    /// Default limit of states.
     pub const DEFAULT_STATES: u64 = 20_000_000;
-    /// Wall-clock time unless said otherwise.
+    /// Default limit of wall-clock time.
     pub const DEFAULT_TIME: Duration = Duration::from_secs(120);
-    /// Steps of one run unless said otherwise.
+    /// Default limit of the steps of one run.
     pub const DEFAULT_DEPTH: u32 = 20_000;
 
-    /// States that one thread finds before others join in, unless said otherwise.
+    /// Default number of states that one thread finds before others join in.
     pub const DEFAULT_ALONE: u64 = 10_000;
 
     const fn of(method: Method) -> Self {
@@ -67,40 +67,41 @@ impl Search {
         }
     }
 
-    /// Depth-first over all states, with a cache of visited states and sleep sets: the mode to trust. A
-    /// counterexample is then shortened breadth-first.
+    /// Searches all states depth-first, with a cache of visited states and with sleep sets. This is the search to
+    /// trust. A counterexample is then shortened breadth-first.
     pub const fn exhaustive() -> Self {
         Self::of(Method::Dfs {
             cache: true,
             sleep: true,
         })
     }
-    /// The same without sleep sets: for cross-checks.
+    /// Searches as `exhaustive` does, but without sleep sets. For cross-checks.
     pub const fn cached() -> Self {
         Self::of(Method::Dfs {
             cache: true,
             sleep: false,
         })
     }
-    /// Sleep sets without a cache: for cross-checks; catches clients that are not deterministic.
+    /// Searches with sleep sets but without a cache. For cross-checks; it detects clients that are not deterministic.
     pub const fn sleeping() -> Self {
         Self::of(Method::Dfs {
             cache: false,
             sleep: true,
         })
     }
-    /// Every interleaving one by one: for cross-checks of tiny models; catches clients that are not deterministic.
+    /// Searches every interleaving one by one. For cross-checks of tiny models; it detects clients that are not
+    /// deterministic.
     pub const fn naive() -> Self {
         Self::of(Method::Dfs {
             cache: false,
             sleep: false,
         })
     }
-    /// Breadth-first over all states: the first counterexample is the shortest.
+    /// Searches all states breadth-first, so that the first counterexample is a shortest one.
     pub const fn shortest() -> Self {
         Self::of(Method::Bfs)
     }
-    /// `runs` runs, each step chosen uniformly; catches clients that are not deterministic.
+    /// Samples `runs` runs and chooses each step uniformly at random. It detects clients that are not deterministic.
     pub const fn random(seed: u64, runs: u64) -> Self {
         Self::of(Method::Random {
             seed,
@@ -108,8 +109,8 @@ impl Search {
             pct: None,
         })
     }
-    /// `runs` runs by random priorities with `depth - 1` changes each (Burckhardt et al., ASPLOS 2010): finds bugs of
-    /// that depth much sooner than uniform choice.
+    /// Samples `runs` runs by random priorities with `depth - 1` changes each (Burckhardt et al., ASPLOS 2010). It
+    /// finds bugs of that depth much sooner than uniform choice does.
     pub const fn pct(seed: u64, runs: u64, depth: u32) -> Self {
         Self::of(Method::Random {
             seed,
@@ -118,29 +119,30 @@ impl Search {
         })
     }
 
-    /// At most so many states.
+    /// Limits the number of states to `n`.
     pub const fn states(mut self, n: u64) -> Self {
         self.states = n;
         self
     }
-    /// At most so many micro-steps of each thread, replays included.
+    /// Limits the micro-steps of each thread to `n`, including those of replays.
     pub const fn steps(mut self, n: u64) -> Self {
         self.steps = n;
         self
     }
-    /// At most so much time.
+    /// Limits the wall-clock time to `t`.
     pub const fn time(mut self, t: Duration) -> Self {
         self.time = t;
         self
     }
-    /// No run longer than so many steps.
+    /// Limits the length of a run to `n` steps.
     pub const fn depth(mut self, n: u32) -> Self {
         self.depth = n;
         self
     }
-    /// On so many threads; 0, the default, is one for each core. They share the work of a depth-first search with a cache
-    /// that is not soon over. What comes out does not depend on their number, nor on who is faster: neither the verdict,
-    /// the counterexample, nor how many states and ends there are. Steps, executions and the longest run may differ.
+    /// Sets the number of threads; 0, the default, means one for each core. The threads share the work of a
+    /// depth-first search with a cache, unless it ends soon. Neither their number nor their speeds change the
+    /// verdict, the counterexample, or the number of states and ends. The number of steps and executions and the
+    /// longest run may differ.
     ///
     /// ```
     /// use dm_explore::{Client, Model, NoSpec, Search};
@@ -162,7 +164,8 @@ impl Search {
         self
     }
 
-    /// One thread finds so many states before others join in: what is soon over is not worth their while.
+    /// Sets the number of states that one thread finds before others join in. Short searches do not repay the cost of
+    /// more threads.
     pub const fn alone(mut self, states: u64) -> Self {
         self.alone = states;
         self
@@ -175,21 +178,21 @@ impl Search {
         }
     }
 
-    /// Gives the first counterexample as it was found.
+    /// Returns the first counterexample as it was found, without shortening it.
     pub const fn unshortened(mut self) -> Self {
         self.shorten = false;
         self
     }
 }
 
-/// A trace that does not replay.
+/// The reason why a trace does not replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadReplay {
-    /// At this step (from 0) there are fewer possible steps than the trace asks for.
+    /// At this step (from 0), fewer steps are possible than the trace asks for.
     NoSuchStep(usize),
-    /// It ran to its end without failing.
+    /// The run ended without failing.
     NothingFails,
-    /// The steps of its cycle do not lead back to the state where the cycle begins, or a fault is among them.
+    /// The steps of the cycle do not lead back to the state where it begins, or a fault is among them.
     NoCycle,
 }
 
@@ -207,10 +210,10 @@ impl fmt::Display for BadReplay {
 }
 impl core::error::Error for BadReplay {}
 
-/// How a search ended.
+/// The way in which a search ended.
 pub(crate) enum End {
     Done,
-    /// Nothing failed, but that every state reaches an end is not shown.
+    /// Nothing failed, but the search has not shown that every state reaches an end.
     Unproven,
     Found(Box<Found>),
     Cut(Cut),
@@ -235,13 +238,14 @@ impl End {
     }
 }
 
-/// What every search keeps.
+/// The state that every kind of search keeps.
 pub(crate) struct Walk<'p> {
     pub(crate) runner: Runner<'p>,
     search: Search,
     begun: Instant,
     pub(crate) states: u64,
-    /// States that other threads have found, as far as told, and how many of its own this one has told.
+    /// The number of states that other threads have reported, and the number of its own that this thread has
+    /// reported.
     others: u64,
     told: u64,
     pub(crate) ends: FpSet,
@@ -251,7 +255,7 @@ pub(crate) struct Walk<'p> {
 }
 
 impl Walk<'_> {
-    /// Whether a limit is reached. Looks at the clock now and then only.
+    /// Returns the limit that is reached, if any. It looks at the clock only now and then.
     pub(crate) fn cut(&mut self, depth: usize) -> Option<Cut> {
         self.depth = self.depth.max(depth as u32);
         self.ticks += 1;
@@ -267,7 +271,8 @@ impl Walk<'_> {
         (self.ticks.is_multiple_of(256) && self.begun.elapsed() > self.search.time).then_some(Cut::Time)
     }
 
-    /// Tells others how many states this thread has found, now and then, and asks for theirs.
+    /// Reports, now and then, the number of states that this thread has found, and gets the number of the other
+    /// threads.
     fn share_states(&mut self, add: impl FnOnce(u64) -> u64) {
         const SELDOM: u64 = 256;
         let new = self.states - self.told;
@@ -277,7 +282,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Offers the steps of the present state, and answers whether it is an end; what is wrong if it is a bad one.
+    /// Offers the steps of the present state and tells whether it is an end. An end that breaks the model is an
+    /// error.
     pub(crate) fn offer(&mut self) -> Result<bool, Failure> {
         let mut offered = core::mem::take(&mut self.offered);
         self.runner.offer(&mut offered);
@@ -294,7 +300,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Makes ready for another search with the same limits.
+    /// Prepares another search with the same limits.
     fn renew(&mut self, search: &Search) {
         (self.states, self.others, self.told) = (0, 0, 0);
         self.search = *search;
@@ -302,7 +308,7 @@ impl Walk<'_> {
         self.search.steps = self.runner.steps.saturating_add(search.steps);
     }
 
-    /// Searches once more, and decides whether every state reaches an end.
+    /// Searches once more and decides whether every state reaches an end.
     fn prove(&mut self) -> End {
         let (states, search) = (self.states, self.search);
         self.renew(&search);
@@ -441,7 +447,8 @@ fn walk(runner: Runner<'_>, search: Search) -> Walk<'_> {
     }
 }
 
-/// Which run several threads find first is a matter of their speed: the one that one thread finds first, if it finds it.
+/// Returns the failing run that one thread finds first, if it finds one. Which run several threads find first depends
+/// on their speeds.
 fn alone(walk: &mut Walk<'_>, source: &dyn Source, search: &Search, found: Found) -> Found {
     let Method::Dfs { cache, sleep } = search.method else {
         return found;
@@ -454,10 +461,11 @@ fn alone(walk: &mut Walk<'_>, source: &dyn Source, search: &Search, found: Found
     }
 }
 
-/// Looks breadth-first, for a while, for a shorter failing run; the shortest one, if the while suffices.
+/// Looks breadth-first, for a limited time, for a shorter failing run. If the time suffices, the result is a shortest
+/// one.
 fn shorten(walk: &mut Walk<'_>, found: Found) -> Found {
-    // Every state is reached by replaying its whole path, so steps are the cost, and not states. They end the search on
-    // every machine at the same run; time is for a model whose steps are slow.
+    // Every state is reached by replaying its whole path, so the cost is in steps and not in states. A limit of steps
+    // ends the search at the same run on every machine. The limit of time is for models whose steps are slow.
     const STEPS: u64 = 10_000_000;
     const TIME: Duration = Duration::from_secs(60);
     walk.runner.machine.borrow_mut().determinism = None;
@@ -479,7 +487,7 @@ fn shorten(walk: &mut Walk<'_>, found: Found) -> Found {
 
 type Told = (Vec<crate::trace::TraceStep>, Vec<(u32, String)>);
 
-/// Runs `trace` with every step put into words.
+/// Runs `trace` and describes every step in words.
 fn tell(runner: &mut Runner<'_>, trace: &Trace) -> Told {
     {
         let mut m = runner.machine.borrow_mut();
@@ -515,13 +523,14 @@ fn tell(runner: &mut Runner<'_>, trace: &Trace) -> Told {
     (steps, named)
 }
 
-/// Runs `trace`; what fails in it, and how. A cycle fails if it leads back to the state where it begins, and all of
-/// its steps are progress: nobody's standing changed, so nobody has ended, nor will while it goes on.
+/// Runs `trace` and returns its failure, if any. A cycle fails if it leads back to the state where it begins and all
+/// of its steps are progress. No client's progress has changed then, so none has ended, and none will while the cycle
+/// goes on.
 fn follow(runner: &mut Runner<'_>, trace: &Trace) -> Result<Option<Failure>, BadReplay> {
     runner.reset();
     let mut offered = Vec::new();
     let mut failure = None;
-    // The state where the cycle begins, and who acts in it.
+    // The state where the cycle begins, and the clients that act in the cycle.
     let (mut entry, mut round) = (None, Vec::new());
     for (i, choice) in trace.choices.iter().enumerate() {
         runner.offer(&mut offered);
@@ -585,7 +594,7 @@ pub(crate) fn replay(source: &dyn Source, rules: &Rules, trace: &Trace) -> Resul
     })
 }
 
-/// A choice, as traces keep it.
+/// Returns a choice in the form that traces keep.
 pub(crate) fn choice(index: usize, answers: Answers) -> Choice {
     Choice {
         index: index as u8,

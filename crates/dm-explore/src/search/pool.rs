@@ -1,29 +1,30 @@
-//! Work that the threads of one search give each other.
+//! The pool through which the threads of one search share work.
 
 use dm_sync::Mutex;
 use dm_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use dm_sync::thread::{Thread, current, park};
 
-/// Work for whoever has none.
+/// A pool of work for idle threads.
 pub(super) struct Pool<J> {
     inner: Mutex<Inner<J>>,
-    /// How many wait for work that nobody has given yet, a hint: below zero, wrapped, where more was given.
+    /// The number of threads that wait for work that no thread has given yet. This is a hint: it wraps below zero if
+    /// more work was given.
     hungry: AtomicUsize,
-    /// Everybody is to stop.
+    /// Set when all threads must stop.
     stop: AtomicBool,
-    /// States that all threads have found, as far as told.
+    /// The number of states that all threads have reported.
     states: AtomicU64,
 }
 
 struct Inner<J> {
     jobs: Vec<J>,
     waiting: Vec<Thread>,
-    /// Threads that have work, and may give some.
+    /// The number of threads that have work and may give some away.
     busy: usize,
 }
 
 impl<J> Pool<J> {
-    /// For so many threads, all of which are taken to be at work, or about to ask for some.
+    /// Creates a pool for this many threads. All of them count as working, or as about to ask for work.
     pub(super) fn new(threads: usize) -> Self {
         Self {
             inner: Mutex::new(Inner {
@@ -37,17 +38,17 @@ impl<J> Pool<J> {
         }
     }
 
-    /// Whether work is wanted.
+    /// Tells whether some thread wants work.
     #[inline]
     pub(super) fn is_hungry(&self) -> bool {
-        // Relaxed: a hint; whoever gives takes the lock.
+        // Relaxed: this is a hint; a thread that gives work takes the lock.
         self.hungry.load(Ordering::Relaxed) as isize > 0
     }
 
     pub(super) fn give(&self, job: J) {
         let taker = self.inner.with(|inner| {
             inner.jobs.push(job);
-            // Relaxed: a hint.
+            // Relaxed: this is a hint.
             self.hungry.fetch_sub(1, Ordering::Relaxed);
             inner.waiting.pop()
         });
@@ -56,9 +57,9 @@ impl<J> Pool<J> {
         }
     }
 
-    /// The next piece of work, for a thread that has none. `None` when nobody has any, or all are to stop.
+    /// Returns the next piece of work for an idle thread, or `None` if no thread has any work or all must stop.
     pub(super) fn take(&self) -> Option<J> {
-        // Relaxed, here and below: a hint.
+        // Relaxed, here and below: this is a hint.
         self.hungry.fetch_add(1, Ordering::Relaxed);
         self.inner.with(|inner| inner.busy -= 1);
         loop {
@@ -73,7 +74,7 @@ impl<J> Pool<J> {
                 if inner.busy == 0 {
                     return Some(None);
                 }
-                // A thread may wake for no reason: it waits once.
+                // A thread may have woken spuriously; its old entry goes, so that it is listed only once.
                 let me = current();
                 inner.waiting.retain(|other| other.id() != me.id());
                 inner.waiting.push(me);
@@ -90,9 +91,9 @@ impl<J> Pool<J> {
         }
     }
 
-    /// Nobody is to go on.
+    /// Stops all threads.
     pub(super) fn stop(&self) {
-        // Relaxed: who waits looks at it under the lock; who works may go on for a while.
+        // Relaxed: a waiting thread checks the flag under the lock; a working one may go on for a while.
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.inner.with(|inner| core::mem::take(&mut inner.waiting)) {
             thread.unpark();
@@ -105,15 +106,15 @@ impl<J> Pool<J> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Adds states that this thread has found; answers how many there are.
+    /// Adds the number of states that this thread has found, and returns the total.
     pub(super) fn add_states(&self, new: u64) -> u64 {
-        // Relaxed: a sum.
+        // Relaxed: this is only a sum.
         self.states.fetch_add(new, Ordering::Relaxed) + new
     }
 }
 
-/// Stops all threads when one of them ends: it has found something, there is no work left, or it panicked, and then
-/// nobody may wait for it for ever.
+/// A guard that stops all threads when one of them ends: it has found something, no work is left, or it panicked.
+/// After a panic, no thread may wait for it for ever.
 pub(super) struct StopAll<'a, J>(pub(super) &'a Pool<J>);
 
 impl<J> Drop for StopAll<'_, J> {
@@ -130,7 +131,7 @@ mod tests {
     fn all_work_is_done_once_and_then_all_end() {
         let pool = Pool::new(4);
         let done = Mutex::new(Vec::new());
-        // Each piece of work of size n gives n − 1 pieces away, and is done.
+        // Each piece of work of size n gives n − 1 pieces away and is then done.
         let work = || {
             let _stop = StopAll(&pool);
             while let Some((size, name)) = pool.take() {

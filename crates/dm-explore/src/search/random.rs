@@ -1,4 +1,4 @@
-//! At random: uniformly, or by priorities that change a few times (PCT).
+//! Random search: by uniform choice, or by priorities that change a few times (PCT).
 
 use super::{End, Walk, choice};
 use crate::fp::Fp;
@@ -20,7 +20,7 @@ impl Rng {
     }
 }
 
-/// Who acts: a client's program, its queues, or its faults.
+/// Returns the agent of a step: a client's program, its queues, or its faults.
 fn agent(step: Step) -> usize {
     let part = match step.kind {
         StepKind::Unit { .. } => 1,
@@ -34,17 +34,18 @@ fn agent(step: Step) -> usize {
     usize::from(step.client) * 3 + part
 }
 
-/// Priorities of one run, in three ranges: drawn at the start, lowered at a point of change, lowered by a pause.
+/// The priorities of one run, in three ranges: as drawn at the start, as lowered at a point of change, and as lowered
+/// by a pause.
 struct Pct {
     priorities: Vec<u64>,
     changes: Vec<u32>,
-    /// The priority of the client that gave way last: below all others.
+    /// The priority of the client that gave way last. It is below all others.
     lowest: u64,
     pauses: u32,
 }
 
-/// A client gives way at every so many pauses of a run. If it did at each of them, the others would run to their ends
-/// before any second attempt.
+/// A client gives way once in this many pauses of a run. If it gave way at every pause, the others would run to their
+/// ends before any second attempt.
 const PAUSES: u32 = 16;
 
 impl Pct {
@@ -62,8 +63,8 @@ impl Pct {
         }
     }
 
-    /// Counts a pause, and now and then lets everybody else go first. A client that waits for another one would otherwise
-    /// run alone, up to the limit of depth.
+    /// Counts a pause, and now and then gives the client the lowest priority. Otherwise a client that waits for
+    /// another one would run alone, up to the limit of depth.
     fn paused(&mut self, client: u8) {
         self.pauses += 1;
         if self.pauses.is_multiple_of(PAUSES) {
@@ -111,7 +112,7 @@ pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>
                 Some(pct) => pct.choose(&mut rng, &walk.offered, path.len() as u32),
                 None => rng.below(walk.offered.len()),
             };
-            // Sixty answers at random; a step uses as many as it asks for.
+            // Sixty random answers; a step uses as many as it asks for.
             let answers = Answers {
                 bits: rng.next() & ((1 << Answers::MAX) - 1),
                 count: Answers::MAX,

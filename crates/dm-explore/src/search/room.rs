@@ -1,4 +1,5 @@
-//! Room for the entries of a table: many of them lie on huge pages, since nearly every look-up is at another page.
+//! Memory for the entries of a table. Large tables lie on huge pages, because nearly every look-up is on another
+//! page.
 
 use core::ops::{Deref, DerefMut};
 
@@ -7,14 +8,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::fp::Fp;
 
-/// A state that was met. Within one cache line, so that a look-up costs one miss.
+/// A visited state. It lies within one cache line, so a look-up costs one miss.
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(32))]
 pub(super) struct Entry {
     pub(super) state: Fp,
-    /// The steps that were asleep when it was explored.
+    /// The steps that were asleep when the state was explored.
     pub(super) sleep: u64,
-    /// Its number in the shard, from 1; 0 where there is no state.
+    /// The state's number in the shard, from 1; 0 if the entry is empty.
     pub(super) number: u32,
     _padding: u32,
 }
@@ -32,7 +33,7 @@ impl Entry {
     }
 }
 
-/// Entries, all without a state at first.
+/// The entries of a table. All are empty at first.
 pub(super) enum Room {
     Heap(Vec<Entry>),
     Huge(MmapMut),
@@ -51,7 +52,7 @@ impl Room {
         if bytes >= HUGE_PAGE
             && let Ok(map) = MmapOptions::new().len(bytes).map_anon()
         {
-            // Advice: where the system has no huge pages, small ones serve.
+            // This is only advice: a system without huge pages uses small ones.
             #[cfg(target_os = "linux")]
             let _ = map.advise(memmap2::Advice::HugePage);
             return Self::Huge(map);

@@ -1,4 +1,4 @@
-//! The states that a search has met, told apart by fingerprint and shared by all of its threads.
+//! The table of visited states. Fingerprints tell the states apart, and all threads of a search share the table.
 
 use dm_sync::{CachePadded, Mutex, prefetch};
 
@@ -11,34 +11,34 @@ use crate::fp::Fp;
 struct Shard {
     entries: Room,
     states: u32,
-    /// By number, whether the state is known to reach an end.
+    /// For each number, whether that state is known to reach an end.
     living: Marks,
 }
 
-/// What is known of a state.
+/// The facts known about a visited state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Met {
     pub(super) number: u32,
-    /// The steps that were asleep whenever it was reached so far.
+    /// The steps that were asleep each time that the state was reached.
     pub(super) sleep: u64,
-    /// Whether it is known to reach an end.
+    /// Whether the state is known to reach an end.
     pub(super) living: bool,
 }
 
 pub(super) struct Table {
     shards: Vec<CachePadded<Mutex<Shard>>>,
-    /// How many bits of a number say the shard.
+    /// The number of bits of a state's number that name its shard.
     bits: u32,
 }
 
 impl Table {
-    /// For one thread: states are numbered in the order met, from 0.
+    /// Creates a table for one thread. States are numbered from 0 in the order of their visits.
     pub(super) fn alone() -> Self {
         Self::with_bits(0)
     }
 
-    /// For several threads: so many shards that they seldom wait for each other, and no more, since small shards have no
-    /// huge pages.
+    /// Creates a table for several threads. It has enough shards that threads seldom wait for each other, and no
+    /// more, because small shards do not use huge pages.
     pub(super) fn shared(threads: usize) -> Self {
         Self::with_bits((threads.ilog2() + 3).min(10))
     }
@@ -60,7 +60,7 @@ impl Table {
         (entry.number - 1) << self.bits | shard as u32
     }
 
-    /// `state` will soon be looked up: its cache line comes along meanwhile.
+    /// Prefetches the cache line of `state`, which is looked up soon.
     pub(super) fn expect(&self, state: Fp) {
         self.with(state.b, |shard| {
             let mask = shard.entries.len().wrapping_sub(1);
@@ -70,7 +70,7 @@ impl Table {
         });
     }
 
-    /// What is known of `state`, if it was met.
+    /// Returns the facts known about `state`, if it was visited.
     pub(super) fn get(&self, state: Fp) -> Option<Met> {
         self.with(state.b, |shard| {
             let entry = *shard.entries.get(shard.slot(state)?)?;
@@ -82,8 +82,9 @@ impl Table {
         })
     }
 
-    /// `state` is reached, where the steps of `sleep` sleep: from here on they alone, of those that slept before. Answers
-    /// what was known before, or, of a state that was not met, its number. `None` when there are no numbers left.
+    /// Records that `state` was reached with the steps of `sleep` asleep. From now on only those steps sleep that
+    /// slept each time. Returns the earlier facts about the state, or the new number of a state that was not visited
+    /// before. Returns `None` when no numbers are left.
     pub(super) fn reach(&self, state: Fp, sleep: u64) -> Option<Result<Met, u32>> {
         self.with(state.b, |shard| {
             shard.make_room();
@@ -108,7 +109,7 @@ impl Table {
         })
     }
 
-    /// How many states there are, and how many of them are known to reach an end.
+    /// Returns the number of states, and how many of them are known to reach an end.
     pub(super) fn count(&self) -> (u64, u64) {
         let counts = self
             .shards
@@ -117,7 +118,7 @@ impl Table {
         counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// Marks every state from which these steps lead to a marked one; whether all states are marked then.
+    /// Marks every state from which these steps lead to a marked one. Tells whether all states are marked then.
     pub(super) fn spread(&self, steps: Vec<(u32, u32)>) -> bool {
         spread(&mut &*self, steps);
         let (states, living) = self.count();
@@ -138,7 +139,7 @@ impl Living for &Table {
 }
 
 impl Shard {
-    /// Where `state` is, or would be.
+    /// Returns the slot where `state` is or would be.
     #[inline]
     fn slot(&self, state: Fp) -> Option<usize> {
         let entries = &*self.entries;
@@ -150,7 +151,7 @@ impl Shard {
         Some(at)
     }
 
-    /// Room for one more, and never more than two thirds in use.
+    /// Makes room for one more entry. At most two thirds of the slots are in use.
     fn make_room(&mut self) {
         const FIRST: usize = 16;
         if (self.states as usize + 1) * 3 <= self.entries.len() * 2 {
