@@ -1,4 +1,4 @@
-//! Chains of requests, as queues hold them.
+//! Chains of requests, as the queues hold them.
 
 use std::rc::Rc;
 
@@ -27,43 +27,43 @@ impl Kind {
     }
 }
 
-/// One request on its way.
+/// A posted request and its progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) kind: Kind,
     pub(crate) fence: bool,
     pub(crate) chip: bool,
-    /// Flat address and length.
+    /// Flat address and length, in bytes.
     pub(crate) at: u32,
     pub(crate) len: u32,
-    /// CAS and masked CAS as they are; a fetch-and-add keeps its addend in `swap`.
+    /// The operands of a CAS or masked CAS; a fetch-and-add keeps its addend in `swap`.
     pub(crate) operands: MaskedCas,
-    /// Where a WRITE's payload begins in the chain's data.
+    /// The offset of a WRITE's payload in the chain's data.
     pub(crate) data: u32,
-    /// The word that was read; a racy atomic's, between its two steps.
+    /// The word that was read. A racy atomic reads it in its first step.
     pub(crate) old: u64,
-    /// What a racy atomic is about to write back.
+    /// The word that a racy atomic is about to write back.
     pub(crate) new: u64,
     pub(crate) half: bool,
     pub(crate) units: u8,
-    /// Units served.
+    /// The units served, as bits.
     pub(crate) done: u128,
     pub(crate) finished: bool,
-    /// Left behind by a failed queue pair, and sure to be carried out: a request behind it was.
+    /// The request was left behind by a failed queue pair and is sure to be carried out, because a later request was.
     pub(crate) overtaken: bool,
-    /// Of what was read so far, in whatever order.
+    /// A hash of what was read so far, in any order.
     pub(crate) seen: Fp,
 }
 
 impl Request {
-    /// Of a request that a failed queue pair left behind: whether it can't be lost any more.
+    /// Tells whether a request that a failed queue pair left behind can no longer be lost.
     pub(crate) fn must_land(&self) -> bool {
         !self.finished && (self.half || self.overtaken)
     }
     pub(crate) fn left(&self) -> u32 {
         u32::from(self.units) - self.done.count_ones()
     }
-    /// Bytes of unit `i`, for units of `size` bytes.
+    /// Returns the byte range of unit `i`, for units of `size` bytes.
     #[inline]
     pub(crate) fn unit(&self, i: u8, size: u32) -> (u32, u32) {
         let first = self.at / size + u32::from(i);
@@ -74,7 +74,7 @@ impl Request {
     }
 }
 
-/// Something that a client read: a range of memory and the hash of what it held afterwards.
+/// Something that a client read: a range of memory, and the hash of its content then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     pub(crate) from: u32,
@@ -82,31 +82,31 @@ pub(crate) struct Seen {
     pub(crate) content: u64,
 }
 
-/// A chain: under construction, in flight, or done and not yet given back.
+/// A chain: under construction, in flight, or done and not yet returned.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
     pub(crate) client: u8,
     pub(crate) node: u16,
-    /// Of a late chain: which of its client's queue pairs it was posted to, in the order in which they failed.
+    /// For a late chain, the number of the queue pair that it was posted to, in the order in which they failed.
     pub(crate) pair: u8,
     pub(crate) generation: u32,
     pub(crate) requests: Vec<Request>,
-    /// Where READs put what they read, by request; none where nobody will look.
+    /// The buffers of READs by request. There are none if nobody will look at them.
     pub(crate) buffers: Vec<Option<Lease>>,
     pub(crate) data: Vec<u8>,
-    /// Requests not finished.
+    /// The number of unfinished requests.
     pub(crate) left: u16,
     pub(crate) rung: bool,
     pub(crate) done: bool,
-    /// Its owner gave it back: nobody sees its results.
+    /// The owner has returned the chain: nobody sees its results.
     pub(crate) closed: bool,
     pub(crate) observed: bool,
     pub(crate) awaited: bool,
-    /// Fails there, once everything before it is done.
+    /// The error that ends the chain once everything before it is done.
     pub(crate) error: Option<VerbError>,
-    /// Of everything that was asked for.
+    /// A hash of all requests.
     pub(crate) content: Fp,
-    /// Which of the client's operations had begun when it was rung.
+    /// The number of the client's operations that had begun when the chain was rung.
     pub(crate) operations: u32,
     pub(crate) seen: Vec<Seen>,
 }
@@ -125,7 +125,7 @@ impl Chain {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// Appends a request that lies at `flat`, in units of `unit` bytes.
+    /// Appends a request at flat address `flat`, in units of `unit` bytes.
     pub(crate) fn push(&mut self, op: Op<'_>, fence: bool, flat: u32, unit: u32, pool: Option<&Rc<Pool>>) {
         let at = op.at();
         let len = op.len() as u32;
@@ -179,14 +179,14 @@ impl Chain {
         }
     }
 
-    /// The number of the request that gives result number `i`.
+    /// Returns the number of the request that gives result number `i`.
     pub(crate) fn result(&self, i: u16) -> Option<usize> {
         let results = self.requests.iter().enumerate();
         let mut results = results.filter(|(_, r)| r.kind != Kind::Write);
         results.nth(usize::from(i)).map(|(number, _)| number)
     }
 
-    /// What it answers, for whoever observes it.
+    /// Folds the results of the chain into the hash of its observer.
     pub(crate) fn fold_results(&self, into: &mut Fp) {
         if let Some(e) = &self.error {
             into.fold2(error_hash(e));
@@ -218,9 +218,9 @@ fn operands(op: &Op<'_>) -> (Kind, MaskedCas) {
     }
 }
 
-/// Everything that an error tells.
+/// Returns a hash of everything that an error contains.
 pub(crate) fn error_hash(e: &VerbError) -> Fp {
-    // Errors are rare, and their fields have no order of their own.
+    // Errors are rare, and their fields have no order of their own, so their text is hashed.
     Fp::bytes(format!("{e:?}").as_bytes())
 }
 
@@ -229,7 +229,7 @@ pub(crate) fn needs_word(op: &Op<'_>) -> bool {
     op.is_atomic() || matches!(op, Op::Word { .. })
 }
 
-/// A refusal of request `index`; those before it take effect.
+/// Returns the error that refuses request `index`. The requests before it take effect.
 pub(crate) fn refused(kind: dm_verbs::VerbErrorKind, at: Place, index: usize) -> VerbError {
     VerbError {
         index: index as u16,
@@ -238,7 +238,7 @@ pub(crate) fn refused(kind: dm_verbs::VerbErrorKind, at: Place, index: usize) ->
 }
 
 impl Copies for Chain {
-    /// Becomes a copy of `o`, which nobody will take results from.
+    /// Copies `o`. Nobody will take results from the copy.
     fn copy_from(&mut self, o: &Self) {
         let Self {
             client,

@@ -1,4 +1,4 @@
-//! What the machine knows of a client: a hash of all that it observed, and what it waits for.
+//! The machine's record of a client: a hash of all that the client observed, and what it waits for.
 
 use dm_verbs::{ControlError, ControlReply, ControlRequest, VerbError};
 
@@ -16,17 +16,17 @@ pub(crate) enum Status {
     Crashed,
 }
 
-/// One recorded operation, and the steps at which it was invoked (its first micro-step) and at which it returned.
+/// The times of a recorded operation: the steps at which it was invoked (its first micro-step) and returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Times {
-    /// The operation's fingerprint, and its result's.
+    /// The fingerprints of the operation and of its result.
     pub(crate) op: Fp,
     pub(crate) ret: Option<Fp>,
     pub(crate) invoked: Option<u32>,
     pub(crate) returned: Option<u32>,
 }
 
-/// Where a retry loop began.
+/// The client's state at the beginning of a retry loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) seen: Fp,
@@ -42,46 +42,50 @@ pub(crate) struct Mark {
 pub(crate) struct ClientState {
     pub(crate) status: Status,
     pub(crate) node: u16,
-    /// Hash of everything that it observed so far.
+    /// A hash of everything that the client has observed.
     pub(crate) seen: Fp,
-    /// How many things it did since; with `seen` it says where the client stands.
+    /// The number of the client's acts since then. Together with `seen` it identifies the point that the client has
+    /// reached.
     pub(crate) acts: u32,
     pub(crate) rng: u32,
-    /// Chains in flight, or done and not seen, in the order rung.
+    /// Chains in flight, or done and not yet seen, in the order in which they were rung.
     pub(crate) live: Vec<u16>,
-    /// What failed queue pairs, or its crash, left of chains that had been in flight, in the order rung: it may land yet.
+    /// The late chains: requests that may still land, of chains that were in flight when a queue pair failed or the
+    /// client crashed. They are in the order in which they were rung.
     pub(crate) late: Vec<u16>,
-    /// The memory nodes, as bits, to which nothing of it has taken effect since its queue pair failed.
+    /// The memory nodes, as bits, on which nothing of the client has taken effect since its queue pair failed.
     pub(crate) down: u8,
     pub(crate) awaiting: Vec<u16>,
-    /// Chains that it has a handle to, in the order opened.
+    /// Chains to which the client has a handle, in the order in which they were opened.
     pub(crate) open: Vec<u16>,
     pub(crate) reads: Vec<Seen>,
     pub(crate) marks: Vec<Mark>,
-    /// What the attempt that just failed had read; the next pause waits for a change of it.
+    /// What the failed attempt had read; the next pause waits for a change of it.
     pub(crate) watch: Vec<Seen>,
     pub(crate) rewound: bool,
     pub(crate) paused: bool,
-    /// Something that it watches has changed.
+    /// Whether something that the client watches has changed.
     pub(crate) ready: bool,
-    /// Questions of time; and whether the pause's attempt had asked one, so that time alone may end it.
+    /// `asked` counts the questions of time. `timed` tells whether the pause's attempt had asked one, so that time
+    /// alone may end the pause.
     pub(crate) asked: u32,
     pub(crate) asked_before: u32,
     pub(crate) timed: bool,
     pub(crate) granted_pause: bool,
-    /// Looks at state that its compute node shares; and what its own polls have changed there and not changed back.
+    /// `looks` counts the looks at state that the compute node shares. `changed` hashes the changes that the client's
+    /// own polls made there and did not undo.
     pub(crate) looks: u32,
     pub(crate) changed: Fp,
-    /// Both as they were when the last pause outside of a retry loop ended, and `changed` as it was when the attempt
-    /// before the present pause began: an attempt that changed something is not like the next.
+    /// Both values as they were when the last pause outside a retry loop ended, and `changed` as it was when the
+    /// attempt before the present pause began. An attempt that changed something is unlike the next one.
     pub(crate) looks_before: u32,
     pub(crate) changed_before: Fp,
     pub(crate) pause_base: Fp,
-    /// Retry loops that had begun when the present poll did.
+    /// The number of retry loops that had begun when the present poll did.
     pub(crate) marks_before: usize,
-    /// The retry loop that the present pause is of.
+    /// The retry loop that the present pause belongs to.
     pub(crate) pause_mark: Option<usize>,
-    /// That state, as it was after its last look.
+    /// The shared state as it was after the client's last look.
     pub(crate) looked: Fp,
     pub(crate) watch_local: bool,
     pub(crate) at_local: bool,
@@ -91,15 +95,15 @@ pub(crate) struct ClientState {
     pub(crate) reply: Option<Result<ControlReply, ControlError>>,
     pub(crate) deferred: Option<VerbError>,
     pub(crate) fenced: bool,
-    /// The clients that it is fenced with.
+    /// The group of clients that are fenced together with this one.
     pub(crate) group: Option<u16>,
-    /// Its operations, and how many of them were begun.
+    /// The client's recorded operations.
     pub(crate) times: Vec<Times>,
     pub(crate) open_operation: Option<u32>,
     pub(crate) outputs: Vec<u64>,
     pub(crate) output_hash: Fp,
     pub(crate) forgotten: u32,
-    /// The section that it waits for, and how often others have entered that since.
+    /// The section that the client waits for, and how often others have entered it since.
     pub(crate) waits: Option<(&'static str, u32)>,
     pub(crate) hash: Fp,
     pub(crate) dirty: bool,
@@ -137,7 +141,7 @@ impl ClientState {
         };
     }
 
-    /// Can it be polled on account of a waker, a change, or time?
+    /// Tells whether a waker, a change, or time allows the client to be polled.
     pub(crate) fn can_wake(&self) -> bool {
         self.status == Status::Running && (self.woken || self.paused && (self.ready || self.timed))
     }
@@ -148,9 +152,9 @@ impl ClientState {
 }
 
 impl Copies for ClientState {
-    /// Becomes a copy of `o`, in the room that it has.
+    /// Copies `o` and reuses the memory of `self`.
     fn copy_from(&mut self, o: &Self) {
-        // By name, so that none is forgotten.
+        // The pattern names all fields, so that none is forgotten.
         let Self {
             status,
             node,

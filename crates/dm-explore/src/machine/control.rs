@@ -1,4 +1,4 @@
-//! The control plane: chunks, membership, fences; each request one step.
+//! The control plane: chunks, membership and fences. Each request is one step.
 
 use dm_verbs::{
     ControlError, ControlReply, ControlRequest, Membership, Nanos, NodeId, Region, RemotePtr, Space,
@@ -8,7 +8,7 @@ use super::Machine;
 use super::tape::Call;
 use crate::fp::Fp;
 
-/// Time of a lease. Nothing measures it: `Env::elapsed` is answered freely.
+/// The duration of a lease. Nothing measures it, because `Env::elapsed` is answered freely.
 const LEASE: Nanos = Nanos::from_millis(10);
 
 impl Machine {
@@ -88,7 +88,7 @@ impl Machine {
                 }
                 Ok(ControlReply::Done)
             }
-            // `Leave`, and whatever comes later that needs no answer.
+            // This is `Leave`, and any later request that needs no answer.
             _ => Ok(ControlReply::Done),
         }
     }

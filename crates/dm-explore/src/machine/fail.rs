@@ -1,7 +1,7 @@
-//! Queue pairs that fail: what their client is told, and what of their chains may still land.
+//! Failing queue pairs: the errors that their clients see, and the requests of their chains that may still land.
 //!
-//! An error is told at once, and what a queue pair has left behind lands behind it. That stands for a request that was
-//! carried out just before its error was told, too: nobody can tell the two apart.
+//! The client sees an error at once, and what the queue pair has left behind lands after the error. This also covers
+//! a request that was carried out just before its error was reported, because nobody can tell the two cases apart.
 
 use dm_verbs::{Effect, VerbError, VerbErrorKind};
 
@@ -11,7 +11,7 @@ use super::{Machine, Then};
 use crate::knobs::Late;
 
 impl Machine {
-    /// Chains of client `c` to `node` that have not completed, in the order rung.
+    /// Returns the chains of client `c` to `node` that have not completed, in the order in which they were rung.
     fn in_flight(&self, c: u8, node: u16) -> Vec<u16> {
         let live = self.clients[usize::from(c)].live.iter().copied();
         live.filter(|&i| {
@@ -21,7 +21,8 @@ impl Machine {
         .collect()
     }
 
-    /// The queue pair of client `c` to `node` fails. The first of its chains tells `told` of its requests as carried out.
+    /// Fails the queue pair of client `c` to `node`. The error of its first chain reports `told` of its requests as
+    /// carried out.
     pub(super) fn fail_pair(&mut self, c: u8, node: u8, told: u8) -> Then {
         let node = u16::from(node);
         self.faults.2 += 1;
@@ -30,14 +31,14 @@ impl Machine {
         for i in self.in_flight(c, node) {
             self.cut(i, VerbErrorKind::ConnectionLost, core::mem::take(&mut told));
         }
-        // What is refused from here on costs one more failure.
+        // Another refusal costs one more failure.
         if self.faults.2 < self.knobs.failures {
             self.clients[usize::from(c)].down |= 1 << node;
         }
         self.complete(c, node)
     }
 
-    /// Client `c`, whose queue pair to `node` has failed, is still cut off: nothing that it posted since was sent.
+    /// Keeps client `c`, whose queue pair to `node` has failed, cut off. Nothing that it has posted since was sent.
     pub(super) fn refuse(&mut self, c: u8, node: u8) -> Then {
         let node = u16::from(node);
         self.faults.2 += 1;
@@ -53,7 +54,7 @@ impl Machine {
         self.complete(c, node)
     }
 
-    /// Client `c` dies: nothing that it does later counts, and nobody sees what it awaited.
+    /// Crashes client `c`. Nothing that it does later counts, and nobody sees the results that it awaited.
     pub(super) fn die(&mut self, c: u8) {
         for node in 0..NODES_MAX as u16 {
             self.leave_behind(c, node);
@@ -67,14 +68,14 @@ impl Machine {
         }
     }
 
-    /// Nothing more of chain `i` takes effect in its time, and its poster is told why; the requests before number `told`
-    /// were carried out.
+    /// Ends chain `i` with an error: nothing more of it takes effect in order. Its first `told` requests were carried
+    /// out.
     pub(super) fn cut(&mut self, i: u16, kind: VerbErrorKind, told: usize) {
         let chain = &mut self.chains[usize::from(i)];
         for r in &mut chain.requests {
             (r.half, r.finished) = (false, true);
         }
-        // A refusal that waited for its turn stands: nothing of that chain was sent.
+        // A refusal that waited for its turn stands, because nothing of that chain was sent.
         if let Some(r) = chain.requests.get(told)
             && (chain.left > 0 || chain.error.is_none())
         {
@@ -89,13 +90,14 @@ impl Machine {
         chain.left = 0;
     }
 
-    /// What chains of client `c` to `node` have left, and the queue pair has sent, may land from now on without them.
+    /// Turns the unfinished requests of the chains of client `c` to `node`, as far as the queue pair has sent them,
+    /// into late chains. They may land from now on, independently of the chains.
     fn leave_behind(&mut self, c: u8, node: u16) {
         let chains = self.in_flight(c, node);
         let mut overtaken = false;
         for &i in chains.iter().rev() {
             for r in self.chains[usize::from(i)].requests.iter_mut().rev() {
-                // The card has what it carried out, and all that was sent before.
+                // The card has the requests that it carried out, and all that were sent before them.
                 r.overtaken = overtaken && !r.finished;
                 overtaken |= r.done != 0 || r.half;
             }
@@ -108,7 +110,7 @@ impl Machine {
             let mut content = chain.content;
             let mut left: Vec<Request> = Vec::new();
             for (number, r) in chain.requests.iter().enumerate().filter(|(_, r)| !r.finished) {
-                // Nobody is there any more to get the answer that a fenced request waits for.
+                // The client no longer receives the answer that a fenced request waits for.
                 stopped |= r.fence && answer_is_due;
                 answer_is_due |= !matches!(r.kind, super::chain::Kind::Write);
                 if !stopped && !r.kind.is_read() {
@@ -142,10 +144,10 @@ impl Machine {
                 None => self.chains.push(late.into()),
             }
         }
-        // A racy atomic that is half done holds its word until it is carried out late, or cut off by a fence.
+        // A racy atomic between its two steps holds its word until it is carried out late or a fence cuts it off.
     }
 
-    /// Serves a unit of the client's `place`-th late chain. Nobody is told.
+    /// Serves a unit of the client's `place`-th late chain. The client is not told.
     pub(super) fn serve_late(&mut self, c: u8, place: u8, request: u8, unit: u8) -> Then {
         let i = self.clients[usize::from(c)].late[usize::from(place)];
         let chain = &self.chains[usize::from(i)];
@@ -155,7 +157,7 @@ impl Machine {
             self.chains[usize::from(i)].clear();
             self.free.push(i);
         }
-        // All that was sent before has arrived as well.
+        // All requests that were sent before it have arrived as well.
         let ahead = usize::from(place) + 1;
         for k in 0..ahead.min(self.clients[usize::from(c)].late.len()) {
             let other = self.clients[usize::from(c)].late[k];
@@ -176,13 +178,14 @@ impl Machine {
         let before = self.clients[usize::from(c)].late.len();
         self.shut(c, node, pair);
         if self.clients[usize::from(c)].late.len() < before {
-            // Late chains are named by their places, which have moved: no step that sleeps may be taken for another.
+            // Late chains are named by their places, which have moved. No sleeping step may be mistaken for another
+            // one.
             self.footprint.inner = None;
         }
         Then::Nothing
     }
 
-    /// Something that client `c` posted to `node` by its present queue pair takes effect.
+    /// Notes that a request of client `c` takes effect on `node` through its present queue pair.
     #[inline]
     pub(super) fn connected(&mut self, c: u8, node: u16) {
         let client = &self.clients[usize::from(c)];
@@ -194,15 +197,15 @@ impl Machine {
         }
     }
 
-    /// Queue pairs of client `c` to `node` that failed before number `pair` are dead by now, if the connection makes
-    /// sure of that.
+    /// Shuts the queue pairs of client `c` to `node` that failed before number `pair`, if the connection guarantees
+    /// this.
     fn shut(&mut self, c: u8, node: u16, pair: u8) {
         if self.knobs.late == Late::UntilNext {
             self.drop_late(c, |chain| chain.node == node && chain.pair < pair);
         }
     }
 
-    /// What late chains of client `c` have left never lands.
+    /// Drops the unfinished requests of the late chains of client `c` that `dead` picks. They never land.
     pub(super) fn drop_late(&mut self, c: u8, dead: impl Fn(&Chain) -> bool) {
         let client = &mut *self.clients[usize::from(c)];
         let (chains, held, free) = (&mut self.chains, &mut self.held, &mut self.free);

@@ -1,4 +1,4 @@
-//! The identity of a state: memory, queues, and of each client a hash of what it observed.
+//! The identity of a state: memory, queues, and for each client a hash of what it observed.
 
 use super::Machine;
 use super::chain::{Chain, error_hash};
@@ -6,7 +6,7 @@ use super::client::ClientState;
 use crate::fp::Fp;
 
 impl Machine {
-    /// The fingerprint of the present state.
+    /// Returns the fingerprint of the present state.
     pub(crate) fn fingerprint(&mut self) -> Fp {
         let mut all = self.mem.hash;
         for c in 0..self.clients.len() - 1 {
@@ -21,7 +21,8 @@ impl Machine {
             f.fold2(node.chain);
             all.xor(f);
         }
-        // A sum of parts: what two steps that commute change in it adds up (see `search/dfs.rs`).
+        // The fingerprint is a sum of parts, so the changes that two commuting steps make in it add up (see
+        // `search/dfs.rs`).
         all.xor(self.history);
         for &(name, value) in self.ghosts.iter() {
             if value > 0 {
@@ -80,14 +81,14 @@ impl Machine {
         if let Some(e) = &client.deferred {
             f.fold2(error_hash(e));
         }
-        // What failed attempts of loops inside of loops did to shared state is not in `seen`, which was rewound.
+        // `seen` was rewound, so it does not contain what failed attempts of nested loops did to shared state.
         self.fold_changes(client, &mut f);
         if let Some((section, overtaken)) = client.waits {
             f.fold2(Fp::bytes(section.as_bytes()));
             f.fold(u64::from(overtaken));
         }
         if client.paused && !client.ready {
-            // Their content is what memory holds: only where they lie is news.
+            // Memory already determines their contents, so only their addresses are hashed.
             let mut watch = Fp::default();
             for s in &client.watch {
                 watch.add(Fp::at(u64::from(s.from), u64::from(s.to)));
@@ -95,7 +96,7 @@ impl Machine {
             f.fold2(watch);
         }
         for &i in &client.live {
-            // Of all chains, a step changes one.
+            // A step changes only one of all chains, so the others' hashes are remembered.
             f.fold2(self.chains[usize::from(i)].memo(chain_hash));
         }
         if !client.late.is_empty() || client.down != 0 {
@@ -108,7 +109,7 @@ impl Machine {
     }
 }
 
-/// What a live chain is, as part of its client.
+/// Returns the hash of a live chain, a part of its client's hash.
 fn chain_hash(chain: &Chain) -> Fp {
     let mut f = chain.content;
     f.fold(u64::from(chain.done) | u64::from(chain.closed) << 1 | u64::from(chain.operations) << 8);

@@ -1,4 +1,4 @@
-//! What the harness around operations reports: histories, ghost variables, monitors, outputs.
+//! The reports of the harness: histories, ghost variables, sections, outputs.
 
 use dm_verbs::trace::{What, number};
 
@@ -9,7 +9,7 @@ use crate::fp::Fp;
 use crate::verdict::Failure;
 
 impl Machine {
-    /// An operation begins; it counts as invoked from its first micro-step on, the latest moment that is true.
+    /// Begins an operation. It counts as invoked from its first micro-step on, the latest moment that is true.
     pub(crate) fn begin_operation(&mut self, c: u8, operation: Fp) {
         self.note_sections();
         self.note(Call::Begin(operation));
@@ -26,7 +26,7 @@ impl Machine {
         self.history.xor(id);
     }
 
-    /// The client's open operation takes its first micro-step.
+    /// Notes the first micro-step of the client's open operation.
     pub(super) fn invoked(&mut self, c: u8) {
         let now = self.step_count;
         let client = &mut self.clients[usize::from(c)];
@@ -37,20 +37,20 @@ impl Machine {
         if times.invoked.is_none() {
             times.invoked = Some(now);
             self.footprint.invokes = true;
-            // What matters later is which operations had returned by now.
+            // Only the set of operations that had returned by now matters later.
             let mut before = Fp::at(u64::from(c) | 1 << 40, u64::from(number));
             before.fold2(self.completed);
             self.history.xor(before);
         }
     }
 
-    /// The open operation of `c`.
+    /// Returns the open operation of `c`.
     pub(crate) fn open_operation(&self, c: u8) -> Option<Fp> {
         let client = &self.clients[usize::from(c)];
         Some(client.times.get(client.open_operation? as usize)?.op)
     }
 
-    /// The open operation of `c` returned this.
+    /// Ends the open operation of `c` with this result.
     pub(crate) fn end_operation(&mut self, c: u8, result: Fp) {
         self.note_sections();
         self.note(Call::End(result));
@@ -71,7 +71,7 @@ impl Machine {
         self.history.xor(id);
     }
 
-    /// The open operation of `c` ended without saying what it did.
+    /// Ends the open operation of `c` without a result, so it stays pending.
     pub(crate) fn leave_pending(&mut self, c: u8) {
         self.note_sections();
         self.note(Call::Pending);
@@ -79,18 +79,18 @@ impl Machine {
         self.clients[usize::from(c)].open_operation = None;
     }
 
-    /// Client `c` found something wrong itself.
+    /// Records a failure that a client found by its own check.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.note(Call::Fail(Box::new(failure.clone())));
         self.failure.get_or_insert(failure);
     }
 
-    /// Everything about the history that a verdict depends on.
+    /// Returns a hash of everything in the history that a verdict depends on.
     pub(crate) fn history_hash(&self) -> Fp {
         self.history
     }
 
-    /// What ghost variable `name` holds.
+    /// Returns the value of ghost variable `name`.
     pub(crate) fn ghost(&self, name: &str) -> u64 {
         self.ghosts.iter().find(|g| g.0 == name).map_or(0, |g| g.1)
     }
@@ -104,7 +104,7 @@ impl Machine {
         &mut self.ghosts[at].1
     }
 
-    /// `c` writes ghost variable `name`.
+    /// Writes ghost variable `name` for client `c`.
     pub(crate) fn write_ghost(&mut self, c: u8, name: &'static str, value: u64) {
         self.note_sections();
         self.note(Call::Ghost(name, value));
@@ -117,7 +117,7 @@ impl Machine {
         }
     }
 
-    /// `c` enters a section that at most `limit` clients may be in: a ghost variable counts them.
+    /// Lets `c` enter a section that admits at most `limit` clients. A ghost variable counts them.
     pub(crate) fn monitor_enter(&mut self, c: u8, name: &'static str, limit: u32) {
         self.note_sections();
         self.note(Call::Enter(name, limit));
@@ -140,7 +140,8 @@ impl Machine {
         }
     }
 
-    /// `c` waits for a section. Where no bound was asked for it is not noted, and makes no states.
+    /// Notes that `c` waits for a section. Without a bound on overtaking it notes nothing, and makes no further
+    /// states.
     pub(crate) fn wait_for(&mut self, c: u8, name: &'static str) {
         self.note_sections();
         self.note(Call::Wait(name));
@@ -151,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// `by` enters a section: it waits no longer, and whoever else does is overtaken.
+    /// Notes that `by` enters a section. It waits no longer, and it overtakes all others that wait.
     fn overtake(&mut self, by: u8, name: &'static str) {
         let Some(&(_, limit)) = self.bypass.iter().find(|b| b.0 == name) else {
             return;
@@ -180,7 +181,7 @@ impl Machine {
         }
     }
 
-    /// A client that can do nothing by itself, and has nothing under way: it waits for another one.
+    /// Returns a client that can do nothing by itself and has nothing in flight, so that it waits for another one.
     pub(crate) fn waiter(&self) -> Option<u8> {
         (0..self.setup_client()).find(|&c| {
             let client = &self.clients[usize::from(c)];
@@ -213,7 +214,7 @@ impl Machine {
         client.output_hash.fold(value);
     }
 
-    /// The client's standing from here on is decided by how often it forgot.
+    /// Makes the number of calls of `forget` alone identify the point that the client has reached.
     pub(crate) fn forget(&mut self, c: u8) {
         self.note_sections();
         self.note(Call::Forget);

@@ -1,4 +1,4 @@
-//! Which steps are possible: the order rules of one queue pair.
+//! The possible steps of a state: the order rules of one queue pair.
 
 use dm_verbs::{CasThenRead, LineOrder};
 
@@ -8,7 +8,7 @@ use super::client::Status;
 use crate::knobs::Late;
 use crate::step::{Step, StepKind};
 
-/// Unfinished requests ahead in one queue pair.
+/// The kinds of unfinished requests that are ahead in one queue pair.
 #[derive(Clone, Copy, Default)]
 struct Ahead {
     write_host: bool,
@@ -17,14 +17,15 @@ struct Ahead {
     atomic: bool,
 }
 
-/// Memory nodes that one client may have chains to.
+/// The maximum number of memory nodes.
 pub(super) const NODES_MAX: usize = 8;
 
-/// A unit that may be served: place of its chain, number of its request, its own number, whether it can't be lost.
+/// A unit that may be served: its chain's place, its request's number, its own number, and whether it can no longer
+/// be lost.
 type Served = (u8, u8, u8, bool);
 
 impl Machine {
-    /// All possible steps, in an order that only the state decides.
+    /// Lists all possible steps, in an order that only the state decides.
     pub(crate) fn offer(&self, into: &mut Vec<Step>) {
         into.clear();
         for c in 0..self.setup_client() {
@@ -46,7 +47,7 @@ impl Machine {
                 }
                 Status::Done | Status::Cancelled | Status::Crashed => {}
             }
-            // What must land of a pair that failed lands before a later one is used.
+            // Requests of a failed queue pair that must land do so before a later queue pair is used.
             let due = self.due(&client.late);
             self.offer_units(&client.live, due, &mut |(chain, request, unit, _)| {
                 add(StepKind::Unit { chain, request, unit });
@@ -67,7 +68,7 @@ impl Machine {
                     add(StepKind::Crash);
                 }
             }
-            // What a client posted last may be lost behind its end as well.
+            // The requests that a client posted last may be lost even after its end.
             let lives = matches!(client.status, Status::Running | Status::Done | Status::Cancelled);
             if lives && self.faults.2 < self.knobs.failures {
                 self.offer_failures(c, &mut add);
@@ -75,7 +76,7 @@ impl Machine {
         }
     }
 
-    /// Failures of the client's queue pairs, one for each memory node that it has chains in flight to.
+    /// Offers failures of the client's queue pairs, one for each memory node to which it has chains in flight.
     fn offer_failures(&self, c: u8, add: &mut impl FnMut(StepKind)) {
         let client = &self.clients[usize::from(c)];
         let mut nodes = 0u8;
@@ -87,7 +88,7 @@ impl Machine {
             nodes |= 1 << chain.node;
             let node = chain.node as u8;
             add(StepKind::Fail { node, told: 0 });
-            // That an atomic at its beginning was carried out is worth knowing.
+            // If the chain begins with a finished atomic, the error may report that it was carried out.
             let first = chain.requests.iter().take_while(|r| r.finished);
             let told = first.clone().count() as u8;
             if first.clone().any(|r| r.kind.is_atomic()) && usize::from(told) < chain.requests.len() {
@@ -99,7 +100,7 @@ impl Machine {
         }
     }
 
-    /// For each memory node, the first of the failed queue pairs of which something is sure to land.
+    /// Returns, for each memory node, the first failed queue pair of which something is sure to land.
     fn due(&self, late: &[u16]) -> [u8; NODES_MAX] {
         let mut due = [u8::MAX; NODES_MAX];
         if self.knobs.late == Late::UntilNext {
@@ -119,7 +120,7 @@ impl Machine {
         for (place, &i) in chains.iter().enumerate() {
             let chain = &self.chains[usize::from(i)];
             let (due, pair) = (due[usize::from(chain.node)], chain.pair);
-            // Pair 0 is the present one, the last.
+            // Pair 0 is the present one, which comes last.
             if chain.left == 0 || due < pair || pair == 0 && due != u8::MAX {
                 continue;
             }
@@ -170,12 +171,12 @@ impl Machine {
                 (!ahead.read || knobs.read_lines == LineOrder::Any)
                     && (!ahead.atomic || knobs.cas_then_read != CasThenRead::InOrder)
             }
-            // The second step of a racy atomic is its own; the first waits for other atomics on the word.
+            // In its second step a racy atomic holds the word itself; the first step waits for other atomics on it.
             _ => !(ahead.read || ahead.atomic) && (r.half || !self.held.contains(&r.at)),
         }
     }
 
-    /// Where only a whole READ may come first: one that has begun is finished before the atomic ahead of it.
+    /// Tells whether an atomic must wait for a later READ that has begun, because only a whole READ may overtake it.
     fn read_is_under_way(&self, r: &Request, live: &[u16], place: usize, number: usize) -> bool {
         if !r.kind.is_atomic() || self.knobs.cas_then_read != CasThenRead::WholeReadFirst {
             return false;

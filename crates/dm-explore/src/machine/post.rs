@@ -1,4 +1,4 @@
-//! Posting, waiting, pausing: what a client asks of the machine while it is polled.
+//! Posting, waiting and pausing: the requests that a client makes of the machine while it is polled.
 
 use dm_verbs::{Op, Outcome, Space, VerbError, VerbErrorKind, Wqe};
 
@@ -98,12 +98,12 @@ impl Machine {
         }
         self.act(c, content);
         if empty {
-            // Nobody waits for it yet, so nobody is polled.
+            // No client waits for it yet, so none is polled.
             let _ = self.complete(c, node);
         }
     }
 
-    /// Setting up: everything is carried out in order.
+    /// Carries everything out in order, during setup.
     fn run_now(&mut self, c: u8) {
         while let Some(place) = self.clients[usize::from(c)]
             .live
@@ -125,7 +125,7 @@ impl Machine {
         }
     }
 
-    /// Whether chain `i` is done; if so its results count as observed.
+    /// Returns the chain's outcome if chain `i` is done; its results then count as observed.
     pub(crate) fn poll_chain(&mut self, c: u8, i: u16) -> Option<Result<(), VerbError>> {
         self.note_sections();
         self.note_chain(i, Call::Await);
@@ -187,7 +187,7 @@ impl Machine {
         e
     }
 
-    /// The control plane cut client `c` off: nothing of it takes effect from here on.
+    /// Fences client `c` at the request of the control plane. Nothing of it takes effect from here on.
     pub(super) fn fence(&mut self, c: u8) {
         let unfinished: Vec<u16> = self.clients[usize::from(c)].live.clone();
         for i in unfinished {
@@ -205,7 +205,7 @@ impl Machine {
         let client = &mut self.clients[usize::from(c)];
         client.fenced = true;
         client.dirty = true;
-        // It learns of it whenever it likes.
+        // The client learns of the fence at any later time.
         client.woken |= client.status == Status::Running;
         self.sweep(c);
     }
@@ -269,7 +269,7 @@ impl Machine {
             client.watch_local = client.looks > client.looks_before;
         }
         client.granted_pause = false;
-        // Without fingerprints any look may have been a change: the next attempt may then be another one.
+        // Without fingerprints any look may have been a change, so the next attempt may differ.
         let moved = client.watch_local && !self.own_fingerprints && !self.blind;
         let stale = client.watch_local && client.looked != self.nodes[usize::from(client.node)].chain;
         let stale = stale || moved || client.changed != client.pause_base;
@@ -278,7 +278,7 @@ impl Machine {
         }
         self.footprint.compares = true;
         let watch = core::mem::take(&mut self.clients[usize::from(c)].watch);
-        // Where attempts are counted a pause may end at any time: budgets must be able to run out.
+        // If attempts are counted, a pause may end at any time, because budgets must be able to run out.
         let changed = self.has_changed(&watch);
         if self.lock_free && !changed && !stale {
             self.fail(Failure::NotLockFree { clients: vec![c] });
@@ -323,7 +323,7 @@ impl Machine {
         let Some(&m) = client.marks.get(mark as usize) else {
             return;
         };
-        // Loops inside the failed attempt are gone with it.
+        // The failed attempt's inner loops are gone with it.
         client.marks.truncate(mark as usize + 1);
         client.marks_before = client.marks_before.min(client.marks.len());
         client.seen = m.seen;

@@ -1,5 +1,5 @@
-//! The machine as it was at some step, to go back to. Futures can't be copied; where clients are not asked (see
-//! `tape`), this is all there is to a state.
+//! Saved states of the machine, to which a search can return. Futures can't be copied. But if tapes replace the
+//! clients (see `tape`), the machine is the whole state.
 
 use super::chain::Chain;
 use super::client::ClientState;
@@ -7,7 +7,7 @@ use super::stamped::Stamped;
 use super::{Machine, NodeState};
 use crate::fp::Fp;
 
-/// All that changes in an execution, but for memory, which takes its changes back.
+/// Everything that changes during an execution, except memory, which undoes its own changes.
 #[derive(Debug, Default)]
 pub(crate) struct Saved {
     memory: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Saved {
 }
 
 impl Machine {
-    /// Keeps the present state in `saved`, whose room is used again.
+    /// Saves the present state in `saved`, and reuses its memory.
     pub(crate) fn save(&self, saved: &mut Saved) {
         saved.memory = self.mem.moment();
         saved.chains.resize_with(self.chains.len(), Stamped::default);
@@ -34,7 +34,7 @@ impl Machine {
             to.copy_from(from);
         }
         saved.free.copy_from(&self.free);
-        // Not the one that sets up.
+        // The client that runs the setup is not saved.
         let clients = usize::from(self.setup_client());
         saved.clients.resize_with(clients, Stamped::default);
         for (to, from) in saved.clients.iter_mut().zip(&self.clients) {
@@ -49,10 +49,10 @@ impl Machine {
         (saved.history, saved.completed) = (self.history, self.completed);
     }
 
-    /// Goes back to `saved`, a state that the present execution went through.
+    /// Returns to `saved`, a state that the present execution went through.
     pub(crate) fn restore(&mut self, saved: &Saved) {
         self.mem.go_back(saved.memory);
-        // Chains made since are free, or will be made again.
+        // Chains made since then are free, or will be made again.
         for (to, from) in self.chains.iter_mut().zip(&saved.chains) {
             to.copy_from(from);
         }

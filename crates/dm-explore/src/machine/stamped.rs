@@ -1,35 +1,35 @@
-//! Values that are kept and gone back to, and mostly have not changed in between.
+//! Values that are saved and restored, and that mostly have not changed in between.
 
 use core::cell::Cell;
 use core::ops::{Deref, DerefMut};
 
 use crate::fp::Fp;
 
-/// What can become a copy of another, in the room that it has.
+/// A type whose values can become copies of one another and reuse their memory.
 pub(crate) trait Copies {
     fn copy_from(&mut self, o: &Self);
 }
 
-/// A value with a stamp. **Equal stamps mean equal values**: there is no way to change a value but through `deref_mut`,
-/// which takes a stamp that nobody else has or had, and none to have another's stamp but with its value. So a copy
-/// of what has not changed since the last copy is none.
+/// A value with a stamp. **Equal stamps mean equal values**: a value changes only through `deref_mut`, which takes a
+/// stamp that no other value has or had, and a value gets another's stamp only together with that value. So
+/// `copy_from` copies nothing if nothing has changed since the last copy.
 #[derive(Debug)]
 pub(crate) struct Stamped<T> {
     value: T,
     stamp: u64,
-    /// A hash of the value, and the stamp that it had then.
+    /// A hash of the value, and the stamp that the value had then.
     memo: Cell<(u64, Fp)>,
 }
 
 std::thread_local! {
-    // From 1: a memo of stamp 0 is nobody's.
+    // Stamps start at 1, so that a memo of stamp 0 belongs to no value.
     static NEXT: Cell<u64> = const { Cell::new(1) };
 }
 
 #[inline]
 fn stamp() -> u64 {
-    // 2^64 of them do not run out. Of the thread: a machine and what is kept of it stay on one (they hold `Rc`s, or
-    // are lent by one that does).
+    // 2^64 stamps do not run out. The counter may be thread-local, because a machine and its saved states stay on one
+    // thread (they hold `Rc`s, or are lent by a value that does).
     NEXT.replace(NEXT.get() + 1)
 }
 
@@ -66,7 +66,7 @@ impl<T> DerefMut for Stamped<T> {
 }
 
 impl<T: Copies> Stamped<T> {
-    /// Becomes a copy of `o`.
+    /// Copies `o`, unless both have the same stamp.
     #[inline]
     pub(crate) fn copy_from(&mut self, o: &Self) {
         if self.stamp != o.stamp {
@@ -78,8 +78,8 @@ impl<T: Copies> Stamped<T> {
 }
 
 impl<T> Stamped<T> {
-    /// What `hash`, which must look at nothing but the value, makes of it. It is asked anew only when the stamp has
-    /// changed: always the same function, so that what it said of an equal value is what it would say now.
+    /// Returns `hash` of the value, which must depend on nothing else. It is computed anew only if the stamp has
+    /// changed. The caller must always pass the same function, so that the hash of an equal value is the same.
     #[inline]
     pub(super) fn memo(&self, hash: impl FnOnce(&T) -> Fp) -> Fp {
         let (of, known) = self.memo.get();
@@ -98,7 +98,7 @@ impl<T: Copy> Copies for Vec<T> {
     }
 }
 
-/// `to` becomes `from`, in the room that it has. Most lists of a state are empty.
+/// Copies `from` to `to` and reuses the memory of `to`. Most lists of a state are empty.
 #[inline]
 pub(super) fn refill<T: Copy>(to: &mut Vec<T>, from: &[T]) {
     to.clear();
@@ -129,7 +129,7 @@ mod tests {
         now.0 = 2;
         now.copy_from(&kept);
         assert_eq!(*now, (1, 1));
-        // Changed and changed back: equal or not, it is copied.
+        // A value that was changed and changed back is copied, although it is equal.
         kept.0 = 3;
         kept.0 = 1;
         now.copy_from(&kept);

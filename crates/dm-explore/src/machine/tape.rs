@@ -1,8 +1,8 @@
-//! What a client did in one poll, as calls to the machine: done again without the client.
+//! Tapes: the calls to the machine that a client made in one poll. They can be repeated without the client.
 //!
-//! A client is a function of what it observed, so one that stands where it stood before (`Machine::standing`) does what
-//! it did then. Searches that begin an execution anew for each path would otherwise spend most of their time polling
-//! futures through what is known.
+//! A client is a function of what it observed, so at a point that it has reached before (`Machine::standing`) it does
+//! what it did then. Without tapes, searches that begin an execution anew for each path would spend most of their
+//! time polling futures through known behaviour.
 
 use dm_verbs::{ControlRequest, NodeId, Op, Wqe};
 
@@ -12,13 +12,14 @@ use crate::fp::Fp;
 use crate::step::{Answers, Step, StepKind};
 use crate::verdict::Failure;
 
-/// One call. Chains are named by their place among those that the client has open: their numbers depend on the path.
+/// One call to the machine. A chain is named by its place among the client's open chains, because its number depends
+/// on the path.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
-    /// It was in sections on shared state.
+    /// The client was in sections on shared state.
     Sections,
     Open(NodeId),
-    /// A request; a WRITE's payload lies in the tape.
+    /// A request is added to a chain. The payload of a WRITE lies in the tape.
     Push(u16, Request),
     Ring(u16),
     Await(u16),
@@ -46,7 +47,7 @@ pub(crate) enum Call {
     Fail(Box<Failure>),
 }
 
-/// A request whose payload, if it is a WRITE, are these bytes of the tape.
+/// A request and, for a WRITE, the range of the tape's bytes that holds its payload.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     op: Op<'static>,
@@ -54,18 +55,18 @@ pub(crate) struct Request {
     data: (u32, u32),
 }
 
-/// One poll (or drop) of a client.
+/// The record of one poll (or drop) of a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tape {
     pub(crate) calls: Vec<Call>,
     data: Vec<u8>,
-    /// Whether what it did depends on what its compute node shares.
+    /// Whether the client's behaviour depended on what its compute node shares.
     pub(crate) looked: bool,
     pub(crate) end: Option<Status>,
     pub(crate) panic: Option<String>,
-    /// Clients whose wakers it called.
+    /// The clients whose wakers it called, as bits.
     pub(crate) woken: u64,
-    /// What its compute node's shared state was afterwards, if it says so itself.
+    /// The fingerprint of the compute node's shared state afterwards, if the model has one.
     pub(crate) told: Option<u64>,
 }
 
@@ -114,7 +115,7 @@ impl Machine {
         }
     }
 
-    /// The name of chain `i`, if anybody listens.
+    /// Records a call that names chain `i`, if a tape is being recorded.
     #[inline]
     pub(super) fn note_chain(&mut self, i: u16, call: impl FnOnce(u16) -> Call) {
         if let Some(tape) = &mut self.tape {
@@ -133,8 +134,8 @@ impl Machine {
         }
     }
 
-    /// Where the client of `step` stands when it is about to be polled: what it does next is a function of this, of
-    /// what its compute node shares, if it looks, and of nothing else.
+    /// Returns the point that the client of `step` has reached when it is about to be polled. Its next behaviour
+    /// depends only on this and, if it looks, on what its compute node shares.
     pub(crate) fn standing(&self, step: Step, answers: Answers) -> Fp {
         let client = &self.clients[usize::from(step.client)];
         let mut f = self.client_hash(usize::from(step.client));
@@ -158,14 +159,14 @@ impl Machine {
         f
     }
 
-    /// The same for one that looks at what its compute node shares.
+    /// Returns the point of a client that looks at what its compute node shares.
     pub(crate) fn standing_with_node(&self, mut standing: Fp, client: u8) -> Fp {
         let node = self.clients[usize::from(client)].node;
         standing.fold2(self.nodes[usize::from(node)].chain);
         standing
     }
 
-    /// Client `c`, entered, does all that again.
+    /// Repeats the calls of `tape` for client `c`, which has been entered.
     pub(crate) fn perform(&mut self, c: u8, tape: &Tape) {
         for call in &tape.calls {
             self.perform_call(c, call, tape);

@@ -1,4 +1,4 @@
-//! One unit of one request takes effect.
+//! The effect of one unit of one request.
 
 use dm_verbs::{AtomicVsWrite, FailedCas};
 
@@ -21,8 +21,8 @@ impl Machine {
         }
     }
 
-    /// Serves unit `unit` of a request of client `c`, which `which` names among steps (whether it is late, the chain's
-    /// place, the request's number); whether chain `i` is carried out by that.
+    /// Serves unit `unit` of a request of client `c`, and tells whether this finishes chain `i`. `which` names the
+    /// request among steps: whether it is late, the chain's place, and the request's number.
     pub(super) fn serve(&mut self, c: u8, i: u16, which: (bool, u8, u8), unit: u8) -> bool {
         let client = &mut self.clients[usize::from(c)];
         client.dirty = true;
@@ -42,7 +42,7 @@ impl Machine {
         let mut changed = false;
         match r.kind {
             Kind::Read if self.immediate => {
-                // Setting up: nobody observes, and all units are served at once.
+                // This is the setup: nobody observes it, and all units are served at once.
                 if let Some(Some(buffer)) = chain.buffers.get_mut(usize::from(request)) {
                     buffer.copy_from_slice(self.mem.read(r.at, r.at + r.len));
                 }
@@ -84,11 +84,12 @@ impl Machine {
                 r.done |= 1 << unit;
             }
             Kind::Cas | Kind::MaskedCas | Kind::Faa => {
-                // Both steps of a racy atomic count as writing: they exclude other atomics.
+                // Both steps of a racy atomic count as writes, because they exclude other atomics.
                 self.footprint.writes = true;
                 if let Some(touched) = step_atomic(r, &self.knobs, &mut self.mem, &mut self.held) {
                     changed = touched;
-                    // What it saw, not what it left: an attempt that changed the word is not like the next.
+                    // This is what the atomic saw and not what it left, because an attempt that changed the word is
+                    // unlike the next one.
                     let content = Fp::bytes(&r.old.to_le_bytes()).a;
                     chain.seen.push(Seen { from, to, content });
                     r.done |= 1;
@@ -106,7 +107,7 @@ impl Machine {
         ended
     }
 
-    /// Wakes whoever waits for a change here.
+    /// Wakes the clients that wait for a change of this range.
     fn note_change(&mut self, from: u32, to: u32) {
         for (d, client) in self.clients.iter_mut().enumerate() {
             if client.paused && !client.ready && client.watch.iter().any(|s| s.from < to && from < s.to) {
@@ -117,8 +118,8 @@ impl Machine {
         }
     }
 
-    /// Completions come in order: the first chains of the queue pair that have run are done. The client is polled at
-    /// once if it waits for one of them: the earliest response is the strongest demand.
+    /// Completes chains in order: the first chains of the queue pair that are carried out are done. If the client
+    /// waits for one of them, it is polled at once, because the earliest response is the strongest demand.
     pub(super) fn complete(&mut self, c: u8, node: u16) -> Then {
         let mut polls = false;
         let mut closed = false;
@@ -142,7 +143,7 @@ impl Machine {
         if polls { Then::Poll(c) } else { Then::Nothing }
     }
 
-    /// Whether something of `watch` has changed since it was read.
+    /// Tells whether something of `watch` has changed since it was read.
     pub(super) fn has_changed(&self, watch: &[Seen]) -> bool {
         watch
             .iter()
@@ -150,8 +151,8 @@ impl Machine {
     }
 }
 
-/// The next step of an atomic: the only one, or, where atomics race with WRITEs, its reading and then its writing back.
-/// Answers whether memory changed once it is done.
+/// Takes the next step of an atomic. An atomic has one step, or two if atomics race with WRITEs: it reads, and then
+/// it writes back. Once the atomic is done, the result tells whether memory changed.
 fn step_atomic(r: &mut Request, knobs: &Knobs, mem: &mut Memory, held: &mut Vec<u32>) -> Option<bool> {
     if r.half {
         r.half = false;

@@ -1,24 +1,25 @@
-//! Depth-first: backtracking begins the execution anew and replays the choices up to the branch.
+//! Depth-first search: to backtrack, it begins the execution anew and replays the choices up to the branch.
 //!
 //! # Several threads
-//! Each has an execution and a path of its own; the states met are shared. One that has nothing to do is given steps
-//! that another has not taken yet, of the state nearest to the start, with the path there. A step sleeps only where
-//! somebody takes it, or has taken it, from a state on the path: who does so, and when, does not matter, since every
-//! step that a state does not put to sleep is claimed by exactly one visit, under the lock of that state. So all
-//! threads together reach the states that one reaches.
+//! Each thread has its own execution and path; the visited states are shared. An idle thread gets steps that another
+//! thread has not taken yet, of the state nearest to the start, with the path to that state. A step sleeps only if
+//! some thread takes it, or has taken it, from a state on the path. It does not matter which thread does so, or when:
+//! every step that a state does not put to sleep is claimed by exactly one visit, under the lock of that state. So
+//! all threads together reach the states that one thread reaches.
 //!
 //! # Liveness
 //! A search with a cache also shows that every state reaches an end without further faults. A state is marked when it
-//! is an end, or when a step of progress leads from it to a marked one; then the states on the path that lead to it
-//! by progress are marked with it, so that nearly all of them are at the first descent. Steps that did not settle it
-//! when they were taken are kept, and looked at again when the search is over.
+//! is an end, or when a step of progress leads from it to a marked state. The states on the path that lead to it by
+//! progress are then marked too, so that nearly all of them are marked at the first descent. Steps that did not
+//! settle the question when they were taken are kept, and examined again when the search is over.
 //!
-//! A step that sleeps is not taken, but where it leads is known: the fingerprint of a state is a sum of parts, and a
-//! step that commutes with all that was done since it was taken changes the same parts by the same amounts. What it
-//! changed there, added to the state where it sleeps, is the fingerprint of the state that it would lead to. Steps of
-//! one client within one request commute as well, but change one part: where those lead is not known. Where all steps
-//! sleep and none of them tells, one is taken to see. What is missed only leaves marks out: what is not marked in the
-//! end is decided by the whole [`Graph`], written down by the same search without sleep sets.
+//! A sleeping step is not taken, but the state that it leads to is known. The fingerprint of a state is a sum of
+//! parts, and a step that commutes with all that was done since it was taken changes the same parts by the same
+//! amounts. So its earlier change, added to the state where it sleeps, is the fingerprint of the state that it would
+//! lead to. Steps of one client within one request commute as well, but they change the same part, so their target is
+//! not known. If all steps sleep and none of their targets is known, one step is taken to find out. Missing knowledge
+//! only leaves marks out. The states that are unmarked in the end are decided by the whole [`Graph`], which the same
+//! search without sleep sets records.
 
 use super::graph::Graph;
 use super::live::Living;
@@ -30,53 +31,53 @@ use crate::machine::saved::Saved;
 use crate::runner::Did;
 use crate::step::{Answers, Footprint, Step};
 
-/// Most steps that one state may offer.
+/// The most steps that one state may offer.
 const OFFERED_MAX: usize = 128;
 
 /// A step that a state offers.
 #[derive(Clone, Copy)]
 struct Offered {
     step: Step,
-    /// What it touched, as far as taken.
+    /// What the step touched, as far as it was taken.
     footprint: Footprint,
-    /// What it changes in the fingerprint of a state, if that is known.
+    /// The step's change of a state's fingerprint, if known.
     change: Option<Fp>,
 }
 
 /// A state on the path.
 #[derive(Clone, Default)]
 struct Frame {
-    /// Where its steps begin in the arena.
+    /// The index of its first step in the arena.
     first: usize,
     number: u32,
     state: Fp,
-    /// Whether it is marked, and so are the states before it that lead to it by progress.
+    /// Whether the state is marked, and so are the earlier states that lead to it by progress.
     living: bool,
-    /// Steps that are left out for good.
+    /// Steps that are never taken from this state.
     left_out: u128,
-    /// Steps that need not be taken here: another path covers them, or they were taken already.
+    /// Steps that need not be taken here, because another path covers them or because they were taken already.
     sleep: u128,
     /// Steps still to be taken.
     todo: u128,
     /// The step being explored, and its answers.
     at: Option<u8>,
     answers: Answers,
-    /// What its client did at it.
+    /// The tape of what the client did in the step.
     did: Option<Did>,
-    /// More answers to try for it.
+    /// The next sequence of answers to try for the step.
     more: Option<Answers>,
-    /// The state itself, among those kept.
+    /// The index of the saved state.
     saved: Option<usize>,
 }
 
 impl Frame {
-    /// Of the step being explored: where it is in the arena.
+    /// Returns the index in the arena of the step being explored.
     fn step(&self) -> usize {
         self.first + usize::from(self.at.unwrap_or(0))
     }
 }
 
-/// Steps of a state that are still to be taken, and the path there.
+/// A piece of work: steps of a state that are still to be taken, and the path to that state.
 pub(super) struct Job {
     frames: Vec<Frame>,
     arena: Vec<Offered>,
@@ -87,27 +88,27 @@ pub(super) struct Dfs<'w, 'p> {
     cache: bool,
     sleep: bool,
     table: &'w Table,
-    /// The other threads, if there are any.
+    /// The pool of work, if there are other threads.
     pub(super) pool: Option<&'w Pool<Job>>,
-    /// Steps of progress between states that were not marked then.
+    /// Steps of progress between states that were not marked when the steps were taken.
     pub(super) open: Vec<(u32, u32)>,
-    /// The same for steps that were not taken, to states that had not been met.
+    /// Steps of progress that were not taken and that lead to states not visited by then.
     pub(super) unmet: Vec<(u32, Fp)>,
-    /// Everything, where it is asked for.
+    /// The whole graph, if it is asked for.
     graph: Option<Graph>,
     frames: Vec<Frame>,
-    /// Whether the execution stands at the last frame's state.
+    /// Whether the execution is at the last frame's state.
     in_step: bool,
-    /// A look ahead has led it away from there.
+    /// Whether a look ahead has led the execution away from there.
     strayed: bool,
-    /// States on the path that will be needed again, and how many are in use.
+    /// States on the path that will be needed again, and how many of the buffers are in use.
     saved: Vec<Saved>,
     kept: usize,
-    /// Steps of the states on the path.
+    /// The steps of the states on the path.
     arena: Vec<Offered>,
 }
 
-/// Explores everything with a cache, and writes all of it down.
+/// Explores all states with a cache, and records the whole graph.
 pub(super) fn graph(walk: &mut Walk<'_>) -> Result<Graph, End> {
     let table = Table::alone();
     let mut dfs = Dfs::new(walk, &table, true, false);
@@ -138,12 +139,12 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// Explores everything, alone.
+    /// Explores all states, with this thread alone.
     pub(super) fn explore_all(&mut self) -> End {
         self.explore_some(u64::MAX).unwrap_or(End::Done)
     }
 
-    /// Explores from the start until there are so many states.
+    /// Explores from the start until this many states are found.
     pub(super) fn explore_some(&mut self, states: u64) -> Option<End> {
         self.walk.runner.reset();
         let state = self.state();
@@ -158,7 +159,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         None
     }
 
-    /// Explores what this thread has begun, and then what others give it.
+    /// Explores what this thread has begun, and then the work of other threads.
     pub(super) fn explore_shared(&mut self, pool: &'w Pool<Job>) -> End {
         self.pool = Some(pool);
         loop {
@@ -186,7 +187,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// Takes the next step, or goes back to where there is one.
+    /// Takes the next step, or returns to a state that has one.
     fn next(&mut self) -> Option<End> {
         let Some(frame) = self.frames.last_mut() else {
             return Some(End::Done);
@@ -217,7 +218,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         if let Some(end) = self.step() {
             return Some(end);
         }
-        // Nothing new there, or a look ahead was taken: the execution has to be taken back.
+        // The step led to nothing new, or the search looked ahead, so the execution must return.
         self.in_step = !core::mem::take(&mut self.strayed) && self.frames.len() > depth;
         None
     }
@@ -258,7 +259,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         self.arrive(state, Some(taken.footprint))
     }
 
-    /// The present state, which will soon be looked up.
+    /// Returns the fingerprint of the present state and prefetches its entry.
     fn state(&mut self) -> Fp {
         if !self.cache {
             return Fp::default();
@@ -268,7 +269,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         state
     }
 
-    /// At `state`, by a step with that footprint: pushes a frame if there is anything to explore.
+    /// Handles the arrival at `state` by a step with footprint `by`. Pushes a frame if there is anything to explore.
     fn arrive(&mut self, state: Fp, by: Option<Footprint>) -> Option<End> {
         let first = self.arena.len();
         let mut frame = Frame {
@@ -276,11 +277,11 @@ impl<'w, 'p> Dfs<'w, 'p> {
             state,
             ..Frame::default()
         };
-        // Ahead of the look-up, which then finds in the cache what it needs: a state that was met before has no use for its
-        // steps, but waiting for memory costs more than they do.
+        // The steps are offered before the look-up, so that the look-up finds its entry in the CPU's cache. A state
+        // that was visited before does not need its steps, but waiting for memory costs more than computing them.
         let offered = self.walk.offer();
         if self.cache {
-            // Most states that are met again were explored with no step asleep.
+            // Most revisited states were explored with no step asleep.
             if let Some(met) = self.table.get(frame.state).filter(|met| met.sleep == 0) {
                 (frame.number, frame.living) = (met.number, met.living);
                 self.note(&frame);
@@ -293,7 +294,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         };
         let offered = &self.walk.offered;
         let all = match offered.len() {
-            // Too wide for the masks: say so rather than leave steps out.
+            // The masks are too narrow for this state. The search reports that, and leaves no steps out.
             too_many if too_many > OFFERED_MAX => return Some(End::Cut(Cut::Width)),
             OFFERED_MAX => u128::MAX,
             n => (1 << n) - 1,
@@ -330,7 +331,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         None
     }
 
-    /// Looks up the state of `frame`, and puts it down as reached.
+    /// Looks up the state of `frame` and records it as reached.
     fn reach(&mut self, frame: &mut Frame, ended: bool) -> Option<Cut> {
         match self.table.reach(frame.state, frame.sleep as u64) {
             None => return Some(Cut::States),
@@ -356,7 +357,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         None
     }
 
-    /// Keeps the present state; answers where.
+    /// Saves the present state and returns the index of its buffer.
     fn save(&mut self) -> usize {
         if self.kept == self.saved.len() {
             self.saved.push(Saved::default());
@@ -366,7 +367,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         self.kept - 1
     }
 
-    /// Notes the step of the last frame, which led to `to`.
+    /// Records the step of the last frame, which led to `to`.
     fn note(&mut self, to: &Frame) {
         let Some(last) = self.frames.last() else { return };
         let offered = &mut self.arena[last.step()];
@@ -387,7 +388,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// The last frame's state reaches an end, and so does whatever led to it by progress.
+    /// Marks the last frame's state, and all states that led to it by progress.
     fn mark_path(&mut self) {
         for i in (0..self.frames.len()).rev() {
             let frame = &mut self.frames[i];
@@ -403,7 +404,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// The last frame is done with.
+    /// Finishes the last frame.
     fn leave(&mut self) {
         let Some(frame) = self.frames.pop() else { return };
         self.kept -= usize::from(frame.saved.is_some());
@@ -411,8 +412,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         self.arena.truncate(frame.first);
     }
 
-    /// If the steps taken from this state, behind the last frame's, did not settle that it reaches an end: looks where
-    /// the others lead.
+    /// Examines the targets of the left-out steps of this state, which is behind the last frame's, if the steps taken
+    /// did not settle that the state reaches an end.
     fn wake(&mut self, frame: &Frame) {
         let mut left = if frame.living { 0 } else { frame.left_out };
         while left != 0 {
@@ -429,15 +430,15 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// Whether a step of progress is to be taken from there.
+    /// Tells whether a step of progress is still to be taken from there.
     fn awake(&self, frame: &Frame) -> bool {
         let steps = self.arena[frame.first..].iter().enumerate();
         let mut awake = steps.filter(|(i, _)| frame.todo >> i & 1 == 1);
         awake.any(|(_, o)| o.step.is_progress())
     }
 
-    /// No step of progress is to be taken from the present state: takes one of those that sleep and don't tell where
-    /// they lead.
+    /// Takes one of the sleeping steps whose target is not known, if no step of progress is to be taken from the
+    /// present state.
     fn look(&mut self, frame: &Frame) {
         if self.table.is_living(frame.number) {
             return;
@@ -458,8 +459,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
     }
 
-    /// A step of progress leads from a state, which is behind the last frame's, to another; whether that settles that it
-    /// reaches an end.
+    /// Notes that a step of progress leads from a state, which is behind the last frame's, to another. Tells whether
+    /// this settles that it reaches an end.
     fn leads(&mut self, from: u32, to: Fp) -> bool {
         match self.table.get(to) {
             None => self.unmet.push((from, to)),
@@ -476,8 +477,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         false
     }
 
-    /// Which of the steps from `first` on sleep: those that slept, or were taken, one state earlier, and commute with
-    /// the step since.
+    /// Returns the sleeping steps among those from `first` on: steps that slept, or were taken, one state earlier,
+    /// and that commute with the step taken since.
     fn asleep(&mut self, first: usize, by: &Footprint) -> u128 {
         let Some(frame) = self.frames.last() else { return 0 };
         let (mut sleeping, mut asleep) = (frame.sleep, 0);
@@ -490,9 +491,9 @@ impl<'w, 'p> Dfs<'w, 'p> {
             }
             let mut slept = *slept;
             let here = self.arena[first..].iter().position(|o| o.step == slept.step);
-            // The cache keeps 64 of them; the others stay awake.
+            // The cache keeps 64 of them, so the others stay awake.
             if let Some(here) = here.filter(|&i| i < 64) {
-                // Two parts of one request change the same part of a state.
+                // Two parts of one request change the same part of a state's fingerprint.
                 slept.change = slept.change.filter(|_| slept.footprint.client != by.client);
                 self.arena[first + here] = slept;
                 asleep |= 1 << here;
@@ -509,7 +510,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
 
     // ---- work of others ---------------------------------------------------------------------------------------------
 
-    /// Gives away half of what is left to do at the state nearest to the start.
+    /// Gives away half of the remaining work at the state nearest to the start.
     fn give(&mut self, pool: &Pool<Job>) {
         let Some(at) = self.frames.iter().position(|f| f.todo != 0) else {
             return;
@@ -536,7 +537,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
         if let Some(frame) = frames.last_mut() {
             frame.todo = given;
-            // With all of its answers tried, what the step taken last touched is known.
+            // All answers of the last step taken were tried, so what it touches is known.
             if self.frames[at].more.is_none() {
                 frame.sleep |= frame.at.map_or(0, |at| 1 << at);
             }
@@ -549,7 +550,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         });
     }
 
-    /// Goes to where `job` begins.
+    /// Goes to the state where `job` begins.
     pub(super) fn begin(&mut self, job: Job) {
         (self.frames, self.arena) = (job.frames, job.arena);
         self.kept = 0;

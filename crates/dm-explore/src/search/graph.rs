@@ -1,5 +1,5 @@
-//! The whole graph of states: written down where a search could not show that every state reaches an end, and searched
-//! for the states from which none is reached.
+//! The whole graph of states. It is recorded if a search could not show that every state reaches an end, and is then
+//! searched for the states from which no end is reached.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use crate::trace::Choice;
 struct Edge {
     from: u32,
     to: u32,
-    /// Whether it is progress, as the lowest bit; whose it is, as the next five; and the number of its choice.
+    /// Whether the step is progress (the lowest bit), its client (the next five bits), and the number of its choice.
     label: u32,
 }
 
@@ -24,7 +24,7 @@ impl Edge {
         self.label & 1 == 1
     }
 
-    /// The client, as a bit.
+    /// Returns the client, as a bit.
     fn client(self) -> u32 {
         1 << (self.label >> 1 & 31)
     }
@@ -34,31 +34,31 @@ impl Edge {
     }
 }
 
-/// States by number, 0 being the first, and every step between them.
+/// The states by number, from 0, and every step between them.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     states: u32,
     edges: Vec<Edge>,
-    /// Where the edges of each state begin, once they are sorted.
+    /// The index of the first edge of each state, once the edges are sorted.
     first: Vec<u32>,
     choices: Vec<Choice>,
     ends: Marks,
 }
 
-/// A run from which no end can be reached.
+/// A run after which no end can be reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Caught {
     pub(super) choices: Vec<Choice>,
-    /// After so many of them no end can be reached; none where that is not the failure.
+    /// The number of choices after which no end can be reached; `None` if that is not the failure.
     pub(super) doomed: Option<usize>,
-    /// After so many of them the cycle begins.
+    /// The number of choices before the cycle.
     pub(super) cycle: usize,
-    /// States of the closed set that the run is caught in.
+    /// The number of states in the closed set that the run never leaves.
     pub(super) states: Option<u64>,
 }
 
 impl Graph {
-    /// A state that was not known, with the next number.
+    /// Adds a new state with the next number.
     pub(super) fn state(&mut self, is_end: bool) {
         if is_end {
             self.ends.mark(self.states);
@@ -67,7 +67,7 @@ impl Graph {
     }
 
     pub(super) fn edge(&mut self, from: u32, to: u32, step: Step, choice: Choice) {
-        // All choices without answers come first, by their index.
+        // All choices without answers come first, ordered by their index.
         if self.choices.is_empty() {
             let answers = Answers::default();
             self.choices = (0..=u8::MAX).map(|index| Choice { index, answers }).collect();
@@ -75,7 +75,7 @@ impl Graph {
         let number = if choice.answers.count == 0 {
             usize::from(choice.index)
         } else {
-            // Few: those that differ in their answers to questions of time.
+            // There are few of them: choices that differ in their answers to questions of time.
             let known = self.choices.iter().skip(256).position(|c| *c == choice);
             known.map_or_else(
                 || {
@@ -89,7 +89,7 @@ impl Graph {
         self.edges.push(Edge { from, to, label });
     }
 
-    /// The edges of a state; they are sorted by then.
+    /// Returns the edges of a state. The edges must be sorted.
     fn of(&self, state: u32) -> &[Edge] {
         let at = state as usize;
         &self.edges[self.first[at] as usize..self.first[at + 1] as usize]
@@ -110,8 +110,8 @@ impl Graph {
         }
     }
 
-    /// The shortest run to a state from which no end can be reached, and on from there into a cycle; none where every
-    /// state reaches one.
+    /// Returns the shortest run to a state from which no end can be reached, continued into a cycle; or `None` if
+    /// every state reaches an end.
     pub(super) fn caught(mut self) -> Option<Caught> {
         self.sort();
         let mut living = core::mem::take(&mut self.ends);
@@ -139,7 +139,8 @@ impl Graph {
         path.iter().map(|e| self.choices[e.choice()]).collect()
     }
 
-    /// The shortest run into a cycle of progress, and a shortest cycle there; none where there is no cycle.
+    /// Returns the shortest run into a cycle of progress, with a shortest cycle there; or `None` if there is no
+    /// cycle.
     pub(super) fn cycle(mut self) -> Option<Caught> {
         self.sort();
         let mut on_cycles: Vec<u32> = Vec::new();
@@ -166,7 +167,7 @@ impl Graph {
         })
     }
 
-    /// The shortest path from a state, along such edges, to a state that is wanted.
+    /// Returns the shortest path from a state, along the given edges, to a wanted state.
     fn nearest(
         &self,
         from: u32,
@@ -196,8 +197,9 @@ impl Graph {
         None
     }
 
-    /// A set of states, sorted, that is reached from `from`, that progress never leaves, and in which every state is
-    /// reached from every other: the first component that is complete has no way out, since nothing else is yet.
+    /// Returns a closed set, sorted: it is reached from `from`, progress never leaves it, and each of its states is
+    /// reached from every other. The first complete component has no way out, because no other component is complete
+    /// yet.
     fn closed_set(&self, from: u32) -> Vec<u32> {
         let mut closed = Vec::new();
         self.components(from..from + 1, |_, set| {
@@ -208,15 +210,15 @@ impl Graph {
         closed
     }
 
-    /// The strongly connected components of progress that are reached from these states, one by one, each behind all
-    /// that it leads to (Tarjan). Ends when `found` says so.
+    /// Finds the strongly connected components of progress that are reached from these states, each after all
+    /// components that it leads to (Tarjan). Ends when `found` says so.
     fn components(&self, from: core::ops::Range<u32>, mut found: impl FnMut(&Self, &[u32]) -> bool) {
         const NEW: u32 = u32::MAX;
         const COMPLETE: u32 = u32::MAX - 1;
         let mut number = vec![NEW; self.states as usize];
         let mut low = vec![0; self.states as usize];
         let (mut stack, mut next) = (Vec::new(), 0);
-        // States on the way, each with the edge that is to be looked at next.
+        // The states on the present path, each with its next edge to examine.
         let mut way: Vec<(u32, u32)> = Vec::new();
         for root in from {
             if number[root as usize] == NEW {
@@ -257,8 +259,8 @@ impl Graph {
         }
     }
 
-    /// A way round within a closed set, from `entry` back to it, on which every client acts that acts in the set: so
-    /// that nobody takes it for a run in which somebody was only not given a turn.
+    /// Returns a cycle within a closed set, from `entry` back to it. Every client that acts in the set acts in the
+    /// cycle, so that nobody mistakes it for a run that merely gave some client no turn.
     fn round(&self, set: &[u32], entry: u32) -> Option<Vec<Edge>> {
         let of = |s: u32, clients: u32| self.progress(s).find(|e| e.client() & clients != 0);
         let all = set.iter().flat_map(|&s| self.progress(s));
@@ -295,7 +297,8 @@ mod tests {
     #[test]
     fn a_run_is_caught_where_only_faults_lead_out() {
         use StepKind::{Crash, Wake};
-        // 1 ends or goes to 3; 3 and 4 lead to each other, by a client each, and 5 leads to itself; a crash leads out.
+        // State 1 ends or goes to 3. States 3 and 4 lead to each other, by one client each, and 5 leads to itself. A
+        // crash leads out.
         let edges = [
             (0, 1, 0, Wake),
             (1, 2, 0, Wake),
@@ -312,7 +315,7 @@ mod tests {
             (vec![0, 2, 3, 4], Some(2), 2)
         );
         assert_eq!(caught.states, Some(2));
-        // The same with a way out that is progress.
+        // The way out is now progress.
         let mut edges = edges;
         edges[6].3 = Wake;
         assert_eq!(graph(5, &[2], &edges).caught(), None);
@@ -347,7 +350,7 @@ mod tests {
     #[test]
     fn the_cycle_lies_in_the_set_that_nothing_leaves() {
         use StepKind::Wake;
-        // 0 ⇄ 1 is a cycle, but 1 also leads to 2, which leads to itself: the only set that is never left.
+        // 0 ⇄ 1 is a cycle, but 1 also leads to 2, which leads to itself: {2} is the only set that is never left.
         let edges = [(0, 1, 0, Wake), (1, 0, 0, Wake), (1, 2, 1, Wake), (2, 2, 1, Wake)];
         let caught = graph(3, &[], &edges).caught().expect("there is no end");
         let path: Vec<u8> = caught.choices.iter().map(|c| c.index).collect();

@@ -1,12 +1,12 @@
-//! Liveness: which states are known to reach an end without further faults.
+//! Liveness: the states that are known to reach an end without further faults.
 
-/// States, by number, some of which are marked as living: they are known to reach an end.
+/// A set of states, by number. Some are marked as living: they are known to reach an end.
 pub(super) trait Living {
     fn is_living(&self, state: u32) -> bool;
     fn mark(&mut self, state: u32);
 }
 
-/// A bit for each state.
+/// One bit for each state.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Vec<u64>);
 
@@ -26,7 +26,7 @@ impl Living for Marks {
 }
 
 impl Marks {
-    /// How many states are marked.
+    /// Returns the number of marked states.
     pub(super) fn count(&self) -> u64 {
         self.0.iter().map(|w| u64::from(w.count_ones())).sum()
     }
@@ -58,7 +58,7 @@ mod tests {
     fn marks_spread_against_the_steps_and_a_closed_cycle_stays_unmarked() {
         let mut living = Marks::default();
         living.mark(3);
-        // 0 → 1 → 2 → 0, 2 → 3 which is an end; 0 → 64 → 65 → 64.
+        // The steps are 0 → 1 → 2 → 0, 2 → 3, where 3 is an end, and 0 → 64 → 65 → 64.
         let steps = [(0, 1), (1, 2), (2, 0), (2, 3), (0, 64), (64, 65), (65, 64)];
         spread(&mut living, steps.to_vec());
         let marked = |s| living.is_living(s);
