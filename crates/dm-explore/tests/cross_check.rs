@@ -1,5 +1,5 @@
-//! The explorer checked against itself: random programs, whose sets of end states and verdicts must not depend on how
-//! the states are gone through.
+//! Checks the explorer against itself: random programs, whose sets of end states and verdicts must not depend on the
+//! search.
 
 #![expect(
     clippy::unwrap_used,
@@ -58,7 +58,7 @@ enum Act {
     Faa {
         at: u64,
     },
-    /// Posted, never awaited.
+    /// Posts a WRITE and never awaits it.
     Post {
         at: u64,
         value: u64,
@@ -67,7 +67,7 @@ enum Act {
         at: u64,
         read: u64,
     },
-    /// Two chains in flight; the second is awaited first.
+    /// Posts two chains and awaits the second one first.
     Both {
         a: u64,
         b: u64,
@@ -84,10 +84,10 @@ enum Act {
     Time {
         at: u64,
     },
-    /// Repeats until the shared number is large; only where compute nodes tell their state.
+    /// Repeats until the shared number is large. Only models with a fingerprint use it.
     UntilShared,
     Enter,
-    /// Has the first client fenced off.
+    /// Asks the control plane to fence the first client.
     Fence,
     RegisterWrite {
         value: u64,
@@ -156,7 +156,7 @@ async fn perform(c: &Program, act: &Act) -> Result<(), VerbError> {
             v.write(word(at), &bytes).await?;
         }
         Act::Cas { at, compare, swap } => {
-            // What it saw decides what it does.
+            // What the client saw decides what it does.
             if v.cas(word(at), compare, swap).await? == compare {
                 v.write(word(at + 1), &[7; 8]).await?;
             }
@@ -223,7 +223,7 @@ async fn perform(c: &Program, act: &Act) -> Result<(), VerbError> {
         }
         Act::Fence => {
             let client = ClientId(1);
-            // Whoever is fenced off itself is told so.
+            // A client that is fenced itself gets an error here.
             let _ = v.call(ControlRequest::Fence { client }).await;
         }
         Act::RegisterWrite { value } => write_register(c, value).await,
@@ -288,7 +288,8 @@ fn knobs(rng: &mut Rng) -> Knobs {
     }
 }
 
-/// A random model. In every fourth the clients read and write a two-word register and are recorded.
+/// Returns a random model. In every fourth one the clients read and write a two-word register, and their operations
+/// are recorded.
 fn model(seed: u64) -> Model<Shared, Register<(u64, u64)>> {
     let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     rng.next();
@@ -315,7 +316,7 @@ fn model(seed: u64) -> Model<Shared, Register<(u64, u64)>> {
             let acts = Arc::clone(&acts);
             async move {
                 for act in &*acts {
-                    // Where a chain fails the next act begins.
+                    // If a chain fails, the client goes on with its next act.
                     if perform(&c, act).await.is_err() {
                         c.output(1);
                     }
@@ -326,7 +327,7 @@ fn model(seed: u64) -> Model<Shared, Register<(u64, u64)>> {
     model
 }
 
-/// What must not depend on the search.
+/// Returns the part of a verdict that must not depend on the search.
 fn found(verdict: &Verdict) -> Result<(u64, (u64, u64)), std::mem::Discriminant<dm_explore::Failure>> {
     match verdict {
         Verdict::Counterexample(found) => Err(discriminant(&found.failure)),
@@ -334,7 +335,7 @@ fn found(verdict: &Verdict) -> Result<(u64, (u64, u64)), std::mem::Discriminant<
     }
 }
 
-/// How many programs; more with `DM_SEEDS`.
+/// Returns the number of programs. `DM_SEEDS` sets a larger one.
 fn seeds() -> u64 {
     std::env::var("DM_SEEDS")
         .ok()
@@ -345,8 +346,8 @@ fn seeds() -> u64 {
 #[test]
 fn all_searches_find_the_same_ends_and_the_same_verdict() {
     let (mut agreed, mut failing, mut too_big, mut saved) = (0, 0, 0, (0, 0));
-    // 1253 once passed in the cache alone: its loop begins in the poll of a section on shared state.
-    // In 1956 two queue pairs fail, and what is late of them once was told apart by the path.
+    // Seed 1253 once passed only with a cache: its loop begins in the poll of a section on shared state. In seed 1956
+    // two queue pairs fail, and their late requests once depended on the path.
     for seed in (0..seeds()).chain([1253, 1956]) {
         let model = model(seed);
         let naive = model.run(Search::naive().steps(150_000).unshortened());

@@ -1,4 +1,4 @@
-//! One litmus test per knob: which outcomes each side of it allows.
+//! One litmus test per knob: the outcomes that each side of it allows.
 #![expect(
     clippy::unwrap_used,
     reason = "a panic is how a test, or a client in one, fails"
@@ -139,7 +139,7 @@ fn a_write_behind_a_read() {
 
 #[test]
 fn a_read_behind_a_cas() {
-    // X is a lock that the writer holds until it has changed Y; the other locks and reads both in one chain.
+    // X is a lock that the writer holds until it has changed Y. The other client locks X and reads both in one chain.
     let model = || {
         Model::new("CAS then READ")
             .setup(|v| async move { v.write(X, &1u64.to_le_bytes()).await.unwrap() })
@@ -157,7 +157,7 @@ fn a_read_behind_a_cas() {
                     .await
                     .unwrap();
                 if old == 0 {
-                    // Does the READ show our own tag; is the data behind it fresh?
+                    // The outputs tell whether the READ shows the client's own tag, and what the data behind it is.
                     c.output(u64::from(first_word(&bytes) == 2));
                     c.output(first_word(&bytes[64..]));
                 }
@@ -223,7 +223,7 @@ fn atomics_and_writes() {
         [vec![0], vec![10]].into()
     );
     assert_eq!(outcomes_of(cas(), &alone, end), [vec![10]].into());
-    // Among themselves they are exclusive whatever the knob.
+    // Atomics exclude one another, whatever the knob says.
     let three = || {
         let add = |c: C| async move {
             let _ = c.verbs().faa(X, 1).await.unwrap();

@@ -16,7 +16,7 @@ fn at(i: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), 64 * i).unwrap()
 }
 
-/// Takes one from a word by FAA; where there is none to take, puts it back and tries again.
+/// Takes one from a word by FAA. If the word holds none, it undoes the FAA and tries again.
 async fn take(c: &C, word: RemotePtr) {
     let v = c.verbs();
     let mut retry = v.retry(100);
@@ -26,7 +26,7 @@ async fn take(c: &C, word: RemotePtr) {
     }
 }
 
-/// One client waits for a word that holds as many as this.
+/// Returns a model in which one client takes one from a word that holds `there`.
 fn alone(there: u64) -> Model {
     Model::new("alone")
         .setup(move |v| async move { v.write(at(1), &there.to_le_bytes()).await.unwrap() })
@@ -34,8 +34,8 @@ fn alone(there: u64) -> Model {
         .client("A", 0, |c: C| async move { take(&c, at(1)).await })
 }
 
-/// Clients that wait for each other's flag, and tell by a beat of one bit that they live. `first`: who sets its own
-/// flag before it waits.
+/// Returns a model of two clients that wait for each other's flag, and show by a beat of one bit that they live.
+/// `first` tells which of them set their own flag before they wait.
 fn mutual(first: [bool; 2]) -> Model {
     let mut model = Model::new("mutual");
     for (i, set) in first.into_iter().enumerate() {
@@ -98,7 +98,7 @@ fn two_that_wait_for_each_other_are_caught_although_each_has_a_beat() {
 
 #[test]
 fn the_run_goes_to_the_first_state_without_a_way_out() {
-    // Both see that there is one to take before either takes it; nobody puts it back.
+    // Both clients see the one unit before either takes it, and no client puts it back.
     let model = || {
         let one = |c: C| async move {
             if c.verbs().word(at(1)).await.unwrap() == 1 {
@@ -113,7 +113,7 @@ fn the_run_goes_to_the_first_state_without_a_way_out() {
             .client("B", 1, one)
     };
     let found = model().run(Search::exhaustive()).expect_counterexample();
-    // Both start, both READ: whoever takes second never ends.
+    // Both start and both READ. The client that takes second never ends.
     assert_eq!(found.lasso.unwrap().doomed, Some(4), "{found}");
     let text = found.to_string();
     for part in ["from here on no run ends", "repeat for ever", "livelock: "] {
@@ -129,7 +129,7 @@ fn the_run_goes_to_the_first_state_without_a_way_out() {
     let trace: Trace = found.trace.to_string().parse().unwrap();
     let again = model().replay(&trace).unwrap();
     assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
-    // One step short, the cycle is open.
+    // One step short, the cycle does not close.
     let cut = trace.to_string();
     let cut: Trace = cut[..cut.len() - 1].parse().unwrap();
     assert_eq!(model().replay(&cut), Err(BadReplay::NoCycle));
@@ -137,7 +137,7 @@ fn the_run_goes_to_the_first_state_without_a_way_out() {
 
 #[test]
 fn a_crash_may_leave_others_waiting_only_where_the_model_says_so() {
-    // A takes the one there is and puts it back; B waits for it.
+    // A takes the only unit and puts it back. B waits for it.
     let model = || {
         let mut model = Model::new("held").knobs(Knobs::declared().crashes(1));
         model = model.setup(|v| async move { v.write(at(1), &1u64.to_le_bytes()).await.unwrap() });

@@ -1,4 +1,4 @@
-//! Bounded bypass and lock freedom, where a model asks for them.
+//! Bounded bypass and lock freedom, if a model demands them.
 
 #![expect(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ fn at(i: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), 64 * i).unwrap()
 }
 
-/// Clients that take a lock so often each: by tickets, or by trying a word.
+/// Returns a model of clients that take a lock this many times each, by tickets or by trying a word.
 fn lock(times: &'static [u32], tickets: bool, k: u32) -> Model {
     let mut model = Model::new("lock").bypass("inside", k);
     for (i, &times) in times.iter().enumerate() {
@@ -37,7 +37,7 @@ fn lock(times: &'static [u32], tickets: bool, k: u32) -> Model {
                 }
                 c.enter("inside");
                 c.leave("inside");
-                // By CAS where others try the word by CAS: a WRITE may get lost between them.
+                // The word is released by CAS because others try it by CAS: a WRITE may get lost between their steps.
                 match tickets {
                     true => v.write(at(2), &(ticket + 1).to_le_bytes()).await.unwrap(),
                     false => drop(v.cas(at(2), 1, 0).await.unwrap()),
@@ -94,7 +94,7 @@ fn who_has_gone_is_not_overtaken() {
             .knobs(Knobs::declared().crashes(1))
             .crash_may_block()
     };
-    // Alive, A is overtaken twice; dead, by nobody.
+    // While A lives, it is overtaken twice. After its crash, no entry counts as overtaking it.
     assert!(model().run(Search::exhaustive()).counterexample().is_some());
     let model = |k| {
         Model::new("dead waiter")
@@ -141,7 +141,7 @@ fn a_loop_with_cas_is_lock_free() {
     }
 }
 
-/// Each announces itself by FAA, and takes that back while the other has done so.
+/// Returns a model in which each client announces itself by FAA, and undoes this while the other has done so.
 fn announced() -> Model {
     let one = |c: C| async move {
         let v = c.verbs();

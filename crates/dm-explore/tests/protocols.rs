@@ -1,4 +1,4 @@
-//! Small protocols that prove the engine: what must hold holds, and each broken twin is found.
+//! Small protocols that test the engine: correct ones pass, and each broken twin fails.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ fn at(offset: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), offset).unwrap()
 }
 
-/// `adds` counters' worth of clients that read and write back without any lock.
+/// Returns a model of two clients that read a counter and write it back without a lock.
 fn unlocked() -> Model<(), Counter> {
     let add = |c: Client<(), Counter>| async move {
         let v = c.verbs();
@@ -47,7 +47,8 @@ fn an_update_without_a_lock_is_lost() {
     assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
 }
 
-/// A lock on one memory node and what it guards on another: freed while a WRITE under it may be under way, or after it.
+/// Returns a model with a lock on one memory node and its data on another. The lock is released while a WRITE under
+/// it may be in flight, or after it.
 fn two_nodes(awaited: bool) -> Model {
     let lock = RemotePtr::new(NodeId(1), 64).unwrap();
     let client = move |c: Client<(), NoSpec>| async move {
@@ -101,7 +102,7 @@ fn a_ghost_shows_what_is_under_way_and_is_told() {
     }
 }
 
-/// Clients on these compute nodes each add one to a counter under dm-lock.
+/// Returns a model in which clients on these compute nodes each add to a counter under dm-lock.
 fn hocl(name: &str, nodes: &[u16], options: LockOptions, adds: u32) -> Model<Locks, Counter> {
     let table = GlobalLockTable::on_chip(1, 1);
     let model = Model::new(name)
@@ -185,7 +186,7 @@ fn lock_and_read_on_a_card_that_serves_the_read_first_loses_an_update() {
     );
 }
 
-/// Versions before and after the payload, one word each; the reader trusts equal versions.
+/// Returns a model with versions before and after the payload, one word each. The reader trusts equal versions.
 fn bookend(write_order: LineOrder, read_order: LineOrder) -> Model<(), NoSpec> {
     let knobs = Knobs {
         unit: dm_verbs::AtomicUnit::Word,
@@ -218,7 +219,8 @@ fn bookend_versions_fail_even_in_increasing_order() {
         .run(Search::exhaustive())
         .expect_counterexample();
     println!("{found}");
-    // Both start, then the six micro-steps of the reader that overtakes the writer; the check comes with the last.
+    // Both clients start, and then the reader that overtakes the writer takes six micro-steps. The check comes with
+    // the last one.
     println!("{}", found.chart());
     assert_eq!(found.steps.len(), 8, "{found}");
     assert!(
@@ -226,7 +228,7 @@ fn bookend_versions_fail_even_in_increasing_order() {
             .run(Search::exhaustive())
             .is_pass()
     );
-    // Atomic lines hide it: the node lies in one line.
+    // Atomic lines hide the failure, because the node lies in one line.
     let lines = Knobs::weak();
     bookend(LineOrder::Any, LineOrder::Any)
         .run_with(&lines, Search::exhaustive())

@@ -7,7 +7,8 @@ use dm_verbs::{Nanos, NodeId, RemotePtr, Verbs, Why};
 
 const LEASE: Nanos = Nanos::from_millis(1);
 
-/// Takes a lock word from a holder whose lease is over, by the time since this client first saw that holder.
+/// Takes a lock word from a holder whose lease is over. The lease is measured from the time when this client first
+/// saw that holder.
 async fn under_lease<V: Verbs>(v: &V) {
     let [lock, data] = [64, 128].map(|offset| RemotePtr::new(NodeId(0), offset).unwrap());
     let me = u64::from(v.client().0);
@@ -36,8 +37,8 @@ async fn under_lease<V: Verbs>(v: &V) {
     v.cas(lock, me, 0).await.unwrap();
 }
 
-/// A rewind goes back to what the loop last learnt, not beyond it: the searches agree, and no state is one that the loop
-/// never was in.
+/// A rewind returns to what the loop learnt last, and no further. The searches agree, and no state occurs that the
+/// loop was never in.
 #[test]
 fn a_loop_that_learns_and_rewinds_is_the_same_in_every_search() {
     let lease = |c: Client<(), NoSpec>| async move { under_lease(c.verbs()).await };

@@ -1,4 +1,4 @@
-//! The world behind the seam: faults, fences, time, budgets, stuck clients, panics.
+//! The explorer as a world: faults, fences, time, budgets, stuck clients, panics.
 
 #![expect(
     clippy::unwrap_used,
@@ -17,14 +17,15 @@ fn at(offset: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), offset).unwrap()
 }
 
-/// A writer may die; a successor takes over, after a fence or not, and must not see the dead one's WRITE later.
+/// Returns a model in which a writer may crash. A successor takes over, with or without a fence, and must not see the
+/// crashed writer's WRITE later.
 fn takeover(fence: bool) -> Model {
     Model::new("zombie write")
         .knobs(Knobs::weak().crashes(1))
         .crash_may_block()
         .place(at(64), 8, "value")
         .client("writer", 0, |c: C| async move {
-            // Fenced off, it is told so.
+            // After a fence the WRITE fails.
             let _ = c.verbs().write(at(64), &1u64.to_le_bytes()).await;
         })
         .client("successor", 1, move |c| async move {
@@ -94,7 +95,7 @@ fn a_chain_that_fails_keeps_what_has_landed_and_its_poster_goes_on() {
             Ok(())
         });
     model.run(Search::exhaustive()).expect_pass();
-    // All of it may have been carried out before the error, or after it and before what came next.
+    // All requests may have been carried out before the error, or after it and before the later ones.
     let want = [[0, 0, 1], [1, 0, 1], [1, 1, 0], [1, 1, 1]].into();
     assert_eq!(ends.with(core::mem::take), want);
 }
@@ -112,7 +113,7 @@ fn waiting_for_what_never_comes_is_stuck() {
     });
     let found = model.run(Search::exhaustive()).expect_counterexample();
     assert_eq!(found.failure, Failure::Stuck { clients: vec![0] });
-    // Counted instead of rewound, the budget runs out.
+    // If attempts are counted and not rewound, the budget runs out.
     let counted = Knobs {
         retries: Retries::Bounded(3),
         ..Knobs::weak()

@@ -224,7 +224,7 @@ pub(crate) fn error_hash(e: &VerbError) -> Fp {
     Fp::bytes(format!("{e:?}").as_bytes())
 }
 
-/// Whether a request can be served at all.
+/// Tells whether a request needs an aligned word.
 pub(crate) fn needs_word(op: &Op<'_>) -> bool {
     op.is_atomic() || matches!(op, Op::Word { .. })
 }

@@ -44,8 +44,7 @@ pub(crate) struct ClientState {
     pub(crate) node: u16,
     /// A hash of everything that the client has observed.
     pub(crate) seen: Fp,
-    /// The number of the client's acts since then. Together with `seen` it identifies the point that the client has
-    /// reached.
+    /// The number of the client's acts. Together with `seen` it identifies the point that the client has reached.
     pub(crate) acts: u32,
     pub(crate) rng: u32,
     /// Chains in flight, or done and not yet seen, in the order in which they were rung.
