@@ -98,7 +98,7 @@ fn main() {
     }
     match model("ticket lock, released first", 2, Release::First).run(Search::exhaustive()) {
         Verdict::Counterexample(found) => println!("{found}\n\n{}", found.chart()),
-        other => println!("the broken twin was not found out: {other}"),
+        other => println!("no counterexample was found for the broken twin: {other}"),
     }
 }
 

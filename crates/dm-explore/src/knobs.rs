@@ -94,7 +94,7 @@ pub struct Knobs {
     pub unit: AtomicUnit,
     /// Whether a WRITE may take effect before an earlier, unfenced READ or atomic of its queue pair.
     pub write_overtakes: bool,
-    /// What a READ may do that follows an atomic of its queue pair.
+    /// The ways in which a READ may overtake an earlier atomic of its queue pair.
     pub cas_then_read: CasThenRead,
     /// With `Racy`, an atomic is a read step and a write-back step, which exclude only other atomics.
     pub atomic_vs_write: AtomicVsWrite,

@@ -601,7 +601,7 @@ fn at_once<T, F: Future<Output = T>>(
             return out;
         }
     }
-    panic!("setting up the model waits for ever");
+    panic!("the setup of the model waits for ever");
 }
 
 /// The program of a model during an execution.

@@ -81,7 +81,7 @@ pub(crate) struct Runner<'p> {
     /// Hashes of histories that are known to be good.
     checked: FpSet,
     fingerprints: bool,
-    /// What clients did at the points that they have reached, so that they need not do it again. Only searches that
+    /// The tapes of clients by the points that they have reached, so that they need not be polled there again. Only searches that
     /// rely on fingerprints to tell states apart use this. `None` stands for a client that looked at shared state; a
     /// second look-up then includes that state.
     known: Option<FpMap<Option<Did>>>,
@@ -291,7 +291,7 @@ impl<'p> Runner<'p> {
         assert_eq!(
             spared,
             self.fingerprint(),
-            "the client of {step:?} does something else than it did where it stood the same"
+            "the client of {step:?} acts differently at a point that it has reached before"
         );
     }
 

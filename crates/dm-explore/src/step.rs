@@ -54,7 +54,7 @@ impl Step {
     }
 }
 
-/// What a step touched. It is recorded when the step is taken, not declared.
+/// The footprint of a step: all that it touched. It is recorded when the step is taken, not declared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Footprint {
     pub(crate) client: u8,

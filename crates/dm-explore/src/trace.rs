@@ -156,7 +156,7 @@ pub(crate) struct Log {
     /// Names of places: first flat byte, one past the last, name.
     pub(crate) names: Vec<(u32, u32, String)>,
     pub(crate) steps: Vec<TraceStep>,
-    /// Where the machine keeps the posted chains, newest last.
+    /// The posted chains with the machine's slots for them, newest last.
     pub(crate) chains: Vec<Kept>,
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct ClientState {
     pub(crate) open: Vec<u16>,
     pub(crate) reads: Vec<Seen>,
     pub(crate) marks: Vec<Mark>,
-    /// What the failed attempt had read; the next pause waits for a change of it.
+    /// The memory that the failed attempt had read; the next pause waits for a change of it.
     pub(crate) watch: Vec<Seen>,
     pub(crate) rewound: bool,
     pub(crate) paused: bool,

@@ -31,7 +31,7 @@ impl Machine {
         for i in self.in_flight(c, node) {
             self.cut(i, VerbErrorKind::ConnectionLost, core::mem::take(&mut told));
         }
-        // Another refusal costs one more failure.
+        // A later refusal costs one more failure, so it is offered only while failures are left.
         if self.faults.2 < self.knobs.failures {
             self.clients[usize::from(c)].down |= 1 << node;
         }

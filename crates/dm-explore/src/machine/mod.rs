@@ -70,8 +70,7 @@ pub(crate) struct Machine {
     pub(crate) nodes: Stamped<Vec<NodeState>>,
     /// Whether the model has a fingerprint of what compute nodes share.
     pub(crate) own_fingerprints: bool,
-    /// Leaves the shared state of compute nodes out of the state. This is wrong, and serves a test of the explorer
-    /// itself.
+    /// Whether the state leaves out what compute nodes share. This is wrong, and serves a test of the explorer itself.
     pub(crate) blind: bool,
     /// Words of racy atomics that are between their two steps.
     held: Stamped<Vec<u32>>,

@@ -1,4 +1,4 @@
-//! What a cache may and may not merge.
+//! Tests of the states that a cache may merge, and of those that it must keep apart.
 
 use std::collections::BTreeSet;
 

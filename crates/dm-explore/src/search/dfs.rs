@@ -38,7 +38,7 @@ const OFFERED_MAX: usize = 128;
 #[derive(Clone, Copy)]
 struct Offered {
     step: Step,
-    /// What the step touched, as far as it was taken.
+    /// The step's footprint, as far as the step was taken.
     footprint: Footprint,
     /// The step's change of a state's fingerprint, if known.
     change: Option<Fp>,
@@ -537,7 +537,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
         if let Some(frame) = frames.last_mut() {
             frame.todo = given;
-            // All answers of the last step taken were tried, so what it touches is known.
+            // All answers of the last step taken were tried, so its footprint is complete.
             if self.frames[at].more.is_none() {
                 frame.sleep |= frame.at.map_or(0, |at| 1 << at);
             }

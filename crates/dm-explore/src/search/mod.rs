@@ -201,10 +201,12 @@ impl fmt::Display for BadReplay {
         match self {
             Self::NoSuchStep(i) => write!(
                 f,
-                "step {i} of the trace is not possible: another model, or other knobs"
+                "step {i} of the trace is not possible: the trace is of another model or other knobs"
             ),
             Self::NothingFails => f.write_str("the trace does not fail"),
-            Self::NoCycle => f.write_str("the steps behind the trace's `~` are no cycle without faults"),
+            Self::NoCycle => {
+                f.write_str("the steps after the `~` of the trace are not a cycle without faults")
+            }
         }
     }
 }
