@@ -60,9 +60,10 @@
 //!
 //! A future can't be cloned, so the search returns to a branch by replaying the choices that lead to it. A client's
 //! behaviour is a function of its observations. So the explorer keeps, for each point that a client has reached, the
-//! calls that the client made there, and later repeats these calls without polling the client. A client is polled
-//! only at points that it has not reached before. A search without a cache always polls, and so checks that clients
-//! are deterministic. The rest of a state can be saved and restored.
+//! calls that the client made there, and later repeats these calls without polling the client. Clients are polled
+//! only when one of them reaches a new point; the futures first replay the execution up to there if they are not
+//! there yet. A search without a cache always polls, and so checks that clients are deterministic. The rest of a
+//! state can be saved and restored.
 //!
 //! A state consists of remote memory, posted requests, and for each client a hash of all that it observed. The state
 //! that a compute node shares is part of it: as the order in which sections ran on it, or, if the model has a
