@@ -400,7 +400,7 @@ where
     /// use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
     ///
     /// let lock = RemotePtr::new(NodeId(0), 64).unwrap();
-    /// A client that tries a word until it is free keeps no order.
+    /// // Clients that try a word until it is free keep no order.
     /// let client = move |times: u32| move |c: Client<(), NoSpec>| async move {
     ///     for _ in 0..times {
     ///         c.waits("critical");
