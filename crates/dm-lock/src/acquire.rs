@@ -1,39 +1,17 @@
 //! How a lock is taken: the local turn first, then the remote word.
 
-use dm_verbs::{Bytes, Event, Exhausted, LocalStep, Old, RemotePtr, Verbs, Why};
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
 
-use crate::cell::{Attempt, Cell, How};
+use dm_verbs::{Bytes, Event, Exhausted, LocalStep, Old, RemotePtr, Retry, Ticket, Verbs, Why};
+
 use crate::guard::Guard;
-use crate::local::{AlreadyHeld, Handed, Orphan, Turn};
-use crate::locks::{LocalTable, Seat, Target};
+use crate::local::{Acquire, AlreadyHeld, Handed, Orphan};
+use crate::locks::{LocalTable, Seat};
 use crate::packed::PackedTurn;
 use crate::{LockError, LockId, Locks};
-
-/// The right to go for the remote lock, as the local table gave it.
-#[derive(Debug)]
-enum LocalTurn<'a> {
-    None,
-    Turn(Turn<'a>),
-    Packed(PackedTurn<'a>),
-}
-
-impl LocalTurn<'_> {
-    /// To be remembered by the lock alone, until [`Locks::leave`].
-    #[inline]
-    fn seat(self) -> Seat {
-        match self {
-            Self::None => Seat::None,
-            Self::Turn(turn) => {
-                turn.keep();
-                Seat::Turn
-            }
-            Self::Packed(turn) => {
-                turn.keep();
-                Seat::Packed
-            }
-        }
-    }
-}
 
 /// A READ under the lock.
 #[derive(Clone, Copy, Debug)]
@@ -42,16 +20,8 @@ pub(crate) struct ReadTo {
     pub(crate) len: u32,
 }
 
-/// How the local turn came.
-enum Arrived<'a, V: Verbs> {
-    /// With the lock itself, by handover.
-    Locked(Guard<'a, V>),
-    /// As the right to go for it.
-    Turn(LocalTurn<'a>),
-}
-
-/// A lock that arrived by handover while nobody noticed is released here, for there is nobody else.
-struct Unlocks<'a, V: Verbs> {
+/// Releases a lock that was handed over to a client that went away before it noticed.
+pub(crate) struct Unlocks<'a, V: Verbs> {
     locks: &'a Locks,
     v: &'a V,
     id: LockId,
@@ -62,6 +32,154 @@ impl<V: Verbs> Orphan for Unlocks<'_, V> {
         let cell = self.locks.cell(self.id);
         cell.abandon(self.v, handed.raw, handed.payload);
         self.locks.unsettled(cell, handed.raw, self.v.client())
+    }
+}
+
+/// How far the first attempt at a lock came.
+pub enum Begun<'a, V: Verbs> {
+    /// The lock is held. There are bytes if there was something to read.
+    Locked(Option<V::Lease>),
+    /// It is not held yet, or shared by others: [`Guard::insist`] goes on.
+    Not(Hurdle<'a, V>),
+}
+
+/// What the first attempt at a lock met. Only [`Guard::insist`] takes it.
+pub struct Hurdle<'a, V: Verbs>(Met<'a, V>);
+
+enum Met<'a, V: Verbs> {
+    /// The local table has no queue.
+    NoQueue,
+    /// Other clients of the compute node have the local turn. The queue has this client's waker.
+    Queue(Acquire<'a, Unlocks<'a, V>>),
+    /// The unlock of an earlier holder may not have landed yet.
+    Unsettled,
+    /// The CAS found this word.
+    Refused {
+        old: u64,
+        /// The loop of the attempts, if none of them took a READ along.
+        retry: Option<Retry<'a, V>>,
+    },
+    /// The lock was taken while others shared it.
+    Shared,
+}
+
+/// One attempt at a lock. It is made of the local turn, the CAS with or without a READ behind it, and the READ.
+///
+/// It is written by hand, because it is on the path of every write: a coroutine would be copied, and polled by a call.
+#[must_use = "nothing is posted before the first poll"]
+pub struct Begin<'g, 'a, V: Verbs> {
+    // The guard outlives the ticket: when both are dropped, the ticket goes first, then the undo is posted, and only then is
+    // the turn passed on.
+    guard: &'g mut Guard<'a, V>,
+    read: Option<ReadTo>,
+    stage: Stage<'a, V>,
+}
+
+enum Stage<'a, V: Verbs> {
+    /// The local turn comes next; with the state of its step.
+    Turn(u64),
+    /// CAS and READ in one chain.
+    Both(Ticket<'a, V, (Old, Bytes)>),
+    /// The CAS alone, with the loop that it is an attempt of.
+    Alone(Ticket<'a, V, (Old,)>, Retry<'a, V>),
+    /// The READ under the lock.
+    Reading(Ticket<'a, V, (Bytes,)>),
+}
+
+impl<V: Verbs> fmt::Debug for Begun<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Locked(_) => f.write_str("Locked(..)"),
+            Self::Not(hurdle) => f.debug_tuple("Not").field(hurdle).finish(),
+        }
+    }
+}
+
+impl<V: Verbs> fmt::Debug for Hurdle<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Met::NoQueue => "a table without a queue",
+            Met::Queue(_) => "a queue",
+            Met::Unsettled => "an unlock that may not have landed",
+            Met::Refused { .. } => "a held lock",
+            Met::Shared => "sharers",
+        })
+    }
+}
+
+impl<V: Verbs> fmt::Debug for Begin<'_, '_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Begin")
+            .field("place", &self.guard.place())
+            .field("read", &self.read)
+            .finish_non_exhaustive()
+    }
+}
+
+// Nothing points into it.
+impl<V: Verbs> Unpin for Begin<'_, '_, V> {}
+
+impl<'a, V: Verbs> Future for Begin<'_, 'a, V> {
+    type Output = Result<Begun<'a, V>, LockError>;
+
+    // Always: its one caller on the path of writes then keeps the answer in registers.
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Stage::Turn(step) = &mut this.stage {
+            if let Some(met) = ready!(this.guard.poll_turn(step, cx))? {
+                return Poll::Ready(Ok(Begun::Not(Hurdle(met))));
+            }
+            let guess = this.guard.guess();
+            this.stage = this.guard.ask(guess, this.read, None);
+        }
+        let (old, lease) = match &mut this.stage {
+            Stage::Both(ticket) => match ready!(Pin::new(ticket).poll(cx)) {
+                Ok((old, lease)) => (old, Some(lease)),
+                Err(e) => return Poll::Ready(Err(this.guard.attempt_failed(e))),
+            },
+            Stage::Alone(ticket, _) => match ready!(Pin::new(ticket).poll(cx)) {
+                Ok(old) => (old, None),
+                Err(e) => return Poll::Ready(Err(this.guard.attempt_failed(e))),
+            },
+            Stage::Reading(_) | Stage::Turn(_) => return this.poll_read(cx),
+        };
+        if this.guard.is_taken_by(old) && (lease.is_some() || this.read.is_none()) {
+            return Poll::Ready(Ok(Begun::Locked(lease)));
+        }
+        drop(lease);
+        this.otherwise(old, cx)
+    }
+}
+
+impl<'a, V: Verbs> Begin<'_, 'a, V> {
+    /// Goes on where the lock was not taken by this client alone, or nothing was read with it.
+    #[inline(never)]
+    fn otherwise(&mut self, old: u64, cx: &mut Context<'_>) -> Poll<Result<Begun<'a, V>, LockError>> {
+        let met = if !self.guard.is_held() {
+            let retry = match core::mem::replace(&mut self.stage, Stage::Turn(0)) {
+                Stage::Alone(_, retry) => Some(retry),
+                _ => None,
+            };
+            Met::Refused { old, retry }
+        } else if self.guard.cell().sharers(old) > 0 {
+            Met::Shared
+        } else if let Some(ReadTo { at, len }) = self.read {
+            self.stage = Stage::Reading(self.guard.verbs().read(at, len));
+            return self.poll_read(cx);
+        } else {
+            return Poll::Ready(Ok(Begun::Locked(None)));
+        };
+        Poll::Ready(Ok(Begun::Not(Hurdle(met))))
+    }
+
+    /// Awaits the READ under a lock that was taken without one.
+    #[inline(never)]
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Begun<'a, V>, LockError>> {
+        let Stage::Reading(ticket) = &mut self.stage else {
+            unreachable!("an attempt is polled no more once it was ready")
+        };
+        Poll::Ready(Ok(Begun::Locked(Some(ready!(Pin::new(ticket).poll(cx))?))))
     }
 }
 
@@ -76,133 +194,12 @@ impl Locks {
         id: LockId,
         read: Option<ReadTo>,
     ) -> Result<(Guard<'a, V>, Option<V::Lease>), LockError> {
-        let target = self.target(v, id)?;
-        let Target { cell, plan, .. } = target;
-        //= docs/protocol/lock.md L7
-        //= docs/protocol/lock.md L9
-        // Declared before any attempt: when this is dropped, the attempt goes first and posts what undoes it, and only then
-        // is the turn passed on.
-        let turn = match self.local_turn(v, target).await? {
-            Arrived::Turn(turn) => turn,
-            Arrived::Locked(guard) => return guard.with_read(read).await,
+        let mut guard = self.aim(v, id)?;
+        let lease = match guard.begin_with(read).await? {
+            Begun::Locked(lease) => lease,
+            Begun::Not(hurdle) => guard.insist_with(hurdle, read).await?,
         };
-        let guess = self.guess(&target);
-        let mut retry = v.retry(self.options.budget);
-        // Without masked atomics: plain CASes of the whole word, each expecting what the one before it saw. A new
-        // attempt starts from the same guess: what the last one saw may not survive it (`Retry`'s promise).
-        let (mut expect, mut raced) = (guess, 0);
-        // A lock that is held now is held by the next CAS as well more often than not, and a READ behind that would be for
-        // nothing: so none goes along any more. Whoever comes first to a free lock still saves the round trip.
-        let mut along = read.filter(|_| plan.read_in_order);
-        loop {
-            let (old, lease) = match along {
-                Some(read) => {
-                    let (old, lease) = self.attempt_with_read(v, &target, expect, read).await?;
-                    (old, Some(lease))
-                }
-                None => (self.attempt(v, &target, expect).await?, None),
-            };
-            //= docs/protocol/lock.md L2
-            if let Some(raw) = self.taken(v, &target, old, expect) {
-                let guard = Guard::new(self, v, target, turn.seat(), raw);
-                //= docs/protocol/lock.md L14
-                if cell.sharers(old) > 0 {
-                    drop(lease);
-                    guard.alone().await?;
-                    return guard.with_read(read).await;
-                }
-                return match lease {
-                    Some(lease) => Ok((guard, Some(lease))),
-                    None => guard.with_read(read).await,
-                };
-            }
-            drop(lease);
-            let word = cell.word(old);
-            if word.locked {
-                (expect, raced) = (guess, 0);
-                let held = Why::LockHeld { word: word.pack() };
-                match along.take() {
-                    // The attempts from here on are of another kind than this one, and count anew.
-                    Some(_) => {
-                        retry.again_wiser(cell.place, held).await?;
-                        retry = v.retry(self.options.budget);
-                    }
-                    None => retry.again(cell.place, held).await?,
-                }
-                continue;
-            }
-            raced += 1;
-            if raced >= v.budget(self.options.budget) {
-                return Err(LockError::Held(Exhausted {
-                    at: cell.place,
-                    why: Why::Raced,
-                    attempts: raced,
-                }));
-            }
-            expect = old;
-        }
-    }
-
-    /// What the whole word of a free lock probably is, where that must be known.
-    #[inline]
-    fn guess(&self, target: &Target) -> u64 {
-        // Remembered within local turns, as what else the clients of a compute node share.
-        match self.local() {
-            LocalTable::Queue(_) | LocalTable::Spin(_) if !target.plan.masked => self.hints.guess(target.id),
-            _ => 0,
-        }
-    }
-
-    /// The word as it is now, if an attempt that expected `expect` and found `old` took the lock.
-    #[inline]
-    fn taken<V: Verbs>(&self, v: &V, target: &Target, old: u64, expect: u64) -> Option<u64> {
-        let Target { cell, plan, .. } = target;
-        let take = cell.take(v.client(), self.options.epoch);
-        let taken = take.matches(old) && (plan.masked || old == expect);
-        taken.then(|| cell.own(take.apply(old)))
-    }
-
-    /// Posts an attempt at the lock with a READ behind it. `expect` is what the whole word is thought to be, where
-    /// masked atomics are missing.
-    #[inline(always)]
-    fn attempt_with_read<'a, V: Verbs>(
-        &self,
-        v: &'a V,
-        target: &Target,
-        expect: u64,
-        ReadTo { at, len }: ReadTo,
-    ) -> Attempt<'a, V, (Old, Bytes)> {
-        let (place, how) = (target.cell.place, self.how(v, target, expect));
-        let chain = v.chain(place.node());
-        //= docs/protocol/lock.md L3
-        let ticket = match how {
-            How::Masked(take) => chain.masked_cas(place, take).read(at, len).post(),
-            How::Plain { taken, before } => chain.cas(place, before, taken).read(at, len).post(),
-        };
-        Attempt::new(v, ticket, target.cell, how)
-    }
-
-    /// Posts an attempt without a READ.
-    fn attempt<'a, V: Verbs>(&self, v: &'a V, target: &Target, expect: u64) -> Attempt<'a, V, (Old,)> {
-        let (place, how) = (target.cell.place, self.how(v, target, expect));
-        let chain = v.chain(place.node());
-        let ticket = match how {
-            How::Masked(take) => chain.masked_cas(place, take).post(),
-            How::Plain { taken, before } => chain.cas(place, before, taken).post(),
-        };
-        Attempt::new(v, ticket, target.cell, how)
-    }
-
-    #[inline(always)]
-    fn how<V: Verbs>(&self, v: &V, target: &Target, expect: u64) -> How {
-        let take = target.cell.take(v.client(), self.options.epoch);
-        match target.plan.masked {
-            true => How::Masked(take),
-            false => How::Plain {
-                taken: take.apply(expect),
-                before: expect,
-            },
-        }
+        Ok((guard, lease))
     }
 
     #[cold]
@@ -211,111 +208,285 @@ impl Locks {
             place: self.cell(id).place,
         }
     }
+}
 
-    /// Waits for the local turn, if there is a local table.
-    async fn local_turn<'a, V: Verbs>(
-        &'a self,
-        v: &'a V,
-        target: Target,
-    ) -> Result<Arrived<'a, V>, LockError> {
-        let LocalTable::Queue(table) = self.local() else {
-            return Ok(Arrived::Turn(self.turn_without_queue(v, target).await?));
-        };
-        let id = target.id;
-        v.local(LocalStep::Section).await;
-        let entered = table
-            .acquire(id, v.client(), Unlocks { locks: self, v, id })
-            .await;
-        let (mut turn, arrival) = entered.map_err(|AlreadyHeld| self.already_held(id))?;
-        if arrival.waited {
-            if let Some(handed) = arrival.handed {
-                v.meter().note(Event::Handover);
-                turn.keep();
-                let guard = Guard::handed(self, v, target, handed);
-                v.local(LocalStep::HandOff).await;
-                return Ok(Arrived::Locked(guard));
-            }
-            v.local(LocalStep::HandOff).await;
+impl<'a, V: Verbs> Guard<'a, V> {
+    /// Tries to take the lock, with a READ of `len` bytes at `read_at` (same memory node) under it. Between compute nodes and
+    /// clients that do not compete, this is all that it takes.
+    ///
+    /// # Panics
+    /// When `read_at` is on another memory node than the lock.
+    #[inline(always)]
+    pub fn begin(&mut self, read_at: RemotePtr, len: u32) -> Begin<'_, 'a, V> {
+        assert_eq!(
+            self.id().node,
+            read_at.node(),
+            "a lock lies on the memory node of what it guards"
+        );
+        self.begin_with(Some(ReadTo { at: read_at, len }))
+    }
+
+    #[inline(always)]
+    fn begin_with(&mut self, read: Option<ReadTo>) -> Begin<'_, 'a, V> {
+        Begin {
+            guard: self,
+            read,
+            stage: Stage::Turn(0),
         }
-        self.settle(v, target.cell, &mut turn).await?;
-        Ok(Arrived::Turn(LocalTurn::Turn(turn)))
+    }
+
+    /// Goes on where [`Guard::begin`] met a hurdle, until the lock is held: waits for the local turn, and for other compute
+    /// nodes. Then READs as [`Guard::begin`] would have.
+    ///
+    /// # Errors
+    /// As [`Locks::lock_and_read`].
+    pub async fn insist(
+        &mut self,
+        hurdle: Hurdle<'a, V>,
+        read_at: RemotePtr,
+        len: u32,
+    ) -> Result<V::Lease, LockError> {
+        let read = ReadTo { at: read_at, len };
+        let lease = self.insist_with(hurdle, Some(read)).await?;
+        Ok(lease.expect("an acquisition with a READ gives bytes"))
+    }
+
+    async fn insist_with(
+        &mut self,
+        Hurdle(met): Hurdle<'a, V>,
+        read: Option<ReadTo>,
+    ) -> Result<Option<V::Lease>, LockError> {
+        let refused = match met {
+            Met::Shared => return self.alone(read).await,
+            Met::Refused { old, retry } => Some((old, retry)),
+            Met::Queue(acquire) => {
+                if self.queue(acquire).await? {
+                    return self.read(read).await;
+                }
+                None
+            }
+            Met::Unsettled => {
+                self.settle().await?;
+                None
+            }
+            Met::NoQueue => {
+                self.turn_without_queue().await?;
+                None
+            }
+        };
+        let (v, cell, budget) = (self.verbs(), self.cell(), self.budget());
+        // Without masked atomics: plain CASes of the whole word, each expecting what the one before it saw. A new
+        // attempt starts from the same guess: what the last one saw may not survive it (`Retry`'s promise).
+        let guess = match refused {
+            Some(_) => self.expected(),
+            None => self.guess(),
+        };
+        let (mut expect, mut raced) = (guess, 0);
+        // A lock that is held now is held by the next CAS as well more often than not, and a READ behind that would be for
+        // nothing: so none goes along any more. Whoever comes first to a free lock still saves the round trip.
+        let mut along = read;
+        let mut refused = refused;
+        let mut retry = None;
+        loop {
+            if let Some((old, of_loop)) = refused.take() {
+                retry = of_loop.or(retry);
+                let word = cell.word(old);
+                if word.locked {
+                    (expect, raced) = (guess, 0);
+                    let held = Why::LockHeld { word: word.pack() };
+                    match &mut retry {
+                        Some(retry) => retry.again(cell.place, held).await?,
+                        // The attempts from here on are of another kind than this one, and count anew.
+                        None => v.retry(budget).again_wiser(cell.place, held).await?,
+                    }
+                    along = None;
+                } else {
+                    raced += 1;
+                    if raced >= v.budget(budget) {
+                        return Err(LockError::Held(Exhausted {
+                            at: cell.place,
+                            why: Why::Raced,
+                            attempts: raced,
+                        }));
+                    }
+                    expect = old;
+                }
+            }
+            let stage = self.ask(expect, along, retry.take());
+            let attempt = Begin {
+                guard: self,
+                read,
+                stage,
+            };
+            match attempt.await? {
+                Begun::Locked(lease) => return Ok(lease),
+                Begun::Not(Hurdle(Met::Refused { old, retry })) => refused = Some((old, retry)),
+                Begun::Not(_) => return self.alone(read).await,
+            }
+        }
+    }
+
+    /// The local turn, if it can be had without waiting: then nothing was met.
+    #[inline(always)]
+    fn poll_turn(
+        &mut self,
+        step: &mut u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Met<'a, V>>, LockError>> {
+        let (locks, v, id) = (self.locks(), self.verbs(), self.id());
+        let table = match locks.local() {
+            LocalTable::Queue(table) => table,
+            LocalTable::Off => return Poll::Ready(Ok(None)),
+            LocalTable::Spin(_) | LocalTable::Packed(_) => return Poll::Ready(Ok(Some(Met::NoQueue))),
+        };
+        ready!(v.poll_local(LocalStep::Section, step, cx));
+        let mut acquire = table.acquire(id, v.client(), Unlocks { locks, v, id });
+        Poll::Ready(match Pin::new(&mut acquire).poll(cx) {
+            Poll::Ready(Ok((turn, _))) => {
+                let unsettled = turn.unsettled();
+                turn.keep();
+                self.seated(Seat::Turn, unsettled);
+                Ok(unsettled.map(|_| Met::Unsettled))
+            }
+            Poll::Ready(Err(AlreadyHeld)) => Err(locks.already_held(id)),
+            Poll::Pending => Ok(Some(Met::Queue(acquire))),
+        })
+    }
+
+    /// Waits in the local queue. `true`: the lock itself came, by handover.
+    async fn queue(&mut self, acquire: Acquire<'a, Unlocks<'a, V>>) -> Result<bool, LockError> {
+        // It was polled in this very poll, and will wake this client.
+        let mut polled = false;
+        core::future::poll_fn(|_| match core::mem::replace(&mut polled, true) {
+            false => Poll::Pending,
+            true => Poll::Ready(()),
+        })
+        .await;
+        let (locks, v) = (self.locks(), self.verbs());
+        let (turn, arrival) = acquire
+            .await
+            .map_err(|AlreadyHeld| locks.already_held(self.id()))?;
+        let unsettled = turn.unsettled();
+        turn.keep();
+        self.seated(Seat::Turn, unsettled);
+        if let Some(handed) = arrival.handed {
+            v.meter().note(Event::Handover);
+            self.handed(handed);
+        }
+        v.local(LocalStep::HandOff).await;
+        if arrival.handed.is_none() {
+            self.settle().await?;
+        }
+        Ok(arrival.handed.is_some())
     }
 
     /// The local turn as tables without a queue give it.
-    async fn turn_without_queue<'a, V: Verbs>(
-        &'a self,
-        v: &'a V,
-        target: Target,
-    ) -> Result<LocalTurn<'a>, LockError> {
-        let Target { id, cell, .. } = target;
-        Ok(match self.local() {
-            LocalTable::Off | LocalTable::Queue(_) => LocalTurn::None,
+    async fn turn_without_queue(&mut self) -> Result<(), LockError> {
+        let (locks, v, id, cell) = (self.locks(), self.verbs(), self.id(), self.cell());
+        match locks.local() {
+            LocalTable::Off | LocalTable::Queue(_) => {}
             LocalTable::Spin(table) => {
-                let mut retry = v.retry(self.options.budget);
-                let mut turn = loop {
+                let mut retry = v.retry(self.budget());
+                let turn = loop {
                     v.local(LocalStep::Section).await;
-                    if let Some(turn) = table
-                        .try_acquire(id, v.client())
-                        .map_err(|_| self.already_held(id))?
-                    {
+                    let turn = table.try_acquire(id, v.client());
+                    if let Some(turn) = turn.map_err(|AlreadyHeld| locks.already_held(id))? {
                         break turn;
                     }
                     retry.again(cell.place, Why::Raced).await?;
                 };
-                self.settle(v, cell, &mut turn).await?;
-                LocalTurn::Turn(turn)
+                let unsettled = turn.unsettled();
+                turn.keep();
+                self.seated(Seat::Turn, unsettled);
+                self.settle().await?;
             }
             LocalTable::Packed(table) => {
                 v.local(LocalStep::Section).await;
                 let (ticket, served) = table.draw(id);
-                let mut retry = v.retry(self.options.budget);
+                let mut retry = v.retry(self.budget());
                 while !served && !table.served(id, ticket) {
                     retry.again(cell.place, Why::Raced).await?;
                     v.local(LocalStep::Section).await;
                 }
-                LocalTurn::Packed(PackedTurn::new(table, id))
+                PackedTurn::new(table, id).keep();
+                self.seated(Seat::Packed, None);
             }
-        })
+        }
+        Ok(())
     }
 
     /// Waits until the unlock of a holder that went away has landed, before any CAS is posted for the lock.
-    async fn settle<V: Verbs>(&self, v: &V, cell: Cell, turn: &mut Turn<'_>) -> Result<(), LockError> {
+    async fn settle(&mut self) -> Result<(), LockError> {
         //= docs/protocol/lock.md L9
-        if let Some(raw) = turn
-            .unsettled()
-            .filter(|_| !self.options.flaws().unsettled_ignored)
-        {
-            let mut retry = v.retry(self.options.budget);
+        let (v, cell) = (self.verbs(), self.cell());
+        let Some(raw) = self.unsettled_word() else {
+            return Ok(());
+        };
+        if !self.locks().options.flaws().unsettled_ignored {
+            let mut retry = v.retry(self.budget());
             loop {
                 let word = v.word(cell.place).await?;
                 if cell.own(word) != raw {
                     break;
                 }
-                retry
-                    .again(
-                        cell.place,
-                        Why::LockHeld {
-                            word: cell.word(word).pack(),
-                        },
-                    )
-                    .await?;
+                let word = cell.word(word).pack();
+                retry.again(cell.place, Why::LockHeld { word }).await?;
             }
-            turn.set_unsettled(None);
         }
+        self.settled();
         Ok(())
     }
-}
 
-impl<'a, V: Verbs> Guard<'a, V> {
-    /// Waits until nobody shares the lock any more: nobody new comes while it is held.
+    /// What the whole word of a free lock probably is, where that must be known.
+    #[inline(always)]
+    fn guess(&self) -> u64 {
+        // Remembered within local turns, as what else the clients of a compute node share.
+        match self.locks().local() {
+            LocalTable::Queue(_) | LocalTable::Spin(_) if !self.plan().masked() => {
+                self.locks().hints.guess(self.id())
+            }
+            _ => 0,
+        }
+    }
+
+    /// Posts an attempt, with a READ behind it where the plan allows that. `expect` is what the whole word is thought to be,
+    /// where masked atomics are missing.
+    #[inline(always)]
+    fn ask(&mut self, expect: u64, along: Option<ReadTo>, retry: Option<Retry<'a, V>>) -> Stage<'a, V> {
+        let (v, place, masked) = (self.verbs(), self.cell().place, self.plan().masked());
+        let take = self.take();
+        let chain = v.chain(place.node());
+        let stage = match along.filter(|_| self.plan().read_in_order()) {
+            //= docs/protocol/lock.md L3
+            Some(ReadTo { at, len }) => Stage::Both(match masked {
+                true => chain.masked_cas(place, take).read(at, len).post(),
+                false => chain.cas(place, expect, take.apply(expect)).read(at, len).post(),
+            }),
+            None => {
+                let retry = retry.unwrap_or_else(|| v.retry(self.budget()));
+                let ticket = match masked {
+                    true => chain.masked_cas(place, take).post(),
+                    false => chain.cas(place, expect, take.apply(expect)).post(),
+                };
+                Stage::Alone(ticket, retry)
+            }
+        };
+        //= docs/protocol/lock.md L7
+        // In the step that posted it: no await lies between.
+        self.asked(expect);
+        stage
+    }
+
+    /// Waits until nobody shares the lock any more: nobody new comes while it is held. Then reads.
     #[cold]
-    async fn alone(&self) -> Result<(), LockError> {
+    async fn alone(&mut self, read: Option<ReadTo>) -> Result<Option<V::Lease>, LockError> {
+        //= docs/protocol/lock.md L14
         let (v, cell) = (self.verbs(), self.cell());
         let mut retry = v.retry(self.budget());
         loop {
             let sharers = cell.sharers(v.word(cell.place).await?);
             if sharers == 0 {
-                return Ok(());
+                return self.read(read).await;
             }
             let why = Why::LockHeld { word: sharers };
             retry
@@ -330,11 +501,10 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     /// Reads what was to be read under the lock. If that fails the guard unlocks.
-    async fn with_read(self, read: Option<ReadTo>) -> Result<(Self, Option<V::Lease>), LockError> {
-        let lease = match read {
+    async fn read(&mut self, read: Option<ReadTo>) -> Result<Option<V::Lease>, LockError> {
+        Ok(match read {
             Some(ReadTo { at, len }) => Some(self.verbs().read(at, len).await?),
             None => None,
-        };
-        Ok((self, lease))
+        })
     }
 }

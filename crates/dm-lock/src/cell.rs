@@ -1,26 +1,30 @@
 //! The remote side of one lock: how its word (or, with T-S13, its lane) is taken, released and undone.
 
-use core::future::Future;
-use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::fmt;
 
+use dm_sync::atomic::{AtomicU8, Ordering};
 use dm_verbs::{
-    Capability, Chain, ClientId, Effect, MaskedCas, Old, Open, Outputs, Place, Refused, RemotePtr, Space,
-    Then, Ticket, VerbError, Verbs,
+    Capability, Caps, Chain, ClientId, MaskedCas, Old, Open, Outputs, Place, Refused, RemotePtr, Space, Then,
+    Verbs,
 };
 
 use crate::word::TAG_MASK;
 use crate::{LockOptions, LockWord, ReleaseBy};
 
-/// How to go about a lock in this world.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    pub(crate) masked: bool,
-    pub(crate) read_in_order: bool,
-    /// The same behind the FAA of a share, which no option turns off.
-    pub(crate) share_in_order: bool,
-    pub(crate) combine: bool,
-    pub(crate) release: Release,
+/// How to go about the locks of a memory node in this world, in a few bits: it is computed once for each memory node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan(u8);
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan")
+            .field("masked", &self.masked())
+            .field("read_in_order", &self.read_in_order())
+            .field("share_in_order", &self.share_in_order())
+            .field("combine", &self.combine())
+            .field("release", &self.release())
+            .finish()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,32 +35,124 @@ pub(crate) enum Release {
 }
 
 impl Plan {
+    const MASKED: u8 = 1;
+    const READ_IN_ORDER: u8 = 1 << 1;
+    const SHARE_IN_ORDER: u8 = 1 << 2;
+    const COMBINE: u8 = 1 << 3;
+    const RELEASE_FAA: u8 = 1 << 4;
+    const RELEASE_CAS: u8 = 1 << 5;
+    /// Set in every plan.
+    const KNOWN: u8 = 1 << 7;
+
     /// Falls back where the world lacks what the options would like, and refuses what has no fallback.
-    #[inline]
     pub(crate) fn new<V: Verbs>(v: &V, options: &LockOptions, word: Place) -> Result<Self, Refused> {
         let caps = v.caps(word.node());
         options.check(&caps)?;
         let serialised = caps.has(Capability::AtomicVsWriteSerialised);
         let on_chip = word.space() == Space::Chip;
-        Ok(Self {
-            masked: caps.has(Capability::MaskedAtomics),
+        let in_order = caps.has(Capability::CasThenReadInOrder);
+        //= docs/protocol/lock.md L5
+        let release = match options.release {
+            ReleaseBy::Faa => Release::Faa,
+            //= docs/protocol/lock.md L15
+            _ if options.shared && !options.flaws().blind_release => Release::Cas,
+            _ if options.shared => Release::Write,
+            ReleaseBy::Write => Release::Write,
+            ReleaseBy::Auto if serialised => Release::Write,
+            ReleaseBy::Auto => Release::Cas,
+        };
+        let bits = [
+            (true, Self::KNOWN),
+            (caps.has(Capability::MaskedAtomics), Self::MASKED),
             //= docs/protocol/lock.md L3
-            read_in_order: options.lock_and_read && caps.has(Capability::CasThenReadInOrder),
+            (options.lock_and_read && in_order, Self::READ_IN_ORDER),
             //= docs/protocol/lock.md L16
-            share_in_order: caps.has(Capability::CasThenReadInOrder),
+            (in_order, Self::SHARE_IN_ORDER),
             //= docs/protocol/lock.md L6
-            combine: options.combine && (!on_chip || caps.has(Capability::HostBeforeChip)),
-            //= docs/protocol/lock.md L5
-            release: match options.release {
-                ReleaseBy::Faa => Release::Faa,
-                //= docs/protocol/lock.md L15
-                _ if options.shared && !options.flaws().blind_release => Release::Cas,
-                _ if options.shared => Release::Write,
-                ReleaseBy::Write => Release::Write,
-                ReleaseBy::Auto if serialised => Release::Write,
-                ReleaseBy::Auto => Release::Cas,
-            },
-        })
+            (
+                options.combine && (!on_chip || caps.has(Capability::HostBeforeChip)),
+                Self::COMBINE,
+            ),
+            (release == Release::Faa, Self::RELEASE_FAA),
+            (release == Release::Cas, Self::RELEASE_CAS),
+        ];
+        let set = |bits, (on, bit): (bool, u8)| if on { bits | bit } else { bits };
+        Ok(Self(bits.into_iter().fold(0, set)))
+    }
+
+    #[inline]
+    const fn has(self, bit: u8) -> bool {
+        self.0 & bit != 0
+    }
+
+    #[inline]
+    pub(crate) const fn masked(self) -> bool {
+        self.has(Self::MASKED)
+    }
+
+    #[inline]
+    pub(crate) const fn read_in_order(self) -> bool {
+        self.has(Self::READ_IN_ORDER)
+    }
+
+    /// The same behind the FAA of a share, which no option turns off.
+    #[inline]
+    pub(crate) const fn share_in_order(self) -> bool {
+        self.has(Self::SHARE_IN_ORDER)
+    }
+
+    #[inline]
+    pub(crate) const fn combine(self) -> bool {
+        self.has(Self::COMBINE)
+    }
+
+    #[inline]
+    pub(crate) const fn release(self) -> Release {
+        if self.has(Self::RELEASE_CAS) {
+            Release::Cas
+        } else if self.has(Self::RELEASE_FAA) {
+            Release::Faa
+        } else {
+            Release::Write
+        }
+    }
+}
+
+/// The plans of all memory nodes, each made by the first client that takes a lock there.
+#[derive(Debug)]
+pub(crate) struct Plans(Box<[AtomicU8]>);
+
+impl Plans {
+    pub(crate) fn new(memory_nodes: usize) -> Self {
+        Self((0..memory_nodes).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    /// The plan for `word`'s memory node. Connections of one compute node to it promise the same.
+    #[inline(always)]
+    pub(crate) fn of<V: Verbs>(&self, v: &V, options: &LockOptions, word: Place) -> Result<Plan, Refused> {
+        let kept = &self.0[usize::from(word.node().0)];
+        // Relaxed: the byte is all there is, and whoever does not see it makes the same.
+        let plan = Plan(kept.load(Ordering::Relaxed));
+        if plan.has(Plan::KNOWN) {
+            return Ok(plan);
+        }
+        Self::made(kept, v, options, word)
+    }
+
+    #[cold]
+    fn made<V: Verbs>(
+        kept: &AtomicU8,
+        v: &V,
+        options: &LockOptions,
+        word: Place,
+    ) -> Result<Plan, Refused> {
+        let plan = Plan::new(v, options, word)?;
+        // A client that is not connected yet promises nothing: the next one may promise more.
+        if v.caps(word.node()) != Caps::default() {
+            // Relaxed: as above.
+            kept.store(plan.0, Ordering::Relaxed);
+        }
+        Ok(plan)
     }
 }
 
@@ -172,6 +268,7 @@ impl Cell {
 
     /// Appends the release of a lock held as `raw` by an atomic; it answers `raw` (in this lock's bits) if the lock
     /// was still held.
+    #[inline]
     pub(crate) fn atomic_release<'v, V: Verbs, S: Then<Old>>(
         self,
         chain: Chain<'v, V, S, Open>,
@@ -238,96 +335,22 @@ impl Cell {
     }
 }
 
-/// A CAS for a lock in flight, with what came along in its chain. Dropped before its answer is known, it undoes what
-/// the CAS may do: behind it on the same queue pair, and naming this client, so that it does nothing if the CAS failed.
-///
-/// Made in the step that posted the CAS, so that no await lies between.
-pub(crate) struct Attempt<'v, V: Verbs, S> {
-    v: &'v V,
-    ticket: Ticket<'v, V, S>,
-    cell: Cell,
-    how: How,
-    /// The answer is not known.
-    armed: bool,
-}
-
-/// What an attempt is to be undone by.
-#[derive(Clone, Copy)]
-pub(crate) enum How {
-    /// It was a masked CAS with these operands.
-    Masked(MaskedCas),
-    /// It was a CAS from `before` to `taken`.
-    Plain { taken: u64, before: u64 },
-}
-
-impl<'v, V: Verbs, S> Attempt<'v, V, S> {
-    #[inline]
-    pub(crate) fn new(v: &'v V, ticket: Ticket<'v, V, S>, cell: Cell, how: How) -> Self {
-        Self {
-            v,
-            ticket,
-            cell,
-            how,
-            armed: true,
-        }
-    }
-}
-
-impl How {
-    /// What to do about an attempt that ended in an error.
+impl Cell {
+    /// Posts, unsignalled, what undoes a masked CAS with the operands `take`.
     #[cold]
-    pub(crate) fn failed<V: Verbs>(self, v: &V, cell: Cell, e: &VerbError) {
-        // Else it is certain what the CAS did: nothing.
-        if e.index != 0 || e.effect != Effect::None {
-            self.undo(v, cell);
-        }
-    }
-
-    #[cold]
-    fn undo<V: Verbs>(self, v: &V, cell: Cell) {
-        //= docs/protocol/lock.md L7
-        match self {
-            Self::Masked(take) => {
-                let mask = match cell.kind {
-                    Kind::Word | Kind::Shared => TAG_MASK,
-                    Kind::Lane { .. } => take.swap_mask,
-                };
-                let undo = MaskedCas {
-                    compare: take.swap,
-                    compare_mask: mask,
-                    swap: 0,
-                    swap_mask: mask,
-                };
-                let chain = v.chain(cell.place.node());
-                chain.free_masked_cas(cell.place, undo).post().detach();
-            }
-            Self::Plain { taken, before } => v.cas(cell.place, taken, before).detach(),
-        }
-    }
-}
-
-// Nothing points into it.
-impl<V: Verbs, S> Unpin for Attempt<'_, V, S> {}
-
-impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Attempt<'v, V, S> {
-    type Output = Result<S::Out, VerbError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = core::task::ready!(Pin::new(&mut self.ticket).poll(cx));
-        self.armed = false;
-        if let Err(e) = &answer {
-            self.how.failed(self.v, self.cell, e);
-        }
-        Poll::Ready(answer)
-    }
-}
-
-impl<V: Verbs, S> Drop for Attempt<'_, V, S> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.armed {
-            self.how.undo(self.v, self.cell);
-        }
+    pub(crate) fn undo<V: Verbs>(self, v: &V, take: MaskedCas) {
+        let mask = match self.kind {
+            Kind::Word | Kind::Shared => TAG_MASK,
+            Kind::Lane { .. } => take.swap_mask,
+        };
+        let undo = MaskedCas {
+            compare: take.swap,
+            compare_mask: mask,
+            swap: 0,
+            swap_mask: mask,
+        };
+        let chain = v.chain(self.place.node());
+        chain.free_masked_cas(self.place, undo).post().detach();
     }
 }
 

@@ -96,6 +96,11 @@ impl GlobalLockTable {
         self.tables.len().saturating_mul(self.words_per_node as usize)
     }
 
+    /// Returns the number of memory nodes that have a table.
+    pub(crate) fn memory_nodes(&self) -> usize {
+        self.tables.len()
+    }
+
     /// Returns whether `node` has a table.
     #[inline]
     pub(crate) fn covers(&self, node: NodeId) -> bool {

@@ -1,17 +1,20 @@
 //! A lock held: written back, released, handed over, or abandoned.
 
+use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 
-use dm_verbs::{Chain, LocalStep, Many, Old, Open, Place, Ticket, VerbError, Verbs};
+use dm_verbs::{
+    Chain, Effect, LocalStep, Many, MaskedCas, Old, Open, Place, RemotePtr, Ticket, VerbError, Verbs,
+};
 
 use crate::cell::{Cell, Plan, Release};
 use crate::local::Handed;
 use crate::locks::{Seat, Target};
 use crate::{LockError, LockId, LockWord, Locks};
 
-/// A lock held.
+/// A lock that is held, or being taken ([`Locks::approach`]).
 ///
 /// Dropping it, or the future of one of its methods at any await, never leaves the lock held: the unlock is posted
 /// unsignalled, behind whatever this client posted before, and the local turn is passed on. The protocol above has
@@ -23,7 +26,8 @@ pub struct Guard<'a, V: Verbs> {
     v: &'a V,
     id: LockId,
     cell: Cell,
-    /// The word as it stands in memory.
+    /// The word as it stands in memory. While the answer of a CAS is not known, the word that it expects; while an earlier
+    /// holder's unlock may not have landed, the word that this unlock removes.
     raw: u64,
     /// The payload that a release now is to write.
     payload: u32,
@@ -31,76 +35,174 @@ pub struct Guard<'a, V: Verbs> {
     staged: u32,
     plan: Plan,
     seat: Seat,
+    hold: Hold,
     handed: bool,
-    /// The lock is held and no unlock was posted.
-    armed: bool,
     /// The local turn must not go on without saying so: see [`Locks::unsettled`].
     unsettled: bool,
     /// An unlock that is not the ordinary one leaves [`DOUBT`].
     doubt_if_lost: bool,
 }
 
+/// What the remote word may say of this client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hold {
+    /// Nothing, or whatever it says was posted to be undone.
+    Nothing,
+    /// A CAS was posted, and its answer is not known.
+    Asked,
+    /// The lock is held and no unlock was posted.
+    Held,
+}
+
 /// The bit of a lock word's payload that says: a change of structure under this lock may have failed midway. (Set by
 /// [`Guard::doubt_if_lost`], never cleared: who must know looks at nodes whole, from then on.)
 pub const DOUBT: u32 = 1;
 
-/// The answer to an unlock: the word that was found, where that is told.
-enum Unlock<'a, V: Verbs> {
-    Write(Ticket<'a, V, ()>),
-    Atomic(Ticket<'a, V, (Old,)>),
-}
+impl Locks {
+    /// Prepares to take the lock of `node`. Nothing is posted, and no turn is waited for, before [`Guard::begin`].
+    ///
+    /// # Errors
+    /// [`LockError`], where this client can't take the lock at all.
+    #[inline(always)]
+    pub fn approach<'a, V: Verbs>(&'a self, v: &'a V, node: RemotePtr) -> Result<Guard<'a, V>, LockError> {
+        self.aim(v, self.lock_of(node)?)
+    }
 
-impl<V: Verbs> Future for Unlock<'_, V> {
-    type Output = Result<Option<u64>, VerbError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
-            Self::Write(ticket) => Pin::new(ticket).poll(cx).map(|done| done.map(|()| None)),
-            Self::Atomic(ticket) => Pin::new(ticket).poll(cx).map(|done| done.map(Some)),
-        }
+    #[inline(always)]
+    pub(crate) fn aim<'a, V: Verbs>(&'a self, v: &'a V, id: LockId) -> Result<Guard<'a, V>, LockError> {
+        let Target { cell, plan } = self.target(v, id)?;
+        Ok(Guard {
+            locks: self,
+            v,
+            id,
+            cell,
+            raw: 0,
+            payload: 0,
+            staged: 0,
+            plan,
+            seat: Seat::None,
+            hold: Hold::Nothing,
+            handed: false,
+            unsettled: false,
+            doubt_if_lost: false,
+        })
     }
 }
 
 impl<'a, V: Verbs> Guard<'a, V> {
+    // ---- while it is taken -----------------------------------------------------------------------------------
+
     #[inline]
-    pub(crate) fn new(locks: &'a Locks, v: &'a V, target: Target, seat: Seat, raw: u64) -> Self {
-        let payload = target.cell.word(raw).payload;
-        Self {
-            locks,
-            v,
-            id: target.id,
-            cell: target.cell,
-            raw,
-            payload,
-            staged: payload,
-            plan: target.plan,
-            seat,
-            handed: false,
-            armed: true,
-            unsettled: false,
-            doubt_if_lost: false,
+    pub(crate) fn locks(&self) -> &'a Locks {
+        self.locks
+    }
+
+    /// Notes the local turn, and a word that it came with ([`crate::Turn::unsettled`]). The turn must have been kept.
+    #[inline]
+    pub(crate) fn seated(&mut self, seat: Seat, unsettled: Option<u64>) {
+        self.seat = seat;
+        if let Some(raw) = unsettled {
+            (self.raw, self.unsettled) = (raw, true);
         }
     }
 
-    /// The turn that came with the lock must have been kept for it.
-    pub(crate) fn handed(locks: &'a Locks, v: &'a V, target: Target, handed: Handed) -> Self {
-        let mut guard = Self::new(locks, v, target, Seat::Turn, handed.raw);
-        (guard.payload, guard.staged) = (handed.payload, handed.payload);
-        guard.handed = true;
-        guard
+    /// The word of an earlier holder whose unlock may not have landed.
+    pub(crate) fn unsettled_word(&self) -> Option<u64> {
+        self.unsettled.then_some(self.raw)
     }
 
+    /// That unlock has landed.
+    pub(crate) fn settled(&mut self) {
+        self.unsettled = false;
+    }
+
+    /// The lock came with the turn.
+    pub(crate) fn handed(&mut self, handed: Handed) {
+        self.raw = handed.raw;
+        (self.payload, self.staged) = (handed.payload, handed.payload);
+        (self.handed, self.unsettled, self.hold) = (true, false, Hold::Held);
+    }
+
+    /// The operands that take the lock.
+    #[inline(always)]
+    pub(crate) fn take(&self) -> MaskedCas {
+        self.cell.take(self.v.client(), self.locks.options.epoch)
+    }
+
+    /// A CAS was posted that expects `expect`. From here on a drop undoes it.
+    #[inline(always)]
+    pub(crate) fn asked(&mut self, expect: u64) {
+        (self.raw, self.hold) = (expect, Hold::Asked);
+    }
+
+    /// The word that the last CAS expected.
+    pub(crate) fn expected(&self) -> u64 {
+        self.raw
+    }
+
+    /// Whether the CAS, which found `old`, took the lock, and nobody shares it.
+    #[inline(always)]
+    pub(crate) fn is_taken_by(&mut self, old: u64) -> bool {
+        //= docs/protocol/lock.md L2
+        let take = self.take();
+        let taken = take.matches(old) && (self.plan.masked() || old == self.raw);
+        self.hold = Hold::Nothing;
+        if taken {
+            self.hold = Hold::Held;
+            self.raw = self.cell.own(take.apply(old));
+            self.payload = self.cell.word(self.raw).payload;
+            self.staged = self.payload;
+        }
+        //= docs/protocol/lock.md L14
+        taken && self.cell.sharers(old) == 0
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.hold == Hold::Held
+    }
+
+    /// The CAS, or what came behind it, ended in an error.
+    #[cold]
+    pub(crate) fn attempt_failed(&mut self, e: VerbError) -> LockError {
+        // Else it is certain what the CAS did: nothing.
+        if e.index != 0 || e.effect != Effect::None {
+            self.undo();
+        }
+        self.hold = Hold::Nothing;
+        e.into()
+    }
+
+    /// Undoes what the CAS may have done: behind it on the same queue pair, and naming this client, so that it does nothing
+    /// if the CAS failed.
+    #[cold]
+    fn undo(&self) {
+        //= docs/protocol/lock.md L7
+        let take = self.take();
+        match self.plan.masked() {
+            true => self.cell.undo(self.v, take),
+            false => self
+                .v
+                .cas(self.cell.place, take.apply(self.raw), self.raw)
+                .detach(),
+        }
+    }
+
+    // ---- while it is held ------------------------------------------------------------------------------------
+
     /// The remote side.
+    #[inline]
     pub(crate) fn cell(&self) -> Cell {
         self.cell
     }
 
     /// Attempts at a lock.
+    #[inline]
     pub(crate) fn budget(&self) -> u32 {
         self.locks.options.budget
     }
 
     /// The client's connection.
+    #[inline]
     pub(crate) fn verbs(&self) -> &'a V {
         self.v
     }
@@ -167,31 +269,10 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// # Panics
     /// When `chain` goes to another memory node than the lock.
     pub async fn write_back(mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
-        let hand_over = self.will_hand_over().await;
-        self.payload = self.staged;
-        if hand_over {
-            return self.write_and_hand_over(chain).await;
+        match self.is_wanted().await {
+            true => self.hand_on(Some(chain)).await,
+            false => self.unlock(Some(chain)).await,
         }
-        if self.plan.combine {
-            return self.unlock_behind(chain).await;
-        }
-        chain.post().await?;
-        let chain = self.v.chain(self.id.node);
-        let unlocked = self.unlock_behind(chain).await;
-        unlocked.map_err(LockError::after_effect)
-    }
-
-    async fn write_and_hand_over(&mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
-        if self.locks.options.flaws().handover_before_write_back {
-            if self.hand_over() {
-                return Ok(chain.post().await?);
-            }
-            return self.unlock_behind(chain).await;
-        }
-        //= docs/protocol/lock.md L4
-        chain.post().await?;
-        let given = self.hand_over_or_unlock().await;
-        given.map_err(LockError::after_effect)
     }
 
     /// Gives the lock back with nothing written: to the next client of this compute node without any verb, or else
@@ -200,22 +281,59 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// # Errors
     /// As [`Guard::write_back`].
     pub async fn release(mut self) -> Result<(), LockError> {
-        let hand_over = self.will_hand_over().await;
-        self.payload = self.staged;
-        if hand_over {
-            return self.hand_over_or_unlock().await;
+        match self.is_wanted().await {
+            true => self.hand_on(None).await,
+            false => self.unlock(None).await,
         }
-        let chain = self.v.chain(self.id.node);
-        self.unlock_behind(chain).await
     }
 
-    #[inline]
-    async fn will_hand_over(&self) -> bool {
-        if self.seat != Seat::Turn {
-            return false;
+    /// Asks whether a client of this compute node waits for the lock, and may be handed it: then [`Guard::hand_on`] ends what
+    /// this guard holds, otherwise [`Guard::unlock`]. (These three are [`Guard::write_back`] in parts, for a caller who keeps
+    /// the guard where it is.)
+    #[inline(always)]
+    pub fn is_wanted(&self) -> Wanted<'_, 'a, V> {
+        Wanted {
+            guard: self,
+            step: 0,
         }
-        self.v.local(LocalStep::Section).await;
-        self.locks.can_hand_over(self.id)
+    }
+
+    /// Posts `chain`, if there is one, with the unlock behind it, or as [`Guard::write_back`] says, and awaits both.
+    #[inline(always)]
+    pub fn unlock(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Unlocking<'_, 'a, V> {
+        self.payload = self.staged;
+        let stage = match chain {
+            Some(chain) if !self.plan.combine() => Stage::Data(chain.post()),
+            Some(chain) => self.post_unlock(chain),
+            None => self.post_unlock(self.v.chain(self.id.node)),
+        };
+        Unlocking {
+            guard: self,
+            stage,
+            written: false,
+        }
+    }
+
+    /// Posts `chain`, if there is one, awaits it, and gives the lock to the next client of this compute node.
+    ///
+    /// # Errors
+    /// As [`Guard::write_back`].
+    pub async fn hand_on(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Result<(), LockError> {
+        self.payload = self.staged;
+        let Some(chain) = chain else {
+            return self.hand_over_or_unlock().await;
+        };
+        if self.locks.options.flaws().handover_before_write_back {
+            if self.hand_over() {
+                return Ok(chain.post().await?);
+            }
+            let stage = self.post_unlock(chain);
+            return self.unlocking(stage).await;
+        }
+        //= docs/protocol/lock.md L4
+        chain.post().await?;
+        let given = self.hand_over_or_unlock().await;
+        given.map_err(LockError::after_effect)
     }
 
     async fn hand_over_or_unlock(&mut self) -> Result<(), LockError> {
@@ -224,8 +342,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
             return Ok(());
         }
         // Whoever waited has gone.
-        let chain = self.v.chain(self.id.node);
-        self.unlock_behind(chain).await
+        self.unlock(None).await
     }
 
     /// `false`: there is nobody to hand it to, and this still holds it.
@@ -237,31 +354,29 @@ impl<'a, V: Verbs> Guard<'a, V> {
         let given = self.seat == Seat::Turn && self.locks.hand_over(self.id, handed);
         if given {
             self.seat = Seat::None;
-            self.armed = false;
+            self.hold = Hold::Nothing;
         }
         given
     }
 
     /// Appends the unlock to `chain` and posts it.
-    fn post_unlock(&mut self, chain: Chain<'a, V, (), Open>) -> Unlock<'a, V> {
+    #[inline(always)]
+    fn post_unlock(&mut self, chain: Chain<'a, V, (), Open>) -> Stage<'a, V> {
         let (cell, raw, payload) = (self.cell, self.raw, self.payload);
-        let unlock = match self.plan.release {
-            Release::Write => Unlock::Write(cell.write_release(chain, raw, payload).post()),
-            by => Unlock::Atomic(cell.atomic_release(chain, raw, payload, by).post()),
+        let stage = match self.plan.release() {
+            Release::Write => Stage::Write(cell.write_release(chain, raw, payload).post()),
+            by => Stage::Atomic(cell.atomic_release(chain, raw, payload, by).post()),
         };
         self.unlock_posted();
-        unlock
+        stage
     }
 
-    /// Appends the unlock to `chain`, posts and awaits it.
-    async fn unlock_behind(&mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
-        let answer = self.post_unlock(chain).await;
-        match answer {
-            Ok(found) => {
-                self.unlock_done().await;
-                self.check_found(found)
-            }
-            Err(e) => Err(self.unlock_failed(e)),
+    #[inline(always)]
+    fn unlocking(&mut self, stage: Stage<'a, V>) -> Unlocking<'_, 'a, V> {
+        Unlocking {
+            guard: self,
+            stage,
+            written: false,
         }
     }
 
@@ -284,7 +399,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// The word, whole, was not as it was held.
     #[cold]
     fn lost(&self, word: u64) -> LockError {
-        if self.plan.release == Release::Faa {
+        if self.plan.release() == Release::Faa {
             //= docs/protocol/lock.md L5
             // Adding knows no condition: what it made of another's word is undone, unless that changed again.
             let added = self.cell.difference(self.raw, self.payload);
@@ -300,7 +415,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// From here on a drop must not unlock again; it passes the turn on only.
     #[inline]
     pub(crate) fn unlock_posted(&mut self) {
-        self.armed = false;
+        self.hold = Hold::Nothing;
         // Whoever is next must see our unlock first, if it is not under our name.
         self.unsettled = self
             .locks
@@ -316,19 +431,15 @@ impl<'a, V: Verbs> Guard<'a, V> {
 
     /// The unlock has completed: the turn goes on.
     #[inline]
-    pub(crate) async fn unlock_done(&mut self) {
+    pub(crate) fn unlock_done(&mut self) -> Unlocking<'_, 'a, V> {
         self.unsettled = false;
-        if self.seat == Seat::Turn {
-            self.v.local(LocalStep::Section).await;
-        }
-        self.note();
-        self.leave();
+        self.unlocking(Stage::Turn(0, None))
     }
 
     /// What the word was left as, for whoever must guess it next; while the turn is this client's.
     #[inline]
     fn note(&self) {
-        if !self.plan.masked && self.seat == Seat::Turn {
+        if !self.plan.masked() && self.seat == Seat::Turn {
             let left = self.cell.released(self.raw, self.payload);
             self.locks.hints.note(self.id, left);
         }
@@ -354,26 +465,150 @@ impl<'a, V: Verbs> Guard<'a, V> {
     pub(crate) fn append_unlock(&mut self, chain: Chain<'a, V, Many, Open>) -> Chain<'a, V, Many, Open> {
         self.payload = self.staged;
         let (cell, raw, payload) = (self.cell, self.raw, self.payload);
-        match self.plan.release {
+        match self.plan.release() {
             Release::Write => cell.write_release(chain, raw, payload),
             by => cell.atomic_release(chain, raw, payload, by),
         }
     }
 
-    /// Posts an unlock that nobody waits for.
+    /// Posts what nobody waits for: an unlock, or the undo of a CAS whose answer is not known.
     #[cold]
-    fn abandon(&mut self) {
-        self.cell.abandon(self.v, self.raw, self.payload_if_lost());
-        self.unlock_posted();
+    fn let_go(&mut self) {
+        match self.hold {
+            Hold::Nothing => {}
+            Hold::Asked => self.undo(),
+            Hold::Held => {
+                self.cell.abandon(self.v, self.raw, self.payload_if_lost());
+                self.unlock_posted();
+            }
+        }
     }
 }
 
 impl<V: Verbs> Drop for Guard<'_, V> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        if self.armed {
-            self.abandon();
+        if self.hold != Hold::Nothing {
+            self.let_go();
         }
         self.leave();
+    }
+}
+
+/// See [`Guard::is_wanted`].
+#[must_use = "a question is asked when it is awaited"]
+#[derive(Debug)]
+pub struct Wanted<'g, 'a, V: Verbs> {
+    guard: &'g Guard<'a, V>,
+    step: u64,
+}
+
+impl<V: Verbs> Future for Wanted<'_, '_, V> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
+        let this = &mut *self;
+        if this.guard.seat != Seat::Turn {
+            return Poll::Ready(false);
+        }
+        let Guard { locks, v, id, .. } = this.guard;
+        ready!(v.poll_local(LocalStep::Section, &mut this.step, cx));
+        Poll::Ready(locks.can_hand_over(*id))
+    }
+}
+
+/// An unlock that was posted, perhaps behind data. See [`Guard::unlock`].
+#[must_use = "await it: the local turn goes on when the unlock has completed"]
+pub struct Unlocking<'g, 'a, V: Verbs> {
+    guard: &'g mut Guard<'a, V>,
+    stage: Stage<'a, V>,
+    /// Data was written before.
+    written: bool,
+}
+
+enum Stage<'a, V: Verbs> {
+    /// The data, where the unlock is not in its chain.
+    Data(Ticket<'a, V, ()>),
+    /// The unlock by WRITE.
+    Write(Ticket<'a, V, ()>),
+    /// The unlock by an atomic, which tells the word that it found.
+    Atomic(Ticket<'a, V, (Old,)>),
+    /// The local turn goes on next: with the state of that step, and the word that was found.
+    Turn(u64, Option<u64>),
+}
+
+impl<V: Verbs> fmt::Debug for Unlocking<'_, '_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unlocking")
+            .field("place", &self.guard.place())
+            .finish_non_exhaustive()
+    }
+}
+
+// Nothing points into it.
+impl<V: Verbs> Unpin for Unlocking<'_, '_, V> {}
+
+impl<V: Verbs> Future for Unlocking<'_, '_, V> {
+    type Output = Result<(), LockError>;
+
+    // Always: as with `Begin`.
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let answer = match &mut this.stage {
+            Stage::Write(ticket) => ready!(Pin::new(ticket).poll(cx)).map(|()| None),
+            Stage::Atomic(ticket) => ready!(Pin::new(ticket).poll(cx)).map(Some),
+            Stage::Turn(..) => return this.poll_turn(cx),
+            Stage::Data(_) => return this.poll_data(cx),
+        };
+        match answer {
+            Ok(found) => {
+                this.guard.unsettled = false;
+                this.stage = Stage::Turn(0, found);
+                this.poll_turn(cx)
+            }
+            Err(e) => this.failed(e),
+        }
+    }
+}
+
+impl<V: Verbs> Unlocking<'_, '_, V> {
+    /// Passes the local turn on.
+    #[inline(always)]
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LockError>> {
+        let Stage::Turn(step, found) = &mut self.stage else {
+            unreachable!("the turn goes on after the unlock")
+        };
+        if self.guard.seat == Seat::Turn {
+            ready!(self.guard.v.poll_local(LocalStep::Section, step, cx));
+        }
+        self.guard.note();
+        self.guard.leave();
+        match self.guard.check_found(*found) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(e) => Poll::Ready(Err(self.told(e))),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LockError>> {
+        if let Stage::Data(ticket) = &mut self.stage {
+            ready!(Pin::new(ticket).poll(cx))?;
+            self.written = true;
+            self.stage = self.guard.post_unlock(self.guard.v.chain(self.guard.id.node));
+        }
+        Pin::new(self).poll(cx)
+    }
+
+    #[cold]
+    fn failed(&mut self, e: VerbError) -> Poll<Result<(), LockError>> {
+        let e = self.guard.unlock_failed(e);
+        Poll::Ready(Err(self.told(e)))
+    }
+
+    #[cold]
+    fn told(&self, e: LockError) -> LockError {
+        if self.written { e.after_effect() } else { e }
     }
 }

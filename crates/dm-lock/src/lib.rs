@@ -67,9 +67,10 @@ mod share;
 mod study;
 mod word;
 
+pub use acquire::{Begin, Begun, Hurdle};
 pub use error::LockError;
 pub use global::{DEFAULT_LOCKS_PER_NODE, GlobalLockTable, LockId};
-pub use guard::{DOUBT, Guard};
+pub use guard::{DOUBT, Guard, Unlocking, Wanted};
 pub use local::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, Orphan, Turn};
 pub use locks::Locks;
 pub use options::{DEFAULT_BUDGET, DEFAULT_HANDOVER_MAX, Local, LockOptions, LockPlace, ReleaseBy};

@@ -4,7 +4,7 @@ use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{Capability, ClientId, Place, RemotePtr, Verbs};
 
 use crate::acquire::ReadTo;
-use crate::cell::{Cell, Kind, Plan};
+use crate::cell::{Cell, Kind, Plan, Plans};
 use crate::guard::Guard;
 use crate::hints::Hints;
 use crate::local::{Handed, LocalLockTable};
@@ -20,6 +20,7 @@ pub struct Locks {
     pub(crate) options: LockOptions,
     table: GlobalLockTable,
     local: LocalTable,
+    plans: Plans,
     pub(crate) hints: Hints,
 }
 
@@ -42,7 +43,6 @@ pub(crate) enum Seat {
 /// What is known of a lock before it is taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
-    pub(crate) id: LockId,
     pub(crate) cell: Cell,
     pub(crate) plan: Plan,
 }
@@ -75,6 +75,7 @@ impl Locks {
         };
         Self {
             options,
+            plans: Plans::new(table.memory_nodes()),
             table,
             local,
             hints: Hints::default(),
@@ -100,7 +101,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::NoLockTable`].
-    #[inline]
+    #[inline(always)]
     pub fn lock_of(&self, address: RemotePtr) -> Result<LockId, LockError> {
         let missing = LockError::NoLockTable { node: address.node() };
         self.table.id(address, self.options.lanes()).ok_or(missing)
@@ -176,9 +177,8 @@ impl Locks {
         }
         let cell = self.cell(id);
         Ok(Target {
-            id,
             cell,
-            plan: Plan::new(v, &self.options, cell.place)?,
+            plan: self.plans.of(v, &self.options, cell.place)?,
         })
     }
 

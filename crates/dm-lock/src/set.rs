@@ -87,7 +87,7 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
     {
         let v = self.v;
         let mut chains: SmallVec<[_; INLINE]> = chains.into_iter().collect();
-        if !self.guards.iter().all(|g| g.plan().combine) {
+        if !self.guards.iter().all(|g| g.plan().combine()) {
             let tickets: SmallVec<[_; INLINE]> = chains.drain(..).map(|(_, chain)| chain.post()).collect();
             for ticket in tickets {
                 ticket.await.map_err(VerbError::after_effect)?;
@@ -128,12 +128,12 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
             match ticket.await {
                 Ok(answers) => {
                     for (i, guard) in self.guards[range].iter_mut().enumerate() {
-                        let found = match guard.plan().release {
+                        let found = match guard.plan().release() {
                             Release::Write => Ok(()),
                             _ => guard.check_found(Some(answers.old(i as u16))),
                         };
                         outcome = outcome.and(found);
-                        guard.unlock_done().await;
+                        outcome = outcome.and(guard.unlock_done().await);
                     }
                 }
                 Err(e) => {

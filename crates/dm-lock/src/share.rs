@@ -148,7 +148,7 @@ impl Locks {
         loop {
             //= docs/protocol/lock.md L16
             let chain = v.chain(node.node()).faa(cell.place, SHARE);
-            let (old, lease) = match plan.share_in_order {
+            let (old, lease) = match plan.share_in_order() {
                 true => {
                     let (old, lease) = Joining::new(v, cell, chain.read(read_at, len).post()).await?;
                     (old, Some(lease))
@@ -231,7 +231,7 @@ impl<'a, V: Verbs> Share<'a, V> {
     /// If `chain` goes to another memory node than the lock.
     pub async fn write_back(mut self, mut chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
         let mut before = false;
-        if !self.plan.combine {
+        if !self.plan.combine() {
             chain.post().await?;
             chain = self.v.chain(self.cell.place.node());
             before = true;
