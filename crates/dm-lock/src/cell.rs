@@ -140,12 +140,7 @@ impl Plans {
     }
 
     #[cold]
-    fn made<V: Verbs>(
-        kept: &AtomicU8,
-        v: &V,
-        options: &LockOptions,
-        word: Place,
-    ) -> Result<Plan, Refused> {
+    fn made<V: Verbs>(kept: &AtomicU8, v: &V, options: &LockOptions, word: Place) -> Result<Plan, Refused> {
         let plan = Plan::new(v, options, word)?;
         // A client that is not connected yet promises nothing: the next one may promise more.
         if v.caps(word.node()) != Caps::default() {

@@ -292,10 +292,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// the guard where it is.)
     #[inline(always)]
     pub fn is_wanted(&self) -> Wanted<'_, 'a, V> {
-        Wanted {
-            guard: self,
-            step: 0,
-        }
+        Wanted { guard: self, step: 0 }
     }
 
     /// Posts `chain`, if there is one, with the unlock behind it, or as [`Guard::write_back`] says, and awaits both.
