@@ -1,10 +1,8 @@
 //! Writing one key: lock and read, judge, edit, write back and unlock.
 
-use core::pin::pin;
-
 use dm_index::{Answer, Applied, IndexError, Lead, NodeCopy, Stale, Write};
 use dm_layout::{CheckFailure, FenceKeys, Judged, KeyBytes, NodeFormat, Place, ValueRef};
-use dm_lock::Guard;
+use dm_lock::{Begun, Guard};
 use dm_verbs::{Control, RemotePtr, Verbs, Why};
 
 use crate::Nodes;
@@ -46,11 +44,16 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
         let mut retry = v.retry(self.options.attempts);
         loop {
-            let (guard, mut image) = {
-                // Pinned here: a future is copied whole when it is passed by value.
-                let locking = pin!(self.locks.lock_and_read(v, at, at, self.node_len()));
-                //= docs/protocol/reclaim.md R2
-                self.alloc.tending(v, locking).await?
+            // The guard stays here, and is taken and released in parts: moving it and the futures around it would cost more than
+            // the rest of the write.
+            let mut guard = self.locks.approach(v, at)?;
+            let mut image = match guard.begin(at, self.node_len()).await? {
+                Begun::Locked(image) => image.expect("an acquisition with a READ gives bytes"),
+                Begun::Not(hurdle) => {
+                    //= docs/protocol/reclaim.md R2
+                    let insisting = guard.insist(hurdle, at, self.node_len());
+                    Box::pin(self.alloc.tending(v, insisting)).await?
+                }
             };
             let place = match self.format.judge(&image, key, level) {
                 Ok(Judged::Here(place)) => place,
@@ -85,10 +88,14 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
             match self.edit(&mut image, key, write, place) {
                 Ok(Edit::Range(applied, range)) => {
+                    let wanted = guard.is_wanted().await;
                     let chain = v
                         .chain(at.node())
                         .write(at.add(range.start as u64), &image[range]);
-                    guard.write_back(chain).await?;
+                    match wanted {
+                        true => Box::pin(guard.hand_on(Some(chain))).await?,
+                        false => guard.unlock(Some(chain)).await?,
+                    }
                     if let Some(after) = after {
                         self.fold(at, &image, after).map_err(|e| failure(at, e))?;
                     }
@@ -98,7 +105,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     };
                 }
                 Ok(Edit::Nothing(applied)) => {
-                    guard.release().await?;
+                    match guard.is_wanted().await {
+                        true => Box::pin(guard.hand_on(None)).await?,
+                        false => guard.unlock(None).await?,
+                    }
                     return Ok(Answer::Done(applied));
                 }
                 Ok(Edit::Full) => {
