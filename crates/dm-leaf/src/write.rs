@@ -2,7 +2,7 @@
 
 use dm_index::{Answer, Applied, IndexError, Lead, NodeCopy, Stale, Write};
 use dm_layout::{CheckFailure, FenceKeys, Judged, KeyBytes, NodeFormat, Place, ValueRef};
-use dm_lock::{Begun, Guard};
+use dm_lock::{Attempted, Guard};
 use dm_verbs::{Control, RemotePtr, Verbs, Why};
 
 use crate::Nodes;
@@ -47,11 +47,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             // The guard stays here, and is taken and released in parts: moving it and the futures around it would cost more than
             // the rest of the write.
             let mut guard = self.locks.approach(v, at)?;
-            let mut image = match guard.begin(at, self.node_len()).await? {
-                Begun::Locked(image) => image.expect("an acquisition with a READ gives bytes"),
-                Begun::Not(hurdle) => {
+            let mut image = match guard.attempt(at, self.node_len()).await? {
+                Attempted::Locked(image) => image.expect("an acquisition with a READ gives bytes"),
+                Attempted::Not(obstacle) => {
                     //= docs/protocol/reclaim.md R2
-                    let insisting = guard.insist(hurdle, at, self.node_len());
+                    let insisting = guard.insist(obstacle, at, self.node_len());
                     Box::pin(self.alloc.tending(v, insisting)).await?
                 }
             };

@@ -36,15 +36,15 @@ impl<V: Verbs> Orphan for Unlocks<'_, V> {
 }
 
 /// How far the first attempt at a lock came.
-pub enum Begun<'a, V: Verbs> {
+pub enum Attempted<'a, V: Verbs> {
     /// The lock is held. There are bytes if there was something to read.
     Locked(Option<V::Lease>),
     /// It is not held yet, or shared by others: [`Guard::insist`] goes on.
-    Not(Hurdle<'a, V>),
+    Not(Obstacle<'a, V>),
 }
 
 /// What the first attempt at a lock met. Only [`Guard::insist`] takes it.
-pub struct Hurdle<'a, V: Verbs>(Met<'a, V>);
+pub struct Obstacle<'a, V: Verbs>(Met<'a, V>);
 
 enum Met<'a, V: Verbs> {
     /// The local table has no queue.
@@ -67,7 +67,7 @@ enum Met<'a, V: Verbs> {
 ///
 /// It is written by hand, because it is on the path of every write: a coroutine would be copied, and polled by a call.
 #[must_use = "nothing is posted before the first poll"]
-pub struct Begin<'g, 'a, V: Verbs> {
+pub struct Attempt<'g, 'a, V: Verbs> {
     // The guard outlives the ticket: when both are dropped, the ticket goes first, then the undo is posted, and only then is
     // the turn passed on.
     guard: &'g mut Guard<'a, V>,
@@ -86,16 +86,16 @@ enum Stage<'a, V: Verbs> {
     Reading(Ticket<'a, V, (Bytes,)>),
 }
 
-impl<V: Verbs> fmt::Debug for Begun<'_, V> {
+impl<V: Verbs> fmt::Debug for Attempted<'_, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Locked(_) => f.write_str("Locked(..)"),
-            Self::Not(hurdle) => f.debug_tuple("Not").field(hurdle).finish(),
+            Self::Not(obstacle) => f.debug_tuple("Not").field(obstacle).finish(),
         }
     }
 }
 
-impl<V: Verbs> fmt::Debug for Hurdle<'_, V> {
+impl<V: Verbs> fmt::Debug for Obstacle<'_, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Met::NoQueue => "a table without a queue",
@@ -107,9 +107,9 @@ impl<V: Verbs> fmt::Debug for Hurdle<'_, V> {
     }
 }
 
-impl<V: Verbs> fmt::Debug for Begin<'_, '_, V> {
+impl<V: Verbs> fmt::Debug for Attempt<'_, '_, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Begin")
+        f.debug_struct("Attempt")
             .field("place", &self.guard.place())
             .field("read", &self.read)
             .finish_non_exhaustive()
@@ -117,10 +117,10 @@ impl<V: Verbs> fmt::Debug for Begin<'_, '_, V> {
 }
 
 // Nothing points into it.
-impl<V: Verbs> Unpin for Begin<'_, '_, V> {}
+impl<V: Verbs> Unpin for Attempt<'_, '_, V> {}
 
-impl<'a, V: Verbs> Future for Begin<'_, 'a, V> {
-    type Output = Result<Begun<'a, V>, LockError>;
+impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
+    type Output = Result<Attempted<'a, V>, LockError>;
 
     // Always: its one caller on the path of writes then keeps the answer in registers.
     #[inline(always)]
@@ -128,7 +128,7 @@ impl<'a, V: Verbs> Future for Begin<'_, 'a, V> {
         let this = &mut *self;
         if let Stage::Turn(step) = &mut this.stage {
             if let Some(met) = ready!(this.guard.poll_turn(step, cx))? {
-                return Poll::Ready(Ok(Begun::Not(Hurdle(met))));
+                return Poll::Ready(Ok(Attempted::Not(Obstacle(met))));
             }
             let guess = this.guard.guess();
             this.stage = this.guard.ask(guess, this.read, None);
@@ -145,17 +145,17 @@ impl<'a, V: Verbs> Future for Begin<'_, 'a, V> {
             Stage::Reading(_) | Stage::Turn(_) => return this.poll_read(cx),
         };
         if this.guard.is_taken_by(old) && (lease.is_some() || this.read.is_none()) {
-            return Poll::Ready(Ok(Begun::Locked(lease)));
+            return Poll::Ready(Ok(Attempted::Locked(lease)));
         }
         drop(lease);
         this.otherwise(old, cx)
     }
 }
 
-impl<'a, V: Verbs> Begin<'_, 'a, V> {
+impl<'a, V: Verbs> Attempt<'_, 'a, V> {
     /// Goes on where the lock was not taken by this client alone, or nothing was read with it.
     #[inline(never)]
-    fn otherwise(&mut self, old: u64, cx: &mut Context<'_>) -> Poll<Result<Begun<'a, V>, LockError>> {
+    fn otherwise(&mut self, old: u64, cx: &mut Context<'_>) -> Poll<Result<Attempted<'a, V>, LockError>> {
         let met = if !self.guard.is_held() {
             let retry = match core::mem::replace(&mut self.stage, Stage::Turn(0)) {
                 Stage::Alone(_, retry) => Some(retry),
@@ -168,18 +168,18 @@ impl<'a, V: Verbs> Begin<'_, 'a, V> {
             self.stage = Stage::Reading(self.guard.verbs().read(at, len));
             return self.poll_read(cx);
         } else {
-            return Poll::Ready(Ok(Begun::Locked(None)));
+            return Poll::Ready(Ok(Attempted::Locked(None)));
         };
-        Poll::Ready(Ok(Begun::Not(Hurdle(met))))
+        Poll::Ready(Ok(Attempted::Not(Obstacle(met))))
     }
 
     /// Awaits the READ under a lock that was taken without one.
     #[inline(never)]
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Begun<'a, V>, LockError>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Attempted<'a, V>, LockError>> {
         let Stage::Reading(ticket) = &mut self.stage else {
             unreachable!("an attempt is polled no more once it was ready")
         };
-        Poll::Ready(Ok(Begun::Locked(Some(ready!(Pin::new(ticket).poll(cx))?))))
+        Poll::Ready(Ok(Attempted::Locked(Some(ready!(Pin::new(ticket).poll(cx))?))))
     }
 }
 
@@ -195,9 +195,9 @@ impl Locks {
         read: Option<ReadTo>,
     ) -> Result<(Guard<'a, V>, Option<V::Lease>), LockError> {
         let mut guard = self.aim(v, id)?;
-        let lease = match guard.begin_with(read).await? {
-            Begun::Locked(lease) => lease,
-            Begun::Not(hurdle) => guard.insist_with(hurdle, read).await?,
+        let lease = match guard.attempt_with(read).await? {
+            Attempted::Locked(lease) => lease,
+            Attempted::Not(obstacle) => guard.insist_with(obstacle, read).await?,
         };
         Ok((guard, lease))
     }
@@ -217,43 +217,43 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// # Panics
     /// When `read_at` is on another memory node than the lock.
     #[inline(always)]
-    pub fn begin(&mut self, read_at: RemotePtr, len: u32) -> Begin<'_, 'a, V> {
+    pub fn attempt(&mut self, read_at: RemotePtr, len: u32) -> Attempt<'_, 'a, V> {
         assert_eq!(
             self.id().node,
             read_at.node(),
             "a lock lies on the memory node of what it guards"
         );
-        self.begin_with(Some(ReadTo { at: read_at, len }))
+        self.attempt_with(Some(ReadTo { at: read_at, len }))
     }
 
     #[inline(always)]
-    fn begin_with(&mut self, read: Option<ReadTo>) -> Begin<'_, 'a, V> {
-        Begin {
+    fn attempt_with(&mut self, read: Option<ReadTo>) -> Attempt<'_, 'a, V> {
+        Attempt {
             guard: self,
             read,
             stage: Stage::Turn(0),
         }
     }
 
-    /// Goes on where [`Guard::begin`] met a hurdle, until the lock is held: waits for the local turn, and for other compute
-    /// nodes. Then READs as [`Guard::begin`] would have.
+    /// Goes on where [`Guard::attempt`] met an obstacle, until the lock is held: waits for the local turn, and for other compute
+    /// nodes. Then READs as [`Guard::attempt`] would have.
     ///
     /// # Errors
     /// As [`Locks::lock_and_read`].
     pub async fn insist(
         &mut self,
-        hurdle: Hurdle<'a, V>,
+        obstacle: Obstacle<'a, V>,
         read_at: RemotePtr,
         len: u32,
     ) -> Result<V::Lease, LockError> {
         let read = ReadTo { at: read_at, len };
-        let lease = self.insist_with(hurdle, Some(read)).await?;
+        let lease = self.insist_with(obstacle, Some(read)).await?;
         Ok(lease.expect("an acquisition with a READ gives bytes"))
     }
 
     async fn insist_with(
         &mut self,
-        Hurdle(met): Hurdle<'a, V>,
+        Obstacle(met): Obstacle<'a, V>,
         read: Option<ReadTo>,
     ) -> Result<Option<V::Lease>, LockError> {
         let refused = match met {
@@ -313,15 +313,15 @@ impl<'a, V: Verbs> Guard<'a, V> {
                 }
             }
             let stage = self.ask(expect, along, retry.take());
-            let attempt = Begin {
+            let attempt = Attempt {
                 guard: self,
                 read,
                 stage,
             };
             match attempt.await? {
-                Begun::Locked(lease) => return Ok(lease),
-                Begun::Not(Hurdle(Met::Refused { old, retry })) => refused = Some((old, retry)),
-                Begun::Not(_) => return self.alone(read).await,
+                Attempted::Locked(lease) => return Ok(lease),
+                Attempted::Not(Obstacle(Met::Refused { old, retry })) => refused = Some((old, retry)),
+                Attempted::Not(_) => return self.alone(read).await,
             }
         }
     }

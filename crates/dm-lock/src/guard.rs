@@ -59,7 +59,7 @@ enum Hold {
 pub const DOUBT: u32 = 1;
 
 impl Locks {
-    /// Prepares to take the lock of `node`. Nothing is posted, and no turn is waited for, before [`Guard::begin`].
+    /// Prepares to take the lock of `node`. Nothing is posted, and no turn is waited for, before [`Guard::attempt`].
     ///
     /// # Errors
     /// [`LockError`], where this client can't take the lock at all.
@@ -549,7 +549,7 @@ impl<V: Verbs> Unpin for Unlocking<'_, '_, V> {}
 impl<V: Verbs> Future for Unlocking<'_, '_, V> {
     type Output = Result<(), LockError>;
 
-    // Always: as with `Begin`.
+    // Always: as with `Attempt`.
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;

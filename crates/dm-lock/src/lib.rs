@@ -67,7 +67,7 @@ mod share;
 mod study;
 mod word;
 
-pub use acquire::{Begin, Begun, Hurdle};
+pub use acquire::{Attempt, Attempted, Obstacle};
 pub use error::LockError;
 pub use global::{DEFAULT_LOCKS_PER_NODE, GlobalLockTable, LockId};
 pub use guard::{DOUBT, Guard, Unlocking, Wanted};
