@@ -269,7 +269,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         // renewed.)
         let known = |key: &&K| self.cache.lookup_at(1, key).is_some();
         let keys = entries.keys();
-        let end = keys.iter().take(run + 1).skip(1).position(|key| known(&key));
+        let end = keys.iter().skip(1).position(|key| known(&key));
         let count = end.map_or(keys.len().min(run), |end| end + 1);
         let high = keys.get(count).copied();
         let leaves = (0..count)

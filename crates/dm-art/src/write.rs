@@ -292,13 +292,12 @@ where
         let from = usize::from(link.slot.branch) + 1;
         // Each further node holds six bytes in its header and one in its slot.
         let above = (at - from).saturating_sub(PARTIAL_MAX).div_ceil(PARTIAL_MAX + 1);
-        let (kind, single) = (types.fitting(2), types.fitting(1));
+        // The smallest type there is: those with one child have it as well.
+        let kind = types.fitting(2);
         let mut blocks = Vec::with_capacity(above + 1);
         let mut near = self.near_node(within, wanted.text[from - 1]);
-        for i in 0..=above {
-            let kind = if i == above { kind } else { single };
-            let class = node_class(types, kind);
-            let mut block = Block::new(self.v, &self.art.alloc, class, near).await?;
+        for _ in 0..=above {
+            let mut block = Block::new(self.v, &self.art.alloc, node_class(types, kind), near).await?;
             self.busy(&mut block);
             near = Some(block.at());
             blocks.push(block);
@@ -319,7 +318,6 @@ where
         for (i, block) in blocks.iter().enumerate().rev() {
             let begin = from + i * (PARTIAL_MAX + 1);
             let branch = if i == above { at } else { begin + PARTIAL_MAX };
-            let kind = if i == above { kind } else { single };
             let header = RadixHeader::new(begin as u8, kind, &wanted.text[begin..branch]);
             build_radix_node(types, header, block.incarnation(), &children, &mut images[i]);
             below =
@@ -331,7 +329,7 @@ where
             fresh.push(Fresh {
                 at: block.at(),
                 bytes: &images[i],
-                node_type: Some(if i == above { kind } else { single }),
+                node_type: Some(kind),
             });
         }
         if !holds(leaf, at) {

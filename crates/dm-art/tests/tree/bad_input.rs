@@ -126,6 +126,23 @@ fn a_leaf_on_another_keys_way_is_not_split() {
     }
 }
 
+/// A leaf that hangs in two places is one entry.
+#[test]
+fn a_leaf_that_hangs_twice_is_shown_once() {
+    let world = pool(1);
+    let v = world.connect(0).unwrap();
+    let tree = Setup::small().open::<Key8>(&v);
+    let at = leaf(&v, &tree, 1, KEY, 0);
+    for byte in [1, 2_u8] {
+        let slot = tree.root().add((RADIX_HEAD_BYTES + 8 * usize::from(byte)) as u64);
+        let word = SlotWord::leaf(byte, at.raw(), 1).unwrap();
+        block_on(v.write(slot, &word.raw().to_le_bytes())).unwrap();
+    }
+    let mut scan = Scan::new();
+    block_on(tree.client(&v).scan(&Key8(0), 5, &mut scan)).unwrap();
+    assert_eq!(scan.keys(), [Key8(KEY)]);
+}
+
 /// A root word that does not name a root.
 #[test]
 fn a_root_word_that_is_no_address_is_refused() {

@@ -292,3 +292,25 @@ pub(crate) fn size_below<K: KeyBytes>(v: &Endpoint, tree: &Tree<K>, types: &Node
         _ => 0,
     }
 }
+
+/// The node in the root's slot of `byte`, and its incarnation.
+pub(crate) fn node_below<K: KeyBytes>(
+    v: &Endpoint,
+    tree: &Tree<K>,
+    types: &NodeTypes,
+    byte: u8,
+) -> (RemotePtr, u32) {
+    let slot = tree.root().add((RADIX_HEAD_BYTES + 8 * usize::from(byte)) as u64);
+    let word = dm_layout::SlotWord::from_raw(block_on(v.word(slot)).unwrap());
+    let RadixSlot::Inner { at, node_type, .. } = word.decode().unwrap() else {
+        panic!("no node hangs there");
+    };
+    let at = RemotePtr::from_raw(at);
+    let bytes = block_on(v.read(at, types.bytes(node_type) as u32))
+        .unwrap()
+        .to_vec();
+    (
+        at,
+        RadixNode::decode(&bytes, types, node_type).unwrap().incarnation(),
+    )
+}

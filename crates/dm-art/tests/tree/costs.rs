@@ -1,8 +1,9 @@
 //! The cost of each operation, to the verb and the byte, and its use of the cache. There are no other clients, and
 //! everything is on one memory node unless a test says otherwise.
 
-use dm_art::ArtOptions;
+use dm_art::{ArtFlaws, ArtOptions};
 use dm_index::{Applied, Exchange, IndexError, Key8, RangeIndex, Scan};
+use dm_layout::NodeTypes;
 use dm_loopback::{Endpoint, block_on};
 use dm_verbs::Env;
 
@@ -541,4 +542,180 @@ fn an_exchange_tells_whether_it_met_what_it_was_to_meet() {
     assert_eq!(v.meter().counters(), before);
     assert_eq!(client.value_bytes(), 8);
     assert_eq!(client.verbs().client(), v.client());
+}
+
+/// A node that moves up learns what the node above it said, by one CAS of its header.
+#[test]
+fn a_node_moves_up_with_one_cas_of_its_header() {
+    script(
+        with_slack(0),
+        1,
+        &[
+            (
+                Insert(1),
+                "Inserted: 1 reads, 1 writes, 1 cas, 2064 bytes_read, 64 bytes_written, 2 round_trips, 1 cache_misses",
+            ),
+            (
+                Insert(1 << 8),
+                "Inserted: 1 reads, 2 writes, 1 cas, 40 bytes_read, 96 bytes_written, 2 round_trips, 1 faa, 1 cache_hits, 1 splits",
+            ),
+            (
+                Insert(2),
+                "Inserted: 1 reads, 2 writes, 1 cas, 40 bytes_read, 96 bytes_written, 2 round_trips, 1 faa, 1 cache_hits, 1 splits",
+            ),
+            // The leaf's slot, two slots that are frozen, the header, and the slot above.
+            (
+                Remove(1 << 8),
+                "Removed: 3 reads, 2 writes, 5 cas, 80 bytes_read, 16 bytes_written, 8 round_trips, 1 masked_cas, 1 cache_hits, 1 merges, 1 renewals, 2 renewed_words",
+            ),
+        ],
+    );
+}
+
+/// A scan reads the nodes in front of what is wanted at once, and none behind it.
+#[test]
+fn a_scan_reads_no_more_than_it_needs() {
+    let world = pool(1);
+    let v = world.connect(0).unwrap();
+    let tree = with_slack(0).open::<Key8>(&v);
+    let client = tree.client(&v);
+    let insert = |n: u64| assert_eq!(block_on(client.insert(&Key8(n), &VALUE)), Ok(Applied::Inserted));
+    // Leaves and nodes of three keys in turns.
+    for byte in 0..8_u64 {
+        let keys = if byte % 2 == 0 { 1 } else { 3 };
+        (0..keys).for_each(|n| insert(byte << 56 | n));
+    }
+    let mut wrong = Vec::new();
+    for (from, limit, expected) in [
+        (0, 1, "1: 2 reads, 2104 bytes_read, 2 round_trips"),
+        (0, 2, "2: 4 reads, 2192 bytes_read, 3 round_trips"),
+        (0, 4, "4: 6 reads, 2272 bytes_read, 3 round_trips"),
+        (0, 5, "5: 8 reads, 2360 bytes_read, 3 round_trips"),
+        (0, 16, "16: 21 reads, 2896 bytes_read, 3 round_trips"),
+        (1 << 56, 3, "3: 5 reads, 2232 bytes_read, 3 round_trips"),
+        (1 << 56, 6, "6: 9 reads, 2400 bytes_read, 3 round_trips"),
+    ] {
+        let found = told(&v, &client, Scanned(from, limit));
+        if found != expected {
+            wrong.push(format!(
+                "({from}, {limit}, \"{found}\")\n  expected \"{expected}\""
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Who removes from a node that others have nearly emptied reads it again, and merges it if it is as good as empty.
+#[test]
+fn who_removes_looks_again_what_others_have_left() {
+    for (others, expected) in [
+        (
+            2,
+            "Removed: 3 reads, 2 writes, 6 cas, 136 bytes_read, 16 bytes_written, 6 round_trips, 1 masked_cas, 1 stale_reads, 1 cache_hits, 1 merges, 1 renewals, 4 renewed_words",
+        ),
+        (
+            1,
+            "Removed: 2 reads, 2 writes, 1 cas, 88 bytes_read, 16 bytes_written, 3 round_trips, 1 masked_cas, 1 stale_reads, 1 cache_hits",
+        ),
+    ] {
+        let world = pool(1);
+        let (v, w) = (world.connect(0).unwrap(), world.connect(1).unwrap());
+        let setup = with_slack(0);
+        let (here, there) = (setup.open::<Key8>(&v), setup.open::<Key8>(&w));
+        let (here, there) = (here.client(&v), there.client(&w));
+        for n in 0..4 {
+            assert_eq!(block_on(here.insert(&Key8(n), &VALUE)), Ok(Applied::Inserted));
+        }
+        for n in 0..others {
+            assert_eq!(block_on(there.remove(&Key8(n))), Ok(Applied::Removed));
+        }
+        assert_eq!(told(&v, &here, Remove(3)), expected, "{others} removed by others");
+    }
+}
+
+/// What is put above a node that a compute node did not know lies where that node's parent lies.
+#[test]
+fn a_node_above_one_that_was_read_lies_beside_its_parent() {
+    let world = pool(3);
+    let (v, w) = (world.connect(0).unwrap(), world.connect(1).unwrap());
+    let setup = with_slack(0);
+    let (here, there) = (setup.open::<Key8>(&v), setup.open::<Key8>(&w));
+    let (here, there) = (here.client(&v), there.client(&w));
+    let (a, b) = (1 << 56 | 0x50 << 16, 1 << 56 | 0x60 << 16);
+    for key in [a, b] {
+        assert_eq!(block_on(here.insert(&Key8(key), &VALUE)), Ok(Applied::Inserted));
+    }
+    assert_eq!(
+        block_on(there.insert(&Key8(a | 1), &VALUE)),
+        Ok(Applied::Inserted)
+    );
+    // The leaf and the slot that is another's by now, the node, and all that is written, by one chain.
+    assert_eq!(
+        told(&v, &here, Insert(a | 1 << 8)),
+        "Inserted: 2 reads, 3 writes, 2 cas, 72 bytes_read, 128 bytes_written, 4 round_trips, 1 cache_hits, 1 cache_misses, 1 splits"
+    );
+}
+
+/// T-M1: who comes by another way than the leaf says puts it right.
+#[test]
+fn a_flawed_reader_repairs_the_link_depth_that_it_finds() {
+    let slack = with_slack(1);
+    let flaws = ArtFlaws {
+        repairs_unchecked: true,
+        ..ArtFlaws::default()
+    };
+    // Whoever remembers nothing reads the leaf by a slot that was read just before.
+    let art = ArtOptions {
+        flaws,
+        cache_bytes: 0,
+        ..slack.art
+    };
+    script(
+        Setup { art, ..slack },
+        1,
+        &[
+            (
+                Insert(0),
+                "Inserted: 1 reads, 1 writes, 1 cas, 2064 bytes_read, 64 bytes_written, 2 round_trips, 1 cache_misses",
+            ),
+            (
+                Get(1 << 48),
+                "Absent: 2 reads, 1 cas, 2104 bytes_read, 3 round_trips, 1 cache_misses",
+            ),
+            (
+                Get(1 << 48),
+                "Absent: 2 reads, 2104 bytes_read, 2 round_trips, 1 cache_misses",
+            ),
+        ],
+    );
+}
+
+/// T-M6: a merge freezes the slots that have children or had some, not the empty ones.
+#[test]
+fn a_flawed_merge_freezes_no_empty_slots() {
+    let small = Setup::small();
+    let costs = [false, true].map(|merge_leaves_empties| {
+        let flaws = ArtFlaws {
+            merge_leaves_empties,
+            ..ArtFlaws::default()
+        };
+        let types = NodeTypes::new(&[8, 256]).unwrap();
+        let art = ArtOptions {
+            flaws,
+            types,
+            ..small.art
+        };
+        let world = pool(1);
+        let v = world.connect(0).unwrap();
+        let tree = Setup { art, ..small }.open::<Key8>(&v);
+        let client = tree.client(&v);
+        for n in 0..2 {
+            assert_eq!(block_on(client.insert(&Key8(n), &VALUE)), Ok(Applied::Inserted));
+        }
+        let before = v.meter().counters().cas;
+        assert_eq!(block_on(client.remove(&Key8(1))), Ok(Applied::Removed));
+        v.meter().counters().cas - before
+    });
+    // The slot of the leaf, each slot of the node, and the node's.
+    assert_eq!(costs, [1 + 8 + 1, 1 + 2 + 1]);
 }

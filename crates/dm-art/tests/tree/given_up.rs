@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use dm_alloc::{Allocator, Descriptor, ReclaimOptions, Superblock};
-use dm_art::{Art, ArtFlaws, ArtOptions, SeparatorOptions, Separators};
+use dm_art::{Art, ArtFlaws, ArtOptions, SeparatorOptions, SeparatorProof, Separators};
 use dm_cache::IndexCache;
 use dm_index::{Applied, IndexError, Inner, Key8, RangeIndex, Split};
 use dm_layout::{NodeTypes, SingleLeaf};
@@ -179,4 +179,171 @@ fn a_separator_whose_client_gave_up_is_entered_by_the_next_who_looks() {
         given_up += 1;
     }
     assert!(given_up > 2, "it ended after {given_up} polls");
+}
+
+/// What comes upon a renewal that was given up.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    Insert(u64),
+    Remove(u64),
+}
+
+/// Keys of a node that is full with two children, a leaf and a node; the latter holds two leaves.
+const UNDER: [u64; 3] = [1 << 56, 1 << 56 | 1, 1 << 56 | 1 << 16];
+
+/// Drops an insert that renews the node after so many polls; then another compute node carries out `next`. Whether the
+/// insert came to its end, and what the second one said.
+fn upon_a_renewal(polls: usize, options: ArtOptions, next: Next) -> (bool, Result<Applied, IndexError>) {
+    let pool = Loopback::builder().delays(4).counted_clock(Nanos(50));
+    let pool = pool.build().unwrap();
+    let trees = [
+        tree(
+            &pool,
+            0,
+            ArtOptions {
+                cache_bytes: 1 << 20,
+                ..options
+            },
+        ),
+        tree(&pool, 1, options),
+    ];
+    let (v, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
+    let (here, there) = (trees[0].client(&v), trees[1].client(&w));
+    for key in UNDER {
+        assert_eq!(
+            block_on(here.insert(&Key8(key), b"is there")),
+            Ok(Applied::Inserted)
+        );
+        assert_eq!(block_on(there.get(&Key8(key), &mut Vec::new())), Ok(true));
+    }
+    let over = ends_within(polls, here.insert(&Key8(1 << 56 | 2 << 16), b"the next"));
+    let done = match next {
+        Next::Insert(key) => block_on(there.insert(&Key8(key), b"is there")),
+        Next::Remove(key) => block_on(there.remove(&Key8(key))),
+    };
+    if done.is_ok() {
+        for key in UNDER {
+            let gone = matches!(next, Next::Remove(removed) if removed == key);
+            assert_eq!(
+                block_on(there.get(&Key8(key), &mut Vec::new())),
+                Ok(!gone),
+                "{key:x}"
+            );
+        }
+    }
+    (over, done)
+}
+
+#[test]
+fn a_renewal_that_was_given_up_is_brought_to_its_end_by_whoever_needs_it() {
+    for cache_bytes in [0, 1 << 20] {
+        let options = ArtOptions {
+            types: NodeTypes::new(&[2, 4, 256]).unwrap(),
+            cache_bytes,
+            attempts: 30,
+            ..tiny()
+        };
+        let nexts = [
+            // Beside a leaf, beside both, and above the node below.
+            Next::Insert(1 << 56 | 1 << 16 | 1),
+            Next::Insert(1 << 56 | 3 << 16),
+            Next::Insert(1 << 56 | 1 << 8),
+            Next::Remove(1 << 56 | 1 << 16),
+            Next::Remove(1 << 56 | 1),
+        ];
+        for next in nexts {
+            for polls in 1.. {
+                let (over, done) = upon_a_renewal(polls, options, next);
+                let expected = match next {
+                    Next::Insert(_) => Applied::Inserted,
+                    Next::Remove(_) => Applied::Removed,
+                };
+                assert_eq!(
+                    done,
+                    Ok(expected),
+                    "{next:x?} after {polls} polls, {cache_bytes} of cache"
+                );
+                if over {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Who waits for somebody that will never come gives up after a bounded number of attempts.
+#[test]
+fn who_waits_for_a_renewal_gives_up() {
+    let options = ArtOptions {
+        types: NodeTypes::new(&[2, 4, 256]).unwrap(),
+        cache_bytes: 0,
+        attempts: 30,
+        flaws: ArtFlaws {
+            renewal_waits: true,
+            ..ArtFlaws::default()
+        },
+        ..tiny()
+    };
+    let mut waited = 0;
+    for polls in 1.. {
+        let (over, done) = upon_a_renewal(polls, options, Next::Insert(1 << 56 | 1 << 8));
+        match done {
+            Ok(Applied::Inserted) => {}
+            Err(IndexError::Exhausted(_)) => waited += 1,
+            other => panic!("{other:?}"),
+        }
+        if over {
+            break;
+        }
+    }
+    assert!(waited > 0, "nothing was frozen");
+}
+
+/// A rough hint that leads to the left of a separator which is still to be entered is dropped, so that somebody looks, and
+/// enters it; others stay.
+#[test]
+fn a_rough_hint_gives_way_to_a_separator_that_is_owed() {
+    const LEAVES: u64 = 400;
+    let leaf = |i: u64| RemotePtr::new(NodeId(0), (16 + i) << 12).unwrap();
+    let pool = pool(1);
+    let art = tree(
+        &pool,
+        0,
+        ArtOptions {
+            cache_bytes: 0,
+            ..tiny()
+        },
+    );
+    let separators = Separators::new(art, IndexCache::new(9 << 10), SeparatorOptions::default()).unwrap();
+    let v = pool.connect(0).unwrap();
+    assert_eq!(block_on(separators.plant(&v, leaf(0))), Ok(true));
+    let split = |n: u64, right: u64| Split {
+        level: 0,
+        separator: Key8(n),
+        until: None,
+        left: RemotePtr::NULL,
+        right: leaf(right),
+    };
+    for n in 1..LEAVES {
+        assert_eq!(block_on(separators.install(&v, split(100 * n, n))), Ok(()));
+    }
+    assert_eq!(block_on(separators.warm(&v)), Ok(LEAVES));
+    let owed = 100 * 300 + 50;
+    assert!(!ends_within(1, separators.install(&v, split(owed, LEAVES))));
+    let hint = |key: u64| separators.known(&v, &Key8(key));
+    let left = hint(owed).unwrap();
+    assert!(matches!(left.proof, SeparatorProof::Rough(..)));
+    // To the left of it, and led by another hint: they stay.
+    let last = hint(100 * LEAVES).unwrap();
+    assert_ne!(last.leaf.at, left.leaf.at);
+    let before = hint(owed - 1).unwrap();
+    assert_eq!(before.leaf.at, left.leaf.at);
+    for (key, others) in [(100 * LEAVES, last), (owed - 1, before)] {
+        separators.stale(&v, others.proof);
+        assert_eq!(hint(key).map(|hint| hint.leaf.at), Some(others.leaf.at), "{key}");
+    }
+    separators.stale(&v, left.proof);
+    assert_ne!(hint(owed + 1).map(|hint| hint.leaf.at), Some(left.leaf.at));
+    let found = block_on(separators.find(&v, &Key8(owed + 1))).unwrap().unwrap();
+    assert_eq!(found.leaf.at, leaf(LEAVES));
 }

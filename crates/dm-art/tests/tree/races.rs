@@ -11,7 +11,7 @@ use dm_art::ArtOptions;
 use dm_index::{Applied, Key8, RangeIndex, Scan};
 use dm_layout::NodeTypes;
 use dm_loopback::{Loopback, block_on};
-use dm_verbs::Nanos;
+use dm_verbs::{Env, Nanos};
 
 use crate::common::{Client, Setup, draw};
 
@@ -131,6 +131,19 @@ fn run(setup: Setup, memory_nodes: u16, case: Case, order: Order) -> ([Answer; 3
         }
     };
     draw(&v, &trees[0], &setup.art.types);
+    if setup.members > 0 {
+        // A removal learns what became of the one before.
+        for (client, byte) in [(&here, 0xf0), (&there, 0xf1)] {
+            let key = Key8(byte << 56);
+            assert_eq!(block_on(client.insert(&key, &[1; 8])), Ok(Applied::Inserted));
+            assert_eq!(block_on(client.remove(&key)), Ok(Applied::Removed));
+        }
+        let picture = draw(&v, &trees[0], &setup.art.types);
+        assert!(
+            !picture.contains("dead"),
+            "a removed leaf stays in its slot: {picture}"
+        );
+    }
     let cold = setup.open::<Key8>(&v);
     let left = block_on(everything(&cold.client(&v)));
     for client in [&here, &there] {
@@ -267,4 +280,123 @@ fn without_a_cache() {
             Insert(NEAR | 1 << 24),
         ],
     );
+}
+
+/// Polls `future` to its end.
+fn to_the_end<F: Future>(mut future: core::pin::Pin<&mut F>) -> F::Output {
+    (0..100_000)
+        .find_map(|_| poll(future.as_mut()))
+        .expect("it waits for nobody")
+}
+
+fn delayed() -> Loopback {
+    let pool = Loopback::builder().host_bytes(256 << 10).delays(3).seed(7);
+    pool.counted_clock(Nanos(50)).build().unwrap()
+}
+
+/// A leaf that comes into a node while that is frozen, and is split before the node has given way to its copy: the slot that
+/// was changed once must be frozen as well.
+#[test]
+fn nothing_is_lost_that_is_entered_twice_during_a_renewal() {
+    let base = setup(false, 1 << 20);
+    let setup = Setup {
+        art: ArtOptions {
+            types: NodeTypes::new(&[4, 256]).unwrap(),
+            ..base.art
+        },
+        ..base
+    };
+    let (mut between, mut over) = (0, false);
+    for first_polls in 1.. {
+        for more_polls in 0.. {
+            let pool = delayed();
+            let (v, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
+            let trees = [setup.open::<Key8>(&v), setup.open::<Key8>(&w)];
+            let (here, there) = (trees[0].client(&v), trees[1].client(&w));
+            let [kept, goes, comes, beside] =
+                [NEAR, NEAR | 1 << 8, NEAR | 2 << 8, NEAR | 2 << 8 | 1].map(Key8);
+            for key in [kept, goes] {
+                assert_eq!(block_on(here.insert(&key, &[1; 8])), Ok(Applied::Inserted));
+                assert_eq!(block_on(there.get(&key, &mut Vec::new())), Ok(true));
+            }
+            // Of two children one goes: the node is frozen, and the other one lifted.
+            let mut removal = pin!(here.remove(&goes));
+            let mut ended = (0..first_polls).find_map(|_| poll(removal.as_mut()));
+            over = ended.is_some();
+            assert_eq!(
+                to_the_end(pin!(there.insert(&comes, &[2; 8]))),
+                Ok(Applied::Inserted)
+            );
+            let ended_between = (0..more_polls).any(|_| {
+                if ended.is_none() {
+                    ended = poll(removal.as_mut());
+                }
+                ended.is_some()
+            });
+            assert_eq!(
+                to_the_end(pin!(there.insert(&beside, &[3; 8]))),
+                Ok(Applied::Inserted)
+            );
+            let ended = ended.unwrap_or_else(|| to_the_end(removal.as_mut()));
+            assert_eq!(ended, Ok(Applied::Removed));
+            draw(&v, &trees[0], &setup.art.types);
+            let cold = setup.open::<Key8>(&v);
+            for (key, value) in [(kept, 1), (comes, 2), (beside, 3)] {
+                assert_eq!(
+                    block_on(carry_out(&cold.client(&v), Get(key.0), 0)),
+                    format!("{value}"),
+                    "{key:x?} after {first_polls} polls and {more_polls} more"
+                );
+            }
+            between += 1;
+            if ended_between || over {
+                break;
+            }
+        }
+        if over {
+            break;
+        }
+    }
+    assert!(between > 50, "{between} runs");
+}
+
+/// A leaf whose slot becomes a node's while it is being removed is taken out of that node, and so is the node.
+#[test]
+fn a_removed_leaf_whose_slot_is_split_meanwhile_goes_all_the_same() {
+    let setup = setup(true, 1 << 20);
+    let mut split = 0;
+    for polls in 1.. {
+        let pool = delayed();
+        let (v, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
+        let trees = [setup.open::<Key8>(&v), setup.open::<Key8>(&w)];
+        let (here, there) = (trees[0].client(&v), trees[1].client(&w));
+        let [goes, beside, comes] = [NEAR, NEAR | 1 << 16, NEAR | 1].map(Key8);
+        for key in [goes, beside] {
+            assert_eq!(block_on(here.insert(&key, &[1; 8])), Ok(Applied::Inserted));
+            assert_eq!(block_on(there.get(&key, &mut Vec::new())), Ok(true));
+        }
+        let mut removal = pin!(here.remove(&goes));
+        let ended = (0..polls).find_map(|_| poll(removal.as_mut()));
+        assert_eq!(
+            to_the_end(pin!(there.insert(&comes, &[2; 8]))),
+            Ok(Applied::Inserted)
+        );
+        split += w.meter().counters().splits;
+        let over = ended.is_some();
+        assert_eq!(ended.unwrap_or_else(|| to_the_end(removal)), Ok(Applied::Removed));
+        let picture = draw(&v, &trees[0], &setup.art.types);
+        assert_eq!(
+            (
+                picture.matches('@').count(),
+                picture.matches("leaf").count(),
+                picture.contains("dead")
+            ),
+            (2, 2, false),
+            "{picture} after {polls} polls"
+        );
+        if over {
+            break;
+        }
+    }
+    assert!(split > 3, "{split} times the slot was split first");
 }

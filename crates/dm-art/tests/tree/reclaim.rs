@@ -1,10 +1,13 @@
 //! The memory of removed leaves and of replaced nodes is reused, but not too early.
 
-use dm_alloc::AllocStats;
-use dm_index::{Applied, Exchange, Key8, RangeIndex};
+use dm_alloc::{AllocStats, ReclaimOptions};
+use dm_art::{ArtOptions, SeparatorOptions, Separators};
+use dm_cache::IndexCache;
+use dm_index::{Applied, Exchange, Inner, Key8, Key32, RangeIndex, Split};
 use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_verbs::{Env, Nanos, NodeId, RemotePtr};
 
-use crate::common::{Setup, Tree, cost, draw, poll_times, pool};
+use crate::common::{Setup, Tree, cost, draw, node_below, poll_times, pool};
 
 /// Returns key `i` of a compute node. The keys of different compute nodes differ in their first byte.
 fn key(compute_node: u64, i: u64) -> Key8 {
@@ -239,4 +242,181 @@ fn warming_reads_every_node_as_an_operation() {
         drop(there);
         assert_eq!(block_on(trees[1].warm(&connections[1])), Ok(nodes as u64));
     }
+}
+
+/// Nodes that one block holds in turn differ by their incarnations, which their empty slots name.
+#[test]
+fn a_node_in_memory_that_was_one_is_another_incarnation() {
+    let pool = pool(1);
+    let setup = Setup::reclaiming();
+    let (connections, trees) = open(&pool, setup, 1);
+    let client = trees[0].client(&connections[0]);
+    let lives = [(); 4].map(|()| {
+        for n in [0, 1] {
+            assert_eq!(block_on(client.insert(&Key8(n), &[1; 8])), Ok(Applied::Inserted));
+        }
+        let life = node_below(&connections[0], &trees[0], &setup.art.types, 0);
+        for n in [0, 1] {
+            assert_eq!(block_on(client.remove(&Key8(n))), Ok(Applied::Removed));
+        }
+        settle(&trees, &connections);
+        life
+    });
+    for pair in lives.windows(2) {
+        let [(at, incarnation), next] = pair else {
+            unreachable!("pairs")
+        };
+        assert_eq!(*next, (*at, incarnation + 1), "{lives:?}");
+    }
+}
+
+/// Nodes that hold one slot each, because a header is too short for what keys share, go with the last key below them.
+#[test]
+fn nodes_on_the_way_go_with_the_last_key_below_them() {
+    let pool = pool(1);
+    let setup = Setup::reclaiming();
+    let v = pool.connect(0).unwrap();
+    let tree = setup.open::<Key32>(&v);
+    let client = tree.client(&v);
+    let empty = tree.alloc().stats().in_use_bytes;
+    let keys = [1, 2].map(|last| {
+        let mut bytes = [7; 32];
+        bytes[15] = last;
+        Key32(bytes)
+    });
+    for key in &keys {
+        assert_eq!(block_on(client.insert(key, &[1; 8])), Ok(Applied::Inserted));
+    }
+    let picture = || draw(&v, &tree, &setup.art.types);
+    assert_eq!(picture().matches('@').count(), 4);
+    for key in &keys {
+        assert_eq!(block_on(client.remove(key)), Ok(Applied::Removed));
+    }
+    assert_eq!(picture(), "256@0{07:-}");
+    for _ in 0..5 {
+        block_on(tree.collect(&v)).unwrap();
+    }
+    let stats = tree.alloc().stats();
+    assert_eq!((stats.in_use_bytes, stats.limbo_bytes), (empty, 0));
+}
+
+/// Nobody waits for the CAS that clears a removed leaf's slot; the leaf is retired all the same when the next removal finds
+/// what became of it.
+#[test]
+fn a_leaf_whose_slot_nobody_waited_for_is_retired_by_the_next_removal() {
+    let pool = Loopback::builder().delays(4).host_bytes(4 << 20).build().unwrap();
+    let (connections, trees) = open(&pool, Setup::reclaiming(), 1);
+    let client = trees[0].client(&connections[0]);
+    for i in 0..40 {
+        assert_eq!(
+            block_on(client.insert(&Key8(i << 56), &[1; 8])),
+            Ok(Applied::Inserted)
+        );
+    }
+    let before = limbo(&trees);
+    for i in 0..40 {
+        assert_eq!(block_on(client.remove(&Key8(i << 56))), Ok(Applied::Removed));
+        assert_eq!(limbo(&trees), before + 64 * i as i64);
+    }
+}
+
+/// An entry of separators that misled is retired before the operation that struck it is over.
+#[test]
+fn a_struck_separator_is_retired_at_once() {
+    let pool = Loopback::builder().delays(4).host_bytes(4 << 20).build().unwrap();
+    let v = pool.connect(0).unwrap();
+    let reclaiming = Setup::reclaiming();
+    let art = ArtOptions {
+        cache_bytes: 0,
+        ..reclaiming.art
+    };
+    let art = Setup { art, ..reclaiming }.open::<Key8>(&v);
+    let entries = Separators::new(art, IndexCache::new(1 << 20), SeparatorOptions::default()).unwrap();
+    let leaf = |n: u64| RemotePtr::new(NodeId(0), (n + 1) << 12).unwrap();
+    assert_eq!(block_on(entries.plant(&v, leaf(0))), Ok(true));
+    for n in 1..40 {
+        let split = Split {
+            level: 0,
+            separator: Key8(n << 56),
+            until: None,
+            left: leaf(0),
+            right: leaf(n),
+        };
+        assert_eq!(block_on(entries.install(&v, split)), Ok(()));
+    }
+    let retired = || entries.art().alloc().stats().limbo_bytes;
+    let before = retired();
+    for n in (1..40).rev() {
+        let located = block_on(entries.find(&v, &Key8(n << 56))).unwrap().unwrap();
+        entries.misled(&v, located.proof);
+        let found = block_on(entries.find(&v, &Key8(n << 56))).unwrap().unwrap();
+        assert_eq!(found.leaf.at, leaf(n - 1));
+        assert_eq!(retired(), before + 64 * (40 - n));
+    }
+}
+
+/// A compute node that was away remembers nothing of what it had read before.
+#[test]
+fn who_was_away_believes_nothing_that_it_read_before() {
+    let pool = pool(1);
+    let (connections, trees) = open(&pool, Setup::reclaiming(), 2);
+    let there = trees[1].client(&connections[1]);
+    let insert = |n: u64| {
+        assert_eq!(
+            block_on(there.insert(&Key8(n), b"is there")),
+            Ok(Applied::Inserted)
+        )
+    };
+    let found = |value: &mut Vec<u8>| block_on(trees[0].client(&connections[0]).get(&Key8(1), value));
+    [1, 2, 4].map(insert);
+    // Its only client goes with the operation, and it leaves.
+    assert_eq!(found(&mut Vec::new()), Ok(true));
+    for n in [1, 4] {
+        assert_eq!(block_on(there.remove(&Key8(n))), Ok(Applied::Removed));
+        assert_eq!(block_on(there.remove(&Key8(n))), Ok(Applied::Absent));
+    }
+    for _ in 0..6 {
+        block_on(trees[1].collect(&connections[1])).unwrap();
+    }
+    assert!(trees[1].alloc().stats().free_bytes > 0, "nothing is used again");
+    (1..9).for_each(|byte| insert(byte << 56));
+    insert(1);
+    let mut value = Vec::new();
+    assert_eq!(found(&mut value), Ok(true));
+    assert_eq!(value, b"is there");
+}
+
+/// An operation does the round that is due; one that runs inside of another does none.
+#[test]
+fn a_round_that_is_due_is_done_by_an_operation_that_runs_alone() {
+    let pool = pool(1);
+    let base = Setup::reclaiming();
+    let setup = Setup {
+        reclaim: ReclaimOptions {
+            period: Nanos::from_micros(100),
+            ..base.reclaim
+        },
+        ..base
+    };
+    let (connections, trees) = open(&pool, setup, 1);
+    let (v, client) = (&connections[0], trees[0].client(&connections[0]));
+    let passes = || {
+        let from = v.now();
+        while v.now().0 < from.0 + 110_000 {}
+    };
+    let housekeeping = || {
+        let before = v.meter().counters().housekeeping_verbs;
+        block_on(client.get(&Key8(1), &mut Vec::new())).unwrap();
+        v.meter().counters().housekeeping_verbs - before
+    };
+    block_on(client.insert(&Key8(1), &[1; 8])).unwrap();
+    passes();
+    let round = housekeeping();
+    assert!(round > 0, "the round");
+    assert_eq!(housekeeping(), 0, "it is done");
+    let begun = block_on(client.begin()).unwrap();
+    passes();
+    assert_eq!(housekeeping(), 0, "it is not this operation's, inside of another");
+    drop(begun);
+    assert!(housekeeping() > 0);
 }

@@ -341,6 +341,25 @@ fn who_has_no_room_remembers_roughly() {
     assert!(cold.cache_bytes() <= tight);
 }
 
+/// What was known exactly is known roughly when there is no room left.
+#[test]
+fn what_was_remembered_before_there_was_no_room_stays() {
+    let world = World::filled(LARGE, plain(), 400);
+    let (w, cold) = world.other(9 << 10, plain());
+    let mut looked_up = Vec::new();
+    for n in (1..400).step_by(33).chain((20..400).step_by(33)) {
+        let key = n * 10;
+        assert_eq!(found(&cold, &w, key), Some(n));
+        looked_up.push(key);
+        let hints: Vec<_> = looked_up.iter().map(|key| cold.known(&w, &Key8(*key))).collect();
+        assert!(hints.iter().all(Option::is_some), "of {looked_up:?}: {hints:?}");
+        if matches!(hints[0].map(|hint| hint.proof), Some(SeparatorProof::Rough(..))) {
+            return;
+        }
+    }
+    panic!("there was room for all");
+}
+
 /// Without approximate hints some separators are remembered, and the others are read.
 #[test]
 fn who_has_no_room_and_no_rough_hints_remembers_some() {
@@ -647,6 +666,13 @@ fn a_sparse_leaf_takes_its_right_neighbour_or_goes_into_its_left_one() {
         );
     }
     assert_eq!(shrink(&[1], 5, |_, _| {}), (vec![], vec![(1, 1)]), "alone");
+    // The leaf of its first key, and of its last one.
+    for key in [20, 29] {
+        assert_eq!(
+            shrink(&[5, 1, 5], key, |_, _| {}),
+            (vec![(2, 3)], vec![(1, 5), (2, 6)])
+        );
+    }
 }
 
 #[test]
@@ -658,6 +684,9 @@ fn a_leaf_is_reached_over_its_left_neighbours_where_its_entry_is_missing() {
         cold.misled(&w, read.proof);
         assert_eq!(found(&cold, &w, n * 10), Some(n - 1));
     };
+    // It is not the one that ends where the key is.
+    let at_the_end = shrink(&[9, 9, 1, 5], 30, |world, _| strike(world, 3));
+    assert_eq!(at_the_end, (vec![(3, 4)], vec![(1, 9), (2, 9), (3, 6)]));
     // The entries of the leaf itself and of its left neighbour are missing.
     let both = shrink(&[9, 9, 1, 5], 35, |world, _| strike(world, 3));
     assert_eq!(both, (vec![(3, 4)], vec![(1, 9), (2, 9), (3, 6)]));

@@ -5,4 +5,5 @@ mod budgets;
 mod cancel;
 mod common;
 mod conformance;
+mod directory;
 mod stress;

@@ -1,0 +1,513 @@
+//! The directory alone, over leaves that a test writes itself: where it leads, what it corrects, and what it asks for.
+//!
+//! A key's first bits here are those of the key itself: the directory is asked for keys as a table keeps them.
+
+use dm_hopscotch::{HashTable, Hint, Hopscotch, TableOptions};
+use dm_index::{IndexError, Inner, Key8, Located, Split};
+use dm_layout::{FenceKeys, KeyBytes, NodeInit, NodeRead, NodeShape, NodeState, NodeStructure};
+use dm_loopback::{Endpoint, Loopback, block_on};
+use dm_verbs::{Counters, Env, Nanos, NodeId, RemotePtr, Verbs};
+
+use crate::common::{open, small};
+
+/// A sixteenth of all keys: what one of 16 slots is for.
+const PART: u64 = 1 << 60;
+
+fn leaf(number: u64) -> RemotePtr {
+    RemotePtr::new(NodeId(0), (2 << 20) + number * 4096).expect("in range")
+}
+
+/// The number of a leaf.
+fn number(at: RemotePtr) -> u64 {
+    (at.offset() - (2 << 20)) / 4096
+}
+
+/// Where a directory of so many bits lies.
+fn directory(depth: u8) -> RemotePtr {
+    RemotePtr::new(NodeId(0), (3 << 20) + (64 << 10) * u64::from(depth)).expect("in range")
+}
+
+/// A pool of one table, whose leaves and directories a test puts where it likes.
+struct World {
+    _pool: Loopback,
+    v: Endpoint,
+    table: HashTable<Key8>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::of(TableOptions {
+            attempts: 20,
+            ..small(8)
+        })
+    }
+
+    fn of(options: TableOptions) -> Self {
+        let pool = Loopback::builder().host_bytes(5 << 20).counted_clock(Nanos(50));
+        let pool = pool.build().expect("memory");
+        let v = pool.connect(0).expect("a client");
+        let table = block_on(open(&v, options));
+        Self {
+            _pool: pool,
+            v,
+            table,
+        }
+    }
+
+    fn write(&self, at: RemotePtr, bytes: &[u8]) {
+        block_on(self.v.write(at, bytes)).expect("in range");
+    }
+
+    fn word(&self, at: RemotePtr) -> u64 {
+        block_on(self.v.word(at)).expect("in range")
+    }
+
+    /// Writes a leaf from `low` on, up to `high`, that leads to `next`.
+    fn leaf(&self, number: u64, low: u64, high: Option<u64>, next: u64) -> NodeInit<Key8> {
+        let fences = FenceKeys {
+            low: Key8(low),
+            high: high.map(Key8),
+        };
+        let init = NodeInit {
+            sibling: if next == 0 { 0 } else { leaf(next).raw() },
+            ..NodeInit::live(0, fences)
+        };
+        self.write(leaf(number), &image(&init));
+        init
+    }
+
+    /// Has the root word name a directory of these leaves.
+    fn directory(&self, leaves: &[u64]) {
+        let depth = leaves.len().ilog2() as u8;
+        let slots: Vec<u8> = leaves.iter().flat_map(|n| leaf(*n).raw().to_le_bytes()).collect();
+        self.write(directory(depth), &slots);
+        self.name(directory(depth), depth);
+    }
+
+    /// Has the root word name what lies there.
+    fn name(&self, at: RemotePtr, depth: u8) {
+        self.write(
+            self.table.root_word(),
+            &(at.raw() | u64::from(depth)).to_le_bytes(),
+        );
+    }
+
+    /// What is in a slot.
+    fn slot(&self, depth: u8, slot: u64) -> u64 {
+        number(RemotePtr::from_raw(self.word(directory(depth).add(8 * slot))))
+    }
+
+    fn find(&self, key: u64) -> Result<Option<Located<Hint>>, IndexError> {
+        block_on(self.table.directory().find(&self.v, &Key8(key)))
+    }
+
+    /// The number of the leaf that is found, and the verbs that this took.
+    fn found(&self, key: u64) -> (u64, Counters) {
+        let before = self.v.meter().counters();
+        let located = self
+            .find(key)
+            .expect("it leads somewhere")
+            .expect("there is a leaf");
+        assert!(!located.leaf.linked, "a hint is no sibling pointer");
+        (number(located.leaf.at), self.v.meter().counters() - before)
+    }
+
+    /// The leaf that is known.
+    fn known(&self, key: u64) -> Option<u64> {
+        let located = self.table.directory().known(&self.v, &Key8(key))?;
+        Some(number(located.leaf.at))
+    }
+
+    /// Says that the leaf of `key` lies further right.
+    fn doubt(&self, key: u64) {
+        let directory = self.table.directory();
+        let located = directory.known(&self.v, &Key8(key)).expect("it is known");
+        directory.stale(&self.v, located.proof);
+    }
+
+    fn install(&self, left: u64, right: u64, separator: u64, until: Option<u64>) -> Result<(), IndexError> {
+        let split = Split {
+            level: 0,
+            separator: Key8(separator),
+            until: until.map(Key8),
+            left: leaf(left),
+            right: leaf(right),
+        };
+        block_on(self.table.directory().install(&self.v, split))
+    }
+
+    fn run(&self, key: u64, max: usize) -> Vec<u64> {
+        let mut run = vec![leaf(9)];
+        let done = block_on(
+            self.table
+                .directory()
+                .locate_run(&self.v, &Key8(key), max, &mut run),
+        );
+        done.expect("it leads somewhere");
+        run.into_iter().map(number).collect()
+    }
+}
+
+fn format() -> Hopscotch<Key8> {
+    Hopscotch::new(6, 3, 8).expect("a geometry")
+}
+
+fn image(init: &NodeInit<Key8>) -> Vec<u8> {
+    let mut bytes = vec![0; format().node_bytes()];
+    format().build(&mut bytes, init, []);
+    bytes
+}
+
+#[test]
+fn the_first_leaf_is_planted_once() {
+    let world = World::new();
+    let directory = world.table.directory();
+    assert_eq!(world.find(5), Ok(None));
+    assert_eq!(
+        (directory.depth(), world.known(5), world.run(5, 3)),
+        (None, None, vec![])
+    );
+    let refused = world.install(1, 2, PART, None);
+    assert!(matches!(refused, Err(IndexError::Pool { at, .. }) if at == world.table.root_word()));
+    assert_eq!(block_on(directory.plant(&world.v, leaf(1))), Ok(true));
+    assert_eq!(
+        (directory.depth(), world.known(5), world.run(5, 3)),
+        (Some(0), Some(1), vec![1])
+    );
+    assert_eq!(block_on(directory.plant(&world.v, leaf(2))), Ok(false));
+    assert_eq!(world.known(5), Some(1));
+    assert_eq!(world.word(world.table.root_word()), leaf(1).raw());
+    assert!(matches!(
+        block_on(directory.build(&world.v, &[], 0.5)),
+        Err(IndexError::BadInput { .. })
+    ));
+    assert_eq!(world.table.root_word(), directory.root_word());
+}
+
+#[test]
+fn a_directory_is_read_once_and_found_in_again() {
+    let world = World::new();
+    world.directory(&[1, 1, 2, 3]);
+    assert_eq!(world.known(0), None);
+    let (found, cost) = world.found(9 * PART);
+    assert_eq!(
+        (found, cost.reads, cost.cache_misses, cost.cache_hits),
+        (2, 2, 1, 0)
+    );
+    for (key, leaf) in [(0, 1), (7 * PART, 1), (8 * PART, 2), (u64::MAX, 3)] {
+        let (found, cost) = world.found(key);
+        assert_eq!((found, cost.reads, cost.cache_misses), (leaf, 0, 1), "{key:x}");
+        let before = world.v.meter().counters();
+        assert_eq!(world.known(key), Some(leaf));
+        assert_eq!((world.v.meter().counters() - before).cache_hits, 1);
+    }
+    assert_eq!(world.run(0, 9), [1, 2, 3]);
+    assert_eq!(world.run(0, 2), [1, 2]);
+    assert_eq!(world.run(9 * PART, 1), [2]);
+    // What is no longer there is not read again.
+    world.directory(&[1, 2]);
+    block_on(world.table.warm(&world.v)).expect("nothing to read");
+    assert_eq!(world.table.directory().depth(), Some(2));
+}
+
+/// A slot that led astray is looked up: root word, slot, and the leaf that it names.
+#[test]
+fn a_slot_that_led_astray_is_looked_up() {
+    let world = World::new();
+    // Of four slots, all of leaf 1, which ends in the first. Leaf 2 begins there, 3 at the second, 4 inside of the third.
+    world.leaf(1, 0, Some(2 * PART), 2);
+    world.leaf(2, 2 * PART, Some(4 * PART), 3);
+    world.leaf(3, 4 * PART, Some(9 * PART), 4);
+    world.leaf(4, 9 * PART, None, 0);
+    world.directory(&[1, 1, 1, 1]);
+    assert_eq!(world.found(3 * PART).0, 1);
+    // The first slot is right, though its last keys lie to the right of its leaf: it is looked up seldom.
+    world.doubt(3 * PART);
+    assert_eq!(world.known(3 * PART), None);
+    let (found, cost) = world.found(3 * PART);
+    assert_eq!((found, cost.reads, cost.cas), (1, 3, 0));
+    for _ in 0..31 {
+        world.doubt(3 * PART);
+        assert_eq!(world.known(3 * PART), Some(1));
+    }
+    world.doubt(3 * PART);
+    assert_eq!(world.known(3 * PART), None);
+    assert_eq!(world.run(3 * PART, 4), [1], "what is doubted begins no run");
+    // The others are corrected, in the pool too, with a READ of each leaf on the way.
+    for (key, leaf, reads) in [(5 * PART, 3, 5), (8 * PART, 3, 5), (12 * PART, 4, 6)] {
+        world.doubt(key);
+        let (found, cost) = world.found(key);
+        assert_eq!((found, cost.reads, cost.cas), (leaf, reads, 1), "{key:x}");
+        assert_eq!(world.known(key), Some(leaf));
+        assert_eq!(world.slot(2, key / PART / 4), leaf);
+        world.doubt(key);
+        assert_eq!(world.known(key), None, "it has no patience left over");
+    }
+}
+
+/// Where another has corrected the slot, its word is taken; where the directory has grown, that one is read.
+#[test]
+fn what_others_have_changed_is_found() {
+    let world = World::new();
+    world.leaf(1, 0, Some(8 * PART), 2);
+    world.leaf(2, 8 * PART, None, 0);
+    world.directory(&[1, 1]);
+    assert_eq!(world.found(9 * PART).0, 1);
+    world.directory(&[1, 2]);
+    world.doubt(9 * PART);
+    let (found, cost) = world.found(9 * PART);
+    assert_eq!((found, cost.reads, cost.cas), (2, 2, 0));
+    assert_eq!(world.known(9 * PART), Some(2));
+    // Deeper by now: root word and slot, root word and directory.
+    world.directory(&[1, 1, 2, 3]);
+    world.doubt(15 * PART);
+    let (found, cost) = world.found(15 * PART);
+    assert_eq!((found, cost.reads), (3, 4));
+    assert_eq!(world.table.directory().depth(), Some(2));
+    // A slot that is no address.
+    world.write(directory(2), &7_u64.to_le_bytes());
+    world.doubt(0);
+    let at = directory(2);
+    assert!(matches!(world.find(0), Err(IndexError::Pool { at: found, .. }) if found == at));
+}
+
+/// A table of one leaf that is split, and whose directory is not let grow, begins at the root word.
+#[test]
+fn without_a_directory_the_root_word_is_the_slot() {
+    let world = World::of(TableOptions {
+        depth_max: 0,
+        attempts: 20,
+        ..small(8)
+    });
+    world.leaf(1, 0, Some(8 * PART), 2);
+    world.leaf(2, 8 * PART, None, 0);
+    world.name(leaf(1), 0);
+    assert_eq!(world.found(9 * PART).0, 1);
+    world.doubt(9 * PART);
+    let (found, cost) = world.found(9 * PART);
+    assert_eq!(
+        (found, cost.reads, cost.cas),
+        (1, 2, 0),
+        "the root word, and the leaf"
+    );
+    assert_eq!(world.install(1, 2, 8 * PART, None), Ok(()));
+    assert_eq!(world.table.directory().depth(), Some(0));
+    assert_eq!(world.word(world.table.root_word()), leaf(1).raw());
+}
+
+/// What is read of the leaves on the way decides how far a slot is corrected.
+#[test]
+fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
+    // The second of two slots is looked up; leaves 1 to 3 lie left of it, one behind the other.
+    let corrected = |prepare: &dyn Fn(&World)| {
+        let world = World::new();
+        world.leaf(1, 0, Some(PART), 2);
+        world.leaf(2, PART, Some(2 * PART), 3);
+        world.leaf(3, 2 * PART, Some(9 * PART), 4);
+        world.leaf(4, 9 * PART, None, 0);
+        world.directory(&[1, 1]);
+        assert_eq!(world.found(8 * PART).0, 1);
+        world.doubt(8 * PART);
+        prepare(&world);
+        let found = world
+            .find(8 * PART)
+            .map(|located| number(located.expect("a leaf").leaf.at));
+        if let Ok(found) = found {
+            assert_eq!((world.slot(1, 1), world.known(8 * PART)), (found, Some(found)));
+        }
+        found
+    };
+    let torn = |init: &NodeInit<Key8>| {
+        let (mut bytes, next) = (image(init), image(&NodeInit { version: 2, ..*init }));
+        let half = bytes.len() / 128 * 64;
+        bytes[half..].copy_from_slice(&next[half..]);
+        assert!(format().accept(&bytes).is_err_and(|e| e.is_torn()));
+        bytes
+    };
+    assert_eq!(corrected(&|_| {}), Ok(3));
+    // A leaf in the making is not linked (H11).
+    let unborn = |world: &World| {
+        let live = world.leaf(3, 2 * PART, Some(9 * PART), 4);
+        let state = NodeState::Splitting;
+        world.write(
+            leaf(3),
+            &image(&NodeInit {
+                state,
+                owner: 7,
+                ..live
+            }),
+        );
+    };
+    assert_eq!(corrected(&unborn), Ok(2));
+    // One that begins further right than it was said to.
+    let beyond = |world: &World| drop(world.leaf(3, 8 * PART + 1, Some(9 * PART), 4));
+    assert_eq!(corrected(&beyond), Ok(2));
+    let exactly = |world: &World| drop(world.leaf(3, 8 * PART, Some(9 * PART), 4));
+    assert_eq!(corrected(&exactly), Ok(3));
+    // One that can't be read, for now or for good.
+    let half = |world: &World| {
+        let init = world.leaf(3, 2 * PART, Some(9 * PART), 4);
+        world.write(leaf(3), &torn(&init));
+    };
+    assert_eq!(corrected(&half), Ok(2));
+    assert_eq!(corrected(&|world| world.write(leaf(2), &[0xff; 512])), Ok(1));
+    // The last one that there is.
+    let last = |world: &World| drop(world.leaf(2, PART, Some(2 * PART), 0));
+    assert_eq!(corrected(&last), Ok(2));
+    // The leaf that the slot names itself: torn it may be right, else it says what is wrong.
+    let first_half = |world: &World| {
+        let init = world.leaf(1, 0, Some(PART), 2);
+        world.write(leaf(1), &torn(&init));
+    };
+    assert_eq!(corrected(&first_half), Ok(1));
+    let named = |prepare: &dyn Fn(&World)| match corrected(prepare) {
+        Err(IndexError::Pool { at, why }) if at == directory(1).add(8) => why,
+        other => panic!("{other:?}"),
+    };
+    let no_leaf = named(&|world| world.write(leaf(1), &[0xff; 512]));
+    let too_far = named(&|world| drop(world.leaf(1, 8 * PART + 1, None, 0)));
+    assert_ne!(no_leaf, too_far);
+    assert_eq!(corrected(&|world| drop(world.leaf(1, 8 * PART, None, 0))), Ok(1));
+    let inner = |world: &World| {
+        let fences = FenceKeys {
+            low: Key8::MIN,
+            high: None,
+        };
+        world.write(leaf(1), &image(&NodeInit::live(1, fences)));
+    };
+    assert_eq!(named(&inner), too_far);
+    // Leaves that lead in a circle are given up.
+    let circle = |world: &World| drop(world.leaf(2, PART, Some(2 * PART), 2));
+    assert!(matches!(corrected(&circle), Err(IndexError::Exhausted(_))));
+}
+
+/// A split is entered in all slots of its right leaf, which are many.
+#[test]
+fn a_split_is_entered_in_every_slot_of_its_right_leaf() {
+    const SLOTS: u64 = 128;
+    let world = World::of(TableOptions {
+        depth_max: 7,
+        attempts: 20,
+        ..small(8)
+    });
+    let slot = 1 << 57;
+    world.leaf(1, 0, Some(9 * slot), 2);
+    world.leaf(2, 9 * slot, Some(100 * slot), 3);
+    world.leaf(3, 100 * slot, None, 0);
+    world.directory(&[1; SLOTS as usize]);
+    let before = world.v.meter().counters();
+    assert_eq!(world.install(1, 2, 9 * slot, None), Ok(()));
+    let cost = world.v.meter().counters() - before;
+    assert_eq!(cost.cas, SLOTS - 9);
+    let named = |world: &World| (0..SLOTS).map(|n| world.slot(7, n)).collect::<Vec<_>>();
+    let expected = |n: u64| if n < 9 { 1 } else { 2 };
+    assert!(named(&world).into_iter().eq((0..SLOTS).map(expected)));
+    assert!((0..SLOTS).all(|n| world.known(n * slot) == Some(expected(n))));
+    // Again, and up to a key inside of the last slot but one; what names the right leaf already is as it should be.
+    assert_eq!(world.install(2, 3, 100 * slot, Some(126 * slot + 1)), Ok(()));
+    let expected = |n: u64| match n {
+        0..9 => 1,
+        9..100 => 2,
+        100..127 => 3,
+        _ => 2,
+    };
+    assert!(named(&world).into_iter().eq((0..SLOTS).map(expected)));
+    let before = world.v.meter().counters();
+    assert_eq!(world.install(2, 3, 100 * slot, Some(126 * slot + 1)), Ok(()));
+    assert_eq!(
+        (world.v.meter().counters() - before).reads,
+        1,
+        "the root word alone"
+    );
+    assert!((0..SLOTS).all(|n| world.known(n * slot) == Some(expected(n))));
+    // A slot that names another leaf leads from there.
+    world.write(directory(7).add(8 * 110), &leaf(1).raw().to_le_bytes());
+    assert_eq!(world.install(2, 3, 100 * slot, Some(126 * slot + 1)), Ok(()));
+    assert_eq!(world.slot(7, 110), 3);
+    // One that is no leaf's is named.
+    world.write(directory(7).add(8 * 110), &5_u64.to_le_bytes());
+    let refused = world.install(2, 3, 100 * slot, Some(126 * slot + 1));
+    assert!(matches!(refused, Err(IndexError::Pool { at, .. }) if at == directory(7).add(8 * 110)));
+}
+
+/// A split whose separator the directory does not tell doubles it, if it has at most two slots to a leaf.
+#[test]
+fn a_directory_doubles_for_a_separator_that_it_does_not_tell() {
+    let of = |leaves: &[u64], separator: u64, depth_max: u8| {
+        let world = World::of(TableOptions {
+            depth_max,
+            attempts: 20,
+            ..small(8)
+        });
+        for n in 1..9 {
+            world.leaf(n, 0, None, 0);
+        }
+        world.directory(leaves);
+        assert_eq!(world.found(0).0, leaves[0]);
+        assert_eq!(world.install(8, 9, separator, None), Ok(()));
+        let root = world.word(world.table.root_word());
+        let depth = world.table.directory().depth().expect("it is known");
+        assert_eq!(root % 64, u64::from(depth), "as the pool says");
+        let slots = RemotePtr::from_raw(root - root % 64);
+        let found: Vec<u64> = (0..1 << depth)
+            .map(|n| number(RemotePtr::from_raw(world.word(slots.add(8 * n)))))
+            .collect();
+        let last = found[found.len() - 1];
+        assert_eq!(
+            (world.known(0), world.known(u64::MAX)),
+            (Some(found[0]), Some(last))
+        );
+        found
+    };
+    assert_eq!(of(&[1, 2], 12 * PART + 1, 1), [1, 2], "it may not be deeper");
+    assert_eq!(of(&[1, 2], 8 * PART, 9), [1, 2], "the separator is told");
+    assert_eq!(of(&[1, 2], 12 * PART, 9), [1, 1, 2, 2]);
+    assert_eq!(of(&[1, 1, 2, 2], 14 * PART, 9), [1, 1, 1, 1, 2, 2, 2, 2]);
+    assert_eq!(
+        of(&[1, 1, 1, 2, 2, 2, 2, 2], 15 * PART, 9).len(),
+        8,
+        "four slots to a leaf"
+    );
+    // As far as it must.
+    assert_eq!(of(&[1, 2], 14 * PART, 9), [1, 1, 1, 1, 2, 2, 2, 2]);
+    assert_eq!(of(&[1, 2], 14 * PART, 2), [1, 1, 2, 2]);
+}
+
+/// Directories of more than one READ and more than 32 of them are carried over whole.
+#[test]
+fn a_large_directory_is_read_and_written_in_pieces() {
+    let world = World::of(TableOptions {
+        depth_max: 17,
+        attempts: 20,
+        chunk_bytes: 2 << 20,
+        ..small(8)
+    });
+    let slots = 1_u64 << 12;
+    let bytes: Vec<u8> = (0..slots)
+        .flat_map(|n| leaf(n % 200).raw().to_le_bytes())
+        .collect();
+    world.write(directory(0), &bytes);
+    world.name(directory(0), 12);
+    let before = world.v.meter().counters();
+    block_on(world.table.warm(&world.v)).expect("a directory");
+    let cost = world.v.meter().counters() - before;
+    assert_eq!(cost.housekeeping_verbs, 3, "the root word, and two times 16 KiB");
+    for n in 0..slots {
+        assert_eq!(world.known(n << 52), Some(n % 200));
+    }
+    let before = world.v.meter().counters();
+    assert_eq!(
+        world.install((slots - 1) % 200, 301, u64::MAX << 51, None),
+        Ok(())
+    );
+    let cost = world.v.meter().counters() - before;
+    assert_eq!((cost.writes, cost.bytes_written), (4, 8 * 2 * slots));
+    let root = world.word(world.table.root_word());
+    assert_eq!(root % 64, 13);
+    for n in (0..2 * slots).step_by(97).chain([2 * slots - 1]) {
+        let expected = if n == 2 * slots - 1 { 301 } else { n / 2 % 200 };
+        let word = world.word(RemotePtr::from_raw(root - 13).add(8 * n));
+        assert_eq!(number(RemotePtr::from_raw(word)), expected);
+        assert_eq!(world.known(n << 51), Some(expected));
+    }
+}
