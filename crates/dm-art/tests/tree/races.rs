@@ -400,3 +400,45 @@ fn a_removed_leaf_whose_slot_is_split_meanwhile_goes_all_the_same() {
     }
     assert!(split > 3, "{split} times the slot was split first");
 }
+
+/// The same where the new node keeps two leaves: then nothing is left to be renewed.
+#[test]
+fn a_removed_leaf_leaves_a_node_alone_that_keeps_two() {
+    let setup = setup(true, 1 << 20);
+    let mut split = 0;
+    for polls in 1.. {
+        let pool = delayed();
+        let (v, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
+        let trees = [setup.open::<Key8>(&v), setup.open::<Key8>(&w)];
+        let (here, there) = (trees[0].client(&v), trees[1].client(&w));
+        for key in [NEAR, NEAR | 1 << 16].map(Key8) {
+            assert_eq!(block_on(here.insert(&key, &[1; 8])), Ok(Applied::Inserted));
+            assert_eq!(block_on(there.get(&key, &mut Vec::new())), Ok(true));
+        }
+        let mut removal = pin!(here.remove(&Key8(NEAR)));
+        let ended = (0..polls).find_map(|_| poll(removal.as_mut()));
+        for comes in [NEAR | 1, NEAR | 2].map(Key8) {
+            assert_eq!(
+                to_the_end(pin!(there.insert(&comes, &[2; 8]))),
+                Ok(Applied::Inserted)
+            );
+        }
+        let over = ended.is_some();
+        assert_eq!(ended.unwrap_or_else(|| to_the_end(removal)), Ok(Applied::Removed));
+        let picture = draw(&v, &trees[0], &setup.art.types);
+        assert_eq!(
+            (picture.matches("leaf").count(), picture.contains("dead")),
+            (3, false),
+            "{picture} after {polls} polls"
+        );
+        // The first insert split the leaf, and the second one found no room in the new node: the removal came behind them.
+        if w.meter().counters().renewals == 1 {
+            split += 1;
+            assert_eq!(v.meter().counters().renewals, 0, "{picture} after {polls} polls");
+        }
+        if over {
+            break;
+        }
+    }
+    assert!(split > 3, "{split} times both were first");
+}

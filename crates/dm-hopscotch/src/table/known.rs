@@ -280,4 +280,40 @@ mod tests {
         known.adopt(root(2), vec![leaf(7).raw(); 4]);
         assert_eq!(known.root(), Some(root(3)), "never back to one that is outgrown");
     }
+
+    #[test]
+    fn what_was_corrected_since_a_directory_was_read_stays() {
+        let mut known = Known::default();
+        known.adopt(root(1), vec![leaf(1).raw(); 2]);
+        known.correct(root(1), 1, leaf(2));
+        known.adopt(root(1), vec![leaf(1).raw(); 2]);
+        assert_eq!(known.leaf(u64::MAX), Some(leaf(2)));
+    }
+
+    #[test]
+    fn density_is_asked_of_the_slots_around_and_of_addresses_alone() {
+        let of = |depth: u8, leaves: &[u64]| {
+            let mut known = Known::default();
+            known.adopt(root(depth), leaves.iter().map(|n| leaf(*n).raw()).collect());
+            known
+        };
+        // Two slots to a leaf at most.
+        assert!(of(2, &[1, 1, 2, 2]).is_dense(0));
+        assert!(!of(2, &[1, 1, 1, 1]).is_dense(0));
+        assert!(!of(3, &[1, 1, 1, 2, 2, 2, 3, 3]).is_dense(0));
+        assert!(of(3, &[1, 1, 2, 2, 3, 3, 4, 4]).is_dense(0));
+        assert!(!of(4, &[1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7]).is_dense(0));
+        // What is thought of a slot makes it no other leaf's.
+        let mut doubted = of(2, &[1, 1, 1, 1]);
+        doubted.accept(root(2), 1, leaf(1));
+        doubted.accept(root(2), 2, leaf(1));
+        doubted.doubt(3 << 62, leaf(1));
+        assert!(!doubted.is_dense(0));
+        // Of 2048 slots the first half is dense.
+        let halves: Vec<u64> = (0..2 * SAMPLE).map(|n| 1 + n.min(SAMPLE)).collect();
+        let known = of(11, &halves);
+        for (number, dense) in [(0, true), (1023, true), (1024, false), (2047, false)] {
+            assert_eq!(known.is_dense(number << 53), dense, "slot {number}");
+        }
+    }
 }

@@ -127,6 +127,27 @@ mod tests {
         assert_ne!(ends[0] >> 32, ends[1] >> 32);
     }
 
+    /// All who open a table must use one map, whatever they were built from.
+    #[test]
+    fn the_map_is_splitmix64_of_a_key_mixed_with_a_constant() {
+        // The generator's first output for the seed 0.
+        assert_eq!(spread(0x9E37_79B9_7F4A_7C15), 0xE220_A839_7B1D_CDAF);
+        for n in [0, 1, 1 << 40, u64::MAX] {
+            assert_eq!(scatter(&Key8(n)), Key8(spread(n ^ 0xD6E8_FEB8_6659_FD93)));
+        }
+    }
+
+    #[test]
+    fn every_bit_of_a_long_key_changes_its_first_bits() {
+        let base = [5; 32];
+        let lead = lead_of(&scatter(&Key32(base)));
+        for bit in 0..256 {
+            let mut other = base;
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(lead_of(&scatter(&Key32(other))), lead, "bit {bit}");
+        }
+    }
+
     #[test]
     fn the_next_key_carries() {
         assert_eq!(above(&Key8(0x1_ffff)), Some(Key8(0x2_0000)));

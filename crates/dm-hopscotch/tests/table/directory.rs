@@ -4,7 +4,7 @@
 
 use dm_hopscotch::{HashTable, Hint, Hopscotch, TableOptions};
 use dm_index::{IndexError, Inner, Key8, Located, Split};
-use dm_layout::{FenceKeys, KeyBytes, NodeInit, NodeRead, NodeShape, NodeState, NodeStructure};
+use dm_layout::{FenceKeys, KeyBytes, NodeEdit, NodeInit, NodeRead, NodeShape, NodeState};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_verbs::{Counters, Env, Nanos, NodeId, RemotePtr, Verbs};
 
@@ -510,4 +510,126 @@ fn a_large_directory_is_read_and_written_in_pieces() {
         assert_eq!(number(RemotePtr::from_raw(word)), expected);
         assert_eq!(world.known(n << 51), Some(expected));
     }
+}
+
+/// What two compute nodes come to that enter splits at once, the first of which doubles the directory.
+///
+/// The second does all of its work after so many polls of the first. Returns the slots, the memory of directories that the
+/// allocators say is in use, and whether the first was over before the second began.
+fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
+    const EIGHTH: u64 = 1 << 61;
+    let options = TableOptions {
+        depth_max: 4,
+        attempts: 50,
+        ..small(8)
+    };
+    let pool = Loopback::builder().host_bytes(5 << 20).delays(3).seed(5);
+    let pool = pool.counted_clock(Nanos(50)).build().expect("memory");
+    let connections = [0, 1].map(|node| pool.connect(node).expect("a client"));
+    let tables = [0, 1].map(|i| block_on(open(&connections[i], options)));
+    let [v, w] = &connections;
+    for n in 1..5 {
+        // Leaf n begins at the n-th pair of slots.
+        let fences = FenceKeys {
+            low: Key8(2 * (n - 1) * EIGHTH),
+            high: None,
+        };
+        block_on(v.write(leaf(n), &image(&NodeInit::live(0, fences)))).expect("in range");
+    }
+    let slots: Vec<u8> = [1, 1, 2, 2, 3, 3, 4, 4_u64]
+        .iter()
+        .flat_map(|n| leaf(*n).raw().to_le_bytes())
+        .collect();
+    block_on(v.write(directory(3), &slots)).expect("in range");
+    let root_word = tables[0].root_word();
+    block_on(v.write(root_word, &(directory(3).raw() | 3).to_le_bytes())).expect("in range");
+    for (table, v) in tables.iter().zip(&connections) {
+        block_on(table.warm(v)).expect("a directory");
+    }
+    let split = |left: u64, right: u64, separator: u64, until: u64| Split {
+        level: 0,
+        separator: Key8(separator),
+        until: Some(Key8(until)),
+        left: leaf(left),
+        right: leaf(right),
+    };
+    // Leaf 1 in the middle of its second slot; leaf 3 at its second slot, or in the middle of that.
+    let first = tables[0]
+        .directory()
+        .install(v, split(1, 5, EIGHTH + EIGHTH / 2, 2 * EIGHTH));
+    let second = match second_grows {
+        true => split(3, 7, 5 * EIGHTH + EIGHTH / 2, 6 * EIGHTH),
+        false => split(3, 7, 5 * EIGHTH, 6 * EIGHTH),
+    };
+    let mut first = core::pin::pin!(first);
+    let mut cx = core::task::Context::from_waker(core::task::Waker::noop());
+    let mut over = false;
+    for _ in 0..polls {
+        if let core::task::Poll::Ready(done) = first.as_mut().poll(&mut cx) {
+            assert_eq!(done, Ok(()));
+            over = true;
+            break;
+        }
+    }
+    assert_eq!(block_on(tables[1].directory().install(w, second)), Ok(()));
+    if !over {
+        assert_eq!(block_on(first), Ok(()));
+    }
+    let root = block_on(v.word(root_word)).expect("in range");
+    let slots: Vec<u64> = (0..1 << (root % 64))
+        .map(|n| block_on(v.word(RemotePtr::from_raw(root - root % 64).add(8 * n))).expect("in range"))
+        .map(|word| number(RemotePtr::from_raw(word)))
+        .collect();
+    for (table, v) in tables.iter().zip(&connections) {
+        block_on(table.warm(v)).expect("a directory");
+        assert_eq!(table.directory().depth(), Some((root % 64) as u8));
+    }
+    let in_use = tables.iter().map(|table| table.alloc_stats().in_use_bytes).sum();
+    (slots, in_use, over)
+}
+
+#[test]
+fn what_is_entered_while_a_directory_doubles_is_in_the_new_one() {
+    for second_grows in [false, true] {
+        let separate = meeting(usize::MAX, second_grows);
+        let at_separator = if second_grows { 3 } else { 7 };
+        assert_eq!(
+            separate.0,
+            [1, 1, 1, 5, 2, 2, 2, 2, 3, 3, at_separator, 7, 4, 4, 4, 4]
+        );
+        let mut cases = 0;
+        for polls in 1.. {
+            let (slots, in_use, over) = meeting(polls, second_grows);
+            assert_eq!((&slots, in_use), (&separate.0, separate.1), "after {polls} polls");
+            if over {
+                break;
+            }
+            cases += 1;
+        }
+        assert!(cases > 5, "{cases} in the middle");
+    }
+}
+
+/// A directory that was never named comes back; one that was named stays.
+#[test]
+fn a_directory_that_nobody_named_is_used_again() {
+    let world = World::of(TableOptions {
+        depth_max: 4,
+        attempts: 20,
+        ..small(8)
+    });
+    world.leaf(1, 0, None, 0);
+    world.leaf(2, 8 * PART, None, 0);
+    world.directory(&[1, 2]);
+    block_on(world.table.warm(&world.v)).expect("a directory");
+    let in_use = || world.table.alloc_stats().in_use_bytes;
+    let before = in_use();
+    // A slot of the directory that it copies is no leaf's.
+    world.write(directory(1), &7_u64.to_le_bytes());
+    let refused = world.install(2, 3, 12 * PART, None);
+    assert!(matches!(refused, Err(IndexError::Pool { .. })), "{refused:?}");
+    assert_eq!(in_use(), before);
+    world.directory(&[1, 2]);
+    assert_eq!(world.install(2, 3, 12 * PART, None), Ok(()));
+    assert_eq!(in_use(), before + 64);
 }
