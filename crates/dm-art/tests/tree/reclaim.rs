@@ -368,7 +368,7 @@ fn who_was_away_believes_nothing_that_it_read_before() {
         )
     };
     let found = |value: &mut Vec<u8>| block_on(trees[0].client(&connections[0]).get(&Key8(1), value));
-    [1, 2, 4].map(insert);
+    [1, 2, 4].into_iter().for_each(insert);
     // Its only client goes with the operation, and it leaves.
     assert_eq!(found(&mut Vec::new()), Ok(true));
     for n in [1, 4] {

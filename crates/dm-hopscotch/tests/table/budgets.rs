@@ -6,7 +6,7 @@ use dm_index::{Applied, Exchange, Key8, RangeIndex};
 use dm_loopback::{Loopback, block_on};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{Job, World};
-use dm_verbs::{Control, Counters, Env, Nanos, Verbs};
+use dm_verbs::{Control, Counters, Nanos, Verbs};
 
 use crate::common::{open, small};
 

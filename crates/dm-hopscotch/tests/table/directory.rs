@@ -340,9 +340,13 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
     };
     assert_eq!(corrected(&unborn), Ok(2));
     // One that begins further right than it was said to.
-    let beyond = |world: &World| drop(world.leaf(3, 8 * PART + 1, Some(9 * PART), 4));
+    let beyond = |world: &World| {
+        let _ = world.leaf(3, 8 * PART + 1, Some(9 * PART), 4);
+    };
     assert_eq!(corrected(&beyond), Ok(2));
-    let exactly = |world: &World| drop(world.leaf(3, 8 * PART, Some(9 * PART), 4));
+    let exactly = |world: &World| {
+        let _ = world.leaf(3, 8 * PART, Some(9 * PART), 4);
+    };
     assert_eq!(corrected(&exactly), Ok(3));
     // One that can't be read, for now or for good.
     let half = |world: &World| {
@@ -352,7 +356,9 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
     assert_eq!(corrected(&half), Ok(2));
     assert_eq!(corrected(&|world| world.write(leaf(2), &[0xff; 512])), Ok(1));
     // The last one that there is.
-    let last = |world: &World| drop(world.leaf(2, PART, Some(2 * PART), 0));
+    let last = |world: &World| {
+        let _ = world.leaf(2, PART, Some(2 * PART), 0);
+    };
     assert_eq!(corrected(&last), Ok(2));
     // The leaf that the slot names itself: torn it may be right, else it says what is wrong.
     let first_half = |world: &World| {
@@ -365,9 +371,16 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
         other => panic!("{other:?}"),
     };
     let no_leaf = named(&|world| world.write(leaf(1), &[0xff; 512]));
-    let too_far = named(&|world| drop(world.leaf(1, 8 * PART + 1, None, 0)));
+    let too_far = named(&|world| {
+        let _ = world.leaf(1, 8 * PART + 1, None, 0);
+    });
     assert_ne!(no_leaf, too_far);
-    assert_eq!(corrected(&|world| drop(world.leaf(1, 8 * PART, None, 0))), Ok(1));
+    assert_eq!(
+        corrected(&|world| {
+            let _ = world.leaf(1, 8 * PART, None, 0);
+        }),
+        Ok(1)
+    );
     let inner = |world: &World| {
         let fences = FenceKeys {
             low: Key8::MIN,
@@ -377,7 +390,9 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
     };
     assert_eq!(named(&inner), too_far);
     // Leaves that lead in a circle are given up.
-    let circle = |world: &World| drop(world.leaf(2, PART, Some(2 * PART), 2));
+    let circle = |world: &World| {
+        let _ = world.leaf(2, PART, Some(2 * PART), 2);
+    };
     assert!(matches!(corrected(&circle), Err(IndexError::Exhausted(_))));
 }
 
