@@ -57,13 +57,12 @@ fn a_pool_of_another_geometry_is_refused() {
     let v = world.connect(0).expect("a client");
     block_on(async {
         drop(open(&v, options()).await);
-        let changed: [fn(&mut TableOptions); 6] = [
+        let changed: [fn(&mut TableOptions); 5] = [
             |o| o.value_bytes = 8,
             |o| o.span = 13,
             |o| o.neighbourhood = 5,
             |o| o.depth_max = 7,
             |o| o.depth_max = 33,
-            |o| o.locks_per_node = 128,
         ];
         for change in changed {
             let mut other = options();
@@ -100,20 +99,6 @@ fn a_bulk_load_is_of_ascending_keys_into_an_empty_table() {
         assert_eq!(client.scan(&Key8(2), 5, &mut scan).await, Ok(()));
         assert_eq!(scan.keys(), [Key8(2), Key8(9)]);
     });
-}
-
-#[test]
-fn a_directory_deeper_than_a_block_can_be_is_refused() {
-    for (depth_max, fits) in [(28, true), (29, false), (33, false)] {
-        let world = Loopback::builder().build().expect("memory");
-        let v = world.connect(0).expect("a client");
-        let deep = TableOptions {
-            depth_max,
-            ..options()
-        };
-        let opened = block_on(HashTable::<Key8>::create_or_open(&v, &deep));
-        assert_eq!(opened.is_ok(), fits, "{depth_max}");
-    }
 }
 
 /// Returns a table that has grown, with the address and the number of slots of its directory.

@@ -2,11 +2,11 @@
 //! known, and there are no other clients. Also the memory of a table.
 
 use dm_hopscotch::{HashTable, TableOptions};
-use dm_index::{Applied, Exchange, Key8, RangeIndex};
+use dm_index::{Applied, Key8, RangeIndex};
 use dm_loopback::{Loopback, block_on};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{Job, World};
-use dm_verbs::{Control, Counters, Nanos, Verbs};
+use dm_verbs::{Control, Counters, Verbs};
 
 use crate::common::{open, small};
 
@@ -128,7 +128,6 @@ fn a_table_takes_what_its_pages_say() {
             "{grown} for {slots} slots"
         );
         let memory = table.alloc_stats().in_use_bytes as u64;
-        assert!(memory >= keys * 17, "{} a key", memory as f64 / keys as f64);
         assert!(memory <= keys * 38, "{} a key", memory as f64 / keys as f64);
         // Another compute node sees the same directory.
         let other = HashTable::<Key8>::create_or_open(&v, &options)
@@ -164,116 +163,6 @@ fn a_shallow_directory_is_as_large_as_it_may_be() {
         }
         drop(v);
     });
-}
-
-/// A table of one leaf of 64 entries, in which clients begin with this clock; and the connection.
-fn one_leaf(hotspot_bytes: u64, value_bytes: usize, clock: Nanos) -> (Loopback, HashTable<Key8>) {
-    let world = Loopback::builder().counted_clock(clock).build().expect("memory");
-    let v = world.connect(0).expect("a client");
-    let options = TableOptions {
-        hotspot_bytes,
-        ..TableOptions::new(value_bytes)
-    };
-    let table = block_on(open(&v, options));
-    (world, table)
-}
-
-/// What `work` cost.
-fn cost<V: Verbs, T>(v: &V, work: impl Future<Output = T>) -> (T, Counters) {
-    let before = v.meter().counters();
-    let out = block_on(work);
-    (out, v.meter().counters() - before)
-}
-
-/// A write reads its neighbourhood behind the lock, or all of the leaf if that wraps; an exchange meets what is there.
-#[test]
-fn writes_read_their_neighbourhood_alone() {
-    let (world, table) = one_leaf(0, 8, Nanos(50));
-    let v = world.connect(0).expect("a client");
-    let client = table.client(&v);
-    let mut wrapped = 0;
-    for n in 0..32 {
-        let key = Key8(n);
-        assert_eq!(block_on(client.insert(&key, &[1; 8])), Ok(Applied::Inserted));
-        let met = block_on(client.exchange(&key, Some(&[1; 8]), Some(&[2; 8])));
-        assert_eq!(met, Ok(Applied::Replaced));
-        let differs = block_on(client.exchange(&key, Some(&[1; 8]), Some(&[3; 8])));
-        assert_eq!(differs, Ok(Applied::Differs));
-        let (done, cost) = cost(&v, client.update(&key, &[4; 8]));
-        assert_eq!(
-            (done, cost.reads, cost.round_trips),
-            (Ok(Applied::Replaced), 1, 2)
-        );
-        match cost.bytes_read {
-            162..=175 => {}
-            whole => {
-                assert_eq!(whole as usize, table.geometry().node_bytes());
-                wrapped += 1;
-            }
-        }
-    }
-    assert!((1..10).contains(&wrapped), "{wrapped} of 32 wrap");
-    // Leaves are not merged: nobody looks how much is left.
-    for n in 0..32 {
-        let (done, cost) = cost(&v, client.remove(&Key8(n)));
-        assert_eq!((done, cost.reads, cost.round_trips), (Ok(Applied::Removed), 1, 2));
-    }
-}
-
-/// Whoever knows where a key lies reads its entry alone. An entry in one line is right however long its READ takes; one with
-/// lines of its own is not.
-#[test]
-fn what_is_known_of_a_key_is_one_entry() {
-    let long = Nanos::from_micros(300);
-    for (value_bytes, clock, entry, trusted) in [
-        (8, Nanos(50), 17, true),
-        (8, long, 17, true),
-        (100, Nanos(50), 128, true),
-        (100, long, 128, false),
-    ] {
-        let (world, table) = one_leaf(4 << 10, value_bytes, clock);
-        assert!(table.hotspots().is_some());
-        let v = world.connect(0).expect("a client");
-        let client = table.client(&v);
-        let value = vec![7; value_bytes];
-        for n in 0..10 {
-            assert_eq!(block_on(client.insert(&Key8(n), &value)), Ok(Applied::Inserted));
-        }
-        for n in 0..10 {
-            let mut out = vec![1];
-            let (found, cost) = cost(&v, client.get(&Key8(n), &mut out));
-            assert_eq!((found, out == value, cost.speculations), (Ok(true), true, 1));
-            assert_eq!(
-                cost.wrong_speculations == 0,
-                trusted,
-                "{value_bytes} bytes, {clock:?}"
-            );
-            if trusted {
-                assert_eq!((cost.reads, cost.bytes_read), (1, entry));
-            }
-        }
-    }
-    let (_world, table) = one_leaf(0, 8, Nanos(50));
-    assert!(table.hotspots().is_none());
-}
-
-/// Whoever looks at all entries reads each leaf once, and what tells it where it has come to.
-#[test]
-fn all_entries_take_one_read_of_each_leaf() {
-    let world = Loopback::builder()
-        .counted_clock(Nanos(50))
-        .build()
-        .expect("memory");
-    let v = world.connect(0).expect("a client");
-    let table = block_on(open(&v, small(8)));
-    let client = table.client(&v);
-    for n in 0..400 {
-        assert_eq!(block_on(client.insert(&Key8(n), &[1; 8])), Ok(Applied::Inserted));
-    }
-    let mut found = 0;
-    let (done, cost) = cost(&v, client.for_each(|_, _| found += 1));
-    assert_eq!((done, found), (Ok(()), 400));
-    assert_eq!(cost.reads, 0);
 }
 
 fn small_of(depth_max: u8) -> TableOptions {
