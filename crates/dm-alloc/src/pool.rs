@@ -301,7 +301,7 @@ mod tests {
         pool.refused(10_000);
         assert!(fetches(&mut pool, 8192));
         pool.fetched();
-        // What a memory node has left never grows again.
+        // The room that is left on a memory node never grows again.
         pool.refused(50_000);
         assert!(fetches(&mut pool, 8192));
         pool.fetched();

@@ -20,7 +20,7 @@ struct Pool {
     world: Loopback,
     v: Endpoint,
     a: Allocator,
-    /// Where the compute node's slot lies.
+    /// The address of the compute node's slot.
     slot: RemotePtr,
 }
 

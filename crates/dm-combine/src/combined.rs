@@ -22,7 +22,7 @@ pub struct Combiner<K> {
 }
 
 impl<K: KeyBytes> Combiner<K> {
-    /// What `rdwc` asks for.
+    /// Makes the locks that `rdwc` asks for.
     pub fn new(rdwc: &Rdwc) -> Self {
         let lanes = |on: bool| on.then(|| Lanes::new(rdwc));
         Self {
@@ -31,7 +31,7 @@ impl<K: KeyBytes> Combiner<K> {
         }
     }
 
-    /// Bytes allocated: the locks, whoever waited at the busiest time, and the values that were handed on.
+    /// Returns the allocated bytes: the locks, the waiters at the busiest time, and the shared values.
     pub fn bytes(&self) -> usize {
         [&self.reads, &self.writes]
             .into_iter()
@@ -47,15 +47,16 @@ impl<K: KeyBytes> Fingerprint for Combiner<K> {
     }
 }
 
-/// One client of an index, in front of which it shares what it does with its compute node's other clients.
+/// Wraps an index client and shares its operations with the other clients of the compute node.
 ///
-/// Its get, update and upsert are those of `I`, or another client's that cover them; everything else is `I`'s own.
-/// Like `I` it is a client's own and not `Sync`; what is shared is the [`Combiner`].
+/// A get, update or upsert is carried out by `I`, or covered by the same operation of another client. Every other
+/// operation is `I`'s own. Like `I`, the wrapper belongs to one client and is not `Sync`; the clients share the
+/// [`Combiner`].
 pub struct Combined<'h, V, I: RangeIndex> {
     pub(crate) v: &'h V,
     pub(crate) index: I,
     table: Option<&'h Combiner<I::Key>>,
-    /// Empty: kept for its memory.
+    /// An empty buffer whose memory is reused.
     wakers: Cell<Vec<Waker>>,
 }
 
@@ -67,18 +68,19 @@ impl<V, I: RangeIndex + fmt::Debug> fmt::Debug for Combined<'_, V, I> {
     }
 }
 
-/// A place that a client came to.
+/// The part of a client in a shared operation.
 pub(crate) enum Place<'h, K: KeyBytes> {
-    /// It does its operation itself, and tells others if it leads.
+    /// The client carries out its operation itself, and tells its followers the answer if it leads.
     Own(Option<Lead<'h, K>>),
-    /// Another has done it.
+    /// Another client has carried it out.
     Done(Told),
 }
 
 impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
-    /// Client `v`'s `index`, shared by way of `table`; without one it is the index alone.
+    /// Wraps `index`, the index of client `v`, and shares its operations through `table`. Without a table nothing is
+    /// shared.
     ///
-    /// All clients of a compute node that use one table must use one index.
+    /// All clients of a compute node that use one table must use the same index.
     pub fn new(v: &'h V, index: I, table: Option<&'h Combiner<I::Key>>) -> Self {
         Self {
             v,
@@ -88,17 +90,17 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         }
     }
 
-    /// The client's connection.
+    /// Returns the client's connection.
     pub fn verbs(&self) -> &'h V {
         self.v
     }
 
-    /// The client's own view of the index.
+    /// Returns the client's own index.
     pub fn index(&self) -> &I {
         &self.index
     }
 
-    /// Comes to a place at the key's lock. What a get is told goes into `value`.
+    /// Enters the key's local lock and waits for its part. The answer for a get goes into `value`.
     async fn place(
         &self,
         lanes: &'h Lanes<I::Key>,
@@ -128,14 +130,14 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         }
     }
 
-    /// Ends what this client has led, with its answer for others if it has one.
+    /// Ends a shared operation that this client has led, with the answer for its followers if there is one.
     pub(crate) async fn tell(&self, lead: Lead<'h, I::Key>, answer: Option<(Told, &[u8])>) {
         //= docs/protocol/combine.md C11
         self.v.local(LocalStep::Section).await;
         lead.tell(answer, &self.wakers);
     }
 
-    /// A write that may be shared.
+    /// Carries out a write that may be shared.
     async fn write(&self, key: &I::Key, value: &[u8], wish: Wish) -> Result<Applied, IndexError> {
         let mut lead = None;
         if let Some(lanes) = self.writes(value) {
@@ -156,16 +158,16 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         result
     }
 
-    /// The locks of a write that may be shared.
+    /// Returns the local locks for a write that may be shared.
     #[inline]
     fn writes(&self, value: &[u8]) -> Option<&'h Lanes<I::Key>> {
-        // A value of another length is for the index to refuse.
+        // The index refuses a value of another length.
         //= docs/protocol/combine.md C2
         let lanes = self.table?.writes.as_ref();
         lanes.filter(|_| value.len() == self.index.value_bytes())
     }
 
-    /// The write itself.
+    /// Carries out the write itself.
     pub(crate) async fn apply(&self, key: &I::Key, value: &[u8], wish: Wish) -> Result<Applied, IndexError> {
         match wish {
             Wish::Upsert => self.index.upsert(key, value).await,
@@ -173,7 +175,7 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         }
     }
 
-    /// Another's write covers this client's.
+    /// Returns the result of a write that another client's write covers.
     pub(crate) fn combined(&self, told: Told) -> Applied {
         self.v.meter().note(Event::Combined);
         match told {
@@ -183,7 +185,7 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
     }
 }
 
-/// Exchanges go alone, as inserts and removes do.
+/// Exchanges are never shared, like inserts and removes.
 impl<V: Env, I: Exchange> Exchange for Combined<'_, V, I> {
     async fn exchange(
         &self,
@@ -206,7 +208,7 @@ impl<V: Env, I: RangeIndex> RangeIndex for Combined<'_, V, I> {
         self.index.value_bytes()
     }
 
-    // The index's own future is awaited in one place, so an operation that is not shared pays for a branch.
+    // The index's own future is awaited in one place, so an operation that is not shared costs one branch more.
     async fn get(&self, key: &I::Key, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         let mut lead = None;
         if let Some(lanes) = self.table.and_then(|table| table.reads.as_ref()) {

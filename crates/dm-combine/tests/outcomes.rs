@@ -338,10 +338,10 @@ fn tables_with_other_waiters_have_other_fingerprints() {
     for (i, one) in seen.iter().enumerate() {
         assert!(!seen[..i].contains(one), "{i} clients");
     }
-    // Who goes away is part of it no more.
+    // A client that was dropped is no longer part of the fingerprint.
     tasks.pop();
     assert_eq!(table.fingerprint(), seen[2]);
-    // So is a client that has been told its answer and has not noticed yet.
+    // Neither is a client that has its answer and has not noticed yet.
     tasks.push(task(&clients[2], Asked::Update(1, 1)));
     for (call, leader) in [(0, 0), (1, 2)] {
         let _ = tasks[leader].step();

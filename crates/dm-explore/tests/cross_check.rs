@@ -156,7 +156,7 @@ async fn perform(c: &Program, act: &Act) -> Result<(), VerbError> {
             v.write(word(at), &bytes).await?;
         }
         Act::Cas { at, compare, swap } => {
-            // What the client saw decides what it does.
+            // The word that the client saw decides its next request.
             if v.cas(word(at), compare, swap).await? == compare {
                 v.write(word(at + 1), &[7; 8]).await?;
             }

@@ -18,40 +18,41 @@ use crate::write::failure;
 
 /// Nodes with unsorted entries under line versions.
 pub type TwoLevel<K> = Nodes<K, dm_layout::Slotted<K>>;
-/// As [`TwoLevel`], or with keys that are stored without what they share: as the leaf was made.
+/// Nodes like [`TwoLevel`], or with packed keys, depending on how the leaf format was made.
 pub type PackedLeaves<K> = Nodes<K, dm_layout::Leaf<K>>;
-/// Nodes as published by Sherman, unsound.
+/// Nodes as published by Sherman; they are unsound.
 pub type Bookends<K> = Nodes<K, dm_layout::Bookend<K>>;
-/// Sorted nodes under a checksum, written back whole.
+/// Sorted nodes with a checksum, which are written back whole.
 pub type Checksummed<K> = Nodes<K, dm_layout::Checksummed<K>>;
 
-/// What the threads of one compute node share of a kind of nodes: their format, locks and allocator.
+/// A kind of nodes, as the threads of one compute node share it: format, locks and allocator.
 #[derive(Debug)]
 pub struct Nodes<K, F> {
     pub(crate) format: F,
     pub(crate) locks: Arc<Locks>,
     pub(crate) alloc: Arc<Allocator>,
     pub(crate) options: NodeOptions,
-    /// Where a bulk load is.
+    /// The progress of a bulk load.
     run: Mutex<Run>,
     _key: PhantomData<fn() -> K>,
 }
 
-/// Neighbours that a bulk load puts on one memory node: two that lie on different ones can't be merged.
+/// A run of neighbours that a bulk load puts on one memory node. Two neighbours on different memory nodes cannot be
+/// merged.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     last: RemotePtr,
-    /// How many more are to lie beside the last.
+    /// Number of further nodes of this run.
     left: u32,
-    /// Nodes so far.
+    /// Number of nodes so far.
     all: u32,
 }
 
-/// Runs that a memory node has of a bulk load, about: as many keep the memory nodes even.
+/// Approximate number of runs on each memory node, which is enough to fill the memory nodes evenly.
 const RUNS: u32 = 16;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Nodes of `format`, locked by `locks`, in memory from `alloc`.
+    /// Makes nodes of `format`, with these locks and memory from `alloc`.
     pub fn new(format: F, locks: Arc<Locks>, alloc: Arc<Allocator>, options: NodeOptions) -> Self {
         Self {
             format,
@@ -67,26 +68,27 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// The format.
+    /// Returns the format.
     pub fn format(&self) -> &F {
         &self.format
     }
 
-    /// Bytes of a node, as verbs count them.
+    /// Returns the bytes of a node, in the type that verbs use.
     #[inline]
     pub(crate) fn node_len(&self) -> u32 {
         // Every format's nodes have at most 64 KiB.
         self.format.node_bytes() as u32
     }
 
-    /// The next node of a bulk load: beside the last one, or, where a run ends, on the next memory node. Runs grow with
-    /// what there is, up to as many nodes as a parent has, so that small trees lie on all memory nodes too.
+    /// Allocates the next node of a bulk load: beside the last one, or on the next memory node if a run ends. Runs
+    /// grow with the number of nodes, up to the number of nodes below one parent, so that small trees use all memory
+    /// nodes too.
     async fn next_of_load<V: Verbs + Control>(&self, v: &V) -> Result<RemotePtr, IndexError> {
         let run = self.run.with(|run| *run);
         let near = (run.left > 0).then_some(run.last);
         let at = self.allocate(v, near).await?.at;
         let all = run.all.saturating_add(1);
-        // One that does not lie there begins a run as well: that memory node was full.
+        // A node elsewhere begins a new run too, because the memory node was full.
         let left = match near.filter(|near| near.node() == at.node()) {
             Some(_) => run.left - 1,
             None => {
@@ -106,7 +108,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(self.alloc.take(v, self.class(), near).await?)
     }
 
-    /// Blocks of these nodes: a dead one's may become another of these, never one of another format.
+    /// Returns the class of these nodes' blocks. The block of a dead node can become another node of the same format
+    /// only.
     pub(crate) fn class(&self) -> Class {
         Class {
             bytes: self.node_len(),
@@ -133,7 +136,7 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         self.format.share(low, key)
     }
 
-    // Futures handed on as they are: a layer of async costs as much as a search.
+    // These futures are returned as they are, because another layer of async would cost as much as a search.
 
     #[inline]
     fn get(
@@ -228,7 +231,7 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
     }
 
     async fn reserve(&self, v: &V) -> Result<RemotePtr, IndexError> {
-        // For an index that is empty, and ever was: nothing leads to this memory, whatever it holds.
+        // The index has always been empty, so nothing leads to this memory, whatever it holds.
         self.next_of_load(v).await
     }
 

@@ -1,4 +1,4 @@
-//! Reading: one READ, one judgement, again if it was torn or took too long.
+//! Reads of nodes: one READ and one check, repeated if the READ was torn or took too long.
 
 use dm_index::{Answer, IndexError, Lead, NodeCopy, Stale};
 use dm_layout::{
@@ -10,10 +10,10 @@ use smallvec::SmallVec;
 use crate::Nodes;
 use crate::write::failure;
 
-/// READs that [`Nodes::copy_nodes`] has in flight at once; more are posted batch by batch.
+/// Maximum number of READs that [`Nodes::copy_nodes`] has in flight; more are posted in batches.
 const PARALLEL: usize = 32;
 
-/// Failed attempts after which a loop looks whether its compute node's round is due.
+/// Number of failed attempts after which a loop checks whether its compute node's round is due.
 const PATIENCE: u32 = 16;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
@@ -59,7 +59,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Now and then in a loop that waits for others: its compute node must not seem silent.
+    /// Runs a due round of reclamation now and then, in a loop that waits for other clients, so that the compute node
+    /// does not seem silent.
     pub(crate) async fn have_patience<V: Verbs + Control>(
         &self,
         v: &V,
@@ -72,7 +73,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Whether a version may have wrapped since `posted`.
+    /// Returns whether a version may have wrapped since `posted`.
     #[inline]
     fn too_slow<V: Verbs>(&self, v: &V, posted: Nanos) -> bool {
         !self.options.flaws().no_read_window && v.elapsed(posted, self.options.read_window)
@@ -127,7 +128,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// The header of an accepted image, and no entries.
+    /// Decodes the header of an accepted image, without entries.
     fn head(&self, at: RemotePtr, bytes: &[u8], copy: &mut NodeCopy<K>) -> Result<Header<K>, CheckFailure> {
         let header = self.format.accept(bytes)?;
         copy.at = at;
@@ -143,7 +144,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(header)
     }
 
-    /// The header of an accepted image, and its bytes for [`Nodes::unfold_node`].
+    /// Decodes the header of an accepted image, and keeps its bytes for [`Nodes::unfold_node`].
     pub(crate) fn fold(
         &self,
         at: RemotePtr,
@@ -156,7 +157,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// Decodes what [`Nodes::fold`] left.
+    /// Decodes the bytes that [`Nodes::fold`] has kept.
     pub(crate) fn unfold_node(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError> {
         if copy.folded.is_empty() {
             return Ok(());
@@ -166,7 +167,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// Decodes an accepted image into `copy`, entries sorted, without those that a split has moved away.
+    /// Decodes an accepted image into `copy`. The entries are sorted, and those that a split has moved away are left
+    /// out.
     pub(crate) fn decode(
         &self,
         at: RemotePtr,
@@ -190,7 +192,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 }
 
-/// Where the keys of a dead node went.
+/// Returns where to find the keys of a dead node.
 pub(crate) fn follow(forward: u64) -> Stale {
     if forward == 0 {
         Stale::Elsewhere
@@ -200,7 +202,7 @@ pub(crate) fn follow(forward: u64) -> Stale {
     }
 }
 
-/// The sibling of a node that ends below the key. A node with an upper end and no sibling contradicts itself.
+/// Returns the sibling of a node that ends below the key. A node with an upper fence key and no sibling is corrupt.
 pub(crate) fn go_right(at: RemotePtr, sibling: u64) -> Result<Stale, IndexError> {
     if sibling == 0 {
         let what = Corrupt {

@@ -1,4 +1,4 @@
-//! Writing one key: lock and read, judge, edit, write back and unlock.
+//! The write of one key: lock and read, judge, edit, write back and unlock.
 
 use dm_index::{Answer, Applied, IndexError, Lead, NodeCopy, Stale, Write};
 use dm_layout::{CheckFailure, FenceKeys, Judged, KeyBytes, NodeFormat, Place, ValueRef};
@@ -8,21 +8,21 @@ use dm_verbs::{Control, RemotePtr, Verbs, Why};
 use crate::Nodes;
 use crate::read::{follow, go_right};
 
-/// What to do about a node that does not let the writer in.
+/// The reaction to a node that the writer may not change.
 enum Away {
-    /// Look elsewhere.
+    /// Continue at another node.
     Stale(Stale),
-    /// Try again.
+    /// Try the same node again.
     Wait(Why),
 }
 
-/// What an edit of the local image came to.
+/// The result of an edit of the local image.
 enum Edit {
-    /// Nothing to write.
+    /// Nothing changed.
     Nothing(Applied),
-    /// These bytes.
+    /// These bytes changed.
     Range(Applied, core::ops::Range<usize>),
-    /// No room.
+    /// There is no free slot.
     Full,
 }
 
@@ -44,8 +44,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
         let mut retry = v.retry(self.options.attempts);
         loop {
-            // The guard stays here, and is taken and released in parts: moving it and the futures around it would cost more than
-            // the rest of the write.
+            // The guard stays in this frame, and the lock is taken and released in parts. Moving the guard, and the
+            // futures around it, would cost more than the rest of the write.
             let mut guard = self.locks.approach(v, at)?;
             let mut image = match guard.attempt(at, self.node_len()).await? {
                 Attempted::Locked(image) => image.expect("an acquisition with a READ gives bytes"),
@@ -126,7 +126,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Gives the lock back: the node does not answer for the key, or not now.
+    /// Releases the lock, because the node does not answer for the key, or not now.
     async fn turned_away<V: Verbs>(
         &self,
         guard: Guard<'_, V>,
@@ -147,16 +147,17 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         })
     }
 
-    /// Whether whoever finds this node linked and unborn, under its lock, is to make it live: a root, whose maker may have
-    /// given up, or a node of a format that is written whole. (Of others' right nodes the splitter does it.)
+    /// Returns whether a writer that finds this node linked but unborn, under its lock, must make it live. It must do
+    /// so with a root, whose creator may have given up, and with a node of a format that is written whole. The right
+    /// node of any other split is made live by its splitter.
     fn opens_here(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
         let header = self.format.header(image).map_err(|e| failure(at, e))?;
         Ok(header.fences == FenceKeys::ALL || self.format.state_word().is_none())
     }
 
-    /// Whether a node that an entry was removed from should be merged with a neighbour, and has one. The write rested on
-    /// the lines of header and entry alone: bytes elsewhere that contradict themselves are found only here, and reported
-    /// with an unknown effect, though the entry is gone.
+    /// Returns whether a node that lost an entry should be merged with a neighbour, and has one. The write has
+    /// checked only the lines of the header and of the entry. Corrupt bytes elsewhere are found only here, and
+    /// reported with an unknown effect, although the entry is gone.
     fn is_lonely(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
         let bad = |e| failure(at, e);
         // A node that answers for all keys has no neighbour.
@@ -195,7 +196,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 }
 
-/// A failure that reading again will not mend, in an image that was accepted before.
+/// Converts a failure in an image that was accepted before; reading again would not help.
 pub(crate) fn failure(at: RemotePtr, e: CheckFailure) -> IndexError {
     match e {
         CheckFailure::Corrupt(what) => IndexError::Corrupt { node: at, what },

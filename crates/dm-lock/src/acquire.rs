@@ -1,4 +1,4 @@
-//! How a lock is taken: the local turn first, then the remote word.
+//! Acquisition of a lock: first the local turn, then the remote word.
 
 use core::fmt;
 use core::future::Future;
@@ -13,14 +13,14 @@ use crate::locks::{LocalTable, Seat};
 use crate::packed::PackedTurn;
 use crate::{LockError, LockId, Locks};
 
-/// A READ under the lock.
+/// The READ that a client makes under the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadTo {
     pub(crate) at: RemotePtr,
     pub(crate) len: u32,
 }
 
-/// Releases a lock that was handed over to a client that went away before it noticed.
+/// Releases a lock that was handed over to a client which was dropped before it noticed.
 pub(crate) struct Unlocks<'a, V: Verbs> {
     locks: &'a Locks,
     v: &'a V,
@@ -35,52 +35,53 @@ impl<V: Verbs> Orphan for Unlocks<'_, V> {
     }
 }
 
-/// How far the first attempt at a lock came.
+/// The result of the first attempt at a lock.
 pub enum Attempted<'a, V: Verbs> {
-    /// The lock is held. There are bytes if there was something to read.
+    /// The lock is held. There are bytes if the attempt had a READ.
     Locked(Option<V::Lease>),
-    /// It is not held yet, or shared by others: [`Guard::insist`] goes on.
+    /// The lock is not held yet, or other clients share it. [`Guard::insist`] continues.
     Not(Obstacle<'a, V>),
 }
 
-/// What the first attempt at a lock met. Only [`Guard::insist`] takes it.
+/// The reason why the first attempt did not suffice. [`Guard::insist`] needs it.
 pub struct Obstacle<'a, V: Verbs>(Met<'a, V>);
 
 enum Met<'a, V: Verbs> {
     /// The local table has no queue.
     NoQueue,
-    /// Other clients of the compute node have the local turn. The queue has this client's waker.
+    /// Another client of the compute node has the local turn. The queue has this client's waker.
     Queue(Acquire<'a, Unlocks<'a, V>>),
     /// The unlock of an earlier holder may not have landed yet.
     Unsettled,
-    /// The CAS found this word.
+    /// The CAS found this word and did not take the lock.
     Refused {
         old: u64,
-        /// The loop of the attempts, if none of them took a READ along.
+        /// The retry loop, if its attempts have no READ.
         retry: Option<Retry<'a, V>>,
     },
-    /// The lock was taken while others shared it.
+    /// The lock was taken while other clients shared it.
     Shared,
 }
 
-/// One attempt at a lock. It is made of the local turn, the CAS with or without a READ behind it, and the READ.
+/// One attempt at a lock: the local turn, the CAS with or without a READ in its chain, and the READ.
 ///
-/// It is written by hand, because it is on the path of every write: a coroutine would be copied, and polled by a call.
+/// This future is written by hand because every write runs it. An `async fn` would be copied into its caller and
+/// polled by a call.
 #[must_use = "nothing is posted before the first poll"]
 pub struct Attempt<'g, 'a, V: Verbs> {
-    // The guard outlives the ticket: when both are dropped, the ticket goes first, then the undo is posted, and only then is
-    // the turn passed on.
+    // The guard outlives the ticket. If both are dropped, the ticket is dropped first, then the guard posts the undo,
+    // and only then it passes the turn on.
     guard: &'g mut Guard<'a, V>,
     read: Option<ReadTo>,
     stage: Stage<'a, V>,
 }
 
 enum Stage<'a, V: Verbs> {
-    /// The local turn comes next; with the state of its step.
+    /// The local turn comes next. Holds the state of its step.
     Turn(u64),
     /// CAS and READ in one chain.
     Both(Ticket<'a, V, (Old, Bytes)>),
-    /// The CAS alone, with the loop that it is an attempt of.
+    /// The CAS alone, with its retry loop.
     Alone(Ticket<'a, V, (Old,)>, Retry<'a, V>),
     /// The READ under the lock.
     Reading(Ticket<'a, V, (Bytes,)>),
@@ -116,13 +117,13 @@ impl<V: Verbs> fmt::Debug for Attempt<'_, '_, V> {
     }
 }
 
-// Nothing points into it.
+// No field is pinned.
 impl<V: Verbs> Unpin for Attempt<'_, '_, V> {}
 
 impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
     type Output = Result<Attempted<'a, V>, LockError>;
 
-    // Always: its one caller on the path of writes then keeps the answer in registers.
+    // Always inlined, so that the caller on the path of every write keeps the answer in registers.
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -153,7 +154,7 @@ impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
 }
 
 impl<'a, V: Verbs> Attempt<'_, 'a, V> {
-    /// Goes on where the lock was not taken by this client alone, or nothing was read with it.
+    /// Continues if the lock was not taken, if other clients share it, or if no READ came with the CAS.
     #[inline(never)]
     fn otherwise(&mut self, old: u64, cx: &mut Context<'_>) -> Poll<Result<Attempted<'a, V>, LockError>> {
         let met = if !self.guard.is_held() {
@@ -173,7 +174,7 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
         Poll::Ready(Ok(Attempted::Not(Obstacle(met))))
     }
 
-    /// Awaits the READ under a lock that was taken without one.
+    /// Awaits the READ under a lock that was taken by a CAS alone.
     #[inline(never)]
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Attempted<'a, V>, LockError>> {
         let Stage::Reading(ticket) = &mut self.stage else {
@@ -184,10 +185,10 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
 }
 
 impl Locks {
-    /// Takes lock `id`, and READs `read` under it: then there are bytes.
+    /// Takes lock `id`. If there is a `read`, READs it under the lock and returns the bytes.
     ///
     /// # Errors
-    /// As [`Locks::lock_and_read`].
+    /// The same as [`Locks::lock_and_read`].
     pub(crate) async fn take<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -211,11 +212,11 @@ impl Locks {
 }
 
 impl<'a, V: Verbs> Guard<'a, V> {
-    /// Tries to take the lock, with a READ of `len` bytes at `read_at` (same memory node) under it. Between compute nodes and
-    /// clients that do not compete, this is all that it takes.
+    /// Tries to take the lock, with a READ of `len` bytes at `read_at` (same memory node) under it. Without
+    /// contention one attempt suffices.
     ///
     /// # Panics
-    /// When `read_at` is on another memory node than the lock.
+    /// Panics if `read_at` is on another memory node than the lock.
     #[inline(always)]
     pub fn attempt(&mut self, read_at: RemotePtr, len: u32) -> Attempt<'_, 'a, V> {
         assert_eq!(
@@ -235,11 +236,11 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Goes on where [`Guard::attempt`] met an obstacle, until the lock is held: waits for the local turn, and for other compute
-    /// nodes. Then READs as [`Guard::attempt`] would have.
+    /// Continues after [`Guard::attempt`] met an obstacle, until the lock is held: waits for the local turn and for
+    /// other compute nodes. Then READs the same bytes.
     ///
     /// # Errors
-    /// As [`Locks::lock_and_read`].
+    /// The same as [`Locks::lock_and_read`].
     pub async fn insist(
         &mut self,
         obstacle: Obstacle<'a, V>,
@@ -275,15 +276,16 @@ impl<'a, V: Verbs> Guard<'a, V> {
             }
         };
         let (v, cell, budget) = (self.verbs(), self.cell(), self.budget());
-        // Without masked atomics: plain CASes of the whole word, each expecting what the one before it saw. A new
-        // attempt starts from the same guess: what the last one saw may not survive it (`Retry`'s promise).
+        // Without masked atomics, each CAS compares the whole word with the word that the previous CAS found. After a
+        // pause, a new attempt starts from the first guess again, because a failed attempt must not keep what it saw
+        // (see `Retry`).
         let guess = match refused {
             Some(_) => self.expected(),
             None => self.guess(),
         };
         let (mut expect, mut raced) = (guess, 0);
-        // A lock that is held now is held by the next CAS as well more often than not, and a READ behind that would be for
-        // nothing: so none goes along any more. Whoever comes first to a free lock still saves the round trip.
+        // If the lock is held, the next CAS usually finds it held too, and a READ behind it would be wasted. So later
+        // attempts have no READ. The first attempt at a free lock still saves the round trip.
         let mut along = read;
         let mut refused = refused;
         let mut retry = None;
@@ -296,7 +298,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
                     let held = Why::LockHeld { word: word.pack() };
                     match &mut retry {
                         Some(retry) => retry.again(cell.place, held).await?,
-                        // The attempts from here on are of another kind than this one, and count anew.
+                        // The later attempts have no READ, so they are counted from zero.
                         None => v.retry(budget).again_wiser(cell.place, held).await?,
                     }
                     along = None;
@@ -326,7 +328,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// The local turn, if it can be had without waiting: then nothing was met.
+    /// Takes the local turn if it is free, and returns `None`. Returns the obstacle otherwise.
     #[inline(always)]
     fn poll_turn(
         &mut self,
@@ -353,9 +355,9 @@ impl<'a, V: Verbs> Guard<'a, V> {
         })
     }
 
-    /// Waits in the local queue. `true`: the lock itself came, by handover.
+    /// Waits in the local queue. Returns `true` if the lock itself was handed over.
     async fn queue(&mut self, acquire: Acquire<'a, Unlocks<'a, V>>) -> Result<bool, LockError> {
-        // It was polled in this very poll, and will wake this client.
+        // The queue was polled within this poll already, and has the waker.
         let mut polled = false;
         core::future::poll_fn(|_| match core::mem::replace(&mut polled, true) {
             false => Poll::Pending,
@@ -380,7 +382,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         Ok(arrival.handed.is_some())
     }
 
-    /// The local turn as tables without a queue give it.
+    /// Takes the local turn of a table without a queue.
     async fn turn_without_queue(&mut self) -> Result<(), LockError> {
         let (locks, v, id, cell) = (self.locks(), self.verbs(), self.id(), self.cell());
         match locks.local() {
@@ -415,7 +417,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         Ok(())
     }
 
-    /// Waits until the unlock of a holder that went away has landed, before any CAS is posted for the lock.
+    /// Waits until the unlock of an earlier holder has landed. No CAS may be posted for the lock before that.
     async fn settle(&mut self) -> Result<(), LockError> {
         //= docs/protocol/lock.md L9
         let (v, cell) = (self.verbs(), self.cell());
@@ -437,10 +439,10 @@ impl<'a, V: Verbs> Guard<'a, V> {
         Ok(())
     }
 
-    /// What the whole word of a free lock probably is, where that must be known.
+    /// Returns the probable whole word of the free lock, if the CAS must compare it.
     #[inline(always)]
     fn guess(&self) -> u64 {
-        // Remembered within local turns, as what else the clients of a compute node share.
+        // Hints are read and written only by the client that has the local turn.
         match self.locks().local() {
             LocalTable::Queue(_) | LocalTable::Spin(_) if !self.plan().masked() => {
                 self.locks().hints.guess(self.id())
@@ -449,8 +451,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Posts an attempt, with a READ behind it where the plan allows that. `expect` is what the whole word is thought to be,
-    /// where masked atomics are missing.
+    /// Posts an attempt, with a READ in its chain if the plan allows this. `expect` is the probable whole word, which
+    /// matters only without masked atomics.
     #[inline(always)]
     fn ask(&mut self, expect: u64, along: Option<ReadTo>, retry: Option<Retry<'a, V>>) -> Stage<'a, V> {
         let (v, place, masked) = (self.verbs(), self.cell().place, self.plan().masked());
@@ -472,12 +474,12 @@ impl<'a, V: Verbs> Guard<'a, V> {
             }
         };
         //= docs/protocol/lock.md L7
-        // In the step that posted it: no await lies between.
+        // The guard notes the CAS before any await, so that a drop undoes it.
         self.asked(expect);
         stage
     }
 
-    /// Waits until nobody shares the lock any more: nobody new comes while it is held. Then reads.
+    /// Waits until no client shares the lock any more, then reads. No new client can share a lock that is held.
     #[cold]
     async fn alone(&mut self, read: Option<ReadTo>) -> Result<Option<V::Lease>, LockError> {
         //= docs/protocol/lock.md L14
@@ -500,7 +502,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Reads what was to be read under the lock. If that fails the guard unlocks.
+    /// Makes the READ under the lock, if there is one. If it fails, the guard unlocks when it is dropped.
     async fn read(&mut self, read: Option<ReadTo>) -> Result<Option<V::Lease>, LockError> {
         Ok(match read {
             Some(ReadTo { at, len }) => Some(self.verbs().read(at, len).await?),

@@ -1,4 +1,4 @@
-//! The remote side of one lock: how its word (or, with T-S13, its lane) is taken, released and undone.
+//! The remote side of one lock: the requests that take, release and undo its word (or, with T-S13, its lane).
 
 use core::fmt;
 
@@ -11,7 +11,8 @@ use dm_verbs::{
 use crate::word::TAG_MASK;
 use crate::{LockOptions, LockWord, ReleaseBy};
 
-/// How to go about the locks of a memory node in this world, in a few bits: it is computed once for each memory node.
+/// The verbs and orders to use for the locks of a memory node, packed into a few bits. A plan is computed once for
+/// each memory node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan(u8);
 
@@ -44,7 +45,8 @@ impl Plan {
     /// Set in every plan.
     const KNOWN: u8 = 1 << 7;
 
-    /// Falls back where the world lacks what the options would like, and refuses what has no fallback.
+    /// Computes the plan. It uses a fallback if the world lacks a capability that the options ask for, and refuses
+    /// options without a fallback.
     pub(crate) fn new<V: Verbs>(v: &V, options: &LockOptions, word: Place) -> Result<Self, Refused> {
         let caps = v.caps(word.node());
         options.check(&caps)?;
@@ -95,7 +97,7 @@ impl Plan {
         self.has(Self::READ_IN_ORDER)
     }
 
-    /// The same behind the FAA of a share, which no option turns off.
+    /// Returns whether a READ is served after the FAA of a share in its chain. No option turns this off.
     #[inline]
     pub(crate) const fn share_in_order(self) -> bool {
         self.has(Self::SHARE_IN_ORDER)
@@ -118,7 +120,7 @@ impl Plan {
     }
 }
 
-/// The plans of all memory nodes, each made by the first client that takes a lock there.
+/// The plans of all memory nodes. The first client that takes a lock on a memory node computes its plan.
 #[derive(Debug)]
 pub(crate) struct Plans(Box<[AtomicU8]>);
 
@@ -127,11 +129,11 @@ impl Plans {
         Self((0..memory_nodes).map(|_| AtomicU8::new(0)).collect())
     }
 
-    /// The plan for `word`'s memory node. Connections of one compute node to it promise the same.
+    /// Returns the plan of `word`'s memory node. All clients of a compute node have the same capabilities there.
     #[inline(always)]
     pub(crate) fn of<V: Verbs>(&self, v: &V, options: &LockOptions, word: Place) -> Result<Plan, Refused> {
         let kept = &self.0[usize::from(word.node().0)];
-        // Relaxed: the byte is all there is, and whoever does not see it makes the same.
+        // Relaxed: the byte publishes nothing else, and a client that does not see it computes the same plan.
         let plan = Plan(kept.load(Ordering::Relaxed));
         if plan.has(Plan::KNOWN) {
             return Ok(plan);
@@ -142,7 +144,8 @@ impl Plans {
     #[cold]
     fn made<V: Verbs>(kept: &AtomicU8, v: &V, options: &LockOptions, word: Place) -> Result<Plan, Refused> {
         let plan = Plan::new(v, options, word)?;
-        // A client that is not connected yet promises nothing: the next one may promise more.
+        // A client that is not connected yet has no capabilities, and the next one may have some. So its plan is not
+        // kept.
         if v.caps(word.node()) != Caps::default() {
             // Relaxed: as above.
             kept.store(plan.0, Ordering::Relaxed);
@@ -151,13 +154,14 @@ impl Plans {
     }
 }
 
-/// One more who shares the lock: the highest 16 bits count them, so that nothing is carried out of their field.
+/// Adds one sharer. The highest 16 bits count the sharers, so no carry leaves their field.
 pub(crate) const SHARE: u64 = 1 << SHARERS_SHIFT;
 const SHARERS_SHIFT: u32 = 48;
-/// What is the holder's of a word that can be shared.
+/// The bits of a word that belong to the holder if the lock can be shared.
 const HELD_MASK: u64 = SHARE - 1;
 
-/// Lock words by default; words whose highest 16 bits count who shares them; 16-bit lanes of a word with T-S13.
+/// The kind of lock word: a plain word, a word whose highest 16 bits count its sharers, or a 16-bit lane of a word
+/// (T-S13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Word,
@@ -174,7 +178,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// The bits of the word that are this lock's.
+    /// Returns the bits of the word that belong to this lock.
     const fn mask(self) -> u64 {
         match self.kind {
             Kind::Word => u64::MAX,
@@ -187,7 +191,7 @@ impl Cell {
         word & self.mask()
     }
 
-    /// How many share it, if it can be shared.
+    /// Returns the number of clients that share the lock; 0 if it cannot be shared.
     #[inline]
     pub(crate) const fn sharers(self, word: u64) -> u64 {
         match self.kind {
@@ -196,14 +200,14 @@ impl Cell {
         }
     }
 
-    /// The operands that take it.
+    /// Returns the operands of the CAS that takes the lock.
     #[inline]
     pub(crate) fn take(self, client: ClientId, epoch: u8) -> MaskedCas {
         match self.kind {
             Kind::Word | Kind::Shared => LockWord::acquire(client, epoch),
             Kind::Lane { shift } => {
                 let mask = 0xFFFF << shift;
-                // One more than the id: 0 is a free lane.
+                // The id plus 1, because 0 is a free lane.
                 MaskedCas {
                     compare: 0,
                     compare_mask: mask,
@@ -214,7 +218,7 @@ impl Cell {
         }
     }
 
-    /// What it says, in the terms of a whole word.
+    /// Decodes the word; a lane is decoded as a whole word.
     #[inline]
     pub(crate) fn word(self, raw: u64) -> LockWord {
         match self.kind {
@@ -231,7 +235,7 @@ impl Cell {
         }
     }
 
-    /// The bits that its holder leaves behind.
+    /// Returns the bits after a release.
     #[inline]
     pub(crate) fn released(self, raw: u64, payload: u32) -> u64 {
         match self.kind {
@@ -241,13 +245,13 @@ impl Cell {
         }
     }
 
-    /// What a release by FAA adds.
+    /// Returns the number that a release by FAA adds.
     pub(crate) fn difference(self, raw: u64, payload: u32) -> u64 {
         self.released(raw, payload).wrapping_sub(raw)
     }
 
     /// Appends the release of a lock held as `raw` by WRITE.
-    // Always: a chain that is passed on in memory costs as much as the request.
+    // Always inlined: passing a chain in memory costs as much as the request.
     #[inline(always)]
     pub(crate) fn write_release<'v, V: Verbs, S>(
         self,
@@ -261,8 +265,8 @@ impl Cell {
         }
     }
 
-    /// Appends the release of a lock held as `raw` by an atomic; it answers `raw` (in this lock's bits) if the lock
-    /// was still held.
+    /// Appends the release, by an atomic, of a lock held as `raw`. The atomic returns `raw` (in this lock's bits) if
+    /// the lock was still held.
     #[inline]
     pub(crate) fn atomic_release<'v, V: Verbs, S: Then<Old>>(
         self,
@@ -293,8 +297,8 @@ impl Cell {
         }
     }
 
-    /// Posts, unsignalled, the release of a lock held as `raw`. By a compare of all of its bits: it does nothing if
-    /// another release came first, in whatever order they land.
+    /// Posts, unsignalled, the release of a lock held as `raw`. It compares all of the lock's bits, so it does
+    /// nothing if another release took effect first.
     pub(crate) fn abandon<V: Verbs>(self, v: &V, raw: u64, payload: u32) {
         //= docs/protocol/lock.md L8
         let chain = v.chain(self.place.node());
@@ -309,7 +313,7 @@ impl Cell {
             .detach();
     }
 
-    /// Posts, unsignalled, what gives a share back that was certainly taken, and not given back yet.
+    /// Posts, unsignalled, the release of a share that was certainly taken and not released yet.
     #[cold]
     pub(crate) fn give_back<V: Verbs>(self, v: &V) {
         //= docs/protocol/lock.md L17
@@ -320,9 +324,9 @@ impl Cell {
         }
     }
 
-    /// Where to READ before an atomic that must not overtake what this client wrote: to the host it may land after an
-    /// atomic on the chip, and can't be awaited in a destructor. A READ of the host comes after those WRITEs, and a fence
-    /// waits for its answer.
+    /// Returns the address to READ before an atomic that must not overtake this client's WRITEs. A WRITE to host
+    /// memory may take effect after a later atomic on the chip, and a destructor cannot await it. A READ of host
+    /// memory comes after these WRITEs, and a fence waits for its answer.
     fn to_be_flushed<V: Verbs>(self, v: &V) -> Option<RemotePtr> {
         let node = self.place.node();
         let flushed = self.place.space() == Space::Host || v.caps(node).has(Capability::HostBeforeChip);
@@ -331,7 +335,7 @@ impl Cell {
 }
 
 impl Cell {
-    /// Posts, unsignalled, what undoes a masked CAS with the operands `take`.
+    /// Posts, unsignalled, the undo of a masked CAS with the operands `take`.
     #[cold]
     pub(crate) fn undo<V: Verbs>(self, v: &V, take: MaskedCas) {
         let mask = match self.kind {

@@ -1,4 +1,4 @@
-//! A lock held: written back, released, handed over, or abandoned.
+//! The guard of a lock: it writes back, releases, hands over or abandons the lock.
 
 use core::fmt;
 use core::future::Future;
@@ -14,11 +14,11 @@ use crate::local::Handed;
 use crate::locks::{Seat, Target};
 use crate::{LockError, LockId, LockWord, Locks};
 
-/// A lock that is held, or being taken ([`Locks::approach`]).
+/// A lock that is held, or that is being taken ([`Locks::approach`]).
 ///
-/// Dropping it, or the future of one of its methods at any await, never leaves the lock held: the unlock is posted
-/// unsignalled, behind whatever this client posted before, and the local turn is passed on. The protocol above has
-/// then written what it had posted, and nothing else.
+/// Dropping the guard, or the future of one of its methods at any await, never leaves the lock held. The unlock is
+/// posted unsignalled, behind everything that this client has posted before, and the local turn is passed on. Of the
+/// writes under the lock, those that were posted take effect, and no others.
 #[must_use = "dropping a guard abandons its lock"]
 #[derive(Debug)]
 pub struct Guard<'a, V: Verbs> {
@@ -26,10 +26,10 @@ pub struct Guard<'a, V: Verbs> {
     v: &'a V,
     id: LockId,
     cell: Cell,
-    /// The word as it stands in memory. While the answer of a CAS is not known, the word that it expects; while an earlier
-    /// holder's unlock may not have landed, the word that this unlock removes.
+    /// The word in memory. While a CAS is in flight, the word that it expects. While an earlier holder's unlock may
+    /// not have landed, the word that this unlock replaces.
     raw: u64,
-    /// The payload that a release now is to write.
+    /// The payload that a release writes now.
     payload: u32,
     /// The payload that becomes current when the write-back is posted.
     staged: u32,
@@ -37,32 +37,32 @@ pub struct Guard<'a, V: Verbs> {
     seat: Seat,
     hold: Hold,
     handed: bool,
-    /// The local turn must not go on without saying so: see [`Locks::unsettled`].
+    /// The next client that gets the local turn must be told the word: see [`Locks::unsettled`].
     unsettled: bool,
-    /// An unlock that is not the ordinary one leaves [`DOUBT`].
+    /// Every unlock but the regular one sets [`DOUBT`].
     doubt_if_lost: bool,
 }
 
-/// What the remote word may say of this client.
+/// The possible state of the remote word with respect to this client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hold {
-    /// Nothing, or whatever it says was posted to be undone.
+    /// The word does not name this client, or a request that undoes this has been posted.
     Nothing,
-    /// A CAS was posted, and its answer is not known.
+    /// A CAS is in flight, so its result is unknown.
     Asked,
-    /// The lock is held and no unlock was posted.
+    /// The lock is held, and no unlock has been posted.
     Held,
 }
 
-/// The bit of a lock word's payload that says: a change of structure under this lock may have failed midway. (Set by
-/// [`Guard::doubt_if_lost`], never cleared: who must know looks at nodes whole, from then on.)
+/// The bit of a lock word's payload that says that a structural change under this lock may have failed midway.
+/// [`Guard::doubt_if_lost`] sets it, and nothing clears it: from then on, writers that need to know read whole nodes.
 pub const DOUBT: u32 = 1;
 
 impl Locks {
-    /// Prepares to take the lock of `node`. Nothing is posted, and no turn is waited for, before [`Guard::attempt`].
+    /// Prepares a guard for the lock of `node`. It posts nothing and waits for nothing until [`Guard::attempt`].
     ///
     /// # Errors
-    /// [`LockError`], where this client can't take the lock at all.
+    /// Returns a [`LockError`] if this client can never take the lock.
     #[inline(always)]
     pub fn approach<'a, V: Verbs>(&'a self, v: &'a V, node: RemotePtr) -> Result<Guard<'a, V>, LockError> {
         self.aim(v, self.lock_of(node)?)
@@ -97,7 +97,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.locks
     }
 
-    /// Notes the local turn, and a word that it came with ([`crate::Turn::unsettled`]). The turn must have been kept.
+    /// Notes the local turn, and the word that came with it ([`crate::Turn::unsettled`]). The caller must have kept
+    /// the turn.
     #[inline]
     pub(crate) fn seated(&mut self, seat: Seat, unsettled: Option<u64>) {
         self.seat = seat;
@@ -106,41 +107,41 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// The word of an earlier holder whose unlock may not have landed.
+    /// Returns the word of an earlier holder whose unlock may not have landed.
     pub(crate) fn unsettled_word(&self) -> Option<u64> {
         self.unsettled.then_some(self.raw)
     }
 
-    /// That unlock has landed.
+    /// Notes that the unlock of the earlier holder has landed.
     pub(crate) fn settled(&mut self) {
         self.unsettled = false;
     }
 
-    /// The lock came with the turn.
+    /// Notes that the lock was handed over with the turn.
     pub(crate) fn handed(&mut self, handed: Handed) {
         self.raw = handed.raw;
         (self.payload, self.staged) = (handed.payload, handed.payload);
         (self.handed, self.unsettled, self.hold) = (true, false, Hold::Held);
     }
 
-    /// The operands that take the lock.
+    /// Returns the operands of the CAS that takes the lock.
     #[inline(always)]
     pub(crate) fn take(&self) -> MaskedCas {
         self.cell.take(self.v.client(), self.locks.options.epoch)
     }
 
-    /// A CAS was posted that expects `expect`. From here on a drop undoes it.
+    /// Notes that a CAS was posted which expects `expect`. From here on a drop undoes it.
     #[inline(always)]
     pub(crate) fn asked(&mut self, expect: u64) {
         (self.raw, self.hold) = (expect, Hold::Asked);
     }
 
-    /// The word that the last CAS expected.
+    /// Returns the word that the last CAS expected.
     pub(crate) fn expected(&self) -> u64 {
         self.raw
     }
 
-    /// Whether the CAS, which found `old`, took the lock, and nobody shares it.
+    /// Notes that the CAS found `old`. Returns whether it took the lock, and no client shares it.
     #[inline(always)]
     pub(crate) fn is_taken_by(&mut self, old: u64) -> bool {
         //= docs/protocol/lock.md L2
@@ -161,10 +162,10 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.hold == Hold::Held
     }
 
-    /// The CAS, or what came behind it, ended in an error.
+    /// Undoes the CAS after its chain has ended in an error, unless the CAS certainly had no effect.
     #[cold]
     pub(crate) fn attempt_failed(&mut self, e: VerbError) -> LockError {
-        // Else it is certain what the CAS did: nothing.
+        // Otherwise the CAS certainly had no effect.
         if e.index != 0 || e.effect != Effect::None {
             self.undo();
         }
@@ -172,8 +173,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         e.into()
     }
 
-    /// Undoes what the CAS may have done: behind it on the same queue pair, and naming this client, so that it does nothing
-    /// if the CAS failed.
+    /// Posts the undo of the CAS, on the same queue pair behind it. It compares the name of this client, so it does
+    /// nothing if the CAS failed.
     #[cold]
     fn undo(&self) {
         //= docs/protocol/lock.md L7
@@ -189,26 +190,26 @@ impl<'a, V: Verbs> Guard<'a, V> {
 
     // ---- while it is held ------------------------------------------------------------------------------------
 
-    /// The remote side.
+    /// Returns the remote side of the lock.
     #[inline]
     pub(crate) fn cell(&self) -> Cell {
         self.cell
     }
 
-    /// Attempts at a lock.
+    /// Returns the limit on attempts at a lock.
     #[inline]
     pub(crate) fn budget(&self) -> u32 {
         self.locks.options.budget
     }
 
-    /// The client's connection.
+    /// Returns the client's connection.
     #[inline]
     pub(crate) fn verbs(&self) -> &'a V {
         self.v
     }
 
-    /// The word as it was taken. Its payload is the last holder's, also after a handover; its owner is then another
-    /// client of this compute node.
+    /// Returns the word as it was taken. Its payload is that of the previous holder, also after a handover; its owner
+    /// is then another client of this compute node.
     pub fn word(&self) -> LockWord {
         LockWord {
             payload: self.payload,
@@ -216,40 +217,40 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Where the word lies.
+    /// Returns the place of the word.
     pub fn place(&self) -> Place {
         self.cell.place
     }
 
-    /// Which lock it is.
+    /// Returns the number of the lock.
     pub fn id(&self) -> LockId {
         self.id
     }
 
-    /// Whether the lock came by handover: no verb was needed for it.
+    /// Returns whether the lock was handed over, so that it took no verb.
     pub fn handed_over(&self) -> bool {
         self.handed
     }
 
-    /// The payload to be written with the unlock. It counts from the moment that [`Guard::write_back`] posts its
-    /// chain, or [`Guard::release`] begins; a guard dropped before that leaves the old one.
+    /// Sets the payload that the unlock writes. It takes effect when [`Guard::write_back`] posts its chain, or when
+    /// [`Guard::release`] starts; a guard that is dropped earlier leaves the old payload.
     pub fn set_payload(&mut self, payload: u32) {
         self.staged = payload;
     }
 
-    /// From here on, should this guard be dropped, or the chain of its unlock fail, the lock word's payload gets
-    /// [`DOUBT`]: what was to be written before the unlock may be there in part.
+    /// Sets [`DOUBT`] in the payload if this guard is dropped, or if the chain of its unlock fails, from now on: the
+    /// data that belongs before the unlock may then be written in part.
     pub fn doubt_if_lost(&mut self) {
         self.doubt_if_lost = true;
     }
 
-    /// Whether a change of structure may have failed midway under this lock, at any time.
+    /// Returns whether a structural change under this lock may have failed midway, at any time.
     #[inline]
     pub fn in_doubt(&self) -> bool {
         self.payload & DOUBT != 0
     }
 
-    /// The payload of an unlock that is not the ordinary one.
+    /// Returns the payload of an unlock that is not the regular one.
     fn payload_if_lost(&self) -> u32 {
         match self.doubt_if_lost {
             true => self.payload | DOUBT,
@@ -257,17 +258,17 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Posts `chain` with the unlock behind it, and awaits both; or, when the next client of this compute node is
-    /// handed the lock, `chain` alone, and gives the lock on once it has completed. One round trip; two if the
-    /// options or the world keep data and unlock apart.
+    /// Posts `chain` with the unlock behind it, and awaits both. If the lock can be handed to the next client of this
+    /// compute node, posts `chain` alone and hands the lock over when it has completed. This takes one round trip, or
+    /// two if the options or the world keep data and unlock apart.
     ///
     /// # Errors
-    /// [`LockError::Verb`]: whether the data was written says the error; the unlock was tried again unsignalled, in
-    /// a form that does nothing if the first came through. If the connection is gone the lock may stay held: its
-    /// word names this client. [`LockError::Lost`]: somebody else released or took over the lock meanwhile.
+    /// [`LockError::Verb`]: the error says whether the data was written. The unlock was posted again unsignalled, in
+    /// a form that does nothing if the first one took effect. If the connection is lost, the lock may stay held; its
+    /// word names this client. [`LockError::Lost`]: another client has released or taken over the lock meanwhile.
     ///
     /// # Panics
-    /// When `chain` goes to another memory node than the lock.
+    /// Panics if `chain` goes to another memory node than the lock.
     pub async fn write_back(mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
         match self.is_wanted().await {
             true => self.hand_on(Some(chain)).await,
@@ -275,11 +276,11 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Gives the lock back with nothing written: to the next client of this compute node without any verb, or else
-    /// by an unlock alone (one round trip).
+    /// Releases the lock without writing: hands it to the next client of this compute node, without a verb, or posts
+    /// the unlock alone (one round trip).
     ///
     /// # Errors
-    /// As [`Guard::write_back`].
+    /// The same as [`Guard::write_back`].
     pub async fn release(mut self) -> Result<(), LockError> {
         match self.is_wanted().await {
             true => self.hand_on(None).await,
@@ -287,15 +288,16 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Asks whether a client of this compute node waits for the lock, and may be handed it: then [`Guard::hand_on`] ends what
-    /// this guard holds, otherwise [`Guard::unlock`]. (These three are [`Guard::write_back`] in parts, for a caller who keeps
-    /// the guard where it is.)
+    /// Returns whether a client of this compute node waits for the lock and may get it by handover. If so, call
+    /// [`Guard::hand_on`] next, otherwise [`Guard::unlock`]. The three are the parts of [`Guard::write_back`], for
+    /// callers that do not want to move the guard.
     #[inline(always)]
     pub fn is_wanted(&self) -> Wanted<'_, 'a, V> {
         Wanted { guard: self, step: 0 }
     }
 
-    /// Posts `chain`, if there is one, with the unlock behind it, or as [`Guard::write_back`] says, and awaits both.
+    /// Posts `chain`, if there is one, with the unlock behind it, and awaits both. If the options or the world keep
+    /// the two apart, the unlock follows when `chain` has completed.
     #[inline(always)]
     pub fn unlock(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Unlocking<'_, 'a, V> {
         self.payload = self.staged;
@@ -311,10 +313,10 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Posts `chain`, if there is one, awaits it, and gives the lock to the next client of this compute node.
+    /// Posts and awaits `chain`, if there is one, and hands the lock to the next client of this compute node.
     ///
     /// # Errors
-    /// As [`Guard::write_back`].
+    /// The same as [`Guard::write_back`].
     pub async fn hand_on(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Result<(), LockError> {
         self.payload = self.staged;
         let Some(chain) = chain else {
@@ -338,11 +340,11 @@ impl<'a, V: Verbs> Guard<'a, V> {
         if self.hand_over() {
             return Ok(());
         }
-        // Whoever waited has gone.
+        // The client that waited was dropped.
         self.unlock(None).await
     }
 
-    /// `false`: there is nobody to hand it to, and this still holds it.
+    /// Hands the lock to a client that waits. Returns `false` if there is none; this guard then still holds the lock.
     fn hand_over(&mut self) -> bool {
         let handed = Handed {
             raw: self.raw,
@@ -384,7 +386,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         e.into()
     }
 
-    /// Whether the word that an atomic unlock found, if it was one, is the one that was held.
+    /// Checks that an atomic unlock, if it was one, found the word that was held.
     #[inline]
     pub(crate) fn check_found(&self, found: Option<u64>) -> Result<(), LockError> {
         match found {
@@ -393,12 +395,13 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// The word, whole, was not as it was held.
+    /// Reports that the unlock found another word than the one that was held.
     #[cold]
     fn lost(&self, word: u64) -> LockError {
         if self.plan.release() == Release::Faa {
             //= docs/protocol/lock.md L5
-            // Adding knows no condition: what it made of another's word is undone, unless that changed again.
+            // FAA has no condition, so it has changed another client's word. Undo this, unless the word has changed
+            // again.
             let added = self.cell.difference(self.raw, self.payload);
             self.v.cas(self.place(), word.wrapping_add(added), word).detach();
         }
@@ -409,31 +412,31 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// From here on a drop must not unlock again; it passes the turn on only.
+    /// Notes that the unlock was posted. From here on a drop only passes the turn on.
     #[inline]
     pub(crate) fn unlock_posted(&mut self) {
         self.hold = Hold::Nothing;
-        // Whoever is next must see our unlock first, if it is not under our name.
+        // The next client must wait for our unlock if the word does not name us.
         self.unsettled = self
             .locks
             .unsettled(self.cell, self.raw, self.v.client())
             .is_some();
     }
 
-    /// Behind an error. It does nothing to a word that the first unlock has freed.
+    /// Posts the unlock once more after an error. It does nothing if the first unlock took effect.
     #[cold]
     pub(crate) fn unlock_again(&mut self) {
         self.cell.abandon(self.v, self.raw, self.payload_if_lost());
     }
 
-    /// The unlock has completed: the turn goes on.
+    /// Passes the turn on after the unlock has completed.
     #[inline]
     pub(crate) fn unlock_done(&mut self) -> Unlocking<'_, 'a, V> {
         self.unsettled = false;
         self.unlocking(Stage::Turn(0, None))
     }
 
-    /// What the word was left as, for whoever must guess it next; while the turn is this client's.
+    /// Notes the released word as a hint for the next CAS. This client still has the turn.
     #[inline]
     fn note(&self) {
         if !self.plan.masked() && self.seat == Seat::Turn {
@@ -468,7 +471,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Posts what nobody waits for: an unlock, or the undo of a CAS whose answer is not known.
+    /// Posts, without awaiting it, the unlock, or the undo of a CAS whose result is unknown.
     #[cold]
     fn let_go(&mut self) {
         match self.hold {
@@ -492,7 +495,7 @@ impl<V: Verbs> Drop for Guard<'_, V> {
     }
 }
 
-/// See [`Guard::is_wanted`].
+/// The future of [`Guard::is_wanted`].
 #[must_use = "a question is asked when it is awaited"]
 #[derive(Debug)]
 pub struct Wanted<'g, 'a, V: Verbs> {
@@ -515,23 +518,23 @@ impl<V: Verbs> Future for Wanted<'_, '_, V> {
     }
 }
 
-/// An unlock that was posted, perhaps behind data. See [`Guard::unlock`].
+/// The future of [`Guard::unlock`]: an unlock in flight, perhaps behind data.
 #[must_use = "await it: the local turn goes on when the unlock has completed"]
 pub struct Unlocking<'g, 'a, V: Verbs> {
     guard: &'g mut Guard<'a, V>,
     stage: Stage<'a, V>,
-    /// Data was written before.
+    /// Whether data was written before the unlock.
     written: bool,
 }
 
 enum Stage<'a, V: Verbs> {
-    /// The data, where the unlock is not in its chain.
+    /// The data, if the unlock is not in its chain.
     Data(Ticket<'a, V, ()>),
     /// The unlock by WRITE.
     Write(Ticket<'a, V, ()>),
-    /// The unlock by an atomic, which tells the word that it found.
+    /// The unlock by an atomic, which returns the word that it found.
     Atomic(Ticket<'a, V, (Old,)>),
-    /// The local turn goes on next: with the state of that step, and the word that was found.
+    /// The local turn is passed on next. Holds the state of that step, and the word that the unlock found.
     Turn(u64, Option<u64>),
 }
 
@@ -543,13 +546,13 @@ impl<V: Verbs> fmt::Debug for Unlocking<'_, '_, V> {
     }
 }
 
-// Nothing points into it.
+// No field is pinned.
 impl<V: Verbs> Unpin for Unlocking<'_, '_, V> {}
 
 impl<V: Verbs> Future for Unlocking<'_, '_, V> {
     type Output = Result<(), LockError>;
 
-    // Always: as with `Attempt`.
+    // Always inlined, for the same reason as in `Attempt`.
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;

@@ -1,4 +1,4 @@
-//! The local lock table: clients of one compute node queue here before one of them goes for the remote lock.
+//! The local lock table. Clients of one compute node queue here before one of them tries the remote lock.
 
 use core::fmt;
 use core::future::Future;
@@ -16,21 +16,21 @@ use crate::shard::{Entered, Grant, Shard, Waited};
 const SHARDS: usize = scaled(64, 2);
 const _: () = assert!(SHARDS.is_power_of_two());
 
-/// A remote lock that goes from hand to hand inside a compute node, unreleased.
+/// A remote lock that one client of a compute node hands to the next without releasing it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Handed {
-    /// The word as it stands in memory. Its owner is whoever took it from memory, not the present holder.
+    /// The word in memory. Its owner is the client that took the lock by a verb, not the present holder.
     pub raw: u64,
-    /// The payload that the next release is to write.
+    /// The payload that the next release writes.
     pub payload: u32,
 }
 
-/// How a turn came.
+/// How a client got its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// Another client had it before and gave way.
+    /// Whether another client had the turn before and passed it on.
     pub waited: bool,
-    /// The remote lock came with it.
+    /// The remote lock, if it was handed over with the turn.
     pub handed: Option<Handed>,
 }
 
@@ -41,9 +41,9 @@ impl Arrival {
     };
 }
 
-/// What becomes of a lock that was handed over to a client that went away before it noticed.
+/// Releases a lock that was handed over to a client which was dropped before it noticed.
 pub trait Orphan {
-    /// Unlocks it. The answer goes to the next as [`Turn::unsettled`].
+    /// Unlocks it. The result goes to the next client as [`Turn::unsettled`].
     fn left(self, handed: Handed) -> Option<u64>;
 }
 
@@ -53,7 +53,7 @@ impl<F: FnOnce(Handed) -> Option<u64>> Orphan for F {
     }
 }
 
-/// This client holds that local lock already: waiting for it would never end.
+/// The error of a client that waits for a local lock which it holds itself; the wait would never end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AlreadyHeld;
 
@@ -64,11 +64,11 @@ impl fmt::Display for AlreadyHeld {
 }
 impl core::error::Error for AlreadyHeld {}
 
-/// Local locks of one compute node: sparse (only held ones exist), first come first served, with wakers.
+/// The local locks of one compute node: sparse (only held locks use memory), first come first served, with wakers.
 ///
-/// A turn is passed to the longest waiting client and to nobody else: no newcomer overtakes a queue, which a
-/// handover would make a deadlock of. Bytes: about 8 KiB, and 72 per lock held or client waiting at the busiest
-/// time; nothing is allocated once that was seen.
+/// A turn always goes to the longest waiting client. No newcomer overtakes the queue; together with a handover that
+/// would be a deadlock. The table uses about 8 KiB, and 72 bytes for each lock that was held and client that waited
+/// at the busiest time. It allocates nothing beyond that.
 ///
 /// ```
 /// use dm_lock::{Acquire, AlreadyHeld, Arrival, Handed, LocalLockTable, LockId, Turn};
@@ -95,7 +95,7 @@ pub struct LocalLockTable {
     handover_max: u32,
 }
 
-/// A shard, and how many wait in it as of the last section.
+/// A shard, and the number of clients that waited in it at the end of the last section.
 #[derive(Debug, Default)]
 struct Guarded {
     waiting: AtomicU32,
@@ -108,9 +108,9 @@ impl Guarded {
         self.shard.with(section)
     }
 
-    /// At the end of a section that has changed how many wait.
+    /// Updates the number of waiting clients at the end of a section.
     fn note(&self, shard: &Shard) {
-        // Relaxed: a hint, read without the section; whoever acts on it enters one.
+        // Relaxed: this is a hint that is read outside of the section; a client that acts on it enters the section.
         self.waiting.store(shard.waiting(), Ordering::Relaxed);
     }
 
@@ -152,23 +152,24 @@ impl Guarded {
         })
     }
 
-    /// Whether nobody waited a moment ago.
+    /// Returns whether no client waited a moment ago.
     #[inline]
     fn is_quiet(&self) -> bool {
-        // Without the section, but a step of the program under check all the same.
+        // This does not enter the section, but it is a step for a checker.
         dm_sync::count_section();
-        // Relaxed: as above. A waiter that is not seen here gets the turn when it is passed on, within a section.
+        // Relaxed: as above. A waiting client that is not seen here gets the turn when it is passed on, within the
+        // section.
         self.waiting.load(Ordering::Relaxed) == 0
     }
 }
 
 impl LocalLockTable {
-    /// With at most `handover_max` handovers of one lock in a row.
+    /// Makes a table that allows at most `handover_max` handovers of one lock in a row.
     pub fn new(handover_max: u32) -> Self {
         Self::for_locks(handover_max, usize::MAX)
     }
 
-    /// The same for so many different locks: fewer than usual take less room.
+    /// Makes a table sized for `locks` different locks. A small number takes less memory.
     pub fn for_locks(handover_max: u32, locks: usize) -> Self {
         let shards = locks.clamp(1, SHARDS).next_power_of_two();
         Self {
@@ -179,9 +180,8 @@ impl LocalLockTable {
         }
     }
 
-    /// Queues for lock `id`. Nothing happens before the first poll. If the future is dropped when a handed-over
-    /// lock has arrived unnoticed, `orphan` must unlock it; what it answers goes to the next as
-    /// [`Turn::unsettled`].
+    /// Queues for lock `id`; the first poll enters the queue. If the future is dropped after a handed-over lock has
+    /// arrived unnoticed, `orphan` must unlock it, and its result goes to the next client as [`Turn::unsettled`].
     pub fn acquire<O: Orphan>(&self, id: LockId, client: ClientId, orphan: O) -> Acquire<'_, O> {
         Acquire {
             table: self,
@@ -195,7 +195,7 @@ impl LocalLockTable {
     /// Takes lock `id` if it is free, without queueing.
     ///
     /// # Errors
-    /// [`AlreadyHeld`] when this client has it.
+    /// Returns [`AlreadyHeld`] if this client has the lock.
     pub fn try_acquire(&self, id: LockId, client: ClientId) -> Result<Option<Turn<'_>>, AlreadyHeld> {
         match self.shard(id).with(|s| s.try_enter(id, client)) {
             Entered::Turn(unsettled) => Ok(Some(Turn::new(self, id, unsettled))),
@@ -204,19 +204,19 @@ impl LocalLockTable {
         }
     }
 
-    /// Bytes that it takes now, spare capacity included.
+    /// Returns the bytes that the table uses now, spare capacity included.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.shards) + self.shards.iter().map(|s| s.with(|s| s.bytes())).sum::<usize>()
     }
 
     #[inline(always)]
     fn shard(&self, id: LockId) -> &Guarded {
-        // Neighbouring indices in different shards; the memory node shifts the pattern.
-        // There is a power of two of them.
+        // Neighbouring indices are in different shards, and the memory node shifts the pattern.
+        // The number of shards is a power of two.
         &self.shards[(id.index as usize ^ usize::from(id.node.0) << 3) & (self.shards.len() - 1)]
     }
 
-    // Always: most often there is nobody to pass it to.
+    // Always inlined: usually no client waits for the turn.
     #[inline(always)]
     pub(crate) fn pass(&self, id: LockId, unsettled: Option<u64>) {
         if !unwinds_under_checker() {
@@ -234,14 +234,14 @@ impl LocalLockTable {
         self.shard(id).with(|s| s.can_hand_over(id, self.handover_max))
     }
 
-    /// The turn that somebody has who remembers it by its lock alone.
+    /// Returns the turn of a client that has kept only the number of its lock.
     #[inline]
     pub(crate) fn turn(&self, id: LockId) -> Turn<'_> {
         Turn::new(self, id, None)
     }
 }
 
-/// Outside of the section: what the waker runs may enter it.
+/// This happens outside of the section, because the woken task may enter it.
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
@@ -250,14 +250,14 @@ fn wake(waker: Option<Waker>) {
 
 impl Fingerprint for LocalLockTable {
     fn fingerprint(&self) -> u64 {
-        // Most shards are idle (0), and checkers ask often.
+        // Most shards are idle (0), and checkers ask for fingerprints often.
         let shards = self.shards.iter().map(|s| s.shard.fingerprint()).enumerate();
         fingerprint_unordered(shards.filter(|&(_, shard)| shard != 0))
     }
 }
 
-/// A local lock held: the right, among the clients of this compute node, to go for the remote lock. Dropping it
-/// gives it to the next in the queue, without the remote lock.
+/// A local lock that is held: the right to try the remote lock, among the clients of this compute node. Dropping it
+/// passes it to the next client in the queue, without the remote lock.
 #[derive(Debug)]
 #[must_use = "dropping a turn passes it on"]
 pub struct Turn<'t> {
@@ -278,21 +278,21 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// The remote word of an earlier holder whose unlock was posted, but not awaited, under the name of another
-    /// client. Until the word was seen to differ nobody here may post a CAS for this lock
+    /// Returns the remote word of an earlier holder that did not await its unlock, if the word names another client.
+    /// No client of this compute node may post a CAS for this lock before it has seen another word
     /// (`docs/protocol/lock.md`, L9).
     #[inline]
     pub fn unsettled(&self) -> Option<u64> {
         self.unsettled
     }
 
-    /// Notes, or with `None` clears, such a word; it goes to the next with the turn.
+    /// Notes such a word, or clears it with `None`. The word goes to the next client with the turn.
     #[inline]
     pub fn set_unsettled(&mut self, raw: Option<u64>) {
         self.unsettled = raw;
     }
 
-    /// Whether somebody waits and the bound on handovers is not reached. May be out of date at once.
+    /// Returns whether a client waits and the bound on handovers is not reached. The answer may be outdated at once.
     #[inline]
     pub fn can_hand_over(&self) -> bool {
         self.table.can_hand_over(self.id)
@@ -301,7 +301,7 @@ impl<'t> Turn<'t> {
     /// Gives the turn and the remote lock to the longest waiting client.
     ///
     /// # Errors
-    /// The turn itself when nobody waits any more, or the bound is reached.
+    /// Returns the turn itself if no client waits any more, or if the bound is reached.
     pub fn hand_over(mut self, handed: Handed) -> Result<(), Self> {
         let max = self.table.handover_max;
         match self.table.shard(self.id).hand_over(self.id, handed, max) {
@@ -314,10 +314,10 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// Gives the turn to the next without the remote lock, as dropping does.
+    /// Passes the turn to the next client without the remote lock, as dropping does.
     pub fn pass(self) {}
 
-    /// Leaves it to be remembered by its lock: see [`LocalLockTable::turn`].
+    /// Keeps the turn without its value; the lock's number stands for it: see [`LocalLockTable::turn`].
     #[inline]
     pub(crate) fn keep(mut self) {
         self.given = true;
@@ -333,7 +333,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// See [`LocalLockTable::acquire`].
+/// The future of [`LocalLockTable::acquire`].
 #[must_use = "nothing is queued for before the first poll"]
 pub struct Acquire<'t, O: Orphan> {
     table: &'t LocalLockTable,
@@ -359,7 +359,7 @@ impl<O: Orphan> fmt::Debug for Acquire<'_, O> {
     }
 }
 
-// Nothing points into it: the queue knows it by a number.
+// No field is pinned: the queue refers to the future by a number.
 impl<O: Orphan> Unpin for Acquire<'_, O> {}
 
 impl<'t, O: Orphan> Future for Acquire<'t, O> {
@@ -418,7 +418,7 @@ impl<O: Orphan> Drop for Acquire<'_, O> {
             return;
         }
         let shard = self.table.shard(self.id);
-        // Granted but unnoticed: the turn, and a lock that came with it, must go on.
+        // The turn was granted but not noticed. It must be passed on, with the lock if that came with it.
         if let Some(grant) = shard.cancel(self.id, waiter) {
             let unsettled = match (grant.handed, self.orphan.take()) {
                 (Some(handed), Some(orphan)) => orphan.left(handed),

@@ -1,4 +1,4 @@
-//! Locks: what the clients of one compute node share, and how one of them takes a lock.
+//! The locks that the clients of one compute node share.
 
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{Capability, ClientId, Place, RemotePtr, Verbs};
@@ -12,9 +12,9 @@ use crate::packed::{PackedTickets, PackedTurn};
 use crate::study::LockFlaws;
 use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockId, LockOptions, ReleaseBy};
 
-/// Hierarchical on-chip locks (Sherman §4.3): the global table, and the local table of this compute node. One per
-/// compute node and pool, shared by its clients; all clients of a pool need equal tables and, for flaws that change
-/// the words, equal flaws.
+/// Hierarchical on-chip locks (Sherman §4.3): the global table, and the local table of this compute node. Each
+/// compute node has one `Locks` per pool, which its clients share. All clients of a pool need the same tables and,
+/// for flaws that change the words, the same flaws.
 #[derive(Debug)]
 pub struct Locks {
     pub(crate) options: LockOptions,
@@ -32,7 +32,7 @@ pub(crate) enum LocalTable {
     Packed(PackedTickets),
 }
 
-/// Which kind of local turn a holder has.
+/// The kind of local turn that a holder has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seat {
     None,
@@ -40,7 +40,7 @@ pub(crate) enum Seat {
     Packed,
 }
 
-/// What is known of a lock before it is taken.
+/// The remote side of a lock, and its plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) cell: Cell,
@@ -48,10 +48,11 @@ pub(crate) struct Target {
 }
 
 impl Locks {
-    /// With these options over these tables.
+    /// Makes locks with these options and this table.
     ///
     /// # Panics
-    /// When locks are to be shared that four to a word are, or that FAA releases: neither leaves a count in the word alone.
+    /// Panics if `options` ask for locks that can be shared together with 16-bit lanes or with release by FAA: both
+    /// would change the count of sharers.
     pub fn new(options: LockOptions, table: GlobalLockTable) -> Self {
         //= docs/protocol/lock.md L15
         assert!(
@@ -87,17 +88,17 @@ impl Locks {
         &self.local
     }
 
-    /// The options.
+    /// Returns the options.
     pub fn options(&self) -> &LockOptions {
         &self.options
     }
 
-    /// The global table.
+    /// Returns the global table.
     pub fn table(&self) -> &GlobalLockTable {
         &self.table
     }
 
-    /// The lock of the node at `address`; equal for nodes that share one.
+    /// Returns the lock of the node at `address`. Several nodes can have the same lock.
     ///
     /// # Errors
     /// [`LockError::NoLockTable`].
@@ -107,7 +108,7 @@ impl Locks {
         self.table.id(address, self.options.lanes()).ok_or(missing)
     }
 
-    /// Where the word lies that holds the lock of the node at `address`.
+    /// Returns the place of the word that holds the lock of the node at `address`.
     ///
     /// # Errors
     /// [`LockError::NoLockTable`].
@@ -115,7 +116,7 @@ impl Locks {
         Ok(self.cell(self.lock_of(address)?).place)
     }
 
-    /// Bytes of this compute node's memory that locking takes, spare capacity included.
+    /// Returns the bytes of this compute node's memory that locks use, spare capacity included.
     pub fn local_bytes(&self) -> usize {
         size_of::<Self>()
             + self.hints.bytes()
@@ -127,11 +128,12 @@ impl Locks {
 
     /// Takes the lock of `node`.
     ///
-    /// Round trips: 1 if it is free, 0 if it is handed over. Two more at most per lost race where masked atomics are
-    /// missing.
+    /// This takes 1 round trip if the lock is free, and 0 if it is handed over. Without masked atomics, each lost
+    /// race costs at most two more.
     ///
     /// # Errors
-    /// [`LockError`]; then the lock is not held, but for an unreachable lock whose CAS had an unknown effect.
+    /// Returns a [`LockError`]. The lock is then not held, unless its memory node is unreachable and the CAS had an
+    /// unknown effect.
     pub async fn lock<'a, V: Verbs>(&'a self, v: &'a V, node: RemotePtr) -> Result<Guard<'a, V>, LockError> {
         let id = self.lock_of(node)?;
         let (guard, _) = self.take(v, id, None).await?;
@@ -140,14 +142,14 @@ impl Locks {
 
     /// Takes the lock of `node` and READs `len` bytes at `read_at` (same memory node) under it.
     ///
-    /// One chain and one round trip where the world serves a READ after the CAS before it, and the options say so;
-    /// else the READ follows the lock. One round trip, the READ alone, if the lock is handed over.
+    /// If the world serves a READ after the CAS in its chain, and the options allow it, this takes one chain and one
+    /// round trip. Otherwise the READ follows the CAS. If the lock is handed over, only the READ is posted.
     ///
     /// # Errors
-    /// [`LockError`]; then the lock is not held, as with [`Locks::lock`].
+    /// Returns a [`LockError`]. The lock is then not held, as with [`Locks::lock`].
     ///
     /// # Panics
-    /// When `read_at` is on another memory node than `node`.
+    /// Panics if `read_at` is on another memory node than `node`.
     pub async fn lock_and_read<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -199,7 +201,7 @@ impl Locks {
         Cell { place, kind }
     }
 
-    /// Whether the next in the local queue may be handed the lock. May be out of date at once.
+    /// Returns whether the next client in the local queue may be handed the lock. The answer may be outdated at once.
     #[inline]
     pub(crate) fn can_hand_over(&self, id: LockId) -> bool {
         match &self.local {
@@ -208,8 +210,8 @@ impl Locks {
         }
     }
 
-    /// Gives the turn and the lock to the longest waiting client; `false`, and nothing done, if there is none, or the
-    /// bound is reached.
+    /// Gives the turn and the lock to the longest waiting client. Returns `false` and does nothing if there is none,
+    /// or if the bound on handovers is reached.
     pub(crate) fn hand_over(&self, id: LockId, handed: Handed) -> bool {
         match &self.local {
             LocalTable::Spin(table) | LocalTable::Queue(table) => match table.turn(id).hand_over(handed) {
@@ -223,15 +225,16 @@ impl Locks {
         }
     }
 
-    /// The word that the next client must see gone before it posts a CAS, if `client` leaves a lock behind unawaited.
+    /// Returns the word that the next client must see replaced before it posts a CAS, if `client` does not await its
+    /// unlock.
     pub(crate) fn unsettled(&self, cell: Cell, raw: u64, client: ClientId) -> Option<u64> {
         //= docs/protocol/lock.md L9
-        // Under its own name the order of its own queue pair is enough.
+        // If the word names this client, the order of its own queue pair suffices.
         let anothers = cell.word(raw).owner != client.0;
         (anothers && !self.options.flaws().unsettled_unsaid).then_some(raw)
     }
 
-    /// Passes on the local turn of a holder, with the word that is unsettled.
+    /// Passes the local turn of a holder on, with the unsettled word if there is one.
     #[inline]
     pub(crate) fn leave(&self, id: LockId, seat: Seat, unsettled: Option<u64>) {
         match (&self.local, seat) {
@@ -243,15 +246,15 @@ impl Locks {
         }
     }
 
-    /// What these options need that `caps` do not promise and that has no fallback.
+    /// Checks that `caps` promise everything that the options need and that has no fallback.
     ///
     /// # Errors
-    /// As [`LockOptions::check`].
+    /// The same as [`LockOptions::check`].
     pub fn check(&self, caps: &dm_verbs::Caps) -> Result<(), LockError> {
         Ok(self.options.check(caps)?)
     }
 
-    /// What these options need to the letter, as [`LockOptions::needs`].
+    /// Returns the capabilities that the options need if nothing falls back, as [`LockOptions::needs`] does.
     pub fn needs(&self) -> Vec<Capability> {
         self.options.needs()
     }

@@ -605,7 +605,8 @@ fn a_scan_reads_no_more_than_it_needs() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Who removes from a node that others have nearly emptied reads it again, and merges it if it is as good as empty.
+/// A remove from a node that other clients have nearly emptied reads the node again, and renews it if at most one
+/// child is left.
 #[test]
 fn who_removes_looks_again_what_others_have_left() {
     for (others, expected) in [
@@ -633,7 +634,7 @@ fn who_removes_looks_again_what_others_have_left() {
     }
 }
 
-/// What is put above a node that a compute node did not know lies where that node's parent lies.
+/// A new node above a node that the compute node did not know lies on the memory node of that node's parent.
 #[test]
 fn a_node_above_one_that_was_read_lies_beside_its_parent() {
     let world = pool(3);
@@ -649,14 +650,14 @@ fn a_node_above_one_that_was_read_lies_beside_its_parent() {
         block_on(there.insert(&Key8(a | 1), &VALUE)),
         Ok(Applied::Inserted)
     );
-    // The leaf and the slot that is another's by now, the node, and all that is written, by one chain.
+    // It reads the leaf and the slot, which another client has changed, then the node. One chain writes everything.
     assert_eq!(
         told(&v, &here, Insert(a | 1 << 8)),
         "Inserted: 2 reads, 3 writes, 2 cas, 72 bytes_read, 128 bytes_written, 4 round_trips, 1 cache_hits, 1 cache_misses, 1 splits"
     );
 }
 
-/// T-M1: who comes by another way than the leaf says puts it right.
+/// T-M1: a reader that came by another path than the leaf says changes the leaf.
 #[test]
 fn a_flawed_reader_repairs_the_link_depth_that_it_finds() {
     let slack = with_slack(1);
@@ -664,7 +665,7 @@ fn a_flawed_reader_repairs_the_link_depth_that_it_finds() {
         repairs_unchecked: true,
         ..ArtFlaws::default()
     };
-    // Whoever remembers nothing reads the leaf by a slot that was read just before.
+    // A client without a cache reads the leaf by a slot that it has just read.
     let art = ArtOptions {
         flaws,
         cache_bytes: 0,

@@ -181,18 +181,18 @@ fn a_separator_whose_client_gave_up_is_entered_by_the_next_who_looks() {
     assert!(given_up > 2, "it ended after {given_up} polls");
 }
 
-/// What comes upon a renewal that was given up.
+/// The operation that meets a renewal which was given up.
 #[derive(Clone, Copy, Debug)]
 enum Next {
     Insert(u64),
     Remove(u64),
 }
 
-/// Keys of a node that is full with two children, a leaf and a node; the latter holds two leaves.
+/// The keys below a node that is full with two children: a leaf, and a node with two leaves.
 const UNDER: [u64; 3] = [1 << 56, 1 << 56 | 1, 1 << 56 | 1 << 16];
 
-/// Drops an insert that renews the node after so many polls; then another compute node carries out `next`. Whether the
-/// insert came to its end, and what the second one said.
+/// Drops an insert that renews the node after this many polls. Then another compute node runs `next`. Returns whether
+/// the insert had ended, and the result of `next`.
 fn upon_a_renewal(polls: usize, options: ArtOptions, next: Next) -> (bool, Result<Applied, IndexError>) {
     let pool = Loopback::builder().delays(4).counted_clock(Nanos(50));
     let pool = pool.build().unwrap();
@@ -244,7 +244,7 @@ fn a_renewal_that_was_given_up_is_brought_to_its_end_by_whoever_needs_it() {
             ..tiny()
         };
         let nexts = [
-            // Beside a leaf, beside both, and above the node below.
+            // A key beside a leaf, a key beside both children, and a key above the lower node.
             Next::Insert(1 << 56 | 1 << 16 | 1),
             Next::Insert(1 << 56 | 3 << 16),
             Next::Insert(1 << 56 | 1 << 8),
@@ -271,7 +271,7 @@ fn a_renewal_that_was_given_up_is_brought_to_its_end_by_whoever_needs_it() {
     }
 }
 
-/// Who waits for somebody that will never come gives up after a bounded number of attempts.
+/// A client that waits for a renewal which nobody finishes gives up after a bounded number of attempts.
 #[test]
 fn who_waits_for_a_renewal_gives_up() {
     let options = ArtOptions {
@@ -299,8 +299,8 @@ fn who_waits_for_a_renewal_gives_up() {
     assert!(waited > 0, "nothing was frozen");
 }
 
-/// A rough hint that leads to the left of a separator which is still to be entered is dropped, so that somebody looks, and
-/// enters it; others stay.
+/// An approximate hint that leads to the left of a separator which is not entered yet is dropped, so that the next
+/// client reads the tree and enters it. Other hints stay.
 #[test]
 fn a_rough_hint_gives_way_to_a_separator_that_is_owed() {
     const LEAVES: u64 = 400;
@@ -333,7 +333,7 @@ fn a_rough_hint_gives_way_to_a_separator_that_is_owed() {
     let hint = |key: u64| separators.known(&v, &Key8(key));
     let left = hint(owed).unwrap();
     assert!(matches!(left.proof, SeparatorProof::Rough(..)));
-    // To the left of it, and led by another hint: they stay.
+    // Keys to the left of it, and keys with another hint: these hints stay.
     let last = hint(100 * LEAVES).unwrap();
     assert_ne!(last.leaf.at, left.leaf.at);
     let before = hint(owed - 1).unwrap();

@@ -294,8 +294,8 @@ fn delayed() -> Loopback {
     pool.counted_clock(Nanos(50)).build().unwrap()
 }
 
-/// A leaf that comes into a node while that is frozen, and is split before the node has given way to its copy: the slot that
-/// was changed once must be frozen as well.
+/// A leaf enters a node while the node is being frozen, and is split before the copy replaces the node. The slot that
+/// has changed must be frozen as well.
 #[test]
 fn nothing_is_lost_that_is_entered_twice_during_a_renewal() {
     let base = setup(false, 1 << 20);
@@ -319,7 +319,7 @@ fn nothing_is_lost_that_is_entered_twice_during_a_renewal() {
                 assert_eq!(block_on(here.insert(&key, &[1; 8])), Ok(Applied::Inserted));
                 assert_eq!(block_on(there.get(&key, &mut Vec::new())), Ok(true));
             }
-            // Of two children one goes: the node is frozen, and the other one lifted.
+            // One of two children is removed: the node is frozen, and the other child moves up.
             let mut removal = pin!(here.remove(&goes));
             let mut ended = (0..first_polls).find_map(|_| poll(removal.as_mut()));
             over = ended.is_some();
@@ -360,7 +360,8 @@ fn nothing_is_lost_that_is_entered_twice_during_a_renewal() {
     assert!(between > 50, "{between} runs");
 }
 
-/// A leaf whose slot becomes a node's while it is being removed is taken out of that node, and so is the node.
+/// If the slot of a leaf becomes that of a node while the leaf is being removed, the leaf is removed from the node,
+/// and the node goes too.
 #[test]
 fn a_removed_leaf_whose_slot_is_split_meanwhile_goes_all_the_same() {
     let setup = setup(true, 1 << 20);
@@ -401,7 +402,7 @@ fn a_removed_leaf_whose_slot_is_split_meanwhile_goes_all_the_same() {
     assert!(split > 3, "{split} times the slot was split first");
 }
 
-/// The same where the new node keeps two leaves: then nothing is left to be renewed.
+/// The same race, but the new node keeps two leaves, so no node is renewed.
 #[test]
 fn a_removed_leaf_leaves_a_node_alone_that_keeps_two() {
     let setup = setup(true, 1 << 20);
@@ -431,7 +432,8 @@ fn a_removed_leaf_leaves_a_node_alone_that_keeps_two() {
             (3, false),
             "{picture} after {polls} polls"
         );
-        // The first insert split the leaf, and the second one found no room in the new node: the removal came behind them.
+        // The first insert has split the leaf, and the second one found no room in the new node: the removal came
+        // last.
         if w.meter().counters().renewals == 1 {
             split += 1;
             assert_eq!(v.meter().counters().renewals, 0, "{picture} after {polls} polls");

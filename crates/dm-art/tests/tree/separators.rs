@@ -341,7 +341,7 @@ fn who_has_no_room_remembers_roughly() {
     assert!(cold.cache_bytes() <= tight);
 }
 
-/// What was known exactly is known roughly when there is no room left.
+/// Separators that were known exactly are kept approximately when the cache is full.
 #[test]
 fn what_was_remembered_before_there_was_no_room_stays() {
     let world = World::filled(LARGE, plain(), 400);

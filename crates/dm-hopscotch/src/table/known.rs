@@ -297,19 +297,19 @@ mod tests {
             known.adopt(root(depth), leaves.iter().map(|n| leaf(*n).raw()).collect());
             known
         };
-        // Two slots to a leaf at most.
+        // At most two slots for each leaf.
         assert!(of(2, &[1, 1, 2, 2]).is_dense(0));
         assert!(!of(2, &[1, 1, 1, 1]).is_dense(0));
         assert!(!of(3, &[1, 1, 1, 2, 2, 2, 3, 3]).is_dense(0));
         assert!(of(3, &[1, 1, 2, 2, 3, 3, 4, 4]).is_dense(0));
         assert!(!of(4, &[1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7]).is_dense(0));
-        // What is thought of a slot makes it no other leaf's.
+        // A doubt about a slot does not make it the slot of another leaf.
         let mut doubted = of(2, &[1, 1, 1, 1]);
         doubted.accept(root(2), 1, leaf(1));
         doubted.accept(root(2), 2, leaf(1));
         doubted.doubt(3 << 62, leaf(1));
         assert!(!doubted.is_dense(0));
-        // Of 2048 slots the first half is dense.
+        // The first half of 2048 slots is dense.
         let halves: Vec<u64> = (0..2 * SAMPLE).map(|n| 1 + n.min(SAMPLE)).collect();
         let known = of(11, &halves);
         for (number, dense) in [(0, true), (1023, true), (1024, false), (2047, false)] {

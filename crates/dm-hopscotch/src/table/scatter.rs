@@ -127,7 +127,7 @@ mod tests {
         assert_ne!(ends[0] >> 32, ends[1] >> 32);
     }
 
-    /// All who open a table must use one map, whatever they were built from.
+    /// All clients of a table must use the same map, whichever version built them.
     #[test]
     fn the_map_is_splitmix64_of_a_key_mixed_with_a_constant() {
         // The generator's first output for the seed 0.

@@ -1,6 +1,7 @@
-//! The directory alone, over leaves that a test writes itself: where it leads, what it corrects, and what it asks for.
+//! The directory alone, over leaves that a test writes itself: the leaves that it finds, its corrections, and its
+//! verbs.
 //!
-//! A key's first bits here are those of the key itself: the directory is asked for keys as a table keeps them.
+//! The tests use the keys as a table stores them, so the first bits are those of the key itself.
 
 use dm_hopscotch::{HashTable, Hint, Hopscotch, TableOptions};
 use dm_index::{IndexError, Inner, Key8, Located, Split};
@@ -10,24 +11,24 @@ use dm_verbs::{Counters, Env, Nanos, NodeId, RemotePtr, Verbs};
 
 use crate::common::{open, small};
 
-/// A sixteenth of all keys: what one of 16 slots is for.
+/// A sixteenth of all keys: the part of one of 16 slots.
 const PART: u64 = 1 << 60;
 
 fn leaf(number: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), (2 << 20) + number * 4096).expect("in range")
 }
 
-/// The number of a leaf.
+/// Returns the number of a leaf.
 fn number(at: RemotePtr) -> u64 {
     (at.offset() - (2 << 20)) / 4096
 }
 
-/// Where a directory of so many bits lies.
+/// Returns the address of the directory of this many bits.
 fn directory(depth: u8) -> RemotePtr {
     RemotePtr::new(NodeId(0), (3 << 20) + (64 << 10) * u64::from(depth)).expect("in range")
 }
 
-/// A pool of one table, whose leaves and directories a test puts where it likes.
+/// A pool with one table. A test places the leaves and directories itself.
 struct World {
     _pool: Loopback,
     v: Endpoint,
@@ -62,7 +63,7 @@ impl World {
         block_on(self.v.word(at)).expect("in range")
     }
 
-    /// Writes a leaf from `low` on, up to `high`, that leads to `next`.
+    /// Writes a leaf for the keys from `low` up to `high`, with the sibling `next`.
     fn leaf(&self, number: u64, low: u64, high: Option<u64>, next: u64) -> NodeInit<Key8> {
         let fences = FenceKeys {
             low: Key8(low),
@@ -76,7 +77,7 @@ impl World {
         init
     }
 
-    /// Has the root word name a directory of these leaves.
+    /// Writes a directory of these leaves, and the root word that names it.
     fn directory(&self, leaves: &[u64]) {
         let depth = leaves.len().ilog2() as u8;
         let slots: Vec<u8> = leaves.iter().flat_map(|n| leaf(*n).raw().to_le_bytes()).collect();
@@ -84,7 +85,7 @@ impl World {
         self.name(directory(depth), depth);
     }
 
-    /// Has the root word name what lies there.
+    /// Writes the root word for the directory at this address.
     fn name(&self, at: RemotePtr, depth: u8) {
         self.write(
             self.table.root_word(),
@@ -92,7 +93,7 @@ impl World {
         );
     }
 
-    /// What is in a slot.
+    /// Returns the number of the leaf in a slot.
     fn slot(&self, depth: u8, slot: u64) -> u64 {
         number(RemotePtr::from_raw(self.word(directory(depth).add(8 * slot))))
     }
@@ -101,7 +102,7 @@ impl World {
         block_on(self.table.directory().find(&self.v, &Key8(key)))
     }
 
-    /// The number of the leaf that is found, and the verbs that this took.
+    /// Returns the number of the leaf that is found, and the verbs of the search.
     fn found(&self, key: u64) -> (u64, Counters) {
         let before = self.v.meter().counters();
         let located = self
@@ -112,13 +113,13 @@ impl World {
         (number(located.leaf.at), self.v.meter().counters() - before)
     }
 
-    /// The leaf that is known.
+    /// Returns the number of the leaf that is known.
     fn known(&self, key: u64) -> Option<u64> {
         let located = self.table.directory().known(&self.v, &Key8(key))?;
         Some(number(located.leaf.at))
     }
 
-    /// Says that the leaf of `key` lies further right.
+    /// Reports that the leaf of `key` lies further to the right.
     fn doubt(&self, key: u64) {
         let directory = self.table.directory();
         let located = directory.known(&self.v, &Key8(key)).expect("it is known");
@@ -204,24 +205,26 @@ fn a_directory_is_read_once_and_found_in_again() {
     assert_eq!(world.run(0, 9), [1, 2, 3]);
     assert_eq!(world.run(0, 2), [1, 2]);
     assert_eq!(world.run(9 * PART, 1), [2]);
-    // What is no longer there is not read again.
+    // A directory that has been replaced is not read again.
     world.directory(&[1, 2]);
     block_on(world.table.warm(&world.v)).expect("nothing to read");
     assert_eq!(world.table.directory().depth(), Some(2));
 }
 
-/// A slot that led astray is looked up: root word, slot, and the leaf that it names.
+/// A slot that led to a wrong leaf is looked up: root word, slot, and the leaf that it names.
 #[test]
 fn a_slot_that_led_astray_is_looked_up() {
     let world = World::new();
-    // Of four slots, all of leaf 1, which ends in the first. Leaf 2 begins there, 3 at the second, 4 inside of the third.
+    // All four slots name leaf 1, which ends in the first slot. Leaf 2 begins there, leaf 3 at the second slot, and
+    // leaf 4 inside the third.
     world.leaf(1, 0, Some(2 * PART), 2);
     world.leaf(2, 2 * PART, Some(4 * PART), 3);
     world.leaf(3, 4 * PART, Some(9 * PART), 4);
     world.leaf(4, 9 * PART, None, 0);
     world.directory(&[1, 1, 1, 1]);
     assert_eq!(world.found(3 * PART).0, 1);
-    // The first slot is right, though its last keys lie to the right of its leaf: it is looked up seldom.
+    // The first slot is right, although its last keys lie to the right of its leaf. So it is looked up only now and
+    // then.
     world.doubt(3 * PART);
     assert_eq!(world.known(3 * PART), None);
     let (found, cost) = world.found(3 * PART);
@@ -233,7 +236,7 @@ fn a_slot_that_led_astray_is_looked_up() {
     world.doubt(3 * PART);
     assert_eq!(world.known(3 * PART), None);
     assert_eq!(world.run(3 * PART, 4), [1], "what is doubted begins no run");
-    // The others are corrected, in the pool too, with a READ of each leaf on the way.
+    // The other slots are corrected, in the pool too, with a READ of each leaf on the way.
     for (key, leaf, reads) in [(5 * PART, 3, 5), (8 * PART, 3, 5), (12 * PART, 4, 6)] {
         world.doubt(key);
         let (found, cost) = world.found(key);
@@ -245,7 +248,7 @@ fn a_slot_that_led_astray_is_looked_up() {
     }
 }
 
-/// Where another has corrected the slot, its word is taken; where the directory has grown, that one is read.
+/// A client uses a correction that another client has made, and reads a directory that has grown.
 #[test]
 fn what_others_have_changed_is_found() {
     let world = World::new();
@@ -258,20 +261,20 @@ fn what_others_have_changed_is_found() {
     let (found, cost) = world.found(9 * PART);
     assert_eq!((found, cost.reads, cost.cas), (2, 2, 0));
     assert_eq!(world.known(9 * PART), Some(2));
-    // Deeper by now: root word and slot, root word and directory.
+    // The directory is deeper by now: the client reads root word and slot, then root word and directory.
     world.directory(&[1, 1, 2, 3]);
     world.doubt(15 * PART);
     let (found, cost) = world.found(15 * PART);
     assert_eq!((found, cost.reads), (3, 4));
     assert_eq!(world.table.directory().depth(), Some(2));
-    // A slot that is no address.
+    // A slot whose word is no address.
     world.write(directory(2), &7_u64.to_le_bytes());
     world.doubt(0);
     let at = directory(2);
     assert!(matches!(world.find(0), Err(IndexError::Pool { at: found, .. }) if found == at));
 }
 
-/// A table of one leaf that is split, and whose directory is not let grow, begins at the root word.
+/// A table with one leaf whose directory must not grow begins at the root word after a split.
 #[test]
 fn without_a_directory_the_root_word_is_the_slot() {
     let world = World::of(TableOptions {
@@ -295,10 +298,10 @@ fn without_a_directory_the_root_word_is_the_slot() {
     assert_eq!(world.word(world.table.root_word()), leaf(1).raw());
 }
 
-/// What is read of the leaves on the way decides how far a slot is corrected.
+/// The leaves that are read on the way decide how far a slot is corrected.
 #[test]
 fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
-    // The second of two slots is looked up; leaves 1 to 3 lie left of it, one behind the other.
+    // The second of two slots is looked up. Leaves 1 to 3 lie to its left, one after another.
     let corrected = |prepare: &dyn Fn(&World)| {
         let world = World::new();
         world.leaf(1, 0, Some(PART), 2);
@@ -325,7 +328,7 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
         bytes
     };
     assert_eq!(corrected(&|_| {}), Ok(3));
-    // A leaf in the making is not linked (H11).
+    // A leaf under construction is not linked (H11).
     let unborn = |world: &World| {
         let live = world.leaf(3, 2 * PART, Some(9 * PART), 4);
         let state = NodeState::Splitting;
@@ -339,7 +342,7 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
         );
     };
     assert_eq!(corrected(&unborn), Ok(2));
-    // One that begins further right than it was said to.
+    // A leaf that begins further to the right than its neighbour says.
     let beyond = |world: &World| {
         let _ = world.leaf(3, 8 * PART + 1, Some(9 * PART), 4);
     };
@@ -348,19 +351,19 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
         let _ = world.leaf(3, 8 * PART, Some(9 * PART), 4);
     };
     assert_eq!(corrected(&exactly), Ok(3));
-    // One that can't be read, for now or for good.
+    // A leaf that cannot be read, for now or for ever.
     let half = |world: &World| {
         let init = world.leaf(3, 2 * PART, Some(9 * PART), 4);
         world.write(leaf(3), &torn(&init));
     };
     assert_eq!(corrected(&half), Ok(2));
     assert_eq!(corrected(&|world| world.write(leaf(2), &[0xff; 512])), Ok(1));
-    // The last one that there is.
+    // The last leaf.
     let last = |world: &World| {
         let _ = world.leaf(2, PART, Some(2 * PART), 0);
     };
     assert_eq!(corrected(&last), Ok(2));
-    // The leaf that the slot names itself: torn it may be right, else it says what is wrong.
+    // The leaf that the slot names: if it is torn, it may be right; otherwise the error is reported.
     let first_half = |world: &World| {
         let init = world.leaf(1, 0, Some(PART), 2);
         world.write(leaf(1), &torn(&init));
@@ -389,14 +392,14 @@ fn a_slot_is_corrected_as_far_as_leaves_are_open_and_whole() {
         world.write(leaf(1), &image(&NodeInit::live(1, fences)));
     };
     assert_eq!(named(&inner), too_far);
-    // Leaves that lead in a circle are given up.
+    // A search along leaves that lead in a circle is given up.
     let circle = |world: &World| {
         let _ = world.leaf(2, PART, Some(2 * PART), 2);
     };
     assert!(matches!(corrected(&circle), Err(IndexError::Exhausted(_))));
 }
 
-/// A split is entered in all slots of its right leaf, which are many.
+/// A split is entered in all slots of its right leaf.
 #[test]
 fn a_split_is_entered_in_every_slot_of_its_right_leaf() {
     const SLOTS: u64 = 128;
@@ -418,7 +421,7 @@ fn a_split_is_entered_in_every_slot_of_its_right_leaf() {
     let expected = |n: u64| if n < 9 { 1 } else { 2 };
     assert!(named(&world).into_iter().eq((0..SLOTS).map(expected)));
     assert!((0..SLOTS).all(|n| world.known(n * slot) == Some(expected(n))));
-    // Again, and up to a key inside of the last slot but one; what names the right leaf already is as it should be.
+    // The same split again, up to a key inside the last slot but one. Slots that name the right leaf already stay.
     assert_eq!(world.install(2, 3, 100 * slot, Some(126 * slot + 1)), Ok(()));
     let expected = |n: u64| match n {
         0..9 => 1,
@@ -435,17 +438,17 @@ fn a_split_is_entered_in_every_slot_of_its_right_leaf() {
         "the root word alone"
     );
     assert!((0..SLOTS).all(|n| world.known(n * slot) == Some(expected(n))));
-    // A slot that names another leaf leads from there.
+    // A slot that names another leaf is followed from there.
     world.write(directory(7).add(8 * 110), &leaf(1).raw().to_le_bytes());
     assert_eq!(world.install(2, 3, 100 * slot, Some(126 * slot + 1)), Ok(()));
     assert_eq!(world.slot(7, 110), 3);
-    // One that is no leaf's is named.
+    // A slot whose word is no address is reported.
     world.write(directory(7).add(8 * 110), &5_u64.to_le_bytes());
     let refused = world.install(2, 3, 100 * slot, Some(126 * slot + 1));
     assert!(matches!(refused, Err(IndexError::Pool { at, .. }) if at == directory(7).add(8 * 110)));
 }
 
-/// A split whose separator the directory does not tell doubles it, if it has at most two slots to a leaf.
+/// A split whose separator the directory cannot express doubles it, if it has at most two slots for each leaf.
 #[test]
 fn a_directory_doubles_for_a_separator_that_it_does_not_tell() {
     let of = |leaves: &[u64], separator: u64, depth_max: u8| {
@@ -483,12 +486,12 @@ fn a_directory_doubles_for_a_separator_that_it_does_not_tell() {
         8,
         "four slots to a leaf"
     );
-    // As far as it must.
+    // It grows as far as necessary.
     assert_eq!(of(&[1, 2], 14 * PART, 9), [1, 1, 1, 1, 2, 2, 2, 2]);
     assert_eq!(of(&[1, 2], 14 * PART, 2), [1, 1, 2, 2]);
 }
 
-/// Directories of more than one READ and more than 32 of them are carried over whole.
+/// Directories that take more than one READ, or more than 32, are copied completely.
 #[test]
 fn a_large_directory_is_read_and_written_in_pieces() {
     let world = World::of(TableOptions {
@@ -527,10 +530,10 @@ fn a_large_directory_is_read_and_written_in_pieces() {
     }
 }
 
-/// What two compute nodes come to that enter splits at once, the first of which doubles the directory.
+/// Two compute nodes enter splits at the same time, and the first one doubles the directory.
 ///
-/// The second does all of its work after so many polls of the first. Returns the slots, the memory of directories that the
-/// allocators say is in use, and whether the first was over before the second began.
+/// The second one runs to its end after this many polls of the first. Returns the slots, the memory of directories
+/// that the allocators count as in use, and whether the first one had ended before the second began.
 fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
     const EIGHTH: u64 = 1 << 61;
     let options = TableOptions {
@@ -568,7 +571,7 @@ fn meeting(polls: usize, second_grows: bool) -> (Vec<u64>, i64, bool) {
         left: leaf(left),
         right: leaf(right),
     };
-    // Leaf 1 in the middle of its second slot; leaf 3 at its second slot, or in the middle of that.
+    // Leaf 1 is split in the middle of its second slot, and leaf 3 at its second slot or in the middle of it.
     let first = tables[0]
         .directory()
         .install(v, split(1, 5, EIGHTH + EIGHTH / 2, 2 * EIGHTH));
@@ -625,7 +628,7 @@ fn what_is_entered_while_a_directory_doubles_is_in_the_new_one() {
     }
 }
 
-/// A directory that was never named comes back; one that was named stays.
+/// The memory of a directory that was never named is given back; that of a named one is not.
 #[test]
 fn a_directory_that_nobody_named_is_used_again() {
     let world = World::of(TableOptions {
@@ -639,7 +642,7 @@ fn a_directory_that_nobody_named_is_used_again() {
     block_on(world.table.warm(&world.v)).expect("a directory");
     let in_use = || world.table.alloc_stats().in_use_bytes;
     let before = in_use();
-    // A slot of the directory that it copies is no leaf's.
+    // A slot of the copied directory is no address.
     world.write(directory(1), &7_u64.to_le_bytes());
     let refused = world.install(2, 3, 12 * PART, None);
     assert!(matches!(refused, Err(IndexError::Pool { .. })), "{refused:?}");

@@ -167,7 +167,7 @@ fn a_split_that_fails_gives_its_block_back_unless_that_may_be_linked() {
     assert!(failed > linked && linked > 0, "{linked} of {failed}");
 }
 
-/// What is no node in the making any more is not opened.
+/// A node that is no longer under construction is not opened.
 #[test]
 fn a_node_that_died_unopened_stays_dead() {
     let format = Checksummed::with_span(4, 8).unwrap();

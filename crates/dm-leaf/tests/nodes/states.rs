@@ -655,7 +655,7 @@ fn request<'v>(right_at: RemotePtr) -> SplitRequest<'v, Key8> {
     }
 }
 
-/// Who finishes a split leaves the right node alone if that is live, and in a split of its own.
+/// A client that finishes a split does not change the right node if that is live, or in a split of its own.
 #[test]
 fn a_right_node_in_a_split_of_its_own_is_left_as_it_is() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -701,7 +701,7 @@ fn finishing_a_split_takes_as_many_round_trips_as_its_order_needs() {
     );
 }
 
-/// What a split costs: its order, and on how many memory nodes.
+/// Every split costs the expected verbs, in its order, on one or two memory nodes.
 #[test]
 fn every_split_costs_what_it_must() {
     fn spent<F: NodeFormat<Key8> + Clone>(format: &F, spread: bool, used: bool, born_live: bool) -> String {
