@@ -11,7 +11,7 @@ use dm_art::ArtOptions;
 use dm_index::{Applied, Key8, RangeIndex, Scan};
 use dm_layout::NodeTypes;
 use dm_loopback::{Loopback, block_on};
-use dm_verbs::{Env, Nanos};
+use dm_verbs::{Counters, Env, Nanos};
 
 use crate::common::{Client, Setup, draw};
 
@@ -360,32 +360,55 @@ fn nothing_is_lost_that_is_entered_twice_during_a_renewal() {
     assert!(between > 50, "{between} runs");
 }
 
+/// The end of a tree of two leaves, one of which was removed while another compute node inserted keys beside it.
+struct Removed {
+    /// Whether the remove had ended before the inserts began.
+    over: bool,
+    picture: String,
+    /// Counters of the client that removed, and of the one that inserted.
+    counters: [Counters; 2],
+}
+
+/// Removes `NEAR` beside another leaf. After this many polls of the remove, another compute node inserts `comes`.
+fn removed_meanwhile(polls: usize, comes: &[u64]) -> Removed {
+    let setup = setup(true, 1 << 20);
+    let pool = delayed();
+    let (v, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
+    let trees = [setup.open::<Key8>(&v), setup.open::<Key8>(&w)];
+    let (here, there) = (trees[0].client(&v), trees[1].client(&w));
+    for key in [NEAR, NEAR | 1 << 16].map(Key8) {
+        assert_eq!(block_on(here.insert(&key, &[1; 8])), Ok(Applied::Inserted));
+        assert_eq!(block_on(there.get(&key, &mut Vec::new())), Ok(true));
+    }
+    let mut removal = pin!(here.remove(&Key8(NEAR)));
+    let ended = (0..polls).find_map(|_| poll(removal.as_mut()));
+    for key in comes {
+        assert_eq!(
+            to_the_end(pin!(there.insert(&Key8(*key), &[2; 8]))),
+            Ok(Applied::Inserted)
+        );
+    }
+    let over = ended.is_some();
+    assert_eq!(ended.unwrap_or_else(|| to_the_end(removal)), Ok(Applied::Removed));
+    Removed {
+        over,
+        picture: draw(&v, &trees[0], &setup.art.types),
+        counters: [v.meter().counters(), w.meter().counters()],
+    }
+}
+
 /// If the slot of a leaf becomes that of a node while the leaf is being removed, the leaf is removed from the node,
 /// and the node goes too.
 #[test]
 fn a_removed_leaf_whose_slot_is_split_meanwhile_goes_all_the_same() {
-    let setup = setup(true, 1 << 20);
     let mut split = 0;
     for polls in 1.. {
-        let pool = delayed();
-        let (v, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
-        let trees = [setup.open::<Key8>(&v), setup.open::<Key8>(&w)];
-        let (here, there) = (trees[0].client(&v), trees[1].client(&w));
-        let [goes, beside, comes] = [NEAR, NEAR | 1 << 16, NEAR | 1].map(Key8);
-        for key in [goes, beside] {
-            assert_eq!(block_on(here.insert(&key, &[1; 8])), Ok(Applied::Inserted));
-            assert_eq!(block_on(there.get(&key, &mut Vec::new())), Ok(true));
-        }
-        let mut removal = pin!(here.remove(&goes));
-        let ended = (0..polls).find_map(|_| poll(removal.as_mut()));
-        assert_eq!(
-            to_the_end(pin!(there.insert(&comes, &[2; 8]))),
-            Ok(Applied::Inserted)
-        );
-        split += w.meter().counters().splits;
-        let over = ended.is_some();
-        assert_eq!(ended.unwrap_or_else(|| to_the_end(removal)), Ok(Applied::Removed));
-        let picture = draw(&v, &trees[0], &setup.art.types);
+        let Removed {
+            over,
+            picture,
+            counters: [_, there],
+        } = removed_meanwhile(polls, &[NEAR | 1]);
+        split += there.splits;
         assert_eq!(
             (
                 picture.matches('@').count(),
@@ -405,28 +428,13 @@ fn a_removed_leaf_whose_slot_is_split_meanwhile_goes_all_the_same() {
 /// The same race, but the new node keeps two leaves, so no node is renewed.
 #[test]
 fn a_removed_leaf_leaves_a_node_alone_that_keeps_two() {
-    let setup = setup(true, 1 << 20);
     let mut split = 0;
     for polls in 1.. {
-        let pool = delayed();
-        let (v, w) = (pool.connect(0).unwrap(), pool.connect(1).unwrap());
-        let trees = [setup.open::<Key8>(&v), setup.open::<Key8>(&w)];
-        let (here, there) = (trees[0].client(&v), trees[1].client(&w));
-        for key in [NEAR, NEAR | 1 << 16].map(Key8) {
-            assert_eq!(block_on(here.insert(&key, &[1; 8])), Ok(Applied::Inserted));
-            assert_eq!(block_on(there.get(&key, &mut Vec::new())), Ok(true));
-        }
-        let mut removal = pin!(here.remove(&Key8(NEAR)));
-        let ended = (0..polls).find_map(|_| poll(removal.as_mut()));
-        for comes in [NEAR | 1, NEAR | 2].map(Key8) {
-            assert_eq!(
-                to_the_end(pin!(there.insert(&comes, &[2; 8]))),
-                Ok(Applied::Inserted)
-            );
-        }
-        let over = ended.is_some();
-        assert_eq!(ended.unwrap_or_else(|| to_the_end(removal)), Ok(Applied::Removed));
-        let picture = draw(&v, &trees[0], &setup.art.types);
+        let Removed {
+            over,
+            picture,
+            counters: [here, there],
+        } = removed_meanwhile(polls, &[NEAR | 1, NEAR | 2]);
         assert_eq!(
             (picture.matches("leaf").count(), picture.contains("dead")),
             (3, false),
@@ -434,9 +442,9 @@ fn a_removed_leaf_leaves_a_node_alone_that_keeps_two() {
         );
         // The first insert has split the leaf, and the second one found no room in the new node: the removal came
         // last.
-        if w.meter().counters().renewals == 1 {
+        if there.renewals == 1 {
             split += 1;
-            assert_eq!(v.meter().counters().renewals, 0, "{picture} after {polls} polls");
+            assert_eq!(here.renewals, 0, "{picture} after {polls} polls");
         }
         if over {
             break;
