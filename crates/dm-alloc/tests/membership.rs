@@ -1,16 +1,14 @@
 //! A compute node's membership, verb by verb: what its clients may do, and what its slot says.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod common;
-
 use core::future::{Future, poll_fn};
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
-use common::Troubled;
 use dm_alloc::{AllocError, Allocator, Class, Descriptor, ReclaimFlaws, ReclaimOptions, Superblock};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::epoch::{Epochs, Seat};
+use dm_verbs::testing::Altered;
 use dm_verbs::{ControlError, ControlRequest, Env, Nanos, RemotePtr, Transport, Verbs};
 
 const CLASS: Class = Class { bytes: 1024, kind: 3 };
@@ -197,7 +195,7 @@ fn nobody_leaves_while_an_operation_or_an_announcement_is_under_way() {
 #[test]
 fn a_client_is_enlisted_once_and_does_no_round_that_is_not_due() {
     let pool = pool(0, 4);
-    let v = Troubled::new(pool.client());
+    let v = Altered::new(pool.client());
     let a = pool.allocator(OPTIONS);
     let seat = seat(&a);
     assert!(is_fenced(&block_on(a.beat(&v, &seat))), "no member yet");
@@ -499,7 +497,7 @@ fn a_slot_more_than_there_are_is_refused() {
 #[test]
 fn a_memory_node_that_contradicts_itself_is_asked_for_less_each_time() {
     let pool = pool(0, 9);
-    let v = Troubled {
+    let v = Altered {
         refuses: |request| match *request {
             ControlRequest::Chunk { node, bytes } => Some(ControlError::OutOfMemory {
                 node,
@@ -508,7 +506,7 @@ fn a_memory_node_that_contradicts_itself_is_asked_for_less_each_time() {
             }),
             _ => None,
         },
-        ..Troubled::new(pool.client())
+        ..Altered::new(pool.client())
     };
     let a = Allocator::new(1, 0).chunk_bytes(64 << 10);
     let full = block_on(a.alloc(&v, 1024, None));

@@ -1,13 +1,11 @@
 //! Superblocks over loopback: created once, opened by all, and every mismatch has its own error.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod common;
-
 use std::sync::Barrier;
 
-use common::Troubled;
 use dm_alloc::{AllocError, Descriptor, LockHome, LockPlan, Superblock};
 use dm_loopback::{Loopback, Trouble, block_on};
+use dm_verbs::testing::Altered;
 use dm_verbs::{ChipPtr, ClientId, NodeId, Place, RemotePtr, Space, Transport, Verbs};
 
 const KIND: u32 = u32::from_le_bytes(*b"test");
@@ -273,9 +271,9 @@ fn a_pool_may_span_fewer_memory_nodes_than_are_listed_and_as_many_as_its_index_c
         block_on(Superblock::create_or_open(&v, &spanning(2))),
         Err(AllocError::TooManyNodes { listed: 3, most: 2 })
     );
-    let lists = |nodes| Troubled {
+    let lists = |nodes| Altered {
         nodes: Some(nodes),
-        ..Troubled::new(world.connect(0).unwrap())
+        ..Altered::new(world.connect(0).unwrap())
     };
     let created = block_on(Superblock::create_or_open(&lists(2), &spanning(2))).unwrap();
     assert_eq!((created.memory_nodes(), created.members), (2, None));

@@ -1,11 +1,9 @@
 //! A member that cannot be fenced does not keep the others from being removed.
 
-mod common;
-
-use common::Troubled;
 use dm_alloc::{AllocError, Allocator, MemberArea, ReclaimOptions};
 use dm_sim::{CostModel, RunEnd, Sim};
 use dm_sync::epoch::Epochs;
+use dm_verbs::testing::Altered;
 use dm_verbs::{ControlError, ControlRequest, Env, Nanos, NodeId, RemotePtr, Verbs};
 
 /// The lease of the simulated control plane.
@@ -35,12 +33,12 @@ fn a_member_that_cannot_be_fenced_stays_and_the_next_one_is_removed() {
         .build()
         .expect("a testbed");
     let joining = [sim.endpoint(0, 0), sim.endpoint(1, 0)];
-    let v = Troubled {
+    let v = Altered {
         refuses: |request| match request {
             ControlRequest::FenceMember { member: UNFENCEABLE } => Some(TROUBLE),
             _ => None,
         },
-        ..Troubled::new(sim.endpoint(2, 0))
+        ..Altered::new(sim.endpoint(2, 0))
     };
     sim.spawn_task(async move {
         for joining in joining {

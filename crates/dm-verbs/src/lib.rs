@@ -49,6 +49,8 @@ mod masked;
 mod meter;
 mod outputs;
 mod retry;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod ticket;
 pub mod trace;
 mod verbs;

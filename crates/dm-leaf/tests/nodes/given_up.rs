@@ -11,11 +11,8 @@ use dm_layout::{
 use dm_leaf::Nodes;
 use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
 use dm_sync::Arc;
-use dm_verbs::{
-    Attempts, Capability, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env,
-    LocalStep, Meter, Nanos, NodeId, Outcome, Place, RemotePtr, Slot, Transport, VerbError, VerbErrorKind,
-    Verbs, Wqe,
-};
+use dm_verbs::testing::Altered;
+use dm_verbs::{Capability, Env, RemotePtr, VerbError, VerbErrorKind, Verbs};
 
 use crate::common::{Setup, pool};
 
@@ -184,94 +181,22 @@ fn a_node_that_died_unopened_stays_dead() {
     assert_eq!(block_on(nodes.copy(&v, made.at, &mut NodeCopy::new())), Ok(false));
 }
 
-/// A connection that reaches memory by verbs alone.
-struct VerbsAlone(Endpoint);
-
-impl Control for VerbsAlone {
-    fn memory_nodes(&self) -> u16 {
-        self.0.memory_nodes()
-    }
-    fn poll_control(
-        &self,
-        request: &ControlRequest,
-        state: &mut u64,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<ControlReply, ControlError>> {
-        self.0.poll_control(request, state, cx)
-    }
-}
-
-impl Env for VerbsAlone {
-    fn client(&self) -> ClientId {
-        self.0.client()
-    }
-    fn compute_node(&self) -> u16 {
-        self.0.compute_node()
-    }
-    fn now(&self) -> Nanos {
-        self.0.now()
-    }
-    fn rng(&self, stream: u32) -> u64 {
-        self.0.rng(stream)
-    }
-    fn meter(&self) -> &Meter {
-        self.0.meter()
-    }
-    fn poll_pause(&self, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_pause(state, cx)
-    }
-    fn poll_local(&self, step: LocalStep, state: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_local(step, state, cx)
-    }
-    fn poll_charge(&self, work: Nanos, until: &mut Option<Nanos>, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_charge(work, until, cx)
-    }
-}
-
-impl Attempts for VerbsAlone {}
-
-impl Transport for VerbsAlone {
-    type Lease = <Endpoint as Transport>::Lease;
-    fn caps(&self, node: NodeId) -> Caps {
-        self.0.caps(node)
-    }
-    fn open(&self, node: NodeId) -> Slot {
-        self.0.open(node)
-    }
-    fn push(&self, slot: &Slot, wqe: Wqe<'_>) {
-        self.0.push(slot, wqe);
-    }
-    fn ring(&self, slot: &Slot) {
-        self.0.ring(slot);
-    }
-    fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
-        self.0.poll_chain(slot, cx)
-    }
-    fn take(&self, slot: &Slot, i: u16) -> Outcome<Self::Lease> {
-        self.0.take(slot, i)
-    }
-    fn close(&self, slot: Slot) {
-        self.0.close(slot);
-    }
-    fn take_deferred(&self) -> Option<VerbError> {
-        self.0.take_deferred()
-    }
-    fn load_image(&self, at: Place, _: &[u8]) -> Result<(), VerbError> {
-        let kind = VerbErrorKind::Unsupported(Capability::DirectLoad);
-        Err(VerbError::refused(kind, at))
-    }
-}
-
 #[test]
 fn what_cannot_be_loaded_directly_is_written() {
     let pool = pool(1);
-    let v = VerbsAlone(pool.connect(0).unwrap());
+    let v = Altered {
+        refuses_load: |at| {
+            let kind = VerbErrorKind::Unsupported(Capability::DirectLoad);
+            Some(VerbError::refused(kind, at))
+        },
+        ..Altered::new(pool.connect(0).unwrap())
+    };
     let nodes = Setup::plain().nodes(Slotted::<Key8>::with_span(4, 8).unwrap(), 1, 0);
     let (mut copy, mut found) = (NodeCopy::new(), NodeCopy::new());
     let entries = [(Key8(7), &[7; 8][..])];
     let made = block_on(nodes.create(&v, 0, FenceKeys::ALL, &entries, false)).unwrap();
     assert_eq!(block_on(nodes.copy(&v, made.at, &mut copy)), Ok(true));
-    copy.at = block_on(NodeStore::<VerbsAlone, Key8>::reserve(&nodes, &v)).unwrap();
+    copy.at = block_on(NodeStore::<Altered<Endpoint>, Key8>::reserve(&nodes, &v)).unwrap();
     assert_eq!(block_on(nodes.load(&v, &copy)), Ok(()));
     assert_eq!(block_on(nodes.copy(&v, copy.at, &mut found)), Ok(true));
     assert!(found.iter().eq(copy.iter()) && found.entries.len() == 1);

@@ -1,27 +1,38 @@
-//! An endpoint with a control plane that the test defines.
+//! A connection whose answers a test alters.
 
+use core::cell::RefCell;
+use core::fmt;
 use core::task::{Context, Poll};
-use std::cell::RefCell;
 
-use dm_verbs::{
+use crate::{
     Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter,
     Nanos, NodeId, Outcome, Place, Slot, Transport, VerbError, Verbs, Wqe,
 };
 
-/// An endpoint that records requests to the control plane and refuses some of them.
-pub(crate) struct Troubled<E> {
-    pub(crate) inner: E,
-    /// Returns the error of a request; `None` if the endpoint must answer.
-    pub(crate) refuses: fn(&ControlRequest) -> Option<ControlError>,
+/// A connection that passes everything on to another one, but for the answers that its fields alter. It records the
+/// requests to the control plane.
+pub struct Altered<E> {
+    /// The connection behind it.
+    pub inner: E,
+    /// Alters the error of a failed chain.
+    pub fails: fn(VerbError) -> VerbError,
+    /// Returns the error of a direct load; `None` if the connection must do it.
+    pub refuses_load: fn(Place) -> Option<VerbError>,
+    /// Returns the error of a request to the control plane; `None` if the connection must answer it.
+    pub refuses: fn(&ControlRequest) -> Option<ControlError>,
     /// Number of listed memory nodes, if it is not the real one.
-    pub(crate) nodes: Option<u16>,
-    pub(crate) asked: RefCell<Vec<ControlRequest>>,
+    pub nodes: Option<u16>,
+    /// The requests to the control plane so far.
+    pub asked: RefCell<Vec<ControlRequest>>,
 }
 
-impl<E: Control> Troubled<E> {
-    pub(crate) fn new(inner: E) -> Self {
+impl<E> Altered<E> {
+    /// Wraps `inner`, and alters nothing yet.
+    pub fn new(inner: E) -> Self {
         Self {
             inner,
+            fails: |error| error,
+            refuses_load: |_| None,
             refuses: |_| None,
             nodes: None,
             asked: RefCell::default(),
@@ -29,7 +40,16 @@ impl<E: Control> Troubled<E> {
     }
 }
 
-impl<E: Control> Control for Troubled<E> {
+impl<E> fmt::Debug for Altered<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Altered")
+            .field("nodes", &self.nodes)
+            .field("asked", &self.asked)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<E: Control> Control for Altered<E> {
     fn memory_nodes(&self) -> u16 {
         self.nodes.unwrap_or(self.inner.memory_nodes())
     }
@@ -51,7 +71,7 @@ impl<E: Control> Control for Troubled<E> {
     }
 }
 
-impl<E: Env> Env for Troubled<E> {
+impl<E: Env> Env for Altered<E> {
     fn client(&self) -> ClientId {
         self.inner.client()
     }
@@ -78,9 +98,9 @@ impl<E: Env> Env for Troubled<E> {
     }
 }
 
-impl<E: Env> Attempts for Troubled<E> {}
+impl<E: Env> Attempts for Altered<E> {}
 
-impl<E: Verbs> Transport for Troubled<E> {
+impl<E: Verbs> Transport for Altered<E> {
     type Lease = E::Lease;
     fn caps(&self, node: NodeId) -> Caps {
         self.inner.caps(node)
@@ -95,7 +115,7 @@ impl<E: Verbs> Transport for Troubled<E> {
         self.inner.ring(slot);
     }
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
-        self.inner.poll_chain(slot, cx)
+        self.inner.poll_chain(slot, cx).map_err(self.fails)
     }
     fn take(&self, slot: &Slot, i: u16) -> Outcome<Self::Lease> {
         self.inner.take(slot, i)
@@ -107,6 +127,9 @@ impl<E: Verbs> Transport for Troubled<E> {
         self.inner.take_deferred()
     }
     fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError> {
-        self.inner.load_image(at, bytes)
+        match (self.refuses_load)(at) {
+            Some(error) => Err(error),
+            None => self.inner.load_image(at, bytes),
+        }
     }
 }
