@@ -1,5 +1,7 @@
 //! Dropped futures, lost connections, dead holders: the lock becomes free, or the error names its owner.
 
+use std::task::Poll;
+
 use crate::common::*;
 use dm_lock::{
     Handed, Local, LocalLockTable, LockError, LockFlaws, LockId, LockOptions, LockWord, ReleaseBy,
@@ -500,4 +502,37 @@ fn equal_queues_have_equal_fingerprints() {
         turned.0 != first.0 && first.0 != first.1 && first.1 != empty,
         "what matters is in it"
     );
+}
+
+/// A client that waited for an earlier unlock and was dropped with its own CAS in flight leaves nothing to wait for.
+#[test]
+fn a_client_that_has_seen_an_unlock_land_makes_nobody_wait_for_it_again() {
+    let options = LockOptions {
+        budget: 100,
+        ..LockOptions::default()
+    };
+    for polls in 1.. {
+        let bench = bench(builder().masked_atomics(false).delays(3), 1, options);
+        let (locks, at) = (&bench.locks[0], node(0, 1));
+        let clients = [0; 4].map(|compute_node| bench.client(compute_node));
+        // The second client gets the lock by handover and drops it, so its unlock is under the first one's name.
+        let first = block_on(locks.lock(&clients[0], at)).unwrap();
+        let mut second = Box::pin(locks.lock(&clients[1], at));
+        assert!(poll(&mut second).is_pending());
+        block_on(first.release()).unwrap();
+        drop(block_on(second).unwrap());
+        let mut third = Box::pin(locks.lock(&clients[2], at));
+        let over = (0..polls).find_map(|_| match poll(&mut third) {
+            Poll::Ready(guard) => Some(guard.map(drop)),
+            Poll::Pending => None,
+        });
+        drop(third);
+        let fourth = block_on(locks.lock(&clients[3], at));
+        assert!(fourth.is_ok(), "{fourth:?} after {polls} polls");
+        if let Some(held) = over {
+            held.unwrap();
+            assert!(polls > 2, "{polls} polls");
+            break;
+        }
+    }
 }
