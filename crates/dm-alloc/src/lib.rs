@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod allocator;
+mod announce;
 mod block;
 mod depot;
 mod error;

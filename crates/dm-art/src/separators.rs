@@ -5,8 +5,8 @@ use core::mem::size_of;
 
 use dm_cache::{IndexCache, NodeImage, Origin, Sketch};
 use dm_index::{
-    Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Located, NodeStore, RangeIndex, Scan, SingleStore,
-    Split,
+    Applied, Exchange, IndexError, Inner, KeyBytes, Lead, Located, RangeIndex, Restructure, Scan,
+    SingleStore, Split,
 };
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Fingerprint, Mutex, fingerprint_of, fingerprint_unordered};
@@ -504,7 +504,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         self.enter(&client, (split.separator, split.right)).await
     }
 
-    async fn shrink<L: NodeStore<V, K>>(&self, v: &V, leaves: &L, key: &K) -> Result<(), IndexError> {
+    async fn shrink<L: Restructure<V, K>>(&self, v: &V, leaves: &L, key: &K) -> Result<(), IndexError> {
         self.shrink_leaf(v, leaves, key).await
     }
 

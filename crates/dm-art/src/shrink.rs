@@ -1,6 +1,6 @@
 //! Merging a leaf of many keys with a neighbour.
 
-use dm_index::{IndexError, KeyBytes, Merge, Neighbours, NodeCopy, NodeStore, SingleStore};
+use dm_index::{IndexError, KeyBytes, Merge, Neighbours, NodeCopy, Restructure, SingleStore};
 use dm_verbs::{Control, LocalStep, RemotePtr, Verbs, Why};
 
 use crate::art::ArtClient;
@@ -20,7 +20,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
     where
         V: Verbs + Control,
         S: SingleStore<V, K>,
-        L: NodeStore<V, K>,
+        L: Restructure<V, K>,
     {
         let client = self.art.client_within(v);
         let mut copy = NodeCopy::new();
@@ -89,7 +89,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
     where
         V: Verbs + Control,
         S: SingleStore<V, K>,
-        L: NodeStore<V, K>,
+        L: Restructure<V, K>,
     {
         let Some((_, mut at)) = self.read(client, key, bound).await? else {
             return Ok(false);
@@ -124,7 +124,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
     where
         V: Verbs + Control,
         S: SingleStore<V, K>,
-        L: NodeStore<V, K>,
+        L: Restructure<V, K>,
     {
         let v = client.verbs();
         //= docs/protocol/dolphin.md D6

@@ -1,7 +1,7 @@
 //! The inner levels as the threads of one compute node share them.
 
 use dm_cache::{Addition, Admitted, IndexCache, NodeImage, Origin};
-use dm_index::{IndexError, Inner, KeyBytes, Lead, Located, NodeCopy, NodeStore, Split};
+use dm_index::{IndexError, Inner, KeyBytes, Lead, Located, NodeCopy, NodeStore, Restructure, Split};
 use dm_sync::epoch::Epochs;
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Event, LocalStep, RemotePtr, Verbs};
@@ -210,7 +210,7 @@ impl<V: Verbs, K: KeyBytes, S: NodeStore<V, K>> Inner<V, K> for Blink<K, S> {
         Ok(())
     }
 
-    async fn shrink<L: NodeStore<V, K>>(&self, v: &V, leaves: &L, key: &K) -> Result<(), IndexError> {
+    async fn shrink<L: Restructure<V, K>>(&self, v: &V, leaves: &L, key: &K) -> Result<(), IndexError> {
         self.shrink_levels(v, leaves, key).await
     }
 

@@ -1,6 +1,6 @@
 //! The descent from the root, or from a cached node, to a node of a given level.
 
-use dm_index::{Hops, IndexError, KeyBytes, Lead, Located, NodeCopy, NodeStore};
+use dm_index::{Hops, IndexError, KeyBytes, Lead, Located, NodeCopy, NodeStore, Reclaim};
 use dm_verbs::{LocalStep, RemotePtr, Verbs, Why};
 
 use crate::blink::{Blink, Proof};
@@ -101,7 +101,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
                 if !alive || unlinked || *key < copy.fences.low || copy.level != step.level {
                     self.blame(v, step.proof).await;
                     retry.again(step.at.at, Why::Stale).await?;
-                    self.nodes.tend(v).await?;
+                    self.nodes.reclaim().tend(v).await?;
                     continue 'restart;
                 }
                 if copy.fences.is_below(key) {

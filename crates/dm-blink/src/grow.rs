@@ -1,7 +1,8 @@
 //! Growth: separators of split nodes, new roots, bulk building.
 
 use dm_index::{
-    Answer, Child, FenceKeys, Hops, IndexError, KeyBytes, Lead, NodeCopy, NodeStore, Split, Stale, Write,
+    Answer, Child, FenceKeys, Hops, IndexError, KeyBytes, Lead, NodeAccess, NodeCopy, NodeStore, Split,
+    Stale, Write,
 };
 use dm_verbs::{Effect, LocalStep, RemotePtr, VerbError, Verbs, Why};
 
@@ -20,7 +21,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         S: NodeStore<V, K>,
     {
         let level = split.level + 1;
-        let child = Child::of(split.right, NodeStore::<V, K>::value_bytes(&self.nodes))?;
+        let child = Child::of(split.right, NodeAccess::<V, K>::value_bytes(&self.nodes))?;
         let mut retry = v.retry(self.options.attempts);
         let mut hops = Hops::default();
         let mut copy = NodeCopy::new();
@@ -114,7 +115,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
     where
         S: NodeStore<V, K>,
     {
-        let bytes = NodeStore::<V, K>::value_bytes(&self.nodes);
+        let bytes = NodeAccess::<V, K>::value_bytes(&self.nodes);
         let (left, right) = (Child::of(root.at, bytes)?, Child::of(split.right, bytes)?);
         let entries = [(K::MIN, left.bytes()), (split.separator, right.bytes())];
         let level = root.level + 1;
@@ -185,7 +186,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         S: NodeStore<V, K>,
     {
         let mut copy = NodeCopy::new();
-        copy.value_bytes = NodeStore::<V, K>::value_bytes(&self.nodes);
+        copy.value_bytes = NodeAccess::<V, K>::value_bytes(&self.nodes);
         copy.level = level;
         copy.incarnation = 1;
         let mut made = Vec::with_capacity(below.len().div_ceil(fan_out));

@@ -1,6 +1,6 @@
 //! Merging from the leaves upwards, and replacing a root that has one child.
 
-use dm_index::{Child, IndexError, KeyBytes, Merge, Neighbours, NodeCopy, NodeStore};
+use dm_index::{Child, IndexError, KeyBytes, Merge, Neighbours, NodeCopy, NodeStore, Restructure};
 use dm_verbs::{LocalStep, Verbs, Why};
 
 use crate::blink::Blink;
@@ -14,7 +14,7 @@ const MERGE_ATTEMPTS: u32 = 64;
 impl<K: KeyBytes, S> Blink<K, S> {
     /// Merges the node of `key` with its neighbours under the same parent as long as it is sparse, then goes on with
     /// the parent if that became sparse, level by level.
-    pub(crate) async fn shrink_levels<V: Verbs, L: NodeStore<V, K>>(
+    pub(crate) async fn shrink_levels<V: Verbs, L: Restructure<V, K>>(
         &self,
         v: &V,
         leaves: &L,

@@ -1,16 +1,12 @@
 //! The store of hopscotch leaves: neighbourhoods in front of whole nodes.
 
-use core::future::Future;
-use core::ops::Range;
-
 use dm_alloc::Allocator;
 use dm_cache::Hotspots;
-use dm_index::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, NodeStore, Write};
-use dm_layout::{FenceKeys, Fullness, Hopscotch, KeyBytes, NodeShape};
+use dm_index::{Answer, Applied, IndexError, Lead, NodeAccess, NodeCopy, NodeStore, Write};
+use dm_layout::{Hopscotch, KeyBytes, NodeShape};
 use dm_lock::Locks;
 use dm_sync::Arc;
-use dm_sync::epoch::Seat;
-use dm_verbs::{Control, RemotePtr, Verbs};
+use dm_verbs::{Control, Verbs};
 
 use crate::HopOptions;
 
@@ -51,6 +47,11 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         self.hotspots.as_ref()
     }
 
+    /// Returns the store of whole nodes.
+    pub fn nodes(&self) -> &S {
+        &self.nodes
+    }
+
     /// Returns the format of the leaves.
     pub fn format(&self) -> &Hopscotch<K> {
         &self.format
@@ -66,7 +67,17 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
     }
 }
 
-impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Neighbourhoods<K, S> {
+impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeAccess<V, K> for Neighbourhoods<K, S> {
+    type Whole = S;
+
+    fn whole(&self) -> &S {
+        &self.nodes
+    }
+
+    fn value_bytes(&self) -> usize {
+        self.nodes.value_bytes()
+    }
+
     async fn get(
         &self,
         v: &V,
@@ -106,117 +117,5 @@ impl<V: Verbs + Control, K: KeyBytes, S: NodeStore<V, K>> NodeStore<V, K> for Ne
             return Ok(answer);
         }
         Box::pin(self.nodes.write(v, at, level, key, write, after)).await
-    }
-
-    // Everything else goes to the store of whole nodes.
-
-    fn value_bytes(&self) -> usize {
-        self.nodes.value_bytes()
-    }
-    fn capacity(&self) -> usize {
-        self.nodes.capacity()
-    }
-    fn takes(&self, copy: &NodeCopy<K>, key: &K) -> bool {
-        self.nodes.takes(copy, key)
-    }
-
-    fn share(&self, low: &K, key: &K) -> Fullness {
-        self.nodes.share(low, key)
-    }
-    fn unfold(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError> {
-        self.nodes.unfold(copy)
-    }
-    fn copy(
-        &self,
-        v: &V,
-        at: RemotePtr,
-        copy: &mut NodeCopy<K>,
-    ) -> impl Future<Output = Result<bool, IndexError>> {
-        self.nodes.copy(v, at, copy)
-    }
-    fn copies(
-        &self,
-        v: &V,
-        at: &[RemotePtr],
-        copy: &mut NodeCopy<K>,
-        each: impl FnMut(&NodeCopy<K>) -> bool,
-    ) -> impl Future<Output = Result<(), IndexError>> {
-        self.nodes.copies(v, at, copy, each)
-    }
-    fn create(
-        &self,
-        v: &V,
-        level: u8,
-        fences: FenceKeys<K>,
-        entries: &[(K, &[u8])],
-        unborn: bool,
-    ) -> impl Future<Output = Result<Created, IndexError>> {
-        self.nodes.create(v, level, fences, entries, unborn)
-    }
-    fn open(&self, v: &V, node: &Created) -> impl Future<Output = Result<(), IndexError>> {
-        self.nodes.open(v, node)
-    }
-    fn reserve(&self, v: &V) -> impl Future<Output = Result<RemotePtr, IndexError>> {
-        self.nodes.reserve(v)
-    }
-    fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>> {
-        self.nodes.load(v, copy)
-    }
-    fn merge<P: NodeStore<V, K>>(
-        &self,
-        v: &V,
-        pair: &Neighbours<K>,
-        parents: &P,
-        after: &mut NodeCopy<K>,
-    ) -> impl Future<Output = Result<Merge, IndexError>> {
-        self.nodes.merge(v, pair, parents, after)
-    }
-    fn join(
-        &self,
-        v: &V,
-        pair: &Neighbours<K>,
-        unlink: impl AsyncFnOnce() -> Result<(), IndexError>,
-    ) -> impl Future<Output = Result<Merge, IndexError>> {
-        self.nodes.join(v, pair, unlink)
-    }
-    fn node_bytes(&self) -> u32 {
-        self.nodes.node_bytes()
-    }
-    fn unlink(&self, image: &mut [u8], pair: &Neighbours<K>) -> Result<Option<Range<usize>>, IndexError> {
-        self.nodes.unlink(image, pair)
-    }
-    fn show(&self, at: RemotePtr, image: &[u8], copy: &mut NodeCopy<K>) -> Result<bool, IndexError> {
-        self.nodes.show(at, image, copy)
-    }
-    fn collapse(
-        &self,
-        v: &V,
-        at: RemotePtr,
-        level: u8,
-        commit: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
-    ) -> impl Future<Output = Result<bool, IndexError>> {
-        self.nodes.collapse(v, at, level, commit)
-    }
-    fn forget(&self, node: Created) {
-        self.nodes.forget(node);
-    }
-    fn seat(&self, v: &V) -> Option<Seat> {
-        self.nodes.seat(v)
-    }
-    #[inline]
-    fn is_due(&self, v: &V) -> bool {
-        self.nodes.is_due(v)
-    }
-    fn attend(&self, v: &V, seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
-        self.nodes.attend(v, seat)
-    }
-    fn beat(&self, v: &V, seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
-        self.nodes.beat(v, seat)
-    }
-    fn tend(&self, v: &V) -> impl Future<Output = Result<(), IndexError>> {
-        self.nodes.tend(v)
-    }
-    fn vacate(&self, v: &V, seat: Seat) {
-        self.nodes.vacate(v, seat);
     }
 }

@@ -9,8 +9,8 @@ use dm_sync::epoch::{Running, Seat};
 use dm_verbs::{Effect, LocalStep, RemotePtr, Verbs, Why};
 
 use crate::{
-    Answer, Applied, Exchange, Fill, Hops, IndexError, Inner, Located, NodeCopy, NodeStore, RangeIndex, Scan,
-    Stale, Write,
+    Answer, Applied, Exchange, Fill, Hops, IndexError, Inner, Located, NodeAccess, NodeCopy, NodeStore,
+    RangeIndex, Reclaim, Restructure, Scan, Stale, Write,
 };
 
 mod load;
@@ -76,7 +76,7 @@ impl<K: KeyBytes> Default for Buffers<K> {
     }
 }
 
-impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h, V, K, I, L> {
+impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h, V, K, I, L> {
     /// Makes a client over `v`.
     pub fn new(v: &'h V, inner: &'h I, leaves: &'h L, options: ComposedOptions) -> Self {
         Self {
@@ -86,8 +86,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             options,
             buffers: RefCell::default(),
             presence: Presence {
-                seat: leaves.seat(v),
-                vacate: Box::new(|seat| leaves.vacate(v, seat)),
+                seat: leaves.whole().reclaim().seat(v),
+                vacate: Box::new(|seat| leaves.whole().reclaim().vacate(v, seat)),
             },
         }
     }
@@ -109,7 +109,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
     fn seated<'s>(&self, seat: &'s Seat) -> Option<Running<'s>> {
         // A client with an operation in progress does not attend: that operation belongs to the membership in
         // which it began (R6).
-        if !seat.is_running() && (seat.has_forgotten() || self.leaves.is_due(self.v)) {
+        if !seat.is_running() && (seat.has_forgotten() || self.leaves.whole().reclaim().is_due(self.v)) {
             return None;
         }
         seat.enter()
@@ -119,7 +119,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
     async fn enrolled<'s>(&self, seat: &'s Seat) -> Result<Running<'s>, IndexError> {
         let mut retry = self.v.retry(self.options.attempts);
         loop {
-            self.leaves.attend(self.v, seat).await?;
+            self.leaves.whole().reclaim().attend(self.v, seat).await?;
             self.v.local(LocalStep::Section).await;
             if let Some(running) = seat.enter() {
                 return Ok(running);
@@ -139,12 +139,16 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
         let mut retry = self.v.retry(self.options.attempts);
         loop {
             // Live at once: there was no leaf before, so nothing leads to this memory.
-            let leaf = self.leaves.create(self.v, 0, FenceKeys::ALL, &[], false).await?;
+            let leaf = self
+                .leaves
+                .whole()
+                .create(self.v, 0, FenceKeys::ALL, &[], false)
+                .await?;
             let planted = self.inner.plant(self.v, leaf.at).await;
             let without = |e: &IndexError| e.effect() == Effect::None;
             if planted.as_ref().map_or_else(without, |planted| !planted) {
                 // Another client's leaf is the first one, or there is none: nothing has ever pointed to this leaf.
-                self.leaves.forget(leaf);
+                self.leaves.whole().forget(leaf);
             }
             if !planted? && self.options.flaws().root_race_fatal {
                 return Err(IndexError::BadInput {
@@ -194,7 +198,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
                     return Ok(applied);
                 }
                 Answer::Sparse(applied) => {
-                    let shrunk = Box::pin(self.inner.shrink(self.v, self.leaves, key)).await;
+                    let shrunk = Box::pin(self.inner.shrink(self.v, self.leaves.whole(), key)).await;
                     shrunk.map_err(|e| e.after_effect(located.leaf.at))?;
                     return Ok(applied);
                 }
@@ -253,7 +257,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
             }
             Stale::Right(_) | Stale::Elsewhere => self.inner.misled(self.v, located.proof),
         }
-        self.leaves.tend(self.v).await?;
+        self.leaves.whole().reclaim().tend(self.v).await?;
         match stale {
             Stale::Right(right) => {
                 //= docs/protocol/reclaim.md R10
@@ -288,7 +292,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'h,
     }
 }
 
-impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Exchange for Composed<'_, V, K, I, L> {
+impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Exchange for Composed<'_, V, K, I, L> {
     async fn exchange(
         &self,
         key: &K,
@@ -304,7 +308,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Exchange for Com
     }
 }
 
-impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for Composed<'_, V, K, I, L> {
+impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for Composed<'_, V, K, I, L> {
     type Key = K;
 
     fn value_bytes(&self) -> usize {
@@ -382,20 +386,20 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> RangeIndex for C
                 root: located.leaf.at,
             });
         }
-        let mut load = Load::begin(self.v, self.leaves, fill).await?;
+        let mut load = Load::begin(self.v, self.leaves.whole(), fill).await?;
         let mut value = Vec::with_capacity(self.leaves.value_bytes());
         while let Some(key) = next(&mut value) {
-            load.push(self.v, self.leaves, (key, &value)).await?;
+            load.push(self.v, self.leaves.whole(), (key, &value)).await?;
             value.clear();
         }
-        let (leaves, total) = load.end(self.v, self.leaves).await?;
+        let (leaves, total) = load.end(self.v, self.leaves.whole()).await?;
         self.inner.build(self.v, &leaves, fill.mean()).await?;
         Ok(total)
     }
 }
 
 /// Ends an operation with the result `done`. If something that it posted may still land, its seat stays pinned
-/// ([`Running::forget`]) until [`NodeStore::attend`] proves that nothing can.
+/// ([`Running::forget`]) until [`Reclaim::attend`] proves that nothing can.
 pub fn over<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
     //= docs/protocol/reclaim.md R2a
     if let (Some(running), Err(error)) = (running, &done)

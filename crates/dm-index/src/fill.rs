@@ -23,7 +23,7 @@ use crate::IndexError;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Fill {
     /// Fills each leaf to this share of the part that the given keys can use
-    /// ([`NodeStore::share`](crate::NodeStore::share)). The share is above 0 and at most 1. A leaf has less if it
+    /// ([`BulkLoad::share`](crate::BulkLoad::share)). The share is above 0 and at most 1. A leaf has less if it
     /// accepts no more of the keys.
     Even(f64),
     /// Fills leaves as inserts in random order do, where full leaves split in halves. Each leaf holds between a

@@ -2,11 +2,10 @@
 
 use core::future::Future;
 
-use dm_layout::{FenceKeys, Fullness, ValueRef};
-use dm_sync::epoch::Seat;
+use dm_layout::{FenceKeys, ValueRef};
 use dm_verbs::{LocalStep, RemotePtr, Verbs};
 
-use crate::{Applied, IndexError};
+use crate::{IndexError, Restructure};
 
 /// An address, and whether it is known to be that of a linked node.
 ///
@@ -186,7 +185,7 @@ pub struct NodeCopy<K> {
     /// Bytes of one value.
     pub value_bytes: usize,
     /// The node's bytes, if a write left them without decoding the entries. Then `entries` and `values` must still
-    /// be made from them ([`NodeStore::unfold`]). Empty otherwise.
+    /// be made from them ([`NodeCopies::unfold`]). Empty otherwise.
     pub folded: Vec<u8>,
     /// Number of entries in the folded bytes.
     pub folded_entries: usize,
@@ -248,190 +247,6 @@ pub struct Created {
     pub version: u8,
     /// 0 for a leaf.
     pub level: u8,
-}
-
-/// A store of nodes that hold entries: it reads nodes, writes them under their locks, splits them and makes new
-/// ones.
-///
-/// One store serves leaves as well as the inner nodes of a B-link tree, whose values are addresses of children.
-pub trait NodeStore<V: Verbs, K> {
-    /// Returns the bytes of one value.
-    fn value_bytes(&self) -> usize;
-    /// Returns the maximum number of entries in one node. It may depend on their keys.
-    fn capacity(&self) -> usize;
-    /// Returns whether a node with the entries of `copy` has a place for `key` too. If it has not, although it is
-    /// not full, a bulk load begins the next node.
-    fn takes(&self, _copy: &NodeCopy<K>, _key: &K) -> bool {
-        true
-    }
-    /// Returns the part of a node with this low fence key that an entry of `key` uses.
-    fn share(&self, _low: &K, _key: &K) -> Fullness {
-        Fullness {
-            taken: 1,
-            of: self.capacity(),
-        }
-    }
-
-    /// Reads the value of `key` from the node at `at`, which should have level `level`.
-    fn get(
-        &self,
-        v: &V,
-        at: Lead,
-        level: u8,
-        key: &K,
-        value: &mut Vec<u8>,
-    ) -> impl Future<Output = Result<Answer<K, bool>, IndexError>>;
-
-    /// Writes one key under the node's lock, and splits the node if it is full. `after`, if given, receives the
-    /// node as this write left it (after a split, its left half); it may be folded.
-    fn write(
-        &self,
-        v: &V,
-        at: Lead,
-        level: u8,
-        key: &K,
-        write: Write<'_>,
-        after: Option<&mut NodeCopy<K>>,
-    ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>>;
-
-    /// Decodes the entries of a copy that a write has left folded. Most callers that write an inner node need only
-    /// its header.
-    ///
-    /// # Errors
-    /// [`IndexError::Corrupt`] if the bytes are no node.
-    fn unfold(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError>;
-
-    /// Reads the whole node at `at`. Returns `false` if the node is dead.
-    fn copy(
-        &self,
-        v: &V,
-        at: RemotePtr,
-        copy: &mut NodeCopy<K>,
-    ) -> impl Future<Output = Result<bool, IndexError>>;
-
-    /// Reads several nodes in one round trip, and passes each to `each`, in `copy` and in the order of `at`. Stops
-    /// when `each` returns `false`, or at the first node whose READ was torn or found no living node.
-    fn copies(
-        &self,
-        v: &V,
-        at: &[RemotePtr],
-        copy: &mut NodeCopy<K>,
-        each: impl FnMut(&NodeCopy<K>) -> bool,
-    ) -> impl Future<Output = Result<(), IndexError>>;
-
-    /// Makes a node that nothing points to yet, by WRITE. The node is live, or, if `unborn`, becomes live when it
-    /// has been linked, by [`NodeStore::open`].
-    fn create(
-        &self,
-        v: &V,
-        level: u8,
-        fences: FenceKeys<K>,
-        entries: &[(K, &[u8])],
-        unborn: bool,
-    ) -> impl Future<Output = Result<Created, IndexError>>;
-
-    /// Makes an unborn node live, after it has been linked. This happens even if the future is dropped midway.
-    fn open(&self, v: &V, node: &Created) -> impl Future<Output = Result<(), IndexError>>;
-
-    /// Reserves a block for a node that [`NodeStore::load`] will write.
-    fn reserve(&self, v: &V) -> impl Future<Output = Result<RemotePtr, IndexError>>;
-
-    /// Writes the node of `copy` at `copy.at` directly, outside the cost model; by a WRITE if the world has no
-    /// direct way.
-    fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>>;
-
-    /// Merges a node into its left neighbour and takes it out of their parent (a node of `parents`). It does so
-    /// only if all three nodes are as `pair` says, and if the entries fit into one node with room to spare.
-    /// `after` receives the parent as it is then.
-    ///
-    /// All three nodes are locked meanwhile. So an operation that had to enter the right node in the parent has
-    /// done so, and no operation will again.
-    /// again.
-    fn merge<P: NodeStore<V, K>>(
-        &self,
-        v: &V,
-        pair: &Neighbours<K>,
-        parents: &P,
-        after: &mut NodeCopy<K>,
-    ) -> impl Future<Output = Result<Merge, IndexError>>;
-
-    /// Merges two nodes when the inner structure has no nodes to lock with them (`pair.parent` has no meaning).
-    /// The two are merged first, then `unlink` takes the right one out of the inner structure, and only then is it
-    /// retired. A late operation may enter it in the inner structure again, so the inner structure must treat its
-    /// own addresses as hints.
-    fn join(
-        &self,
-        v: &V,
-        pair: &Neighbours<K>,
-        unlink: impl AsyncFnOnce() -> Result<(), IndexError>,
-    ) -> impl Future<Output = Result<Merge, IndexError>>;
-
-    /// Returns the bytes of a node.
-    fn node_bytes(&self) -> u32;
-
-    /// Takes the right node of `pair` out of `image`, which was read from their parent under its lock. Returns the
-    /// range of bytes to write back. Returns `None` and changes nothing if the parent does not show the two as
-    /// `pair` does.
-    ///
-    /// # Errors
-    /// [`IndexError::Corrupt`] if the bytes contradict each other.
-    fn unlink(
-        &self,
-        image: &mut [u8],
-        pair: &Neighbours<K>,
-    ) -> Result<Option<core::ops::Range<usize>>, IndexError>;
-
-    /// Decodes an image of the node at `at`, read under its lock, into `copy`. Returns `true` if the node is
-    /// sparse.
-    ///
-    /// # Errors
-    /// [`IndexError::Corrupt`] if the bytes contradict each other.
-    fn show(&self, at: RemotePtr, image: &[u8], copy: &mut NodeCopy<K>) -> Result<bool, IndexError>;
-
-    /// Ends the life of the node at `at`, if it is a live node of `level` that answers for all keys and has one
-    /// entry. `commit` receives that entry's value under the node's lock, and decides whether the node ends.
-    fn collapse(
-        &self,
-        v: &V,
-        at: RemotePtr,
-        level: u8,
-        commit: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
-    ) -> impl Future<Output = Result<bool, IndexError>>;
-
-    /// Gives back a node that nothing has ever pointed to.
-    fn forget(&self, node: Created);
-
-    /// Returns a seat for a client of `v`, if the memory of dead nodes is used again.
-    fn seat(&self, _v: &V) -> Option<Seat> {
-        None
-    }
-
-    /// Returns whether [`NodeStore::attend`] must be awaited before the next operation in any case. This costs a
-    /// look at the clock.
-    fn is_due(&self, _v: &V) -> bool {
-        false
-    }
-
-    /// Prepares `seat` for operations. Await this when the seat refuses to start an operation, or has
-    /// [forgotten](Seat::has_forgotten) some.
-    fn attend(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
-        core::future::ready(Ok(()))
-    }
-
-    /// Keeps the compute node from seeming silent. Await this now and then in an operation that takes long.
-    fn beat(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
-        core::future::ready(Ok(()))
-    }
-
-    /// Keeps the compute node from seeming silent, like [`NodeStore::beat`], but without a seat. Await this when
-    /// an operation retries because of contention.
-    fn tend(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
-        core::future::ready(Ok(()))
-    }
-
-    /// Takes back the seat of a client that leaves; it may have been the last one of its compute node. This never
-    /// waits.
-    fn vacate(&self, _v: &V, _seat: Seat) {}
 }
 
 /// An inner structure, which leads from a key to its leaf.
@@ -497,7 +312,7 @@ pub trait Inner<V: Verbs, K> {
 
     /// Merges the leaf of `key`, which has become sparse, with a suitable neighbour if there is one, and continues
     /// upwards.
-    fn shrink<L: NodeStore<V, K>>(
+    fn shrink<L: Restructure<V, K>>(
         &self,
         v: &V,
         leaves: &L,

@@ -33,6 +33,7 @@ mod hops;
 mod joint;
 mod range_index;
 mod scan;
+mod store;
 mod words;
 
 pub use child::{
@@ -47,11 +48,12 @@ pub use fill::Fill;
 pub use gather::gather;
 pub use hops::{HOPS_FREE, Hops};
 pub use joint::{
-    Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, NodeStore, Single, SingleStore,
-    Split, Stale, Write,
+    Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, Single, SingleStore, Split, Stale,
+    Write,
 };
 pub use range_index::{Applied, Exchange, RangeIndex};
 pub use scan::Scan;
+pub use store::{BulkLoad, NodeAccess, NodeCopies, NodeStore, Reclaim, Restructure};
 pub use words::Words;
 
 pub use dm_layout::{FenceKeys, Fullness, Key8, Key32, KeyBytes};

@@ -17,7 +17,7 @@
 use core::ops::Range;
 
 use dm_alloc::Block;
-use dm_index::{Child, IndexError, Merge, Neighbours, NodeCopy, NodeStore};
+use dm_index::{Child, IndexError, Merge, Neighbours, NodeCopy, Restructure};
 use dm_layout::{CheckFailure, FenceKeys, Header, KeyBytes, NodeFormat, NodeState, Part, Place, ValueRef};
 use dm_lock::SetGuard;
 use dm_verbs::{Control, Effect, Event, LocalStep, NodeId, RemotePtr, Verbs};
@@ -134,7 +134,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(spare && (F::ANYWHERE || self.format.merge_fits(left, right)?))
     }
 
-    pub(crate) async fn merge_nodes<V: Verbs + Control, P: NodeStore<V, K>>(
+    pub(crate) async fn merge_nodes<V: Verbs + Control, P: Restructure<V, K>>(
         &self,
         v: &V,
         pair: &Neighbours<K>,

@@ -5,10 +5,12 @@ use core::marker::PhantomData;
 use core::ops::Range;
 
 use dm_alloc::{Allocator, Block, Class};
-use dm_index::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, NodeStore, Write};
+use dm_index::{
+    Answer, Applied, BulkLoad, Created, IndexError, Lead, Merge, Neighbours, NodeAccess, NodeCopies,
+    NodeCopy, NodeStore, Restructure, Write,
+};
 use dm_layout::{FenceKeys, Fullness, KeyBytes, NodeFormat, NodeInit, NodeState, ValueRef};
 use dm_lock::Locks;
-use dm_sync::epoch::Seat;
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Capability, Control, RemotePtr, VerbErrorKind, Verbs};
 
@@ -118,22 +120,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 }
 
-impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Nodes<K, F> {
+impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeAccess<V, K> for Nodes<K, F> {
+    type Whole = Self;
+
+    fn whole(&self) -> &Self {
+        self
+    }
+
     fn value_bytes(&self) -> usize {
         self.format.value_len()
-    }
-
-    fn capacity(&self) -> usize {
-        self.format.capacity()
-    }
-
-    fn takes(&self, copy: &NodeCopy<K>, key: &K) -> bool {
-        let keys = copy.entries.iter().map(|(key, _)| *key);
-        F::ANYWHERE || self.format.takes(&copy.fences.low, &mut keys.chain([*key]))
-    }
-
-    fn share(&self, low: &K, key: &K) -> Fullness {
-        self.format.share(low, key)
     }
 
     // These futures are returned as they are, because another layer of async would cost as much as a search.
@@ -162,7 +157,9 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
     ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>> {
         self.write_entry(v, at, level, key, write, after)
     }
+}
 
+impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeCopies<V, K> for Nodes<K, F> {
     fn unfold(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError> {
         self.unfold_node(copy)
     }
@@ -185,7 +182,9 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
     ) -> impl Future<Output = Result<(), IndexError>> {
         self.copy_nodes(v, at, copy, each)
     }
+}
 
+impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> Restructure<V, K> for Nodes<K, F> {
     async fn create(
         &self,
         v: &V,
@@ -230,32 +229,7 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         self.open_created(v, node).await
     }
 
-    async fn reserve(&self, v: &V) -> Result<RemotePtr, IndexError> {
-        // The index has always been empty, so nothing leads to this memory, whatever it holds.
-        self.next_of_load(v).await
-    }
-
-    async fn load(&self, v: &V, copy: &NodeCopy<K>) -> Result<(), IndexError> {
-        let mut image = vec![0; self.format.node_bytes()];
-        let init = NodeInit {
-            sibling: copy.sibling.raw(),
-            ..NodeInit::live(copy.level, copy.fences)
-        };
-        self.format.build(
-            &mut image,
-            &init,
-            copy.iter().map(|(k, value)| (k, ValueRef::from(value))),
-        );
-        match v.load(copy.at, &image) {
-            Err(e) if e.kind == VerbErrorKind::Unsupported(Capability::DirectLoad) => {
-                let _unmetered = v.meter().housekeeping();
-                Ok(v.write(copy.at, &image).await?)
-            }
-            other => Ok(other?),
-        }
-    }
-
-    async fn merge<P: NodeStore<V, K>>(
+    async fn merge<P: Restructure<V, K>>(
         &self,
         v: &V,
         pair: &Neighbours<K>,
@@ -305,29 +279,52 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Node
         };
         self.alloc.give_back(block.after(node.version), self.class());
     }
+}
 
-    fn seat(&self, v: &V) -> Option<Seat> {
-        self.alloc.seat(v)
+impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> BulkLoad<V, K> for Nodes<K, F> {
+    fn capacity(&self) -> usize {
+        self.format.capacity()
     }
 
-    #[inline]
-    fn is_due(&self, v: &V) -> bool {
-        self.alloc.is_due(v)
+    fn takes(&self, copy: &NodeCopy<K>, key: &K) -> bool {
+        let keys = copy.entries.iter().map(|(key, _)| *key);
+        F::ANYWHERE || self.format.takes(&copy.fences.low, &mut keys.chain([*key]))
     }
 
-    async fn attend(&self, v: &V, seat: &Seat) -> Result<(), IndexError> {
-        Ok(self.alloc.attend(v, seat).await?)
+    fn share(&self, low: &K, key: &K) -> Fullness {
+        self.format.share(low, key)
     }
 
-    async fn beat(&self, v: &V, seat: &Seat) -> Result<(), IndexError> {
-        Ok(self.alloc.beat(v, seat).await?)
+    async fn reserve(&self, v: &V) -> Result<RemotePtr, IndexError> {
+        // The index has always been empty, so nothing leads to this memory, whatever it holds.
+        self.next_of_load(v).await
     }
 
-    async fn tend(&self, v: &V) -> Result<(), IndexError> {
-        Ok(self.alloc.tend(v).await?)
+    async fn load(&self, v: &V, copy: &NodeCopy<K>) -> Result<(), IndexError> {
+        let mut image = vec![0; self.format.node_bytes()];
+        let init = NodeInit {
+            sibling: copy.sibling.raw(),
+            ..NodeInit::live(copy.level, copy.fences)
+        };
+        self.format.build(
+            &mut image,
+            &init,
+            copy.iter().map(|(k, value)| (k, ValueRef::from(value))),
+        );
+        match v.load(copy.at, &image) {
+            Err(e) if e.kind == VerbErrorKind::Unsupported(Capability::DirectLoad) => {
+                let _unmetered = v.meter().housekeeping();
+                Ok(v.write(copy.at, &image).await?)
+            }
+            other => Ok(other?),
+        }
     }
+}
 
-    fn vacate(&self, v: &V, seat: Seat) {
-        self.alloc.vacate(v, seat);
+impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeStore<V, K> for Nodes<K, F> {
+    type Reclaim = Allocator;
+
+    fn reclaim(&self) -> &Allocator {
+        &self.alloc
     }
 }

@@ -4,7 +4,9 @@ use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 
 use dm_alloc::Allocator;
-use dm_index::{Answer, Applied, Lead, Neighbours, NodeCopy, NodeStore, Stale, Write};
+use dm_index::{
+    Answer, Applied, BulkLoad, Lead, Neighbours, NodeAccess, NodeCopies, NodeCopy, Restructure, Stale, Write,
+};
 use dm_layout::{FenceKeys, Key8, NodeRead, NodeShape, NodeState, Slotted};
 use dm_leaf::{LeafFlaws, NodeOptions, TwoLevel};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};

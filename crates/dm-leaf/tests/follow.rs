@@ -2,8 +2,8 @@
 
 use dm_alloc::Allocator;
 use dm_index::{
-    Composed, ComposedOptions, CpuCost, IndexError, Inner, Lead, Located, NodeCopy, NodeStore, RangeIndex,
-    Split,
+    BulkLoad, Composed, ComposedOptions, CpuCost, IndexError, Inner, Lead, Located, NodeCopies, NodeCopy,
+    RangeIndex, Restructure, Split,
 };
 use dm_layout::{FenceKeys, Key8, Slotted};
 use dm_leaf::{NodeOptions, TwoLevel};
@@ -43,7 +43,7 @@ impl Inner<Endpoint, Key8> for Fixed {
     async fn install(&self, _: &Endpoint, _: Split<Key8>) -> Result<(), IndexError> {
         Ok(())
     }
-    async fn shrink<L: NodeStore<Endpoint, Key8>>(
+    async fn shrink<L: Restructure<Endpoint, Key8>>(
         &self,
         _: &Endpoint,
         _: &L,

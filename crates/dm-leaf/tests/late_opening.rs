@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use dm_alloc::Allocator;
-use dm_index::{Answer, Lead, NodeCopy, NodeStore, Stale, Write};
+use dm_index::{Answer, Lead, NodeAccess, NodeCopies, NodeCopy, Restructure, Stale, Write};
 use dm_layout::{Checksummed, FenceKeys, Key8, NodeFormat, Slotted};
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};

@@ -1,7 +1,7 @@
 //! The mixtures that one READ may show of a node, and the copy that is made of them.
 
 use dm_alloc::Allocator;
-use dm_index::{NodeCopy, NodeStore};
+use dm_index::{NodeCopies, NodeCopy, Restructure};
 use dm_layout::{FenceKeys, Key8, NodeEdit, NodeRead, NodeShape, Slotted};
 use dm_leaf::{NodeOptions, TwoLevel};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};

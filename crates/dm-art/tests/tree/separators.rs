@@ -8,8 +8,7 @@ use std::ops::Range;
 use dm_art::{ArtOptions, SeparatorOptions, SeparatorProof, Separators};
 use dm_cache::IndexCache;
 use dm_index::{
-    Answer, Applied, Created, IndexError, Inner, Key8, Lead, Located, Merge, Neighbours, NodeCopy, NodeStore,
-    Split, Write,
+    Created, IndexError, Inner, Key8, Located, Merge, Neighbours, NodeCopies, NodeCopy, Restructure, Split,
 };
 use dm_layout::FenceKeys;
 use dm_leaf::Singles;
@@ -470,14 +469,7 @@ impl Toys {
 
 const OTHERS: &str = "separators ask leaves for copies and joins alone";
 
-impl NodeStore<Endpoint, Key8> for Toys {
-    fn value_bytes(&self) -> usize {
-        8
-    }
-    fn capacity(&self) -> usize {
-        10
-    }
-
+impl NodeCopies<Endpoint, Key8> for Toys {
     async fn copy(&self, _: &Endpoint, at: RemotePtr, copy: &mut NodeCopy<Key8>) -> Result<bool, IndexError> {
         self.copies.set(self.copies.get() + 1);
         let toy = self.leaves.borrow()[&number(at)];
@@ -496,6 +488,22 @@ impl NodeStore<Endpoint, Key8> for Toys {
         Ok(!toy.dead)
     }
 
+    fn unfold(&self, _: &mut NodeCopy<Key8>) -> Result<(), IndexError> {
+        unreachable!("{OTHERS}")
+    }
+
+    async fn copies(
+        &self,
+        _: &Endpoint,
+        _: &[RemotePtr],
+        _: &mut NodeCopy<Key8>,
+        _: impl FnMut(&NodeCopy<Key8>) -> bool,
+    ) -> Result<(), IndexError> {
+        unreachable!("{OTHERS}")
+    }
+}
+
+impl Restructure<Endpoint, Key8> for Toys {
     async fn join(
         &self,
         _: &Endpoint,
@@ -525,39 +533,6 @@ impl NodeStore<Endpoint, Key8> for Toys {
         })
     }
 
-    async fn get(
-        &self,
-        _: &Endpoint,
-        _: Lead,
-        _: u8,
-        _: &Key8,
-        _: &mut Vec<u8>,
-    ) -> Result<Answer<Key8, bool>, IndexError> {
-        unreachable!("{OTHERS}")
-    }
-    async fn write(
-        &self,
-        _: &Endpoint,
-        _: Lead,
-        _: u8,
-        _: &Key8,
-        _: Write<'_>,
-        _: Option<&mut NodeCopy<Key8>>,
-    ) -> Result<Answer<Key8, Applied>, IndexError> {
-        unreachable!("{OTHERS}")
-    }
-    fn unfold(&self, _: &mut NodeCopy<Key8>) -> Result<(), IndexError> {
-        unreachable!("{OTHERS}")
-    }
-    async fn copies(
-        &self,
-        _: &Endpoint,
-        _: &[RemotePtr],
-        _: &mut NodeCopy<Key8>,
-        _: impl FnMut(&NodeCopy<Key8>) -> bool,
-    ) -> Result<(), IndexError> {
-        unreachable!("{OTHERS}")
-    }
     async fn create(
         &self,
         _: &Endpoint,
@@ -568,16 +543,12 @@ impl NodeStore<Endpoint, Key8> for Toys {
     ) -> Result<Created, IndexError> {
         unreachable!("{OTHERS}")
     }
+
     async fn open(&self, _: &Endpoint, _: &Created) -> Result<(), IndexError> {
         unreachable!("{OTHERS}")
     }
-    async fn reserve(&self, _: &Endpoint) -> Result<RemotePtr, IndexError> {
-        unreachable!("{OTHERS}")
-    }
-    async fn load(&self, _: &Endpoint, _: &NodeCopy<Key8>) -> Result<(), IndexError> {
-        unreachable!("{OTHERS}")
-    }
-    async fn merge<P: NodeStore<Endpoint, Key8>>(
+
+    async fn merge<P: Restructure<Endpoint, Key8>>(
         &self,
         _: &Endpoint,
         _: &Neighbours<Key8>,
@@ -586,15 +557,19 @@ impl NodeStore<Endpoint, Key8> for Toys {
     ) -> Result<Merge, IndexError> {
         unreachable!("{OTHERS}")
     }
+
     fn node_bytes(&self) -> u32 {
         unreachable!("{OTHERS}")
     }
+
     fn unlink(&self, _: &mut [u8], _: &Neighbours<Key8>) -> Result<Option<Range<usize>>, IndexError> {
         unreachable!("{OTHERS}")
     }
+
     fn show(&self, _: RemotePtr, _: &[u8], _: &mut NodeCopy<Key8>) -> Result<bool, IndexError> {
         unreachable!("{OTHERS}")
     }
+
     async fn collapse(
         &self,
         _: &Endpoint,
@@ -604,6 +579,7 @@ impl NodeStore<Endpoint, Key8> for Toys {
     ) -> Result<bool, IndexError> {
         unreachable!("{OTHERS}")
     }
+
     fn forget(&self, _: Created) {
         unreachable!("{OTHERS}")
     }

@@ -2,7 +2,7 @@
 //! ranges.
 
 use dm_alloc::Allocator;
-use dm_index::{Hops, IndexError, Inner, KeyBytes, Lead, Located, NodeStore, Split};
+use dm_index::{Hops, IndexError, Inner, KeyBytes, Lead, Located, Restructure, Split};
 use dm_layout::{Hopscotch, NodeRead, NodeShape};
 use dm_sync::{Arc, Fingerprint, Mutex, fingerprint_of};
 use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs, Why};
@@ -327,7 +327,7 @@ impl<V: Verbs + Control, K: KeyBytes> Inner<V, K> for Directory<K> {
         }
     }
 
-    async fn shrink<L: NodeStore<V, K>>(&self, _: &V, _: &L, _: &K) -> Result<(), IndexError> {
+    async fn shrink<L: Restructure<V, K>>(&self, _: &V, _: &L, _: &K) -> Result<(), IndexError> {
         //= docs/protocol/chime.md H10
         Ok(())
     }

@@ -4,7 +4,7 @@ use dm_layout::KeyBytes;
 use dm_verbs::{RemotePtr, Verbs, Why};
 
 use super::{Buffers, Composed};
-use crate::{IndexError, Inner, Lead, NodeCopy, NodeStore, Scan};
+use crate::{BulkLoad, IndexError, Inner, Lead, NodeAccess, NodeCopies, NodeCopy, NodeStore, Reclaim, Scan};
 
 /// Maximum number of leaves that a scan reads at the same time.
 pub const SCAN_BATCH: usize = 32;
@@ -19,7 +19,7 @@ enum Progress<K> {
     End,
 }
 
-impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, K, I, L> {
+impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V, K, I, L> {
     /// Takes entries from the leaves of `run` as long as each leaf continues where the one before ended.
     async fn scan_run(
         &self,
@@ -32,6 +32,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
         let mut progress = Progress::Lost;
         let mut first = linked;
         self.leaves
+            .whole()
             .copies(self.v, run, copy, |copy| {
                 let linked = core::mem::take(&mut first);
                 let answers = copy.fences.contains(&expect) || self.options.flaws().scan_trusts_cache;
@@ -86,7 +87,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
                 }
                 None => {
                     // Leaves are at least half full, unless keys were removed. A wrong guess costs one more batch.
-                    let want = (limit - out.len()).div_ceil(self.leaves.capacity().div_ceil(2));
+                    let want = (limit - out.len()).div_ceil(self.leaves.whole().capacity().div_ceil(2));
                     self.inner
                         .locate_run(self.v, &expect, want.saturating_add(1).min(SCAN_BATCH), run)
                         .await?;
@@ -94,14 +95,14 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeStore<V, K>> Composed<'_, V, 
             }
             let Some(&first) = run.first() else { return Ok(()) };
             if let Some(seat) = &self.presence.seat {
-                self.leaves.beat(self.v, seat).await?;
+                self.leaves.whole().reclaim().beat(self.v, seat).await?;
             }
             match self.scan_run((run, linked), expect, limit, copy, out).await? {
                 Progress::End => return Ok(()),
                 Progress::UpTo(next) => expect = next,
                 Progress::Lost => {
                     // The first leaf was torn, was split, or is not where the cache says: read it alone.
-                    let alive = self.leaves.copy(self.v, first, copy).await?;
+                    let alive = self.leaves.whole().copy(self.v, first, copy).await?;
                     let leaf = alive && copy.level == 0 && (linked || !copy.unborn);
                     if leaf && copy.fences.contains(&expect) {
                         // The way here was right: there is nothing to blame and nothing to look for. The progress

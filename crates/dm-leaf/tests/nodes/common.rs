@@ -5,7 +5,7 @@ use std::future::Future;
 
 use dm_alloc::Allocator;
 use dm_index::{Composed, ComposedOptions, CpuCost, IndexError, Inner, Lead, Located, Merge};
-use dm_index::{Neighbours, NodeCopy, NodeStore, Split};
+use dm_index::{Neighbours, NodeCopy, Restructure, Split};
 use dm_layout::{Key8, NodeFormat};
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
@@ -70,7 +70,7 @@ impl Inner<Endpoint, Key8> for Table {
         self.0.with(|all| all.insert(split.separator, split.right));
         Ok(())
     }
-    async fn shrink<L: NodeStore<Endpoint, Key8>>(
+    async fn shrink<L: Restructure<Endpoint, Key8>>(
         &self,
         v: &Endpoint,
         leaves: &L,

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use dm_alloc::Allocator;
-use dm_index::{Answer, Applied, Key8, Lead, NodeCopy, NodeStore, Write};
+use dm_index::{Answer, Applied, BulkLoad, Key8, Lead, NodeAccess, NodeCopies, NodeCopy, Restructure, Write};
 use dm_layout::{
     Checksummed, FenceKeys, Hopscotch, Lookup, NodeFormat, NodeShape, NodeState, NodeStructure, Slotted,
 };
@@ -86,7 +86,7 @@ impl<F: NodeFormat<Key8> + Clone> Full<F> {
     }
 
     fn image(&self, at: RemotePtr) -> Vec<u8> {
-        let bytes = NodeStore::<Endpoint, Key8>::node_bytes(&self.nodes);
+        let bytes = Restructure::<Endpoint, Key8>::node_bytes(&self.nodes);
         block_on(self.v.read(at, bytes)).unwrap().to_vec()
     }
 
@@ -152,7 +152,7 @@ fn a_split_that_fails_gives_its_block_back_unless_that_may_be_linked() {
             failed += 1;
             let is_linked = !full.right().is_null();
             linked += u32::from(is_linked);
-            let bytes = i64::from(NodeStore::<Endpoint, Key8>::node_bytes(&full.nodes));
+            let bytes = i64::from(Restructure::<Endpoint, Key8>::node_bytes(&full.nodes));
             let taken = full.alloc.stats().in_use_bytes - before;
             assert_eq!(
                 taken,
@@ -196,7 +196,7 @@ fn what_cannot_be_loaded_directly_is_written() {
     let entries = [(Key8(7), &[7; 8][..])];
     let made = block_on(nodes.create(&v, 0, FenceKeys::ALL, &entries, false)).unwrap();
     assert_eq!(block_on(nodes.copy(&v, made.at, &mut copy)), Ok(true));
-    copy.at = block_on(NodeStore::<Altered<Endpoint>, Key8>::reserve(&nodes, &v)).unwrap();
+    copy.at = block_on(BulkLoad::<Altered<Endpoint>, Key8>::reserve(&nodes, &v)).unwrap();
     assert_eq!(block_on(nodes.load(&v, &copy)), Ok(()));
     assert_eq!(block_on(nodes.copy(&v, copy.at, &mut found)), Ok(true));
     assert!(found.iter().eq(copy.iter()) && found.entries.len() == 1);

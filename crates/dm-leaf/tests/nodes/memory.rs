@@ -4,7 +4,10 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use dm_alloc::{Allocator, Descriptor, ReclaimOptions, Superblock};
-use dm_index::{Answer, Applied, IndexError, Key8, Lead, NodeCopy, NodeStore, RangeIndex, Stale, Write};
+use dm_index::{
+    Answer, Applied, BulkLoad, IndexError, Key8, Lead, NodeAccess, NodeCopies, NodeCopy, NodeStore,
+    RangeIndex, Reclaim, Restructure, Stale, Write,
+};
 use dm_layout::{
     Checksummed, FenceKeys, Hopscotch, Leaf, NodeFormat, NodeShape, NodeState, NodeSteps, Slotted,
 };
@@ -67,10 +70,10 @@ fn a_node_that_is_forgotten_is_made_anew_in_another_life() {
             (NodeState::Live, 0, first.incarnation)
         );
         let in_use = alloc.stats().in_use_bytes;
-        NodeStore::<Endpoint, Key8>::forget(&nodes, first);
+        Restructure::<Endpoint, Key8>::forget(&nodes, first);
         assert_eq!(
             alloc.stats().in_use_bytes,
-            in_use - i64::from(NodeStore::<Endpoint, Key8>::node_bytes(&nodes))
+            in_use - i64::from(Restructure::<Endpoint, Key8>::node_bytes(&nodes))
         );
         let second = make(true);
         assert_eq!((second.at, alloc.stats().in_use_bytes), (first.at, in_use));
@@ -158,7 +161,7 @@ fn what_is_dropped_before_it_is_linked_comes_back() {
         assert_eq!(block_on(nodes.copy(&v, first, &mut copy)), Ok(true));
         let linked = !copy.sibling.is_null();
         let taken = alloc.stats().in_use_bytes - in_use;
-        let one = i64::from(NodeStore::<Endpoint, Key8>::node_bytes(&nodes));
+        let one = i64::from(Restructure::<Endpoint, Key8>::node_bytes(&nodes));
         let expected = if dropped && !linked { 0 } else { one };
         assert_eq!(
             taken, expected,
@@ -253,7 +256,7 @@ fn a_compute_node_announces_itself_when_it_is_due() {
     let pool = pool(1);
     let v = pool.connect(0).unwrap();
     let nodes = Setup::plain().nodes(slotted(), 1, 0);
-    assert!(!<_ as NodeStore<Endpoint, Key8>>::is_due(&nodes, &v));
+    assert!(!NodeStore::<Endpoint, Key8>::reclaim(&nodes).is_due(&v));
 }
 
 /// The store passes on what a long operation asks of the allocator, and one that tries again.
@@ -263,15 +266,16 @@ fn a_long_operation_announces_its_compute_node() {
         let pool = pool(1);
         let v = pool.connect(0).unwrap();
         let (nodes, _) = reclaiming(&v, slotted(), Nanos(1));
-        let seat = NodeStore::seat(&nodes, &v).unwrap();
-        block_on(nodes.attend(&v, &seat)).unwrap();
+        let reclaim = NodeStore::<Endpoint, Key8>::reclaim(&nodes);
+        let seat = Reclaim::seat(reclaim, &v).unwrap();
+        block_on(Reclaim::attend(reclaim, &v, &seat)).unwrap();
         let (done, spent) = match tends {
-            false => cost(&v, nodes.beat(&v, &seat)),
-            true => cost(&v, nodes.tend(&v)),
+            false => cost(&v, Reclaim::beat(reclaim, &v, &seat)),
+            true => cost(&v, Reclaim::tend(reclaim, &v)),
         };
         assert_eq!(done, Ok(()));
         assert!(spent.contains("housekeeping_verbs"), "{spent}");
-        nodes.vacate(&v, seat);
+        Reclaim::vacate(reclaim, &v, seat);
     }
 }
 
@@ -315,20 +319,20 @@ fn a_read_that_took_too_long_is_repeated() {
 fn a_store_says_of_its_nodes_what_their_format_says() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F, refuses: bool) {
         let nodes = Setup::plain().nodes(format.clone(), 1, 0);
-        assert_eq!(NodeStore::<Endpoint, Key8>::capacity(&nodes), format.capacity());
+        assert_eq!(BulkLoad::<Endpoint, Key8>::capacity(&nodes), format.capacity());
         assert_eq!(
-            NodeStore::<Endpoint, Key8>::value_bytes(&nodes),
+            NodeAccess::<Endpoint, Key8>::value_bytes(&nodes),
             format.value_len()
         );
         assert_eq!(
-            NodeStore::<Endpoint, Key8>::node_bytes(&nodes) as usize,
+            Restructure::<Endpoint, Key8>::node_bytes(&nodes) as usize,
             format.node_bytes()
         );
         let mut copy = NodeCopy::new();
         let mut refused = 0;
         for n in 1..format.capacity() as u64 {
             let key = Key8(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-            let takes = NodeStore::<Endpoint, Key8>::takes(&nodes, &copy, &key);
+            let takes = BulkLoad::<Endpoint, Key8>::takes(&nodes, &copy, &key);
             let mut keys = copy.entries.iter().map(|(key, _)| *key).chain([key]);
             assert_eq!(takes, format.takes(&copy.fences.low, &mut keys), "{n}");
             refused += u32::from(!takes);

@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 
-use dm_index::{IndexError, Key8, Lead, Merge, Neighbours, NodeCopy, NodeStore};
+use dm_index::{
+    BulkLoad, IndexError, Key8, Lead, Merge, Neighbours, NodeAccess, NodeCopies, NodeCopy, Restructure,
+};
 use dm_layout::{Checksummed, FenceKeys, Hopscotch, NodeFormat, NodeRead, NodeShape, Place, Slotted};
 use dm_leaf::Nodes;
 use dm_loopback::{Endpoint, Loopback, block_on};

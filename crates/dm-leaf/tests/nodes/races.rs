@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use dm_index::{Applied, Key8, NodeStore, RangeIndex, Scan};
+use dm_index::{Applied, Key8, RangeIndex, Restructure, Scan};
 use dm_layout::{Checksummed, FenceKeys, Leaf, NodeFormat, Slotted};
 use dm_loopback::{Loopback, block_on};
 

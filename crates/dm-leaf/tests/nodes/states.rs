@@ -1,6 +1,8 @@
 //! The answers of a node in every state to readers and writers, and the state that writers leave behind.
 
-use dm_index::{Answer, Applied, IndexError, Key8, Lead, NodeCopy, NodeStore, Stale, Write};
+use dm_index::{
+    Answer, Applied, IndexError, Key8, Lead, NodeAccess, NodeCopies, NodeCopy, Restructure, Stale, Write,
+};
 use dm_layout::{
     Checksummed, FenceKeys, Leaf, NodeFormat, NodeInit, NodeRead, NodeShape, NodeState, NodeSteps,
     NodeStructure, Place, Slotted, SplitRequest, ValueRef,
@@ -474,7 +476,7 @@ fn a_full_node_splits() {
             assert!(spent.ends_with("1 splits"), "{spent}");
             assert_eq!((split.level, split.left, split.until), (0, first, None));
             assert_eq!(split.right.node() == first.node(), !spread);
-            NodeStore::<Endpoint, Key8>::unfold(&nodes, &mut after).unwrap();
+            NodeCopies::<Endpoint, Key8>::unfold(&nodes, &mut after).unwrap();
             let (mut left, mut right) = (NodeCopy::new(), NodeCopy::new());
             assert_eq!(block_on(nodes.copy(&v, first, &mut left)), Ok(true));
             assert_eq!(block_on(nodes.copy(&v, split.right, &mut right)), Ok(true));
@@ -558,7 +560,7 @@ fn a_write_leaves_its_caller_a_copy_of_the_node() {
             Some(&mut after),
         );
         assert_eq!(told(&block_on(write)), "Replaced");
-        NodeStore::<Endpoint, Key8>::unfold(&one.nodes, &mut after).unwrap();
+        NodeCopies::<Endpoint, Key8>::unfold(&one.nodes, &mut after).unwrap();
         assert_eq!(block_on(one.nodes.copy(&one.v, one.at, &mut copy)), Ok(true));
         assert_eq!(
             (after.at, after.level, after.fences, after.sibling),
@@ -721,7 +723,7 @@ fn every_split_costs_what_it_must() {
             loop {
                 let other = create(&[]);
                 if (other.at.node() == first.node()) != spread {
-                    NodeStore::<Endpoint, Key8>::forget(&nodes, other);
+                    Restructure::<Endpoint, Key8>::forget(&nodes, other);
                     break other;
                 }
             }

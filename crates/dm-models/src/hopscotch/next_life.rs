@@ -3,7 +3,7 @@
 use chime::{HopFlaws, HopOptions, Hopscotch, Neighbourhoods};
 use dm_alloc::{Allocator, ReclaimFlaws};
 use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec};
-use dm_index::{Answer, Lead, Merge, Neighbours, NodeCopy, NodeStore};
+use dm_index::{Answer, BulkLoad, Lead, Merge, Neighbours, NodeAccess, NodeCopies, NodeCopy, Restructure};
 use dm_layout::{FenceKeys, Key8};
 use dm_leaf::{NodeOptions, Nodes, TwoLevel};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
@@ -95,15 +95,15 @@ async fn open(v: Endpoint, flaws: HopFlaws, alone: bool) -> Shared {
         NodeOptions { kind: 1, ..options },
     );
     let made = async |fences, entries: &[(Key8, &[u8])]| {
-        let made = leaves.create(&v, 0, fences, entries, false).await;
+        let made = leaves.nodes().create(&v, 0, fences, entries, false).await;
         made.expect("room").at
     };
     let right = made(FenceKeys::new(KEY, None), &[(KEY, &OLD[..])]).await;
     let left = made(FenceKeys::new(Key8(0), Some(KEY)), &[]).await;
     let mut copy = NodeCopy::new();
-    leaves.copy(&v, left, &mut copy).await.expect("a leaf");
+    leaves.nodes().copy(&v, left, &mut copy).await.expect("a leaf");
     copy.sibling = right;
-    leaves.load(&v, &copy).await.expect("a leaf");
+    leaves.nodes().load(&v, &copy).await.expect("a leaf");
     let (first, second) = (left.raw().to_le_bytes(), right.raw().to_le_bytes());
     let children = [(Key8(0), &first[..]), (KEY, &second[..])];
     let parent = inner.create(&v, 1, FenceKeys::ALL, &children, false).await;
@@ -161,6 +161,7 @@ async fn merge(c: &Client<Shared, NoSpec>) {
     let mut after = NodeCopy::new();
     let merged = shared
         .leaves
+        .nodes()
         .merge(v, &shared.pair, &shared.inner, &mut after)
         .await;
     let done = matches!(merged, Ok(Merge::Done { .. }));
@@ -178,7 +179,7 @@ async fn merge(c: &Client<Shared, NoSpec>) {
     }
     let fences = FenceKeys::new(KEY, None);
     let entries = [(KEY, &OLD[..])];
-    let next = shared.leaves.create(v, 0, fences, &entries, true).await;
+    let next = shared.leaves.nodes().create(v, 0, fences, &entries, true).await;
     c.check(next.is_ok_and(|next| next.at == shared.pair.right), || {
         "the memory of the dead leaf is not used again".into()
     });

@@ -3,7 +3,9 @@
 use dm_alloc::Allocator;
 use dm_explore::{Client, Endpoint, Model};
 use dm_history::{KvMap, KvOp, KvRet};
-use dm_index::{Answer, Applied, FenceKeys, Key8, Lead, Merge, Neighbours, NodeStore, Stale, Write};
+use dm_index::{
+    Answer, Applied, FenceKeys, Key8, Lead, Merge, Neighbours, NodeAccess, Restructure, Stale, Write,
+};
 use dm_layout::NodeFormat;
 use dm_leaf::{NodeOptions, Nodes};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};

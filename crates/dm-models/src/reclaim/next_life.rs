@@ -2,7 +2,7 @@
 
 use dm_alloc::{Allocator, ReclaimFlaws};
 use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec};
-use dm_index::{Merge, Neighbours, NodeCopy, NodeStore};
+use dm_index::{BulkLoad, Merge, Neighbours, NodeCopies, NodeCopy, Restructure};
 use dm_layout::{FenceKeys, Key8, Slotted};
 use dm_leaf::{LeafFlaws, NodeOptions, TwoLevel};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};

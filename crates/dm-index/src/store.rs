@@ -1,0 +1,222 @@
+//! Roles of a node store, each a trait of its own.
+
+use core::future::Future;
+
+use dm_layout::{FenceKeys, Fullness};
+use dm_sync::epoch::Seat;
+use dm_verbs::{RemotePtr, Verbs};
+
+use crate::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeCopy, Write};
+
+/// Reads and writes one key of a node.
+pub trait NodeAccess<V: Verbs, K> {
+    /// The store that handles everything else of these nodes: often the implementor itself.
+    type Whole: NodeStore<V, K>;
+
+    /// Returns the store of whole nodes.
+    fn whole(&self) -> &Self::Whole;
+
+    /// Returns the bytes of one value.
+    fn value_bytes(&self) -> usize;
+
+    /// Reads the value of `key` from the node at `at`, which should have level `level`.
+    fn get(
+        &self,
+        v: &V,
+        at: Lead,
+        level: u8,
+        key: &K,
+        value: &mut Vec<u8>,
+    ) -> impl Future<Output = Result<Answer<K, bool>, IndexError>>;
+
+    /// Writes one key under the node's lock, and splits the node if it is full. `after`, if given, receives the
+    /// node as this write left it (after a split, its left half); it may be folded.
+    fn write(
+        &self,
+        v: &V,
+        at: Lead,
+        level: u8,
+        key: &K,
+        write: Write<'_>,
+        after: Option<&mut NodeCopy<K>>,
+    ) -> impl Future<Output = Result<Answer<K, Applied>, IndexError>>;
+}
+
+/// Reads whole nodes.
+pub trait NodeCopies<V: Verbs, K> {
+    /// Decodes the entries of a copy that a write has left folded. Most callers that write an inner node need only
+    /// its header.
+    ///
+    /// # Errors
+    /// [`IndexError::Corrupt`] if the bytes are no node.
+    fn unfold(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError>;
+
+    /// Reads the whole node at `at`. Returns `false` if the node is dead.
+    fn copy(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        copy: &mut NodeCopy<K>,
+    ) -> impl Future<Output = Result<bool, IndexError>>;
+
+    /// Reads several nodes in one round trip, and passes each to `each`, in `copy` and in the order of `at`. Stops
+    /// when `each` returns `false`, or at the first node whose READ was torn or found no living node.
+    fn copies(
+        &self,
+        v: &V,
+        at: &[RemotePtr],
+        copy: &mut NodeCopy<K>,
+        each: impl FnMut(&NodeCopy<K>) -> bool,
+    ) -> impl Future<Output = Result<(), IndexError>>;
+}
+
+/// Makes nodes, merges them and ends their lives.
+pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
+    /// Makes a node that nothing points to yet, by WRITE. The node is live, or, if `unborn`, becomes live when it
+    /// has been linked, by [`Restructure::open`].
+    fn create(
+        &self,
+        v: &V,
+        level: u8,
+        fences: FenceKeys<K>,
+        entries: &[(K, &[u8])],
+        unborn: bool,
+    ) -> impl Future<Output = Result<Created, IndexError>>;
+
+    /// Makes an unborn node live, after it has been linked. This happens even if the future is dropped midway.
+    fn open(&self, v: &V, node: &Created) -> impl Future<Output = Result<(), IndexError>>;
+
+    /// Merges a node into its left neighbour and takes it out of their parent (a node of `parents`). It does so
+    /// only if all three nodes are as `pair` says, and if the entries fit into one node with room to spare.
+    /// `after` receives the parent as it is then.
+    ///
+    /// All three nodes are locked meanwhile. So an operation that had to enter the right node in the parent has
+    /// done so, and no operation will again.
+    fn merge<P: Restructure<V, K>>(
+        &self,
+        v: &V,
+        pair: &Neighbours<K>,
+        parents: &P,
+        after: &mut NodeCopy<K>,
+    ) -> impl Future<Output = Result<Merge, IndexError>>;
+
+    /// Merges two nodes when the inner structure has no nodes to lock with them (`pair.parent` has no meaning).
+    /// The two are merged first, then `unlink` takes the right one out of the inner structure, and only then is it
+    /// retired. A late operation may enter it in the inner structure again, so the inner structure must treat its
+    /// own addresses as hints.
+    fn join(
+        &self,
+        v: &V,
+        pair: &Neighbours<K>,
+        unlink: impl AsyncFnOnce() -> Result<(), IndexError>,
+    ) -> impl Future<Output = Result<Merge, IndexError>>;
+
+    /// Returns the bytes of a node.
+    fn node_bytes(&self) -> u32;
+
+    /// Takes the right node of `pair` out of `image`, which was read from their parent under its lock. Returns the
+    /// range of bytes to write back. Returns `None` and changes nothing if the parent does not show the two as
+    /// `pair` does.
+    ///
+    /// # Errors
+    /// [`IndexError::Corrupt`] if the bytes contradict each other.
+    fn unlink(
+        &self,
+        image: &mut [u8],
+        pair: &Neighbours<K>,
+    ) -> Result<Option<core::ops::Range<usize>>, IndexError>;
+
+    /// Decodes an image of the node at `at`, read under its lock, into `copy`. Returns `true` if the node is
+    /// sparse.
+    ///
+    /// # Errors
+    /// [`IndexError::Corrupt`] if the bytes contradict each other.
+    fn show(&self, at: RemotePtr, image: &[u8], copy: &mut NodeCopy<K>) -> Result<bool, IndexError>;
+
+    /// Ends the life of the node at `at`, if it is a live node of `level` that answers for all keys and has one
+    /// entry. `commit` receives that entry's value under the node's lock, and decides whether the node ends.
+    fn collapse(
+        &self,
+        v: &V,
+        at: RemotePtr,
+        level: u8,
+        commit: impl AsyncFnOnce(&[u8]) -> Result<bool, IndexError>,
+    ) -> impl Future<Output = Result<bool, IndexError>>;
+
+    /// Gives back a node that nothing has ever pointed to.
+    fn forget(&self, node: Created);
+}
+
+/// Fills an empty index from below.
+pub trait BulkLoad<V: Verbs, K> {
+    /// Returns the maximum number of entries in one node. It may depend on their keys.
+    fn capacity(&self) -> usize;
+
+    /// Returns whether a node with the entries of `copy` has a place for `key` too. If it has not, although it is
+    /// not full, a bulk load begins the next node.
+    fn takes(&self, _copy: &NodeCopy<K>, _key: &K) -> bool {
+        true
+    }
+
+    /// Returns the part of a node with this low fence key that an entry of `key` uses.
+    fn share(&self, _low: &K, _key: &K) -> Fullness {
+        Fullness {
+            taken: 1,
+            of: self.capacity(),
+        }
+    }
+
+    /// Reserves a block for a node that [`BulkLoad::load`] will write.
+    fn reserve(&self, v: &V) -> impl Future<Output = Result<RemotePtr, IndexError>>;
+
+    /// Writes the node of `copy` at `copy.at` directly, outside the cost model; by a WRITE if the world has no
+    /// direct way.
+    fn load(&self, v: &V, copy: &NodeCopy<K>) -> impl Future<Output = Result<(), IndexError>>;
+}
+
+/// Announces the operations of a compute node, so that the memory of dead nodes can be used again. The defaults are for
+/// memory that is never used again.
+pub trait Reclaim<V: Verbs> {
+    /// Returns a seat for a client of `v`, if the memory of dead nodes is used again.
+    fn seat(&self, _v: &V) -> Option<Seat> {
+        None
+    }
+
+    /// Returns whether [`Reclaim::attend`] must be awaited before the next operation in any case. This costs a
+    /// look at the clock.
+    fn is_due(&self, _v: &V) -> bool {
+        false
+    }
+
+    /// Prepares `seat` for operations. Await this when the seat refuses to start an operation, or has
+    /// [forgotten](Seat::has_forgotten) some.
+    fn attend(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
+        core::future::ready(Ok(()))
+    }
+
+    /// Keeps the compute node from seeming silent. Await this now and then in an operation that takes long.
+    fn beat(&self, _v: &V, _seat: &Seat) -> impl Future<Output = Result<(), IndexError>> {
+        core::future::ready(Ok(()))
+    }
+
+    /// Keeps the compute node from seeming silent, like [`Reclaim::beat`], but without a seat. Await this when
+    /// an operation retries because of contention.
+    fn tend(&self, _v: &V) -> impl Future<Output = Result<(), IndexError>> {
+        core::future::ready(Ok(()))
+    }
+
+    /// Takes back the seat of a client that leaves; it may have been the last one of its compute node. This never
+    /// waits.
+    fn vacate(&self, _v: &V, _seat: Seat) {}
+}
+
+/// A store of nodes that hold entries, in all of its roles.
+///
+/// One store serves leaves as well as the inner nodes of a B-link tree, whose values are addresses of children.
+pub trait NodeStore<V: Verbs, K>: NodeAccess<V, K> + Restructure<V, K> + BulkLoad<V, K> {
+    /// The allocator that announces operations.
+    type Reclaim: Reclaim<V>;
+
+    /// Returns the handle by which operations on these nodes are announced.
+    fn reclaim(&self) -> &Self::Reclaim;
+}
