@@ -8,8 +8,8 @@ use dm_sync::Arc;
 use dm_sync::region::{self, LineOrder};
 use dm_verbs::{
     Attempts, Caps, CasThenRead, ClientId, Control, ControlError, ControlReply, ControlRequest, Effect, Env,
-    Membership, Meter, Nanos, NodeId, Op, Outcome, Place, Posted, RESERVED_BYTES, Region, RemotePtr, Slot,
-    Transport, VerbError, VerbErrorKind, Wqe,
+    Membership, Meter, Nanos, NodeId, Op, Outcome, Place, RESERVED_BYTES, Region, RemotePtr, Slot, Transport,
+    VerbError, VerbErrorKind, Wqe,
 };
 
 use crate::builder::Completion;
@@ -17,7 +17,7 @@ use crate::chains::{Chain, Chains, Phase, changes};
 use crate::executor::turns;
 use crate::format::node_used;
 use crate::lease::Lease;
-use crate::requests::{Failed, READ_BYTES_MAX};
+use crate::requests::Failed;
 use crate::rng::Rng;
 use crate::trouble::Trouble;
 use crate::world::{Node, World};
@@ -32,8 +32,6 @@ pub struct Endpoint {
     client: ClientId,
     epoch: u32,
     compute_node: u16,
-    /// Whether a single request may complete when it is posted.
-    eager: bool,
     meter: Meter,
     chains: RefCell<Chains>,
     deferred: Cell<Option<VerbError>>,
@@ -45,7 +43,6 @@ pub struct Endpoint {
 impl Endpoint {
     pub(crate) fn new(world: Arc<World>, compute_node: u16, client: ClientId, epoch: u32) -> Self {
         Self {
-            eager: world.knobs.completion == Completion::AtPosting,
             dice: Cell::new(Rng::new(world.knobs.seed, client, None)),
             world,
             client,
@@ -105,44 +102,6 @@ impl Endpoint {
             Some(Trouble::Unreachable) => Err(VerbErrorKind::Unreachable),
             trouble => Ok(trouble),
         }
-    }
-
-    /// Carries out a lone READ at once. Returns `None` if something is unusual; the general path then finds
-    /// out what.
-    #[inline]
-    fn read_at_once(&self, at: Place, len: u32) -> Option<Lease> {
-        let region = self.world.node(at.node())?.space(at);
-        let readable = u64::from(len).wrapping_sub(1) < READ_BYTES_MAX && u64::from(len) <= region.size();
-        if !readable || self.world.alarmed() {
-            return None;
-        }
-        let mut lease = Lease::take(len as usize);
-        region
-            .read_ordered(at.offset(), &mut lease, self.line_order())
-            .ok()?;
-        Some(lease)
-    }
-
-    /// Carries out a lone word READ at once, like the READ above.
-    #[inline]
-    fn word_at_once(&self, at: Place) -> Option<u64> {
-        let region = self.world.node(at.node())?.space(at);
-        if self.world.alarmed() {
-            None
-        } else {
-            region.read_word(at.offset()).ok()
-        }
-    }
-
-    /// Carries out a lone WRITE or atomic at once, like the READ above, but a failure may have had an effect.
-    fn change_at_once(&self, op: &Op<'_>) -> Option<Result<Outcome<Lease>, Failed>> {
-        let memory = self.world.node(op.at().node())?;
-        self.world.check(memory, op).ok()?;
-        self.world.begin_change(self.client);
-        let usual = !self.world.alarmed();
-        let done = usual.then(|| self.world.carry_out(memory, op, LineOrder::Increasing));
-        self.world.end_change(self.client, true);
-        done
     }
 
     /// Carries out a rung chain.
@@ -214,22 +173,6 @@ impl Endpoint {
         let outcome = self.world.carry_out(memory, &op, self.line_order())?;
         chain.set_result(stored.result, outcome);
         Ok(())
-    }
-
-    /// Makes the slot of a one-request chain that failed when it was posted.
-    #[cold]
-    fn posted_in_vain(&self, op: &Op<'_>, (kind, effect): Failed) -> Slot {
-        let mut chains = self.chains.borrow_mut();
-        let (slot, chain) = chains.open(op.at().node());
-        chain.error = Some(VerbError {
-            kind,
-            at: op.at(),
-            index: 0,
-            effect,
-            rest: Effect::None,
-        });
-        chain.phase = Phase::Flying(0);
-        slot
     }
 }
 
@@ -371,27 +314,6 @@ impl Transport for Endpoint {
         if untold.is_some() && self.deferred.get().is_none() {
             self.deferred.set(untold);
         }
-    }
-
-    #[inline]
-    fn post_one(&self, wqe: Wqe<'_>) -> Posted<Lease> {
-        if self.eager {
-            let outcome = match wqe.op {
-                Op::Read { at, len } => self.read_at_once(at, len).map(Outcome::Lease),
-                Op::Word { at } => self.word_at_once(at).map(Outcome::Old),
-                op => match self.change_at_once(&op) {
-                    Some(Err(failed)) => return Posted::Flying(self.posted_in_vain(&op, failed)),
-                    done => done.and_then(Result::ok),
-                },
-            };
-            if let Some(outcome) = outcome {
-                return Posted::Done(outcome);
-            }
-        }
-        let slot = self.open(wqe.op.at().node());
-        self.push(&slot, wqe);
-        self.ring(&slot);
-        Posted::Flying(slot)
     }
 
     fn take_deferred(&self) -> Option<VerbError> {

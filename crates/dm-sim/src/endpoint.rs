@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use dm_verbs::{
     Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter,
-    Nanos, NodeId, Op, Outcome, Place, Posted, Slot, Space, Transport, VerbError, VerbErrorKind, Wqe,
+    Nanos, NodeId, Op, Outcome, Place, Slot, Space, Transport, VerbError, VerbErrorKind, Wqe,
 };
 
 use crate::engine::{Current, Engine};
@@ -191,7 +191,7 @@ impl Transport for Endpoint {
     }
     // Always: the request's kind is known where it is posted, so only one of these branches is left.
     #[inline(always)]
-    fn post_one(&self, wqe: Wqe<'_>) -> Posted<Lease> {
+    fn post_one(&self, wqe: Wqe<'_>) -> Slot {
         let mut e = self.engine();
         let (client, entry) = (self.client, Entry::from(wqe));
         let (index, generation) = match wqe.op {
@@ -202,7 +202,7 @@ impl Transport for Endpoint {
             Op::Write { bytes, .. } => e.post_write(client, entry.at, bytes, entry.fence),
             _ => e.post_words(client, &entry),
         };
-        Posted::Flying(Slot { index, generation })
+        Slot { index, generation }
     }
     // Always: polling a ticket is then only a check of the chain's state.
     #[inline(always)]

@@ -118,7 +118,7 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
     {
         let this = ManuallyDrop::new(self);
         this.v.ring(&this.slot.same());
-        Ticket::flying(this.v, this.slot.same(), this.v.meter().posted(&this.tally))
+        Ticket::new(this.v, this.slot.same(), this.v.meter().posted(&this.tally))
     }
 }
 

@@ -70,7 +70,7 @@ pub use outputs::{Bytes, Many, Marker, Old, Outcomes, Outputs, Then};
 pub use retry::{Exhausted, Retry, Why};
 pub use ticket::Ticket;
 pub use verbs::{Operation, Transport, Verbs};
-pub use wqe::{Op, Outcome, Posted, Slot, Wqe};
+pub use wqe::{Op, Outcome, Slot, Wqe};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

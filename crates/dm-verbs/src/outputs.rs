@@ -52,8 +52,6 @@ pub trait Outputs<'v, V: Verbs + 'v>: Sized {
     type Out;
     /// Collects the results of a completed slot, and closes the slot or keeps it.
     fn collect(v: &'v V, slot: Slot) -> Self::Out;
-    /// Collects the single result of a request that completed at once.
-    fn single(v: &'v V, o: Outcome<V::Lease>) -> Self::Out;
     /// Polls a rung slot; when it is ready the slot has been collected, or closed.
     // Always: the result is a lease among other words, which the caller takes apart at once.
     #[inline(always)]
@@ -85,8 +83,6 @@ impl<'v, V: Verbs + 'v> Outputs<'v, V> for () {
     fn collect(v: &'v V, slot: Slot) {
         v.close(slot);
     }
-    #[inline]
-    fn single(_: &'v V, _: Outcome<V::Lease>) {}
 }
 
 impl<'v, V: Verbs + 'v, A: Marker<V::Lease>> Outputs<'v, V> for (A,) {
@@ -105,10 +101,6 @@ impl<'v, V: Verbs + 'v, A: Marker<V::Lease>> Outputs<'v, V> for (A,) {
             Err(e) => Poll::Ready(Err(e)),
         }
     }
-    #[inline]
-    fn single(_: &'v V, o: Outcome<V::Lease>) -> A::Value {
-        A::unwrap(o)
-    }
 }
 
 macro_rules! outputs {
@@ -120,9 +112,6 @@ macro_rules! outputs {
                 let out = ($($name::unwrap(v.take(&slot, $i)),)+);
                 v.close(slot);
                 out
-            }
-            fn single(_: &'v V, _: Outcome<V::Lease>) -> Self::Out {
-                unreachable!("several results never come from one request")
             }
         }
     };
@@ -200,8 +189,5 @@ impl<'v, V: Verbs + 'v> Outputs<'v, V> for Many {
             slot: Some(slot),
             _not_shared: PhantomData,
         }
-    }
-    fn single(_: &'v V, _: Outcome<V::Lease>) -> Self::Out {
-        unreachable!("a chain of run-time length is never posted as a single request")
     }
 }

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use crate::{Outcome, Outputs, Slot, VerbError, Verbs};
+use crate::{Outputs, Slot, VerbError, Verbs};
 
 /// A chain in flight. It has been posted already, so a client can post several chains and then await one
 /// after another. Dropping the ticket makes the post unsignalled: the chain still runs, and an error of it
@@ -25,62 +25,33 @@ use crate::{Outcome, Outputs, Slot, VerbError, Verbs};
 #[derive(Debug)]
 pub struct Ticket<'v, V: Verbs, S> {
     v: &'v V,
-    state: State<V::Lease>,
+    slot: Slot,
+    /// Whether the slot still belongs to this ticket.
+    open: bool,
     /// The client's wait number at posting, for counting round trips.
     posted_at: u32,
     _results: PhantomData<fn() -> S>,
 }
 
-#[derive(Debug)]
-enum State<L> {
-    Flying(Slot),
-    /// The chain completed when it was posted; the outcome is kept here.
-    Ready(Option<Outcome<L>>),
-    Taken,
-}
-
-// The state is moved out by value on completion; nothing points into a ticket.
+// Results are moved out by value on completion; nothing points into a ticket.
 impl<V: Verbs, S> Unpin for Ticket<'_, V, S> {}
 
 impl<'v, V: Verbs, S> Ticket<'v, V, S> {
-    #[inline]
-    pub(crate) fn flying(v: &'v V, slot: Slot, posted_at: u32) -> Self {
+    #[inline(always)]
+    pub(crate) fn new(v: &'v V, slot: Slot, posted_at: u32) -> Self {
         Ticket {
             v,
-            state: State::Flying(slot),
+            slot,
+            open: true,
             posted_at,
             _results: PhantomData,
         }
-    }
-    #[inline]
-    pub(crate) fn ready(v: &'v V, o: Outcome<V::Lease>, posted_at: u32) -> Self {
-        Ticket {
-            v,
-            state: State::Ready(Some(o)),
-            posted_at,
-            _results: PhantomData,
-        }
-    }
-
-    /// Makes a ticket that completed when it was posted.
-    #[inline]
-    fn at_once(&mut self) -> S::Out
-    where
-        S: Outputs<'v, V>,
-    {
-        let State::Ready(o) = &mut self.state else {
-            unreachable!("a ticket is polled no more once it was ready")
-        };
-        let o = o.take().expect("a ticket is polled no more once it was ready");
-        self.v.meter().waited(self.posted_at);
-        S::single(self.v, o)
     }
 
     /// Marks the chain as collected or closed.
     #[inline(always)]
     fn taken(&mut self) {
-        // The state is a slot, which has nothing to drop.
-        core::mem::forget(core::mem::replace(&mut self.state, State::Taken));
+        self.open = false;
         self.v.meter().waited(self.posted_at);
     }
 
@@ -103,11 +74,9 @@ impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let State::Flying(slot) = &this.state else {
-            return Poll::Ready(Ok(this.at_once()));
-        };
+        assert!(this.open, "a ticket is polled no more once it was ready");
         // Two separate arms from here on: a result is then moved without the bytes of an absent error.
-        match core::task::ready!(S::poll(this.v, &slot.same(), cx)) {
+        match core::task::ready!(S::poll(this.v, &this.slot.same(), cx)) {
             Ok(out) => {
                 this.taken();
                 Poll::Ready(Ok(out))
@@ -120,8 +89,8 @@ impl<'v, V: Verbs, S: Outputs<'v, V>> Future for Ticket<'v, V, S> {
 impl<V: Verbs, S> Drop for Ticket<'_, V, S> {
     #[inline]
     fn drop(&mut self) {
-        if let State::Flying(slot) = &self.state {
-            self.v.close(slot.same());
+        if self.open {
+            self.v.close(self.slot.same());
         }
     }
 }

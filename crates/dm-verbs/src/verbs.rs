@@ -4,9 +4,7 @@ use core::ops::DerefMut;
 use core::task::{Context, Poll};
 
 use crate::meter::Tally;
-use crate::{
-    Bytes, Caps, Chain, Env, NodeId, Old, Op, Outcome, Place, Posted, Retry, Slot, Ticket, VerbError, Wqe,
-};
+use crate::{Bytes, Caps, Chain, Env, NodeId, Old, Op, Outcome, Place, Retry, Slot, Ticket, VerbError, Wqe};
 
 /// One client's reliable connections to all memory nodes: a queue pair per node. A world implements this.
 ///
@@ -44,13 +42,13 @@ pub trait Transport: Env + Sized {
         self.close(slot.same());
         Poll::Ready(outcome)
     }
-    /// Posts a chain of one request. A world that completes requests at once returns the result here.
+    /// Posts a chain of one request.
     #[inline]
-    fn post_one(&self, wqe: Wqe<'_>) -> Posted<Self::Lease> {
+    fn post_one(&self, wqe: Wqe<'_>) -> Slot {
         let slot = self.open(wqe.op.at().node());
         self.push(&slot, wqe);
         self.ring(&slot);
-        Posted::Flying(slot)
+        slot
     }
     /// Returns the first error of a dropped ticket since the last call.
     fn take_deferred(&self) -> Option<VerbError>;
@@ -150,10 +148,6 @@ fn post<'v, V: Verbs, S>(v: &'v V, op: Op<'_>) -> Ticket<'v, V, S> {
     let meter = v.meter();
     let mut tally = Tally::default();
     tally.add(&op);
-    let posted = v.post_one(op.into());
-    let at = meter.posted(&tally);
-    match posted {
-        Posted::Done(o) => Ticket::ready(v, o, at),
-        Posted::Flying(slot) => Ticket::flying(v, slot, at),
-    }
+    let slot = v.post_one(op.into());
+    Ticket::new(v, slot, meter.posted(&tally))
 }

@@ -135,12 +135,3 @@ pub enum Outcome<L> {
     /// The bytes of a READ.
     Lease(L),
 }
-
-/// The result of posting a single request.
-#[derive(Debug)]
-pub enum Posted<L> {
-    /// It completed at once, without error.
-    Done(Outcome<L>),
-    /// The request is in flight, or has failed: poll the slot to learn which.
-    Flying(Slot),
-}
