@@ -14,7 +14,7 @@ use dm_verbs::{Control, Nanos, RemotePtr, Verbs};
 use crate::ArtOptions;
 use crate::block::{Block, node_class};
 use crate::errors::{misplaced, unaddressable};
-use crate::presence::{Clearing, Presence, Running, over};
+use crate::presence::{Clearing, Presence, Running, ended};
 
 /// The incarnation of a node in memory that never was a node.
 pub(crate) const FIRST_INCARNATION: u32 = 1;
@@ -234,7 +234,7 @@ where
             self.check(value)?;
         }
         let _begun = self.v.operation()?;
-        let running = self.coming().await?;
+        let running = self.start().await?;
         // Pinned here, because passing a future by value copies all of it.
         let done = match write.value() {
             None => {
@@ -256,7 +256,7 @@ where
                 done
             }
         };
-        over(running, done)
+        ended(running, done)
     }
 }
 
@@ -290,7 +290,7 @@ where
     async fn begin(&self) -> Result<Option<epoch::Running<'_>>, IndexError> {
         let _begun = self.v.operation()?;
         // Requests that the caller posts itself are its own responsibility.
-        Ok(self.coming().await?.and_then(Running::plain))
+        Ok(self.start().await?.and_then(Running::plain))
     }
 }
 
@@ -309,9 +309,9 @@ where
     async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         let _begun = self.v.operation()?;
         value.clear();
-        let running = self.coming().await?;
+        let running = self.start().await?;
         let getting = pin!(self.get_key(key, value));
-        over(running, self.art.alloc.tending(self.v, getting).await)
+        ended(running, self.art.alloc.tending(self.v, getting).await)
     }
 
     fn insert(&self, key: &K, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
@@ -329,11 +329,11 @@ where
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         let _begun = self.v.operation()?;
-        let running = self.coming().await?;
+        let running = self.start().await?;
         self.art.options.cpu.charge(self.v).await;
         out.reset(self.art.leaves.value_bytes());
         let scanned = self.scan_keys(from, limit, out);
-        over(running, self.art.alloc.tending(self.v, scanned).await)
+        ended(running, self.art.alloc.tending(self.v, scanned).await)
     }
 
     async fn bulk_load(
@@ -342,8 +342,8 @@ where
         next: impl FnMut(&mut Vec<u8>) -> Option<K>,
     ) -> Result<u64, IndexError> {
         let fill = fill.into().checked()?;
-        let running = self.coming().await?;
+        let running = self.start().await?;
         let loaded = self.load_keys(fill.mean(), next);
-        over(running, self.art.alloc.tending(self.v, loaded).await)
+        ended(running, self.art.alloc.tending(self.v, loaded).await)
     }
 }

@@ -5,7 +5,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::art::{ArtClient, KeyText};
 use crate::errors::misplaced;
-use crate::presence::over;
+use crate::presence::ended;
 use crate::walk::{Item, Side, children};
 
 /// The bound of a floor search.
@@ -31,9 +31,9 @@ where
         bound: Bound,
         value: &mut Vec<u8>,
     ) -> Result<Option<K>, IndexError> {
-        let running = self.coming().await?;
+        let running = self.start().await?;
         let found = self.floor_key(key, bound, value);
-        over(running, self.art.alloc.tending(self.v, found).await)
+        ended(running, self.art.alloc.tending(self.v, found).await)
     }
 
     async fn floor_key(&self, key: &K, bound: Bound, out: &mut Vec<u8>) -> Result<Option<K>, IndexError> {

@@ -58,7 +58,7 @@ impl<'s> Running<'s> {
 
     /// Ends the operation. All requests that it posted have landed.
     #[inline]
-    pub(crate) fn over(mut self) {
+    pub(crate) fn end(mut self) {
         drop(self.inner.take());
     }
 }
@@ -200,7 +200,7 @@ impl<K, L> Art<K, L> {
             v.local(LocalStep::Section).await;
             self.refresh();
             if let Some(running) = seat.enter() {
-                return dm_index::over(Some(running), work.await);
+                return dm_index::ended(Some(running), work.await);
             }
             retry.again(RemotePtr::NULL, Why::Changing).await?;
         }
@@ -238,7 +238,7 @@ where
     }
 
     /// Begins an operation.
-    pub(crate) async fn coming(&self) -> Result<Option<Running<'_>>, IndexError> {
+    pub(crate) async fn start(&self) -> Result<Option<Running<'_>>, IndexError> {
         let Some(seat) = &self.presence.seat else {
             return Ok(None);
         };
@@ -309,9 +309,9 @@ where
     /// Settles the last slot that was cleared without an await, before the client is dropped.
     pub(crate) async fn settle(&self) -> Result<(), IndexError> {
         //= docs/protocol/smart.md M23
-        let running = self.coming().await?;
+        let running = self.start().await?;
         let last = self.clearing.take();
-        over(running, self.cleared(last).await)
+        ended(running, self.cleared(last).await)
     }
 
     async fn cleared(&self, before: Option<Clearing<'h, V>>) -> Result<(), IndexError> {
@@ -332,9 +332,9 @@ where
 
 /// Ends an operation that succeeded. A failed one stays announced, because it may have left requests in flight.
 #[inline]
-pub(crate) fn over<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
+pub(crate) fn ended<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
     if let (Some(running), Ok(_)) = (running, &done) {
-        running.over();
+        running.end();
     }
     done
 }

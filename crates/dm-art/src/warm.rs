@@ -8,7 +8,7 @@ use dm_verbs::{Control, RemotePtr, Verbs};
 use crate::art::{Art, ArtClient, KeyText};
 use crate::errors::{corrupt, misplaced};
 use crate::locate::{From, node_type};
-use crate::presence::over;
+use crate::presence::ended;
 
 impl<K: KeyBytes, L> Art<K, L> {
     /// Replaces the content of this cache by that of another compute node's cache. Returns `false`, with nothing
@@ -104,9 +104,9 @@ where
             if self.art.cache.leaf(&text).is_some() {
                 continue;
             }
-            let running = self.coming().await?;
+            let running = self.start().await?;
             let located = self.locate(&text, From::Cache).await;
-            over(running, located.map(drop))?;
+            ended(running, located.map(drop))?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan};
 use dm_sync::epoch::Running;
 use dm_sync::{Fingerprint, fingerprint_of};
 use dm_verbs::{Env, Event, LocalStep};
+use either::Either;
 
 use crate::Rdwc;
 use crate::lanes::{Came, Lanes, Lead};
@@ -137,18 +138,45 @@ impl<'h, V: Env, I: RangeIndex> Combined<'h, V, I> {
         lead.tell(answer, &self.wakers);
     }
 
-    /// Carries out a write that may be shared.
-    async fn write(&self, key: &I::Key, value: &[u8], wish: Wish) -> Result<Applied, IndexError> {
-        let mut lead = None;
-        if let Some(lanes) = self.writes(value) {
-            if lanes.flaws().buffer_of_lock {
-                return Box::pin(self.write_as_published(lanes, key, value, wish)).await;
+    /// Carries out a get through the key's local lock.
+    async fn shared_get(
+        &self,
+        lanes: &'h Lanes<I::Key>,
+        key: &I::Key,
+        value: &mut Vec<u8>,
+    ) -> Result<bool, IndexError> {
+        value.clear();
+        let lead = match self.place(lanes, key, Wish::Get, value).await {
+            Place::Own(lead) => lead,
+            Place::Done(told) => {
+                self.v.meter().note(Event::Delegated);
+                return Ok(told == Told::Got(true));
             }
-            lead = match self.place(lanes, key, wish, &mut Vec::new()).await {
-                Place::Own(lead) => lead,
-                Place::Done(told) => return Ok(self.combined(told)),
-            };
+        };
+        let result = self.index.get(key, value).await;
+        if let Some(lead) = lead {
+            let found = result.as_ref().ok();
+            self.tell(lead, found.map(|&found| (Told::Got(found), value.as_slice())))
+                .await;
         }
+        result
+    }
+
+    /// Carries out a write through the key's local lock.
+    async fn shared_write(
+        &self,
+        lanes: &'h Lanes<I::Key>,
+        key: &I::Key,
+        value: &[u8],
+        wish: Wish,
+    ) -> Result<Applied, IndexError> {
+        if lanes.flaws().buffer_of_lock {
+            return Box::pin(self.write_as_published(lanes, key, value, wish)).await;
+        }
+        let lead = match self.place(lanes, key, wish, &mut Vec::new()).await {
+            Place::Own(lead) => lead,
+            Place::Done(told) => return Ok(self.combined(told)),
+        };
         //= docs/protocol/combine.md C4
         let result = self.apply(key, value, wish).await;
         if let Some(lead) = lead {
@@ -208,26 +236,13 @@ impl<V: Env, I: RangeIndex> RangeIndex for Combined<'_, V, I> {
         self.index.value_bytes()
     }
 
-    // The index's own future is awaited in one place, so an operation that is not shared costs one branch more.
-    async fn get(&self, key: &I::Key, value: &mut Vec<u8>) -> Result<bool, IndexError> {
-        let mut lead = None;
-        if let Some(lanes) = self.table.and_then(|table| table.reads.as_ref()) {
-            value.clear();
-            lead = match self.place(lanes, key, Wish::Get, value).await {
-                Place::Own(lead) => lead,
-                Place::Done(told) => {
-                    self.v.meter().note(Event::Delegated);
-                    return Ok(told == Told::Got(true));
-                }
-            };
+    // An operation that is not shared is the index's own future, without another layer of async around it.
+    #[inline]
+    fn get(&self, key: &I::Key, value: &mut Vec<u8>) -> impl Future<Output = Result<bool, IndexError>> {
+        match self.table.and_then(|table| table.reads.as_ref()) {
+            None => Either::Left(self.index.get(key, value)),
+            Some(lanes) => Either::Right(self.shared_get(lanes, key, value)),
         }
-        let result = self.index.get(key, value).await;
-        if let Some(lead) = lead {
-            let found = result.as_ref().ok();
-            self.tell(lead, found.map(|&found| (Told::Got(found), value.as_slice())))
-                .await;
-        }
-        result
     }
 
     #[inline]
@@ -236,11 +251,17 @@ impl<V: Env, I: RangeIndex> RangeIndex for Combined<'_, V, I> {
     }
     #[inline]
     fn update(&self, key: &I::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
-        self.write(key, value, Wish::Update)
+        match self.writes(value) {
+            None => Either::Left(self.index.update(key, value)),
+            Some(lanes) => Either::Right(self.shared_write(lanes, key, value, Wish::Update)),
+        }
     }
     #[inline]
     fn upsert(&self, key: &I::Key, value: &[u8]) -> impl Future<Output = Result<Applied, IndexError>> {
-        self.write(key, value, Wish::Upsert)
+        match self.writes(value) {
+            None => Either::Left(self.index.upsert(key, value)),
+            Some(lanes) => Either::Right(self.shared_write(lanes, key, value, Wish::Upsert)),
+        }
     }
     #[inline]
     fn remove(&self, key: &I::Key) -> impl Future<Output = Result<Applied, IndexError>> {

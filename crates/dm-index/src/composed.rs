@@ -6,7 +6,7 @@ use core::future::Future;
 
 use dm_layout::{FenceKeys, KeyBytes};
 use dm_sync::epoch::{Running, Seat};
-use dm_verbs::{Effect, LocalStep, RemotePtr, Verbs, Why};
+use dm_verbs::{Effect, LocalStep, RemotePtr, Retry, Verbs, Why};
 
 use crate::{
     Answer, Applied, Exchange, Fill, Hops, IndexError, Inner, Located, NodeAccess, NodeCopy, NodeStore,
@@ -61,6 +61,30 @@ impl fmt::Debug for Presence<'_> {
     }
 }
 
+/// The attempts of one operation to reach the leaf of its key.
+struct Way<'h, V> {
+    retry: Retry<'h, V>,
+    hops: Hops,
+}
+
+impl<'h, V: Verbs> Way<'h, V> {
+    #[inline(always)]
+    fn new(v: &'h V, attempts: u32) -> Self {
+        Self {
+            retry: v.retry(attempts),
+            hops: Hops::default(),
+        }
+    }
+}
+
+/// The reason why an operation must try another leaf.
+enum Missed {
+    /// The leaf did not answer for the key.
+    Stale(Stale),
+    /// The leaf could not be read or written.
+    Failed(IndexError),
+}
+
 #[derive(Debug)]
 struct Buffers<K> {
     run: Vec<RemotePtr>,
@@ -92,27 +116,29 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Begins an operation, which ends when the result is dropped. Memory that it reads is not reused before.
-    async fn coming(&self) -> Result<Option<Running<'_>>, IndexError> {
-        let Some(seat) = &self.presence.seat else {
-            return Ok(None);
-        };
-        self.v.local(LocalStep::Section).await;
-        match self.seated(seat) {
-            Some(running) => Ok(Some(running)),
-            None => self.enrolled(seat).await.map(Some),
+    /// Starts an operation, which ends when the result is dropped. Memory that it reads is not reused before.
+    async fn start(&self) -> Result<Option<Running<'_>>, IndexError> {
+        if self.presence.seat.is_some() {
+            self.v.local(LocalStep::Section).await;
+        }
+        match self.started() {
+            Ok(running) => Ok(running),
+            Err(seat) => self.enrolled(seat).await.map(Some),
         }
     }
 
-    /// Begins an operation on `seat`, unless its client must attend first.
+    /// Starts an operation, unless its client must attend first, on the seat that is returned.
     #[inline(always)]
-    fn seated<'s>(&self, seat: &'s Seat) -> Option<Running<'s>> {
+    fn started(&self) -> Result<Option<Running<'_>>, &Seat> {
+        let Some(seat) = &self.presence.seat else {
+            return Ok(None);
+        };
         // A client with an operation in progress does not attend: that operation belongs to the membership in
         // which it began (R6).
         if !seat.is_running() && (seat.has_forgotten() || self.leaves.whole().reclaim().is_due(self.v)) {
-            return None;
+            return Err(seat);
         }
-        seat.enter()
+        seat.enter().map(Some).ok_or(seat)
     }
 
     /// Attends, and then begins an operation.
@@ -162,57 +188,52 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
+    /// Carries out a write. The whole way of a write that meets nothing unusual is in this one future; everything else
+    /// is in boxes, because a future that holds another one is as large as both and is copied.
     async fn apply(&self, key: &K, write: Write<'_>) -> Result<Applied, IndexError> {
         let expected = self.leaves.value_bytes();
         if let Some(found) = write.value().map(<[u8]>::len).filter(|&n| n != expected) {
             return Err(IndexError::ValueLength { found, expected });
         }
         let _begun = self.v.operation()?;
-        let running = self.coming().await?;
-        over(running, self.write(key, write).await)
-    }
-
-    /// Writes within an operation that has begun.
-    async fn write(&self, key: &K, write: Write<'_>) -> Result<Applied, IndexError> {
-        self.options.cpu.charge(self.v).await;
-        let mut located = match self.known(key).await {
-            Some(located) => located,
-            None => Box::pin(self.found_or_planted(key)).await?,
+        if self.presence.seat.is_some() {
+            self.v.local(LocalStep::Section).await;
+        }
+        let running = match self.started() {
+            Ok(running) => running,
+            Err(seat) => Some(Box::pin(self.enrolled(seat)).await?),
         };
-        let mut retry = self.v.retry(self.options.attempts);
-        let mut hops = Hops::default();
-        loop {
-            let answer = match self.leaves.write(self.v, located.leaf, 0, key, write, None).await {
-                Ok(answer) => answer,
-                Err(error) => {
-                    located = Box::pin(self.despite(key, located, error)).await?;
-                    continue;
-                }
-            };
-            match answer {
-                Answer::Done(applied) => return Ok(applied),
-                Answer::Split(applied, split) => {
+        self.options.cpu.charge(self.v).await;
+        self.v.local(LocalStep::Section).await;
+        let mut located = match self.inner.known(self.v, key) {
+            Some(located) => located,
+            None => match Box::pin(self.found_or_planted(key)).await {
+                Ok(located) => located,
+                Err(error) => return ended(running, Err(error)),
+            },
+        };
+        let mut way = Way::new(self.v, self.options.attempts);
+        let done = loop {
+            let missed = match self.leaves.write(self.v, located.leaf, 0, key, write, None).await {
+                Ok(Answer::Done(applied)) => break Ok(applied),
+                Ok(Answer::Split(applied, split)) => {
                     // The write is done, whatever happens to the separator.
                     let installed = Box::pin(self.inner.install(self.v, split)).await;
-                    installed.map_err(|e| e.after_effect(split.right))?;
-                    return Ok(applied);
+                    break installed.map_or_else(|e| Err(e.after_effect(split.right)), |()| Ok(applied));
                 }
-                Answer::Sparse(applied) => {
+                Ok(Answer::Sparse(applied)) => {
                     let shrunk = Box::pin(self.inner.shrink(self.v, self.leaves.whole(), key)).await;
-                    shrunk.map_err(|e| e.after_effect(located.leaf.at))?;
-                    return Ok(applied);
+                    break shrunk.map_or_else(|e| Err(e.after_effect(located.leaf.at)), |()| Ok(applied));
                 }
-                Answer::Stale(stale) => {
-                    located = Box::pin(self.follow(key, located, stale, &mut retry, &mut hops)).await?;
-                }
+                Ok(Answer::Stale(stale)) => Missed::Stale(stale),
+                Err(error) => Missed::Failed(error),
+            };
+            match Box::pin(self.next(key, located, missed, &mut way)).await {
+                Ok(next) => located = next,
+                Err(error) => break Err(error),
             }
-        }
-    }
-
-    /// Returns the probable leaf of `key`, if the compute node remembers it.
-    async fn known(&self, key: &K) -> Option<Located<I::Proof>> {
-        self.v.local(LocalStep::Section).await;
-        self.inner.known(self.v, key)
+        };
+        ended(running, done)
     }
 
     /// Finds the leaf of `key` by reading, or makes the first leaf.
@@ -223,10 +244,24 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
+    /// Returns the next leaf to try when a leaf did not answer for `key`.
+    async fn next(
+        &self,
+        key: &K,
+        located: Located<I::Proof>,
+        missed: Missed,
+        way: &mut Way<'h, V>,
+    ) -> Result<Located<I::Proof>, IndexError> {
+        match missed {
+            Missed::Stale(stale) => self.follow(key, located, stale, way).await,
+            Missed::Failed(error) => self.recover(key, located, error).await,
+        }
+    }
+
     /// Returns the next leaf to try when a leaf could not be read or written. If a rough hint led there, it may be
     /// another key's leaf: its lock may belong to a dead client, its memory node may be cut off, or its bytes may
     /// be damaged, while the key's own leaf is sound.
-    async fn despite(
+    async fn recover(
         &self,
         key: &K,
         located: Located<I::Proof>,
@@ -240,14 +275,13 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         self.inner.find(self.v, key).await?.ok_or(error)
     }
 
-    /// Returns the next leaf to try when a leaf did not answer for `key`.
+    /// Returns the next leaf to try when an address was stale.
     async fn follow(
         &self,
         key: &K,
         located: Located<I::Proof>,
         stale: Stale,
-        retry: &mut dm_verbs::Retry<'_, V>,
-        hops: &mut Hops,
+        Way { retry, hops }: &mut Way<'h, V>,
     ) -> Result<Located<I::Proof>, IndexError> {
         let reach = self.inner.reach(&located.proof);
         match stale {
@@ -304,7 +338,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Exchange for Co
 
     async fn begin(&self) -> Result<Option<Running<'_>>, IndexError> {
         let _begun = self.v.operation()?;
-        self.coming().await
+        self.start().await
     }
 }
 
@@ -317,32 +351,33 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
 
     async fn get(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         let _begun = self.v.operation()?;
-        let _running = self.coming().await?;
+        if self.presence.seat.is_some() {
+            self.v.local(LocalStep::Section).await;
+        }
+        let _running = match self.started() {
+            Ok(running) => running,
+            Err(seat) => Some(Box::pin(self.enrolled(seat)).await?),
+        };
         self.options.cpu.charge(self.v).await;
         value.clear();
-        let mut located = match self.known(key).await {
+        self.v.local(LocalStep::Section).await;
+        let mut located = match self.inner.known(self.v, key) {
             Some(located) => located,
             None => match Box::pin(self.inner.find(self.v, key)).await? {
                 Some(located) => located,
                 None => return Ok(false),
             },
         };
-        let mut retry = self.v.retry(self.options.attempts);
-        let mut hops = Hops::default();
+        let mut way = Way::new(self.v, self.options.attempts);
         loop {
-            let answer = match self.leaves.get(self.v, located.leaf, 0, key, value).await {
-                Ok(answer) => answer,
-                Err(error) => {
-                    located = Box::pin(self.despite(key, located, error)).await?;
-                    continue;
+            let missed = match self.leaves.get(self.v, located.leaf, 0, key, value).await {
+                Ok(Answer::Done(found) | Answer::Split(found, _) | Answer::Sparse(found)) => {
+                    return Ok(found);
                 }
+                Ok(Answer::Stale(stale)) => Missed::Stale(stale),
+                Err(error) => Missed::Failed(error),
             };
-            match answer {
-                Answer::Done(found) | Answer::Split(found, _) | Answer::Sparse(found) => return Ok(found),
-                Answer::Stale(stale) => {
-                    located = Box::pin(self.follow(key, located, stale, &mut retry, &mut hops)).await?;
-                }
-            }
+            located = Box::pin(self.next(key, located, missed, &mut way)).await?;
         }
     }
 
@@ -365,7 +400,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         let _begun = self.v.operation()?;
-        let _running = self.coming().await?;
+        let _running = self.start().await?;
         self.options.cpu.charge(self.v).await;
         out.reset(self.leaves.value_bytes());
         // Taken for the time of the scan. If a scan is dropped midway, the next one must allocate again.
@@ -400,7 +435,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
 
 /// Ends an operation with the result `done`. If something that it posted may still land, its seat stays pinned
 /// ([`Running::forget`]) until [`Reclaim::attend`] proves that nothing can.
-pub fn over<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
+pub fn ended<T>(running: Option<Running<'_>>, done: Result<T, IndexError>) -> Result<T, IndexError> {
     //= docs/protocol/reclaim.md R2a
     if let (Some(running), Err(error)) = (running, &done)
         && error.effect() != Effect::None

@@ -42,7 +42,7 @@ pub use child::{
 };
 #[cfg(feature = "study")]
 pub use composed::Flaws;
-pub use composed::{Composed, ComposedOptions, CpuCost, SCAN_BATCH, over};
+pub use composed::{Composed, ComposedOptions, CpuCost, SCAN_BATCH, ended};
 pub use error::IndexError;
 pub use fill::Fill;
 pub use gather::gather;
