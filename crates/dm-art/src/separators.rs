@@ -63,7 +63,7 @@ impl Default for SeparatorOptions {
 }
 
 /// The leaves of an index by their low fence keys, in a radix tree with entries `S` whose values have 8 bytes. It is
-/// the inner structure of an index whose leaves are any [`NodeStore`].
+/// the inner structure of an index whose leaves are any [`dm_index::NodeAccess`].
 ///
 /// # Invariants
 /// * **I1** The entry of the smallest key names the first leaf for ever, so every key has an entry at or below it.

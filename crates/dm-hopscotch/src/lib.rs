@@ -1,9 +1,9 @@
 //! Hopscotch leaves on disaggregated memory (CHIME, SOSP 2024): clients read one neighbourhood of a leaf and write in
 //! place.
 //!
-//! [`Neighbourhoods`] is a [`dm_index::NodeStore`] around another store of [`dm_layout::Hopscotch`] nodes. It handles
-//! operations on one key by READs of one neighbourhood, if no structural change of the node is under way. Everything
-//! else goes to the store of whole nodes inside.
+//! [`Neighbourhoods`] is a [`dm_index::NodeAccess`] around a [`dm_index::NodeStore`] of [`dm_layout::Hopscotch`]
+//! nodes. It handles operations on one key by READs of one neighbourhood, if no structural change of the node is under
+//! way. Everything else goes to the store of whole nodes inside.
 //!
 //! ```text
 //!   get ─► [READ entry, of a hotspot] ──► found: done

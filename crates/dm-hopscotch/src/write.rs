@@ -1,12 +1,9 @@
 //! Writing one key: lock and read its neighbourhood, edit it, write back and unlock. If the neighbourhood is full,
 //! hop.
 
-use core::pin::pin;
-
-use dm_alloc::Allocator;
 use dm_index::{Answer, Applied, IndexError, NodeCopy, NodeStore, Write};
 use dm_layout::{CheckFailure, Corrupt, Judged, KeyBytes, NodeEdit, NodeRead, Place, Reason, ValueRef};
-use dm_lock::Guard;
+use dm_lock::{Attempted, Guard};
 use dm_verbs::{Control, RemotePtr, Verbs};
 
 use crate::Neighbourhoods;
@@ -29,7 +26,27 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         S: NodeStore<V, K>,
     {
         let reach = self.format.geometry().reach(self.format.home(key));
-        let (guard, bytes) = self.lock(v, at, self.behind_lock(at, &reach), write).await?;
+        let (from, len) = self.behind_lock(at, &reach);
+        let apart = inserts(write) && !self.options.vacancy_piggyback;
+        let (read_at, read_len) = if apart {
+            (at, self.header_len())
+        } else {
+            (from, len)
+        };
+        // The guard stays in this frame on the common path, because moving it would cost more than the rest of the write.
+        let mut guard = self.locks.approach(v, at)?;
+        let mut bytes = match guard.attempt(read_at, read_len).await? {
+            Attempted::Locked(bytes) => bytes.expect("an acquisition with a READ gives bytes"),
+            Attempted::Not(obstacle) => {
+                //= docs/protocol/reclaim.md R2
+                let insisting = guard.insist(obstacle, read_at, read_len);
+                Box::pin(self.alloc.tending(v, insisting)).await?
+            }
+        };
+        if apart {
+            drop(bytes);
+            bytes = v.read(from, len).await?;
+        }
         if !self.is_near(&reach) {
             return self.write_whole(v, guard, at, bytes, key, write).await;
         }
@@ -39,7 +56,13 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
         drop(bytes);
         let (offset, edit, done) = match edit {
             Edit::Bytes(offset, edit, done) => (offset, edit, done),
-            Edit::Nothing(applied) => return settled(guard, applied).await,
+            Edit::Nothing(applied) => {
+                match guard.is_wanted().await {
+                    true => Box::pin(guard.hand_on(None)).await?,
+                    false => guard.unlock(None).await?,
+                }
+                return Ok(Some(Answer::Done(applied)));
+            }
             Edit::Full => {
                 let image = v.read(at, self.node_len()).await?;
                 return self.write_whole(v, guard, at, image, key, write).await;
@@ -49,8 +72,12 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
                 return Ok(None);
             }
         };
+        let wanted = guard.is_wanted().await;
         let chain = v.chain(at.node()).write(at.add(offset as u64), edit);
-        guard.write_back(chain).await?;
+        match wanted {
+            true => Box::pin(guard.hand_on(Some(chain))).await?,
+            false => guard.unlock(Some(chain)).await?,
+        }
         Ok(Some(self.written(v, at, key, done).await))
     }
 
@@ -72,26 +99,6 @@ impl<K: KeyBytes, S> Neighbourhoods<K, S> {
             },
             false => Answer::Done(done.applied),
         }
-    }
-
-    async fn lock<'a, V: Verbs + Control>(
-        &'a self,
-        v: &'a V,
-        at: RemotePtr,
-        (from, len): (RemotePtr, u32),
-        write: Write<'_>,
-    ) -> Result<(Guard<'a, V>, V::Lease), IndexError> {
-        //= docs/protocol/reclaim.md R2
-        let alloc: &Allocator = &self.alloc;
-        if inserts(write) && !self.options.vacancy_piggyback {
-            let locking = self.locks.lock_and_read(v, at, at, self.header_len());
-            let (guard, _) = alloc.tending(v, locking).await?;
-            let bytes = v.read(from, len).await?;
-            return Ok((guard, bytes));
-        }
-        // Pinned here: a future is copied whole when it is passed by value.
-        let locking = pin!(self.locks.lock_and_read(v, at, from, len));
-        Ok(alloc.tending(v, locking).await?)
     }
 
     /// Writes `key` in a node that was read whole under its lock.

@@ -116,20 +116,20 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Starts an operation, which ends when the result is dropped. Memory that it reads is not reused before.
-    async fn start(&self) -> Result<Option<Running<'_>>, IndexError> {
+    /// Begins an operation, which ends when the result is dropped. Memory that it reads is not reused before.
+    async fn begin_or_wait(&self) -> Result<Option<Running<'_>>, IndexError> {
         if self.presence.seat.is_some() {
             self.v.local(LocalStep::Section).await;
         }
-        match self.started() {
+        match self.try_begin() {
             Ok(running) => Ok(running),
             Err(seat) => self.enrolled(seat).await.map(Some),
         }
     }
 
-    /// Starts an operation, unless its client must attend first, on the seat that is returned.
+    /// Begins an operation, unless its client must attend first, on the seat that is returned.
     #[inline(always)]
-    fn started(&self) -> Result<Option<Running<'_>>, &Seat> {
+    fn try_begin(&self) -> Result<Option<Running<'_>>, &Seat> {
         let Some(seat) = &self.presence.seat else {
             return Ok(None);
         };
@@ -188,8 +188,8 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Carries out a write. The whole way of a write that meets nothing unusual is in this one future; everything else
-    /// is in boxes, because a future that holds another one is as large as both and is copied.
+    /// Carries out a write. This one future holds the path of a write that meets no stale address, split or error. The
+    /// rare steps are boxed: a future contains the futures that it awaits, and is copied whole when it is passed on.
     async fn apply(&self, key: &K, write: Write<'_>) -> Result<Applied, IndexError> {
         let expected = self.leaves.value_bytes();
         if let Some(found) = write.value().map(<[u8]>::len).filter(|&n| n != expected) {
@@ -199,7 +199,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         if self.presence.seat.is_some() {
             self.v.local(LocalStep::Section).await;
         }
-        let running = match self.started() {
+        let running = match self.try_begin() {
             Ok(running) => running,
             Err(seat) => Some(Box::pin(self.enrolled(seat)).await?),
         };
@@ -338,7 +338,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Exchange for Co
 
     async fn begin(&self) -> Result<Option<Running<'_>>, IndexError> {
         let _begun = self.v.operation()?;
-        self.start().await
+        self.begin_or_wait().await
     }
 }
 
@@ -354,7 +354,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
         if self.presence.seat.is_some() {
             self.v.local(LocalStep::Section).await;
         }
-        let _running = match self.started() {
+        let running = match self.try_begin() {
             Ok(running) => running,
             Err(seat) => Some(Box::pin(self.enrolled(seat)).await?),
         };
@@ -363,9 +363,9 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
         self.v.local(LocalStep::Section).await;
         let mut located = match self.inner.known(self.v, key) {
             Some(located) => located,
-            None => match Box::pin(self.inner.find(self.v, key)).await? {
-                Some(located) => located,
-                None => return Ok(false),
+            None => match Box::pin(self.inner.find(self.v, key)).await {
+                Ok(Some(located)) => located,
+                other => return ended(running, other.map(|_| false)),
             },
         };
         let mut way = Way::new(self.v, self.options.attempts);
@@ -377,7 +377,11 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
                 Ok(Answer::Stale(stale)) => Missed::Stale(stale),
                 Err(error) => Missed::Failed(error),
             };
-            located = Box::pin(self.next(key, located, missed, &mut way)).await?;
+            match Box::pin(self.next(key, located, missed, &mut way)).await {
+                Ok(next) => located = next,
+                // A get may have planted the first leaf, and that may still land.
+                Err(error) => return ended(running, Err(error)),
+            }
         }
     }
 
@@ -400,14 +404,14 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> RangeIndex for 
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         let _begun = self.v.operation()?;
-        let _running = self.start().await?;
+        let running = self.begin_or_wait().await?;
         self.options.cpu.charge(self.v).await;
         out.reset(self.leaves.value_bytes());
         // Taken for the time of the scan. If a scan is dropped midway, the next one must allocate again.
         let mut buffers = self.buffers.take();
         let result = self.scan_into(from, limit, &mut buffers, out).await;
         self.buffers.replace(buffers);
-        result
+        ended(running, result)
     }
 
     async fn bulk_load(

@@ -185,7 +185,7 @@ pub struct NodeCopy<K> {
     /// Bytes of one value.
     pub value_bytes: usize,
     /// The node's bytes, if a write left them without decoding the entries. Then `entries` and `values` must still
-    /// be made from them ([`NodeCopies::unfold`]). Empty otherwise.
+    /// be made from them ([`NodeCopies::unfold`](crate::NodeCopies::unfold)). Empty otherwise.
     pub folded: Vec<u8>,
     /// Number of entries in the folded bytes.
     pub folded_entries: usize,

@@ -1,7 +1,8 @@
 //! The range index trait, and the interface between the two parts of an index.
 //!
 //! An index on disaggregated memory is a composition: an **inner structure** that finds the leaf of a key
-//! ([`Inner`]), and **nodes** that hold entries and are locked, read and split one by one ([`NodeStore`]).
+//! ([`Inner`]), and **nodes** that hold entries and are locked, read and split one by one ([`NodeAccess`], with a
+//! [`NodeStore`] behind it).
 //! [`Composed`] drives any pair of them and is a [`RangeIndex`].
 //!
 //! ```text

@@ -10,7 +10,7 @@ use crate::{Answer, Applied, Created, IndexError, Lead, Merge, Neighbours, NodeC
 
 /// Reads and writes one key of a node.
 pub trait NodeAccess<V: Verbs, K> {
-    /// The store that handles everything else of these nodes: often the implementor itself.
+    /// The store that handles everything else of these nodes. Often this is the implementor itself.
     type Whole: NodeStore<V, K>;
 
     /// Returns the store of whole nodes.

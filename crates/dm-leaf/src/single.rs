@@ -2,7 +2,7 @@
 
 use dm_index::{IndexError, Single, SingleStore, gather};
 use dm_layout::{CheckFailure, KeyBytes, SingleEntry, SingleLeaf};
-use dm_lock::Locks;
+use dm_lock::{Attempted, Locks};
 use dm_sync::Arc;
 use dm_verbs::{RemotePtr, Retry, Verbs, Why};
 
@@ -86,8 +86,12 @@ impl<K: KeyBytes> Singles<K> {
         edit: impl FnOnce(&mut [u8]) -> core::ops::Range<usize>,
     ) -> Result<Result<Single<K>, CheckFailure>, IndexError> {
         //= docs/protocol/smart.md M7
-        let locked = self.locks.lock_and_read(v, at, at, self.read_len()).await;
-        let (guard, mut bytes) = locked?;
+        // The guard stays in this frame, because moving it would cost more than the rest of the write.
+        let mut guard = self.locks.approach(v, at)?;
+        let mut bytes = match guard.attempt(at, self.read_len()).await? {
+            Attempted::Locked(bytes) => bytes.expect("an acquisition with a READ gives bytes"),
+            Attempted::Not(obstacle) => Box::pin(guard.insist(obstacle, at, self.read_len())).await?,
+        };
         let miss = match self.layout.open(&bytes) {
             Ok(entry) => {
                 let differs = || {
@@ -101,10 +105,14 @@ impl<K: KeyBytes> Singles<K> {
         };
         if let Ok(None) = miss {
             let range = edit(&mut bytes);
+            let wanted = guard.is_wanted().await;
             let chain = v
                 .chain(at.node())
                 .write(at.add(range.start as u64), &bytes[range]);
-            guard.write_back(chain).await?;
+            match wanted {
+                true => Box::pin(guard.hand_on(Some(chain))).await?,
+                false => guard.unlock(Some(chain)).await?,
+            }
             return Ok(Ok(Single::Hit));
         }
         drop(bytes);

@@ -46,6 +46,7 @@ pub(crate) struct Knobs {
 /// The moment when a chain's completion is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
+    /// At the first poll.
     AtPosting,
     /// After up to so many fruitless polls.
     Delayed(u32),

@@ -7,7 +7,7 @@ use crate::lease::Lease;
 use crate::world::{Node, World};
 
 /// The longest READ, bytes (an RDMA message has at most 2^31).
-pub(crate) const READ_BYTES_MAX: u64 = 1 << 30;
+const READ_BYTES_MAX: u64 = 1 << 30;
 
 /// One in so many racy atomics gives its processor away between reading and writing back.
 const WIDE_EVERY: u32 = 16;

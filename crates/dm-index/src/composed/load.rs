@@ -10,7 +10,7 @@ use crate::{Fill, IndexError, NodeCopy, NodeStore};
 pub(super) struct Load<K> {
     fill: Fill,
     copy: NodeCopy<K>,
-    /// The part of the leaf that its entries use, in the unit of [`BulkLoad::share`].
+    /// The part of the leaf that its entries use, in the unit of [`crate::BulkLoad::share`].
     taken: usize,
     /// The low fence keys and addresses of all leaves, including the one being filled.
     leaves: Vec<(K, RemotePtr)>,
