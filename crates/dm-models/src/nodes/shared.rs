@@ -1,4 +1,4 @@
-//! Updates that share a leaf, beside what changes its slots.
+//! Updates that share a leaf, beside operations that change its slots.
 
 use dm_explore::Knobs;
 use dm_history::KvOp::{Get, Insert, Remove, Update};
@@ -11,10 +11,10 @@ use super::world::{Op, Script};
 use crate::tree::world::timeless;
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// Bytes of values that take two lines.
+/// The length in bytes of values that take two lines.
 const LONG: usize = 72;
 
-/// A key that no line has room for among near ones but in its widest shape.
+/// A key far from the others. Only a line in its widest shape has room for it beside near keys.
 const FAR: u64 = 1 << 40;
 
 const SOURCE: &str = "Dolphin (MSST 2024); docs/protocol/dolphin.md D9–D13";
@@ -61,7 +61,8 @@ const SHAPES: [&str; 8] = [
     "merge, update of what stays",
 ];
 
-/// What begins so is done to a packed leaf of one line of entries, which takes three near keys, and two that are not.
+/// The prefix of shapes that run on a packed leaf with one line of entries. It holds three near keys, or two distant
+/// ones.
 const PACKED: &str = "packed: ";
 
 const PACKED_SHAPES: [&str; 9] = [
@@ -80,9 +81,9 @@ pub(crate) const SHARED: Entry = Entry {
     name: "shared-updates",
     kind: Kind::Node,
     source: SOURCE,
-    about: "Updates share their leaf, whatever changes its slots has it alone: two updates, an update beside a removal and an \
-            insert into the same slot, a split and a merge; and with any one of them dropped at any await. In leaves of whole keys, \
-            and in packed ones, whose lines change their shape.",
+    about: "Updates share the lock of their leaf; an operation that changes the leaf's slots holds it alone. Two updates run \
+            beside each other, and an update runs beside a removal and an insert into the same slot, a split and a merge, also \
+            with any one of them dropped at any await. The leaves hold whole keys, or are packed, so that lines change shape.",
     cases: || {
         let mut cases = Vec::new();
         for shape in SHAPES.into_iter().chain(PACKED_SHAPES) {
@@ -113,7 +114,7 @@ pub(crate) const SHARED: Entry = Entry {
     mutants: &[
         Twin {
             name: "blind-release",
-            about: "who had the leaf alone gives it back by WRITE: over a share that came meanwhile",
+            about: "the exclusive holder frees the lock by a WRITE, which overwrites a share taken meanwhile",
             cases: || {
                 let knobs = timeless(Knobs::declared());
                 vec![Case::fails(How::Check, "update, insert of another", knobs)]
@@ -121,7 +122,7 @@ pub(crate) const SHARED: Entry = Entry {
         },
         Twin {
             name: "torn-lines",
-            about: "a line takes another shape on a card that tears lines",
+            about: "a line changes its shape on a card that tears lines",
             cases: || {
                 let torn = Knobs {
                     unit: AtomicUnit::Word,
@@ -132,7 +133,7 @@ pub(crate) const SHARED: Entry = Entry {
         },
         Twin {
             name: "read-first",
-            about: "share and READ in one chain on a card that may serve the READ first",
+            about: "the share and the READ go in one chain on a card that may serve the READ first",
             cases: || {
                 let knobs = timeless(Knobs::weak()).pretend(Capability::CasThenReadInOrder);
                 vec![Case::fails(
@@ -146,7 +147,7 @@ pub(crate) const SHARED: Entry = Entry {
     build: |s| build(s, LockFlaws::default(), LeafFlaws::default()),
 };
 
-/// The shapes of T-D7.
+/// The shapes of the model T-D7.
 const SLOTS: [&str; 2] = ["update, remove and insert", "packed: update, insert that widens"];
 
 pub(crate) const T_D3: Entry = Entry {
@@ -161,7 +162,7 @@ pub(crate) const T_D3: Entry = Entry {
     },
     published: Some(Twin {
         name: "published",
-        about: "nobody waits for the chain that writes",
+        about: "the client does not wait for the chain that writes",
         cases: || {
             let sides = [Knobs::weak(), Knobs::declared()];
             let fails = |k| Case::fails(How::NotLinearizable, "update, get", timeless(k));
@@ -182,8 +183,8 @@ pub(crate) const T_D7: Entry = Entry {
     name: "T-D7",
     kind: Kind::Node,
     source: "Dolphin (MSST 2024), updates, inserts and deletes under one counter",
-    about: "A removal and an insert share the leaf too: the slot that an update has read is another key's by the time that it \
-            writes, and its value lands there; or the line has taken another shape, and it lands across entries.",
+    about: "A removal and an insert share the leaf too. By the time that an update writes, the slot that it read may belong to \
+            another key, which gets its value; or the line has changed its shape, and the value lands across entries.",
     cases: || {
         let sides = [Knobs::weak(), Knobs::declared()];
         let holds = |shape| sides.clone().map(|k| Case::holds(shape, timeless(k)));
@@ -191,7 +192,7 @@ pub(crate) const T_D7: Entry = Entry {
     },
     published: Some(Twin {
         name: "published",
-        about: "whatever changes a slot only shares the leaf",
+        about: "operations that change a slot only share the leaf",
         cases: || {
             let sides = [Knobs::weak(), Knobs::declared()];
             let fails = |shape| {
@@ -216,8 +217,8 @@ pub(crate) const T_D14: Entry = Entry {
     name: "T-D14",
     kind: Kind::Node,
     source: "Dolphin (MSST 2024), Update-Update conflicts",
-    about: "Two clients update a value that takes two lines: each has the leaf alone, and one of the two values is there in the \
-            end.",
+    about: "Two clients update a value that takes two lines. Each holds the leaf alone, and the leaf ends with one of the two \
+            values.",
     cases: || {
         let sides = [Knobs::weak(), Knobs::declared()];
         let holds = |k| Case::holds("update, update and get", timeless(k));
@@ -225,8 +226,8 @@ pub(crate) const T_D14: Entry = Entry {
     },
     published: Some(Twin {
         name: "published",
-        about: "updates of larger values share the leaf as well: the first line of one stays beside the second of the other, both \
-                with the version that the other writes too",
+        about: "updates of larger values share the leaf as well: the first line of one value stays beside the second line of the \
+                other, and both lines have the same version",
         cases: || {
             let sides = [Knobs::weak(), Knobs::declared()];
             let fails = |k| Case::fails(How::Check, "update, update and get", timeless(k));
@@ -262,7 +263,7 @@ fn build_of<F: NodeFormat<Key8>>(
 ) -> Box<dyn Explorable> {
     let shape = s.shape.trim_start_matches(PACKED);
     let joins = shape.starts_with("merge");
-    // Room for one more, unless it is to be split.
+    // Leaves room for one more key, except in shapes that split the leaf.
     let (preload, removed): (&'static [u64], &'static [u64]) = match shape {
         _ if joins => (&[10, 20, 30, 40], &[10, 30]),
         _ if shape.ends_with("split") => (&[10, 20, 30], &[]),

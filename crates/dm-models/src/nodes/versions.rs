@@ -1,4 +1,4 @@
-//! Versions: which image a reader accepts.
+//! Versions, by which a reader decides whether it accepts an image of a leaf.
 
 use dm_explore::{Elapsed, Knobs};
 use dm_history::KvOp::{Get, Insert, Remove, Update};
@@ -10,7 +10,7 @@ use super::world::{Op, Script};
 use crate::tree::world::timeless;
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// Bytes of values that take more than two lines.
+/// The length in bytes of values that take more than two lines.
 const LONG: usize = 120;
 
 fn orders(base: Knobs) -> Vec<Knobs> {
@@ -54,8 +54,8 @@ pub(crate) const LINES: Entry = Entry {
     name: "line-versions",
     kind: Kind::Node,
     source: "docs/protocol/sherman.md S1–S17",
-    about: "A leaf under line versions, 2 lines and 3 entries, is split, written and read; lines come and go in any \
-            order.",
+    about: "A leaf with line versions, of 2 lines and 3 entries, is split, written and read. The card serves and writes lines \
+            in any order.",
     cases: || {
         let mut under = orders(Knobs::weak());
         under.extend(orders(Knobs::declared()));
@@ -72,7 +72,7 @@ pub(crate) const LINES: Entry = Entry {
     mutants: &[
         Twin {
             name: "torn-lines",
-            about: "on a card that tears lines",
+            about: "the card tears lines",
             cases: || {
                 let torn = words(timeless(Knobs::strong()));
                 vec![Case::fails(How::NotLinearizable, "overwritten, reader", torn)]
@@ -102,14 +102,14 @@ pub(crate) const CHECKSUM: Entry = Entry {
     name: "checksum",
     kind: Kind::Node,
     source: "Ziegler et al., SIGMOD 2019 (FG); Sherman §3",
-    about: "A sorted leaf under a checksum, written back whole: words are all that it asks of the card.",
+    about: "A sorted leaf with a checksum is written back as a whole. It asks no more of the card than whole words.",
     cases: || {
         let mut cases = Vec::new();
         for shape in ["split, reader of what moves", "two updates, reader"] {
             let lines = orders(Knobs::declared()).into_iter();
             cases.extend(lines.map(|k| Case::holds(shape, k)));
         }
-        // By words a READ of the node comes in 2^16 pieces: in order it is a matter of seconds.
+        // A READ of the node word by word, in any order, passes through 2^16 states. In order it takes seconds.
         let knobs = words(timeless(Knobs::strong()));
         cases.push(Case::holds("two updates, reader", knobs));
         cases
@@ -134,15 +134,15 @@ pub(crate) const T_S2A: Entry = Entry {
     name: "T-S2a",
     kind: Kind::Node,
     source: "Sherman §4.4, Figure 8",
-    about: "An entry between two versions, over three lines: a READ that overtakes the WRITE in the middle finds both \
-            versions old and the value mixed. Line versions see it.",
+    about: "An entry lies between two versions and spans three lines. A READ that overtakes the WRITE in the middle finds \
+            both versions old and the value mixed. Line versions detect this.",
     cases: || {
         let holds = |k| Case::holds("two updates, reader", k);
         orders(Knobs::declared()).into_iter().map(holds).collect()
     },
     published: Some(Twin {
         name: "published",
-        about: "versions at both ends",
+        about: "the entry has versions at its two ends only",
         cases: || {
             let fails = |k| Case::fails(How::Check, "two updates, reader", k);
             orders(Knobs::declared()).into_iter().map(fails).collect()
@@ -167,14 +167,14 @@ pub(crate) const T_S1: Entry = Entry {
     name: "T-S1",
     kind: Kind::Node,
     source: "Sherman's code, Tree.cpp:687–697",
-    about: "A reader finds an entry's versions at odds and takes the key for absent, although it was always there.",
+    about: "A reader finds that an entry's versions differ and takes the key for absent, although it was always there.",
     cases: || {
         let holds = |k| Case::holds("two updates, reader", k);
         orders(Knobs::declared()).into_iter().map(holds).collect()
     },
     published: Some(Twin {
         name: "published",
-        about: "a torn entry is no entry",
+        about: "a torn entry counts as empty",
         cases: || {
             let fails = |k| Case::fails(How::NotLinearizable, "two updates, reader", k);
             orders(Knobs::declared()).into_iter().map(fails).collect()
@@ -200,7 +200,7 @@ fn long<F: dm_layout::NodeFormat<Key8> + Clone>(
     Box::new(script.model(s.title.clone()))
 }
 
-/// The writer of T-S2b: 10 lies in the second line and is moved away by the third split, 4 splits in all.
+/// The operations of the writer of T-S2b, with 4 splits. Key 10 lies in the second line; the third split moves it away.
 const SPLITS: [Op; 7] = [
     Insert(15, 15_001),
     Insert(12, 12_001),
@@ -215,9 +215,9 @@ pub(crate) const T_S2B: Entry = Entry {
     name: "T-S2b",
     kind: Kind::Node,
     source: "Sherman §4.4; docs/protocol/sherman.md S4",
-    about: "Versions of 2 bits, and a leaf that splits again and again during one READ. At 2 structural changes the \
-            versions still tell; at 3 they have come round, and a key that was always there is missed, unless a READ \
-            that took as long as 3 changes take is repeated.",
+    about: "Versions have 2 bits, and a leaf splits repeatedly during one READ. After 2 structural changes the versions \
+            still differ. After 3 they have wrapped around, and the reader misses a key that was always there, unless it \
+            repeats a READ that took as long as 3 changes take.",
     cases: || {
         ["3 splits", "4 splits"]
             .into_iter()
@@ -226,7 +226,7 @@ pub(crate) const T_S2B: Entry = Entry {
     },
     published: Some(Twin {
         name: "published",
-        about: "however long a READ takes",
+        about: "a READ is accepted however long it took",
         cases: || {
             let mut cases: Vec<Case> = clocked()
                 .into_iter()

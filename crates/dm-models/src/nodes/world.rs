@@ -1,4 +1,4 @@
-//! One leaf, its right neighbours as it splits, and clients that read and write it: `dm-leaf` without a tree.
+//! One leaf of `dm-leaf` without a tree, the right neighbours that splits create, and clients that read and write them.
 
 use dm_alloc::Allocator;
 use dm_explore::{Client, Endpoint, Model};
@@ -18,31 +18,32 @@ type Spec = KvMap<u64, u64>;
 /// An operation on a key.
 pub(crate) type Op = KvOp<u64, u64>;
 
-/// What a compute node's clients share.
+/// The state that the clients of a compute node share.
 pub(crate) struct Leaf<F> {
     nodes: Nodes<Key8, F>,
     locks: Arc<Locks>,
     alloc: Arc<Allocator>,
 }
 
-/// The model's dials.
+/// The parameters of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Script<F> {
     pub(crate) format: F,
     pub(crate) options: NodeOptions,
     pub(crate) locks: LockOptions,
-    /// Inserted in this order, into slots in this order.
+    /// Keys inserted before the start, in this order and into slots in this order.
     pub(crate) preload: &'static [u64],
-    /// And removed again.
+    /// Keys removed again before the start.
     pub(crate) removed: &'static [u64],
-    /// The preload splits the leaf once, and the first client, before anything else, merges the two again.
+    /// Whether the preload splits the leaf once, and the first client begins by merging the two leaves again.
     pub(crate) joins: bool,
-    /// Memory nodes, and whether the first has no room for a second leaf.
+    /// Number of memory nodes.
     pub(crate) memory_nodes: u16,
+    /// Whether the first memory node has no room for a second leaf.
     pub(crate) first_is_full: bool,
-    /// What passes between a split and its client's next step.
+    /// Time between a split and the next step of its client.
     pub(crate) split_takes: Nanos,
-    /// Each client's operations, on compute nodes of their own.
+    /// The operations of each client. Each client has a compute node of its own.
     pub(crate) clients: Vec<Vec<Op>>,
 }
 
@@ -66,15 +67,15 @@ impl<F: NodeFormat<Key8> + Clone> Leaf<F> {
     }
 }
 
-/// The leaf: the first block of the first chunk.
+/// Returns the address of the leaf, which is the first block of the first chunk.
 fn leaf() -> RemotePtr {
     RemotePtr::new(NodeId(0), 4096).unwrap_or(RemotePtr::NULL)
 }
 
-/// Locks where there are two leaves.
+/// Number of locks in models of two leaves.
 const LOCKS: u32 = 8;
 
-/// The leaf and the one that four keys split from it: 10, 20 and 30, 40.
+/// Returns the leaf and the neighbour that four keys split from it: 10 and 20, 30 and 40.
 fn pair() -> Neighbours<Key8> {
     Neighbours {
         level: 0,
@@ -102,7 +103,7 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
         }
     }
 
-    /// The model: linearizable, and every value that is read was written in one piece.
+    /// Builds the model: it is linearizable, and every value that is read was written in one piece.
     pub(crate) fn model(self, title: String) -> Model<Leaf<F>, Spec> {
         let script = Arc::new(self);
         let (setting_up, opening) = (Arc::clone(&script), Arc::clone(&script));
@@ -137,7 +138,7 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
         model
     }
 
-    /// The keys that are there at the beginning.
+    /// Returns the keys that are present at the start.
     fn present(&self) -> impl Iterator<Item = u64> {
         let keys = self.preload.iter().copied();
         keys.filter(|key| !self.removed.contains(key))
@@ -181,7 +182,7 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
         }
     }
 
-    /// A value of the format's length, all of it of this number.
+    /// Fills a value of the format's length with `number`.
     fn fill(&self, value: &mut Vec<u8>, number: u64) {
         value.clear();
         value.extend(number.to_le_bytes().iter().cycle().take(self.format.value_len()));
@@ -240,7 +241,7 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
         }
     }
 
-    /// The number that fills the value; it must fill all of it.
+    /// Returns the number that fills the value, and checks that it fills all of it.
     fn found(&self, c: &Client<Leaf<F>, Spec>, value: &[u8]) -> KvRet<u64> {
         let number = value.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
         let mut whole = Vec::new();

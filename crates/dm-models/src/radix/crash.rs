@@ -1,4 +1,4 @@
-//! A client of a radix tree dies, or is dropped, in the middle of what it does.
+//! A client of a radix tree dies, or is dropped, in the middle of an operation.
 
 use dm_explore::Knobs;
 
@@ -8,7 +8,7 @@ use crate::tree::world::{Do, Script, Shape, plain, with};
 use crate::{Case, Entry, How, Kind, Setting, Twin};
 use Do::{Get, Insert, Remove, Update};
 
-/// Nobody here waits for a lock: all of them must end.
+/// In these shapes nobody waits for a lock, so all clients must end.
 const SHAPES: &[Shape] = &[
     ("insert", with(ROOM, &[(0, &[Insert(3)]), (1, &[Insert(3)])])),
     (
@@ -60,7 +60,7 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Who is dropped gives locks back, and its blocks to clients of its own compute node.
+/// A client that is dropped releases its locks, and its blocks go to other clients of its compute node.
 const CANCELS: &[Shape] = &[
     (
         "insert, insert",
@@ -102,13 +102,13 @@ pub(crate) const CRASH: Entry = Entry {
     kind: Kind::Crash,
     source: "docs/protocol/smart.md M14–M17, When a writer dies",
     about: "One client dies at any step of an insert, a leaf split, a header split, a change of a node's type or a removal, \
-            and any part of what it posted lands: whoever needs the same node ends with the right answer, and no key is \
-            lost. Nobody waits for the dead one: a renewal that it has begun is finished by others.",
+            and any part of what it posted lands. Every client that needs the same node ends with the right answer, and no \
+            key is lost. Nobody waits for the dead client: others finish a node replacement that it has begun.",
     cases: || all(SHAPES, |k| k.crashes(1)),
     published: None,
     mutants: &[Twin {
         name: "renewal-waits",
-        about: "who needs a frozen slot waits for whoever froze it",
+        about: "a client that needs a frozen slot waits for the client that froze it",
         cases: || {
             plain()
                 .map(|k| Case::fails(How::Stuck, "type switch, leaf split", k.crashes(1)))
@@ -127,8 +127,8 @@ pub(crate) const FAIL: Entry = Entry {
     kind: Kind::Crash,
     source: "docs/protocol/smart.md M14–M17; docs/protocol/reclaim.md R11",
     about: "A queue pair of one client fails at any step of an insert, an update, a leaf split, a header split, a change \
-            of a node's type or a removal, and what was in flight lands later, in part or never: every answer is right, \
-            no key is lost, and what it allocated is used by its neighbours only if nothing of it can land there any more.",
+            of a node's type or a removal, and requests in flight land later, in part or never. Every answer is right, no \
+            key is lost, and other clients use the blocks that it allocated only if no request of it can land there any more.",
     cases: || all(CANCELS, |k| k.failures(1)),
     published: None,
     mutants: &[Twin {
@@ -149,8 +149,8 @@ pub(crate) const CANCEL: Entry = Entry {
     kind: Kind::Crash,
     source: "docs/protocol/smart.md M15, Cancellation",
     about: "One client is dropped at any await of an insert, an update, a leaf split, a header split, a change of a node's \
-            type or a removal: the operation has happened or not, no lock stays held, and what it allocated is used by its \
-            neighbours only if nothing of it can land there any more.",
+            type or a removal. The operation has happened as a whole or not at all, no lock stays held, and other clients use \
+            the blocks that it allocated only if no request of it can land there any more.",
     cases: || all(CANCELS, |k| k.cancels(1)),
     published: None,
     mutants: &[Twin {

@@ -1,4 +1,4 @@
-//! Flaws of the published tree: T-M1 to T-M7.
+//! The models of the published tree's flaws, T-M1 to T-M7.
 
 use super::races::{APART, ROOM, SPARSE};
 use super::world::{build, options};
@@ -8,7 +8,7 @@ use Do::{Get, Insert, Remove, Scan, Update};
 
 const T_M1_SHAPES: &[Shape] = &[(
     "3x1",
-    // Who comes without a cache finds the leaf by its old link.
+    // The client without a cache finds the leaf by its old link.
     with(
         cold(APART, &[1]),
         &[(0, &[Insert(0x102)]), (1, &[Get(0x103)]), (2, &[Get(0x102)])],
@@ -25,7 +25,7 @@ const T_M4_SHAPES: &[Shape] = &[(
 )];
 const T_M5_SHAPES: &[Shape] = &[(
     "3x1",
-    // One inserter has an old copy of the node, the other reads it.
+    // One inserting client has an old copy of the node; the other reads it.
     with(
         cold(ROOM, &[2]),
         &[(0, &[Remove(1)]), (1, &[Insert(3)]), (2, &[Insert(3)])],
@@ -33,7 +33,7 @@ const T_M5_SHAPES: &[Shape] = &[(
 )];
 const T_M6_SHAPES: &[Shape] = &[("2x1", with(SPARSE, &[(0, &[Remove(1)]), (1, &[Insert(3)])]))];
 
-/// Two nodes of two leaves below one: beside the scan a leaf is split, a node grows, a header is split.
+/// Two nodes of two leaves each, below one node. Beside the scan a leaf is split, a node grows, and a header is split.
 const SPLITS: Script = Script {
     preload: &[0x101, 0x102, 0x201, 0x202],
     always: &[0x101, 0x102, 0x201, 0x202],
@@ -53,7 +53,7 @@ const T_M7_SHAPES: &[Shape] = &[
         with(SPLITS, &[(0, &[Insert(0x1_0001)]), (1, &[Scan(0x101)])]),
     ),
 ];
-/// What a scan answers is judged on the spot.
+/// Returns cases that must fail in a client: each scan checks its own answer.
 fn incomplete(shapes: &'static [Shape]) -> Vec<Case> {
     let each = |&(shape, ..): &Shape| {
         plain()
@@ -107,9 +107,9 @@ flaw!(
     T_M1_SHAPES,
     "T-M1",
     "SMART's code, Tree.cpp:407",
-    "A leaf is split off its slot while a reader without a cache is on its way to it: what he knows of the link must \
-     not undo what the split has said, or readers with an old cache miss the new key.",
-    "who finds a leaf's link depth other than his way puts it right",
+    "A leaf is split off its slot while a reader without a cache is on its way to it. What the reader knows about the \
+     link must not overwrite what the split stored, or readers with an old cache miss the new key.",
+    "a reader whose path disagrees with a leaf's link depth overwrites the depth",
     |f| f.inner.repairs_unchecked = true
 );
 flaw!(
@@ -117,7 +117,7 @@ flaw!(
     T_M2_SHAPES,
     "T-M2",
     "SMART's code, Tree.cpp:431",
-    "An update beside a remove of the same key: it must not write back what it read before it had the lock.",
+    "An update runs beside a remove of the same key. It must not write back what it read before it held the lock.",
     "the whole leaf is written back as it was read before the lock",
     |f| f.leaf.stale_write_back = true
 );
@@ -126,8 +126,8 @@ flaw!(
     T_M3_SHAPES,
     "T-M3",
     "SMART's code, Tree.cpp:781",
-    "A key is put beside a cached leaf: once the insert has returned, readers whose cache is older find it.",
-    "the leaf learns of it after the slot, and nobody waits for that",
+    "A key is inserted beside a cached leaf. Once the insert has returned, readers with an older cache find the key.",
+    "the leaf's link depth is written after the slot, and nobody waits for that WRITE",
     |f| f.inner.depth_unawaited = true
 );
 flaw!(
@@ -135,7 +135,7 @@ flaw!(
     T_M4_SHAPES,
     "T-M4",
     "SMART's code, Tree.cpp:807 and :877",
-    "A node changes its size beside a client that fills one of its slots: both must come to the same end.",
+    "A node changes its size while another client fills one of its slots. Neither change may be lost.",
     "a full node is copied without being frozen",
     |f| f.inner.switch_unfrozen = true
 );
@@ -144,8 +144,8 @@ flaw!(
     T_M5_SHAPES,
     "T-M5",
     "SMART §4.5, Algorithm 3",
-    "Two clients put the same key into a node from which a third removes another: it must not come into two slots.",
-    "a removed slot becomes empty, for any key byte",
+    "Two clients insert the same key into a node from which a third removes another key. It must not get two slots.",
+    "a removed slot becomes empty and open to any key byte",
     |f| f.inner.removal_empties = true
 );
 flaw!(
@@ -153,8 +153,8 @@ flaw!(
     T_M6_SHAPES,
     "T-M6",
     "SMART §4.5, Algorithm 3, lines 16 to 24",
-    "A node with one child left gives way to it, beside an insert into the node.",
-    "empty slots are not frozen before",
+    "A node with one child left is replaced by that child, beside an insert into the node.",
+    "the node's empty slots are not frozen first",
     |f| f.inner.merge_leaves_empties = true
 );
 flaw!(
@@ -162,8 +162,9 @@ flaw!(
     T_M7_SHAPES,
     "T-M7",
     "SMART's code, Tree.cpp:1212 to 1400",
-    "A scan beside splits and growth, its beginning cached: whatever is there throughout comes once and in order.",
-    "only what is cached is expanded where anything is",
+    "A scan whose beginning is cached runs beside splits and growth. It returns each key that is present throughout, \
+    once and in order.",
+    "if anything is cached, the scan expands nothing else",
     |f| f.inner.scan_trusts_cache = true,
     incomplete
 );

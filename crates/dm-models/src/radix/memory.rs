@@ -1,4 +1,4 @@
-//! What a radix tree holds, as it lies in memory when nothing is left to happen.
+//! Reads the contents of a radix tree from memory at the end of a run.
 
 use dm_alloc::Superblock;
 use dm_explore::End;
@@ -7,8 +7,8 @@ use dm_verbs::RemotePtr;
 
 use crate::tree::world::number_of;
 
-/// All entries by ascending key. Every node says all of its prefix, every leaf hangs where its key belongs, no key byte
-/// has two slots.
+/// Returns all entries by ascending key. Fails if a node does not store its whole prefix, if a leaf hangs where its key
+/// does not belong, or if a key byte has two slots.
 pub(crate) fn contents(end: &End<'_>, types: &NodeTypes) -> Result<Vec<(u64, u64)>, String> {
     let mut all = Vec::new();
     let root = RemotePtr::from_raw(end.word(Superblock::ROOT_WORD));
@@ -16,7 +16,7 @@ pub(crate) fn contents(end: &End<'_>, types: &NodeTypes) -> Result<Vec<(u64, u64
     all.sort_unstable();
     match all.is_sorted_by(|a, b| a.0 < b.0) {
         true => Ok(all),
-        false => Err(format!("a key twice: {all:?}")),
+        false => Err(format!("a key occurs twice: {all:?}")),
     }
 }
 
@@ -32,13 +32,13 @@ fn visit(
     let node = RadixNode::decode(bytes, types, node_type).map_err(|e| format!("node {at}: {e}"))?;
     let header = node.header();
     let Some(partial) = header.partial_from(prefix.len() as u8) else {
-        return Err(format!("node {at} begins behind {prefix:?}"));
+        return Err(format!("node {at} does not store its prefix behind {prefix:?}"));
     };
     let prefix = [prefix, partial].concat();
     let mut seen = Vec::new();
     for word in node.words().filter(|w| !w.is_empty()) {
         if seen.contains(&word.partial()) {
-            return Err(format!("node {at} has {:#x} twice", word.partial()));
+            return Err(format!("node {at} has two slots for byte {:#x}", word.partial()));
         }
         seen.push(word.partial());
         let below = [&prefix[..], &[word.partial()]].concat();
@@ -70,7 +70,7 @@ fn entry(
     if leaf.live {
         if leaf.depth < u64::from(branch) {
             return Err(format!(
-                "leaf {at} hangs at byte {branch} and says {}",
+                "leaf {at} hangs at byte {branch}, but its link depth is {}",
                 leaf.depth
             ));
         }

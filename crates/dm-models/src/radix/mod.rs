@@ -8,7 +8,7 @@ mod world;
 
 use crate::Entry;
 
-/// In the order listed.
+/// The entries, in the order listed.
 pub(crate) const ENTRIES: &[Entry] = &[
     races::ENTRY,
     crash::CRASH,

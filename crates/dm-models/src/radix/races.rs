@@ -1,4 +1,4 @@
-//! Splits, growth, removal and merges beside each other.
+//! Splits, growth, removals and merges that run beside each other.
 
 use dm_explore::Knobs;
 use dm_verbs::Capability;
@@ -8,23 +8,24 @@ use crate::tree::world::{Do, Script, Shape, cold, plain, timeless, with};
 use crate::{Case, Entry, How, Kind, Knob, Twin, matrix};
 use Do::{Get, Insert, Remove, Scan, Update, Upsert};
 
-/// Keys differ in their last two bytes. The root's only slot leads to a node at the last byte, full with two leaves.
+/// The root's only slot leads to a node that branches at the last key byte and is full with two leaves. In all scripts
+/// here, keys differ in their last two bytes.
 pub(super) const FULL: Script = Script {
     preload: &[1, 2],
     ..Script::EMPTY
 };
-/// The same with room: four slots, three taken.
+/// The same, but the node has four slots, of which three are taken.
 pub(super) const ROOM: Script = Script {
     preload: &[1, 2, 4],
     ..Script::EMPTY
 };
-/// Two leaves, the slot of a third that was removed, and an empty one.
+/// A node with two leaves, the slot of a third leaf that was removed, and an empty slot.
 pub(super) const SPARSE: Script = Script {
     preload: &[1, 2, 4],
     removed: &[4],
     ..Script::EMPTY
 };
-/// A node at the last byte but one, full with two leaves.
+/// A node that branches at the last key byte but one and is full with two leaves.
 pub(super) const APART: Script = Script {
     preload: &[0x101, 0x201],
     ..Script::EMPTY
@@ -83,7 +84,8 @@ const SHAPES: &[Shape] = &[
         with(APART, &[(0, &[Insert(0x301)]), (1, &[Insert(0x102)])]),
     ),
     (
-        // One freezes a slot that has changed since the other, who freezes the same node, has read it.
+        // Both clients freeze the same node, and one of them freezes a slot that has changed since the other has read
+        // it.
         "growth, leaf split and growth",
         with(
             APART,
@@ -158,7 +160,7 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Cards whose freedoms make a tree behave differently.
+/// Returns cards with the freedoms that make a tree behave differently.
 pub(super) fn knobs() -> Vec<Knobs> {
     matrix(
         &timeless(Knobs::weak()),
@@ -170,12 +172,12 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "radix-races",
     kind: Kind::Tree,
     source: "SMART §4.1.2 and §4.5, docs/protocol/smart.md M1–M20",
-    about: "Get, insert, update, upsert, remove and scan of a radix tree beside each other, while leaves and headers are \
-            split, nodes grow, and nodes with one child go.",
+    about: "Get, insert, update, upsert, remove and scan run beside each other on a radix tree, while leaves and headers are \
+            split, nodes grow, and nodes with one child are removed.",
     cases: || {
         let mut cases: Vec<Case> = Vec::new();
         for &(shape, script) in SHAPES {
-            // Only leaves' locks depend on the card, and three clients are many states.
+            // Only the locks of leaves depend on the card, and three clients have many states.
             let locks = shape.contains("update") || shape == "leaf split, remove";
             let under = match locks && script.clients.len() < 3 {
                 true => knobs(),
@@ -188,7 +190,7 @@ pub(crate) const ENTRY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "read-first",
-        about: "lock-and-read of a leaf in one chain on a card that may serve the READ first",
+        about: "lock-and-read of a leaf is one chain on a card that may serve the READ first",
         cases: || {
             let knobs = timeless(Knobs::weak()).pretend(Capability::CasThenReadInOrder);
             vec![Case::fails(How::NotLinearizable, "remove, remove", knobs).or(How::Invariant)]

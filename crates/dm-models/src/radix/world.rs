@@ -1,4 +1,4 @@
-//! A SMART tree of tiny nodes, its clients, and what each of them does.
+//! A SMART tree of tiny nodes as a subject of scripts.
 
 use dm_alloc::Superblock;
 use dm_explore::{End, Endpoint};
@@ -11,13 +11,13 @@ use crate::tree::subject::Subject;
 use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
 
-/// Nodes of one line, with 2 or 4 slots.
+/// Returns options with nodes of one line and 2 or 4 slots.
 pub(super) const fn options() -> Options {
     Options {
         types: NodeTypes::TINY,
         chunk_bytes: 4096,
         cache_bytes: 1 << 20,
-        // What clients share has models of its own, and would hide races here.
+        // Shared operations have models of their own, and would hide races here.
         rdwc: smart::Rdwc::OFF,
         // Reclamation has models of its own, too.
         members: 0,

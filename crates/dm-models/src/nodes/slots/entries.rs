@@ -1,4 +1,4 @@
-//! T-D1, T-D2, T-D4, T-D5 and T-D6, each alone.
+//! The models T-D1, T-D2, T-D4, T-D5 and T-D6, each with one flaw.
 
 use dm_explore::{Client, Knobs, Model};
 use dm_history::KvMap;
@@ -10,7 +10,7 @@ use super::{Leaf, NO_END, SLOTS, SlotFlaws, Slots, separator};
 use crate::tree::world::{loaded, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// The left leaf's keys by slot, from the first one on; and each client's operations, and whether it remembers nothing.
+/// The left leaf's keys by slot, and for each client its operations and whether it starts without a cache.
 struct Script {
     keys: &'static [u64],
     clients: Vec<(bool, Vec<Op>)>,
@@ -63,14 +63,14 @@ fn script(shape: &str) -> Script {
     }
 }
 
-/// A weak card, one as cards are declared to be, and each order of lines of the latter.
+/// Returns a weak card, a card as declared, and the latter with each order of lines.
 fn under() -> Vec<Knobs> {
     let mut all = matrix(&timeless(Knobs::declared()), &[Knob::ReadOrder, Knob::WriteOrder]);
     all.push(timeless(Knobs::weak()));
     all
 }
 
-/// It holds; a million states or more are for the night.
+/// Makes a case that must hold. It is nightly if it has a million states or more.
 fn holds(shape: &'static str, knobs: Knobs) -> Case {
     let in_order = knobs.read_lines == LineOrder::Increasing && knobs.write_lines == LineOrder::Increasing;
     let case = Case::holds(shape, knobs);
@@ -142,7 +142,7 @@ macro_rules! flaw {
             $flaw
         );
     };
-    // With shapes that hold either way.
+    // This arm also names shapes that hold in both variants.
     ($entry:ident, $name:literal, $source:literal, $about:literal, $different:literal, $shapes:expr, $more:expr,
      $flaw:expr) => {
         pub(in crate::nodes) const $entry: Entry = Entry {
@@ -170,8 +170,8 @@ flaw!(
     T_D1,
     "T-D1",
     "Dolphin's code, Tree.cpp: std::sort of a leaf's keys; a leaf of its own, for study",
-    "A leaf whose keys came in descending order is split: each value goes with its key.",
-    "the keys are sorted, the values stay where they were",
+    "A leaf whose keys were inserted in descending order is split: each value stays with its key.",
+    "the keys are sorted, and the values stay where they were",
     ["split, then gets", "split, get"],
     |f| f.values_stay = true
 );
@@ -179,8 +179,8 @@ flaw!(
     T_D2,
     "T-D2",
     "Dolphin (MSST 2024), insert; a leaf of its own, for study",
-    "A reader comes upon a slot that is being filled: its key is there only when its value is.",
-    "the slot is claimed with the key itself, and its value is written after that",
+    "A reader finds a slot that is being filled: the key is visible only once its value is.",
+    "the slot is claimed with the key itself, and the value is written afterwards",
     ["insert, get"],
     |f| f.key_first = true
 );
@@ -188,8 +188,8 @@ flaw!(
     T_D4,
     "T-D4",
     "Dolphin's code, Tree.cpp, retry; a leaf of its own, for study",
-    "Two inserts meet at an empty slot, and who loses it takes the next one.",
-    "it writes there the value that it has read there before, not its own",
+    "Two inserts compete for an empty slot, and the loser takes the next one.",
+    "the loser writes the value that it read from that slot earlier, not its own",
     ["two inserts"],
     |f| f.stale_value = true
 );
@@ -197,8 +197,8 @@ flaw!(
     T_D5,
     "T-D5",
     "Dolphin's code, Tree.cpp, retry; a leaf of its own, for study",
-    "Two inserts of one key meet at an empty slot: one of them has inserted it.",
-    "who loses the slot does not see that it was to its own key, and takes the next one",
+    "Two inserts of one key compete for an empty slot: exactly one of them inserts the key.",
+    "the loser does not notice that the winner has the same key, and takes the next slot",
     ["one key, two inserts", "one key, two inserts, get"],
     |f| f.own_key_unseen = true
 );
@@ -206,8 +206,8 @@ flaw!(
     T_D6_I,
     "T-D6i",
     "Dolphin (MSST 2024), READ-SMO conflicts; its code, Tree.cpp; a leaf of its own, for study",
-    "A leaf is split beside an update that finds the new leaf by its separator, and a reader who goes to the old one.",
-    "the separator is there before the old leaf has changed",
+    "A leaf is split beside an update that finds the new leaf by its separator, and a reader that goes to the old one.",
+    "the separator becomes visible before the old leaf has changed",
     ["split, update, stale get"],
     ["two splits"],
     |f| f.shown_first = true
@@ -216,8 +216,8 @@ flaw!(
     T_D6_II,
     "T-D6ii",
     "Dolphin (MSST 2024), READ-SMO conflicts; a leaf of its own, for study",
-    "A reader comes upon a leaf whose keys are on their way out: it looks at the fence once more, behind the keys.",
-    "it has looked at the fence before, and takes the key for absent",
+    "A reader reads a leaf while a split takes keys away: it reads the fence once more after the keys.",
+    "the reader looks at the fence only before the keys, and takes the key for absent",
     ["split, stale get"],
     |f| f.fence_first = true
 );

@@ -1,18 +1,21 @@
-//! The published leaf of Dolphin, for study: an array of keys and one of values, claimed slot by slot under a counter.
+//! The published leaf of Dolphin, for study: an array of keys and an array of values. Clients claim slots one by one under a
+//! counter.
 //!
-//! dmkit ships no such leaf: its entries are a key and a value in one line, and a slot is chosen under the leaf's lock
-//! (docs/protocol/dolphin.md, D9). So the flaws of the published protocol are shown on a leaf of its own, written by hand
-//! over the verbs, where each is a switch and all else is mended:
+//! dmkit ships no such leaf: its entries hold a key and a value in one line, and a client chooses a slot under the leaf's
+//! lock (docs/protocol/dolphin.md, D9). So the flaws of the published protocol are shown on a leaf of their own, written by
+//! hand over the verbs. Each flaw is a switch; without them the protocol is correct.
 //!
 //! ```text
 //!   left, right   +0 [counter, high]   +64 [key 0, key 1, key 2]   +128 [value 0, value 1, value 2]
 //!   above                [separator]
 //! ```
 //!
-//! * The counter counts who works in the leaf; a split takes [`ALONE`] off it, and waits until nobody else is counted.
-//! * `high` is where the left leaf ends: at the separator, once it is split; the right leaf holds the rest.
-//! * A slot's key is 0 while it is empty, and [`CLAIMED`] until its value is there. So keys here are not 0.
-//! * The separator is 0 until there is a right leaf: a client with a cache has read it before, one without reads it now.
+//! * The counter counts the clients that work in the leaf. A split subtracts [`ALONE`] and waits until nobody else is
+//!   counted.
+//! * `high` is the end of the left leaf's range. After a split it equals the separator, and the right leaf holds the rest.
+//! * A slot's key is 0 while the slot is empty, and [`CLAIMED`] until its value is written. So no key is 0 here.
+//! * The separator is 0 until there is a right leaf. A client with a cache has read it before the split; a client without
+//!   one reads it during its operation.
 
 mod entries;
 mod operations;
@@ -22,41 +25,41 @@ pub(super) use entries::{T_D1, T_D2, T_D4, T_D5, T_D6_I, T_D6_II};
 
 use dm_verbs::{NodeId, RemotePtr};
 
-/// The published flaws, each off by default and each alone.
+/// The published flaws. Each is off by default, and a model turns on one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct SlotFlaws {
-    /// T-D1: a split sorts the keys and leaves the values where they are.
+    /// T-D1: a split sorts the keys but leaves the values where they are.
     values_stay: bool,
-    /// T-D2: a key is there as soon as its slot is claimed, before its value.
+    /// T-D2: a key is visible as soon as its slot is claimed, before its value is written.
     key_first: bool,
-    /// T-D4: an insert that lost its slot writes at the next one the value that it has read there.
+    /// T-D4: an insert that lost its slot takes the next one and writes there the value that it has read from it.
     stale_value: bool,
-    /// T-D5: an insert that lost its slot does not look whether it was its own key that won.
+    /// T-D5: an insert that lost its slot does not check whether the winner inserts the same key.
     own_key_unseen: bool,
-    /// T-D6 (i): the separator is there before the old leaf has changed.
+    /// T-D6 (i): the separator is visible before the old leaf has changed.
     shown_first: bool,
-    /// T-D6 (ii): a reader looks at the fence only before it looks at the keys.
+    /// T-D6 (ii): a reader reads the fence only before it reads the keys.
     fence_first: bool,
 }
 
-/// Slots of a leaf.
+/// Number of slots of a leaf.
 const SLOTS: usize = 3;
-/// What a split takes off a leaf's counter.
+/// The number that a split subtracts from a leaf's counter.
 const ALONE: u64 = 1 << 32;
-/// Beside a key whose value is not there yet.
+/// A bit set beside a key whose value is not written yet.
 const CLAIMED: u64 = 1 << 63;
-/// A leaf's end where none follows: above every key.
+/// The end of a leaf without a right neighbour; it is above every key.
 const NO_END: u64 = u64::MAX;
-/// Why a verb of these models must succeed.
+/// The reason why a verb of these models must succeed.
 const OK: &str = "no faults in this model";
 
-/// A leaf's place, and those of its parts.
+/// The address of a leaf; its methods return the addresses of its parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Leaf(RemotePtr);
 
 impl Leaf {
     const BYTES: usize = 192;
-    /// Where in its bytes the keys lie, and the values.
+    /// Offset of the keys, in bytes; the next constant is that of the values.
     const KEYS: usize = 64;
     const VALUES: usize = 128;
 
@@ -85,7 +88,7 @@ impl Leaf {
     }
 }
 
-/// The word that leads to the right leaf.
+/// Returns the address of the word that leads to the right leaf.
 fn separator() -> RemotePtr {
     host(1024)
 }
@@ -94,7 +97,7 @@ fn host(offset: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), offset).unwrap_or(RemotePtr::NULL)
 }
 
-/// A leaf's slots, as read.
+/// A leaf's slots as they were read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slots {
     keys: [u64; SLOTS],
@@ -109,12 +112,12 @@ impl Slots {
         }
     }
 
-    /// The slot of a key whose value is there.
+    /// Returns the slot that holds `key`, if its value is written.
     fn find(&self, key: u64) -> Option<usize> {
         self.keys.iter().position(|k| *k == key)
     }
 
-    /// The bytes of a leaf of these slots that nobody works in.
+    /// Returns the bytes of a leaf with these slots in which nobody works.
     fn image(&self, high: u64) -> Vec<u8> {
         let mut image = vec![0; Leaf::BYTES];
         put(&mut image[8..], &[high]);

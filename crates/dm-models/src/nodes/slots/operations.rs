@@ -1,4 +1,4 @@
-//! Get, update and insert: under a count of the leaf, or under nothing.
+//! Gets, which take no lock, and updates and inserts, which are counted in the leaf.
 
 use dm_explore::{Client, Endpoint};
 use dm_history::{KvMap, KvOp, KvRet};
@@ -10,26 +10,26 @@ use super::{ALONE, CLAIMED, Leaf, OK, SLOTS, SlotFlaws, Slots, separator};
 pub(super) type Spec = KvMap<u64, u64>;
 pub(super) type Op = KvOp<u64, u64>;
 
-/// More than any of these models needs.
+/// A retry limit that none of these models reaches.
 pub(super) const ATTEMPTS: u32 = 1000;
 
-/// One client: what it knows, and its flaws.
+/// One client, with its cache and its flaws.
 pub(super) struct Worker<'c> {
     pub(super) c: &'c Client<(), Spec>,
     pub(super) flaws: SlotFlaws,
-    /// Whether it reads the separator, or has known from before that there is none.
+    /// Whether the client reads the separator. Otherwise its cache says that there is none.
     pub(super) cold: bool,
 }
 
-/// What is to be done about a slot.
+/// The result of looking for the slot of a key.
 enum Slot {
-    /// The key is there.
+    /// The key is present.
     Present,
-    /// It is the client's, with its key.
+    /// The client has claimed this slot for its key.
     Claimed(usize),
-    /// Another client has won it for the same key.
+    /// Another client has claimed this slot for the same key.
     Taken(usize),
-    /// There is none.
+    /// The leaf has no empty slot.
     Full,
 }
 
@@ -48,7 +48,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Where to look first.
+    /// Returns the leaf in which to look first.
     async fn begin(&self, key: u64) -> Leaf {
         if !self.cold {
             return Leaf::left();
@@ -60,8 +60,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Keys, then values, then the fence. The fence falls before a key goes: one that still covers the key was right when
-    /// the keys were read.
+    /// Reads the keys, then the values, then the fence. A split lowers the fence before it takes a key away, so a fence that
+    /// still covers the key was right when the keys were read.
     async fn get(&self, mut leaf: Leaf, key: u64) -> KvRet<u64> {
         loop {
             let chain = self.verbs().chain(leaf.0.node());
@@ -127,8 +127,8 @@ impl Worker<'_> {
         }
     }
 
-    /// The key's slot, or the first empty one, claimed. Two inserts of one key meet at one slot: none is ever emptied but by
-    /// who has the leaf alone.
+    /// Finds the key's slot, or claims the first empty one. Two inserts of one key compete for the same slot, because only a
+    /// client that has the leaf alone empties slots.
     async fn slot(&self, leaf: Leaf, key: u64, slots: &Slots) -> Slot {
         let claim = match self.flaws.key_first {
             true => key,
@@ -155,7 +155,8 @@ impl Worker<'_> {
         Slot::Full
     }
 
-    /// Counted in the leaf of `key`, with what is there. A split waits for the counted, so nothing moves meanwhile.
+    /// Enters the counter of the leaf of `key`, and returns the leaf and its slots. A split waits until all counted clients
+    /// have left, so nothing moves meanwhile.
     async fn share(&self, mut leaf: Leaf, key: u64) -> (Leaf, Slots) {
         loop {
             let (high, slots) = self.count(leaf).await;
@@ -167,7 +168,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Counted in this leaf, with its end and what is there.
+    /// Enters the counter of this leaf, and returns the leaf's end and slots.
     async fn count(&self, leaf: Leaf) -> (u64, Slots) {
         let mut retry = self.verbs().retry(ATTEMPTS);
         loop {
@@ -189,14 +190,14 @@ impl Worker<'_> {
             .expect(OK);
     }
 
-    /// The value alone, and away.
+    /// Writes the value, and leaves the counter.
     async fn write_and_leave(&self, leaf: Leaf, slot: usize, value: u64) {
         let chain = self.verbs().chain(leaf.0.node());
         let chain = chain.write_word(leaf.value(slot), value);
         chain.faa(leaf.counter(), 1u64.wrapping_neg()).await.expect(OK);
     }
 
-    /// A claimed slot's value, then its key, and away.
+    /// Writes a claimed slot's value, then its key, and leaves the counter.
     async fn fill(&self, leaf: Leaf, slot: usize, key: u64, value: u64) {
         if self.flaws.key_first {
             return self.write_and_leave(leaf, slot, value).await;
@@ -208,7 +209,7 @@ impl Worker<'_> {
         chain.faa(leaf.counter(), 1u64.wrapping_neg()).await.expect(OK);
     }
 
-    /// Until the word is as wanted.
+    /// Waits until the word satisfies `wanted`.
     pub(super) async fn wait_for(&self, at: RemotePtr, wanted: impl Fn(u64) -> bool) {
         let mut retry = self.verbs().retry(ATTEMPTS);
         loop {
@@ -221,10 +222,10 @@ impl Worker<'_> {
     }
 }
 
-/// Bytes of a line.
+/// The size of a line in bytes.
 const LINE: u32 = 64;
 
-/// Whether a split has the leaf alone, or waits for the others.
+/// Returns whether a split has the leaf alone or waits for the others.
 pub(super) fn is_alone(count: u64) -> bool {
     count > u64::MAX - 2 * ALONE
 }

@@ -1,11 +1,11 @@
-//! A split of the left leaf, by who has it alone.
+//! A split of the left leaf, by a client that has it alone.
 
 use dm_verbs::Verbs;
 
 use super::operations::{Worker, is_alone};
 use super::{ALONE, Leaf, NO_END, OK, SLOTS, Slots, separator};
 
-/// Takes the leaf alone, splits it if it is full still, and gives it back.
+/// Takes the leaf alone, splits it if it is still full, and gives it back.
 pub(super) async fn split(worker: &Worker<'_>, leaf: Leaf) {
     assert_eq!(leaf, Leaf::left(), "no model fills the right leaf");
     let v = worker.verbs();
@@ -14,7 +14,7 @@ pub(super) async fn split(worker: &Worker<'_>, leaf: Leaf) {
         .await
         .expect("no faults in this model");
     if is_alone(before) {
-        // Another splits it.
+        // Another client splits it.
         v.faa(leaf.counter(), ALONE).await.expect(OK);
         return worker.wait_for(leaf.counter(), |count| !is_alone(count)).await;
     }
@@ -33,7 +33,8 @@ pub(super) async fn split(worker: &Worker<'_>, leaf: Leaf) {
     if worker.flaws.shown_first {
         v.cas(separator(), 0, between).await.expect(OK);
     }
-    // The fence falls first, then the keys behind it go. Values stay: readers may be on their way to those of keys that do.
+    // The fence is lowered first, then the keys behind it are removed. Values stay, because readers may be about to read
+    // those of the keys that stay.
     let keys = &left.image(between)[Leaf::KEYS..Leaf::VALUES];
     let chain = v.chain(leaf.0.node()).write_word(leaf.high(), between);
     chain.write(leaf.key(0), keys).await.expect(OK);
@@ -43,7 +44,7 @@ pub(super) async fn split(worker: &Worker<'_>, leaf: Leaf) {
     v.faa(leaf.counter(), ALONE).await.expect(OK);
 }
 
-/// Where the leaf is cut, and what is left of it and right of that. What stays keeps its slot.
+/// Returns the separator, and the slots of the left and the right half. A key that stays keeps its slot.
 fn halves(old: &Slots, values_stay: bool) -> (u64, Slots, Slots) {
     let mut sorted = old.keys;
     sorted.sort_unstable();
