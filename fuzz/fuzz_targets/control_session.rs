@@ -1,8 +1,7 @@
-//! Messages that peers may send to a memory node's control plane: any bytes, any messages, in any order, from two
-//! peers.
+//! Sends messages of two peers to a memory node's control plane: any bytes and any messages, in any order.
 //!
-//! The input is a list of pieces: a byte of length, a byte that says who speaks and how, and the bytes. Most pieces are
-//! bodies as they come; some are a whole greeting, so that what lies behind it is reached; some end the connection.
+//! The input is a list of pieces: a byte with the length, a byte that picks the peer and the kind of message, and the bytes.
+//! Most pieces are message bodies. Some are a whole greeting, so that the code behind it is reached. Some end the connection.
 #![no_main]
 
 use std::io;
@@ -30,14 +29,17 @@ impl Fabric for Device {
 
 fn greet(dialogue: &mut Dialogue<Device>) {
     let ours = [1; 32];
-    let hello = Message::Hello { version: VERSION, nonce: ours };
+    let hello = Message::Hello {
+        version: VERSION,
+        nonce: ours,
+    };
     let (Some(Message::Challenge { nonce, .. }), _) = dialogue.hear(&hello.encode()) else {
         return;
     };
     let port = Port::default();
     let tag = Secret::default().prove(Side::Client, &[ours, nonce], &[port.bytes()]);
     dialogue.hear(&Message::Proof { tag, port }.encode());
-    assert!(dialogue.has_greeted(), "a right greeting is taken");
+    assert!(dialogue.has_greeted(), "a correct greeting was refused");
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -58,13 +60,16 @@ fuzz_target!(|data: &[u8]| {
                 let (said, over) = peer.hear(body);
                 assert!(said.is_some() || over.is_some(), "something happens");
                 if let Some(Message::Answer(answer)) = said {
-                    assert!(greeted, "nothing is answered to a stranger");
+                    assert!(greeted, "a peer without a greeting got an answer");
                     if let Answer::Chunk { offset } = answer {
                         assert!(offset >= end && offset < BYTES, "a chunk is fresh memory");
                         end = offset + CHUNK_UNIT;
                     }
                 }
-                assert!(over.is_none() || !peer.has_greeted(), "what ends a dialogue ends all of it");
+                assert!(
+                    over.is_none() || !peer.has_greeted(),
+                    "what ends a dialogue ends all of it"
+                );
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Arbitrary bytes as a hopscotch leaf: read by the neighbourhood and by the entry, hopped in, split, merged; and where a
-//! client looks for the leaf of a tree, or for the leaf or the directory of a hash table. An answer or a typed error.
+//! Reads arbitrary bytes as a hopscotch leaf, by the neighbourhood and by the entry, and hops in it, splits it and merges it.
+//! Also reads them as the leaf of a tree, and as a leaf or the directory of a hash table. The result is an answer or a typed
+//! error.
 //!
-//! The first byte says what, the second names the key, the rest are the bytes.
+//! The first byte picks the case, the second names the key, and the rest are the bytes.
 #![no_main]
 
 use chime::{Chime, Options};
@@ -18,8 +19,8 @@ use dm_verbs::{RemotePtr, Verbs};
 use libfuzzer_sys::fuzz_target;
 use sherman::{RangeIndex, Scan};
 
-/// What readers of parts, and writers of all of it, make of a leaf. `sealed`: its lines are made to agree first, so that
-/// what comes behind acceptance is reached.
+/// Reads parts of a leaf, as readers do, and changes the whole leaf, as writers do. If `sealed`, the leaf's lines are made
+/// to agree first, so that a reader accepts them and the code behind is reached.
 fn leaf<K: KeyBytes>(format: Hopscotch<K>, key: &K, bytes: &[u8], sealed: bool) {
     let mut node = bytes.to_vec();
     node.resize(format.node_bytes(), 0);
@@ -58,7 +59,7 @@ fn leaf<K: KeyBytes>(format: Hopscotch<K>, key: &K, bytes: &[u8], sealed: bool) 
     }
 }
 
-/// A split of an accepted leaf, and its halves merged again.
+/// Splits an accepted leaf, and merges the halves again.
 fn split<K: KeyBytes>(format: &Hopscotch<K>, node: &[u8], key: &K, (bias, value): (SplitBias, &[u8])) {
     let absent = dm_layout::find(format, node, key) == Ok(None);
     let request = SplitRequest {
@@ -84,7 +85,7 @@ fn split<K: KeyBytes>(format: &Hopscotch<K>, node: &[u8], key: &K, (bias, value)
     let _any = format.merge_fits(&left, &right);
 }
 
-/// A pool of one memory node.
+/// Makes a pool of one memory node.
 fn pool() -> (Loopback, Endpoint) {
     let world = Loopback::builder()
         .nodes(1)
@@ -95,7 +96,7 @@ fn pool() -> (Loopback, Endpoint) {
     (world, v)
 }
 
-/// Operations end, and fail with a typed error if they do.
+/// Runs operations. They must end, and may fail only with a typed error.
 async fn operations(client: &impl RangeIndex<Key = Key8>, key: u8) {
     let key = Key8::nth(key.into());
     let mut value = Vec::new();
@@ -106,7 +107,7 @@ async fn operations(client: &impl RangeIndex<Key = Key8>, key: u8) {
     let _any = client.scan(&Key8(0), 64, &mut Scan::new()).await;
 }
 
-/// A tree whose root is a leaf of these bytes.
+/// Runs operations on a tree whose root is a leaf with these bytes.
 fn tree(key: u8, bytes: &[u8]) {
     let (_world, v) = pool();
     let options = Options {
@@ -134,7 +135,7 @@ fn tree(key: u8, bytes: &[u8]) {
     });
 }
 
-/// A table of which a leaf, or the directory, is of these bytes.
+/// Runs operations on a table in which a leaf, or the directory, has these bytes.
 fn table(directory: bool, key: u8, bytes: &[u8]) {
     let (_world, v) = pool();
     let options = TableOptions {

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as a block of items, as they are and with a checksum that fits; what it shows is a block again.
+//! Reads arbitrary bytes as a block of items, unchanged and with a matching checksum. The decoded items encode again.
 #![no_main]
 
 use dm_indirect::{Bundle, Reference, block_of};

@@ -1,15 +1,15 @@
-//! Arbitrary bytes as a leaf of every format: reading returns an answer or a typed error and never panics.
+//! Reads arbitrary bytes as a leaf of every format. Reading returns an answer or a typed error and never panics.
 //!
-//! The first byte names the format, the second the key, the rest is the node, cut or filled with zeros to the format's
-//! length (but for one format byte in eight, where its length is what it is). What hopscotch leaves are asked besides has a
-//! target of its own.
+//! The first byte names the format, the second the key, and the rest is the node. The node is cut or filled with zeros to the
+//! format's length, except for one format byte in eight, where it keeps its length. Further operations of hopscotch leaves
+//! have a target of their own.
 #![no_main]
 
 use dm_layout::testing::{key_of, read_everything};
 use dm_layout::{Bookend, Checksummed, Hopscotch, Key8, Key32, KeyBytes, NodeFormat, Packed, Slotted};
 use libfuzzer_sys::fuzz_target;
 
-/// In-line and striped values, a partly filled last line, narrow versions.
+/// Reads the node in formats with in-line and striped values, a partly filled last line, and narrow versions.
 fn read_as(format: u8, key: u8, bytes: &[u8]) {
     let any_length = format >= 224;
     match format % 14 {
@@ -42,7 +42,7 @@ fn read<K: KeyBytes, F: NodeFormat<K>>(
         node.resize(format.node_bytes(), 0);
     }
     read_everything::<K, F>(&format, &node, &key_of(key));
-    // Bytes of no structure rarely pass an acceptance rule: the same entries under a header and a guard that do.
+    // Arbitrary bytes rarely pass an acceptance rule, so the same entries also get a header and a guard that pass.
     if let Ok(header) = format.header(&node) {
         format.seal_head(&mut node, &header);
         format.seal_rest(&mut node, header.version);

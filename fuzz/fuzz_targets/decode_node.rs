@@ -1,7 +1,7 @@
-//! Arbitrary bytes where a client looks for an inner node, or for a pool's superblock: an answer or a typed error.
+//! Reads arbitrary bytes as an inner node or as a pool's superblock. The result is an answer or a typed error.
 //!
-//! The first byte says which. A node is read as an inner one (children of 4 or 8 bytes) on the way down to any key;
-//! a page is opened over loopback, as its first reader would.
+//! The first byte picks one of the two. A node is read as an inner node (children of 4 or 8 bytes) on the way down to any
+//! key. A superblock's page is opened over loopback, as its first reader would do.
 #![no_main]
 
 use dm_alloc::{Descriptor, LockHome, LockPlan, Superblock};

@@ -1,7 +1,7 @@
-//! Arbitrary bytes where a client looks for a radix node or a leaf of one entry: an answer or a typed error, and what
-//! decodes encodes again.
+//! Reads arbitrary bytes as a radix node or a leaf of one entry. The result is an answer or a typed error, and bytes that
+//! decode also encode again.
 //!
-//! The first byte says what: a node of some type, a leaf, or the root of a tree that clients go on to use.
+//! The first byte picks a node of some type, a leaf, or the root of a tree that clients go on to use.
 #![no_main]
 
 use dm_layout::{
@@ -31,7 +31,7 @@ fn node(types: &NodeTypes, node_type: u8, key_byte: u8, bytes: &[u8]) {
         Ok(Find::Full) => assert!(!node.words().any(SlotWord::is_empty)),
         Err(_) => {}
     }
-    // A copy of what it holds, as a renewal makes it.
+    // Copies the node's children, as a change of the node's type does.
     let children: Vec<SlotWord> = node
         .words()
         .filter(|w| w.has_child())
@@ -66,7 +66,7 @@ fn leaf<K: KeyBytes>(value_bytes: usize, bytes: &[u8]) {
     );
 }
 
-/// A tree whose root is these bytes: operations end, and fail with a typed error if they do.
+/// Runs operations on a tree whose root has these bytes. They must end, and may fail only with a typed error.
 fn tree(key: u8, bytes: &[u8]) {
     let world = Loopback::builder()
         .nodes(1)

@@ -1,6 +1,6 @@
-//! Scripts of operations against a plain map: on one node of each format, and on a whole tree of tiny nodes.
+//! Runs scripts of operations on one node of each format, or on a whole tree of tiny nodes, and compares with a plain map.
 //!
-//! The first byte names what is driven, every three (five) bytes after it are an operation; every byte string is a
+//! The first byte picks the node or the tree. Every three (five) bytes after it are an operation. Every byte string is a valid
 //! script.
 #![no_main]
 
@@ -25,7 +25,7 @@ fn on_node_of<K: KeyBytes, F: NodeFormat<K>>(format: F, key_of: fn(u8) -> K, scr
     }
 }
 
-/// `loaded`: how many keys the tree begins with, if it is loaded at all.
+/// `loaded` is the number of keys that the tree is loaded with, or `None` if it starts empty.
 fn on_tree<K: TestKey, F: LeafFormat<K>>(value_bytes: usize, loaded: Option<u64>, script: &[u8]) {
     let world = Loopback::builder()
         .nodes(2)
@@ -50,7 +50,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((what, script)) = data.split_first() else {
         return;
     };
-    // From nothing, or from up to 15 loaded keys.
+    // The tree starts empty, or with up to 15 loaded keys.
     let loaded = (*what >= 128).then_some(u64::from(what / 8 % 16));
     match what % 10 {
         0 => on_node(Slotted::<Key8>::with_span(8, 16).expect("a node"), script),

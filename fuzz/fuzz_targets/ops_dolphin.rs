@@ -1,8 +1,8 @@
-//! Scripts of operations on a Dolphin tree of small leaves and radix nodes against a plain map. Every byte string is a
-//! script.
+//! Runs scripts of operations on a Dolphin tree of small leaves and radix nodes, and compares with a plain map. Every byte
+//! string is a valid script.
 //!
-//! The first byte says with which keys, values and leaves, whether the tree is loaded before, and whether memory is used
-//! again at every turn.
+//! The first byte picks the keys, the values and the leaves, and whether the tree is loaded first and memory is reused at
+//! every turn.
 #![no_main]
 
 use dm_loopback::{Loopback, block_on};
@@ -38,13 +38,13 @@ fuzz_target!(|data: &[u8]| {
     let Some((what, script)) = data.split_first() else {
         return;
     };
-    // From nothing, or from up to 15 loaded keys.
+    // The tree starts empty, or with up to 15 loaded keys.
     let loaded = (*what >= 128).then_some(u64::from(what / 8 % 16));
     let options = |value_bytes: usize, leaf_bytes: usize| Options {
         leaf_bytes,
         packed_keys: what & 2 != 0,
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),
-        // What is remembered of separators has room for a part of them.
+        // The cache has room for only some of the separators.
         cache_bytes: 512,
         chunk_bytes: 1 << 15,
         members: if what & 4 != 0 { 4 } else { 0 },

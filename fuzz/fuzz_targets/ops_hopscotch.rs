@@ -1,8 +1,8 @@
-//! Scripts of operations against a plain map: on one hopscotch node, on a CHIME tree of small ones, and on a hash table
-//! of them. Every byte string is a script.
+//! Runs scripts of operations on one hopscotch node, on a CHIME tree of small ones, or on a hash table of them, and compares
+//! with a plain map. Every byte string is a valid script.
 //!
-//! The first byte says on what, with which keys and values, whether it is loaded before, and whether memory is used again
-//! at every turn.
+//! The first byte picks the index, the keys and the values, and whether the index is loaded first and memory is reused at
+//! every turn.
 #![no_main]
 
 use chime::{Chime, Options};
@@ -82,7 +82,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((what, script)) = data.split_first() else {
         return;
     };
-    // From nothing, or from up to 15 loaded keys.
+    // The index starts empty, or with up to 15 loaded keys.
     let loaded = (*what >= 128).then_some(u64::from(what / 8 % 16));
     let (reclaims, depth_max) = (what & 8 != 0, if what & 8 != 0 { 2 } else { 12 });
     match what % 8 {

@@ -1,7 +1,8 @@
-//! Scripts of operations on a SMART tree of small nodes against a plain map. Every byte string is a script.
+//! Runs scripts of operations on a SMART tree of small nodes, and compares with a plain map. Every byte string is a valid
+//! script.
 //!
-//! The first byte says with which keys and values, whether the tree is loaded before, and whether memory is used again
-//! at every turn.
+//! The first byte picks the keys and the values, and whether the tree is loaded first and memory is reused at every
+//! turn.
 #![no_main]
 
 use dm_loopback::{Loopback, block_on};
@@ -43,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((what, script)) = data.split_first() else {
         return;
     };
-    // From nothing, or from up to 15 loaded keys.
+    // The tree starts empty, or with up to 15 loaded keys.
     let loaded = (*what >= 128).then_some(u64::from(what / 8 % 16));
     let reclaims = what & 4 != 0;
     match what % 4 {

@@ -1,4 +1,4 @@
-//! A program of known cost, on which `bench client` is tried: each operation sums 100 numbers and copies 4 KiB.
+//! A program of known cost, with which `bench client` is tested. Each operation sums 100 numbers and copies 4 KiB.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "the count is printed for the bench to read")]
@@ -18,7 +18,7 @@ fn main() {
         for number in 0..100_u64 {
             black_box(op + number);
         }
-        // Of a length the compiler can't know, so that a real call is made.
+        // The compiler can't know this length, so it makes a real call.
         let length = black_box(4096);
         target[..length].copy_from_slice(&source[..length]);
         black_box(&target);

@@ -1,4 +1,4 @@
-//! Measurements that need a release build: the simulator's pace, the explorer's, and a client's instructions per
+//! Measurements that need a release build: the speed of the simulator and of the explorer, and a client's instructions per
 //! operation.
 
 mod callgrind;
@@ -11,25 +11,25 @@ use clap::Subcommand;
 use std::path::Path;
 use xshell::{Shell, cmd};
 
-/// What can be measured.
+/// The measurements.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// How fast the simulated testbed runs on this machine: events and simulated operations per real second.
+    /// Measures the speed of the simulated testbed on this machine: events and simulated operations per real second.
     ///
     /// Takes 1 to 2 minutes to build and about 1 minute to run.
     Sim {
-        /// Passed on to the example `sim_bench` of dm-sim.
+        /// Arguments for the example `sim_bench` of dm-sim.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// How fast the explorer goes through Sherman's models: new states a second on one core and on all cores.
+    /// Measures the speed of the explorer on Sherman's models: new states per second on one core and on all cores.
     ///
-    /// Takes 1 to 4 minutes to build and about 1 minute to run, on a machine that does nothing else.
+    /// Takes 1 to 4 minutes to build and about 1 minute to run. Needs an idle machine.
     Explore,
-    /// Instructions that one client's operation costs its own CPU, counted by callgrind and split by crate.
+    /// Counts the instructions that one client's operation costs its own CPU, by callgrind, and splits them by crate.
     ///
     /// Takes 1 to 2 minutes to build and under 1 minute an operation; --check takes several minutes.
-    /// Needs valgrind. The same build gives the same counts on every run, whatever else the machine does. The world's own
+    /// Needs valgrind. The same build gives the same counts on every run, even on a busy machine. The world's own
     /// work of moving bytes, which a network card does on a real testbed, is counted apart from the client's.
     Client(client::Options),
 }

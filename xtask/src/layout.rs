@@ -1,4 +1,4 @@
-//! `layout`: the byte pictures in `docs/layout`, drawn from the types themselves, so that they can't drift.
+//! `layout`: draws the byte pictures in `docs/layout` from the types themselves, so that they always agree.
 
 use crate::Result;
 use std::{
@@ -7,13 +7,13 @@ use std::{
     path::Path,
 };
 
-/// Where the pages lie, seen from the root. Nothing else lies there.
+/// The directory of the pages, relative to the root. It holds nothing else.
 const DIR: &str = "docs/layout";
 
-/// Stands above every page.
+/// The first line of every page.
 const NOTE: &str = "<!-- Drawn by `cargo xtask layout` from the types; change those. -->\n\n";
 
-/// Draws every page anew; with `check`, only says which of them differ from the types.
+/// Draws every page again. With `check`, only reports which pages differ from the types.
 pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
     let dir = root.join(DIR);
     let (wanted, present) = (pages(), present(&dir)?);
@@ -37,7 +37,7 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
     Ok(())
 }
 
-/// Every page by its file name.
+/// Returns every page by its file name.
 fn pages() -> BTreeMap<String, String> {
     let pictures = dm_layout::picture::pictures();
     let mut contents = format!("{NOTE}# Byte pictures\n\n");
@@ -54,7 +54,7 @@ fn pages() -> BTreeMap<String, String> {
     pages
 }
 
-/// Every file of `dir` by its name; none where there is no such directory.
+/// Returns every file of `dir` by its name; none if there is no such directory.
 fn present(dir: &Path) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     if dir.is_dir() {
@@ -71,7 +71,7 @@ fn present(dir: &Path) -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// One sentence for every page that is missing, differs or should not be there.
+/// Returns one sentence for every page that is missing, differs or should not be there.
 fn compare(wanted: &BTreeMap<String, String>, present: &BTreeMap<String, String>) -> Vec<String> {
     let names: BTreeSet<_> = wanted.keys().chain(present.keys()).collect();
     let verdict = |name: &String| match (wanted.get(name), present.get(name)) {

@@ -1,6 +1,6 @@
 //! The workspace's own checks and benches: `cargo xtask <command>`; each command's `--help` says how long it takes.
 //!
-//! What CI runs is written here, in Rust, and nowhere else: the CI entry is one call of `cargo xtask test`.
+//! The steps of CI are written only here, in Rust: the CI entry is one call of `cargo xtask test`.
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -54,7 +54,7 @@ enum Command {
     ///
     /// Takes under 1 second (plus the build of this program).
     Tidy,
-    /// Draws the byte pictures of docs/layout anew from the types.
+    /// Draws the byte pictures of docs/layout again from the types.
     ///
     /// Takes under 1 second (plus the build of this program).
     Layout {
@@ -62,7 +62,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Model-checks what threads of one compute node share: every crate's `tests/loom.rs`, built with `--cfg dm_loom`.
+    /// Model-checks the code that threads of one compute node share: every crate's `tests/loom.rs`, built with `--cfg
+    /// dm_loom`.
     ///
     /// Takes about 1 minute to build from nothing, then seconds to minutes a model. The build has a target directory of
     /// its own, `target/loom`, so that it does not evict the plain one.
@@ -70,7 +71,7 @@ enum Command {
         /// Only tests whose name contains this.
         filter: Option<String>,
     },
-    /// Samples schedules of what threads of one compute node share, for what is too large for loom: every crate's
+    /// Samples schedules of code that threads of one compute node share and that is too large for loom: every crate's
     /// `tests/shuttle.rs`, built with `--cfg dm_shuttle`.
     ///
     /// Takes about 1 minute to build from nothing and 10 to 20 seconds to run. The schedules are the same on every machine and
@@ -83,7 +84,7 @@ enum Command {
         #[arg(long)]
         batch: Option<u64>,
     },
-    /// Runs every model of dm-models and draws docs/models.md anew.
+    /// Runs every model of dm-models and draws docs/models.md again.
     ///
     /// Takes 1 to 2 minutes to build from nothing and at most 3 minutes to run; with --nightly hours. Fails where a
     /// verdict is not the one that the registry names, or a search was cut short.
@@ -98,26 +99,26 @@ enum Command {
         #[arg(long)]
         nightly: bool,
     },
-    /// Changes one thing of the protocols at a time and asks which test or model notices: dm-lock, dm-leaf, dm-combine,
-    /// dm-indirect, dm-alloc, dm-hopscotch and dm-art, in the files that `.cargo/mutants.toml` names.
+    /// Changes one place of the protocols at a time and finds out which test or model notices. Covers dm-lock, dm-leaf,
+    /// dm-combine, dm-indirect, dm-alloc, dm-hopscotch and dm-art, in the files that `.cargo/mutants.toml` names.
     ///
     /// Takes about 12 minutes for dm-lock's own tests and loom models on 2 busy cores, and 3 for dm-leaf's own; models and
-    /// façades take longer, all seven crates hours. Needs `cargo install cargo-mutants --locked`. Fails where a mutant
-    /// survives every test without a reason in `xtask/mutants/CRATE.toml`, where such a reason is of no mutant or of
-    /// one that was killed, and where mutants were not run.
+    /// façades take longer, and all seven crates take hours. Needs `cargo install cargo-mutants --locked`. Fails if a mutant
+    /// survives every test without a reason in `xtask/mutants/CRATE.toml`, if such a reason belongs to no mutant or to
+    /// one that was killed, or if mutants were not run.
     Mutants(mutants::Asked),
     /// Runs the unit tests of dm-sync, dm-layout, dm-verbs, dm-history, dm-lock and dm-cache under Miri: undefined
     /// behaviour, leaks, data races.
     ///
-    /// Takes about 15 minutes. Needs a nightly toolchain with the components miri and rust-src. What Miri can't run or is
-    /// too slow for says so where it is ignored.
+    /// Takes about 15 minutes. Needs a nightly toolchain with the components miri and rust-src. Tests that Miri can't run, or
+    /// runs too slowly, are ignored and say why.
     Miri {
         /// Only tests whose name contains this.
         filter: Option<String>,
     },
-    /// The stress runs at full size, of Sherman, SMART, CHIME, Dolphin, the assembled example and the hash table: 20 million
-    /// operations on loopback growing a tree, as many growing and shrinking one, and 200 seeds of 100,000 operations on
-    /// simulated testbeds, with Sherman and Dolphin a memory node cut off in some of them.
+    /// Runs the stress tests at full size, for Sherman, SMART, CHIME, Dolphin, the assembled example and the hash table: 20
+    /// million operations on loopback that grow a tree, as many that grow and shrink one, and 200 seeds of 100,000 operations on
+    /// simulated testbeds. With Sherman and Dolphin, some of them cut off a memory node.
     ///
     /// Takes about 40 minutes on 2 cores; with --shuttle about an hour.
     Stress {
@@ -130,32 +131,31 @@ enum Command {
         /// other schedules.
         #[arg(long, default_value_t = 0, requires = "shuttle")]
         from: u64,
-        /// Only the runs on cards that promise as little as they may, beside clients that are put aside: 200 seeds for each
+        /// Runs only the tests on cards with the weakest allowed promises, beside clients that are paused: 200 seeds for each
         /// index. Takes about 5 minutes.
         #[arg(long, conflicts_with_all = ["filter", "shuttle"])]
         weak: bool,
     },
-    /// Measures bytes per key after 10 million inserts in random order: of memory nodes, and of the index cache by
-    /// its parts.
+    /// Measures bytes per key after 10 million inserts in random order, on memory nodes and in each part of the index
+    /// cache.
     ///
     /// Takes 1 to 2 minutes to build and 1 to 2 minutes to run, and about 700 MB of memory. Fails where a budget is
     /// exceeded: 32 bytes of nodes in use and 0.45 bytes of cache per key of 8 bytes with a value of 8, every allocation
     /// and all levels counted.
     Memory {
-        /// Which: sherman, or smart, whose budgets are 8.4 and 13.5 bytes of prefix cache per dense and random key, and 230
-        /// bytes of nodes and leaves per key at 2 million.
+        /// The index: sherman or smart. The budgets of smart are 8.4 and 13.5 bytes of prefix cache per dense and random key, and
+        /// 230 bytes of nodes and leaves per key at 2 million keys.
         #[arg(long, default_value = "sherman", value_parser = ["sherman", "smart"])]
         index: String,
-        /// Keys to insert. The budgets are those of the default.
+        /// Number of keys to insert. The budgets are for the default.
         #[arg(long, default_value_t = 10_000_000)]
         keys: u64,
     },
-    /// dm-ib's tests over soft-RoCE, in a virtual machine: QEMU, Debian's 6.1 kernel, one emulated processor. With --two, two
-    /// of them as two hosts, and the dmkit command over them with every index.
+    /// Runs dm-ib's tests over soft-RoCE in a virtual machine: QEMU, Debian's 6.1 kernel, one emulated processor.
+    /// With --two, runs two machines as two hosts, and the dmkit command over them with every index.
     ///
-    /// Takes about 5 minutes to build from nothing, then 2 to 4 minutes, with --two less than 3. Needs Debian 12 on x86-64
-    /// and, for the packages that are missing, root; the kernel is downloaded once, into `target/rxe`. Fails as the tests
-    /// fail.
+    /// Takes about 5 minutes to build from nothing, then 2 to 4 minutes, with --two less than 3. Needs Debian 12 on x86-64, and
+    /// root if packages are missing. Downloads the kernel once, into `target/rxe`. Fails if a test fails.
     Rxe(rxe::Rxe),
     /// Measurements that need a release build.
     #[command(subcommand)]

@@ -1,11 +1,11 @@
-//! `mutants`: changes one thing of a protocol at a time and asks which test or model notices.
+//! `mutants`: changes one place of a protocol at a time and finds out which test or model notices.
 //!
-//! `cargo mutants --list` says what to change; `.cargo/mutants.toml` says in which files. One build holds all mutants of a
-//! crate: each mutated function has a copy of its body for each of its mutants, and a variable of the environment picks
-//! one (`switch.rs`). So a mutant costs a run of the tests and no build. The crate's own tests come first, then the models and
-//! tests of the crates above, built with what survived.
+//! `cargo mutants --list` lists the changes, in the files that `.cargo/mutants.toml` names. One build holds all mutants of a
+//! crate: each mutated function has a copy of its body for each of its mutants, and an environment variable picks one
+//! (`switch.rs`). So a mutant costs a run of the tests and no build. The crate's own tests run first. Then the models and
+//! tests of the crates above run, built with the mutants that survived.
 //!
-//! What survives needs a reason in `xtask/mutants/CRATE.toml` (`reasons.rs`).
+//! A mutant that survives needs a reason in `xtask/mutants/CRATE.toml` (`reasons.rs`).
 
 mod list;
 mod outcomes;
@@ -36,22 +36,23 @@ pub(crate) struct Asked {
     /// List the mutants, with the reason of each that has one. Builds nothing, and fails if a reason is stale.
     #[arg(long)]
     list: bool,
-    /// Only mutants whose name contains this, such as a file's name.
+    /// Run only mutants whose name contains this text, such as the name of a file.
     #[arg(long)]
     only: Option<String>,
-    /// Only every n-th mutant, beginning with the k-th: `--shard 1/4`.
+    /// Run only every n-th mutant, beginning with the k-th: `--shard 1/4`.
     #[arg(long, value_parser = shard)]
     shard: Option<(usize, usize)>,
-    /// Only the crates' own tests, without the models and tests of the crates above.
+    /// Run only the crates' own tests, without the models and tests of the crates above.
     #[arg(long)]
     own: bool,
-    /// Keep the outcomes of the last run: what was killed, and what survived tests that have not changed since.
+    /// Keep the outcomes of the last run: mutants that were killed, and mutants that survived tests that have not changed
+    /// since.
     #[arg(long)]
     resume: bool,
     /// Also run mutants that have a reason.
     #[arg(long)]
     reasoned: bool,
-    /// Start no more runs after this many minutes. What was not run is reported as such, and the command fails.
+    /// Start no more runs after this many minutes. Mutants that were not run are reported, and the command fails.
     #[arg(long)]
     minutes: Option<u64>,
 }
@@ -63,7 +64,7 @@ fn shard(text: &str) -> std::result::Result<(usize, usize), String> {
         .and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
     parsed
         .filter(|(k, n)| (1..=*n).contains(k))
-        .ok_or_else(|| format!("`{text}` is no shard: write 1/4 for the first of four"))
+        .ok_or_else(|| format!("`{text}` is not a shard: write 1/4 for the first of four"))
 }
 
 /// Runs the command.
@@ -106,7 +107,13 @@ fn subjects(names: &[String]) -> Result<Vec<&'static Subject>> {
         SUBJECTS
             .iter()
             .find(|subject| subject.name == name)
-            .ok_or_else(|| format!("no mutants are kept for `{name}`: choose from {}", known()).into())
+            .ok_or_else(|| {
+                format!(
+                    "`{name}` is not a crate whose mutants are tested: choose from {}",
+                    known()
+                )
+                .into()
+            })
     };
     names.iter().map(find).collect()
 }
@@ -135,16 +142,16 @@ impl Chosen {
 struct Campaign<'a> {
     tree: Tree,
     outcomes: Outcomes,
-    /// Functions that some constant calls: they stay `const`, so none of their mutants can be switched.
+    /// Functions that a constant calls. They stay `const`, so their mutants can't be switched at run time.
     constants: BTreeSet<String>,
     until: Option<Instant>,
     asked: &'a Asked,
 }
 
-/// Mutants that are in the tree, by their crates.
+/// The mutants that are in the tree, by crate.
 type Held<'m> = Vec<(&'m Chosen, Vec<&'m Mutant>)>;
 
-/// Runs every stage of every chosen crate, prints the table, and returns what is wrong.
+/// Runs every stage of every chosen crate, prints the table, and returns the problems.
 fn kill(root: &Path, asked: &Asked, chosen: &[Chosen]) -> Result<Vec<String>> {
     let mut campaign = Campaign {
         tree: Tree::copy(root)?,
@@ -172,7 +179,7 @@ fn kill(root: &Path, asked: &Asked, chosen: &[Chosen]) -> Result<Vec<String>> {
 }
 
 impl Campaign<'_> {
-    /// The crate's own tests: first all mutants that one build can hold, then the others with a build each.
+    /// Runs the crate's own tests: first on all mutants that one build can hold, then on the others with a build each.
     fn own_tests(&mut self, of: &Chosen) -> Result<()> {
         let stages: Vec<&Stage> = of.subject.stages.iter().filter(|stage| stage.is_own()).collect();
         while !self.over() {
@@ -184,7 +191,7 @@ impl Campaign<'_> {
         self.one_by_one(of, &stages, false)
     }
 
-    /// The tests of the crates above, for what the crates' own tests left alive.
+    /// Runs the tests of the crates above on the mutants that survived the crates' own tests.
     fn tests_above(&mut self, chosen: &[Chosen]) -> Result<()> {
         let mut stages: Vec<&Stage> = Vec::new();
         for stage in chosen.iter().flat_map(|of| of.subject.stages) {
@@ -216,7 +223,7 @@ impl Campaign<'_> {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Whether a build that holds other mutants too can hold this one.
+    /// Returns whether a build can hold this mutant beside others.
     fn can_switch(&self, mutant: &Mutant) -> bool {
         mutant
             .function
@@ -229,7 +236,7 @@ impl Campaign<'_> {
             && !self.outcomes.killed_by_own(of.subject, &mutant.key)
     }
 
-    /// Whether the mutant was asked for and is still to be judged.
+    /// Returns whether the mutant was asked for and has no final outcome yet.
     fn wanted(&self, of: &Chosen, mutant: &Mutant) -> bool {
         self.asked
             .only
@@ -240,7 +247,7 @@ impl Campaign<'_> {
             && !self.outcomes.is_settled(of.subject.name, &mutant.key)
     }
 
-    /// Puts the crate's mutants into the tree, and drops those that do not compile until the rest does.
+    /// Puts the crate's mutants into the tree, and drops those that do not compile until the rest compiles.
     fn settle<'m>(&mut self, of: &'m Chosen) -> Result<Vec<&'m Mutant>> {
         let package = of.subject.name;
         for _ in 0..20 {
@@ -269,7 +276,7 @@ impl Campaign<'_> {
         Err(format!("{package} with its mutants does not compile after 20 attempts").into())
     }
 
-    /// Learns which functions must stay `const`; false if these errors say nothing new about that.
+    /// Learns from errors which functions must stay `const`. Returns false if the errors name no new one.
     fn keep_constants(&mut self, errors: &[CompileError]) -> bool {
         let before = self.constants.len();
         self.constants
@@ -277,7 +284,7 @@ impl Campaign<'_> {
         self.constants.len() > before
     }
 
-    /// Runs these stages over what the tree holds; false if it must be filled anew.
+    /// Runs these stages on the mutants in the tree. Returns false if the tree must be filled again.
     fn run_stages(&mut self, stages: &[&Stage], held: &Held<'_>) -> Result<bool> {
         for stage in stages {
             let todo: Vec<(&Chosen, &Mutant)> = held

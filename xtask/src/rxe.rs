@@ -1,4 +1,4 @@
-//! `cargo xtask rxe`: dm-ib's tests over soft-RoCE, in a virtual machine that has nothing else to do.
+//! `cargo xtask rxe`: runs dm-ib's tests over soft-RoCE in a virtual machine.
 //!
 //! ```text
 //!  cargo test --no-run ─▶ test binaries ─┐
@@ -6,8 +6,8 @@
 //!  this machine's libraries, busybox ────┘
 //! ```
 //!
-//! Nothing is installed but missing packages, nothing runs on afterwards, and everything that is kept lies in
-//! `target/rxe`. The machine has one processor: soft-RoCE's atomics are not atomic with another one's.
+//! The command installs only missing packages, leaves nothing running, and stores its files in `target/rxe`. The virtual
+//! machine has one processor, because soft-RoCE's atomics are not atomic with those of another processor.
 
 mod archive;
 mod kernel;
@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What must be installed, to build dm-ib and to run it in a virtual machine.
+/// The packages that are needed to build dm-ib and to run it in a virtual machine.
 const PACKAGES: &[&str] = &[
     "libibverbs-dev",
     "libnl-3-dev",
@@ -44,34 +44,34 @@ const PACKAGES: &[&str] = &[
     "tar",
 ];
 
-/// After so long the machine is given up.
+/// The time limit of the virtual machine.
 const PATIENCE: Duration = Duration::from_secs(1200);
 
-/// What stands before the exit status on the serial port.
+/// The text before the exit status on the serial port.
 const MARK: &str = "dmkit-rxe-exit:";
 
-/// Where libibverbs looks for soft-RoCE's provider; both paths are compiled into it.
+/// The paths at which libibverbs looks for soft-RoCE's provider; both are compiled into it.
 const PROVIDER: &str = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so";
 const DRIVER: &str = "/etc/libibverbs.d/rxe.driver";
 
-/// What there is to run: one machine that tests, or two that are two hosts.
+/// The arguments: one machine that runs tests, or two machines that act as two hosts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Rxe {
-    /// Only test binaries whose name contains this.
+    /// Run only test binaries whose name contains this.
     #[arg(long, conflicts_with = "two")]
     binary: Option<String>,
-    /// Two virtual machines as two hosts: clients and memory nodes that are killed and started again, a link that is cut.
+    /// Run two virtual machines as two hosts: clients and memory nodes are killed and started again, and a link is cut.
     #[arg(long)]
     two: bool,
-    /// Only tests whose name contains this.
+    /// Run only tests whose name contains this.
     #[arg(conflicts_with = "two")]
     filter: Option<String>,
 }
 
-/// Runs the tests whose names contain `filter`, of the test binaries whose names contain `binary`; or the two hosts.
+/// Runs the tests whose names contain `filter` in the test binaries whose names contain `binary`, or the two hosts.
 pub(crate) fn run(root: &Path, asked: &Rxe) -> Result<()> {
     if !cfg!(target_arch = "x86_64") {
-        return Err("the virtual machine is an x86-64 one: so must this machine be".into());
+        return Err("`cargo xtask rxe` runs only on x86-64, because its virtual machine is x86-64".into());
     }
     let mut clock = Clock::default();
     let cache = root.join("target/rxe");
@@ -94,7 +94,7 @@ pub(crate) fn run(root: &Path, asked: &Rxe) -> Result<()> {
         .filter(|program| program.is_test && binary(&program.name))
         .collect();
     if tests.is_empty() {
-        return Err("no test binary of that name".into());
+        return Err("no test binary has a name that contains `--binary`".into());
     }
     let initramfs = cache.join("initramfs.cpio");
     let script = init_script(
@@ -105,7 +105,7 @@ pub(crate) fn run(root: &Path, asked: &Rxe) -> Result<()> {
     std::fs::write(&initramfs, image(&cache, &kernel, &built, &script)?)?;
     clock.lap("image");
     let status = vm::boot(&kernel.image, &initramfs, MARK, PATIENCE);
-    // Some hundred megabytes, and made anew each time.
+    // The file has some hundred megabytes and is written again in each run.
     std::fs::remove_file(&initramfs)?;
     let status = status?;
     clock.lap("machine");
@@ -180,13 +180,13 @@ fn is_installed(package: &str) -> bool {
     output(&mut query).is_ok_and(|status| status == "installed")
 }
 
-/// Waits until soft-RoCE works.
+/// A script that waits until soft-RoCE works.
 const ACTIVE: &str = "n=0; until grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state; do\n\
     n=$((n+1)); if [ $n = 300 ]; then echo 'rxe0 does not get active'; poweroff -f; fi; usleep 100000; done\n\
     ulimit -l unlimited\n\
     export RUST_BACKTRACE=1\n";
 
-/// The beginning of every script: file systems, modules, the loopback interface.
+/// Returns the beginning of every script, which sets up file systems, modules and the loopback interface.
 fn loading(modules: &[PathBuf]) -> String {
     let mut script = String::from(
         "#!/bin/sh\n\
@@ -201,7 +201,7 @@ fn loading(modules: &[PathBuf]) -> String {
     script
 }
 
-/// What the machine has to do, as its first and only process.
+/// Returns the script that the machine runs as its first and only process.
 fn init_script<'a>(
     modules: &[PathBuf],
     tests: impl Iterator<Item = &'a Path>,
@@ -226,7 +226,7 @@ fn init_script<'a>(
     script
 }
 
-/// The bytes of the initial file system.
+/// Returns the bytes of the initial file system.
 fn image(
     cache: &Path,
     kernel: &kernel::Kernel,
@@ -268,7 +268,7 @@ fn image(
     Ok(archive.finish())
 }
 
-/// Runs `command`, and gives what it printed.
+/// Runs `command`, and returns its output.
 fn output(command: &mut Command) -> Result<String> {
     let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
     if !output.status.success() {
@@ -278,7 +278,7 @@ fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Runs `command` to its end, its output where ours goes.
+/// Runs `command` to its end, with its output going to the output of this process.
 fn succeed(command: &mut Command) -> Result<()> {
     let status = command.status().map_err(|e| format!("{command:?}: {e}"))?;
     if status.success() {

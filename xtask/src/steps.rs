@@ -1,4 +1,4 @@
-//! The steps of `test` and `ci`: all run, each is timed, the failed ones are named at the end.
+//! The steps of `test` and `ci`. All steps run, each is timed, and the failed ones are named at the end.
 //!
 //! They leave out dm-ib, which needs RDMA packages and has `cargo xtask rxe`.
 
@@ -10,12 +10,13 @@ use std::{
 };
 use xshell::{Shell, cmd};
 
-/// Whether this machine says that it is a continuous-integration one, where warnings are errors.
+/// Returns whether the environment says that this is a CI machine, where warnings are errors.
 pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Formatting, tidy, byte pictures; clippy, the documentation, loom, shuttle and the models' page if `strict`; then every test.
+/// Runs formatting, tidy and byte pictures; if `strict`, also clippy, documentation, loom, shuttle and the models' page; then
+/// every test.
 pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
     let shell = shell_in(root)?;
     let mut steps = Steps::default();
@@ -23,7 +24,7 @@ pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
     steps.verdict()
 }
 
-/// The strict test, and the fuzz targets.
+/// Runs the strict test, and checks that the fuzz targets compile.
 pub(crate) fn ci(root: &Path) -> Result<()> {
     let shell = shell_in(root)?;
     let mut steps = Steps::default();
@@ -36,7 +37,7 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
     steps.verdict()
 }
 
-/// The tests, like `dm-models`, also want the flaws and the studies of the command.
+/// The tests also need the command's flaws and studies, as `dm-models` does.
 const FEATURES: [&str; 2] = ["--features", "dmkit/eval"];
 
 fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
@@ -51,7 +52,7 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
             )
             .run()?)
         });
-        // As a user of the crates builds them: without flaws and without models.
+        // Builds the crates as their users do, without flaws and models.
         steps.run("default features", || {
             Ok(cmd!(shell, "cargo clippy --package dmkit --quiet -- -D warnings").run()?)
         });
@@ -67,8 +68,8 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
         steps.run("shuttle", || shuttle(root, None, None));
         steps.run("models", || models(root, true, false, None));
     }
-    // Last, so that what cargo says of the tests is what the reader sees last. Doc tests are part of it, and the
-    // README's: tidy demands that every Rust block of a Markdown file is included by some crate.
+    // The tests run last, so that the reader sees cargo's summary of them last. They include doc tests and the
+    // README's blocks, because tidy demands that a crate includes every Rust block of a Markdown file.
     steps.run("tests", || {
         Ok(cmd!(
             shell,
@@ -78,7 +79,7 @@ fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {
     });
 }
 
-/// All models, by the program that draws their page.
+/// Runs all models, by the program that draws their page.
 pub(crate) fn models(root: &Path, check: bool, nightly: bool, charts: Option<&Path>) -> Result<()> {
     let shell = shell_in(root)?;
     let flags = [(check, "--check"), (nightly, "--nightly")];
@@ -87,7 +88,7 @@ pub(crate) fn models(root: &Path, check: bool, nightly: bool, charts: Option<&Pa
         .filter_map(|(on, flag)| on.then_some(Path::new(flag)));
     let charts = charts.into_iter().flat_map(|dir| [Path::new("--charts"), dir]);
     let flags: Vec<&Path> = flags.chain(charts).collect();
-    // A check is made from what the tests are made from: debug assertions cost seconds, another build minutes.
+    // A check uses the build of the tests: debug assertions cost seconds, another build costs minutes.
     let profile = if nightly { "release" } else { "test" };
     Ok(cmd!(
         shell,
@@ -96,7 +97,7 @@ pub(crate) fn models(root: &Path, check: bool, nightly: bool, charts: Option<&Pa
     .run()?)
 }
 
-/// The runs that are too long for every test.
+/// Runs the tests that take too long for every check.
 pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
     let shell = shell_in(root)?;
     let test = [
@@ -124,7 +125,7 @@ pub(crate) fn stress(root: &Path, filter: Option<&str>) -> Result<()> {
     Ok(cmd!(shell, "cargo {test...} --test-threads 1 {filter...}").run()?)
 }
 
-/// Bytes per key after inserts in random order.
+/// Measures bytes per key after inserts in random order.
 pub(crate) fn memory(root: &Path, index: &str, keys: u64) -> Result<()> {
     let shell = shell_in(root)?;
     let keys = keys.to_string();
@@ -136,20 +137,20 @@ pub(crate) fn memory(root: &Path, index: &str, keys: u64) -> Result<()> {
     .run()?)
 }
 
-/// Every crate's loom models.
+/// Runs every crate's loom models.
 pub(crate) fn loom(root: &Path, filter: Option<&str>) -> Result<()> {
     under_checker(&shell_in(root)?, root, "loom", filter)
 }
 
-/// Batches of the hour-long run.
+/// Number of batches of the hour-long run.
 const LONG_BATCHES: u64 = 400_000;
 
-/// Every crate's shuttle models: the usual schedules, or those of one batch.
+/// Runs every crate's shuttle models, with the usual schedules or those of one batch.
 pub(crate) fn shuttle(root: &Path, filter: Option<&str>, batch: Option<u64>) -> Result<()> {
     shuttle_batches(root, filter, batch.map(|batch| batch..batch + 1))
 }
 
-/// The shuttle models for an hour.
+/// Runs the shuttle models for about an hour.
 pub(crate) fn shuttle_stress(root: &Path, filter: Option<&str>, from: u64) -> Result<()> {
     shuttle_batches(root, filter, Some(from..from + LONG_BATCHES))
 }
@@ -163,7 +164,7 @@ fn shuttle_batches(root: &Path, filter: Option<&str>, batches: Option<Range<u64>
     under_checker(&shell, root, "shuttle", filter)
 }
 
-/// Every crate's test target of the checker's name, by cargo's own list, built for that checker.
+/// Runs every crate's test target with the checker's name, built for that checker.
 fn under_checker(shell: &Shell, root: &Path, checker: &str, filter: Option<&str>) -> Result<()> {
     let members = workspace::packages(root)?;
     let crates = crates_with(&members, checker);
@@ -181,7 +182,7 @@ fn under_checker(shell: &Shell, root: &Path, checker: &str, filter: Option<&str>
     .run()?)
 }
 
-/// What Miri interprets: the crates that other crates' soundness rests on.
+/// The crates that Miri interprets: the soundness of other crates depends on them.
 const UNDER_MIRI: [&str; 6] = [
     "dm-sync",
     "dm-layout",
@@ -191,22 +192,22 @@ const UNDER_MIRI: [&str; 6] = [
     "dm-cache",
 ];
 
-/// Those crates' unit tests, interpreted.
+/// Runs the unit tests of those crates under Miri.
 pub(crate) fn miri(root: &Path, filter: Option<&str>) -> Result<()> {
     let shell = shell_in(root)?;
     let packages = UNDER_MIRI.iter().flat_map(|name| ["--package", name]);
-    // Isolation would refuse the clock, which tests of waiting read.
+    // Isolation would deny the clock, which tests of waiting read.
     Ok(cmd!(
         shell,
         "rustup run nightly cargo miri test {packages...} --lib --no-fail-fast -- {filter...}"
     )
     .env("MIRIFLAGS", "-Zmiri-disable-isolation")
-    // A hundred times slower than the machine: a few cases take the paths, the plain run takes the inputs.
+    // Miri is a hundred times slower: a few cases cover the paths, and the plain tests cover the inputs.
     .env("PROPTEST_CASES", "8")
     .run()?)
 }
 
-/// The crates that have a test target of this name.
+/// Returns the crates that have a test target of this name.
 fn crates_with<'p>(packages: &'p [workspace::Package], test: &str) -> Vec<&'p str> {
     let has_models =
         |target: &workspace::Target| target.name == test && target.kind.iter().any(|kind| kind == "test");
@@ -250,7 +251,7 @@ impl Steps {
         });
     }
 
-    /// Names every step with its time; an error if one of them failed.
+    /// Prints every step with its time, and fails if one of them failed.
     fn verdict(&self) -> Result<()> {
         let times: Vec<_> = self
             .done

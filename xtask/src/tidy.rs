@@ -1,4 +1,4 @@
-//! The rules that no compiler checks; CONTRIBUTING.md lists them. Each reads the whole tree, so that it can compare files.
+//! The rules that no compiler checks; CONTRIBUTING.md lists them. Each rule reads the whole tree, so it can compare files.
 
 mod docs;
 mod files;
@@ -34,7 +34,7 @@ struct Finding {
     path: String,
     /// The line, from 1.
     line: usize,
-    /// The fault, and how to mend it.
+    /// The fault, and how to correct it.
     message: String,
 }
 
@@ -67,7 +67,7 @@ fn expect(rule: Rule, sample: &str, expected: &str) {
     assert_eq!(found.join(" "), expected);
 }
 
-/// A breach fails a plain `cargo test` too.
+/// A broken rule fails a plain `cargo test` too.
 #[test]
 fn this_workspace_is_tidy() {
     run(&crate::workspace::root().unwrap()).unwrap();

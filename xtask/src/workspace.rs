@@ -1,4 +1,4 @@
-//! What cargo knows of the workspace: its root, its packages and their targets.
+//! The workspace as cargo knows it: its root, its packages and their targets.
 
 use crate::Result;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-/// One member of the workspace, as `cargo metadata --no-deps` tells it.
+/// One member of the workspace, as `cargo metadata --no-deps` prints it.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Package {
     /// The package's name.
@@ -16,10 +16,10 @@ pub(crate) struct Package {
     pub(crate) targets: Vec<Target>,
 }
 
-/// One thing cargo builds of a package.
+/// One target that cargo builds of a package.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Target {
-    /// Its name; a test's is that of its file.
+    /// The target's name. A test is named after its file.
     pub(crate) name: String,
     /// "lib", "bin", "example", "test", "bench", "custom-build" …
     pub(crate) kind: Vec<String>,
@@ -30,13 +30,13 @@ struct Metadata {
     packages: Vec<Package>,
 }
 
-/// The workspace's root directory: the parent of this crate's own.
+/// Returns the workspace's root directory, which is the parent of this crate's own.
 pub(crate) fn root() -> Result<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = own.parent().ok_or("xtask has no parent directory")?;
     if !root.join("Cargo.toml").is_file() {
         return Err(format!(
-            "{} holds no Cargo.toml: was the workspace moved? build xtask anew",
+            "{} holds no Cargo.toml: if the workspace was moved, build xtask again",
             root.display()
         )
         .into());
@@ -44,12 +44,12 @@ pub(crate) fn root() -> Result<PathBuf> {
     Ok(root.to_path_buf())
 }
 
-/// The members of the workspace at `root`.
+/// Returns the members of the workspace at `root`.
 pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
     Ok(metadata::<Metadata>(root)?.packages)
 }
 
-/// What `cargo metadata` says of the workspace at `root`.
+/// Runs `cargo metadata` on the workspace at `root` and parses its output.
 fn metadata<T: for<'de> Deserialize<'de>>(root: &Path) -> Result<T> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -76,7 +76,7 @@ mod tests {
         workspace_default_members: Vec<String>,
     }
 
-    /// `cargo build` needs no RDMA package and forgets nothing else.
+    /// A plain `cargo build` builds all crates but the one that needs RDMA packages.
     #[test]
     fn every_member_but_dm_ib_is_a_default_one() {
         let Members {

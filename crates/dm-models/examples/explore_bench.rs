@@ -1,9 +1,9 @@
-//! How fast the explorer goes on Sherman's models: new states a second on one core and on all of them.
+//! Measures the explorer's speed on Sherman's models: new states per second on one core and on all cores.
 //!
-//! A search that began each path anew would replay its steps; going back to a kept state spares them. Both counts are
-//! printed: steps taken, and steps with those that were spared. Each search is run several times, and the fastest run
-//! counts: what else the machine does makes runs slower, and never faster. `--once` runs each once, on one core (for
-//! counting instructions).
+//! A search that began each path at the start would replay its steps; going back to a kept state saves them. The bench prints
+//! both counts: the steps taken, and the steps including the saved ones. Each search runs several times and the fastest run
+//! counts, because other work on the machine only makes runs slower. With `--once` each search runs once, on one core, for
+//! counting instructions.
 
 #![expect(clippy::print_stdout, reason = "a bench's output is its purpose")]
 
@@ -13,7 +13,7 @@ use std::time::Instant;
 use dm_explore::{Report, Search, Verdict};
 use dm_models::{Case, Entry, Size, Variant, find};
 
-/// Entries and shapes: the tree with a split in it, two clients with two operations each; three clients; locks.
+/// The entries and their shapes.
 const MODELS: [(&str, &str); 5] = [
     ("tree-split", "2x1, 2 operations each"),
     ("tree-split", "3x1"),
@@ -22,10 +22,10 @@ const MODELS: [(&str, &str); 5] = [
     ("line-versions", "split, writer, reader"),
 ];
 
-/// How often each search is run.
+/// Number of runs of each search.
 const RUNS: u32 = 7;
 
-/// Seconds, states, steps taken, steps spared.
+/// Seconds, states, steps taken, steps saved.
 type Sums = (f64, u64, u64, u64);
 
 fn main() {

@@ -1,8 +1,9 @@
-//! Runs the registry and draws its page: `cargo xtask models` runs this, optimised.
+//! Runs the registry and draws its page. `cargo xtask models` runs this program.
 //!
-//! Arguments: the file of the page; then `--check` to change nothing and fail where something differs, `--nightly` to run
-//! the cases of nightly size as well (they are not on the page), `--charts DIR` to write the counterexamples' stories and
-//! charts.
+//! Arguments: the file of the page, then
+//! * `--check` to change nothing and fail if the page differs,
+//! * `--nightly` to run the cases of nightly size as well (they are not on the page),
+//! * `--charts DIR` to write the stories and charts of the counterexamples.
 
 #![expect(
     clippy::print_stdout,
@@ -20,7 +21,7 @@ use std::{fs, io, thread};
 use dm_explore::Search;
 use dm_models::{Entry, Ran, Size, Variant, all, outcome, page, stories, timeless};
 
-/// The longest that one case may take.
+/// The time limit of one case.
 const CHECK: Duration = Duration::from_secs(120);
 const NIGHTLY: Duration = Duration::from_secs(3600);
 
@@ -95,7 +96,7 @@ fn jobs(nightly: bool) -> Vec<Job> {
     jobs
 }
 
-/// On all cores, each case on one of them, in any order; the answers come in the order of the jobs.
+/// Runs the jobs on all cores, one core for each case. Returns the results in the order of the jobs.
 fn run(jobs: Vec<Job>) -> Vec<Ran> {
     let ran = Mutex::new(BTreeMap::new());
     let jobs = Mutex::new(jobs.into_iter().enumerate());
@@ -107,7 +108,7 @@ fn run(jobs: Vec<Job>) -> Vec<Ran> {
                 Size::Check => Search::exhaustive().time(CHECK),
                 Size::Nightly => Search::exhaustive().time(NIGHTLY).states(200_000_000),
             };
-            // Shortest runs are for readers; finding them takes longest.
+            // Only the counterexamples shown to readers need to be the shortest, and finding those takes longest.
             let search = if job.shown { search } else { search.unshortened() };
             let search = search.threads(1);
             let done = job.entry.run(job.variant, job.number, search);
@@ -148,7 +149,7 @@ fn print_table(ran: &[Ran]) {
     }
 }
 
-/// Writes the page where it says something else than times; answers whether it did. With `check` changes nothing.
+/// Writes the page if it differs in more than times, and returns whether it differs. With `check` it writes nothing.
 fn draw(file: &Path, wanted: &str, check: bool) -> io::Result<bool> {
     let present = fs::read_to_string(file).unwrap_or_default();
     let stale = timeless(&present) != timeless(wanted);

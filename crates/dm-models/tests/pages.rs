@@ -1,9 +1,9 @@
-//! The page and the stories say what the runs showed.
+//! Tests that the page and the stories report what the runs showed.
 
 use dm_explore::Search;
 use dm_models::{Entry, Ran, find, page, stories, timeless};
 
-/// All cases of these models, each with its shortest counterexample.
+/// Runs all cases of these models, each with its shortest counterexample.
 fn run(names: &[&str]) -> (Vec<&'static Entry>, Vec<Ran>) {
     let entries: Vec<&Entry> = names.iter().filter_map(|n| find(n)).collect();
     let mut ran = Vec::new();

@@ -1,13 +1,13 @@
-//! What spares the explorer work changes no verdict, and neither loses states nor ends: sleep sets, and several threads.
-//! Held against a search without either, on every case of the registry that is small.
+//! Tests that sleep sets and several threads change no verdict and lose no states or ends. Each small case of the registry is
+//! compared with a search that uses neither.
 
 use std::collections::BTreeSet;
 
 use dm_explore::{Report, Search, Verdict};
 use dm_models::{Case, Entry, How, Kind, Size, Variant, all};
 
-/// The largest models that are searched without any reduction, states. Models that differ in their knobs alone are many:
-/// of each twin, every so many cases are taken.
+/// The largest number of states of a model that is searched without any reduction. Many models differ only in their
+/// knobs, so only some cases of each twin are taken.
 const SMALL: u64 = 20_000;
 const ONE_IN: usize = 7;
 
@@ -21,7 +21,7 @@ fn cases() -> impl Iterator<Item = (&'static Entry, Variant, usize, Case)> {
     })
 }
 
-/// What must be the same: how it ended, and where nothing failed how many states there are, and which ends.
+/// Returns the part of a verdict that must not change: the failure, or else the number of states and the set of ends.
 fn outcome(verdict: &Verdict) -> Result<(u64, u64, (u64, u64)), Option<How>> {
     match verdict {
         Verdict::Pass(report) => {
@@ -38,7 +38,7 @@ fn outcome(verdict: &Verdict) -> Result<(u64, u64, (u64, u64)), Option<How>> {
     }
 }
 
-/// Compares on all entries that are picked, and answers how many cases were small, and how many of them fail.
+/// Compares the searches on all picked entries. Returns the number of small cases, and how many of them fail.
 fn compare(picked: impl Fn(&Entry) -> bool) -> (u32, u32) {
     let (mut small, mut failing, mut wrong) = (0, 0, BTreeSet::new());
     for (entry, variant, number, case) in cases().filter(|c| picked(c.0)) {
@@ -60,7 +60,7 @@ fn compare(picked: impl Fn(&Entry) -> bool) -> (u32, u32) {
         let allowed = |how: Option<How>| how.is_some_and(|how| case.or.contains(&how));
         for (name, search) in reduced {
             let same = match (outcome(&whole), outcome(&run(search))) {
-                // Which of several failures is found first is the method's choice: the registry names all.
+                // The search method decides which of several failures it finds first; the registry names all of them.
                 (Err(a), Err(b)) => a == b || allowed(a) || allowed(b),
                 (a, b) => a == b,
             };

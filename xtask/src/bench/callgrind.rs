@@ -2,14 +2,14 @@
 //!
 //! The format is the one of Valgrind's manual, "Callgrind Format Specification": `fl=`/`fi=`/`fe=` name the source
 //! file (the latter two while inlined code runs), `fn=` the function, a line of numbers is a position and a cost,
-//! `calls=` announces that the next line's cost is that of a call to `cfn=`, callees included. Names are written once
-//! and then stand as a number in brackets; positions may be told as a step from the line before.
+//! `calls=` announces that the next line's cost is that of a call to `cfn=`, callees included. A name is written once and
+//! then replaced by a number in brackets; a position may be relative to the line before.
 
 use crate::Result;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Code of one function that came from one source file: inlined code keeps the file it was written in. Before
-/// [`Profile::place`], one instruction of it.
+/// Code of one function that came from one source file; inlined code keeps the file in which it was written. Before
+/// [`Profile::place`], a site is one instruction of such code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Site {
     /// The function as the linker knows it, demangled.
@@ -20,7 +20,7 @@ pub(super) struct Site {
     pub(super) address: u64,
 }
 
-/// One run's counts; a difference of two runs' counts may hold negative ones.
+/// The counts of one run, or the difference of two runs, which may be negative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Profile {
     /// Instructions of each site itself, callees not included.
@@ -47,12 +47,12 @@ impl Profile {
         Ok(reader.profile)
     }
 
-    /// The sum of all sites.
+    /// Returns the sum of all sites.
     pub(super) fn total(&self) -> i64 {
         self.own.values().sum()
     }
 
-    /// What `self` did more than `less`.
+    /// Returns the counts of `self` minus those of `less`.
     pub(super) fn minus(&self, less: &Self) -> Self {
         Self {
             own: difference(&self.own, &less.own),
@@ -61,7 +61,7 @@ impl Profile {
         }
     }
 
-    /// Every address that counts or calls.
+    /// Returns every address with a count or a call.
     pub(super) fn addresses(&self) -> BTreeSet<u64> {
         let sites = self.own.keys().chain(self.calls.keys().map(|(site, _)| site));
         sites
@@ -70,7 +70,7 @@ impl Profile {
             .collect()
     }
 
-    /// Puts each address into the file that `files` names for it, if it names one, and forgets the addresses.
+    /// Assigns each address to the file that `files` names for it, if there is one, and drops the addresses.
     pub(super) fn place(&self, files: &BTreeMap<u64, String>) -> Self {
         let place = |site: &Site| Site {
             function: site.function.clone(),
@@ -114,15 +114,15 @@ struct Reader {
     callee: String,
     /// Set between a `calls=` line and the line with its cost.
     in_call: bool,
-    /// How many numbers of a cost line are positions.
+    /// Number of positions at the start of a cost line.
     positions: usize,
-    /// Whether the first of them is an instruction's address.
+    /// Whether the first position is an instruction's address.
     has_addresses: bool,
     /// The address of the last cost line.
     address: u64,
-    /// Which of the numbers after the positions counts instructions.
+    /// Index of the instruction count among the numbers after the positions.
     event: usize,
-    /// What callgrind itself says the sum is.
+    /// The sum according to callgrind.
     summary: Option<i64>,
 }
 
@@ -147,7 +147,7 @@ impl Reader {
                 "ob" => self.object = named(&mut self.objects, value)?,
                 "cob" => drop(named(&mut self.objects, value)?),
                 "calls" => self.in_call = true,
-                // Jumps: the functions say enough.
+                // Jumps are not needed, because only functions are counted.
                 _ => {}
             }
             return Ok(());
@@ -177,7 +177,7 @@ impl Reader {
         if self.has_addresses {
             self.address = step(self.address, numbers[0])?;
         }
-        // Events that did not happen are left out from the right.
+        // Trailing zero counts are left out.
         let count = numbers
             .get(self.positions.max(1) + self.event)
             .map_or(Ok(0), |count| count.parse::<i64>())?;
@@ -195,7 +195,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A file cut short, or one this reader misunderstands, has another sum than it says.
+    /// Compares the sum with callgrind's own. They differ if the file was cut short or this reader misunderstands it.
     fn check(&self) -> Result<()> {
         let total = self.profile.total();
         match self.summary {
@@ -209,7 +209,7 @@ impl Reader {
     }
 }
 
-/// A position: a number, or `+n`, `-n` or `*` from the one before.
+/// Reads a position: a number, or `+n`, `-n` or `*` relative to the one before.
 fn step(from: u64, position: &str) -> Result<u64> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
@@ -223,14 +223,14 @@ fn step(from: u64, position: &str) -> Result<u64> {
     })
 }
 
-/// `(7) name` defines number 7, `(7)` uses it, a bare name is itself.
+/// Reads a name: `(7) name` defines number 7, `(7)` uses it, and a bare name stands for itself.
 fn named(names: &mut HashMap<String, String>, value: &str) -> Result<String> {
     let value = value.trim();
     let Some((number, name)) = value.strip_prefix('(').and_then(|rest| rest.split_once(')')) else {
         return Ok(value.to_owned());
     };
     let name = name.trim();
-    // A function's own name may start with a bracket: only digits are a number.
+    // A function's name may start with a bracket itself, so only digits count as a number.
     if !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(value.to_owned());
     }

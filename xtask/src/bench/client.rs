@@ -1,9 +1,9 @@
 //! `bench client`: instructions per operation of one client, from two callgrind runs that differ in their op count.
 //!
-//! Both runs load the same keys and warm the same caches; one runs `--low` operations, the other `--high`. What the
-//! second did more, divided by the operations it did more, is the cost of one: start, load and warm-up cancel out
-//! exactly. The measured program is an example that takes `--op <name> --ops <n>` (and what stands after `--`) and
-//! prints a line `ops <n>`, how many operations it completed, and, where an executor runs it, `polls <n>`.
+//! Both runs load the same keys and warm the same caches. One runs `--low` operations, the other `--high`. The difference of
+//! the counts, divided by the difference of the operations, is the cost of one operation; start, load and warm-up cancel out
+//! exactly. The measured program is an example that takes `--op <name> --ops <n>` (and the arguments after `--`). It prints a
+//! line `ops <n>` with the number of completed operations and, if an executor runs it, `polls <n>`.
 
 mod record;
 
@@ -20,16 +20,16 @@ use std::{
 };
 use xshell::{Shell, cmd};
 
-/// What to measure.
+/// The arguments of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The package whose example is measured.
     #[arg(long, default_value = "sherman")]
     package: String,
-    /// The example; `PACKAGE_client` unless named.
+    /// The example; `PACKAGE_client` by default.
     #[arg(long)]
     example: Option<String>,
-    /// The operations, one measurement each; the example knows their names.
+    /// The operations, one measurement each, by the names that the example accepts.
     #[arg(long = "op", default_values = ["get", "update", "insert", "scan"])]
     ops: Vec<String>,
     /// Operations of the shorter run.
@@ -38,19 +38,19 @@ pub(crate) struct Options {
     /// Operations of the longer run. Where splits and merges are rare, 30,000 more than the shorter run's are needed.
     #[arg(long, default_value_t = 32_000)]
     high: u64,
-    /// Functions to list an operation, the most expensive first; 0 lists none.
+    /// Number of functions to list for each operation, the most expensive first; 0 lists none.
     #[arg(long, default_value_t = 12)]
     top: usize,
-    /// One JSON object an operation on a line of its own, in place of tables.
+    /// Print one JSON object per operation, each on a line, instead of tables.
     #[arg(long)]
     json: bool,
-    /// Measures every operation of every index and fails where docs/PERFORMANCE.md says otherwise by more than 3 %.
+    /// Measure every operation of every index, and fail if a result differs from docs/PERFORMANCE.md by more than 3 %.
     #[arg(long, conflicts_with_all = ["package", "example", "ops", "json"])]
     check: bool,
-    /// Measures them, also with verbs that complete at their posting, and writes the table of docs/PERFORMANCE.md anew.
+    /// Measure every operation, also with verbs that complete when posted, and write the table of docs/PERFORMANCE.md.
     #[arg(long, conflicts_with_all = ["check", "package", "example", "ops", "json"])]
     record: bool,
-    /// Passed on to the example.
+    /// Arguments for the example.
     #[arg(last = true)]
     args: Vec<String>,
 }
@@ -60,13 +60,13 @@ pub(crate) struct Options {
 struct Measured {
     op: String,
     operations: u64,
-    /// Polls of the executor.
+    /// Number of polls by the executor.
     polls: u64,
     more: Profile,
 }
 
 impl Measured {
-    /// Turns counts by address into counts by source file.
+    /// Converts counts by address into counts by source file.
     fn place(&mut self, files: &BTreeMap<u64, String>) {
         self.more = std::mem::take(&mut self.more).place(files);
     }
@@ -76,7 +76,7 @@ impl Measured {
     }
 }
 
-/// Measures every operation asked for.
+/// Measures every requested operation.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     if options.low >= options.high {
         return Err(format!("--low {} must be below --high {}", options.low, options.high).into());
@@ -144,7 +144,7 @@ fn measure(
     })
 }
 
-/// Builds the example and answers where it is.
+/// Builds the example and returns its path.
 fn build(shell: &Shell, package: &str, example: &str) -> Result<PathBuf> {
     let messages = cmd!(
         shell,
@@ -163,7 +163,7 @@ fn executable(messages: &str, example: &str) -> Option<PathBuf> {
     })
 }
 
-/// One run under callgrind: the operations it completed, the executor's polls, and its counts.
+/// Runs the program under callgrind. Returns the number of completed operations, the executor's polls, and the counts.
 fn profile(
     shell: &Shell,
     program: &Path,
@@ -175,7 +175,7 @@ fn profile(
     let file = dir.join(format!("{op}-{count}.callgrind"));
     let count = count.to_string();
     let name = program.file_name().unwrap_or_default().to_string_lossy();
-    // Addresses (--dump-instr) are what tells inlined code apart.
+    // Inlined code can be told apart only by its addresses (--dump-instr).
     let output = cmd!(
         shell,
         "valgrind --quiet --tool=callgrind --dump-instr=yes --callgrind-out-file={file} {program} --op {op} --ops {count} {args...}"
@@ -233,7 +233,7 @@ fn table(measured: &Measured, parts: &BTreeMap<Part, f64>, top: usize) -> String
         measured.operations,
         measured.polls_per_op()
     )];
-    // What two runs differ by besides their operations, such as printing a longer number, is not worth a line.
+    // Two runs also differ in trifles, such as printing a longer number; these get no line.
     let counts = |count: f64| each(count).abs() >= 0.05;
     for (group, sum) in groups(parts).into_iter().filter(|(_, sum)| counts(*sum)) {
         lines.push(format!("  {:<34}{:>10.1}", group, each(sum)));
@@ -358,7 +358,7 @@ mod tests {
             .into_iter()
             .map(|(group, sum)| (group, sum / 1_000.0))
             .collect();
-        // 100 numbers at 2 to 8 instructions; 4 KiB at 16 to 64 bytes an instruction, counted for their caller.
+        // 100 numbers at 2 to 8 instructions each, and 4 KiB at 16 to 64 bytes per instruction, counted for the caller.
         assert!((264.0..=1_100.0).contains(&each["harness"]), "{each:?}");
         assert!(each.get("rest").is_none_or(|rest| rest.abs() < 1.0), "{each:?}");
     }

@@ -1,8 +1,8 @@
-//! Which of our files an instruction belongs to, seen through everything that was inlined around it.
+//! Finds the file of this workspace to which an instruction belongs, even if it was inlined into other code.
 //!
-//! A load inside `core::sync::atomic`, inlined into a region's read, inlined into a client's get, is the region's work:
-//! the innermost frame that is ours. The compiler writes these frames beside the line tables; binutils' addr2line, which
-//! comes with every C compiler, reads them.
+//! The innermost frame of our own code counts. For example, a load in `core::sync::atomic` that is inlined into a region's read,
+//! which is inlined into a client's get, is the region's work. The compiler writes these frames beside the line tables, and
+//! addr2line of binutils reads them.
 
 use super::split::own_path;
 use crate::Result;
@@ -12,7 +12,7 @@ use std::{
 };
 use xshell::{Shell, cmd};
 
-/// For each address of `program`, the innermost source file that is ours, if there is one.
+/// Returns, for each address of `program`, the innermost source file of this workspace, if there is one.
 pub(super) fn own_files(
     shell: &Shell,
     program: &Path,
@@ -31,7 +31,7 @@ pub(super) fn own_files(
     parse(&output, crates)
 }
 
-/// Each address on a line of its own, then its frames as `file:line`, the innermost first.
+/// Parses lines with an address each, followed by its frames as `file:line`, the innermost first.
 fn parse(output: &str, crates: &[String]) -> Result<BTreeMap<u64, String>> {
     let mut files = BTreeMap::new();
     let mut address = None;

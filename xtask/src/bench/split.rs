@@ -1,33 +1,33 @@
-//! Says whose work each instruction was: the client's, the world's that carries its bytes, or the bench's own.
+//! Assigns each instruction to the client, to the world that carries its bytes, or to the bench itself.
 //!
 //! 1. Code written in a crate of ours counts for that crate, wherever the compiler inlined it.
-//! 2. Code of the standard library or of a foreign crate counts for the code of ours that it was inlined into, by the
-//!    program's inlining tables; without those, for the file its function was written in, else for the crate that the
-//!    function's name mentions first.
-//! 3. A foreign function that was really called (`memcpy`, a hash) counts for its callers, in proportion to what their
-//!    calls cost; through several foreign functions if need be.
-//! 4. Allocation stands apart: an operation in its steady state should do none.
+//! 2. Code of the standard library or of a foreign crate counts for the code of ours into which it was inlined, by the
+//!    program's inlining tables. Without those it counts for the file of its function, else for the crate that the function's
+//!    name mentions first.
+//! 3. A foreign function that was called and not inlined (`memcpy`, a hash) counts for its callers, in proportion to the cost
+//!    of their calls, if necessary through several foreign functions.
+//! 4. Allocation is counted apart, because an operation should not allocate in its steady state.
 
 use super::callgrind::{Profile, Site};
 use std::collections::BTreeMap;
 
-/// Who did the work.
+/// The part of the system that did the work.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
-    /// Index code and what it stands on, by crate: what a client's CPU does on any testbed.
+    /// Index code and the crates that it uses, by crate: the work of a client's CPU on any testbed.
     Client(String),
-    /// The world that carries bytes, by crate: a network card's and a memory node's work on a real testbed.
+    /// The world that carries bytes, by crate: the work of a network card and a memory node on a real testbed.
     World(String),
     /// Drawing keys, checking values, the bench program itself.
     Harness(String),
-    /// malloc and its kin, whoever called.
+    /// `malloc` and related functions, for all callers.
     Allocator,
-    /// Foreign code that no crate of ours was seen to call.
+    /// Foreign code without a known caller in our crates.
     Rest,
 }
 
 impl Part {
-    /// The heading it is summed under.
+    /// Returns the heading under which the part is summed.
     pub(super) fn group(&self) -> &'static str {
         match self {
             Self::Client(_) => "client",
@@ -38,7 +38,7 @@ impl Part {
         }
     }
 
-    /// The crate, where one is known.
+    /// Returns the crate's name, or an empty string if no crate is known.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Client(name) | Self::World(name) | Self::Harness(name) => name,
@@ -50,13 +50,13 @@ impl Part {
 /// Crates that carry bytes between clients and memory nodes.
 const WORLDS: &[&str] = &["dm-loopback", "dm-sim", "dm-ib"];
 
-/// The part of dm-sync that is the memory nodes' memory: a world's matter, unlike the rest of that crate.
+/// The part of dm-sync that is the memory of memory nodes. It counts for the world, unlike the rest of that crate.
 const REMOTE_MEMORY: &str = "crates/dm-sync/src/region";
 
-/// Crates that drive and check.
+/// Crates that run workloads and check results.
 const HARNESS: &[&str] = &["dm-workload", "dm-history", "dm-testkit", "xtask"];
 
-/// Functions of the allocator, as glibc and Rust name them.
+/// Names of the allocator's functions in glibc and Rust.
 const ALLOCATOR: &[&str] = &[
     "malloc",
     "free",
@@ -67,10 +67,10 @@ const ALLOCATOR: &[&str] = &[
     "memalign",
 ];
 
-/// How many foreign functions may stand between an instruction and the crate it is counted for.
+/// Maximum number of foreign functions between an instruction and the crate for which it counts.
 const HOPS_MAX: usize = 32;
 
-/// Instructions by part. The names of our crates tell ours from foreign code.
+/// Returns the instructions by part. The names of our crates tell our code from foreign code.
 pub(super) fn split(profile: &Profile, crates: &[String]) -> BTreeMap<Part, f64> {
     let part_of = |site: &Site| {
         part_of(
@@ -112,14 +112,14 @@ pub(super) fn split(profile: &Profile, crates: &[String]) -> BTreeMap<Part, f64>
             }
         }
     }
-    // What still circles among foreign functions.
+    // Instructions that are still among foreign functions, as in cycles of calls.
     if !foreign.is_empty() {
         *parts.entry(Part::Rest).or_default() += foreign.values().sum::<f64>();
     }
     parts
 }
 
-/// `None` for foreign code, which counts for its callers.
+/// Returns the part of a site, or `None` for foreign code, which counts for its callers.
 fn part_of(site: &Site, home: &str, crates: &[String]) -> Option<Part> {
     if is_allocator(&site.function) {
         return Some(Part::Allocator);
@@ -183,7 +183,7 @@ fn is_allocator(function: &str) -> bool {
         .any(|part| name.contains(part))
 }
 
-/// The path from `crates/` or `xtask/` on, if the file is one of ours.
+/// Returns the path from `crates/` or `xtask/` on, if the file is one of ours.
 pub(super) fn own_path<'a>(file: &'a str, crates: &[String]) -> Option<&'a str> {
     if file.contains("/registry/") || file.contains("/rustc/") {
         return None;
@@ -200,7 +200,7 @@ pub(super) fn own_path<'a>(file: &'a str, crates: &[String]) -> Option<&'a str> 
         .or_else(|| file.find("xtask/").map(|at| &file[at..]))
 }
 
-/// The first of our crates that a demangled name mentions: `<sherman::Tree as core::future::Future>::poll`.
+/// Returns the first of our crates that a demangled name mentions, as in `<sherman::Tree as core::future::Future>::poll`.
 fn crate_in<'a>(function: &str, crates: &'a [String]) -> Option<&'a str> {
     let mentions = |name: &&'a String| {
         let prefix = format!("{}::", name.replace('-', "_"));

@@ -6,19 +6,19 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use serde::Deserialize;
 use std::{collections::BTreeMap, fs, ops::Range, path::Path, process::Command};
 
-/// One change of one place.
+/// One change of the code in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mutant {
     /// A number, unique among all crates, that picks the mutant in a build that holds many.
     pub(crate) id: usize,
-    /// Its name without lines: the file within the crate, what changes, and in which function. The second of the same name
-    /// ends in ` #2`.
+    /// The mutant's name without line numbers: the file within the crate, the change, and the function. The second mutant of the
+    /// same name ends in ` #2`.
     pub(crate) key: String,
-    /// Its file, seen from the root.
+    /// The file, relative to the root.
     pub(crate) file: String,
     /// The bytes to replace.
     pub(crate) span: Range<usize>,
-    /// What stands there instead.
+    /// The text that replaces them.
     pub(crate) replacement: String,
     /// The outermost function around it.
     pub(crate) function: Option<Function>,
@@ -27,7 +27,7 @@ pub(crate) struct Mutant {
 /// A function whose body can be copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
-    /// The `const` of a `const fn`, which can't ask which mutant is on.
+    /// The `const` of a `const fn`, which can't read which mutant is on.
     pub(crate) constant: Option<Range<usize>>,
     /// Its name.
     pub(crate) name: String,
@@ -35,7 +35,7 @@ pub(crate) struct Function {
     pub(crate) body: Range<usize>,
 }
 
-/// What `cargo mutants --list --json` prints of a mutant.
+/// A mutant as `cargo mutants --list --json` prints it.
 #[derive(Debug, Deserialize)]
 struct Listed {
     file: String,
@@ -58,14 +58,14 @@ struct Span {
     end: Place,
 }
 
-/// A line and a column of characters, both from 1.
+/// A line and a column in characters, both counted from 1.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Place {
     line: usize,
     column: usize,
 }
 
-/// All mutants of a crate, in the order of their places.
+/// Lists all mutants of a crate in the order of their places.
 pub(crate) fn list(root: &Path, subject: &Subject) -> Result<Vec<Mutant>> {
     let output = Command::new("cargo")
         .args(["mutants", "--list", "--json", "--package", subject.name])
@@ -132,7 +132,7 @@ fn mutants(package: &str, first: usize, listed: &[Listed], texts: &BTreeMap<Stri
 }
 
 fn function(text: &str, code: &TokenStream, around: &Around) -> Option<Function> {
-    // The copies of the body would be of different types.
+    // Copies of such a body would have different types.
     if around.return_type.contains("impl ") {
         return None;
     }
@@ -146,7 +146,7 @@ fn function(text: &str, code: &TokenStream, around: &Around) -> Option<Function>
     Some(Function { constant, name, body })
 }
 
-/// The `const` and the body of the first function that begins at byte `from` or later.
+/// Returns the `const` and the body of the first function that begins at byte `from` or later.
 fn body(code: TokenStream, from: usize) -> Option<(Option<Range<usize>>, Range<usize>)> {
     let mut tokens = code.into_iter().peekable();
     let mut constant = None;
@@ -157,7 +157,7 @@ fn body(code: TokenStream, from: usize) -> Option<(Option<Range<usize>>, Range<u
                     return Some(found);
                 }
             }
-            // `fn(u8)` is a type.
+            // `fn(u8)` is a type and not a function.
             TokenTree::Ident(word) if word == "fn" && matches!(tokens.peek(), Some(TokenTree::Ident(_))) => {
                 let is_body = |token| match token {
                     TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(group),
@@ -175,7 +175,7 @@ fn body(code: TokenStream, from: usize) -> Option<(Option<Range<usize>>, Range<u
     None
 }
 
-/// A function within another counts for the outer one, so that no copied body lies in another.
+/// Assigns the mutants of inner functions to the outer function, so that no copied body contains another.
 fn outermost(mutants: &mut [Mutant]) {
     let all: Vec<(String, Function)> = mutants
         .iter()
@@ -191,7 +191,7 @@ fn outermost(mutants: &mut [Mutant]) {
     }
 }
 
-/// The byte at a place.
+/// Returns the byte offset of a place.
 fn offset(text: &str, place: Place) -> usize {
     let line: usize = text
         .split_inclusive('\n')

@@ -1,4 +1,4 @@
-//! What became of each mutant: kept under `target/mutants` as it happens, and counted at the end.
+//! The outcome of each mutant. Outcomes are stored under `target/mutants` as they occur, and counted at the end.
 
 use super::{list::Mutant, reasons::Reasons, stages::Subject};
 use crate::Result;
@@ -10,21 +10,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a stage said of a mutant.
+/// The outcome of a mutant in one stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It does not compile.
+    /// The mutant does not compile.
     Unviable,
-    /// That test failed, or that program ended badly.
+    /// This test failed, or this program ended with an error.
     Killed(String),
-    /// That program used three times the time that it takes without a mutant, and 10 seconds more, of the CPU's time.
+    /// This program used more CPU time than three times its time without a mutant plus 10 seconds.
     Hung(String),
     /// Every test passed.
     Survived,
 }
 
 impl Outcome {
-    /// Whether the tests noticed the mutant.
+    /// Returns whether the tests noticed the mutant.
     pub(crate) fn is_kill(&self) -> bool {
         matches!(self, Self::Killed(_) | Self::Hung(_))
     }
@@ -46,33 +46,33 @@ impl fmt::Display for Outcome {
 struct Record {
     stage: String,
     outcome: Outcome,
-    /// When the programs that said so were built.
+    /// The time at which the programs of this outcome were built.
     stamp: u128,
 }
 
-/// All that is known.
+/// All known outcomes.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
     dir: PathBuf,
     known: BTreeMap<(String, String), Vec<Record>>,
 }
 
-/// The table's first lines.
+/// The heading of the table.
 pub(crate) const HEADING: &str = "\
 | crate | mutants | do not compile | killed by own tests | killed above | hung | have a reason | survive | not run |
 |---|---|---|---|---|---|---|---|---|";
 
-/// What a crate's mutants came to.
+/// The summary of a crate's mutants.
 #[derive(Debug)]
 pub(crate) struct Tally {
     /// The crate's row.
     pub(crate) row: String,
-    /// What must be mended, a line each.
+    /// The problems, one line each.
     pub(crate) problems: Vec<String>,
 }
 
 impl Outcomes {
-    /// Begins anew, or goes on from the files of those crates.
+    /// Starts without outcomes, or goes on from the files of those crates.
     pub(crate) fn open<'a>(
         root: &Path,
         packages: impl Iterator<Item = &'a str>,
@@ -111,7 +111,7 @@ impl Outcomes {
             "killed" => Outcome::Killed(by.to_owned()),
             "hung" => Outcome::Hung(by.to_owned()),
             "survived" => Outcome::Survived,
-            // A line cut short by the end of the run that wrote it.
+            // The run that wrote this line ended in the middle of it.
             _ => return,
         };
         let record = Record {
@@ -125,7 +125,7 @@ impl Outcomes {
             .push(record);
     }
 
-    /// Keeps what programs of that age said.
+    /// Stores an outcome of programs that were built at time `stamp`.
     pub(crate) fn record(
         &mut self,
         package: &str,
@@ -155,28 +155,28 @@ impl Outcomes {
         self.known.get(&key).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the compiler refused it.
+    /// Returns whether the mutant does not compile.
     pub(crate) fn is_unviable(&self, package: &str, key: &str) -> bool {
         self.of(package, key)
             .iter()
             .any(|r| r.outcome == Outcome::Unviable)
     }
 
-    /// Whether nothing more is to be found out about it.
+    /// Returns whether the mutant's outcome is final.
     pub(crate) fn is_settled(&self, package: &str, key: &str) -> bool {
         self.of(package, key)
             .iter()
             .any(|r| r.outcome != Outcome::Survived)
     }
 
-    /// Whether it survived that stage, as built at that time if one is named.
+    /// Returns whether the mutant survived that stage, in the build of that time if one is given.
     pub(crate) fn survived(&self, package: &str, stage: &str, key: &str, stamp: Option<u128>) -> bool {
         self.of(package, key).iter().any(|r| {
             r.stage == stage && r.outcome == Outcome::Survived && stamp.is_none_or(|at| at == r.stamp)
         })
     }
 
-    /// Whether the crate's own tests noticed it.
+    /// Returns whether the crate's own tests noticed the mutant.
     pub(crate) fn killed_by_own(&self, subject: &Subject, key: &str) -> bool {
         let own = |stage: &str| subject.stages.iter().any(|s| s.name == stage && s.is_own());
         self.of(subject.name, key)
@@ -272,7 +272,7 @@ mod tests {
             ["dm-lock: 1 mutants were not run through every stage"]
         );
 
-        // The next run goes on from there.
+        // The next run goes on from these outcomes.
         let mut all = Outcomes::open(&root, [name].into_iter(), true).unwrap();
         assert!(
             all.is_settled(name, "a") && all.killed_by_own(subject, "a") && !all.killed_by_own(subject, "b")

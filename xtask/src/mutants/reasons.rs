@@ -1,22 +1,22 @@
-//! Why some mutants may survive: `xtask/mutants/CRATE.toml`.
+//! The reasons why some mutants may survive, from `xtask/mutants/CRATE.toml`.
 
 use super::list::Mutant;
 use crate::Result;
 use serde::Deserialize;
 use std::{collections::BTreeMap, fs, path::Path};
 
-/// A crate's file of reasons, each under its mutant's key.
+/// A crate's reasons by the keys of the mutants.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Reasons {
-    /// Mutants that do the same as the code.
+    /// Mutants that behave as the code does.
     equivalent: BTreeMap<String, String>,
-    /// Mutants that answer the same at another cost.
+    /// Mutants with the same results at another cost.
     cost: BTreeMap<String, String>,
 }
 
 impl Reasons {
-    /// Reads the crate's file; none is a file without reasons.
+    /// Reads the crate's file. A missing file has no reasons.
     pub(crate) fn read(root: &Path, package: &str) -> Result<Self> {
         let path = root.join("xtask/mutants").join(format!("{package}.toml"));
         if !path.exists() {
@@ -26,13 +26,13 @@ impl Reasons {
         parsed.map_err(|error| format!("{}: {error}", path.display()).into())
     }
 
-    /// The reason of that mutant.
+    /// Returns the mutant's reason, if it has one.
     pub(crate) fn of(&self, key: &str) -> Option<&str> {
         let found = self.equivalent.get(key).or_else(|| self.cost.get(key));
         found.map(String::as_str)
     }
 
-    /// What is wrong with the file itself: reasons of mutants that are no more, and reasons without a word.
+    /// Returns the faults of the file itself: reasons for mutants that no longer exist, and empty reasons.
     pub(crate) fn stale(&self, mutants: &[Mutant]) -> Vec<String> {
         let mut problems = Vec::new();
         for (key, reason) in self.equivalent.iter().chain(&self.cost) {

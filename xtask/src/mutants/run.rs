@@ -18,16 +18,16 @@ pub(crate) struct Program {
     pub(crate) executable: PathBuf,
     /// Where to run it: the directory of its crate.
     pub(crate) dir: PathBuf,
-    /// Parts of the tests' names; none for all.
+    /// Parts of the tests' names; empty for all tests.
     pub(crate) filter: &'static [&'static str],
     /// Whole names of tests that are left out.
     pub(crate) skip: &'static [&'static str],
 }
 
-/// How long a program may run whose time without a mutant is not known.
+/// The time limit of a program whose time without a mutant is not known.
 const UNKNOWN: Duration = Duration::from_secs(120);
 
-/// When the newest of those programs was built.
+/// Returns the time at which the newest of the programs was built.
 pub(crate) fn stamp(programs: &[Program]) -> u128 {
     let built = |p: &Program| p.executable.metadata().and_then(|data| data.modified()).ok();
     let newest = programs.iter().filter_map(built).max();
@@ -36,8 +36,9 @@ pub(crate) fn stamp(programs: &[Program]) -> u128 {
         .map_or(0, |since| since.as_millis())
 }
 
-/// Runs every program without a mutant, and returns how long each may take with one: three times as long and 10 seconds more.
-/// That is time of the wall; of the CPU's it is given the same, so that a loaded machine makes no hang of a slow run.
+/// Runs every program without a mutant, and returns the time limit of each with a mutant: three times as long plus 10
+/// seconds. The limit is measured in wall time and applied to CPU time, so a slow run on a busy machine does not count as a
+/// hang.
 pub(crate) fn baseline(programs: &[Program]) -> Result<BTreeMap<usize, Duration>> {
     let mut limits = BTreeMap::new();
     let mut tests = 0;
@@ -56,7 +57,7 @@ pub(crate) fn baseline(programs: &[Program]) -> Result<BTreeMap<usize, Duration>
         limits.insert(at, start.elapsed() * 3 + Duration::from_secs(10));
     }
     if tests == 0 {
-        return Err("the programs have no such test".into());
+        return Err("the programs contain no test that matches the filter".into());
     }
     let usual: Duration = limits
         .values()
@@ -69,8 +70,8 @@ pub(crate) fn baseline(programs: &[Program]) -> Result<BTreeMap<usize, Duration>
     Ok(limits)
 }
 
-/// Tests that noticed the last mutants, the newest first, each with its program's place. They are tried first: neighbours
-/// mostly fall to the same test.
+/// Tests that noticed the last mutants, the newest first, each with its program's place. They are tried first, because the
+/// same test mostly notices neighbouring mutants.
 #[derive(Debug, Default)]
 pub(crate) struct Likely(Vec<(usize, String)>);
 
@@ -88,7 +89,7 @@ impl Likely {
     }
 }
 
-/// The first of those programs that notices the mutant.
+/// Runs the programs until one notices the mutant.
 pub(crate) fn first_kill(
     programs: &[Program],
     id: usize,
@@ -97,7 +98,7 @@ pub(crate) fn first_kill(
 ) -> Result<Outcome> {
     for likely_ones in [true, false] {
         for (at, program) in programs.iter().enumerate() {
-            // A program that has a filter has few tests, and no order among them helps.
+            // A program with a filter has few tests, so their order does not matter.
             let known = if program.filter.is_empty() {
                 likely.of(at)
             } else {
@@ -130,7 +131,7 @@ pub(crate) fn first_kill(
 
 struct Ran {
     outcome: Outcome,
-    /// Whether one test failed, and not the whole program.
+    /// Whether a single test failed, and not the whole program.
     by_test: bool,
     tests: usize,
 }
@@ -139,9 +140,9 @@ impl Program {
     /// Runs the program until its end, its first failed test, or the limit.
     fn run(&self, args: &[&str], id: usize, limit: Duration) -> Result<Ran> {
         let mut child = self.start(args, id, limit)?;
-        let stdout = child.stdout.take().ok_or("a child without an output")?;
+        let stdout = child.stdout.take().ok_or("the child has no output")?;
         let (tell, told) = mpsc::channel();
-        // Ends with the child, whose output it reads.
+        // The thread ends with the child, whose output it reads.
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(std::result::Result::ok) {
                 if tell.send(line).is_err() {
@@ -149,7 +150,7 @@ impl Program {
                 }
             }
         });
-        // The wall's clock may run ahead of this child's on a loaded machine.
+        // On a busy machine more wall time passes than the child gets CPU time.
         let until = Instant::now() + limit * 3;
         let mut ran = Ran {
             outcome: Outcome::Survived,
@@ -191,7 +192,7 @@ impl Program {
     }
 
     fn start(&self, args: &[&str], id: usize, limit: Duration) -> Result<Child> {
-        // The shell sets the limits, of CPU time and of memory, and becomes the program.
+        // The shell sets the limits of CPU time and memory, and then executes the program.
         let script = format!("ulimit -t {} -v 16000000; exec \"$@\"", limit.as_secs());
         Ok(Command::new("bash")
             .args(["-c", &script, "limited"])
@@ -200,7 +201,7 @@ impl Program {
             .args(self.skip.iter().flat_map(|part| ["--skip", part]))
             .current_dir(&self.dir)
             .env(switch::VARIABLE, id.to_string())
-            // A failure need not be made small, nor kept.
+            // A failure need not be shrunk or stored.
             .env("PROPTEST_MAX_SHRINK_ITERS", "0")
             .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1")
             .env("RUST_BACKTRACE", "0")
@@ -224,19 +225,19 @@ fn end(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// Whether the program was ended for want of CPU time.
+/// Returns whether the program was killed at its CPU time limit.
 fn out_of_time(status: std::process::ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
-    // SIGXCPU, and SIGKILL where the hard limit comes first.
+    // SIGXCPU, or SIGKILL if the hard limit is reached first.
     matches!(status.signal(), Some(24 | 9))
 }
 
-/// The test that this line says has failed.
+/// Returns the test that failed according to this line.
 fn failed(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
-/// How many tests this line says there are.
+/// Returns the number of tests that this line announces.
 fn running(line: &str) -> Option<usize> {
     let rest = line.strip_prefix("running ")?;
     rest.split(' ').next()?.parse().ok()
@@ -246,7 +247,7 @@ fn running(line: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// A program that writes what it is told, as one that runs tests does.
+    /// Makes a program from a shell script that prints as a test program does.
     fn script(name: &str, text: &str) -> Program {
         use std::os::unix::fs::PermissionsExt;
         let dir = std::env::temp_dir().join(format!("xtask-mutants-{}", std::process::id()));

@@ -1,6 +1,6 @@
 //! The crates, and the tests that may kill their mutants.
 
-/// A crate whose mutants are kept.
+/// A crate whose mutants are tested.
 #[derive(Debug)]
 pub(crate) struct Subject {
     /// The crate's name.
@@ -22,12 +22,12 @@ pub(crate) struct Stage {
     pub(crate) filter: &'static [&'static str],
     /// Whole names of tests that are left out: each takes longer than all others together.
     pub(crate) skip: &'static [&'static str],
-    /// Whether it is built for loom.
+    /// Whether the tests are built for loom.
     pub(crate) loom: bool,
 }
 
 impl Stage {
-    /// Whether these are tests of the mutated crate itself.
+    /// Returns whether these are tests of the mutated crate itself.
     pub(crate) fn is_own(&self) -> bool {
         self.name == OWN || self.name == LOOM
     }
@@ -84,13 +84,13 @@ const fn facade(package: &'static str, filter: &'static [&'static str]) -> Stage
     }
 }
 
-// The beginnings of all models of a kind, in seconds; the whole of them takes up to a minute for each mutant.
+// The first states of all models of a kind take seconds; the whole models take up to a minute for each mutant.
 const LOCKS: Stage = models("models: locks", &["locks_begin", "crashes_begin"]);
 const SHARING: Stage = models("models: sharing", &["sharing_begins"]);
 const NODES: Stage = models("models: nodes", &["nodes_begin"]);
 const TREES: Stage = models("models: trees", &["trees_begin", "crashes_begin"]);
 
-// Of a façade's tests those that count verbs and blocks, give bad input, or go through every operation, in a few seconds.
+// The tests of a façade that count verbs and blocks, give bad input, or run every operation; they take a few seconds.
 const SHERMAN: Stage = facade(
     "sherman",
     &[
@@ -132,7 +132,7 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject {
         name: "dm-alloc",
         stages: &[
-            // Thousands of simulated runs each.
+            // Each of these tests makes thousands of simulated runs.
             own_but(
                 "dm-alloc",
                 &[
@@ -148,7 +148,7 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject {
         name: "dm-hopscotch",
         stages: &[
-            // The script of every index, 12 times: seconds each.
+            // Each of these tests runs the script of every index 12 times, which takes seconds.
             own_but(
                 "dm-hopscotch",
                 &[

@@ -1,12 +1,13 @@
-//! Many mutants in one text: each mutated function has one copy of its body for each mutant, and picks one at run time.
+//! Puts many mutants into one source text. Each mutated function has a copy of its body for each mutant, and picks one at run
+//! time.
 
 use super::list::Mutant;
 use std::{collections::BTreeMap, ops::Range};
 
-/// The variable of the environment that says which mutant is on.
+/// The environment variable that picks the mutant.
 pub(crate) const VARIABLE: &str = "DMKIT_MUTANT";
 
-/// What the root of a mutated crate ends with.
+/// The code that is added to the end of a mutated crate's root file.
 pub(crate) const SWITCH: &str = r#"
 pub(crate) mod mutant_switch {
     static ON: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
@@ -16,16 +17,16 @@ pub(crate) mod mutant_switch {
 }
 "#;
 
-/// A text that holds mutants, and which of its lines belong to which.
+/// A text that holds mutants, with the lines of each mutant.
 #[derive(Debug, Default)]
 pub(crate) struct Switched {
     /// The text.
     pub(crate) text: String,
-    /// Lines from 1, and the mutant whose copy they are.
+    /// Ranges of lines, counted from 1, and the id of the mutant that each belongs to.
     pub(crate) lines: Vec<(Range<usize>, usize)>,
 }
 
-/// Puts those mutants of one file into its text; each lies in a function.
+/// Puts mutants of one file into its text. Each mutant must be in a function.
 pub(crate) fn switched(text: &str, mutants: &[&Mutant]) -> Switched {
     let mut functions = BTreeMap::new();
     for mutant in mutants {
@@ -48,7 +49,7 @@ pub(crate) fn switched(text: &str, mutants: &[&Mutant]) -> Switched {
         out.text += &text[done..body.start];
         let ids = || mutants.iter().map(|m| m.id);
         let (low, high) = (ids().min().unwrap_or(0), ids().max().unwrap_or(0));
-        // The body as it was stands first: it says of which type the others must be.
+        // The original body comes first, because it determines the type of the others.
         out.text += &format!(
             "{{ match crate::mutant_switch::on() {{ on if on < {low} || on > {high} => {}",
             &text[body.clone()]
@@ -66,7 +67,7 @@ pub(crate) fn switched(text: &str, mutants: &[&Mutant]) -> Switched {
     out
 }
 
-/// That part of the text with the mutant in it.
+/// Returns this part of the text with the mutant in it.
 pub(crate) fn mutated(text: &str, part: &Range<usize>, mutant: &Mutant) -> String {
     let Mutant {
         span, replacement, ..
@@ -83,7 +84,7 @@ impl Switched {
         1 + self.text.matches('\n').count()
     }
 
-    /// The mutant that a line belongs to.
+    /// Returns the mutant that a line belongs to.
     pub(crate) fn mutant_at(&self, line: usize) -> Option<usize> {
         let at = self.lines.iter().find(|(lines, _)| lines.contains(&line))?;
         Some(at.1)

@@ -1,4 +1,4 @@
-//! A copy of the workspace under `target/mutants`, which is mutated, and its builds.
+//! A copy of the workspace under `target/mutants` into which mutants are put, and its builds.
 
 use super::{
     list::Mutant,
@@ -15,8 +15,8 @@ use std::{
     process::{Command, Output},
 };
 
-/// The copy. Changes are written when something is built, and only to files that differ, so that cargo builds no more than
-/// it must.
+/// The copy of the workspace. Changes are written before a build, and only to files that differ, so that cargo rebuilds as
+/// little as possible.
 #[derive(Debug)]
 pub(crate) struct Tree {
     base: PathBuf,
@@ -24,27 +24,27 @@ pub(crate) struct Tree {
     changed: BTreeMap<String, String>,
 }
 
-/// Where the mutants of a crate are.
+/// The places of a crate's mutants.
 #[derive(Debug, Default)]
 pub(crate) struct Places(BTreeMap<String, Switched>);
 
 impl Places {
-    /// The mutant that a line of a file belongs to.
+    /// Returns the mutant that a line of a file belongs to.
     pub(crate) fn mutant_at(&self, file: &str, line: usize) -> Option<usize> {
         self.0.get(file)?.mutant_at(line)
     }
 }
 
-/// An error of the compiler.
+/// A compiler error.
 #[derive(Debug)]
 pub(crate) struct CompileError {
-    /// The file, seen from the root of the workspace.
+    /// The file, relative to the root of the workspace.
     pub(crate) file: String,
     /// The line, from 1.
     pub(crate) line: usize,
     /// The function that a constant needs as a `const fn`, if that is the error.
     pub(crate) needs_constant: Option<String>,
-    /// What the compiler says.
+    /// The compiler's message.
     pub(crate) text: String,
 }
 
@@ -78,7 +78,7 @@ struct MessageSpan {
 }
 
 impl Tree {
-    /// Copies what git knows of the workspace, and what it would take in.
+    /// Copies the files that git tracks, and new files that it does not ignore.
     pub(crate) fn copy(root: &Path) -> Result<Self> {
         let listed = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -104,12 +104,12 @@ impl Tree {
         })
     }
 
-    /// Takes every mutant out.
+    /// Removes every mutant.
     pub(crate) fn restore(&mut self) {
         self.changed.clear();
     }
 
-    /// Puts those mutants of a crate in, one of which the environment picks.
+    /// Puts mutants of a crate into the tree; an environment variable picks one of them at run time.
     pub(crate) fn switch(&mut self, package: &str, mutants: &[&Mutant]) -> Result<Places> {
         let mut places = Places::default();
         let mut files: BTreeMap<&str, Vec<&Mutant>> = BTreeMap::new();
@@ -132,7 +132,7 @@ impl Tree {
         Ok(places)
     }
 
-    /// Puts one mutant in, for good.
+    /// Puts one mutant into the tree, which is always on.
     pub(crate) fn apply(&mut self, mutant: &Mutant) -> Result<()> {
         let text = self.text(&mutant.file)?;
         let mutated = switch::mutated(text, &(0..text.len()), mutant);
@@ -148,13 +148,13 @@ impl Tree {
         Ok(std::str::from_utf8(bytes)?)
     }
 
-    /// Compiles the crate's library without making code.
+    /// Checks that the crate's library compiles, without generating code.
     pub(crate) fn check(&self, package: &str) -> Result<Vec<CompileError>> {
         let output = self.cargo(&["check", "--package", package, "--lib"], false)?;
         self.errors(&output)
     }
 
-    /// Builds a stage's tests; what the compiler has against it otherwise.
+    /// Builds a stage's tests, or returns the compiler's errors.
     pub(crate) fn build(
         &self,
         stage: &Stage,
@@ -174,7 +174,7 @@ impl Tree {
             if let (Some(executable), Some(manifest)) = (line.executable, line.manifest_path) {
                 let dir = manifest
                     .parent()
-                    .ok_or("a manifest without a directory")?
+                    .ok_or("a manifest has no directory")?
                     .to_path_buf();
                 programs.push(Program {
                     executable,
@@ -190,7 +190,7 @@ impl Tree {
     fn cargo(&self, args: &[&str], loom: bool) -> Result<Output> {
         self.write()?;
         let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-        // A mutant may leave code that cannot be reached, which is no reason to complain.
+        // A mutant may make code unreachable, so warnings are turned off.
         let flags = format!(
             "{flags} --cap-lints allow{}",
             if loom { " --cfg dm_loom" } else { "" }
@@ -202,14 +202,14 @@ impl Tree {
             .arg(target)
             .current_dir(self.base.join("tree"))
             .env("RUSTFLAGS", flags.trim())
-            // Bodies in many copies: compiling them well would take longer than running them as they are.
+            // Optimising the many copies of the bodies would take longer than it saves at run time.
             .env("CARGO_PROFILE_TEST_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_TEST_DEBUG", "0")
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .output()?)
     }
 
-    /// Makes the copy on disk what it should be.
+    /// Writes the changed files of the copy to disk.
     fn write(&self) -> Result<()> {
         let tree = self.base.join("tree");
         for (name, original) in &self.original {
@@ -221,7 +221,7 @@ impl Tree {
             if fs::read(&path).is_ok_and(|there| there == wanted) {
                 continue;
             }
-            fs::create_dir_all(path.parent().ok_or("a file without a directory")?)?;
+            fs::create_dir_all(path.parent().ok_or("a file has no directory")?)?;
             fs::write(path, wanted)?;
         }
         remove_others(&tree, &tree, &self.original)
@@ -251,7 +251,7 @@ impl Tree {
     }
 }
 
-/// The last part of the path between the first two backticks.
+/// Returns the last part of the path between the first two backticks.
 fn last_name(message: &str) -> Option<String> {
     let path = message.split('`').nth(1)?;
     Some(path.rsplit("::").next()?.to_owned())
@@ -266,7 +266,7 @@ fn lines(output: &Output) -> impl Iterator<Item = Line> {
         .filter(known)
 }
 
-/// Removes sources that the workspace no longer has: cargo would build a test that is gone.
+/// Removes sources that the workspace no longer has, because cargo would still build a removed test.
 fn remove_others(tree: &Path, dir: &Path, keep: &BTreeMap<String, Vec<u8>>) -> Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();

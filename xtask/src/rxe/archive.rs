@@ -1,11 +1,11 @@
-//! An initial file system as the kernel unpacks it: a cpio archive of the "new" portable format.
+//! Writes an initial file system for the kernel: a cpio archive in the "new" portable format.
 
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
 };
 
-/// Files by their absolute path; parents come into being by themselves.
+/// Files by their absolute path. Parent directories are added automatically.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -18,7 +18,7 @@ const PROGRAM: u32 = 0o100_755;
 const LINK: u32 = 0o120_777;
 
 impl Archive {
-    /// A directory, with those above it.
+    /// Adds a directory and its parents.
     pub(super) fn dir(&mut self, path: &Path) {
         let mut above: Vec<_> = path.ancestors().filter(|dir| dir.parent().is_some()).collect();
         above.reverse();
@@ -27,19 +27,19 @@ impl Archive {
         }
     }
 
-    /// A file; the first of a name counts.
+    /// Adds a file. If a path is added twice, the first file counts.
     pub(super) fn file(&mut self, path: &Path, content: &[u8], program: bool) {
         self.above(path);
         self.entry(path, if program { PROGRAM } else { FILE }, content);
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub(super) fn link(&mut self, path: &Path, to: &str) {
         self.above(path);
         self.entry(path, LINK, to.as_bytes());
     }
 
-    /// The archive's bytes.
+    /// Returns the archive's bytes.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.header("TRAILER!!!", 0, 0);
         self.bytes

@@ -1,7 +1,7 @@
-//! Debian's 6.1 kernel: downloaded once, unpacked, never installed.
+//! Debian's 6.1 kernel, which is downloaded once and unpacked, but never installed.
 //!
-//! Why this one: it has soft-RoCE (the `-cloud` flavour has not), and runs it in the poster's own context; later ones use
-//! a work queue, which a program that polls keeps from running.
+//! This kernel has soft-RoCE (the `-cloud` flavour has not), and runs it in the context of the program that posts. Later
+//! kernels use a work queue, which does not run while a program polls.
 
 use super::output;
 use crate::Result;
@@ -11,7 +11,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What is loaded, beside what that needs; `crc32_generic` is soft-RoCE's checksum, which it asks for by name.
+/// Modules to load, in addition to those that they depend on. `crc32_generic` is soft-RoCE's checksum, which it requests by
+/// name.
 const MODULES: &[&str] = &[
     "crc32_generic",
     "dummy",
@@ -21,16 +22,16 @@ const MODULES: &[&str] = &[
     "rdma_rxe",
 ];
 
-/// A kernel and modules, in the order of loading.
+/// A kernel and its modules, in the order of loading.
 #[derive(Debug)]
 pub(super) struct Kernel {
     pub(super) image: PathBuf,
     pub(super) modules: Vec<PathBuf>,
 }
 
-/// The kernel in `cache`, downloaded if it is not there.
+/// Returns the kernel in `cache`, and downloads it if it is not there.
 pub(super) fn fetch(cache: &Path) -> Result<Kernel> {
-    // Another name whenever more of the package is needed than was unpacked before.
+    // Change this name whenever more of the package is needed than older versions unpacked.
     let dir = cache.join("kernel-with-network");
     if !dir.is_dir() {
         download(cache, &dir)?;
@@ -81,7 +82,7 @@ fn download(cache: &Path, dir: &Path) -> Result<()> {
         archive = Some(entry?.path());
     }
     let archive = archive.ok_or("apt-get downloaded nothing")?;
-    // Only what is needed, of some hundreds of megabytes.
+    // Unpacks only the files that are needed, because the package has some hundreds of megabytes.
     let mut unpack = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")
         .arg(&archive)
@@ -110,11 +111,11 @@ fn download(cache: &Path, dir: &Path) -> Result<()> {
         return Err(format!("{} could not be unpacked", archive.display()).into());
     }
     std::fs::remove_file(&archive)?;
-    // Only a complete one gets the name.
+    // Only a complete directory gets this name.
     Ok(std::fs::rename(&fresh, dir)?)
 }
 
-/// The package of the highest revision in the lines of `apt-cache search`.
+/// Returns the package of the highest revision in the output of `apt-cache search`.
 fn newest(found: &str) -> Option<String> {
     let packages = found.lines().filter_map(|line| line.split_whitespace().next());
     packages
@@ -134,13 +135,13 @@ fn files_below(dir: &Path, all: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// A module's name by its file: dashes are underscores.
+/// Returns a module's name from its file name, with underscores for dashes.
 fn module_name(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     stem.replace('-', "_")
 }
 
-/// The modules that a module's file says it depends on.
+/// Returns the modules that a module's file names as its dependencies.
 fn needs(module: &[u8]) -> Vec<String> {
     const FIELD: &[u8] = b"\0depends=";
     let Some(at) = module.windows(FIELD.len()).position(|window| window == FIELD) else {
@@ -156,7 +157,7 @@ fn needs(module: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// The files of `wanted` and of all that they need, each behind what it needs.
+/// Returns the files of `wanted` and of their dependencies, each after its own dependencies.
 fn in_loading_order(
     wanted: &[&str],
     mut look: impl FnMut(&str) -> Result<(PathBuf, Vec<String>)>,

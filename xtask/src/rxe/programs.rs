@@ -1,4 +1,4 @@
-//! Programs for the virtual machine: what cargo built, what this machine has, and the libraries of both.
+//! Programs for the virtual machine: those that cargo built, those of this machine, and the libraries of both.
 
 use super::output;
 use crate::Result;
@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Something that cargo built.
+/// A program that cargo built.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) name: String,
@@ -34,7 +34,7 @@ struct Profile {
     test: bool,
 }
 
-/// What makes dm-ib's tests, and the programs that they start.
+/// Arguments of the cargo command that builds dm-ib's tests and the programs that they start.
 pub(super) const TESTS: &[&str] = &[
     "test",
     "--package",
@@ -44,7 +44,8 @@ pub(super) const TESTS: &[&str] = &[
     "--bins",
     "--tests",
 ];
-/// What makes the programs of the two hosts, as the tests are made: the command itself, and clients that live through faults.
+/// Arguments of the cargo command that builds the programs of the two hosts in the tests' profile: `dmkit`, and clients that
+/// survive faults.
 pub(super) const TWO: &[&str] = &[
     "build",
     "--package",
@@ -61,7 +62,7 @@ pub(super) const TWO: &[&str] = &[
     "two_hosts",
 ];
 
-/// Builds programs, and tells where they are.
+/// Builds programs, and returns where they are.
 pub(super) fn build(root: &Path, what: &[&str]) -> Result<Vec<Program>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
@@ -71,12 +72,12 @@ pub(super) fn build(root: &Path, what: &[&str]) -> Result<Vec<Program>> {
         .stderr(Stdio::inherit())
         .output()?;
     if !built.status.success() {
-        return Err("what is to run over soft-RoCE does not build".into());
+        return Err("the programs for soft-RoCE do not build; see cargo's messages above".into());
     }
     programs(&String::from_utf8(built.stdout)?)
 }
 
-/// The executables of cargo's messages.
+/// Returns the executables that cargo's messages name.
 fn programs(messages: &str) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for line in messages.lines() {
@@ -94,7 +95,7 @@ fn programs(messages: &str) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Where a program of this machine is.
+/// Finds a program of this machine.
 pub(super) fn find(name: &str) -> Result<PathBuf> {
     [
         "/usr/local/sbin",
@@ -110,7 +111,7 @@ pub(super) fn find(name: &str) -> Result<PathBuf> {
     .ok_or_else(|| format!("no {name} on this machine").into())
 }
 
-/// The bytes of a program without what only debuggers read.
+/// Returns the bytes of a program without its debugging information.
 pub(super) fn stripped(program: &Path, cache: &Path) -> Result<Vec<u8>> {
     let to = cache.join("stripped");
     output(
@@ -124,7 +125,7 @@ pub(super) fn stripped(program: &Path, cache: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Every library that the programs load, the loader too.
+/// Returns every library that the programs load, and the loader.
 pub(super) fn libraries(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
     let mut all = BTreeSet::new();
     for program in programs {
@@ -133,7 +134,7 @@ pub(super) fn libraries(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
     Ok(all)
 }
 
-/// The paths in what `ldd` prints.
+/// Returns the paths in the output of `ldd`.
 fn linked(printed: &str) -> impl Iterator<Item = PathBuf> {
     printed
         .lines()

@@ -1,7 +1,7 @@
 //! `cargo xtask rxe --two`: two machines as two hosts, memory nodes on one and clients on the other.
 //!
-//! Each has a shell on its serial port. This end types what each has to do, so that a node dies exactly when a client has
-//! said that it is ready.
+//! Each machine has a shell on its serial port. This program types the commands of both, so that a node dies exactly when a
+//! client has said that it is ready.
 
 use super::{ACTIVE, image, kernel::Kernel, loading, programs::Program, vm};
 use crate::Result;
@@ -10,21 +10,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What stands before the status of a command on a serial port.
+/// The text before the status of a command on a serial port.
 const MARK: &str = "dmkit-two-status:";
-/// For all of it, on a machine that others use too; alone it takes less than three minutes.
+/// The time limit of the whole run on a busy machine. On an idle machine it takes less than three minutes.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Megabytes of each.
+/// Memory of each machine, in megabytes.
 const MEGABYTES: u32 = 1024;
-/// Where the memory nodes listen.
+/// The addresses on which the memory nodes listen.
 const NODES: [&str; 2] = ["10.8.8.1:7471", "10.8.8.1:7472"];
 const SECRET: &str = "secret";
-/// Host memory of each.
+/// Host memory of each memory node, in bytes.
 const NODE_BYTES: u64 = 96 << 20;
-/// Long enough for two emulated machines that share a processor with others.
+/// The lease, long enough for two emulated machines on a busy processor.
 const LEASE_MS: u64 = 2000;
 
-/// Waits for commands once the network, and soft-RoCE over it, work.
+/// Returns the script of a machine, which sets up the network and soft-RoCE and then waits for commands.
 fn script(kernel: &Kernel) -> String {
     let mut script = loading(&kernel.modules);
     script.push_str(
@@ -70,7 +70,7 @@ pub(super) fn run(cache: &Path, kernel: &Kernel, built: &[Program]) -> Result<()
     went
 }
 
-/// Boots both; the second one's end of the wire looks for the first one's.
+/// Boots both machines. The second one connects to the first one's end of the wire.
 fn hosts(kernel: &Kernel, initramfs: &Path, wire: &Path) -> Result<(Host, Host)> {
     let deadline = Instant::now() + PATIENCE;
     let start = |name: &'static str, number: u8, server: &str| -> Result<Host> {
@@ -101,7 +101,7 @@ fn hosts(kernel: &Kernel, initramfs: &Path, wire: &Path) -> Result<(Host, Host)>
     Ok((nodes, clients))
 }
 
-/// A machine with a shell.
+/// A virtual machine with a shell.
 struct Host {
     name: &'static str,
     machine: vm::Machine,
@@ -117,7 +117,7 @@ impl Host {
         Ok(line)
     }
 
-    /// Waits until a line says `words`; a command that ends before fails.
+    /// Waits until a line contains `words`. Fails if the command ends before.
     fn wait_for(&self, words: &str) -> Result<()> {
         loop {
             let line = self.line()?;
@@ -141,12 +141,12 @@ impl Host {
         }
     }
 
-    /// Types a command; its status is still to be waited for.
+    /// Types a command. The caller must wait for its status.
     fn begin(&mut self, command: &str) -> Result<()> {
         self.machine.type_line(command)
     }
 
-    /// Runs a command to its end, which must be a good one.
+    /// Runs a command to its end, and fails if its status is not 0.
     fn run(&mut self, command: &str) -> Result<()> {
         self.begin(command)?;
         self.wait_for_status(command)
@@ -176,7 +176,7 @@ impl Play {
         self.start_node(1)
     }
 
-    /// Ends them as an operator does, and waits until they have said so.
+    /// Stops the memory nodes as an operator does, and waits until they report that they have stopped.
     fn stop_nodes(&mut self) -> Result<()> {
         for number in 0..NODES.len() {
             self.nodes.run(&format!(
@@ -209,7 +209,7 @@ impl Play {
         lap("the link was cut and came back");
         self.a_node_dies()?;
         lap("a memory node was killed and started again");
-        // With all of them started anew it is an empty cluster.
+        // If all nodes are started again, the cluster is empty.
         self.kill_node(0)?;
         self.kill_node(1)?;
         self.start_nodes()?;
@@ -224,7 +224,7 @@ impl Play {
 
     fn a_client_dies(&mut self) -> Result<()> {
         let write = self.step("write");
-        // In the background, so that the shell can kill it.
+        // Runs in the background, so that the shell can kill it.
         self.clients.run(&format!("{write} & echo $! > writer"))?;
         self.clients.wait_for("two: writing")?;
         self.clients.run("kill -9 $(cat writer)")?;
@@ -253,11 +253,11 @@ impl Play {
         self.clients.wait_for_status("outage")
     }
 
-    /// What `docs/cluster.md` has a user type, with every index.
+    /// Runs the commands of `docs/cluster.md` with every index.
     fn the_command(&mut self) -> Result<()> {
         let dmkit = self.dmkit.clone();
         let [first, second] = NODES;
-        // Between emulated machines a round trip takes some hundred times as long as between cards.
+        // A round trip between emulated machines takes some hundred times as long as between cards.
         self.clients.run(&format!(
             "echo 'nodes = [\"{first}\", \"{second}\"]' > cluster.toml; \
              echo 'secret_file = \"{SECRET}\"' >> cluster.toml; \
@@ -270,7 +270,7 @@ impl Play {
             self.start_nodes()?;
             let bench = format!("{dmkit} bench {fabric} --index {index} {size}");
             self.clients.run(&format!("{bench} --workload a --clients 2"))?;
-            // Another index is refused by name, the same one is opened.
+            // Opening the pool as another index must fail; opening it as the same index must succeed.
             let other = if index == "sherman" { "smart" } else { "sherman" };
             self.clients
                 .run(&format!("! {dmkit} index open {fabric} --index {other}"))?;

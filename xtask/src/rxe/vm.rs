@@ -1,4 +1,4 @@
-//! The virtual machine: emulated, one processor, no disk, a serial port.
+//! The virtual machine: emulated, with one processor, a serial port and no disk.
 
 use crate::Result;
 use std::{
@@ -10,27 +10,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Megabytes of its memory.
+/// The machine's memory, in megabytes.
 const MEGABYTES: u32 = 3072;
 
-/// A machine that runs; it ends with whoever looks after it.
+/// A running virtual machine. Dropping it stops the machine.
 pub(super) struct Machine {
     child: Child,
-    /// The keyboard of its serial port.
+    /// The input of its serial port.
     keys: Option<ChildStdin>,
     lines: Receiver<String>,
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The machine may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Machine {
-    /// Boots with `megabytes` of memory; `more` are further words for QEMU, `append` for the kernel.
+    /// Boots with `megabytes` of memory. `more` are further arguments for QEMU, `append` is for the kernel's command line.
     pub(super) fn start(
         kernel: &Path,
         initramfs: &Path,
@@ -38,8 +38,8 @@ impl Machine {
         append: &str,
         more: &[String],
     ) -> Result<Self> {
-        // Hardware virtualisation may be offered and hang; emulation is the same everywhere.
-        // Whatever ends this process, a kill too, ends the machine.
+        // Hardware virtualisation may be offered and still hang; emulation works the same everywhere.
+        // The machine ends with this process, even if the process is killed.
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
             .args(["-accel", "tcg", "-cpu", "qemu64", "-smp", "1"])
@@ -65,7 +65,7 @@ impl Machine {
         let keys = child.stdin.take();
         let serial = child.stdout.take().ok_or("the machine has no serial port")?;
         let (send, lines) = channel();
-        // Ends with the pipe, that is with the machine.
+        // The thread ends when the pipe is closed, that is with the machine.
         thread::spawn(move || {
             for line in serial_lines(serial) {
                 if send.send(line).is_err() {
@@ -76,23 +76,25 @@ impl Machine {
         Ok(Self { child, keys, lines })
     }
 
-    /// Types a line.
+    /// Types a line into the serial port.
     pub(super) fn type_line(&mut self, line: &str) -> Result<()> {
         let keys = self.keys.as_mut().ok_or("the machine has no keyboard")?;
         Ok(writeln!(keys, "{line}").and_then(|()| keys.flush())?)
     }
 
-    /// The next line that it prints.
+    /// Returns the next line that the machine prints.
     pub(super) fn line(&self, deadline: Instant) -> Result<String> {
         let left = deadline.saturating_duration_since(Instant::now());
         self.lines.recv_timeout(left).map_err(|e| match e {
-            RecvTimeoutError::Timeout => "the machine was still busy when its time was over".into(),
-            RecvTimeoutError::Disconnected => "the machine ended without telling how it went".into(),
+            RecvTimeoutError::Timeout => "the virtual machine did not finish within its time limit".into(),
+            RecvTimeoutError::Disconnected => {
+                "the virtual machine ended without printing an exit status".into()
+            }
         })
     }
 }
 
-/// Boots, prints what comes from the serial port, and gives the number behind `mark` there.
+/// Boots, prints the output of the serial port, and returns the number behind `mark` in it.
 pub(super) fn boot(kernel: &Path, initramfs: &Path, mark: &str, patience: Duration) -> Result<i32> {
     let deadline = Instant::now() + patience;
     let machine = Machine::start(kernel, initramfs, MEGABYTES, "", &[])?;
@@ -105,7 +107,7 @@ pub(super) fn boot(kernel: &Path, initramfs: &Path, mark: &str, patience: Durati
     }
 }
 
-/// Lines of a terminal: with carriage returns, not always UTF-8.
+/// Splits the output of a terminal into lines. Lines end in carriage returns and are not always UTF-8.
 fn serial_lines(serial: impl Read) -> impl Iterator<Item = String> {
     BufReader::new(serial)
         .split(b'\n')
@@ -113,7 +115,7 @@ fn serial_lines(serial: impl Read) -> impl Iterator<Item = String> {
         .map(|line| String::from_utf8_lossy(&line).trim_end().to_owned())
 }
 
-/// The exit status, if the line is the one that tells it.
+/// Returns the exit status if the line contains it.
 pub(super) fn status(line: &str, mark: &str) -> Option<Result<i32>> {
     let (_, number) = line.split_once(mark)?;
     Some(number.trim().parse().map_err(|e| format!("{line}: {e}").into()))

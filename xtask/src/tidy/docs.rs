@@ -1,9 +1,9 @@
-//! Rules `examples` and `links`: documentation is compiled and leads somewhere.
+//! Rules `examples` and `links`: blocks of Rust are compiled, and links lead to files.
 
 use super::{Finding, finding, tree::Tree};
 use std::collections::BTreeSet;
 
-/// Blocks of Rust that nothing compiles, and libraries whose README has none.
+/// Finds blocks of Rust that nothing compiles, and libraries whose README has no such block.
 pub(super) fn examples(tree: &Tree) -> Vec<Finding> {
     let mut compiled = BTreeSet::new();
     for (path, _, line) in tree.lines(".rs") {
@@ -23,13 +23,17 @@ pub(super) fn examples(tree: &Tree) -> Vec<Finding> {
     for (library, _) in tree.files("/src/lib.rs") {
         let page = library.replace("src/lib.rs", "README.md");
         if !tree.text(&page).contains("\n```rust") {
-            found.push(finding(&page, 1, "show the crate in use, in a block of Rust"));
+            found.push(finding(
+                &page,
+                1,
+                "add a block of Rust that shows how to use the crate",
+            ));
         }
     }
     found
 }
 
-/// Links in Markdown, and names of Markdown files, that lead to no file.
+/// Finds links in Markdown, and names of Markdown files, that lead to no file.
 pub(super) fn links(tree: &Tree) -> Vec<Finding> {
     let pages = tree.files(".md").filter_map(|(path, _)| path.rsplit('/').next());
     let pages: BTreeSet<_> = pages.collect();
@@ -38,7 +42,7 @@ pub(super) fn links(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, at, line) in tree.lines(".md").chain(comments) {
         let leads = |target: &str| resolve(path, target).is_some_and(|file| tree.exists(&file));
-        // In Rust, the compiler checks links.
+        // In Rust files, rustdoc checks links.
         let links = line.split("](").skip(1).filter(|_| path.ends_with(".md"));
         let links = links.filter_map(|rest| rest.split([')', '#']).next());
         let words = line.split(|c: char| !(c.is_ascii_alphanumeric() || "_-./*<>:".contains(c)));
@@ -55,7 +59,7 @@ pub(super) fn links(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// `target` seen from a file; `None` if it leaves the tree.
+/// Resolves `target` relative to a file. Returns `None` if it leaves the tree.
 fn resolve(file: &str, target: &str) -> Option<String> {
     let mut parts: Vec<_> = file.split('/').collect();
     parts.pop();

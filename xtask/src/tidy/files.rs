@@ -2,13 +2,14 @@
 
 use super::{Finding, finding, tree::Tree};
 
-/// rustfmt holds code at 110 and leaves comments as they are. A comment may need more for a name or an address.
+/// The maximum width of a line. rustfmt limits code to 110 columns and leaves comments as they are. A comment may need more
+/// for a name or an address.
 const COLUMNS: usize = 130;
 
-/// One word a line, matched without regard to case; `#` starts a note.
+/// The list of forbidden words: one word per line, without regard to case; `#` starts a note.
 const WORDS: &str = "xtask/forbidden-words.txt";
 
-/// Source files that are not compiled.
+/// Finds source files that are not compiled.
 pub(super) fn dead(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, _) in sources(tree) {
@@ -19,21 +20,21 @@ pub(super) fn dead(tree: &Tree) -> Vec<Finding> {
         let mut lines = parents.iter().flat_map(|parent| tree.text(parent).lines());
         let declares = |line: &str| !line.trim().starts_with("//") && line.ends_with(&format!("mod {name};"));
         if !is_root && !lines.any(declares) {
-            let message = "no `mod` reaches this file: name it or remove it";
+            let message = "no `mod` names this file: add one or remove the file";
             found.push(finding(path, 1, message));
         }
     }
     found
 }
 
-/// Source files that do not say what they are for. The compiler asks this only of public modules.
+/// Finds source files that do not state their purpose. The compiler requires this only of public modules.
 pub(super) fn silent(tree: &Tree) -> Vec<Finding> {
     let silent = sources(tree).filter(|(_, text)| !text.starts_with("//! "));
     let finding = |(path, _)| finding(path, 1, "begin with a `//!` sentence: what is this file for?");
     silent.map(finding).collect()
 }
 
-/// Comments that are too wide. A row of a table can't be broken.
+/// Finds comments that are too wide. Rows of tables are allowed, because they can't be broken.
 pub(super) fn wide(tree: &Tree) -> Vec<Finding> {
     let is_wide = |line: &str| {
         let comment = line.trim_start().strip_prefix("//");
@@ -59,7 +60,7 @@ pub(super) fn forbidden_words(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Whether `word` stands in `line`, neither begun nor continued by other letters.
+/// Returns whether `line` contains `word` with no letter directly before or after it.
 fn has_word(line: &str, word: &str) -> bool {
     let joined = |a: &str, b: &str| {
         let ends = [a.chars().next_back(), b.chars().next()];

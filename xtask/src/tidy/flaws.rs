@@ -11,7 +11,7 @@ const GATE: &str = r#"#[cfg(feature = "study")]"#;
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, text) in tree.files(".rs") {
-        // A file of the name is a module that is private without the feature; models are a study themselves.
+        // A `study.rs` is a module that is private without the feature, and dm-models always turns the feature on.
         if !is_library(path) || path.ends_with("/study.rs") || package(path) == "dm-models" {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Rule `floors`. The picture is the only list: a line begins with a floor's number, or goes on with crates of that floor.
+//! Rule `floors`. The picture is the only list: a line begins with a floor's number, or continues the crates of the last floor.
 
 use super::{Finding, finding, tree::Tree};
 use std::collections::BTreeMap;
@@ -23,17 +23,17 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             ));
             continue;
         };
-        // Foreign crates have no floor.
+        // Crates from outside the workspace have no floor.
         let used = uses(&manifest).filter_map(|used| Some((used, floors.get(used)?)));
         for (used, floor) in used.filter(|(_, floor)| *floor >= own) {
-            let message = format!("on floor {own}, this may not use `{used}` on floor {floor}");
+            let message = format!("a crate on floor {own} may not use `{used}` on floor {floor}");
             found.push(finding(path, 1, message));
         }
     }
     found
 }
 
-/// The floor of every word in the picture.
+/// Returns the floor of every word in the picture.
 fn floors(page: &str) -> BTreeMap<&str, u8> {
     let (mut floor, mut found) = (0, BTreeMap::new());
     for line in page.split("```").nth(1).unwrap_or_default().lines() {
@@ -44,7 +44,7 @@ fn floors(page: &str) -> BTreeMap<&str, u8> {
     found
 }
 
-/// The dependencies of a package, those of its tests left out.
+/// Returns the dependencies of a package, without those of its tests.
 fn uses(manifest: &Table) -> impl Iterator<Item = &str> {
     let targets = manifest.get("target").and_then(Value::as_table);
     let targets = targets.into_iter().flat_map(Table::values);

@@ -6,7 +6,7 @@ use super::{
 };
 use std::collections::BTreeMap;
 
-/// Each line has a name, the crates that define it, a colon and the reason; `#` starts a note.
+/// The list of shared names. Each line has a name, the crates that define it, a colon and the reason; `#` starts a note.
 const LIST: &str = "xtask/shared-names.txt";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -41,9 +41,9 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// The name of the type or trait that this line defines, if it is public.
+/// Returns the name of the type or trait that this line defines, if it is public.
 fn public_type(line: &str) -> Option<&str> {
-    // A line that is further in belongs to a test or to a macro.
+    // An indented line belongs to a test or to a macro.
     let (kind, rest) = line.strip_prefix("pub ")?.split_once(' ')?;
     let is_type = ["struct", "enum", "union", "trait", "type"].contains(&kind);
     let end = rest.find(|c: char| !c.is_alphanumeric());

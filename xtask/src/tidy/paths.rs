@@ -1,4 +1,5 @@
-//! Rule `banned-paths`. A lint of clippy can't do this: dm-sync's atomics are the same types, so it would flag their legal users.
+//! Rule `banned-paths`. A clippy lint can't do this, because dm-sync's atomics are the same types, so it would flag legal uses
+//! too.
 
 use super::{
     Finding, finding,
@@ -6,13 +7,14 @@ use super::{
 };
 use proc_macro2::{Delimiter, Punct, Spacing, TokenStream, TokenTree};
 
-/// Other spellings of what only dm-sync names. In a test too, they would escape the builds for loom and shuttle.
+/// Paths of atomics that only dm-sync may use. In tests too, they would escape the builds for loom and shuttle.
 const ATOMICS: [&str; 2] = ["std::sync::atomic", "core::sync::atomic"];
-/// What library code takes from dm-sync.
+/// Paths that library code must replace by dm-sync's.
 const THREADS: [&str; 4] = ["std::sync", "alloc::sync", "core::sync", "std::thread"];
-/// What library code takes from the `Env` of its world.
+/// Paths that library code must replace by the `Env` of its world.
 const CLOCKS: [&str; 2] = ["Instant::now", "SystemTime::now"];
-/// Worlds of real threads, the control plane of a node, and waiters for a process that has stopped.
+/// Crates that may use the clock: worlds with real threads, the control plane of a node, and code that waits for a stopped
+/// process.
 const HAVE_CLOCKS: [&str; 5] = ["dm-sync", "dm-explore", "dm-loopback", "dm-control", "dm-ib"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -42,7 +44,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Some interfaces of std take std's own types. A comment on the line, or on the one before, says so.
+/// Returns whether a comment on the line, or on the line before, says that an interface of std needs std's own type.
 fn says_why_std(text: &str, line: usize) -> bool {
     let mut near = text.lines().skip(line.saturating_sub(2)).take(2);
     near.any(|line| {
@@ -51,14 +53,14 @@ fn says_why_std(text: &str, line: usize) -> bool {
     })
 }
 
-/// A path of two or more names, its line, and whether it stands under `#[cfg(test)]`.
+/// A path of two or more names, its line, and whether it is under `#[cfg(test)]`.
 struct Named {
     name: String,
     line: usize,
     in_test: bool,
 }
 
-/// Every path in a file, inside macro calls too. Text that is no Rust has none: the compiler refuses it anyway.
+/// Returns every path in a file, also those in macro calls. Text that is not Rust has none; the compiler rejects it anyway.
 fn named(text: &str) -> Vec<Named> {
     let mut found = Vec::new();
     walk(text.parse().unwrap_or_default(), "", false, &mut found);
@@ -93,7 +95,7 @@ fn walk(tokens: TokenStream, prefix: &str, all_in_test: bool, found: &mut Vec<Na
                 let condition = group.stream().to_string().replace(' ', "");
                 in_test |= condition.starts_with("cfg(test") || condition.starts_with("cfg(all(test");
             }
-            // The item under an attribute ends.
+            // The item under the attribute ends here.
             TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => in_test = all_in_test,
             TokenTree::Punct(mark) if mark.as_char() == ';' => in_test = all_in_test,
             _ => {}
@@ -128,7 +130,7 @@ fn f() { std::time::Instant::now() }
 == crates/dm-sync/src/lib.rs
 use std::sync::Arc;
 "#;
-        // The first two lines are one path of an atomic, and begin one of a thread.
+        // The first two lines are both the path of an atomic and the beginning of a path of std::sync.
         let library = [2, 1, 3, 5, 11].map(|line| format!("crates/dm-a/src/lib.rs:{line} "));
         let expected = format!("{}crates/dm-a/tests/t.rs:2", library.concat());
         super::super::expect(super::check, sample, &expected);

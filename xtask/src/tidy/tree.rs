@@ -23,7 +23,7 @@ impl Tree {
                 if entry.file_type()?.is_dir() {
                     dirs.push(path);
                 } else {
-                    // A picture has no words.
+                    // A file that is not UTF-8, such as a picture, counts as empty.
                     let text = String::from_utf8(fs::read(entry.path())?).unwrap_or_default();
                     tree.0.insert(path[1..].to_owned(), text);
                 }
@@ -32,7 +32,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A tree for the rules' tests. A line `== PATH` stands before the text of each file.
+    /// Makes a tree for the rules' tests. The line `== PATH` comes before the text of each file.
     #[cfg(test)]
     pub(super) fn sample(files: &str) -> Self {
         let files = files.split("== ").filter_map(|file| file.split_once('\n'));
@@ -43,13 +43,13 @@ impl Tree {
         )
     }
 
-    /// Every file whose path ends so, with its text.
+    /// Returns every file whose path ends in `end`, with its text.
     pub(super) fn files(&self, end: &str) -> impl Iterator<Item = (&str, &str)> {
         let files = self.0.iter().map(|(path, text)| (path.as_str(), text.as_str()));
         files.filter(move |(path, _)| path.ends_with(end))
     }
 
-    /// Every line of those files, with its file and its number from 1.
+    /// Returns every line of those files, with its file and its number from 1.
     pub(super) fn lines(&self, end: &str) -> impl Iterator<Item = (&str, usize, &str)> {
         let numbered = |(path, text)| {
             (1..)
@@ -59,25 +59,25 @@ impl Tree {
         self.files(end).flat_map(numbered)
     }
 
-    /// The text of one file.
+    /// Returns the text of one file.
     pub(super) fn text(&self, path: &str) -> &str {
         self.0.get(path).map_or("", String::as_str)
     }
 
-    /// Whether `path` is a file, or a directory with files in it.
+    /// Returns whether `path` is a file, or a directory with files in it.
     pub(super) fn exists(&self, path: &str) -> bool {
         let mut rest = self.0.keys().filter_map(|file| file.strip_prefix(path));
         rest.any(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }
 
-/// The package of a file, which is named as its directory: "dm-sync", "xtask".
+/// Returns the package of a file, which is named after its directory: "dm-sync", "xtask".
 pub(super) fn package(path: &str) -> &str {
     let path = path.trim_start_matches("crates/");
     path.split('/').next().unwrap_or_default()
 }
 
-/// Whether users of a crate link this file: a source file, neither of tests nor of the command.
+/// Returns whether this is a source file of a library, and not of tests or of the command.
 pub(super) fn is_library(path: &str) -> bool {
     let tests = path.ends_with("/tests.rs") || path.contains("/tests/");
     path.starts_with("crates/") && path.contains("/src/") && !tests && package(path) != "dmkit"

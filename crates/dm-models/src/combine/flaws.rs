@@ -92,7 +92,7 @@ pub(crate) const T_R3: Entry = Entry {
     cases: || knobs().map(|k| Case::holds("2+1 readers", k)).into(),
     published: Some(Twin {
         name: "published",
-        about: "whoever finds the lock taken waits for the READ of who took it",
+        about: "a client that finds the lock taken waits for the READ of the client that took it",
         cases: || {
             knobs()
                 .map(|k| Case::fails(How::NotLinearizable, "2+1 readers", k))

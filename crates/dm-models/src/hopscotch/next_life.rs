@@ -34,7 +34,7 @@ pub(crate) const T_C6: Entry = Entry {
     }),
     mutants: &[Twin {
         name: "entry",
-        about: "so is an entry that is read alone",
+        about: "an entry that is read alone is taken whichever life it is of",
         cases: || vec![Case::fails(How::Check, ALONE, timeless(Knobs::declared()))],
     }],
     build,

@@ -135,8 +135,8 @@ pub(crate) const BLIND: Entry = Entry {
     name: "blind-release",
     kind: Kind::Lock,
     source: SOURCE,
-    about: "A reader-writer lock by FAA: one field counts writers, one readers; who comes at the wrong time takes back \
-            what it added, and tries again. It is given back by FAA too.",
+    about: "A reader-writer lock by FAA: one field counts writers, one readers. A client that finds the lock taken subtracts \
+            what it added, and tries again. The lock is released by FAA too.",
     cases: || holds(&["W R", "W W"]),
     published: None,
     mutants: &[Twin {

@@ -39,7 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
         },
         Twin {
             name: "unsaid",
-            about: "who leaves the unlock behind does not say so",
+            about: "a client that leaves an unlock in flight does not record it",
             cases: broken,
         },
     ],

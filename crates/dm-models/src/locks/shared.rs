@@ -20,7 +20,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "shared",
     kind: Kind::Lock,
     source: "Dolphin (MSST 2024), the spear lock; docs/protocol/lock.md L14–L17",
-    about: "Clients that share a lock (S) add to words of their own; who has it alone (E) moves what it finds there to a \
+    about: "Clients that share a lock (S) add to words of their own; a client that holds it alone (E) moves these words into a \
             sum. No add is lost or counted twice, whoever waits for whom, and whoever is dropped at any await; nothing \
             is shared or held at the end.",
     cases: || {
@@ -46,12 +46,12 @@ pub(crate) const ENTRY: Entry = Entry {
     mutants: &[
         Twin {
             name: "blind-release",
-            about: "who had it alone gives it back by WRITE: over a share that came meanwhile",
+            about: "the exclusive holder frees the lock by a WRITE, which overwrites a share taken meanwhile",
             cases: || vec![Case::fails(How::Check, "E S", Knobs::declared()).or(How::Invariant)],
         },
         Twin {
             name: "read-first",
-            about: "share and READ in one chain on a card that may serve the READ first",
+            about: "the share and the READ go in one chain on a card that may serve the READ first",
             cases: || {
                 let knobs = Knobs::weak().pretend(Capability::CasThenReadInOrder);
                 vec![Case::fails(How::Invariant, "E S", knobs)]
@@ -146,8 +146,8 @@ pub(crate) const DIES: Entry = Entry {
     name: "sharer-dies",
     kind: Kind::Crash,
     source: "docs/protocol/lock.md L14, L17",
-    about: "Of one who shares a lock and one who has it alone, one dies at any step. The other gets in, or ends in an error \
-            that names the lock; no finished add is lost, and nobody is let in beside a share that is counted.",
+    about: "One client shares a lock, another holds it alone, and one of them dies at any step. The other gets in, or ends in an \
+            error that names the lock. No finished add is lost, and nobody holds the lock beside a share that is counted.",
     cases: || {
         let turned = [Knob::CasThenRead, Knob::ChipOrder];
         let dying = matrix(&Knobs::weak(), &turned).into_iter().map(|mut knobs| {
@@ -169,9 +169,9 @@ pub(crate) const FAILS: Entry = Entry {
     name: "sharer-fails",
     kind: Kind::Crash,
     source: "docs/protocol/lock.md L14, L17, L18",
-    about: "Of one who shares a lock and one who has it alone, the queue pair of one fails at any step, and what was in \
-            flight lands later, in part or never. The other gets in, or ends in an error that names the lock (a share of \
-            which nobody knows stays counted); no finished add is lost, and none counts twice.",
+    about: "One client shares a lock, another holds it alone. The queue pair of one of them fails at any step, and requests in \
+            flight land later, in part or never. The other gets in, or ends in an error that names the lock (a share of \
+            which nobody knows stays counted). No finished add is lost, and none counts twice.",
     cases: || {
         let turned = [Knob::CasThenRead, Knob::AtomicVsWrite, Knob::ChipOrder];
         let failing = matrix(&Knobs::weak(), &turned).into_iter().map(|mut knobs| {

@@ -13,9 +13,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "reclaim-late-cas",
     kind: Kind::Crash,
     source: "docs/protocol/reclaim.md R2a",
-    about: "The queue pair of a client may fail behind a CAS on a block; the CAS may land later. Its operation ends in an \
-            error, and its compute node goes on at another memory node. A second compute node retires the block and uses it \
-            again when it may, with the value that the CAS compares. The CAS never lands in that life.",
+    about: "The queue pair of a client may fail after it has posted a CAS on a block, and the CAS may land later. The \
+            operation ends in an error, and its compute node goes on at another memory node. A second compute node retires the \
+            block and reuses it when it may, with the value that the CAS compares. The CAS never lands in that life.",
     cases: || {
         let cut_off = |knobs: Knobs| Knobs {
             retries: Retries::Bounded(2),
@@ -35,21 +35,21 @@ pub(crate) const ENTRY: Entry = Entry {
         },
         Twin {
             name: "error-proves",
-            about: "a READ that is refused counts as proof that all before it has landed",
+            about: "a refused READ counts as proof that all earlier requests have landed",
             cases: || vec![Case::fails(How::Invariant, "2x1", Knobs::declared().failures(2))],
         },
     ],
     build,
 };
 
-/// On another memory node than the members' slots.
+/// Returns the address of the block, which is on another memory node than the members' slots.
 fn block() -> RemotePtr {
     RemotePtr::new(NodeId(1), 1024).unwrap_or(RemotePtr::NULL)
 }
 
 /// The block's value, in both lives.
 const VALUE: u64 = 7;
-/// What the operation makes of it.
+/// The value that the operation stores.
 const CHANGED: u64 = 8;
 
 fn value() -> RemotePtr {
@@ -93,7 +93,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
                     true => drop(running),
                     false => drop(ended(Some(running), done)),
                 }
-                // Its compute node goes on.
+                // The compute node goes on.
                 for _ in 0..2 {
                     if alloc.collect(v, &seat).await.is_err() {
                         break;
@@ -110,7 +110,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// One operation: from the root to the block, and a CAS there without a lock.
+/// Runs one operation: follows the root to the block, and changes it by a CAS without a lock.
 async fn change(v: &Endpoint) -> Result<(), IndexError> {
     if v.word(root()).await? != 0 {
         v.cas(value(), VALUE, CHANGED).await?;
@@ -118,7 +118,7 @@ async fn change(v: &Endpoint) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// Retires the block, and uses it again if it comes back within three rounds; whether it did.
+/// Retires the block, and reuses it if it becomes free within three rounds. Returns whether it was reused.
 async fn use_again(v: &Endpoint, alloc: &Allocator) -> Result<bool, AllocError> {
     let Some(seat) = alloc.seat(v) else {
         return Ok(false);

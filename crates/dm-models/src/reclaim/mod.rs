@@ -1,4 +1,4 @@
-//! Models of reclamation: the shipped `dm-alloc`, and nodes of `dm-leaf` that die and live again.
+//! Models of reclamation: the shipped `dm-alloc`, and nodes of `dm-leaf` that die and whose memory is reused.
 
 mod late;
 mod next_life;
@@ -14,7 +14,7 @@ use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
 
 use crate::Entry;
 
-/// In the order listed.
+/// The entries, in the order listed.
 pub(crate) const ENTRIES: &[Entry] = &[
     reuse::ENTRY,
     silent::ENTRY,
@@ -24,30 +24,30 @@ pub(crate) const ENTRIES: &[Entry] = &[
     late::ENTRY,
 ];
 
-/// The word that leads to the block.
+/// Returns the address of the word that leads to the block.
 fn root() -> RemotePtr {
     RemotePtr::new(NodeId(0), 256).unwrap_or(RemotePtr::NULL)
 }
 
-/// The block: which life it is in, and a value.
+/// Returns the address of the block, which holds the number of its life and a value.
 fn block() -> RemotePtr {
     RemotePtr::new(NodeId(0), 1024).unwrap_or(RemotePtr::NULL)
 }
 
-/// What a dead block's first word says.
+/// The first word of a dead block.
 const DEAD: u64 = u64::MAX;
 /// The value of the next life.
 const NEXT: u64 = 9;
 
 const CLASS: Class = Class { bytes: 64, kind: 0 };
 
-/// A compute node's allocator, in a pool for `slots` members. It does rounds when told to; a member that `looks` looks in a
-/// row find as the one before them did is silent, if the clock says so.
+/// Makes a compute node's allocator in a pool for `slots` members. It does rounds only on request. It takes a member for
+/// silent if `looks` looks in a row find no change and the clock agrees.
 pub(crate) fn allocator(compute_node: u16, slots: u16, looks: u32, flaws: ReclaimFlaws) -> Allocator {
     allocator_that(compute_node, slots, looks, false, flaws)
 }
 
-/// The same, of a compute node that `remembers` addresses or not.
+/// Makes the same allocator for a compute node that remembers addresses, or does not.
 fn allocator_that(
     compute_node: u16,
     slots: u16,
@@ -58,7 +58,7 @@ fn allocator_that(
     reclaiming(Allocator::new(1, compute_node), slots, looks, remembers, flaws)
 }
 
-/// One of `v`'s compute node, over so many memory nodes.
+/// Makes an allocator for `v`'s compute node over `memory_nodes` memory nodes.
 fn allocator_over(memory_nodes: u16, v: &Endpoint, flaws: ReclaimFlaws) -> Allocator {
     let alloc = Allocator::new(memory_nodes, v.compute_node());
     reclaiming(alloc, 2, u32::MAX, false, flaws)
@@ -80,7 +80,7 @@ fn reclaiming(alloc: Allocator, slots: u16, looks: u32, remembers: bool, flaws: 
     alloc.reclaiming(area, options)
 }
 
-/// The same, a member already.
+/// Makes an allocator for `v`'s compute node that is already a member of the pool.
 async fn member(v: Endpoint, looks: u32, flaws: ReclaimFlaws) -> Allocator {
     joined(&v, allocator(v.compute_node(), 2, looks, flaws)).await
 }
@@ -93,7 +93,7 @@ async fn joined(v: &Endpoint, alloc: Allocator) -> Allocator {
     alloc
 }
 
-/// Begins an operation.
+/// Begins an operation, and calls `attend` until the seat admits it.
 async fn begin<'s>(v: &Endpoint, alloc: &Allocator, seat: &'s Seat) -> Result<Running<'s>, AllocError> {
     loop {
         if let Some(running) = seat.enter() {
@@ -103,8 +103,8 @@ async fn begin<'s>(v: &Endpoint, alloc: &Allocator, seat: &'s Seat) -> Result<Ru
     }
 }
 
-/// Unlinks and buries the block, retires it, and uses it again if it comes back within `rounds` rounds; whether it did.
-/// (That this runs in an operation itself would change nothing: it reads nothing that another uses again.)
+/// Unlinks the block, marks it dead and retires it, and reuses it if it becomes free within `rounds` rounds. Returns
+/// whether it was reused. This need not run inside an operation, because it reads nothing that another client reuses.
 async fn use_again(v: &Endpoint, alloc: &Allocator, rounds: u32) -> Result<bool, AllocError> {
     let Some(epochs) = alloc.epochs() else {
         return Ok(false);
@@ -129,7 +129,7 @@ async fn use_again(v: &Endpoint, alloc: &Allocator, rounds: u32) -> Result<bool,
     Ok(true)
 }
 
-/// The block in its first life, with the root leading to it.
+/// Writes the block in its first life, and the root that leads to it.
 fn first_life(v: &Endpoint) {
     v.load(root(), &block().raw().to_le_bytes()).expect("setting up");
     v.load(block(), &[1u64, 7].map(u64::to_le_bytes).concat())

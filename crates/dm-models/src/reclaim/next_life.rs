@@ -1,4 +1,4 @@
-//! A scan reads a leaf by an old address, which merges, dies, and is another leaf.
+//! A scan reads by an old address a leaf that is merged and dies, and whose memory becomes another leaf.
 
 use dm_alloc::{Allocator, ReclaimFlaws};
 use dm_explore::{Client, Endpoint, Knobs, Model, NoSpec};
@@ -17,9 +17,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "reclaim-scan",
     kind: Kind::Tree,
     source: "docs/protocol/reclaim.md R1, R8, R9; S2, S22 to S24",
-    about: "A leaf is merged into its left neighbour, retired, and its memory holds another leaf of the same format; a \
-            scan reads it by a cached address at any time. If a node answers for the leaf's keys, it shows them all, and \
-            once a key was changed elsewhere, not as it was before.",
+    about: "A leaf is merged into its left neighbour and retired, and its memory becomes another leaf of the same format. A \
+            scan reads it by a cached address at any time. A node that answers for the leaf's keys shows all of them, and \
+            it shows no old value of a key that has changed elsewhere.",
     cases: || {
         [Knobs::weak(), Knobs::declared()]
             .map(|k| Case::holds("1x2", k))
@@ -29,12 +29,12 @@ pub(crate) const ENTRY: Entry = Entry {
     mutants: &[
         Twin {
             name: "same-life",
-            about: "the next life has the incarnation and version of the last",
+            about: "the next life has the same incarnation and version as the last one",
             cases: || vec![Case::fails(How::Check, "1x2", Knobs::declared())],
         },
         Twin {
             name: "unburied",
-            about: "a merged leaf is not written dead",
+            about: "a merged leaf is not marked dead",
             cases: || vec![Case::fails(How::Check, "1x2", Knobs::declared())],
         },
     ],
@@ -43,7 +43,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 type Leaves = TwoLevel<Key8>;
 
-/// What the compute node's clients share: leaves, and where two neighbours and their parent lie.
+/// The state that the compute node's clients share: leaves, and the addresses of two neighbours and their parent.
 struct Shared {
     leaves: Leaves,
     alloc: Arc<Allocator>,
@@ -127,7 +127,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// A batch of a scan: one cached address.
+/// Reads one batch of a scan, which has one cached address.
 async fn scan(c: &Client<Shared, NoSpec>) {
     let (v, shared) = (c.verbs(), c.shared());
     let old = shared.changed.with(|changed| !*changed);
@@ -143,7 +143,7 @@ async fn scan(c: &Client<Shared, NoSpec>) {
                 "a leaf answers for keys that it does not show".into()
             });
             c.check(!answers || old, || {
-                "a leaf shows what was changed elsewhere before".into()
+                "a leaf shows a value that was changed elsewhere before".into()
             });
             true
         })
@@ -151,7 +151,7 @@ async fn scan(c: &Client<Shared, NoSpec>) {
     read.expect("no faults in this model");
 }
 
-/// The merge, a change in the merged leaf, and the next life.
+/// Merges the leaf, changes a key in the merged leaf, and starts the next life.
 async fn merge(c: &Client<Shared, NoSpec>) {
     let (v, shared) = (c.verbs(), c.shared());
     let mut after = NodeCopy::new();
@@ -161,7 +161,7 @@ async fn merge(c: &Client<Shared, NoSpec>) {
         .await;
     let done = matches!(merged, Ok(Merge::Done { .. }));
     c.check(done, || format!("nobody is in the way: {merged:?}"));
-    // What comes now stands for a change of a key in the merged leaf: it is one step more of the same kind.
+    // The next step stands for a change of a key in the merged leaf, because it is one more step of the same kind.
     v.local(dm_verbs::LocalStep::Section).await;
     shared.changed.with(|changed| *changed = true);
     let Some(epochs) = shared.alloc.epochs() else {

@@ -1,4 +1,4 @@
-//! A block is used again beside a compute node that remembers its address from an operation that is over.
+//! A block is reused beside a compute node that remembers its address from an operation that has ended.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};
@@ -13,11 +13,11 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "reclaim-remembered",
     kind: Kind::Tree,
     source: "docs/protocol/reclaim.md R15",
-    about: "An operation reads a block's address and is over. Later ones of its compute node use the address without asking, \
-            until the turn but one after it, beside rounds and turns. Meanwhile another unlinks the block, retires it, and \
-            uses it again when it may. They find the first life or a dead block, never the next life.",
+    about: "An operation reads a block's address and ends. Later operations of its compute node use the address without a \
+            check, until the second next turn, beside rounds and turns. Meanwhile another compute node unlinks the block, \
+            retires it, and reuses it when it may. The operations find the first life or a dead block, never the next life.",
     cases: || {
-        // A card's freedoms multiply what is as good as the same: words alone are read and written here.
+        // Single words are read and written here, so most freedoms of a card would only multiply equal states.
         vec![
             Case::holds("2x1", Knobs::strong()),
             Case::holds("2x1", Knobs::weak()).nightly(),
@@ -27,12 +27,12 @@ pub(crate) const ENTRY: Entry = Entry {
     mutants: &[
         Twin {
             name: "never-forgets",
-            about: "the address is used for ever",
+            about: "the address is used without a limit",
             cases: || vec![Case::fails(How::Check, "2x1", Knobs::strong())],
         },
         Twin {
             name: "announces-latest",
-            about: "operations begin in the latest epoch, whatever is remembered",
+            about: "operations begin in the latest epoch, even if an address is remembered",
             cases: || vec![Case::fails(How::Check, "2x1", Knobs::strong())],
         },
     ],
@@ -52,7 +52,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .place(block(), 16, "block")
         .setup(|v| async move { first_life(&v) })
         .client("R", 0, move |c: Client<Allocator, NoSpec>| async move {
-            // An error is a fence: it reads nothing more.
+            // An error means that the client was fenced; it reads nothing more.
             let _fenced = remember(&c, forgets).await;
         })
         .client("W", 1, |c: Client<Allocator, NoSpec>| async move {
@@ -63,8 +63,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Operations of one client: the first reads the address, the others use it as long as that is not too long ago. In the midst
-/// of each another would do a round and a turn.
+/// Runs the operations of one client. The first one reads the address; the others use it as long as it is not too old. Another
+/// client could do a round and a turn in the middle of each.
 async fn remember(c: &Client<Allocator, NoSpec>, forgets: bool) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {

@@ -1,4 +1,4 @@
-//! A block is used again beside an operation that may hold its address.
+//! A block is reused beside an operation that may hold its address.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};
@@ -13,9 +13,9 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "reclaim-reuse-vs-reader",
     kind: Kind::Tree,
     source: "docs/protocol/reclaim.md R2 to R7",
-    about: "A compute node unlinks a block, retires it, does rounds, and uses it again when it may; an operation of \
-            another follows the root to it and announces itself meanwhile. It finds the first life or a dead block, \
-            never the next life, whether its compute node announces itself again or leaves.",
+    about: "A compute node unlinks a block, retires it, does rounds, and reuses it when it may. Meanwhile an operation of \
+            another compute node announces itself and follows the root to the block. It finds the first life or a dead \
+            block, never the next life, whether its compute node announces itself again or leaves.",
     cases: || {
         [Knobs::weak(), Knobs::declared(), Knobs::strong()]
             .map(|k| Case::holds("2x1", k))
@@ -25,12 +25,12 @@ pub(crate) const ENTRY: Entry = Entry {
     mutants: &[
         Twin {
             name: "no-grace",
-            about: "what is retired is free at once",
+            about: "a retired block is free at once",
             cases: || vec![Case::fails(How::Check, "2x1", Knobs::strong())],
         },
         Twin {
             name: "announces-now",
-            about: "the present epoch is announced, not the one of the oldest operation",
+            about: "a compute node announces the present epoch, not the epoch of its oldest operation",
             cases: || vec![Case::fails(How::Check, "2x1", Knobs::strong())],
         },
     ],
@@ -50,7 +50,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .place(block(), 16, "block")
         .setup(|v| async move { first_life(&v) })
         .client("R", 0, |c: Client<Allocator, NoSpec>| async move {
-            // An error is a fence: it reads nothing more.
+            // An error means that the client was fenced; it reads nothing more.
             let _fenced = follow(&c).await;
         })
         .client("W", 1, |c: Client<Allocator, NoSpec>| async move {
@@ -61,7 +61,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// One operation: from the root to the block.
+/// Runs one operation, which follows the root to the block.
 async fn follow(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {
@@ -71,7 +71,7 @@ async fn follow(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     let running = begin(v, alloc, &seat).await?;
     if v.word(root()).await? != 0 {
         for _ in 0..2 {
-            // The first learns of the epoch that the second may announce.
+            // The first round learns the epoch that the second one may announce.
             alloc.collect(v, &seat).await?;
         }
         let life = v.word(block()).await?;

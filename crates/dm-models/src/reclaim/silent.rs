@@ -1,4 +1,4 @@
-//! A compute node dies in an operation that writes; the memory that it pinned comes back, and its WRITE does not.
+//! A compute node dies in an operation that writes. The memory that it pinned becomes free, and its WRITE never lands there.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};
@@ -14,9 +14,9 @@ pub(crate) const ENTRY: Entry = Entry {
     kind: Kind::Crash,
     source: "docs/protocol/reclaim.md R7",
     about: "A client of one compute node dies at any step of an operation that follows the root to a block and writes to \
-            it; what it posted lands at any time. The other unlinks and retires the block, waits for the lease, has the \
-            silent one fenced, and uses the block again: nothing of the last life lands in the next. The shape `never \
-            back` claims that what a dead client pins stays pinned, and must fail.",
+            it; its requests land at any time. The other compute node unlinks and retires the block, waits for the lease, \
+            fences the silent one, and reuses the block: no request of the last life lands in the next. The shape `never \
+            back` claims that memory pinned by a dead client stays pinned, and must fail.",
     cases: || {
         let dying = Knobs::strong().crashes(1);
         vec![
@@ -27,7 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "no-fence",
-        about: "a silent member is taken for gone without being fenced",
+        about: "a silent member counts as gone without being fenced",
         cases: || vec![Case::fails(How::Invariant, "2x1", Knobs::strong().crashes(1))],
     }],
     build,
@@ -53,15 +53,15 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
             Err(format!("it holds {value}"))
         })
         .invariant("what a dead client pins stays pinned", move |end| {
-            // Died after it had begun, so that its announcement counts.
+            // The client died after it had begun its operation, so its announcement counts.
             let pinned = end.crashed(0) && !end.outputs(0).is_empty();
             if never_back && pinned && !end.outputs(1).is_empty() {
-                return Err("it is used again".into());
+                return Err("the block is used again".into());
             }
             Ok(())
         })
         .client("S", 0, |c: Client<Allocator, NoSpec>| async move {
-            // An error is a fence: it writes nothing more.
+            // An error means that the client was fenced; it writes nothing more.
             let _fenced = write(&c).await;
         })
         .client("W", 1, |c: Client<Allocator, NoSpec>| async move {
@@ -72,7 +72,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// One operation: from the root to the block, which it writes to.
+/// Runs one operation, which follows the root to the block and writes to it.
 async fn write(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {

@@ -1,4 +1,4 @@
-//! A compute node that works beside one that looks whether it is silent.
+//! A compute node works while another one looks whether it is silent.
 
 use dm_alloc::{AllocError, Allocator, ReclaimFlaws};
 use dm_explore::{Client, Knobs, Model, NoSpec};
@@ -13,8 +13,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "reclaim-working-member",
     kind: Kind::Crash,
     source: "docs/protocol/reclaim.md R7, R7a",
-    about: "A compute node announces itself between two looks of another: twice, or once while a client of it is held up at any \
-            step of a round. Whatever the clocks say, it is not fenced. In `given up` that round may be cancelled. The \
+    about: "A compute node announces itself between two looks of another one: twice, or once while one of its clients is held \
+            up at any step of a round. It is not fenced, whatever the clocks say. In `given up` that round may be cancelled. The \
             shape `stands still` claims the same of a compute node that announces nothing between the looks, and must fail.",
     cases: || {
         vec![
@@ -29,24 +29,24 @@ pub(crate) const ENTRY: Entry = Entry {
     mutants: &[
         Twin {
             name: "one-bit",
-            about: "looks compare one bit of a beat: two announcements look like none",
+            about: "looks compare one bit of a beat, so two announcements look like none",
             cases: || vec![Case::fails(How::Check, "2x1", Knobs::strong())],
         },
         Twin {
             name: "one-announces",
-            about: "while one client is in a round, no other announces their compute node",
+            about: "while one client is in a round, no other client announces their compute node",
             cases: || vec![Case::fails(How::Check, "held up", Knobs::strong())],
         },
     ],
     build,
 };
 
-/// The first look is over.
+/// Returns the address of the word that is set when the first look is over.
 fn looked() -> RemotePtr {
     RemotePtr::new(NodeId(0), 2048).unwrap_or(RemotePtr::NULL)
 }
 
-/// What is to be announced behind that is.
+/// Returns the address of the word that is set when the announcements after the first look are made.
 fn announced() -> RemotePtr {
     RemotePtr::new(NodeId(0), 2112).unwrap_or(RemotePtr::NULL)
 }
@@ -64,7 +64,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     };
     let model = Model::new(s.title.clone())
         .shared_opened(move |v, node| {
-            // The one that works looks at nobody.
+            // The compute node that works does not look at others.
             let looks = if node == 0 { u32::MAX } else { 1 };
             member(v, looks, flaws)
         })
@@ -73,10 +73,12 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .place(announced(), 8, "announced")
         .client("B", 0, move |c: Client<Allocator, NoSpec>| async move {
             let worked = work(&c, times).await;
-            c.check(worked.is_ok(), || format!("one that works ends in {worked:?}"));
+            c.check(worked.is_ok(), || {
+                format!("a working compute node ends in {worked:?}")
+            });
         })
         .client("W", 1, |c: Client<Allocator, NoSpec>| async move {
-            // Nobody looks at this one.
+            // Nobody looks at this compute node, so its result does not matter.
             let _looked = look(&c).await;
         });
     if beside {
@@ -88,7 +90,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// A round behind the first look, as any between the looks is.
+/// Does a round after the first look.
 async fn round(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {
@@ -101,7 +103,7 @@ async fn round(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     alloc.collect(v, &seat).await
 }
 
-/// Announces its compute node so many times, all of them behind the first look.
+/// Announces the compute node `times` times after the first look.
 async fn work(c: &Client<Allocator, NoSpec>, times: u32) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {
@@ -111,7 +113,7 @@ async fn work(c: &Client<Allocator, NoSpec>, times: u32) -> Result<(), AllocErro
         return Ok(());
     }
     let seat = Epochs::seat(epochs);
-    // Enlisted, so that it is fenced with its compute node.
+    // Enlists the client, so that it is fenced with its compute node.
     alloc.attend(v, &seat).await?;
     for _ in 0..times {
         alloc.collect(v, &seat).await?;
@@ -121,7 +123,7 @@ async fn work(c: &Client<Allocator, NoSpec>, times: u32) -> Result<(), AllocErro
     Ok(())
 }
 
-/// Looks, and looks again if there was an announcement in between.
+/// Looks at the other compute node, and looks again if there was an announcement in between.
 async fn look(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {

@@ -1,4 +1,4 @@
-//! A flaw of the published tree: T-D12.
+//! The model of a flaw of the published tree, T-D12.
 
 use dm_explore::Knobs;
 
@@ -7,13 +7,13 @@ use crate::tree::world::{Do, Script, Shape, cold, holds, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Update};
 
-/// Two leaves: 10 to 30, and from 40 on.
+/// Two leaves: keys 10 to 30, and keys from 40 on.
 const TWO_LEAVES: Script = Script {
     preload: &[10, 20, 30, 40, 50, 60],
     ..Script::EMPTY
 };
 
-/// Nothing is remembered: a key behind a separator, again, and the separator itself.
+/// Shapes without remembered separators. They get a key behind a separator, the same key again, and the separator.
 const T_D12_SHAPES: &[Shape] = &[
     (
         "1x1",
@@ -28,7 +28,8 @@ const T_D12_SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Everything is remembered, but roughly; of two, one knows of no leaf that comes, and of one that goes.
+/// Shapes that remember all separators, but roughly. If there are two clients, one does not know of a leaf that the other
+/// adds or removes.
 const ROUGH_SHAPES: &[Shape] = &[
     (
         "rough: split, get and update",
@@ -51,8 +52,8 @@ pub(crate) const T_D12: Entry = Entry {
     name: "T-D12",
     kind: Kind::Tree,
     source: "Dolphin's code, Tree.cpp, search 3.3",
-    about: "A client that remembers nothing finds a key that is no separator itself, by the last one below it; and one that \
-            remembers separators roughly, from its leaf or one to the left.",
+    about: "A client without remembered separators finds a key that is not itself a separator, by the last separator below it. \
+            A client that remembers separators roughly finds it from its leaf or from one to the left.",
     cases: || [holds(T_D12_SHAPES), holds(ROUGH_SHAPES)].concat(),
     published: Some(Twin {
         name: "published",
@@ -64,7 +65,7 @@ pub(crate) const T_D12: Entry = Entry {
         let mut options = options();
         options.separators.exact = s.published();
         if s.shape.starts_with("rough") {
-            // Too little for an image in the cache, enough for a sketch of two leaves.
+            // The cache has no room for an image, but enough for a sketch of two leaves.
             options.cache_bytes = 400;
             return build(ROUGH_SHAPES, s, options);
         }

@@ -5,5 +5,5 @@ mod world;
 
 use crate::Entry;
 
-/// In the order listed.
+/// The entries, in the order listed.
 pub(crate) const ENTRIES: &[Entry] = &[flaws::T_D12];

@@ -1,4 +1,4 @@
-//! A Dolphin tree of tiny leaves and radix nodes, its clients, and what each of them does.
+//! A Dolphin tree of tiny leaves and radix nodes as a subject of scripts.
 
 use dm_alloc::Superblock;
 use dm_explore::{End, Endpoint};
@@ -14,8 +14,8 @@ use crate::tree::subject::Subject;
 use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
 
-/// Leaves of two lines and 3 entries of whole keys (packed, they are twice as many: models of one leaf have those),
-/// radix nodes of one line with 2 or 4 slots; 16 locks to a memory node.
+/// Returns options with leaves of two lines and 3 entries of whole keys, radix nodes of one line with 2 or 4 slots, and 16
+/// locks per memory node. (Packed leaves would hold twice as many entries; they have models of a single leaf.)
 pub(super) const fn options() -> Options {
     Options {
         leaf_bytes: 128,
@@ -67,9 +67,9 @@ impl Subject for Dolphin<Key8> {
 
     fn contents(end: &End<'_>, options: &Options) -> Result<Vec<(u64, u64)>, String> {
         let separators = radix::memory::contents(end, &options.types)?;
-        // That of the smallest key names the first leaf, and the leaves the others.
+        // The separator of the smallest key names the first leaf, and each leaf names the next.
         let Some(&(0, first)) = separators.first() else {
-            return Err(format!("no first leaf: {separators:?}"));
+            return Err(format!("no separator names the first leaf: {separators:?}"));
         };
         let leaf = Slotted::with_node_bytes(options.leaf_bytes, options.value_bytes).expect("small");
         contents_from(end, &leaf, RemotePtr::from_raw(first))

@@ -64,9 +64,9 @@ pub(crate) const SPLIT: Entry = Entry {
     name: "split-crash",
     kind: Kind::Crash,
     source: "docs/protocol/sherman.md S12–S17, When a writer dies",
-    about: "One client dies at any step of a split, and any part of what it posted lands: every answer is still \
-            right, no key is lost, and whatever landed is completed by doing the split again. Who needs the dead \
-            client's lock waits for ever here; with a budget he gets a typed error.",
+    about: "One client dies at any step of a split, and any part of what it posted lands. Every answer is still \
+            right, no key is lost, and doing the split again completes whatever landed. A client that needs the dead \
+            client's lock waits for ever here; with a budget it gets a typed error.",
     cases: || crashes(SHAPES),
     published: None,
     mutants: &[Twin {
@@ -106,8 +106,8 @@ pub(crate) const FAILED_SPLIT: Entry = Entry {
     name: "split-fails",
     kind: Kind::Crash,
     source: "docs/protocol/sherman.md S12–S17; docs/protocol/lock.md L18",
-    about: "A queue pair of one client fails at any step of a split, and what was in flight lands later, in part or \
-            never: every answer is right, no key is lost, and whatever landed is completed by doing the split again.",
+    about: "A queue pair of one client fails at any step of a split, and requests in flight land later, in part or \
+            never. Every answer is right, no key is lost, and doing the split again completes whatever landed.",
     cases: || {
         let under = [Knobs::weak(), Knobs::declared()].map(|k| timeless(k).failures(1));
         let each = |&(shape, _): &(&'static str, Script)| under.clone().map(|k| Case::holds(shape, k));
@@ -158,7 +158,7 @@ pub(crate) const MERGE: Entry = Entry {
     name: "merge-crash",
     kind: Kind::Crash,
     source: "docs/protocol/sherman.md S23–S28, When a writer dies",
-    about: "One client dies at any step of a merge: readers go on, and no key is lost.",
+    about: "One client dies at any step of a merge. Readers go on, and no key is lost.",
     cases: || crashes(MERGES),
     published: None,
     mutants: &[Twin {
@@ -193,7 +193,7 @@ const HALVES: &[(&str, Script)] = &[
             ..THREE_LEAVES
         },
     ),
-    // One comes by the left leaf, the other by what it has cached.
+    // One client comes from the left leaf, the other by its cache.
     (
         "2 MN, writer by the left leaf",
         Script {
@@ -209,13 +209,13 @@ pub(crate) const FAILED_MERGE: Entry = Entry {
     name: "merge-fails",
     kind: Kind::Crash,
     source: "docs/protocol/sherman.md S24 and S28",
-    about: "A chain of a merge fails at any step: what has landed stays, its locks come free. Wherever that is, no key is \
-            lost, and none is written in one leaf while the other still shows it as it was.",
+    about: "A chain of a merge fails at any step. What has landed stays, and the locks become free. No key is lost at any \
+            step, and no key is written in one leaf while the other still shows its old value.",
     cases: || {
         let under = [Knobs::weak(), Knobs::declared()].map(|k| timeless(k).failures(1));
         let each = |&(shape, _): &(&'static str, Script)| under.clone().map(|k| Case::holds(shape, k));
         let mut cases: Vec<Case> = HALVES.iter().flat_map(each).collect();
-        // Three operations on a weak card, and a fault anywhere.
+        // Three operations on a weak card with a fault at any step have too many states for every check.
         if let Some(last) = cases.iter_mut().rev().nth(1) {
             *last = last.clone().nightly();
         }
@@ -224,7 +224,7 @@ pub(crate) const FAILED_MERGE: Entry = Entry {
     published: None,
     mutants: &[Twin {
         name: "open-before-burial",
-        about: "the left leaf is open, with the keys of both, before the right one is dead",
+        about: "the left leaf is open with the keys of both leaves before the right one is dead",
         cases: || {
             let knobs = timeless(Knobs::declared()).failures(1);
             vec![Case::fails(

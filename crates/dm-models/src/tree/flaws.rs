@@ -1,4 +1,4 @@
-//! Flaws of published trees: T-S4 and T-S5.
+//! The models of flaws of published trees: T-S4 and T-S5.
 
 use dm_explore::{Client, Knobs, Model};
 use dm_history::{KvMap, KvOp};
@@ -28,8 +28,8 @@ pub(crate) const T_S4: Entry = Entry {
     name: "T-S4",
     kind: Kind::Tree,
     source: "Sherman's code, Tree.cpp:967",
-    about: "The parent learns of a split while the old leaf's WRITE is still on its way: an update goes to the new \
-            leaf, and a reader whose cache is old finds the old value in the old leaf.",
+    about: "The parent is changed for a split while the old leaf's WRITE is still in flight. An update goes to the new \
+            leaf, and a reader with an old cache finds the old value in the old leaf.",
     cases: || t_s4_knobs().into_iter().map(|k| Case::holds("3x1", k)).collect(),
     published: Some(Twin {
         name: "published",
@@ -74,7 +74,7 @@ const T_S5_SHAPES: &[(&str, Script)] = &[
             ..Script::EMPTY
         },
     ),
-    // Both split the root leaf, one after the other, before either has put a root above it.
+    // Both clients split the root leaf, one after the other, before either has put a root above it.
     (
         "first root",
         Script {
@@ -98,8 +98,8 @@ pub(crate) const T_S5: Entry = Entry {
     name: "T-S5",
     kind: Kind::Tree,
     source: "Sherman's code, Tree.cpp:824 and :986",
-    about: "Clients race to plant the first leaf, or to put the first root above it: who loses goes on from the \
-            winner's.",
+    about: "Clients race to create the first leaf, or to put the first root above it. The loser goes on with the leaf or \
+            root of the winner.",
     cases: || {
         let under = matrix(
             &timeless(Knobs::weak()),
@@ -109,7 +109,7 @@ pub(crate) const T_S5: Entry = Entry {
         let mut cases: Vec<Case> = shapes
             .flat_map(|&(shape, _)| under.iter().map(move |k| Case::holds(shape, k.clone())))
             .collect();
-        // What two clients do to the state that they share tells apart millions of states.
+        // Two clients of one compute node change shared state, which gives millions of states.
         cases.push(Case::holds("1x2", timeless(Knobs::declared())).nightly());
         cases
     },
@@ -141,14 +141,14 @@ fn build(s: &Setting<'_>, mut options: Options) -> Box<dyn Explorable> {
     Box::new(script(T_S5_SHAPES, s.shape).model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
 }
 
-/// Everybody finds an empty pool, and opens it for himself.
+/// Every client finds an empty pool and opens it itself.
 pub(crate) const BOOTSTRAP: Entry = Entry {
     name: "bootstrap",
     kind: Kind::Tree,
     source: "Sherman's code, creation of the root; dm-alloc",
-    about: "Clients of several compute nodes create or open one pool at once, plant the first leaf and insert: one \
-            creates, the others wait for it, and nobody's key is lost.",
-    // Three of them are tens of millions of states.
+    about: "Clients of several compute nodes create or open one pool at once, create the first leaf and insert. One \
+            client creates the pool, the others wait for it, and no key is lost.",
+    // Three clients would have tens of millions of states.
     cases: || opening().into_iter().map(|k| Case::holds("2x1", k)).collect(),
     published: None,
     mutants: &[Twin {
@@ -174,7 +174,8 @@ pub(crate) const BOOTSTRAP: Entry = Entry {
     },
 };
 
-/// The superblock's page is one READ of 63 lines, which nobody writes any more: in any order it has 2^63 states.
+/// Returns knobs under which the READ of the superblock's page is in order. It has 63 lines, which nobody writes any more;
+/// in any order it would have 2^63 states.
 fn opening() -> Vec<Knobs> {
     let base = Knobs {
         read_lines: LineOrder::Increasing,

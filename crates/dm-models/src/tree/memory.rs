@@ -1,4 +1,4 @@
-//! What a tree's leaves hold, as they lie in memory when nothing is left to happen.
+//! Reads the contents of a tree's leaves from memory at the end of a run.
 
 use dm_alloc::Superblock;
 use dm_explore::End;
@@ -11,10 +11,10 @@ use sherman::LeafFormat;
 
 use super::world::{Do, Script, loaded, number_of, options, written};
 
-/// What a client puts out whose operation failed with a chain: it has happened or not.
+/// The output of a client whose operation failed with its chain. The operation may have happened or not.
 pub(crate) const FAILED: u64 = u64::MAX;
 
-/// Inner nodes of every tree here.
+/// Returns the format of the inner nodes of every tree here.
 fn inner() -> Slotted<Key8> {
     Slotted::tiny(CHILD_BYTES).expect("two entries fit")
 }
@@ -26,17 +26,17 @@ fn node<F: NodeFormat<Key8>>(
 ) -> Result<(Header<Key8>, Vec<u8>), String> {
     let bytes = end.bytes(at, format.node_bytes() as u32).to_vec();
     let header = match format.accept(&bytes) {
-        // The WRITE of a hop ended midway: readers take what they find, and lack what they don't.
+        // The WRITE of a hop ended midway. Readers still accept the entries that they find.
         Err(e) if F::TWINS && e.is_torn() => format.header(&bytes),
         header => header,
     };
     Ok((header.map_err(|e| format!("node {at}: {e}"))?, bytes))
 }
 
-/// The leftmost leaf, over the first child of each level; none in an empty tree.
+/// Finds the leftmost leaf through the first child of each level. Returns `None` in an empty tree.
 fn first_leaf(end: &End<'_>) -> Result<Option<RemotePtr>, String> {
     let word = end.word(Superblock::ROOT_WORD);
-    // The level lies in the bits that alignment leaves free.
+    // The level is in the bits that alignment leaves free.
     let (mut at, mut level) = (RemotePtr::from_raw(word & !63), word & 63);
     while level > 0 {
         let (header, bytes) = node(end, &inner(), at)?;
@@ -48,13 +48,13 @@ fn first_leaf(end: &End<'_>) -> Result<Option<RemotePtr>, String> {
         });
         visited.map_err(|e| e.to_string())?;
         let first = children.iter().min_by_key(|(key, _)| *key);
-        at = first.ok_or("an inner node without a child")?.1;
+        at = first.ok_or("an inner node has no child")?.1;
         level -= 1;
     }
     Ok((!at.is_null()).then_some(at))
 }
 
-/// The entries that the node answers for.
+/// Returns the entries that the node answers for.
 fn entries<F: NodeFormat<Key8>>(
     format: &F,
     header: &Header<Key8>,
@@ -71,13 +71,13 @@ fn entries<F: NodeFormat<Key8>>(
     visited.map_err(|e| e.to_string())?;
     found.sort_unstable();
     if F::TWINS {
-        // What a hop left that ended midway: equal copies.
+        // A hop that ended midway leaves equal copies.
         found.dedup();
     }
     Ok(found)
 }
 
-/// What a survivor under the node's lock makes of a split that was begun (S16).
+/// Finishes a split that was begun, as a survivor does under the node's lock (S16).
 fn redo<F: NodeFormat<Key8>>(
     format: &F,
     at: RemotePtr,
@@ -86,11 +86,11 @@ fn redo<F: NodeFormat<Key8>>(
 ) -> Result<(), String> {
     let bad = |e| format!("node {at} can't be finished: {e}");
     match (header.state, header.lag) {
-        // A merge under way is read as it is; nobody takes it over yet.
+        // A merge in progress is read as it is, because nobody takes it over yet.
         (NodeState::Live | NodeState::Frozen, _) => return Ok(()),
         (NodeState::Splitting, LineLag::Behind) => {
             let plan = SplitPlan {
-                separator: header.fences.high.ok_or("a split node has an end")?,
+                separator: header.fences.high.ok_or("a split node has no upper bound")?,
                 right_address: header.sibling,
                 owner: header.owner,
                 new_left: None,
@@ -111,18 +111,18 @@ fn redo<F: NodeFormat<Key8>>(
     }
 }
 
-/// All entries, leaf by leaf: a reader accepts each leaf as it lies there, they cover all keys without gap or overlap,
-/// and finishing what is unfinished changes nothing that is read.
+/// Returns all entries, leaf by leaf. Fails if a reader would not accept a leaf as it is, if the leaves leave a gap or
+/// overlap, or if finishing an unfinished split changes what is read.
 pub(super) fn contents<F: LeafFormat<Key8>>(end: &End<'_>) -> Result<Vec<(u64, u64)>, String> {
     contents_of(end, &F::of(options().node, 8).expect("entries fit"))
 }
 
-/// The same of leaves of any format.
+/// Does the same for leaves of any format.
 pub(crate) fn contents_of<F: NodeFormat<Key8>>(end: &End<'_>, format: &F) -> Result<Vec<(u64, u64)>, String> {
     contents_from(end, format, first_leaf(end)?.unwrap_or(RemotePtr::NULL))
 }
 
-/// The same from the leftmost leaf on, if there is one.
+/// Does the same from the leftmost leaf on, if there is one.
 pub(crate) fn contents_from<F: NodeFormat<Key8>>(
     end: &End<'_>,
     format: &F,
@@ -155,11 +155,11 @@ pub(crate) fn contents_from<F: NodeFormat<Key8>>(
     }
     match all.is_sorted_by(|a, b| a.0 < b.0) {
         true => Ok(all),
-        false => Err(format!("a key twice: {all:?}")),
+        false => Err(format!("a key occurs twice: {all:?}")),
     }
 }
 
-/// How far the split of the leaf that holds 30 has come, when its lock is held or not.
+/// Returns how far the split of the leaf that holds 30 has come. `held` says whether its lock is held.
 #[cfg(test)]
 pub(super) fn stage(end: &End<'_>, held: bool) -> Result<&'static str, String> {
     let format = Slotted::tiny(8).expect("two entries fit");
@@ -192,8 +192,8 @@ pub(super) fn stage(end: &End<'_>, held: bool) -> Result<&'static str, String> {
     })
 }
 
-/// Whether `contents` is what the script's clients, as far as they came to their end, must have left behind: keys that
-/// nobody writes as they were loaded, keys with one writer as he left them; of others only that they are not lost.
+/// Checks that `contents` is what the script's clients must have left. Keys that nobody writes are as they were loaded. Keys
+/// with one writer that finished are as it left them. Other keys are not lost if nobody removes them.
 pub(crate) fn as_written(end: &End<'_>, script: &Script, contents: &[(u64, u64)]) -> Result<(), String> {
     let now = |key| contents.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
     let keys = script.clients.iter().flat_map(|(_, does)| *does);
@@ -223,7 +223,7 @@ pub(crate) fn as_written(end: &End<'_>, script: &Script, contents: &[(u64, u64)]
     Ok(())
 }
 
-/// The value of `key` when its only writer is done.
+/// Returns the value of `key` after its only writer has finished.
 fn left_by(client: usize, does: &[Do], key: u64, at_first: Option<u64>) -> Option<u64> {
     let mut value = at_first;
     for (number, what) in does.iter().enumerate() {
@@ -240,7 +240,7 @@ fn left_by(client: usize, does: &[Do], key: u64, at_first: Option<u64>) -> Optio
 }
 
 impl Do {
-    /// As the explorer numbers clients.
+    /// Returns the explorer's id of the client with this number.
     pub(crate) const fn client_id(number: usize) -> ClientId {
         ClientId(number as u16 + 1)
     }

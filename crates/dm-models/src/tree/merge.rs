@@ -1,4 +1,4 @@
-//! Trees whose nodes merge, and scans across what splits and merges.
+//! Trees whose nodes merge, and scans across nodes that split and merge.
 
 use dm_explore::Knobs;
 use dm_layout::{Key8, Slotted};
@@ -9,7 +9,7 @@ use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Scan, Update, Upsert};
 use sherman::Sherman;
 
-/// Leaves 10 and 20; 40; 50 and 60, under one root: taking 40 out merges its leaf with the one to the right.
+/// Three leaves under one root: 10 and 20; 40; 50 and 60. Removing 40 merges its leaf with the one to the right.
 pub(super) const THREE_LEAVES: Script = Script {
     preload: &[10, 20, 30, 40, 50, 60],
     removed: &[30],
@@ -114,7 +114,7 @@ pub(crate) const MERGE: Entry = Entry {
     name: "tree-merge",
     kind: Kind::Tree,
     source: "docs/protocol/sherman.md S23–S28",
-    about: "Removes that merge leaves and lower the root, beside readers and writers of both leaves.",
+    about: "Removes merge leaves and lower the root, beside readers and writers of both leaves.",
     cases: || {
         let plain = [timeless(Knobs::weak()), timeless(Knobs::declared())];
         let mut cases = Vec::new();
@@ -198,8 +198,8 @@ pub(crate) const SCAN: Entry = Entry {
     name: "scan-merge",
     kind: Kind::Tree,
     source: "Sherman's code, Tree.cpp:511–530; docs/protocol/sherman.md S22",
-    about: "A scan across splits and merges returns every key that is there throughout, once and in order. As \
-            published it takes the leaves that a cached node names for all there are: what was split off is missed.",
+    about: "A scan across splits and merges returns every key that is present throughout, once and in order. The \
+            published scan takes the leaves that a cached node names for all leaves, and misses leaves that were split off.",
     cases: || {
         let plain = [timeless(Knobs::weak()), timeless(Knobs::declared())];
         let mut cases = Vec::new();
@@ -212,7 +212,7 @@ pub(crate) const SCAN: Entry = Entry {
     },
     published: Some(Twin {
         name: "published",
-        about: "the cached node's children are taken for all leaves there are",
+        about: "the scan takes the cached node's children for all leaves",
         cases: || {
             let under = [timeless(Knobs::weak()), timeless(Knobs::declared())];
             ["split", "split before it"]

@@ -10,7 +10,7 @@ pub(crate) mod world;
 
 use crate::Entry;
 
-/// In the order listed.
+/// The entries, in the order listed.
 pub(crate) const ENTRIES: &[Entry] = &[
     split::ENTRY,
     split::VARIANTS,

@@ -9,8 +9,8 @@ use super::world::{Do, Script, options, script, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 use Do::{Get, Insert, Remove, Update, Upsert};
 
-/// Two leaves under a root: 10 and 20, and 30 to 50, which is full. 45 splits it between 40 and itself, so that 50
-/// moves; 35 between itself and 40.
+/// Two leaves under a root: 10 and 20; 30 to 50, which is full. Inserting 45 splits the second leaf between 40 and 45, so
+/// that 50 moves. Inserting 35 splits it between 35 and 40.
 pub(crate) const TWO_LEAVES: Script = Script {
     preload: &[10, 20, 30, 40, 50],
     ..Script::EMPTY
@@ -60,7 +60,7 @@ const SHAPES: &[(&str, Script)] = &[
             ..TWO_LEAVES
         },
     ),
-    // The root has three children and is split too.
+    // The root has three children, so it is split too.
     (
         "2x1 root splits",
         Script {
@@ -77,7 +77,7 @@ const SHAPES: &[(&str, Script)] = &[
             ..Script::EMPTY
         },
     ),
-    // The left half is empty before the root above it is open, and goes as soon as it is.
+    // The left half is empty before the root above it is open, and is merged as soon as it is.
     (
         "2x1 first root, merge",
         Script {
@@ -144,7 +144,7 @@ const SHAPES: &[(&str, Script)] = &[
     ),
 ];
 
-/// Cards whose freedoms make a tree behave differently.
+/// Returns cards with the freedoms that make a tree behave differently.
 pub(crate) fn knobs() -> Vec<Knobs> {
     let turned = [
         Knob::ReadOrder,
@@ -155,7 +155,7 @@ pub(crate) fn knobs() -> Vec<Knobs> {
     matrix(&timeless(Knobs::weak()), &turned)
 }
 
-/// A card that serves the READ first, and says that it does not.
+/// Returns a case that must fail on a card that may serve the READ first but claims the opposite.
 pub(crate) fn read_first(shape: &'static str) -> Vec<Case> {
     let knobs = timeless(Knobs::weak()).pretend(Capability::CasThenReadInOrder);
     vec![Case::fails(How::Invariant, shape, knobs)]
@@ -165,7 +165,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "tree-split",
     kind: Kind::Tree,
     source: "Sherman §4.2, docs/protocol/sherman.md S1–S22",
-    about: "Get, insert, update, upsert and remove beside each other while leaves, inner nodes and the root split.",
+    about: "Get, insert, update, upsert and remove run beside each other while leaves, inner nodes and the root split.",
     cases,
     published: None,
     mutants: &[Twin {
@@ -192,12 +192,12 @@ fn build(s: &Setting<'_>, options: Options) -> Box<dyn Explorable> {
     Box::new(script(SHAPES, s.shape).model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
 }
 
-/// Every step of the paper's figures, from FG on.
+/// Every preset of the paper's figures, from FG on.
 pub(crate) const VARIANTS: Entry = Entry {
     name: "tree-variants",
     kind: Kind::Tree,
     source: "Sherman §5, Table 1 and Figure 10",
-    about: "A split beside an update under every preset: FG, FG+ and each technique added to it.",
+    about: "A split runs beside an update under every preset: FG, FG+ and each technique added to it.",
     cases: || {
         let presets = [
             "fg",

@@ -1,4 +1,4 @@
-//! The model of a script on whichever index.
+//! Builds the model of a script for any index.
 
 use dm_alloc::Superblock;
 use dm_explore::{Client, End, Endpoint, Model};
@@ -10,17 +10,17 @@ use dm_verbs::{ClientId, Control, Env, NodeId, VerbErrorKind};
 use super::memory::{FAILED, as_written};
 use super::world::{Do, LIMIT, MEMORY, Script, Spec, apply_to, loaded, number_of};
 
-/// An index that scripts run on: what the clients of one compute node share of it.
+/// An index on which scripts run, as the clients of one compute node share it.
 pub(crate) trait Subject: Sized + 'static {
     type Options: Copy + Send + Sync + 'static;
 
-    /// The options under which the pool is prepared: by the protocol as it should be, where flaws leave the layout alone.
+    /// Returns the options under which the pool is prepared. They have no flaws if flaws do not change the layout.
     fn sound(options: Self::Options) -> Self::Options;
 
-    /// In an empty pool.
+    /// Creates the index in an empty pool.
     async fn create(v: &Endpoint, options: &Self::Options) -> Self;
 
-    /// As another compute node, over what was created.
+    /// Opens the created index as another compute node.
     async fn open(v: &Endpoint, options: &Self::Options, superblock: &Superblock) -> Self;
 
     /// Reads all inner nodes into the cache.
@@ -30,12 +30,12 @@ pub(crate) trait Subject: Sized + 'static {
 
     fn state(&self) -> u64;
 
-    /// All entries that memory holds, by key ascending; or what is wrong there.
+    /// Returns all entries in memory by ascending key, or says what is wrong there.
     fn contents(end: &End<'_>, options: &Self::Options) -> Result<Vec<(u64, u64)>, String>;
 }
 
 impl Script {
-    /// The model: every operation linearizable, none fails.
+    /// Builds the model: every operation is linearizable, and none fails.
     pub(crate) fn model<S: Subject>(self, title: String, options: S::Options) -> Model<S, Spec> {
         let found: Arc<Mutex<Option<Superblock>>> = Arc::default();
         let keep = Arc::clone(&found);
@@ -94,7 +94,7 @@ impl Script {
 
     async fn run<S: Subject>(self, c: &Client<S, Spec>, what: Do, number: usize) {
         let ClientId(me) = c.verbs().client();
-        // An operation's failure is the model's, unless a chain failed.
+        // A failed operation fails the model, unless its chain failed.
         let fail = |e: IndexError| match e {
             IndexError::Verb(e) if e.kind == VerbErrorKind::ConnectionLost => c.output(FAILED),
             e => c.check(false, || format!("client {me}: {e}")),
@@ -114,7 +114,7 @@ impl Script {
             return;
         }
         let items: Vec<(u64, u64)> = out.iter().map(|(k, v)| (k.0, number_of(v))).collect();
-        // Every value of a key lies within its thousand.
+        // All values of a key k lie between 1000 k and 1000 k + 999.
         let legal = |key: &u64, value: &u64| match value / 1000 == *key {
             true => Ok(()),
             false => Err("another key's value"),

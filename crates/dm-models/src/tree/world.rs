@@ -1,4 +1,4 @@
-//! A Sherman tree of tiny nodes, its clients, and what each of them does.
+//! Scripts of operations, and a Sherman tree of tiny nodes as their subject.
 
 use dm_alloc::Superblock;
 use dm_explore::{Elapsed, End, Endpoint, Knobs};
@@ -15,7 +15,7 @@ use crate::Case;
 /// Keys and values are numbers.
 pub(crate) type Spec = KvMap<u64, u64>;
 
-/// One thing that a client does.
+/// One operation of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Do {
     Get(u64),
@@ -23,23 +23,23 @@ pub(crate) enum Do {
     Update(u64),
     Upsert(u64),
     Remove(u64),
-    /// All keys from this one on. Must show those of [`Script::always`], each once and in order.
+    /// Scans all keys from this one on. The scan must return those of [`Script::always`], each once and in order.
     Scan(u64),
 }
 
-/// The pool before anybody starts, and everybody's operations.
+/// The pool at the start, and the operations of all clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script {
-    /// Inserted in this order; key k with [`loaded`].
+    /// Keys inserted before the start, in this order; key k has the value [`loaded`] of k.
     pub(crate) preload: &'static [u64],
-    /// Removed again after that.
+    /// Keys removed again before the start.
     pub(crate) removed: &'static [u64],
     pub(crate) memory_nodes: u16,
-    /// Memory node 0 has no room for another node: what is split there goes elsewhere.
+    /// Whether memory node 0 has no room for another node, so that a split puts the new node elsewhere.
     pub(crate) first_is_full: bool,
-    /// Compute nodes that begin with nothing cached; the others have all inner nodes.
+    /// Compute nodes that start with an empty cache; the others have all inner nodes cached.
     pub(crate) cold: &'static [u16],
-    /// Compute node and operations of each client.
+    /// The compute node and the operations of each client.
     pub(crate) clients: &'static [(u16, &'static [Do])],
     /// Keys that nobody removes.
     pub(crate) always: &'static [u64],
@@ -57,12 +57,12 @@ impl Script {
     };
 }
 
-/// The value of a loaded key.
+/// Returns the value of a loaded key.
 pub(crate) const fn loaded(key: u64) -> u64 {
     key * 1000
 }
 
-/// Every write's own value: by key, client and number of the operation.
+/// Returns the value that a write stores. It is unique for the key, the client and the number of the operation.
 pub(crate) const fn written(key: u64, ClientId(client): ClientId, number: usize) -> u64 {
     loaded(key) + client as u64 * 10 + number as u64
 }
@@ -101,7 +101,7 @@ impl<F: LeafFormat<Key8>> Subject for Sherman<Key8, F> {
     }
 }
 
-/// 2 lines and 3 entries to a node; 16 locks to a memory node.
+/// Returns options with 2 lines and 3 entries per node and 16 locks per memory node.
 pub(crate) const fn options() -> Options {
     Options {
         node: NodeSize::Span(3),
@@ -114,7 +114,7 @@ pub(crate) const fn options() -> Options {
     }
 }
 
-/// The same knobs with time standing still: version windows have models of their own.
+/// Returns the same knobs without passing time, because version windows have models of their own.
 pub(crate) fn timeless(knobs: Knobs) -> Knobs {
     Knobs {
         elapsed: Elapsed::Never,
@@ -123,20 +123,20 @@ pub(crate) fn timeless(knobs: Knobs) -> Knobs {
 }
 
 impl Script {
-    /// The loaded keys.
+    /// Returns the loaded keys.
     pub(crate) fn present(self) -> impl Iterator<Item = u64> {
         let keys = self.preload.iter().copied();
         keys.filter(move |k| !self.removed.contains(k))
     }
 }
 
-/// Bytes of host memory of a memory node.
+/// Host memory of a memory node, in bytes.
 pub(crate) const MEMORY: u64 = 64 << 10;
-/// More keys than there are.
+/// A limit for scans above the number of keys.
 pub(crate) const LIMIT: usize = 64;
 
 impl Do {
-    /// The key that it may change.
+    /// Returns the key that the operation may change.
     pub(crate) fn written_key(&self) -> Option<u64> {
         match *self {
             Self::Insert(key) | Self::Update(key) | Self::Upsert(key) | Self::Remove(key) => Some(key),
@@ -161,7 +161,7 @@ pub(crate) fn number_of(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(u64::MAX, |b| u64::from_le_bytes(*b))
 }
 
-/// Runs an operation. Futures are boxed one by one: the explorer makes and drops many.
+/// Runs an operation. Each future is boxed, because the explorer makes and drops many.
 pub(crate) async fn apply_to(
     tree: &impl RangeIndex<Key = Key8>,
     op: &KvOp<u64, u64>,
@@ -198,7 +198,7 @@ pub(crate) const fn answer(applied: Applied) -> KvRet<u64> {
     }
 }
 
-/// A script, and its name.
+/// A script and its name.
 pub(crate) type Shape = (&'static str, Script);
 
 pub(crate) const fn with(script: Script, clients: &'static [(u16, &'static [Do])]) -> Script {
@@ -209,18 +209,18 @@ pub(crate) const fn cold(script: Script, cold: &'static [u16]) -> Script {
     Script { cold, ..script }
 }
 
-/// A weak card and one as cards are declared to be, with time standing still.
+/// Returns a weak card and a card as declared, without passing time.
 pub(crate) fn plain() -> [Knobs; 2] {
     [timeless(Knobs::weak()), timeless(Knobs::declared())]
 }
 
-/// Every shape holds under each of [`plain`].
+/// Returns a case for every shape under each of [`plain`]; all must hold.
 pub(crate) fn holds(shapes: &'static [Shape]) -> Vec<Case> {
     let each = |&(shape, _): &Shape| plain().into_iter().map(move |k| Case::holds(shape, k));
     shapes.iter().flat_map(each).collect()
 }
 
-/// The script of that name.
+/// Returns the script of that name.
 pub(crate) fn script(shapes: &[Shape], name: &str) -> Script {
     let found = shapes.iter().find(|(shape, _)| *shape == name);
     found.unwrap_or_else(|| unreachable!("no such shape: {name}")).1

@@ -1,4 +1,4 @@
-//! Which steps of a split leave whom waiting, and with which error: the table of docs/protocol/sherman.md.
+//! Checks the table of docs/protocol/sherman.md: after a death at each step of a split, who waits, and with which error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::super::split::TWO_LEAVES;
 use super::super::world::{Do, Script, apply_to, loaded, options, timeless};
 use sherman::Sherman;
 
-/// What the survivor's operation came to.
+/// Returns a number for the result of the survivor's operation: its place in `CODES`.
 fn code(answer: &Result<KvRet<u64>, IndexError>) -> u64 {
     match answer {
         Ok(_) => 0,
@@ -27,8 +27,8 @@ fn code(answer: &Result<KvRet<u64>, IndexError>) -> u64 {
 
 const CODES: [&str; 4] = ["done", "LockTimeout", "Exhausted", "another error"];
 
-/// The first client inserts 45 and dies somewhere; then the second, alone, does `op` with a budget of attempts. By how
-/// far the split had come: everything that can become of it.
+/// Explores a first client that inserts 45 and dies at any step, and a second client that then does `op` alone with a budget
+/// of attempts. Returns, for each stage that the split had reached, all results of the second client.
 fn table(first_is_full: bool, op: KvOp<u64, u64>) -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let script = Script {
         memory_nodes: if first_is_full { 2 } else { 1 },
@@ -69,8 +69,8 @@ fn table(first_is_full: bool, op: KvOp<u64, u64>) -> BTreeMap<&'static str, BTre
     found.with(core::mem::take)
 }
 
-/// A writer that needs the leaf's lock: how far the split had come when everything was over, and what became of him.
-/// Where it says both, it was the order: a request that the dead client had posted landed after him, or before.
+/// For a writer that needs the leaf's lock: the stage that the split has reached at the end, and the writer's results. If
+/// there are two, the result depends on whether a request of the dead client landed before or after the writer's attempts.
 const WRITERS: [(&str, &[&str]); 8] = [
     ("0 lock free, nothing done", &["done"]),
     ("1 lock held, nothing to be seen", &["LockTimeout", "done"]),
@@ -96,7 +96,7 @@ fn readers_go_on_and_writers_are_told_whose_lock_they_wait_for() {
                 readers.len() == 8 && readers.iter().all(|(_, all)| *all == ["done"]),
                 "{readers:?}"
             );
-            // Of the value that is there: what counts is the lock.
+            // The update stores the value that the key already has, because only the lock matters here.
             let writers = rows(table(full, KvOp::Update(key, loaded(key))));
             let expected: Vec<_> = WRITERS.iter().map(|(s, all)| (*s, all.to_vec())).collect();
             assert_eq!(writers, expected, "key {key}");
