@@ -21,7 +21,7 @@ const CACHE: f64 = 0.5;
 const NODES: f64 = 38.0;
 /// The hotspot buffer, bytes.
 const HOTSPOTS: u64 = 1 << 20;
-/// How much the account and the allocator's count may differ, in bytes: handles are on the stack here, and
+/// The allowed difference between the account and the allocator's count, in bytes: handles are on the stack here, and
 /// shared parts of the tree have reference counts.
 const TOLERANCE: i64 = 4096;
 

@@ -54,7 +54,7 @@ pub enum AllocError {
     Corrupt {
         /// Start of the damaged part.
         at: RemotePtr,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
     /// The pool was created over more memory nodes than the control plane lists.
@@ -79,7 +79,7 @@ pub enum AllocError {
         at: RemotePtr,
         /// The client that the state word named last.
         creator: u16,
-        /// How often the state word was read.
+        /// Number of READs of the state word.
         attempts: u32,
     },
     /// The state word changed under every attempt to create the pool.

@@ -145,7 +145,7 @@ pub(crate) struct Membership {
     /// Announcements whose CAS was abandoned before its result was known. Any of them may have landed or may still
     /// land.
     pub(crate) posted: Vec<SlotWord>,
-    /// How long a member may be silent before it is fenced.
+    /// The time for which a member may be silent before it is fenced.
     pub(crate) lease: Nanos,
     /// Time at which the last announcement was posted.
     pub(crate) last_round: Nanos,

@@ -67,7 +67,7 @@ pub struct Descriptor {
     /// nothing. Not compared when a pool is opened.
     pub members: u16,
     /// Maximum number of memory nodes of a new pool, at most [`MEMORY_NODES_MAX`]: as many as the index's
-    /// addresses can name. Not compared when a pool is opened.
+    /// addresses can name. Opening a pool does not compare it.
     pub nodes_max: u16,
 }
 

@@ -41,12 +41,12 @@ impl Pool {
         }
     }
 
-    /// A client's seat.
+    /// Takes a seat for a client.
     fn seat(&self, v: &Endpoint) -> Seat {
         self.a.seat(v).unwrap()
     }
 
-    /// An operation on `seat` that ends in an error; a block is retired later.
+    /// Runs an operation on `seat` that ends in an error, and retires a block afterwards.
     fn fails(&self, v: &Endpoint, seat: &Seat) {
         block_on(self.a.attend(v, seat)).unwrap();
         seat.enter().unwrap().forget();
@@ -54,7 +54,7 @@ impl Pool {
         self.a.retire(block.after(4), CLASS);
     }
 
-    /// Whether what was retired is free after more rounds than that takes.
+    /// Does more than enough rounds, and returns whether the retired block is free.
     fn frees(&self, v: &Endpoint, seat: &Seat) -> bool {
         for _ in 0..4 {
             block_on(self.a.collect(v, seat)).unwrap();

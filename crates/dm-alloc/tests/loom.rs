@@ -125,7 +125,7 @@ fn explore(name: &str, floor: usize, body: impl Fn() + Send + Sync + 'static) {
     );
 }
 
-/// A reader runs beside a thread that retires the block and does three rounds.
+/// Runs a reader beside a thread that retires the block and does three rounds.
 fn reader_and_rounds(mutant: Mutant) {
     explore("a reader beside rounds", 100, move || {
         let pool = Arc::new(Pool::new(mutant));
@@ -171,7 +171,7 @@ fn a_pin_that_nothing_orders_is_found() {
     reader_and_rounds(Mutant::NoFences);
 }
 
-/// One thread retires while another does rounds, beside a reader.
+/// Runs a thread that retires, a thread that does rounds, and a reader.
 fn retirer_beside_rounds(mutant: Mutant) {
     explore("a retirer beside rounds", 100, move || {
         let pool = Arc::new(Pool::new(mutant));

@@ -264,8 +264,7 @@ fn who_is_expelled_is_told_and_joins_anew() {
     let (v, w, a) = (pool.client(), pool.client(), pool.allocator(OPTIONS));
     let (one, two) = (seat(&a), seat(&a));
     block_on(a.attend(&v, &one)).unwrap();
-    // Noticed by a round that has something new to announce, by a round that has nothing new, and by a client that
-    // arrives.
+    // A round with a new announcement, a round without one, and a newly arriving client each notice the expulsion.
     for fresh in [true, false] {
         if fresh {
             retire(&v, &a);

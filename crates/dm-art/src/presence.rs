@@ -249,7 +249,7 @@ where
         }
     }
 
-    /// Attends, then begins an operation.
+    /// Calls `attend`, and then begins an operation.
     async fn enrolled<'s>(&'s self, seat: &'s Seat) -> Result<Option<Running<'s>>, IndexError> {
         let mut retry = self.v.retry(self.art.options.attempts);
         loop {

@@ -199,7 +199,7 @@ impl<K: CacheKey> IndexCache<K> {
 }
 
 impl<K: CacheKey> Fingerprint for IndexCache<K> {
-    /// Equal for caches that hold the same images, regardless of the order in which these came. With a
+    /// Returns equal numbers for caches that hold the same images, regardless of the order in which these came. With a
     /// budget, the remaining room is included, because it decides what is admitted next; with
     /// `CacheFlaws::recycled_slot`, the slots are included.
     fn fingerprint(&self) -> u64 {

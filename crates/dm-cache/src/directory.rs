@@ -137,7 +137,7 @@ impl<K: Copy + Ord> Directory<K> {
         self.pages.get(cursor.page)?.lows.get(cursor.at).copied()
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.pages.iter().map(|page| page.lows.len()).sum()
     }

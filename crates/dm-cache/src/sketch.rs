@@ -73,7 +73,7 @@ struct State<K> {
     blocks: Vec<Block<K>>,
     /// Bytes that blocks have allocated.
     heap: u64,
-    /// How often everything was thinned; later entries are left out in the same proportion.
+    /// The number of times that the sketch was thinned; later entries are left out in the same proportion.
     passes: u32,
     /// The share of later entries that this keeps, in units of [`WHOLE`].
     share: u32,

@@ -85,7 +85,7 @@ fn grow<K: dm_cache::CacheKey>(cache: &IndexCache<K>, low: u64, key: impl Fn(u64
     })
 }
 
-/// Random admissions (new, replacing, trimming), additions, invalidations and clears; the count must agree
+/// Runs random admissions (new, replacing, trimming), additions, invalidations and clears; the count must agree
 /// after each one.
 fn every_byte_is_counted<K: dm_cache::CacheKey>(budget: u64, key: impl Fn(u64) -> K + Copy) -> u64 {
     let (mut rng, mut evicted, mut added, mut top, mut len) = (1, 0, 0, 0, 0);

@@ -50,7 +50,7 @@ fn explore(name: &str, floor: usize, body: impl Fn() + Send + Sync + 'static) {
     );
 }
 
-/// A reader of key 60 in two halves, beside a client that invalidates that node and caches an image in its
+/// Runs a reader of key 60 in two halves, beside a client that invalidates that node and caches an image in its
 /// slot.
 fn recycled_slot(flaws: CacheFlaws) {
     explore("recycled slot", 40, move || {
@@ -86,7 +86,7 @@ fn a_recycled_slot_that_is_not_checked_is_found() {
     recycled_slot(CacheFlaws { recycled_slot: true });
 }
 
-/// Two clients that both found the first image stale; one has already cached the second image. With `check`,
+/// Runs two clients that both found the first image stale; one has already cached the second image. With `check`,
 /// a client that removes it compares the origin.
 fn fresher_image_stays(check: bool) {
     explore("fresher image", 20, move || {
@@ -162,7 +162,7 @@ fn one_node() -> u64 {
     probe.bytes()
 }
 
-/// A reader of key 60 in two halves, beside an eviction and the image that takes the slot. The mutant is T-S7.
+/// Runs a reader of key 60 in two halves, beside an eviction and the image that takes the slot. The mutant is T-S7.
 fn evicted_slot(flaws: CacheFlaws) {
     explore("evicted slot", 8, move || {
         let cache = Arc::new(IndexCache::new(one_node()).with_flaws(flaws));
@@ -195,7 +195,7 @@ fn an_evicted_slot_that_is_not_checked_is_found() {
     evicted_slot(CacheFlaws { recycled_slot: true });
 }
 
-/// Two clients cache a node each although there is room for only one, and a third one checks the bytes. The
+/// Runs two clients that cache a node each although there is room for only one; a third one checks the bytes. The
 /// mutant makes room in one section and caches in the next.
 fn budget_holds(in_one_section: bool) {
     explore("budget", 10, move || {
@@ -235,7 +235,7 @@ fn one_set(flaws: HotspotFlaws) -> Hotspots {
     table.with_flaws(flaws)
 }
 
-/// One client finds a key in its place, beside one that found this guess wrong and found another key in the
+/// Runs a client that finds a key in its place, beside one that found this guess wrong and found another key in the
 /// slot. The last finding must be there in the end. The mutant stores a changed entry that has been removed
 /// meanwhile.
 fn hotspots_stay(flaws: HotspotFlaws) {
@@ -301,7 +301,7 @@ fn radix_leaf(partial: u8, line: u64) -> SlotWord {
     SlotWord::leaf(partial, at.raw(), 1).expect("a small offset")
 }
 
-/// An operation reads a node and caches it, beside two turns: if it began before both, no lookup after them
+/// Runs an operation that reads a node and caches it, beside two turns: if it began before both, no lookup after them
 /// may find its image. The mutant determines the operation's age after the read.
 fn turns_count_from_the_beginning(from_the_beginning: bool) {
     explore("turns", 20, move || {
@@ -339,7 +339,7 @@ fn an_image_as_old_as_its_keeping_is_found() {
     turns_count_from_the_beginning(false);
 }
 
-/// One client looks a key up twice, beside one that learns that its leaf is another. It must find one of the
+/// Runs a client that looks a key up twice, beside one that learns that the key's leaf has changed. It must find one of the
 /// two leaves, and after the newer one only the newer one. The mutant forgets the node and caches it again.
 fn a_slot_is_learnt_at_once(at_once: bool) {
     explore("learnt slot", 4, move || {

@@ -192,7 +192,7 @@ fn a_slot_that_was_read_behind_an_empty_one_is_not_believed() {
     assert_eq!(hit(&cache, b"\x01abq").find, Find::Vacant(1, SlotWord::empty(1)));
 }
 
-/// Many nodes below the root, each with a few leaves.
+/// Makes a cache with many nodes below the root, each with a few leaves.
 fn crowd(budget: u64, nodes: u64) -> PrefixCache {
     let cache = PrefixCache::new(TYPES, budget);
     let words: Vec<SlotWord> = (0..=255).map(|p| inner(p, 100 + u64::from(p), 1)).collect();

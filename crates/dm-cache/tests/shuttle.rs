@@ -90,7 +90,7 @@ impl Cached {
         probe.cache.bytes()
     }
 
-    /// The node of level 2.
+    /// Caches the node of level 2.
     fn admit_above(&self) {
         self.cache.admit(NodeImage {
             at: RemotePtr::new(NodeId(1), 1 << 20).unwrap(),
@@ -102,7 +102,7 @@ impl Cached {
         });
     }
 
-    /// A new image of a node of level 1 with children at every 25th key.
+    /// Caches a new image of a node of level 1 with children at every 25th key.
     fn admit(&self, low: u64, high: u64) {
         let life = self.lives.begin();
         self.cache.admit(NodeImage {
@@ -216,7 +216,7 @@ fn readers_beside_eviction_find_their_nodes() {
     });
 }
 
-/// Two clients cache a node each in a cache without a budget, and make room themselves before: this is the
+/// Runs two clients that cache a node each in a cache without a budget, and make room themselves before: this is the
 /// twin of one section that does both.
 fn room_in_another_section() {
     let budget = Cached::room_for(2);
@@ -425,7 +425,7 @@ fn hotspots(sets: usize, flaws: HotspotFlaws) -> Hotspots {
 
 static AGED: Witness = Witness::new("a hotspot whose count was halved");
 
-/// Three clients with a key each use a table that has room for two. A key that is no longer found in its slot
+/// Runs three clients with a key each on a table that has room for two. A key that is no longer found in its slot
 /// is not a hotspot any more, and a guess is the slot in which the key was found.
 fn hotspot_clients(flaws: HotspotFlaws) {
     let shared = Arc::new(hotspots(1, flaws));

@@ -31,7 +31,7 @@ pub struct Welcomed {
     pub port: Port,
 }
 
-/// Why a node could not be greeted, or a request failed.
+/// The reason why a node could not be greeted, or a request failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {

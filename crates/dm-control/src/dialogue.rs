@@ -81,7 +81,7 @@ enum State {
     Over,
 }
 
-/// Why a dialogue ended, for the log.
+/// The reason why a dialogue ended, for the log.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum End {

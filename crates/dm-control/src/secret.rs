@@ -21,7 +21,7 @@ pub const SECRET_MAX: usize = 4096;
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(Vec<u8>);
 
-/// Why bytes cannot be a secret.
+/// The reason why bytes cannot be a secret.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SecretError {

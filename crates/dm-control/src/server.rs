@@ -140,7 +140,7 @@ fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), StartError> {
     bound.map_err(|reason| StartError::Bind { address, reason })
 }
 
-/// Why a control plane did not start.
+/// The reason why a control plane did not start.
 ///
 /// ```
 /// # use dm_control::{Fabric, Port, Ports};
@@ -341,7 +341,7 @@ fn accept<F: Fabric>(shared: &Arc<Shared<F>>, listener: &TcpListener) {
     }
 }
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 enum Left {
     /// The client closed it.
     Closed,

@@ -92,7 +92,7 @@ pub enum Message {
     Answer(Answer),
 }
 
-/// Why a node refuses a connection.
+/// The reason why a node refuses a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// The node speaks this version.
@@ -214,7 +214,7 @@ pub enum Answer {
     Failed,
 }
 
-/// Why bytes are not a message.
+/// The reason why bytes are not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WireError {
     /// The length is 0, or greater than that of any message.

@@ -38,7 +38,7 @@ impl Fabric for Device {
     }
 }
 
-/// Everything that was logged in this process.
+/// Returns the log of this process.
 fn log() -> &'static Mutex<Vec<u8>> {
     static LOG: OnceLock<&'static Mutex<Vec<u8>>> = OnceLock::new();
     LOG.get_or_init(|| {

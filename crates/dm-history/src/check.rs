@@ -8,7 +8,7 @@ use crate::history::History;
 use crate::search::{Budget, Item, OutOfSteps, explains};
 use crate::spec::{Effect, Spec};
 
-/// How much searching a check may do.
+/// Limits of the search of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Steps (operations tried) per key. A step costs some tens of nanoseconds.

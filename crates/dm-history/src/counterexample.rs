@@ -35,7 +35,7 @@ pub struct Counterexample<Key, State> {
     pub positions: Vec<usize>,
     /// Results after this time were not needed; an operation that returned later counts as pending.
     pub end: u64,
-    /// How many operations the key has in all.
+    /// Number of all operations of the key.
     pub of: usize,
     lines: Vec<String>,
     /// Writes outside of the piece whose values it starts with or sees.

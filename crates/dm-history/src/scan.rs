@@ -29,7 +29,7 @@ pub enum ScanFault<K> {
     },
     /// There are more items than requested.
     TooMany {
-        /// How many there are.
+        /// The number found.
         count: usize,
         /// The number requested.
         limit: usize,
@@ -40,7 +40,7 @@ pub enum ScanFault<K> {
         at: usize,
         /// The key there.
         key: K,
-        /// Why its value is wrong.
+        /// The reason why the value is wrong.
         why: String,
     },
     /// A key that existed during the whole scan is missing.

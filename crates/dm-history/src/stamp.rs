@@ -37,7 +37,7 @@ pub struct Stamp {
     pub sequence: u32,
 }
 
-/// Why a value is not one whole write of its key.
+/// The reason why a value is not one whole write of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wrong {
@@ -170,7 +170,7 @@ pub fn check_value(key: &[u8], value: &[u8]) -> Result<Stamp, Wrong> {
     Ok(stamp)
 }
 
-/// 24 bits of the key.
+/// Returns a 24-bit hash of the key.
 fn key_hash(key: &[u8]) -> u32 {
     let mut hash = mix(key.len() as u64);
     for chunk in key.chunks(8) {

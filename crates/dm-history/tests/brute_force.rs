@@ -56,7 +56,7 @@ impl Spec for Plain {
     }
 }
 
-/// One client's next call: the pause before it, its duration, operation and outcome. There are few values, so
+/// Draws one client's next call: the pause before it, its duration, operation and outcome. There are few values, so
 /// that they repeat, and few ticks, so that they tie.
 fn call(values: u8) -> impl Strategy<Value = (u64, u64, KvOp<u8, u8>, Option<KvRet<u8>>)> {
     let key = 0..1_u8;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use dm_control::{ClientError, StartError};
 use dm_verbs::{Capability, ClientId, NodeId};
 
-/// Why a world, a thread's connections, a client or a memory node could not be made.
+/// The reason why a world, a thread's connections, a client or a memory node could not be made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum IbError {

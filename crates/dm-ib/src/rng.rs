@@ -7,7 +7,7 @@ use dm_verbs::ClientId;
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// Stream number `stream` of a client.
+    /// Makes stream number `stream` of a client.
     pub(crate) fn new(seed: u64, client: ClientId, stream: u32) -> Self {
         // Each mixing step separates the streams of neighbouring numbers.
         let mut mixed = Self(seed);

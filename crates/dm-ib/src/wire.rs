@@ -1,7 +1,7 @@
 //! The descriptions that a client and a node exchange about their queue pairs and memories: the [`Port`]s of
 //! `dm-control`.
 //!
-//! Fields of fixed size, little-endian; decoding is total.
+//! All fields have a fixed size and are little-endian. Decoding never panics.
 
 use dm_control::Port;
 

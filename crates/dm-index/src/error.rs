@@ -28,7 +28,7 @@ pub enum IndexError {
     Lock {
         /// The lock word.
         lock: Place,
-        /// What happened.
+        /// The cause.
         why: &'static str,
     },
     /// A node's bytes contradict each other.

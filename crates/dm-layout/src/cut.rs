@@ -23,7 +23,7 @@ pub(crate) struct Cut {
     mask: u8,
     /// The earlier one.
     pub(crate) from: u8,
-    /// How many versions after `from` are accepted too.
+    /// Number of versions after `from` that are accepted too.
     more: u8,
 }
 

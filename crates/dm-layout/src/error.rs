@@ -11,7 +11,7 @@ pub struct Corrupt {
     pub reason: Reason,
 }
 
-/// Why bytes are [`Corrupt`].
+/// The reason why bytes are [`Corrupt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -65,7 +65,7 @@ pub enum TornPart {
     Entry,
 }
 
-/// Why a node's bytes were not accepted.
+/// The reason why a node's bytes were not accepted.
 ///
 /// ```
 /// use dm_layout::{CheckFailure, Corrupt, FenceKeys, Key8, NodeEdit, NodeInit, NodeRead, NodeShape, Reason, Slotted, TornPart};
@@ -144,7 +144,7 @@ impl fmt::Display for CheckFailure {
 
 impl core::error::Error for CheckFailure {}
 
-/// Why a geometry was refused.
+/// The reason why a geometry was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GeometryError {

@@ -61,7 +61,7 @@ pub enum Lookup<'a> {
     Stale(Stale),
 }
 
-/// Why a node is not the one that was searched for.
+/// The reason why a node is not the one that was searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stale {
     /// The key is below the low fence key.
@@ -182,7 +182,7 @@ pub fn audit<K: KeyBytes, F: NodeRead<K>>(format: &F, bytes: &[u8]) -> Result<He
     Ok(header)
 }
 
-/// [`NodeRead::judge`] in two passes.
+/// Does what [`NodeRead::judge`] does, in two passes.
 pub(crate) fn judge<K: KeyBytes, F: NodeRead<K>>(
     format: &F,
     bytes: &[u8],

@@ -1,6 +1,6 @@
-//! How full nodes are.
+//! The fullness of nodes.
 
-/// How much of a node is taken, in units that its format chooses.
+/// The used part of a node, in units that its format chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fullness {
     /// Units taken. If entries do not fit, this is more than there are.

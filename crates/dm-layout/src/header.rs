@@ -24,7 +24,7 @@ pub enum NodeState {
     Dead = 4,
 }
 
-/// How a node's line versions relate to its header's version while a split or a merge is under way.
+/// The relation of a node's line versions to its header's version during a split or a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LineLag {
     /// Every line carries the header's version.

@@ -148,7 +148,7 @@ impl PartialOrd for Key32 {
         Some(self.cmp(other))
     }
 
-    /// Two subtractions with borrow, without a branch that depends on the keys.
+    /// Compares by two subtractions with borrow, without a branch that depends on the keys.
     #[inline]
     fn le(&self, other: &Self) -> bool {
         let ([a, b], [c, d]) = (self.halves(), other.halves());
@@ -298,7 +298,7 @@ impl<K: KeyBytes> FenceKeys<K> {
         Self { low, high }
     }
 
-    /// True if `key` belongs here.
+    /// Returns whether `key` belongs here.
     #[inline]
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {

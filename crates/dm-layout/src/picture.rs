@@ -195,7 +195,7 @@ fn row(out: &mut String, at: usize, bytes: usize, name: &str) {
 
 const TABLE_HEAD: &str = "| offset | bytes | field |\n|---:|---:|---|\n";
 
-/// One table per line, equal lines once.
+/// Draws one table per line, and equal lines only once.
 fn by_lines(fields: &[Field], node_bytes: usize) -> String {
     let lines = node_bytes / LINE_BYTES;
     let shape = |line: usize| -> Vec<(usize, usize, &str)> {
@@ -230,7 +230,7 @@ fn by_lines(fields: &[Field], node_bytes: usize) -> String {
     out
 }
 
-/// One table, runs of equal fields once.
+/// Draws one table, and runs of equal fields only once.
 fn by_fields(fields: &[Field]) -> String {
     let mut out = format!("\n{TABLE_HEAD}");
     for run in fields.chunk_by(|a, b| a.name == b.name && a.bytes == b.bytes) {

@@ -46,7 +46,7 @@ impl<'a> ValueRef<'a> {
         self.len
     }
 
-    /// True for a value of no bytes.
+    /// Returns whether the value has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

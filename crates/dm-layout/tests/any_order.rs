@@ -84,7 +84,7 @@ fn near<K: KeyBytes>(small: u8) -> K {
     K::read_from(&bytes)
 }
 
-/// Half of them near, half of them far.
+/// Returns near keys in half of the calls, and far keys in the other half.
 fn mixed<K: KeyBytes>(small: u8) -> K {
     if small < 100 { near(small) } else { key(small) }
 }
@@ -493,7 +493,7 @@ fn bookends_accept_mixtures() {
     assert!(verdict.wrong > 0, "{verdict:?}");
 }
 
-/// In-place updates of one key, beside a removal and an insert: each value read was written as a whole.
+/// Runs in-place updates of one key beside a removal and an insert. Each value that is read was written as a whole.
 fn in_place<F: NodeFormat<Key8>>(format: &F, landing: Landing) -> Verdict {
     let len = format.value_len();
     let first = [value(1, len), value(2, len)];

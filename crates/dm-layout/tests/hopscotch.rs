@@ -144,7 +144,7 @@ fn fill<const H: usize>(seed: u64) -> usize {
     unreachable!("a node fills up")
 }
 
-/// After all hops every key is there once, with its value.
+/// Checks that every key is present once, with its value, after all hops.
 fn check(format: &Hopscotch<Key8>, image: &[u8], seed: u64, count: usize) {
     dm_layout::audit(format, image).expect("keys in their neighbourhoods, none twice");
     assert_eq!(format.len(image), Ok(count));

@@ -297,7 +297,7 @@ impl Cell {
         }
     }
 
-    /// Posts, unsignalled, the release of a lock held as `raw`. It compares all of the lock's bits, so it does
+    /// Posts, unsignalled, the release of a lock that is held as `raw`. It compares all of the lock's bits, so it does
     /// nothing if another release took effect first.
     pub(crate) fn abandon<V: Verbs>(self, v: &V, raw: u64, payload: u32) {
         //= docs/protocol/lock.md L8

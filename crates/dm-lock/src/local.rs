@@ -25,7 +25,7 @@ pub struct Handed {
     pub payload: u32,
 }
 
-/// How a client got its turn.
+/// The way in which a client got its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
     /// Whether another client had the turn before and passed it on.

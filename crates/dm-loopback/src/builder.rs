@@ -95,13 +95,13 @@ impl Builder {
         self
     }
 
-    /// Host memory per node, rounded up to whole pages of 4096 bytes.
+    /// Sets the host memory per node, rounded up to whole pages of 4096 bytes.
     pub fn host_bytes(mut self, bytes: u64) -> Self {
         self.host_bytes = bytes;
         self
     }
 
-    /// On-chip memory per node, rounded up to whole lines; 0 for none.
+    /// Sets the on-chip memory per node, rounded up to whole lines; 0 for none.
     pub fn chip_bytes(mut self, bytes: u64) -> Self {
         self.chip_bytes = bytes;
         self
@@ -240,13 +240,13 @@ impl Knobs {
     }
 }
 
-/// Why a world could not be made or opened.
+/// The reason why a world could not be made or opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
     /// There must be 1 to 1024 memory nodes.
     BadNodeCount {
-        /// How many were asked for.
+        /// The requested number.
         nodes: u16,
     },
     /// A node's memory has no room after the reserved page, or is larger than pointers can address.

@@ -219,7 +219,7 @@ pub fn run_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output
             }
             gave_way |= ready.polled.load(Ordering::Relaxed) == NOBODY; // as in `enqueue`
         }
-        // Who has woken itself waits for somebody, perhaps for a thread that is not running.
+        // A task that has woken itself waits for another, which may be on a thread that is not running.
         if gave_way {
             turns.pass();
         }

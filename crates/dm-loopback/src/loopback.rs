@@ -122,7 +122,7 @@ impl fmt::Debug for Loopback {
     }
 }
 
-/// Why a client could not connect.
+/// The reason why a client could not connect.
 ///
 /// ```
 /// use dm_loopback::{ConnectError, Loopback};

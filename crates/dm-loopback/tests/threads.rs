@@ -35,7 +35,7 @@ async fn lock(v: &Endpoint) {
     }
 }
 
-/// One FAA, and one addition under a spin lock that is a CAS.
+/// Adds once by FAA, and once under a spin lock by CAS.
 async fn add_twice(v: &Endpoint) {
     v.faa(at(COUNTER), 1).await.expect("no faults");
     lock(v).await;

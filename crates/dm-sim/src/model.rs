@@ -13,7 +13,7 @@ pub enum Provenance {
     Assumption,
 }
 
-/// How long the DMA of several lines takes; this decides what a READ sees of a WRITE in progress.
+/// The duration of the DMA of several lines, which decides what a READ sees of a WRITE in progress.
 ///
 /// ```
 /// use dm_sim::{CostModel, Tearing};
@@ -171,7 +171,7 @@ cost_model! {
 }
 
 impl CostModel {
-    /// ConnectX-5 at 100 Gb/s InfiniBand: the testbed of Sherman and of Dolphin. A model.
+    /// Returns a model of ConnectX-5 at 100 Gb/s InfiniBand, the testbed of Sherman and of Dolphin.
     pub fn cx5_ib() -> Self {
         Self {
             name: "model cx5-ib",

@@ -44,7 +44,7 @@ impl Dice {
         self.0
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     #[inline]
     pub(crate) fn bits(&mut self) -> u64 {
         mix(self.step())

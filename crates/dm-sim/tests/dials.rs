@@ -316,7 +316,7 @@ fn what_a_card_lacks_is_refused_by_name() {
     assert_eq!(sim.run(), RunEnd::Finished);
 }
 
-/// Any card: every dial on either side, with slow or quick lines.
+/// Draws any card: every dial on either side, with slow or quick lines.
 fn cards() -> impl Strategy<Value = CostModel> {
     let orders = vec![LineOrder::Any, LineOrder::Increasing];
     let reads = [

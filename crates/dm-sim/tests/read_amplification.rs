@@ -21,7 +21,7 @@ fn at(offset: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), 4096 + offset).unwrap()
 }
 
-/// READs of `bytes` at multiples of `stride`.
+/// Runs READs of `bytes` at multiples of `stride`.
 fn reads(clients: u16, bytes: u32, stride: u64) -> Rc<Recorder> {
     closed_loop(
         CostModel::cx6_roce(),
@@ -35,7 +35,7 @@ fn reads(clients: u16, bytes: u32, stride: u64) -> Rc<Recorder> {
     )
 }
 
-/// READs of 8 adjacent entries of a 64-entry leaf; those that wrap around are two READs of one chain (11 %).
+/// Runs READs of 8 adjacent entries of a 64-entry leaf; those that wrap around are two READs of one chain (11 %).
 fn neighbourhoods(clients: u16, neighbourhood: u32) -> Rc<Recorder> {
     closed_loop(
         CostModel::cx6_roce(),

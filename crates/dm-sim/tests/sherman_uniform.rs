@@ -25,7 +25,7 @@ enum Kind {
     Sherman,
 }
 
-/// Client CPU of a lookup in the cache, half of it exponentially distributed: a fit to Table 1's p50 of reads.
+/// Returns the client CPU time of a cache lookup, half of it exponentially distributed: a fit to Table 1's p50 of reads.
 fn lookup(random: u64) -> Nanos {
     let u = ((random >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     Nanos(950 + (-950.0 * u.ln()) as u64)

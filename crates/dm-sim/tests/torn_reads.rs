@@ -9,7 +9,7 @@ use dm_verbs::{Env, LineOrder, Nanos, NodeId, RemotePtr, Verbs};
 
 const NODE: u64 = 4096;
 
-/// READs, torn READs, and those whose first and last words differ.
+/// Counts the READs, the torn READs, and those whose first and last words differ.
 fn count(bytes: usize, tearing: Tearing, order: LineOrder) -> [u64; 3] {
     let mut model = CostModel::cx5_ib();
     model.tearing = tearing;

@@ -32,7 +32,7 @@ fn word(sim: &Sim, at: usize) -> u64 {
     .unwrap()
 }
 
-/// 64 clients of 4 nodes mix every verb on both memory nodes, with waits between them from a nanosecond to four seconds.
+/// Runs 64 clients of 4 nodes that mix every verb on both memory nodes, with waits of a nanosecond to four seconds.
 fn mixed(seed: u64, queue: QueueKind) -> (u64, u64) {
     let sim = bed().seed(seed).queue(queue).build().unwrap();
     for c in 0..64u16 {
@@ -66,7 +66,7 @@ fn one_seed_is_one_run_with_either_queue() {
     assert_ne!(a.0, mixed(6, QueueKind::Wheel).0);
 }
 
-/// 64 clients READ within lines and across them, behind their own WRITEs and atomics, as lone READs or as
+/// Runs 64 clients that READ within lines and across them, behind their own WRITEs and atomics, as lone READs or as
 /// chains.
 fn lone_or_chained(chained: bool) -> (u64, u64) {
     let sim = bed().build().unwrap();

@@ -299,7 +299,7 @@ impl Seat {
         self.depth.get() > self.forgotten.get()
     }
 
-    /// Whether operations were [forgotten](Running::forget) since the last [`Seat::end_forgotten`].
+    /// Returns whether operations were [forgotten](Running::forget) since the last [`Seat::end_forgotten`].
     #[inline]
     pub fn has_forgotten(&self) -> bool {
         self.forgotten.get() > 0

@@ -4,7 +4,7 @@
 /// reach the edges soon.
 pub const SMALL_WORLD: bool = cfg!(any(dm_loom, dm_shuttle, miri, fuzzing));
 
-/// `normal`, or `small` in a [`SMALL_WORLD`].
+/// Returns `normal`, or `small` in a [`SMALL_WORLD`].
 ///
 /// ```
 /// const SHARDS: usize = dm_sync::scaled(64, 2);

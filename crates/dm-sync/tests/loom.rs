@@ -47,7 +47,7 @@ fn load_then_store_loses_an_update() {
     });
 }
 
-/// Two cells that a writer changes together, and a reader of both, which uses this many `sections`.
+/// Runs a writer that changes two cells together, and a reader of both, which uses this many `sections`.
 fn pair_stays_equal(sections: u32) -> usize {
     let runs = std::sync::Arc::new(AtomicUsize::new(0));
     let counter = std::sync::Arc::clone(&runs);
@@ -95,7 +95,7 @@ enum Ending {
     Revoke,
 }
 
-/// An operation begins beside a client that searches for running ones. If it finds none, it sets `gone`, on
+/// Begins an operation beside a client that searches for running ones. If it finds none, it sets `gone`, on
 /// which an operation relies. `epochs` are the shipped ones, or a mutant. Prints the number of interleavings.
 fn begins_beside(ending: Ending, floor: usize, epochs: fn() -> Epochs) {
     let runs = StdArc::new(AtomicUsize::new(0));

@@ -6,7 +6,7 @@ use dm_sync::epoch::Epochs;
 use dm_sync::schedules::{Witness, below, explore, must_fail};
 use dm_sync::{Arc, Mutex, RwLock, thread};
 
-/// Six threads add through a mutex; the twin leaves the section between its read and its change.
+/// Runs six threads that add through a mutex; the twin leaves the section between its read and its change.
 fn adds(sections: u32) {
     let total = Arc::new(Mutex::new(0u64));
     let threads = [(); 6].map(|()| {
@@ -33,7 +33,7 @@ fn sections_exclude_each_other() {
     must_fail("two sections", "lost update", || adds(2));
 }
 
-/// Four readers beside two writers of a pair that must stay equal; the twin reads in two sections.
+/// Runs four readers beside two writers of a pair that must stay equal; the twin reads in two sections.
 fn pair_stays_equal(sections: u32) {
     static CHANGED: Witness = Witness::new("a pair that changed between two looks");
     let body = move || {
@@ -107,7 +107,7 @@ fn who_is_told_goes_on() {
     must_fail("parked twice", "deadlock", || told(false));
 }
 
-/// Four seats begin operations beside a client that ends the generation repeatedly. If it finds no running
+/// Begins operations on four seats beside a client that ends the generation repeatedly. If it finds no running
 /// operation, it may remove what operations rely on. The twin first searches for running ones, and ends the
 /// generation after that.
 fn begins_beside_endings(ends_first: bool) {

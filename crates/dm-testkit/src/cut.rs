@@ -259,7 +259,7 @@ pub fn cut_off_midway<I: IndexUnderTest>(index: I, sim: Sim, step: Nanos, longes
     out
 }
 
-/// How long a simulated node is cut off: longer than any client waits for it.
+/// The time for which a simulated node is cut off; it is longer than any client waits.
 const OUTAGE: Nanos = Nanos::from_millis(500);
 
 async fn load<R: RangeIndex>(client: &R, book: &Book)

@@ -1,4 +1,4 @@
-//! How an index is described to the tests.
+//! The description of an index for the tests.
 
 use core::error::Error;
 use core::future::Future;
@@ -8,7 +8,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::TestKey;
 
-/// Why an index could not be opened.
+/// The reason why an index could not be opened.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// An index with all its options, opened in any world.

@@ -14,7 +14,7 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// Stream number `stream` of `seed`.
+    /// Makes stream number `stream` of `seed`.
     #[must_use]
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut rng = Self(seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95));

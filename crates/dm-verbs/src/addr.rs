@@ -124,7 +124,7 @@ impl Place {
     pub const fn offset(self) -> u64 {
         self.raw & OFFSET_MASK
     }
-    /// Host or on-chip.
+    /// Returns the memory of this place: host or on-chip.
     #[inline]
     pub const fn space(self) -> Space {
         self.space

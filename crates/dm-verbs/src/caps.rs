@@ -38,7 +38,7 @@ pub enum AtomicUnit {
     Line,
 }
 
-/// How a CAS and a READ behind it in one chain are ordered.
+/// The order of a CAS and a READ behind it in one chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CasThenRead {
     /// Any line of the READ may be served before the CAS.

@@ -37,7 +37,7 @@ pub struct VerbError {
     pub rest: Effect,
 }
 
-/// Why a verb failed.
+/// The reason why a verb failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum VerbErrorKind {

@@ -21,7 +21,7 @@ macro_rules! counters {
             fn sub(self, o: Self) -> Self { Self { $($name: self.$name - o.$name,)* } }
         }
         impl Counters {
-            /// Every counter with its name.
+            /// Returns every counter with its name.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }

@@ -29,7 +29,7 @@ pub struct Exhausted {
     pub at: Place,
     /// The reason why it failed.
     pub why: Why,
-    /// How many attempts were made.
+    /// Number of attempts that were made.
     pub attempts: u32,
 }
 

@@ -9,7 +9,7 @@ use crate::error::WorkloadError;
 use crate::permutation::{Permutation, scramble};
 use crate::zipf::Zipf;
 
-/// How operations spread over keys.
+/// The distribution of operations over keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
     /// Every loaded key is equally likely.

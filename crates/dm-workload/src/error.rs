@@ -18,7 +18,7 @@ pub enum WorkloadError {
     },
     /// There is no client, or there are more than [`dm_history::CLIENT_LIMIT`] less the loader.
     Clients {
-        /// How many were asked for.
+        /// The requested number.
         count: u32,
     },
     /// The mix works on loaded keys, but none are loaded.

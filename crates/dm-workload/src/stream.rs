@@ -232,7 +232,7 @@ pub struct Op {
     pub kind: OpKind,
     /// The index of the key (see [`crate::KeySpace`]); for a scan, of its first key.
     pub key: u64,
-    /// How many keys a scan asks for; 0 otherwise.
+    /// Number of keys that a scan asks for; 0 for other operations.
     pub scan_len: u32,
 }
 

@@ -55,7 +55,7 @@ pub struct Trace {
     mix: Mix,
 }
 
-/// Why a trace can't be read.
+/// The reason why a trace can't be read.
 ///
 /// ```
 /// use dm_workload::{Trace, TraceError};
@@ -103,7 +103,7 @@ impl From<io::Error> for TraceError {
     }
 }
 
-/// Key and kind of a row. Keys may hold commas: the other columns can't, so these are counted from both ends.
+/// Returns the key and kind of a row. Keys may contain commas and other columns can't, so columns are counted from both ends.
 fn parse(text: &str) -> Option<(&str, OpKind)> {
     let (_, rest) = text.split_once(',')?;
     let mut from_the_end = rest.rsplitn(6, ',');
@@ -164,13 +164,13 @@ impl Trace {
         })
     }
 
-    /// Different keys.
+    /// Returns the number of different keys.
     #[must_use]
     pub fn keys(&self) -> u64 {
         self.keys.into()
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.rows.len() as u64

@@ -24,7 +24,7 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Zipf's law over `count` ranks; `None` unless `count` > 0 and 0 ≤ `theta` < 100.
+    /// Makes Zipf's law over `count` ranks. Returns `None` unless `count` > 0 and 0 ≤ `theta` < 100.
     #[must_use]
     pub fn new(count: u64, theta: f64) -> Option<Self> {
         if count == 0 || !(0.0..100.0).contains(&theta) {
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Chi-square of `counts` against Zipf's law, in standard deviations above its mean.
+    /// Returns the chi-square of `counts` against Zipf's law, in standard deviations above its mean.
     fn surprise(counts: &[u64], theta: f64) -> f64 {
         let weights: Vec<f64> = (1..=counts.len())
             .map(|rank| (rank as f64).powf(-theta))

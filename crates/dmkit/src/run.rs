@@ -19,7 +19,7 @@ use crate::dispatch::{WithTree, with_tree};
 use crate::drive::{Tally, Worker};
 use crate::point::{BenchKey, Measured, NicShares, Point};
 
-/// Why a point has no result.
+/// The reason why a point has no result.
 #[derive(Debug)]
 pub(crate) enum RunError {
     Open(OpenError),

@@ -30,7 +30,7 @@ fn options(variant: Variant) -> Options {
     })
 }
 
-/// 8 threads of 4 compute nodes, two clients each, over 3 memory nodes. `host_bytes` is little more than
+/// Runs 8 threads of 4 compute nodes, two clients each, over 3 memory nodes. `host_bytes` is little more than
 /// needed, so a sibling is placed on another memory node when its own is full.
 fn loopback(script: &Stress, host_bytes: u64) -> Report {
     let world: World = Loopback::builder()
@@ -192,8 +192,7 @@ fn simulated_trees_of_tiny_nodes() {
     assert!(merges > 2_000, "{merges}");
 }
 
-/// Clients that share operations, mostly on a few hot keys: every answer is checked, whether delegated or
-/// not.
+/// Runs clients that share operations, mostly on a few hot keys. Every answer is checked, whether delegated or not.
 fn shared(world: &World, seats: &[dm_testkit::Seat], operations: u64, seed: u64) -> Report {
     let script = Stress {
         keys: 4_000,

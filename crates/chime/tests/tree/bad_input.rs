@@ -9,7 +9,7 @@ use dm_verbs::{Control, Effect, NodeId, RemotePtr, Verbs};
 
 use crate::common::Tree;
 
-/// Small nodes and chunks, and small budgets.
+/// Returns options with small nodes, chunks and budgets.
 fn options() -> Options {
     Options {
         span: 12,

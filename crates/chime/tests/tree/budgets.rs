@@ -64,7 +64,7 @@ struct Costs {
     scans: Vec<(u64, Cost)>,
 }
 
-/// Nothing is remembered, so every get reads a neighbourhood.
+/// Returns options under which clients remember nothing, so every get reads a neighbourhood.
 const fn plain() -> Options {
     Options {
         hotspot_bytes: 0,
@@ -127,7 +127,7 @@ fn simulated() -> World {
     sim.build().expect("memory").into()
 }
 
-/// A contiguous neighbourhood is one READ; one that wraps is two READs behind one doorbell.
+/// Returns whether the cost is that of one neighbourhood: one READ, or two READs behind one doorbell if it wraps around.
 fn is_one_neighbourhood(cost: &Cost) -> bool {
     cost.reads <= 2 && (162..=175).contains(&cost.bytes_read)
 }

@@ -16,7 +16,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::common::Tree;
 
-/// Small leaves, so that hops and splits are dropped too; few locks, so that nodes share them.
+/// Returns options with small leaves, so that hops and splits are dropped too, and few locks, so that nodes share them.
 fn options() -> Options {
     Options {
         span: 6,
@@ -49,7 +49,7 @@ impl<F: Future> Future for Cut<'_, F> {
     }
 }
 
-/// `None` if it was dropped after `polls` polls, at least one.
+/// Returns the future's output, or `None` if it was dropped after `polls` polls (at least one).
 async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
     let inner = pin!(future);
     Cut { inner, polls }.await
@@ -67,7 +67,7 @@ struct Own {
 }
 
 impl Own {
-    /// A read decides among them.
+    /// Narrows the possible values to those that a read allows.
     fn saw(&mut self, i: usize, found: Option<&[u8]>) {
         let legal = &mut self.legal[i];
         let known = |seed: &Option<u64>| seed.map(|seed| value_of(seed, 16)).as_deref() == found;

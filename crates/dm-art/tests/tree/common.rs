@@ -293,7 +293,7 @@ pub(crate) fn size_below<K: KeyBytes>(v: &Endpoint, tree: &Tree<K>, types: &Node
     }
 }
 
-/// The node in the root's slot of `byte`, and its incarnation.
+/// Returns the node in the root's slot of `byte`, and its incarnation.
 pub(crate) fn node_below<K: KeyBytes>(
     v: &Endpoint,
     tree: &Tree<K>,

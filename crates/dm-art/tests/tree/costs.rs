@@ -572,7 +572,7 @@ fn a_node_moves_up_with_one_cas_of_its_header() {
     );
 }
 
-/// A scan reads the nodes in front of what is wanted at once, and none behind it.
+/// A scan reads the nodes of its range at once, and none behind it.
 #[test]
 fn a_scan_reads_no_more_than_it_needs() {
     let world = pool(1);

@@ -320,7 +320,7 @@ fn a_leaf_whose_slot_nobody_waited_for_is_retired_by_the_next_removal() {
     }
 }
 
-/// An entry of separators that misled is retired before the operation that struck it is over.
+/// A separator that led to a wrong leaf is retired before the operation that removed it has ended.
 #[test]
 fn a_struck_separator_is_retired_at_once() {
     let pool = Loopback::builder().delays(4).host_bytes(4 << 20).build().unwrap();

@@ -530,7 +530,7 @@ fn a_large_directory_is_read_and_written_in_pieces() {
     }
 }
 
-/// Two compute nodes enter splits at the same time, and the first one doubles the directory.
+/// Runs two compute nodes that enter splits at the same time; the first one doubles the directory.
 ///
 /// The second one runs to its end after this many polls of the first. Returns the slots, the memory of directories
 /// that the allocators count as in use, and whether the first one had ended before the second began.

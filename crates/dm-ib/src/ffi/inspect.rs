@@ -42,7 +42,7 @@ pub struct DeviceReport {
     pub in_order: Option<[bool; 2]>,
     /// Its ports.
     pub ports: Vec<PortReport>,
-    /// Why dmkit cannot use it, if it cannot.
+    /// The reason why dmkit cannot use it, if it cannot.
     pub unusable: Option<String>,
 }
 

@@ -276,7 +276,7 @@ impl Qp {
     }
 }
 
-/// How long to try a peer that does not answer.
+/// The time for which a peer that does not answer is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Patience {
     /// A try lasts 4.096 µs times two to the power of this.
@@ -289,7 +289,7 @@ pub(crate) struct Patience {
 pub(crate) const RETRIES_MAX: u8 = 6;
 
 impl Default for Patience {
-    /// Seven tries of 67 ms.
+    /// Returns seven tries of 67 ms.
     fn default() -> Self {
         Self {
             timeout: 14,

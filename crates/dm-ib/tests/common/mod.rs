@@ -10,7 +10,7 @@ pub(crate) struct Cluster {
     pub(crate) _nodes: Vec<MemoryNode>,
 }
 
-/// `count` memory nodes of `bytes` bytes each, in a world that assumes `assumed`.
+/// Starts `count` memory nodes of `bytes` bytes each, in a world that assumes `assumed`.
 pub(crate) fn cluster(count: usize, bytes: u64, assumed: &[Capability]) -> Cluster {
     let start = || {
         MemoryNode::builder(bytes)

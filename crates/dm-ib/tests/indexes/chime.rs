@@ -47,7 +47,7 @@ fn conforms() {
     passes(&Trees);
 }
 
-/// Small leaves, so that entries hop and leaves split; values of two words, so that they can tear.
+/// Returns a tree with small leaves, so that entries hop and leaves split, and values of two words, which can tear.
 fn small() -> Tree<Key8> {
     tree(Options {
         span: 16,

@@ -68,7 +68,7 @@ fn conforms() {
     passes(&Trees);
 }
 
-/// Small nodes and values of two words, so that nodes split and values can tear.
+/// Returns a tree with small nodes and values of two words, so that nodes split and values can tear.
 fn small() -> Tree<Key8> {
     tree(Options {
         node: NodeSize::Bytes(256),

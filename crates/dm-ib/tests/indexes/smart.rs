@@ -48,7 +48,7 @@ fn conforms() {
     passes(&Trees);
 }
 
-/// Small nodes, so that they are copied often; values of two words, so that they can tear.
+/// Returns a tree with small nodes, so that they are copied often, and values of two words, which can tear.
 fn small() -> Tree<Key8> {
     tree(Options {
         types: NodeTypes::new(&[2, 4, 8, 256]).expect("ascending"),

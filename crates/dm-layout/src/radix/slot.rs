@@ -128,7 +128,7 @@ impl SlotWord {
         self.0 & FROZEN != 0
     }
 
-    /// This, frozen.
+    /// Returns this word frozen.
     #[must_use]
     pub const fn frozen(self) -> Self {
         Self(self.0 | FROZEN)

@@ -103,7 +103,7 @@ impl NodeTypes {
         (1..=self.count).find(fits).unwrap_or(self.count)
     }
 
-    /// One byte per type, for a pool's description: slots, less one.
+    /// Returns one byte per type for a pool's description: the number of slots minus one.
     #[must_use]
     pub fn describe(&self) -> [u8; 8] {
         self.slots.map(|slots| slots.saturating_sub(1) as u8)

@@ -97,7 +97,7 @@ impl<F: NodeFormat<Key8> + Clone> Full<F> {
     }
 }
 
-/// Once the right node holds the new entry, it is live, even if nobody waits for that. Until then it says who is to open it.
+/// Once the right node holds the new entry, it is live, even if nobody waits for that. Until then it names who opens it.
 #[test]
 fn a_right_node_that_is_linked_and_complete_is_opened() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) -> [u32; 2] {

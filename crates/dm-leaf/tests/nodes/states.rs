@@ -544,7 +544,7 @@ fn a_removal_tells_when_its_leaf_is_sparse() {
     }
 }
 
-/// The caller's copy of a node is what is there after the write.
+/// After a write, the caller's copy of a node equals the node in memory.
 #[test]
 fn a_write_leaves_its_caller_a_copy_of_the_node() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -632,7 +632,7 @@ fn flaws_do_what_they_are_called() {
     }
 }
 
-/// A node of those keys, as a splitter has announced it, whose right node is at `right_at`.
+/// Makes a node of those keys, as a splitter has announced it, whose right node is at `right_at`.
 fn given_up<F: NodeFormat<Key8> + Clone>(format: &F, right_at: RemotePtr) -> (One<F>, Vec<u8>) {
     let mut right = vec![0; format.node_bytes()];
     let one = One::new(format, live(at(0, 3).raw()), |format, image| {

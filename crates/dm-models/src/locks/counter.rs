@@ -5,7 +5,7 @@ use dm_lock::{GlobalLockTable, LockError, LockOptions, LockPlace, LockWord, Lock
 use dm_sync::Fingerprint;
 use dm_verbs::{ChipPtr, NodeId, Place, RemotePtr, Verbs};
 
-/// How a client reads the counter under the lock.
+/// The way in which a client reads the counter under the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Read {
     /// With a READ of its own after the lock; the section between is monitored.
@@ -42,7 +42,7 @@ pub(crate) struct Adders {
 }
 
 impl Default for Adders {
-    /// Two clients of one compute node add once each, with `lock_and_read`, recorded.
+    /// Returns two clients of one compute node that add once each, with `lock_and_read`, recorded.
     fn default() -> Self {
         Self {
             on: &[0, 0],

@@ -68,7 +68,7 @@ pub(super) fn lines_act_on_arrival(t: &Ticks, caps: &Caps) -> bool {
 const DEAF: Odd = Odd::BROKEN.and(Odd::FENCED);
 
 impl Engine {
-    /// Request `i` of `chain` has arrived.
+    /// Handles the arrival of request `i` of `chain`.
     #[inline]
     pub(super) fn arrive(&mut self, chain: u32, i: u16) {
         let r = self.chains[chain as usize].request(i);

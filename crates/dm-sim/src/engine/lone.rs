@@ -140,7 +140,7 @@ mod tests {
 
     use crate::{CostModel, Endpoint, RunEnd, Sim};
 
-    /// READs of any length and place beside WRITEs of the same queue pair, atomics, chains and dropped tickets.
+    /// Runs READs of any length and place beside WRITEs of the same queue pair, atomics, chains and dropped tickets.
     async fn anything(v: Endpoint) {
         for _ in 0..400 {
             let r = v.rng(0);

@@ -59,7 +59,7 @@ pub(crate) struct Wheel {
     /// The first slot whose events are still in `late` or `far`.
     limit: u64,
     due: Vec<Event>,
-    /// How many of `due` have been popped.
+    /// Number of entries of `due` that have been popped.
     head: usize,
     slots: Box<[u64; SLOTS]>,
     words: [u64; WORDS],

@@ -15,7 +15,7 @@ use std::task::{Poll, Waker};
 use dm_sim::{CostModel, Endpoint, Sim};
 use dm_verbs::{ChipPtr, Env, LocalStep, Nanos, NodeId, Place, RemotePtr, Verbs};
 
-/// Whether the figure was used to fit the model, or is a prediction of it.
+/// The use of a figure: to fit the model, or as a prediction of it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Grade {
     Fit,

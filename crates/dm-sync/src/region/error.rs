@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Why a region could not be made, or an access could not be done. A failed access had no effect, unless the
+/// The reason why a region could not be made, or an access could not be done. A failed access had no effect, unless the
 /// variant says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

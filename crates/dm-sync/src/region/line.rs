@@ -117,7 +117,7 @@ const HOLDER_MASK: u64 = (1 << HOLDER_BITS) - 1;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp(u64);
 
-/// Why a line could not be locked or read.
+/// The reason why a line could not be locked or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stuck {
     /// The holder's process is gone.

@@ -47,7 +47,7 @@ impl LineOrder {
     }
 }
 
-/// Fisher-Yates over the indices below `count`, served while they are drawn.
+/// Serves the indices below `count` in the order in which a Fisher-Yates shuffle draws them.
 fn shuffled<E>(
     count: usize,
     rng: &mut SplitMix,

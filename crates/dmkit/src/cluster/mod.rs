@@ -38,7 +38,7 @@ mod without {
     use crate::point::{BenchKey, Measured, Point};
     use crate::run::RunError;
 
-    /// Why nothing can use real queue pairs in this build.
+    /// The reason why nothing can use real queue pairs in this build.
     pub(super) const MISSING: &str = "this dmkit was built without RDMA: \
         `cargo run --release --package dmkit --features ib -- …` has it, and `dmkit doctor` says what that needs";
 

@@ -51,7 +51,7 @@ pub(crate) struct Curves<'a> {
     rows: &'a [Row],
 }
 
-/// Why there is no picture.
+/// The reason why there is no picture.
 #[derive(Debug)]
 pub(crate) enum PlotError {
     /// No row has a throughput and latencies above zero.
@@ -411,7 +411,7 @@ fn count(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// 60 M rather than 60000000.
+/// Formats a count in millions: 60 M and not 60000000.
 fn millions(count: u64) -> String {
     if count > 0 && count.is_multiple_of(1_000_000) {
         format!("{} M", count / 1_000_000)
@@ -446,7 +446,7 @@ fn colour(place: usize) -> RGBColor {
     COLOURS[place % COLOURS.len()]
 }
 
-/// YCSB's letters by their full name.
+/// Returns the full name of YCSB's letters.
 fn mix_title(workload: &str) -> String {
     match workload {
         "a" | "b" | "c" | "d" | "e" | "f" => format!("YCSB {}", workload.to_ascii_uppercase()),

@@ -109,7 +109,7 @@ impl Row {
     }
 }
 
-/// Why rows could not be written or read.
+/// The reason why rows could not be written or read.
 #[derive(Debug)]
 pub(crate) enum RowError {
     /// A figure is infinite or not a number, which neither format can express.

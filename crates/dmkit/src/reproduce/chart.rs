@@ -37,7 +37,7 @@ pub(crate) fn all(experiment: &Experiment, record: &Record) -> Vec<(String, Stri
     charts
 }
 
-/// One chart of a panel.
+/// Draws one chart of a panel.
 pub(crate) fn one(experiment: &Experiment, panel: &Panel, chart: &Chart, record: &Record) -> String {
     let drawing = Drawing {
         panel,

@@ -90,7 +90,7 @@ fn skew(r: &Resolved) -> String {
     )
 }
 
-/// 2 M rather than 2000000.
+/// Formats a count in millions: 2 M and not 2000000.
 fn count(count: u64) -> String {
     for (unit, name) in [(1_000_000_000, " G"), (1_000_000, " M"), (1_000, " k")] {
         if count >= unit && count.is_multiple_of(unit / 10) {

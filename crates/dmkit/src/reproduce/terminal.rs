@@ -178,7 +178,7 @@ pub(crate) fn summary<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> String
     )
 }
 
-/// Why a few million keys can represent the paper's count.
+/// The reason why a few million keys can represent the paper's count.
 pub(crate) const SCALE: &str = "On scale: the paper loads 10^9 keys, a run here 1 to 2 million. What a point operation \
     costs depends on the depth that is not cached (none, in both), on how contended the hottest leaves are (kept: ranks \
     are drawn over the paper's count and folded onto the loaded keys) and on the index cache per key (kept: half a byte).";

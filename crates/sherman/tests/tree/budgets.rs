@@ -276,8 +276,8 @@ fn a_world_that_promises_less_gets_what_it_can_do() {
     expect(&racy, Cost { writes: 0, ..by_cas }, by_cas, [8, 17, 1]);
     // No on-chip memory: the locks lie in host memory, at the same price.
     expect(&run(counted().chip_bytes(0)), TWO_UNLOCK, TWO, [8, 17, 1]);
-    // No masked atomics: a CAS of the whole word, whose expected value is right, because this compute node
-    // left it there.
+    // Without masked atomics, the lock is taken by a CAS of the whole word. Its expected value is right, because this
+    // compute node left it there.
     let guessed = Cost {
         masked_cas: 0,
         cas: 1,

@@ -83,8 +83,8 @@ impl<F: LeafFormat<Key8>> Job for Opened<F> {
 
 // ---- T-S1 and T-S2a: images torn by hand ------------------------------------------------------------------------
 
-/// A READ that took one line from before an update and the others from after it: what key 1 (updated from all ones to
-/// all twos, in 200 bytes over several lines) answers then.
+/// Returns a get's answer for key 1 from a torn READ, which took `line` from before an update and the other lines from after
+/// it. The update changes 200 bytes over several lines from all ones to all twos.
 async fn read_torn<F: LeafFormat<Key8>, V: Verbs + Control>(
     v: &V,
     flaws: Flaws,
